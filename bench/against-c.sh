@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Measures our benchmarks against C on DPDK in turn, on one core, and prints the ratios of medians.
+#
+#   bench/against-c.sh DIRECTORY [ROUNDS] [CORE]
+#
+# DIRECTORY holds the C side: nfbench.c and its Makefile (Debian: libdpdk-dev, libhyperscan-dev). Huge pages must be
+# reserved (`sysctl -w vm.nr_hugepages=1024`) and nothing else should run. A round in which the control, C's MAC swap,
+# moved by more than 3 % from its median is marked with a star and left out, unless that leaves fewer than three.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+baseline=${1:?usage: bench/against-c.sh DIRECTORY-WITH-nfbench.c [ROUNDS] [CORE]}
+rounds=${2:-5}
+core=${3:-1}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cp "$baseline"/nfbench.c "$baseline"/Makefile "$work"/
+make -s -C "$work" nfbench 2>/dev/null
+cargo build --release --quiet
+ours=${CARGO_TARGET_DIR:-target}/release/netbricks
+names="alloc macswap ttl chain-ttl-4 chain-ttl-8-fused monitor-64k chain-wire-1 chain-wire-64"
+quiet() { nice -n -20 taskset -c "$core" "$@" 2>/dev/null; }
+for round in $(seq "$rounds"); do
+    for part in base mac ttl chain mon; do
+        quiet "$work"/nfbench -l "$core" -m 1024 --in-memory --no-pci --no-telemetry -- "$part" >>"$work/c.$round"
+        case $part in
+            base) set -- alloc ;;
+            mac) set -- macswap ;;
+            ttl) set -- ttl ;;
+            chain) set -- chain-ttl-4 chain-ttl-8-fused chain-wire-1 chain-wire-64 ;;
+            mon) set -- monitor-64k ;;
+        esac
+        quiet "$ours" bench --json --core "$core" "$@" >>"$work/ours.$round"
+    done
+    echo "round $round of $rounds done" >&2
+done
+python3 - "$work" "$rounds" $names <<'PY'
+import json, re, statistics, sys
+work, rounds, names = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+theirs = {
+    "alloc": "a harness alloc/free", "macswap": "b macswap fixed", "ttl": "c parse+ttl+cksum",
+    "chain-ttl-4": "chain ttl x4", "chain-ttl-8-fused": "chain ttl x8", "monitor-64k": "f flow monitor 64k bulk",
+}
+goals = {"alloc": 1.06, "macswap": 1.06, "ttl": 1.06, "chain-ttl-4": 1.06, "chain-ttl-8-fused": 1 / 1.4, "monitor-64k": 1 / 1.5}
+c, ours = [], []
+for i in range(1, rounds + 1):
+    found = {}
+    for line in open(f"{work}/c.{i}"):
+        match = re.match(r"(.{34}) (\w+) +([0-9.]+) ns/pkt", line)
+        if match:
+            found[re.sub(r" +", " ", match[1]).strip() + " " + match[2]] = float(match[3])
+    c.append({name: next(v for k, v in found.items() if k.startswith(start)) for name, start in theirs.items()})
+    ours.append({row["name"]: row["ns_per_packet"] for row in map(json.loads, open(f"{work}/ours.{i}"))})
+control = statistics.median(row["macswap"] for row in c)
+steady = [abs(row["macswap"] / control - 1) <= 0.03 for row in c]
+print("control (C's MAC swap), ns a packet:", "  ".join(f"{row['macswap']:.2f}{'' if ok else '*'}" for row, ok in zip(c, steady)))
+if sum(steady) < 3:
+    print("fewer than three rounds were steady: all of them count, and the ratios with them are rough")
+    steady = [True] * rounds
+print(f"{'':20} {'C':>8} {'ours':>8} {'ratio':>7} {'goal':>7}   ratios by round")
+for name in names:
+    mine = [row[name] for row, ok in zip(ours, steady) if ok]
+    if name not in theirs:
+        continue
+    other = [row[name] for row, ok in zip(c, steady) if ok]
+    ratios = [a / b for a, b in zip(mine, other)]
+    print(f"{name:20} {statistics.median(other):8.2f} {statistics.median(mine):8.2f} {statistics.median(ratios):7.2f} {goals[name]:7.2f}   "
+          + " ".join(f"{r:.2f}" for r in ratios))
+slopes = [(row["chain-wire-64"] - row["chain-wire-1"]) / 63 for row, ok in zip(ours, steady) if ok]
+print(f"{'a node boundary':20} {'':8} {statistics.median(slopes):8.3f} {'':7} {0.3:7.2f}   " + " ".join(f"{s:.3f}" for s in slopes))
+PY

@@ -1,0 +1,33 @@
+//! Frame pools, owned packets, batches and rings between cores.
+//!
+//! Frames lie in a shared memory file, metadata in a private table; a [`Packet`] is the one handle to both. Read in
+//! this order: `region` (the memory), `depot` (who owns what is free), `pool`, `packet`, `batch`, `queue`, `ring`.
+
+mod batch;
+mod depot;
+mod meta;
+mod packet;
+mod poison;
+mod pool;
+mod prefetch;
+#[cfg(loom)]
+#[doc(hidden)]
+pub mod queue;
+#[cfg(not(loom))]
+#[expect(unreachable_pub, reason = "the model checker's test, an own crate, sees it")]
+mod queue;
+mod region;
+mod ring;
+mod worker;
+
+pub use batch::{BATCH, Batch, Drain, PacketMut};
+pub use meta::{GsoKind, Offload, VlanTag};
+pub use packet::{Bytes, NoRoom, Packet, RawFrame};
+pub use pool::{Pool, PoolBuilder, PoolCounters, PoolError};
+pub use prefetch::prefetch_read;
+pub use region::{Pages, Region};
+pub use ring::{Consumer, Producer, Ring};
+pub use worker::{NoWorkerSlot, WorkerSlot};
+
+/// Bytes kept free before an arriving packet's first byte, for headers to be pushed; the room that AF_XDP reserves.
+pub const HEADROOM: usize = 256;

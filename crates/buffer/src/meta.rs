@@ -1,0 +1,149 @@
+//! A packet's metadata: one 64-byte line a frame, in a private table apart from the frames.
+
+use std::ptr::NonNull;
+
+use crate::depot::Shared;
+
+/// How a packet is to be cut into segments that fit the link (virtio-net's GSO types).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum GsoKind {
+    /// It is not.
+    #[default]
+    None,
+    /// TCP over IPv4.
+    TcpV4,
+    /// TCP over IPv6.
+    TcpV6,
+    /// UDP datagrams of equal size (USO).
+    Udp,
+}
+
+/// Work that the sender left to the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offload {
+    /// The checksum at `checksum_start + checksum_offset` holds only the pseudo-header's sum.
+    pub needs_checksum: bool,
+    /// The checksum was verified on the way here.
+    pub checksum_valid: bool,
+    /// Congestion experienced is to be handled as RFC 3168 says when cutting.
+    pub gso_ecn: bool,
+    /// How to cut.
+    pub gso: GsoKind,
+    /// Payload bytes of a segment.
+    pub gso_size: u16,
+    /// Where summing starts, in bytes from the frame's first.
+    pub checksum_start: u16,
+    /// Where the checksum lies, in bytes from `checksum_start`.
+    pub checksum_offset: u16,
+}
+
+impl Offload {
+    /// Whether the packet needs nothing of the device that sends it.
+    #[inline(always)]
+    pub fn is_none(&self) -> bool {
+        !self.needs_checksum && matches!(self.gso, GsoKind::None)
+    }
+}
+
+/// A VLAN tag that the device took off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VlanTag {
+    /// 0x8100 or 0x88a8.
+    pub protocol: u16,
+    /// Priority, drop eligibility and VLAN identifier, as on the wire.
+    pub control: u16,
+}
+
+pub(crate) const TRACED: u8 = 1;
+pub(crate) const ANNOTATED: u8 = 2;
+pub(crate) const VLAN: u8 = 4;
+pub(crate) const VLAN_AD: u8 = 8;
+
+/// The line. Everything up to `capacity` is written once, when the pool is made.
+#[repr(C, align(64))]
+pub(crate) struct Meta {
+    pub(crate) frame: NonNull<u8>,
+    pub(crate) pool: NonNull<Shared>,
+    pub(crate) index: u32,
+    pub(crate) capacity: u32,
+    pub(crate) start: u32,
+    pub(crate) len: u32,
+    pub(crate) fresh: Fresh,
+}
+
+/// What every new packet starts with zeroed: one 32-byte store.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Fresh {
+    pub(crate) received_at: u64,
+    pub(crate) flow_hash: u32,
+    pub(crate) ingress: u16,
+    pub(crate) queue: u16,
+    pub(crate) owner: u16,
+    pub(crate) verdict: u16,
+    pub(crate) vlan: u16,
+    pub(crate) flags: u8,
+    work: u8,
+    gso_size: u16,
+    checksum_start: u16,
+    checksum_offset: u16,
+    /// Named, so that all 32 bytes are written at once.
+    spare: u16,
+}
+
+const NEEDS_CHECKSUM: u8 = 1;
+const CHECKSUM_VALID: u8 = 2;
+const GSO_ECN: u8 = 4;
+const GSO_SHIFT: u8 = 4;
+
+impl Fresh {
+    pub(crate) const NEW: Self = Self {
+        received_at: 0,
+        flow_hash: 0,
+        ingress: 0,
+        queue: 0,
+        owner: 0,
+        verdict: 0,
+        vlan: 0,
+        flags: 0,
+        work: 0,
+        gso_size: 0,
+        checksum_start: 0,
+        checksum_offset: 0,
+        spare: 0,
+    };
+
+    pub(crate) fn offload(&self) -> Offload {
+        Offload {
+            needs_checksum: self.work & NEEDS_CHECKSUM != 0,
+            checksum_valid: self.work & CHECKSUM_VALID != 0,
+            gso_ecn: self.work & GSO_ECN != 0,
+            gso: match self.work >> GSO_SHIFT {
+                1 => GsoKind::TcpV4,
+                2 => GsoKind::TcpV6,
+                3 => GsoKind::Udp,
+                _ => GsoKind::None,
+            },
+            gso_size: self.gso_size,
+            checksum_start: self.checksum_start,
+            checksum_offset: self.checksum_offset,
+        }
+    }
+    pub(crate) fn set_offload(&mut self, offload: Offload) {
+        self.work = (offload.gso as u8) << GSO_SHIFT
+            | if offload.needs_checksum { NEEDS_CHECKSUM } else { 0 }
+            | if offload.checksum_valid { CHECKSUM_VALID } else { 0 }
+            | if offload.gso_ecn { GSO_ECN } else { 0 };
+        self.gso_size = offload.gso_size;
+        self.checksum_start = offload.checksum_start;
+        self.checksum_offset = offload.checksum_offset;
+    }
+    #[inline(always)]
+    pub(crate) fn needs_device(&self) -> bool {
+        self.work & !(CHECKSUM_VALID | GSO_ECN) != 0
+    }
+}
+
+const _: () = assert!(size_of::<Fresh>() == 32, "new metadata is one wide store");
+const _: () = assert!(size_of::<Meta>() == 64, "a packet's metadata is one cache line");

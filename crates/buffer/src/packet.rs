@@ -1,0 +1,516 @@
+//! An owned packet: the one handle to a frame and its metadata. It is not `Clone`; sending it consumes it; dropping it
+//! returns the frame to its pool. That is the packet isolation of the NetBricks paper, section 3.2.
+
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+
+use crate::HEADROOM;
+use crate::depot::{self, Shared};
+use crate::meta::{ANNOTATED, Fresh, Meta, Offload, TRACED, VLAN, VLAN_AD, VlanTag};
+use crate::poison;
+use crate::prefetch::prefetch_address;
+
+/// A packet. Its bytes lie in one piece.
+#[repr(transparent)]
+pub struct Packet(NonNull<Meta>);
+
+// SAFETY: a packet is the only handle to its metadata line and frame.
+unsafe impl Send for Packet {}
+// SAFETY: through a shared reference a packet is only read.
+unsafe impl Sync for Packet {}
+
+impl Drop for Packet {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: this is the only handle, and it ends.
+        unsafe { depot::free(&[Some(self.0)]) };
+    }
+}
+
+/// There is no room in the frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no room in the frame: {needed} bytes needed, {available} there")]
+pub struct NoRoom {
+    /// Bytes asked for.
+    pub needed: usize,
+    /// Bytes there.
+    pub available: usize,
+}
+
+/// A frame whose packet was given to a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawFrame {
+    /// The frame's number in its pool.
+    pub index: u32,
+}
+
+impl Packet {
+    /// Makes a new packet of a frame.
+    ///
+    /// # Safety
+    /// The frame came off the free ones or back from a device, so that nobody else has its line.
+    #[inline(always)]
+    pub(crate) unsafe fn claim(mut meta: NonNull<Meta>) -> Self {
+        // SAFETY: nobody else has the line.
+        let line = unsafe { meta.as_mut() };
+        line.start = coloured(line.index);
+        line.len = 0;
+        line.fresh = Fresh::NEW;
+        poison::claimed(line.frame, line.capacity as usize);
+        Self(meta)
+    }
+
+    /// Makes a packet again of a line.
+    ///
+    /// # Safety
+    /// The line came from [`into_line`](Packet::into_line) or out of a batch's place, and nobody else makes a packet of
+    /// it.
+    #[inline(always)]
+    pub(crate) unsafe fn adopt(line: NonNull<Meta>) -> Self {
+        Self(line)
+    }
+
+    #[inline(always)]
+    pub(crate) fn line(&self) -> &Meta {
+        // SAFETY: the handle is unique, and the line lives as long as its pool, which the packet keeps.
+        unsafe { self.0.as_ref() }
+    }
+    #[inline(always)]
+    pub(crate) fn line_mut(&mut self) -> &mut Meta {
+        // SAFETY: as in `line`.
+        unsafe { self.0.as_mut() }
+    }
+    #[inline(always)]
+    pub(crate) fn into_line(self) -> NonNull<Meta> {
+        ManuallyDrop::new(self).0
+    }
+    pub(crate) fn is_of(&self, pool: NonNull<Shared>) -> bool {
+        self.line().pool == pool
+    }
+
+    /// Bytes that it has.
+    #[inline(always)]
+    #[expect(clippy::len_without_is_empty, reason = "a packet of no bytes is no collection without items")]
+    pub fn len(&self) -> usize {
+        self.line().len as usize
+    }
+    /// Bytes before its first that `push_front` can take.
+    #[inline(always)]
+    pub fn headroom(&self) -> usize {
+        self.line().start as usize
+    }
+    /// Bytes behind its last that `extend` can take.
+    #[inline(always)]
+    pub fn tailroom(&self) -> usize {
+        let line = self.line();
+        (line.capacity - line.start - line.len) as usize
+    }
+    /// Its bytes.
+    #[inline(always)]
+    pub fn data(&self) -> &[u8] {
+        let line = self.line();
+        // SAFETY: start is at most the frame's size.
+        let first = unsafe { line.frame.as_ptr().add(line.start as usize) };
+        // SAFETY: start + len lies within the frame (kept by every method that moves them), all of which was zeroed
+        // when the pool was made, and this packet alone has the frame.
+        unsafe { std::slice::from_raw_parts(first, line.len as usize) }
+    }
+    /// Its bytes, for writing.
+    #[inline(always)]
+    pub fn data_mut(&mut self) -> &mut [u8] {
+        let line = self.line_mut();
+        // SAFETY: start is at most the frame's size.
+        let first = unsafe { line.frame.as_ptr().add(line.start as usize) };
+        // SAFETY: as in `data`.
+        unsafe { std::slice::from_raw_parts_mut(first, line.len as usize) }
+    }
+
+    /// Lends the bytes with their bounds in registers: a write through [`Bytes`] cannot alias the metadata line, so
+    /// nothing is loaded or checked again after it. A panic in `f` leaves the old bounds, which are still valid.
+    #[inline(always)]
+    pub fn open<R>(&mut self, f: impl FnOnce(&mut Bytes<'_>) -> R) -> R {
+        let mut bytes = Bytes::of(self.line_mut());
+        let result = f(&mut bytes);
+        let (start, len) = (bytes.start, bytes.len);
+        let line = self.line_mut();
+        // Folded away where `f` never resizes.
+        if start != line.start as usize {
+            line.start = start as u32;
+        }
+        if len != line.len as usize {
+            line.len = len as u32;
+        }
+        result
+    }
+
+    /// Adds `count` zero bytes before the first.
+    ///
+    /// # Errors
+    /// [`NoRoom`] when the headroom is smaller; nothing is changed then.
+    pub fn push_front(&mut self, count: usize) -> Result<&mut [u8], NoRoom> {
+        self.open(|bytes| bytes.push_front(count).map(|_| ()))?;
+        Ok(&mut self.data_mut()[..count])
+    }
+    /// Takes `count` bytes off the front.
+    ///
+    /// # Errors
+    /// [`NoRoom`] when there are fewer; nothing is changed then.
+    pub fn pull_front(&mut self, count: usize) -> Result<(), NoRoom> {
+        self.open(|bytes| bytes.pull_front(count))
+    }
+    /// Adds `count` zero bytes behind the last and lends them.
+    ///
+    /// # Errors
+    /// [`NoRoom`] when the tailroom is smaller; nothing is changed then.
+    pub fn extend(&mut self, count: usize) -> Result<&mut [u8], NoRoom> {
+        let before = self.len();
+        self.open(|bytes| bytes.extend(count).map(|_| ()))?;
+        Ok(&mut self.data_mut()[before..])
+    }
+    /// Adds these bytes behind the last.
+    ///
+    /// # Errors
+    /// As [`extend`](Packet::extend).
+    #[inline]
+    pub fn extend_from(&mut self, more: &[u8]) -> Result<(), NoRoom> {
+        let write = |room: &mut [u8]| match room.get_mut(..more.len()) {
+            Some(place) => {
+                place.copy_from_slice(more);
+                more.len()
+            }
+            None => 0,
+        };
+        // SAFETY: exactly the bytes that are counted are written, and none is read.
+        let copied = unsafe { self.fill(write) };
+        if copied < more.len() {
+            return Err(NoRoom { needed: more.len(), available: self.tailroom() });
+        }
+        Ok(())
+    }
+    /// Cuts the packet to `len` bytes; no effect when it has fewer.
+    #[inline]
+    pub fn truncate(&mut self, len: usize) {
+        self.open(|bytes| bytes.truncate(len));
+    }
+    /// Makes the packet `len` bytes long, cutting or adding zeros behind the last.
+    ///
+    /// # Errors
+    /// As [`extend`](Packet::extend).
+    pub fn resize(&mut self, len: usize) -> Result<(), NoRoom> {
+        match len.checked_sub(self.len()) {
+            Some(more) => self.extend(more).map(|_| ()),
+            None => {
+                self.truncate(len);
+                Ok(())
+            }
+        }
+    }
+
+    /// For drivers that have bytes written straight into the frame: lends the whole tailroom and makes the first bytes of
+    /// it part of the packet, as many as `f` answers (more than there are count as all).
+    ///
+    /// # Safety
+    /// The room shows bytes of earlier packets. `f` shows them to nobody, and has written every byte that it counts.
+    #[inline(always)]
+    pub unsafe fn fill(&mut self, f: impl FnOnce(&mut [u8]) -> usize) -> usize {
+        let room = self.tailroom();
+        let line = self.line_mut();
+        let end = (line.start + line.len) as usize;
+        // SAFETY: end is within the frame.
+        let first = unsafe { line.frame.as_ptr().add(end) };
+        // SAFETY: end + room is the frame's size, and this packet alone has the frame.
+        let written = f(unsafe { std::slice::from_raw_parts_mut(first, room) }).min(room);
+        line.len += written as u32;
+        written
+    }
+
+    /// Another packet with the same bytes and metadata, counted by the pool. `None` when no frame is free.
+    pub fn try_copy(&self) -> Option<Self> {
+        let line = self.line();
+        // SAFETY: a pool lives as long as one of its frames is out.
+        let shared = unsafe { line.pool.as_ref() };
+        let mut copy = shared.frame_for(self.len(), Some(line.start as usize))?;
+        copy.line_mut().fresh = line.fresh;
+        copy.line_mut().fresh.flags &= !ANNOTATED;
+        copy.extend_from(self.data()).ok()?;
+        if line.fresh.flags & ANNOTATED != 0 {
+            *copy.annotations_mut() = *self.annotations();
+        }
+        shared.count_copy();
+        Some(copy)
+    }
+
+    /// Port on which it arrived.
+    #[inline(always)]
+    pub fn ingress(&self) -> u16 {
+        self.line().fresh.ingress
+    }
+    /// Receive queue on which it arrived.
+    #[inline(always)]
+    pub fn queue(&self) -> u16 {
+        self.line().fresh.queue
+    }
+    /// Sets port and queue of arrival.
+    #[inline(always)]
+    pub fn set_ingress(&mut self, port: u16, queue: u16) {
+        let fresh = &mut self.line_mut().fresh;
+        fresh.ingress = port;
+        fresh.queue = queue;
+    }
+    /// When it arrived (ns).
+    #[inline(always)]
+    pub fn received_at(&self) -> u64 {
+        self.line().fresh.received_at
+    }
+    /// Sets when it arrived (ns).
+    #[inline(always)]
+    pub fn set_received_at(&mut self, time: u64) {
+        self.line_mut().fresh.received_at = time;
+    }
+    /// The flow hash that a device or operator found; 0 when nobody did.
+    #[inline(always)]
+    pub fn flow_hash(&self) -> u32 {
+        self.line().fresh.flow_hash
+    }
+    /// Sets the flow hash.
+    #[inline(always)]
+    pub fn set_flow_hash(&mut self, hash: u32) {
+        self.line_mut().fresh.flow_hash = hash;
+    }
+    /// To whom it is accounted (a tenant; 0 is the operator).
+    #[inline(always)]
+    pub fn owner(&self) -> u16 {
+        self.line().fresh.owner
+    }
+    /// Sets to whom it is accounted.
+    #[inline(always)]
+    pub fn set_owner(&mut self, owner: u16) {
+        self.line_mut().fresh.owner = owner;
+    }
+    /// Why it left its batch, as [`Batch::compact`](crate::Batch::compact) stored it.
+    #[inline(always)]
+    pub fn verdict(&self) -> u16 {
+        self.line().fresh.verdict
+    }
+    /// Sets the verdict.
+    #[inline(always)]
+    pub fn set_verdict(&mut self, verdict: u16) {
+        self.line_mut().fresh.verdict = verdict;
+    }
+    /// Work that the sender left to the device.
+    #[inline]
+    pub fn offload(&self) -> Offload {
+        self.line().fresh.offload()
+    }
+    /// Sets the work left to the device.
+    #[inline]
+    pub fn set_offload(&mut self, offload: Offload) {
+        self.line_mut().fresh.set_offload(offload);
+    }
+    /// Whether a device has to compute a checksum or cut the packet before it is whole.
+    #[inline(always)]
+    pub fn needs_device(&self) -> bool {
+        self.line().fresh.needs_device()
+    }
+    /// The VLAN tag that the device took off and that is not in the bytes.
+    #[inline]
+    pub fn vlan(&self) -> Option<VlanTag> {
+        let fresh = &self.line().fresh;
+        let protocol = if fresh.flags & VLAN_AD != 0 { 0x88a8 } else { 0x8100 };
+        (fresh.flags & VLAN != 0).then_some(VlanTag { protocol, control: fresh.vlan })
+    }
+    /// Sets the tag that is not in the bytes. Protocols other than 0x88a8 count as 0x8100.
+    pub fn set_vlan(&mut self, tag: Option<VlanTag>) {
+        let fresh = &mut self.line_mut().fresh;
+        fresh.flags &= !(VLAN | VLAN_AD);
+        if let Some(tag) = tag {
+            fresh.flags |= if tag.protocol == 0x88a8 { VLAN | VLAN_AD } else { VLAN };
+            fresh.vlan = tag.control;
+        }
+    }
+    /// Whether its way is being traced.
+    #[inline(always)]
+    pub fn traced(&self) -> bool {
+        self.line().fresh.flags & TRACED != 0
+    }
+    /// Marks it for tracing, or not.
+    pub fn set_traced(&mut self, traced: bool) {
+        let flags = &mut self.line_mut().fresh.flags;
+        *flags = if traced { *flags | TRACED } else { *flags & !TRACED };
+    }
+    fn annotation_line(&self) -> NonNull<[u8; 64]> {
+        let line = self.line();
+        // SAFETY: a pool lives as long as one of its frames is out.
+        let shared = unsafe { line.pool.as_ref() };
+        // SAFETY: the line is one of that pool's.
+        unsafe { shared.annotations(line.index) }
+    }
+    /// 64 bytes for slots that a graph allocates; zero in a new packet.
+    #[inline]
+    pub fn annotations(&self) -> &[u8; 64] {
+        let place = self.annotation_line();
+        // SAFETY: the annotation line belongs to this packet's frame, and was zeroed when the pool was made.
+        unsafe { place.as_ref() }
+    }
+    /// The same, for writing.
+    #[inline]
+    pub fn annotations_mut(&mut self) -> &mut [u8; 64] {
+        self.line_mut().fresh.flags |= ANNOTATED;
+        let mut place = self.annotation_line();
+        // SAFETY: the annotation line belongs to this packet's frame, and this is the only handle.
+        unsafe { place.as_mut() }
+    }
+
+    /// The frame's number in its pool.
+    #[inline(always)]
+    pub fn index(&self) -> u32 {
+        self.line().index
+    }
+    /// Gives the frame to a device; [`Pool::from_raw`](crate::Pool::from_raw) takes it back. A frame that is never
+    /// taken back is missing from its pool. Annotations end here, as all metadata does.
+    #[inline(always)]
+    pub fn into_raw(self) -> RawFrame {
+        let packet = ManuallyDrop::new(self);
+        if packet.line().fresh.flags & ANNOTATED != 0 {
+            depot::wipe(packet.annotation_line());
+        }
+        RawFrame { index: packet.index() }
+    }
+
+    /// Sets where the bytes lie; `false` and no change where that is not inside the frame.
+    pub(crate) fn set_bounds(&mut self, start: usize, len: usize) -> bool {
+        let line = self.line_mut();
+        let inside = start.checked_add(len).is_some_and(|end| end <= line.capacity as usize);
+        if inside {
+            line.start = start as u32;
+            line.len = len as u32;
+        }
+        inside
+    }
+
+    #[inline(always)]
+    pub(crate) fn prefetch(&self) {
+        prefetch_address(self.0.as_ptr().cast());
+    }
+}
+
+/// Where a new packet of frame `index` starts.
+///
+/// Frames lie a power of two apart, as devices want them: the first lines of all packets would share two of the
+/// first-level cache's 64 sets. Neighbours start one line later each, in a round of four, which is what still leaves
+/// room for a full Ethernet frame.
+#[inline(always)]
+fn coloured(index: u32) -> u32 {
+    HEADROOM as u32 + (index & 3) * 64
+}
+
+impl std::fmt::Debug for Packet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Packet({} bytes)", self.len())
+    }
+}
+
+/// A packet's bytes and room, lent to operators for one call.
+pub struct Bytes<'b> {
+    frame: NonNull<u8>,
+    pub(crate) start: usize,
+    pub(crate) len: usize,
+    capacity: usize,
+    lent: PhantomData<&'b mut [u8]>,
+}
+
+impl<'b> Bytes<'b> {
+    #[inline(always)]
+    pub(crate) fn of(line: &'b mut Meta) -> Self {
+        Self {
+            frame: line.frame,
+            start: line.start as usize,
+            len: line.len as usize,
+            capacity: line.capacity as usize,
+            lent: PhantomData,
+        }
+    }
+
+    /// How many bytes there are.
+    #[inline(always)]
+    #[expect(clippy::len_without_is_empty, reason = "a packet of no bytes is no collection without items")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+    /// Bytes that `push_front` can take.
+    #[inline(always)]
+    pub fn headroom(&self) -> usize {
+        self.start
+    }
+    /// Bytes that `extend` can take.
+    #[inline(always)]
+    pub fn tailroom(&self) -> usize {
+        self.capacity - self.start - self.len
+    }
+    /// The bytes.
+    #[inline(always)]
+    pub fn data(&self) -> &[u8] {
+        // SAFETY: start is at most the capacity.
+        let first = unsafe { self.frame.as_ptr().add(self.start) };
+        // SAFETY: start + len is at most the capacity, the frame was zeroed when the pool was made, and the packet
+        // whose only handle is lent to us has it alone.
+        unsafe { std::slice::from_raw_parts(first, self.len) }
+    }
+    /// The bytes, for writing.
+    #[inline(always)]
+    pub fn data_mut(&mut self) -> &mut [u8] {
+        // SAFETY: start is at most the capacity.
+        let first = unsafe { self.frame.as_ptr().add(self.start) };
+        // SAFETY: as in `data`.
+        unsafe { std::slice::from_raw_parts_mut(first, self.len) }
+    }
+    /// Adds `count` zero bytes before the first and lends them.
+    ///
+    /// # Errors
+    /// [`NoRoom`] when the headroom is smaller; nothing is changed then.
+    #[inline]
+    pub fn push_front(&mut self, count: usize) -> Result<&mut [u8], NoRoom> {
+        let Some(start) = self.start.checked_sub(count) else {
+            return Err(NoRoom { needed: count, available: self.start });
+        };
+        self.start = start;
+        self.len += count;
+        let new = &mut self.data_mut()[..count];
+        new.fill(0);
+        Ok(new)
+    }
+    /// Takes `count` bytes off the front.
+    ///
+    /// # Errors
+    /// [`NoRoom`] when there are fewer; nothing is changed then.
+    #[inline]
+    pub fn pull_front(&mut self, count: usize) -> Result<(), NoRoom> {
+        let Some(len) = self.len.checked_sub(count) else {
+            return Err(NoRoom { needed: count, available: self.len });
+        };
+        self.len = len;
+        self.start += count;
+        Ok(())
+    }
+    /// Adds `count` zero bytes behind the last and lends them.
+    ///
+    /// # Errors
+    /// [`NoRoom`] when the tailroom is smaller; nothing is changed then.
+    #[inline]
+    pub fn extend(&mut self, count: usize) -> Result<&mut [u8], NoRoom> {
+        if count > self.tailroom() {
+            return Err(NoRoom { needed: count, available: self.tailroom() });
+        }
+        let before = self.len;
+        self.len += count;
+        let new = &mut self.data_mut()[before..];
+        new.fill(0);
+        Ok(new)
+    }
+    /// Cuts to `len` bytes; no effect when there are fewer.
+    #[inline(always)]
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+}

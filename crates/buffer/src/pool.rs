@@ -1,0 +1,289 @@
+//! Pools of frames: how they are made, what can be asked of them, and when their memory goes back to the kernel.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::HEADROOM;
+use crate::batch::Batch;
+use crate::depot::Shared;
+use crate::meta::Meta;
+use crate::packet::{Packet, RawFrame};
+use crate::region::{Mapping, Pages, Region, SharedMapping};
+
+/// A pool that cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolError {
+    /// A number that makes no pool.
+    #[error("a pool needs {what}, found {found}")]
+    Shape {
+        /// What was expected.
+        what: &'static str,
+        /// What was given.
+        found: usize,
+    },
+    /// The memory is not to be had.
+    #[error("no memory for {frames} frames of {size} bytes: {source}")]
+    Memory {
+        /// Frames asked for.
+        frames: usize,
+        /// Bytes of a frame.
+        size: usize,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// What happened to a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolCounters {
+    /// Packets that were asked for and could not be had.
+    pub exhausted: u64,
+    /// Packets copied.
+    pub copied: u64,
+}
+
+/// A pool of frames. Clones are handles to the same pool.
+#[derive(Clone)]
+pub struct Pool(Arc<Handle>);
+
+/// Keeps the memory for as long as a handle or a packet needs it.
+struct Handle(NonNull<Shared>);
+
+// SAFETY: it is a pointer to what is `Send` and `Sync`.
+unsafe impl Send for Handle {}
+// SAFETY: as above.
+unsafe impl Sync for Handle {}
+
+/// Pools without handles, some of whose packets were still out: looked through whenever a pool is made or ends.
+static ORPHANS: Mutex<Vec<Orphan>> = Mutex::new(Vec::new());
+
+struct Orphan(NonNull<Shared>);
+
+// SAFETY: as for `Handle`.
+unsafe impl Send for Orphan {}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // A packet may outlive its pool. Then the memory stays, until somebody looks again after the packet's end.
+        let mut orphans = ORPHANS.lock().unwrap_or_else(PoisonError::into_inner);
+        orphans.push(Orphan(self.0));
+        bury(&mut orphans);
+    }
+}
+
+/// Frees the orphans that have no packet out.
+fn bury(orphans: &mut Vec<Orphan>) {
+    orphans.retain(|orphan| {
+        // SAFETY: an orphan lives until it is freed below, and leaves the list then.
+        let shared = unsafe { orphan.0.as_ref() };
+        let alive = shared.out() > 0;
+        if !alive {
+            crate::poison::claimed(shared.memory.mapping.base(), shared.memory.mapping.len());
+            // SAFETY: it was leaked when the pool was made; there is no handle left, and as `out` is a proof that there
+            // is no packet either, whoever freed the last one has already touched the pool for the last time.
+            drop(unsafe { Box::from_raw(orphan.0.as_ptr()) });
+        }
+        alive
+    });
+}
+
+/// How large a pool is to be.
+#[derive(Clone, Debug)]
+pub struct PoolBuilder {
+    frames: usize,
+    frame_size: usize,
+    large_frames: usize,
+    large_size: usize,
+}
+
+impl PoolBuilder {
+    /// How many small frames (default 4,096).
+    pub fn frames(mut self, frames: usize) -> Self {
+        self.frames = frames;
+        self
+    }
+    /// Bytes of a small frame with its headroom: 1,024 to 65,536, a power of two (default 2,048).
+    pub fn frame_size(mut self, bytes: usize) -> Self {
+        self.frame_size = bytes;
+        self
+    }
+    /// How many large frames, and their bytes with headroom (a multiple of 4,096, else rounded up): for jumbo frames and
+    /// packets that a device cuts later (default none; 69,632 bytes hold the largest of them).
+    pub fn large(mut self, frames: usize, bytes: usize) -> Self {
+        self.large_frames = frames;
+        self.large_size = bytes;
+        self
+    }
+
+    fn check(&self) -> Result<(), PoolError> {
+        let shape = |holds, what, found| if holds { Ok(()) } else { Err(PoolError::Shape { what, found }) };
+        let size = self.frame_size;
+        shape((1..=1 << 24).contains(&self.frames), "1 to 16,777,216 frames", self.frames)?;
+        shape(
+            size.is_power_of_two() && (1024..=65_536).contains(&size),
+            "a frame size that is a power of two from 1,024 to 65,536 bytes",
+            size,
+        )?;
+        shape(self.large_frames <= 1 << 20, "at most 1,048,576 large frames", self.large_frames)?;
+        shape(
+            self.large_frames == 0 || (size + 1..=1 << 20).contains(&self.large_size),
+            "large frames that are larger than the small ones and at most 1,048,576 bytes",
+            self.large_size,
+        )
+    }
+
+    /// Makes the pool: takes the memory, on huge pages where enough are reserved, and zeroes it.
+    ///
+    /// # Errors
+    /// [`PoolError`] when a number makes no pool or the memory is not to be had.
+    pub fn build(self) -> Result<Pool, PoolError> {
+        self.check()?;
+        bury(&mut ORPHANS.lock().unwrap_or_else(PoisonError::into_inner));
+        let Self { frames, frame_size, large_frames, large_size } = self;
+        let large_size = if large_frames > 0 { large_size.next_multiple_of(4096) } else { 0 };
+        let all = frames + large_frames;
+        let no_memory = |source| PoolError::Memory { frames: all, size: frame_size, source };
+        let bytes = frames * frame_size + large_frames * large_size;
+        let memory = SharedMapping::new(bytes).map_err(no_memory)?;
+        let metas = Mapping::private(all * size_of::<Meta>()).map_err(no_memory)?;
+        let annotations = Mapping::private(all * 64).map_err(no_memory)?;
+        let memories = (memory, metas, annotations);
+        Ok(Pool(Arc::new(Handle(Shared::leak(memories, (frames, frame_size), (large_frames, large_size))))))
+    }
+}
+
+impl Pool {
+    /// A pool to be.
+    pub fn builder() -> PoolBuilder {
+        PoolBuilder { frames: 4096, frame_size: 2048, large_frames: 0, large_size: 69_632 }
+    }
+
+    #[inline(always)]
+    pub(crate) fn shared(&self) -> &Shared {
+        // SAFETY: `Shared` lives as long as any handle.
+        unsafe { self.0.0.as_ref() }
+    }
+
+    /// Frames that no packet uses, whichever worker's cache they are in. Exact when no other thread allocates or
+    /// frees at the moment.
+    pub fn available(&self) -> usize {
+        self.shared().available()
+    }
+    /// All frames, small and large.
+    pub fn capacity(&self) -> usize {
+        self.shared().capacity()
+    }
+    /// Bytes of the largest packet behind its frame's headroom.
+    pub fn largest_packet(&self) -> usize {
+        let shared = self.shared();
+        if shared.large.frames > 0 { shared.large_size - HEADROOM } else { shared.frame_size - HEADROOM }
+    }
+    /// Bytes of the largest packet that a small frame takes behind its headroom.
+    pub fn small_packet(&self) -> usize {
+        self.shared().frame_size - HEADROOM
+    }
+    /// On what pages the frames lie.
+    pub fn pages(&self) -> Pages {
+        self.shared().memory.pages
+    }
+    /// Bytes of memory mapped for frames and metadata.
+    pub fn memory(&self) -> usize {
+        let shared = self.shared();
+        shared.memory.mapping.len() + shared.metas.len()
+    }
+    /// What happened so far.
+    pub fn counters(&self) -> PoolCounters {
+        let shared = self.shared();
+        PoolCounters { exhausted: shared.exhausted(), copied: shared.copied() }
+    }
+
+    /// A packet of length 0 in a frame with room for `len` bytes behind the headroom. `None` when there is none free
+    /// (counted), or no frame is that large (not counted).
+    #[inline]
+    pub fn empty(&self, len: usize) -> Option<Packet> {
+        self.shared().frame_for(len, None)
+    }
+
+    /// A packet of these bytes. `None` as [`empty`](Pool::empty).
+    #[inline]
+    pub fn packet(&self, bytes: &[u8]) -> Option<Packet> {
+        let mut packet = self.empty(bytes.len())?;
+        packet.extend_from(bytes).ok()?;
+        Some(packet)
+    }
+
+    /// A packet of `len` zero bytes. `None` as [`empty`](Pool::empty).
+    #[inline]
+    pub fn allocate(&self, len: usize) -> Option<Packet> {
+        let mut packet = self.empty(len)?;
+        packet.extend(len).ok()?;
+        Some(packet)
+    }
+
+    /// Adds up to `count` packets of length 0 in small frames to the batch; answers how many. Fewer than fit mean that
+    /// the pool is exhausted (counted). Their tailroom is at least [`small_packet`](Pool::small_packet) less 192 bytes.
+    #[inline]
+    pub fn allocate_into(&self, batch: &mut Batch, count: usize) -> usize {
+        batch.allocate(self.shared(), count, &[])
+    }
+
+    /// Adds up to `count` packets of these bytes to the batch, as [`allocate_into`](Pool::allocate_into); none where the
+    /// bytes are more than a small frame takes.
+    #[inline]
+    pub fn allocate_written_into(&self, batch: &mut Batch, count: usize, bytes: &[u8]) -> usize {
+        if bytes.len() > self.small_packet() {
+            return 0;
+        }
+        batch.allocate(self.shared(), count, bytes)
+    }
+
+    /// The shared memory file in which all frames lie, for devices and processes that map it.
+    ///
+    /// # Safety
+    /// Whoever has the file can read and write every packet of the pool, behind the back of whoever holds it: the caller
+    /// sees to it that it is touched only where the pool gave a frame away ([`Packet::into_raw`]).
+    pub unsafe fn memory_file(&self) -> BorrowedFd<'_> {
+        self.shared().memory.file.as_fd()
+    }
+
+    /// Where the small frames are, for devices that work on them directly.
+    pub fn region(&self) -> Region {
+        let shared = self.shared();
+        Region {
+            base: shared.memory.mapping.base(),
+            len: shared.small.frames as usize * shared.frame_size,
+            frame_size: shared.frame_size,
+            frames: shared.small.frames as usize,
+        }
+    }
+
+    /// Makes a packet again of what [`Packet::into_raw`] gave away: the frame's bytes from `start` (bytes from the
+    /// frame's first) for `len`, as a device left them. `None` where those bytes are not inside the frame, which is free
+    /// then.
+    ///
+    /// # Safety
+    /// `raw` came from `into_raw` of a packet of this pool, each such value is used once, and no device touches the
+    /// frame any more.
+    pub unsafe fn from_raw(&self, raw: RawFrame, start: usize, len: usize) -> Option<Packet> {
+        let shared = self.shared();
+        if raw.index as usize >= shared.capacity() {
+            return None;
+        }
+        // SAFETY: as the caller says, the frame was a packet's that has given it up.
+        let mut packet = unsafe { Packet::claim(shared.line(raw.index)) };
+        packet.set_bounds(start, len).then_some(packet)
+    }
+
+    /// Whether the packet's frame is one of this pool's small frames.
+    pub fn owns_small(&self, packet: &Packet) -> bool {
+        packet.is_of(self.0.0) && self.shared().is_small(packet.index())
+    }
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Pool({} of {} frames free)", self.available(), self.capacity())
+    }
+}

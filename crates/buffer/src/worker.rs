@@ -1,0 +1,89 @@
+//! Which worker a thread is: an index into the per-worker caches of every pool.
+//!
+//! An index belongs to one thread at a time, so a cache is plain memory; a pool's `take` and `give` look the index up
+//! in a thread-local, as DPDK does with its lcore number.
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Workers that may have a cache at one time.
+pub(crate) const SLOTS: usize = 64;
+const NONE: usize = usize::MAX;
+
+static CLAIMED: [AtomicBool; SLOTS] = [const { AtomicBool::new(false) }; SLOTS];
+
+thread_local! {
+    static MINE: Cell<usize> = const { Cell::new(NONE) };
+}
+
+/// This thread's index, or `usize::MAX`.
+#[inline(always)]
+pub(crate) fn index() -> usize {
+    MINE.get()
+}
+
+/// A thread's claim to a cache in every pool. While it lives, packets that this thread allocates and frees go through
+/// plain memory; other threads use the pools' shared depots.
+#[derive(Debug)]
+pub struct WorkerSlot {
+    index: usize,
+    // The claim is the thread's: it must be given up where it was made.
+    not_send: PhantomData<*const ()>,
+}
+
+/// No worker slot can be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoWorkerSlot {
+    /// All are taken.
+    #[error("all {SLOTS} worker slots are taken: run fewer workers in one process")]
+    Exhausted,
+    /// This thread has one already.
+    #[error("this thread has a worker slot already")]
+    Twice,
+}
+
+impl WorkerSlot {
+    /// Claims a slot for this thread.
+    ///
+    /// # Errors
+    /// [`NoWorkerSlot`] when 64 threads have one, or this thread does.
+    pub fn claim() -> Result<Self, NoWorkerSlot> {
+        if MINE.get() != NONE {
+            return Err(NoWorkerSlot::Twice);
+        }
+        let index = (0..SLOTS).find(|i| try_claim(*i)).ok_or(NoWorkerSlot::Exhausted)?;
+        MINE.set(index);
+        Ok(Self { index, not_send: PhantomData })
+    }
+}
+
+impl Drop for WorkerSlot {
+    fn drop(&mut self) {
+        MINE.set(NONE);
+        release(self.index);
+    }
+}
+
+/// Claims slot `index` without becoming its worker: for whoever empties a cache that nobody uses.
+pub(crate) fn try_claim(index: usize) -> bool {
+    // Acquire: what the last owner left in the caches is seen.
+    CLAIMED[index].compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+}
+
+pub(crate) fn release(index: usize) {
+    CLAIMED[index].store(false, Ordering::Release);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_has_one_slot_and_gives_it_back() {
+        let first = WorkerSlot::claim().unwrap();
+        assert_eq!(WorkerSlot::claim().unwrap_err(), NoWorkerSlot::Twice);
+        drop(first);
+        assert!(WorkerSlot::claim().is_ok());
+    }
+}

@@ -1,0 +1,264 @@
+//! Batches against vectors of packets: order, ownership and the count of bytes after every operation, panics included.
+
+#![expect(clippy::unwrap_used, reason = "the steps are the test, in methods of its world")]
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use netbricks_buffer::{BATCH, Batch, Packet, Pool};
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Allocate(usize, usize),
+    Written(usize, usize),
+    Push(usize),
+    Pop,
+    Change(usize, usize),
+    Drain(usize, usize),
+    Truncate(usize),
+    Split(usize),
+    TakeFront(usize),
+    Append,
+    Clear,
+    Each(usize),
+    Compact { seed: u64, panic_at: Option<usize> },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let slot = 0..300usize;
+    let len = 0..90usize;
+    prop_oneof![
+        (0..200usize, len.clone()).prop_map(|(count, len)| Step::Allocate(count, len)),
+        (0..200usize, len.clone()).prop_map(|(count, len)| Step::Written(count, len)),
+        len.clone().prop_map(Step::Push),
+        Just(Step::Pop),
+        (slot.clone(), len.clone()).prop_map(|(slot, len)| Step::Change(slot, len)),
+        (slot.clone(), slot.clone()).prop_map(|(kept, used)| Step::Drain(kept, used)),
+        slot.clone().prop_map(Step::Truncate),
+        slot.clone().prop_map(Step::Split),
+        slot.clone().prop_map(Step::TakeFront),
+        Just(Step::Append),
+        Just(Step::Clear),
+        len.prop_map(Step::Each),
+        (any::<u64>(), proptest::option::of(slot))
+            .prop_map(|(seed, panic_at)| Step::Compact { seed, panic_at }),
+    ]
+}
+
+/// A packet in the model: its mark (kept in the metadata) and its length.
+type Seen = (u64, usize);
+
+fn seen(batch: &Batch) -> VecDeque<Seen> {
+    batch.iter().map(|packet| (packet.received_at(), packet.len())).collect()
+}
+
+struct World {
+    pool: Pool,
+    next: u64,
+    batch: Batch,
+    model: VecDeque<Seen>,
+    other: Batch,
+    other_model: VecDeque<Seen>,
+}
+
+impl World {
+    /// Marks the packets that were added to the batch, and adds them to the model.
+    fn mark(&mut self, len: usize) {
+        for slot in self.model.len()..self.batch.len() {
+            let mut packet = self.batch.packet(slot).unwrap();
+            packet.resize(len).unwrap();
+            packet.set_received_at(self.next);
+            self.model.push_back((self.next, len));
+            self.next += 1;
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        let len_before = self.batch.len();
+        match *step {
+            Step::Allocate(count, len) | Step::Written(count, len) => {
+                let free = self.pool.available();
+                let got = if matches!(step, Step::Written(..)) {
+                    self.pool.allocate_written_into(&mut self.batch, count, &[5; 90][..len])
+                } else {
+                    self.pool.allocate_into(&mut self.batch, count)
+                };
+                assert_eq!(got, count.min(BATCH - len_before).min(free));
+                if matches!(step, Step::Written(..)) {
+                    assert!(
+                        self.batch.iter().skip(len_before).all(|packet| packet.data() == &[5; 90][..len])
+                    );
+                }
+                self.mark(len);
+            }
+            Step::Push(len) => {
+                let Some(packet) = self.pool.allocate(len) else { return };
+                match self.batch.push(packet) {
+                    Ok(()) => self.mark(len),
+                    Err(packet) => assert_eq!((len_before, packet.len()), (BATCH, len)),
+                }
+            }
+            Step::Pop => {
+                let popped = self.batch.pop().map(|packet| (packet.received_at(), packet.len()));
+                assert_eq!(popped, self.model.pop_back());
+            }
+            Step::Change(slot, len) => match self.batch.packet(slot) {
+                Some(mut packet) => {
+                    packet.resize(len).unwrap();
+                    self.model[slot].1 = len;
+                }
+                None => assert!(slot >= len_before),
+            },
+            Step::Drain(kept, used) => {
+                let gone = self.model.split_off(kept.min(len_before));
+                let drained: Vec<Packet> = self.batch.drain_from(kept).take(used).collect();
+                assert_eq!(drained.len(), gone.len().min(used));
+                for (packet, expected) in drained.iter().zip(gone) {
+                    assert_eq!((packet.received_at(), packet.len()), expected);
+                }
+            }
+            Step::Truncate(kept) => {
+                self.batch.truncate(kept);
+                self.model.truncate(kept);
+            }
+            Step::Split(kept) => {
+                let moved = self.batch.split_into(kept, &mut self.other);
+                let kept = kept.min(len_before);
+                assert_eq!(moved, (len_before - kept).min(BATCH - self.other_model.len()));
+                self.other_model.extend(self.model.drain(kept..kept + moved));
+            }
+            Step::TakeFront(count) => {
+                let moved = self.batch.take_front(count, &mut self.other);
+                assert_eq!(moved, count.min(len_before).min(BATCH - self.other_model.len()));
+                self.other_model.extend(self.model.drain(..moved));
+            }
+            Step::Append => {
+                let moved = self.batch.append(&mut self.other);
+                assert_eq!(moved, (BATCH - len_before).min(self.other_model.len()));
+                self.model.extend(self.other_model.drain(..moved));
+            }
+            Step::Clear => {
+                self.batch.clear();
+                self.model.clear();
+            }
+            Step::Each(len) => {
+                let mut slots = 0..;
+                self.batch.each(usize::MAX, |slot, bytes| {
+                    assert_eq!(Some(slot), slots.next());
+                    bytes.truncate(len);
+                });
+                self.model.iter_mut().for_each(|(_, old)| *old = len.min(*old));
+            }
+            Step::Compact { seed, panic_at } => self.compact(seed, panic_at),
+        }
+    }
+
+    /// Decides by the seed's bits, cuts one byte off every third packet, panics in the slot asked for.
+    fn compact(&mut self, seed: u64, panic_at: Option<usize>) {
+        let verdict = |slot: usize| if seed >> (slot % 64) & 1 == 0 { 0 } else { slot as u16 + 1 };
+        let all = std::mem::take(&mut self.model);
+        let kept = catch_unwind(AssertUnwindSafe(|| {
+            self.batch.compact(3, |slot, bytes| {
+                assert_eq!(bytes.len(), all[slot].1);
+                if slot.is_multiple_of(3) {
+                    bytes.truncate(bytes.len().saturating_sub(1));
+                }
+                assert_ne!(Some(slot), panic_at, "on purpose");
+                verdict(slot)
+            })
+        }));
+        let visited = panic_at.unwrap_or(usize::MAX);
+        let after = |slot: usize, (mark, len): Seen| {
+            (mark, if slot.is_multiple_of(3) && slot < visited { len.saturating_sub(1) } else { len })
+        };
+        let mut parts = [VecDeque::new(), VecDeque::new(), VecDeque::new()];
+        for (slot, packet) in all.into_iter().enumerate() {
+            let part = if slot >= visited { 2 } else { usize::from(verdict(slot) != 0) };
+            parts[part].push_back((slot, after(slot, packet)));
+        }
+        match kept {
+            Ok(kept) => {
+                assert_eq!(kept, parts[0].len());
+                for (slot, (at, _)) in (kept..).zip(&parts[1]) {
+                    assert_eq!(self.batch.get(slot).unwrap().verdict(), verdict(*at));
+                }
+            }
+            Err(_) => assert!(visited < self.batch.len()),
+        }
+        self.model = parts.into_iter().flatten().map(|(_, packet)| packet).collect();
+    }
+
+    fn check(&self) {
+        for (batch, model) in [(&self.batch, &self.model), (&self.other, &self.other_model)] {
+            assert_eq!(&seen(batch), model);
+            assert_eq!(batch.len(), model.len());
+            assert_eq!(batch.bytes(), model.iter().map(|packet| packet.1 as u64).sum::<u64>());
+            assert_eq!((batch.is_empty(), batch.is_full()), (model.is_empty(), model.len() == BATCH));
+        }
+        assert_eq!(self.pool.available(), self.pool.capacity() - self.model.len() - self.other_model.len());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_batch_behaves_like_a_vector(steps in proptest::collection::vec(step(), 1..40)) {
+        std::panic::set_hook(Box::new(|panic| {
+            if !panic.to_string().contains("on purpose") { eprintln!("{panic}"); }
+        }));
+        let pool = Pool::builder().frames(450).frame_size(1024).build().unwrap();
+        let mut world = World {
+            pool, next: 1, batch: Batch::new(), model: VecDeque::new(),
+            other: Batch::new(), other_model: VecDeque::new(),
+        };
+        for step in &steps {
+            world.step(step);
+            world.check();
+        }
+        let World { pool, batch, other, .. } = world;
+        drop((batch, other));
+        prop_assert_eq!(pool.available(), pool.capacity());
+    }
+}
+
+#[test]
+fn what_leaves_keeps_its_order_too() {
+    let pool = Pool::builder().frames(64).build().unwrap();
+    let mut batch = Batch::new();
+    for byte in 0..8 {
+        batch.push(pool.packet(&[byte]).unwrap()).unwrap();
+    }
+    let kept = batch.compact(2, |_, bytes| u16::from(bytes.data()[0] < 5));
+    let order: Vec<u8> = batch.iter().map(|packet| packet.data()[0]).collect();
+    assert_eq!((kept, order), (3, vec![5, 6, 7, 0, 1, 2, 3, 4]));
+    let warm = batch.compact_cold(2, |_, bytes| u16::from(bytes.data()[0] % 2));
+    let order: Vec<u8> = batch.iter().map(|packet| packet.data()[0]).collect();
+    assert_eq!((warm, order), (4, vec![6, 0, 2, 4, 5, 7, 1, 3]));
+}
+
+#[test]
+fn a_batch_of_several_pools_and_sizes_frees_each_packet_to_its_own() {
+    let first = Pool::builder().frames(300).large(20, 16_384).build().unwrap();
+    let second = Pool::builder().frames(300).build().unwrap();
+    let mut batch = Batch::new();
+    for slot in 0..BATCH {
+        let packet = match slot * 7 % 13 {
+            0 => first.allocate(9000),
+            1..8 => first.allocate(slot),
+            _ => second.packet(&[1; 60]),
+        };
+        let mut packet = packet.unwrap();
+        packet.annotations_mut()[slot % 64] = 1;
+        batch.push(packet).unwrap();
+    }
+    assert!(first.available() < 320 && second.available() < 300);
+    drop(batch);
+    assert_eq!((first.available(), second.available()), (320, 300));
+    for pool in [first, second] {
+        let all: Vec<_> = std::iter::from_fn(|| pool.empty(0)).collect();
+        assert_eq!(all.len(), 300);
+        assert!(all.iter().all(|packet| packet.annotations() == &[0; 64]));
+    }
+}

@@ -1,0 +1,205 @@
+//! Each file under `tests/bad` is wrong in one way; what is said of it is kept beside it in a file that ends in
+//! `.stderr`. With `BLESS=1` those are written anew: read the difference before committing it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn netbricks(directory: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_netbricks"))
+        .args(arguments)
+        .current_dir(directory)
+        .env_remove("RUST_BACKTRACE")
+        .output()
+        .expect("the binary was built for this test")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn bad() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bad")
+}
+
+/// A fresh directory for one test.
+fn scratch(name: &str) -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&directory);
+    std::fs::create_dir_all(&directory).expect("the target directory can be written");
+    directory
+}
+
+fn entries(directory: &Path) -> Vec<String> {
+    let mut names: Vec<_> = std::fs::read_dir(directory)
+        .expect("it is there")
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn every_bad_file_is_explained_at_its_place() {
+    let bless = std::env::var_os("BLESS").is_some();
+    let mut wrong = Vec::new();
+    let files: Vec<_> = entries(&bad()).into_iter().filter(|name| name.ends_with(".toml")).collect();
+    assert!(files.len() > 10, "the cases are there");
+    for file in files {
+        for command in ["check", "run"] {
+            let output = netbricks(&bad(), &[command, &file, "--color", "never"]);
+            let said = text(&output.stderr);
+            if command == "check" && output.status.success() {
+                // A port's direction shows only when it is opened.
+                assert_eq!(file, "one_way_port.toml");
+                continue;
+            }
+            assert_eq!(output.status.code(), Some(2), "{file}: {said}");
+            assert_eq!(text(&output.stdout), "", "{file}");
+            let golden = bad().join(file.replace(".toml", ".stderr"));
+            if bless {
+                std::fs::write(&golden, &said).expect("the golden file can be written");
+            }
+            let expected = std::fs::read_to_string(&golden).unwrap_or_default();
+            if said != expected {
+                wrong.push(format!("{command} {file}, expected:\n{expected}\nfound:\n{said}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn check_tells_programs_the_same_places() {
+    let output = netbricks(&bad(), &["check", "missing_function.toml", "--json"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    assert_eq!(said["ok"], false);
+    let place = &said["diagnostics"][0]["places"][0];
+    assert_eq!((place["line"].as_u64(), place["column"].as_u64()), (Some(13), Some(19)));
+    assert_eq!(place["label"], "did you mean `flows`?");
+}
+
+#[test]
+fn what_is_never_used_is_a_warning() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let output = netbricks(&directory, &["check", "unused.toml", "--color", "never"]);
+    assert_eq!(output.status.code(), Some(0));
+    let said = text(&output.stderr);
+    assert_eq!(said.matches("warning: ").count(), 2, "{said}");
+    assert!(said.contains("unused.toml:8:7") && said.contains("unused.toml:11:11"), "{said}");
+}
+
+#[test]
+fn a_file_that_is_not_there_has_a_neighbour() {
+    let output = netbricks(&bad(), &["run", "missing_prt.toml", "--color", "never"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(
+        text(&output.stderr),
+        "error: there is no file `missing_prt.toml`; did you mean `missing_port.toml`?\n"
+    );
+}
+
+fn write(directory: &Path, name: &str, text: &str) {
+    std::fs::write(directory.join(name), text).expect("the test's directory can be written");
+}
+
+#[test]
+fn a_missing_capture_is_a_failure_and_leaves_nothing() {
+    let directory = scratch("missing-capture");
+    write(
+        &directory,
+        "f.toml",
+        "[port.lan]\ndriver = \"pcap\"\nread = \"not-there.pcap\"\n[port.wan]\ndriver = \"pcap\"\nwrite = \"out.pcap\"\n\
+         [[chain]]\nfrom = \"lan\"\nto = \"wan\"\n",
+    );
+    let output = netbricks(&directory, &["run", "f.toml", "--color", "never"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("f.toml:3:8") && said.contains("not-there.pcap"), "{said}");
+    assert_eq!(entries(&directory), ["f.toml"]);
+}
+
+#[test]
+fn a_truncated_capture_is_a_failure_after_what_it_has() {
+    let directory = scratch("truncated-capture");
+    let made = netbricks(&directory, &["generate", "whole.pcap", "--packets", "1000", "--quiet"]);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let bytes = std::fs::read(directory.join("whole.pcap")).expect("it was just written");
+    std::fs::write(directory.join("cut.pcap"), &bytes[..bytes.len() - 7])
+        .expect("the directory can be written");
+    write(
+        &directory,
+        "f.toml",
+        "[port.lan]\ndriver = \"pcap\"\nread = \"cut.pcap\"\n[port.wan]\ndriver = \"null\"\n\
+         [[chain]]\nfrom = \"lan\"\nto = \"wan\"\n",
+    );
+    let output = netbricks(&directory, &["run", "f.toml", "--json"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    assert_eq!(report["received"], 999, "all that was whole was delivered");
+    assert_eq!(report["conserved"], true);
+    let failure = report["failures"][0].as_str().unwrap_or_default();
+    // Each record has a header of 16 bytes and a frame of 60.
+    let place = format!("cut.pcap: record 1000 at byte {}", bytes.len() - 76);
+    assert!(failure.contains(&place), "{failure}");
+}
+
+#[test]
+fn a_missing_interface_is_named_with_its_place() {
+    let directory = scratch("missing-interface");
+    write(
+        &directory,
+        "f.toml",
+        "[port.lan]\ndriver = \"af_packet\"\ndevice = \"no-such-if0\"\n[port.wan]\ndriver = \"null\"\n\
+         [[chain]]\nfrom = \"lan\"\nto = \"wan\"\n",
+    );
+    let output = netbricks(&directory, &["run", "f.toml", "--color", "never"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(said.matches("error: ").count(), 1, "{said}");
+    assert!(said.contains("no network interface `no-such-if0`") && said.contains("f.toml:3:10"), "{said}");
+}
+
+#[test]
+fn no_permission_names_the_capability() {
+    let directory = scratch("no-permission");
+    write(
+        &directory,
+        "f.toml",
+        "[port.lan]\ndriver = \"af_packet\"\ndevice = \"lo\"\n[port.wan]\ndriver = \"null\"\n\
+         [[chain]]\nfrom = \"lan\"\nto = \"wan\"\n",
+    );
+    // Without capabilities even root may not; elsewhere nobody has them anyway.
+    let output = Command::new("setpriv")
+        .args(["--bounding-set=-all", "--inh-caps=-all", env!("CARGO_BIN_EXE_netbricks"), "run", "f.toml"])
+        .args(["--duration", "1s", "--color", "never"])
+        .current_dir(&directory)
+        .output();
+    let Ok(output) = output else {
+        eprintln!("skipped: there is no setpriv here");
+        return;
+    };
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("CAP_NET_RAW"), "{said}");
+}
+
+#[test]
+fn wrong_flags_are_usage() {
+    for arguments in [
+        &["run"] as &[&str],
+        &["run", "f.toml", "--workers", "0"],
+        &["run", "f.toml", "--duration", "10 parsecs"],
+        &["run", "f.toml", "--idle", "lazy"],
+        &["fly"],
+        &["functions", "tll"],
+        &["ports", "af_paket"],
+        &["generate", "out.pcap"],
+    ] {
+        let output = netbricks(&bad(), arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stderr));
+    }
+    assert!(text(&netbricks(&bad(), &["functions", "tll"]).stderr).contains("did you mean `ttl`?"));
+    assert!(text(&netbricks(&bad(), &["ports", "af_paket"]).stderr).contains("did you mean `af_packet`?"));
+}

@@ -1,0 +1,276 @@
+//! Every real and every broken capture at hand, through a chain of every function: the same bytes come out at batch sizes
+//! 1, 32 and 256, every packet is accounted for, only what functions are there to change is changed, and Wireshark finds
+//! nothing malformed that was not malformed before.
+
+mod wireshark;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use netbricks_testkit::{BURSTS, captures};
+use serde_json::Value;
+
+/// All functions; answers of each go to a file of its own.
+const EVERYTHING: &str = r#"
+[port.answers]
+driver = "pcap"
+write = "answers.pcap"
+[port.expired]
+driver = "pcap"
+write = "expired.pcap"
+[function.host]
+use = "icmp-echo"
+v4 = "192.168.0.1"
+v6 = "2001:db8:0:12::2"
+[function.hops]
+use = "ttl"
+other = "pass"
+answer_v4 = "10.255.255.254"
+answer_v6 = "2001:db8::fe"
+answer_rate = 1_000_000
+[function.spin]
+use = "busy"
+cycles = 0
+[[chain]]
+from = "lan"
+through = ["host", "wire", "hops", "macswap", "monitor", "spin"]
+to = "wan"
+[[chain]]
+from = "host.reply"
+to = "answers"
+[[chain]]
+from = "hops.reply"
+to = "expired"
+"#;
+
+/// Nothing but what the ports do: frames of every link type as Ethernet.
+const NOTHING: &str = "[[chain]]\nfrom = \"lan\"\nthrough = [\"wire\"]\nto = \"wan\"\n";
+
+/// What a run came to.
+struct Outcome {
+    code: Option<i32>,
+    said: String,
+    report: Value,
+    /// The captures that it wrote: `wan`, `answers`, `expired`, as far as they are there.
+    files: Vec<Option<Vec<u8>>>,
+    /// Their frames.
+    frames: Vec<Vec<Vec<u8>>>,
+}
+
+fn run(directory: &Path, capture: &Path, chains: &str, burst: usize) -> Outcome {
+    let _ = std::fs::remove_dir_all(directory);
+    std::fs::create_dir_all(directory).expect("the target directory can be written");
+    // A literal string: a path may have any character but quotes in it.
+    let configuration = format!(
+        "[port.lan]\ndriver = \"pcap\"\nread = '{}'\n[port.wan]\ndriver = \"pcap\"\nwrite = \"wan.pcap\"\n\
+         [runtime]\nframes = 2048\nlarge_frames = 64\n{chains}",
+        capture.display()
+    );
+    std::fs::write(directory.join("run.toml"), configuration).expect("the directory can be written");
+    let output = Command::new(env!("CARGO_BIN_EXE_netbricks"))
+        .args(["run", "run.toml", "--json", "--quiet", "--burst", &burst.to_string()])
+        .current_dir(directory)
+        .output()
+        .expect("the binary was built for this test");
+    let files = ["wan.pcap", "answers.pcap", "expired.pcap"].map(|name| directory.join(name));
+    Outcome {
+        code: output.status.code(),
+        said: String::from_utf8_lossy(&output.stderr).into_owned(),
+        report: serde_json::from_slice(&output.stdout).unwrap_or_default(),
+        frames: files.iter().map(|path| captures::frames(path)).collect(),
+        files: files.iter().map(|path| std::fs::read(path).ok()).collect(),
+    }
+}
+
+fn number(report: &Value, key: &str) -> u64 {
+    match &report[key] {
+        Value::Object(reasons) => reasons.values().filter_map(Value::as_u64).sum(),
+        number => number.as_u64().unwrap_or_else(|| panic!("`{key}` is no number: {report}")),
+    }
+}
+
+/// What must hold of every run, whatever was in the capture.
+fn check(name: &str, outcome: &Outcome) {
+    let Outcome { report, .. } = outcome;
+    assert_eq!(report["conserved"], true, "{name}: {report}");
+    assert_eq!(report["panics"], Value::Array(Vec::new()), "{name}: {report}");
+    assert_eq!(number(report, "held"), 0, "{name}: {report}");
+    assert_eq!(
+        number(report, "received") + number(report, "created"),
+        number(report, "sent") + number(report, "consumed") + number(report, "dropped"),
+        "{name}: {report}"
+    );
+    // Nothing was lost for want of room.
+    for reason in ["pool-exhausted", "queue-full", "transmit-full", "unconnected"] {
+        assert!(report["dropped"].get(reason).is_none(), "{name}: {report}");
+    }
+}
+
+/// Whether `out` is what `came` becomes: addresses swapped, one hop less and its checksum, everything else as it was.
+fn is_successor(came: &[u8], out: &[u8]) -> bool {
+    if came.len() != out.len() {
+        return false;
+    }
+    if came.len() < 14 {
+        return came == out;
+    }
+    if came[..6] != out[6..12] || came[6..12] != out[..6] {
+        return false;
+    }
+    let changed: Vec<usize> = (12..came.len()).filter(|at| came[*at] != out[*at]).collect();
+    match changed[..] {
+        [] => true,
+        // The hop limit of IPv6, or a time to live whose decrement left one byte of the checksum as it was.
+        [hops] => out[hops] + 1 == came[hops],
+        [hops, check] => out[hops] + 1 == came[hops] && (2..=3).contains(&(check - hops)),
+        [hops, check, next] => out[hops] + 1 == came[hops] && check == hops + 2 && next == check + 1,
+        _ => false,
+    }
+}
+
+/// For each frame that left, the number of the frame that came; `None` when one has no origin.
+fn origins(came: &[Vec<u8>], left: &[Vec<u8>]) -> Option<Vec<usize>> {
+    let mut next = 0;
+    left.iter()
+        .map(|out| {
+            let at = next + came[next..].iter().position(|frame| is_successor(frame, out))?;
+            next = at + 1;
+            Some(at)
+        })
+        .collect()
+}
+
+/// Captures with frames that all batch sizes agree about.
+struct Passed {
+    name: String,
+    came: Vec<Vec<u8>>,
+    left: Vec<Vec<u8>>,
+    origins: Vec<usize>,
+    /// Answers to echo requests, and to expired packets.
+    answers: Vec<Vec<u8>>,
+    expired: Vec<Vec<u8>>,
+}
+
+fn pass(directory: &Path, capture: &Path) -> Option<Passed> {
+    let name = capture.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let reference = run(directory, capture, NOTHING, 32);
+    let mut outcomes = BURSTS.map(|burst| run(directory, capture, EVERYTHING, burst));
+    let [one, more @ ..] = &outcomes;
+    for (other, burst) in more.iter().zip(&BURSTS[1..]) {
+        assert_eq!((one.code, &one.said), (other.code, &other.said), "{name} at {burst}");
+        assert!(one.files == other.files, "{name}: what leaves depends on the batch size ({burst})");
+        for key in ["received", "created", "sent", "consumed", "dropped", "failures", "sections"] {
+            assert_eq!(one.report[key], other.report[key], "{name} at {burst}: {key}");
+        }
+    }
+    if one.report.is_null() {
+        // No capture, or of a link that is none of ours: one plain error, and nothing left behind.
+        assert_eq!(one.code, Some(1), "{name}: {}", one.said);
+        assert_eq!(one.said.matches("error: ").count(), 1, "{name}: {}", one.said);
+        assert!(one.said.contains(&name), "{}", one.said);
+        assert!(one.files.iter().all(Option::is_none), "{name} left a file behind");
+        eprintln!("{name}: {}", one.said.lines().next().unwrap_or_default());
+        return None;
+    }
+    check(&name, &reference);
+    outcomes.iter().for_each(|outcome| check(&name, outcome));
+    assert_eq!(number(&reference.report, "received"), number(&one.report, "received"), "{name}");
+    if one.code != Some(0) {
+        // Cut off or broken further on: it says where.
+        assert_eq!(one.code, Some(1), "{name}: {}", one.said);
+        let failures = one.report["failures"].to_string();
+        assert!(failures.contains(&name) && failures.contains("record"), "{name}: {failures}");
+        eprintln!("{name}: {failures}");
+    }
+    let outcome = &mut outcomes[0];
+    let mut frames = std::mem::take(&mut outcome.frames).into_iter();
+    let mut next = || frames.next().unwrap_or_default();
+    let (left, answers, expired) = (next(), next(), next());
+    let came = reference.frames.into_iter().next().unwrap_or_default();
+    let captured = captures::frames(capture);
+    for (frame, raw) in came.iter().zip(&captured) {
+        // Behind the longest header that a link may have in the place of Ethernet's (Linux cooked, version 2).
+        assert!(frame.ends_with(&raw[raw.len().min(20)..]), "{name}: not what was captured");
+    }
+    if one_is_whole(&outcome.report) {
+        assert_eq!(came.len(), captured.len(), "{name}");
+    }
+    let sent = number(&outcome.report, "sent") as usize;
+    assert_eq!(left.len() + answers.len() + expired.len(), sent, "{name}");
+    let origins = origins(&came, &left);
+    let Some(origins) = origins else {
+        panic!("{name}: something left that did not come in, or changed too much")
+    };
+    Some(Passed { name, came, left, origins, answers, expired })
+}
+
+/// Whether the capture was read to its end, and every frame could be shown as Ethernet.
+fn one_is_whole(report: &Value) -> bool {
+    report["failures"] == Value::Array(Vec::new()) && report["dropped"].get("malformed").is_none()
+}
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+#[test]
+fn every_capture_passes_every_function() {
+    let files = captures::files();
+    if files.is_empty() {
+        eprintln!("skipped: there are no captures; NETBRICKS_CAPTURES names their folder");
+        return;
+    }
+    let directory = folder("captures");
+    let passed: Vec<Passed> = files.iter().filter_map(|file| pass(&directory, file)).collect();
+    let sum = |part: fn(&Passed) -> usize| passed.iter().map(part).sum::<usize>();
+    eprintln!(
+        "{} of {} captures: {} packets came, {} left, {} answers, {} expired",
+        passed.len(),
+        files.len(),
+        sum(|passed| passed.came.len()),
+        sum(|passed| passed.left.len()),
+        sum(|passed| passed.answers.len()),
+        sum(|passed| passed.expired.len()),
+    );
+    assert!(passed.len() * 2 > files.len(), "most captures can be read");
+    if !wireshark::is_installed() {
+        return;
+    }
+    let frames = |part: fn(&Passed) -> &Vec<Vec<u8>>| passed.iter().flat_map(part).map(Vec::as_slice);
+    let before = wireshark::opinions(&directory.join("all-in.pcap"), frames(|passed| &passed.came));
+    let after = wireshark::opinions(&directory.join("all-out.pcap"), frames(|passed| &passed.left));
+    let (mut first, mut after) = (0, after.into_iter());
+    let mut wrong = Vec::new();
+    for passed in &passed {
+        for (origin, frame) in passed.origins.iter().zip(&passed.left) {
+            let opinion = after.next().unwrap_or_default();
+            if opinion.malformed && !before[first + origin].malformed {
+                wrong.push(format!(
+                    "{}: frame {}, {}: {frame:02x?}",
+                    passed.name,
+                    origin + 1,
+                    opinion.protocols
+                ));
+            }
+        }
+        first += passed.came.len();
+    }
+    for (name, part) in [
+        ("answers", (|passed| &passed.answers) as fn(&Passed) -> &Vec<Vec<u8>>),
+        ("expired", |passed: &Passed| &passed.expired),
+    ] {
+        let opinions = wireshark::opinions(&directory.join(format!("all-{name}.pcap")), frames(part));
+        for (opinion, frame) in opinions.iter().zip(frames(part)) {
+            // What an error quotes may be anything.
+            if opinion.malformed && !(opinion.quotes && opinion.sound) {
+                wrong.push(format!("{name}: {}: {frame:02x?}", opinion.protocols));
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} newly malformed:\n{}",
+        wrong.len(),
+        wrong[..wrong.len().min(10)].join("\n")
+    );
+}

@@ -1,0 +1,282 @@
+//! The command as people and programs use it: runs, lists, drawings, completions.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn netbricks(directory: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_netbricks"))
+        .args(arguments)
+        .current_dir(directory)
+        .output()
+        .expect("the binary was built for this test")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn json(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("one JSON value")
+}
+
+fn scratch(name: &str) -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&directory);
+    std::fs::create_dir_all(&directory).expect("the target directory can be written");
+    directory
+}
+
+const FILE: &str = r#"
+[port.lan]
+driver = "generator"
+packets = 20_000
+flows = 100
+loss = "1 %"
+
+[port.wan]
+driver = "pcap"
+write = "out.pcapng"
+
+[function.flows]
+use = "monitor"
+top = 3
+
+[[chain]]
+from = "lan"
+through = ["ttl", "flows"]
+to = "wan"
+"#;
+
+fn with_file(name: &str) -> PathBuf {
+    let directory = scratch(name);
+    std::fs::write(directory.join("edge.toml"), FILE).expect("the directory can be written");
+    directory
+}
+
+#[test]
+fn a_run_accounts_for_every_packet() {
+    let directory = with_file("run");
+    let report = json(&netbricks(&directory, &["run", "edge.toml", "--json", "--seed", "7"]));
+    let number = |key: &str| report[key].as_u64().expect("a number");
+    let dropped: u64 =
+        report["dropped"].as_object().expect("an object").values().filter_map(Value::as_u64).sum();
+    assert_eq!(number("received"), 20_000);
+    assert!(dropped > 0 && report["dropped"]["impaired"].as_u64() == Some(dropped), "{report}");
+    assert_eq!(
+        number("received") + number("created"),
+        number("sent") + number("consumed") + number("held") + dropped
+    );
+    assert_eq!(report["conserved"], true);
+    assert!(report["seconds"].as_f64().is_some_and(|seconds| seconds > 0.0));
+    let ports = report["ports"].as_array().expect("a list");
+    assert_eq!(
+        ports.iter().map(|port| port["sent"].as_u64()).collect::<Vec<_>>(),
+        [Some(0), report["sent"].as_u64()]
+    );
+    let nodes = report["nodes"].as_array().expect("a list");
+    let names: Vec<_> = nodes.iter().filter_map(|node| node["name"].as_str()).collect();
+    assert_eq!(names, ["lan", "ttl", "flows", "wan.send"]);
+
+    // The same seed does the same again, whatever the batch.
+    let first = std::fs::read(directory.join("out.pcapng")).expect("it was written");
+    let again = json(&netbricks(&directory, &["run", "edge.toml", "--json", "--seed", "7", "--burst", "1"]));
+    assert_eq!(again["dropped"], report["dropped"]);
+    assert_eq!(std::fs::read(directory.join("out.pcapng")).expect("it was written"), first);
+
+    let replayed = json(&netbricks(&directory, &["check", "edge.toml", "--json"]));
+    assert_eq!(replayed["ok"], true);
+}
+
+#[test]
+fn the_report_ends_with_the_law() {
+    let directory = with_file("report");
+    let output = netbricks(&directory, &["run", "edge.toml", "--color", "never"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let report = text(&output.stdout);
+    let lines: Vec<_> = report.lines().collect();
+    assert!(lines[0].starts_with("port  received"), "{report}");
+    assert!(lines.iter().any(|line| line.starts_with("ttl ")), "{report}");
+    let law = lines.last().expect("there are lines");
+    assert!(law.starts_with("20,000 received + 0 created = "), "{law}");
+    assert!(law.ends_with("+ 0 held   every packet accounted for"), "{law}");
+    let opening = text(&output.stderr);
+    assert!(opening.contains("edge.toml  2 ports · 1 chain · 2 functions · 1 worker"), "{opening}");
+    assert!(opening.matches("huge pages").count() <= 1 + opening.matches("warning: ").count(), "{opening}");
+}
+
+#[test]
+fn one_function_in_two_chains_is_one() {
+    let directory = scratch("shared");
+    std::fs::write(
+        directory.join("both.toml"),
+        "[port.a]\ndriver = \"generator\"\npackets = 1000\nflows = 1\nseed = 1\n\
+         [port.b]\ndriver = \"generator\"\npackets = 500\nflows = 1\nseed = 1\n\
+         [port.out]\ndriver = \"null\"\n\
+         [[chain]]\nfrom = \"a\"\nthrough = [\"monitor\"]\nto = \"out\"\n\
+         [[chain]]\nfrom = \"b\"\nthrough = [\"monitor\"]\nto = \"out\"\n",
+    )
+    .expect("the directory can be written");
+    let report = json(&netbricks(&directory, &["run", "both.toml", "--json"]));
+    assert_eq!(report["received"], 1500);
+    let uses: Vec<_> = report["nodes"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter(|node| node["of"] == "monitor")
+        .map(|node| {
+            (node["name"].as_str().unwrap_or_default().to_owned(), node["in"].as_u64().unwrap_or_default())
+        })
+        .collect();
+    assert_eq!(uses, [("monitor@a-out".to_owned(), 1000), ("monitor@b-out".to_owned(), 500)]);
+    // The same seed makes the same flow, and both chains count it in one table.
+    let sections = report["sections"].as_array().expect("a list");
+    assert_eq!(sections.len(), 1, "{report}");
+    let rows = sections[0]["rows"].as_array().expect("a list");
+    assert_eq!(rows.len(), 1, "{report}");
+    assert_eq!(rows[0][1].as_str().map(|count| count.replace(',', "")).as_deref(), Some("1500"), "{report}");
+}
+
+#[test]
+fn generated_traffic_can_be_replayed() {
+    let directory = scratch("generate");
+    let made = json(&netbricks(
+        &directory,
+        &["generate", "t.pcap.gz", "--packets", "3000", "--frame-sizes", "imix", "--seed", "3", "--json"],
+    ));
+    assert_eq!(made["sent"], 3000);
+    std::fs::write(
+        directory.join("f.toml"),
+        "[port.lan]\ndriver = \"pcap\"\nread = \"t.pcap.gz\"\n[port.wan]\ndriver = \"null\"\n\
+         [[chain]]\nfrom = \"lan\"\nthrough = [\"wire\"]\nto = \"wan\"\n",
+    )
+    .expect("the directory can be written");
+    let report = json(&netbricks(&directory, &["run", "f.toml", "--json"]));
+    assert_eq!(report["received"], 3000);
+    assert_eq!(report["ports"][0]["received_bytes"], made["ports"][1]["sent_bytes"]);
+}
+
+#[test]
+fn lists_name_keys_and_defaults() {
+    let here = Path::new(".");
+    let functions = json(&netbricks(here, &["functions", "--json"]));
+    let names: Vec<_> =
+        functions.as_array().expect("a list").iter().filter_map(|f| f["name"].as_str()).collect();
+    for name in ["busy", "icmp-echo", "macswap", "monitor", "ttl", "wire"] {
+        assert!(names.contains(&name), "{names:?}");
+        let shown = text(&netbricks(here, &["functions", name]).stdout);
+        assert!(shown.starts_with(&format!("{name}: ")), "{shown}");
+    }
+    let ports = json(&netbricks(here, &["ports", "--json"]));
+    for port in ports.as_array().expect("a list") {
+        let shown = text(&netbricks(here, &["ports", port["name"].as_str().expect("a name")]).stdout);
+        for key in port["keys"].as_array().expect("a list") {
+            assert!(shown.contains(key["name"].as_str().expect("a name")), "{shown}");
+        }
+    }
+}
+
+#[test]
+fn graphs_are_drawn() {
+    let directory = with_file("graph");
+    let drawn = text(&netbricks(&directory, &["graph", "edge.toml"]).stdout);
+    assert!(drawn.starts_with("lan (generator) ──▶ ttl ──▶ flows ──▶ wan.send\n"), "{drawn}");
+    let dot = text(&netbricks(&directory, &["graph", "edge.toml", "--format", "dot"]).stdout);
+    assert!(dot.starts_with("digraph \"edge\" {") && dot.contains("\"ttl\" -> \"flows\""), "{dot}");
+    let described = json(&netbricks(&directory, &["graph", "edge.toml", "--format", "json"]));
+    assert_eq!(described["name"], "edge");
+    // SVG where Graphviz is; elsewhere a hint how to get it.
+    let svg = netbricks(&directory, &["graph", "edge.toml", "--format", "svg"]);
+    match svg.status.code() {
+        Some(0) => assert!(text(&svg.stdout).contains("<svg")),
+        code => {
+            assert_eq!(code, Some(1));
+            assert!(text(&svg.stderr).contains("install"), "{}", text(&svg.stderr));
+        }
+    }
+}
+
+#[test]
+fn every_shell_has_completions() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = text(&netbricks(Path::new("."), &["completions", shell]).stdout);
+        assert!(script.contains("netbricks") && script.contains("frame-sizes"), "{shell}");
+    }
+}
+
+#[test]
+fn ctrl_c_drains_and_reports() {
+    let directory = scratch("ctrl-c");
+    std::fs::write(
+        directory.join("f.toml"),
+        "[port.lan]\ndriver = \"generator\"\n[port.wan]\ndriver = \"pcap\"\nwrite = \"out.pcap\"\nsnap_length = 60\n\
+         [[chain]]\nfrom = \"lan\"\nto = \"wan\"\n[runtime]\nidle = \"quiet\"\n",
+    )
+    .expect("the directory can be written");
+    let child = Command::new(env!("CARGO_BIN_EXE_netbricks"))
+        .args(["run", "f.toml", "--json"])
+        .current_dir(&directory)
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("the binary was built for this test");
+    // Until it runs, which the file in the making shows.
+    while std::fs::read_dir(&directory).expect("it is there").count() < 2 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(killed.is_ok_and(|status| status.success()));
+    let output = child.wait_with_output().expect("it ends");
+    let report = json(&output);
+    assert_eq!(report["conserved"], true);
+    assert_eq!(report["received"], report["sent"]);
+    assert!(directory.join("out.pcap").exists(), "the capture has its name");
+}
+
+#[test]
+fn generate_speaks_of_flags() {
+    let directory = scratch("generate-flags");
+    let said = |arguments: &[&str]| {
+        let output = netbricks(&directory, arguments);
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+        text(&output.stderr)
+    };
+    let wrong = said(&["generate", "t.pcap", "--packets", "many"]);
+    assert!(wrong.contains("`--packets` has the wrong type") && !wrong.contains("port `traffic`"), "{wrong}");
+    let wrong = said(&["generate", "t.pcap", "--packets", "10", "--frame-sizes", "9"]);
+    assert!(wrong.contains("frame-sizes"), "{wrong}");
+    let wrong = said(&["generate", "t.txt", "--packets", "10"]);
+    assert!(wrong.contains("`t.txt`") && wrong.contains(".pcapng"), "{wrong}");
+    assert_eq!(std::fs::read_dir(&directory).expect("it is there").count(), 0, "no half-made file");
+}
+
+#[test]
+fn every_command_shows_examples() {
+    let overview = text(&netbricks(Path::new("."), &["--help"]).stdout);
+    let commands: Vec<&str> = overview
+        .lines()
+        .skip_while(|line| *line != "Commands:")
+        .skip(1)
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .collect();
+    assert!(commands.len() >= 8, "{overview}");
+    for command in commands {
+        let help = text(&netbricks(Path::new("."), &[command, "--help"]).stdout);
+        assert!(help.contains(&format!("Examples:\n  netbricks {command}")), "{help}");
+    }
+}
+
+#[test]
+fn nothing_is_coloured_or_moves_where_nobody_watches() {
+    let directory = with_file("plain");
+    for arguments in [&["run", "edge.toml"][..], &["run", "none.toml"], &["check", "edge.toml"]] {
+        let output = netbricks(&directory, arguments);
+        assert!(!text(&output.stderr).contains('\u{1b}') && !text(&output.stdout).contains('\u{1b}'));
+        assert!(!text(&output.stderr).contains('\r'));
+    }
+    let coloured = netbricks(&directory, &["run", "none.toml", "--color", "always"]);
+    assert!(text(&coloured.stderr).contains('\u{1b}'));
+}

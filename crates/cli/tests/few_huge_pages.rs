@@ -1,0 +1,39 @@
+//! A pool for which too few huge pages are reserved: the run works, and one warning says how to mend it.
+
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn one_warning_says_how_to_reserve_huge_pages() {
+    let numbers = |name: &str| {
+        let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let line = memory.lines().find(|line| line.starts_with(name)).map(str::to_owned);
+        line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok()).unwrap_or(0)
+    };
+    let (free, available) = (numbers("HugePages_Free"), numbers("MemAvailable") / 1024);
+    // More frames of 2 KiB than the free pages of 2 MiB hold; touched or not, they must fit into memory.
+    let frames = (free + 8) * 1024;
+    if (free + 8) * 2 + 512 > available {
+        eprintln!("SKIPPED: {free} huge pages are free, and no memory for a larger pool");
+        return;
+    }
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("few-huge-pages");
+    std::fs::create_dir_all(&directory).expect("the target directory can be written");
+    std::fs::write(
+        directory.join("f.toml"),
+        format!(
+            "[port.lan]\ndriver = \"generator\"\npackets = 1000\n[port.wan]\ndriver = \"null\"\n\
+             [[chain]]\nfrom = \"lan\"\nto = \"wan\"\n[runtime]\nframes = {frames}\n"
+        ),
+    )
+    .expect("the directory can be written");
+    let output = Command::new(env!("CARGO_BIN_EXE_netbricks"))
+        .args(["run", "f.toml"])
+        .current_dir(&directory)
+        .output()
+        .expect("the binary was built for this test");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert_eq!(said.matches("warning: ").count(), 1, "{said}");
+    assert!(said.contains("vm.nr_hugepages") && said.contains("small pages"), "{said}");
+}

@@ -1,0 +1,353 @@
+//! A million mutated packets through a graph of every function there is, at batch sizes of 1, 32 and 256: the same comes
+//! out, nothing panics, nothing leaks, every packet is accounted for, and Wireshark finds nothing malformed in it that
+//! was not malformed before.
+
+mod wireshark;
+
+use std::cell::{Cell, RefCell};
+use std::hash::{DefaultHasher, Hasher};
+use std::net::IpAddr;
+use std::path::Path;
+use std::rc::Rc;
+
+use netbricks_core::buffer::{Batch, Pool};
+use netbricks_core::{Blueprint, Context, Drop, Edge, Graph, GraphBuilder, Node, Output, Poll, Role, Worker};
+use netbricks_testkit::mutate::{Random, mutate};
+use netbricks_testkit::{BURSTS, kinds};
+use toml::Spanned;
+use toml::de::DeTable;
+
+const MUTATIONS: usize = 1_000_000;
+const SHOWN_TO_WIRESHARK: usize = 20_000;
+/// Packets in a round, all of one time: each batch size divides it.
+const ROUND: usize = 256;
+const MILLISECOND: u64 = 1_000_000;
+
+/// Every function with its settings, in the order in which packets pass.
+const CHAIN: [(&str, &str); 6] = [
+    ("icmp-echo", "v4 = \"10.0.0.2\"\nv6 = \"2001:db8::2\""),
+    ("wire", ""),
+    (
+        "ttl",
+        "other = \"pass\"\nanswer_v4 = \"10.0.0.254\"\nanswer_v6 = \"2001:db8::fe\"\nanswer_rate = 1_000_000",
+    ),
+    ("macswap", ""),
+    // Small, so that it fills, and soon forgets.
+    ("monitor", "capacity = 1024\nidle = \"1 s\""),
+    ("busy", "cycles = 0"),
+];
+
+/// The functions' blueprints, from the registry and settings as an operator writes them.
+fn blueprints() -> Vec<(&'static str, Blueprint)> {
+    let registry = netbricks::standard();
+    let known: Vec<&str> = registry.iter().map(|definition| definition.name).collect();
+    let mut here: Vec<&str> = CHAIN.iter().map(|(name, _)| *name).collect();
+    here.sort_unstable();
+    assert_eq!(here, known, "every function is in the chain, with settings that let it do all it can");
+    CHAIN
+        .iter()
+        .map(|(name, settings)| {
+            let table: Spanned<DeTable<'_>> = DeTable::parse(settings).expect("the settings are TOML");
+            let definition = registry.get(name).expect("compared above");
+            (*name, definition.configure(table).expect("the settings fit"))
+        })
+        .collect()
+}
+
+/// Frames of one round, and how far a graph has taken them.
+#[derive(Clone, Default)]
+struct Feed {
+    frames: Rc<RefCell<Vec<Vec<u8>>>>,
+    /// Number of the round's first frame in the run, from 1 on.
+    first: Rc<Cell<u64>>,
+    next: Rc<Cell<usize>>,
+}
+
+/// Gives out a round's frames.
+struct Source(Feed);
+
+impl Node for Source {
+    fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
+        cx.drop_batch(batch, Drop::Unconnected);
+    }
+    fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+        let frames = self.0.frames.borrow();
+        while batch.len() < cx.burst() {
+            let at = self.0.next.get();
+            let Some(frame) = frames.get(at) else { break };
+            self.0.next.set(at + 1);
+            let mut packet = cx.pool().packet(frame).expect("the pool is larger than a round");
+            // What leaves can be found among what came.
+            packet.set_received_at(self.0.first.get() + at as u64);
+            assert!(batch.push(packet).is_ok(), "a batch takes a burst");
+        }
+        Poll::Busy
+    }
+    fn is_schedulable(&self) -> bool {
+        true
+    }
+    fn role(&self) -> Role {
+        Role::Receive
+    }
+    fn inputs(&self) -> usize {
+        0
+    }
+}
+
+/// What left: a hash over all of it in its order, and where wanted the frames, with the number of the one that each came in as.
+#[derive(Clone)]
+struct Sink(Rc<RefCell<Left>>);
+
+#[derive(Default)]
+struct Left {
+    /// Whether the order counts. Within a batch, answers made anew leave after those that packets were turned into.
+    ordered: bool,
+    hash: u64,
+    packets: u64,
+    kept: Option<Vec<(u64, Vec<u8>)>>,
+}
+
+impl Node for Sink {
+    fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
+        cx.sent(batch.len() as u64, batch.bytes());
+        let mut left = self.0.borrow_mut();
+        for packet in batch.drain() {
+            let mut hash = DefaultHasher::new();
+            if left.ordered {
+                hash.write_u64(left.hash);
+            }
+            hash.write(packet.data());
+            left.hash = if left.ordered { hash.finish() } else { left.hash.wrapping_add(hash.finish()) };
+            left.packets += 1;
+            if let Some(kept) = &mut left.kept {
+                kept.push((packet.received_at(), packet.data().to_vec()));
+            }
+        }
+    }
+    fn role(&self) -> Role {
+        Role::Transmit
+    }
+    fn outputs(&self) -> Vec<Output> {
+        Vec::new()
+    }
+}
+
+/// A graph of all functions at one batch size. Answers of each function have a sink of their own: between functions
+/// their order depends on the batch.
+struct Lane {
+    burst: usize,
+    graph: Graph,
+    pool: Pool,
+    feed: Feed,
+    sinks: Vec<(&'static str, Sink)>,
+}
+
+impl Lane {
+    fn new(burst: usize, keep: bool) -> Self {
+        let pool =
+            Pool::builder().frames(2048).large(ROUND, 16_384).build().expect("there is memory for a pool");
+        let worker = Worker::new(0, 1, pool.clone());
+        let feed = Feed::default();
+        let sink = |ordered| {
+            let left = Left { ordered, kept: keep.then(Vec::new), ..Left::default() };
+            Sink(Rc::new(RefCell::new(left)))
+        };
+        let mut builder = GraphBuilder::new("everything");
+        let mut sinks = Vec::new();
+        let mut last = builder.add("source", Box::new(Source(feed.clone()))).expect("a new name");
+        for (name, blueprint) in blueprints() {
+            let node = builder.add_function(name, &blueprint, &worker).expect("it can be made");
+            builder.connect(last, Edge::OUT, node, 0).expect("both are there");
+            last = node;
+            let others: Vec<Edge> = builder.outputs(node).iter().map(|output| output.edge).collect();
+            for edge in others.into_iter().filter(|edge| *edge != Edge::OUT) {
+                let answers = sink(false);
+                let there = builder.add(format!("{name}.{edge:?}"), Box::new(answers.clone()));
+                builder.connect(node, edge, there.expect("a new name"), 0).expect("both are there");
+                sinks.push((name, answers));
+            }
+        }
+        let out = sink(true);
+        let there = builder.add("out", Box::new(out.clone())).expect("a new name");
+        builder.connect(last, Edge::OUT, there, 0).expect("both are there");
+        sinks.push(("out", out));
+        let mut graph = builder.build(pool.clone()).expect("everything is connected");
+        graph.set_burst(burst);
+        Self { burst, graph, pool, feed, sinks }
+    }
+
+    /// Takes a round's frames through at one time.
+    fn round(&mut self, first: u64, frames: &mut Vec<Vec<u8>>, now: u64) {
+        std::mem::swap(&mut *self.feed.frames.borrow_mut(), frames);
+        self.feed.first.set(first);
+        self.feed.next.set(0);
+        let count = self.feed.frames.borrow().len();
+        while self.feed.next.get() < count {
+            self.graph.turn(now);
+        }
+        std::mem::swap(&mut *self.feed.frames.borrow_mut(), frames);
+        let panics = self.graph.take_panics();
+        assert!(
+            panics.is_empty(),
+            "batch size {}, in packets {first} to {}: {panics:?}",
+            self.burst,
+            first + count as u64
+        );
+    }
+
+    /// What all that left so far comes to.
+    fn outcome(&self) -> Vec<(&'static str, u64, u64)> {
+        self.sinks
+            .iter()
+            .map(|(name, sink)| {
+                let left = sink.0.borrow();
+                (*name, left.packets, left.hash)
+            })
+            .collect()
+    }
+
+    /// The end: everything is accounted for, and all buffers are back.
+    fn finish(mut self, packets: usize, now: u64) -> (String, Vec<(&'static str, Sink)>) {
+        self.graph.drain(now);
+        let totals = self.graph.totals();
+        assert!(totals.is_conserved(), "batch size {}: {totals:?}", self.burst);
+        assert_eq!(self.graph.unbalanced(), Vec::<String>::new(), "batch size {}", self.burst);
+        assert_eq!(totals.received.packets, packets as u64);
+        assert_eq!(totals.drops.of(Drop::PoolExhausted).packets, 0, "{totals:?}");
+        let reports = format!("{:?} {:?}", totals.drops, self.graph.reports());
+        drop(self.graph);
+        assert_eq!(self.pool.available(), self.pool.capacity(), "batch size {}: packets leaked", self.burst);
+        (reports, self.sinks)
+    }
+}
+
+/// Whether packets leave by a sink: those that pass all functions, and the answers of the two that answer.
+fn leaves_packets(sink: &str) -> bool {
+    ["out", "icmp-echo", "ttl"].contains(&sink)
+}
+
+/// The sequence of mutated packets of a seed.
+struct Mutations {
+    kinds: Vec<Vec<u8>>,
+    random: Random,
+}
+
+impl Mutations {
+    fn new(seed: u64) -> Self {
+        let to_us: Vec<_> = kinds::every().into_iter().map(|(_, frame)| frame).collect();
+        let from_us = to_us.iter().map(|frame| the_other_way(frame));
+        // Most is for others: what is for the host in the chain goes no further.
+        let kinds =
+            [to_us.clone(), from_us.clone().collect(), from_us.clone().collect(), from_us.collect()].concat();
+        Self { kinds, random: Random::new(seed) }
+    }
+    /// Fills a round.
+    fn fill(&mut self, frames: &mut Vec<Vec<u8>>, count: usize) {
+        frames.resize_with(count, Vec::new);
+        for frame in frames {
+            frame.clear();
+            frame.extend_from_slice(&self.kinds[self.random.below(self.kinds.len())]);
+            // One in eight is whole: functions then do all that they can.
+            if self.random.below(8) > 0 {
+                mutate(frame, &mut self.random);
+            }
+        }
+    }
+}
+
+/// The packet with source and destination swapped in every IP header, which leaves checksums as they are.
+fn the_other_way(frame: &[u8]) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    let pairs: [(IpAddr, IpAddr); 2] = [
+        ([10, 0, 0, 1].into(), [10, 0, 0, 2].into()),
+        ([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1].into(), [0x2001, 0xdb8, 0, 0, 0, 0, 0, 2].into()),
+    ];
+    for (one, other) in pairs {
+        let [one, other] = [one, other].map(|address| match address {
+            IpAddr::V4(address) => address.octets().to_vec(),
+            IpAddr::V6(address) => address.octets().to_vec(),
+        });
+        let (pair, swapped) = ([&one[..], &other].concat(), [&other[..], &one].concat());
+        let at: Vec<usize> = (0..frame.len()).filter(|at| frame[*at..].starts_with(&pair)).collect();
+        for at in at {
+            frame[at..at + pair.len()].copy_from_slice(&swapped);
+        }
+    }
+    frame
+}
+
+#[test]
+fn a_million_mutations_come_out_the_same_at_every_batch_size() {
+    let mut lanes = BURSTS.map(|burst| Lane::new(burst, false));
+    let mut mutations = Mutations::new(2);
+    let mut frames = Vec::new();
+    let (mut done, mut now) = (0, 0);
+    while done < MUTATIONS {
+        let count = ROUND.min(MUTATIONS - done);
+        mutations.fill(&mut frames, count);
+        for lane in &mut lanes {
+            lane.round(done as u64 + 1, &mut frames, now);
+        }
+        let [one, more @ ..] = &lanes;
+        let expected = one.outcome();
+        for lane in more {
+            let found = lane.outcome();
+            assert_eq!(found, expected, "batch size {} in the round from packet {done} on", lane.burst);
+        }
+        done += count;
+        now += MILLISECOND;
+    }
+    let outcome = lanes[0].outcome();
+    for (name, packets, _) in &outcome {
+        match leaves_packets(name) {
+            true => assert!(*packets > 10_000, "`{name}` had its part in it: {outcome:?}"),
+            false => assert_eq!(*packets, 0, "`{name}` has nothing to answer"),
+        }
+    }
+    let [one, more @ ..] = lanes.map(|lane| lane.finish(MUTATIONS, now).0);
+    for report in more {
+        assert_eq!(report, one, "drops and reports");
+    }
+}
+
+#[test]
+fn wireshark_finds_nothing_new_that_is_malformed() {
+    if !wireshark::is_installed() {
+        return;
+    }
+    let mut lane = Lane::new(32, true);
+    let mut mutations = Mutations::new(7);
+    let (mut came, mut frames, mut now) = (Vec::new(), Vec::new(), 0);
+    while came.len() < SHOWN_TO_WIRESHARK {
+        mutations.fill(&mut frames, ROUND.min(SHOWN_TO_WIRESHARK - came.len()));
+        lane.round(came.len() as u64 + 1, &mut frames, now);
+        came.extend(frames.iter().cloned());
+        now += MILLISECOND;
+    }
+    let (_, sinks) = lane.finish(SHOWN_TO_WIRESHARK, now);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let before = wireshark::opinions(&folder.join("mutations-in.pcap"), came.iter().map(Vec::as_slice));
+    let mut wrong = Vec::new();
+    for (name, sink) in sinks {
+        let left = sink.0.take().kept.unwrap_or_default();
+        assert_eq!(left.len() > 100, leaves_packets(name), "{name}: {}", left.len());
+        let path = folder.join(format!("mutations-{name}.pcap"));
+        let after = wireshark::opinions(&path, left.iter().map(|(_, frame)| frame.as_slice()));
+        for ((number, frame), opinion) in left.iter().zip(after) {
+            // What a function made itself did not come in; numbers begin with 1.
+            let was = number.checked_sub(1).and_then(|at| before.get(at as usize));
+            let allowed = was.is_some_and(|before| before.malformed) || opinion.quotes && opinion.sound;
+            if opinion.malformed && !allowed {
+                wrong.push(format!("{name}: packet {number}, {}: {frame:02x?}", opinion.protocols));
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} newly malformed:\n{}",
+        wrong.len(),
+        wrong[..wrong.len().min(10)].join("\n")
+    );
+    let malformed = before.iter().filter(|opinion| opinion.malformed).count();
+    assert!(malformed > SHOWN_TO_WIRESHARK / 20, "Wireshark did look: {malformed}");
+}

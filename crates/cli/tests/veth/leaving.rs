@@ -1,0 +1,61 @@
+//! Ends that nobody wished for: a killed process, an interface that goes away under a run.
+
+use netbricks_testkit::namespace::{eventually, has};
+
+use super::fixture::{Driver, Segment};
+
+/// Killed in the middle of a flood, a run leaves no XDP program, no promiscuous interface and no TAP, and the next one
+/// starts as if nothing had been.
+#[test]
+fn kill_9_leaves_nothing() {
+    for driver in Driver::ALL {
+        let Some(segment) = Segment::new("kill", driver, &["ping"]) else { return };
+        let mut run = segment.start(&segment.chains(""), &[]);
+        segment.settle();
+        if driver == Driver::AfXdp && has("bpftool") {
+            let programs = segment.namespaces.run("middle", "bpftool net show");
+            assert!(programs.contains("b0") && programs.contains("b1"), "{programs}");
+        }
+        let flood = segment.namespaces.start(
+            "client",
+            "ping",
+            &["-q", "-f", "-c", "1000000", "10.0.0.2"],
+            segment.file("flood"),
+            segment.file("flood-errors"),
+        );
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        run.process.signal("KILL");
+        assert!(!run.process.wait().success());
+        drop(flood);
+        for device in driver.devices() {
+            eventually(&format!("the end of what the run had on {device}"), || segment.is_clean(device));
+        }
+        if driver == Driver::AfXdp && has("bpftool") {
+            let programs = segment.namespaces.run("middle", "bpftool net show");
+            assert!(!programs.contains("b0") && !programs.contains("b1"), "{programs}");
+        }
+        let run = segment.start(&segment.chains(""), &[]);
+        segment.settle();
+        run.finish();
+    }
+}
+
+/// The port is down; the process lives, counts what it cannot send, and ends as it should.
+#[test]
+fn a_deleted_interface_is_a_port_that_is_down() {
+    for driver in Driver::ALL {
+        let Some(segment) = Segment::new("deleted", driver, &["ping"]) else { return };
+        let mut run = segment.start(&segment.chains(""), &[]);
+        segment.settle();
+        let [_, right] = driver.devices();
+        segment.namespaces.run("middle", &format!("ip link delete {right}"));
+        let lost = segment.namespaces.attempt("client", "ping -q -c 5 -i 0.05 -W 1 10.0.0.2");
+        assert!(!lost.status.success(), "{driver:?}");
+        eventually("word of the port", || run.said().contains("port `right` is down"));
+        assert!(run.process.is_running(), "{driver:?}: {}", run.said());
+        let report = run.finish();
+        assert_eq!(report["ports"][0]["link"], "up", "{driver:?}: {report}");
+        assert_eq!(report["ports"][1]["link"], "gone", "{driver:?}: {report}");
+        assert!(report["dropped"]["link-down"].as_u64() > Some(0), "{driver:?}: {report}");
+    }
+}

@@ -1,0 +1,106 @@
+//! Runs on several workers: queues are shared out, transmit queues shared, and nothing is lost or counted twice.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn scratch(name: &str, configuration: &str) -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("workers-{name}"));
+    let _ = std::fs::remove_dir_all(&directory);
+    std::fs::create_dir_all(&directory).expect("the target directory can be written");
+    std::fs::write(directory.join("f.toml"), configuration).expect("the directory can be written");
+    directory
+}
+
+fn run(directory: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_netbricks"))
+        .args(["run", "f.toml", "--json"])
+        .args(arguments)
+        .current_dir(directory)
+        .output()
+        .expect("the binary was built for this test")
+}
+
+fn report(output: &Output) -> Value {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    let dropped: u64 =
+        report["dropped"].as_object().expect("an object").values().filter_map(Value::as_u64).sum();
+    let number = |key: &str| report[key].as_u64().expect("a number");
+    assert_eq!(
+        number("received") + number("created"),
+        number("sent") + number("consumed") + number("held") + dropped,
+        "{report}"
+    );
+    assert_eq!((&report["conserved"], number("held")), (&Value::Bool(true), 0), "{report}");
+    report
+}
+
+/// Flows with their packets and bytes, as the monitor's section has them.
+fn flows(report: &Value) -> Vec<(String, u64, u64)> {
+    let sections = report["sections"].as_array().expect("a list");
+    assert_eq!(sections.len(), 1, "the workers' sections are one: {report}");
+    let cell = |row: &Value, i: usize| row[i].as_str().unwrap_or_default().to_owned();
+    sections[0]["rows"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|row| {
+            (cell(row, 0), cell(row, 1).parse().expect("packets"), cell(row, 2).parse().expect("bytes"))
+        })
+        .collect()
+}
+
+fn generated(packets: u64, top: u64, to: &str) -> String {
+    format!(
+        "[port.lan]\ndriver = \"generator\"\npackets = {packets}\nflows = 200\ndistribution = \"zipf\"\n\
+         frame_sizes = \"imix\"\n[port.wan]\n{to}\n[function.flows]\nuse = \"monitor\"\ntop = {top}\n\
+         [[chain]]\nfrom = \"lan\"\nthrough = [\"ttl\", \"flows\"]\nto = \"wan\"\n"
+    )
+}
+
+#[test]
+fn two_workers_with_a_queue_each_account_for_every_packet() {
+    let directory = scratch("null", &generated(60_000, 10, "driver = \"null\""));
+    let report = report(&run(&directory, &["--workers", "2"]));
+    assert_eq!((&report["workers"], &report["received"]), (&Value::from(2), &Value::from(60_000)));
+    assert_eq!(report["sent"], 60_000);
+}
+
+#[test]
+fn the_largest_flows_are_those_of_all_workers() {
+    let everything = scratch("all", &generated(60_000, 100_000, "driver = \"null\""));
+    let all = flows(&report(&run(&everything, &["--workers", "2"])));
+    assert_eq!(all.iter().map(|(_, packets, _)| packets).sum::<u64>(), 60_000);
+    let few = scratch("top", &generated(60_000, 10, "driver = \"null\""));
+    let report = report(&run(&few, &["--workers", "2"]));
+    let top = flows(&report);
+    assert!(top.len() == 10 && top.is_sorted_by(|a, b| a.2 >= b.2), "{top:?}");
+    assert_eq!(top, all[..10]);
+    assert_eq!(report["sections"][0]["of"], all.len());
+}
+
+#[test]
+fn more_workers_than_transmit_queues_share_them() {
+    let directory = scratch("pcap", &generated(30_000, 10, "driver = \"pcap\"\nwrite = \"out.pcap\""));
+    let written = report(&run(&directory, &["--workers", "3"]));
+    assert_eq!((&written["workers"], &written["sent"]), (&Value::from(3), &Value::from(30_000)));
+    // All of it is in the file, whole.
+    std::fs::write(
+        directory.join("f.toml"),
+        "[port.lan]\ndriver = \"pcap\"\nread = \"out.pcap\"\n[port.wan]\ndriver = \"null\"\n\
+         [[chain]]\nfrom = \"lan\"\nto = \"wan\"\n",
+    )
+    .expect("the directory can be written");
+    let read = report(&run(&directory, &[]));
+    assert_eq!(read["received"], 30_000);
+    assert_eq!(read["ports"][0]["received_bytes"], written["ports"][1]["sent_bytes"]);
+
+    // A capture has one queue: the second worker would receive nothing, and it is said so.
+    let output = run(&directory, &["--workers", "2"]);
+    assert_eq!(report(&output)["workers"], 1);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("1 of 2 workers would receive nothing"), "{said}");
+}

@@ -1,0 +1,113 @@
+//! A function becomes a node: its type is erased, and the graph makes one dynamic call a batch.
+
+use netbricks_buffer::{Batch, Bytes};
+use netbricks_packet::stack::Root;
+
+use crate::context::Context;
+use crate::node::{CallError, Handler, ImportError, Node, Output, Section, StateImage};
+use crate::operator::{At, Function, Input, Operator, Start};
+use crate::operators::AHEAD;
+use crate::reason::{Departure, Edge, Verdict};
+use crate::registry::{BuildError, Worker};
+use crate::state::Declarations;
+
+/// Makes a node of a function, or of several fused: `compose(worker, |input| ttl(input).then(nat))`.
+///
+/// # Errors
+/// What the function's declared state reports: a table that does not fit into memory, a name declared twice.
+pub fn compose<F: Function>(
+    worker: &Worker,
+    function: impl FnOnce(Input) -> F,
+) -> Result<Box<dyn Node>, BuildError> {
+    let (tower, declarations) = worker.declaring(|| function(Start::new()))?;
+    Ok(Box::new(Fused { tower, declarations }))
+}
+
+struct Fused<A> {
+    tower: A,
+    declarations: Declarations,
+}
+
+impl<A: Function> Node for Fused<A> {
+    #[inline(never)]
+    fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
+        if A::IDENTITY {
+            return;
+        }
+        let tower = &mut self.tower;
+        tower.prepare(batch, cx, &|_| Some(Root));
+        let decide = |slot: usize, bytes: &mut Bytes<'_>| match Operator::apply::<false>(
+            tower,
+            At { slot, bytes, cx: &mut *cx },
+            Root,
+        ) {
+            Ok(_) => 0,
+            Err(verdict) => verdict.bits(),
+        };
+        // A tower that waited on memory has looked at every packet already.
+        let kept = if A::WAITS {
+            batch.compact(netbricks_buffer::BATCH, decide)
+        } else {
+            batch.compact_cold(AHEAD, decide)
+        };
+        if kept != batch.len() {
+            depart(batch, cx, kept);
+        }
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        let mut outputs = vec![
+            Output { edge: Edge::OUT, name: "out".into(), optional: false },
+            Output { edge: Edge::REPLY, name: "reply".into(), optional: true },
+        ];
+        self.tower.edges(&mut |edge| {
+            if !outputs.iter().any(|output| output.edge == edge) {
+                outputs.push(Output { edge, name: edge.0.to_string(), optional: false });
+            }
+        });
+        outputs
+    }
+    fn handlers(&self) -> Vec<Handler> {
+        self.declarations.handlers()
+    }
+    fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
+        self.declarations.call(name, argument)
+    }
+    fn export(&self) -> Vec<StateImage> {
+        self.declarations.export()
+    }
+    fn import(&mut self, name: &str, bytes: &[u8], now: u64) -> Result<(), ImportError> {
+        self.declarations.import(name, bytes, now)
+    }
+    fn report(&self) -> Vec<Section> {
+        self.declarations.reports()
+    }
+}
+
+/// Only here do packets move or die, after every user function has returned.
+#[inline(never)]
+fn depart(batch: &mut Batch, cx: &mut Context, kept: usize) {
+    for packet in batch.drain_from(kept) {
+        match Verdict::departure(packet.verdict()) {
+            Departure::Drop(reason) => cx.drop_packet(packet, reason),
+            Departure::Edge(edge) => cx.emit(edge, packet),
+        }
+    }
+}
+
+/// A node with `inputs` ways in and one way out: separate branches of the graph meet, and leave as one.
+pub fn merge(inputs: usize) -> Box<dyn Node> {
+    Box::new(Merge(inputs.max(1)))
+}
+
+struct Merge(usize);
+
+impl Node for Merge {
+    fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
+    fn inputs(&self) -> usize {
+        self.0
+    }
+    fn kind(&self) -> &str {
+        "merge"
+    }
+}

@@ -1,0 +1,157 @@
+//! What a node may use while it has a batch, and where what leaves its hands goes.
+//!
+//! The graph owns it; it outlives a panic in a node, so that nothing in it is lost or counted twice.
+
+use netbricks_buffer::{Batch, Packet, Pool};
+
+use crate::counters::{Count, Drops};
+use crate::reason::{Drop, Edge};
+use crate::recorder::Recorder;
+
+/// The clock, the pool, and the way out for packets that do not stay in the batch.
+pub struct Context {
+    now: u64,
+    pool: Pool,
+    /// What the node in hand did beside passing its batch on: the graph looks no further where it is 0.
+    pub(crate) stirred: u8,
+    pub(crate) drops: Drops,
+    pub(crate) sent: Count,
+    pub(crate) lost_on_arrival: Count,
+    /// Packets that the node in hand made and kept in its own hand.
+    pub(crate) made: Count,
+    pub(crate) burst: usize,
+    /// Packets on their way to another edge than `OUT`, in order.
+    pub(crate) emitted: Vec<(Edge, Packet)>,
+    /// New packets; they become real only when the call that made them returns.
+    pub(crate) newborn: Vec<(Edge, Packet)>,
+    pub(crate) recorder: Recorder,
+    pub(crate) node: usize,
+}
+
+/// New packets that one call of a node may make: answers do not multiply traffic without bound.
+pub const CREATED_LIMIT: usize = 2 * netbricks_buffer::BATCH;
+
+pub(crate) const DROPPED: u8 = 1;
+pub(crate) const EMITTED: u8 = 2;
+pub(crate) const SENT: u8 = 4;
+
+impl Context {
+    /// A context over a pool, at time 0.
+    pub fn new(pool: Pool) -> Self {
+        Self {
+            now: 0,
+            pool,
+            stirred: 0,
+            drops: Drops::default(),
+            sent: Count::default(),
+            lost_on_arrival: Count::default(),
+            made: Count::default(),
+            burst: netbricks_buffer::BATCH,
+            emitted: Vec::with_capacity(2 * netbricks_buffer::BATCH),
+            newborn: Vec::with_capacity(CREATED_LIMIT),
+            recorder: Recorder::default(),
+            node: 0,
+        }
+    }
+
+    /// The time in ns: since the epoch of the clock that drives the graph. It stands still within a batch.
+    #[inline(always)]
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+    /// Sets the time. A source that replays a capture sets it to what the capture says; it never goes back.
+    #[inline(always)]
+    pub fn advance(&mut self, now: u64) {
+        self.now = self.now.max(now);
+    }
+    /// Where new packets come from.
+    #[inline(always)]
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// How many packets a source may put into its batch this turn.
+    #[inline(always)]
+    pub fn burst(&self) -> usize {
+        self.burst
+    }
+
+    /// Ends a packet: it is counted under its reason and freed.
+    #[inline]
+    pub fn drop_packet(&mut self, packet: Packet, reason: Drop) {
+        self.stirred |= DROPPED;
+        self.drops.add(reason, 1, packet.len() as u64);
+        self.recorder.record(self.node, reason, self.now, packet.data());
+    }
+
+    /// Ends all packets of a batch for one reason.
+    pub fn drop_batch(&mut self, batch: &mut Batch, reason: Drop) {
+        if batch.is_empty() {
+            return;
+        }
+        self.stirred |= DROPPED;
+        self.drops.add(reason, batch.len() as u64, batch.bytes());
+        if let Some(first) = batch.get(0) {
+            self.recorder.record(self.node, reason, self.now, first.data());
+        }
+        batch.clear();
+    }
+
+    /// Counts arrivals that were lost before they became packets (no buffer at a receive queue): received, and
+    /// dropped at once.
+    pub fn lost_on_arrival(&mut self, reason: Drop, packets: u64, bytes: u64) {
+        if packets > 0 {
+            self.stirred |= DROPPED;
+            self.lost_on_arrival.add(packets, bytes);
+            self.drops.add(reason, packets, bytes);
+        }
+    }
+
+    /// Hands a packet on by an edge; the packet is gone for the caller.
+    #[inline]
+    pub fn emit(&mut self, edge: Edge, packet: Packet) {
+        self.stirred |= EMITTED;
+        self.emitted.push((edge, packet));
+    }
+
+    /// Adds a new packet (an answer, a copy) that leaves on `edge`. If the call that makes it panics, it never was.
+    ///
+    /// # Errors
+    /// Gives the packet back when this call made [`CREATED_LIMIT`] already.
+    pub fn create(&mut self, edge: Edge, packet: Packet) -> Result<(), Packet> {
+        if self.newborn.len() == CREATED_LIMIT {
+            return Err(packet);
+        }
+        self.stirred |= EMITTED;
+        self.newborn.push((edge, packet));
+        Ok(())
+    }
+
+    /// Counts packets that a node made and keeps in its own hand, or sends itself: a copy that a wrapper puts into the
+    /// batch. What leaves on an edge goes through [`create`](Self::create).
+    #[inline]
+    pub fn created(&mut self, packets: u64, bytes: u64) {
+        self.stirred |= SENT;
+        self.made.add(packets, bytes);
+    }
+
+    /// Counts packets of the batch in hand that a transmit node gave to the outside.
+    #[inline]
+    pub fn sent(&mut self, packets: u64, bytes: u64) {
+        self.stirred |= SENT;
+        self.sent.add(packets, bytes);
+    }
+
+    /// Moves out what left on other edges since the last call: for tests and runtimes without a graph.
+    pub fn take_emitted(&mut self) -> Vec<(Edge, Packet)> {
+        self.emitted.drain(..).collect()
+    }
+    /// Moves out what was created since the last call: for tests and runtimes without a graph.
+    pub fn take_created(&mut self) -> Vec<(Edge, Packet)> {
+        self.newborn.drain(..).collect()
+    }
+    /// Drops counted since the last call: for tests and runtimes without a graph.
+    pub fn take_drops(&mut self) -> Drops {
+        std::mem::take(&mut self.drops)
+    }
+}

@@ -1,0 +1,149 @@
+//! Packets and bytes, by node, edge and reason.
+
+use std::ops::{AddAssign, Sub};
+
+use crate::reason::{Class, Drop};
+
+/// Packets and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Count {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes of their frames, without FCS.
+    pub bytes: u64,
+}
+
+impl Count {
+    /// Adds packets and bytes.
+    #[inline(always)]
+    pub fn add(&mut self, packets: u64, bytes: u64) {
+        self.packets += packets;
+        self.bytes += bytes;
+    }
+}
+impl AddAssign for Count {
+    #[inline(always)]
+    fn add_assign(&mut self, other: Self) {
+        self.add(other.packets, other.bytes);
+    }
+}
+impl Sub for Count {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        Self {
+            packets: self.packets.saturating_sub(other.packets),
+            bytes: self.bytes.saturating_sub(other.bytes),
+        }
+    }
+}
+
+/// What left, by reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Drops([Count; Drop::COUNT]);
+
+impl Default for Drops {
+    fn default() -> Self {
+        Self([Count::default(); Drop::COUNT])
+    }
+}
+
+impl Drops {
+    /// Counts `packets` with `bytes` in all under a reason.
+    #[inline(always)]
+    pub fn add(&mut self, reason: Drop, packets: u64, bytes: u64) {
+        self.0[reason as usize].add(packets, bytes);
+    }
+    /// The count of one reason.
+    pub fn of(&self, reason: Drop) -> Count {
+        self.0[reason as usize]
+    }
+    /// Reasons that occurred, with their counts.
+    pub fn iter(&self) -> impl Iterator<Item = (Drop, Count)> + '_ {
+        Drop::ALL.iter().map(|reason| (*reason, self.of(*reason))).filter(|(_, count)| count.packets > 0)
+    }
+    /// All that was dropped: every class but [`Class::Consumed`].
+    pub fn dropped(&self) -> Count {
+        self.sum(|class| class != Class::Consumed)
+    }
+    /// All that was consumed.
+    pub fn consumed(&self) -> Count {
+        self.sum(|class| class == Class::Consumed)
+    }
+    /// Dropped and consumed.
+    pub fn total(&self) -> Count {
+        self.sum(|_| true)
+    }
+    fn sum(&self, wanted: impl Fn(Class) -> bool) -> Count {
+        let mut sum = Count::default();
+        for (_, count) in self.iter().filter(|(reason, _)| wanted(reason.class())) {
+            sum += count;
+        }
+        sum
+    }
+    /// Moves all counts of `other` here.
+    pub(crate) fn absorb(&mut self, other: &mut Self) {
+        for (mine, theirs) in self.0.iter_mut().zip(&mut other.0) {
+            *mine += *theirs;
+            *theirs = Count::default();
+        }
+    }
+    /// Adds all counts of `other`.
+    pub fn merge(&mut self, other: &Self) {
+        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
+            *mine += *theirs;
+        }
+    }
+}
+
+/// What is counted at each node.
+#[derive(Clone, Debug, Default)]
+pub struct NodeCounters {
+    /// Batches that arrived, and turns that yielded packets.
+    pub batches: u64,
+    /// Packets that arrived on its inputs.
+    pub arrived: Count,
+    /// Packets that it brought in from outside.
+    pub received: Count,
+    /// Packets that left on any edge.
+    pub left: Count,
+    /// Packets that it made.
+    pub created: Count,
+    /// Packets that it gave to the outside.
+    pub sent: Count,
+    /// Packets that it dropped or consumed.
+    pub drops: Drops,
+    /// Packets that it keeps.
+    pub held: u64,
+    /// Cycles of the time stamp counter spent in sampled batches.
+    pub sampled_cycles: u64,
+    /// Packets in those batches.
+    pub sampled_packets: u64,
+    /// Panics contained.
+    pub panics: u64,
+}
+
+impl NodeCounters {
+    /// The conservation law at this node: received + created + arrived = left + sent + dropped + consumed + held.
+    pub fn is_conserved(&self) -> bool {
+        self.received.packets + self.created.packets + self.arrived.packets
+            == self.left.packets + self.sent.packets + self.drops.total().packets + self.held
+    }
+    /// Cycles a packet, from the sampled batches; `None` before the first sample.
+    pub fn cycles_a_packet(&self) -> Option<f64> {
+        (self.sampled_packets > 0).then(|| self.sampled_cycles as f64 / self.sampled_packets as f64)
+    }
+    /// Adds another worker's copy of the node.
+    pub fn merge(&mut self, other: &Self) {
+        self.batches += other.batches;
+        self.arrived += other.arrived;
+        self.received += other.received;
+        self.left += other.left;
+        self.created += other.created;
+        self.sent += other.sent;
+        self.drops.merge(&other.drops);
+        self.held += other.held;
+        self.sampled_cycles += other.sampled_cycles;
+        self.sampled_packets += other.sampled_packets;
+        self.panics += other.panics;
+    }
+}

@@ -1,0 +1,243 @@
+//! Building a graph: nodes by name, edges, and every check that can be made before a packet moves.
+
+use std::collections::BTreeMap;
+
+use netbricks_buffer::Pool;
+
+use super::{Graph, Slot, Target};
+use crate::node::Node;
+use crate::reason::Edge;
+use crate::registry::{Blueprint, BuildError, Worker};
+
+/// A node's number in its graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub(super) usize);
+
+impl NodeId {
+    /// The number, from 0 in the order of adding.
+    pub fn index(self) -> usize {
+        self.0
+    }
+}
+
+/// Why a graph cannot be built. Each names both ends of the edge in question.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GraphError {
+    /// Two nodes of one name.
+    #[error("two nodes are named `{name}`: rename one")]
+    NameTaken {
+        /// The name.
+        name: String,
+    },
+    /// The node has no such way out.
+    #[error("`{from}` has no way out {edge} (to `{to}`); it has {known}")]
+    NoOutput {
+        /// The edge's first end.
+        from: String,
+        /// The way out that was asked for.
+        edge: String,
+        /// The edge's other end.
+        to: String,
+        /// What there is.
+        known: String,
+    },
+    /// The node has no such input.
+    #[error("`{to}` has no input {input} (from `{from}`): it has {inputs}")]
+    NoInput {
+        /// The edge's first end.
+        from: String,
+        /// The edge's other end.
+        to: String,
+        /// The input that was asked for.
+        input: usize,
+        /// How many there are.
+        inputs: usize,
+    },
+    /// One way out goes to two places.
+    #[error("`{from}` {edge} is connected twice: to `{first}` and to `{second}`; insert a node that splits")]
+    ConnectedTwice {
+        /// The edge's first end.
+        from: String,
+        /// The way out.
+        edge: String,
+        /// Where it goes.
+        first: String,
+        /// Where it was to go as well.
+        second: String,
+    },
+    /// A way out that must go somewhere does not.
+    #[error("`{from}` {edge} is not connected: packets would have nowhere to go")]
+    Unconnected {
+        /// The node.
+        from: String,
+        /// The way out.
+        edge: String,
+    },
+    /// Nothing leads to a node that only works on what it is given.
+    #[error("nothing leads to `{node}`: connect an edge to it, or take it out")]
+    Unreachable {
+        /// The node.
+        node: String,
+    },
+    /// A node could not be made.
+    #[error("`{name}`: {error}")]
+    Node {
+        /// The node.
+        name: String,
+        /// Why.
+        error: BuildError,
+    },
+}
+
+/// A graph under construction.
+pub struct GraphBuilder {
+    pub(super) name: String,
+    pub(super) slots: Vec<Slot>,
+    names: BTreeMap<String, NodeId>,
+}
+
+impl GraphBuilder {
+    /// An empty graph of this name.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), slots: Vec::new(), names: BTreeMap::new() }
+    }
+
+    /// Adds a node that exists once (a port's queue). After a panic in it the same node goes on.
+    ///
+    /// # Errors
+    /// [`GraphError::NameTaken`].
+    pub fn add(&mut self, name: impl Into<String>, node: Box<dyn Node>) -> Result<NodeId, GraphError> {
+        self.insert(name.into(), node, None)
+    }
+
+    /// Adds a node made from its blueprint, which is made anew after a panic.
+    ///
+    /// # Errors
+    /// [`GraphError::NameTaken`], or [`GraphError::Node`] when the blueprint fails.
+    pub fn add_function(
+        &mut self,
+        name: impl Into<String>,
+        blueprint: &Blueprint,
+        worker: &Worker,
+    ) -> Result<NodeId, GraphError> {
+        let name = name.into();
+        let node = blueprint.build(worker).map_err(|error| GraphError::Node { name: name.clone(), error })?;
+        self.insert(name, node, Some((blueprint.clone(), worker.clone())))
+    }
+
+    fn insert(
+        &mut self,
+        name: String,
+        node: Box<dyn Node>,
+        origin: Option<(Blueprint, Worker)>,
+    ) -> Result<NodeId, GraphError> {
+        let id = NodeId(self.slots.len());
+        if self.names.insert(name.clone(), id).is_some() {
+            return Err(GraphError::NameTaken { name });
+        }
+        self.slots.push(Slot::new(name, node, origin));
+        Ok(id)
+    }
+
+    /// Says to whom a node's packets, drops and cycles are accounted (a tenant; 0 is the operator).
+    pub fn own(&mut self, node: NodeId, owner: u16) {
+        self.slots[node.0].owner = owner;
+    }
+
+    /// The node of this name.
+    pub fn find(&self, name: &str) -> Option<NodeId> {
+        self.names.get(name).copied()
+    }
+
+    /// Whether a way out is connected already.
+    pub fn is_connected(&self, from: NodeId, edge: Edge) -> bool {
+        self.slots[from.0].targets.get(edge.0 as usize).is_some_and(|target| target.is_some())
+    }
+
+    /// The ways out that a node has.
+    pub fn outputs(&self, node: NodeId) -> &[crate::node::Output] {
+        &self.slots[node.0].outputs
+    }
+
+    /// Connects a way out of `from` to an input of `to`.
+    ///
+    /// # Errors
+    /// [`GraphError::NoOutput`], [`GraphError::NoInput`], [`GraphError::ConnectedTwice`].
+    pub fn connect(&mut self, from: NodeId, edge: Edge, to: NodeId, input: usize) -> Result<(), GraphError> {
+        let (from_name, to_name) = (self.slots[from.0].name.clone(), self.slots[to.0].name.clone());
+        let inputs = self.slots[to.0].node.inputs();
+        if input >= inputs {
+            return Err(GraphError::NoInput { from: from_name, to: to_name, input, inputs });
+        }
+        let Some(place) = self.slots[from.0].outputs.iter().position(|output| output.edge == edge) else {
+            let outputs = &self.slots[from.0].outputs;
+            let known = if outputs.is_empty() {
+                "none".into()
+            } else {
+                outputs.iter().map(|o| format!("`{}`", o.name)).collect::<Vec<_>>().join(", ")
+            };
+            return Err(GraphError::NoOutput {
+                from: from_name,
+                edge: edge.0.to_string(),
+                to: to_name,
+                known,
+            });
+        };
+        let edge_name = format!("`{}`", self.slots[from.0].outputs[place].name);
+        let targets = &mut self.slots[from.0].targets;
+        if targets.len() <= edge.0 as usize {
+            targets.resize(edge.0 as usize + 1, None);
+        }
+        if let Some(first) = targets[edge.0 as usize] {
+            let first = self.slots[first.node].name.clone();
+            return Err(GraphError::ConnectedTwice {
+                from: from_name,
+                edge: edge_name,
+                first,
+                second: to_name,
+            });
+        }
+        targets[edge.0 as usize] = Some(Target { node: to.0, input });
+        Ok(())
+    }
+
+    /// Checks that every edge that must be connected is, and that something leads to every node.
+    ///
+    /// # Errors
+    /// [`GraphError::Unconnected`], [`GraphError::Unreachable`].
+    pub fn check(&self) -> Result<(), GraphError> {
+        let mut reached = vec![false; self.slots.len()];
+        for slot in &self.slots {
+            for output in &slot.outputs {
+                match slot.targets.get(output.edge.0 as usize).copied().flatten() {
+                    Some(target) => reached[target.node] = true,
+                    None if output.optional => {}
+                    None => {
+                        return Err(GraphError::Unconnected {
+                            from: slot.name.clone(),
+                            edge: format!("`{}`", output.name),
+                        });
+                    }
+                }
+            }
+        }
+        match self
+            .slots
+            .iter()
+            .zip(&reached)
+            .find(|(slot, reached)| slot.node.inputs() > 0 && !**reached && !slot.node.is_schedulable())
+        {
+            Some((slot, _)) => Err(GraphError::Unreachable { node: slot.name.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// The finished graph, which takes new packets from `pool`.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn build(self, pool: Pool) -> Result<Graph, GraphError> {
+        self.check()?;
+        Ok(Graph::assemble(self.name, self.slots, pool))
+    }
+}

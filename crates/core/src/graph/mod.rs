@@ -1,0 +1,331 @@
+//! The graph: nodes, numbered edges, and the run of a batch from the node that brought it in to those that give it
+//! away.
+//!
+//! Edges are followed by a worklist, not by recursion, and schedulable nodes by a ready list, not by a scan: graphs
+//! have cycles, and a thousand nodes may idle.
+
+mod build;
+mod contain;
+mod export;
+mod run;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use netbricks_buffer::{Batch, Pool};
+
+pub use build::{GraphBuilder, GraphError, NodeId};
+pub use contain::{Panic, observe_panics};
+pub use export::{DescribedEdge, DescribedNode, Description};
+
+use crate::context::Context;
+use crate::counters::NodeCounters;
+use crate::node::{CallError, Node, Output, Role, StateImage};
+use crate::recorder::Record;
+use crate::registry::{Blueprint, Worker};
+
+/// An input of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Target {
+    node: usize,
+    input: usize,
+}
+
+/// A node in its graph.
+struct Slot {
+    name: String,
+    owner: u16,
+    node: Box<dyn Node>,
+    role: Role,
+    keeps: bool,
+    outputs: Vec<Output>,
+    /// Where each edge leads, by its number.
+    targets: Vec<Option<Target>>,
+    /// Where `OUT` leads: the edge that every batch takes.
+    out: Option<Target>,
+    counters: NodeCounters,
+    /// Serial number of the waiting batch that takes more packets for this node.
+    open: Option<u64>,
+    /// Polls in a row that panicked.
+    strikes: u8,
+    origin: Option<(Blueprint, Worker)>,
+}
+
+impl Slot {
+    fn new(name: String, node: Box<dyn Node>, origin: Option<(Blueprint, Worker)>) -> Self {
+        Self {
+            name,
+            owner: 0,
+            role: node.role(),
+            keeps: node.keeps_packets(),
+            outputs: node.outputs(),
+            targets: Vec::new(),
+            out: None,
+            counters: NodeCounters::default(),
+            open: None,
+            strikes: 0,
+            origin,
+            node,
+        }
+    }
+}
+
+/// A batch that waits for its turn at an input.
+struct Waiting {
+    target: Target,
+    hops: u32,
+    batch: Batch,
+}
+
+/// The node that is running, for whoever has to clear up after it.
+#[derive(Clone, Copy, Default)]
+struct Running {
+    node: usize,
+    hops: u32,
+    /// Packets that entered it with this call, and those that it held before.
+    entered: u64,
+    entered_bytes: u64,
+    held: u64,
+    polled: bool,
+}
+
+/// What a turn came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// A schedulable had this many packets, or work was done.
+    Moved(u64),
+    /// Every schedulable was asked and had nothing; ask again when the idle policy says, or at this time (ns).
+    Idle(Option<u64>),
+    /// Every source has ended and nothing waits.
+    Done,
+}
+
+/// How a graph's packets add up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Packets from outside.
+    pub received: crate::Count,
+    /// Packets made by nodes.
+    pub created: crate::Count,
+    /// Packets given to the outside.
+    pub sent: crate::Count,
+    /// Packets that were dropped or consumed, by reason.
+    pub drops: crate::Drops,
+    /// Packets that nodes, edges and queues hold.
+    pub held: u64,
+}
+
+impl Totals {
+    /// The conservation law: received + created = sent + dropped + consumed + held.
+    pub fn is_conserved(&self) -> bool {
+        self.received.packets + self.created.packets
+            == self.sent.packets + self.drops.total().packets + self.held
+    }
+    /// Adds another graph's.
+    pub fn merge(&mut self, other: &Self) {
+        self.received += other.received;
+        self.created += other.created;
+        self.sent += other.sent;
+        self.drops.merge(&other.drops);
+        self.held += other.held;
+    }
+}
+
+/// One node's name, owner, kind and counters.
+#[derive(Clone, Debug)]
+pub struct NodeStatus {
+    /// Its name.
+    pub name: String,
+    /// To whom it is accounted.
+    pub owner: u16,
+    /// What kind it is.
+    pub kind: String,
+    /// How it counts.
+    pub role: Role,
+    /// What was counted.
+    pub counters: NodeCounters,
+}
+
+/// A running graph: one worker's copy.
+pub struct Graph {
+    name: String,
+    slots: Vec<Slot>,
+    cx: Context,
+    /// The batch that is being run.
+    hand: Batch,
+    running: Running,
+    waiting: VecDeque<Waiting>,
+    /// Serial number of `waiting`'s first entry.
+    serial: u64,
+    spare: Vec<Batch>,
+    ready: VecDeque<usize>,
+    idle: VecDeque<usize>,
+    sleeping: BinaryHeap<Reverse<(u64, usize)>>,
+    turns: u64,
+    /// Packets a poll is asked for at most.
+    burst: usize,
+    sampled: bool,
+    /// Turns in a row that moved nothing.
+    dry: usize,
+    /// Receiving nodes that have not ended, and whether there ever were any.
+    sources: usize,
+    has_sources: bool,
+    panics: VecDeque<Panic>,
+}
+
+/// Panics kept for whoever asks; older ones are only counted.
+const PANICS_KEPT: usize = 16;
+
+impl Graph {
+    fn assemble(name: String, mut slots: Vec<Slot>, pool: Pool) -> Self {
+        let mut ready = VecDeque::with_capacity(slots.len());
+        for (i, slot) in slots.iter_mut().enumerate() {
+            slot.out = slot.targets.first().copied().flatten();
+            if slot.node.is_schedulable() {
+                ready.push_back(i);
+            }
+        }
+        let schedulable = ready.len();
+        let sources =
+            slots.iter().filter(|slot| slot.role == Role::Receive && slot.node.is_schedulable()).count();
+        Self {
+            name,
+            slots,
+            cx: Context::new(pool),
+            hand: Batch::new(),
+            running: Running::default(),
+            waiting: VecDeque::with_capacity(16),
+            serial: 0,
+            spare: Vec::with_capacity(16),
+            ready,
+            idle: VecDeque::with_capacity(schedulable),
+            sleeping: BinaryHeap::with_capacity(schedulable),
+            turns: 0,
+            burst: netbricks_buffer::BATCH,
+            sampled: false,
+            dry: 0,
+            sources,
+            has_sources: sources > 0,
+            panics: VecDeque::with_capacity(PANICS_KEPT),
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+    /// The time that its nodes see (ns).
+    pub fn now(&self) -> u64 {
+        self.cx.now()
+    }
+    /// Tells the graph the time (ns) before its first turn, so that imported state is as old as it is; it never goes back.
+    pub fn advance(&mut self, now: u64) {
+        self.cx.advance(now);
+    }
+
+    /// Every node with its counters, in the order of adding.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeStatus> + '_ {
+        self.slots.iter().map(|slot| {
+            let mut counters = slot.counters.clone();
+            counters.held = if slot.keeps { slot.node.held() } else { 0 };
+            NodeStatus {
+                name: slot.name.clone(),
+                owner: slot.owner,
+                kind: slot.node.kind().to_owned(),
+                role: slot.role,
+                counters,
+            }
+        })
+    }
+
+    /// The sums over all nodes, and what waits on edges.
+    pub fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        for slot in &self.slots {
+            totals.received += slot.counters.received;
+            totals.created += slot.counters.created;
+            totals.sent += slot.counters.sent;
+            totals.drops.merge(&slot.counters.drops);
+            totals.held += if slot.keeps { slot.node.held() } else { 0 };
+        }
+        totals.held += self.waiting.iter().map(|waiting| waiting.batch.len() as u64).sum::<u64>();
+        totals
+    }
+
+    /// The conservation law at every node and overall; the names of nodes where it does not hold.
+    pub fn unbalanced(&self) -> Vec<String> {
+        self.nodes().filter(|node| !node.counters.is_conserved()).map(|node| node.name).collect()
+    }
+
+    /// Panics since the last call, oldest first, at most 16.
+    pub fn take_panics(&mut self) -> Vec<Panic> {
+        self.panics.drain(..).collect()
+    }
+
+    /// The last dropped headers, newest first, with their node's name.
+    pub fn dropped_headers(&self) -> impl Iterator<Item = (&str, &Record)> + '_ {
+        self.cx.recorder.records().map(|record| (self.slots[record.node].name.as_str(), record))
+    }
+
+    /// What each node adds to the report.
+    pub fn reports(&self) -> Vec<(String, Vec<crate::Section>)> {
+        self.slots
+            .iter()
+            .map(|slot| (slot.name.clone(), slot.node.report()))
+            .filter(|(_, sections)| !sections.is_empty())
+            .collect()
+    }
+
+    fn place(&self, node: &str) -> Option<usize> {
+        self.slots.iter().position(|slot| slot.name == node)
+    }
+
+    /// Calls a node's handler: `call("flows", "flows.size", "")`.
+    ///
+    /// # Errors
+    /// [`CallError`] when the node or handler is unknown or its argument does not fit.
+    pub fn call(&mut self, node: &str, handler: &str, argument: &str) -> Result<String, CallError> {
+        match self.place(node) {
+            Some(i) => self.slots[i].node.call(handler, argument),
+            None => Err(CallError::Unknown {
+                name: format!("{node}.{handler}"),
+                known: self.slots.iter().map(|slot| slot.name.as_str()).collect::<Vec<_>>().join(", "),
+            }),
+        }
+    }
+
+    /// All declared state: node, state's name, versioned bytes.
+    pub fn export(&self) -> Vec<(String, StateImage)> {
+        self.slots
+            .iter()
+            .flat_map(|slot| slot.node.export().into_iter().map(|image| (slot.name.clone(), image)))
+            .collect()
+    }
+
+    /// Gives a node state that another exported.
+    ///
+    /// # Errors
+    /// [`crate::ImportError`] when node or state are unknown or the bytes do not fit; nothing is changed then.
+    pub fn import(&mut self, node: &str, state: &str, bytes: &[u8]) -> Result<(), crate::ImportError> {
+        match self.place(node) {
+            Some(i) => self.slots[i].node.import(state, bytes, self.cx.now()),
+            None => Err(crate::ImportError::Unknown { name: format!("{node}.{state}") }),
+        }
+    }
+
+    /// Descriptors on which an idle worker may sleep: of the nodes that had nothing.
+    pub fn descriptors(&self) -> Vec<std::os::fd::BorrowedFd<'_>> {
+        self.idle.iter().filter_map(|i| self.slots[*i].node.descriptor()).collect()
+    }
+
+    /// Whether every idle schedulable has a descriptor, so that sleeping on them misses nothing.
+    pub fn can_sleep(&self) -> bool {
+        self.ready.is_empty() && self.idle.iter().all(|i| self.slots[*i].node.descriptor().is_some())
+    }
+
+    /// At most this many packets are asked of a source a turn; 1 to [`netbricks_buffer::BATCH`], others are clamped.
+    pub fn set_burst(&mut self, packets: usize) {
+        self.burst = packets.clamp(1, netbricks_buffer::BATCH);
+        self.cx.burst = self.burst;
+    }
+}

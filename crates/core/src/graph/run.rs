@@ -1,0 +1,435 @@
+//! One turn: a schedulable node is polled and its packets run to completion, contained.
+
+use std::cmp::Reverse;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use netbricks_buffer::Packet;
+use netbricks_tables::cycles;
+
+use super::contain::{self, Containing, Panic};
+use super::{Graph, PANICS_KEPT, Running, Slot, Target, Turn, Waiting};
+use crate::context::{DROPPED, EMITTED, SENT};
+use crate::node::{Poll, Role};
+use crate::reason::{Drop, Edge};
+
+/// One turn in so many is timed node by node: reading the time stamp counter at every boundary would cost more than
+/// the boundary itself (some 25 cycles each).
+const SAMPLE: u64 = 16;
+/// Panics in a row after which a schedulable node gets no more turns.
+const STRIKES: u8 = 64;
+/// Rounds that a packet may go in a cycle within one turn.
+const ROUNDS: u32 = 16;
+/// Idle sources are asked once in so many turns while others are busy.
+const ASK_IDLE: u64 = 8;
+
+impl Graph {
+    /// Gives the next schedulable its turn at time `now` (ns) and runs what it yields to completion.
+    pub fn turn(&mut self, now: u64) -> Turn {
+        self.cx.advance(now);
+        if self.waiting.is_empty() {
+            self.wake_due();
+            let Some(node) = self.next_schedulable() else {
+                return self.rest();
+            };
+            self.turns += 1;
+            self.sampled = self.turns.is_multiple_of(SAMPLE);
+            let moved = self.contained(Some(node));
+            self.dry = if moved > 0 { 0 } else { self.dry + 1 };
+            // Idle only when every schedulable in turn had nothing.
+            if !self.ready.is_empty() || self.dry < self.idle.len() || self.idle.is_empty() {
+                return Turn::Moved(moved);
+            }
+            self.dry = 0;
+            return if moved > 0 { Turn::Moved(moved) } else { self.rest() };
+        }
+        // A panic ended the turn before: what waited goes on first.
+        Turn::Moved(self.contained(None))
+    }
+
+    /// Makes every idle schedulable ready: for a worker that slept or backed off.
+    pub fn wake(&mut self) {
+        self.ready.append(&mut self.idle);
+    }
+
+    fn rest(&self) -> Turn {
+        let next = self.sleeping.peek().map(|Reverse((time, _))| *time);
+        let nobody = self.idle.is_empty() && next.is_none() && self.ready.is_empty();
+        // Once every source has ended, whoever still wants turns has work only as long as it holds packets.
+        let ended = self.has_sources && self.sources == 0;
+        if nobody || ended && self.slots.iter().all(|slot| !slot.keeps || slot.node.held() == 0) {
+            Turn::Done
+        } else {
+            Turn::Idle(next)
+        }
+    }
+
+    #[inline(always)]
+    fn wake_due(&mut self) {
+        while let Some(Reverse((time, node))) = self.sleeping.peek().copied() {
+            if time > self.cx.now() {
+                break;
+            }
+            self.sleeping.pop();
+            self.ready.push_back(node);
+        }
+    }
+
+    #[inline(always)]
+    fn next_schedulable(&mut self) -> Option<usize> {
+        if self.turns.is_multiple_of(ASK_IDLE)
+            && let Some(node) = self.idle.pop_front()
+        {
+            return Some(node);
+        }
+        self.ready.pop_front().or_else(|| self.idle.pop_front())
+    }
+
+    /// Runs with every panic contained; answers how many packets moved.
+    #[inline(always)]
+    fn contained(&mut self, schedulable: Option<usize>) -> u64 {
+        let _containing = Containing::enter();
+        match catch_unwind(AssertUnwindSafe(|| self.run(schedulable))) {
+            Ok(moved) => moved,
+            Err(payload) => {
+                let (message, place) = contain::account(payload);
+                self.clear_up(message, place);
+                1
+            }
+        }
+    }
+
+    fn run(&mut self, schedulable: Option<usize>) -> u64 {
+        let mut moved = 0;
+        if let Some(node) = schedulable {
+            moved = self.poll(node);
+        }
+        while let Some(Waiting { target, hops, mut batch }) = self.waiting.pop_front() {
+            let slot = &mut self.slots[target.node];
+            if slot.open == Some(self.serial) {
+                slot.open = None;
+            }
+            self.serial += 1;
+            moved += batch.len() as u64;
+            std::mem::swap(&mut self.hand, &mut batch);
+            self.spare.push(batch);
+            self.follow(target, hops);
+        }
+        moved
+    }
+
+    #[inline(always)]
+    fn poll(&mut self, node: usize) -> u64 {
+        let slot = &mut self.slots[node];
+        let held = if slot.keeps { slot.node.held() } else { 0 };
+        self.running = Running { node, hops: 0, entered: 0, entered_bytes: 0, held, polled: true };
+        self.cx.node = node;
+        let start = if self.sampled { cycles::now() } else { 0 };
+        let poll = slot.node.poll(&mut self.hand, &mut self.cx);
+        let (packets, bytes) = (self.hand.len() as u64, self.hand.bytes());
+        let counters = &mut slot.counters;
+        counters.batches += 1;
+        counters.left.add(packets, bytes);
+        if slot.role == Role::Receive {
+            // A queue that delays has received what it holds, and has not received what it copied.
+            let held_now = if slot.keeps { slot.node.held() } else { 0 };
+            let made = self.cx.made;
+            let arrived = (packets + held_now).saturating_sub(held).saturating_sub(made.packets);
+            counters.received.add(arrived, bytes.saturating_sub(made.bytes));
+        }
+        if self.sampled {
+            counters.sampled_cycles += cycles::now().wrapping_sub(start);
+            counters.sampled_packets += packets;
+        }
+        slot.strikes = 0;
+        match poll {
+            Poll::Busy => self.ready.push_back(node),
+            Poll::Idle => self.idle.push_back(node),
+            Poll::Until(time) => self.sleeping.push(Reverse((time, node))),
+            Poll::Done => {
+                if slot.role == Role::Receive {
+                    self.sources -= 1;
+                }
+            }
+        }
+        let out = slot.out;
+        if self.cx.stirred != 0 {
+            self.settle(node);
+        }
+        if packets > 0 {
+            match out {
+                Some(target) => self.follow(target, 0),
+                None => self.nowhere(node),
+            }
+        }
+        packets
+    }
+
+    /// Runs the batch in hand along `OUT` edges, until nothing of it is left or another batch must go first.
+    #[inline(always)]
+    fn follow(&mut self, mut target: Target, mut hops: u32) {
+        let limit = ROUNDS * self.slots.len() as u32;
+        let mut stamp = if self.sampled { cycles::now() } else { 0 };
+        loop {
+            let Target { node, input } = target;
+            let slot = &mut self.slots[node];
+            hops += 1;
+            if hops > limit {
+                self.went_round(node);
+                return;
+            }
+            let (packets, bytes) = (self.hand.len() as u64, self.hand.bytes());
+            let held = if slot.keeps { slot.node.held() } else { 0 };
+            self.running =
+                Running { node, hops, entered: packets, entered_bytes: bytes, held, polled: false };
+            self.cx.node = node;
+            slot.counters.batches += 1;
+            slot.counters.arrived.add(packets, bytes);
+            slot.node.process(input, &mut self.hand, &mut self.cx);
+            if self.sampled {
+                let now = cycles::now();
+                slot.counters.sampled_cycles += now.wrapping_sub(stamp);
+                slot.counters.sampled_packets += packets;
+                stamp = now;
+            }
+            slot.counters.left.add(self.hand.len() as u64, self.hand.bytes());
+            let out = slot.out;
+            if self.cx.stirred != 0 {
+                self.settle(node);
+            }
+            if self.hand.is_empty() {
+                return;
+            }
+            match out {
+                None => return self.nowhere(node),
+                Some(next) if self.slots[next.node].open.is_none() => target = next,
+                // What waits there already came first.
+                Some(next) => return self.wait(next, hops),
+            }
+        }
+    }
+
+    /// Takes over what the node in hand dropped, sent, emitted and created.
+    #[inline(never)]
+    fn settle(&mut self, node: usize) {
+        let stirred = std::mem::take(&mut self.cx.stirred);
+        let slot = &mut self.slots[node];
+        if stirred & SENT != 0 {
+            slot.counters.sent += std::mem::take(&mut self.cx.sent);
+            slot.counters.created += std::mem::take(&mut self.cx.made);
+        }
+        if stirred & DROPPED != 0 {
+            slot.counters.received += std::mem::take(&mut self.cx.lost_on_arrival);
+            slot.counters.drops.absorb(&mut self.cx.drops);
+        }
+        if stirred & EMITTED != 0 {
+            let mut emitted = std::mem::take(&mut self.cx.emitted);
+            for (edge, packet) in emitted.drain(..) {
+                self.deliver(node, edge, packet);
+            }
+            self.cx.emitted = emitted;
+            let mut newborn = std::mem::take(&mut self.cx.newborn);
+            for (edge, packet) in newborn.drain(..) {
+                self.slots[node].counters.created.add(1, packet.len() as u64);
+                self.deliver(node, edge, packet);
+            }
+            self.cx.newborn = newborn;
+        }
+    }
+
+    /// Puts a packet into the last batch that waits for the edge's other end.
+    fn deliver(&mut self, from: usize, edge: Edge, packet: Packet) {
+        let slot = &mut self.slots[from];
+        let Some(target) = slot.targets.get(edge.0 as usize).copied().flatten() else {
+            slot.counters.drops.add(Drop::Unconnected, 1, packet.len() as u64);
+            self.cx.recorder.record(from, Drop::Unconnected, self.cx.now(), packet.data());
+            return;
+        };
+        slot.counters.left.add(1, packet.len() as u64);
+        let hops = self.running.hops;
+        let mut packet = packet;
+        if let Some(waiting) = self.open_batch(target) {
+            waiting.hops = waiting.hops.max(hops);
+            match waiting.batch.push(packet) {
+                Ok(()) => return,
+                Err(back) => packet = back,
+            }
+        }
+        let mut batch = self.spare.pop().unwrap_or_default();
+        // A spare batch is empty and has room for one.
+        let pushed = batch.push(packet);
+        debug_assert!(pushed.is_ok(), "a spare batch is empty");
+        self.enqueue(Waiting { target, hops, batch });
+    }
+
+    fn open_batch(&mut self, target: Target) -> Option<&mut Waiting> {
+        let place = self.slots[target.node].open?.wrapping_sub(self.serial) as usize;
+        self.waiting.get_mut(place).filter(|waiting| waiting.target == target)
+    }
+
+    fn enqueue(&mut self, waiting: Waiting) {
+        self.slots[waiting.target.node].open = Some(self.serial + self.waiting.len() as u64);
+        self.waiting.push_back(waiting);
+    }
+
+    #[cold]
+    fn wait(&mut self, target: Target, hops: u32) {
+        let mut batch = self.spare.pop().unwrap_or_default();
+        std::mem::swap(&mut self.hand, &mut batch);
+        self.enqueue(Waiting { target, hops, batch });
+    }
+
+    #[cold]
+    fn nowhere(&mut self, node: usize) {
+        let counters = &mut self.slots[node].counters;
+        // They were counted as leaving, but there is nowhere to go.
+        counters.left =
+            counters.left - crate::Count { packets: self.hand.len() as u64, bytes: self.hand.bytes() };
+        self.cx.drop_batch(&mut self.hand, Drop::Unconnected);
+        self.settle(node);
+    }
+
+    #[cold]
+    fn went_round(&mut self, node: usize) {
+        self.cx.node = node;
+        self.slots[node].counters.arrived.add(self.hand.len() as u64, self.hand.bytes());
+        self.cx.drop_batch(&mut self.hand, Drop::LoopLimit);
+        self.settle(node);
+    }
+
+    /// After a panic: the packets of the call are lost, counted by difference (a keeper may have freed some while
+    /// unwinding), new ones never were, and the node is made anew.
+    #[cold]
+    fn clear_up(&mut self, message: String, place: Option<String>) {
+        let Running { node, entered, entered_bytes, held, polled, .. } = self.running;
+        self.cx.newborn.clear();
+        let in_hand = crate::Count { packets: self.hand.len() as u64, bytes: self.hand.bytes() };
+        let first = self.hand.get(0).map(|packet| (packet.len(), packet.data().to_vec()));
+        self.hand.clear();
+        let emitted: u64 = self.cx.emitted.drain(..).count() as u64;
+        let slot = &mut self.slots[node];
+        let mut entered = crate::Count { packets: entered, bytes: entered_bytes };
+        if polled && slot.role == Role::Receive {
+            // It had not returned, so nothing was counted: what it had in its hands was received.
+            entered =
+                crate::Count { packets: in_hand.packets + emitted, bytes: in_hand.bytes } - self.cx.made;
+            slot.counters.received += entered;
+        }
+        let settled = self.cx.drops.total() - self.cx.lost_on_arrival + self.cx.sent;
+        let rebuilt = rebuild(slot);
+        let keeps_now = if slot.keeps { slot.node.held() } else { 0 };
+        let made = self.cx.made;
+        let lost =
+            (entered.packets + held + made.packets).saturating_sub(settled.packets).saturating_sub(keeps_now);
+        let lost_bytes = entered.bytes.saturating_sub(settled.bytes);
+        self.cx.drops.add(Drop::Panicked, lost, lost_bytes);
+        self.cx.stirred = DROPPED | SENT;
+        if let Some((_, bytes)) = first {
+            self.cx.recorder.record(node, Drop::Panicked, self.cx.now(), &bytes);
+        }
+        let slot = &mut self.slots[node];
+        slot.strikes += u8::from(polled);
+        if polled && slot.strikes == STRIKES {
+            // It would burn the core for ever and never come to an end.
+            slot.strikes = 0;
+            if slot.role == Role::Receive {
+                self.sources = self.sources.saturating_sub(1);
+            }
+        } else if polled && !self.ready.contains(&node) {
+            self.ready.push_back(node);
+        }
+        let slot = &mut self.slots[node];
+        slot.counters.panics += 1;
+        let panic =
+            Panic { node: slot.name.clone(), message, place, packets: lost, time: self.cx.now(), rebuilt };
+        self.settle(node);
+        if self.panics.len() == PANICS_KEPT {
+            self.panics.pop_front();
+        }
+        self.panics.push_back(panic);
+    }
+
+    /// Takes the graph down: sources are polled no more, keepers give up what they hold, everything runs to
+    /// completion. Answers how many packets are still held, which is 0 unless a port cannot let go.
+    pub fn drain(&mut self, now: u64) -> u64 {
+        self.cx.advance(now);
+        self.ready.clear();
+        self.idle.clear();
+        self.sleeping.clear();
+        while !self.waiting.is_empty() {
+            self.contained(None);
+        }
+        for node in 0..self.slots.len() {
+            // Bounded: a node that never gives up is left with what it holds, which the totals then show.
+            for _ in 0..DRAIN_CALLS {
+                // A transmit queue may have packets in the device's hands even if it holds none.
+                if !self.slots[node].keeps && self.slots[node].role != Role::Transmit {
+                    break;
+                }
+                let before = if self.slots[node].keeps { self.slots[node].node.held() } else { 0 };
+                self.drain_node(node);
+                while !self.waiting.is_empty() {
+                    self.contained(None);
+                }
+                if before == 0 {
+                    break;
+                }
+            }
+        }
+        self.totals().held
+    }
+
+    fn drain_node(&mut self, node: usize) {
+        let _containing = Containing::enter();
+        let held = self.slots[node].node.held();
+        self.running = Running { node, held, ..Running::default() };
+        self.cx.node = node;
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            let slot = &mut self.slots[node];
+            slot.node.drain(&mut self.hand, &mut self.cx);
+            slot.counters.left.add(self.hand.len() as u64, self.hand.bytes());
+            let out = slot.out;
+            if self.cx.stirred != 0 {
+                self.settle(node);
+            }
+            match out {
+                _ if self.hand.is_empty() => {}
+                Some(target) => self.follow(target, 0),
+                None => self.nowhere(node),
+            }
+        }));
+        if let Err(payload) = result {
+            let (message, place) = contain::account(payload);
+            self.clear_up(message, place);
+        }
+    }
+}
+
+/// Calls of a keeper's `drain`: each may yield a full batch, and no keeper holds more than a pool.
+const DRAIN_CALLS: usize = 1 << 16;
+
+/// Makes a function's node anew, state and all; a node without a blueprint goes on as it is.
+fn rebuild(slot: &mut Slot) -> bool {
+    let Some((blueprint, worker)) = &slot.origin else { return false };
+    match catch_unwind(AssertUnwindSafe(|| blueprint.build(worker))) {
+        Ok(Ok(mut node)) => {
+            std::mem::swap(&mut slot.node, &mut node);
+            // The old node's drop runs the author's code as well.
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(node))) {
+                contain::account(payload);
+            }
+            true
+        }
+        Ok(Err(_)) => false,
+        Err(payload) => {
+            contain::account(payload);
+            false
+        }
+    }
+}
+
+impl std::ops::Add for crate::Count {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self { packets: self.packets + other.packets, bytes: self.bytes + other.bytes }
+    }
+}

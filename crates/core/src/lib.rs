@@ -1,0 +1,58 @@
+//! Operators, drop reasons, declared state, the clock and the graph.
+//!
+//! Read in this order: `operator` (the words a function is written in), `view` (what a user function sees), `compose`
+//! (a function becomes a node), `node` and `graph` (how nodes run).
+//!
+//! ```
+//! use netbricks_core::packet::{Ip, Link};
+//! use netbricks_core::{Drop, Function, Input, Operator};
+//! use netbricks_testkit::build::ethernet;
+//!
+//! /// Decrements the TTL and drops packets that have none left (NetBricks, Listing 1).
+//! fn ttl(input: Input) -> impl Function {
+//!     input
+//!         .parse::<Link>()
+//!         .parse::<Ip>()
+//!         .transform(|packet| packet.header_mut().decrement_ttl())
+//!         .filter(Drop::TtlExpired, |packet| packet.header().ttl() != 0)
+//!         .done()
+//! }
+//!
+//! let packet = |hops| ethernet().vlan(7).ipv4("10.0.0.1", "10.0.0.2").ttl(hops).udp(1000, 53).payload(b"hi");
+//! let report = netbricks_testkit::run(ttl, [packet(1), packet(64)]);
+//! assert_eq!((report.out.len(), report.dropped(Drop::TtlExpired)), (1, 1));
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod compose;
+pub mod context;
+pub mod counters;
+pub mod graph;
+pub mod icmp;
+pub mod node;
+pub mod operator;
+pub mod operators;
+pub mod reason;
+pub mod recorder;
+pub mod registry;
+pub mod state;
+pub mod units;
+pub mod view;
+
+pub use compose::{compose, merge};
+pub use context::Context;
+pub use counters::{Count, Drops, NodeCounters};
+pub use graph::{Graph, GraphBuilder, GraphError, NodeId, Panic, Totals, Turn};
+pub use node::{CallError, Handler, ImportError, Node, Output, Poll, Role, Section, StateImage};
+pub use operator::{Function, Input, Operator, Start};
+pub use reason::{Class, Drop, Edge, Verdict};
+pub use registry::{
+    Blueprint, BuildError, Definition, Key, NoSettings, Refused, Registry, Settings, SettingsError, Worker,
+    nearest,
+};
+pub use state::{Counter, Declared, Flows, State, TableKey};
+pub use view::{Enclosing, Metadata, View};
+
+pub use netbricks_buffer as buffer;
+pub use netbricks_packet as packet;
+pub use netbricks_tables as tables;

@@ -1,0 +1,303 @@
+//! The one trait behind every operator, and the words a function is written in (NetBricks, section 3.1).
+//!
+//! Each operator wraps the one before as a type, so a whole function compiles into one loop over the batch, with what
+//! is known of a packet in registers. It is lazy: a parse costs nothing until a later operator looks.
+
+use std::marker::PhantomData;
+
+use netbricks_buffer::{Batch, Bytes};
+use netbricks_packet::stack::{Follows, Forgettable, Header, Layer, Removable, Root, Stack, With};
+use netbricks_tables::Table;
+
+use crate::context::Context;
+use crate::operators::{
+    Arm, Boundary, Branch, Divert, Filter, Forget, ForgetMetadata, GroupBy, Insert, Insertable, Inspect,
+    Lookup, Map, Parse, Remove, Send, Then, Transform,
+};
+use crate::reason::{Drop, Edge, Verdict};
+use crate::state::{State, TableKey};
+use crate::view::View;
+
+/// One packet of the batch in hand.
+pub struct At<'a, 'b> {
+    pub(crate) slot: usize,
+    pub(crate) bytes: &'a mut Bytes<'b>,
+    pub(crate) cx: &'a mut Context,
+}
+
+/// A tower of operators from stack `In` to stack `Out`.
+///
+/// `apply` is the last loop over the batch; `prepare` holds all earlier ones and is empty unless something in the
+/// tower waits on memory. Both are inlined into one node.
+///
+/// Every word at least once: look, find out, remember, decide, divide, change size, and end.
+/// ```
+/// use netbricks_core::packet::{Ethernet, FlowKey, Ip, Ipv4, Link, Tcp, Udp, Vlan};
+/// use netbricks_core::tables::FlowTableConfig;
+/// use netbricks_core::view::{Enclosing, IpRewrite, Metadata};
+/// use netbricks_core::{Drop, Edge, Function, Input, Operator, Verdict, Worker};
+/// use netbricks_testkit::build::ethernet;
+///
+/// fn conversations(input: Input, worker: &Worker) -> impl Function {
+///     let flows = worker.flow_table::<FlowKey, u64>("flows", FlowTableConfig::new(1_024));
+///     input
+///         .parse_or_pass::<Link>()
+///         .parse_or::<Ip>(Edge(2))
+///         .inspect(|packet| assert!(packet.frame_len() >= 34))
+///         .map(|packet| packet.header().dscp())
+///         .lookup(&flows, |packet| packet.flow_key(), |_, entry| {
+///             entry.or_insert_with(|| 0).map_or(0, |seen| {
+///                 *seen += 1;
+///                 *seen
+///             })
+///         })
+///         .filter(Drop::RateLimited, |packet| *packet.get::<u64>() <= 2)
+///         .decide(|packet| if *packet.get::<u8>() == 46 { Err(Verdict::PASS) } else { Ok(()) })
+///         .forget_metadata()
+///         .branch(
+///             |packet| packet.header().protocol() == 17,
+///             |udp| udp.parse::<Udp>().divert(Edge(3), |packet| packet.header().destination_port() == 53).forget(),
+///             |tcp| tcp.parse::<Tcp>().transform(|packet| packet.outer_mut::<Ip>().decrement_ttl()).forget(),
+///         )
+///         .group_by(2, |packet| packet.frame_len(), |_, start| start.parse::<Ethernet>())
+///         .deparse()
+///         .done()
+/// }
+///
+/// fn tag(input: Input) -> impl Function {
+///     input.parse::<Ethernet>().insert(|_| Vlan::new(7, 0x0800)).parse::<Ipv4>().done()
+/// }
+/// fn untag_and_send(input: Input) -> impl Function {
+///     input.parse::<Ethernet>().parse::<Vlan>().remove().send(Edge(4))
+/// }
+///
+/// let udp = |port| ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(1000, port).build().unwrap();
+/// let report = netbricks_testkit::run_with(conversations, [udp(80), udp(80), udp(80), udp(53)]);
+/// assert_eq!((report.out.len(), report.replies.len(), report.dropped(Drop::RateLimited)), (2, 1, 1));
+///
+/// let report = netbricks_testkit::run(|input| tag(input).then(untag_and_send), [udp(80)]);
+/// assert_eq!(report.replies, [udp(80)]);
+/// ```
+pub trait Operator: Sized + 'static {
+    /// What is known of a packet that comes in.
+    type In: Stack;
+    /// What is known of one that goes out.
+    type Out: Stack;
+    /// Whether `prepare` does anything, so that a branch knows whether to park its packets.
+    #[doc(hidden)]
+    const WAITS: bool;
+    /// Whether there is no operator at all, so that a node need not look at its packets.
+    #[doc(hidden)]
+    const IDENTITY: bool = false;
+    #[doc(hidden)]
+    fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<Self::In>);
+    #[doc(hidden)]
+    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: Self::In) -> Result<Self::Out, Verdict>;
+    /// Edges that packets may take, other than `OUT` and `REPLY`.
+    #[doc(hidden)]
+    fn edges(&self, visit: &mut dyn FnMut(Edge));
+
+    /// Looks at the next header. Not announced: dropped as `unmatched`. Announced but wrong: dropped as `malformed`.
+    fn parse<H>(self) -> Parse<Self, H>
+    where
+        H: Header + Follows<<Self::Out as Stack>::Top>,
+    {
+        Parse::new(self, Verdict::drop(Drop::Unmatched))
+    }
+    /// As `parse`, but what does not match leaves this function unchanged.
+    fn parse_or_pass<H>(self) -> Parse<Self, H>
+    where
+        H: Header + Follows<<Self::Out as Stack>::Top>,
+    {
+        Parse::new(self, Verdict::PASS)
+    }
+    /// As `parse`, but what does not match leaves on `edge`.
+    fn parse_or<H>(self, edge: Edge) -> Parse<Self, H>
+    where
+        H: Header + Follows<<Self::Out as Stack>::Top>,
+    {
+        Parse::new(self, Verdict::edge(edge))
+    }
+    /// As `parse`, but what does not match takes the way that the configuration chose.
+    fn parse_otherwise<H>(self, verdict: Verdict) -> Parse<Self, H>
+    where
+        H: Header + Follows<<Self::Out as Stack>::Top>,
+    {
+        Parse::new(self, verdict)
+    }
+    /// Returns the innermost header's bytes to the payload (the paper's deparse). The packet is not changed.
+    fn deparse(self) -> Forget<Self, <Self::Out as Removable>::Outer>
+    where
+        Self::Out: Removable,
+    {
+        Forget::new(self, Removable::without)
+    }
+    /// Changes header and payload.
+    fn transform<F>(self, f: F) -> Transform<Self, F>
+    where
+        F: FnMut(&mut View<'_, Self::Out>) + 'static,
+    {
+        Transform(self, f)
+    }
+    /// Keeps what the closure says `true` to; the rest is dropped for this reason.
+    fn filter<F>(self, reason: Drop, f: F) -> Filter<Self, F>
+    where
+        F: FnMut(&View<'_, Self::Out>) -> bool + 'static,
+    {
+        Filter(self, reason, f)
+    }
+    /// As `filter`, and shows what is dropped to `otherwise` first, which may answer it.
+    fn filter_or<F, G>(self, reason: Drop, f: F, otherwise: G) -> crate::operators::FilterOr<Self, F, G>
+    where
+        F: FnMut(&View<'_, Self::Out>) -> bool + 'static,
+        G: FnMut(&mut View<'_, Self::Out>) + 'static,
+    {
+        crate::operators::FilterOr(self, reason, f, otherwise)
+    }
+    /// Looks without changing: for counters and samples.
+    fn inspect<F>(self, f: F) -> Inspect<Self, F>
+    where
+        F: FnMut(&View<'_, Self::Out>) + 'static,
+    {
+        Inspect(self, f)
+    }
+    /// Sends away on `edge` what the closure says `true` to; it may change or answer the packet first.
+    fn divert<F>(self, edge: Edge, f: F) -> Divert<Self, F>
+    where
+        F: FnMut(&mut View<'_, Self::Out>) -> bool + 'static,
+    {
+        Divert(self, edge, f)
+    }
+    /// Decides packet by packet: `Ok` stays, `Err` leaves as the verdict says.
+    fn decide<F>(self, f: F) -> crate::operators::Decide<Self, F>
+    where
+        F: FnMut(&mut View<'_, Self::Out>) -> Result<(), Verdict> + 'static,
+    {
+        crate::operators::Decide(self, f)
+    }
+    /// Finds something out about the packet; `p.get::<M>()` tells it to every operator after this.
+    fn map<M, F>(self, f: F) -> Map<Self, F, M>
+    where
+        M: Copy + 'static,
+        F: FnMut(&mut View<'_, Self::Out>) -> M + 'static,
+    {
+        Map::new(self, f)
+    }
+    /// Keys of the whole batch first, then its memory, then `visit` for each packet in order, which gets the entry;
+    /// what it returns is metadata for the operators after this.
+    fn lookup<T, Q, K, U, M>(self, table: &State<T>, key: K, visit: U) -> Lookup<Self, T, Q, K, U, M>
+    where
+        T: Table + crate::operators::Expiring,
+        Q: TableKey<Stored = T::Key>,
+        M: Copy + 'static,
+        K: FnMut(&View<'_, Self::Out>) -> Q + 'static,
+        U: FnMut(&mut View<'_, Self::Out>, T::Entry<'_>) -> M + 'static,
+    {
+        Lookup::new(self, table.clone(), key, visit)
+    }
+    /// Puts a header between the innermost one and its payload; enclosing lengths, next-header numbers and header
+    /// checksums follow.
+    fn insert<H, F>(self, f: F) -> Insert<Self, F, H>
+    where
+        H: Insertable + Follows<<Self::Out as Stack>::Top>,
+        F: FnMut(&View<'_, Self::Out>) -> H + 'static,
+    {
+        Insert::new(self, f)
+    }
+    /// Takes the innermost header off the packet; enclosing lengths, next-header numbers and header checksums follow.
+    fn remove(self) -> Remove<Self>
+    where
+        Self::Out: Removable,
+    {
+        Remove(self)
+    }
+    /// Two ways, written where the chain splits, that meet again in one stack.
+    fn branch<P, L, R>(
+        self,
+        test: P,
+        yes: impl FnOnce(Start<Self::Out>) -> L,
+        no: impl FnOnce(Start<Self::Out>) -> R,
+    ) -> Branch<Self, P, L, R>
+    where
+        P: FnMut(&View<'_, Self::Out>) -> bool + 'static,
+        L: Arm<Self::Out>,
+        R: Arm<Self::Out, Out = L::Out>,
+    {
+        Branch::new(self, test, yes(Start::new()), no(Start::new()))
+    }
+    /// `groups` copies of one sub-chain, each with its own state; the closure names the group, and a number beyond
+    /// the last wraps round.
+    fn group_by<P, G>(
+        self,
+        groups: usize,
+        group: P,
+        mut each: impl FnMut(usize, Start<Self::Out>) -> G,
+    ) -> GroupBy<Self, P, G>
+    where
+        P: FnMut(&View<'_, Self::Out>) -> usize + 'static,
+        G: Arm<Self::Out>,
+    {
+        GroupBy::new(self, group, (0..groups.max(1)).map(|i| each(i, Start::new())).collect())
+    }
+    /// Back to the wire: arms of a branch with different stacks meet after this.
+    fn forget(self) -> Forget<Self, Root> {
+        Forget::new(self, |_| Root)
+    }
+    /// Forgets what the last `map` or `lookup` found out.
+    fn forget_metadata(self) -> ForgetMetadata<Self>
+    where
+        Self::Out: Forgettable,
+    {
+        ForgetMetadata(self)
+    }
+    /// Fuses the next function into the same loop: `ttl(input).then(nat)`.
+    fn then<B: Operator<In = Self::Out>>(self, next: impl FnOnce(Start<Self::Out>) -> B) -> Then<Self, B> {
+        Then::new(self, next(Start::new()))
+    }
+    /// Ends the function by sending every packet away on `edge`: nothing after it sees them.
+    fn send(self, edge: Edge) -> Send<Self> {
+        Send(self, edge)
+    }
+    /// Ends the function. What `parse_or_pass` let through joins again here.
+    fn done(self) -> Boundary<Self> {
+        Boundary(self)
+    }
+}
+
+/// What a function takes: packets as they are on the wire.
+///
+/// A concrete type on purpose: closures inherit the type parameters of the function they stand in, so a function
+/// generic over its input would copy that input's whole type into each of its closures, and compile time would double
+/// with every function fused.
+pub type Input = Start<Root>;
+
+/// What a function gives is the same again. That is why functions chain (`ttl(input).then(nat)`) and why one alone
+/// composes into a node.
+pub trait Function: Operator<In = Root, Out = Root> {}
+impl<T: Operator<In = Root, Out = Root>> Function for T {}
+
+/// The empty tower over stack `S`: a function's input, or an arm of a branch.
+pub struct Start<S>(PhantomData<fn() -> S>);
+
+impl<S> Start<S> {
+    pub(crate) fn new() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<S: Stack> Operator for Start<S> {
+    type In = S;
+    type Out = S;
+    const WAITS: bool = false;
+    const IDENTITY: bool = true;
+    #[inline(always)]
+    fn prepare(&mut self, _: &mut Batch, _: &mut Context, _: &impl Fn(usize) -> Option<S>) {}
+    #[inline(always)]
+    fn apply<const USUAL: bool>(&mut self, _: At<'_, '_>, stack: S) -> Result<S, Verdict> {
+        Ok(stack)
+    }
+    fn edges(&self, _: &mut dyn FnMut(Edge)) {}
+}
+
+pub(crate) type Parsed<A, H> = Layer<<A as Operator>::Out, H>;
+pub(crate) type Known<A, M> = With<<A as Operator>::Out, M>;

@@ -1,0 +1,50 @@
+//! The operators, one kind a file.
+
+mod branch;
+mod lookup;
+mod resize;
+mod simple;
+
+pub use branch::{Arm, Branch, GroupBy};
+pub(crate) use lookup::AHEAD;
+pub use lookup::{Expiring, Lookup};
+pub use resize::{Insert, Insertable, Remove};
+pub use simple::{
+    Boundary, Decide, Divert, Filter, FilterOr, Forget, ForgetMetadata, Inspect, Map, Parse, Send, Then,
+    Transform,
+};
+
+/// The part of `Operator` that every operator without a pass of its own shares.
+macro_rules! passes_on {
+    () => {
+        type In = A::In;
+        const WAITS: bool = A::WAITS;
+        #[inline(always)]
+        fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
+            self.0.prepare(batch, cx, inputs);
+        }
+        fn edges(&self, visit: &mut dyn FnMut(Edge)) {
+            self.0.edges(visit);
+        }
+    };
+}
+
+/// The stack as the operator before this one leaves it.
+macro_rules! upstream {
+    ($self:ident, $at:ident, $stack:ident) => {
+        $self.0.apply::<USUAL>(
+            $crate::operator::At { slot: $at.slot, bytes: &mut *$at.bytes, cx: &mut *$at.cx },
+            $stack,
+        )?
+    };
+}
+
+/// The view of the packet in hand. It lends a copy of the stack: where a user function is not inlined, only the copy
+/// goes through memory, and what the operators after it know stays in registers.
+macro_rules! view {
+    ($at:ident, $stack:ident) => {
+        $crate::view::View { data: $at.bytes.data_mut(), stack: &{ $stack }, cx: &mut *$at.cx }
+    };
+}
+
+use {passes_on, upstream, view};

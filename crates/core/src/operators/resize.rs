@@ -1,0 +1,81 @@
+//! Operators that change a packet's size: headers go on and come off, and enclosing lengths, next-header numbers and
+//! header checksums follow.
+
+use std::marker::PhantomData;
+
+use netbricks_buffer::{Batch, Bytes};
+use netbricks_packet::stack::{Follows, Header, Layer, Removable, Stack};
+use zerocopy::{Immutable, IntoBytes};
+
+use super::{passes_on, upstream, view};
+use crate::context::Context;
+use crate::operator::{At, Operator, Parsed};
+use crate::reason::{Drop, Edge, Verdict};
+use crate::view::View;
+
+/// A header that can be put into a packet: its fixed part, as it is on the wire.
+pub trait Insertable: Header + Copy + IntoBytes + Immutable {}
+impl<H: Header + Copy + IntoBytes + Immutable> Insertable for H {}
+
+type TopOf<S> = <S as Stack>::Top;
+
+/// Tells the innermost header of `stack` what follows it now, and every enclosing header its new length.
+#[inline(always)]
+fn restate<S: Stack>(stack: S, next: u16, bytes: &mut Bytes<'_>) -> S {
+    let stack = stack.announcing(next);
+    let (at, facts) = stack.top();
+    let end = stack.end();
+    let data = bytes.data_mut();
+    if let Some(header) = data.get_mut(at..end) {
+        TopOf::<S>::announce(TopOf::<S>::view_mut(header, facts), next);
+    }
+    stack.restate(data);
+    stack
+}
+
+/// Puts a header on. Enclosing headers move into the headroom; their offsets from the frame's start stay what they
+/// were.
+pub struct Insert<A, F, H>(A, F, PhantomData<fn() -> H>);
+impl<A, F, H> Insert<A, F, H> {
+    pub(crate) fn new(input: A, f: F) -> Self {
+        Self(input, f, PhantomData)
+    }
+}
+impl<A, F, H> Operator for Insert<A, F, H>
+where
+    A: Operator,
+    H: Insertable + Follows<TopOf<A::Out>>,
+    F: FnMut(&View<'_, A::Out>) -> H + 'static,
+{
+    type Out = Parsed<A, H>;
+    passes_on!();
+    #[inline(always)]
+    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+        let outer = upstream!(self, at, stack);
+        let header = (self.1)(&view!(at, outer));
+        let (end, size) = (outer.end(), size_of::<H>());
+        at.bytes.push_front(size).map_err(|_| Verdict::drop(Drop::TooBig))?;
+        let data = at.bytes.data_mut();
+        data.copy_within(size..size + end, 0);
+        data[end..end + size].copy_from_slice(header.as_bytes());
+        let outer = restate(outer.resized(size as isize), H::NUMBERS[0], at.bytes);
+        // Parsed again rather than trusted: the closure may have written a length that is not there.
+        Layer::parse(outer, at.bytes.data()).map_err(|_| Verdict::drop(Drop::Malformed))
+    }
+}
+
+/// Takes the innermost header off.
+pub struct Remove<A>(pub(crate) A);
+impl<A: Operator<Out: Removable>> Operator for Remove<A> {
+    type Out = <A::Out as Removable>::Outer;
+    passes_on!();
+    #[inline(always)]
+    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+        let inner = upstream!(self, at, stack);
+        let (outer, size) = (inner.without(), inner.size());
+        let end = outer.end();
+        at.bytes.data_mut().copy_within(..end, size);
+        at.bytes.pull_front(size).map_err(|_| Verdict::drop(Drop::Malformed))?;
+        Ok(restate(outer.resized(-(size as isize)), inner.next(), at.bytes))
+    }
+}

@@ -1,0 +1,283 @@
+//! Operators that need only the packet in hand.
+
+use std::marker::PhantomData;
+
+use netbricks_buffer::{BATCH, Batch};
+use netbricks_packet::stack::{Follows, Forgettable, Layer, Root, Stack, With, is_usual};
+
+use super::{passes_on, upstream, view};
+use crate::context::Context;
+use crate::operator::{At, Known, Operator, Parsed};
+use crate::reason::{Drop, Edge, Verdict};
+use crate::view::View;
+
+/// Looks at the next header.
+pub struct Parse<A, H>(A, Verdict, PhantomData<fn() -> H>);
+impl<A, H> Parse<A, H> {
+    pub(crate) fn new(input: A, otherwise: Verdict) -> Self {
+        Self(input, otherwise, PhantomData)
+    }
+}
+impl<A: Operator, H: Follows<<A::Out as Stack>::Top>> Operator for Parse<A, H> {
+    type Out = Parsed<A, H>;
+    type In = A::In;
+    const WAITS: bool = A::WAITS;
+    #[inline(always)]
+    fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
+        self.0.prepare(batch, cx, inputs);
+    }
+    #[inline(always)]
+    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+        let outer = upstream!(self, at, stack);
+        if !H::NUMBERS.contains(&outer.next()) {
+            return Err(self.1);
+        }
+        Layer::parse_in::<USUAL>(outer, at.bytes.data()).map_err(|_| Verdict::drop(Drop::Malformed))
+    }
+    fn edges(&self, visit: &mut dyn FnMut(Edge)) {
+        self.0.edges(visit);
+        if let crate::reason::Departure::Edge(edge) = Verdict::departure(self.1.bits()) {
+            visit(edge);
+        }
+    }
+}
+
+/// Changes header and payload.
+pub struct Transform<A, F>(pub(crate) A, pub(crate) F);
+impl<A: Operator, F: FnMut(&mut View<'_, A::Out>) + 'static> Operator for Transform<A, F> {
+    type Out = A::Out;
+    passes_on!();
+    #[inline(always)]
+    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+        let stack = upstream!(self, at, stack);
+        (self.1)(&mut view!(at, stack));
+        Ok(stack)
+    }
+}
+
+/// Looks without changing.
+pub struct Inspect<A, F>(pub(crate) A, pub(crate) F);
+impl<A: Operator, F: FnMut(&View<'_, A::Out>) + 'static> Operator for Inspect<A, F> {
+    type Out = A::Out;
+    passes_on!();
+    #[inline(always)]
+    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+        let stack = upstream!(self, at, stack);
+        (self.1)(&view!(at, stack));
+        Ok(stack)
+    }
+}
+
+/// Keeps what a closure says `true` to.
+pub struct Filter<A, F>(pub(crate) A, pub(crate) Drop, pub(crate) F);
+impl<A: Operator, F: FnMut(&View<'_, A::Out>) -> bool + 'static> Operator for Filter<A, F> {
+    type Out = A::Out;
+    passes_on!();
+    #[inline(always)]
+    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+        let stack = upstream!(self, at, stack);
+        if (self.2)(&view!(at, stack)) { Ok(stack) } else { Err(Verdict::drop(self.1)) }
+    }
+}
+
+/// Keeps what a closure says `true` to, and shows another the rest.
+pub struct FilterOr<A, F, G>(pub(crate) A, pub(crate) Drop, pub(crate) F, pub(crate) G);
+impl<A, F, G> Operator for FilterOr<A, F, G>
+where
+    A: Operator,
+    F: FnMut(&View<'_, A::Out>) -> bool + 'static,
+    G: FnMut(&mut View<'_, A::Out>) + 'static,
+{
+    type Out = A::Out;
+    passes_on!();
+    #[inline(always)]
+    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+        let stack = upstream!(self, at, stack);
+        if (self.2)(&view!(at, stack)) {
+            return Ok(stack);
+        }
+        (self.3)(&mut view!(at, stack));
+        Err(Verdict::drop(self.1))
+    }
+}
+
+/// Sends some packets away on another edge.
+pub struct Divert<A, F>(pub(crate) A, pub(crate) Edge, pub(crate) F);
+impl<A: Operator, F: FnMut(&mut View<'_, A::Out>) -> bool + 'static> Operator for Divert<A, F> {
+    type Out = A::Out;
+    type In = A::In;
+    const WAITS: bool = A::WAITS;
+    #[inline(always)]
+    fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
+        self.0.prepare(batch, cx, inputs);
+    }
+    #[inline(always)]
+    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+        let stack = upstream!(self, at, stack);
+        if (self.2)(&mut view!(at, stack)) { Err(Verdict::edge(self.1)) } else { Ok(stack) }
+    }
+    fn edges(&self, visit: &mut dyn FnMut(Edge)) {
+        self.0.edges(visit);
+        visit(self.1);
+    }
+}
+
+/// Decides packet by packet.
+pub struct Decide<A, F>(pub(crate) A, pub(crate) F);
+impl<A: Operator, F: FnMut(&mut View<'_, A::Out>) -> Result<(), Verdict> + 'static> Operator
+    for Decide<A, F>
+{
+    type Out = A::Out;
+    passes_on!();
+    #[inline(always)]
+    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+        let stack = upstream!(self, at, stack);
+        (self.1)(&mut view!(at, stack))?;
+        Ok(stack)
+    }
+}
+
+/// Finds something out about the packet.
+pub struct Map<A, F, M>(A, F, PhantomData<fn() -> M>);
+impl<A, F, M> Map<A, F, M> {
+    pub(crate) fn new(input: A, f: F) -> Self {
+        Self(input, f, PhantomData)
+    }
+}
+impl<A: Operator, M: Copy + 'static, F: FnMut(&mut View<'_, A::Out>) -> M + 'static> Operator
+    for Map<A, F, M>
+{
+    type Out = Known<A, M>;
+    passes_on!();
+    #[inline(always)]
+    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+        let outer = upstream!(self, at, stack);
+        let value = (self.1)(&mut view!(at, outer));
+        Ok(With { outer, value })
+    }
+}
+
+/// Forgets part of what is known; the packet is not changed.
+pub struct Forget<A: Operator, S>(A, fn(&A::Out) -> S);
+impl<A: Operator, S> Forget<A, S> {
+    pub(crate) fn new(input: A, without: fn(&A::Out) -> S) -> Self {
+        Self(input, without)
+    }
+}
+impl<A: Operator, S: Stack> Operator for Forget<A, S> {
+    type Out = S;
+    passes_on!();
+    #[inline(always)]
+    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<S, Verdict> {
+        let stack = upstream!(self, at, stack);
+        Ok((self.1)(&stack))
+    }
+}
+
+/// Forgets the last metadata.
+pub struct ForgetMetadata<A>(pub(crate) A);
+impl<A: Operator<Out: Forgettable>> Operator for ForgetMetadata<A> {
+    type Out = <A::Out as Forgettable>::Outer;
+    passes_on!();
+    #[inline(always)]
+    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+        let stack = upstream!(self, at, stack);
+        Ok(stack.without())
+    }
+}
+
+/// A function's end.
+pub struct Boundary<A>(pub(crate) A);
+impl<A: Operator> Operator for Boundary<A> {
+    type In = A::In;
+    type Out = Root;
+    const WAITS: bool = A::WAITS;
+    const IDENTITY: bool = A::IDENTITY;
+    #[inline(always)]
+    fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
+        self.0.prepare(batch, cx, inputs);
+    }
+    #[inline(always)]
+    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Root, Verdict> {
+        // Nearly all packets take the copy in which offsets are constants; what one function checked need not be
+        // checked again in the next.
+        // What waited on memory was parsed in an earlier loop: a second copy of the rest would only keep user functions
+        // from being inlined.
+        let result = if !A::WAITS && is_usual(at.bytes.data()) {
+            self.0.apply::<true>(at, stack)
+        } else {
+            self.0.apply::<false>(at, stack)
+        };
+        match result {
+            Ok(_) | Err(Verdict::PASS) => Ok(Root),
+            Err(verdict) => Err(verdict),
+        }
+    }
+    fn edges(&self, visit: &mut dyn FnMut(Edge)) {
+        self.0.edges(visit);
+    }
+}
+
+/// A function's end at which every packet leaves on an edge.
+pub struct Send<A>(pub(crate) A, pub(crate) Edge);
+impl<A: Operator> Operator for Send<A> {
+    type In = A::In;
+    type Out = Root;
+    const WAITS: bool = A::WAITS;
+    #[inline(always)]
+    fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
+        self.0.prepare(batch, cx, inputs);
+    }
+    #[inline(always)]
+    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Root, Verdict> {
+        match self.0.apply::<USUAL>(at, stack) {
+            Ok(_) | Err(Verdict::PASS) => Err(Verdict::edge(self.1)),
+            Err(verdict) => Err(verdict),
+        }
+    }
+    fn edges(&self, visit: &mut dyn FnMut(Edge)) {
+        self.0.edges(visit);
+        visit(self.1);
+    }
+}
+
+/// One function after another in one loop: `ttl(input).then(nat)`.
+pub struct Then<A: Operator, B>(A, B, Vec<Result<A::Out, Verdict>>);
+impl<A: Operator, B: Operator<In = A::Out>> Then<A, B> {
+    pub(crate) fn new(first: A, second: B) -> Self {
+        Self(first, second, if B::WAITS { Vec::with_capacity(BATCH) } else { Vec::new() })
+    }
+}
+impl<A: Operator, B: Operator<In = A::Out>> Operator for Then<A, B> {
+    type In = A::In;
+    type Out = B::Out;
+    const WAITS: bool = A::WAITS || B::WAITS;
+    const IDENTITY: bool = A::IDENTITY && B::IDENTITY;
+
+    #[inline(always)]
+    fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
+        self.0.prepare(batch, cx, inputs);
+        if !B::WAITS {
+            return;
+        }
+        let Self(first, second, parked) = self;
+        parked.clear();
+        batch.each(super::lookup::AHEAD, |slot, bytes| {
+            parked.push(match inputs(slot) {
+                None => Err(Verdict::ELSEWHERE),
+                Some(input) => first.apply::<false>(At { slot, bytes, cx: &mut *cx }, input),
+            });
+        });
+        second.prepare(batch, cx, &|slot| parked[slot].ok());
+    }
+
+    #[inline(always)]
+    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<B::Out, Verdict> {
+        let between = if B::WAITS { self.2[at.slot]? } else { upstream!(self, at, stack) };
+        self.1.apply::<USUAL>(at, between)
+    }
+    fn edges(&self, visit: &mut dyn FnMut(Edge)) {
+        self.0.edges(visit);
+        self.1.edges(visit);
+    }
+}

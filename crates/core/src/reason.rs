@@ -1,0 +1,158 @@
+//! Why a packet left: an enum with a short stable name, a class and a sentence for each reason.
+//!
+//! The names appear in reports, metrics and JSON; they never change meaning.
+
+use std::fmt;
+
+/// What kind of leaving a reason is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Class {
+    /// Somebody decided so: a rule, a limit, an expired time to live.
+    Policy,
+    /// There was no room, no buffer or no link: more resources would have kept it.
+    Lost,
+    /// The packet breaks the rules of its protocol.
+    Malformed,
+    /// Its work is done: an answered ARP request is no loss.
+    Consumed,
+}
+
+impl Class {
+    /// Its name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Policy => "policy",
+            Self::Lost => "lost",
+            Self::Malformed => "malformed",
+            Self::Consumed => "consumed",
+        }
+    }
+}
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $reason:ident, $name:literal, $class:ident, $sentence:literal;)*) => {
+        /// Why a packet was dropped or consumed.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum Drop { $($(#[$doc])* #[doc = $sentence] $reason),* }
+
+        impl Drop {
+            /// All reasons, in the order of their numbers.
+            pub const ALL: &'static [Self] = &[$(Self::$reason),*];
+            /// How many there are.
+            pub const COUNT: usize = Self::ALL.len();
+            /// Short and stable, for reports and metrics: `"ttl-expired"`.
+            pub const fn name(self) -> &'static str { match self { $(Self::$reason => $name),* } }
+            /// Its class.
+            pub const fn class(self) -> Class { match self { $(Self::$reason => Class::$class),* } }
+            /// One sentence for people.
+            pub const fn sentence(self) -> &'static str { match self { $(Self::$reason => $sentence),* } }
+        }
+    };
+}
+
+reasons! {
+    Malformed, "malformed", Malformed, "A header breaks the rules of its protocol.";
+    Unmatched, "unmatched", Policy, "The function looks for a header that the packet does not have.";
+    BadChecksum, "bad-checksum", Malformed, "A checksum does not match the bytes that it covers.";
+    TtlExpired, "ttl-expired", Policy, "The time to live or hop limit ran out.";
+    Denied, "denied", Policy, "A rule or a filter said no.";
+    RateLimited, "rate-limited", Policy, "A rate limit was reached.";
+    NoRoute, "no-route", Policy, "No next hop is known for the destination.";
+    TableFull, "table-full", Lost, "A table had no room for a new entry and its policy refused one.";
+    PoolExhausted, "pool-exhausted", Lost, "No packet buffer was free.";
+    QueueFull, "queue-full", Lost, "A queue between nodes or cores was full.";
+    TransmitFull, "transmit-full", Lost, "The port could not take the packet in time.";
+    LinkDown, "link-down", Lost, "The port is down or its device is gone.";
+    TooBig, "too-big", Policy, "The packet is larger than the port's MTU or the frame it must fit.";
+    NoOffload, "no-offload", Lost, "The packet needs an offload (segmentation, checksum) that the port cannot carry.";
+    Impaired, "impaired", Policy, "A fault wrapper was asked to lose it.";
+    Unconnected, "unconnected", Policy, "It left on an edge to which nothing is connected.";
+    LoopLimit, "loop-limit", Lost, "It went round a cycle of the graph too often.";
+    Panicked, "panicked", Lost, "A function panicked while the packet's batch was in its hands.";
+    Drained, "drained", Lost, "It was still held when the graph was taken down.";
+    Answered, "answered", Consumed, "It was answered: an ARP request, an echo request, a neighbour solicitation.";
+    Discarded, "discarded", Consumed, "It reached a port or a node whose purpose is to discard.";
+    Absorbed, "absorbed", Consumed, "It was addressed to this function and needs no answer.";
+    Segmented, "segmented", Consumed, "It was cut into segments that fit the link.";
+}
+
+impl fmt::Display for Drop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A way out of a node, numbered as the graph connects them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Edge(pub u8);
+
+impl Edge {
+    /// The way on: what a function forwards.
+    pub const OUT: Self = Self(0);
+    /// Back to where the packet came from: answers that a function makes.
+    pub const REPLY: Self = Self(1);
+}
+
+/// How a packet left the operators of a node, in 16 bits, so that it fits the packet's metadata line.
+///
+/// 0 stays; 1 to 255 dropped for the reason one less; `0x100 | edge` another edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict(u16);
+
+impl Verdict {
+    /// Leave this function by its main way out, past its remaining operators.
+    pub const PASS: Self = Self(0x200);
+    /// Another arm of a branch has the packet.
+    pub(crate) const ELSEWHERE: Self = Self(0x201);
+    /// Dropped for this reason.
+    #[inline(always)]
+    pub const fn drop(reason: Drop) -> Self {
+        Self(reason as u16 + 1)
+    }
+    /// Leaves on this edge.
+    #[inline(always)]
+    pub const fn edge(edge: Edge) -> Self {
+        Self(0x100 | edge.0 as u16)
+    }
+    #[inline(always)]
+    pub(crate) const fn bits(self) -> u16 {
+        self.0
+    }
+    /// Where the packet goes, from the bits that the batch kept.
+    #[inline(always)]
+    pub(crate) fn departure(bits: u16) -> Departure {
+        match bits {
+            0x100..0x200 => Departure::Edge(Edge(bits as u8)),
+            _ => Departure::Drop(
+                Drop::ALL.get((bits as usize).wrapping_sub(1)).copied().unwrap_or(Drop::Unmatched),
+            ),
+        }
+    }
+}
+
+/// What becomes of a packet that does not stay in its batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Departure {
+    Drop(Drop),
+    Edge(Edge),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_survives_its_verdict() {
+        for reason in Drop::ALL {
+            assert_eq!(Verdict::departure(Verdict::drop(*reason).bits()), Departure::Drop(*reason));
+        }
+        for edge in 0..=255 {
+            assert_eq!(Verdict::departure(Verdict::edge(Edge(edge)).bits()), Departure::Edge(Edge(edge)));
+        }
+        let mut names: Vec<_> = Drop::ALL.iter().map(|r| r.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Drop::COUNT, "names are unique");
+    }
+}

@@ -1,0 +1,105 @@
+//! The last dropped headers, by node and reason: "why was it dropped?" is answered without having armed anything.
+//!
+//! Bounded and rate-limited, so that a flood of drops costs a comparison a packet.
+
+use crate::reason::Drop;
+
+/// Bytes of a dropped packet that are kept.
+pub const KEPT_BYTES: usize = 128;
+const RECORDS: usize = 64;
+/// One record a node, reason and millisecond. Nodes and reasons share places when a graph is large: they then
+/// limit each other.
+const INTERVAL: u64 = 1_000_000;
+const PLACES: usize = 256;
+
+#[inline(always)]
+fn place(node: usize, reason: Drop) -> usize {
+    (node * Drop::COUNT + reason as usize) % PLACES
+}
+
+/// One dropped packet's beginning.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// The node's number in its graph.
+    pub node: usize,
+    /// Why.
+    pub reason: Drop,
+    /// When (ns).
+    pub time: u64,
+    /// Bytes that the frame had.
+    pub frame_len: usize,
+    len: usize,
+    bytes: [u8; KEPT_BYTES],
+}
+
+impl Record {
+    /// The frame's first bytes, at most [`KEPT_BYTES`].
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// A ring of the last records.
+#[derive(Debug)]
+pub struct Recorder {
+    records: Vec<Record>,
+    next: usize,
+    due: [u64; PLACES],
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self { records: Vec::with_capacity(RECORDS), next: 0, due: [0; PLACES] }
+    }
+}
+
+impl Recorder {
+    #[inline(always)]
+    pub(crate) fn record(&mut self, node: usize, reason: Drop, now: u64, frame: &[u8]) {
+        if now >= self.due[place(node, reason)] {
+            self.keep(node, reason, now, frame);
+        }
+    }
+
+    #[cold]
+    fn keep(&mut self, node: usize, reason: Drop, now: u64, frame: &[u8]) {
+        self.due[place(node, reason)] = now.saturating_add(INTERVAL);
+        let len = frame.len().min(KEPT_BYTES);
+        let mut bytes = [0; KEPT_BYTES];
+        bytes[..len].copy_from_slice(&frame[..len]);
+        let record = Record { node, reason, time: now, frame_len: frame.len(), len, bytes };
+        match self.records.get_mut(self.next) {
+            Some(old) => *old = record,
+            // Within the capacity reserved at the start: nothing is allocated.
+            None => self.records.push(record),
+        }
+        self.next = (self.next + 1) % RECORDS;
+    }
+
+    /// The records, newest first.
+    pub fn records(&self) -> impl Iterator<Item = &Record> {
+        let (newer, older) = self.records.split_at(self.next.min(self.records.len()));
+        newer.iter().rev().chain(older.iter().rev())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_records_stay_and_a_flood_is_limited() {
+        let mut recorder = Recorder::default();
+        for i in 0..10_000u64 {
+            recorder.record(1, Drop::Denied, i * 1_000, &i.to_be_bytes());
+        }
+        let times: Vec<_> = recorder.records().map(|record| record.time).collect();
+        assert_eq!(times, (0..10).rev().map(|ms| ms * INTERVAL).collect::<Vec<_>>());
+        for i in 0..1_000u64 {
+            recorder.record(2, Drop::TtlExpired, i * INTERVAL, &[0; 2_000]);
+        }
+        assert_eq!(recorder.records().count(), RECORDS);
+        assert_eq!(recorder.records().next().map(|record| record.time), Some(999 * INTERVAL));
+        assert!(recorder.records().all(|record| record.bytes().len() <= KEPT_BYTES));
+    }
+}

@@ -1,0 +1,246 @@
+//! Functions by name: configuration is checked once, and a blueprint then makes a node for each worker.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use netbricks_buffer::Pool;
+use serde::de::DeserializeOwned;
+use toml::Spanned;
+use toml::de::DeTable;
+
+use crate::node::Node;
+use crate::state::Declarations;
+
+/// What a function may ask of the worker it is made for: who that is, and its declared state.
+#[derive(Clone)]
+pub struct Worker {
+    index: usize,
+    seed: u64,
+    pool: Pool,
+    pub(crate) declarations: Rc<RefCell<Declarations>>,
+}
+
+impl Worker {
+    /// Worker number `index`, whose randomness starts from `seed` and whose new packets come from `pool`.
+    pub fn new(index: usize, seed: u64, pool: Pool) -> Self {
+        Self { index, seed, pool, declarations: Rc::default() }
+    }
+    /// Its number, from 0.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+    /// The seed of everything random in its nodes: a run repeats exactly with the same one.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+    /// Where its new packets come from.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+}
+
+/// A node that could not be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{problem}")]
+pub struct BuildError {
+    /// What is wrong, what was expected, how to mend it.
+    pub problem: String,
+}
+
+impl BuildError {
+    /// An error with this text.
+    pub fn new(problem: impl fmt::Display) -> Self {
+        Self { problem: problem.to_string() }
+    }
+}
+
+type Make = dyn Fn(&Worker) -> Result<Box<dyn Node>, BuildError> + Send + Sync;
+
+/// Makes one node a worker, from configuration that was checked already. It crosses threads; what it makes does not.
+#[derive(Clone)]
+pub struct Blueprint(Arc<Make>);
+
+impl Blueprint {
+    /// A blueprint of this closure.
+    pub fn new(make: impl Fn(&Worker) -> Result<Box<dyn Node>, BuildError> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(make))
+    }
+    /// Makes the node.
+    ///
+    /// # Errors
+    /// What the function's author or its declared state reports: a table that does not fit into memory.
+    pub fn build(&self, worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
+        (self.0)(worker)
+    }
+}
+
+/// A key that an operator may write in a function's or port's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Key {
+    /// As it is written: `"capacity"`.
+    pub name: &'static str,
+    /// What kind of value, with its unit: `"whole number, flows"`.
+    pub kind: &'static str,
+    /// The value when it is left out, as it would be written; `None` where it must be given.
+    pub default: Option<&'static str>,
+    /// One sentence.
+    pub summary: &'static str,
+}
+
+/// What an operator may write for a function, validated once into what the code needs.
+///
+/// Derive `serde::Deserialize` with `deny_unknown_fields`; a wrong type or an unknown key is then reported with line
+/// and column.
+pub trait Settings: DeserializeOwned + Send + Sync + 'static {
+    /// The keys, in the order in which to list them.
+    const KEYS: &'static [Key];
+    /// Checks what types cannot say; the message names the key, what was expected and what was found.
+    ///
+    /// # Errors
+    /// [`Refused`] names the key.
+    fn check(&self) -> Result<(), Refused> {
+        Ok(())
+    }
+}
+
+/// A value that does not do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{key}` {problem}")]
+pub struct Refused {
+    /// The key.
+    pub key: &'static str,
+    /// `"must be 1 to 65535, found 0"`
+    pub problem: String,
+}
+
+/// For functions that take no settings.
+#[derive(Clone, Copy, Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NoSettings {}
+
+impl Settings for NoSettings {
+    const KEYS: &'static [Key] = &[];
+}
+
+/// Settings that do not fit, with their place in the file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct SettingsError {
+    /// What is wrong.
+    pub message: String,
+    /// Byte range in the file, where it is known.
+    pub span: Option<Range<usize>>,
+    /// The name that was probably meant.
+    pub suggestion: Option<String>,
+}
+
+type Maker = dyn Fn(Spanned<DeTable<'_>>) -> Result<Blueprint, SettingsError> + Send + Sync;
+
+/// A function that can be used by name.
+pub struct Definition {
+    /// Its name in configuration.
+    pub name: &'static str,
+    /// One sentence.
+    pub summary: &'static str,
+    /// What may be written for it.
+    pub keys: &'static [Key],
+    make: Box<Maker>,
+}
+
+impl fmt::Debug for Definition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Definition")
+            .field("name", &self.name)
+            .field("keys", &self.keys)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Functions by name.
+#[derive(Debug, Default)]
+pub struct Registry(BTreeMap<&'static str, Definition>);
+
+impl Registry {
+    /// An empty registry.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a function: its settings are read and checked once, `build` makes a node of them for each worker. A name
+    /// that is there already is replaced, so that a vendor can put an own `ttl` in place of ours.
+    ///
+    /// `build` is usually `|config, worker| compose(worker, |input| limit(input, config, worker))`.
+    pub fn add<S: Settings>(
+        &mut self,
+        name: &'static str,
+        summary: &'static str,
+        build: impl Fn(&S, &Worker) -> Result<Box<dyn Node>, BuildError> + Clone + Send + Sync + 'static,
+    ) -> &mut Self {
+        let make = move |table: Spanned<DeTable<'_>>| {
+            let whole = table.span();
+            let spans: Vec<(String, Range<usize>)> = table
+                .get_ref()
+                .iter()
+                .map(|(key, value)| (key.get_ref().to_string(), value.span()))
+                .collect();
+            let settings = S::deserialize(toml::de::Deserializer::from(table)).map_err(|error| {
+                SettingsError { message: error.message().to_owned(), span: error.span(), suggestion: None }
+            })?;
+            settings.check().map_err(|refused| SettingsError {
+                message: refused.to_string(),
+                span: spans
+                    .iter()
+                    .find(|(key, _)| key == refused.key)
+                    .map(|(_, span)| span.clone())
+                    .or(Some(whole)),
+                suggestion: None,
+            })?;
+            let build = build.clone();
+            Ok(Blueprint::new(move |worker| build(&settings, worker)))
+        };
+        self.0.insert(name, Definition { name, summary, keys: S::KEYS, make: Box::new(make) });
+        self
+    }
+
+    /// All functions, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Definition> {
+        self.0.values()
+    }
+
+    /// The function of this name.
+    pub fn get(&self, name: &str) -> Option<&Definition> {
+        self.0.get(name)
+    }
+}
+
+impl Definition {
+    /// Checks settings, as a table with places in the file, and makes a blueprint of them.
+    ///
+    /// # Errors
+    /// [`SettingsError`] with the place of a wrong type, an unknown key or a refused value.
+    pub fn configure(&self, settings: Spanned<DeTable<'_>>) -> Result<Blueprint, SettingsError> {
+        (self.make)(settings).map_err(|mut error| {
+            if error.message.starts_with("unknown field")
+                && let Some(found) = error.message.split('`').nth(1)
+            {
+                error.suggestion =
+                    nearest(found, self.keys.iter().map(|key| key.name)).map(ToOwned::to_owned);
+            }
+            error
+        })
+    }
+}
+
+/// The name that somebody who wrote `found` most probably meant.
+pub fn nearest<'a>(found: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .into_iter()
+        .map(|name| (strsim::damerau_levenshtein(found, name), name))
+        .filter(|(distance, name)| *distance <= 1 + name.len().max(found.len()) / 4)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}

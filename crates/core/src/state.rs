@@ -1,0 +1,267 @@
+//! Declared state: an NF asks for its tables and counters by name when it is built, and its user functions get
+//! handles. Export, rebuilding after a panic, metrics and tests all find state by that name.
+
+use std::cell::{Cell, Ref, RefCell, RefMut};
+use std::rc::Rc;
+
+use netbricks_packet::FlowKey;
+use netbricks_tables::{Encode, FlowTable, FlowTableConfig};
+
+use crate::node::{CallError, Handler, ImportError, Section, StateImage};
+use crate::registry::{BuildError, Worker};
+
+/// A handle to declared state, owned by one worker (`NoExternalAccess`, the paper's section 3.1).
+pub struct State<T: ?Sized>(Rc<RefCell<T>>);
+
+impl<T: ?Sized> Clone for State<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> State<T> {
+    /// The state, for as long as the guard lives. A user function that asks for it while an operator lends it out
+    /// panics, and its panic is contained: take what `lookup` hands you instead.
+    #[inline(always)]
+    pub fn borrow_mut(&self) -> RefMut<'_, T> {
+        self.0.borrow_mut()
+    }
+    /// The state, for reading; as [`borrow_mut`](Self::borrow_mut).
+    #[inline(always)]
+    pub fn borrow(&self) -> Ref<'_, T> {
+        self.0.borrow()
+    }
+    /// Runs `f` over the state.
+    pub fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        f(&mut self.0.borrow_mut())
+    }
+}
+
+/// State that can be found by name: what export, import and metrics need of it.
+pub trait Declared: 'static {
+    /// Versioned, checked bytes.
+    fn export(&self) -> Vec<u8>;
+    /// Takes over what [`export`](Declared::export) gave, at time `now` (ns); nothing changes when it fails.
+    ///
+    /// # Errors
+    /// What does not fit.
+    fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String>;
+    /// Occupancy for metrics: entries and capacity.
+    fn occupancy(&self) -> (u64, u64);
+}
+
+impl<K, V> Declared for FlowTable<K, V>
+where
+    K: netbricks_tables::Key + Encode,
+    V: Encode + 'static,
+{
+    fn export(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.encode(&mut bytes);
+        bytes
+    }
+    fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String> {
+        self.decode(bytes, now).map(|_| ()).map_err(|error| error.to_string())
+    }
+    fn occupancy(&self) -> (u64, u64) {
+        (self.len() as u64, self.capacity() as u64)
+    }
+}
+
+/// A type that may key a table: how it is stored.
+pub trait TableKey: Copy + 'static {
+    /// What the table keeps.
+    type Stored: netbricks_tables::Key + Encode;
+    /// To what the table keeps.
+    fn store(self) -> Self::Stored;
+    /// And back.
+    fn restore(stored: Self::Stored) -> Self;
+}
+
+impl TableKey for FlowKey {
+    type Stored = [u64; 5];
+    #[inline(always)]
+    fn store(self) -> [u64; 5] {
+        self.words()
+    }
+    fn restore(stored: [u64; 5]) -> Self {
+        Self::from_words(stored)
+    }
+}
+impl TableKey for u64 {
+    type Stored = [u64; 1];
+    #[inline(always)]
+    fn store(self) -> [u64; 1] {
+        [self]
+    }
+    fn restore([value]: [u64; 1]) -> Self {
+        value
+    }
+}
+impl TableKey for u32 {
+    type Stored = [u64; 1];
+    #[inline(always)]
+    fn store(self) -> [u64; 1] {
+        [u64::from(self)]
+    }
+    fn restore([value]: [u64; 1]) -> Self {
+        value as u32
+    }
+}
+
+/// A declared flow table keyed by `K` as authors see it.
+pub type Flows<K, V> = State<FlowTable<<K as TableKey>::Stored, V>>;
+
+/// A declared counter.
+#[derive(Clone, Default)]
+pub struct Counter(Rc<Cell<u64>>);
+
+impl Counter {
+    /// Adds to it.
+    #[inline(always)]
+    pub fn add(&self, by: u64) {
+        self.0.set(self.0.get().wrapping_add(by));
+    }
+    /// Its value.
+    pub fn get(&self) -> u64 {
+        self.0.get()
+    }
+}
+
+struct CounterState(Counter);
+
+impl Declared for CounterState {
+    fn export(&self) -> Vec<u8> {
+        self.0.get().to_be_bytes().to_vec()
+    }
+    fn import(&mut self, bytes: &[u8], _: u64) -> Result<(), String> {
+        let bytes = bytes.try_into().map_err(|_| format!("a counter is 8 bytes, found {}", bytes.len()))?;
+        self.0.0.set(u64::from_be_bytes(bytes));
+        Ok(())
+    }
+    fn occupancy(&self) -> (u64, u64) {
+        (self.0.get(), u64::MAX)
+    }
+}
+
+type Read = Box<dyn Fn(&str) -> Result<String, String>>;
+type Report = Box<dyn Fn() -> Section>;
+
+/// What one function declared while it was built.
+#[derive(Default)]
+pub struct Declarations {
+    states: Vec<(String, Rc<RefCell<dyn Declared>>)>,
+    handlers: Vec<(Handler, Read)>,
+    reports: Vec<Report>,
+    failure: Option<BuildError>,
+}
+
+impl Worker {
+    /// Declares a flow table. Where it cannot be made (no memory, capacity 0), the node's building fails with that
+    /// error; the handle is then of a table of one entry, which never sees a packet.
+    pub fn flow_table<K: TableKey, V: Encode + Copy + 'static>(
+        &self,
+        name: &str,
+        config: FlowTableConfig,
+    ) -> Flows<K, V> {
+        let table = FlowTable::new(config).or_else(|error| {
+            self.fail(BuildError::new(format_args!("table `{name}`: {error}")));
+            FlowTable::new(FlowTableConfig { capacity: 1, ..config })
+        });
+        match table {
+            Ok(table) => self.declare(name, table),
+            // Not even one entry: the failure stands already, and nothing can run without memory for 64 bytes.
+            Err(error) => panic!("no memory for a table of one entry: {error}"),
+        }
+    }
+
+    /// Declares state of another kind. Where the name is taken (a function fused with itself) a number is added.
+    pub fn declare<T: Declared>(&self, name: &str, state: T) -> State<T> {
+        let state = Rc::new(RefCell::new(state));
+        let mut declarations = self.declarations.borrow_mut();
+        let known = |name: &str| declarations.states.iter().any(|(known, _)| known == name);
+        // A function that is fused with itself declares its names again: the second is `flows.2`, and so on.
+        let mut unique = name.to_owned();
+        let mut number = 2;
+        while known(&unique) {
+            unique = format!("{name}.{number}");
+            number += 1;
+        }
+        declarations.states.push((unique, state.clone()));
+        State(state)
+    }
+
+    /// Declares a counter.
+    pub fn counter(&self, name: &str) -> Counter {
+        let counter = Counter::default();
+        self.declare(name, CounterState(counter.clone()));
+        counter
+    }
+
+    /// Declares a handler that the control side may call by name, between batches.
+    pub fn handler(
+        &self,
+        name: &str,
+        summary: &str,
+        call: impl Fn(&str) -> Result<String, String> + 'static,
+    ) {
+        let handler = Handler { name: name.into(), summary: summary.into() };
+        self.declarations.borrow_mut().handlers.push((handler, Box::new(call)));
+    }
+
+    /// Declares a table for the end-of-run report.
+    pub fn report(&self, section: impl Fn() -> Section + 'static) {
+        self.declarations.borrow_mut().reports.push(Box::new(section));
+    }
+
+    /// Makes the building of the node in hand fail.
+    pub fn fail(&self, error: BuildError) {
+        self.declarations.borrow_mut().failure.get_or_insert(error);
+    }
+
+    /// Runs `build` with nothing declared yet and answers what it declared.
+    pub(crate) fn declaring<T>(&self, build: impl FnOnce() -> T) -> Result<(T, Declarations), BuildError> {
+        *self.declarations.borrow_mut() = Declarations::default();
+        let built = build();
+        let mut declarations = std::mem::take(&mut *self.declarations.borrow_mut());
+        match declarations.failure.take() {
+            Some(failure) => Err(failure),
+            None => Ok((built, declarations)),
+        }
+    }
+}
+
+impl Declarations {
+    pub(crate) fn export(&self) -> Vec<StateImage> {
+        self.states.iter().map(|(name, state)| (name.clone(), state.borrow().export())).collect()
+    }
+    pub(crate) fn import(&self, name: &str, bytes: &[u8], now: u64) -> Result<(), ImportError> {
+        let Some((_, state)) = self.states.iter().find(|(known, _)| known == name) else {
+            return Err(ImportError::Unknown { name: name.into() });
+        };
+        let imported = state.borrow_mut().import(bytes, now);
+        imported.map_err(|problem| ImportError::Refused { name: name.into(), problem })
+    }
+    pub(crate) fn reports(&self) -> Vec<Section> {
+        self.reports.iter().map(|report| report()).collect()
+    }
+    pub(crate) fn handlers(&self) -> Vec<Handler> {
+        let sizes = self.states.iter().map(|(name, _)| Handler {
+            name: format!("{name}.occupancy"),
+            summary: format!("Entries and capacity of `{name}`."),
+        });
+        self.handlers.iter().map(|(handler, _)| handler.clone()).chain(sizes).collect()
+    }
+    pub(crate) fn call(&self, name: &str, argument: &str) -> Result<String, CallError> {
+        if let Some((_, call)) = self.handlers.iter().find(|(handler, _)| handler.name == name) {
+            return call(argument).map_err(|problem| CallError::Argument { name: name.into(), problem });
+        }
+        let state = name.strip_suffix(".occupancy");
+        if let Some((_, state)) = self.states.iter().find(|(known, _)| Some(known.as_str()) == state) {
+            let (entries, capacity) = state.borrow().occupancy();
+            return Ok(format!("{entries} {capacity}"));
+        }
+        let known = self.handlers().into_iter().map(|handler| handler.name).collect::<Vec<_>>().join(", ");
+        Err(CallError::Unknown { name: name.into(), known })
+    }
+}

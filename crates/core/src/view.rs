@@ -1,0 +1,209 @@
+//! A packet and the proof of what its bytes are, lent to a user function for the length of one call.
+
+use std::net::IpAddr;
+
+use netbricks_packet::rewrite::{self, RewriteError};
+use netbricks_packet::stack::{Header, Holds, Knows, Stack};
+use netbricks_packet::{FlowKey, Ip, IpRef};
+
+use crate::context::Context;
+use crate::reason::Edge;
+
+/// Holds bytes, not the packet: no code with a view can send, swap, resize or keep the packet itself.
+pub struct View<'v, S> {
+    pub(crate) data: &'v mut [u8],
+    pub(crate) stack: &'v S,
+    pub(crate) cx: &'v mut Context,
+}
+
+impl<S: Stack> View<'_, S> {
+    /// The innermost header.
+    #[inline(always)]
+    pub fn header(&self) -> <S::Top as Header>::Ref<'_> {
+        let (at, facts) = self.stack.top();
+        S::Top::view(&self.data[at..self.stack.end()], facts)
+    }
+    /// The innermost header, for writing its plain fields.
+    #[inline(always)]
+    pub fn header_mut(&mut self) -> <S::Top as Header>::Mut<'_> {
+        let (at, facts) = self.stack.top();
+        let end = self.stack.end();
+        S::Top::view_mut(&mut self.data[at..end], facts)
+    }
+    #[inline(always)]
+    fn limit(&self) -> usize {
+        self.stack.limit(self.data.len())
+    }
+    /// What the innermost header carries. Ends where its length field said when it was parsed: padding is not payload.
+    #[inline(always)]
+    pub fn payload(&self) -> &[u8] {
+        &self.data[self.stack.end()..self.limit()]
+    }
+    /// The payload, for writing. Checksums over it are not touched.
+    #[inline(always)]
+    pub fn payload_mut(&mut self) -> &mut [u8] {
+        let limit = self.limit();
+        &mut self.data[self.stack.end()..limit]
+    }
+    /// All bytes of the frame.
+    #[inline(always)]
+    pub fn frame(&self) -> &[u8] {
+        self.data
+    }
+    /// Bytes of the frame, without FCS.
+    #[inline(always)]
+    pub fn frame_len(&self) -> usize {
+        self.data.len()
+    }
+    /// The time (ns, the graph's clock): the same for all packets of a batch.
+    #[inline(always)]
+    pub fn now(&self) -> u64 {
+        self.cx.now()
+    }
+
+    /// Sends a new packet of `len` zero bytes, filled by `write`, out on another edge. `false` where no buffer is free
+    /// or this batch was answered too often already; if a later packet of the batch makes the function panic, the
+    /// answer is not sent.
+    pub fn reply(&mut self, edge: Edge, len: usize, write: impl FnOnce(&mut [u8], &View<'_, S>)) -> bool {
+        let Some(mut answer) = self.cx.pool().allocate(len) else { return false };
+        write(answer.data_mut(), self);
+        self.cx.create(edge, answer).is_ok()
+    }
+}
+
+/// What needs the IP header, wherever it is in the stack.
+pub trait IpRewrite<I> {
+    /// The 5-tuple of the IP packet.
+    fn flow_key(&self) -> FlowKey;
+    /// Exchanges source and destination address, which changes no checksum: the packet goes back.
+    fn exchange_addresses(&mut self);
+    /// Sets the source address, and every checksum that covers it (RFC 1624).
+    ///
+    /// # Errors
+    /// The address is of the other IP version.
+    fn set_source(&mut self, address: IpAddr) -> Result<(), RewriteError>;
+    /// Sets the destination address, and every checksum that covers it (RFC 1624).
+    ///
+    /// # Errors
+    /// The address is of the other IP version.
+    fn set_destination(&mut self, address: IpAddr) -> Result<(), RewriteError>;
+    /// Sets the TCP, UDP or SCTP source port, and every checksum that covers it.
+    ///
+    /// # Errors
+    /// The packet has no ports: another protocol, or a later fragment.
+    fn set_source_port(&mut self, port: u16) -> Result<(), RewriteError>;
+    /// Sets the TCP, UDP or SCTP destination port, and every checksum that covers it.
+    ///
+    /// # Errors
+    /// As [`set_source_port`](Self::set_source_port).
+    fn set_destination_port(&mut self, port: u16) -> Result<(), RewriteError>;
+}
+
+impl<S: Stack + Holds<Ip, I>, I> IpRewrite<I> for View<'_, S> {
+    #[inline(always)]
+    fn flow_key(&self) -> FlowKey {
+        let (at, end, facts) = self.stack.locate();
+        let limit = self.stack.payload_end().min(self.data.len());
+        let ip: IpRef<'_> = Ip::view(&self.data[at..end], facts);
+        FlowKey::of(ip, &self.data[end..limit])
+    }
+    fn exchange_addresses(&mut self) {
+        let (at, end, facts) = self.stack.locate();
+        let header = &mut self.data[at..end];
+        let (first, size) = match Ip::view(header, facts) {
+            IpRef::V4(_) => (12, 4),
+            IpRef::V6(_) => (8, 16),
+        };
+        if let Some(addresses) = header.get_mut(first..first + 2 * size) {
+            addresses.rotate_left(size);
+        }
+    }
+    fn set_source(&mut self, address: IpAddr) -> Result<(), RewriteError> {
+        rewrite::set_source(ip_packet(self), address)
+    }
+    fn set_destination(&mut self, address: IpAddr) -> Result<(), RewriteError> {
+        rewrite::set_destination(ip_packet(self), address)
+    }
+    fn set_source_port(&mut self, port: u16) -> Result<(), RewriteError> {
+        rewrite::set_source_port(ip_packet(self), port)
+    }
+    fn set_destination_port(&mut self, port: u16) -> Result<(), RewriteError> {
+        rewrite::set_destination_port(ip_packet(self), port)
+    }
+}
+
+fn ip_packet<'a, S: Stack + Holds<Ip, I>, I>(view: &'a mut View<'_, S>) -> &'a mut [u8] {
+    let (at, _, _) = view.stack.locate();
+    let limit = view.stack.payload_end().min(view.data.len());
+    &mut view.data[at..limit]
+}
+
+/// Headers further out: `p.outer::<Ethernet>()`. A trait, so that the position is inferred.
+pub trait Enclosing<I> {
+    /// The header, for reading.
+    fn outer<H: Header>(&self) -> H::Ref<'_>
+    where
+        Self: Sees<H, I>;
+    /// The header, for writing its plain fields.
+    fn outer_mut<H: Header>(&mut self) -> H::Mut<'_>
+    where
+        Self: Sees<H, I>;
+}
+
+/// `Holds`, said of a view: lets the error name the header rather than the whole stack.
+#[diagnostic::on_unimplemented(
+    message = "`{H}` was not parsed before this operator",
+    label = "no `.parse::<{H}>()` on the way here"
+)]
+pub trait Sees<H: Header, I> {
+    #[doc(hidden)]
+    fn place(&self) -> (usize, usize, H::Facts);
+}
+
+#[diagnostic::do_not_recommend]
+impl<S: Holds<H, I>, H: Header, I> Sees<H, I> for View<'_, S> {
+    #[inline(always)]
+    fn place(&self) -> (usize, usize, H::Facts) {
+        self.stack.locate()
+    }
+}
+
+impl<S, I> Enclosing<I> for View<'_, S> {
+    #[inline(always)]
+    fn outer<H: Header>(&self) -> H::Ref<'_>
+    where
+        Self: Sees<H, I>,
+    {
+        let (at, end, facts) = self.place();
+        H::view(&self.data[at..end], facts)
+    }
+    #[inline(always)]
+    fn outer_mut<H: Header>(&mut self) -> H::Mut<'_>
+    where
+        Self: Sees<H, I>,
+    {
+        let (at, end, facts) = self.place();
+        H::view_mut(&mut self.data[at..end], facts)
+    }
+}
+
+/// What earlier operators found out: `p.get::<FlowId>()`.
+pub trait Metadata<I> {
+    /// The stack that knows.
+    type Stack;
+    /// The value.
+    fn get<M>(&self) -> &M
+    where
+        Self::Stack: Knows<M, I>;
+}
+
+impl<S, I> Metadata<I> for View<'_, S> {
+    type Stack = S;
+    #[inline(always)]
+    fn get<M>(&self) -> &M
+    where
+        S: Knows<M, I>,
+    {
+        self.stack.value()
+    }
+}

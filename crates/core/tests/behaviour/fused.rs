@@ -1,0 +1,197 @@
+//! Functions fused into one loop give what they give as nodes of a graph: same bytes, same drops.
+
+use netbricks_core::packet::{FlowKey, Ip, Link, Tcp, Udp};
+use netbricks_core::tables::FlowTableConfig;
+use netbricks_core::view::{IpRewrite, Metadata};
+use netbricks_core::{Blueprint, Drop, Drops, Edge, Function, Input, Operator, Worker, compose};
+use netbricks_testkit::kinds;
+use netbricks_testkit::mutate::{Random, mutate};
+
+use crate::harness::{Feed, Rig, Sink, blueprint, run_out};
+
+fn hops(input: Input, _: &Worker) -> impl Function {
+    input
+        .parse::<Link>()
+        .parse_or_pass::<Ip>()
+        .filter_or(
+            Drop::TtlExpired,
+            |p| p.header().ttl() > 1,
+            |p| {
+                p.reply(Edge::REPLY, 60, |bytes, p| {
+                    bytes[..8].copy_from_slice(&p.payload().len().to_be_bytes())
+                });
+            },
+        )
+        .transform(|p| p.header_mut().decrement_ttl())
+        .done()
+}
+fn swap(input: Input, _: &Worker) -> impl Function {
+    input.parse_or_pass::<Link>().transform(|p| p.header_mut().ethernet_mut().swap_addresses()).done()
+}
+fn count(input: Input, worker: &Worker) -> impl Function {
+    let flows = worker.flow_table::<FlowKey, u64>("flows", FlowTableConfig::new(16));
+    input
+        .parse_or_pass::<Link>()
+        .parse_or_pass::<Ip>()
+        .lookup(
+            &flows,
+            |p| p.flow_key(),
+            |_, entry| {
+                entry.or_insert_with(|| 0).map_or(0, |n| {
+                    *n += 1;
+                    *n
+                })
+            },
+        )
+        .filter(Drop::RateLimited, |p| *p.get::<u64>() < 9)
+        .done()
+}
+fn ports(input: Input, _: &Worker) -> impl Function {
+    input
+        .parse_or_pass::<Link>()
+        .parse_or_pass::<Ip>()
+        .branch(
+            |p| p.header().protocol() == 17,
+            |udp| {
+                udp.parse_or_pass::<Udp>()
+                    .filter(Drop::Denied, |p| p.header().source_port() % 3 != 0)
+                    .forget()
+            },
+            |rest| {
+                rest.parse_or_pass::<Tcp>()
+                    .divert(Edge(2), |p| p.header().fixed().destination_port() == 80)
+                    .forget()
+            },
+        )
+        .done()
+}
+fn groups(input: Input, worker: &Worker) -> impl Function {
+    let tables: Vec<_> =
+        (0..3).map(|_| worker.flow_table::<u64, u64>("lengths", FlowTableConfig::new(8))).collect();
+    input
+        .parse_or_pass::<Link>()
+        .group_by(
+            3,
+            |p| p.frame_len(),
+            move |i, start| {
+                start.lookup(
+                    &tables[i],
+                    |p| p.frame_len() as u64,
+                    |_, entry| {
+                        entry.or_insert_with(|| 7).map_or(0, |n| {
+                            *n += 1;
+                            *n
+                        })
+                    },
+                )
+            },
+        )
+        .transform(|p| {
+            let n = *p.get::<u64>();
+            if let Some(last) = p.payload_mut().last_mut() {
+                *last ^= n as u8;
+            }
+        })
+        .done()
+}
+
+/// Frames of every kind, whole and broken.
+fn frames(seed: u64) -> Vec<Vec<u8>> {
+    let (kinds, mut random) = (kinds::every(), Random::new(seed));
+    let short: Vec<_> = kinds.into_iter().filter(|(_, frame)| frame.len() < 1_500).collect();
+    (0..300)
+        .map(|_| {
+            let mut frame = short[random.below(short.len())].1.clone();
+            if random.below(3) == 0 {
+                mutate(&mut frame, &mut random);
+                frame.truncate(1_500);
+            }
+            frame
+        })
+        .collect()
+}
+
+#[derive(Debug, PartialEq)]
+struct Outcome {
+    out: Vec<Vec<u8>>,
+    aside: Vec<Vec<u8>>,
+    drops: Drops,
+}
+
+/// Runs these nodes in a row; what leaves on other edges is sorted, since a node's answers come a batch at a time.
+fn outcome(nodes: &[Blueprint], frames: &[Vec<u8>]) -> Outcome {
+    let (out, aside) = (Sink::default(), Sink::default());
+    let mut rig = Rig::new();
+    let mut last = rig.add("source", Box::new(Feed::of(frames.to_vec())));
+    let (end, side) = (rig.add("out", Box::new(out.clone())), rig.add("aside", Box::new(aside.clone())));
+    for (i, node) in nodes.iter().enumerate() {
+        let node = rig.function(&format!("node {i}"), node);
+        rig.connect(last, 0, node);
+        let others: Vec<_> =
+            rig.builder.outputs(node).iter().map(|o| o.edge.0).filter(|edge| *edge != 0).collect();
+        others.into_iter().for_each(|edge| rig.connect(node, edge, side));
+        last = node;
+    }
+    rig.connect(last, 0, end);
+    let (mut graph, pool) = rig.build();
+    run_out(&mut graph);
+    assert_eq!((graph.take_panics(), pool.available()), (Vec::new(), pool.capacity()));
+    let mut aside = aside.frames();
+    aside.sort();
+    Outcome { out: out.frames(), aside, drops: graph.totals().drops }
+}
+
+macro_rules! agree {
+    ($seed:expr, $first:ident $(, $next:ident)*) => {{
+        let frames = frames($seed);
+        let fused = blueprint(|worker| compose(worker, |input| $first(input, worker) $(.then(|input| $next(input, worker)))*));
+        let nodes = [
+            blueprint(|worker| compose(worker, |input| $first(input, worker))),
+            $(blueprint(|worker| compose(worker, |input| $next(input, worker))),)*
+        ];
+        let (one, many) = (outcome(&[fused], &frames), outcome(&nodes, &frames));
+        assert!(one == many, "fused and composed differ: {}", stringify!($first $($next)*));
+    }};
+}
+
+macro_rules! every_pair {
+    ($($first:ident)*) => { $(every_pair!(@ $first: hops swap count ports groups);)* };
+    (@ $first:ident: $($second:ident)*) => { $(for seed in 1..4 { agree!(seed, $first, $second); })* };
+}
+
+#[test]
+fn every_pair_of_functions_does_fused_what_it_does_composed() {
+    every_pair!(hops swap count ports groups);
+}
+
+#[test]
+fn longer_rows_of_functions_do_too() {
+    for seed in 10..14 {
+        agree!(seed, count, ports, groups);
+        agree!(seed, groups, count, hops, count);
+        agree!(seed, hops, hops, ports, swap, groups);
+        agree!(seed, count, groups, count, groups, count, hops);
+        agree!(seed, ports, swap, hops, groups, swap, ports, count);
+    }
+}
+
+#[test]
+fn fusing_is_associative() {
+    let frames = frames(77);
+    let left = blueprint(|w| compose(w, |i| hops(i, w).then(|i| count(i, w)).then(|i| groups(i, w))));
+    let right = blueprint(|w| compose(w, |i| hops(i, w).then(|i| count(i, w).then(|i| groups(i, w)))));
+    assert!(outcome(&[left], &frames) == outcome(&[right], &frames));
+}
+
+#[test]
+fn state_of_a_function_fused_with_itself_is_apart() {
+    let mut rig = Rig::new();
+    let source = rig.add("source", Box::new(Feed::of(frames(5))));
+    let node = rig.function("twice", &blueprint(|w| compose(w, |i| count(i, w).then(|i| count(i, w)))));
+    let sink = rig.add("sink", Box::new(Sink::default()));
+    rig.chain(&[source, node, sink]);
+    let (mut graph, _) = rig.build();
+    run_out(&mut graph);
+    let names: Vec<_> = graph.export().into_iter().map(|(_, (name, _))| name).collect();
+    assert_eq!(names, ["flows", "flows.2"]);
+}

@@ -1,0 +1,164 @@
+//! Design, section 5: what waits on memory. A lookup sees what earlier packets of its own batch did.
+
+use std::collections::HashMap;
+
+use netbricks_core::packet::{FlowKey, Ip, Link, Udp};
+use netbricks_core::tables::{Entry, FlowTableConfig, Full};
+use netbricks_core::view::{IpRewrite, Metadata};
+use netbricks_core::{Drop, Function, Input, Operator, Turn, Worker, compose};
+use netbricks_testkit::build::ethernet;
+use netbricks_testkit::{kinds, run_with};
+use proptest::prelude::*;
+
+use crate::harness::{Feed, Rig, Sink, blueprint, check};
+
+fn frame(source: u16) -> Vec<u8> {
+    ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(source, 53).payload(b"\0").build().unwrap()
+}
+
+/// Writes into the payload how many packets of the flow were seen, this one included.
+fn numbering(input: Input, config: FlowTableConfig, worker: &Worker) -> impl Function {
+    let flows = worker.flow_table::<FlowKey, u64>("flows", config);
+    input
+        .parse::<Link>()
+        .parse::<Ip>()
+        .lookup(
+            &flows,
+            |p| p.flow_key(),
+            |_, entry| match entry {
+                Entry::Found(mut seen) => {
+                    *seen.get_mut() += 1;
+                    *seen.get_mut()
+                }
+                Entry::Vacant(vacant) => *vacant.insert(1),
+                Entry::Full => 0,
+            },
+        )
+        .parse::<Udp>()
+        .transform(|p| {
+            let seen = *p.get::<u64>();
+            p.payload_mut()[0] = seen as u8;
+        })
+        .done()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn a_lookup_agrees_with_a_map_at_every_batch_size(sources in proptest::collection::vec(0u16..20, 0..600)) {
+        let report = run_with(
+            |input, worker| numbering(input, FlowTableConfig::new(64), worker),
+            sources.iter().map(|source| frame(*source)),
+        );
+        let mut map = HashMap::new();
+        let expected: Vec<u8> = sources.iter().map(|source| {
+            let seen = map.entry(source).or_insert(0u64);
+            *seen += 1;
+            *seen as u8
+        }).collect();
+        prop_assert_eq!(report.out.iter().map(|frame| frame[42]).collect::<Vec<_>>(), expected);
+    }
+}
+
+#[test]
+fn two_lookups_are_three_loops_and_the_second_knows_what_the_first_found() {
+    fn twice(input: Input, worker: &Worker) -> impl Function {
+        let flows = worker.flow_table::<FlowKey, u64>("flows", FlowTableConfig::new(64));
+        let counts = worker.flow_table::<u64, u64>("counts", FlowTableConfig::new(64));
+        input
+            .parse::<Link>()
+            .parse::<Ip>()
+            .lookup(
+                &flows,
+                |p| p.flow_key(),
+                |_, entry| {
+                    entry.or_insert_with(|| 0).map_or(0, |seen| {
+                        *seen += 1;
+                        *seen
+                    })
+                },
+            )
+            .lookup(
+                &counts,
+                |p| *p.get::<u64>(),
+                |_, entry| matches!(entry, Entry::Vacant(_)) && entry.or_insert_with(|| 0).is_some(),
+            )
+            .filter(Drop::Denied, |p| *p.get::<bool>() && *p.get::<u64>() < 4)
+            .done()
+    }
+    // Only the first packet that is the n-th of its flow finds n unknown.
+    let report = run_with(twice, (0..40).map(|i| frame(i % 4)));
+    assert_eq!(report.out.iter().map(|f| f[35]).collect::<Vec<_>>(), [0, 0, 0]);
+    assert_eq!(report.dropped(Drop::Denied), 37);
+}
+
+#[test]
+fn two_lookups_may_share_one_table() {
+    // As a NAT does, which looks for both directions.
+    fn both(input: Input, worker: &Worker) -> impl Function {
+        let flows = worker.flow_table::<FlowKey, u64>("flows", FlowTableConfig::new(64));
+        input
+            .parse::<Link>()
+            .parse::<Ip>()
+            .lookup(&flows, |p| p.flow_key().reversed(), |_, entry| matches!(entry, Entry::Found(_)))
+            .lookup(&flows, |p| p.flow_key(), |_, entry| entry.or_insert_with(|| 1).is_some())
+            .done()
+    }
+    let report = run_with(both, (0..40).map(frame));
+    assert_eq!((report.out.len(), report.panics), (40, Vec::new()));
+}
+
+#[test]
+fn packets_that_left_before_a_lookup_are_not_looked_up() {
+    let mut frames: Vec<_> = (0..100).map(|i| frame(i % 3)).collect();
+    let (_, arp) = kinds::every().into_iter().find(|(name, _)| *name == "arp request").unwrap();
+    for at in [0, 31, 32, 50, 102] {
+        frames.insert(at, arp.clone());
+    }
+    let report = run_with(|input, worker| numbering(input, FlowTableConfig::new(8), worker), frames);
+    assert_eq!((report.out.len(), report.dropped(Drop::Unmatched)), (100, 5));
+    assert_eq!(report.out.iter().map(|f| f[42]).max(), Some(34));
+}
+
+#[test]
+fn a_full_table_refuses_or_evicts_as_it_was_told() {
+    let frames = || [1, 2, 1, 2].map(frame);
+    let seen = |full| {
+        let config = FlowTableConfig { full, ..FlowTableConfig::new(1) };
+        let report = run_with(move |input, worker| numbering(input, config, worker), frames());
+        report.out.iter().map(|frame| frame[42]).collect::<Vec<_>>()
+    };
+    assert_eq!(seen(Full::Refuse), [1, 0, 2, 0]);
+    assert_eq!(seen(Full::EvictOldest), [1, 1, 1, 1]);
+    assert_eq!(seen(Full::EvictExpired), [1, 0, 2, 0]);
+}
+
+#[test]
+fn flows_expire_by_the_clock_that_is_handed_in() {
+    let (feed, sink) = (Feed::default(), Sink::default());
+    let mut rig = Rig::new();
+    let config = FlowTableConfig { idle_timeout: Some(1_000_000), ..FlowTableConfig::new(64) };
+    let source = rig.add("source", Box::new(feed.clone()));
+    let node = rig.function(
+        "flows",
+        &blueprint(move |worker| compose(worker, |input| numbering(input, config, worker))),
+    );
+    let last = rig.add("sink", Box::new(sink.clone()));
+    rig.chain(&[source, node, last]);
+    let (mut graph, _) = rig.build();
+    let at = |graph: &mut netbricks_core::Graph, now| {
+        feed.add([frame(1)]);
+        graph.wake();
+        assert_eq!(graph.turn(now), Turn::Moved(1));
+        check(graph);
+        sink.frames().last().unwrap()[42]
+    };
+    assert_eq!(at(&mut graph, 0), 1);
+    assert_eq!(at(&mut graph, 900_000), 2);
+    // Each packet counts anew from its own time.
+    assert_eq!(at(&mut graph, 1_800_000), 3);
+    assert_eq!(at(&mut graph, 3_000_000), 1);
+    assert_eq!(graph.call("flows", "flows.occupancy", "").unwrap(), "1 64");
+    // A time that goes back is taken for the latest known.
+    assert_eq!(at(&mut graph, 5), 2);
+}

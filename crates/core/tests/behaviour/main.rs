@@ -1,0 +1,21 @@
+//! What the design says of operators and graphs, claim by claim, through the public interface and on generated packets.
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+mod branches;
+mod conservation;
+mod drawing;
+mod fused;
+mod graphs;
+mod harness;
+mod icmp;
+mod lookups;
+mod operators;
+mod panics;
+mod parsing;
+mod replies;
+mod resizing;
+mod rewriting;
+mod schedule;
+mod state;
+mod worklist;

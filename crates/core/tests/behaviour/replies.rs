@@ -1,0 +1,96 @@
+//! Answers are new packets on another edge: counted as created, bounded, and undone with a batch that panics.
+
+use netbricks_core::packet::{Ethernet, Ip, Link};
+use netbricks_core::{Drop, Edge, Function, Input, Operator, compose};
+use netbricks_testkit::build::ethernet;
+use netbricks_testkit::run;
+
+use crate::harness::{Feed, Rig, Sink, blueprint, counters, run_out};
+
+fn frame(last: u8) -> Vec<u8> {
+    ethernet().ipv4([10, 0, 0, last], [10, 0, 0, 2]).udp(1, 2).build().unwrap()
+}
+
+#[test]
+fn a_reply_is_written_from_the_packet_and_begins_as_zeros() {
+    fn echo(input: Input) -> impl Function {
+        input
+            .parse::<Link>()
+            .parse::<Ip>()
+            .transform(|p| {
+                let answered = p.reply(Edge::REPLY, 64, |bytes, p| {
+                    assert_eq!(bytes, [0; 64], "new bytes are zero, whoever had the frame before");
+                    bytes[..12].copy_from_slice(&p.frame()[..12]);
+                    bytes[63] = p.frame()[29];
+                });
+                assert!(answered);
+            })
+            .done()
+    }
+    let report = run(echo, (0..100).map(frame));
+    assert_eq!(report.panics, []);
+    assert_eq!(report.replies.iter().map(|r| r[63]).collect::<Vec<_>>(), (0..100).collect::<Vec<_>>());
+    assert_eq!((report.totals.created.packets, report.totals.created.bytes), (100, 6_400));
+}
+
+#[test]
+fn a_packet_is_not_answered_without_end() {
+    fn storm(input: Input) -> impl Function {
+        input.parse::<Ethernet>().transform(|p| while p.reply(Edge::REPLY, 60, |_, _| {}) {}).done()
+    }
+    let mut rig = Rig::new();
+    let replies = Sink::default();
+    let source = rig.add("source", Box::new(Feed::of([frame(1)])));
+    let node = rig.function("storm", &blueprint(|worker| compose(worker, storm)));
+    let (sink, aside) =
+        (rig.add("sink", Box::new(Sink::default())), rig.add("replies", Box::new(replies.clone())));
+    rig.chain(&[source, node, sink]);
+    rig.connect(node, 1, aside);
+    let (mut graph, pool) = rig.build();
+    run_out(&mut graph);
+    assert_eq!(replies.frames().len(), netbricks_core::context::CREATED_LIMIT);
+    assert_eq!(pool.available(), pool.capacity());
+}
+
+#[test]
+fn replies_are_rolled_back_when_a_later_packet_panics() {
+    fn fragile(input: Input) -> impl Function {
+        input
+            .parse::<Ethernet>()
+            .transform(|p| {
+                p.reply(Edge::REPLY, 60, |_, _| {});
+                assert_ne!(p.frame()[29], 13, "unlucky");
+            })
+            .done()
+    }
+    let replies = Sink::default();
+    let mut rig = Rig::new();
+    let source = rig.add("source", Box::new(Feed::of((0..30).map(frame))));
+    let node = rig.function("fragile", &blueprint(|worker| compose(worker, fragile)));
+    let (sink, aside) =
+        (rig.add("sink", Box::new(Sink::default())), rig.add("replies", Box::new(replies.clone())));
+    rig.chain(&[source, node, sink]);
+    rig.connect(node, 1, aside);
+    let (mut graph, pool) = rig.build();
+    graph.set_burst(10);
+    run_out(&mut graph);
+    let counters = counters(&graph, "fragile");
+    // Packets 10 to 19 are lost, and their answers never were.
+    assert_eq!((counters.created.packets, counters.drops.of(Drop::Panicked).packets), (20, 10));
+    assert_eq!((replies.frames().len(), pool.available()), (20, pool.capacity()));
+}
+
+#[test]
+fn an_empty_pool_is_told_to_the_author() {
+    fn count(input: Input) -> impl Function {
+        input
+            .parse::<Ethernet>()
+            .filter(Drop::PoolExhausted, |_| true)
+            .transform(|p| {
+                let answered = p.reply(Edge::REPLY, 1 << 20, |_, _| unreachable!("no frame is that large"));
+                assert!(!answered);
+            })
+            .done()
+    }
+    assert_eq!(run(count, [frame(1)]).panics, []);
+}

@@ -1,0 +1,157 @@
+//! Declared state is found by name: handlers, export and import, reports; and what is known of drops and owners.
+
+use netbricks_core::packet::{FlowKey, Ip, Link};
+use netbricks_core::tables::FlowTableConfig;
+use netbricks_core::view::IpRewrite;
+use netbricks_core::{CallError, Function, Graph, ImportError, Input, Operator, Section, Worker, compose};
+use netbricks_core::{Drop, recorder::KEPT_BYTES};
+use netbricks_testkit::build::ethernet;
+
+use crate::harness::{Feed, Rig, Sink, act, blueprint, nothing, numbered, run_out};
+
+fn counting(input: Input, worker: &Worker) -> impl Function {
+    let flows = worker.flow_table::<FlowKey, u64>("flows", FlowTableConfig::new(100));
+    let packets = worker.counter("packets");
+    let (size, reported, counted) = (flows.clone(), flows.clone(), packets.clone());
+    worker.handler("add", "Adds its argument, a whole number, to the count of packets.", move |argument| {
+        let by: u64 = argument.parse().map_err(|_| format!("expected a whole number, found `{argument}`"))?;
+        counted.add(by);
+        Ok(format!("{} packets of {} flows", counted.get(), size.with(|table| table.len())))
+    });
+    worker.report(move || Section {
+        title: "flows".into(),
+        columns: vec!["flows".into()],
+        rows: vec![vec![reported.with(|table| table.len()).to_string()]],
+        ..Section::default()
+    });
+    input
+        .parse::<Link>()
+        .parse::<Ip>()
+        .lookup(
+            &flows,
+            |p| p.flow_key(),
+            |_, entry| {
+                if let Some(seen) = entry.or_insert_with(|| 0) {
+                    *seen += 1;
+                }
+            },
+        )
+        .inspect(move |_| packets.add(1))
+        .done()
+}
+
+fn graph(flows: u16) -> Graph {
+    let frames =
+        (0..flows).map(|port| ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(port, 53).build().unwrap());
+    let mut rig = Rig::new();
+    let source = rig.add("source", Box::new(Feed::of(frames)));
+    let node = rig.function("count", &blueprint(|worker| compose(worker, |input| counting(input, worker))));
+    let end = rig.add("end", Box::new(Sink::default()));
+    rig.chain(&[source, node, end]);
+    let (mut graph, _) = rig.build();
+    run_out(&mut graph);
+    graph
+}
+
+#[test]
+fn handlers_are_called_by_name() {
+    let mut graph = graph(7);
+    assert_eq!(graph.call("count", "add", "5"), Ok("12 packets of 7 flows".into()));
+    assert_eq!(graph.call("count", "flows.occupancy", ""), Ok("7 100".into()));
+    let error = graph.call("count", "add", "five").unwrap_err();
+    assert_eq!(error.to_string(), "handler `add`: expected a whole number, found `five`");
+    let error = graph.call("count", "size", "").unwrap_err();
+    assert_eq!(error.to_string(), "no handler `size`; there are: add, flows.occupancy, packets.occupancy");
+    let known = "source, count, end".to_owned();
+    assert_eq!(graph.call("nobody", "add", ""), Err(CallError::Unknown { name: "nobody.add".into(), known }));
+    assert!(matches!(graph.call("end", "add", ""), Err(CallError::Unknown { .. })));
+    assert_eq!(graph.reports()[0].1[0].rows, [["7"]]);
+}
+
+#[test]
+fn state_goes_from_one_graph_to_another() {
+    let (from, mut to) = (graph(50), graph(3));
+    let images = from.export();
+    assert_eq!(
+        images.iter().map(|(node, (name, _))| format!("{node}.{name}")).collect::<Vec<_>>(),
+        ["count.flows", "count.packets"]
+    );
+    for (node, (name, bytes)) in &images {
+        to.import(node, name, bytes).unwrap();
+    }
+    assert_eq!(to.call("count", "add", "0"), Ok("50 packets of 50 flows".into()));
+    // What was taken over is what was given: exported again it is the same.
+    let sorted = |graph: &Graph| {
+        graph.export().into_iter().map(|(_, (name, bytes))| (name, bytes.len())).collect::<Vec<_>>()
+    };
+    assert_eq!(sorted(&from), sorted(&to));
+}
+
+#[test]
+fn bytes_that_are_no_export_are_refused_and_change_nothing() {
+    let (from, mut to) = (graph(50), graph(3));
+    let images = from.export();
+    let (_, (name, flows)) = &images[0];
+    let refused = |to: &mut Graph, name: &str, bytes: &[u8]| {
+        let error = to.import("count", name, bytes).unwrap_err();
+        assert!(matches!(&error, ImportError::Refused { name: found, .. } if found == name), "{error}");
+        assert_eq!(to.call("count", "add", "0"), Ok("3 packets of 3 flows".into()));
+    };
+    for at in 0..flows.len() {
+        let mut corrupt = flows.clone();
+        corrupt[at] ^= 1 << (at % 8);
+        refused(&mut to, name, &corrupt);
+    }
+    for cut in [0, 1, 7, flows.len() / 2, flows.len() - 1] {
+        refused(&mut to, name, &flows[..cut]);
+    }
+    refused(&mut to, "packets", &[1, 2, 3]);
+    assert_eq!(to.import("count", "nothing", &[]), Err(ImportError::Unknown { name: "nothing".into() }));
+    assert_eq!(to.import("nobody", "flows", &[]), Err(ImportError::Unknown { name: "nobody.flows".into() }));
+    assert_eq!(to.import("end", "flows", &[]), Err(ImportError::Unknown { name: "flows".into() }));
+    to.import("count", name, flows).unwrap();
+}
+
+#[test]
+fn the_last_dropped_headers_are_kept_by_node_and_reason() {
+    let mut rig = Rig::new();
+    let mut large = numbered(1);
+    large.resize(1_000, 7);
+    let source = rig.add("source", Box::new(Feed::of((0..10).map(numbered).chain([large]))));
+    let node = rig.add(
+        "drops",
+        act(|_, batch, cx| {
+            for packet in batch.drain() {
+                let reason = if packet.len() > 60 { Drop::TooBig } else { Drop::Denied };
+                cx.drop_packet(packet, reason);
+            }
+        })
+        .boxed(),
+    );
+    let end = rig.add("end", Box::new(Sink::default()));
+    rig.chain(&[source, node, end]);
+    let (mut graph, _) = rig.build();
+    run_out(&mut graph);
+    let records: Vec<_> =
+        graph.dropped_headers().map(|(node, r)| (node, r.reason, r.frame_len, r.bytes().len())).collect();
+    assert_eq!(records, [("drops", Drop::TooBig, 1_000, KEPT_BYTES), ("drops", Drop::Denied, 60, 60)]);
+}
+
+#[test]
+fn counters_know_their_owner() {
+    let mut rig = Rig::new();
+    let source = rig.add("source", Box::new(Feed::of((0..10).map(numbered))));
+    let (a, b) = (rig.add("a", nothing().boxed()), rig.add("b", nothing().boxed()));
+    let end = rig.add("end", Box::new(Sink::default()));
+    rig.chain(&[source, a, b, end]);
+    rig.builder.own(a, 3);
+    let (mut graph, _) = rig.build();
+    run_out(&mut graph);
+    let owners: Vec<_> =
+        graph.nodes().map(|node| (node.name, node.owner, node.counters.left.packets)).collect();
+    assert_eq!(
+        owners,
+        [("source".into(), 0, 10), ("a".into(), 3, 10), ("b".into(), 0, 10), ("end".into(), 0, 0)]
+    );
+    assert_eq!(graph.nodes().map(|node| node.counters.left.bytes).sum::<u64>(), 1_800);
+}

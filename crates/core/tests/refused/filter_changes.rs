@@ -1,0 +1,16 @@
+//! A filter does not change packets.
+#![forbid(unsafe_code)]
+use netbricks_core::packet::Ethernet;
+use netbricks_core::{Drop, Function, Input, Operator};
+
+fn nf(input: Input) -> impl Function {
+    input
+        .parse::<Ethernet>()
+        .filter(Drop::Denied, |p| {
+            p.header_mut().swap_addresses();
+            true
+        })
+        .done()
+}
+
+fn main() {}

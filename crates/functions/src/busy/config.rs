@@ -1,0 +1,28 @@
+//! What an operator may write for `busy`.
+
+use netbricks_core::{Key, Refused, Settings};
+
+/// Settings of `busy`.
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BusyConfig {
+    /// Cycles to spin for each packet.
+    pub cycles: u64,
+}
+
+impl Settings for BusyConfig {
+    const KEYS: &'static [Key] = &[Key {
+        name: "cycles",
+        kind: "whole number, cycles of the time stamp counter a packet",
+        default: None,
+        summary: "How long every packet is kept the processor busy for.",
+    }];
+
+    fn check(&self) -> Result<(), Refused> {
+        if self.cycles <= 1_000_000 {
+            return Ok(());
+        }
+        let problem = format!("must be 0 to 1,000,000 cycles a packet, found {}", self.cycles);
+        Err(Refused { key: "cycles", problem })
+    }
+}

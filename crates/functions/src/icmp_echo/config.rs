@@ -1,0 +1,76 @@
+//! What an operator may write for `icmp-echo`.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use netbricks_core::packet::MacAddress;
+use netbricks_core::{Key, Refused, Settings};
+
+/// Settings of `icmp-echo`.
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EchoConfig {
+    /// The MAC address that it answers with.
+    #[serde(default)]
+    pub mac: Option<String>,
+    /// The IPv4 address that answers.
+    #[serde(default)]
+    pub v4: Option<Ipv4Addr>,
+    /// The IPv6 address that answers.
+    #[serde(default)]
+    pub v6: Option<Ipv6Addr>,
+}
+
+/// A locally administered address for whoever names none.
+const DEFAULT_MAC: MacAddress = MacAddress::new([0x02, 0x4e, 0x42, 0, 0, 1]);
+
+impl EchoConfig {
+    /// The MAC address that it answers with.
+    pub fn mac(&self) -> MacAddress {
+        self.mac.as_deref().and_then(|text| text.parse().ok()).unwrap_or(DEFAULT_MAC)
+    }
+}
+
+impl Settings for EchoConfig {
+    const KEYS: &'static [Key] = &[
+        Key {
+            name: "v4",
+            kind: "IPv4 address",
+            default: Some("none"),
+            summary: "The address that answers ARP and echo requests.",
+        },
+        Key {
+            name: "v6",
+            kind: "IPv6 address",
+            default: Some("none"),
+            summary: "The address that answers neighbour solicitations and echo requests.",
+        },
+        Key {
+            name: "mac",
+            kind: "MAC address",
+            default: Some("\"02:4e:42:00:00:01\""),
+            summary: "The link address that it answers with.",
+        },
+    ];
+
+    fn check(&self) -> Result<(), Refused> {
+        if self.v4.is_none() && self.v6.is_none() {
+            return Err(Refused {
+                key: "v4",
+                problem: "or `v6` must be given: there is no address to answer".into(),
+            });
+        }
+        if self.v4.is_some_and(|a| a.is_unspecified() || a.is_multicast() || a.is_broadcast()) {
+            return Err(Refused { key: "v4", problem: "must be one host's address".into() });
+        }
+        if self.v6.is_some_and(|a| a.is_unspecified() || a.is_multicast()) {
+            return Err(Refused { key: "v6", problem: "must be one host's address".into() });
+        }
+        match self.mac.as_deref().map(str::parse::<MacAddress>) {
+            Some(Err(error)) => Err(Refused { key: "mac", problem: error.to_string() }),
+            Some(Ok(mac)) if mac.is_multicast() => {
+                Err(Refused { key: "mac", problem: "must be one host's address, found a group's".into() })
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! An address that can be pinged, ARP and neighbour discovery included.
+
+mod config;
+#[cfg(test)]
+mod tests;
+
+pub use config::EchoConfig;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use netbricks_core::packet::build::ipv6;
+use netbricks_core::packet::checksum::Sum;
+use netbricks_core::packet::icmpv6::Icmpv6;
+use netbricks_core::packet::neighbor::Neighbor;
+use netbricks_core::packet::stack::{Holds, Stack};
+use netbricks_core::packet::{Arp, Icmpv4, Ip, IpRef, Link, MacAddress};
+use netbricks_core::view::{Enclosing, IpRewrite, View};
+use netbricks_core::{Drop, Edge, Function, Input, Operator, Verdict, Worker};
+
+/// Answers ARP requests, neighbour solicitations and echo requests for the configured addresses on
+/// [`Edge::REPLY`]; what else is addressed to them is consumed as `absorbed`, and everything else passes unchanged.
+pub fn icmp_echo(input: Input, config: &EchoConfig, worker: &Worker) -> impl Function {
+    let (mac, v4, v6) = (config.mac(), config.v4, config.v6);
+    let answered = worker.counter("answered");
+    let [arp, neighbor, echo_v4, echo_v6] = std::array::from_fn(|_| answered.clone());
+    answer_arp(input, v4, mac, move || arp.add(1))
+        .then(|input| answer_neighbor(input, v6, mac, move || neighbor.add(1)))
+        .then(|input| answer_v4(input, v4, mac, move || echo_v4.add(1)))
+        .then(|input| answer_v6(input, v6, mac, move || echo_v6.add(1)))
+}
+
+/// RFC 826, "Packet reception": the request itself becomes the reply.
+fn answer_arp(
+    input: Input,
+    us: Option<Ipv4Addr>,
+    mac: MacAddress,
+    answered: impl Fn() + 'static,
+) -> impl Function {
+    input
+        .parse_or_pass::<Link>()
+        .parse_or_pass::<Arp>()
+        .decide(move |packet| {
+            let request = *packet.header();
+            if !request.is_request() || Some(request.target_ip()) != us {
+                return Err(Verdict::PASS);
+            }
+            *packet.header_mut() = request.reply(mac);
+            let mut link = packet.outer_mut::<Link>();
+            link.ethernet_mut().set_destination(request.sender_mac());
+            link.ethernet_mut().set_source(mac);
+            answered();
+            Err(Verdict::edge(Edge::REPLY))
+        })
+        .done()
+}
+
+/// RFC 4861, section 7.2.3 and 7.2.4: a new advertisement; the solicitation is consumed.
+fn answer_neighbor(
+    input: Input,
+    us: Option<Ipv6Addr>,
+    mac: MacAddress,
+    answered: impl Fn() + 'static,
+) -> impl Function {
+    input
+        .parse_or_pass::<Link>()
+        .parse_or_pass::<Ip>()
+        .parse_or_pass::<Icmpv6>()
+        .decide(move |packet| {
+            let target = match packet.header().neighbor(packet.payload()) {
+                Ok(Some(Neighbor::NeighborSolicitation { target, .. })) if Some(target) == us => target,
+                _ => return Err(Verdict::PASS),
+            };
+            // Section 7.1.1. A hop limit below 255 says that somebody off the link sent it.
+            let (source, hops) = (packet.outer::<Ip>().source(), packet.outer::<Ip>().ttl());
+            let (IpAddr::V6(source), 255) = (source, hops) else {
+                return Err(Verdict::drop(Drop::Malformed));
+            };
+            if icmpv6_checksum(packet.outer::<Ip>(), packet.header(), packet.payload()) != 0 {
+                return Err(Verdict::drop(Drop::BadChecksum));
+            }
+            if source.is_multicast() {
+                return Err(Verdict::drop(Drop::Malformed));
+            }
+            let detecting_duplicates = source.is_unspecified();
+            let to = if detecting_duplicates { ALL_NODES } else { source };
+            let mut advertisement = [0; 24];
+            advertisement[..16].copy_from_slice(&target.octets());
+            advertisement[16..18].copy_from_slice(&[2, 1]);
+            advertisement[18..].copy_from_slice(&mac.octets());
+            let flags = if detecting_duplicates { OVERRIDE } else { SOLICITED | OVERRIDE };
+            let message = ipv6(target, to)
+                .hop_limit(255)
+                .icmpv6(netbricks_core::packet::icmpv6::kind::NEIGHBOR_ADVERTISEMENT, 0, [flags, 0, 0, 0])
+                .payload(&advertisement);
+            let link = packet.outer::<Link>().len();
+            let link_to =
+                if detecting_duplicates { ALL_NODES_MAC } else { packet.outer::<Link>().ethernet().source() };
+            let sent = packet.reply(Edge::REPLY, link + message.size(), |bytes, packet| {
+                let (front, rest) = bytes.split_at_mut(link);
+                front.copy_from_slice(&packet.frame()[..link]);
+                front[..6].copy_from_slice(&link_to.octets());
+                front[6..12].copy_from_slice(&mac.octets());
+                // The room is the message's own size, and all of it was built from values that fit.
+                let _ = message.write(rest);
+            });
+            if sent {
+                answered();
+            }
+            Err(Verdict::drop(if sent { Drop::Answered } else { Drop::PoolExhausted }))
+        })
+        .done()
+}
+
+const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+const ALL_NODES_MAC: MacAddress = MacAddress::new([0x33, 0x33, 0, 0, 0, 1]);
+const SOLICITED: u8 = 0x40;
+const OVERRIDE: u8 = 0x20;
+
+/// RFC 792: the request itself becomes the reply.
+fn answer_v4(
+    input: Input,
+    us: Option<Ipv4Addr>,
+    mac: MacAddress,
+    answered: impl Fn() + 'static,
+) -> impl Function {
+    input
+        .parse_or_pass::<Link>()
+        .parse_or_pass::<Ip>()
+        .decide(move |packet| is_for(packet.header(), us.map(IpAddr::V4)))
+        .parse_otherwise::<Icmpv4>(Verdict::drop(Drop::Absorbed))
+        .decide(move |packet| {
+            let sum = Sum::ZERO.add_bytes(&packet.header().octets()).add_bytes(packet.payload());
+            if sum.finish() != 0 {
+                return Err(Verdict::drop(Drop::BadChecksum));
+            }
+            if !packet.header_mut().become_reply() {
+                return Err(Verdict::drop(Drop::Absorbed));
+            }
+            turn_round(packet, mac);
+            answered();
+            Err(Verdict::edge(Edge::REPLY))
+        })
+        .done()
+}
+
+/// RFC 4443, section 4.2: the request itself becomes the reply.
+fn answer_v6(
+    input: Input,
+    us: Option<Ipv6Addr>,
+    mac: MacAddress,
+    answered: impl Fn() + 'static,
+) -> impl Function {
+    input
+        .parse_or_pass::<Link>()
+        .parse_or_pass::<Ip>()
+        .decide(move |packet| is_for(packet.header(), us.map(IpAddr::V6)))
+        .parse_otherwise::<Icmpv6>(Verdict::drop(Drop::Absorbed))
+        .decide(move |packet| {
+            if icmpv6_checksum(packet.outer::<Ip>(), packet.header(), packet.payload()) != 0 {
+                return Err(Verdict::drop(Drop::BadChecksum));
+            }
+            if !packet.header_mut().become_reply() {
+                return Err(Verdict::drop(Drop::Absorbed));
+            }
+            turn_round(packet, mac);
+            answered();
+            Err(Verdict::edge(Edge::REPLY))
+        })
+        .done()
+}
+
+const ICMPV6: u8 = 58;
+/// What replies start with (RFC 1700).
+const HOPS: u8 = 64;
+
+/// Others' packets pass. Of ours, fragments are not put together here, and who is no single host (RFC 1122 section
+/// 3.2.1.3, RFC 4291 section 2.7) is not answered.
+fn is_for(header: IpRef<'_>, us: Option<IpAddr>) -> Result<(), Verdict> {
+    if Some(header.destination()) != us {
+        return Err(Verdict::PASS);
+    }
+    let source = header.source();
+    let nobody = source.is_multicast()
+        || source.is_unspecified()
+        || matches!(source, IpAddr::V4(a) if a.is_broadcast() || a.octets()[0] == 0 || a.octets()[0] >= 240);
+    if nobody || header.is_fragment() { Err(Verdict::drop(Drop::Absorbed)) } else { Ok(()) }
+}
+
+/// 0 where it is right (RFC 4443, section 2.3).
+fn icmpv6_checksum(ip: IpRef<'_>, header: &Icmpv6, payload: &[u8]) -> u16 {
+    Sum::ZERO
+        .add_pseudo(ip.source(), ip.destination(), ICMPV6, (Icmpv6::SIZE + payload.len()) as u32)
+        .add_bytes(&header.octets())
+        .add_bytes(payload)
+        .finish()
+}
+
+/// Sends a packet back to whoever sent it.
+fn turn_round<S, I, J>(packet: &mut View<'_, S>, mac: MacAddress)
+where
+    S: Stack + Holds<Link, I> + Holds<Ip, J>,
+{
+    packet.exchange_addresses();
+    Enclosing::<J>::outer_mut::<Ip>(packet).set_ttl(HOPS);
+    let mut link = Enclosing::<I>::outer_mut::<Link>(packet);
+    let from = link.ethernet().source();
+    link.ethernet_mut().set_destination(from);
+    link.ethernet_mut().set_source(mac);
+}

@@ -1,0 +1,41 @@
+//! The library of network functions, one folder each: `config.rs` (what an operator may write), `mod.rs` (the chain of
+//! operators), `state.rs` where there is any, `tests.rs`, `README.md`.
+#![forbid(unsafe_code)]
+
+pub mod busy;
+pub mod icmp_echo;
+pub mod macswap;
+pub mod monitor;
+pub mod ttl;
+pub mod wire;
+
+use netbricks_core::{Registry, compose};
+
+/// Adds every function of this library.
+pub fn register(registry: &mut Registry) {
+    registry
+        .add("wire", "Passes every packet on unchanged.", |_: &netbricks_core::NoSettings, worker| {
+            compose(worker, wire::wire)
+        })
+        .add("macswap", "Swaps the Ethernet addresses.", |_: &netbricks_core::NoSettings, worker| {
+            compose(worker, macswap::macswap)
+        })
+        .add(
+            "ttl",
+            "Decrements the IPv4 time to live or IPv6 hop limit and drops what has none left.",
+            |config: &ttl::TtlConfig, worker| compose(worker, |input| ttl::ttl(input, config, worker)),
+        )
+        .add(
+            "icmp-echo",
+            "Answers pings to its addresses, ARP and neighbour discovery included.",
+            |config: &icmp_echo::EchoConfig, worker| {
+                compose(worker, |input| icmp_echo::icmp_echo(input, config, worker))
+            },
+        )
+        .add("busy", "Spins a number of cycles for every packet.", |config: &busy::BusyConfig, worker| {
+            compose(worker, |input| busy::busy(input, config))
+        })
+        .add("monitor", "Counts packets and bytes by flow.", |config: &monitor::MonitorConfig, worker| {
+            compose(worker, |input| monitor::monitor(input, config, worker))
+        });
+}

@@ -1,0 +1,60 @@
+//! What is remembered of a flow, and the report of the largest.
+
+use netbricks_core::node::SectionMerge;
+use netbricks_core::packet::FlowKey;
+use netbricks_core::tables::Encode;
+use netbricks_core::{Flows, Section, TableKey, Worker};
+
+/// Packets and bytes of one flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes of their frames.
+    pub bytes: u64,
+}
+
+impl Usage {
+    #[inline(always)]
+    pub(super) fn count(&mut self, bytes: u64) {
+        self.packets += 1;
+        self.bytes += bytes;
+    }
+}
+
+impl Encode for Usage {
+    const SIZE: usize = 16;
+    const VERSION: u16 = 1;
+    fn encode(&self, to: &mut [u8]) {
+        to[..8].copy_from_slice(&self.packets.to_be_bytes());
+        to[8..].copy_from_slice(&self.bytes.to_be_bytes());
+    }
+    fn decode(from: &[u8]) -> Option<Self> {
+        let (packets, rest) = from.split_first_chunk()?;
+        let bytes = rest.first_chunk()?;
+        Some(Self { packets: u64::from_be_bytes(*packets), bytes: u64::from_be_bytes(*bytes) })
+    }
+}
+
+/// Declares the report: how many flows there are, and the largest by bytes.
+pub(super) fn report(flows: &Flows<FlowKey, Usage>, top: usize, worker: &Worker) {
+    let flows = flows.clone();
+    worker.report(move || {
+        let mut largest: Vec<(FlowKey, Usage)> =
+            flows.with(|table| table.iter().map(|(key, usage)| (FlowKey::restore(*key), *usage)).collect());
+        let count = largest.len() as u64;
+        // By key where bytes are equal, so that a run repeats its report.
+        largest.sort_by_key(|(key, usage)| (std::cmp::Reverse(usage.bytes), *key));
+        Section {
+            title: "largest flows".into(),
+            columns: ["flow", "packets", "bytes"].map(Into::into).into(),
+            rows: largest
+                .into_iter()
+                .take(top)
+                .map(|(key, usage)| vec![key.to_string(), usage.packets.to_string(), usage.bytes.to_string()])
+                .collect(),
+            of: Some(count),
+            merge: SectionMerge::Largest { by: 2, rows: top },
+        }
+    });
+}

@@ -1,0 +1,79 @@
+//! The packets that benchmarks are fed with: the C yardstick's frames and its trace of 65,536 flows.
+
+use netbricks_buffer::Packet;
+
+/// Flows of the trace.
+pub(super) const FLOWS: usize = 65_536;
+/// Packets of the trace.
+pub(super) const TRACE: usize = FLOWS * 10;
+/// Bytes of a frame, without FCS.
+pub(super) const FRAME: usize = 64;
+
+/// The yardstick's random numbers (xorshift64*).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(2_685_821_657_736_338_717)
+    }
+}
+
+/// The flows, and which of them each packet of the trace belongs to.
+pub(super) struct Trace {
+    flows: Vec<[u8; 12]>,
+    packets: Vec<u32>,
+}
+
+impl Trace {
+    /// As the yardstick makes them: sources in 10.0.0.0/8, everything else at random.
+    pub(super) fn new() -> Self {
+        let mut random = Random(88_172_645_463_325_252);
+        let flows = (0..FLOWS)
+            .map(|_| {
+                let mut tuple = [0; 12];
+                let source = 0x0a00_0000 | random.next() as u32 & 0xff_ffff;
+                tuple[..4].copy_from_slice(&source.to_be_bytes());
+                tuple[4..8].copy_from_slice(&(random.next() as u32).to_ne_bytes());
+                tuple[8..10].copy_from_slice(&(random.next() as u16).to_ne_bytes());
+                tuple[10..].copy_from_slice(&(random.next() as u16).to_ne_bytes());
+                tuple
+            })
+            .collect();
+        let packets = (0..TRACE).map(|_| (random.next() % FLOWS as u64) as u32).collect();
+        Self { flows, packets }
+    }
+
+    /// One tuple a packet: addresses and ports as they stand in the frame.
+    pub(super) fn tuples(&self) -> Vec<[u8; 12]> {
+        self.packets.iter().map(|flow| self.flows[*flow as usize]).collect()
+    }
+
+    /// Flows that occur.
+    pub(super) fn distinct(&self) -> usize {
+        let mut tuples = self.tuples();
+        tuples.sort_unstable();
+        tuples.dedup();
+        tuples.len()
+    }
+
+    /// The frame of packet `number`: Ethernet, IPv4 with time to live 255, UDP, 22 bytes.
+    pub(super) fn write(&self, number: usize, packet: &mut Packet) {
+        let mut frame = [0; FRAME];
+        frame[..12].copy_from_slice(&[1, 2, 3, 4, 5, 6, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15]);
+        frame[12] = 8;
+        frame[14] = 0x45;
+        frame[17] = (FRAME - 14) as u8;
+        frame[22] = 255;
+        frame[23] = 17;
+        frame[26..38].copy_from_slice(&self.flows[number % FLOWS]);
+        frame[39] = (FRAME - 34) as u8;
+        let checksum = netbricks_packet::checksum::internet(&frame[14..34]);
+        frame[24..26].copy_from_slice(&checksum.to_be_bytes());
+        if packet.len() == FRAME {
+            packet.data_mut().copy_from_slice(&frame);
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The `ttl` function fused with itself: one loop for the whole chain.
+
+use netbricks_core::{Operator, Registry, compose};
+use netbricks_functions::ttl::{TtlConfig, ttl};
+
+macro_rules! fused {
+    (@ $chain:expr, $config:ident, $worker:ident,) => { $chain };
+    (@ $chain:expr, $config:ident, $worker:ident, + $($more:tt)*) => {
+        fused!(@ $chain.then(|input| ttl(input, $config, $worker)), $config, $worker, $($more)*)
+    };
+    ($registry:ident, $($name:literal: [$($more:tt)*])*) => {$(
+        $registry.add($name, "The TTL function fused with itself.", |config: &TtlConfig, worker| {
+            compose(worker, |input| fused!(@ ttl(input, config, worker), config, worker, $($more)*))
+        });
+    )*};
+}
+
+/// Adds `ttl-fused-N`, for the chains that are measured.
+pub(super) fn register(registry: &mut Registry) {
+    fused! { registry,
+        "ttl-fused-1": []
+        "ttl-fused-2": [+]
+        "ttl-fused-4": [+ + +]
+        "ttl-fused-8": [+ + + + + + +]
+        "ttl-fused-16": [+ + + + + + + + + + + + + + +]
+    }
+}

@@ -1,0 +1,337 @@
+//! From a plan to graphs: one node a use of a function, edges along the chains, answers back to where packets came
+//! from. The same network is checked with placeholders for ports, drawn, and built on every worker.
+
+mod build;
+mod ports;
+mod shared;
+
+use std::collections::BTreeSet;
+
+use netbricks_buffer::Pool;
+use netbricks_core::{Edge, Node, Output, Worker};
+
+pub(crate) use build::{Design, LocalPorts, WorkerPorts};
+pub(crate) use ports::OpenPorts;
+
+use crate::config::{Origin, Plan, PlannedFunction};
+use crate::diagnostic::{Diagnostic, Diagnostics};
+
+/// A node of the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Place {
+    /// Where a port's packets come in, by the port's number in the plan.
+    Receive(usize),
+    /// A use of a function, by its number in the network.
+    Use(usize),
+    /// Where a port's packets go out.
+    Transmit(usize),
+}
+
+/// One use of a function in one chain.
+#[derive(Clone, Debug)]
+pub(crate) struct Use {
+    /// The node's name: the function's where it is used once, `ttl@lan-wan` where several chains use it, `ttl#2` for
+    /// the second time in one chain.
+    pub(crate) name: String,
+    /// The function, by its number in the plan.
+    pub(crate) function: usize,
+    /// The chain, by its number in the plan.
+    pub(crate) chain: usize,
+}
+
+/// An edge of the network.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wire {
+    /// Where it begins.
+    pub(crate) from: Place,
+    /// By which way out.
+    pub(crate) edge: Edge,
+    /// Where it ends.
+    pub(crate) to: Place,
+    /// Left out where the port at its end cannot transmit: the way back for answers.
+    pub(crate) if_possible: bool,
+}
+
+/// What a function's node is like.
+struct Shape {
+    outputs: Vec<Output>,
+    /// It declares state, so that all its uses on a worker are one node.
+    stateful: bool,
+    /// It keeps packets or wants turns of its own.
+    independent: bool,
+}
+
+/// What a plan's chains come to, before ports are opened.
+#[derive(Debug)]
+pub(crate) struct Network {
+    /// Uses of functions, chain by chain.
+    pub(crate) uses: Vec<Use>,
+    /// Edges.
+    pub(crate) wires: Vec<Wire>,
+    /// Whether a function declares state, by its number in the plan.
+    pub(crate) stateful: Vec<bool>,
+    /// Ports whose packets meet in declared state and so must be worked on by one worker: each port's group.
+    pub(crate) groups: Vec<usize>,
+}
+
+/// The node names of a port: where it receives, and where it transmits.
+pub(crate) fn receive_name(port: &str) -> String {
+    port.to_owned()
+}
+/// As [`receive_name`].
+pub(crate) fn transmit_name(port: &str) -> String {
+    format!("{port}.send")
+}
+
+impl Network {
+    /// Connects what the plan names. Functions are made once, on a small pool, to see what ways out they have.
+    pub(crate) fn of(plan: &Plan<'_>, pool: &Pool, diagnostics: &mut Diagnostics) -> Self {
+        let shapes: Vec<Option<Shape>> = plan
+            .functions
+            .iter()
+            .map(|function| {
+                let worker = Worker::new(0, plan.runtime.seed, pool.clone());
+                match function.blueprint.build(&worker) {
+                    Ok(node) => Some(Shape::of(node.as_ref())),
+                    Err(error) => {
+                        diagnostics.push(
+                            Diagnostic::error(format!(
+                                "function `{}` cannot be made: {error}",
+                                function.name
+                            ))
+                            .at(function.place.clone(), ""),
+                        );
+                        None
+                    }
+                }
+            })
+            .collect();
+        let uses = uses(plan);
+        let roots = roots(plan);
+        let mut network = Self {
+            wires: Vec::new(),
+            stateful: shapes.iter().map(|shape| shape.as_ref().is_some_and(|shape| shape.stateful)).collect(),
+            groups: Vec::new(),
+            uses,
+        };
+        let Some(shapes) = shapes.into_iter().collect::<Option<Vec<_>>>() else { return network };
+        network.groups = network.group(plan, &roots);
+        network.along_chains(plan, &shapes, diagnostics);
+        network.between_chains(plan, &shapes, &roots, diagnostics);
+        network.uses_of_keepers(plan, &shapes, diagnostics);
+        network
+    }
+
+    fn uses_in(&self, chain: usize) -> impl Iterator<Item = usize> + '_ {
+        (0..self.uses.len()).filter(move |number| self.uses[*number].chain == chain)
+    }
+    fn uses_of(&self, function: usize) -> impl Iterator<Item = usize> + '_ {
+        (0..self.uses.len()).filter(move |number| self.uses[*number].function == function)
+    }
+
+    /// Where a chain's packets go first.
+    fn head(&self, plan: &Plan<'_>, chain: usize) -> Place {
+        self.uses_in(chain).next().map_or(Place::Transmit(plan.chains[chain].to), Place::Use)
+    }
+
+    fn along_chains(&mut self, plan: &Plan<'_>, shapes: &[Shape], diagnostics: &mut Diagnostics) {
+        for (number, chain) in plan.chains.iter().enumerate() {
+            if let Origin::Port(port) = chain.origin {
+                let to = self.head(plan, number);
+                self.wires.push(Wire::out(Place::Receive(port), to));
+            }
+            let inside: Vec<usize> = self.uses_in(number).collect();
+            for (i, here) in inside.iter().enumerate() {
+                let (function, place) = &chain.through[i];
+                if !shapes[*function].outputs.iter().any(|output| output.edge == Edge::OUT) {
+                    diagnostics.push(
+                        Diagnostic::error(format!(
+                            "nothing goes on from `{}`: it has no way out `out`",
+                            plan.functions[*function].name
+                        ))
+                        .at(place.clone(), "the chain cannot pass through it"),
+                    );
+                    continue;
+                }
+                let to = inside.get(i + 1).map_or(Place::Transmit(chain.to), |next| Place::Use(*next));
+                self.wires.push(Wire::out(Place::Use(*here), to));
+            }
+        }
+    }
+
+    /// Other ways out than `out`: chains that begin there, answers, and what is missing.
+    fn between_chains(
+        &mut self,
+        plan: &Plan<'_>,
+        shapes: &[Shape],
+        roots: &[BTreeSet<usize>],
+        diagnostics: &mut Diagnostics,
+    ) {
+        for (number, chain) in plan.chains.iter().enumerate() {
+            let Origin::Output { function, output } = &chain.origin else { continue };
+            let known = || shapes[*function].outputs.iter().filter(|known| known.edge != Edge::OUT);
+            let name = &plan.functions[*function].name;
+            match known().find(|known| known.name == *output) {
+                Some(found) => {
+                    let to = self.head(plan, number);
+                    let from: Vec<usize> = self.uses_of(*function).collect();
+                    self.wires.extend(
+                        from.into_iter()
+                            .map(|from| Wire { edge: found.edge, ..Wire::out(Place::Use(from), to) }),
+                    );
+                }
+                None if output == "out" => diagnostics.push(
+                    Diagnostic::error(format!("`{name}.out` goes on with its own chain"))
+                        .at(chain.from_place.clone(), "connected a second time"),
+                ),
+                None => {
+                    let names: Vec<&str> = known().map(|known| known.name.as_str()).collect();
+                    let error = Diagnostic::error(format!("`{name}` has no way out `{output}`"));
+                    diagnostics.push(match names.is_empty() {
+                        true => error
+                            .at(chain.from_place.clone(), "it has `out` only, which its chain goes on with"),
+                        false => error.meant(chain.from_place.clone(), output, names),
+                    });
+                }
+            }
+        }
+        for number in 0..self.uses.len() {
+            let Use { function, chain, .. } = self.uses[number];
+            for output in shapes[function].outputs.iter().filter(|output| output.edge != Edge::OUT) {
+                let connected =
+                    self.wires.iter().any(|wire| wire.from == Place::Use(number) && wire.edge == output.edge);
+                if connected {
+                    continue;
+                }
+                let mut back = roots[chain].iter();
+                if output.edge == Edge::REPLY
+                    && let (Some(port), None) = (back.next(), back.next())
+                {
+                    self.wires.push(Wire {
+                        edge: output.edge,
+                        if_possible: output.optional,
+                        ..Wire::out(Place::Use(number), Place::Transmit(*port))
+                    });
+                } else if !output.optional {
+                    let name = &plan.functions[function].name;
+                    diagnostics.push(
+                        Diagnostic::error(format!("`{name}`'s way out `{}` is not connected", output.name))
+                            .at(plan.functions[function].place.clone(), "packets would have nowhere to go")
+                            .help(format!(
+                                "add `[[chain]]` with `from = \"{name}.{}\"` and `to`",
+                                output.name
+                            )),
+                    );
+                }
+            }
+        }
+    }
+
+    /// A node that holds packets cannot tell later by which chain they came.
+    fn uses_of_keepers(&self, plan: &Plan<'_>, shapes: &[Shape], diagnostics: &mut Diagnostics) {
+        for function in (0..shapes.len()).filter(|function| shapes[*function].independent) {
+            let places: Vec<_> = plan
+                .chains
+                .iter()
+                .flat_map(|chain| &chain.through)
+                .filter(|(number, _)| *number == function)
+                .map(|(_, place)| place.clone())
+                .collect();
+            let [first, second, ..] = places.as_slice() else { continue };
+            let PlannedFunction { name, definition, .. } = &plan.functions[function];
+            diagnostics.push(
+                Diagnostic::error(format!("`{name}` holds packets, and so can stand in one place only"))
+                    .at(second.clone(), "used again here")
+                    .at(first.clone(), "used here already")
+                    .help(format!("add a second `[function.NAME]` with `use = \"{definition}\"`")),
+            );
+        }
+    }
+
+    /// Ports whose packets meet in one function's state share a worker.
+    fn group(&self, plan: &Plan<'_>, roots: &[BTreeSet<usize>]) -> Vec<usize> {
+        let mut groups: Vec<usize> = (0..plan.ports.len()).collect();
+        for function in (0..plan.functions.len()).filter(|function| self.stateful[*function]) {
+            let ports: BTreeSet<usize> =
+                self.uses_of(function).flat_map(|number| &roots[self.uses[number].chain]).copied().collect();
+            let Some(first) = ports.first().map(|port| groups[*port]) else { continue };
+            let joined: Vec<usize> = ports.iter().map(|port| groups[*port]).collect();
+            for group in &mut groups {
+                if joined.contains(group) {
+                    *group = first;
+                }
+            }
+        }
+        groups
+    }
+
+    /// Whether a port receives or transmits somewhere in the network.
+    pub(crate) fn has(&self, place: Place) -> bool {
+        self.wires.iter().any(|wire| wire.from == place || (wire.to == place && !wire.if_possible))
+    }
+}
+
+impl Wire {
+    fn out(from: Place, to: Place) -> Self {
+        Self { from, edge: Edge::OUT, to, if_possible: false }
+    }
+}
+
+impl Shape {
+    fn of(node: &dyn Node) -> Self {
+        Self {
+            outputs: node.outputs(),
+            stateful: !node.export().is_empty() || !node.report().is_empty(),
+            independent: node.keeps_packets() || node.is_schedulable(),
+        }
+    }
+}
+
+fn uses(plan: &Plan<'_>) -> Vec<Use> {
+    let mut uses = Vec::new();
+    for (number, chain) in plan.chains.iter().enumerate() {
+        for (i, (function, _)) in chain.through.iter().enumerate() {
+            let mut name = plan.functions[*function].name.clone();
+            let elsewhere =
+                plan.chains.iter().enumerate().any(|(other, chain)| {
+                    other != number && chain.through.iter().any(|(f, _)| f == function)
+                });
+            if elsewhere {
+                name = format!("{name}@{}", chain.name);
+            }
+            let before = chain.through[..i].iter().filter(|(other, _)| other == function).count();
+            if before > 0 {
+                name = format!("{name}#{}", before + 1);
+            }
+            uses.push(Use { name, function: *function, chain: number });
+        }
+    }
+    uses
+}
+
+/// For each chain, the ports from which its packets may have come.
+fn roots(plan: &Plan<'_>) -> Vec<BTreeSet<usize>> {
+    let mut roots: Vec<BTreeSet<usize>> = plan
+        .chains
+        .iter()
+        .map(|chain| match chain.origin {
+            Origin::Port(port) => [port].into(),
+            Origin::Output { .. } => BTreeSet::new(),
+        })
+        .collect();
+    // A chain learns from those it branches off; as many rounds as there are chains reach the last.
+    for _ in 0..plan.chains.len() {
+        for (number, chain) in plan.chains.iter().enumerate() {
+            let Origin::Output { function, .. } = chain.origin else { continue };
+            let learnt: BTreeSet<usize> = plan
+                .chains
+                .iter()
+                .zip(&roots)
+                .filter(|(other, _)| other.through.iter().any(|(f, _)| *f == function))
+                .flat_map(|(_, roots)| roots.iter().copied())
+                .collect();
+            roots[number].extend(learnt);
+        }
+    }
+    roots
+}

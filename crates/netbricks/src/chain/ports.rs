@@ -1,0 +1,179 @@
+//! Ports opened for a run, and their queues shared out among workers.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use netbricks_buffer::Pool;
+use netbricks_core::Node;
+use netbricks_ports::{
+    Capabilities, Drivers, OpenContext, OpenError, Port, PortError, ReceiveNode, SharedTransmit,
+    TransmitLimits, TransmitNode,
+};
+
+use super::{Network, Place, WorkerPorts};
+use crate::config::{Plan, refusal};
+use crate::diagnostic::{Diagnostic, Diagnostics};
+
+/// The ports of a run, in the order of the plan.
+pub(crate) struct OpenPorts {
+    ports: Vec<Box<dyn Port>>,
+}
+
+impl OpenPorts {
+    /// Opens all ports of a plan, each with `queues` queues where it can have them. What fails is reported at its
+    /// place, and what was opened is closed again.
+    pub(crate) fn open(
+        plan: &Plan<'_>,
+        drivers: &Drivers,
+        pool: &Pool,
+        queues: usize,
+        directory: &Path,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<Self> {
+        let cx = OpenContext {
+            pool: pool.clone(),
+            queues,
+            seed: plan.runtime.seed,
+            directory: directory.to_owned(),
+        };
+        let mut ports = Vec::with_capacity(plan.ports.len());
+        for planned in &plan.ports {
+            // The plan was resolved against these drivers.
+            let Some(driver) = drivers.get(&planned.driver) else { continue };
+            match driver.open(&planned.name, planned.settings.clone(), &cx) {
+                Ok(port) => {
+                    if let Some(diagnostic) = one_way(planned, &port.capabilities()) {
+                        diagnostics.push(diagnostic);
+                    }
+                    ports.push(port);
+                }
+                Err(OpenError::Settings(error)) => {
+                    let place = error.span.clone().unwrap_or_else(|| planned.settings.span());
+                    let message = format!("port `{}`: {}", planned.name, error.message);
+                    diagnostics.push(Diagnostic::error(message).at(place, ""));
+                }
+                Err(OpenError::Port(error)) => diagnostics.push(refusal(&error, &planned.settings)),
+            }
+        }
+        (!diagnostics.has_errors()).then_some(Self { ports })
+    }
+
+    /// Whether every port that packets come from drives the clock, so that a run repeats exactly on one worker.
+    pub(crate) fn is_replay(&self, network: &Network) -> bool {
+        self.ports
+            .iter()
+            .enumerate()
+            .filter(|(number, _)| network.has(Place::Receive(*number)))
+            .all(|(_, port)| port.capabilities().drives_clock)
+    }
+
+    /// Takes all queues that the network uses and shares them out among at most `workers` workers. Queues of one port
+    /// go to workers in turn; ports whose packets meet in declared state have their queues side by side. Workers that
+    /// would receive nothing are left out.
+    pub(crate) fn share_out(
+        &mut self,
+        network: &Network,
+        workers: usize,
+    ) -> Result<Vec<WorkerPorts>, PortError> {
+        let mut firsts: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut shares: Vec<Vec<(usize, usize)>> = vec![Vec::new(); workers.max(1)];
+        let count = shares.len();
+        for number in (0..self.ports.len()).filter(|number| network.has(Place::Receive(*number))) {
+            let next = firsts.len();
+            let first = *firsts.entry(network.groups[number]).or_insert(next);
+            for queue in 0..self.ports[number].capabilities().receive_queues {
+                shares[(first + queue) % count].push((number, queue));
+            }
+        }
+        shares.retain(|share| !share.is_empty());
+        let mut taken: Vec<WorkerPorts> = Vec::with_capacity(shares.len());
+        for share in &shares {
+            let mut worker = WorkerPorts { drives_clock: true, ..WorkerPorts::default() };
+            for (number, queue) in share {
+                let port = &mut self.ports[*number];
+                worker.drives_clock &= port.capabilities().drives_clock;
+                let node = ReceiveNode::take(port.as_mut(), *number as u16, *queue)?;
+                worker.receive.push((*number, Box::new(node)));
+            }
+            taken.push(worker);
+        }
+        for number in 0..self.ports.len() {
+            let is_target = network.wires.iter().any(|wire| wire.to == Place::Transmit(number));
+            if is_target && self.ports[number].capabilities().transmit_queues > 0 {
+                let nodes = transmit_nodes(self.ports[number].as_mut(), taken.len())?;
+                for (worker, node) in taken.iter_mut().zip(nodes) {
+                    worker.transmit.insert(number, node);
+                }
+            }
+        }
+        Ok(taken)
+    }
+
+    /// The open ports.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &dyn Port> {
+        self.ports.iter().map(|port| port.as_ref() as &dyn Port)
+    }
+
+    /// Ends the ports' work: captures get their names. Answers what failed, during the run or now.
+    pub(crate) fn close(&mut self) -> Vec<String> {
+        let mut failures = Vec::new();
+        for port in &mut self.ports {
+            if let Some(failure) = port.failure() {
+                failures.push(failure.to_string());
+            }
+            if let Err(error) = port.close() {
+                let text = error.to_string();
+                if !failures.contains(&text) {
+                    failures.push(text);
+                }
+            }
+        }
+        failures
+    }
+}
+
+/// A transmit node for each of `workers` workers: a queue each, or shared ones where there are fewer.
+fn transmit_nodes(port: &mut dyn Port, workers: usize) -> Result<Vec<Box<dyn Node + Send>>, PortError> {
+    let queues = port.capabilities().transmit_queues;
+    let mut nodes: Vec<Box<dyn Node + Send>> = Vec::with_capacity(workers);
+    if queues >= workers {
+        for queue in 0..workers {
+            nodes.push(Box::new(TransmitNode::take(port, queue)?));
+        }
+        return Ok(nodes);
+    }
+    let limits = TransmitLimits::of(port);
+    let counters = port.counters();
+    let mut shared = Vec::with_capacity(queues);
+    for queue in 0..queues {
+        shared.push(Some(SharedTransmit::new(port.take_transmit(queue)?)));
+    }
+    for worker in 0..workers {
+        let queue = worker % queues;
+        let Some(handle) = shared[queue].clone() else { continue };
+        // The last user of a queue gets the handle that answers for what all of them hold.
+        let is_last = worker + queues >= workers;
+        let handle = if is_last { shared[queue].take().unwrap_or(handle) } else { handle };
+        let counters = counters.get(queue).cloned().unwrap_or_default();
+        nodes.push(Box::new(TransmitNode::new(Box::new(handle), port.driver(), limits, counters)));
+    }
+    Ok(nodes)
+}
+
+/// A port that is asked for a direction that it does not have.
+fn one_way(planned: &crate::config::PlannedPort<'_>, capabilities: &Capabilities) -> Option<Diagnostic> {
+    let (place, wanted, has) = match planned {
+        p if p.receives.is_some() && capabilities.receive_queues == 0 => {
+            (p.receives.clone()?, "receives from", "sends")
+        }
+        p if p.transmits.is_some() && capabilities.transmit_queues == 0 => {
+            (p.transmits.clone()?, "sends to", "receives")
+        }
+        _ => return None,
+    };
+    Some(
+        Diagnostic::error(format!("a chain {wanted} port `{}`, which only {has}", planned.name))
+            .at(place, "")
+            .at(planned.driver_place.clone(), format!("set up like this, `{}` only {has}", planned.driver)),
+    )
+}

@@ -1,0 +1,41 @@
+//! `check`: everything that can be checked without running.
+
+use super::file::{self, File};
+use super::{Application, Console, Failure, FileArguments};
+use crate::report::counted;
+
+pub(super) fn check(app: &Application, console: Console, arguments: &FileArguments) -> Result<(), Failure> {
+    let file = File::read(&arguments.file)?;
+    match file::check(app, &file) {
+        Ok(checked) => {
+            let plan = &checked.plan;
+            if arguments.json {
+                return console.json(&serde_json::json!({
+                    "file": file.name,
+                    "ok": true,
+                    "ports": plan.ports.iter().map(|port| &port.name).collect::<Vec<_>>(),
+                    "functions": plan.functions.iter().map(|function| &function.name).collect::<Vec<_>>(),
+                    "chains": plan.chains.iter().map(|chain| &chain.name).collect::<Vec<_>>(),
+                    "diagnostics": checked.diagnostics.json(&checked.source),
+                }));
+            }
+            console.tell(&checked.diagnostics.render(&checked.source, console.color));
+            console.print(&format!(
+                "{}  {} · {} · {}   good\n",
+                file.name,
+                counted(plan.ports.len(), "port"),
+                counted(plan.chains.len(), "chain"),
+                counted(plan.functions.len(), "function")
+            ))
+        }
+        Err(faults) if arguments.json => {
+            console.json(&serde_json::json!({
+                "file": file.name,
+                "ok": false,
+                "diagnostics": faults.diagnostics.json(&faults.source),
+            }))?;
+            Err(faults.code())
+        }
+        Err(faults) => Err(faults.told(console)),
+    }
+}

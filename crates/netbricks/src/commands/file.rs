@@ -1,0 +1,132 @@
+//! A configuration file read and looked up, as `run`, `check` and `graph` all begin.
+
+use std::path::{Path, PathBuf};
+
+use netbricks_buffer::Pool;
+use netbricks_core::{GraphBuilder, Worker};
+
+use super::{Application, Console, FAILURE, Failure, USAGE};
+use crate::chain::{Design, Network};
+use crate::config::{self, Plan, RuntimeSettings};
+use crate::diagnostic::{Diagnostic, Diagnostics, Source};
+
+/// A file's name and text.
+pub(super) struct File {
+    pub(super) name: String,
+    pub(super) text: String,
+    /// What relative names in it start from.
+    pub(super) directory: PathBuf,
+}
+
+impl File {
+    /// Reads it.
+    pub(super) fn read(path: &Path) -> Result<Self, Failure> {
+        let name = path.display().to_string();
+        let bytes = std::fs::read(path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                let hint = similar(path).map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
+                Failure::Usage(format!("there is no file `{name}`{hint}"))
+            }
+            _ => Failure::Usage(format!("`{name}` cannot be read: {error}")),
+        })?;
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let place = error.utf8_error().valid_up_to();
+            let line = error.as_bytes()[..place].iter().filter(|byte| **byte == b'\n').count() + 1;
+            Failure::Usage(format!("`{name}` is not text: line {line} is not UTF-8"))
+        })?;
+        let directory = path.parent().map(Path::to_owned).unwrap_or_default();
+        Ok(Self { name, text, directory })
+    }
+
+    /// The graph's name: the file's without its ending.
+    pub(super) fn stem(&self) -> String {
+        Path::new(&self.name)
+            .file_stem()
+            .map_or_else(|| "chains".into(), |stem| stem.to_string_lossy().into_owned())
+    }
+}
+
+/// A file beside a missing one with a similar name.
+fn similar(path: &Path) -> Option<String> {
+    let wanted = path.file_name()?.to_str()?;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let entries = std::fs::read_dir(directory.unwrap_or(Path::new("."))).ok()?;
+    let names: Vec<String> =
+        entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let near = netbricks_core::nearest(wanted, names.iter().map(String::as_str))?;
+    Some(directory.map_or_else(|| near.to_owned(), |parent| parent.join(near).display().to_string()))
+}
+
+/// A file's plan and network, with everything that could be checked found good.
+pub(super) struct Checked<'t> {
+    pub(super) source: Source<'t>,
+    pub(super) plan: Plan<'t>,
+    pub(super) network: Network,
+    pub(super) design: Design,
+    /// Warnings only.
+    pub(super) diagnostics: Diagnostics,
+    /// The graph with placeholders for ports.
+    pub(super) graph: GraphBuilder,
+}
+
+/// Packet buffers that checking needs: functions ask for their pool and take nothing from it.
+const CHECK_FRAMES: usize = 64;
+
+/// Checks all of a file that can be checked without opening a port. `Err` has all that is wrong.
+pub(super) fn check<'t>(app: &Application, file: &'t File) -> Result<Checked<'t>, Faults<'t>> {
+    check_with(app, file, |_| ())
+}
+
+/// As [`check`], with what the command line says in place of the file's `[runtime]`.
+pub(super) fn check_with<'t>(
+    app: &Application,
+    file: &'t File,
+    adjust: impl FnOnce(&mut RuntimeSettings),
+) -> Result<Checked<'t>, Faults<'t>> {
+    let source = Source::new(file.name.clone(), &file.text);
+    let mut diagnostics = Diagnostics::default();
+    let mut plan = config::read(&file.text, &app.registry, &app.drivers, &file.directory, &mut diagnostics);
+    adjust(&mut plan.runtime);
+    if diagnostics.has_errors() {
+        return Err(Faults { source, diagnostics });
+    }
+    let pool = match Pool::builder().frames(CHECK_FRAMES).build() {
+        Ok(pool) => pool,
+        Err(error) => {
+            diagnostics.push(Diagnostic::error(error.to_string()));
+            return Err(Faults { source, diagnostics });
+        }
+    };
+    let network = Network::of(&plan, &pool, &mut diagnostics);
+    if diagnostics.has_errors() {
+        return Err(Faults { source, diagnostics });
+    }
+    let design = network.design(file.stem(), &plan);
+    let drivers: Vec<String> = plan.ports.iter().map(|port| port.driver.clone()).collect();
+    let worker = Worker::new(0, plan.runtime.seed, pool);
+    match design.stand_in(&drivers, &worker).and_then(|graph| graph.check().map(|()| graph)) {
+        Ok(graph) => Ok(Checked { source, plan, network, design, diagnostics, graph }),
+        Err(error) => {
+            diagnostics.push(Diagnostic::error(error.to_string()));
+            Err(Faults { source, diagnostics })
+        }
+    }
+}
+
+/// What is wrong with a file.
+pub(super) struct Faults<'t> {
+    pub(super) source: Source<'t>,
+    pub(super) diagnostics: Diagnostics,
+}
+
+impl Faults<'_> {
+    /// Shows them.
+    pub(super) fn told(self, console: Console) -> Failure {
+        console.tell(&self.diagnostics.render(&self.source, console.color));
+        self.code()
+    }
+    /// Usage where the file is wrong, failure where the machine lacks what it asks for.
+    pub(super) fn code(&self) -> Failure {
+        Failure::Told(if self.diagnostics.is_machine() { FAILURE } else { USAGE })
+    }
+}

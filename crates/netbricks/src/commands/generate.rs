@@ -1,0 +1,148 @@
+//! `generate`: a generator's traffic into a capture file. Its flags are the generator's keys, and it runs as a file
+//! with two ports and one chain would.
+
+use clap::{Arg, ArgMatches, Command};
+use netbricks_core::Key;
+use netbricks_ports::Drivers;
+use toml::de::DeValue;
+
+use super::file::{self, Faults, File};
+use super::run::execute;
+use super::{Application, Console, FAILURE, Failure, GenerateArguments, RunLimits};
+use crate::config::port_keys;
+use crate::diagnostic::Level;
+use crate::report::{percent, scaled, thousands};
+
+const GENERATOR: &str = "generator";
+/// The port that it is here.
+const TRAFFIC: &str = "traffic";
+/// How names of captures end.
+const ENDINGS: [&str; 4] = [".pcap", ".pcapng", ".pcap.gz", ".pcapng.gz"];
+
+/// Keys that make no sense here, or that the command itself has a flag for.
+const LEFT_OUT: &[&str] = &["capture", "clock", "impair", "checksum", "mtu", "json", "quiet", "color"];
+
+/// The generator's keys, and those of the line behind it.
+fn keys(drivers: &Drivers) -> Vec<Key> {
+    let keys = drivers.get(GENERATOR).map(port_keys).unwrap_or_default();
+    keys.into_iter().filter(|key| !LEFT_OUT.contains(&key.name)).collect()
+}
+
+/// Adds a flag for each key: `frame_sizes` is `--frame-sizes`.
+pub(super) fn with_keys(mut command: Command, drivers: &Drivers) -> Command {
+    for key in keys(drivers) {
+        let default = key.default.map(|default| format!(" [default: {default}]")).unwrap_or_default();
+        command = command.arg(
+            Arg::new(key.name)
+                .long(clap::builder::Str::from(key.name.replace('_', "-")))
+                .value_name("VALUE")
+                .allow_hyphen_values(true)
+                .help_heading("Traffic")
+                .help(format!("{} ({}){default}", key.summary.trim_end_matches('.'), key.kind)),
+        );
+    }
+    command
+}
+
+pub(super) fn generate(
+    app: &Application,
+    console: Console,
+    arguments: &GenerateArguments,
+    flags: Option<&ArgMatches>,
+) -> Result<(), Failure> {
+    let target = std::path::absolute(&arguments.file)
+        .map_err(|error| Failure::Usage(format!("`{}`: {error}", arguments.file.display())))?;
+    let Some(target) = target.to_str() else {
+        return Err(Failure::Usage(format!("`{}` is not UTF-8", arguments.file.display())));
+    };
+    if !ENDINGS.iter().any(|ending| target.ends_with(ending)) {
+        return Err(Failure::Usage(format!(
+            "`{}` does not say what to write: its name must end in {}",
+            arguments.file.display(),
+            ENDINGS.join(", ")
+        )));
+    }
+    let given = |key: &str| flags.and_then(|flags| flags.get_one::<String>(key));
+    if given("packets").is_none() && given("duration").is_none() {
+        return Err(Failure::Usage(
+            "traffic without end does not fit a file: add --packets or --duration".into(),
+        ));
+    }
+    let mut text = format!("[port.{TRAFFIC}]\ndriver = \"{GENERATOR}\"\n");
+    for key in keys(&app.drivers) {
+        if let Some(value) = given(key.name) {
+            text.push_str(&format!("{} = {}\n", key.name, as_toml(value)));
+        }
+    }
+    text.push_str(&format!("\n[port.file]\ndriver = \"pcap\"\nwrite = {}\n", quoted(target)));
+    text.push_str(&format!("\n[[chain]]\nfrom = \"{TRAFFIC}\"\nto = \"file\"\n"));
+    let file = File { name: "generate".into(), text, directory: std::path::PathBuf::new() };
+    let checked = file::check(app, &file).map_err(|faults| in_flags(faults, &file.text))?;
+    let summary = execute(
+        app,
+        console,
+        &file,
+        checked,
+        &RunLimits { duration: None, quiet: arguments.quiet, unannounced: true },
+        arguments.json,
+    )?;
+    let bytes: u64 = summary.ports.iter().map(|port| port.sent_bytes).sum();
+    if arguments.json {
+        console.json(&summary)?;
+    } else {
+        let lost = summary.dropped_in_all();
+        let lost = match lost {
+            0 => String::new(),
+            lost => format!(" · {} lost", percent(lost, summary.received)),
+        };
+        console.print(&format!(
+            "{}  {} packets · {}{lost} · {}\n",
+            arguments.file.display(),
+            thousands(summary.sent),
+            scaled(bytes as f64, "B"),
+            scaled(summary.sent as f64 / summary.seconds.max(1e-9), "packets/s")
+        ))?;
+        for failure in &summary.failures {
+            console.complain(Level::Error, failure);
+        }
+    }
+    if summary.succeeded() { Ok(()) } else { Err(Failure::Told(FAILURE)) }
+}
+
+/// What is wrong with the file that was made of the flags, in terms of the flags.
+fn in_flags(faults: Faults<'_>, text: &str) -> Failure {
+    let said =
+        faults.diagnostics.sorted().into_iter().filter(|fault| fault.level == Level::Error).map(|fault| {
+            let label = fault.labels.first();
+            // Every key stands at the beginning of its line.
+            let key = label.and_then(|label| {
+                let line = text.get(..label.span.start)?.rfind('\n').map_or(0, |end| end + 1);
+                text.get(line..)?.split_once(" = ").map(|(key, _)| key)
+            });
+            let message = match key {
+                Some(key) => fault.message.replacen(
+                    &format!("`{key}` of port `{TRAFFIC}`"),
+                    &format!("`--{}`", key.replace('_', "-")),
+                    1,
+                ),
+                None => fault.message.clone(),
+            };
+            match label.map(|label| label.text.as_str()) {
+                None | Some("") => message,
+                Some(hint) => format!("{message}; {hint}"),
+            }
+        });
+    Failure::Usage(said.collect::<Vec<_>>().join("; "))
+}
+
+/// A flag's value as it would stand in a file: numbers, lists and truth values as they are, all else as text.
+fn as_toml(value: &str) -> String {
+    match DeValue::parse(value) {
+        Ok(parsed) if !parsed.get_ref().is_datetime() => value.to_owned(),
+        _ => quoted(value),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}

@@ -1,0 +1,133 @@
+//! `graph`: the graph that a file's chains make, drawn.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use netbricks_core::graph::Description;
+
+use super::file::{self, File};
+use super::{Application, Console, Failure, Format, GraphArguments};
+
+pub(super) fn graph(app: &Application, console: Console, arguments: &GraphArguments) -> Result<(), Failure> {
+    let file = File::read(&arguments.file.file)?;
+    let checked = file::check(app, &file).map_err(|faults| faults.told(console))?;
+    console.tell(&checked.diagnostics.render(&checked.source, console.color));
+    let description = checked.graph.describe();
+    match arguments.format {
+        Format::Json => console.json(&description),
+        Format::Text if arguments.file.json => console.json(&description),
+        Format::Text => console.print(&text(&description)),
+        Format::Dot => console.print(&description.dot()),
+        Format::Svg => console.print(&svg(&description.dot())?),
+    }
+}
+
+/// The drawing as Graphviz makes it.
+fn svg(dot: &str) -> Result<String, Failure> {
+    let cannot =
+        |problem: &dyn std::fmt::Display| Failure::Failed(format!("Graphviz's `dot` failed: {problem}"));
+    let mut child = match Command::new("dot")
+        .arg("-Tsvg")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+    {
+        Ok(child) => child,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(Failure::Failed(
+                "SVG needs Graphviz, and there is no `dot` here: install it (Debian: apt-get install graphviz), or \
+                 use --format text"
+                    .into(),
+            ));
+        }
+        Err(error) => return Err(cannot(&error)),
+    };
+    if let Some(mut input) = child.stdin.take() {
+        // It reads all of its input before it writes: no deadlock. An early end shows in its exit code.
+        let _ = input.write_all(dot.as_bytes());
+    }
+    let output = child.wait_with_output().map_err(|error| cannot(&error))?;
+    if !output.status.success() {
+        return Err(cannot(&output.status));
+    }
+    String::from_utf8(output.stdout).map_err(|error| cannot(&error))
+}
+
+/// A line for each way through the graph; what was drawn already is only named.
+fn text(graph: &Description) -> String {
+    let next = |from: &str| graph.edges.iter().find(|edge| edge.from == from && edge.output == "out");
+    let mut drawn: Vec<&str> = Vec::new();
+    let mut out = String::new();
+    let follow = |start: &str, line: &mut String, drawn: &mut Vec<_>| {
+        let mut here = next(start);
+        while let Some(edge) = here {
+            line.push_str(" ──▶ ");
+            line.push_str(&edge.to);
+            if drawn.contains(&edge.to.as_str()) {
+                break;
+            }
+            if let Some(node) = graph.nodes.iter().find(|node| node.name == edge.to) {
+                drawn.push(node.name.as_str());
+            }
+            here = next(&edge.to);
+        }
+    };
+    for node in graph.nodes.iter().filter(|node| node.role == "receive") {
+        let mut line = format!("{} ({})", node.name, node.kind);
+        follow(&node.name, &mut line, &mut drawn);
+        out.push_str(&line);
+        out.push('\n');
+    }
+    let replies: Vec<_> = graph.edges.iter().filter(|edge| edge.output == "reply").collect();
+    for edge in graph.edges.iter().filter(|edge| !["out", "reply"].contains(&edge.output.as_str())) {
+        let mut line = format!("{} ──{}──▶ {}", edge.from, edge.output, edge.to);
+        if !drawn.contains(&edge.to.as_str()) {
+            follow(&edge.to, &mut line, &mut drawn);
+        }
+        out.push_str(&line);
+        out.push('\n');
+    }
+    // Nearly every function could answer: one line for each place that answers go to.
+    let mut targets: Vec<&str> = replies.iter().map(|edge| edge.to.as_str()).collect();
+    targets.sort_unstable();
+    targets.dedup();
+    for target in targets {
+        let from: Vec<&str> =
+            replies.iter().filter(|edge| edge.to == target).map(|edge| edge.from.as_str()).collect();
+        out.push_str(&format!("answers of {} ──▶ {target}\n", from.join(", ")));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use netbricks_core::graph::{DescribedEdge, DescribedNode};
+
+    use super::*;
+
+    #[test]
+    fn every_edge_is_drawn_once() {
+        let node = |name: &str, role: &str| DescribedNode {
+            name: name.into(),
+            kind: "function".into(),
+            role: role.into(),
+            owner: 0,
+        };
+        let edge = |from: &str, output: &str, to: &str| DescribedEdge {
+            from: from.into(),
+            output: output.into(),
+            to: to.into(),
+            input: 0,
+        };
+        let graph = Description {
+            name: "g".into(),
+            nodes: vec![node("lan", "receive"), node("ttl", "function"), node("wan.send", "transmit")],
+            edges: vec![
+                edge("lan", "out", "ttl"),
+                edge("ttl", "out", "wan.send"),
+                edge("ttl", "reply", "lan.send"),
+            ],
+        };
+        assert_eq!(text(&graph), "lan (function) ──▶ ttl ──▶ wan.send\nanswers of ttl ──▶ lan.send\n");
+    }
+}

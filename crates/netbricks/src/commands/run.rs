@@ -1,0 +1,352 @@
+//! `run`: a file's chains from the opening of their ports to the last line of the report.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+use netbricks_buffer::Pool;
+use netbricks_core::GraphError;
+use netbricks_ports::{Counters, Link, Port};
+use netbricks_runtime::{
+    Clock, Config, Event, EventSink, Factory, FinalReport, IdlePolicy, Placement, Runtime, allowed_cores,
+    stop_on_signals,
+};
+
+use super::file::{self, Checked, Faults, File};
+use super::progress::LiveLine;
+use super::{Application, Console, FAILURE, Failure, RunArguments, RunLimits};
+use crate::chain::{Network, OpenPorts, Place, WorkerPorts, receive_name, transmit_name};
+use crate::config::{Cores, Idle, Plan};
+use crate::diagnostic::{Diagnostics, Level};
+use crate::report::{NodeSection, NodeSummary, PortSummary, Summary, counted, memory};
+
+/// Bytes of a large frame: a packet of 64 KiB that the kernel has not cut, with its headers and headroom.
+const LARGE_FRAME: usize = 69_632;
+/// How often somebody looks: the live line, links, warnings.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// Unread events beyond which new ones are lost.
+const EVENTS: usize = 256;
+
+pub(super) fn run(app: &Application, console: Console, arguments: &RunArguments) -> Result<(), Failure> {
+    let file = File::read(&arguments.file.file)?;
+    let checked = file::check_with(app, &file, |runtime| {
+        if let Some(workers) = arguments.workers {
+            runtime.workers = Some(usize::from(workers));
+        }
+        if let Some(seed) = arguments.seed {
+            runtime.seed = seed;
+        }
+        if let Some(idle) = arguments.idle {
+            runtime.idle = idle;
+        }
+        if let Some(burst) = arguments.burst {
+            runtime.burst = usize::from(burst);
+        }
+    });
+    let checked = checked.map_err(|faults| faults.told(console))?;
+    let summary = execute(app, console, &file, checked, &arguments.limits, arguments.file.json)?;
+    if arguments.file.json {
+        console.json(&summary)?;
+    } else {
+        console.print(&summary.text())?;
+    }
+    if summary.succeeded() { Ok(()) } else { Err(Failure::Told(FAILURE)) }
+}
+
+/// Runs a checked file to its end.
+pub(super) fn execute(
+    app: &Application,
+    console: Console,
+    file: &File,
+    checked: Checked<'_>,
+    limits: &RunLimits,
+    json: bool,
+) -> Result<Summary, Failure> {
+    let Checked { source, plan, network, design, diagnostics, .. } = checked;
+    console.tell(&diagnostics.render(&source, console.color));
+    let settings = &plan.runtime;
+    let mut builder = Pool::builder().frames(settings.frames);
+    if settings.large_frames > 0 {
+        builder = builder.large(settings.large_frames, LARGE_FRAME);
+    }
+    let pool = builder.build().map_err(|error| Failure::Failed(error.to_string()))?;
+    let mut warnings: Vec<String> = pool.pages().warning().into_iter().collect();
+
+    let wanted = settings.workers.unwrap_or_else(|| automatic_workers(&network, &plan));
+    let interrupted = interruptible()?;
+    let mut found = Diagnostics::default();
+    let Some(mut ports) = OpenPorts::open(&plan, &app.drivers, &pool, wanted, &file.directory, &mut found)
+    else {
+        return Err(Faults { source, diagnostics: found }.told(console));
+    };
+    // What replays repeats exactly only while one worker does all of it.
+    let workers = if settings.workers.is_none() && ports.is_replay(&network) { 1 } else { wanted };
+    let shares = ports.share_out(&network, workers).map_err(|error| Failure::Failed(error.to_string()))?;
+    let workers = shares.len();
+    if settings.workers.is_some_and(|asked| asked > workers) {
+        warnings.push(format!(
+            "{} of {wanted} workers would receive nothing and {} left out: the ports that chains receive from have no \
+             more queues to share out",
+            wanted - workers,
+            if wanted - workers == 1 { "is" } else { "are" }
+        ));
+    }
+    warnings.extend(ports.iter().flat_map(Port::warnings));
+    for warning in &warnings {
+        console.complain(Level::Warning, warning);
+    }
+
+    let placement = match &settings.cores {
+        Some(Cores(cores)) => Placement::Cores(cores.clone()),
+        None => Placement::Automatic,
+    };
+    let cores = placement
+        .assign(workers, &allowed_cores())
+        .map_err(|error| Failure::Usage(format!("`cores`: {error}")))?;
+    if !json && !limits.quiet && !limits.unannounced {
+        console.tell(&opening(file, &plan, &cores, &pool));
+    }
+
+    let (events, heard) = EventSink::channel(EVENTS);
+    let mut config = Config::new(pool.clone()).workers(workers).placement(placement).events(events);
+    config.idle = match settings.idle {
+        Idle::Latency => IdlePolicy::Latency,
+        Idle::Balanced => IdlePolicy::Balanced,
+        Idle::Quiet => IdlePolicy::Quiet,
+    };
+    config.seed = settings.seed;
+    config.burst = settings.burst;
+    config.duration = limits.duration.map(Duration::from);
+    let shares: Vec<Mutex<Option<WorkerPorts>>> =
+        shares.into_iter().map(|share| Mutex::new(Some(share))).collect();
+    // One for all workers, so that their times compare.
+    let real = Clock::real();
+    let runtime = Runtime::start(config, |worker| {
+        // Each worker is asked for once.
+        let share =
+            shares.get(worker).and_then(|share| share.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let share = share.unwrap_or_default();
+        let clock = if share.drives_clock { Clock::Driven } else { real.clone() };
+        let design = design.clone();
+        Factory::new(move |context| -> Result<_, GraphError> {
+            let graph = design.builder(share, context.worker())?;
+            graph.build(context.pool().clone())
+        })
+        .clock(clock)
+    })
+    .map_err(|error| Failure::Failed(error.to_string()))?;
+    let report = attend(console, runtime, &ports, &heard, limits, json, &interrupted)?;
+    let mut summary = summarise(&report, &plan, &network, &mut ports, warnings, workers);
+    // Devices keep buffers to receive into for as long as their ports are open.
+    drop(ports);
+    let (available, capacity) = (pool.available(), pool.capacity());
+    if available != capacity && summary.conserved && summary.held == 0 {
+        summary
+            .warnings
+            .push(format!("{} of {capacity} packet buffers have not come home", capacity - available));
+    }
+    Ok(summary)
+}
+
+/// From now on, Ctrl-C while ports are being opened does not leave half of them behind: the run then ends, in order,
+/// as soon as it has begun.
+fn interruptible() -> Result<Arc<AtomicBool>, Failure> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, interrupted.clone())
+            .map_err(|error| Failure::Failed(format!("signals cannot be listened to: {error}")))?;
+    }
+    Ok(interrupted)
+}
+
+/// A worker for each group of ports that must share one, and a core left for everything else.
+fn automatic_workers(network: &Network, plan: &Plan<'_>) -> usize {
+    let mut groups: Vec<usize> = (0..plan.ports.len())
+        .filter(|port| network.has(Place::Receive(*port)))
+        .map(|port| network.groups[port])
+        .collect();
+    groups.sort_unstable();
+    groups.dedup();
+    groups.len().clamp(1, allowed_cores().len().saturating_sub(1).max(1))
+}
+
+/// `edge.toml  2 ports · 2 chains · 2 functions · 2 workers on cores 1–2 · 512 MB in huge pages`
+fn opening(file: &File, plan: &Plan<'_>, cores: &[Option<usize>], pool: &Pool) -> String {
+    let mut numbers: Vec<usize> = cores.iter().copied().flatten().collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let on = match numbers.as_slice() {
+        [] => String::new(),
+        [core] => format!(" on core {core}"),
+        [first, .., last] if last - first + 1 == numbers.len() => format!(" on cores {first}–{last}"),
+        cores => {
+            format!(" on cores {}", cores.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+        }
+    };
+    let pages = if pool.pages().warning().is_none() { "huge pages" } else { "small pages" };
+    format!(
+        "{}  {} · {} · {} · {}{on} · {} in {pages}\n",
+        file.name,
+        counted(plan.ports.len(), "port"),
+        counted(plan.chains.len(), "chain"),
+        counted(plan.functions.len(), "function"),
+        counted(cores.len(), "worker"),
+        memory(pool.memory() as u64)
+    )
+}
+
+/// Looks after a run until it ends: the live line, links, events, signals.
+fn attend(
+    console: Console,
+    runtime: Runtime,
+    ports: &OpenPorts,
+    heard: &mpsc::Receiver<Event>,
+    limits: &RunLimits,
+    json: bool,
+    interrupted: &AtomicBool,
+) -> Result<FinalReport, Failure> {
+    let (stopped, told) = mpsc::channel();
+    let signals = stop_on_signals(runtime.stop_handle(), move |line| {
+        // Nobody listens any more when the run has ended by itself.
+        let _ = stopped.send(line.to_owned());
+    })
+    .map_err(|error| Failure::Failed(format!("signals cannot be listened to: {error}")))?;
+    if interrupted.load(Ordering::Relaxed) {
+        runtime.stop_handle().stop();
+    }
+    let mut live = LiveLine::new(console, !limits.quiet && !json);
+    let mut links: Vec<Link> = ports.iter().map(Port::link).collect();
+    loop {
+        let ended = runtime.wait_timeout(INTERVAL);
+        let mut lines: Vec<String> = heard
+            .try_iter()
+            .filter(|event| !matches!(event, Event::WorkerEnded { .. }))
+            .map(|event| event.to_string())
+            .collect();
+        for (port, known) in ports.iter().zip(&mut links) {
+            let link = port.link();
+            if link != *known {
+                lines.push(link_event(port.name(), link).to_string());
+                *known = link;
+            }
+        }
+        if !lines.is_empty() {
+            live.clear();
+            lines.iter().for_each(|line| console.complain(Level::Warning, line));
+        }
+        if let Ok(line) = told.try_recv() {
+            live.clear();
+            if !limits.quiet && !json {
+                console.tell(&format!("{line}\n"));
+            }
+        }
+        if ended {
+            break;
+        }
+        live.update(runtime.progress(), runtime.elapsed());
+    }
+    live.clear();
+    drop(signals);
+    Ok(runtime.wait())
+}
+
+/// What to say of a port whose link has changed.
+fn link_event(port: &str, link: Link) -> Event {
+    let problem = match link {
+        Link::Up => return Event::PortUp { port: port.into() },
+        Link::Down => "its device has no link, or was set down; it goes on when the device does",
+        Link::Gone => "its device was removed; the rest of the run goes on",
+    };
+    Event::PortDown { port: port.into(), problem: problem.into() }
+}
+
+fn link_name(link: Link) -> &'static str {
+    match link {
+        Link::Up => "up",
+        Link::Down => "down",
+        Link::Gone => "gone",
+    }
+}
+
+/// Puts together what workers and ports counted, and closes the ports.
+fn summarise(
+    report: &FinalReport,
+    plan: &Plan<'_>,
+    network: &Network,
+    ports: &mut OpenPorts,
+    warnings: Vec<String>,
+    workers: usize,
+) -> Summary {
+    let mut summary = Summary {
+        unbalanced: report.unbalanced.clone(),
+        panics: report.panics.clone(),
+        warnings,
+        workers,
+        seconds: report.seconds,
+        ..Summary::default()
+    };
+    summary.ports = plan.ports.iter().zip(ports.iter()).map(|(_, port)| port_summary(port)).collect();
+    for node in &report.nodes {
+        // A port's second receive queue on one worker is `lan.2`.
+        let base = node.node.rsplit_once('.').filter(|(_, tail)| tail.parse::<usize>().is_ok());
+        let port_name = base.map_or(node.node.as_str(), |(name, _)| name);
+        let port = plan
+            .ports
+            .iter()
+            .position(|port| receive_name(&port.name) == port_name || transmit_name(&port.name) == node.node);
+        let use_ = network.uses.iter().find(|use_| use_.name == node.node);
+        let of = match (use_, port) {
+            (Some(use_), _) => plan.functions[use_.function].name.clone(),
+            (None, Some(port)) => {
+                summary.ports[port].add(&node.counters);
+                plan.ports[port].name.clone()
+            }
+            (None, None) => node.node.clone(),
+        };
+        summary.nodes.push(NodeSummary::new(
+            node.node.clone(),
+            of,
+            node.role,
+            node.kind.clone(),
+            node.counters.clone(),
+        ));
+    }
+    // Workers differ in what they reach: the order is that of the chains.
+    let order = |node: &NodeSummary| {
+        let use_ = network.uses.iter().position(|use_| use_.name == node.name);
+        (node.role != "receive", node.role == "transmit", use_)
+    };
+    summary.nodes.sort_by_key(order);
+    summary.sections = report
+        .sections
+        .iter()
+        .map(|section| NodeSection { node: section.node.clone(), section: section.section.clone() })
+        .collect();
+    summary.set_totals(&report.totals);
+    summary.conserved &= report.conserved;
+    summary.failures = ports.close();
+    for worker in &report.workers {
+        summary
+            .failures
+            .extend(worker.failure.iter().map(|failure| format!("worker {}: {failure}", worker.worker)));
+    }
+    summary
+}
+
+fn port_summary(port: &dyn Port) -> PortSummary {
+    let counters = port.counters();
+    let sum = |of: fn(&Counters) -> &AtomicU64| {
+        counters.iter().map(|queue: &Arc<Counters>| of(queue).load(Ordering::Relaxed)).sum()
+    };
+    PortSummary {
+        name: port.name().to_owned(),
+        driver: port.driver().to_owned(),
+        link: link_name(port.link()).to_owned(),
+        mtu: port.mtu(),
+        missed: sum(|counters| &counters.missed),
+        bad_checksum: sum(|counters| &counters.bad_checksum),
+        linearised: sum(|counters| &counters.linearised),
+        no_buffer: sum(|counters| &counters.no_buffer),
+        ..PortSummary::default()
+    }
+}

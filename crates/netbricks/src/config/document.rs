@@ -1,0 +1,171 @@
+//! The shape of a configuration file: which tables there are and what they name. Nothing is looked up yet.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::fields::{Fields, bad_name, is_name, named_tables, type_name};
+use super::runtime::RuntimeSettings;
+use super::settings::configure;
+use crate::diagnostic::{Diagnostic, Diagnostics};
+
+/// A file that is TOML of the right shape.
+#[derive(Debug, Default)]
+pub struct Document<'t> {
+    /// `[port.NAME]`, in the order of the file.
+    pub ports: Vec<Entry<'t>>,
+    /// `[function.NAME]`, in the order of the file.
+    pub functions: Vec<Entry<'t>>,
+    /// `[[chain]]`, in the order of the file.
+    pub chains: Vec<ChainEntry>,
+    /// `[runtime]`.
+    pub runtime: RuntimeSettings,
+}
+
+/// A port's or function's table.
+#[derive(Debug)]
+pub struct Entry<'t> {
+    /// The NAME of `[port.NAME]`.
+    pub name: Spanned<String>,
+    /// What its `driver` or `use` says.
+    pub kind: Option<Spanned<String>>,
+    /// All other keys; the span is that of the table's header.
+    pub settings: Spanned<DeTable<'t>>,
+}
+
+/// One `[[chain]]`.
+#[derive(Debug)]
+pub struct ChainEntry {
+    /// `[[chain]]` itself.
+    pub header: Range<usize>,
+    /// Its name, where it has one.
+    pub name: Option<Spanned<String>>,
+    /// `"lan"`, a port, or `"flows.other"`, another way out of a function.
+    pub from: Spanned<String>,
+    /// Names of functions.
+    pub through: Vec<Spanned<String>>,
+    /// `"wan"`, a port.
+    pub to: Spanned<String>,
+}
+
+const SECTIONS: &[&str] = &["port", "function", "chain", "runtime"];
+const CHAIN_KEYS: &[&str] = &["name", "from", "through", "to"];
+
+/// Reads a text. It never fails: what cannot be understood is reported, and the rest returned.
+pub fn parse<'t>(text: &'t str, diagnostics: &mut Diagnostics) -> Document<'t> {
+    let (root, errors) = DeTable::parse_recoverable(text);
+    if !errors.is_empty() {
+        // Whatever follows from half a table would only be noise.
+        syntax(text, &errors, diagnostics);
+        return Document::default();
+    }
+    let root_span = 0..text.find('\n').unwrap_or(text.len());
+    let mut root = Fields::new("the file", Spanned::new(root_span, root.into_inner()), diagnostics);
+    let (port, function) = (root.take("port"), root.take("function"));
+    let (chain, runtime) = (root.take("chain"), root.take("runtime"));
+    root.finish(SECTIONS);
+
+    let ports = named_tables(port, "port", diagnostics)
+        .into_iter()
+        .map(|(name, table)| {
+            let mut fields = Fields::new(format!("port `{}`", name.get_ref()), table, diagnostics);
+            let kind = fields.required_text("driver", "one of `netbricks ports`");
+            Entry { name, kind, settings: fields.rest() }
+        })
+        .collect();
+    let functions = named_tables(function, "function", diagnostics)
+        .into_iter()
+        .map(|(name, table)| {
+            let mut fields = Fields::new(format!("function `{}`", name.get_ref()), table, diagnostics);
+            let kind = fields.text("use");
+            Entry { name, kind, settings: fields.rest() }
+        })
+        .collect();
+    let chains = chains(chain, diagnostics);
+    let runtime = match runtime.map(|value| (value.span(), value.into_inner())) {
+        None => RuntimeSettings::default(),
+        Some((span, DeValue::Table(table))) => configure(
+            "`[runtime]`",
+            &Spanned::new(span, table),
+            diagnostics,
+            RuntimeSettings::keys(),
+            super::settings::read::<RuntimeSettings>,
+        )
+        .unwrap_or_default(),
+        Some((span, other)) => {
+            diagnostics.push(
+                Diagnostic::error(format!("`runtime` is {}", type_name(&other)))
+                    .at(span, "expected a table: write `[runtime]`"),
+            );
+            RuntimeSettings::default()
+        }
+    };
+    Document { ports, functions, chains, runtime }
+}
+
+fn chains(section: Option<Spanned<DeValue<'_>>>, diagnostics: &mut Diagnostics) -> Vec<ChainEntry> {
+    let Some(section) = section else { return Vec::new() };
+    let span = section.span();
+    let DeValue::Array(items) = section.into_inner() else {
+        diagnostics.push(Diagnostic::error("`chain` is not a list of chains").at(span, "write `[[chain]]`"));
+        return Vec::new();
+    };
+    let mut chains = Vec::with_capacity(items.len());
+    for item in items {
+        let header = item.span();
+        let DeValue::Table(table) = item.into_inner() else {
+            diagnostics
+                .push(Diagnostic::error("`chain` is not a list of chains").at(header, "write `[[chain]]`"));
+            continue;
+        };
+        let mut fields = Fields::new("the chain", Spanned::new(header.clone(), table), diagnostics);
+        let name = fields.text("name");
+        let from = fields.required_text("from", "the port that it receives from");
+        let through = fields.texts("through", "[\"ttl\"]");
+        let to = fields.required_text("to", "the port that it sends to");
+        fields.finish(CHAIN_KEYS);
+        let name = name.filter(|name| {
+            let good = is_name(name.get_ref());
+            if !good {
+                diagnostics.push(bad_name("chain", name));
+            }
+            good
+        });
+        if let (Some(from), Some(to)) = (from, to) {
+            chains.push(ChainEntry { header, name, from, through, to });
+        }
+    }
+    chains
+}
+
+/// The TOML parser's errors, the first of each line: the others on it follow from that one.
+fn syntax(text: &str, errors: &[toml::de::Error], diagnostics: &mut Diagnostics) {
+    let mut places: Vec<_> =
+        errors.iter().map(|error| (error.span().unwrap_or(0..0), error.message())).collect();
+    places.sort_by_key(|(span, _)| span.start);
+    let line = |span: &Range<usize>| {
+        text.as_bytes()[..span.start.min(text.len())].iter().filter(|b| **b == b'\n').count()
+    };
+    places.dedup_by_key(|(span, _)| line(span));
+    for (span, message) in places {
+        let (message, label) = match message.split_once(", expected ") {
+            Some((found, "nothing")) => (found, "take this out".to_owned()),
+            Some((found, expected)) => (found, format!("expected {expected}")),
+            None => (message, String::new()),
+        };
+        let named = text.get(span.clone()).unwrap_or_default();
+        let diagnostic = match message {
+            "duplicate key" => {
+                Diagnostic::error(format!("`{named}` is given twice")).at(span, "the second of them")
+            }
+            "string values must be quoted" if named.trim().is_empty() => {
+                Diagnostic::error("a value is missing").at(span, "write text in quotes, a number, a list")
+            }
+            "string values must be quoted" => Diagnostic::error("text must stand in quotes")
+                .at(span, format!("write `\"{}\"`", named.trim())),
+            message => Diagnostic::error(format!("this is not TOML: {message}")).at(span, label),
+        };
+        diagnostics.push(diagnostic);
+    }
+}

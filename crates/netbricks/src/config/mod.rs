@@ -1,0 +1,36 @@
+//! The configuration file: read, looked up and checked, every fault at its place and all of them at once.
+//!
+//! `document` knows the file's shape, `plan` looks names up in the registry and among the drivers, and `chain`
+//! connects what the plan names.
+
+mod document;
+mod fields;
+mod plan;
+mod runtime;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+use netbricks_core::Registry;
+use netbricks_ports::Drivers;
+
+pub use document::{ChainEntry, Document, Entry, parse};
+pub use plan::{Origin, Plan, PlannedChain, PlannedFunction, PlannedPort, port_keys, refusal, resolve};
+pub use runtime::{Cores, Idle, RuntimeSettings};
+
+use crate::diagnostic::Diagnostics;
+
+/// Reads a configuration and looks up its names. The plan is whole where `diagnostics` has no error afterwards. Never
+/// panics, whatever the text: the fuzz target for configurations calls this.
+pub fn read<'t>(
+    text: &'t str,
+    registry: &Registry,
+    drivers: &Drivers,
+    directory: &Path,
+    diagnostics: &mut Diagnostics,
+) -> Plan<'t> {
+    let document = parse(text, diagnostics);
+    resolve(document, registry, drivers, directory, diagnostics)
+}

@@ -1,0 +1,552 @@
+//! The file's names looked up: which driver, which function, which chain goes where. Everything that is wrong is
+//! reported at its place.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+
+use netbricks_core::{Blueprint, Key, Registry};
+use netbricks_ports::{COMMON_KEYS, Driver, Drivers, OpenError, PortError};
+use toml::Spanned;
+use toml::de::DeTable;
+
+use super::document::{ChainEntry, Document, Entry};
+use super::runtime::RuntimeSettings;
+use super::settings::configure;
+use crate::diagnostic::{Diagnostic, Diagnostics};
+
+/// A configuration that can be built.
+#[derive(Debug)]
+pub struct Plan<'t> {
+    /// The ports that chains use, in the order of the file.
+    pub ports: Vec<PlannedPort<'t>>,
+    /// The functions that chains use, in the order of first use.
+    pub functions: Vec<PlannedFunction>,
+    /// The chains, in the order of the file.
+    pub chains: Vec<PlannedChain>,
+    /// `[runtime]`.
+    pub runtime: RuntimeSettings,
+}
+
+/// A port that chains use.
+#[derive(Debug)]
+pub struct PlannedPort<'t> {
+    /// Its name.
+    pub name: String,
+    /// Where the name stands in its header.
+    pub place: Range<usize>,
+    /// Its driver's name.
+    pub driver: String,
+    /// Where the driver is named.
+    pub driver_place: Range<usize>,
+    /// Everything else of its table.
+    pub settings: Spanned<DeTable<'t>>,
+    /// Where a chain receives from it.
+    pub receives: Option<Range<usize>>,
+    /// Where the first chain sends to it.
+    pub transmits: Option<Range<usize>>,
+}
+
+/// A function that chains use.
+#[derive(Clone)]
+pub struct PlannedFunction {
+    /// Its name in the chains.
+    pub name: String,
+    /// The registered function behind it.
+    pub definition: String,
+    /// Makes its node.
+    pub blueprint: Blueprint,
+    /// Where it is first used.
+    pub place: Range<usize>,
+}
+
+impl std::fmt::Debug for PlannedFunction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PlannedFunction")
+            .field("name", &self.name)
+            .field("definition", &self.definition)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where a chain's packets come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A port, by its number in the plan.
+    Port(usize),
+    /// Another way out of a function: of all its uses.
+    Output {
+        /// The function, by its number in the plan.
+        function: usize,
+        /// The way out's name.
+        output: String,
+    },
+}
+
+/// A chain.
+#[derive(Clone, Debug)]
+pub struct PlannedChain {
+    /// Its name; `lan-wan` where the file gives none.
+    pub name: String,
+    /// Where its packets come from.
+    pub origin: Origin,
+    /// Where that is written.
+    pub from_place: Range<usize>,
+    /// Its functions, by number in the plan, and where they are named.
+    pub through: Vec<(usize, Range<usize>)>,
+    /// The port that it sends to, by its number in the plan.
+    pub to: usize,
+    /// Where that is written.
+    pub to_place: Range<usize>,
+}
+
+/// Looks up all names of a document; relative file names start from `directory`. What cannot be found is reported; the plan is whole only where nothing was.
+pub fn resolve<'t>(
+    document: Document<'t>,
+    registry: &Registry,
+    drivers: &Drivers,
+    directory: &Path,
+    diagnostics: &mut Diagnostics,
+) -> Plan<'t> {
+    let Document { ports, functions, chains, runtime } = document;
+    if chains.is_empty() && !diagnostics.has_errors() {
+        diagnostics.push(
+            Diagnostic::error("there is no chain: packets would go nowhere")
+                .help("add `[[chain]]` with `from`, `through` and `to`"),
+        );
+    }
+    for (port, function) in
+        ports.iter().flat_map(|port| functions.iter().map(move |function| (&port.name, &function.name)))
+    {
+        if port.get_ref() == function.get_ref() {
+            diagnostics.push(
+                Diagnostic::error(format!("`{}` names a port and a function", port.get_ref()))
+                    .at(function.span(), "the function: rename one of them")
+                    .at(port.span(), "the port"),
+            );
+        }
+    }
+    let mut resolver = Resolver {
+        registry,
+        entries: &functions,
+        ports: ports.iter().map(|entry| plan_port(entry, drivers, directory, diagnostics)).collect(),
+        numbers: BTreeMap::new(),
+        functions: Vec::new(),
+        mentioned: Vec::new(),
+        diagnostics,
+    };
+    let chains = resolver.chains(&chains);
+    let Resolver { ports, functions: used, mentioned, .. } = resolver;
+    unused(&ports, &functions, &mentioned, registry, diagnostics);
+    if !diagnostics.has_errors() {
+        loops(&used, &chains, diagnostics);
+    }
+    let mut plan = Plan { ports, functions: used, chains, runtime };
+    if !diagnostics.has_errors() {
+        plan.forget_unused_ports();
+    }
+    plan
+}
+
+/// Checks a port's table as far as that is possible without opening it.
+fn plan_port<'t>(
+    entry: &Entry<'t>,
+    drivers: &Drivers,
+    directory: &Path,
+    diagnostics: &mut Diagnostics,
+) -> PlannedPort<'t> {
+    let name = entry.name.get_ref();
+    let kind = entry.kind.as_ref();
+    if let Some(kind) = kind {
+        match drivers.get(kind.get_ref()) {
+            None => diagnostics.push(
+                Diagnostic::error(format!("driver `{}` does not exist", kind.get_ref())).meant(
+                    kind.span(),
+                    kind.get_ref(),
+                    drivers.iter().map(|driver| driver.name).collect::<Vec<_>>(),
+                ),
+            ),
+            Some(driver) => {
+                let refused = RefCell::new(None);
+                let keys = port_keys(driver);
+                configure(
+                    &format!("port `{name}`"),
+                    &entry.settings,
+                    diagnostics,
+                    &keys,
+                    |table| match driver.check(name, table, directory) {
+                        Ok(()) => Ok(()),
+                        Err(OpenError::Settings(error)) => Err(error),
+                        Err(OpenError::Port(error)) => {
+                            *refused.borrow_mut() = Some(error);
+                            Ok(())
+                        }
+                    },
+                );
+                if let Some(error) = refused.into_inner() {
+                    diagnostics.push(refusal(&error, &entry.settings));
+                }
+            }
+        }
+    }
+    PlannedPort {
+        name: name.clone(),
+        place: entry.name.span(),
+        driver: kind.map(|kind| kind.get_ref().clone()).unwrap_or_default(),
+        driver_place: kind.map_or(entry.settings.span(), Spanned::span),
+        settings: entry.settings.clone(),
+        receives: None,
+        transmits: None,
+    }
+}
+
+/// What may be written for a port of this driver, beside `driver` itself.
+pub fn port_keys(driver: &Driver) -> Vec<Key> {
+    driver.keys.iter().chain(COMMON_KEYS).copied().collect()
+}
+
+/// A port's error at the key that it is about, or else at the port's header.
+pub fn refusal(error: &PortError, settings: &Spanned<DeTable<'_>>) -> Diagnostic {
+    let text_at = |text: &str| {
+        settings.get_ref().iter().find_map(|(_, value)| {
+            let written = value.get_ref().as_str()?;
+            (!written.is_empty() && text.ends_with(written)).then(|| value.span())
+        })
+    };
+    let (place, label) = match error {
+        PortError::Setting { key, .. } => (settings.get_ref().get(*key).map(Spanned::span), String::new()),
+        PortError::NoDevice { device, suggestion, .. } => {
+            let label = suggestion.as_ref().map(|name| format!("did you mean `{name}`?")).unwrap_or_default();
+            (text_at(device), label)
+        }
+        PortError::File { path, .. } => (text_at(path), String::new()),
+        _ => (None, String::new()),
+    };
+    let message = match error {
+        PortError::NoDevice { port, device, .. } => {
+            format!("port `{port}`: there is no network interface `{device}`")
+        }
+        error => error.to_string(),
+    };
+    let diagnostic = Diagnostic::error(message).at(place.unwrap_or_else(|| settings.span()), label);
+    Diagnostic { machine: !matches!(error, PortError::Setting { .. }), ..diagnostic }
+}
+
+struct Resolver<'t, 'a> {
+    registry: &'a Registry,
+    entries: &'a [Entry<'t>],
+    ports: Vec<PlannedPort<'t>>,
+    numbers: BTreeMap<String, Option<usize>>,
+    functions: Vec<PlannedFunction>,
+    /// Everything that `through` and `from` name, whether it exists or not.
+    mentioned: Vec<String>,
+    diagnostics: &'a mut Diagnostics,
+}
+
+impl Resolver<'_, '_> {
+    fn chains(&mut self, entries: &[ChainEntry]) -> Vec<PlannedChain> {
+        let mut chains: Vec<PlannedChain> = Vec::with_capacity(entries.len());
+        let mut names: BTreeMap<String, Range<usize>> = BTreeMap::new();
+        // Functions first: a chain may begin at a function that only a later one passes through.
+        let through: Vec<Vec<(Option<usize>, Range<usize>)>> = entries
+            .iter()
+            .map(|entry| entry.through.iter().map(|name| (self.function(name), name.span())).collect())
+            .collect();
+        for (entry, through) in entries.iter().zip(through) {
+            let origin = self.origin(&entry.from);
+            let to = self.port(&entry.to, "sends to");
+            if let Some(to) = to {
+                self.ports[to].transmits.get_or_insert(entry.to.span());
+            }
+            if let Some(Origin::Port(port)) = origin {
+                self.ports[port].receives.get_or_insert(entry.from.span());
+            }
+            let Some(origin) = origin else { continue };
+            if let Some(first) = chains.iter().find(|chain| chain.origin == origin) {
+                let what = match &origin {
+                    Origin::Port(_) => format!("two chains receive from port `{}`", entry.from.get_ref()),
+                    Origin::Output { .. } => format!("`{}` is connected twice", entry.from.get_ref()),
+                };
+                self.diagnostics.push(
+                    Diagnostic::error(what)
+                        .at(entry.from.span(), "connected again here")
+                        .at(first.from_place.clone(), "connected here already")
+                        .help("a packet can go one way only: take one of the chains out"),
+                );
+                continue;
+            }
+            let name = match &entry.name {
+                Some(name) => {
+                    if let Some(first) = names.insert(name.get_ref().clone(), name.span()) {
+                        self.diagnostics.push(
+                            Diagnostic::error(format!("two chains are named `{}`", name.get_ref()))
+                                .at(name.span(), "named here")
+                                .at(first, "and here: rename one"),
+                        );
+                    }
+                    name.get_ref().clone()
+                }
+                None => format!("{}-{}", entry.from.get_ref().replace('.', "-"), entry.to.get_ref()),
+            };
+            let Some(to) = to else { continue };
+            let Some(through) =
+                through.into_iter().map(|(number, place)| Some((number?, place))).collect::<Option<Vec<_>>>()
+            else {
+                continue;
+            };
+            chains.push(PlannedChain {
+                name,
+                origin,
+                from_place: entry.from.span(),
+                through,
+                to,
+                to_place: entry.to.span(),
+            });
+        }
+        self.distinct_names(&mut chains);
+        chains
+    }
+
+    /// Names that we made ourselves give way to each other and to those in the file.
+    fn distinct_names(&self, chains: &mut [PlannedChain]) {
+        for i in 1..chains.len() {
+            let wanted = chains[i].name.clone();
+            let mut name = wanted.clone();
+            let mut number = 2;
+            while chains[..i].iter().any(|chain| chain.name == name) {
+                name = format!("{wanted}-{number}");
+                number += 1;
+            }
+            chains[i].name = name;
+        }
+    }
+
+    fn origin(&mut self, from: &Spanned<String>) -> Option<Origin> {
+        let Some((function, output)) = from.get_ref().split_once('.') else {
+            return self.port(from, "receives from").map(Origin::Port);
+        };
+        self.mentioned.push(function.to_owned());
+        let place = from.span();
+        match self.functions.iter().position(|known| known.name == function) {
+            Some(number) => Some(Origin::Output { function: number, output: output.to_owned() }),
+            None if self.numbers.get(function) == Some(&None) => None,
+            None if self.entries.iter().any(|entry| entry.name.get_ref() == function)
+                || self.registry.get(function).is_some() =>
+            {
+                self.diagnostics.push(
+                    Diagnostic::error(format!("no chain passes through function `{function}`"))
+                        .at(place, "so nothing leaves it here"),
+                );
+                None
+            }
+            None => {
+                let known: Vec<_> = self.functions.iter().map(|known| known.name.clone()).collect();
+                self.diagnostics.push(
+                    Diagnostic::error(format!("function `{function}` is not defined")).meant(
+                        place,
+                        function,
+                        known.iter().map(String::as_str).collect::<Vec<_>>(),
+                    ),
+                );
+                None
+            }
+        }
+    }
+
+    fn port(&mut self, name: &Spanned<String>, does: &str) -> Option<usize> {
+        if let Some(number) = self.ports.iter().position(|port| port.name == *name.get_ref()) {
+            return Some(number);
+        }
+        let known: Vec<_> = self.ports.iter().map(|port| port.name.as_str()).collect();
+        let mut diagnostic = Diagnostic::error(format!("port `{}` is not defined", name.get_ref())).meant(
+            name.span(),
+            name.get_ref(),
+            known,
+        );
+        if self.registry.get(name.get_ref()).is_some() || self.entries.iter().any(|e| e.name == *name) {
+            diagnostic.help = Some(format!(
+                "`{}` is a function; a chain {does} a port, or starts at `function.output`",
+                name.get_ref()
+            ));
+        } else if self.ports.is_empty() {
+            diagnostic.help = Some(format!("add `[port.{}]` with its `driver`", name.get_ref()));
+        }
+        self.diagnostics.push(diagnostic);
+        None
+    }
+
+    fn function(&mut self, name: &Spanned<String>) -> Option<usize> {
+        let key = name.get_ref();
+        self.mentioned.push(key.clone());
+        if let Some(number) = self.numbers.get(key).copied() {
+            // A table that is wrong was reported once; a name that is nothing is wrong wherever it stands.
+            if number.is_none()
+                && self.registry.get(key).is_none()
+                && !self.entries.iter().any(|entry| entry.name.get_ref() == key)
+            {
+                self.undefined(name);
+            }
+            return number;
+        }
+        let planned = match self.entries.iter().find(|entry| entry.name.get_ref() == key) {
+            Some(entry) => plan_function(entry, self.registry, self.diagnostics),
+            None => match self.registry.get(key) {
+                Some(definition) => {
+                    let empty = Spanned::new(name.span(), DeTable::new());
+                    configure(
+                        &format!("function `{key}`"),
+                        &empty,
+                        self.diagnostics,
+                        definition.keys,
+                        |table| definition.configure(table),
+                    )
+                    .map(|blueprint| (definition.name.to_owned(), blueprint))
+                }
+                None => {
+                    self.undefined(name);
+                    None
+                }
+            },
+        };
+        let number = planned.map(|(definition, blueprint)| {
+            self.functions.push(PlannedFunction {
+                name: key.clone(),
+                definition,
+                blueprint,
+                place: name.span(),
+            });
+            self.functions.len() - 1
+        });
+        self.numbers.insert(key.clone(), number);
+        number
+    }
+
+    fn undefined(&mut self, name: &Spanned<String>) {
+        let known = self
+            .entries
+            .iter()
+            .map(|entry| entry.name.get_ref().as_str())
+            .chain(self.registry.iter().map(|definition| definition.name))
+            .collect::<Vec<_>>();
+        self.diagnostics.push(
+            Diagnostic::error(format!("function `{}` is not defined", name.get_ref())).meant(
+                name.span(),
+                name.get_ref(),
+                known,
+            ),
+        );
+    }
+}
+
+/// The registered function behind a function's table, and what makes its node.
+fn plan_function(
+    entry: &Entry<'_>,
+    registry: &Registry,
+    diagnostics: &mut Diagnostics,
+) -> Option<(String, Blueprint)> {
+    let name = entry.name.get_ref();
+    let (kind, place) = match &entry.kind {
+        Some(kind) => (kind.get_ref(), kind.span()),
+        None => (name, entry.name.span()),
+    };
+    let Some(definition) = registry.get(kind) else {
+        let known: Vec<_> = registry.iter().map(|definition| definition.name).collect();
+        diagnostics.push(match &entry.kind {
+            Some(_) => Diagnostic::error(format!("there is no function `{kind}`")).meant(place, kind, known),
+            None => Diagnostic::error(format!("function `{name}` lacks the key `use`"))
+                .at(entry.settings.span(), "add `use = \"…\"`, one of `netbricks functions`"),
+        });
+        return None;
+    };
+    configure(&format!("function `{name}`"), &entry.settings, diagnostics, definition.keys, |table| {
+        definition.configure(table)
+    })
+    .map(|blueprint| (definition.name.to_owned(), blueprint))
+}
+
+fn unused(
+    ports: &[PlannedPort<'_>],
+    functions: &[Entry<'_>],
+    mentioned: &[String],
+    registry: &Registry,
+    diagnostics: &mut Diagnostics,
+) {
+    // A table that no chain names is checked all the same.
+    let idle: Vec<_> = functions.iter().filter(|entry| !mentioned.contains(entry.name.get_ref())).collect();
+    for entry in &idle {
+        plan_function(entry, registry, diagnostics);
+    }
+    // A broken chain does not count as using anything: its own error comes first.
+    if diagnostics.has_errors() {
+        return;
+    }
+    for entry in idle {
+        diagnostics.push(
+            Diagnostic::warning(format!("function `{}` is in no chain", entry.name.get_ref()))
+                .at(entry.name.span(), "never used"),
+        );
+    }
+    for port in ports.iter().filter(|port| port.receives.is_none() && port.transmits.is_none()) {
+        diagnostics.push(
+            Diagnostic::warning(format!("port `{}` is in no chain", port.name))
+                .at(port.place.clone(), "never opened"),
+        );
+    }
+}
+
+/// Chains that lead back into themselves: out of a function by another way, and into it again.
+fn loops(functions: &[PlannedFunction], chains: &[PlannedChain], diagnostics: &mut Diagnostics) {
+    let starts_at = |chain: &PlannedChain| match chain.origin {
+        Origin::Output { function, .. } => Some(function),
+        Origin::Port(_) => None,
+    };
+    for (i, chain) in chains.iter().enumerate() {
+        let Some(function) = starts_at(chain) else { continue };
+        // Everything that can be reached from this chain; each chain is entered once.
+        let mut reached = vec![false; chains.len()];
+        let mut next = vec![i];
+        while let Some(here) = next.pop() {
+            if std::mem::replace(&mut reached[here], true) {
+                continue;
+            }
+            if let Some((_, place)) = chains[here].through.iter().find(|(number, _)| *number == function) {
+                let name = &functions[function].name;
+                diagnostics.push(
+                    Diagnostic::error(format!("what leaves `{name}` here comes back to `{name}`"))
+                        .at(chain.from_place.clone(), "leaves")
+                        .at(place.clone(), "comes back: packets would go round")
+                        .help(format!(
+                            "let the chain pass through another function: `[function.NAME]` with `use = \"{}\"`",
+                            functions[function].definition
+                        )),
+                );
+                break;
+            }
+            for (number, _) in &chains[here].through {
+                next.extend((0..chains.len()).filter(|other| starts_at(&chains[*other]) == Some(*number)));
+            }
+        }
+    }
+}
+
+impl Plan<'_> {
+    /// Takes out the ports that no chain names: they were checked, and are not opened.
+    fn forget_unused_ports(&mut self) {
+        let mut renumbered = Vec::with_capacity(self.ports.len());
+        let mut kept = 0;
+        for port in &self.ports {
+            let used = port.receives.is_some() || port.transmits.is_some();
+            renumbered.push(used.then_some(kept));
+            kept += usize::from(used);
+        }
+        self.ports.retain(|port| port.receives.is_some() || port.transmits.is_some());
+        for chain in &mut self.chains {
+            // A chain's ports are used ones.
+            chain.to = renumbered[chain.to].unwrap_or_default();
+            if let Origin::Port(port) = &mut chain.origin {
+                *port = renumbered[*port].unwrap_or_default();
+            }
+        }
+    }
+}

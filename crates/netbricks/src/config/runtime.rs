@@ -1,0 +1,178 @@
+//! `[runtime]`: workers, cores, idling, buffers. Everything has a default.
+
+use netbricks_core::{Key, Refused, Settings};
+
+/// How an idle worker waits, from the quickest answer to the least burnt.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, clap::ValueEnum,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Idle {
+    /// Never sleeps: a core each, the shortest delay.
+    Latency,
+    /// Polls for a while, then sleeps until a packet comes.
+    #[default]
+    Balanced,
+    /// Sleeps at once: under 2 % of a core without traffic.
+    Quiet,
+}
+
+/// What `[runtime]` may say.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RuntimeSettings {
+    /// Threads that move packets; by default one for each receive queue of the port that has most, up to the cores.
+    pub workers: Option<usize>,
+    /// On which cores they run, worker by worker.
+    pub cores: Option<Cores>,
+    /// How an idle worker waits.
+    pub idle: Idle,
+    /// Packet buffers in the pool.
+    pub frames: usize,
+    /// Buffers for packets that do not fit a frame.
+    pub large_frames: usize,
+    /// Packets that a source is asked for at a time.
+    pub burst: usize,
+    /// Where randomness starts.
+    pub seed: u64,
+}
+
+impl Default for RuntimeSettings {
+    fn default() -> Self {
+        Self {
+            workers: None,
+            cores: None,
+            idle: Idle::default(),
+            frames: 16_384,
+            large_frames: 0,
+            burst: 32,
+            seed: 0,
+        }
+    }
+}
+
+/// Core numbers: `[1, 2]` or `"1-4,6"`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cores(pub Vec<usize>);
+
+/// Cores that Linux can have (`CPU_SETSIZE`).
+const MOST_CORES: usize = 1_024;
+/// Workers that a runtime can have.
+const MOST_WORKERS: usize = 64;
+
+impl<'de> serde::Deserialize<'de> for Cores {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(serde::Deserialize)]
+        #[serde(untagged, expecting = "a list of core numbers or text such as \"1-4,6\"")]
+        enum Written {
+            List(Vec<usize>),
+            Text(String),
+        }
+        let cores = match Written::deserialize(deserializer)? {
+            Written::List(cores) => cores,
+            Written::Text(text) => ranges(&text).ok_or_else(|| {
+                serde::de::Error::custom(format!(
+                    "expected core numbers and ranges such as `1-4,6`, found `{text}`"
+                ))
+            })?,
+        };
+        Ok(Self(cores))
+    }
+}
+
+fn ranges(text: &str) -> Option<Vec<usize>> {
+    let mut cores = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        if first > last || last >= MOST_CORES {
+            return None;
+        }
+        cores.extend(first..=last);
+    }
+    Some(cores)
+}
+
+impl RuntimeSettings {
+    /// Its keys.
+    pub fn keys() -> &'static [Key] {
+        <Self as Settings>::KEYS
+    }
+}
+
+impl Settings for RuntimeSettings {
+    const KEYS: &'static [Key] = &[
+        Key {
+            name: "workers",
+            kind: "whole number, 1 to 64",
+            default: Some("one a receive queue"),
+            summary: "Threads that move packets, each on its own core.",
+        },
+        Key {
+            name: "cores",
+            kind: "list of core numbers, or text such as \"1-4,6\"",
+            default: Some("from the last allowed core down"),
+            summary: "On which cores they run, worker by worker.",
+        },
+        Key {
+            name: "idle",
+            kind: "\"latency\", \"balanced\" or \"quiet\"",
+            default: Some("\"balanced\""),
+            summary: "How an idle worker waits: never sleeps, polls then sleeps, sleeps at once.",
+        },
+        Key {
+            name: "frames",
+            kind: "whole number of 2 KiB packet buffers, 64 to 16777216",
+            default: Some("16_384"),
+            summary: "Packet buffers, shared by all workers and ports.",
+        },
+        Key {
+            name: "large_frames",
+            kind: "whole number of large packet buffers, 0 to 65536",
+            default: Some("0"),
+            summary: "Buffers for jumbo frames and for segments that the kernel has not cut.",
+        },
+        Key {
+            name: "burst",
+            kind: "whole number of packets, 1 to 256",
+            default: Some("32"),
+            summary: "Packets that a source is asked for at a time.",
+        },
+        Key {
+            name: "seed",
+            kind: "whole number",
+            default: Some("0"),
+            summary: "Where everything random starts: a run repeats exactly with the same one.",
+        },
+    ];
+
+    fn check(&self) -> Result<(), Refused> {
+        let within = |key, value: usize, range: std::ops::RangeInclusive<usize>| {
+            if range.contains(&value) {
+                return Ok(());
+            }
+            let problem = format!("must be {} to {}, found {value}", range.start(), range.end());
+            Err(Refused { key, problem })
+        };
+        if let Some(workers) = self.workers {
+            within("workers", workers, 1..=MOST_WORKERS)?;
+        }
+        if let Some(Cores(cores)) = &self.cores {
+            if cores.is_empty() {
+                return Err(Refused { key: "cores", problem: "names no core".into() });
+            }
+            if let Some(core) = cores.iter().find(|core| **core >= MOST_CORES) {
+                let problem = format!("names core {core}, and Linux has at most {MOST_CORES}");
+                return Err(Refused { key: "cores", problem });
+            }
+            let mut seen = cores.clone();
+            seen.sort_unstable();
+            if let Some(pair) = seen.windows(2).find(|pair| pair[0] == pair[1]) {
+                return Err(Refused { key: "cores", problem: format!("names core {} twice", pair[0]) });
+            }
+        }
+        within("frames", self.frames, 64..=1 << 24)?;
+        within("large_frames", self.large_frames, 0..=1 << 16)?;
+        within("burst", self.burst, 1..=256)
+    }
+}

@@ -1,0 +1,148 @@
+//! Settings read into what the code needs, with every wrong key of a table reported and not only the first.
+
+use std::ops::Range;
+
+use netbricks_core::{Key, Settings, SettingsError};
+use toml::Spanned;
+use toml::de::DeTable;
+
+use crate::diagnostic::{Diagnostic, Diagnostics};
+
+/// Wrong keys of one table that are looked for; a table has fewer keys.
+const ATTEMPTS: usize = 32;
+
+/// Applies `apply` to a table. When a key does not do, it is reported and taken out, and the rest is tried again.
+pub(crate) fn configure<'t, T>(
+    what: &str,
+    settings: &Spanned<DeTable<'t>>,
+    diagnostics: &mut Diagnostics,
+    keys: &[Key],
+    apply: impl Fn(Spanned<DeTable<'t>>) -> Result<T, SettingsError>,
+) -> Option<T> {
+    let mut table = settings.clone();
+    let mut removed: Vec<String> = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let error = match apply(table.clone()) {
+            Ok(value) if removed.is_empty() => return Some(value),
+            Ok(_) => return None,
+            Err(error) => error,
+        };
+        let culprit = culprit(&error, table.get_ref());
+        if let Some(key) = missing(&error.message) {
+            if !removed.iter().any(|name| name == key) {
+                diagnostics.push(lacking(what, key, settings.span(), keys));
+            }
+            return None;
+        }
+        diagnostics.push(explain(what, &error, culprit.as_ref(), settings.span(), keys));
+        let (name, _) = culprit?;
+        table.get_mut().remove(name.as_str());
+        removed.push(name);
+    }
+    None
+}
+
+/// Reads settings that belong to the command itself.
+pub(crate) fn read<S: Settings>(table: Spanned<DeTable<'_>>) -> Result<S, SettingsError> {
+    let spans: Vec<(String, Range<usize>)> =
+        table.get_ref().iter().map(|(key, value)| (key.get_ref().to_string(), value.span())).collect();
+    let settings = S::deserialize(toml::de::Deserializer::from(table)).map_err(|error| SettingsError {
+        message: error.message().to_owned(),
+        span: error.span(),
+        suggestion: None,
+    })?;
+    settings.check().map_err(|refused| SettingsError {
+        span: spans.iter().find(|(key, _)| key == refused.key).map(|(_, span)| span.clone()),
+        message: refused.to_string(),
+        suggestion: None,
+    })?;
+    Ok(settings)
+}
+
+fn missing(message: &str) -> Option<&str> {
+    message.strip_prefix("missing field `")?.split('`').next()
+}
+
+fn lacking(what: &str, key: &str, header: Range<usize>, keys: &[Key]) -> Diagnostic {
+    let known = keys.iter().find(|known| known.name == key);
+    let label = match known {
+        Some(known) => format!("add `{key} = …`, {}", known.kind),
+        None => format!("add `{key} = …`"),
+    };
+    let diagnostic = Diagnostic::error(format!("{what} lacks the key `{key}`")).at(header, label);
+    match known {
+        Some(known) if !known.summary.is_empty() => diagnostic.help(format!("`{key}`: {}", known.summary)),
+        _ => diagnostic,
+    }
+}
+
+/// The key in whose name or value an error is, and the error's place.
+fn culprit(error: &SettingsError, table: &DeTable<'_>) -> Option<(String, Range<usize>)> {
+    let by_place = error.span.as_ref().and_then(|span| {
+        table
+            .iter()
+            .find(|(key, value)| {
+                let within = |outer: Range<usize>| {
+                    !outer.is_empty() && outer.start <= span.start && span.end <= outer.end
+                };
+                within(key.span()) || within(value.span())
+            })
+            .map(|(key, _)| (key.get_ref().to_string(), span.clone()))
+    });
+    by_place.or_else(|| {
+        // A refused value names its key in front.
+        let name = error.message.split('`').nth(1)?;
+        let value = table.get(name)?;
+        Some((name.to_owned(), value.span()))
+    })
+}
+
+/// An error of `serde` or of the settings' own check, in words for whoever wrote the file.
+fn explain(
+    what: &str,
+    error: &SettingsError,
+    culprit: Option<&(String, Range<usize>)>,
+    header: Range<usize>,
+    keys: &[Key],
+) -> Diagnostic {
+    let message = error.message.trim();
+    let Some((key, span)) = culprit else {
+        return Diagnostic::error(format!("{what}: {message}")).at(header, "");
+    };
+    let span = span.clone();
+    let kind = keys.iter().find(|known| known.name == key).map(|known| format!("expected: {}", known.kind));
+    if message.starts_with("unknown field") {
+        return Diagnostic::error(format!("unknown key `{key}` for {what}")).meant(
+            span,
+            key,
+            keys.iter().map(|known| known.name),
+        );
+    }
+    if let Some(rest) = message.strip_prefix("unknown variant `")
+        && let Some((found, expected)) = rest.split_once("`, expected ")
+    {
+        let known: Vec<_> = expected.split('`').skip(1).step_by(2).collect();
+        let diagnostic = Diagnostic::error(format!("`{key}` of {what} cannot be `{found}`"));
+        return match netbricks_core::nearest(found, known.iter().copied()) {
+            Some(near) => diagnostic.at(span, format!("did you mean `{near}`?")),
+            None => diagnostic.at(span, format!("expected {expected}")),
+        };
+    }
+    for (prefix, words) in
+        [("invalid type: ", "has the wrong type"), ("invalid value: ", "has a value that does not fit")]
+    {
+        if let Some((found, expected)) =
+            message.strip_prefix(prefix).and_then(|rest| rest.split_once(", expected "))
+        {
+            return Diagnostic::error(format!("`{key}` of {what} {words}: found {found}"))
+                .at(span, kind.unwrap_or_else(|| format!("expected {expected}")));
+        }
+    }
+    let message = message.strip_prefix(&format!("`{key}` ")).unwrap_or(message);
+    let diagnostic = Diagnostic::error(format!("`{key}` of {what}: {message}"));
+    match &error.suggestion {
+        Some(name) => diagnostic.at(span, format!("did you mean `{name}`?")),
+        // The message says what was expected.
+        None => diagnostic.at(span, ""),
+    }
+}

@@ -1,0 +1,378 @@
+//! What is wrong with a configuration file, and how it is shown: the place, the line, carets under it, and the name
+//! that was probably meant.
+
+use std::fmt::Write as _;
+use std::ops::Range;
+
+use anstyle::{AnsiColor, Style};
+use unicode_width::UnicodeWidthChar;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// The file cannot be used.
+    Error,
+    /// It can, but probably does not say what was meant.
+    Warning,
+}
+
+impl Level {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        }
+    }
+    fn style(self) -> Style {
+        match self {
+            Self::Error => AnsiColor::Red.on_default().bold(),
+            Self::Warning => AnsiColor::Yellow.on_default().bold(),
+        }
+    }
+}
+
+/// A place in the file and what is to be said about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// Bytes of the file.
+    pub span: Range<usize>,
+    /// Beside the carets; may be empty.
+    pub text: String,
+}
+
+/// One fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// How bad it is.
+    pub level: Level,
+    /// One sentence without a full stop: what is wrong.
+    pub message: String,
+    /// Where: the first is the place of the fault, others are what it collides with.
+    pub labels: Vec<Label>,
+    /// How to mend it, where a label does not say it.
+    pub help: Option<String>,
+    /// The file is right, and the machine does not have what it asks for: a failure, not wrong usage.
+    pub machine: bool,
+}
+
+impl Diagnostic {
+    /// An error without a place yet.
+    pub fn error(message: impl Into<String>) -> Self {
+        Self { level: Level::Error, message: message.into(), labels: Vec::new(), help: None, machine: false }
+    }
+    /// A warning without a place yet.
+    pub fn warning(message: impl Into<String>) -> Self {
+        Self { level: Level::Warning, ..Self::error(message) }
+    }
+    /// Adds a place.
+    #[must_use]
+    pub fn at(mut self, span: Range<usize>, text: impl Into<String>) -> Self {
+        self.labels.push(Label { span, text: text.into() });
+        self
+    }
+    /// Adds a place at which the nearest of the known names is proposed, or all of them where none is near.
+    #[must_use]
+    pub fn meant<'a>(
+        self,
+        span: Range<usize>,
+        found: &str,
+        known: impl IntoIterator<Item = &'a str, IntoIter: Clone>,
+    ) -> Self {
+        let known = known.into_iter();
+        match netbricks_core::nearest(found, known.clone()) {
+            Some(name) => self.at(span, format!("did you mean `{name}`?")),
+            None => {
+                let list = known.map(|name| format!("`{name}`")).collect::<Vec<_>>();
+                let help = match list.len() {
+                    0 => None,
+                    1..=24 => Some(format!(
+                        "there {} {}",
+                        if list.len() == 1 { "is" } else { "are" },
+                        list.join(", ")
+                    )),
+                    n => Some(format!("there are {} and {} more", list[..24].join(", "), n - 24)),
+                };
+                let mut diagnostic = self.at(span, "");
+                diagnostic.help = help;
+                diagnostic
+            }
+        }
+    }
+    /// Says how to mend it.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+    /// Where it is in the file, for sorting; faults of the whole file come last.
+    pub fn place(&self) -> usize {
+        self.labels.first().map_or(usize::MAX, |label| label.span.start)
+    }
+}
+
+/// A file's name and text, and where its lines begin.
+#[derive(Debug)]
+pub struct Source<'t> {
+    name: String,
+    text: &'t str,
+    starts: Vec<usize>,
+}
+
+/// A line and column, both from 1; columns count characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Position {
+    /// From 1.
+    pub line: usize,
+    /// From 1, in characters.
+    pub column: usize,
+}
+
+/// Columns of the terminal that a source line may take; longer ones are shown around the fault.
+const WIDTH: usize = 120;
+const TAB: usize = 4;
+
+impl<'t> Source<'t> {
+    /// A file of this name and text.
+    pub fn new(name: impl Into<String>, text: &'t str) -> Self {
+        let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
+        Self { name: name.into(), text, starts }
+    }
+    /// Its name, as the operator gave it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The line and column of a byte; a byte past the end, or inside a character, is moved back.
+    pub fn position(&self, byte: usize) -> Position {
+        let byte = floor(self.text, byte);
+        let line = self.starts.partition_point(|start| *start <= byte);
+        let start = self.starts[line - 1];
+        Position { line, column: self.text[start..byte].chars().count() + 1 }
+    }
+
+    fn line(&self, line: usize) -> &'t str {
+        let start = self.starts[line - 1];
+        let end = self.starts.get(line).map_or(self.text.len(), |next| next - 1);
+        self.text[start..end].trim_end_matches('\r')
+    }
+
+    /// A fault as people read it, ending in a line feed. `color` adds terminal colours.
+    pub fn render(&self, diagnostic: &Diagnostic, color: bool) -> String {
+        let paint = |style: Style, text: &str| {
+            if color { format!("{style}{text}{style:#}") } else { text.to_owned() }
+        };
+        let quiet = AnsiColor::Blue.on_default().bold();
+        let level = diagnostic.level.style();
+        let mut out =
+            format!("{}: {}\n", paint(level, diagnostic.level.name()), visible(&diagnostic.message));
+        let last = diagnostic.labels.iter().map(|label| self.position(label.span.start).line).max();
+        let gutter = last.map_or(0, |line| line.to_string().len()) + 1;
+        for (i, label) in diagnostic.labels.iter().enumerate() {
+            let Position { line, column } = self.position(label.span.start);
+            let excerpt = self.excerpt(&label.span);
+            // A String takes every write.
+            let _ = writeln!(out, "{:gutter$}{}:{line}:{column}", "", self.name);
+            let number = paint(quiet, &format!("{line:<gutter$}|"));
+            let _ = writeln!(out, "{number} {}", excerpt.line);
+            let carets = paint(if i == 0 { level } else { quiet }, &"^".repeat(excerpt.carets));
+            let bar = paint(quiet, &format!("{:gutter$}|", ""));
+            let under =
+                format!("{bar} {:indent$}{carets} {}", "", visible(&label.text), indent = excerpt.indent);
+            let _ = writeln!(out, "{}", under.trim_end());
+        }
+        if diagnostic.labels.is_empty() && !self.name.is_empty() {
+            let _ = writeln!(out, "{:gutter$}{}", "", self.name);
+        }
+        if let Some(help) = &diagnostic.help {
+            let _ = writeln!(out, "{:gutter$}{} {}", "", paint(quiet, "="), visible(help));
+        }
+        out
+    }
+
+    /// A fault for programs.
+    pub fn json(&self, diagnostic: &Diagnostic) -> serde_json::Value {
+        let places: Vec<_> = diagnostic
+            .labels
+            .iter()
+            .map(|label| {
+                let Position { line, column } = self.position(label.span.start);
+                let end = self.position(label.span.end);
+                serde_json::json!({
+                    "file": self.name, "line": line, "column": column,
+                    "end_line": end.line, "end_column": end.column, "label": label.text,
+                })
+            })
+            .collect();
+        serde_json::json!({
+            "level": diagnostic.level, "message": diagnostic.message, "places": places, "help": diagnostic.help,
+        })
+    }
+
+    fn excerpt(&self, span: &Range<usize>) -> Excerpt {
+        let Position { line, .. } = self.position(span.start);
+        let text = self.line(line);
+        let start = self.starts[line - 1];
+        let from = floor(self.text, span.start).saturating_sub(start).min(text.len());
+        let to = floor(self.text, span.end.max(span.start)).saturating_sub(start).clamp(from, text.len());
+        let (before, marked, after) = (shown(&text[..from]), shown(&text[from..to]), shown(&text[to..]));
+        let carets = width(&marked).clamp(1, WIDTH);
+        if width(&before) + width(&marked) + width(&after) <= WIDTH {
+            return Excerpt { indent: width(&before), carets, line: format!("{before}{marked}{after}") };
+        }
+        // A long line: what stands just before the fault, the fault, and what fits after it.
+        let kept =
+            before.char_indices().rev().map(|(at, _)| at).find(|at| width(&before[*at..]) >= WIDTH / 3);
+        let before = match kept {
+            Some(at) if at > 0 => format!("…{}", &before[at..]),
+            _ => before,
+        };
+        let (mut line, mut columns) = (before.clone(), width(&before));
+        for c in marked.chars().chain(after.chars()) {
+            columns += c.width().unwrap_or(0);
+            if columns >= WIDTH {
+                line.push('…');
+                break;
+            }
+            line.push(c);
+        }
+        let indent = width(&before);
+        Excerpt { indent, carets: carets.min(WIDTH.saturating_sub(indent).max(1)), line }
+    }
+}
+
+struct Excerpt {
+    line: String,
+    /// Terminal columns before the carets.
+    indent: usize,
+    carets: usize,
+}
+
+fn floor(text: &str, byte: usize) -> usize {
+    let mut byte = byte.min(text.len());
+    while !text.is_char_boundary(byte) {
+        byte -= 1;
+    }
+    byte
+}
+
+pub(crate) fn width(text: &str) -> usize {
+    text.chars().map(|c| c.width().unwrap_or(0)).sum()
+}
+
+/// A source line as it is shown: tabs become spaces, and what would steer the terminal becomes a sign.
+fn shown(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\t' => out.extend(std::iter::repeat_n(' ', TAB)),
+            c if c.is_control() => out.push('\u{FFFD}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// A message with the file's own words in it: one line, nothing that steers the terminal.
+pub(crate) fn visible(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{FFFD}' } else { c }).collect()
+}
+
+/// The faults found in one file.
+#[derive(Debug, Default)]
+pub struct Diagnostics(Vec<Diagnostic>);
+
+/// Faults shown at once; whoever mends ten will run the check again anyway.
+pub const SHOWN: usize = 10;
+
+impl Diagnostics {
+    /// Adds one.
+    pub fn push(&mut self, diagnostic: Diagnostic) {
+        self.0.push(diagnostic);
+    }
+    /// Whether the file cannot be used.
+    pub fn has_errors(&self) -> bool {
+        self.0.iter().any(|diagnostic| diagnostic.level == Level::Error)
+    }
+    /// Whether all errors are the machine's: a missing file, a missing interface, a missing permission.
+    pub fn is_machine(&self) -> bool {
+        self.has_errors()
+            && self.0.iter().all(|diagnostic| diagnostic.machine || diagnostic.level != Level::Error)
+    }
+    /// Whether there is nothing to say.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+    /// All of them, errors first, in the order of the file.
+    pub fn sorted(&self) -> Vec<&Diagnostic> {
+        let mut sorted: Vec<_> = self.0.iter().collect();
+        sorted.sort_by_key(|diagnostic| (diagnostic.level, diagnostic.place()));
+        sorted.dedup();
+        sorted
+    }
+    /// The first [`SHOWN`] as people read them, with a blank line between, and how many more there are.
+    pub fn render(&self, source: &Source<'_>, color: bool) -> String {
+        let sorted = self.sorted();
+        let mut parts: Vec<_> =
+            sorted.iter().take(SHOWN).map(|diagnostic| source.render(diagnostic, color)).collect();
+        if sorted.len() > SHOWN {
+            parts.push(format!("… and {} more\n", sorted.len() - SHOWN));
+        }
+        parts.join("\n")
+    }
+    /// All of them for programs.
+    pub fn json(&self, source: &Source<'_>) -> serde_json::Value {
+        self.sorted().into_iter().map(|diagnostic| source.json(diagnostic)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_fault_of_the_north_star() {
+        let text = format!("{}through = [\"ttl\", \"flow\"]\n", "\n".repeat(15));
+        let at = text.find("\"flow\"").expect("it is there");
+        let fault =
+            Diagnostic::error("function `flow` is not defined").meant(at..at + 6, "flow", ["ttl", "flows"]);
+        assert_eq!(
+            Source::new("edge.toml", &text).render(&fault, false),
+            "error: function `flow` is not defined\n   edge.toml:16:19\n16 | through = [\"ttl\", \"flow\"]\n   \
+             |                   ^^^^^^ did you mean `flows`?\n"
+        );
+    }
+
+    #[test]
+    fn tabs_and_wide_characters_keep_the_carets_in_place() {
+        let text = "\tname = \"端口\" # bad";
+        let at = text.find('#').expect("it is there");
+        let shown = Source::new("f", text).render(&Diagnostic::error("x").at(at..at + 5, ""), false);
+        let lines: Vec<_> = shown.lines().collect();
+        assert_eq!(lines[1], "  f:1:14");
+        let column = |line: &str, c: char| width(&line[..line.find(c).expect("it is there")]);
+        assert_eq!(column(lines[2], '#'), column(lines[3], '^'));
+    }
+
+    #[test]
+    fn a_file_cannot_steer_the_terminal() {
+        let text = "a = \"\u{1b}[2J\"";
+        let shown =
+            Source::new("f", text).render(&Diagnostic::error("bad \u{1b}[2J").at(4..9, "\u{7}"), false);
+        assert!(shown.chars().all(|c| c == '\n' || !c.is_control()), "{shown:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_span_of_any_text_is_shown(text in ".{0,40}(\n.{0,300}){0,4}", a in 0usize..1400, b in 0usize..1400) {
+            let source = Source::new("f", &text);
+            let shown = source.render(&Diagnostic::error("x").at(a..b, "here"), true);
+            prop_assert!(shown.lines().all(|line| width(line) < WIDTH + 60));
+            let plain = source.render(&Diagnostic::error("x").at(a..b, "here"), false);
+            let carets = plain.lines().nth(3).expect("four lines");
+            prop_assert!(carets.contains('^') && carets.ends_with("here"));
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Network functions in safe Rust, at C's speed.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod chain;
+mod commands;
+pub mod config;
+pub mod diagnostic;
+pub mod prelude;
+mod report;
+
+use std::process::ExitCode;
+
+/// Values with units in settings: durations, sizes, rates, probabilities.
+pub use netbricks_core::units;
+pub use netbricks_core::{Registry, packet, tables};
+pub use netbricks_ports::Drivers;
+pub use report::{NodeSection, NodeSummary, PortSummary, Summary};
+
+/// Our functions. Add your own to it and hand it to [`main`].
+pub fn standard() -> Registry {
+    let mut registry = Registry::new();
+    netbricks_functions::register(&mut registry);
+    registry
+}
+
+/// The `netbricks` command over these functions and the standard ports: a `main` in one line.
+///
+/// ```no_run
+/// use std::process::ExitCode;
+///
+/// fn main() -> ExitCode {
+///     let mut registry = netbricks::standard();
+///     // registry.add::<my_function::Settings>("mine", "What it does.", my_function::build);
+///     netbricks::main(registry)
+/// }
+/// ```
+pub fn main(registry: Registry) -> ExitCode {
+    main_with(registry, Drivers::standard())
+}
+
+/// As [`main`], with port drivers of one's own beside ours or in place of them.
+pub fn main_with(registry: Registry, drivers: Drivers) -> ExitCode {
+    let app = commands::Application { registry, drivers };
+    commands::main(&app, std::env::args_os())
+}
+
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

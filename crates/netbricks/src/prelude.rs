@@ -1,0 +1,105 @@
+//! What the author of a network function imports: `use netbricks::prelude::*` is all that a function and its node need.
+//!
+//! ```
+//! use netbricks::prelude::*;
+//!
+//! /// Decrements the TTL and drops packets that have none left (NetBricks, Listing 1).
+//! pub fn ttl(input: Input) -> impl Function {
+//!     input
+//!         .parse::<Link>()
+//!         .parse::<Ip>()
+//!         .transform(|packet| packet.header_mut().decrement_ttl())
+//!         .filter(Drop::TtlExpired, |packet| packet.header().ttl() != 0)
+//!         .done()
+//! }
+//!
+//! let packet = ethernet().ipv4("10.0.0.1", "10.0.0.2").ttl(1).udp(1000, 53).payload(b"hi");
+//! let report = netbricks_testkit::run(ttl, [packet]);
+//! assert_eq!(report.dropped(Drop::TtlExpired), 1);
+//! ```
+//!
+//! With settings and state, as a node that a registry can make:
+//! ```
+//! use netbricks::prelude::*;
+//!
+//! /// What an operator may write.
+//! #[derive(serde::Deserialize)]
+//! #[serde(deny_unknown_fields)]
+//! pub struct Config {
+//!     packets: u64,
+//! }
+//!
+//! impl Settings for Config {
+//!     const KEYS: &'static [Key] = &[Key {
+//!         name: "packets",
+//!         kind: "whole number, packets",
+//!         default: None,
+//!         summary: "Packets that each flow may send.",
+//!     }];
+//!     fn check(&self) -> Result<(), Refused> {
+//!         match self.packets {
+//!             0 => Err(Refused { key: "packets", problem: "must be 1 or more, found 0".into() }),
+//!             _ => Ok(()),
+//!         }
+//!     }
+//! }
+//!
+//! /// Lets the first packets of each flow pass.
+//! pub fn quota(input: Input, config: &Config, worker: &Worker) -> impl Function {
+//!     let allowed = config.packets;
+//!     let flows = worker.flow_table::<FlowKey, u64>("flows", FlowTableConfig::new(65_536));
+//!     input
+//!         .parse::<Link>()
+//!         .parse::<Ip>()
+//!         .lookup(&flows, |packet| packet.flow_key(), |_, entry| match entry {
+//!             Entry::Found(mut seen) => {
+//!                 *seen.get_mut() += 1;
+//!                 *seen.get_mut()
+//!             }
+//!             Entry::Vacant(vacant) => *vacant.insert(1),
+//!             Entry::Full => u64::MAX,
+//!         })
+//!         .filter(Drop::RateLimited, move |packet| *packet.get::<u64>() <= allowed)
+//!         .done()
+//! }
+//!
+//! let mut registry = netbricks::standard();
+//! registry.add("quota", "Lets the first packets of each flow pass.", |config: &Config, worker: &Worker| {
+//!     compose(worker, |input| quota(input, config, worker))
+//! });
+//!
+//! let packet = || ethernet().ipv6("2001:db8::1", "2001:db8::2").tcp(1000, 443).build().unwrap();
+//! let report = netbricks_testkit::run_configured(quota, Config { packets: 2 }, [packet(), packet(), packet()]);
+//! assert_eq!((report.out.len(), report.dropped(Drop::RateLimited)), (2, 1));
+//! ```
+
+// A function: what it takes, the words it is written in, and how it becomes a node.
+pub use netbricks_core::{Function, Input, NoSettings, Operator, Worker, compose, merge};
+
+// What becomes of a packet.
+pub use netbricks_core::{Drop, Edge, Verdict};
+
+// Headers to parse, and fields of their own kind.
+pub use netbricks_core::packet::{
+    Arp, Ethernet, Geneve, Gre, Gtpu, Icmpv4, Icmpv6, Ip, Ipv4, Ipv6, Link, MacAddress, Mpls, Ppp, Pppoe,
+    Quoted, SegmentRouting, Tcp, TcpOption, Udp, Vlan, Vxlan, ethertype, protocol,
+};
+
+// What a user function sees, and what it can do with it by method.
+pub use netbricks_core::view::{Enclosing, IpRewrite, Metadata, Sees, View};
+
+// Declared state.
+pub use netbricks_core::packet::FlowKey;
+pub use netbricks_core::tables::{Encode, Entry, FlowTableConfig, Full};
+pub use netbricks_core::{Counter, Flows, State};
+
+// Settings, and the list of functions that a binary knows.
+pub use netbricks_core::{Blueprint, BuildError, Key, Refused, Registry, Settings};
+
+// A node written by hand, where operators do not do.
+pub use netbricks_core::buffer::{Batch, Packet};
+pub use netbricks_core::node::{Output, Poll, Role, Section, SectionMerge};
+pub use netbricks_core::{Context, Node};
+
+// Whole valid packets, for tests: `ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(1000, 53)`.
+pub use netbricks_core::packet::build::{ethernet, ipv4, ipv6};

@@ -1,0 +1,236 @@
+//! What a run came to: by port, node and reason, as one JSON object or as the table that people read.
+
+mod number;
+mod table;
+mod text;
+
+use std::collections::BTreeMap;
+
+use netbricks_core::{Count, Drops, NodeCounters, Section, Totals};
+use netbricks_runtime::PanicReport;
+use serde::Serialize;
+
+pub(crate) use number::{counted, memory, percent, scaled, thousands};
+pub(crate) use table::{Align, Table};
+
+/// A run, from its opening to its drain.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Summary {
+    /// Packets from outside.
+    pub received: u64,
+    /// Packets made here: answers, copies.
+    pub created: u64,
+    /// Packets given to the outside.
+    pub sent: u64,
+    /// Packets whose work was done here: an answered ARP request.
+    pub consumed: u64,
+    /// Packets still held when the run had drained.
+    pub held: u64,
+    /// Packets lost or refused, by reason.
+    pub dropped: BTreeMap<&'static str, u64>,
+    /// Whether received + created = sent + dropped + consumed + held, overall and at every node.
+    pub conserved: bool,
+    /// Nodes at which that does not hold.
+    pub unbalanced: Vec<String>,
+    /// The ports, in the order of the file.
+    pub ports: Vec<PortSummary>,
+    /// The nodes, in the order of the chains; counters of all workers added up.
+    pub nodes: Vec<NodeSummary>,
+    /// What functions add to the report.
+    pub sections: Vec<NodeSection>,
+    /// Panics that were contained, by node and place.
+    pub panics: Vec<PanicReport>,
+    /// What an operator should know.
+    pub warnings: Vec<String>,
+    /// Why the run failed, if it did: a truncated capture, a port that could not be written.
+    pub failures: Vec<String>,
+    /// How many workers ran.
+    pub workers: usize,
+    /// From the first turn to the end of the drain.
+    pub seconds: f64,
+}
+
+/// A port's part in it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct PortSummary {
+    /// Its name.
+    pub name: String,
+    /// Its driver.
+    pub driver: String,
+    /// `up`, `down` or `gone` at the end.
+    pub link: String,
+    /// Largest packet it takes, in bytes without the Ethernet header.
+    pub mtu: usize,
+    /// Packets it brought in.
+    pub received: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// Packets it took.
+    pub sent: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Packets dropped at its queues, by reason.
+    pub dropped: BTreeMap<&'static str, u64>,
+    /// Packets that it was there to discard, by reason.
+    pub consumed: BTreeMap<&'static str, u64>,
+    /// Packets that the kernel or the device dropped before they came here: not part of any other number.
+    pub missed: u64,
+    /// Arrivals with a wrong checksum, where the port looks.
+    pub bad_checksum: u64,
+    /// Arrivals that came in pieces.
+    pub linearised: u64,
+    /// Arrivals for which no buffer was free.
+    pub no_buffer: u64,
+}
+
+/// A node's part in it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct NodeSummary {
+    /// Its name in the graph.
+    pub name: String,
+    /// The function or port that it belongs to.
+    pub of: String,
+    /// `"receive"`, `"function"`, `"transmit"`.
+    pub role: &'static str,
+    /// What kind it is: `"function"`, `"pcap receive"`.
+    pub kind: String,
+    /// Packets that arrived from other nodes.
+    #[serde(rename = "in")]
+    pub arrived: u64,
+    /// Packets that left to other nodes.
+    #[serde(rename = "out")]
+    pub left: u64,
+    /// Packets brought in from outside.
+    pub received: u64,
+    /// Packets given to the outside.
+    pub sent: u64,
+    /// Packets made here.
+    pub created: u64,
+    /// Packets held at the end.
+    pub held: u64,
+    /// Packets dropped, by reason.
+    pub dropped: BTreeMap<&'static str, u64>,
+    /// Packets consumed, by reason.
+    pub consumed: BTreeMap<&'static str, u64>,
+    /// Cycles of the time stamp counter for each packet, from sampled batches.
+    pub cycles_per_packet: Option<f64>,
+    /// Packets in a batch, on average.
+    pub packets_per_batch: Option<f64>,
+    /// Panics contained.
+    pub panics: u64,
+    #[serde(skip)]
+    counters: NodeCounters,
+}
+
+/// A table that a node adds to the report.
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeSection {
+    /// The node.
+    pub node: String,
+    /// The table, of all workers.
+    #[serde(flatten)]
+    pub section: Section,
+}
+
+/// Dropped and consumed packets by reason.
+fn by_reason(drops: &Drops) -> (BTreeMap<&'static str, u64>, BTreeMap<&'static str, u64>) {
+    let mut dropped = BTreeMap::new();
+    let mut consumed = BTreeMap::new();
+    for (reason, Count { packets, .. }) in drops.iter() {
+        let group =
+            if reason.class() == netbricks_core::Class::Consumed { &mut consumed } else { &mut dropped };
+        group.insert(reason.name(), packets);
+    }
+    (dropped, consumed)
+}
+
+impl NodeSummary {
+    /// A node of this name, which belongs to the function or port `of`.
+    pub fn new(
+        name: String,
+        of: String,
+        role: netbricks_core::Role,
+        kind: String,
+        counters: NodeCounters,
+    ) -> Self {
+        let (dropped, consumed) = by_reason(&counters.drops);
+        let turns = counters.arrived.packets.max(counters.received.packets);
+        Self {
+            name,
+            of,
+            role: match role {
+                netbricks_core::Role::Receive => "receive",
+                netbricks_core::Role::Function => "function",
+                netbricks_core::Role::Transmit => "transmit",
+            },
+            kind,
+            arrived: counters.arrived.packets,
+            left: counters.left.packets,
+            received: counters.received.packets,
+            sent: counters.sent.packets,
+            created: counters.created.packets,
+            held: counters.held,
+            dropped,
+            consumed,
+            cycles_per_packet: counters.cycles_a_packet(),
+            packets_per_batch: (counters.batches > 0 && turns > 0)
+                .then(|| turns as f64 / counters.batches as f64),
+            panics: counters.panics,
+            counters,
+        }
+    }
+
+    /// Several uses of one function as one row.
+    fn merged(&self, others: &[&Self]) -> Self {
+        let mut counters = self.counters.clone();
+        for other in others {
+            counters.merge(&other.counters);
+        }
+        let role = match self.role {
+            "receive" => netbricks_core::Role::Receive,
+            "transmit" => netbricks_core::Role::Transmit,
+            _ => netbricks_core::Role::Function,
+        };
+        Self::new(self.of.clone(), self.of.clone(), role, self.kind.clone(), counters)
+    }
+}
+
+impl PortSummary {
+    /// Adds what the port's nodes counted.
+    pub fn add(&mut self, counters: &NodeCounters) {
+        self.received += counters.received.packets;
+        self.received_bytes += counters.received.bytes;
+        self.sent += counters.sent.packets;
+        self.sent_bytes += counters.sent.bytes;
+        let (dropped, consumed) = by_reason(&counters.drops);
+        for (reason, packets) in dropped {
+            *self.dropped.entry(reason).or_default() += packets;
+        }
+        for (reason, packets) in consumed {
+            *self.consumed.entry(reason).or_default() += packets;
+        }
+    }
+}
+
+impl Summary {
+    /// Takes over the sums, and whether they hold.
+    pub fn set_totals(&mut self, totals: &Totals) {
+        self.received = totals.received.packets;
+        self.created = totals.created.packets;
+        self.sent = totals.sent.packets;
+        self.consumed = totals.drops.consumed().packets;
+        self.held = totals.held;
+        self.dropped = by_reason(&totals.drops).0;
+        self.conserved = totals.is_conserved() && self.unbalanced.is_empty();
+    }
+
+    /// All that was dropped, whatever the reason.
+    pub fn dropped_in_all(&self) -> u64 {
+        self.dropped.values().sum()
+    }
+
+    /// Whether the run did what it should: every packet is accounted for and every port worked to the end.
+    pub fn succeeded(&self) -> bool {
+        self.conserved && self.failures.is_empty()
+    }
+}

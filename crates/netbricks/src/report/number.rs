@@ -1,0 +1,92 @@
+//! Numbers as people read them: thousands separated, rates and sizes with three digits and a unit.
+
+/// `1234567` as `1,234,567`.
+pub(crate) fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A rate with three digits and a decimal prefix: `14.2 Mpps` for `scaled(14_200_000.0, "pps")`.
+pub(crate) fn scaled(value: f64, unit: &str) -> String {
+    let (value, prefix) = match value {
+        value if value < 999.5 => (value, ""),
+        value if value < 999.5e3 => (value / 1e3, "k"),
+        value if value < 999.5e6 => (value / 1e6, "M"),
+        value => (value / 1e9, "G"),
+    };
+    let digits = match value {
+        value if prefix.is_empty() && value.fract() == 0.0 => 0,
+        value if value < 9.995 => 2,
+        value if value < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.digits$} {prefix}{unit}")
+}
+
+/// A size of memory: `512 MB` for 2²⁹ bytes, as memory is sold.
+pub(crate) fn memory(bytes: u64) -> String {
+    match bytes {
+        bytes if bytes < 1 << 20 => format!("{} KB", bytes.div_ceil(1 << 10)),
+        bytes if bytes < 10 << 30 => format!("{} MB", bytes.div_ceil(1 << 20)),
+        bytes => format!("{} GB", bytes.div_ceil(1 << 30)),
+    }
+}
+
+/// A share in per cent: `0.02 %`, and never `0.00 %` where there was something.
+pub(crate) fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 || part == 0 {
+        return "0 %".into();
+    }
+    let share = part as f64 * 100.0 / whole as f64;
+    match share {
+        share if share < 0.01 => "<0.01 %".into(),
+        share if share < 10.0 => format!("{share:.2} %"),
+        share => format!("{share:.1} %"),
+    }
+}
+
+/// `2 ports`, `1 chain`.
+pub(crate) fn counted(number: usize, noun: &str) -> String {
+    format!("{} {noun}{}", thousands(number as u64), if number == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn separators_do_not_change_the_number() {
+        for number in [0, 7, 999, 1_000, 12_345, 999_999, 1_000_000, u64::MAX] {
+            let written = thousands(number);
+            assert_eq!(written.replace(',', "").parse(), Ok(number));
+            let groups: Vec<_> = written.split(',').collect();
+            assert!(groups.iter().skip(1).all(|group| group.len() == 3), "{written}");
+            assert!((1..=3).contains(&groups[0].len()), "{written}");
+        }
+    }
+
+    #[test]
+    fn rates_keep_three_digits() {
+        let cases = [
+            (0.0, "0 pps"),
+            (12.5, "12.5 pps"),
+            (999.6, "1.00 kpps"),
+            (14_200_000.0, "14.2 Mpps"),
+            (7.3e9, "7.30 Gpps"),
+            (999_600_000.0, "1.00 Gpps"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(scaled(value, "pps"), text);
+        }
+        assert_eq!(percent(1, 1_000_000), "<0.01 %");
+        assert_eq!(percent(2, 10_000), "0.02 %");
+        assert_eq!(memory(512 << 20), "512 MB");
+    }
+}

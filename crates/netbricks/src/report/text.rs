@@ -1,0 +1,256 @@
+//! The final report as text: ports, functions, what functions add, and the conservation law last.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::table::Align::{Left, Right};
+use super::{NodeSummary, Summary, Table, thousands};
+use crate::diagnostic::visible;
+
+/// `"34,081 ttl-expired, 2 malformed"`, most frequent first.
+fn reasons(counts: &BTreeMap<&'static str, u64>) -> String {
+    let mut sorted: Vec<_> = counts.iter().collect();
+    sorted.sort_by_key(|(name, packets)| (std::cmp::Reverse(**packets), **name));
+    sorted
+        .iter()
+        .map(|(name, packets)| format!("{} {name}", thousands(**packets)))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn reasons_or_zero(counts: &BTreeMap<&'static str, u64>) -> String {
+    if counts.is_empty() { "0".into() } else { reasons(counts) }
+}
+
+fn decimal(value: Option<f64>) -> String {
+    value.map(|value| format!("{value:.1}")).unwrap_or_default()
+}
+
+impl Summary {
+    /// The report as people read it.
+    pub fn text(&self) -> String {
+        let mut parts = vec![self.ports_text()];
+        parts.extend(self.functions_text());
+        parts.extend(self.sections.iter().map(|section| {
+            // The first column names the row, the others mostly hold numbers.
+            let columns = section.section.columns.iter().enumerate();
+            let mut table = Table::new(columns.map(|(i, name)| {
+                let numeric = section.section.rows.iter().all(|row| {
+                    row.get(i).is_none_or(|cell| cell.starts_with(|c: char| c.is_ascii_digit() || c == '-'))
+                });
+                (name.clone(), if i > 0 && numeric { Right } else { Left })
+            }));
+            for row in &section.section.rows {
+                table.row(row.iter().enumerate().map(|(i, cell)| match cell.parse() {
+                    Ok(number) if i > 0 => thousands(number),
+                    _ => cell.clone(),
+                }));
+            }
+            let shown = section.section.rows.len() as u64;
+            let of = match section.section.of {
+                Some(of) if of > shown => format!(": {} of {}", thousands(shown), thousands(of)),
+                _ => String::new(),
+            };
+            let title = format!("{} ({}){of}", section.section.title, section.node);
+            format!("{}\n{}", visible(&title), table.render())
+        }));
+        parts.extend(self.notes_text());
+        parts.push(self.law());
+        parts.join("\n")
+    }
+
+    fn ports_text(&self) -> String {
+        let consumed = self.ports.iter().any(|port| !port.consumed.is_empty());
+        let mut columns = vec![("port", Left), ("received", Right), ("sent", Right), ("dropped", Left)];
+        // A lone zero belongs under the numbers, a list of reasons to the left.
+        if self.ports.iter().all(|port| port.dropped.is_empty()) {
+            columns[3].1 = Right;
+        }
+        if consumed {
+            columns.push(("consumed", Left));
+        }
+        let mut table = Table::new(columns);
+        for port in &self.ports {
+            table.row([
+                port.name.clone(),
+                thousands(port.received),
+                thousands(port.sent),
+                reasons_or_zero(&port.dropped),
+                reasons(&port.consumed),
+            ]);
+        }
+        table.render()
+    }
+
+    /// Functions by name: the uses of one function are one row.
+    fn functions_text(&self) -> Option<String> {
+        let mut rows: Vec<NodeSummary> = Vec::new();
+        for node in self.nodes.iter().filter(|node| node.role == "function") {
+            if rows.iter().any(|row| row.of == node.of) {
+                continue;
+            }
+            let others: Vec<_> =
+                self.nodes.iter().filter(|other| other.of == node.of && other.name != node.name).collect();
+            rows.push(node.merged(&others));
+        }
+        if rows.is_empty() {
+            return None;
+        }
+        let created = rows.iter().any(|row| row.created > 0);
+        let held = rows.iter().any(|row| row.held > 0);
+        let consumed = rows.iter().any(|row| !row.consumed.is_empty());
+        let mut columns = vec![("function", Left), ("in", Right), ("out", Right)];
+        columns.extend(created.then_some(("created", Right)));
+        columns.extend(held.then_some(("held", Right)));
+        columns.extend([("cycles/packet", Right), ("packets/batch", Right), ("dropped", Left)]);
+        columns.extend(consumed.then_some(("consumed", Left)));
+        let mut table = Table::new(columns);
+        for row in rows {
+            let mut cells = vec![row.of.clone(), thousands(row.arrived), thousands(row.left)];
+            cells.extend(created.then(|| thousands(row.created)));
+            cells.extend(held.then(|| thousands(row.held)));
+            cells.extend([
+                decimal(row.cycles_per_packet),
+                decimal(row.packets_per_batch),
+                reasons(&row.dropped),
+                reasons(&row.consumed),
+            ]);
+            table.row(cells);
+        }
+        Some(table.render())
+    }
+
+    /// What stands outside the tables: losses before us, panics, warnings, failures.
+    fn notes_text(&self) -> Option<String> {
+        let mut out = String::new();
+        for port in &self.ports {
+            // A String takes every write.
+            if port.missed > 0 {
+                let _ = writeln!(
+                    out,
+                    "{}: the kernel missed {} packets before they came here (its ring was full); they are in no other number",
+                    port.name,
+                    thousands(port.missed)
+                );
+            }
+            if port.bad_checksum > 0 {
+                let _ = writeln!(
+                    out,
+                    "{}: {} arrivals had a wrong checksum",
+                    port.name,
+                    thousands(port.bad_checksum)
+                );
+            }
+            if !matches!(port.link.as_str(), "up" | "") {
+                let _ = writeln!(out, "{}: its link is {}", port.name, port.link);
+            }
+        }
+        for panic in &self.panics {
+            let place = panic.place.as_deref().unwrap_or("an unknown place");
+            let times =
+                if panic.count == 1 { String::new() } else { format!(", {} times", thousands(panic.count)) };
+            let state = if panic.rebuilt { ", its state was made anew" } else { "" };
+            let _ = writeln!(
+                out,
+                "panic: `{}` at {}: {} ({} packets lost{times}{state})",
+                panic.node,
+                visible(place),
+                visible(&panic.message),
+                thousands(panic.packets)
+            );
+        }
+        for failure in &self.failures {
+            let _ = writeln!(out, "error: {}", visible(failure));
+        }
+        (!out.is_empty()).then_some(out)
+    }
+
+    /// The conservation law, with this run's numbers.
+    pub fn law(&self) -> String {
+        let dropped = self.dropped_in_all();
+        let consumed = match self.consumed {
+            0 => String::new(),
+            consumed => format!(" + {} consumed", thousands(consumed)),
+        };
+        let law = format!(
+            "{} received + {} created = {} sent + {} dropped{consumed} + {} held",
+            thousands(self.received),
+            thousands(self.created),
+            thousands(self.sent),
+            thousands(dropped),
+            thousands(self.held)
+        );
+        if self.conserved {
+            return format!("{law}   every packet accounted for\n");
+        }
+        let (came, went) = (self.received + self.created, self.sent + dropped + self.consumed + self.held);
+        let wrong = law.replacen('=', "≠", usize::from(came != went));
+        let nodes = match self.unbalanced.as_slice() {
+            [] => String::new(),
+            nodes => format!(" (at {})", nodes.join(", ")),
+        };
+        format!("{wrong}   NOT accounted for: {} packets{nodes}\n", thousands(came.abs_diff(went)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netbricks_core::{Drop, NodeCounters, Role};
+
+    use super::super::PortSummary;
+    use super::*;
+
+    #[test]
+    fn the_report_of_the_north_star() {
+        let mut ttl = NodeCounters::default();
+        ttl.arrived.packets = 170_412_032;
+        ttl.left.packets = 170_377_951;
+        ttl.batches = 2_784_510;
+        ttl.sampled_packets = 1_000;
+        ttl.sampled_cycles = 7_900;
+        ttl.drops.add(Drop::TtlExpired, 34_081, 0);
+        let port = |name: &str, received, sent| PortSummary {
+            name: name.into(),
+            link: "up".into(),
+            received,
+            sent,
+            ..PortSummary::default()
+        };
+        let summary = Summary {
+            received: 170_500_152,
+            sent: 170_466_071,
+            dropped: [("ttl-expired", 34_081)].into(),
+            conserved: true,
+            ports: vec![port("lan", 170_412_032, 88_120), port("wan", 88_120, 170_377_951)],
+            nodes: vec![NodeSummary::new("ttl".into(), "ttl".into(), Role::Function, "function".into(), ttl)],
+            ..Summary::default()
+        };
+        assert_eq!(
+            summary.text(),
+            "port     received         sent  dropped\n\
+             lan   170,412,032       88,120        0\n\
+             wan        88,120  170,377,951        0\n\
+             \n\
+             function           in          out  cycles/packet  packets/batch  dropped\n\
+             ttl       170,412,032  170,377,951            7.9           61.2  34,081 ttl-expired\n\
+             \n\
+             170,500,152 received + 0 created = 170,466,071 sent + 34,081 dropped + 0 held   every packet accounted for\n"
+        );
+    }
+
+    #[test]
+    fn a_packet_that_is_missing_is_not_hidden() {
+        let summary = Summary {
+            received: 10,
+            sent: 8,
+            conserved: false,
+            unbalanced: vec!["ttl".into()],
+            ..Summary::default()
+        };
+        assert!(!summary.succeeded());
+        assert_eq!(
+            summary.law(),
+            "10 received + 0 created ≠ 8 sent + 0 dropped + 0 held   NOT accounted for: 2 packets (at ttl)\n"
+        );
+    }
+}

@@ -1,0 +1,411 @@
+//! The 5-tuple of a packet, its two directions, and keyed hashes of it.
+
+use core::fmt;
+use core::net::{IpAddr, Ipv6Addr};
+
+use crate::ip::{Ip, IpRef};
+use crate::link::Link;
+use crate::protocol;
+use crate::stack::{Header, Layer, Root, Stack};
+
+/// Addresses, ports and protocol of a flow in one direction: five 64-bit words, equal if and only if all of it is.
+///
+/// Words 0 and 1 are the source address, 2 and 3 the destination (IPv4 addresses as ::ffff:a.b.c.d), each read
+/// big-endian. Word 4 is, from its most significant bit on: source port (16 bits), destination port (16), protocol
+/// (8), flags (8), zero (16). An ICMP echo's identifier stands in both ports; a later fragment, which has no ports,
+/// has zeros and a flag.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowKey([u64; 5]);
+
+const V6: u64 = 1 << 16;
+const FRAGMENT: u64 = 2 << 16;
+const MAPPED: u64 = 0xffff << 32;
+
+impl FlowKey {
+    /// The key of these.
+    pub fn new(
+        source: IpAddr,
+        destination: IpAddr,
+        source_port: u16,
+        destination_port: u16,
+        protocol: u8,
+    ) -> Self {
+        let words = |address: IpAddr| match address {
+            IpAddr::V4(address) => (0, MAPPED | u64::from(address.to_bits()), 0),
+            IpAddr::V6(address) => ((address.to_bits() >> 64) as u64, address.to_bits() as u64, V6),
+        };
+        let ((a, b, v6), (c, d, _)) = (words(source), words(destination));
+        let ports = u64::from(source_port) << 48 | u64::from(destination_port) << 32;
+        Self([a, b, c, d, ports | u64::from(protocol) << 24 | v6])
+    }
+
+    /// The key that has these words: as [`words`](Self::words) gave them.
+    #[inline(always)]
+    pub const fn from_words(words: [u64; 5]) -> Self {
+        Self(words)
+    }
+
+    /// The key of a packet with header `ip` and what follows it up to the packet's end.
+    #[inline(always)]
+    pub fn of(ip: IpRef<'_>, payload: &[u8]) -> Self {
+        match ip {
+            IpRef::V4(header) => {
+                let number = header.protocol();
+                let last = if header.is_later_fragment() {
+                    u64::from(number) << 24 | FRAGMENT
+                } else {
+                    ports(number, payload) << 32 | u64::from(number) << 24
+                };
+                let source = MAPPED | u64::from(header.source().to_bits());
+                let destination = MAPPED | u64::from(header.destination().to_bits());
+                Self([0, source, 0, destination, last])
+            }
+            IpRef::V6(header) => {
+                let number = header.protocol();
+                let last = if header.is_later_fragment() {
+                    u64::from(number) << 24 | FRAGMENT
+                } else {
+                    ports(number, payload) << 32 | u64::from(number) << 24
+                };
+                let (source, destination) = (header.source().to_bits(), header.destination().to_bits());
+                Self([
+                    (source >> 64) as u64,
+                    source as u64,
+                    (destination >> 64) as u64,
+                    destination as u64,
+                    last | V6,
+                ])
+            }
+        }
+    }
+
+    /// The key of an Ethernet frame, behind any VLAN tags, MPLS labels or PPPoE session; `None` if it holds no
+    /// well-formed IP packet.
+    #[inline]
+    pub fn from_frame(frame: &[u8]) -> Option<Self> {
+        let link = Layer::<Root, Link>::parse(Root, frame).ok()?;
+        let ip = Layer::<_, Ip>::parse(link, frame).ok()?;
+        let (at, facts) = ip.top();
+        let header = frame.get(at..ip.end())?;
+        Some(Self::of(Ip::view(header, facts), frame.get(ip.end()..ip.limit(frame.len()))?))
+    }
+
+    /// The five words.
+    #[inline(always)]
+    pub const fn words(&self) -> [u64; 5] {
+        self.0
+    }
+    /// Whether the packet is IPv6.
+    #[inline(always)]
+    pub const fn is_v6(&self) -> bool {
+        self.0[4] & V6 != 0
+    }
+    /// Whether it is a later fragment, whose ports are not known.
+    #[inline(always)]
+    pub const fn is_fragment(&self) -> bool {
+        self.0[4] & FRAGMENT != 0
+    }
+    const fn address(&self, high: u64, low: u64) -> IpAddr {
+        if self.is_v6() {
+            IpAddr::V6(Ipv6Addr::from_bits((high as u128) << 64 | low as u128))
+        } else {
+            IpAddr::V4(core::net::Ipv4Addr::from_bits(low as u32))
+        }
+    }
+    /// The sender's address.
+    #[inline(always)]
+    pub const fn source(&self) -> IpAddr {
+        self.address(self.0[0], self.0[1])
+    }
+    /// The receiver's address.
+    #[inline(always)]
+    pub const fn destination(&self) -> IpAddr {
+        self.address(self.0[2], self.0[3])
+    }
+    /// The sender's port, an ICMP echo's identifier, or 0.
+    #[inline(always)]
+    pub const fn source_port(&self) -> u16 {
+        (self.0[4] >> 48) as u16
+    }
+    /// The receiver's port, an ICMP echo's identifier, or 0.
+    #[inline(always)]
+    pub const fn destination_port(&self) -> u16 {
+        (self.0[4] >> 32) as u16
+    }
+    /// The transport protocol.
+    #[inline(always)]
+    pub const fn protocol(&self) -> u8 {
+        (self.0[4] >> 24) as u8
+    }
+
+    /// The key of the answers.
+    #[inline(always)]
+    #[must_use]
+    pub const fn reversed(&self) -> Self {
+        let [a, b, c, d, last] = self.0;
+        let ports = ((last >> 32) as u32).rotate_left(16);
+        Self([c, d, a, b, (ports as u64) << 32 | last & 0xffff_ffff])
+    }
+    /// One key for both directions: the lesser of this one and its reverse.
+    #[inline(always)]
+    #[must_use]
+    pub fn canonical(&self) -> Self {
+        let [a, b, c, d, last] = self.0;
+        let source = (u128::from(a) << 64 | u128::from(b), last >> 48);
+        let destination = (u128::from(c) << 64 | u128::from(d), last >> 32 & 0xffff);
+        if source <= destination { *self } else { self.reversed() }
+    }
+}
+
+/// Source and destination port in 32 bits.
+#[inline(always)]
+fn ports(number: u8, payload: &[u8]) -> u64 {
+    if protocol::has_ports(number) {
+        return payload.first_chunk::<4>().map_or(0, |bytes| u64::from(u32::from_be_bytes(*bytes)));
+    }
+    echo(number, payload)
+}
+
+fn echo(number: u8, payload: &[u8]) -> u64 {
+    let Some([kind, _, _, _, high, low]) = payload.first_chunk::<6>() else { return 0 };
+    match (number, kind) {
+        (protocol::ICMP, 0 | 8) | (protocol::ICMPV6, 128 | 129) => {
+            u64::from(u16::from_be_bytes([*high, *low])) * 0x1_0001
+        }
+        _ => 0,
+    }
+}
+
+impl fmt::Display for FlowKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let end = |f: &mut fmt::Formatter<'_>, address: IpAddr, port: u16| match address {
+            IpAddr::V4(address) => write!(f, "{address}:{port}"),
+            IpAddr::V6(address) => write!(f, "[{address}]:{port}"),
+        };
+        end(f, self.source(), self.source_port())?;
+        f.write_str(" > ")?;
+        end(f, self.destination(), self.destination_port())?;
+        match self.protocol() {
+            protocol::TCP => f.write_str(" TCP")?,
+            protocol::UDP => f.write_str(" UDP")?,
+            protocol::ICMP => f.write_str(" ICMP")?,
+            protocol::ICMPV6 => f.write_str(" ICMPv6")?,
+            protocol::SCTP => f.write_str(" SCTP")?,
+            other => write!(f, " protocol {other}")?,
+        }
+        if self.is_fragment() { f.write_str(" fragment") } else { Ok(()) }
+    }
+}
+
+impl fmt::Debug for FlowKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A 128-bit key for hashing flows: secret against attackers, shared between machines that must agree.
+#[derive(Clone, Copy)]
+pub struct HashKey {
+    keys: [u64; 8],
+}
+
+impl HashKey {
+    /// Expands a 128-bit key.
+    pub const fn new(key: [u64; 2]) -> Self {
+        // SplitMix64 (Steele, Lea, Flood 2014) over one half, mixed into the other's.
+        let mut keys = [0; 8];
+        let mut i = 0;
+        while i < 8 {
+            let step = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            keys[i] = mix(key[0].wrapping_add(step) ^ mix(key[1].wrapping_add(step)));
+            i += 1;
+        }
+        Self { keys }
+    }
+
+    /// The hash of a flow in one direction.
+    ///
+    /// With k0 … k7 the expanded key and w0 … w4 the words: s = (w0+k0)(w1+k1) + (w2+k2)(w3+k3) + (w4+k4)k5, where
+    /// additions in brackets are modulo 2^64 and the rest modulo 2^128 (NH of UMAC, RFC 4418, on 64-bit words: two
+    /// different keys have the same s for one key in 2^64). Then p = ((s mod 2^64) ^ k6) × ((s div 2^64) ^ k7), and the
+    /// hash is (p mod 2^64) ^ (p div 2^64).
+    #[inline(always)]
+    pub const fn hash(&self, flow: &FlowKey) -> u64 {
+        let [w0, w1, w2, w3, w4] = flow.0;
+        let [k0, k1, k2, k3, k4, k5, k6, k7] = self.keys;
+        let sum = product(w0.wrapping_add(k0), w1.wrapping_add(k1))
+            .wrapping_add(product(w2.wrapping_add(k2), w3.wrapping_add(k3)))
+            .wrapping_add(product(w4.wrapping_add(k4), k5));
+        let last = product(sum as u64 ^ k6, (sum >> 64) as u64 ^ k7);
+        last as u64 ^ (last >> 64) as u64
+    }
+
+    /// The hash of a flow that is the same for both its directions: that of its
+    /// [`canonical`](FlowKey::canonical) key.
+    #[inline(always)]
+    pub fn symmetric(&self, flow: &FlowKey) -> u64 {
+        self.hash(&flow.canonical())
+    }
+}
+
+impl fmt::Debug for HashKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HashKey(secret)")
+    }
+}
+
+#[inline(always)]
+const fn product(a: u64, b: u64) -> u128 {
+    a as u128 * b as u128
+}
+
+const fn mix(mut z: u64) -> u64 {
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use std::collections::HashSet;
+    use std::string::ToString;
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::oracle::{self, Random};
+
+    /// Straight from the bytes, as the RFCs draw them.
+    fn expected(sample: &oracle::Sample) -> FlowKey {
+        let bytes = &sample.bytes;
+        let octets = |at: usize| -> [u8; 16] { bytes[at..at + 16].try_into().unwrap() };
+        let quad = |at: usize| -> [u8; 4] { bytes[at..at + 4].try_into().unwrap() };
+        let word =
+            |at: usize| u16::from_be_bytes([bytes[sample.transport + at], bytes[sample.transport + at + 1]]);
+        let (a, b) = match sample.protocol {
+            protocol::TCP | protocol::UDP => (word(0), word(2)),
+            _ => (word(4), word(4)),
+        };
+        let (source, destination) = if sample.v6 {
+            (IpAddr::from(octets(8)), IpAddr::from(octets(24)))
+        } else {
+            (IpAddr::from(quad(12)), IpAddr::from(quad(16)))
+        };
+        FlowKey::new(source, destination, a, b, sample.protocol)
+    }
+
+    #[test]
+    fn a_key_is_the_same_behind_any_link() {
+        let mut random = Random(60);
+        for _ in 0..20_000 {
+            let sample = oracle::packet(&mut random);
+            let key = expected(&sample);
+            let ethertype: [u8; 2] = if sample.v6 { [0x86, 0xdd] } else { [8, 0] };
+            let ppp: [u8; 2] = if sample.v6 { [0, 0x57] } else { [0, 0x21] };
+            let [high, low] = (sample.bytes.len() as u16 + 2).to_be_bytes();
+            let links: [Vec<u8>; 4] = [
+                ethertype.into(),
+                [&[0x88, 0xa8, 0, 1, 0x81, 0, 0, 2][..], &ethertype].concat(),
+                [&[0x88, 0x47, 0, 1, 0, 64, 0, 2, 1, 64][..]].concat(),
+                [&[0x81, 0, 0, 1, 0x88, 0x64, 0x11, 0, 0, 1, high, low][..], &ppp].concat(),
+            ];
+            for link in links {
+                let frame = [&[2; 12][..], &link, &sample.bytes].concat();
+                assert_eq!(FlowKey::from_frame(&frame), Some(key));
+                assert_eq!(FlowKey::from_frame(&frame[..frame.len() - 1]), None);
+            }
+            assert_eq!(
+                FlowKey::new(
+                    key.source(),
+                    key.destination(),
+                    key.source_port(),
+                    key.destination_port(),
+                    key.protocol()
+                ),
+                key
+            );
+            let reversed = key.reversed();
+            assert_eq!(
+                (reversed.source(), reversed.source_port()),
+                (key.destination(), key.destination_port())
+            );
+            assert_eq!((reversed.reversed(), reversed.protocol()), (key, key.protocol()));
+            assert_eq!(key.canonical(), reversed.canonical());
+            assert!([key, reversed].contains(&key.canonical()));
+            let hash = HashKey::new([random.word(), random.word()]);
+            assert_eq!(hash.symmetric(&key), hash.symmetric(&reversed));
+            assert!(hash.hash(&key) != hash.hash(&reversed) || key == reversed);
+        }
+    }
+
+    #[test]
+    fn every_bit_of_the_key_counts() {
+        let hash = HashKey::new([1, 2]);
+        let key = FlowKey([3, 4, 5, 6, 7]);
+        let mut hashes = HashSet::from([hash.hash(&key)]);
+        for bit in 0..320 {
+            let mut other = key;
+            other.0[bit / 64] ^= 1 << (bit % 64);
+            assert_ne!(other, key);
+            assert!(hashes.insert(hash.hash(&other)), "bit {bit}");
+        }
+        for bit in 0..128 {
+            let mut words = [1, 2];
+            words[bit / 64] ^= 1 << (bit % 64);
+            assert!(hashes.insert(HashKey::new(words).hash(&key)), "key bit {bit}");
+        }
+    }
+
+    /// Machines that share flows must agree, so these numbers never change.
+    #[test]
+    fn hashes_are_the_same_everywhere() {
+        let v4 = FlowKey::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 1000, 53, 17);
+        assert_eq!(v4.words(), [0, 0xffff_0a00_0001, 0, 0xffff_0a00_0002, 0x03e8_0035_1100_0000]);
+        assert_eq!(v4.to_string(), "10.0.0.1:1000 > 10.0.0.2:53 UDP");
+        let key = HashKey::new([0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210]);
+        // Computed from the definition by an independent program.
+        assert_eq!(key.hash(&v4), HASH_V4);
+        assert_eq!(key.hash(&v4.reversed()), HASH_V4_REVERSED);
+        assert_eq!(key.symmetric(&v4.reversed()), HASH_V4);
+    }
+    const HASH_V4: u64 = 0xf2f6_7377_ee53_bbde;
+    const HASH_V4_REVERSED: u64 = 0xb91b_e9c6_54da_53b8;
+
+    /// Flows that differ in little, as an attacker's do, spread over buckets as evenly as chance.
+    #[test]
+    fn buckets_fill_evenly() {
+        let key = HashKey::new([7, 8]);
+        let mut counts = [0u32; 4096];
+        for i in 0..1 << 18 {
+            let flow =
+                FlowKey::new([10, 0, (i >> 16) as u8, 1].into(), [10, 0, 0, 2].into(), i as u16, 80, 6);
+            counts[(key.hash(&flow) % 4096) as usize] += 1;
+        }
+        // 64 a bucket are expected; the standard deviation is 8.
+        let chi: f64 = counts.iter().map(|count| (f64::from(*count) - 64.0).powi(2) / 64.0).sum();
+        assert!((3700.0..4500.0).contains(&chi), "chi squared {chi}");
+    }
+
+    #[test]
+    fn fragments_after_the_first_have_no_ports_and_say_so() {
+        let mut bytes =
+            Vec::from(crate::Ipv4::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 17, 8).octets());
+        bytes.extend([0, 53, 0, 99, 0, 8, 0, 0]);
+        let key = |bytes: &[u8]| {
+            let (ip, payload) = IpRef::split(bytes).unwrap();
+            FlowKey::of(ip, payload)
+        };
+        assert_eq!((key(&bytes).destination_port(), key(&bytes).is_fragment()), (99, false));
+        bytes[6] = 0x20;
+        assert_eq!((key(&bytes).destination_port(), key(&bytes).is_fragment()), (99, false));
+        bytes[7] = 1;
+        assert_eq!((key(&bytes).destination_port(), key(&bytes).is_fragment()), (0, true));
+        assert_ne!(key(&bytes), FlowKey::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 0, 0, 17));
+        // A mapped IPv6 address is not the IPv4 address that it maps.
+        let mapped = IpAddr::V6(core::net::Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped());
+        assert_ne!(
+            FlowKey::new(mapped, mapped, 1, 2, 6),
+            FlowKey::new([10, 0, 0, 1].into(), [10, 0, 0, 1].into(), 1, 2, 6)
+        );
+    }
+}

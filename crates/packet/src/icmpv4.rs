@@ -1,0 +1,200 @@
+//! ICMP for IPv4: errors with the packet they quote, and echo.
+
+use core::net::Ipv4Addr;
+
+use zerocopy::FromBytes;
+
+use crate::checksum::update16;
+use crate::ip::{FIRST_FRAGMENT, Ip};
+use crate::ipv4::Ipv4;
+use crate::quoted::Quoted;
+use crate::stack::{Found, Header, Malformed, NOTHING, follows, malformed};
+
+crate::header! {
+    /// The first 8 bytes of an ICMP message, which all messages have (RFC 792).
+    ///
+    /// ```text
+    ///  0                   1                   2                   3
+    ///  0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+    /// +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+    /// |     Type      |     Code      |           Checksum            |
+    /// +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+    /// |               what these say, depends on the type             |
+    /// +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+    /// ```
+    pub struct Icmpv4, "icmp", 8 bytes {
+        /// What the message is: see [`kind`].
+        message_type, put_message_type: u8 = 0, 8, Own, Dec, kept;
+        /// What kind of that type.
+        code, put_code: u8 = 8, 8, Own, Dec, kept;
+        /// Over the whole message.
+        checksum, set_checksum: u16 = 16, 16, No, Hex, plain;
+        /// Four bytes whose meaning the type tells.
+        rest_of_header, put_rest_of_header: u32 = 32, 32, Own, Hex, kept;
+    }
+}
+
+crate::field::display! { Icmpv4 }
+
+/// ICMP message types (IANA "ICMP Type Numbers").
+pub mod kind {
+    /// Answers an echo request.
+    pub const ECHO_REPLY: u8 = 0;
+    /// The packet could not be delivered; the code says why.
+    pub const DESTINATION_UNREACHABLE: u8 = 3;
+    /// Deprecated (RFC 6633).
+    pub const SOURCE_QUENCH: u8 = 4;
+    /// There is a better first hop.
+    pub const REDIRECT: u8 = 5;
+    /// Asks for an answer.
+    pub const ECHO_REQUEST: u8 = 8;
+    /// RFC 1256.
+    pub const ROUTER_ADVERTISEMENT: u8 = 9;
+    /// RFC 1256.
+    pub const ROUTER_SOLICITATION: u8 = 10;
+    /// Time to live (code 0) or reassembly time (code 1) ran out.
+    pub const TIME_EXCEEDED: u8 = 11;
+    /// A header field is wrong.
+    pub const PARAMETER_PROBLEM: u8 = 12;
+    /// Asks for the time.
+    pub const TIMESTAMP_REQUEST: u8 = 13;
+    /// Tells the time.
+    pub const TIMESTAMP_REPLY: u8 = 14;
+
+    /// The code of [`DESTINATION_UNREACHABLE`] that says "fragmentation needed and don't fragment set".
+    pub const FRAGMENTATION_NEEDED: u8 = 4;
+
+    /// The type's name, where it has one.
+    pub const fn name(message_type: u8) -> Option<&'static str> {
+        Some(match message_type {
+            ECHO_REPLY => "echo-reply",
+            DESTINATION_UNREACHABLE => "destination-unreachable",
+            SOURCE_QUENCH => "source-quench",
+            REDIRECT => "redirect",
+            ECHO_REQUEST => "echo-request",
+            ROUTER_ADVERTISEMENT => "router-advertisement",
+            ROUTER_SOLICITATION => "router-solicitation",
+            TIME_EXCEEDED => "time-exceeded",
+            PARAMETER_PROBLEM => "parameter-problem",
+            TIMESTAMP_REQUEST => "timestamp-request",
+            TIMESTAMP_REPLY => "timestamp-reply",
+            _ => return None,
+        })
+    }
+}
+
+impl Icmpv4 {
+    /// A header without checksum.
+    pub fn new(message_type: u8, code: u8, rest_of_header: u32) -> Self {
+        let mut header = Self([0; 8]);
+        header.put_message_type(message_type);
+        header.put_code(code);
+        header.put_rest_of_header(rest_of_header);
+        header
+    }
+    /// An echo request without checksum.
+    pub fn echo_request(identifier: u16, sequence_number: u16) -> Self {
+        Self::new(kind::ECHO_REQUEST, 0, u32::from(identifier) << 16 | u32::from(sequence_number))
+    }
+    /// Whether it is an echo request or reply.
+    #[inline(always)]
+    pub fn is_echo(&self) -> bool {
+        matches!(self.message_type(), kind::ECHO_REQUEST | kind::ECHO_REPLY)
+    }
+    /// Whether it reports an error, so that it quotes a packet and must never be answered with an error (RFC 1122,
+    /// section 3.2.2).
+    #[inline(always)]
+    pub fn is_error(&self) -> bool {
+        matches!(
+            self.message_type(),
+            kind::DESTINATION_UNREACHABLE
+                | kind::SOURCE_QUENCH
+                | kind::REDIRECT
+                | kind::TIME_EXCEEDED
+                | kind::PARAMETER_PROBLEM
+        )
+    }
+    /// An echo's identifier.
+    #[inline(always)]
+    pub fn identifier(&self) -> Option<u16> {
+        self.is_echo().then(|| (self.rest_of_header() >> 16) as u16)
+    }
+    /// An echo's sequence number.
+    #[inline(always)]
+    pub fn sequence_number(&self) -> Option<u16> {
+        self.is_echo().then(|| self.rest_of_header() as u16)
+    }
+    /// The largest packet that the next hop takes, in bytes, from "fragmentation needed" (RFC 1191; 0 from routers
+    /// older than that).
+    pub fn next_hop_mtu(&self) -> Option<u16> {
+        ((self.message_type(), self.code()) == (kind::DESTINATION_UNREACHABLE, kind::FRAGMENTATION_NEEDED))
+            .then(|| self.rest_of_header() as u16)
+    }
+    /// The better first hop that a redirect names.
+    pub fn gateway(&self) -> Option<Ipv4Addr> {
+        (self.message_type() == kind::REDIRECT).then(|| Ipv4Addr::from_bits(self.rest_of_header()))
+    }
+    /// The byte of the quoted packet that a parameter problem is about.
+    pub fn pointer(&self) -> Option<u8> {
+        (self.message_type() == kind::PARAMETER_PROBLEM).then(|| self.0[4])
+    }
+    /// Turns an echo request into the reply to it, checksum included; says whether it was one.
+    #[inline]
+    pub fn become_reply(&mut self) -> bool {
+        if (self.message_type(), self.code()) != (kind::ECHO_REQUEST, 0) {
+            return false;
+        }
+        self.put_message_type(kind::ECHO_REPLY);
+        self.set_checksum(update16(self.checksum(), u16::from(kind::ECHO_REQUEST) << 8, 0));
+        true
+    }
+    /// Writes an echo's identifier and carries it into the checksum; says whether it is an echo.
+    #[inline]
+    pub fn set_identifier(&mut self, identifier: u16) -> bool {
+        let Some(old) = self.identifier() else { return false };
+        self.put_rest_of_header(u32::from(identifier) << 16 | self.rest_of_header() & 0xffff);
+        self.set_checksum(update16(self.checksum(), old, identifier));
+        true
+    }
+    /// The packet that an error quotes in its `payload`, which is what follows these 8 bytes; `None` if it is no error
+    /// or what it quotes is no IPv4 header.
+    pub fn quoted<'a>(&self, payload: &'a [u8]) -> Option<Quoted<'a>> {
+        if !self.is_error() {
+            return None;
+        }
+        // RFC 4884, section 4: these three count the quote in 32-bit words, 0 if it is all there is.
+        let words = match self.message_type() {
+            kind::DESTINATION_UNREACHABLE | kind::TIME_EXCEEDED | kind::PARAMETER_PROBLEM => {
+                usize::from(self.0[5])
+            }
+            _ => 0,
+        };
+        Quoted::read(payload, words * 4)
+    }
+}
+
+impl Header for Icmpv4 {
+    type Facts = ();
+    type Ref<'a> = &'a Self;
+    type Mut<'a> = &'a mut Self;
+    const NAME: &'static str = Self::SHORT;
+    const FIELDS: &'static [crate::field::Field] = Self::TABLE;
+
+    #[inline(always)]
+    fn find(bytes: &[u8], _: u16) -> Result<Found<()>, Malformed> {
+        if bytes.len() < Self::SIZE {
+            return Err(malformed::<Self>("the bytes end before the header does", Self::SIZE, bytes.len()));
+        }
+        Ok(Found { facts: (), len: Self::SIZE, total: None, next: NOTHING })
+    }
+    #[inline(always)]
+    fn view(bytes: &[u8], (): ()) -> &Self {
+        Self::ref_from_prefix(bytes).expect("`find` accepted these bytes, so the header is whole").0
+    }
+    #[inline(always)]
+    fn view_mut(bytes: &mut [u8], (): ()) -> &mut Self {
+        Self::mut_from_prefix(bytes).expect("`find` accepted these bytes, so the header is whole").0
+    }
+}
+
+follows! { Icmpv4: Ipv4 | Ip = [1, FIRST_FRAGMENT | 1]; }

@@ -1,0 +1,208 @@
+//! ICMP for IPv6: errors with the packet they quote, echo, and the first bytes of neighbour discovery.
+
+use zerocopy::FromBytes;
+
+use crate::checksum::update16;
+use crate::ip::{FIRST_FRAGMENT, Ip};
+use crate::ipv6::Ipv6;
+use crate::neighbor::Neighbor;
+use crate::quoted::Quoted;
+use crate::stack::{Found, Header, Malformed, NOTHING, follows, malformed};
+
+crate::header! {
+    /// The first 8 bytes of an ICMPv6 message, which all defined messages have (RFC 4443, section 2.1).
+    ///
+    /// ```text
+    ///  0                   1                   2                   3
+    ///  0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+    /// +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+    /// |     Type      |     Code      |           Checksum            |
+    /// +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+    /// |               what these say, depends on the type             |
+    /// +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+    /// ```
+    pub struct Icmpv6, "icmpv6", 8 bytes {
+        /// What the message is: see [`kind`].
+        message_type, put_message_type: u8 = 0, 8, Own, Dec, kept;
+        /// What kind of that type.
+        code, put_code: u8 = 8, 8, Own, Dec, kept;
+        /// Over pseudo-header and the whole message.
+        checksum, set_checksum: u16 = 16, 16, No, Hex, plain;
+        /// Four bytes whose meaning the type tells.
+        rest_of_header, put_rest_of_header: u32 = 32, 32, Own, Hex, kept;
+    }
+}
+
+crate::field::display! { Icmpv6 }
+
+/// ICMPv6 message types (IANA "ICMPv6 Parameters").
+pub mod kind {
+    /// The packet could not be delivered; the code says why.
+    pub const DESTINATION_UNREACHABLE: u8 = 1;
+    /// The packet is larger than the next hop takes.
+    pub const PACKET_TOO_BIG: u8 = 2;
+    /// Hop limit (code 0) or reassembly time (code 1) ran out.
+    pub const TIME_EXCEEDED: u8 = 3;
+    /// A header field is wrong.
+    pub const PARAMETER_PROBLEM: u8 = 4;
+    /// Asks for an answer.
+    pub const ECHO_REQUEST: u8 = 128;
+    /// Answers an echo request.
+    pub const ECHO_REPLY: u8 = 129;
+    /// RFC 2710.
+    pub const MULTICAST_LISTENER_QUERY: u8 = 130;
+    /// RFC 2710.
+    pub const MULTICAST_LISTENER_REPORT: u8 = 131;
+    /// RFC 2710.
+    pub const MULTICAST_LISTENER_DONE: u8 = 132;
+    /// RFC 4861, section 4.1.
+    pub const ROUTER_SOLICITATION: u8 = 133;
+    /// RFC 4861, section 4.2.
+    pub const ROUTER_ADVERTISEMENT: u8 = 134;
+    /// RFC 4861, section 4.3.
+    pub const NEIGHBOR_SOLICITATION: u8 = 135;
+    /// RFC 4861, section 4.4.
+    pub const NEIGHBOR_ADVERTISEMENT: u8 = 136;
+    /// RFC 4861, section 4.5.
+    pub const REDIRECT: u8 = 137;
+    /// RFC 3810.
+    pub const MULTICAST_LISTENER_REPORT_V2: u8 = 143;
+
+    /// The type's name, where it has one.
+    pub const fn name(message_type: u8) -> Option<&'static str> {
+        Some(match message_type {
+            DESTINATION_UNREACHABLE => "destination-unreachable",
+            PACKET_TOO_BIG => "packet-too-big",
+            TIME_EXCEEDED => "time-exceeded",
+            PARAMETER_PROBLEM => "parameter-problem",
+            ECHO_REQUEST => "echo-request",
+            ECHO_REPLY => "echo-reply",
+            MULTICAST_LISTENER_QUERY => "multicast-listener-query",
+            MULTICAST_LISTENER_REPORT => "multicast-listener-report",
+            MULTICAST_LISTENER_DONE => "multicast-listener-done",
+            ROUTER_SOLICITATION => "router-solicitation",
+            ROUTER_ADVERTISEMENT => "router-advertisement",
+            NEIGHBOR_SOLICITATION => "neighbor-solicitation",
+            NEIGHBOR_ADVERTISEMENT => "neighbor-advertisement",
+            REDIRECT => "redirect",
+            MULTICAST_LISTENER_REPORT_V2 => "multicast-listener-report-v2",
+            _ => return None,
+        })
+    }
+}
+
+impl Icmpv6 {
+    /// A header without checksum.
+    pub fn new(message_type: u8, code: u8, rest_of_header: u32) -> Self {
+        let mut header = Self([0; 8]);
+        header.put_message_type(message_type);
+        header.put_code(code);
+        header.put_rest_of_header(rest_of_header);
+        header
+    }
+    /// An echo request without checksum.
+    pub fn echo_request(identifier: u16, sequence_number: u16) -> Self {
+        Self::new(kind::ECHO_REQUEST, 0, u32::from(identifier) << 16 | u32::from(sequence_number))
+    }
+    /// Whether it is an echo request or reply.
+    #[inline(always)]
+    pub fn is_echo(&self) -> bool {
+        matches!(self.message_type(), kind::ECHO_REQUEST | kind::ECHO_REPLY)
+    }
+    /// Whether it reports an error: all types below 128 (RFC 4443, section 2.1). Errors are never answered with errors.
+    #[inline(always)]
+    pub fn is_error(&self) -> bool {
+        self.message_type() < 128
+    }
+    /// An echo's identifier.
+    #[inline(always)]
+    pub fn identifier(&self) -> Option<u16> {
+        self.is_echo().then(|| (self.rest_of_header() >> 16) as u16)
+    }
+    /// An echo's sequence number.
+    #[inline(always)]
+    pub fn sequence_number(&self) -> Option<u16> {
+        self.is_echo().then(|| self.rest_of_header() as u16)
+    }
+    /// The largest packet that the next hop takes, in bytes, from "packet too big".
+    pub fn mtu(&self) -> Option<u32> {
+        (self.message_type() == kind::PACKET_TOO_BIG).then(|| self.rest_of_header())
+    }
+    /// The byte of the quoted packet that a parameter problem is about.
+    pub fn pointer(&self) -> Option<u32> {
+        (self.message_type() == kind::PARAMETER_PROBLEM).then(|| self.rest_of_header())
+    }
+    /// Turns an echo request into the reply to it, checksum included (exchanging the addresses does not change it);
+    /// says whether it was one.
+    #[inline]
+    pub fn become_reply(&mut self) -> bool {
+        if (self.message_type(), self.code()) != (kind::ECHO_REQUEST, 0) {
+            return false;
+        }
+        self.put_message_type(kind::ECHO_REPLY);
+        let (old, new) = (u16::from(kind::ECHO_REQUEST) << 8, u16::from(kind::ECHO_REPLY) << 8);
+        self.set_checksum(update16(self.checksum(), old, new));
+        true
+    }
+    /// Writes an echo's identifier and carries it into the checksum; says whether it is an echo.
+    #[inline]
+    pub fn set_identifier(&mut self, identifier: u16) -> bool {
+        let Some(old) = self.identifier() else { return false };
+        self.put_rest_of_header(u32::from(identifier) << 16 | self.rest_of_header() & 0xffff);
+        self.set_checksum(update16(self.checksum(), old, identifier));
+        true
+    }
+    /// The packet that an error quotes in its `payload`, which is what follows these 8 bytes; `None` if it is no error
+    /// or what it quotes is no IPv6 header.
+    pub fn quoted<'a>(&self, payload: &'a [u8]) -> Option<Quoted<'a>> {
+        if !matches!(
+            self.message_type(),
+            kind::DESTINATION_UNREACHABLE
+                | kind::PACKET_TOO_BIG
+                | kind::TIME_EXCEEDED
+                | kind::PARAMETER_PROBLEM
+        ) {
+            return None;
+        }
+        // RFC 4884, section 4.4 and 4.5: these two count the quote in 64-bit words, 0 if it is all there is.
+        let words = match self.message_type() {
+            kind::DESTINATION_UNREACHABLE | kind::TIME_EXCEEDED => usize::from(self.0[4]),
+            _ => 0,
+        };
+        Quoted::read(payload, words * 8)
+    }
+    /// The neighbour discovery message that goes on in `payload`, which is what follows these 8 bytes; `None` if it is
+    /// none.
+    ///
+    /// # Errors
+    /// [`Malformed`] if its fixed part is cut short.
+    pub fn neighbor<'a>(&self, payload: &'a [u8]) -> Result<Option<Neighbor<'a>>, Malformed> {
+        Neighbor::read(self, payload)
+    }
+}
+
+impl Header for Icmpv6 {
+    type Facts = ();
+    type Ref<'a> = &'a Self;
+    type Mut<'a> = &'a mut Self;
+    const NAME: &'static str = Self::SHORT;
+    const FIELDS: &'static [crate::field::Field] = Self::TABLE;
+
+    #[inline(always)]
+    fn find(bytes: &[u8], _: u16) -> Result<Found<()>, Malformed> {
+        if bytes.len() < Self::SIZE {
+            return Err(malformed::<Self>("the bytes end before the header does", Self::SIZE, bytes.len()));
+        }
+        Ok(Found { facts: (), len: Self::SIZE, total: None, next: NOTHING })
+    }
+    #[inline(always)]
+    fn view(bytes: &[u8], (): ()) -> &Self {
+        Self::ref_from_prefix(bytes).expect("`find` accepted these bytes, so the header is whole").0
+    }
+    #[inline(always)]
+    fn view_mut(bytes: &mut [u8], (): ()) -> &mut Self {
+        Self::mut_from_prefix(bytes).expect("`find` accepted these bytes, so the header is whole").0
+    }
+}
+
+follows! { Icmpv6: Ipv6 | Ip = [58, FIRST_FRAGMENT | 58]; }

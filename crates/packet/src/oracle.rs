@@ -1,0 +1,231 @@
+//! What tests measure the parsers by: seeded random packets made byte by byte, and the checksum as RFC 1071 words it.
+
+extern crate std;
+use std::vec::Vec;
+
+use crate::protocol;
+
+/// SplitMix64 (Steele, Lea, Flood 2014).
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn word(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+    /// 0 to `limit` - 1.
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
+        (self.word() % limit as u64) as usize
+    }
+    pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.word() as u8).collect()
+    }
+    /// Bytes that hit carries and zeros more often than chance.
+    pub(crate) fn edgy(&mut self, count: usize) -> Vec<u8> {
+        let mode = self.below(4);
+        (0..count)
+            .map(|_| match mode {
+                0 => 0,
+                1 => 0xff,
+                2 => [0, 0xff][self.below(2)],
+                _ => self.word() as u8,
+            })
+            .collect()
+    }
+    pub(crate) fn chance(&mut self, one_in: usize) -> bool {
+        self.below(one_in) == 0
+    }
+}
+
+/// RFC 1071, section 4.1, word by word.
+pub(crate) fn checksum(bytes: &[u8]) -> u16 {
+    let mut sum = 0u32;
+    for pair in bytes.chunks(2) {
+        sum += u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+/// What was put into a random IP packet.
+#[derive(Debug)]
+pub(crate) struct Sample {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) v6: bool,
+    /// Where the transport header begins.
+    pub(crate) transport: usize,
+    pub(crate) protocol: u8,
+    /// A routing header with segments left changes whose destination the checksum covers.
+    pub(crate) routed: bool,
+    pub(crate) extensions: usize,
+}
+
+impl Sample {
+    /// Writes every checksum anew, as its RFC says it, with nothing of the crate's own arithmetic.
+    pub(crate) fn refresh(&mut self) {
+        if !self.v6 {
+            self.bytes[10..12].fill(0);
+            let sum = checksum(&self.bytes[..self.transport]);
+            self.bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+        let at = match self.protocol {
+            protocol::TCP => 16,
+            protocol::UDP => 6,
+            _ => 2,
+        } + self.transport;
+        if self.protocol == protocol::UDP && self.bytes[at..at + 2] == [0, 0] {
+            return;
+        }
+        self.bytes[at..at + 2].fill(0);
+        let segment = &self.bytes[self.transport..];
+        let mut covered = Vec::new();
+        if self.protocol != protocol::ICMP {
+            let last = if self.v6 { 40 } else { 20 };
+            covered.extend_from_slice(&self.bytes[if self.v6 { 8 } else { 12 }..last]);
+            if self.routed {
+                // The last address of the routing header, which directly follows the fixed part.
+                covered.truncate(16);
+                covered.extend_from_slice(&self.bytes[48..64]);
+            }
+            covered.extend_from_slice(&(segment.len() as u32).to_be_bytes());
+            covered.extend_from_slice(&[0, 0, 0, self.protocol]);
+        }
+        covered.extend_from_slice(segment);
+        let sum = match checksum(&covered) {
+            0 if self.protocol == protocol::UDP => 0xffff,
+            sum => sum,
+        };
+        self.bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+    }
+}
+
+/// A random, well-formed, unfragmented IP packet with options or extension headers.
+pub(crate) fn packet(random: &mut Random) -> Sample {
+    let v6 = random.chance(2);
+    let protocol =
+        [protocol::TCP, protocol::UDP, if v6 { protocol::ICMPV6 } else { protocol::ICMP }][random.below(3)];
+    let mut segment = match protocol {
+        protocol::TCP => {
+            let words = random.below(11);
+            let mut header = random.edgy(20);
+            header[12] = ((5 + words) as u8) << 4;
+            header.extend(tcp_options(random, words * 4));
+            header
+        }
+        _ => random.edgy(8),
+    };
+    if matches!(protocol, protocol::ICMP | protocol::ICMPV6) {
+        segment[0] = if v6 { 128 } else { 8 };
+    }
+    let payload = random.below(80);
+    segment.extend(random.edgy(payload));
+    if protocol == protocol::UDP {
+        let length = segment.len() as u16;
+        segment[4..6].copy_from_slice(&length.to_be_bytes());
+        // Not "no checksum", except sometimes in IPv4.
+        if v6 || !random.chance(4) {
+            segment[6..8].fill(0xff);
+        } else {
+            segment[6..8].fill(0);
+        }
+    }
+    let mut sample = if v6 {
+        v6_header(random, protocol, segment.len())
+    } else {
+        v4_header(random, protocol, segment.len())
+    };
+    sample.bytes.extend(segment);
+    sample.refresh();
+    sample
+}
+
+fn v4_header(random: &mut Random, protocol: u8, payload: usize) -> Sample {
+    let words = random.below(11);
+    let mut bytes = random.edgy(20);
+    bytes[0] = 0x45 + words as u8;
+    bytes[2..4].copy_from_slice(&((20 + words * 4 + payload) as u16).to_be_bytes());
+    bytes[6..8].copy_from_slice(&[0x40, 0]);
+    bytes[9] = protocol;
+    // Options: record route over all of it, or NOPs.
+    let mut options = std::vec![1; words * 4];
+    if words > 0 && random.chance(2) {
+        options[0] = 7;
+        options[1] = (words * 4) as u8;
+    }
+    bytes.extend(options);
+    Sample { transport: bytes.len(), bytes, v6: false, protocol, routed: false, extensions: 0 }
+}
+
+fn v6_header(random: &mut Random, protocol: u8, payload: usize) -> Sample {
+    let mut bytes = random.edgy(40);
+    bytes[0] = 0x60 | bytes[0] & 15;
+    let (mut announcer, mut routed, extensions) = (6, false, random.below(5));
+    for i in 0..extensions {
+        let kind = match random.below(5) {
+            0 if i == 0 => protocol::HOP_BY_HOP,
+            1 if i == 0 => protocol::ROUTING,
+            2 => protocol::FRAGMENT,
+            3 => protocol::MOBILITY,
+            _ => protocol::DESTINATION_OPTIONS,
+        };
+        bytes[announcer] = kind;
+        announcer = bytes.len();
+        match kind {
+            // Offset 0 and no more fragments: an atomic fragment (RFC 6946).
+            protocol::FRAGMENT => bytes.extend([0, 0, 0, 0, 1, 2, 3, 4]),
+            protocol::ROUTING => {
+                routed = random.chance(2);
+                bytes.extend([0, 2, 4, u8::from(routed), 0, 0, 0, 0]);
+                bytes.extend(random.bytes(16));
+            }
+            _ => {
+                let words = random.below(4);
+                bytes.extend([0, words as u8]);
+                // One padding option over all of it (RFC 8200, section 4.2).
+                bytes.extend([1, (words * 8 + 4) as u8]);
+                bytes.extend(std::vec![0; words * 8 + 4]);
+            }
+        }
+    }
+    bytes[announcer] = protocol;
+    let length = (bytes.len() - 40 + payload) as u16;
+    bytes[4..6].copy_from_slice(&length.to_be_bytes());
+    Sample { transport: bytes.len(), bytes, v6: true, protocol, routed, extensions }
+}
+
+/// Well-formed TCP options of `size` bytes.
+pub(crate) fn tcp_options(random: &mut Random, size: usize) -> Vec<u8> {
+    let mut options = Vec::new();
+    while options.len() < size {
+        let rest = size - options.len();
+        match random.below(4) {
+            0 if rest >= 4 => {
+                options.extend([2, 4]);
+                options.extend(random.bytes(2));
+            }
+            1 if rest >= 10 => {
+                options.extend([8, 10]);
+                options.extend(random.bytes(8));
+            }
+            2 if rest >= 3 => options.extend([3, 3, 7]),
+            _ => options.push(1),
+        }
+    }
+    options
+}
+
+/// Changes a few random bytes, or cuts the end off.
+pub(crate) fn mutate(random: &mut Random, bytes: &mut Vec<u8>) {
+    for _ in 0..random.below(4) {
+        if !bytes.is_empty() {
+            let at = random.below(bytes.len());
+            bytes[at] = [0, 0xff, bytes[at] ^ 1 << random.below(8), random.word() as u8][random.below(4)];
+        }
+    }
+    if random.chance(3) {
+        let length = random.below(bytes.len() + 1);
+        bytes.truncate(length);
+    }
+}

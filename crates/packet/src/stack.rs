@@ -1,0 +1,495 @@
+//! What is known of a packet, as a type: `Layer<Layer<Root, Ethernet>, Ipv4>`, `With<…, FlowId>`.
+//!
+//! A stack is `Copy` and borrows nothing, so it can wait without the packet while a whole batch waits on memory.
+
+use core::fmt;
+use core::marker::PhantomData;
+
+use crate::field::Field;
+
+/// What a parse found out: enough never to look at length fields again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found<F> {
+    /// What to remember beside the offset.
+    pub facts: F,
+    /// Bytes that the header takes, options and extension headers included.
+    pub len: usize,
+    /// Where its payload ends, counted in bytes from the header's start, if the header says so itself.
+    pub total: Option<usize>,
+    /// The number by which it announces what follows; [`NOTHING`] where nothing can be parsed after it.
+    pub next: u16,
+}
+
+/// Announces that what follows cannot be parsed as a header (a later fragment, encrypted payload, plain data).
+pub const NOTHING: u16 = u16::MAX;
+
+/// Why bytes are not the header that was announced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed {
+    /// The header's name, as in its [`Header::NAME`].
+    pub header: &'static str,
+    /// Which rule is broken, in a few words: `"frame ends before the header does"`.
+    pub rule: &'static str,
+    /// Bytes (or the value) that the rule needs.
+    pub needed: u32,
+    /// Bytes (or the value) found.
+    pub found: u32,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} (needed {}, found {})", self.header, self.rule, self.needed, self.found)
+    }
+}
+
+impl core::error::Error for Malformed {}
+
+/// One header, or a family of headers seen as one ([`Link`](crate::Link), [`Ip`](crate::Ip)).
+pub trait Header: Sized + 'static {
+    /// What to remember of a parse beside the offset: `()` for one header, the version for a family.
+    type Facts: Copy + 'static;
+    /// The checked view, for reading. It covers the header alone, from its first byte to its last.
+    type Ref<'a>;
+    /// The checked view, for writing.
+    type Mut<'a>;
+    /// Its short name, as tools print it: `"tcp"`.
+    const NAME: &'static str;
+    /// The fields of its fixed part, in order. Families have none of their own.
+    const FIELDS: &'static [Field];
+
+    /// Whether [`find`](Header::find) itself sees to it that header and payload lie inside the bytes; otherwise
+    /// [`Layer::parse`] does.
+    const EXACT: bool = false;
+
+    /// Checks that `bytes`, which end where the enclosing header's payload ends, begin with this header.
+    ///
+    /// This is the only check: after it no accessor can fail.
+    ///
+    /// # Errors
+    /// [`Malformed`] names the rule that is broken.
+    fn find(bytes: &[u8], announced: u16) -> Result<Found<Self::Facts>, Malformed>;
+    /// As [`find`](Header::find), but knows only the shape that nearly all packets have, and tells it in constants; `None`
+    /// for any other, and for what `find` would refuse. Operators compile a second copy of a function for packets of that
+    /// shape ([`is_usual`]), in which offsets are constants.
+    #[inline(always)]
+    fn find_usual(_bytes: &[u8], _announced: u16) -> Option<Found<Self::Facts>> {
+        None
+    }
+    /// The view of `bytes`, which [`find`](Header::find) accepted and of which it told the length.
+    fn view(bytes: &[u8], facts: Self::Facts) -> Self::Ref<'_>;
+    /// As [`view`](Header::view), for writing.
+    fn view_mut(bytes: &mut [u8], facts: Self::Facts) -> Self::Mut<'_>;
+    /// Writes the number that says what follows, when an operator inserts or removes the header after this one.
+    fn announce(_header: Self::Mut<'_>, _next: u16) {}
+    /// Writes the length that this header states, when its payload grew or shrank; `total` counts bytes from the
+    /// header's first to the payload's last. Headers that state no length do nothing.
+    fn set_total(_header: Self::Mut<'_>, _total: usize) {}
+}
+
+/// `Tcp: Follows<Ipv4>` says that TCP may come after IPv4, and how IPv4 announces it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot follow `{Outer}`",
+    label = "the header parsed before this one is `{Outer}`",
+    note = "parse the header between them first; the list below says what `{Self}` can follow"
+)]
+pub trait Follows<Outer>: Header {
+    /// The numbers that announce it; an operator that inserts the header writes the first.
+    const NUMBERS: &'static [u16];
+}
+
+/// Whether a frame is of the shape that [`Header::find_usual`] knows: Ethernet without tags, IPv4 without options.
+#[inline(always)]
+pub fn is_usual(frame: &[u8]) -> bool {
+    frame.len() >= 34 && u16::from_be_bytes([frame[12], frame[13]]) == 0x0800 && frame[14] == 0x45
+}
+
+/// Before the first header: the frame as it came from the wire.
+#[derive(Debug)]
+pub enum Wire {}
+
+impl Header for Wire {
+    type Facts = ();
+    type Ref<'a> = &'a [u8];
+    type Mut<'a> = &'a mut [u8];
+    const NAME: &'static str = "frame";
+    const FIELDS: &'static [Field] = &[];
+    fn find(_: &[u8], announced: u16) -> Result<Found<()>, Malformed> {
+        Ok(Found { facts: (), len: 0, total: None, next: announced })
+    }
+    #[inline(always)]
+    fn view(bytes: &[u8], (): ()) -> &[u8] {
+        bytes
+    }
+    #[inline(always)]
+    fn view_mut(bytes: &mut [u8], (): ()) -> &mut [u8] {
+        bytes
+    }
+}
+
+/// What is known of one packet: its headers so far, and what operators found out.
+pub trait Stack: Copy + 'static {
+    /// The innermost header.
+    type Top: Header;
+    /// Offset of the innermost header in the frame, in bytes, and what is remembered of it.
+    fn top(&self) -> (usize, <Self::Top as Header>::Facts);
+    /// Where the innermost header ends and its payload begins, in bytes from the frame's start.
+    fn end(&self) -> usize;
+    /// Where that payload ends in a frame of `frame` bytes: by the innermost length field, or at the frame's end.
+    fn limit(&self, frame: usize) -> usize;
+    /// The number by which the innermost header announces what follows.
+    fn next(&self) -> u16;
+    /// After bytes were inserted at `end()` (or removed there, `by` negative): every enclosing payload ends `by`
+    /// bytes further.
+    #[must_use]
+    fn resized(self, by: isize) -> Self;
+    /// The innermost header announces `next` now.
+    #[must_use]
+    fn announcing(self, next: u16) -> Self;
+    /// Writes every length that encloses the innermost payload, after [`resized`](Stack::resized), from the
+    /// innermost header outwards. Checksums over those lengths are the caller's business.
+    fn restate(&self, frame: &mut [u8]);
+}
+
+/// Nothing parsed yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Root;
+
+impl Stack for Root {
+    type Top = Wire;
+    #[inline(always)]
+    fn top(&self) -> (usize, ()) {
+        (0, ())
+    }
+    #[inline(always)]
+    fn end(&self) -> usize {
+        0
+    }
+    #[inline(always)]
+    fn limit(&self, frame: usize) -> usize {
+        frame
+    }
+    #[inline(always)]
+    fn next(&self) -> u16 {
+        0
+    }
+    fn resized(self, _: isize) -> Self {
+        self
+    }
+    fn announcing(self, _: u16) -> Self {
+        self
+    }
+    fn restate(&self, _: &mut [u8]) {}
+}
+
+/// Header `H` inside `P`.
+///
+/// Every number is a word of its own on purpose: narrower ones are written one by one and copied in pairs, and a copy that
+/// is wider than the writes before it waits a dozen cycles for them to leave the store buffer.
+pub struct Layer<P, H: Header> {
+    outer: P,
+    at: usize,
+    end: usize,
+    limit: usize,
+    /// [`Stack::next`], and [`BOUNDED`].
+    announced: usize,
+    facts: H::Facts,
+    header: PhantomData<fn() -> H>,
+}
+
+/// The header states its payload's length itself.
+const BOUNDED: usize = 1 << 16;
+
+impl<P: Copy, H: Header> Clone for Layer<P, H> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<P: Copy, H: Header> Copy for Layer<P, H> {}
+
+impl<P: Stack, H: Header> Layer<P, H> {
+    /// Parses `H` where `outer` ends. Afterwards `at + len = end <= limit <= frame.len()`.
+    ///
+    /// # Errors
+    /// [`Malformed`] where the bytes are not the header, or a length field points outside what encloses it.
+    #[inline(always)]
+    pub fn parse(outer: P, frame: &[u8]) -> Result<Self, Malformed> {
+        Self::parse_in::<false>(outer, frame)
+    }
+
+    /// As [`parse`](Self::parse), in the copy of a function for usual packets or in the other.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    #[inline(always)]
+    pub fn parse_in<const USUAL: bool>(outer: P, frame: &[u8]) -> Result<Self, Malformed> {
+        let at = outer.end();
+        let limit = outer.limit(frame.len());
+        let Some(bytes) = frame.get(at..limit) else { return Err(short::<H>(at, limit)) };
+        let usual = if USUAL { H::find_usual(bytes, outer.next()) } else { None };
+        let found = match usual {
+            Some(found) => found,
+            None => H::find(bytes, outer.next())?,
+        };
+        if !H::EXACT && found.len > bytes.len() {
+            return Err(short::<H>(found.len, bytes.len()));
+        }
+        let end = at + found.len;
+        let limit = match found.total {
+            None => limit,
+            Some(total) if H::EXACT || (found.len..=bytes.len()).contains(&total) => at + total,
+            Some(total) => return Err(outside::<H>(found.len, total, bytes.len())),
+        };
+        Ok(Self {
+            outer,
+            at,
+            end,
+            limit,
+            announced: found.next as usize | if found.total.is_some() { BOUNDED } else { 0 },
+            facts: found.facts,
+            header: PhantomData,
+        })
+    }
+
+    /// Takes the header off the stack again: its bytes return to the payload (the paper's `deparse`).
+    #[inline(always)]
+    pub fn outer(&self) -> P {
+        self.outer
+    }
+
+    /// Bytes that the header takes.
+    #[inline(always)]
+    pub fn size(&self) -> usize {
+        self.end - self.at
+    }
+}
+
+#[cold]
+fn outside<H: Header>(len: usize, total: usize, bytes: usize) -> Malformed {
+    if total > bytes {
+        malformed::<H>("its length field points beyond what encloses it", total, bytes)
+    } else {
+        malformed::<H>("its length field is less than the header's own length", len, total)
+    }
+}
+
+#[cold]
+fn short<H: Header>(needed: usize, found: usize) -> Malformed {
+    malformed::<H>("the bytes end before the header does", needed, found)
+}
+
+/// Out of line, so that a `find` holds no more than its checks.
+#[cold]
+pub(crate) fn malformed<H: Header>(rule: &'static str, needed: usize, found: usize) -> Malformed {
+    Malformed { header: H::NAME, rule, needed: needed as u32, found: found as u32 }
+}
+
+/// Says which headers may come after which: `follows! { Tcp: Ipv4 | Ipv6 | Ip = [6]; }`.
+macro_rules! follows {
+    (@ $inner:ident, $numbers:tt, $($outer:ident)+) => {
+        $( impl $crate::stack::Follows<$outer> for $inner { const NUMBERS: &'static [u16] = &$numbers; } )+
+    };
+    ($($inner:ident: $($outer:ident)|+ = $numbers:tt;)*) => {
+        $( $crate::stack::follows!(@ $inner, $numbers, $($outer)+); )*
+    };
+}
+pub(crate) use follows;
+
+impl<P: Stack, H: Header> Stack for Layer<P, H> {
+    type Top = H;
+    #[inline(always)]
+    fn top(&self) -> (usize, H::Facts) {
+        (self.at, self.facts)
+    }
+    #[inline(always)]
+    fn end(&self) -> usize {
+        self.end
+    }
+    #[inline(always)]
+    fn limit(&self, _: usize) -> usize {
+        self.limit
+    }
+    #[inline(always)]
+    fn next(&self) -> u16 {
+        self.announced as u16
+    }
+    #[inline(always)]
+    fn resized(self, by: isize) -> Self {
+        Self { outer: self.outer.resized(by), limit: self.limit.saturating_add_signed(by), ..self }
+    }
+    #[inline(always)]
+    fn announcing(self, next: u16) -> Self {
+        Self { announced: next as usize | self.announced & BOUNDED, ..self }
+    }
+    fn restate(&self, frame: &mut [u8]) {
+        if self.announced & BOUNDED != 0
+            && let Some(bytes) = frame.get_mut(self.at..self.end)
+        {
+            H::set_total(H::view_mut(bytes, self.facts), self.limit - self.at);
+        }
+        self.outer.restate(frame);
+    }
+}
+
+/// A stack and what `map` or `lookup` found out about the packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct With<P, M> {
+    /// What was known before.
+    pub outer: P,
+    /// What was found out.
+    pub value: M,
+}
+
+impl<P: Stack, M: Copy + 'static> Stack for With<P, M> {
+    type Top = P::Top;
+    #[inline(always)]
+    fn top(&self) -> (usize, <P::Top as Header>::Facts) {
+        self.outer.top()
+    }
+    #[inline(always)]
+    fn end(&self) -> usize {
+        self.outer.end()
+    }
+    #[inline(always)]
+    fn limit(&self, frame: usize) -> usize {
+        self.outer.limit(frame)
+    }
+    #[inline(always)]
+    fn next(&self) -> u16 {
+        self.outer.next()
+    }
+    #[inline(always)]
+    fn resized(self, by: isize) -> Self {
+        Self { outer: self.outer.resized(by), ..self }
+    }
+    #[inline(always)]
+    fn announcing(self, next: u16) -> Self {
+        Self { outer: self.outer.announcing(next), ..self }
+    }
+    fn restate(&self, frame: &mut [u8]) {
+        self.outer.restate(frame);
+    }
+}
+
+/// A stack whose innermost entry is a header, which can be taken off.
+#[diagnostic::on_unimplemented(
+    message = "there is no header to take off `{Self}`",
+    note = "a `map` or `lookup` came after the header: call `forget_metadata()` first"
+)]
+pub trait Removable: Stack {
+    /// What is known without it.
+    type Outer: Stack;
+    /// The stack without its innermost header.
+    fn without(&self) -> Self::Outer;
+    /// Bytes that the innermost header takes.
+    fn size(&self) -> usize;
+}
+
+impl<P: Stack, H: Header> Removable for Layer<P, H> {
+    type Outer = P;
+    #[inline(always)]
+    fn without(&self) -> P {
+        self.outer
+    }
+    #[inline(always)]
+    fn size(&self) -> usize {
+        self.size()
+    }
+}
+
+/// A stack whose innermost entry is metadata, which can be forgotten.
+pub trait Forgettable: Stack {
+    /// What is known without it.
+    type Outer: Stack;
+    /// The stack without its innermost metadata.
+    fn without(&self) -> Self::Outer;
+}
+
+impl<P: Stack, M: Copy + 'static> Forgettable for With<P, M> {
+    type Outer = P;
+    #[inline(always)]
+    fn without(&self) -> P {
+        self.outer
+    }
+}
+
+/// A position in a stack: the innermost entry. Inferred, never written.
+#[derive(Debug)]
+pub struct Here;
+/// A position in a stack: one entry further out than `I`. Inferred, never written.
+#[derive(Debug)]
+pub struct Further<I>(PhantomData<I>);
+
+/// The stack holds header `H` at position `I`.
+#[diagnostic::on_unimplemented(
+    message = "`{H}` was not parsed on the way here",
+    label = "no `{H}` encloses this packet's `header()`"
+)]
+pub trait Holds<H: Header, I> {
+    /// The header's first byte and last byte + 1 in the frame, and what is remembered of it.
+    fn locate(&self) -> (usize, usize, H::Facts);
+    /// Where the header's payload ends in the frame, in bytes.
+    fn payload_end(&self) -> usize;
+}
+impl<P, H: Header> Holds<H, Here> for Layer<P, H> {
+    #[inline(always)]
+    fn locate(&self) -> (usize, usize, H::Facts) {
+        (self.at, self.end, self.facts)
+    }
+    #[inline(always)]
+    fn payload_end(&self) -> usize {
+        self.limit
+    }
+}
+#[diagnostic::do_not_recommend]
+impl<P: Holds<H, I>, X: Header, H: Header, I> Holds<H, Further<I>> for Layer<P, X> {
+    #[inline(always)]
+    fn locate(&self) -> (usize, usize, H::Facts) {
+        self.outer.locate()
+    }
+    #[inline(always)]
+    fn payload_end(&self) -> usize {
+        self.outer.payload_end()
+    }
+}
+#[diagnostic::do_not_recommend]
+impl<P: Holds<H, I>, M, H: Header, I> Holds<H, Further<I>> for With<P, M> {
+    #[inline(always)]
+    fn locate(&self) -> (usize, usize, H::Facts) {
+        self.outer.locate()
+    }
+    #[inline(always)]
+    fn payload_end(&self) -> usize {
+        self.outer.payload_end()
+    }
+}
+
+/// The stack knows a value of type `M` at position `I`.
+#[diagnostic::on_unimplemented(
+    message = "no operator before this one produced a `{M}`",
+    label = "add `.map(…)` or `.lookup(…)` that returns a `{M}`"
+)]
+pub trait Knows<M, I> {
+    /// The value.
+    fn value(&self) -> &M;
+}
+impl<P, M> Knows<M, Here> for With<P, M> {
+    #[inline(always)]
+    fn value(&self) -> &M {
+        &self.value
+    }
+}
+#[diagnostic::do_not_recommend]
+impl<P: Knows<M, I>, X, M, I> Knows<M, Further<I>> for With<P, X> {
+    #[inline(always)]
+    fn value(&self) -> &M {
+        self.outer.value()
+    }
+}
+#[diagnostic::do_not_recommend]
+impl<P: Knows<M, I>, H: Header, M, I> Knows<M, Further<I>> for Layer<P, H> {
+    #[inline(always)]
+    fn value(&self) -> &M {
+        self.outer.value()
+    }
+}

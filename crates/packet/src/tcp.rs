@@ -1,0 +1,364 @@
+//! TCP: the fixed header and its options.
+
+use core::ops::{Deref, DerefMut};
+
+use zerocopy::FromBytes;
+
+use crate::checksum::{Sum, update16, update32};
+use crate::ip::{FIRST_FRAGMENT, Ip};
+use crate::ipv4::Ipv4;
+use crate::ipv6::Ipv6;
+use crate::stack::{Found, Header, Malformed, NOTHING, follows, malformed};
+use crate::tcp_options::{TcpOption, TcpOptions};
+
+crate::header! {
+    /// The fixed part of a TCP header (RFC 9293, section 3.1; RFC 3168 for CWR and ECE, RFC 9768 for AE).
+    ///
+    /// ```text
+    ///  0                   1                   2                   3
+    ///  0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+    /// +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+    /// |          Source Port          |       Destination Port        |
+    /// +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+    /// |                        Sequence Number                        |
+    /// +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+    /// |                    Acknowledgment Number                      |
+    /// +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+    /// |  Data |     |A|C|E|U|A|P|R|S|F|                               |
+    /// | Offset| Rsr |E|W|C|R|C|S|S|Y|I|            Window             |
+    /// |       |     | |R|E|G|K|H|T|N|N|                               |
+    /// +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+    /// |           Checksum            |         Urgent Pointer        |
+    /// +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+    /// |                            Options                            |
+    /// +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+    /// ```
+    pub struct Tcp, "tcp", 20 bytes {
+        /// The sender's port.
+        source_port, put_source_port: u16 = 0, 16, Own, Dec, kept;
+        /// The receiver's port.
+        destination_port, put_destination_port: u16 = 16, 16, Own, Dec, kept;
+        /// Number of the first byte of payload (of the SYN, if there is one).
+        sequence_number, put_sequence_number: u32 = 32, 32, Own, Dec, kept;
+        /// Number of the next byte that the sender expects, if `ack` is set.
+        acknowledgment_number, put_acknowledgment_number: u32 = 64, 32, Own, Dec, kept;
+        /// Header length in words of 4 bytes, 5 to 15.
+        data_offset, put_data_offset: u8 = 96, 4, Own, Dec, kept;
+        /// Must be zero.
+        reserved, put_reserved: u8 = 100, 3, Own, Dec, kept;
+        /// Accurate ECN (RFC 9768).
+        ae, put_ae: bool = 103, 1, Own, Flag, kept;
+        /// Congestion window reduced.
+        cwr, put_cwr: bool = 104, 1, Own, Flag, kept;
+        /// ECN echo.
+        ece, put_ece: bool = 105, 1, Own, Flag, kept;
+        /// The urgent pointer counts.
+        urg, put_urg: bool = 106, 1, Own, Flag, kept;
+        /// The acknowledgment number counts.
+        ack, put_ack: bool = 107, 1, Own, Flag, kept;
+        /// Push to the application.
+        psh, put_psh: bool = 108, 1, Own, Flag, kept;
+        /// Reset the connection.
+        rst, put_rst: bool = 109, 1, Own, Flag, kept;
+        /// Synchronise sequence numbers.
+        syn, put_syn: bool = 110, 1, Own, Flag, kept;
+        /// No more data from the sender.
+        fin, put_fin: bool = 111, 1, Own, Flag, kept;
+        /// Bytes that the sender takes, before scaling.
+        window, put_window: u16 = 112, 16, Own, Dec, kept;
+        /// Over pseudo-header, header and payload.
+        checksum, set_checksum: u16 = 128, 16, No, Hex, plain;
+        /// End of urgent data, in bytes from the sequence number, if `urg` is set.
+        urgent_pointer, put_urgent_pointer: u16 = 144, 16, Own, Dec, kept;
+    }
+}
+
+/// The flags of a TCP header, as its 14th byte.
+pub mod flags {
+    /// No more data from the sender.
+    pub const FIN: u8 = 0x01;
+    /// Synchronise sequence numbers.
+    pub const SYN: u8 = 0x02;
+    /// Reset the connection.
+    pub const RST: u8 = 0x04;
+    /// Push to the application.
+    pub const PSH: u8 = 0x08;
+    /// The acknowledgment number counts.
+    pub const ACK: u8 = 0x10;
+    /// The urgent pointer counts.
+    pub const URG: u8 = 0x20;
+    /// ECN echo.
+    pub const ECE: u8 = 0x40;
+    /// Congestion window reduced.
+    pub const CWR: u8 = 0x80;
+}
+
+crate::field::display! { Tcp }
+
+impl Tcp {
+    /// A header without options, with [`flags`], window 65535 and no checksum yet.
+    pub fn new(
+        source_port: u16,
+        destination_port: u16,
+        sequence_number: u32,
+        acknowledgment_number: u32,
+        flags: u8,
+    ) -> Self {
+        let mut header = Self([0; 20]);
+        header.put_source_port(source_port);
+        header.put_destination_port(destination_port);
+        header.put_sequence_number(sequence_number);
+        header.put_acknowledgment_number(acknowledgment_number);
+        header.put_data_offset(5);
+        header.0[13] = flags;
+        header.put_window(0xffff);
+        header
+    }
+    /// The [`flags`] from CWR to FIN as one byte.
+    #[inline(always)]
+    pub fn flags(&self) -> u8 {
+        self.0[13]
+    }
+    /// Writes the sender's port and carries it into the checksum.
+    #[inline(always)]
+    pub fn set_source_port(&mut self, port: u16) {
+        self.set_checksum(update16(self.checksum(), self.source_port(), port));
+        self.put_source_port(port);
+    }
+    /// Writes the receiver's port and carries it into the checksum.
+    #[inline(always)]
+    pub fn set_destination_port(&mut self, port: u16) {
+        self.set_checksum(update16(self.checksum(), self.destination_port(), port));
+        self.put_destination_port(port);
+    }
+    /// Writes the sequence number and carries it into the checksum.
+    #[inline(always)]
+    pub fn set_sequence_number(&mut self, number: u32) {
+        self.set_checksum(update32(self.checksum(), self.sequence_number(), number));
+        self.put_sequence_number(number);
+    }
+    /// Writes the acknowledgment number and carries it into the checksum.
+    #[inline(always)]
+    pub fn set_acknowledgment_number(&mut self, number: u32) {
+        self.set_checksum(update32(self.checksum(), self.acknowledgment_number(), number));
+        self.put_acknowledgment_number(number);
+    }
+    /// Writes the window and carries it into the checksum.
+    #[inline(always)]
+    pub fn set_window(&mut self, window: u16) {
+        self.set_checksum(update16(self.checksum(), self.window(), window));
+        self.put_window(window);
+    }
+    /// Writes the [`flags`] from CWR to FIN and carries them into the checksum.
+    #[inline(always)]
+    pub fn set_flags(&mut self, flags: u8) {
+        self.set_checksum(update16(self.checksum(), u16::from(self.0[13]), u16::from(flags)));
+        self.0[13] = flags;
+    }
+    /// Writes the urgent pointer and carries it into the checksum.
+    #[inline(always)]
+    pub fn set_urgent_pointer(&mut self, pointer: u16) {
+        self.set_checksum(update16(self.checksum(), self.urgent_pointer(), pointer));
+        self.put_urgent_pointer(pointer);
+    }
+}
+
+/// A TCP header with its options, for reading.
+#[derive(Clone, Copy)]
+pub struct TcpRef<'a> {
+    fixed: &'a Tcp,
+    options: &'a [u8],
+}
+
+/// A TCP header with its options, for writing.
+pub struct TcpMut<'a> {
+    fixed: &'a mut Tcp,
+    options: &'a mut [u8],
+}
+
+impl Deref for TcpRef<'_> {
+    type Target = Tcp;
+    #[inline(always)]
+    fn deref(&self) -> &Tcp {
+        self.fixed
+    }
+}
+impl Deref for TcpMut<'_> {
+    type Target = Tcp;
+    #[inline(always)]
+    fn deref(&self) -> &Tcp {
+        self.fixed
+    }
+}
+impl DerefMut for TcpMut<'_> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Tcp {
+        self.fixed
+    }
+}
+
+impl<'a> TcpRef<'a> {
+    /// The fixed part, for as long as the bytes live.
+    #[inline(always)]
+    pub fn fixed(&self) -> &'a Tcp {
+        self.fixed
+    }
+    /// The options, padding included; 0 to 40 bytes.
+    #[inline(always)]
+    pub fn options_bytes(&self) -> &'a [u8] {
+        self.options
+    }
+    /// The options one by one.
+    #[inline]
+    pub fn options(&self) -> TcpOptions<'a> {
+        TcpOptions::new(self.options)
+    }
+    /// The maximum segment size that the sender takes, in bytes, if it says so (only in a SYN).
+    pub fn maximum_segment_size(&self) -> Option<u16> {
+        self.options().find_map(|option| match option {
+            Ok(TcpOption::MaximumSegmentSize(size)) => Some(size),
+            _ => None,
+        })
+    }
+}
+
+impl TcpMut<'_> {
+    /// The same header, for reading.
+    #[inline(always)]
+    pub fn as_ref(&self) -> TcpRef<'_> {
+        TcpRef { fixed: self.fixed, options: self.options }
+    }
+    /// Changes option bytes in place, their number staying the same, and carries the change into the checksum.
+    pub fn change_options(&mut self, change: impl FnOnce(&mut [u8])) {
+        // The options are a multiple of 4 bytes at an even offset, so whatever changed in them, the whole of them can be
+        // taken out of the sum and added again.
+        let old = Sum::ZERO.add_bytes(self.options).fold();
+        change(self.options);
+        let new = Sum::ZERO.add_bytes(self.options).fold();
+        self.fixed.set_checksum(update16(self.fixed.checksum(), old, new));
+    }
+    /// Lowers the maximum segment size to at most `limit` bytes, if the segment states one (RFC 4459, section 3.2);
+    /// says whether it changed.
+    pub fn clamp_maximum_segment_size(&mut self, limit: u16) -> bool {
+        let mut options = TcpOptions::new(self.options);
+        loop {
+            let at = options.offset();
+            match options.next() {
+                Some(Ok(TcpOption::MaximumSegmentSize(size))) => {
+                    if size <= limit {
+                        return false;
+                    }
+                    // The iterator skips NOPs before an option, so look for where the option itself begins.
+                    let at =
+                        self.options[at..].iter().position(|kind| *kind != 1).map_or(at, |nops| at + nops);
+                    self.change_options(|options| {
+                        options[at + 2..at + 4].copy_from_slice(&limit.to_be_bytes())
+                    });
+                    return true;
+                }
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => return false,
+            }
+        }
+    }
+}
+
+impl Header for Tcp {
+    type Facts = ();
+    type Ref<'a> = TcpRef<'a>;
+    type Mut<'a> = TcpMut<'a>;
+    const NAME: &'static str = Self::SHORT;
+    const FIELDS: &'static [crate::field::Field] = Self::TABLE;
+
+    #[inline(always)]
+    fn find(bytes: &[u8], _: u16) -> Result<Found<()>, Malformed> {
+        let Some(header) = bytes.first_chunk::<20>() else {
+            return Err(malformed::<Self>("the bytes end before the header does", Self::SIZE, bytes.len()));
+        };
+        let len = usize::from(header[12] >> 4) * 4;
+        if len < Self::SIZE {
+            return Err(malformed::<Self>("its data offset is less than 20 bytes", Self::SIZE, len));
+        }
+        if len > bytes.len() {
+            return Err(malformed::<Self>("its data offset points beyond the segment", len, bytes.len()));
+        }
+        Ok(Found { facts: (), len, total: None, next: NOTHING })
+    }
+    #[inline(always)]
+    fn view(bytes: &[u8], (): ()) -> TcpRef<'_> {
+        let (fixed, options) =
+            Self::ref_from_prefix(bytes).expect("`find` accepted these bytes, so the header is whole");
+        TcpRef { fixed, options }
+    }
+    #[inline(always)]
+    fn view_mut(bytes: &mut [u8], (): ()) -> TcpMut<'_> {
+        let (fixed, options) =
+            Self::mut_from_prefix(bytes).expect("`find` accepted these bytes, so the header is whole");
+        TcpMut { fixed, options }
+    }
+}
+
+follows! { Tcp: Ipv4 | Ipv6 | Ip = [6, FIRST_FRAGMENT | 6]; }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::ip::IpRef;
+    use crate::oracle::{self, Random};
+    use crate::{checksum, protocol};
+
+    #[test]
+    fn setters_keep_the_checksum() {
+        let mut random = Random(40);
+        for _ in 0..20_000 {
+            let mut sample = oracle::packet(&mut random);
+            if sample.protocol != protocol::TCP || sample.routed {
+                continue;
+            }
+            let (ip, _) = IpRef::split(&sample.bytes).unwrap();
+            let (source, destination) = (ip.source(), ip.destination());
+            let segment = &mut sample.bytes[sample.transport..];
+            let len = Tcp::find(segment, 6).unwrap().len;
+            let mut header = Tcp::view_mut(&mut segment[..len], ());
+            let value = random.word() as u32;
+            match random.below(8) {
+                0 => header.set_source_port(value as u16),
+                1 => header.set_destination_port(value as u16),
+                2 => header.set_sequence_number(value),
+                3 => header.set_acknowledgment_number(value),
+                4 => header.set_window(value as u16),
+                5 => header.set_flags(value as u8),
+                6 => header.set_urgent_pointer(value as u16),
+                _ => {
+                    let before = header.as_ref().maximum_segment_size();
+                    let limit = value as u16;
+                    let changed = header.clamp_maximum_segment_size(limit);
+                    assert_eq!(changed, before.is_some_and(|size| size > limit));
+                    assert_eq!(header.as_ref().maximum_segment_size(), before.map(|size| size.min(limit)));
+                }
+            }
+            let written = Vec::from(&sample.bytes[..]);
+            sample.refresh();
+            assert_eq!(written, sample.bytes, "an update is a recomputation");
+            assert_eq!(checksum::is_valid(source, destination, 6, &written[sample.transport..]), Some(true));
+        }
+    }
+
+    #[test]
+    fn a_data_offset_that_lies_is_malformed() {
+        let mut bytes = Vec::from(Tcp::new(1, 2, 3, 4, flags::SYN).octets());
+        assert_eq!(Tcp::find(&bytes, 6).unwrap().len, 20);
+        for (offset, size, word) in
+            [(4, 20, "less than 20"), (0, 60, "less than 20"), (6, 23, "beyond"), (5, 19, "end before")]
+        {
+            bytes.resize(size, 0);
+            if size > 12 {
+                bytes[12] = offset << 4;
+            }
+            assert!(Tcp::find(&bytes, 6).unwrap_err().rule.contains(word), "offset {offset}, {size} bytes");
+        }
+    }
+}

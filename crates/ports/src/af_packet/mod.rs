@@ -1,0 +1,310 @@
+//! `af_packet`: an interface of the host through AF_PACKET sockets. Any interface will do, and the host's stack goes on
+//! seeing what arrives.
+//!
+//! Receiving goes through a TPACKET_V3 ring, a block at a time, with virtio-net headers, so that large packets and
+//! partial checksums pass as they are (`receive`). Sending goes by sendmmsg(2), a batch a system call (`send`).
+//! Several queues share the arrivals by a symmetric hash of the flow.
+
+mod receive;
+mod send;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use netbricks_core::units::{Bytes, Duration};
+use netbricks_core::{Key, Refused, Settings};
+
+use self::receive::Receiver;
+use self::send::Sender;
+use crate::interface::{Interface, refused};
+use crate::open::{Drivers, OpenContext};
+use crate::port::{Capabilities, Counters, Link, Port, PortError, ReceiveQueue, TransmitQueue};
+use crate::sys::packet::{self, PacketSocket};
+use crate::taken::Taken;
+
+const DRIVER: &str = "af_packet";
+const CAPABILITY: &str = "CAP_NET_RAW";
+/// Bytes of a block: the largest packet and its headers must fit into one, and memory is mapped in pages.
+const BLOCK_MINIMUM: u64 = 128 << 10;
+const PAGE: u64 = 4096;
+/// Bytes of packets that may be on their way out of a transmit queue.
+const SEND_BUFFER: i32 = 16 << 20;
+
+pub(crate) fn register(drivers: &mut Drivers) {
+    drivers.add(
+        DRIVER,
+        "A network interface of the host through AF_PACKET: any kind of interface, offloads included.",
+        open,
+    );
+}
+
+/// What an operator may write for such a port.
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AfPacketSettings {
+    device: String,
+    #[serde(default)]
+    queues: Option<usize>,
+    #[serde(default = "ring")]
+    ring: Bytes,
+    #[serde(default = "block")]
+    block: Bytes,
+    #[serde(default = "block_timeout")]
+    block_timeout: Duration,
+    #[serde(default = "on")]
+    offload: bool,
+    #[serde(default = "on")]
+    promiscuous: bool,
+    #[serde(default = "on")]
+    bypass_qdisc: bool,
+}
+
+fn ring() -> Bytes {
+    Bytes::new(16 << 20)
+}
+fn block() -> Bytes {
+    Bytes::new(256 << 10)
+}
+fn block_timeout() -> Duration {
+    Duration::from_nanoseconds(1_000_000)
+}
+fn on() -> bool {
+    true
+}
+
+impl Settings for AfPacketSettings {
+    const KEYS: &'static [Key] = &[
+        Key { name: "device", kind: "text", default: None, summary: "The network interface." },
+        Key {
+            name: "queues",
+            kind: "whole number",
+            default: Some("one a worker"),
+            summary: "Sockets among which arriving flows are spread, both directions of a flow to the same one.",
+        },
+        Key {
+            name: "ring",
+            kind: "bytes",
+            default: Some("\"16 MiB\""),
+            summary: "Memory of a queue's receive ring: what arrives while its worker is busy waits here.",
+        },
+        Key {
+            name: "block",
+            kind: "bytes, a multiple of 4 KiB from 128 KiB on",
+            default: Some("\"256 KiB\""),
+            summary: "Memory that the kernel fills with packets before it hands them over.",
+        },
+        Key {
+            name: "block_timeout",
+            kind: "time, whole milliseconds",
+            default: Some("\"1 ms\""),
+            summary: "When the kernel hands over a block that is not full: the latency at low load.",
+        },
+        Key {
+            name: "offload",
+            kind: "true or false",
+            default: Some("true"),
+            summary: "Leave partial checksums and segmentation to the interface when sending.",
+        },
+        Key {
+            name: "promiscuous",
+            kind: "true or false",
+            default: Some("true"),
+            summary: "Take packets to any MAC address, for as long as the port is open.",
+        },
+        Key {
+            name: "bypass_qdisc",
+            kind: "true or false",
+            default: Some("true"),
+            summary: "Hand packets to the device's driver past the host's queueing discipline (tc).",
+        },
+    ];
+
+    fn check(&self) -> Result<(), Refused> {
+        let refuse = |key, problem| Err(Refused { key, problem });
+        let (block, ring) = (self.block.bytes(), self.ring.bytes());
+        if block < BLOCK_MINIMUM || !block.is_multiple_of(PAGE) || block > 1 << 30 {
+            return refuse(
+                "block",
+                format!("must be a multiple of 4 KiB from 128 KiB to 1 GiB, found {block} bytes"),
+            );
+        }
+        if ring < 2 * block || ring > 4 << 30 {
+            return refuse(
+                "ring",
+                format!("must be from two blocks ({}) to 4 GiB, found {ring} bytes", 2 * block),
+            );
+        }
+        if self.queues.is_some_and(|queues| queues == 0 || queues > 256) {
+            return refuse("queues", "must be 1 to 256".into());
+        }
+        let timeout = self.block_timeout.nanoseconds();
+        if timeout < 1_000_000 || !timeout.is_multiple_of(1_000_000) || timeout > 60_000_000_000 {
+            return refuse(
+                "block_timeout",
+                format!("must be whole milliseconds, 1 ms to 60 s, found {timeout} ns"),
+            );
+        }
+        Ok(())
+    }
+}
+
+/// An open interface.
+struct AfPacket {
+    name: String,
+    interface: Interface,
+    mtu: usize,
+    offload: bool,
+    receivers: Vec<Option<Receiver>>,
+    senders: Vec<Option<Sender>>,
+    taken: Taken,
+    counters: Vec<Arc<Counters>>,
+    /// The receivers' sockets once more, to ask for what the kernel dropped wherever the receivers are.
+    sockets: Vec<PacketSocket>,
+    /// Holds the promiscuous mode.
+    _membership: Option<PacketSocket>,
+    warnings: Vec<String>,
+}
+
+fn open(name: &str, settings: AfPacketSettings, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
+    let device = settings.device.as_str();
+    let interface = Interface::find(name, device)?;
+    let refused = |action: String| move |error| refused(name, &action, CAPABILITY, error);
+    let mtu = interface.mtu().map_err(refused(format!("asking for the MTU of {device}")))?;
+    let queues = settings.queues.unwrap_or(cx.queues).clamp(1, 256);
+    let membership = if settings.promiscuous {
+        let socket = PacketSocket::open().map_err(refused("opening an AF_PACKET socket".into()))?;
+        socket.be_promiscuous(interface.index()).map_err(refused(format!("making {device} promiscuous")))?;
+        Some(socket)
+    } else {
+        None
+    };
+    let counters: Vec<Arc<Counters>> = (0..queues).map(|_| Arc::default()).collect();
+    let mut sockets: Vec<PacketSocket> = Vec::with_capacity(queues);
+    for _ in 0..queues {
+        let socket = PacketSocket::open().map_err(refused("opening an AF_PACKET socket".into()))?;
+        let set_up = || {
+            socket.carry_virtio_headers()?;
+            socket.ignore_outgoing()?;
+            socket.bind(interface.index(), true)?;
+            if queues > 1 { socket.join(sockets.first()) } else { Ok(()) }
+        };
+        set_up().map_err(refused(format!("binding an AF_PACKET socket to {device}")))?;
+        sockets.push(socket);
+    }
+    let (block, blocks) = (settings.block.bytes(), settings.ring.bytes() / settings.block.bytes());
+    let timeout = (settings.block_timeout.nanoseconds() / 1_000_000) as u32;
+    let mut receivers = Vec::with_capacity(queues);
+    let mut twins = Vec::with_capacity(queues);
+    for (socket, counters) in sockets.into_iter().zip(&counters) {
+        twins.push(socket.twin().map_err(refused("duplicating a socket".into()))?);
+        // Only now, with all sockets in the group: what came before it was complete is thrown away here, since several
+        // sockets may have seen it.
+        let ring = socket
+            .into_ring(block as usize, blocks as usize, timeout)
+            .map_err(refused(format!("making a receive ring of {} bytes for {device}", block * blocks)))?;
+        receivers.push(Some(Receiver::new(ring, Arc::clone(counters))));
+    }
+    let mut senders = Vec::with_capacity(queues);
+    for counters in &counters {
+        let sender = || {
+            let socket = PacketSocket::open()?;
+            if settings.offload {
+                socket.carry_virtio_headers()?;
+            }
+            if settings.bypass_qdisc {
+                socket.bypass_qdisc()?;
+            }
+            socket.set_send_buffer(SEND_BUFFER)?;
+            socket.bind(interface.index(), false)?;
+            Ok(Sender::new(socket, settings.offload, Arc::clone(counters)))
+        };
+        senders.push(Some(sender().map_err(refused(format!("opening a socket to send on {device}")))?));
+    }
+    let mut warnings: Vec<String> = interface.host_stack().answers_too().into_iter().collect();
+    let largest = cx.pool.largest_packet();
+    if largest < crate::interface::LARGEST_ARRIVAL
+        && (interface.merges_arrivals() || interface.driver() == "veth")
+    {
+        warnings.push(format!(
+            "packets larger than {largest} bytes, which {device} may hand over (offloads), find no frame and are dropped: give the pool large frames, or switch them off with `ethtool -K {device} gro off` and, at a veth's other end, `ethtool -K DEVICE tso off gso off`"
+        ));
+    }
+    Ok(Box::new(AfPacket {
+        name: name.into(),
+        interface,
+        mtu,
+        offload: settings.offload,
+        receivers,
+        senders,
+        taken: Taken::new(queues, queues),
+        counters,
+        sockets: twins,
+        _membership: membership,
+        warnings,
+    }))
+}
+
+impl AfPacket {
+    /// Adds to `missed` what the kernel dropped since the last call. Called by the control side only, so that the
+    /// counter has one writer and receiving makes no system call for it.
+    fn count_missed(&self) {
+        for (socket, counters) in self.sockets.iter().zip(&self.counters) {
+            if let Ok(statistics) = socket.statistics() {
+                counters.missed.fetch_add(u64::from(statistics.drops), Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Port for AfPacket {
+    fn driver(&self) -> &'static str {
+        DRIVER
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn mtu(&self) -> usize {
+        self.mtu
+    }
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            receive_queues: self.receivers.len(),
+            transmit_queues: self.senders.len(),
+            // The kernel's fanout hash puts the smaller address and port first.
+            symmetric_rss: true,
+            checksum_offload: self.offload,
+            segmentation_offload: self.offload,
+            ..Capabilities::default()
+        }
+    }
+    fn link(&self) -> Link {
+        self.count_missed();
+        self.interface.link()
+    }
+    fn counters(&self) -> Vec<Arc<Counters>> {
+        self.count_missed();
+        self.counters.clone()
+    }
+    fn warnings(&self) -> Vec<String> {
+        self.warnings.clone()
+    }
+    fn take_receive(&mut self, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
+        self.taken.receive(&self.name, queue)?;
+        let receiver = self.receivers[queue].take().expect("a queue that was not taken is there");
+        Ok(Box::new(receiver))
+    }
+    fn take_transmit(&mut self, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
+        self.taken.transmit(&self.name, queue)?;
+        let sender = self.senders[queue].take().expect("a queue that was not taken is there");
+        Ok(Box::new(sender))
+    }
+}
+
+impl PacketSocket {
+    /// The same socket under another descriptor.
+    fn twin(&self) -> std::io::Result<Self> {
+        let descriptor: OwnedFd = self.as_fd().try_clone_to_owned()?;
+        Ok(packet::PacketSocket::from(descriptor))
+    }
+}

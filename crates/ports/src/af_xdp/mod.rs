@@ -1,0 +1,563 @@
+//! `af_xdp`: an interface of the host through AF_XDP sockets over the pool's own frames: the fastest way in and out of
+//! Linux without taking the device away from it.
+//!
+//! A small program at the interface says what is ours and what the host's (`steering`, over `assembler`); what is ours
+//! goes to a socket a device queue, all of them over one UMEM (`queue`). The program is attached by a link that ends
+//! with the process. Packets that come in several buffers are put together in a large frame and counted; offloads
+//! (partial checksums, segmentation) cannot be carried, either way.
+
+mod assembler;
+mod queue;
+mod steering;
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use netbricks_buffer::{Batch, Pool};
+use netbricks_core::units::Duration;
+use netbricks_core::{Key, Refused, Settings};
+use rustix::event::epoll;
+
+use self::queue::{Arrivals, Receiver, Sender};
+use self::steering::{Action, Steering, Traffic};
+use crate::interface::{Interface, refused};
+use crate::open::{Drivers, OpenContext};
+use crate::port::{Capabilities, Counters, Link, Port, PortError, ReceiveQueue, TransmitQueue};
+use crate::sys::bpf;
+use crate::sys::packet::PacketSocket;
+use crate::sys::xdp::{self, Bind, ReceiveRing, Socket, TransmitRing};
+use crate::taken::Taken;
+
+const DRIVER: &str = "af_xdp";
+const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
+const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+/// Fewer frames than this for arrivals make no port.
+const FEWEST: usize = 64;
+
+pub(crate) fn register(drivers: &mut Drivers) {
+    drivers.add(
+        DRIVER,
+        "A network interface of the host through AF_XDP: the fastest, without the interface's offloads.",
+        open,
+    );
+}
+
+/// Who copies packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Mode {
+    #[default]
+    Auto,
+    ZeroCopy,
+    Copy,
+}
+
+/// Where the program sits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Attach {
+    #[default]
+    Auto,
+    Native,
+    Generic,
+}
+
+/// What an operator may write for such a port.
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AfXdpSettings {
+    device: String,
+    #[serde(default)]
+    queues: Option<usize>,
+    #[serde(default)]
+    mode: Mode,
+    #[serde(default)]
+    attach: Attach,
+    #[serde(default = "ring")]
+    ring: u32,
+    #[serde(default)]
+    kernel: Vec<String>,
+    #[serde(default)]
+    only: Vec<String>,
+    #[serde(default)]
+    busy_poll: Option<Duration>,
+    #[serde(default = "on")]
+    promiscuous: bool,
+}
+
+fn ring() -> u32 {
+    2048
+}
+fn on() -> bool {
+    true
+}
+
+impl Settings for AfXdpSettings {
+    const KEYS: &'static [Key] = &[
+        Key { name: "device", kind: "text", default: None, summary: "The network interface." },
+        Key {
+            name: "queues",
+            kind: "whole number",
+            default: Some("one a worker"),
+            summary: "Queues for workers; the device's queues, each with its own socket, are shared out among them.",
+        },
+        Key {
+            name: "mode",
+            kind: "\"auto\", \"zero-copy\" or \"copy\"",
+            default: Some("\"auto\""),
+            summary: "Whether the device works on packets in place or the kernel copies them; auto takes zero copy where the driver offers it.",
+        },
+        Key {
+            name: "attach",
+            kind: "\"auto\", \"native\" or \"generic\"",
+            default: Some("\"auto\""),
+            summary: "Whether the steering program runs in the driver or behind it; auto takes the driver where it can.",
+        },
+        Key {
+            name: "ring",
+            kind: "whole number, a power of two from 64 to 32768",
+            default: Some("2048"),
+            summary: "Packets that each ring of a socket holds; no more than a quarter of the pool's frames wait for arrivals.",
+        },
+        Key {
+            name: "kernel",
+            kind: "list of traffic: \"arp\", \"ipv6\", \"icmp\", \"tcp/22\", \"protocol/89\", \"ethertype/0x88cc\"",
+            default: Some("[]"),
+            summary: "What is left to the host's stack; the most specific name decides.",
+        },
+        Key {
+            name: "only",
+            kind: "list of traffic, as `kernel`",
+            default: Some("[]"),
+            summary: "Take only this, and leave the rest to the host's stack; empty takes everything.",
+        },
+        Key {
+            name: "busy_poll",
+            kind: "time, up to 1 ms",
+            default: Some("none"),
+            summary: "Have the driver polled by the receiving worker instead of by interrupts, for so long a call.",
+        },
+        Key {
+            name: "promiscuous",
+            kind: "true or false",
+            default: Some("true"),
+            summary: "Take packets to any MAC address, for as long as the port is open.",
+        },
+    ];
+
+    fn check(&self) -> Result<(), Refused> {
+        let refuse = |key, problem| Err(Refused { key, problem });
+        if !self.ring.is_power_of_two() || !(64..=32_768).contains(&self.ring) {
+            return refuse("ring", format!("must be a power of two from 64 to 32768, found {}", self.ring));
+        }
+        if self.queues.is_some_and(|queues| queues == 0 || queues > 256) {
+            return refuse("queues", "must be 1 to 256".into());
+        }
+        if self.busy_poll.is_some_and(|time| !(1_000..=1_000_000).contains(&time.nanoseconds())) {
+            return refuse("busy_poll", "must be 1 us to 1 ms".into());
+        }
+        for (key, list) in [("kernel", &self.kernel), ("only", &self.only)] {
+            if list.len() > 256 {
+                return refuse(key, format!("must have at most 256 names, found {}", list.len()));
+            }
+            for name in list {
+                if let Err(unknown) = name.parse::<Traffic>() {
+                    return refuse(key, unknown.to_string());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sockets that are open, by their pool's memory: a new one joins the UMEM of one of them.
+static SOCKETS: Mutex<Vec<(usize, Weak<Socket>)>> = Mutex::new(Vec::new());
+
+fn memory_of(pool: &Pool) -> usize {
+    pool.region().base.as_ptr().addr()
+}
+
+/// A socket over this pool's UMEM that is in this mode.
+fn sibling(pool: &Pool, zero_copy: bool) -> Option<Arc<Socket>> {
+    let mut sockets = SOCKETS.lock().unwrap_or_else(PoisonError::into_inner);
+    sockets.retain(|(_, socket)| socket.strong_count() > 0);
+    let memory = memory_of(pool);
+    sockets
+        .iter()
+        .filter(|(of, _)| *of == memory)
+        .filter_map(|(_, socket)| socket.upgrade())
+        .find(|socket| socket.is_zero_copy() == zero_copy)
+}
+
+fn announce(pool: &Pool, socket: &Arc<Socket>) {
+    let mut sockets = SOCKETS.lock().unwrap_or_else(PoisonError::into_inner);
+    sockets.push((memory_of(pool), Arc::downgrade(socket)));
+}
+
+/// A bound socket, with whether it takes packets in several frames.
+struct Bound {
+    receive: ReceiveRing,
+    transmit: TransmitRing,
+    fragments: bool,
+}
+
+/// Opens a socket on a device's queue in the best way that the mode allows. A driver's mode is one for all sockets of a
+/// UMEM, so a pool has at most one UMEM a mode.
+fn bind(pool: &Pool, ring: u32, mode: Mode, index: u32, queue: u32, fragments: bool) -> io::Result<Bound> {
+    let modes: &[bool] = match mode {
+        Mode::Auto => &[true, false],
+        Mode::ZeroCopy => &[true],
+        Mode::Copy => &[false],
+    };
+    let mut failure = None;
+    for zero_copy in modes {
+        let shared = sibling(pool, *zero_copy);
+        // Over a sibling's UMEM its flags hold; the kernel takes no others.
+        for (sibling, fragments) in [(shared.as_deref(), fragments), (None, fragments), (None, false)] {
+            if sibling.is_none() && shared.is_some() && mode != Mode::Auto && failure.is_none() {
+                continue;
+            }
+            let bind = Bind { index, queue, zero_copy: Some(*zero_copy), fragments };
+            match xdp::open(pool, ring, &bind, sibling) {
+                Ok((receive, transmit)) => {
+                    announce(pool, receive.socket());
+                    return Ok(Bound { receive, transmit, fragments });
+                }
+                Err(error)
+                    if matches!(error.raw_os_error(), Some(libc::EPERM | libc::EBUSY | libc::ENOBUFS)) =>
+                {
+                    return Err(error);
+                }
+                Err(error) => failure = Some(error),
+            }
+        }
+    }
+    Err(failure.unwrap_or_else(|| io::Error::other("no mode to try")))
+}
+
+/// The program at an interface.
+struct Attached {
+    steering: Steering,
+    _link: bpf::Link,
+    native: bool,
+    fragments: bool,
+}
+
+/// Loads the program and attaches it, in the driver if it can.
+fn attach(
+    name: &str,
+    interface: &Interface,
+    settings: &AfXdpSettings,
+    queues: u32,
+) -> Result<Attached, PortError> {
+    let device = interface.name();
+    let places: &[bool] = match settings.attach {
+        Attach::Auto => &[true, false],
+        Attach::Native => &[true],
+        Attach::Generic => &[false],
+    };
+    let mut failure = None;
+    for native in places {
+        for fragments in [true, false] {
+            let mut steering = Steering::load(queues, fragments)
+                .map_err(|error| refused(name, "loading the steering program", "CAP_BPF", error))?;
+            steer(&mut steering, settings)
+                .map_err(|error| refused(name, "setting the steering rules", "CAP_BPF", error))?;
+            let flags = if *native { XDP_FLAGS_DRV_MODE } else { XDP_FLAGS_SKB_MODE };
+            match steering.program().attach_xdp(interface.index(), flags) {
+                Ok(link) => return Ok(Attached { steering, _link: link, native: *native, fragments }),
+                Err(error) => {
+                    let final_word =
+                        matches!(error.raw_os_error(), Some(libc::EPERM | libc::EBUSY | libc::ENODEV));
+                    failure = Some(error);
+                    if final_word {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+    let error = failure.unwrap_or_else(|| io::Error::other("nowhere to attach it"));
+    let place = if settings.attach == Attach::Native { " in the driver" } else { "" };
+    let hint = match error.raw_os_error() {
+        Some(libc::EBUSY) => format!(" (there is one already: see `ip link show {device}`, `bpftool net`)"),
+        Some(libc::ERANGE) => format!(
+            " (its MTU, or its peer's, is too large for XDP: lower it with `ip link set {device} mtu 1500`)"
+        ),
+        Some(libc::ENOSPC) => format!(
+            " (it has fewer receive queues than its peer has transmit queues: see `ethtool -L {device}`)"
+        ),
+        _ => String::new(),
+    };
+    let action = format!("attaching an XDP program to {device}{place}{hint}");
+    Err(refused(name, &action, "CAP_NET_ADMIN", error))
+}
+
+fn steer(steering: &mut Steering, settings: &AfXdpSettings) -> io::Result<()> {
+    // Names were checked with the settings.
+    let traffic =
+        |list: &[String]| list.iter().filter_map(|name| name.parse().ok()).collect::<Vec<Traffic>>();
+    for only in traffic(&settings.only) {
+        steering.set(only, Some(Action::Redirect))?;
+    }
+    for left in traffic(&settings.kernel) {
+        steering.set(left, Some(Action::Kernel))?;
+    }
+    let default = if settings.only.is_empty() { Action::Redirect } else { Action::Kernel };
+    steering.set_default(default)
+}
+
+/// A socket, whose arrivals count for a queue, and what it had missed when last asked.
+struct Watched {
+    socket: Arc<Socket>,
+    queue: usize,
+    missed: AtomicU64,
+}
+
+/// An open interface.
+struct AfXdp {
+    name: String,
+    // Before the sockets: what arrives from now on is the host's.
+    _attached: Attached,
+    receivers: Vec<Option<Receiver>>,
+    senders: Vec<Option<Sender>>,
+    sockets: Vec<Watched>,
+    interface: Interface,
+    mtu: usize,
+    taken: Taken,
+    counters: Vec<Arc<Counters>>,
+    _membership: Option<PacketSocket>,
+    warnings: Vec<String>,
+}
+
+fn open(name: &str, settings: AfXdpSettings, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
+    let device = settings.device.as_str();
+    let interface = Interface::find(name, device)?;
+    let raw = |action: String| move |error| refused(name, &action, "CAP_NET_RAW", error);
+    let mtu = interface.mtu().map_err(raw(format!("asking for the MTU of {device}")))?;
+    let device_queues = interface.receive_queues().min(1024);
+    let queues = settings.queues.unwrap_or(cx.queues).clamp(1, device_queues);
+    let target = (cx.pool.region().frames / (4 * device_queues)).min(settings.ring as usize);
+    if target < FEWEST {
+        let needed = 4 * device_queues * FEWEST;
+        return Err(PortError::Setting {
+            port: name.into(),
+            key: "device",
+            problem: format!(
+                "{device} has {device_queues} queues, for which the pool needs at least {needed} frames, found {}",
+                cx.pool.region().frames
+            ),
+        });
+    }
+    let membership = if settings.promiscuous {
+        let socket = PacketSocket::open().map_err(raw("opening an AF_PACKET socket".into()))?;
+        socket.be_promiscuous(interface.index()).map_err(raw(format!("making {device} promiscuous")))?;
+        Some(socket)
+    } else {
+        None
+    };
+    let attached = attach(name, &interface, &settings, device_queues as u32)?;
+    let mode = if attached.native { settings.mode } else { mode_behind_driver(name, settings.mode)? };
+
+    let counters: Vec<Arc<Counters>> = (0..queues).map(|_| Arc::default()).collect();
+    let mut arrivals: Vec<Vec<Arrivals>> = (0..queues).map(|_| Vec::new()).collect();
+    let mut senders = Vec::with_capacity(queues);
+    let mut sockets = Vec::with_capacity(device_queues);
+    let mut scratch = Batch::new();
+    let mut fragments = attached.fragments;
+    for queue in 0..device_queues {
+        let bound = bind(&cx.pool, settings.ring, mode, interface.index(), queue as u32, attached.fragments)
+            .map_err(|error| refused_bind(name, device, queue, &settings, error))?;
+        fragments &= bound.fragments;
+        let socket = Arc::clone(bound.receive.socket());
+        if let Some(time) = settings.busy_poll {
+            let microseconds = (time.nanoseconds() / 1_000) as u32;
+            xdp::prefer_busy_poll(&socket, microseconds, netbricks_buffer::BATCH as u32)
+                .map_err(|error| refused(name, "asking for busy polling", "CAP_NET_ADMIN", error))?;
+        }
+        let mut arriving = Arrivals::new(bound.receive, target, settings.busy_poll.is_some());
+        arriving.stock(&mut scratch);
+        attached.steering.enter(queue as u32, socket.as_fd().as_raw_fd()).map_err(|error| {
+            refused(name, "entering a socket into the steering program's map", "CAP_BPF", error)
+        })?;
+        arrivals[queue % queues].push(arriving);
+        if queue < queues {
+            senders.push(Some(Sender::new(bound.transmit, bound.fragments, Arc::clone(&counters[queue]))));
+        }
+        sockets.push(Watched { socket, queue: queue % queues, missed: AtomicU64::new(0) });
+    }
+    let mut receivers = Vec::with_capacity(queues);
+    for (queue, arrivals) in arrivals.into_iter().enumerate() {
+        let mine = sockets.iter().filter(|watched| watched.queue == queue).map(|watched| &watched.socket);
+        let several = if arrivals.len() > 1 {
+            Some(any_of(mine).map_err(raw("making an epoll descriptor".into()))?)
+        } else {
+            None
+        };
+        receivers.push(Some(Receiver::new(arrivals, several, Batch::new(), Arc::clone(&counters[queue]))));
+    }
+
+    let mut warnings: Vec<String> = interface.host_stack().is_cut_off().into_iter().collect();
+    if interface.driver() == "veth" {
+        warnings.push(format!(
+            "{device} is a veth: its other end leaves checksums unfinished, which AF_XDP cannot see or carry; switch that off there with `ethtool -K DEVICE tx off`"
+        ));
+    }
+    if !attached.native && settings.attach == Attach::Auto {
+        warnings.push(format!("{device}'s driver cannot run XDP programs: the generic mode is slower"));
+    }
+    let small = cx.pool.small_packet();
+    if !fragments && mtu + 22 > small {
+        warnings.push(format!(
+            "{device} takes no packets in several buffers, and a frame of the pool holds {small} bytes: larger ones are dropped by the kernel; its MTU is {mtu}"
+        ));
+    }
+    Ok(Box::new(AfXdp {
+        name: name.into(),
+        _attached: attached,
+        receivers,
+        senders,
+        sockets,
+        interface,
+        mtu,
+        taken: Taken::new(queues, queues),
+        counters,
+        _membership: membership,
+        warnings,
+    }))
+}
+
+/// Behind the driver there is no zero copy.
+fn mode_behind_driver(name: &str, mode: Mode) -> Result<Mode, PortError> {
+    match mode {
+        Mode::ZeroCopy => Err(PortError::Setting {
+            port: name.into(),
+            key: "mode",
+            problem: "\"zero-copy\" needs `attach = \"native\"`: the generic mode always copies".into(),
+        }),
+        Mode::Auto | Mode::Copy => Ok(Mode::Copy),
+    }
+}
+
+fn refused_bind(
+    name: &str,
+    device: &str,
+    queue: usize,
+    settings: &AfXdpSettings,
+    error: io::Error,
+) -> PortError {
+    match error.raw_os_error() {
+        Some(libc::EOPNOTSUPP | libc::EINVAL) if settings.mode == Mode::ZeroCopy => PortError::Setting {
+            port: name.into(),
+            key: "mode",
+            problem: format!(
+                "is \"zero-copy\", which {device}'s driver does not offer ({error}): leave it out, or write \"copy\""
+            ),
+        },
+        code => {
+            let hint = match code {
+                Some(libc::ENOBUFS) => {
+                    " (the pool's memory may not be locked: raise `ulimit -l`, or grant CAP_IPC_LOCK)"
+                }
+                Some(libc::EBUSY) => " (another AF_XDP socket has this queue)",
+                Some(libc::ENETDOWN) => " (the interface is down: `ip link set DEVICE up`)",
+                _ => "",
+            };
+            let action = format!("binding an AF_XDP socket to queue {queue} of {device}{hint}");
+            refused(name, &action, "CAP_NET_RAW", error)
+        }
+    }
+}
+
+/// A descriptor that is readable when one of the sockets is.
+fn any_of<'s>(sockets: impl Iterator<Item = &'s Arc<Socket>>) -> io::Result<OwnedFd> {
+    let any = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    for (number, socket) in sockets.enumerate() {
+        epoll::add(&any, &**socket, epoll::EventData::new_u64(number as u64), epoll::EventFlags::IN)?;
+    }
+    Ok(any)
+}
+
+impl AfXdp {
+    /// Adds to `missed` what the kernel dropped since the last call. Called by the control side only, so that receiving
+    /// makes no system call for it.
+    fn count_missed(&self) {
+        for watched in &self.sockets {
+            let Ok(statistics) = watched.socket.statistics() else { continue };
+            let total = statistics.rx_dropped + statistics.rx_ring_full.unwrap_or(0);
+            let before = watched.missed.swap(total, Ordering::Relaxed);
+            self.counters[watched.queue].missed.fetch_add(total.saturating_sub(before), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Port for AfXdp {
+    fn driver(&self) -> &'static str {
+        DRIVER
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn mtu(&self) -> usize {
+        self.mtu
+    }
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            receive_queues: self.receivers.len(),
+            transmit_queues: self.senders.len(),
+            // How a device spreads flows over several queues is not known.
+            symmetric_rss: self.sockets.len() == 1,
+            ..Capabilities::default()
+        }
+    }
+    fn link(&self) -> Link {
+        self.count_missed();
+        self.interface.link()
+    }
+    fn counters(&self) -> Vec<Arc<Counters>> {
+        self.count_missed();
+        self.counters.clone()
+    }
+    fn warnings(&self) -> Vec<String> {
+        self.warnings.clone()
+    }
+    fn take_receive(&mut self, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
+        self.taken.receive(&self.name, queue)?;
+        let receiver = self.receivers[queue].take().expect("a queue that was not taken is there");
+        Ok(Box::new(receiver))
+    }
+    fn take_transmit(&mut self, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
+        self.taken.transmit(&self.name, queue)?;
+        let sender = self.senders[queue].take().expect("a queue that was not taken is there");
+        Ok(Box::new(sender))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_checked() {
+        let read = |text: &str| -> Result<(), String> {
+            let settings: AfXdpSettings = toml::from_str(text).map_err(|error| error.to_string())?;
+            settings.check().map_err(|refused| refused.to_string())
+        };
+        read("device = \"eth0\"\nmode = \"zero-copy\"\nattach = \"native\"\nbusy_poll = \"20 us\"\nkernel = [\"arp\", \"tcp/22\"]")
+            .unwrap();
+        for (text, key) in [
+            ("ring = 1000", "`ring`"),
+            ("ring = 32", "`ring`"),
+            ("queues = 0", "`queues`"),
+            ("kernel = [\"ssh\"]", "`kernel`"),
+            ("only = [\"tcp/99999\"]", "`only`"),
+            ("busy_poll = \"2 s\"", "`busy_poll`"),
+        ] {
+            let refused = read(&format!("device = \"eth0\"\n{text}")).unwrap_err();
+            assert!(refused.starts_with(key), "{text}: {refused}");
+        }
+        assert!(read("device = \"eth0\"\nmode = \"fast\"").unwrap_err().contains("zero-copy"));
+    }
+}

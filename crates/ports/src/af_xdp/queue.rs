@@ -1,0 +1,413 @@
+//! The two directions of an `af_xdp` queue. Arrivals are the pool's own frames, which the kernel filled; departures are
+//! lent to it until it has sent them. Nothing is copied by us where a packet fits a frame.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use netbricks_buffer::{Batch, Packet};
+use netbricks_core::{Context, Drop, Poll};
+
+use crate::interface::is_gone;
+use crate::port::{Counters, ReceiveQueue, TransmitQueue};
+use crate::sys::xdp::{ReceiveRing, TransmitRing};
+
+/// Frames are lent in batches of so many.
+const STOCK: usize = 64;
+/// An idle queue looks for the socket's error, and asks for a driver's attention, once in so many turns.
+const LOOK: u32 = 64;
+/// Bytes of an Ethernet header, without which nothing is a frame.
+const ETHERNET: usize = 14;
+/// Packets that the kernel takes a call in copy mode, where it cannot be asked for more.
+const KERNEL_BATCH: u32 = 32;
+
+/// One socket's receiving side.
+pub(super) struct Arrivals {
+    ring: ReceiveRing,
+    /// Frames to keep with the kernel.
+    target: usize,
+    /// Pieces of a packet that has not arrived completely.
+    pieces: Vec<Packet>,
+    pieces_len: usize,
+    /// The rest of the current packet is thrown away.
+    spoiled: bool,
+    busy_poll: bool,
+}
+
+/// More pieces than any driver makes of a packet (MAX_SKB_FRAGS and its head).
+const PIECES: usize = 24;
+
+impl Arrivals {
+    pub(super) fn new(ring: ReceiveRing, target: usize, busy_poll: bool) -> Self {
+        Self { ring, target, pieces: Vec::with_capacity(PIECES), pieces_len: 0, spoiled: false, busy_poll }
+    }
+
+    /// Lends the kernel frames for arrivals, as many as are missing.
+    pub(super) fn stock(&mut self, scratch: &mut Batch) {
+        let mut missing = self.target.saturating_sub(self.ring.stocked());
+        // A few at a time would cost a publication each.
+        if missing < STOCK.min(self.target) {
+            return;
+        }
+        let pool = self.ring.socket().pool().clone();
+        while missing > 0 && self.ring.room(missing.min(STOCK)) > 0 {
+            let got = pool.allocate_into(scratch, missing.min(STOCK));
+            while let Some(packet) = scratch.pop() {
+                if let Err(packet) = self.ring.stock(packet) {
+                    drop(packet);
+                    scratch.clear();
+                    missing = 0;
+                    break;
+                }
+            }
+            if got == 0 {
+                break;
+            }
+            missing = missing.saturating_sub(got);
+        }
+        self.ring.publish();
+    }
+
+    /// Moves up to `room` packets into the batch; answers how many packets came, with their bytes.
+    fn take(&mut self, batch: &mut Batch, room: usize, cx: &mut Context, counts: &mut Counts) {
+        let waiting = self.ring.waiting();
+        let mut taken = 0;
+        while taken < room && taken < waiting {
+            let Some(arrival) = self.ring.next() else { break };
+            taken += 1;
+            let Ok(arrival) = arrival else {
+                // The kernel named bytes outside of what it has: the frame is not ours to touch, nothing is known of
+                // the packet.
+                counts.packets += 1;
+                cx.lost_on_arrival(Drop::Malformed, 1, 0);
+                continue;
+            };
+            if arrival.continues || !self.pieces.is_empty() || self.spoiled {
+                self.piece(arrival.packet, arrival.continues, batch, cx, counts);
+                continue;
+            }
+            counts.packets += 1;
+            counts.bytes += arrival.packet.len() as u64;
+            if let Err(packet) = batch.push(arrival.packet) {
+                // `room` is what the batch has: never here.
+                cx.lost_on_arrival(Drop::QueueFull, 1, packet.len() as u64);
+            }
+        }
+        if taken > 0 {
+            self.ring.release();
+        }
+    }
+
+    /// Collects a piece of a packet that came in several frames; the last one makes it a packet in one.
+    #[cold]
+    fn piece(
+        &mut self,
+        packet: Packet,
+        more: bool,
+        batch: &mut Batch,
+        cx: &mut Context,
+        counts: &mut Counts,
+    ) {
+        self.pieces_len += packet.len();
+        if self.pieces.len() < PIECES {
+            self.pieces.push(packet);
+        } else {
+            self.spoiled = true;
+        }
+        if more {
+            return;
+        }
+        let len = std::mem::take(&mut self.pieces_len);
+        let spoiled = std::mem::take(&mut self.spoiled);
+        counts.packets += 1;
+        counts.bytes += len as u64;
+        let whole = if spoiled { None } else { cx.pool().empty(len) };
+        let whole = whole.and_then(|mut whole| {
+            self.pieces.iter().try_for_each(|piece| whole.extend_from(piece.data())).ok()?;
+            Some(whole)
+        });
+        self.pieces.clear();
+        match whole {
+            Some(whole) => {
+                counts.linearised += 1;
+                if let Err(packet) = batch.push(whole) {
+                    cx.lost_on_arrival(Drop::QueueFull, 1, packet.len() as u64);
+                }
+            }
+            None => {
+                let too_big = spoiled || len > cx.pool().largest_packet();
+                counts.no_buffer += u64::from(!too_big);
+                let reason = if too_big { Drop::TooBig } else { Drop::PoolExhausted };
+                cx.lost_on_arrival(reason, 1, len as u64);
+            }
+        }
+    }
+}
+
+/// What a turn brought.
+#[derive(Default)]
+struct Counts {
+    packets: u64,
+    bytes: u64,
+    linearised: u64,
+    no_buffer: u64,
+}
+
+/// A receive queue over one or more of the device's.
+pub(super) struct Receiver {
+    arrivals: Vec<Arrivals>,
+    /// The socket whose turn is first.
+    first: usize,
+    scratch: Batch,
+    idle: u32,
+    counters: Arc<Counters>,
+    /// Becomes readable with any of the sockets, where there are several.
+    several: Option<OwnedFd>,
+}
+
+impl Receiver {
+    pub(super) fn new(
+        arrivals: Vec<Arrivals>,
+        several: Option<OwnedFd>,
+        scratch: Batch,
+        counters: Arc<Counters>,
+    ) -> Self {
+        Self { arrivals, first: 0, scratch, idle: 0, counters, several }
+    }
+}
+
+impl ReceiveQueue for Receiver {
+    fn receive(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+        let mut counts = Counts::default();
+        let sockets = self.arrivals.len();
+        for turn in 0..sockets {
+            let arrivals = &mut self.arrivals[(self.first + turn) % sockets];
+            let room = cx.burst().saturating_sub(batch.len());
+            if room == 0 {
+                break;
+            }
+            arrivals.take(batch, room, cx, &mut counts);
+            arrivals.stock(&mut self.scratch);
+            if arrivals.busy_poll || arrivals.ring.needs_wakeup() {
+                // Only an idle driver sleeps, or one that had no frames: no call a packet.
+                arrivals.ring.wake();
+            }
+        }
+        self.first = if self.first + 1 >= sockets { 0 } else { self.first + 1 };
+        if counts.packets == 0 {
+            if self.idle.is_multiple_of(LOOK) {
+                for arrivals in &self.arrivals {
+                    // A device that is gone says so once; until it is asked the socket counts as readable.
+                    let _ = arrivals.ring.socket().take_error();
+                }
+            }
+            self.idle = self.idle.wrapping_add(1);
+            return Poll::Idle;
+        }
+        self.idle = 0;
+        Counters::add(&self.counters.received, counts.packets);
+        Counters::add(&self.counters.received_bytes, counts.bytes);
+        if counts.linearised > 0 {
+            Counters::add(&self.counters.linearised, counts.linearised);
+        }
+        if counts.no_buffer > 0 {
+            Counters::add(&self.counters.no_buffer, counts.no_buffer);
+        }
+        Poll::Busy
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match (&self.several, self.arrivals.first()) {
+            (Some(several), _) => Some(several.as_fd()),
+            (None, Some(arrivals)) => Some(arrivals.ring.socket().as_fd()),
+            (None, None) => None,
+        }
+    }
+}
+
+fn is_down(error: &std::io::Error) -> bool {
+    is_gone(error) || error.raw_os_error() == Some(libc::ENETDOWN)
+}
+
+/// A transmit queue.
+pub(super) struct Sender {
+    ring: TransmitRing,
+    counters: Arc<Counters>,
+    /// Frames that came back, on their way to the pool.
+    done: Batch,
+    /// Packets in hand, in order.
+    hand: Batch,
+    /// Frames of a packet that needs several.
+    pieces: Vec<Packet>,
+    /// The device was gone or down when it was last called.
+    down: bool,
+    /// Frames that a packet may need: one where the socket takes no packets in several.
+    most: usize,
+}
+
+impl Sender {
+    pub(super) fn new(ring: TransmitRing, fragments: bool, counters: Arc<Counters>) -> Self {
+        let most = if fragments { PIECES } else { 1 };
+        let pieces = Vec::with_capacity(PIECES);
+        Self { ring, counters, done: Batch::new(), hand: Batch::new(), pieces, down: false, most }
+    }
+
+    /// Takes back frames that were sent.
+    fn reclaim(&mut self) {
+        let mut any = false;
+        while let Some(packet) = self.ring.reclaim() {
+            any = true;
+            if let Err(packet) = self.done.push(packet) {
+                self.done.clear();
+                drop(packet);
+            }
+        }
+        if any {
+            self.ring.release();
+            self.done.clear();
+        }
+    }
+
+    /// Has the driver take what is in the ring.
+    fn wake(&mut self) {
+        if !self.ring.needs_wakeup() {
+            return;
+        }
+        // In copy mode the kernel sends inside the call, some packets at a time; each round but the last sends at least
+        // one, or we leave the rest for the next call.
+        let mut before = u32::MAX;
+        loop {
+            let unsent = self.ring.unsent();
+            if unsent == 0 || unsent >= before {
+                return;
+            }
+            before = unsent;
+            match self.ring.wake() {
+                Err(error) if is_down(&error) => {
+                    self.down = true;
+                    return;
+                }
+                Ok(()) if unsent <= KERNEL_BATCH => return,
+                _ => {}
+            }
+        }
+    }
+
+    /// Why a packet cannot be sent at all: the kernel would skip its descriptor without a word.
+    #[inline(always)]
+    fn refuses(&self, packet: &Packet) -> Option<Drop> {
+        let len = packet.len();
+        if len < ETHERNET {
+            return Some(Drop::Malformed);
+        }
+        let small = self.ring.socket().pool().small_packet();
+        (len > small && len > self.most * small).then_some(Drop::TooBig)
+    }
+
+    /// Puts a packet that is in no frame of the UMEM into frames of it, several where it is longer than one. Gives it
+    /// back when there is no room, or no frame.
+    #[inline(never)]
+    fn send_copied(&mut self, packet: Packet) -> Result<(), Packet> {
+        let pool = self.ring.socket().pool().clone();
+        let size = pool.small_packet();
+        let pieces = packet.len().div_ceil(size).max(1);
+        if self.ring.room(pieces) < pieces {
+            return Err(packet);
+        }
+        self.pieces.clear();
+        for piece in packet.data().chunks(size) {
+            match pool.packet(piece) {
+                Some(frame) => self.pieces.push(frame),
+                None => {
+                    self.pieces.clear();
+                    return Err(packet);
+                }
+            }
+        }
+        let last = self.pieces.len().saturating_sub(1);
+        for (index, frame) in self.pieces.drain(..).enumerate() {
+            // There is room, and the frames are the pool's small ones.
+            let _ = self.ring.send(frame, index < last);
+        }
+        Ok(())
+    }
+}
+
+impl TransmitQueue for Sender {
+    fn transmit(&mut self, batch: &mut Batch, cx: &mut Context) {
+        self.reclaim();
+        if self.down {
+            // Ask before more is put into a ring from which nobody takes.
+            self.down = self.ring.wake().is_err_and(|error| is_down(&error));
+            if self.down {
+                Counters::add(&self.counters.not_sent, batch.len() as u64);
+                cx.drop_batch(batch, Drop::LinkDown);
+                return;
+            }
+        }
+        let room = self.ring.room(batch.len());
+        if room == 0 {
+            self.wake();
+            self.reclaim();
+        }
+        let count = self.ring.room(batch.len()).min(batch.len());
+        batch.take_front(count, &mut self.hand);
+        let (mut packets, mut bytes) = (0, 0);
+        let mut back = None;
+        let mut rest = self.hand.drain();
+        for packet in rest.by_ref() {
+            let len = packet.len() as u64;
+            if let Some(reason) = self.refuses(&packet) {
+                Counters::add(&self.counters.not_sent, 1);
+                cx.drop_packet(packet, reason);
+                continue;
+            }
+            let sent = match self.ring.send(packet, false) {
+                Ok(()) => Ok(()),
+                Err(packet) => self.send_copied(packet),
+            };
+            match sent {
+                Ok(()) => {
+                    packets += 1;
+                    bytes += len;
+                }
+                Err(packet) => {
+                    back = Some(packet);
+                    break;
+                }
+            }
+        }
+        if let Some(packet) = back {
+            // Back to the front of the batch, in order.
+            let _ = self.hand.push(packet);
+            for packet in rest {
+                let _ = self.hand.push(packet);
+            }
+            self.hand.append(batch);
+            std::mem::swap(&mut self.hand, batch);
+        }
+        if packets > 0 {
+            self.ring.publish();
+            cx.sent(packets, bytes);
+            Counters::add(&self.counters.sent, packets);
+            Counters::add(&self.counters.sent_bytes, bytes);
+        }
+        self.wake();
+        self.reclaim();
+    }
+
+    fn in_flight(&self) -> usize {
+        self.ring.in_flight()
+    }
+
+    fn flush(&mut self, _cx: &mut Context) {
+        if self.ring.in_flight() > 0 {
+            self.wake();
+            self.reclaim();
+        }
+    }
+
+    fn needs_flush(&self) -> bool {
+        // What the kernel could not take at once waits in the ring for another call.
+        true
+    }
+}

@@ -1,0 +1,273 @@
+//! How benchmarks are fed: the same packets again and again, burst after burst, so that a source and a sink cost what
+//! they cost the C yardstick, a copy of handles. For one thread; nodes of one graph share the store.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use netbricks_buffer::{Batch, Packet, Pool};
+use netbricks_core::{Context, Node, Output, Poll, Role};
+
+type Hook = Box<dyn FnMut(&mut Batch)>;
+
+struct Inner {
+    /// A ring of bursts: one leaves at `out`, one comes back at `home`.
+    bursts: Vec<Batch>,
+    out: usize,
+    home: usize,
+    hook: Option<Hook>,
+}
+
+/// Packets that go round: [`source`](Store::source) hands them out, [`sink`](Store::sink) takes them back.
+#[derive(Clone)]
+pub struct Store(Rc<RefCell<Inner>>);
+
+impl Store {
+    /// A store of `packets` packets of `len` zero bytes in bursts of `burst`. `None` when the pool has not that many,
+    /// or `burst` is 0 or larger than a batch.
+    pub fn new(pool: &Pool, packets: usize, len: usize, burst: usize) -> Option<Self> {
+        if burst == 0 || burst > netbricks_buffer::BATCH || packets == 0 {
+            return None;
+        }
+        let mut bursts = Vec::with_capacity(packets.div_ceil(burst));
+        for first in (0..packets).step_by(burst) {
+            let mut batch = Batch::new();
+            for _ in first..packets.min(first + burst) {
+                batch.push(pool.allocate(len)?).ok()?;
+            }
+            bursts.push(batch);
+        }
+        Some(Self(Rc::new(RefCell::new(Inner { bursts, out: 0, home: 0, hook: None }))))
+    }
+
+    /// Runs `hook` over every burst before it is handed out, as a NIC writes what arrived.
+    pub fn set_hook(&self, hook: Option<Hook>) {
+        self.0.borrow_mut().hook = hook;
+    }
+
+    /// Rewrites every packet that is in the store, in the order in which they go out; the number counts from 0. The
+    /// next burst is the first again.
+    pub fn reset(&self, mut write: impl FnMut(usize, &mut Packet)) {
+        let inner = &mut *self.0.borrow_mut();
+        let mut number = 0;
+        inner.bursts.rotate_left(inner.out);
+        (inner.out, inner.home) = (0, 0);
+        for burst in &mut inner.bursts {
+            for slot in 0..burst.len() {
+                if let Some(mut packet) = burst.packet(slot) {
+                    write(number, &mut packet);
+                    number += 1;
+                }
+            }
+        }
+    }
+
+    /// Looks at every packet that is in the store, in the order in which they go out.
+    pub fn for_each(&self, mut see: impl FnMut(usize, &Packet)) {
+        let inner = self.0.borrow();
+        let (later, first) = inner.bursts.split_at(inner.out);
+        first.iter().chain(later).flat_map(Batch::iter).enumerate().for_each(|(i, packet)| see(i, packet));
+    }
+
+    /// Packets that are in the store: those it started with, less those that were dropped or are on their way.
+    pub fn packets(&self) -> usize {
+        self.0.borrow().bursts.iter().map(Batch::len).sum()
+    }
+
+    /// The node that hands out a burst a turn.
+    pub fn source(&self) -> Box<dyn Node> {
+        Box::new(Source(self.clone()))
+    }
+    /// The node that takes packets back; they count as sent.
+    pub fn sink(&self) -> Box<dyn Node> {
+        Box::new(Sink(self.clone()))
+    }
+}
+
+/// A hook that writes one 12-byte tuple of `trace` (addresses and ports as in an IPv4 header without options behind
+/// Ethernet, network order) into each frame, going round; frames shorter than 38 bytes are left alone.
+pub fn write_tuples(trace: Vec<[u8; 12]>) -> Box<dyn FnMut(&mut Batch)> {
+    let mut next = 0;
+    Box::new(move |batch| {
+        if trace.len() - next < batch.len() {
+            next = 0;
+        }
+        let tuples = &trace[next..];
+        next += batch.len();
+        batch.each(4, |slot, bytes| {
+            if let (Some(place), Some(tuple)) = (bytes.data_mut().get_mut(26..38), tuples.get(slot)) {
+                place.copy_from_slice(tuple);
+            }
+        });
+    })
+}
+
+struct Source(Store);
+
+impl Node for Source {
+    fn process(&mut self, _input: usize, batch: &mut Batch, cx: &mut Context) {
+        cx.drop_batch(batch, netbricks_core::Drop::Unconnected);
+    }
+    #[inline]
+    fn poll(&mut self, batch: &mut Batch, _cx: &mut Context) -> Poll {
+        let inner = &mut *self.0.0.borrow_mut();
+        batch.append(&mut inner.bursts[inner.out]);
+        inner.out += 1;
+        if inner.out == inner.bursts.len() {
+            inner.out = 0;
+        }
+        if let Some(hook) = &mut inner.hook {
+            hook(batch);
+        }
+        Poll::Busy
+    }
+    fn is_schedulable(&self) -> bool {
+        true
+    }
+    fn role(&self) -> Role {
+        Role::Receive
+    }
+    fn kind(&self) -> &str {
+        "store receive"
+    }
+    fn inputs(&self) -> usize {
+        0
+    }
+}
+
+struct Sink(Store);
+
+impl Node for Sink {
+    #[inline]
+    fn process(&mut self, _input: usize, batch: &mut Batch, cx: &mut Context) {
+        cx.sent(batch.len() as u64, batch.bytes());
+        let inner = &mut *self.0.0.borrow_mut();
+        // A burst that comes back in pieces fills further places; all places together hold every packet there is.
+        while !batch.is_empty() {
+            inner.bursts[inner.home].append(batch);
+            inner.home += 1;
+            if inner.home == inner.bursts.len() {
+                inner.home = 0;
+            }
+        }
+    }
+    fn role(&self) -> Role {
+        Role::Transmit
+    }
+    fn kind(&self) -> &str {
+        "store transmit"
+    }
+    fn outputs(&self) -> Vec<Output> {
+        Vec::new()
+    }
+}
+
+/// A node that allocates a burst of packets of `len` bytes a turn, as they lie in the pool.
+pub fn allocate(burst: usize, len: usize) -> Box<dyn Node> {
+    Box::new(Allocate { burst, len })
+}
+/// A node that frees what it gets; the packets count as sent.
+pub fn free() -> Box<dyn Node> {
+    Box::new(Free)
+}
+
+struct Allocate {
+    burst: usize,
+    len: usize,
+}
+
+impl Node for Allocate {
+    fn process(&mut self, _input: usize, batch: &mut Batch, cx: &mut Context) {
+        cx.drop_batch(batch, netbricks_core::Drop::Unconnected);
+    }
+    #[inline]
+    fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+        let taken = cx.pool().allocate_into(batch, self.burst);
+        for slot in 0..taken {
+            if let Some(mut packet) = batch.packet(slot) {
+                // A small frame has room for what benchmarks ask.
+                let _ = packet.extend(self.len);
+            }
+        }
+        if taken == 0 { Poll::Idle } else { Poll::Busy }
+    }
+    fn is_schedulable(&self) -> bool {
+        true
+    }
+    fn role(&self) -> Role {
+        Role::Receive
+    }
+    fn kind(&self) -> &str {
+        "allocate"
+    }
+    fn inputs(&self) -> usize {
+        0
+    }
+}
+
+struct Free;
+
+impl Node for Free {
+    #[inline]
+    fn process(&mut self, _input: usize, batch: &mut Batch, cx: &mut Context) {
+        cx.sent(batch.len() as u64, batch.bytes());
+        batch.clear();
+    }
+    fn role(&self) -> Role {
+        Role::Transmit
+    }
+    fn kind(&self) -> &str {
+        "free"
+    }
+    fn outputs(&self) -> Vec<Output> {
+        Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netbricks_core::{Edge, GraphBuilder};
+
+    #[test]
+    fn the_same_packets_go_round_in_order_and_are_written_by_the_hook() {
+        let pool = Pool::builder().frames(512).build().unwrap();
+        let store = Store::new(&pool, 300, 60, 32).unwrap();
+        store.reset(|number, packet| packet.data_mut()[..2].copy_from_slice(&(number as u16).to_be_bytes()));
+        store.set_hook(Some(write_tuples((0..64u8).map(|i| [i; 12]).collect())));
+        let mut builder = GraphBuilder::new("bench");
+        let source = builder.add("in", store.source()).unwrap();
+        let sink = builder.add("out", store.sink()).unwrap();
+        builder.connect(source, Edge::OUT, sink, 0).unwrap();
+        let mut graph = builder.build(pool.clone()).unwrap();
+        for turn in 1..=25u64 {
+            graph.turn(0);
+            assert_eq!(store.packets(), 300);
+            assert!(graph.totals().sent.packets <= turn * 32 && graph.unbalanced().is_empty());
+        }
+        let mut tuples = std::collections::BTreeSet::new();
+        let first = (25 % 10) * 32;
+        store.for_each(|place, packet| {
+            assert_eq!(packet.data()[..2], (((first + place) % 300) as u16).to_be_bytes());
+            assert_eq!(packet.data()[26..38], [packet.data()[26]; 12]);
+            tuples.insert(packet.data()[26]);
+        });
+        assert_eq!(tuples.len(), 64);
+        drop((graph, store));
+        assert_eq!(pool.available(), 512);
+    }
+
+    #[test]
+    fn allocated_packets_come_home() {
+        let pool = Pool::builder().frames(64).build().unwrap();
+        let mut builder = GraphBuilder::new("bench");
+        let source = builder.add("in", allocate(32, 60)).unwrap();
+        let sink = builder.add("out", free()).unwrap();
+        builder.connect(source, Edge::OUT, sink, 0).unwrap();
+        let mut graph = builder.build(pool.clone()).unwrap();
+        for _ in 0..100 {
+            graph.turn(0);
+        }
+        assert_eq!((graph.totals().sent.packets, graph.totals().sent.bytes), (3_200, 192_000));
+        assert_eq!(pool.available(), 64);
+    }
+}

@@ -1,0 +1,335 @@
+//! Traffic from nothing: flows of UDP, TCP and ICMP over IPv4 and IPv6, whole TCP conversations, DNS and HTTP, at a rate
+//! or as fast as it goes. The same seed gives the same bytes at the same times, whatever the batch size.
+
+mod conversation;
+mod flow;
+mod payload;
+mod settings;
+mod template;
+
+use std::sync::Arc;
+
+use netbricks_buffer::Batch;
+use netbricks_core::tables::prefetch;
+use netbricks_core::units::{Duration, Rate};
+use netbricks_core::{Context, Poll};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+use crate::arrival::Arrivals;
+use crate::node::count_received;
+use crate::open::{Drivers, OpenContext};
+use crate::port::{Capabilities, Counters, Port, PortError, ReceiveQueue, TransmitQueue};
+use crate::taken::Taken;
+use conversation::Conversations;
+use flow::{Chooser, Flow};
+use settings::{LARGEST, SMALLEST};
+use template::Templates;
+
+pub use flow::{Distribution, IpVersions, Protocols};
+pub use payload::Payload;
+pub use settings::{Clock, FrameSizes, GeneratorSettings, Mix};
+
+pub(crate) fn register(drivers: &mut Drivers) {
+    drivers.add(
+        "generator",
+        "Makes traffic: sizes, flows, conversations, DNS, HTTP, at a rate or as fast as it goes, from a seed.",
+        |name, settings: GeneratorSettings, cx: &OpenContext| Ok(Box::new(Generator::new(name, settings, cx)?)),
+    );
+}
+
+/// A generator port.
+pub struct Generator {
+    name: String,
+    settings: GeneratorSettings,
+    seed: u64,
+    counters: Vec<Arc<Counters>>,
+    taken: Taken,
+}
+
+impl Generator {
+    /// A generator with as many queues as the context wants and flows allow.
+    ///
+    /// # Errors
+    /// [`PortError::Setting`] when the pool has no frames for the largest size.
+    pub fn new(name: &str, settings: GeneratorSettings, cx: &OpenContext) -> Result<Self, PortError> {
+        let largest = settings.frame_sizes.list().into_iter().max().unwrap_or(SMALLEST).max(256);
+        if largest > cx.pool.largest_packet() {
+            return Err(PortError::Setting {
+                port: name.into(),
+                key: "frame_sizes",
+                problem: format!(
+                    "asks for frames of {largest} bytes, but packet buffers hold {}: give the pool larger frames",
+                    cx.pool.largest_packet()
+                ),
+            });
+        }
+        let queues = cx.queues.clamp(1, settings.flows);
+        let counters = (0..queues).map(|_| Arc::default()).collect();
+        Ok(Self { name: name.into(), settings, seed: cx.seed, counters, taken: Taken::new(queues, 0) })
+    }
+}
+
+impl Port for Generator {
+    fn driver(&self) -> &'static str {
+        "generator"
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn mtu(&self) -> usize {
+        LARGEST - 14
+    }
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            receive_queues: self.counters.len(),
+            // A flow's packets of both directions come from one queue.
+            symmetric_rss: true,
+            drives_clock: self.settings.clock == Clock::Own,
+            ..Capabilities::default()
+        }
+    }
+    fn counters(&self) -> Vec<Arc<Counters>> {
+        self.counters.clone()
+    }
+    fn take_receive(&mut self, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
+        self.taken.receive(&self.name, queue)?;
+        Ok(Box::new(Source::new(
+            &self.settings,
+            self.seed,
+            queue,
+            self.counters.len(),
+            self.counters[queue].clone(),
+        )))
+    }
+    fn take_transmit(&mut self, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
+        self.taken.transmit(&self.name, queue)?;
+        // A generator has no transmit queues, which the line above says.
+        Err(PortError::Queue {
+            port: self.name.clone(),
+            direction: "transmit",
+            queue,
+            problem: "does not exist: a generator only gives".into(),
+        })
+    }
+}
+
+/// What a packet is to be, chosen before there is a buffer for it.
+#[derive(Clone, Copy, Default)]
+struct Choice {
+    flow: u32,
+    size: u32,
+}
+
+/// The next packet and its time.
+#[derive(Clone, Copy)]
+struct Next {
+    choice: Choice,
+    time: u64,
+}
+
+/// Packets that are chosen ahead: while those before them are written, their flows' state comes from memory. It is
+/// fixed, so that no batch size changes what is drawn.
+const AHEAD: usize = 16;
+
+/// How times are spaced.
+#[derive(Clone, Copy)]
+enum Spacing {
+    /// So many ns a packet.
+    Packets(f64),
+    /// So many ns a byte.
+    Bytes(f64),
+    /// None: real time, as fast as it goes.
+    None,
+}
+
+/// One queue of a generator.
+struct Source {
+    /// What flows and sizes are drawn from, and what contents are.
+    choices: Xoshiro256PlusPlus,
+    contents: Xoshiro256PlusPlus,
+    /// Choices to come, a ring that starts at `place`.
+    ahead: [Choice; AHEAD],
+    place: usize,
+    sizes: Vec<usize>,
+    flows: Vec<Flow>,
+    chooser: Chooser,
+    templates: Templates,
+    conversations: Option<Conversations>,
+    spacing: Spacing,
+    clock: Clock,
+    packets_left: u64,
+    duration: u64,
+    /// Packets and bytes so far: what times are computed from, so that no error adds up.
+    packets: u64,
+    bytes: u64,
+    start: Option<u64>,
+    next: Option<Next>,
+    arrivals: Arrivals,
+    counters: Arc<Counters>,
+}
+
+impl Source {
+    fn new(
+        settings: &GeneratorSettings,
+        seed: u64,
+        queue: usize,
+        queues: usize,
+        counters: Arc<Counters>,
+    ) -> Self {
+        let share = |total: u64| total / queues as u64 + u64::from((queue as u64) < total % queues as u64);
+        let sizes = settings.frame_sizes.list();
+        let flows: Vec<Flow> = (queue..settings.flows)
+            .step_by(queues)
+            .map(|number| Flow::new(number, seed, settings.protocol(), settings.ip, settings.payload))
+            .collect();
+        let own = settings.clock == Clock::Own;
+        let spacing = match settings.rate {
+            Some(Rate::Packets(rate)) => Spacing::Packets(1e9 * queues as f64 / rate),
+            Some(Rate::Bits(rate)) => Spacing::Bytes(8e9 * queues as f64 / rate),
+            None if own => Spacing::Packets(1e3 * queues as f64),
+            None => Spacing::None,
+        };
+        let mut contents =
+            Xoshiro256PlusPlus::seed_from_u64(seed ^ (queue as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        // 2^128 draws on: the two never meet.
+        let choices = contents.clone();
+        contents.jump();
+        let mut source = Self {
+            choices,
+            contents,
+            ahead: [Choice::default(); AHEAD],
+            place: 0,
+            chooser: Chooser::new(settings.distribution, settings.exponent, queue, queues, flows.len()),
+            templates: Templates::new(&sizes, settings.payload),
+            conversations: settings.conversation.then(|| Conversations::new(flows.len(), settings.payload)),
+            sizes,
+            flows,
+            spacing,
+            clock: settings.clock,
+            packets_left: settings.packets.map_or(u64::MAX, share),
+            duration: settings.duration.map_or(u64::MAX, Duration::nanoseconds),
+            packets: 0,
+            bytes: 0,
+            start: None,
+            next: None,
+            arrivals: Arrivals::default(),
+            counters,
+        };
+        (0..AHEAD).for_each(|_| {
+            source.draw();
+        });
+        source
+    }
+
+    /// Takes the choice that is next, and makes another.
+    #[inline(always)]
+    fn draw(&mut self) -> Choice {
+        let flow = self.chooser.choose(&mut self.choices);
+        let size = match self.sizes.len() {
+            1 => 0,
+            count => below(&mut self.choices, count),
+        };
+        prefetch(&raw const self.flows[flow]);
+        if let Some(conversations) = &self.conversations {
+            conversations.prefetch(flow);
+        }
+        // Flows and sizes are far fewer than 2^32.
+        let drawn = Choice { flow: flow as u32, size: size as u32 };
+        let next = std::mem::replace(&mut self.ahead[self.place % AHEAD], drawn);
+        self.place = (self.place + 1) % AHEAD;
+        next
+    }
+
+    /// When the next packet comes, counted from the first (ns).
+    #[inline(always)]
+    fn offset(&self) -> u64 {
+        match self.spacing {
+            Spacing::Packets(each) => (self.packets as f64 * each) as u64,
+            Spacing::Bytes(each) => (self.bytes as f64 * each) as u64,
+            Spacing::None => 0,
+        }
+    }
+
+    #[inline(always)]
+    fn choose(&mut self, now: u64) -> Next {
+        let start = *self.start.get_or_insert(if self.clock == Clock::Own { 0 } else { now });
+        let offset = match self.spacing {
+            Spacing::None => now.saturating_sub(start),
+            _ => self.offset(),
+        };
+        let choice = self.draw();
+        Next { choice, time: start.saturating_add(offset) }
+    }
+
+    /// Makes the chosen packet. `false` when no buffer is free.
+    #[inline(always)]
+    fn make(&mut self, next: Next, batch: &mut Batch, cx: &mut Context) -> bool {
+        let (flow, size) = (next.choice.flow as usize, next.choice.size as usize);
+        let bytes = self.sizes[size];
+        let most = bytes.max(256);
+        let Some(mut packet) = cx.pool().allocate(most) else { return false };
+        let state = &mut self.flows[flow];
+        let room = packet.data_mut();
+        let written = match &mut self.conversations {
+            Some(conversations) => conversations.write(room, flow, state, bytes, &mut self.contents),
+            None => self.templates.write(room, state, size, &mut self.contents),
+        };
+        packet.truncate(written);
+        packet.set_received_at(next.time);
+        self.packets += 1;
+        self.bytes += written as u64;
+        self.packets_left -= 1;
+        // There is room: a burst is at most a batch.
+        batch.push(packet).is_ok()
+    }
+}
+
+/// A number below `count`, evenly spread but for less than `count` in 2^64.
+#[inline(always)]
+pub(crate) fn below(random: &mut impl Rng, count: usize) -> usize {
+    ((u128::from(random.next_u64()) * count as u128) >> 64) as usize
+}
+
+impl ReceiveQueue for Source {
+    fn receive(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+        let poll = loop {
+            if batch.len() >= cx.burst() || batch.is_full() {
+                break Poll::Busy;
+            }
+            if self.packets_left == 0 {
+                break Poll::Done;
+            }
+            let next = match self.next.take() {
+                Some(next) => next,
+                None => self.choose(cx.now()),
+            };
+            if next.time - self.start.unwrap_or(0) >= self.duration {
+                self.packets_left = 0;
+                break Poll::Done;
+            }
+            let waits = match self.clock {
+                Clock::Own => !self.arrivals.admit(next.time, batch, cx),
+                Clock::Real => next.time > cx.now(),
+            };
+            if waits {
+                self.next = Some(next);
+                break if self.clock == Clock::Real { Poll::Until(next.time) } else { Poll::Busy };
+            }
+            if !self.make(next, batch, cx) {
+                self.next = Some(next);
+                // Nothing is lost: it is made when a buffer is free.
+                break match self.clock {
+                    _ if !batch.is_empty() => Poll::Busy,
+                    Clock::Own => Arrivals::stalled(cx),
+                    Clock::Real => Poll::Idle,
+                };
+            }
+        };
+        count_received(&self.counters, batch);
+        poll
+    }
+}
+
+#[cfg(test)]
+mod tests;

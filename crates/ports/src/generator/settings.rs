@@ -1,0 +1,212 @@
+//! What may be written for a generator, and what of it cannot be met.
+
+use netbricks_core::units::{Duration, Rate};
+use netbricks_core::{Key, Refused, Settings};
+
+use super::flow::{Distribution, IpVersions, Protocols};
+use super::payload::Payload;
+
+/// Sizes of frames, in bytes without FCS.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(untagged)]
+pub enum FrameSizes {
+    /// All of one size.
+    One(usize),
+    /// One of these each, equally likely.
+    Several(Vec<usize>),
+    /// A mix by name.
+    Named(Mix),
+}
+
+/// A mix of sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mix {
+    /// "Simple IMIX": 7 of 60, 4 of 566, 1 of 1,514 bytes (64, 570, 1,518 with FCS).
+    Imix,
+}
+
+impl FrameSizes {
+    pub(super) fn list(&self) -> Vec<usize> {
+        match self {
+            Self::One(size) => vec![*size],
+            Self::Several(sizes) => sizes.clone(),
+            Self::Named(Mix::Imix) => [vec![60; 7], vec![566; 4], vec![1_514]].concat(),
+        }
+    }
+}
+
+/// Whose time it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Clock {
+    /// The generator's own, which drives the graph: a run repeats exactly.
+    #[default]
+    Own,
+    /// The machine's.
+    Real,
+}
+
+/// What may be written for a generator.
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GeneratorSettings {
+    pub(super) frame_sizes: FrameSizes,
+    pub(super) flows: usize,
+    pub(super) distribution: Distribution,
+    pub(super) exponent: f64,
+    protocol: Protocols,
+    pub(super) ip: IpVersions,
+    pub(super) conversation: bool,
+    pub(super) payload: Payload,
+    pub(super) rate: Option<Rate>,
+    pub(super) clock: Clock,
+    pub(super) packets: Option<u64>,
+    pub(super) duration: Option<Duration>,
+}
+
+impl Default for GeneratorSettings {
+    fn default() -> Self {
+        Self {
+            frame_sizes: FrameSizes::One(60),
+            flows: 1024,
+            distribution: Distribution::default(),
+            exponent: 1.0,
+            protocol: Protocols::default(),
+            ip: IpVersions::default(),
+            conversation: false,
+            payload: Payload::default(),
+            rate: None,
+            clock: Clock::default(),
+            packets: None,
+            duration: None,
+        }
+    }
+}
+
+/// Flows that a generator may have.
+const MOST_FLOWS: usize = 1 << 22;
+pub(super) const SMALLEST: usize = 42;
+pub(super) const LARGEST: usize = 9_216;
+
+impl Settings for GeneratorSettings {
+    const KEYS: &'static [Key] = &[
+        Key {
+            name: "frame_sizes",
+            kind: "whole number, bytes without FCS; a list of them; or \"imix\"",
+            default: Some("60"),
+            summary: "Sizes of frames, 42 to 9216; of a list each is equally likely; imix is 60, 566 and 1514 as 7 : 4 : 1. A frame is never shorter than its headers, and dns has its own sizes.",
+        },
+        Key {
+            name: "flows",
+            kind: "whole number, flows",
+            default: Some("1024"),
+            summary: "How many flows there are at a time.",
+        },
+        Key {
+            name: "distribution",
+            kind: "\"uniform\" or \"zipf\"",
+            default: Some("\"uniform\""),
+            summary: "How packets are spread over flows: evenly, or the n-th flow in proportion to 1 / n^exponent.",
+        },
+        Key {
+            name: "exponent",
+            kind: "number, 0 to 10",
+            default: Some("1.0"),
+            summary: "The exponent of zipf.",
+        },
+        Key {
+            name: "protocol",
+            kind: "\"udp\", \"tcp\", \"icmp\" or \"mix\"",
+            default: Some("\"udp\", or what conversation and payload need"),
+            summary: "Transport of the flows; mix gives each flow one of the three.",
+        },
+        Key {
+            name: "ip",
+            kind: "\"v4\", \"v6\" or \"mix\"",
+            default: Some("\"v4\""),
+            summary: "IP version of the flows.",
+        },
+        Key {
+            name: "conversation",
+            kind: "true or false",
+            default: Some("false"),
+            summary: "Whole TCP conversations: handshake, data both ways, teardown, one after the other in each flow.",
+        },
+        Key {
+            name: "payload",
+            kind: "\"zero\", \"pattern\", \"random\", \"dns\" or \"http\"",
+            default: Some("\"zero\""),
+            summary: "What packets carry: zeros; counting bytes; random bytes; DNS queries and answers over UDP; HTTP requests and answers over TCP.",
+        },
+        Key {
+            name: "rate",
+            kind: "rate, \"1 Mpps\" or \"100 Mbit/s\" (frames without FCS)",
+            default: Some("as fast as it goes; on its own clock 1 Mpps"),
+            summary: "How fast packets come, on the generator's clock, all queues together.",
+        },
+        Key {
+            name: "clock",
+            kind: "\"own\" or \"real\"",
+            default: Some("\"own\""),
+            summary: "Whose time it is: the generator's own, which drives the run and repeats exactly, or the machine's.",
+        },
+        Key {
+            name: "packets",
+            kind: "whole number, packets",
+            default: Some("no limit"),
+            summary: "How many packets come in all.",
+        },
+        Key {
+            name: "duration",
+            kind: "duration",
+            default: Some("no limit"),
+            summary: "For how long packets come, on the generator's clock.",
+        },
+    ];
+
+    fn check(&self) -> Result<(), Refused> {
+        let refuse = |key, problem: String| Err(Refused { key, problem });
+        let sizes = self.frame_sizes.list();
+        if sizes.is_empty() || sizes.len() > 256 {
+            return refuse("frame_sizes", format!("must list 1 to 256 sizes, found {}", sizes.len()));
+        }
+        if let Some(size) = sizes.iter().find(|size| !(SMALLEST..=LARGEST).contains(*size)) {
+            return refuse("frame_sizes", format!("must be {SMALLEST} to {LARGEST} bytes, found {size}"));
+        }
+        if !(1..=MOST_FLOWS).contains(&self.flows) {
+            return refuse("flows", format!("must be 1 to {MOST_FLOWS}, found {}", self.flows));
+        }
+        if !(0.0..=10.0).contains(&self.exponent) {
+            return refuse("exponent", format!("must be 0 to 10, found {}", self.exponent));
+        }
+        if self.packets == Some(0) {
+            return refuse("packets", "must be at least 1, found 0".into());
+        }
+        match (self.payload, self.conversation, self.protocol) {
+            (Payload::Dns, true, _) => {
+                refuse("payload", "dns goes over UDP: it cannot be a TCP conversation".into())
+            }
+            (Payload::Dns, _, Protocols::Tcp | Protocols::Icmp | Protocols::Mix) => {
+                refuse("protocol", "must be udp where the payload is dns".into())
+            }
+            (Payload::Http, _, Protocols::Udp | Protocols::Icmp | Protocols::Mix) => {
+                refuse("protocol", "must be tcp where the payload is http".into())
+            }
+            (_, true, Protocols::Udp | Protocols::Icmp | Protocols::Mix) => {
+                refuse("protocol", "must be tcp for conversations".into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl GeneratorSettings {
+    pub(super) fn protocol(&self) -> Protocols {
+        match self.protocol {
+            Protocols::Unsaid if self.conversation || self.payload == Payload::Http => Protocols::Tcp,
+            Protocols::Unsaid => Protocols::Udp,
+            said => said,
+        }
+    }
+}

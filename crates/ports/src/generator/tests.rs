@@ -1,0 +1,206 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use netbricks_packet::FlowKey;
+use proptest::prelude::*;
+
+use super::*;
+use crate::OpenError;
+use crate::testing::*;
+
+/// Frames and times of a generator with these settings.
+fn generate(settings: &str, burst: usize) -> Vec<(u64, Vec<u8>)> {
+    let (pool, directory) = (pool(), Directory::new("generator"));
+    let mut from = open("generator", settings, &context(&pool, &directory)).unwrap();
+    let (mut to, far) = collector(&pool);
+    forward(from.as_mut(), &mut to, &pool, burst);
+    let frames = collected(&far);
+    assert_eq!(pool.available(), pool.capacity());
+    frames
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn every_frame_is_valid_and_no_batch_size_changes_one(
+        sizes in prop::sample::select(vec!["60", "[60, 300, 1514]", "'imix'", "42", "9000"]),
+        ip in prop::sample::select(vec!["v4", "v6", "mix"]),
+        shape in prop::sample::select(vec![
+            "protocol = 'udp'", "protocol = 'tcp'", "protocol = 'icmp'", "protocol = 'mix'", "payload = 'pattern'",
+            "payload = 'random'\nprotocol = 'mix'", "payload = 'dns'", "payload = 'http'", "conversation = true",
+            "conversation = true\npayload = 'http'", "conversation = true\npayload = 'random'",
+        ]),
+        distribution in prop::sample::select(vec!["uniform", "zipf"]),
+        flows in 1usize..50,
+        rate in prop::sample::select(vec!["", "rate = '20 kpps'", "rate = '10 Mbit/s'"]),
+        seed in 0u64..1000,
+    ) {
+        let settings = format!(
+            "frame_sizes = {sizes}\nip = '{ip}'\n{shape}\ndistribution = '{distribution}'\nflows = {flows}\n{rate}\nseed = {seed}\npackets = 400"
+        );
+        let frames = generate(&settings, 32);
+        prop_assert_eq!(frames.len(), 400);
+        prop_assert!(frames.is_sorted_by_key(|(time, _)| *time));
+        for (_, frame) in &frames {
+            prop_assert!(crate::checksum::is_valid(frame), "{:02x?}", frame);
+            prop_assert!(FlowKey::from_frame(frame).is_some(), "{:02x?}", frame);
+        }
+        for burst in [1, 256] {
+            prop_assert!(generate(&settings, burst) == frames, "burst {}", burst);
+        }
+    }
+}
+
+#[test]
+fn sizes_flows_and_times_are_as_asked() {
+    let frames = generate("frame_sizes = [60, 1514]\nflows = 10\nrate = '1 kpps'\npackets = 1000", 32);
+    assert!(frames.iter().all(|(_, frame)| matches!(frame.len(), 60 | 1514)));
+    assert_eq!(frames[999].0, 999_000_000);
+    let flows: BTreeSet<_> =
+        frames.iter().filter_map(|(_, frame)| FlowKey::from_frame(frame)).map(|k| k.words()).collect();
+    assert_eq!(flows.len(), 10);
+    let frames = generate("rate = '480 kbit/s'\nduration = '1 s'", 32);
+    assert_eq!(frames.len(), 1_000, "frames of 480 bits");
+}
+
+/// What a receiver checks of a conversation: an oracle that knows RFC 9293 and nothing of the generator.
+#[derive(Default, Debug)]
+struct Side {
+    next: Option<u32>,
+    finished: bool,
+    data: Vec<u8>,
+}
+
+#[test]
+fn conversations_are_what_two_tcps_would_say() {
+    let frames =
+        generate("conversation = true\npayload = 'http'\nframe_sizes = 600\nflows = 7\npackets = 5000", 32);
+    let mut conversations: BTreeMap<_, BTreeMap<(IpAddr, u16), Side>> = BTreeMap::new();
+    let mut whole = 0;
+    for (_, frame) in &frames {
+        assert!(frame.len() <= 600);
+        let key = FlowKey::from_frame(frame).unwrap();
+        let tcp = &frame[34..];
+        let word = |at: usize| u32::from_be_bytes(tcp[at..at + 4].try_into().unwrap());
+        let (sequence, ack, flags, data) = (word(4), word(8), tcp[13], &tcp[20..]);
+        let sides = conversations.entry(key.canonical().words()).or_default();
+        let peer = sides.get(&(key.destination(), key.destination_port())).and_then(|side| side.next);
+        let own = (key.source(), key.source_port());
+        assert_eq!(flags & 0x02 != 0, !sides.contains_key(&own), "each side begins with a SYN, once");
+        if flags & 0x10 != 0 {
+            assert_eq!(Some(ack), peer, "everything that the peer sent is acknowledged, and nothing more");
+        }
+        let side = sides.entry(own).or_default();
+        assert!(side.next.is_none_or(|next| next == sequence), "no gap, no repetition");
+        assert!(!side.finished || data.is_empty());
+        side.finished |= flags & 0x01 != 0;
+        side.data.extend(data);
+        let counted = data.len() as u32 + u32::from(flags & 0x02 != 0) + u32::from(flags & 0x01 != 0);
+        side.next = Some(sequence.wrapping_add(counted));
+        if sides.len() == 2 && sides.values().all(|side| side.finished) && counted == 0 {
+            whole += 1;
+            let sides = conversations.remove(&key.canonical().words()).unwrap();
+            for side in sides.into_values() {
+                let text = String::from_utf8_lossy(&side.data).into_owned();
+                if text.starts_with("GET /objects/") {
+                    assert!(text.ends_with("\r\n\r\n"));
+                } else {
+                    assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+                    let (head, _) = text.split_once("\r\n\r\n").unwrap();
+                    let length: usize = head.rsplit(' ').next().unwrap().parse().unwrap();
+                    assert_eq!(side.data.len(), head.len() + 4 + length);
+                }
+            }
+        }
+    }
+    assert!(whole > 100, "{whole}");
+}
+
+#[test]
+fn queues_share_flows_and_packets_and_repeat_together() {
+    let (pool, directory) = (pool(), Directory::new("queues"));
+    let cx = OpenContext { queues: 3, ..context(&pool, &directory) };
+    let mut keys = BTreeSet::new();
+    let mut total = 0;
+    let mut port = open("generator", "flows = 30\npackets = 1000", &cx).unwrap();
+    assert_eq!(port.capabilities().receive_queues, 3);
+    for queue in 0..3 {
+        let mut queue = port.take_receive(queue).unwrap();
+        let (mut batch, mut graph) = (Batch::new(), Context::new(pool.clone()));
+        let mut own = BTreeSet::new();
+        while queue.receive(&mut batch, &mut graph) != Poll::Done || !batch.is_empty() {
+            total += batch.len();
+            own.extend(
+                batch.iter().filter_map(|packet| FlowKey::from_frame(packet.data())).map(|key| key.words()),
+            );
+            batch.clear();
+        }
+        assert_eq!(own.len(), 10);
+        assert!(own.is_disjoint(&keys));
+        keys.append(&mut own);
+    }
+    assert_eq!((total, keys.len()), (1_000, 30));
+    assert!(port.take_receive(0).map(|_| ()).unwrap_err().to_string().contains("taken already"));
+}
+
+#[test]
+fn what_cannot_be_made_is_refused_with_the_key() {
+    let (pool, directory) = (pool(), Directory::new("refused"));
+    let cx = context(&pool, &directory);
+    for (settings, expected) in [
+        ("flows = 0", "`flows` must be"),
+        ("frame_sizes = 41", "`frame_sizes` must be 42"),
+        ("payload = 'dns'\nprotocol = 'tcp'", "`protocol` must be udp"),
+        ("payload = 'dns'\nconversation = true", "`payload` dns goes over UDP"),
+        ("packets = 0", "`packets` must be"),
+        ("rate = '5'", "needs a unit"),
+        ("flovs = 3", "unknown field `flovs`"),
+    ] {
+        let error = open("generator", settings, &cx).map(|_| ()).unwrap_err();
+        assert!(error.to_string().contains(expected), "{settings}: {error}");
+        if let OpenError::Settings(error) = error {
+            assert!(error.span.is_some());
+            assert_eq!(error.suggestion.as_deref(), (settings == "flovs = 3").then_some("flows"));
+        }
+    }
+}
+
+/// On the machine's clock, which stands here where the test puts it.
+#[test]
+fn on_real_time_packets_come_when_they_are_due() {
+    let (pool, directory) = (pool(), Directory::new("generator-real"));
+    let cx = context(&pool, &directory);
+    const START: u64 = 5_000_000_000;
+    let mut from = open("generator", "clock = 'real'\nrate = '1 Mpps'\nduration = '1 ms'", &cx).unwrap();
+    assert!(!from.capabilities().drives_clock);
+    let mut queue = from.take_receive(0).unwrap();
+    let (mut batch, mut graph) = (Batch::new(), Context::new(pool.clone()));
+    let mut made = 0u64;
+    for step in 0..=100 {
+        // Ten packets are due in each step.
+        let now = START + step * 10_000;
+        graph.advance(now);
+        let poll = loop {
+            let poll = queue.receive(&mut batch, &mut graph);
+            for packet in batch.drain() {
+                assert_eq!(packet.received_at(), START + made * 1_000);
+                made += 1;
+            }
+            if poll != Poll::Busy {
+                break poll;
+            }
+        };
+        assert_eq!(graph.now(), now, "it does not move the clock");
+        if step < 100 {
+            assert_eq!((made, poll), (step * 10 + 1, Poll::Until(now + 1_000)));
+        } else {
+            assert_eq!((made, poll), (1_000, Poll::Done));
+        }
+    }
+    // Without a rate: as fast as it is asked, at the time at which it is asked.
+    let mut from = open("generator", "clock = 'real'\npackets = 1000", &cx).unwrap();
+    let mut queue = from.take_receive(0).unwrap();
+    assert_eq!(queue.receive(&mut batch, &mut graph), Poll::Busy);
+    assert_eq!(batch.len(), 256);
+    assert!(batch.iter().all(|packet| packet.received_at() == graph.now()));
+}

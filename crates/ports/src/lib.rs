@@ -1,0 +1,35 @@
+//! Ports: memory, captures, generator, TAP, AF_PACKET, AF_XDP, and wrappers.
+//!
+//! Read in this order: `port` (what every port is), `open` (drivers by name), `node` (a port in a graph), then any
+//! driver; `wrap` has what every port can be put into.
+#![deny(unsafe_code)]
+
+pub mod af_packet;
+pub mod af_xdp;
+mod arrival;
+pub mod bench;
+pub mod checksum;
+pub mod generator;
+pub mod interface;
+pub mod memory;
+pub mod node;
+pub mod null;
+pub mod open;
+pub mod pcap;
+pub mod port;
+mod segment;
+#[expect(unsafe_code, reason = "system calls that no library wraps; each block has its proof")]
+mod sys;
+mod taken;
+pub mod tap;
+#[cfg(test)]
+mod testing;
+mod virtio;
+pub mod wrap;
+
+pub use node::{ReceiveNode, SharedTransmit, TransmitLimits, TransmitNode};
+pub use open::{Driver, Drivers, OpenContext, OpenError};
+pub use port::{
+    Capabilities, ChecksumPolicy, Counters, Failure, Link, Port, PortError, ReceiveQueue, TransmitQueue,
+};
+pub use wrap::COMMON_KEYS;

@@ -1,0 +1,298 @@
+//! Ports without a device: what is sent on one memory port arrives on its peer, in the same process and perhaps on
+//! another core; tests hold the far end in their own hands.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use netbricks_buffer::{Batch, Packet, Pool};
+use netbricks_core::{Context, Key, Poll, Refused, Settings};
+
+use crate::arrival::Arrivals;
+use crate::node::{count_received, count_sent};
+use crate::open::{Drivers, OpenContext};
+use crate::port::{Capabilities, Counters, Port, PortError, ReceiveQueue, TransmitQueue};
+use crate::taken::Taken;
+
+/// What may be written for a memory port.
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MemorySettings {
+    peer: Option<String>,
+    capacity: usize,
+}
+
+impl Default for MemorySettings {
+    fn default() -> Self {
+        Self { peer: None, capacity: 1024 }
+    }
+}
+
+impl Settings for MemorySettings {
+    const KEYS: &'static [Key] = &[
+        Key {
+            name: "peer",
+            kind: "text, a port's name",
+            default: Some("the port itself"),
+            summary: "Memory port on which what is sent here arrives, and the other way round; a port that is its own peer gets back what it sends.",
+        },
+        Key {
+            name: "capacity",
+            kind: "whole number, packets",
+            default: Some("1024"),
+            summary: "Packets that wait at most on each queue of each direction; what does not fit is retried, then dropped as transmit-full.",
+        },
+    ];
+    fn check(&self) -> Result<(), Refused> {
+        match self.capacity {
+            1..=1_048_576 => Ok(()),
+            found => {
+                Err(Refused { key: "capacity", problem: format!("must be 1 to 1048576, found {found}") })
+            }
+        }
+    }
+}
+
+/// One direction of one queue.
+#[derive(Debug)]
+struct Wire {
+    packets: Mutex<VecDeque<Packet>>,
+    capacity: usize,
+    /// Nothing more will be put in.
+    ended: AtomicBool,
+}
+
+impl Wire {
+    fn new(capacity: usize) -> Arc<Self> {
+        let packets = Mutex::new(VecDeque::with_capacity(capacity));
+        Arc::new(Self { packets, capacity, ended: AtomicBool::new(false) })
+    }
+    fn packets(&self) -> std::sync::MutexGuard<'_, VecDeque<Packet>> {
+        // A queue is whole between any two operations, so a panic elsewhere leaves it usable.
+        self.packets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    fn push(&self, packet: Packet) -> Result<(), Packet> {
+        let mut packets = self.packets();
+        if packets.len() == self.capacity {
+            return Err(packet);
+        }
+        packets.push_back(packet);
+        Ok(())
+    }
+}
+
+type Wires = Vec<Arc<Wire>>;
+
+/// A memory port.
+#[derive(Debug)]
+pub struct Memory {
+    name: String,
+    arriving: Wires,
+    leaving: Wires,
+    counters: Vec<Arc<Counters>>,
+    taken: Taken,
+    drives_clock: bool,
+}
+
+/// The far end of a memory port, for tests: what is pushed here arrives at the port, what the port sends is taken here.
+#[derive(Clone, Debug)]
+pub struct FarEnd {
+    pool: Pool,
+    arriving: Wires,
+    leaving: Wires,
+}
+
+impl Memory {
+    /// A port with `queues` queues each way, of up to `capacity` packets each, and its far end, which takes frames for
+    /// what it pushes from `pool`. Packets that are pushed with a time drive the graph's clock.
+    pub fn new(name: &str, queues: usize, capacity: usize, pool: &Pool) -> (Self, FarEnd) {
+        let wires = || (0..queues).map(|_| Wire::new(capacity)).collect::<Wires>();
+        let far = FarEnd { pool: pool.clone(), arriving: wires(), leaving: wires() };
+        let port = Self { drives_clock: true, ..Self::over(name, far.arriving.clone(), far.leaving.clone()) };
+        (port, far)
+    }
+
+    /// Two ports that are each other's peer.
+    pub fn pair((first, second): (&str, &str), queues: usize, capacity: usize) -> (Self, Self) {
+        let wires = || (0..queues).map(|_| Wire::new(capacity)).collect::<Wires>();
+        let (there, back) = (wires(), wires());
+        (Self::over(first, back.clone(), there.clone()), Self::over(second, there, back))
+    }
+
+    fn over(name: &str, arriving: Wires, leaving: Wires) -> Self {
+        let counters = arriving.iter().map(|_| Arc::default()).collect();
+        let taken = Taken::new(arriving.len(), leaving.len());
+        Self { name: name.into(), arriving, leaving, counters, taken, drives_clock: false }
+    }
+}
+
+impl FarEnd {
+    /// Lets a frame arrive on a queue at no particular time. `false` when the queue is full or no buffer is free.
+    pub fn push(&self, queue: usize, frame: &[u8]) -> bool {
+        self.push_at(queue, frame, 0)
+    }
+    /// Lets a frame arrive at a time (ns), which drives the graph's clock when it is not 0.
+    pub fn push_at(&self, queue: usize, frame: &[u8], time: u64) -> bool {
+        let Some(mut packet) = self.pool.packet(frame) else { return false };
+        packet.set_received_at(time);
+        self.push_packet(queue, packet).is_ok()
+    }
+    /// Lets a packet arrive.
+    ///
+    /// # Errors
+    /// Gives it back when the queue is full.
+    pub fn push_packet(&self, queue: usize, packet: Packet) -> Result<(), Packet> {
+        self.arriving[queue].push(packet)
+    }
+    /// Nothing more will arrive: the receive queues end when they are empty.
+    pub fn end(&self) {
+        self.arriving.iter().for_each(|wire| wire.ended.store(true, Ordering::Release));
+    }
+    /// The next packet that the port sent on a queue.
+    pub fn pop(&self, queue: usize) -> Option<Packet> {
+        self.leaving[queue].packets().pop_front()
+    }
+    /// The bytes of all packets that the port sent on a queue since the last call.
+    pub fn frames(&self, queue: usize) -> Vec<Vec<u8>> {
+        self.leaving[queue].packets().drain(..).map(|packet| packet.data().to_vec()).collect()
+    }
+}
+
+/// Ports that wait for their peers, by the names of both.
+type Links = Mutex<BTreeMap<(String, String), (Vec<Weak<Wire>>, Vec<Weak<Wire>>)>>;
+
+/// The wires, if all are still held by the port that made them.
+fn alive(wires: &[Weak<Wire>]) -> Option<Wires> {
+    wires.iter().map(Weak::upgrade).collect()
+}
+
+pub(crate) fn register(drivers: &mut Drivers) {
+    let links = Links::default();
+    drivers.add(
+        "memory",
+        "Joins two ports of the same run, or a port with itself, through bounded queues in memory.",
+        move |name, settings: MemorySettings, cx: &OpenContext| {
+            let peer = settings.peer.as_deref().unwrap_or(name);
+            let wires = || (0..cx.queues.max(1)).map(|_| Wire::new(settings.capacity)).collect::<Wires>();
+            if peer == name {
+                let wires = wires();
+                return Ok(Box::new(Memory::over(name, wires.clone(), wires)));
+            }
+            let mut links = links.lock().unwrap_or_else(PoisonError::into_inner);
+            let ours = (name.to_owned(), peer.to_owned());
+            let theirs = (peer.to_owned(), name.to_owned());
+            // The peer that was opened first left both directions here; they are worth taking while it lives.
+            if let Some((there, back)) = links.remove(&theirs)
+                && let (Some(there), Some(back)) = (alive(&there), alive(&back))
+            {
+                return Ok(Box::new(Memory::over(name, there, back)));
+            }
+            let (there, back) = (wires(), wires());
+            let weak = |wires: &Wires| wires.iter().map(Arc::downgrade).collect();
+            links.insert(ours, (weak(&there), weak(&back)));
+            Ok(Box::new(Memory::over(name, back, there)))
+        },
+    );
+}
+
+impl Port for Memory {
+    fn driver(&self) -> &'static str {
+        "memory"
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn mtu(&self) -> usize {
+        65_535
+    }
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            receive_queues: self.arriving.len(),
+            transmit_queues: self.leaving.len(),
+            // Packets keep their metadata on the way, so the far side knows what is left to do.
+            checksum_offload: true,
+            segmentation_offload: true,
+            drives_clock: self.drives_clock,
+            ..Capabilities::default()
+        }
+    }
+    fn counters(&self) -> Vec<Arc<Counters>> {
+        self.counters.clone()
+    }
+    fn take_receive(&mut self, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
+        self.taken.receive(&self.name, queue)?;
+        let (wire, counters) = (self.arriving[queue].clone(), self.counters[queue].clone());
+        Ok(Box::new(Receive {
+            wire,
+            counters,
+            arrivals: Arrivals::default(),
+            drives_clock: self.drives_clock,
+        }))
+    }
+    fn take_transmit(&mut self, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
+        self.taken.transmit(&self.name, queue)?;
+        Ok(Box::new(Transmit { wire: self.leaving[queue].clone(), counters: self.counters[queue].clone() }))
+    }
+}
+
+struct Receive {
+    wire: Arc<Wire>,
+    counters: Arc<Counters>,
+    arrivals: Arrivals,
+    drives_clock: bool,
+}
+
+impl ReceiveQueue for Receive {
+    fn receive(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+        let ended = self.wire.ended.load(Ordering::Acquire);
+        {
+            let mut packets = self.wire.packets();
+            while batch.len() < cx.burst()
+                && let Some(front) = packets.front()
+            {
+                let time = if self.drives_clock { front.received_at() } else { 0 };
+                if time != 0 && !self.arrivals.admit(time, batch, cx) {
+                    break;
+                }
+                let Some(mut packet) = packets.pop_front() else { break };
+                if time == 0 {
+                    packet.set_received_at(cx.now());
+                }
+                if batch.push(packet).is_err() {
+                    // Room was checked above: a burst is at most a batch.
+                    break;
+                }
+            }
+        }
+        count_received(&self.counters, batch);
+        match batch.is_empty() {
+            false => Poll::Busy,
+            true if ended => Poll::Done,
+            true => Poll::Idle,
+        }
+    }
+}
+
+struct Transmit {
+    wire: Arc<Wire>,
+    counters: Arc<Counters>,
+}
+
+impl TransmitQueue for Transmit {
+    fn transmit(&mut self, batch: &mut Batch, cx: &mut Context) {
+        let mut packets = self.wire.packets();
+        let room = self.wire.capacity - packets.len();
+        if room >= batch.len() {
+            count_sent(&self.counters, batch, cx);
+            packets.extend(batch.drain());
+            return;
+        }
+        let mut part = Batch::new();
+        batch.take_front(room, &mut part);
+        count_sent(&self.counters, &part, cx);
+        packets.extend(part.drain());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+use netbricks_core::Drop;
+
+use super::*;
+use crate::testing::*;
+use crate::{ChecksumPolicy, Drivers, ReceiveNode};
+
+#[test]
+fn frames_pass_in_order_and_time_at_every_batch_size() {
+    let pool = pool();
+    for burst in BURSTS {
+        let (mut from, near) = Memory::new("in", 1, 1_000, &pool);
+        let (mut to, far) = collector(&pool);
+        let sent: Vec<_> = (0..1_000u64).map(|i| (1 + i * 300_000, i.to_be_bytes().repeat(8))).collect();
+        for (time, frame) in &sent {
+            assert!(near.push_at(0, frame, *time));
+        }
+        assert!(!near.push(0, &[0; 60]), "full");
+        near.end();
+        let totals = forward(&mut from, &mut to, &pool, burst);
+        assert_eq!(totals.sent.packets, 1_000);
+        assert!(collected(&far) == sent);
+        assert_eq!(pool.available(), pool.capacity());
+    }
+}
+
+#[test]
+fn what_a_full_peer_cannot_take_is_counted() {
+    let pool = pool();
+    let (mut from, near) = Memory::new("in", 1, 1_000, &pool);
+    let (mut to, far) = Memory::new("out", 1, 100, &pool);
+    for _ in 0..250 {
+        near.push(0, &[0; 60]);
+    }
+    near.end();
+    let totals = forward(&mut from, &mut to, &pool, 32);
+    assert_eq!((totals.sent.packets, totals.drops.of(Drop::TransmitFull).packets), (100, 150));
+    assert_eq!(to.counters()[0].not_sent.load(Ordering::Relaxed), 150);
+    assert_eq!(far.frames(0).len(), 100);
+}
+
+#[test]
+fn peers_of_one_run_are_joined_both_ways() {
+    let (pool, directory) = (pool(), Directory::new("peers"));
+    let cx = OpenContext { queues: 2, ..context(&pool, &directory) };
+    let drivers = Drivers::standard();
+    let open = |name: &str, settings: &str| {
+        let table = toml::de::DeTable::parse(settings).unwrap();
+        drivers.get("memory").unwrap().open(name, table, &cx).unwrap()
+    };
+    // The text of a table borrows what it was parsed from.
+    let (mut a, mut b) = (open("a", "peer = 'b'"), open("b", "peer = 'a'"));
+    let mut cx = Context::new(pool.clone());
+    let mut pass = |from: &mut dyn Port, to: &mut dyn Port, queue: usize| {
+        let mut batch = Batch::new();
+        batch.push(pool.packet(&[queue as u8; 60]).unwrap()).unwrap();
+        from.take_transmit(queue).unwrap().transmit(&mut batch, &mut cx);
+        assert!(batch.is_empty());
+        to.take_receive(queue).unwrap().receive(&mut batch, &mut cx);
+        assert_eq!(batch.get(0).unwrap().data(), [queue as u8; 60]);
+    };
+    pass(a.as_mut(), b.as_mut(), 0);
+    pass(b.as_mut(), a.as_mut(), 1);
+}
+
+#[test]
+fn wrong_checksums_are_counted_or_dropped_as_the_policy_says() {
+    let pool = pool();
+    let good = netbricks_packet::build::ethernet()
+        .ipv4("10.0.0.1", "10.0.0.2")
+        .udp(1, 2)
+        .payload(b"x")
+        .build()
+        .unwrap();
+    let mut bad = good.clone();
+    bad[40] ^= 1;
+    for (policy, sent) in
+        [(ChecksumPolicy::Trust, 20), (ChecksumPolicy::Verify, 20), (ChecksumPolicy::Drop, 10)]
+    {
+        let (mut from, near) = Memory::new("in", 1, 100, &pool);
+        for _ in 0..10 {
+            near.push(0, &good);
+            near.push(0, &bad);
+        }
+        near.end();
+        let counters = from.counters()[0].clone();
+        let queue = from.take_receive(0).unwrap();
+        let node = ReceiveNode::new(queue, "memory", (3, 4), policy, counters.clone());
+        let mut builder = netbricks_core::GraphBuilder::new("test");
+        let source = builder.add("in", Box::new(node)).unwrap();
+        let (mut to, far) = collector(&pool);
+        let sink = builder.add("out", Box::new(crate::TransmitNode::take(&mut to, 0).unwrap())).unwrap();
+        builder.connect(source, netbricks_core::Edge::OUT, sink, 0).unwrap();
+        let mut graph = builder.build(pool.clone()).unwrap();
+        while graph.turn(0) != netbricks_core::Turn::Done {}
+        let totals = graph.totals();
+        assert!(totals.is_conserved() && graph.unbalanced().is_empty());
+        assert_eq!((totals.received.packets, totals.sent.packets), (20, sent));
+        assert_eq!(
+            counters.bad_checksum.load(Ordering::Relaxed),
+            if policy == ChecksumPolicy::Trust { 0 } else { 10 }
+        );
+        let packet = far.pop(0).unwrap();
+        assert_eq!((packet.ingress(), packet.queue()), (3, 4));
+    }
+}

@@ -1,0 +1,146 @@
+//! Ports in a graph: a receive queue becomes a node that brings packets in, a transmit queue one that gives them away.
+//!
+//! Here stands what every port owes the graph whatever its driver: labels and checksum policy on arrival. What it owes
+//! on sending (MTU, offloads, bounded retries, counted failures) is in `transmit`.
+
+mod shared;
+mod transmit;
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use netbricks_buffer::{BATCH, Batch};
+use netbricks_core::{Context, Drop, Node, Poll, Role};
+
+pub use shared::SharedTransmit;
+pub(crate) use transmit::offer;
+pub use transmit::{TransmitLimits, TransmitNode};
+
+use crate::checksum::Judge;
+use crate::port::{ChecksumPolicy, Counters, Port, PortError, ReceiveQueue};
+
+/// Brings a receive queue's packets into a graph.
+pub struct ReceiveNode {
+    queue: Box<dyn ReceiveQueue>,
+    kind: String,
+    port: u16,
+    number: u16,
+    labelled: bool,
+    /// The queue keeps packets, and has judged their checksums as they came.
+    keeps: bool,
+    judge: Judge,
+}
+
+impl ReceiveNode {
+    /// A node over `queue`, which is number `number` of the port with index `port`; `driver` names its kind, and wrong
+    /// checksums are counted in `counters`.
+    pub fn new(
+        queue: Box<dyn ReceiveQueue>,
+        driver: &str,
+        (port, number): (u16, u16),
+        policy: ChecksumPolicy,
+        counters: Arc<Counters>,
+    ) -> Self {
+        let (labelled, keeps) = (queue.is_labelled(), queue.keeps_packets());
+        let judge = Judge::new(policy, counters);
+        Self { queue, kind: format!("{driver} receive"), port, number, labelled, keeps, judge }
+    }
+
+    /// Takes receive queue `queue` of a port that has index `number` in its run.
+    ///
+    /// # Errors
+    /// As [`Port::take_receive`].
+    pub fn take(port: &mut dyn Port, number: u16, queue: usize) -> Result<Self, PortError> {
+        let taken = port.take_receive(queue)?;
+        let counters = port.counters().get(queue).cloned().unwrap_or_default();
+        Ok(Self::new(taken, port.driver(), (number, queue as u16), port.checksum_policy(), counters))
+    }
+
+    /// Takes out what the port's checksum policy does not let in.
+    fn judge(&self, batch: &mut Batch, cx: &mut Context) {
+        let mut refused = [false; BATCH];
+        let mut count = 0;
+        for (packet, refused) in batch.iter().zip(&mut refused) {
+            *refused = !self.judge.welcomes(packet);
+            count += u64::from(*refused);
+        }
+        if count > 0 {
+            let before = batch.bytes();
+            let kept = batch.compact(0, |slot, _| u16::from(refused[slot]));
+            std::mem::drop(batch.drain_from(kept));
+            cx.lost_on_arrival(Drop::BadChecksum, count, before - batch.bytes());
+        }
+    }
+
+    /// Writes where the packets arrived, and when, where the driver does not know better.
+    #[inline(always)]
+    fn label(&self, batch: &mut Batch, now: u64) {
+        if self.labelled {
+            return;
+        }
+        for slot in 0..batch.len() {
+            if let Some(mut packet) = batch.packet(slot) {
+                packet.set_ingress(self.port, self.number);
+                if packet.received_at() == 0 {
+                    packet.set_received_at(now);
+                }
+            }
+        }
+    }
+}
+
+impl Node for ReceiveNode {
+    fn process(&mut self, _input: usize, batch: &mut Batch, cx: &mut Context) {
+        // It has no inputs: the graph never calls this, and what came in another way is not lost silently.
+        cx.drop_batch(batch, Drop::Unconnected);
+    }
+    fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+        let poll = self.queue.receive(batch, cx);
+        self.label(batch, cx.now());
+        if self.judge.looks() && !self.keeps {
+            self.judge(batch, cx);
+        }
+        poll
+    }
+    fn is_schedulable(&self) -> bool {
+        true
+    }
+    fn role(&self) -> Role {
+        Role::Receive
+    }
+    fn kind(&self) -> &str {
+        &self.kind
+    }
+    fn inputs(&self) -> usize {
+        0
+    }
+    fn keeps_packets(&self) -> bool {
+        self.keeps
+    }
+    fn held(&self) -> u64 {
+        self.queue.held()
+    }
+    fn drain(&mut self, batch: &mut Batch, cx: &mut Context) {
+        self.queue.release(batch, cx);
+        self.label(batch, cx.now());
+    }
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.queue.descriptor()
+    }
+}
+
+/// What a queue that a node counts for had before and has now: drivers without a device send all of a batch at once.
+#[inline(always)]
+pub(crate) fn count_sent(counters: &Counters, batch: &Batch, cx: &mut Context) {
+    let (packets, bytes) = (batch.len() as u64, batch.bytes());
+    Counters::add(&counters.sent, packets);
+    Counters::add(&counters.sent_bytes, bytes);
+    cx.sent(packets, bytes);
+}
+
+/// Counts a batch that a driver received.
+#[inline(always)]
+pub(crate) fn count_received(counters: &Counters, batch: &Batch) {
+    Counters::add(&counters.received, batch.len() as u64);
+    Counters::add(&counters.received_bytes, batch.bytes());
+}

@@ -1,0 +1,242 @@
+//! A transmit queue as a node: what the port cannot carry is mended where software can (checksums completed, large
+//! packets cut) and dropped with its reason where it cannot; a queue that is full is asked again, a bounded number of
+//! times.
+
+use std::sync::Arc;
+
+use netbricks_buffer::{Batch, GsoKind, Offload, Packet};
+use netbricks_core::{Context, Drop, Node, Output, Poll, Role};
+
+use crate::checksum;
+use crate::port::{Counters, Port, PortError, TransmitQueue};
+use crate::segment::Cut;
+
+/// What a port takes, as far as its transmit node has to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransmitLimits {
+    /// Largest frame without its link header, in bytes.
+    pub mtu: usize,
+    /// It computes partial checksums itself.
+    pub checksum_offload: bool,
+    /// It cuts packets that are larger than the MTU itself.
+    pub segmentation_offload: bool,
+}
+
+impl TransmitLimits {
+    /// What a port says of itself.
+    pub fn of(port: &dyn Port) -> Self {
+        let capabilities = port.capabilities();
+        Self {
+            mtu: port.mtu(),
+            checksum_offload: capabilities.checksum_offload,
+            segmentation_offload: capabilities.segmentation_offload,
+        }
+    }
+}
+
+/// Times that a queue that takes nothing is asked again before the rest of a batch counts as lost.
+const TRIES: usize = 64;
+/// How long a transmit node sleeps between turns in which it only looks after what is on its way (ns).
+const FLUSH_INTERVAL: u64 = 1_000_000;
+/// The same while nothing is on its way (ns): waking up for nothing every millisecond takes some 2 % of a core.
+const LONGEST_INTERVAL: u64 = 8_000_000;
+
+/// Gives a graph's packets to a transmit queue.
+pub struct TransmitNode {
+    queue: Box<dyn TransmitQueue>,
+    kind: String,
+    limits: TransmitLimits,
+    counters: Arc<Counters>,
+    keeps: bool,
+    /// The graph is being taken down: nothing is kept any more, whatever other nodes still give up.
+    drained: bool,
+    /// Time to the next such turn (ns).
+    interval: u64,
+    /// Packets on the way past those that had to be mended; empty between calls.
+    out: Batch,
+}
+
+/// What becomes of a packet that needs a look.
+enum Fate {
+    Go,
+    Cut(Cut),
+    Lose(Drop),
+}
+
+impl TransmitNode {
+    /// A node over `queue`; `driver` names its kind, and what could not be sent is counted in `counters`.
+    pub fn new(
+        queue: Box<dyn TransmitQueue>,
+        driver: &str,
+        limits: TransmitLimits,
+        counters: Arc<Counters>,
+    ) -> Self {
+        let keeps = queue.keeps_packets() || queue.needs_flush();
+        let kind = format!("{driver} transmit");
+        let interval = FLUSH_INTERVAL;
+        Self { queue, kind, limits, counters, keeps, drained: false, interval, out: Batch::new() }
+    }
+
+    /// Takes transmit queue `queue` of a port.
+    ///
+    /// # Errors
+    /// As [`Port::take_transmit`].
+    pub fn take(port: &mut dyn Port, queue: usize) -> Result<Self, PortError> {
+        let taken = port.take_transmit(queue)?;
+        let counters = port.counters().get(queue).cloned().unwrap_or_default();
+        Ok(Self::new(taken, port.driver(), TransmitLimits::of(port), counters))
+    }
+
+    /// Decides on a packet, completing its checksum where that is all that is missing.
+    fn decide(&self, packet: &mut Packet) -> Fate {
+        let TransmitLimits { mtu, checksum_offload, segmentation_offload } = self.limits;
+        let offload = packet.offload();
+        let cut = Cut::of(packet);
+        let asks = offload.gso != GsoKind::None;
+        if asks && cut.is_none() {
+            return Fate::Lose(Drop::NoOffload);
+        }
+        let longest = cut.as_ref().map_or(packet.len(), Cut::longest);
+        if longest > mtu + checksum::link_len(packet.data()) {
+            return Fate::Lose(Drop::TooBig);
+        }
+        if let Some(cut) = cut
+            && !segmentation_offload
+        {
+            if cut.segments() > 1 {
+                return Fate::Cut(cut);
+            }
+            // One segment: it is whole already.
+            packet.set_offload(Offload { gso: GsoKind::None, gso_size: 0, ..offload });
+        }
+        if checksum_offload || checksum::complete(packet) { Fate::Go } else { Fate::Lose(Drop::NoOffload) }
+    }
+
+    /// Sends a batch in which some packets need a look, in order.
+    #[cold]
+    fn mend(&mut self, batch: &mut Batch, cx: &mut Context) {
+        let plain = self.limits.mtu + 14;
+        for mut packet in batch.drain() {
+            let fate = if packet.len() > plain || packet.needs_device() {
+                self.decide(&mut packet)
+            } else {
+                Fate::Go
+            };
+            match fate {
+                Fate::Go => self.put(packet, cx),
+                Fate::Cut(cut) => self.cut(cut, packet, cx),
+                Fate::Lose(reason) => {
+                    Counters::add(&self.counters.not_sent, 1);
+                    cx.drop_packet(packet, reason);
+                }
+            }
+        }
+        give(&mut *self.queue, &mut self.out, &self.counters, cx);
+    }
+
+    /// Puts a packet behind those that leave next.
+    fn put(&mut self, packet: Packet, cx: &mut Context) {
+        if self.out.is_full() {
+            give(&mut *self.queue, &mut self.out, &self.counters, cx);
+        }
+        if let Err(packet) = self.out.push(packet) {
+            // Not reached: whatever was there has left.
+            cx.drop_packet(packet, Drop::TransmitFull);
+        }
+    }
+
+    /// Sends a packet's segments in its place. They count as created, the packet as consumed.
+    fn cut(&mut self, cut: Cut, packet: Packet, cx: &mut Context) {
+        for index in 0..cut.segments() {
+            let Some(segment) = cut.segment(&packet, index, cx.pool()) else {
+                // What left already is a part of the stream that its receiver can use.
+                Counters::add(&self.counters.not_sent, 1);
+                Counters::add(&self.counters.no_buffer, 1);
+                return cx.drop_packet(packet, Drop::PoolExhausted);
+            };
+            cx.created(1, segment.len() as u64);
+            self.put(segment, cx);
+        }
+        cx.drop_packet(packet, Drop::Segmented);
+    }
+}
+
+/// Gives the queue a batch that it can carry; what it does not take in time is lost.
+#[inline]
+fn give(queue: &mut dyn TransmitQueue, batch: &mut Batch, counters: &Counters, cx: &mut Context) {
+    offer(queue, batch, cx);
+    if !batch.is_empty() {
+        Counters::add(&counters.not_sent, batch.len() as u64);
+        cx.drop_batch(batch, Drop::TransmitFull);
+    }
+}
+
+/// Offers a batch until the queue took all of it, or nothing for too long.
+#[inline]
+pub(crate) fn offer(queue: &mut dyn TransmitQueue, batch: &mut Batch, cx: &mut Context) {
+    let mut tries = 0;
+    while !batch.is_empty() && tries < TRIES {
+        let before = batch.len();
+        queue.transmit(batch, cx);
+        tries = if batch.len() < before { 0 } else { tries + 1 };
+    }
+}
+
+/// Times that a device is asked at shutdown, 100 µs apart, whether it has sent what it was given.
+const LAST_FLUSHES: usize = 1_000;
+
+impl Node for TransmitNode {
+    #[inline]
+    fn process(&mut self, _input: usize, batch: &mut Batch, cx: &mut Context) {
+        // One branch a packet over lines that the sender has touched already.
+        let plain = self.limits.mtu + 14;
+        if batch.iter().any(|packet| packet.len() > plain || packet.needs_device()) {
+            self.mend(batch, cx);
+        } else {
+            give(&mut *self.queue, batch, &self.counters, cx);
+        }
+        if self.drained {
+            self.queue.release(cx);
+        }
+    }
+    fn poll(&mut self, _batch: &mut Batch, cx: &mut Context) -> Poll {
+        let in_use = self.queue.in_flight() > 0 || self.queue.keeps_packets();
+        self.queue.flush(cx);
+        self.interval = if in_use { FLUSH_INTERVAL } else { (self.interval * 2).min(LONGEST_INTERVAL) };
+        let next = cx.now().saturating_add(self.interval);
+        Poll::Until(
+            self.queue.due().map_or(next, |due| due.clamp(cx.now().saturating_add(1).min(next), next)),
+        )
+    }
+    fn is_schedulable(&self) -> bool {
+        self.queue.needs_flush()
+    }
+    fn role(&self) -> Role {
+        Role::Transmit
+    }
+    fn kind(&self) -> &str {
+        &self.kind
+    }
+    fn outputs(&self) -> Vec<Output> {
+        Vec::new()
+    }
+    fn keeps_packets(&self) -> bool {
+        self.keeps
+    }
+    fn held(&self) -> u64 {
+        self.queue.held()
+    }
+    fn drain(&mut self, _batch: &mut Batch, cx: &mut Context) {
+        self.drained = true;
+        self.queue.release(cx);
+        self.queue.flush(cx);
+        // What the device has counts as sent: it gets the time to send it, before its socket is closed.
+        for _ in 0..LAST_FLUSHES {
+            if self.queue.in_flight() == 0 {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_micros(100));
+            self.queue.flush(cx);
+        }
+    }
+}

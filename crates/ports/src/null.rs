@@ -1,0 +1,86 @@
+//! A port that never receives and takes everything it is given: the end of a benchmark or of traffic nobody wants.
+
+use std::sync::Arc;
+
+use netbricks_buffer::Batch;
+use netbricks_core::{Context, NoSettings, Poll};
+
+use crate::node::count_sent;
+use crate::open::{Drivers, OpenContext};
+use crate::port::{Capabilities, Counters, Port, PortError, ReceiveQueue, TransmitQueue};
+use crate::taken::Taken;
+
+/// The port.
+#[derive(Debug)]
+pub struct Null {
+    name: String,
+    counters: Vec<Arc<Counters>>,
+    taken: Taken,
+}
+
+impl Null {
+    /// A port with this many queues each way.
+    pub fn new(name: &str, queues: usize) -> Self {
+        let counters = (0..queues).map(|_| Arc::default()).collect();
+        Self { name: name.into(), counters, taken: Taken::new(queues, queues) }
+    }
+}
+
+pub(crate) fn register(drivers: &mut Drivers) {
+    drivers.add(
+        "null",
+        "Takes everything and gives nothing: what is sent here is counted and freed.",
+        |name, _: NoSettings, cx: &OpenContext| Ok(Box::new(Null::new(name, cx.queues.max(1)))),
+    );
+}
+
+impl Port for Null {
+    fn driver(&self) -> &'static str {
+        "null"
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn mtu(&self) -> usize {
+        65_535
+    }
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            receive_queues: self.counters.len(),
+            transmit_queues: self.counters.len(),
+            checksum_offload: true,
+            segmentation_offload: true,
+            ..Capabilities::default()
+        }
+    }
+    fn counters(&self) -> Vec<Arc<Counters>> {
+        self.counters.clone()
+    }
+    fn take_receive(&mut self, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
+        self.taken.receive(&self.name, queue)?;
+        Ok(Box::new(Silence))
+    }
+    fn take_transmit(&mut self, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
+        self.taken.transmit(&self.name, queue)?;
+        Ok(Box::new(Sink(self.counters[queue].clone())))
+    }
+}
+
+/// A receive queue from which nothing comes.
+struct Silence;
+
+impl ReceiveQueue for Silence {
+    fn receive(&mut self, _batch: &mut Batch, _cx: &mut Context) -> Poll {
+        Poll::Done
+    }
+}
+
+/// A transmit queue that frees what it is given.
+struct Sink(Arc<Counters>);
+
+impl TransmitQueue for Sink {
+    fn transmit(&mut self, batch: &mut Batch, cx: &mut Context) {
+        count_sent(&self.0, batch, cx);
+        batch.clear();
+    }
+}

@@ -1,0 +1,212 @@
+//! Port drivers by name: a port's table in the configuration becomes an open port, wrapped as its common settings say.
+//!
+//! Every driver's own settings are a type that implements [`Settings`]; what all ports have in common (wrappers,
+//! capture, checksum policy, MTU, seed) is taken off the table before the driver sees it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use netbricks_buffer::Pool;
+use netbricks_core::{Key, Settings, SettingsError, nearest};
+use toml::Spanned;
+use toml::de::DeTable;
+
+use crate::port::{Port, PortError};
+use crate::wrap::{self, Common};
+
+/// What a driver needs to open a port.
+#[derive(Clone, Debug)]
+pub struct OpenContext {
+    /// Where the port's packets come from.
+    pub pool: Pool,
+    /// Queues wanted: one a worker. A port may have fewer; its [`Capabilities`](crate::Capabilities) say how many.
+    pub queues: usize,
+    /// The seed of everything random in the port.
+    pub seed: u64,
+    /// Relative file names are relative to this directory: the configuration file's.
+    pub directory: PathBuf,
+}
+
+/// A port that cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Its settings do not fit.
+    #[error("{0}")]
+    Settings(#[from] SettingsError),
+    /// The device or file does not.
+    #[error("{0}")]
+    Port(#[from] PortError),
+}
+
+type Open =
+    dyn Fn(&str, Spanned<DeTable<'_>>, &OpenContext) -> Result<Box<dyn Port>, OpenError> + Send + Sync;
+type Check = dyn Fn(&str, Spanned<DeTable<'_>>, &Path) -> Result<(), OpenError> + Send + Sync;
+
+/// A kind of port that can be used by name.
+pub struct Driver {
+    /// Its name in configuration: `"af_packet"`.
+    pub name: &'static str,
+    /// One sentence.
+    pub summary: &'static str,
+    /// What may be written for it, beside [`COMMON_KEYS`](crate::COMMON_KEYS).
+    pub keys: &'static [Key],
+    open: Box<Open>,
+    check: Box<Check>,
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").field("name", &self.name).field("keys", &self.keys).finish_non_exhaustive()
+    }
+}
+
+impl Driver {
+    /// Opens port `name` with settings as a table with places in the file, without the key `driver`.
+    ///
+    /// # Errors
+    /// [`OpenError::Settings`] with the place of a wrong type, an unknown key or a refused value;
+    /// [`OpenError::Port`] when the device or file will not do.
+    pub fn open(
+        &self,
+        name: &str,
+        settings: Spanned<DeTable<'_>>,
+        cx: &OpenContext,
+    ) -> Result<Box<dyn Port>, OpenError> {
+        let (common, own) = self.split(settings)?;
+        let seed = common.seed.unwrap_or_else(|| seed_of(cx.seed, name));
+        let cx = OpenContext { seed, ..cx.clone() };
+        let port = (self.open)(name, own, &cx).map_err(|error| self.suggest(error))?;
+        Ok(wrap::wrap(port, &common, &cx)?)
+    }
+
+    /// Everything that can be checked without opening the port: types, keys, values, and that files to be read are
+    /// there (relative to `directory`).
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn check(
+        &self,
+        name: &str,
+        settings: Spanned<DeTable<'_>>,
+        directory: &Path,
+    ) -> Result<(), OpenError> {
+        let (_, own) = self.split(settings)?;
+        (self.check)(name, own, directory).map_err(|error| self.suggest(error))
+    }
+
+    /// The settings that all ports share, and the driver's own.
+    fn split<'t>(&self, settings: Spanned<DeTable<'t>>) -> Result<(Common, Spanned<DeTable<'t>>), OpenError> {
+        let span = settings.span();
+        let (mut shared, mut own) = (DeTable::new(), DeTable::new());
+        for (key, value) in settings.into_inner() {
+            let is_shared = Common::KEYS.iter().any(|known| known.name == key.get_ref().as_ref());
+            if is_shared { &mut shared } else { &mut own }.insert(key, value);
+        }
+        let common = read(Spanned::new(span.clone(), shared)).map_err(|error| self.suggest(error.into()))?;
+        Ok((common, Spanned::new(span, own)))
+    }
+
+    /// Adds the name that was probably meant to an unknown key's error.
+    fn suggest(&self, mut error: OpenError) -> OpenError {
+        if let OpenError::Settings(error) = &mut error
+            && error.message.starts_with("unknown field")
+            && let Some(found) = error.message.split('`').nth(1)
+        {
+            let known = self.keys.iter().chain(Common::KEYS).map(|key| key.name);
+            error.suggestion = nearest(found, known).map(ToOwned::to_owned);
+        }
+        error
+    }
+}
+
+/// A seed of its own for each port, from the run's.
+fn seed_of(seed: u64, name: &str) -> u64 {
+    // FNV-1a: stable, and no attacker chooses the names.
+    name.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+/// Reads and checks settings.
+fn read<S: Settings>(table: Spanned<DeTable<'_>>) -> Result<S, SettingsError> {
+    let whole = table.span();
+    let spans: Vec<(String, Range<usize>)> =
+        table.get_ref().iter().map(|(key, value)| (key.get_ref().to_string(), value.span())).collect();
+    let settings = S::deserialize(toml::de::Deserializer::from(table)).map_err(|error| SettingsError {
+        message: error.message().to_owned(),
+        span: error.span().or(Some(whole.clone())),
+        suggestion: None,
+    })?;
+    settings.check().map_err(|refused| SettingsError {
+        message: refused.to_string(),
+        span: spans.iter().find(|(key, _)| key == refused.key).map(|(_, span)| span.clone()).or(Some(whole)),
+        suggestion: None,
+    })?;
+    Ok(settings)
+}
+
+/// Drivers by name.
+#[derive(Debug, Default)]
+pub struct Drivers(BTreeMap<&'static str, Driver>);
+
+impl Drivers {
+    /// None.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a driver; one of the same name is replaced.
+    pub fn add<S: Settings>(
+        &mut self,
+        name: &'static str,
+        summary: &'static str,
+        open: impl Fn(&str, S, &OpenContext) -> Result<Box<dyn Port>, PortError> + Send + Sync + 'static,
+    ) -> &mut Self {
+        self.add_checked(name, summary, |_, _: &S, _| Ok(()), open)
+    }
+
+    /// Adds a driver that can say more about its settings without opening: `check` gets the port's name, the
+    /// settings, and the directory that relative file names start from.
+    pub fn add_checked<S: Settings>(
+        &mut self,
+        name: &'static str,
+        summary: &'static str,
+        check: impl Fn(&str, &S, &Path) -> Result<(), PortError> + Send + Sync + 'static,
+        open: impl Fn(&str, S, &OpenContext) -> Result<Box<dyn Port>, PortError> + Send + Sync + 'static,
+    ) -> &mut Self {
+        let driver = Driver {
+            name,
+            summary,
+            keys: S::KEYS,
+            open: Box::new(move |port, table, cx| Ok(open(port, read(table)?, cx)?)),
+            check: Box::new(move |port, table, directory| Ok(check(port, &read(table)?, directory)?)),
+        };
+        self.0.insert(name, driver);
+        self
+    }
+
+    /// All drivers, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Driver> {
+        self.0.values()
+    }
+
+    /// The driver of this name.
+    pub fn get(&self, name: &str) -> Option<&Driver> {
+        self.0.get(name)
+    }
+
+    /// The drivers of this crate.
+    pub fn standard() -> Self {
+        let mut drivers = Self::new();
+        crate::af_packet::register(&mut drivers);
+        crate::af_xdp::register(&mut drivers);
+        crate::tap::register(&mut drivers);
+        crate::memory::register(&mut drivers);
+        crate::null::register(&mut drivers);
+        crate::pcap::register(&mut drivers);
+        crate::generator::register(&mut drivers);
+        drivers
+    }
+}

@@ -1,0 +1,162 @@
+//! Link types of captures, and how each becomes an Ethernet frame, which is what functions work on.
+//!
+//! Where the capture has no Ethernet addresses, synthetic, locally administered ones stand in: 02:00:00:00:00:01 as
+//! source and 02:00:00:00:00:02 as destination. Writing is always Ethernet.
+
+use netbricks_packet::ethertype;
+
+/// A link type that can be read (tcpdump.org, "Link-layer header types").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkType {
+    /// 1: Ethernet.
+    Ethernet,
+    /// 101, 12 and 14: an IP packet; 228 and 229: of that version.
+    RawIp,
+    /// 113: Linux cooked, version 1.
+    LinuxCooked,
+    /// 276: Linux cooked, version 2.
+    LinuxCooked2,
+    /// 0: BSD loopback, the address family in the byte order of the machine that captured; 108: in network order.
+    Loopback,
+}
+
+/// Longest header that is put before what a record holds, in bytes.
+pub(super) const HEADER: usize = 14;
+
+const SOURCE: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const DESTINATION: [u8; 6] = [2, 0, 0, 0, 0, 2];
+const BROADCAST: [u8; 6] = [0xff; 6];
+
+impl LinkType {
+    /// The link type of this number. `None` where it cannot be made Ethernet.
+    pub const fn of(number: u32) -> Option<Self> {
+        Some(match number {
+            1 => Self::Ethernet,
+            101 | 12 | 14 | 228 | 229 => Self::RawIp,
+            113 => Self::LinuxCooked,
+            276 => Self::LinuxCooked2,
+            0 | 108 => Self::Loopback,
+            _ => return None,
+        })
+    }
+
+    /// The Ethernet header that stands for a record's link header, and what follows it. A header of 0 bytes where the
+    /// record has its own. `None` where the record is shorter than its link header.
+    pub(super) fn frame(self, record: &[u8]) -> Option<(Header, &[u8])> {
+        Some(match self {
+            Self::Ethernet => (Header::none(), record),
+            Self::RawIp => (Header::new(DESTINATION, SOURCE, version(record)), record),
+            Self::LinuxCooked => {
+                let (header, rest) = record.split_first_chunk::<16>()?;
+                let [_, kind, _, _, length_high, length_low, a, b, c, d, e, f, _, _, high, low] = *header;
+                let source = if [length_high, length_low] == [0, 6] { [a, b, c, d, e, f] } else { SOURCE };
+                (Header::cooked(kind, source, u16::from_be_bytes([high, low]), rest), rest)
+            }
+            Self::LinuxCooked2 => {
+                let (header, rest) = record.split_first_chunk::<20>()?;
+                let [high, low, _, _, _, _, _, _, _, _, kind, length, a, b, c, d, e, f, _, _] = *header;
+                let source = if length == 6 { [a, b, c, d, e, f] } else { SOURCE };
+                (Header::cooked(kind, source, u16::from_be_bytes([high, low]), rest), rest)
+            }
+            Self::Loopback => {
+                let (family, rest) = record.split_first_chunk::<4>()?;
+                // Families are small numbers, so the byte order shows itself.
+                let family = u32::from_le_bytes(*family).min(u32::from_be_bytes(*family));
+                let number = match family {
+                    2 => ethertype::IPV4,
+                    // AF_INET6 of Linux, NetBSD and OpenBSD, FreeBSD, macOS.
+                    10 | 24 | 28 | 30 => ethertype::IPV6,
+                    _ => version(rest),
+                };
+                (Header::new(DESTINATION, SOURCE, number), rest)
+            }
+        })
+    }
+}
+
+/// The EtherType of an IP packet, by its version; that of IPv4 where it is neither, so that it shows as malformed.
+fn version(packet: &[u8]) -> u16 {
+    if packet.first().is_some_and(|byte| byte >> 4 == 6) { ethertype::IPV6 } else { ethertype::IPV4 }
+}
+
+/// An Ethernet header, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    bytes: [u8; HEADER],
+    len: usize,
+}
+
+impl Header {
+    fn none() -> Self {
+        Self { bytes: [0; HEADER], len: 0 }
+    }
+    fn new(destination: [u8; 6], source: [u8; 6], ethertype: u16) -> Self {
+        let mut bytes = [0; HEADER];
+        bytes[..6].copy_from_slice(&destination);
+        bytes[6..12].copy_from_slice(&source);
+        bytes[12..].copy_from_slice(&ethertype.to_be_bytes());
+        Self { bytes, len: HEADER }
+    }
+    /// Of a Linux cooked record: packet type 1 was a broadcast; protocols below 0x600 are no EtherTypes but say that an
+    /// 802.3 frame follows, whose header has its length there.
+    fn cooked(kind: u8, source: [u8; 6], protocol: u16, rest: &[u8]) -> Self {
+        let destination = if kind == 1 { BROADCAST } else { DESTINATION };
+        let number = if protocol < 0x600 { rest.len().min(1500) as u16 } else { protocol };
+        Self::new(destination, source, number)
+    }
+    pub(super) fn as_slice(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_link_type_gives_the_same_ip_packet_behind_ethernet() {
+        let ip = [0x45u8, 0, 0, 20, 0, 0, 0, 0, 64, 253, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        let sll = [&[0, 0, 0, 1, 0, 6, 2, 9, 9, 9, 9, 9, 0, 0, 8, 0][..], &ip].concat();
+        let sll2 = [&[8, 0, 0, 0, 0, 0, 0, 1, 0, 1, 4, 6, 2, 9, 9, 9, 9, 9, 0, 0][..], &ip].concat();
+        let null_le = [&[2, 0, 0, 0][..], &ip].concat();
+        let null_be = [&[0, 0, 0, 2][..], &ip].concat();
+        for (number, record) in [
+            (101, &ip[..]),
+            (228, &ip),
+            (12, &ip),
+            (113, &sll),
+            (276, &sll2),
+            (0, &null_le),
+            (0, &null_be),
+            (108, &null_be),
+        ] {
+            let (header, rest) = LinkType::of(number).unwrap().frame(record).unwrap();
+            assert_eq!(rest, ip, "{number}");
+            assert_eq!(header.as_slice()[12..], [8, 0], "{number}");
+            assert_eq!(header.as_slice()[0] & 1, 0);
+            if matches!(number, 113 | 276) {
+                assert_eq!(
+                    header.as_slice()[6..12],
+                    [2, 9, 9, 9, 9, 9],
+                    "the sender's address is in the record"
+                );
+            }
+        }
+        let v6 = [0x60; 40];
+        assert_eq!(LinkType::RawIp.frame(&v6).unwrap().0.as_slice()[12..], [0x86, 0xdd]);
+        assert_eq!(LinkType::Loopback.frame(&[30, 0, 0, 0]).unwrap().0.as_slice()[12..], [0x86, 0xdd]);
+    }
+
+    #[test]
+    fn short_records_have_no_frame() {
+        for (link, header) in
+            [(LinkType::LinuxCooked, 16), (LinkType::LinuxCooked2, 20), (LinkType::Loopback, 4)]
+        {
+            for len in 0..header {
+                assert!(link.frame(&vec![0; len]).is_none());
+            }
+            assert!(link.frame(&vec![0; header]).is_some());
+        }
+        assert_eq!(LinkType::of(105), None, "802.11");
+    }
+}

@@ -1,0 +1,380 @@
+//! Capture files as ports: a port that reads one replays it, and its capture times drive the graph's clock; a port that
+//! writes one keeps what is sent to it.
+//!
+//! Reading is streaming, through the `pcap-parser` crate; writing goes to a temporary name until the port is closed.
+
+mod link;
+mod read;
+mod receive;
+mod write;
+
+use std::fmt;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use netbricks_buffer::Batch;
+use netbricks_core::{Context, Drop, Key, Refused, Settings};
+
+pub use link::LinkType;
+pub use read::{ReadError, Reader, Record, Step};
+pub use write::{Direction, Format, Precision, Writer};
+
+use crate::node::count_sent;
+use crate::open::{Drivers, OpenContext};
+use crate::port::{Capabilities, Counters, Failure, Port, PortError, ReceiveQueue, TransmitQueue};
+use crate::taken::Taken;
+use receive::Replaying;
+
+/// How fast a capture is replayed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Replay {
+    /// As fast as it goes; capture time is the graph's time.
+    #[default]
+    Fast,
+    /// So many times as fast as it was captured; the graph's clock is real time.
+    Times(f64),
+}
+
+impl<'de> serde::Deserialize<'de> for Replay {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Written;
+        impl serde::de::Visitor<'_> for Written {
+            type Value = Replay;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(
+                    "\"fast\", \"real-time\", or how many times as fast as captured (a number above 0)",
+                )
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Replay, E> {
+                match text {
+                    "fast" => Ok(Replay::Fast),
+                    "real-time" => Ok(Replay::Times(1.0)),
+                    _ => Err(E::invalid_value(serde::de::Unexpected::Str(text), &self)),
+                }
+            }
+            fn visit_f64<E: serde::de::Error>(self, times: f64) -> Result<Replay, E> {
+                if times.is_finite() && times > 0.0 {
+                    Ok(Replay::Times(times))
+                } else {
+                    Err(E::invalid_value(serde::de::Unexpected::Float(times), &self))
+                }
+            }
+            fn visit_i64<E: serde::de::Error>(self, times: i64) -> Result<Replay, E> {
+                self.visit_f64(times as f64)
+            }
+            fn visit_u64<E: serde::de::Error>(self, times: u64) -> Result<Replay, E> {
+                self.visit_f64(times as f64)
+            }
+        }
+        deserializer.deserialize_any(Written)
+    }
+}
+
+/// What may be written for a capture port.
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PcapSettings {
+    read: Option<PathBuf>,
+    write: Option<PathBuf>,
+    replay: Replay,
+    #[serde(rename = "loop")]
+    rounds: u64,
+    format: Option<Format>,
+    precision: Precision,
+    snap_length: usize,
+}
+
+impl Default for PcapSettings {
+    fn default() -> Self {
+        Self {
+            read: None,
+            write: None,
+            replay: Replay::default(),
+            rounds: 1,
+            format: None,
+            precision: Precision::default(),
+            snap_length: write::SNAP_LENGTH,
+        }
+    }
+}
+
+impl Settings for PcapSettings {
+    const KEYS: &'static [Key] = &[
+        Key {
+            name: "read",
+            kind: "text, a file",
+            default: Some("none"),
+            summary: "Capture to replay: pcap or pcapng, of micro- or nanoseconds, plain or gzip; link types Ethernet, raw IP, Linux cooked (1 and 2), null and loopback.",
+        },
+        Key {
+            name: "write",
+            kind: "text, a file",
+            default: Some("none"),
+            summary: "Capture to write what is sent to; it appears when the run ends well. A name that ends in .gz is compressed.",
+        },
+        Key {
+            name: "replay",
+            kind: "\"fast\", \"real-time\" or a number, times as fast as captured",
+            default: Some("\"fast\""),
+            summary: "How fast to replay; \"fast\" lets capture time drive the clock, the others replay in real time.",
+        },
+        Key {
+            name: "loop",
+            kind: "whole number, rounds",
+            default: Some("1"),
+            summary: "How often to replay the capture; 0 is without end. Times go on 1 ms after the last packet.",
+        },
+        Key {
+            name: "format",
+            kind: "\"pcap\" or \"pcapng\"",
+            default: Some("by the name: .pcap, else pcapng"),
+            summary: "Format of the capture to write.",
+        },
+        Key {
+            name: "precision",
+            kind: "\"ns\" or \"us\"",
+            default: Some("\"ns\""),
+            summary: "Precision of times in the capture to write.",
+        },
+        Key {
+            name: "snap_length",
+            kind: "whole number, bytes",
+            default: Some("262144"),
+            summary: "Bytes of each packet that are written at most.",
+        },
+    ];
+
+    fn check(&self) -> Result<(), Refused> {
+        if self.read.is_none() && self.write.is_none() {
+            return Err(Refused {
+                key: "read",
+                problem: "or `write` must be given: a capture port needs a file".into(),
+            });
+        }
+        match self.snap_length {
+            1..=write::SNAP_LENGTH => Ok(()),
+            found => Err(Refused {
+                key: "snap_length",
+                problem: format!("must be 1 to 262144 bytes, found {found}"),
+            }),
+        }
+    }
+}
+
+/// Whether the files are where the settings say, without opening anything for writing.
+fn check(name: &str, settings: &PcapSettings, directory: &Path) -> Result<(), PortError> {
+    let error = |path: &Path, problem: String| PortError::File {
+        port: name.into(),
+        path: path.display().to_string(),
+        problem,
+    };
+    if let Some(read) = &settings.read {
+        let path = directory.join(read);
+        let file = File::open(&path).map_err(|e| error(&path, format!("cannot be read: {e}")))?;
+        Reader::new(file).map_err(|e| error(&path, e.to_string()))?;
+    }
+    if let Some(write) = &settings.write {
+        let path = directory.join(write);
+        let parent = path.parent().unwrap_or(Path::new("."));
+        if !parent.as_os_str().is_empty() && !parent.is_dir() {
+            return Err(error(
+                &path,
+                format!("cannot be written: there is no directory {}", parent.display()),
+            ));
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn register(drivers: &mut Drivers) {
+    drivers.add_checked(
+        "pcap",
+        "Replays a capture file, or writes one.",
+        check,
+        |name, settings: PcapSettings, cx: &OpenContext| Ok(Box::new(Pcap::open(name, settings, cx)?)),
+    );
+}
+
+/// A capture port.
+pub struct Pcap {
+    name: String,
+    replaying: Option<Replaying>,
+    writer: Option<SharedWriter>,
+    drives_clock: bool,
+    counters: Vec<Arc<Counters>>,
+    failure: Failure,
+    taken: Taken,
+}
+
+/// A capture that several queues write.
+#[derive(Clone)]
+pub(crate) struct SharedWriter(Arc<Mutex<Option<Writer>>>);
+
+impl SharedWriter {
+    pub(crate) fn new(writer: Writer) -> Self {
+        Self(Arc::new(Mutex::new(Some(writer))))
+    }
+    /// Runs `f` over the writer, unless it is gone.
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Writer) -> R) -> Option<R> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(f)
+    }
+    /// Takes the writer away.
+    pub(crate) fn take(&self) -> Option<Writer> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+    /// Gives the file its name.
+    pub(crate) fn close(&self, port: &str) -> Result<(), PortError> {
+        let Some(writer) = self.take() else { return Ok(()) };
+        let path = writer.path().display().to_string();
+        writer.finish().map_err(|error| PortError::File {
+            port: port.into(),
+            path,
+            problem: format!("cannot be written: {error}"),
+        })
+    }
+}
+
+impl Pcap {
+    /// Opens a capture port.
+    ///
+    /// # Errors
+    /// [`PortError::File`] when a file cannot be opened, or the one to be read is no capture.
+    pub fn open(name: &str, settings: PcapSettings, cx: &OpenContext) -> Result<Self, PortError> {
+        check(name, &settings, &cx.directory)?;
+        let failure = Failure::default();
+        let queues = cx.queues.max(1);
+        let counters: Vec<Arc<Counters>> = (0..queues).map(|_| Arc::default()).collect();
+        let replaying = match &settings.read {
+            Some(read) => Some(Replaying::open(
+                name,
+                cx.directory.join(read),
+                settings.replay,
+                settings.rounds,
+                counters[0].clone(),
+                failure.clone(),
+            )?),
+            None => None,
+        };
+        let writer = match &settings.write {
+            Some(write) => {
+                let path = cx.directory.join(write);
+                let format = settings.format.unwrap_or_else(|| Format::of(&path));
+                let writer = Writer::create(&path, format, settings.precision, settings.snap_length, name)
+                    .map_err(|error| PortError::File {
+                        port: name.into(),
+                        path: path.display().to_string(),
+                        problem: format!("cannot be written: {error}"),
+                    })?;
+                Some(SharedWriter::new(writer))
+            }
+            None => None,
+        };
+        let drives_clock = replaying.is_some() && settings.replay == Replay::Fast;
+        let taken = Taken::new(usize::from(replaying.is_some()), if writer.is_some() { queues } else { 0 });
+        Ok(Self { name: name.into(), replaying, writer, drives_clock, counters, failure, taken })
+    }
+}
+
+impl Port for Pcap {
+    fn driver(&self) -> &'static str {
+        "pcap"
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn mtu(&self) -> usize {
+        write::SNAP_LENGTH
+    }
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            receive_queues: usize::from(self.replaying.is_some() || self.drives_clock),
+            transmit_queues: if self.writer.is_some() { self.counters.len() } else { 0 },
+            // One queue: all directions of a flow arrive on it.
+            symmetric_rss: true,
+            segmentation_offload: true,
+            drives_clock: self.drives_clock,
+            ..Capabilities::default()
+        }
+    }
+    fn counters(&self) -> Vec<Arc<Counters>> {
+        self.counters.clone()
+    }
+    fn failure(&self) -> Option<Arc<PortError>> {
+        self.failure.get()
+    }
+    fn close(&mut self) -> Result<(), PortError> {
+        self.writer.take().map_or(Ok(()), |writer| writer.close(&self.name))
+    }
+    fn take_receive(&mut self, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
+        self.taken.receive(&self.name, queue)?;
+        match self.replaying.take() {
+            Some(replaying) => Ok(Box::new(replaying)),
+            None => Err(PortError::Queue {
+                port: self.name.clone(),
+                direction: "receive",
+                queue,
+                problem: "was taken already".into(),
+            }),
+        }
+    }
+    fn take_transmit(&mut self, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
+        self.taken.transmit(&self.name, queue)?;
+        match &self.writer {
+            Some(writer) => Ok(Box::new(Recording {
+                port: self.name.clone(),
+                writer: writer.clone(),
+                counters: self.counters[queue].clone(),
+                failure: self.failure.clone(),
+            })),
+            None => Err(PortError::Queue {
+                port: self.name.clone(),
+                direction: "transmit",
+                queue,
+                problem: "does not exist: the port is closed".into(),
+            }),
+        }
+    }
+}
+
+/// Writes what it is given.
+struct Recording {
+    port: String,
+    writer: SharedWriter,
+    counters: Arc<Counters>,
+    failure: Failure,
+}
+
+impl TransmitQueue for Recording {
+    fn transmit(&mut self, batch: &mut Batch, cx: &mut Context) {
+        let now = cx.now();
+        let written = self.writer.with(|writer| {
+            batch
+                .iter()
+                .try_for_each(|packet| writer.write(now.max(packet.received_at()), packet.data(), None))
+                .map_err(|error| PortError::File {
+                    port: self.port.clone(),
+                    path: writer.path().display().to_string(),
+                    problem: format!("cannot be written: {error}"),
+                })
+        });
+        match written {
+            Some(Ok(())) => {
+                count_sent(&self.counters, batch, cx);
+                batch.clear();
+            }
+            other => {
+                // What is half written is no capture: it never gets its name.
+                if let Some(Err(error)) = other {
+                    self.failure.report(error);
+                }
+                std::mem::drop(self.writer.take());
+                Counters::add(&self.counters.not_sent, batch.len() as u64);
+                cx.drop_batch(batch, Drop::LinkDown);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,383 @@
+//! Reading captures as a stream: records in order, one at a time, with what the file says of them.
+//!
+//! The format is the `pcap-parser` crate's business (both byte orders, both formats); bounds, times and error places
+//! are ours.
+
+use std::io::{self, Read};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use flate2::read::MultiGzDecoder;
+use pcap_parser::traits::PcapReaderIterator;
+use pcap_parser::{Block, PcapBlockOwned, PcapError, create_reader};
+
+use super::link::LinkType;
+
+/// Bytes of the file that are in memory at a time, to begin with and at most: the largest block that is taken.
+const BUFFER: usize = 256 << 10;
+const LARGEST_BLOCK: usize = 16 << 20;
+/// Interfaces that a pcapng section may describe.
+const INTERFACES: usize = 65_536;
+/// Type of pcapng's obsolete Packet Block (draft-ietf-opsawg-pcapng, appendix A).
+const PACKET_BLOCK: u32 = 2;
+
+/// A capture that cannot be read on: which record, where, and why. Records before it were delivered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("record {record} at byte {offset}{}: {problem}", if *compressed { " of the uncompressed capture" } else { "" })]
+pub struct ReadError {
+    /// The record's number, from 1; 0 is the file's header.
+    pub record: u64,
+    /// Bytes before it, decompressed.
+    pub offset: u64,
+    /// Whether the file is compressed.
+    pub compressed: bool,
+    /// What is wrong, and what was expected.
+    pub problem: String,
+}
+
+/// A packet of a capture.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'r> {
+    /// When it was captured, in ns since 1970; 0 where the file does not say.
+    pub time: u64,
+    /// What `data` starts with.
+    pub link: LinkType,
+    /// Number of its interface, from 0; 0 in a pcap file.
+    pub interface: u32,
+    /// What was captured of it.
+    pub data: &'r [u8],
+    /// Bytes that it had on the wire.
+    pub original_len: usize,
+}
+
+/// What came of asking for the next record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It was taken.
+    Taken,
+    /// It was left, and is the next one still.
+    Left,
+    /// There are no more.
+    End,
+}
+
+/// One interface of a capture.
+#[derive(Clone, Debug)]
+struct Interface {
+    link: LinkType,
+    name: Option<String>,
+    /// Units of time a second, and the seconds that are added.
+    resolution: u64,
+    offset: i64,
+    /// Bytes of check sequence at the end of each record.
+    check_sequence: usize,
+}
+
+/// A capture being read.
+pub struct Reader {
+    parser: Box<dyn PcapReaderIterator + Send>,
+    source_error: Arc<Mutex<Option<io::Error>>>,
+    interfaces: Vec<Interface>,
+    big_endian: bool,
+    capacity: usize,
+    record: u64,
+    offset: u64,
+    compressed: bool,
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Reader(record {}, byte {})", self.record, self.offset)
+    }
+}
+
+/// Fills every buffer it is given to the end, so that a short read is the end of the file, and keeps an error for when
+/// what came before it is used up.
+struct Filling<R> {
+    source: R,
+    error: Arc<Mutex<Option<io::Error>>>,
+    failed: bool,
+}
+
+impl<R: Read> Read for Filling<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < buffer.len() && !self.failed {
+            match self.source.read(&mut buffer[filled..]) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    *self.error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    self.failed = true;
+                }
+            }
+        }
+        Ok(filled)
+    }
+}
+
+/// Why the next record cannot be had, before it is known where that is.
+enum Problem {
+    Text(String),
+    Cut,
+}
+
+impl Reader {
+    /// Reads a capture, which may be compressed by gzip, as its first bytes say.
+    ///
+    /// # Errors
+    /// [`ReadError`] when it is no capture, or of a link type that cannot be made Ethernet.
+    pub fn new(mut source: impl Read + Send + 'static) -> Result<Self, ReadError> {
+        let mut magic = [0; 2];
+        let mut read = 0;
+        let failed = |problem: String| ReadError { record: 0, offset: 0, compressed: false, problem };
+        while read < magic.len() {
+            match source.read(&mut magic[read..]) {
+                Ok(0) => break,
+                Ok(more) => read += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(failed(format!("cannot be read: {error}"))),
+            }
+        }
+        if read == 0 {
+            return Err(failed("the file is empty; expected a pcap or pcapng capture".into()));
+        }
+        let whole = io::Cursor::new(magic[..read].to_vec()).chain(source);
+        if magic == [0x1f, 0x8b] {
+            Self::over(MultiGzDecoder::new(whole), true)
+        } else {
+            Self::over(whole, false)
+        }
+    }
+
+    fn over(source: impl Read + Send + 'static, compressed: bool) -> Result<Self, ReadError> {
+        let source_error = Arc::new(Mutex::new(None));
+        let filling = Filling { source, error: source_error.clone(), failed: false };
+        let parser = create_reader(BUFFER, filling).map_err(|error| {
+            let problem = match source_error.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                Some(error) => format!("cannot be read: {error}"),
+                None => match error {
+                    PcapError::Incomplete(_) | PcapError::Eof => "the file ends within its header".into(),
+                    _ => "not a capture: it starts neither as pcap nor as pcapng".into(),
+                },
+            };
+            ReadError { record: 0, offset: 0, compressed, problem }
+        })?;
+        let mut reader = Self {
+            parser,
+            source_error,
+            interfaces: Vec::new(),
+            big_endian: false,
+            capacity: BUFFER,
+            record: 0,
+            offset: 0,
+            compressed,
+        };
+        // The headers before the first record say whether the link type will do: better known before anything runs.
+        reader.next(|_| false)?;
+        Ok(reader)
+    }
+
+    /// The names of the interfaces that were described so far.
+    pub fn interfaces(&self) -> impl Iterator<Item = Option<&str>> {
+        self.interfaces.iter().map(|interface| interface.name.as_deref())
+    }
+
+    /// Shows the next record to `take`, which answers whether it is done with it; else it is the next one again.
+    ///
+    /// # Errors
+    /// [`ReadError`] when the file is damaged; asking again gives the same error.
+    pub fn next(&mut self, take: impl FnOnce(Record<'_>) -> bool) -> Result<Step, ReadError> {
+        let mut take = Some(take);
+        // Each round makes progress: it consumes a block, reads on, or makes the buffer larger.
+        loop {
+            let before = self.parser.data().len();
+            let problem = match self.parser.next() {
+                Ok((size, block)) => {
+                    let seen = see(block, &mut self.interfaces, &mut self.big_endian);
+                    match seen {
+                        Ok(None) => {
+                            self.parser.consume(size);
+                            self.offset += size as u64;
+                            continue;
+                        }
+                        Ok(Some(record)) => {
+                            let Some(take) = take.take() else { return Ok(Step::Left) };
+                            if !take(record) {
+                                return Ok(Step::Left);
+                            }
+                            self.parser.consume(size);
+                            self.offset += size as u64;
+                            self.record += 1;
+                            return Ok(Step::Taken);
+                        }
+                        Err(problem) => Problem::Text(problem),
+                    }
+                }
+                Err(PcapError::Eof) => match self.source_problem() {
+                    Some(problem) => Problem::Text(problem),
+                    None => return Ok(Step::End),
+                },
+                Err(PcapError::Incomplete(_)) => {
+                    let exhausted = self.parser.reader_exhausted();
+                    let failed = self.parser.refill().is_err();
+                    if failed || self.parser.data().len() == before && exhausted {
+                        Problem::Cut
+                    } else {
+                        continue;
+                    }
+                }
+                Err(PcapError::BufferTooSmall) => {
+                    if self.capacity < LARGEST_BLOCK && self.parser.grow(self.capacity * 2) {
+                        self.capacity *= 2;
+                        continue;
+                    }
+                    Problem::Text(format!(
+                        "it claims to be larger than {LARGEST_BLOCK} bytes: its length is damaged"
+                    ))
+                }
+                Err(PcapError::UnexpectedEof) => Problem::Cut,
+                Err(_) => {
+                    Problem::Text("it is no block of a capture: its type or lengths are damaged".into())
+                }
+            };
+            let problem = match problem {
+                Problem::Text(text) => text,
+                Problem::Cut => self.source_problem().unwrap_or_else(|| {
+                    format!(
+                        "the capture is cut off: it ends after {} bytes of this record",
+                        self.parser.data().len()
+                    )
+                }),
+            };
+            let (record, offset, compressed) = (self.record + 1, self.offset, self.compressed);
+            return Err(ReadError { record, offset, compressed, problem });
+        }
+    }
+
+    fn source_problem(&self) -> Option<String> {
+        let error = self.source_error.lock().unwrap_or_else(PoisonError::into_inner);
+        error.as_ref().map(|error| format!("cannot be read: {error}"))
+    }
+}
+
+/// What a block says: a packet, or something about those after it.
+fn see<'b>(
+    block: PcapBlockOwned<'b>,
+    interfaces: &mut Vec<Interface>,
+    big_endian: &mut bool,
+) -> Result<Option<Record<'b>>, String> {
+    match block {
+        PcapBlockOwned::LegacyHeader(header) => {
+            let word = header.network.0 as u32;
+            let resolution = if header.is_nanosecond_precision() { 1_000_000_000 } else { 1_000_000 };
+            // draft-ietf-opsawg-pcap, section 4: link type in the low bits, length of the check sequence in the high.
+            let check_sequence = if word & 0x0400_0000 != 0 { (word >> 28) as usize * 2 } else { 0 };
+            let link = link_type(word & 0xffff)?;
+            *interfaces = vec![Interface { link, name: None, resolution, offset: 0, check_sequence }];
+            Ok(None)
+        }
+        PcapBlockOwned::Legacy(packet) => {
+            let interface = interfaces.first().ok_or("the file's header is missing")?;
+            let unit = 1_000_000_000 / interface.resolution;
+            let time = u64::from(packet.ts_sec) * 1_000_000_000 + u64::from(packet.ts_usec) * unit;
+            Ok(Some(record(interface, 0, time, packet.data, packet.origlen)))
+        }
+        PcapBlockOwned::NG(Block::SectionHeader(section)) => {
+            // Interfaces are numbered within their section.
+            interfaces.clear();
+            *big_endian = section.big_endian();
+            Ok(None)
+        }
+        PcapBlockOwned::NG(Block::InterfaceDescription(described)) => {
+            if interfaces.len() == INTERFACES {
+                return Err(format!("more than {INTERFACES} interfaces in one section"));
+            }
+            let resolution = described.ts_resolution().filter(|units| *units > 0).ok_or_else(|| {
+                format!(
+                    "the time resolution of interface {} ({}) is out of range",
+                    interfaces.len(),
+                    described.if_tsresol
+                )
+            })?;
+            interfaces.push(Interface {
+                link: link_type(described.linktype.0 as u32)?,
+                name: described.if_name().and_then(Result::ok).map(ToOwned::to_owned),
+                resolution,
+                offset: described.ts_offset(),
+                check_sequence: 0,
+            });
+            Ok(None)
+        }
+        PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
+            let interface = find(interfaces, packet.if_id)?;
+            let time = nanoseconds(interface, packet.ts_high, packet.ts_low);
+            let captured = packet.data.get(..packet.caplen as usize).unwrap_or(packet.data);
+            Ok(Some(record(interface, packet.if_id, time, captured, packet.origlen)))
+        }
+        PcapBlockOwned::NG(Block::SimplePacket(packet)) => {
+            let interface = find(interfaces, 0)?;
+            let captured = packet.data.get(..packet.origlen as usize).unwrap_or(packet.data);
+            Ok(Some(record(interface, 0, 0, captured, packet.origlen)))
+        }
+        PcapBlockOwned::NG(Block::Unknown(block))
+            // The parser reads the type of a block that it does not know in little-endian order, whatever the file's.
+            if block.block_type == if *big_endian { PACKET_BLOCK.swap_bytes() } else { PACKET_BLOCK } =>
+        {
+            let Some((header, data)) = block.data.split_first_chunk::<20>() else {
+                return Err("a Packet Block of fewer than 20 bytes".into());
+            };
+            let word = |at: usize| {
+                let bytes = [header[at], header[at + 1], header[at + 2], header[at + 3]];
+                if *big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
+            };
+            let number = [header[0], header[1]];
+            let number = if *big_endian { u16::from_be_bytes(number) } else { u16::from_le_bytes(number) };
+            let interface = find(interfaces, u32::from(number))?;
+            let time = nanoseconds(interface, word(4), word(8));
+            let captured =
+                data.get(..word(12) as usize).ok_or("a Packet Block that claims more than it holds")?;
+            Ok(Some(record(interface, u32::from(number), time, captured, word(16))))
+        }
+        PcapBlockOwned::NG(_) => Ok(None),
+    }
+}
+
+fn link_type(number: u32) -> Result<LinkType, String> {
+    LinkType::of(number).ok_or_else(|| {
+        let name = match number {
+            9 => " (PPP)",
+            105 | 119 | 127 | 163 => " (IEEE 802.11)",
+            189 | 220 => " (USB)",
+            187 | 201 => " (Bluetooth)",
+            195 | 215 | 230 => " (IEEE 802.15.4)",
+            227 => " (CAN)",
+            147..=162 => " (reserved for private use)",
+            _ => "",
+        };
+        format!(
+            "link type {number}{name} cannot be made Ethernet; expected Ethernet (1), raw IP (101, 12, 14, 228, 229), \
+             Linux cooked (113, 276), null (0) or loopback (108)"
+        )
+    })
+}
+
+fn find(interfaces: &[Interface], number: u32) -> Result<&Interface, String> {
+    interfaces
+        .get(number as usize)
+        .ok_or_else(|| format!("it is of interface {number}, but its section describes {}", interfaces.len()))
+}
+
+fn record<'b>(interface: &Interface, number: u32, time: u64, data: &'b [u8], original: u32) -> Record<'b> {
+    let data = &data[..data.len().saturating_sub(interface.check_sequence)];
+    let original_len = (original as usize).saturating_sub(interface.check_sequence);
+    Record { time, link: interface.link, interface: number, data, original_len }
+}
+
+/// A time of 64 bits in the interface's units, as ns since 1970; what lies outside 0 to 2^64 ns is cut to that.
+fn nanoseconds(interface: &Interface, high: u32, low: u32) -> u64 {
+    let units = i128::from(u64::from(high) << 32 | u64::from(low));
+    let time = units * 1_000_000_000 / i128::from(interface.resolution);
+    let time = time + i128::from(interface.offset) * 1_000_000_000;
+    u64::try_from(time.max(0)).unwrap_or(u64::MAX)
+}

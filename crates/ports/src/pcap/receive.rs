@@ -1,0 +1,251 @@
+//! A capture as a receive queue: records become packets, in order, at capture time or at a pace.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use netbricks_buffer::Batch;
+use netbricks_core::{Context, Drop, Poll};
+
+use super::Replay;
+use super::link::HEADER;
+use super::read::{ReadError, Reader, Record, Step};
+use crate::arrival::Arrivals;
+use crate::node::count_received;
+use crate::port::{Counters, Failure, PortError, ReceiveQueue};
+
+/// Time between the last packet of one round and the first of the next (ns).
+const BETWEEN_ROUNDS: u64 = 1_000_000;
+/// Turns in which no buffer is free before a record is given up, some 3 s of the graph's clock: somebody keeps all of
+/// them, and waiting is no use.
+const PATIENCE: u32 = 30_000;
+
+/// A capture that is being replayed.
+pub(super) struct Replaying {
+    port: String,
+    path: PathBuf,
+    /// `None` when it has ended.
+    reader: Option<Reader>,
+    replay: Replay,
+    /// Rounds to go after this one; `None` is without end.
+    rounds: Option<u64>,
+    counters: Arc<Counters>,
+    failure: Failure,
+    arrivals: Arrivals,
+    pace: Pace,
+    stalled: u32,
+}
+
+/// Where a replay stands in time (ns).
+#[derive(Clone, Copy, Debug, Default)]
+struct Pace {
+    /// Time of the first record in the file, and of the latest in this round.
+    first: Option<u64>,
+    latest: u64,
+    /// What is added to capture times in this round.
+    shift: u64,
+    /// The graph's time when the first record was due, in a paced replay.
+    start: Option<u64>,
+}
+
+/// Why a record was not taken.
+#[derive(Clone, Copy)]
+enum Refusal {
+    /// The batch is full, or belongs to an earlier millisecond.
+    NotNow,
+    /// It is due at this time.
+    Until(u64),
+    /// No buffer is free.
+    NoBuffer,
+}
+
+impl Replaying {
+    pub(super) fn open(
+        port: &str,
+        path: PathBuf,
+        replay: Replay,
+        rounds: u64,
+        counters: Arc<Counters>,
+        failure: Failure,
+    ) -> Result<Self, PortError> {
+        let mut replaying = Self {
+            port: port.into(),
+            path,
+            reader: None,
+            replay,
+            rounds: rounds.checked_sub(1),
+            counters,
+            failure,
+            arrivals: Arrivals::default(),
+            pace: Pace::default(),
+            stalled: 0,
+        };
+        replaying.reader = Some(replaying.reopen()?);
+        Ok(replaying)
+    }
+
+    fn reopen(&self) -> Result<Reader, PortError> {
+        let file = File::open(&self.path).map_err(|error| self.error(format!("cannot be read: {error}")))?;
+        Reader::new(file).map_err(|error| self.error(error.to_string()))
+    }
+
+    fn error(&self, problem: String) -> PortError {
+        PortError::File { port: self.port.clone(), path: self.path.display().to_string(), problem }
+    }
+
+    /// Puts the next record into the batch.
+    fn step(&mut self, batch: &mut Batch, cx: &mut Context) -> Result<(Step, Option<Refusal>), ReadError> {
+        let Self { reader, replay, counters, arrivals, pace, stalled, .. } = self;
+        let Some(reader) = reader else { return Ok((Step::End, None)) };
+        let mut refusal = None;
+        let step = reader.next(|record| {
+            let time = pace.time(record.time);
+            let due = pace.due(time, *replay, cx.now());
+            let admitted = match due {
+                Some(due) if due > cx.now() => Err(Refusal::Until(due)),
+                Some(_) => Ok(()),
+                None if arrivals.admit(time, batch, cx) => Ok(()),
+                None => Err(Refusal::NotNow),
+            };
+            let taken = admitted.and_then(|()| {
+                let received_at = if due.is_some() { cx.now() } else { time };
+                place(&record, received_at, batch, cx, counters, *stalled >= PATIENCE)
+            });
+            match taken {
+                Ok(()) => {
+                    pace.latest = pace.latest.max(time);
+                    *stalled = 0;
+                    true
+                }
+                Err(reason) => {
+                    refusal = Some(reason);
+                    false
+                }
+            }
+        })?;
+        Ok((step, refusal))
+    }
+
+    /// The capture is at its end: begins the next round, or ends.
+    fn next_round(&mut self) -> Option<PortError> {
+        self.reader = None;
+        let Pace { first: Some(first), latest, shift, .. } = self.pace else {
+            // Not one record: another round would be as empty.
+            return None;
+        };
+        self.rounds = match self.rounds {
+            Some(0) => return None,
+            Some(rounds) => Some(rounds - 1),
+            None => None,
+        };
+        // `latest` has the shift in it.
+        self.pace.shift = shift + (latest - (first + shift).min(latest)) + BETWEEN_ROUNDS;
+        match self.reopen() {
+            Ok(reader) => {
+                self.reader = Some(reader);
+                None
+            }
+            Err(error) => Some(error),
+        }
+    }
+}
+
+impl Pace {
+    /// A record's time on the graph's clock.
+    fn time(&mut self, captured: u64) -> u64 {
+        self.first.get_or_insert(captured);
+        captured.saturating_add(self.shift)
+    }
+    /// When a paced replay is to deliver it; `None` when it is not paced.
+    fn due(&mut self, time: u64, replay: Replay, now: u64) -> Option<u64> {
+        let Replay::Times(times) = replay else { return None };
+        let start = *self.start.get_or_insert(now);
+        let since = time.saturating_sub(self.first.unwrap_or(time));
+        Some(start.saturating_add((since as f64 / times) as u64))
+    }
+}
+
+/// Makes a packet of a record and puts it into the batch.
+fn place(
+    record: &Record<'_>,
+    time: u64,
+    batch: &mut Batch,
+    cx: &mut Context,
+    counters: &Counters,
+    impatient: bool,
+) -> Result<(), Refusal> {
+    if batch.len() >= cx.burst() || batch.is_full() {
+        return Err(Refusal::NotNow);
+    }
+    let bytes = record.data.len();
+    let lose = |cx: &mut Context, reason| {
+        Counters::add(&counters.received, 1);
+        Counters::add(&counters.received_bytes, bytes as u64);
+        cx.lost_on_arrival(reason, 1, bytes as u64);
+    };
+    let Some((header, rest)) = record.link.frame(record.data) else {
+        lose(cx, Drop::Malformed);
+        return Ok(());
+    };
+    let header = header.as_slice();
+    if HEADER + rest.len() > cx.pool().largest_packet() {
+        lose(cx, Drop::TooBig);
+        return Ok(());
+    }
+    let packet = cx.pool().empty(header.len() + rest.len()).and_then(|mut packet| {
+        packet.extend_from(header).ok()?;
+        packet.extend_from(rest).ok()?;
+        Some(packet)
+    });
+    let Some(mut packet) = packet else {
+        if impatient {
+            Counters::add(&counters.no_buffer, 1);
+            lose(cx, Drop::PoolExhausted);
+            return Ok(());
+        }
+        return Err(Refusal::NoBuffer);
+    };
+    if record.data.len() < record.original_len {
+        Counters::add(&counters.cut, 1);
+    }
+    packet.set_received_at(time);
+    // There is room: checked above.
+    let _ = batch.push(packet);
+    Ok(())
+}
+
+impl ReceiveQueue for Replaying {
+    fn receive(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+        let poll = loop {
+            if batch.len() >= cx.burst() {
+                break Poll::Busy;
+            }
+            match self.step(batch, cx) {
+                Ok((Step::Taken, _)) => {}
+                Ok((Step::Left, refusal)) => match refusal {
+                    Some(Refusal::Until(due)) => break Poll::Until(due),
+                    Some(Refusal::NoBuffer) if batch.is_empty() => {
+                        self.stalled += 1;
+                        break Arrivals::stalled(cx);
+                    }
+                    _ => break Poll::Busy,
+                },
+                Ok((Step::End, _)) => {
+                    if let Some(error) = self.next_round() {
+                        self.failure.report(error);
+                    }
+                    if self.reader.is_none() {
+                        break Poll::Done;
+                    }
+                }
+                Err(error) => {
+                    self.failure.report(self.error(error.to_string()));
+                    self.reader = None;
+                    break Poll::Done;
+                }
+            }
+        };
+        count_received(&self.counters, batch);
+        poll
+    }
+}

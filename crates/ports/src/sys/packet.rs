@@ -1,0 +1,272 @@
+//! AF_PACKET sockets (packet(7), Documentation/networking/packet_mmap.rst): options, the TPACKET_V3 receive ring, and
+//! sending a batch in one system call.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::mapping::Mapping;
+use super::socket::{check, get, set};
+
+const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
+const PACKET_FANOUT_HASH: u32 = 0;
+const PACKET_FANOUT_FLAG_UNIQUEID: u32 = 0x2000;
+const TPACKET_V3: libc::c_int = 2;
+const ETH_P_ALL: u16 = libc::ETH_P_ALL as u16;
+/// The block is ours.
+const TP_STATUS_USER: u32 = 1;
+const TP_STATUS_KERNEL: u32 = 0;
+/// Where a block's status word lies.
+const BLOCK_STATUS: usize = 8;
+
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+struct Membership {
+    index: i32,
+    kind: u16,
+    address_len: u16,
+    address: [u8; 8],
+}
+
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+struct RingRequest {
+    block_size: u32,
+    blocks: u32,
+    frame_size: u32,
+    frames: u32,
+    retire_timeout: u32,
+    private_size: u32,
+    features: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct Statistics {
+    pub(crate) packets: u32,
+    pub(crate) drops: u32,
+    freezes: u32,
+}
+
+/// A raw packet socket, which receives nothing before it is bound.
+#[derive(Debug)]
+pub(crate) struct PacketSocket(OwnedFd);
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl From<OwnedFd> for PacketSocket {
+    fn from(descriptor: OwnedFd) -> Self {
+        Self(descriptor)
+    }
+}
+
+impl PacketSocket {
+    pub(crate) fn open() -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        Ok(Self(rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?))
+    }
+
+    fn set<T: IntoBytes + Immutable>(&self, option: libc::c_int, value: &T) -> io::Result<()> {
+        set(self, libc::SOL_PACKET, option, value)
+    }
+
+    /// Puts a virtio-net header before each packet, both ways.
+    pub(crate) fn carry_virtio_headers(&self) -> io::Result<()> {
+        self.set(libc::PACKET_VNET_HDR, &1_i32)
+    }
+    /// Does not show what leaves by the interface.
+    pub(crate) fn ignore_outgoing(&self) -> io::Result<()> {
+        self.set(PACKET_IGNORE_OUTGOING, &1_i32)
+    }
+    /// Hands packets to the driver past the queueing discipline.
+    pub(crate) fn bypass_qdisc(&self) -> io::Result<()> {
+        self.set(libc::PACKET_QDISC_BYPASS, &1_i32)
+    }
+    /// Makes the interface promiscuous for as long as the socket is open.
+    pub(crate) fn be_promiscuous(&self, index: u32) -> io::Result<()> {
+        let kind = libc::PACKET_MR_PROMISC as u16;
+        let membership = Membership { index: index as i32, kind, address_len: 0, address: [0; 8] };
+        self.set(libc::PACKET_ADD_MEMBERSHIP, &membership)
+    }
+    /// Bytes of packets on their way out that the socket may have; the limit of the host is passed over where we may.
+    pub(crate) fn set_send_buffer(&self, bytes: i32) -> io::Result<()> {
+        set(self, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &bytes)
+            .or_else(|_| set(self, libc::SOL_SOCKET, libc::SO_SNDBUF, &bytes))
+    }
+
+    /// Joins a group of sockets among which flows are spread by a symmetric hash: a new one, or that of `first`. The
+    /// socket must be bound.
+    pub(crate) fn join(&self, first: Option<&Self>) -> io::Result<()> {
+        match first {
+            None => {
+                self.set(libc::PACKET_FANOUT, &((PACKET_FANOUT_HASH | PACKET_FANOUT_FLAG_UNIQUEID) << 16))
+            }
+            Some(first) => {
+                let group: u32 = get(first, libc::SOL_PACKET, libc::PACKET_FANOUT)?;
+                self.set(libc::PACKET_FANOUT, &(PACKET_FANOUT_HASH << 16 | group & 0xffff))
+            }
+        }
+    }
+
+    /// Binds to an interface, for sending only or for packets of all protocols as well.
+    pub(crate) fn bind(&self, index: u32, receive: bool) -> io::Result<()> {
+        // SAFETY: a sockaddr_ll is plain numbers; all zero is one.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = if receive { ETH_P_ALL.to_be() } else { 0 };
+        address.sll_ifindex = index as i32;
+        let len = size_of_val(&address) as libc::socklen_t;
+        // SAFETY: the descriptor is open, and pointer and length describe a sockaddr_ll.
+        check(unsafe { libc::bind(self.0.as_raw_fd(), (&raw const address).cast(), len) }).map(|_| ())
+    }
+
+    /// Packets that the kernel dropped and saw since the last call.
+    pub(crate) fn statistics(&self) -> io::Result<Statistics> {
+        get(self, libc::SOL_PACKET, libc::PACKET_STATISTICS)
+    }
+
+    /// The socket's pending error, which this clears.
+    pub(crate) fn take_error(&self) -> Option<io::Error> {
+        match get::<i32>(self, libc::SOL_SOCKET, libc::SO_ERROR) {
+            Ok(0) => None,
+            Ok(code) => Some(io::Error::from_raw_os_error(code)),
+            Err(error) => Some(error),
+        }
+    }
+
+    /// Makes this a TPACKET_V3 receiver with a ring of `blocks` blocks; a block is ours when it is full or
+    /// `retire_timeout` (ms) after its first packet. What the socket had received so far is forgotten.
+    pub(crate) fn into_ring(
+        self,
+        block_size: usize,
+        blocks: usize,
+        retire_timeout: u32,
+    ) -> io::Result<BlockRing> {
+        self.set(libc::PACKET_VERSION, &TPACKET_V3)?;
+        let request = RingRequest {
+            block_size: block_size as u32,
+            blocks: blocks as u32,
+            // Frames of V3 have no fixed size; the kernel only checks that these numbers fit.
+            frame_size: block_size as u32,
+            frames: blocks as u32,
+            retire_timeout,
+            private_size: 0,
+            features: 0,
+        };
+        self.set(libc::PACKET_RX_RING, &request)?;
+        let mapping = Mapping::shared(self.as_fd(), 0, block_size * blocks)?;
+        Ok(BlockRing { mapping, socket: self, block_size, blocks, current: 0 })
+    }
+}
+
+/// A TPACKET_V3 receive ring: blocks that are the kernel's or ours, in turn.
+#[derive(Debug)]
+pub(crate) struct BlockRing {
+    mapping: Mapping,
+    socket: PacketSocket,
+    block_size: usize,
+    blocks: usize,
+    current: usize,
+}
+
+impl BlockRing {
+    /// The current block's bytes, if it is ours.
+    #[inline]
+    pub(crate) fn block(&self) -> Option<&[u8]> {
+        let at = self.current * self.block_size;
+        if self.mapping.load_acquire(at + BLOCK_STATUS) & TP_STATUS_USER == 0 {
+            return None;
+        }
+        // SAFETY: a block with this bit is ours alone until its status is reset, which only `release` does, and that
+        // needs the ring for changing.
+        Some(unsafe { self.mapping.bytes(at, self.block_size) })
+    }
+    /// Gives the current block back to the kernel and goes on to the next. It must be ours.
+    #[inline]
+    pub(crate) fn release(&mut self) {
+        self.mapping.store_release(self.current * self.block_size + BLOCK_STATUS, TP_STATUS_KERNEL);
+        self.current += 1;
+        if self.current == self.blocks {
+            self.current = 0;
+        }
+    }
+    pub(crate) fn socket(&self) -> &PacketSocket {
+        &self.socket
+    }
+}
+
+/// Packets that one call of [`Sender::send`] takes at most.
+pub(crate) const SEND: usize = 64;
+/// Bytes of a virtio-net header.
+pub(crate) const VIRTIO: usize = 10;
+
+/// The tables of sendmmsg(2), kept so that sending allocates nothing.
+pub(crate) struct Sender {
+    headers: Box<[[u8; VIRTIO]]>,
+    vectors: Box<[libc::iovec]>,
+    messages: Box<[libc::mmsghdr]>,
+}
+
+// SAFETY: the addresses in the tables are written before each call, to what that call borrows; none is used after it.
+unsafe impl Send for Sender {}
+
+impl std::fmt::Debug for Sender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Sender")
+    }
+}
+
+impl Sender {
+    pub(crate) fn new() -> Self {
+        let vector = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        // SAFETY: an mmsghdr of zeros is a message of nothing to nobody.
+        let message: libc::mmsghdr = unsafe { std::mem::zeroed() };
+        Self {
+            headers: vec![[0; VIRTIO]; SEND].into(),
+            vectors: vec![vector; 2 * SEND].into(),
+            messages: vec![message; SEND].into(),
+        }
+    }
+
+    /// Sends packets, each behind its header where there is one, in one system call. Answers how many the kernel took,
+    /// at most [`SEND`], and what it said of the next when it took none.
+    pub(crate) fn send<'p>(
+        &mut self,
+        socket: &PacketSocket,
+        packets: impl Iterator<Item = (Option<[u8; VIRTIO]>, &'p [u8])>,
+    ) -> io::Result<usize> {
+        let mut count = 0;
+        let tables =
+            self.headers.iter_mut().zip(self.vectors.chunks_exact_mut(2)).zip(self.messages.iter_mut());
+        for (((place, vectors), message), (header, bytes)) in tables.zip(packets) {
+            let body = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+            message.msg_hdr.msg_iov = vectors.as_mut_ptr();
+            if let Some(header) = header {
+                *place = header;
+                vectors[0] = libc::iovec { iov_base: place.as_mut_ptr().cast(), iov_len: VIRTIO };
+                vectors[1] = body;
+                message.msg_hdr.msg_iovlen = 2;
+            } else {
+                vectors[0] = body;
+                message.msg_hdr.msg_iovlen = 1;
+            }
+            count += 1;
+        }
+        if count == 0 {
+            return Ok(0);
+        }
+        let descriptor = socket.0.as_raw_fd();
+        let table = self.messages.as_mut_ptr();
+        // SAFETY: the first `count` messages were just pointed at vectors of this sender and at bytes borrowed for
+        // 'p, which lasts to the end of this function; the kernel only reads them (the cast drops a `const` that
+        // iovec cannot express) and writes `msg_len`.
+        let sent = check(unsafe { libc::sendmmsg(descriptor, table, count as u32, libc::MSG_DONTWAIT) })?;
+        Ok(sent as usize)
+    }
+}

@@ -1,0 +1,69 @@
+//! TAP devices: `/dev/net/tun` (Documentation/networking/tuntap.rst).
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::interface::{NAME, padded};
+use super::socket::check;
+
+/// The sender may leave checksums to us.
+pub(crate) const TUN_F_CSUM: u32 = 0x01;
+/// The sender may give us large TCP packets over IPv4.
+pub(crate) const TUN_F_TSO4: u32 = 0x02;
+/// And over IPv6.
+pub(crate) const TUN_F_TSO6: u32 = 0x04;
+/// And such with ECN.
+pub(crate) const TUN_F_TSO_ECN: u32 = 0x08;
+/// And large UDP packets over IPv4 (since Linux 6.2).
+pub(crate) const TUN_F_USO4: u32 = 0x20;
+/// And over IPv6.
+pub(crate) const TUN_F_USO6: u32 = 0x40;
+
+const FLAGS: libc::c_int = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | libc::IFF_MULTI_QUEUE;
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(8))]
+struct Request {
+    name: [u8; NAME],
+    flags: u16,
+    rest: [u8; 22],
+}
+
+/// A queue of a TAP device, which vanishes with its last queue. Reads and writes carry one packet each, behind a
+/// virtio-net header of 10 bytes.
+#[derive(Debug)]
+pub(crate) struct Queue(OwnedFd);
+
+impl Queue {
+    /// Makes the device of this name (`"tap%d"` lets the kernel choose) or attaches another queue to it; answers the
+    /// queue and the device's name.
+    pub(crate) fn attach(name: &str) -> io::Result<(Self, String)> {
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::open("/dev/net/tun", flags, Mode::empty())?;
+        let name = padded(name).ok_or(io::ErrorKind::InvalidInput)?;
+        let mut request = Request { name, flags: FLAGS as u16, rest: [0; 22] };
+        // SAFETY: the descriptor is open; the request reads and writes an ifreq, whose size `Request` has.
+        check(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) })?;
+        let len = request.name.iter().position(|byte| *byte == 0).unwrap_or(NAME);
+        Ok((Self(file), String::from_utf8_lossy(&request.name[..len]).into_owned()))
+    }
+
+    /// Says what the sender may leave to us (`TUN_F_*`).
+    pub(crate) fn set_offload(&self, flags: u32) -> io::Result<()> {
+        // SAFETY: the descriptor is open; the request's argument is a number.
+        check(unsafe {
+            libc::ioctl(self.0.as_raw_fd(), libc::TUNSETOFFLOAD as _, libc::c_ulong::from(flags))
+        })
+        .map(|_| ())
+    }
+
+    /// Its descriptor.
+    pub(crate) fn file(&self) -> &OwnedFd {
+        &self.0
+    }
+}
+
+const _: () = assert!(size_of::<Request>() == size_of::<libc::ifreq>(), "the kernel copies a whole ifreq");

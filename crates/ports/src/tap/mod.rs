@@ -1,0 +1,298 @@
+//! `tap`: a TAP device of our own, whose other end is the host's stack. Good for tests, virtual machines and as a way
+//! into the host.
+//!
+//! The device lives as long as the port. Packets go by one system call each, which is what the kernel offers here; with
+//! the offloads on, one packet is up to 64 KiB of a stream.
+
+mod queue;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use netbricks_core::{Key, Refused, Settings};
+
+use self::queue::{Receiver, Sender};
+use crate::interface::{Interface, refused};
+use crate::open::{Drivers, OpenContext};
+use crate::port::{Capabilities, Counters, Link, Port, PortError, ReceiveQueue, TransmitQueue};
+use crate::sys::interface::padded;
+use crate::sys::tun::{Queue, TUN_F_CSUM, TUN_F_TSO_ECN, TUN_F_TSO4, TUN_F_TSO6, TUN_F_USO4, TUN_F_USO6};
+use crate::taken::Taken;
+
+const DRIVER: &str = "tap";
+const CAPABILITY: &str = "CAP_NET_ADMIN";
+
+pub(crate) fn register(drivers: &mut Drivers) {
+    drivers.add(
+        DRIVER,
+        "A TAP device that lives as long as the port; the host's stack is at its other end.",
+        open,
+    );
+}
+
+/// What an operator may write for such a port.
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TapSettings {
+    device: String,
+    #[serde(default)]
+    queues: Option<usize>,
+    #[serde(default = "on")]
+    offload: bool,
+    #[serde(default)]
+    device_mtu: Option<usize>,
+    #[serde(default)]
+    mac: Option<String>,
+    #[serde(default)]
+    address: Option<String>,
+}
+
+fn on() -> bool {
+    true
+}
+
+impl TapSettings {
+    /// The MAC address, once checked.
+    fn mac(&self) -> Option<Result<[u8; 6], String>> {
+        self.mac.as_deref().map(|text| {
+            let mut mac = [0; 6];
+            let mut parts = text.split(':');
+            for place in &mut mac {
+                let part = parts.next().filter(|part| part.len() == 2);
+                *place = part
+                    .and_then(|part| u8::from_str_radix(part, 16).ok())
+                    .ok_or_else(|| expected_mac(text))?;
+            }
+            if parts.next().is_some() || mac[0] & 1 != 0 {
+                return Err(expected_mac(text));
+            }
+            Ok(mac)
+        })
+    }
+    /// Address and prefix length, once checked.
+    fn address(&self) -> Option<Result<(IpAddr, u8), String>> {
+        self.address.as_deref().map(|text| {
+            let (address, prefix) = text.split_once('/').ok_or_else(|| expected_address(text))?;
+            let address: IpAddr = address.parse().map_err(|_| expected_address(text))?;
+            let longest = if address.is_ipv4() { 32 } else { 128 };
+            match prefix.parse() {
+                Ok(prefix) if prefix <= longest => Ok((address, prefix)),
+                _ => Err(expected_address(text)),
+            }
+        })
+    }
+}
+
+fn expected_mac(found: &str) -> String {
+    format!("must be a unicast MAC address such as \"02:00:00:00:00:01\", found {found:?}")
+}
+fn expected_address(found: &str) -> String {
+    format!("must be an address with its prefix such as \"10.0.0.1/24\" or \"fd00::1/64\", found {found:?}")
+}
+
+impl Settings for TapSettings {
+    const KEYS: &'static [Key] = &[
+        Key {
+            name: "device",
+            kind: "text, up to 15 bytes",
+            default: None,
+            summary: "The TAP device's name; with `%d` in it the kernel chooses the number.",
+        },
+        Key {
+            name: "queues",
+            kind: "whole number",
+            default: Some("one a worker"),
+            summary: "Queues among which the kernel spreads flows.",
+        },
+        Key {
+            name: "offload",
+            kind: "true or false",
+            default: Some("true"),
+            summary: "Carry partial checksums and packets up to 64 KiB (TSO, USO) both ways.",
+        },
+        Key {
+            name: "device_mtu",
+            kind: "whole number, bytes",
+            default: Some("1500"),
+            summary: "The device's MTU, which the host's stack keeps to.",
+        },
+        Key {
+            name: "mac",
+            kind: "MAC address",
+            default: Some("random"),
+            summary: "The host's MAC address on it.",
+        },
+        Key {
+            name: "address",
+            kind: "address/prefix",
+            default: Some("none"),
+            summary: "The host's IP address on it.",
+        },
+    ];
+
+    fn check(&self) -> Result<(), Refused> {
+        let refuse = |key, problem| Err(Refused { key, problem });
+        if padded(&self.device).is_none() {
+            return refuse(
+                "device",
+                format!("must have 1 to 15 bytes and no slash, found {:?}", self.device),
+            );
+        }
+        if self.queues.is_some_and(|queues| queues == 0 || queues > 256) {
+            return refuse("queues", "must be 1 to 256".into());
+        }
+        if self.device_mtu.is_some_and(|mtu| !(68..=65_521).contains(&mtu)) {
+            return refuse("device_mtu", "must be 68 to 65521 bytes".into());
+        }
+        if let Some(Err(problem)) = self.mac() {
+            return refuse("mac", problem);
+        }
+        match self.address() {
+            Some(Err(problem)) => refuse("address", problem),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// An open TAP device.
+struct Tap {
+    name: String,
+    interface: Interface,
+    mtu: usize,
+    offload: bool,
+    queues: Vec<Arc<Queue>>,
+    taken: Taken,
+    counters: Vec<Arc<Counters>>,
+    warnings: Vec<String>,
+}
+
+fn open(name: &str, settings: TapSettings, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
+    let refused = |action: String| move |error| refused(name, &action, CAPABILITY, error);
+    let count = settings.queues.unwrap_or(cx.queues).clamp(1, 256);
+    let (first, device) = Queue::attach(&settings.device)
+        .map_err(refused(format!("making the TAP device {}", settings.device)))?;
+    let mut queues = vec![Arc::new(first)];
+    for _ in 1..count {
+        let (queue, _) = Queue::attach(&device).map_err(refused(format!("adding a queue to {device}")))?;
+        queues.push(Arc::new(queue));
+    }
+    let mut warnings = Vec::new();
+    if settings.offload {
+        let largest = cx.pool.largest_packet();
+        let large = largest >= crate::interface::LARGEST_ARRIVAL;
+        if !large {
+            warnings.push(format!(
+                "the pool's largest frame takes {largest} bytes: {device} carries partial checksums, but no packets larger than its MTU; give the pool large frames for that"
+            ));
+        }
+        offer(&queues[0], large).map_err(refused(format!("setting the offloads of {device}")))?;
+    }
+    let interface = Interface::find(name, &device)?;
+    if let Some(mac) = settings.mac().and_then(Result::ok) {
+        interface.set_mac(mac).map_err(refused(format!("setting the MAC address of {device}")))?;
+    }
+    if let Some(mtu) = settings.device_mtu {
+        interface.set_mtu(mtu).map_err(refused(format!("setting the MTU of {device}")))?;
+    }
+    if let Some((address, prefix)) = settings.address().and_then(Result::ok) {
+        interface
+            .set_address(address, prefix)
+            .map_err(refused(format!("giving {device} the address {address}/{prefix}")))?;
+    }
+    interface.set_up().map_err(refused(format!("switching {device} on")))?;
+    let mtu = interface.mtu().map_err(refused(format!("asking for the MTU of {device}")))?;
+    Ok(Box::new(Tap {
+        name: name.into(),
+        interface,
+        mtu,
+        offload: settings.offload,
+        taken: Taken::new(queues.len(), queues.len()),
+        counters: queues.iter().map(|_| Arc::default()).collect(),
+        queues,
+        warnings,
+    }))
+}
+
+/// Says what the host may leave to us, as much as its kernel knows.
+fn offer(queue: &Queue, large: bool) -> std::io::Result<()> {
+    if !large {
+        return queue.set_offload(TUN_F_CSUM);
+    }
+    let tcp = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN;
+    // USO came with Linux 6.2.
+    queue.set_offload(tcp | TUN_F_USO4 | TUN_F_USO6).or_else(|_| queue.set_offload(tcp))
+}
+
+impl Port for Tap {
+    fn driver(&self) -> &'static str {
+        DRIVER
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn mtu(&self) -> usize {
+        self.mtu
+    }
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            receive_queues: self.queues.len(),
+            transmit_queues: self.queues.len(),
+            // With several, the kernel sends a flow to the queue that last sent for it, which may be any.
+            symmetric_rss: self.queues.len() == 1,
+            checksum_offload: self.offload,
+            segmentation_offload: self.offload,
+            ..Capabilities::default()
+        }
+    }
+    fn link(&self) -> Link {
+        self.interface.link()
+    }
+    fn counters(&self) -> Vec<Arc<Counters>> {
+        self.counters.clone()
+    }
+    fn warnings(&self) -> Vec<String> {
+        self.warnings.clone()
+    }
+    fn take_receive(&mut self, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
+        self.taken.receive(&self.name, queue)?;
+        let action = "making an event descriptor";
+        let receiver = Receiver::new(Arc::clone(&self.queues[queue]), Arc::clone(&self.counters[queue]));
+        Ok(Box::new(receiver.map_err(|error| refused(&self.name, action, CAPABILITY, error))?))
+    }
+    fn take_transmit(&mut self, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
+        self.taken.transmit(&self.name, queue)?;
+        let (file, counters) = (Arc::clone(&self.queues[queue]), Arc::clone(&self.counters[queue]));
+        Ok(Box::new(Sender::new(file, self.offload, counters)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(text: &str) -> Result<TapSettings, String> {
+        let settings: TapSettings = toml::from_str(text).map_err(|error| error.to_string())?;
+        settings.check().map_err(|refused| refused.to_string())?;
+        Ok(settings)
+    }
+
+    #[test]
+    fn settings_are_checked() {
+        let good =
+            settings("device = \"tap0\"\nmac = \"02:00:00:00:00:0a\"\naddress = \"fd00::1/64\"").unwrap();
+        assert_eq!(good.mac().unwrap().unwrap(), [2, 0, 0, 0, 0, 10]);
+        assert_eq!(good.address().unwrap().unwrap(), ("fd00::1".parse().unwrap(), 64));
+        for (text, key) in [
+            ("device = \"a-name-of-17-byte\"", "`device`"),
+            ("device = \"tap0\"\nmac = \"01:00:00:00:00:0a\"", "`mac`"),
+            ("device = \"tap0\"\nmac = \"02:00:00:00:00\"", "`mac`"),
+            ("device = \"tap0\"\naddress = \"10.0.0.1/33\"", "`address`"),
+            ("device = \"tap0\"\naddress = \"10.0.0.1\"", "`address`"),
+            ("device = \"tap0\"\ndevice_mtu = 67", "`device_mtu`"),
+            ("device = \"tap0\"\nqueues = 0", "`queues`"),
+        ] {
+            let refused = settings(text).unwrap_err();
+            assert!(refused.starts_with(key), "{text}: {refused}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What the tests of several drivers share: a graph of one receive and one transmit node, run to its end.
+
+use std::path::PathBuf;
+
+use netbricks_buffer::Pool;
+use netbricks_core::{Edge, Graph, GraphBuilder, Totals, Turn};
+use toml::de::DeTable;
+
+use crate::memory::{FarEnd, Memory};
+use crate::{Drivers, OpenContext, OpenError, Port, ReceiveNode, TransmitNode};
+
+/// The batch sizes at which everything must come out the same.
+pub(crate) const BURSTS: [usize; 3] = [1, 32, 256];
+
+pub(crate) fn pool() -> Pool {
+    Pool::builder().frames(8_192).large(512, 16_384).build().unwrap()
+}
+
+/// A directory of the test's own, empty, removed with the guard.
+pub(crate) struct Directory(pub(crate) PathBuf);
+
+impl Directory {
+    pub(crate) fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("netbricks-ports-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+    pub(crate) fn files(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.0).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+pub(crate) fn context(pool: &Pool, directory: &Directory) -> OpenContext {
+    OpenContext { pool: pool.clone(), queues: 1, seed: 1, directory: directory.0.clone() }
+}
+
+/// Opens a port by its driver's name and its settings as text.
+pub(crate) fn open(driver: &str, settings: &str, cx: &OpenContext) -> Result<Box<dyn Port>, OpenError> {
+    let table = DeTable::parse(settings).unwrap();
+    Drivers::standard().get(driver).unwrap().open("under-test", table, cx)
+}
+
+/// A graph of one port's receive queue and another's transmit queue.
+pub(crate) fn joined(from: &mut dyn Port, to: &mut dyn Port, pool: &Pool, burst: usize) -> Graph {
+    let mut builder = GraphBuilder::new("test");
+    let source = builder.add("in", Box::new(ReceiveNode::take(from, 0, 0).unwrap())).unwrap();
+    let sink = builder.add("out", Box::new(TransmitNode::take(to, 0).unwrap())).unwrap();
+    builder.connect(source, Edge::OUT, sink, 0).unwrap();
+    let mut graph = builder.build(pool.clone()).unwrap();
+    graph.set_burst(burst);
+    graph
+}
+
+/// Gives a graph turns until it is done, or until `stop` says so, on a clock that jumps to where something is due;
+/// checks after each that the law of conservation holds at every node. Answers the time (ns).
+pub(crate) fn run(graph: &mut Graph, mut stop: impl FnMut(&Totals) -> bool) -> u64 {
+    let (mut now, mut idle) = (0, 0);
+    loop {
+        let turn = graph.turn(now);
+        let totals = graph.totals();
+        assert!(graph.unbalanced().is_empty(), "{:?}: {totals:?}", graph.unbalanced());
+        assert!(totals.is_conserved(), "{totals:?}");
+        if turn == Turn::Done || stop(&totals) {
+            return now;
+        }
+        if let Turn::Idle(due) = turn {
+            idle += 1;
+            assert!(idle < 100_000, "it never ends");
+            now = due.unwrap_or(now + 1).max(now);
+        }
+    }
+}
+
+/// Takes a graph down and checks that everything was let go and counted.
+pub(crate) fn finish(mut graph: Graph, now: u64) -> Totals {
+    assert_eq!(graph.drain(now), 0, "everything is let go at the end");
+    assert!(graph.take_panics().is_empty());
+    let totals = graph.totals();
+    assert!(totals.is_conserved() && graph.unbalanced().is_empty(), "{totals:?}");
+    totals
+}
+
+/// Forwards everything from one port to another, `burst` packets at a time, until the source ends and nothing is held.
+pub(crate) fn forward(from: &mut dyn Port, to: &mut dyn Port, pool: &Pool, burst: usize) -> Totals {
+    let mut graph = joined(from, to, pool, burst);
+    let now = run(&mut graph, |_| false);
+    assert_eq!(graph.totals().held, 0, "it is done only when nothing is held");
+    finish(graph, now)
+}
+
+/// A memory port that takes what a test forwards, however much.
+pub(crate) fn collector(pool: &Pool) -> (Memory, FarEnd) {
+    Memory::new("collector", 1, 8_192, pool)
+}
+
+/// What arrived at a collector: time and bytes.
+pub(crate) fn collected(far: &FarEnd) -> Vec<(u64, Vec<u8>)> {
+    std::iter::from_fn(|| far.pop(0)).map(|packet| (packet.received_at(), packet.data().to_vec())).collect()
+}

@@ -1,0 +1,267 @@
+//! What a bad line does to packets, one after the other: lose, corrupt, double, let others overtake, delay.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+
+use netbricks_buffer::{Offload, Packet};
+use netbricks_core::Drop;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+use crate::port::Counters;
+
+/// How bad a line is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LineSettings {
+    /// Probability of losing a packet.
+    pub loss: f64,
+    /// Probability of doubling one.
+    pub duplicate: f64,
+    /// Probability that others overtake it.
+    pub reorder: f64,
+    /// How many.
+    pub reorder_gap: u32,
+    /// Probability of flipping one of its bits.
+    pub corrupt: f64,
+    /// How long a packet is on the line (ns).
+    pub delay: u64,
+    /// By how much that varies, to either side (ns).
+    pub jitter: u64,
+    /// Packets that are on the line at most.
+    pub hold: usize,
+}
+
+impl LineSettings {
+    pub(super) fn does_something(&self) -> bool {
+        self.loss + self.duplicate + self.reorder + self.corrupt > 0.0 || self.delay > 0
+    }
+}
+
+/// A packet that is on the line until a time; order of arrival decides between equals.
+struct Delayed {
+    due: u64,
+    serial: u64,
+    packet: Packet,
+}
+
+impl PartialEq for Delayed {
+    fn eq(&self, other: &Self) -> bool {
+        self.serial == other.serial
+    }
+}
+impl Eq for Delayed {}
+impl PartialOrd for Delayed {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Delayed {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.due, self.serial).cmp(&(other.due, other.serial))
+    }
+}
+
+/// A line.
+pub(super) struct Line {
+    settings: LineSettings,
+    random: Xoshiro256PlusPlus,
+    counters: Arc<Counters>,
+    /// Packets that others overtake, and by how many they still are.
+    overtaken: VecDeque<(u32, Packet)>,
+    delayed: BinaryHeap<Reverse<Delayed>>,
+    serial: u64,
+    /// When a packet last entered (ns).
+    entered: u64,
+}
+
+/// How long a packet lets others overtake it when none come (ns): it goes on then, so that traffic that stops leaves
+/// nothing on the line.
+const PATIENCE: u64 = 1_000_000_000;
+
+/// What a line's user does with its packets.
+pub(super) trait Exit {
+    /// It comes out of the line.
+    fn leave(&mut self, packet: Packet);
+    /// It is lost.
+    fn lose(&mut self, packet: Packet, reason: Drop);
+    /// A copy of so many bytes was made. It is on the line or has left it.
+    fn copied(&mut self, bytes: usize);
+    /// Whether the packet may go on after what the line did to its bytes.
+    fn welcomes(&mut self, _packet: &Packet) -> bool {
+        true
+    }
+}
+
+/// The verdict that marks a copy while it is on the line; others are 0 there.
+pub(super) const COPY: u16 = 1;
+
+impl Line {
+    pub(super) fn new(settings: LineSettings, seed: u64, counters: Arc<Counters>) -> Self {
+        Self {
+            settings,
+            random: Xoshiro256PlusPlus::seed_from_u64(seed),
+            counters,
+            overtaken: VecDeque::with_capacity(if settings.reorder > 0.0 { settings.hold } else { 0 }),
+            delayed: BinaryHeap::with_capacity(if settings.delay > 0 { settings.hold } else { 0 }),
+            serial: 0,
+            entered: 0,
+        }
+    }
+
+    /// Packets that are on it.
+    pub(super) fn held(&self) -> usize {
+        self.overtaken.len() + self.delayed.len()
+    }
+
+    /// When the next of them comes out (ns).
+    pub(super) fn due(&self) -> Option<u64> {
+        let delayed = self.delayed.peek().map(|Reverse(delayed)| delayed.due);
+        delayed.into_iter().chain(self.gives_up()).min()
+    }
+
+    /// When those that wait to be overtaken wait no longer (ns).
+    fn gives_up(&self) -> Option<u64> {
+        (!self.overtaken.is_empty()).then(|| self.entered.saturating_add(PATIENCE))
+    }
+
+    /// The port's counters.
+    pub(super) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Whether packets stay on it.
+    pub(super) fn keeps(&self) -> bool {
+        self.settings.delay > 0 || self.settings.reorder > 0.0
+    }
+
+    /// Whether something of this probability happens now. Draws nothing where it never does.
+    fn happens(&mut self, probability: f64) -> bool {
+        // 53 random bits: evenly spread over 0 to 1, 1 excluded.
+        probability > 0.0 && ((self.random.next_u64() >> 11) as f64) * 2f64.powi(-53) < probability
+    }
+
+    /// A packet enters at `now`.
+    pub(super) fn enter(&mut self, mut packet: Packet, now: u64, exit: &mut impl Exit) {
+        packet.set_verdict(0);
+        self.entered = now;
+        let LineSettings { loss, duplicate, corrupt, .. } = self.settings;
+        if self.happens(loss) {
+            Counters::add(&self.counters.impaired, 1);
+            return exit.lose(packet, Drop::Impaired);
+        }
+        if self.happens(corrupt) {
+            let bits = 8 * packet.len() as u64;
+            let bit = self.random.next_u64();
+            if bits > 0 {
+                Counters::add(&self.counters.corrupted, 1);
+                let bit = bit % bits;
+                packet.data_mut()[(bit / 8) as usize] ^= 1 << (bit % 8);
+                // Whoever verified it did so before.
+                let offload = packet.offload();
+                packet.set_offload(Offload { checksum_valid: false, ..offload });
+            }
+        }
+        if !exit.welcomes(&packet) {
+            return exit.lose(packet, Drop::BadChecksum);
+        }
+        // Without a free buffer there is no copy.
+        let copy = if self.happens(duplicate) { packet.try_copy() } else { None };
+        if let Err(packet) = self.pass(packet, now, exit) {
+            exit.lose(packet, Drop::QueueFull);
+        }
+        if let Some(mut copy) = copy {
+            copy.set_verdict(COPY);
+            let bytes = copy.len();
+            // Where the line has no room for a copy, none was made.
+            if self.pass(copy, now, exit).is_ok() {
+                Counters::add(&self.counters.duplicated, 1);
+                exit.copied(bytes);
+            }
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.held() < self.settings.hold
+    }
+
+    /// Past loss and doubling: lets others overtake it, or goes on. Gives it back where the line has no room for it.
+    fn pass(&mut self, packet: Packet, now: u64, exit: &mut impl Exit) -> Result<(), Packet> {
+        if self.happens(self.settings.reorder) {
+            if !self.has_room() {
+                return Err(packet);
+            }
+            Counters::add(&self.counters.reordered, 1);
+            self.overtaken.push_back((self.settings.reorder_gap, packet));
+            return Ok(());
+        }
+        let varied = self.vary();
+        let passed = if self.settings.delay == 0 || self.has_room() {
+            self.delay(packet, varied, now, exit);
+            Ok(())
+        } else {
+            Err(packet)
+        };
+        for (left, _) in &mut self.overtaken {
+            *left -= 1;
+        }
+        // Those that waited longest have the fewest left. They have their room on the line already.
+        while let Some((0, _)) = self.overtaken.front()
+            && let Some((_, packet)) = self.overtaken.pop_front()
+        {
+            let varied = self.vary();
+            self.delay(packet, varied, now, exit);
+        }
+        passed
+    }
+
+    /// What is added to the shortest delay, at random (ns).
+    fn vary(&mut self) -> u64 {
+        let jitter = self.settings.jitter;
+        if jitter > 0 { self.random.next_u64() % (2 * jitter + 1) } else { 0 }
+    }
+
+    fn delay(&mut self, mut packet: Packet, varied: u64, now: u64, exit: &mut impl Exit) {
+        let LineSettings { delay, jitter, .. } = self.settings;
+        if delay == 0 {
+            return exit.leave(packet);
+        }
+        let due = now.max(packet.received_at()).saturating_add(delay - jitter + varied);
+        packet.set_received_at(due);
+        self.serial += 1;
+        self.delayed.push(Reverse(Delayed { due, serial: self.serial, packet }));
+    }
+
+    /// Lets out the packets that are due at `now`, in the order in which they are.
+    pub(super) fn advance(&mut self, now: u64, exit: &mut impl Exit) {
+        if let Some(time) = self.gives_up()
+            && time <= now
+        {
+            self.end(time, exit);
+        }
+        while let Some(Reverse(delayed)) = self.delayed.peek()
+            && delayed.due <= now
+            && let Some(Reverse(delayed)) = self.delayed.pop()
+        {
+            exit.leave(delayed.packet);
+        }
+    }
+
+    /// Nothing more will overtake those that wait for it: they go on.
+    pub(super) fn end(&mut self, now: u64, exit: &mut impl Exit) {
+        while let Some((_, packet)) = self.overtaken.pop_front() {
+            let varied = self.vary();
+            self.delay(packet, varied, now, exit);
+        }
+    }
+
+    /// Lets out everything.
+    pub(super) fn empty(&mut self, exit: &mut impl Exit) {
+        while let Some(Reverse(delayed)) = self.delayed.pop() {
+            exit.leave(delayed.packet);
+        }
+        while let Some((_, packet)) = self.overtaken.pop_front() {
+            exit.leave(packet);
+        }
+    }
+}

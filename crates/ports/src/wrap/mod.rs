@@ -1,0 +1,373 @@
+//! Wrappers around any port: a line that loses, delays, doubles, reorders and corrupts, seeded; and a capture of what
+//! passes.
+//!
+//! They see packets in the order in which they pass and draw as many random numbers for each, whatever the batch size,
+//! so that results depend on the seed alone. What the line loses, doubles and keeps counts as dropped, created and held
+//! at the port's node. A capture stands between the graph and the line: it has what the graph sent, and what it got.
+
+mod line;
+mod receive;
+mod transmit;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use netbricks_core::units::{Duration, Probability};
+use netbricks_core::{Key, Refused, Settings};
+
+pub use line::LineSettings;
+
+use crate::checksum::Judge;
+use crate::open::OpenContext;
+use crate::pcap::{Format, Precision, SharedWriter, Writer};
+use crate::port::{
+    Capabilities, ChecksumPolicy, Counters, Failure, Link, Port, PortError, ReceiveQueue, TransmitQueue,
+};
+use line::Line;
+
+/// Which packets a line works on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Impair {
+    /// Those that arrive.
+    Receive,
+    /// Those that are sent.
+    Transmit,
+    /// Both.
+    #[default]
+    Both,
+}
+
+/// What may be written for every port.
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Common {
+    loss: Probability,
+    duplicate: Probability,
+    reorder: Probability,
+    reorder_gap: u32,
+    corrupt: Probability,
+    delay: Duration,
+    jitter: Duration,
+    hold: usize,
+    impair: Impair,
+    pub(crate) seed: Option<u64>,
+    capture: Option<PathBuf>,
+    checksum: ChecksumPolicy,
+    mtu: Option<usize>,
+}
+
+impl Default for Common {
+    fn default() -> Self {
+        Self {
+            loss: Probability::NEVER,
+            duplicate: Probability::NEVER,
+            reorder: Probability::NEVER,
+            reorder_gap: 3,
+            corrupt: Probability::NEVER,
+            delay: Duration::ZERO,
+            jitter: Duration::ZERO,
+            hold: 1024,
+            impair: Impair::Both,
+            seed: None,
+            capture: None,
+            checksum: ChecksumPolicy::Trust,
+            mtu: None,
+        }
+    }
+}
+
+/// The keys that every port takes.
+pub const COMMON_KEYS: &[Key] = &[
+    Key {
+        name: "loss",
+        kind: "probability, 0 to 1 or \"1 %\"",
+        default: Some("0"),
+        summary: "How likely the line loses a packet; counted as dropped, impaired.",
+    },
+    Key {
+        name: "duplicate",
+        kind: "probability",
+        default: Some("0"),
+        summary: "How likely the line doubles a packet; the copy follows it at once and counts as created. Where no buffer is free or the line is full there is no copy.",
+    },
+    Key {
+        name: "reorder",
+        kind: "probability",
+        default: Some("0"),
+        summary: "How likely a packet lets the next ones overtake it.",
+    },
+    Key {
+        name: "reorder_gap",
+        kind: "whole number, packets",
+        default: Some("3"),
+        summary: "Packets that overtake a reordered one; it goes on after 1 s in which no packet comes.",
+    },
+    Key {
+        name: "corrupt",
+        kind: "probability",
+        default: Some("0"),
+        summary: "How likely one bit of a packet is flipped.",
+    },
+    Key {
+        name: "delay",
+        kind: "duration, \"5 ms\"",
+        default: Some("\"0 s\""),
+        summary: "How long the line keeps each packet, which counts as held until then.",
+    },
+    Key {
+        name: "jitter",
+        kind: "duration",
+        default: Some("\"0 s\""),
+        summary: "How much the delay varies: evenly from delay - jitter to delay + jitter, so that packets may overtake each other.",
+    },
+    Key {
+        name: "hold",
+        kind: "whole number, packets",
+        default: Some("1024"),
+        summary: "Packets that the line keeps at most, for delay and reordering; more are dropped as queue-full.",
+    },
+    Key {
+        name: "impair",
+        kind: "\"receive\", \"transmit\" or \"both\"",
+        default: Some("\"both\""),
+        summary: "On which packets the line works.",
+    },
+    Key {
+        name: "seed",
+        kind: "whole number",
+        default: Some("from the run's seed and the port's name"),
+        summary: "Seed of everything random in the port: with the same one it does the same again.",
+    },
+    Key {
+        name: "capture",
+        kind: "text, a file",
+        default: Some("none"),
+        summary: "Capture (pcapng, or pcap by its name) of what the graph receives from the port and sends to it; it appears when the run ends.",
+    },
+    Key {
+        name: "checksum",
+        kind: "\"trust\", \"verify\" or \"drop\"",
+        default: Some("\"trust\""),
+        summary: "What is done about wrong checksums of arrivals: nothing, count them, or drop the packets as bad-checksum.",
+    },
+    Key {
+        name: "mtu",
+        kind: "whole number, bytes",
+        default: Some("the port's own"),
+        summary: "Largest frame that is sent, without its link header; larger ones are dropped as too-big.",
+    },
+];
+
+impl Settings for Common {
+    const KEYS: &'static [Key] = COMMON_KEYS;
+    fn check(&self) -> Result<(), Refused> {
+        let refuse = |key, problem: String| Err(Refused { key, problem });
+        if self.jitter > self.delay {
+            return refuse(
+                "jitter",
+                format!("must be at most the delay ({}), found {}", self.delay, self.jitter),
+            );
+        }
+        if !(1..=1_048_576).contains(&self.hold) {
+            return refuse("hold", format!("must be 1 to 1048576 packets, found {}", self.hold));
+        }
+        if self.reorder_gap == 0 || self.reorder_gap as usize > self.hold {
+            return refuse(
+                "reorder_gap",
+                format!("must be 1 to `hold` ({}), found {}", self.hold, self.reorder_gap),
+            );
+        }
+        match self.mtu {
+            Some(found) if !(68..=65_535).contains(&found) => {
+                // RFC 791: every link carries 68 bytes.
+                refuse("mtu", format!("must be 68 to 65535 bytes, found {found}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Common {
+    fn line(&self) -> LineSettings {
+        LineSettings {
+            loss: self.loss.value(),
+            duplicate: self.duplicate.value(),
+            reorder: self.reorder.value(),
+            reorder_gap: self.reorder_gap,
+            corrupt: self.corrupt.value(),
+            delay: self.delay.nanoseconds(),
+            jitter: self.jitter.nanoseconds(),
+            hold: self.hold,
+        }
+    }
+}
+
+/// Puts around a port what its common settings ask for; the port itself where they ask for nothing.
+pub(crate) fn wrap(
+    port: Box<dyn Port>,
+    common: &Common,
+    cx: &OpenContext,
+) -> Result<Box<dyn Port>, PortError> {
+    let own = port.mtu();
+    if let Some(mtu) = common.mtu
+        && mtu > own
+    {
+        return Err(PortError::Setting {
+            port: port.name().into(),
+            key: "mtu",
+            problem: format!("must be at most the port's own, {own} bytes, found {mtu}"),
+        });
+    }
+    let line = common.line();
+    let plain = !line.does_something()
+        && common.capture.is_none()
+        && common.checksum == ChecksumPolicy::Trust
+        && common.mtu.is_none();
+    if plain {
+        return Ok(port);
+    }
+    let capture = match &common.capture {
+        Some(path) => {
+            let path = cx.directory.join(path);
+            let writer =
+                Writer::create(&path, Format::of(&path), Precision::Nanoseconds, usize::MAX, port.name())
+                    .map_err(|error| PortError::File {
+                        port: port.name().into(),
+                        path: path.display().to_string(),
+                        problem: format!("cannot be written: {error}"),
+                    })?;
+            Some(SharedWriter::new(writer))
+        }
+        None => None,
+    };
+    Ok(Box::new(Wrapped {
+        mtu: common.mtu.unwrap_or(own),
+        checksum: common.checksum,
+        line: line.does_something().then_some(line),
+        impair: common.impair,
+        seed: cx.seed,
+        capture,
+        cx: cx.clone(),
+        failure: Failure::default(),
+        port,
+    }))
+}
+
+/// A port with its wrappers.
+struct Wrapped {
+    port: Box<dyn Port>,
+    mtu: usize,
+    checksum: ChecksumPolicy,
+    line: Option<LineSettings>,
+    impair: Impair,
+    seed: u64,
+    capture: Option<SharedWriter>,
+    cx: OpenContext,
+    failure: Failure,
+}
+
+impl Wrapped {
+    /// The line of one queue, with randomness of its own.
+    fn line(&self, direction: Impair, queue: usize) -> Option<Line> {
+        let settings = self.line?;
+        if self.impair != Impair::Both && self.impair != direction {
+            return None;
+        }
+        let counters = self.port.counters().get(queue).cloned().unwrap_or_default();
+        let stream = 2 * queue as u64 + u64::from(direction == Impair::Transmit);
+        Some(Line::new(settings, self.seed ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15), counters))
+    }
+
+    fn tap(&self) -> Option<Tap> {
+        let writer = self.capture.clone()?;
+        Some(Tap { writer, failure: self.failure.clone(), port: self.port.name().into() })
+    }
+}
+
+impl Port for Wrapped {
+    fn driver(&self) -> &'static str {
+        self.port.driver()
+    }
+    fn name(&self) -> &str {
+        self.port.name()
+    }
+    fn mtu(&self) -> usize {
+        self.mtu
+    }
+    fn capabilities(&self) -> Capabilities {
+        self.port.capabilities()
+    }
+    fn link(&self) -> Link {
+        self.port.link()
+    }
+    fn counters(&self) -> Vec<Arc<Counters>> {
+        self.port.counters()
+    }
+    fn warnings(&self) -> Vec<String> {
+        self.port.warnings()
+    }
+    fn failure(&self) -> Option<Arc<PortError>> {
+        self.port.failure().or_else(|| self.failure.get())
+    }
+    fn checksum_policy(&self) -> ChecksumPolicy {
+        self.checksum
+    }
+    fn close(&mut self) -> Result<(), PortError> {
+        let closed = self.port.close();
+        match self.capture.take() {
+            Some(capture) => closed.and(capture.close(self.port.name())),
+            None => closed,
+        }
+    }
+    fn take_receive(&mut self, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
+        let inner = self.port.take_receive(queue)?;
+        let (line, tap) = (self.line(Impair::Receive, queue), self.tap());
+        if line.is_none() && tap.is_none() {
+            return Ok(inner);
+        }
+        let drives_clock = self.port.capabilities().drives_clock;
+        let counters = self.port.counters().get(queue).cloned().unwrap_or_default();
+        let judge = Judge::new(self.checksum, counters);
+        Ok(Box::new(receive::Wrapped::new(inner, line, tap, judge, drives_clock, self.cx.pool.clone())))
+    }
+    fn take_transmit(&mut self, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
+        let inner = self.port.take_transmit(queue)?;
+        let (line, tap) = (self.line(Impair::Transmit, queue), self.tap());
+        if line.is_none() && tap.is_none() {
+            return Ok(inner);
+        }
+        Ok(Box::new(transmit::Wrapped::new(inner, line, tap)))
+    }
+}
+
+/// A capture of what passes. It never holds a packet up: a file that cannot be written is reported, and left alone.
+struct Tap {
+    writer: SharedWriter,
+    failure: Failure,
+    port: String,
+}
+
+impl Tap {
+    fn see<'p>(
+        &self,
+        now: u64,
+        direction: crate::pcap::Direction,
+        packets: impl Iterator<Item = &'p netbricks_buffer::Packet>,
+    ) {
+        let written = self.writer.with(|writer| {
+            packets.into_iter().try_for_each(|packet| {
+                writer.write(now.max(packet.received_at()), packet.data(), Some(direction))
+            })
+        });
+        if let Some(Err(error)) = written {
+            let path =
+                self.writer.take().map_or_else(String::new, |writer| writer.path().display().to_string());
+            let problem = format!("cannot be written: {error}");
+            self.failure.report(PortError::File { port: self.port.clone(), path, problem });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

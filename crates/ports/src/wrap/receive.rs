@@ -1,0 +1,188 @@
+//! A receive queue with a line before it. What enters the line has been received; what is on it, or off it but not in
+//! the graph yet, is held by the receive node; copies that the line makes are packets that the node created.
+//!
+//! Where the queue drives the clock, the line does so in its place: what is delayed arrives when it is due, before the
+//! packets that come after it, whatever the batch size.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+
+use netbricks_buffer::{Batch, Packet, Pool};
+use netbricks_core::{Context, Drop, Poll};
+
+use super::Tap;
+use super::line::{COPY, Exit, Line};
+use crate::arrival::Arrivals;
+use crate::checksum::Judge;
+use crate::pcap::Direction;
+use crate::port::ReceiveQueue;
+
+pub(super) struct Wrapped {
+    inner: Box<dyn ReceiveQueue>,
+    line: Option<Line>,
+    tap: Option<Tap>,
+    judge: Judge,
+    drives_clock: bool,
+    /// The queue's own clock, which may be ahead of the graph's while the line lets out what is due before.
+    shadow: Context,
+    /// From the queue, on the way to the line.
+    pending: Batch,
+    /// Off the line, in order.
+    ready: VecDeque<Packet>,
+    arrivals: Arrivals,
+    last: Poll,
+}
+
+/// The line's exit: what is lost as it enters was received and dropped at once.
+struct Out<'x> {
+    ready: &'x mut VecDeque<Packet>,
+    judge: &'x Judge,
+    cx: &'x mut Context,
+}
+
+impl Exit for Out<'_> {
+    fn leave(&mut self, packet: Packet) {
+        self.ready.push_back(packet);
+    }
+    fn lose(&mut self, packet: Packet, reason: Drop) {
+        self.cx.lost_on_arrival(reason, 1, packet.len() as u64);
+    }
+    fn copied(&mut self, _bytes: usize) {
+        // Its bytes count when it goes into the graph, as those of arrivals do.
+        self.cx.created(1, 0);
+    }
+    fn welcomes(&mut self, packet: &Packet) -> bool {
+        self.judge.welcomes(packet)
+    }
+}
+
+impl Wrapped {
+    pub(super) fn new(
+        inner: Box<dyn ReceiveQueue>,
+        line: Option<Line>,
+        tap: Option<Tap>,
+        judge: Judge,
+        drives_clock: bool,
+        pool: Pool,
+    ) -> Self {
+        Self {
+            inner,
+            line,
+            tap,
+            judge,
+            drives_clock,
+            shadow: Context::new(pool),
+            pending: Batch::new(),
+            ready: VecDeque::with_capacity(4 * netbricks_buffer::BATCH),
+            arrivals: Arrivals::default(),
+            last: Poll::Busy,
+        }
+    }
+
+    /// Moves what is off the line into the batch, as much as may leave now.
+    fn give(&mut self, batch: &mut Batch, cx: &mut Context) {
+        while let Some(front) = self.ready.front() {
+            let full = batch.len() >= cx.burst() || batch.is_full();
+            if full || self.drives_clock && !self.arrivals.admit(front.received_at(), batch, cx) {
+                return;
+            }
+            let Some(mut packet) = self.ready.pop_front() else { return };
+            if packet.verdict() == COPY {
+                packet.set_verdict(0);
+                cx.created(0, packet.len() as u64);
+            }
+            if let Err(packet) = batch.push(packet) {
+                // Not reached: there was room.
+                self.ready.push_front(packet);
+                return;
+            }
+        }
+    }
+
+    /// Asks the queue for more and runs that through the line.
+    fn fetch(&mut self, line: &mut Line, cx: &mut Context) {
+        self.shadow.advance(cx.now());
+        if self.last != Poll::Done {
+            self.last = self.inner.receive(&mut self.pending, &mut self.shadow);
+        }
+        for (reason, count) in self.shadow.take_drops().iter() {
+            cx.lost_on_arrival(reason, count.packets, count.bytes);
+        }
+        let now = self.shadow.now();
+        let mut exit = Out { ready: &mut self.ready, judge: &self.judge, cx };
+        line.advance(now, &mut exit);
+        for packet in self.pending.drain() {
+            line.enter(packet, now, &mut exit);
+        }
+        if self.last == Poll::Done {
+            line.end(now, &mut exit);
+            if self.drives_clock {
+                // Nobody else moves the clock any more: what is due later arrives then.
+                line.empty(&mut exit);
+            }
+        }
+    }
+
+    fn receive_by(&mut self, line: &mut Line, batch: &mut Batch, cx: &mut Context) -> Poll {
+        if self.ready.is_empty() {
+            self.fetch(line, cx);
+        }
+        self.give(batch, cx);
+        if !batch.is_empty() || !self.ready.is_empty() {
+            return Poll::Busy;
+        }
+        match (self.last, line.due()) {
+            // The queue moves the clock to where what is on the line is due.
+            (Poll::Idle, _) if self.drives_clock => Poll::Idle,
+            (Poll::Done, None) => Poll::Done,
+            (Poll::Done, Some(due)) => Poll::Until(due),
+            (Poll::Until(time), Some(due)) => Poll::Until(time.min(due)),
+            (Poll::Idle, Some(due)) if due <= cx.now().saturating_add(1) => Poll::Busy,
+            (last, _) => last,
+        }
+    }
+}
+
+impl ReceiveQueue for Wrapped {
+    fn receive(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+        let poll = match self.line.take() {
+            None => self.inner.receive(batch, cx),
+            Some(mut line) => {
+                let poll = self.receive_by(&mut line, batch, cx);
+                self.line = Some(line);
+                poll
+            }
+        };
+        if let Some(tap) = &self.tap {
+            tap.see(cx.now(), Direction::Inbound, batch.iter());
+        }
+        poll
+    }
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        // A worker that slept on it would miss what comes off the line.
+        match &self.line {
+            Some(line) if line.keeps() => None,
+            _ => self.inner.descriptor(),
+        }
+    }
+    fn is_labelled(&self) -> bool {
+        self.inner.is_labelled()
+    }
+    fn keeps_packets(&self) -> bool {
+        // Without a delay as well: one burst of the queue may be two of the graph.
+        self.line.is_some()
+    }
+    fn held(&self) -> u64 {
+        let line = self.line.as_ref().map_or(0, Line::held);
+        (line + self.ready.len() + self.pending.len()) as u64
+    }
+    fn release(&mut self, batch: &mut Batch, cx: &mut Context) {
+        if let Some(line) = &mut self.line {
+            line.empty(&mut Out { ready: &mut self.ready, judge: &self.judge, cx });
+        }
+        self.give(batch, cx);
+        if let Some(tap) = &self.tap {
+            tap.see(cx.now(), Direction::Inbound, batch.iter());
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! Ports on real devices, between network namespaces that the tests make. They need root; without it they say so and
+//! pass.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot set up its laboratory has failed")]
+
+mod fixture;
+mod forwarding;
+mod leaving;
+mod trouble;

@@ -1,0 +1,193 @@
+//! Bad luck and bad input on live ports.
+
+use std::net::UdpSocket;
+use std::sync::atomic::Ordering;
+
+use netbricks_buffer::Pool;
+use netbricks_core::Drop;
+use netbricks_ports::Link;
+
+use super::fixture::{Forwarder, Lab, enter, open};
+use super::leaving::start;
+
+fn pair(driver: &str) -> [super::fixture::Place; 2] {
+    ["b0", "b1"].map(|device| ("box", format!("driver = \"{driver}\"\ndevice = \"{device}\"")))
+}
+
+fn wire() -> Option<Lab> {
+    let lab = Lab::new(&["left", "box", "right"])?;
+    lab.veth(("box", "b0"), ("left", "l0"));
+    lab.veth(("box", "b1"), ("right", "r0"));
+    lab.run("left", "ip address add 10.0.0.1/24 dev l0");
+    lab.run("right", "ip address add 10.0.0.2/24 dev r0");
+    lab.run("left", "ethtool -K l0 tx off");
+    lab.run("right", "ethtool -K r0 tx off");
+    Some(lab)
+}
+
+#[test]
+fn a_deleted_interface_is_a_port_that_is_down() {
+    for driver in ["af_packet", "af_xdp"] {
+        let Some(lab) = wire() else { return };
+        let forwarder = Forwarder::start(&lab, pair(driver), 1, 64);
+        lab.run("left", "ping -q -c 3 -i 0.05 -W 5 10.0.0.2");
+        lab.run("box", "ip link delete b1");
+        // What arrives has nowhere to go now.
+        assert!(!lab.try_run("left", "ping -q -c 3 -i 0.05 -W 1 10.0.0.2").status.success());
+        let outcome = forwarder.finish();
+        outcome.check();
+        assert_eq!(outcome.links, [Link::Up, Link::Gone], "{driver}");
+        assert!(outcome.totals.drops.of(Drop::LinkDown).packets > 0, "{driver}: {outcome:?}");
+    }
+}
+
+#[test]
+fn a_deleted_tap_is_a_port_that_is_down() {
+    let Some(lab) = Lab::new(&["left", "right"]) else { return };
+    let places = [("left", 1), ("right", 2)].map(|(role, number)| {
+        (role, format!("driver = \"tap\"\ndevice = \"t0\"\naddress = \"10.0.0.{number}/24\""))
+    });
+    let forwarder = Forwarder::start(&lab, places, 1, 128);
+    lab.run("left", "ping -q -c 3 -i 0.05 -W 5 10.0.0.2");
+    lab.run("right", "ip link delete t0");
+    assert!(!lab.try_run("left", "ping -q -c 3 -i 0.05 -W 1 10.0.0.2").status.success());
+    let outcome = forwarder.finish();
+    outcome.check();
+    assert_eq!(outcome.links, [Link::Up, Link::Gone]);
+    assert!(outcome.totals.drops.of(Drop::LinkDown).packets > 0, "{outcome:?}");
+}
+
+#[test]
+fn an_interface_that_was_switched_off_works_again() {
+    for driver in ["af_packet", "af_xdp"] {
+        let Some(lab) = wire() else { return };
+        let forwarder = Forwarder::start(&lab, pair(driver), 1, 64);
+        lab.run("left", "ping -q -c 3 -i 0.05 -W 5 10.0.0.2");
+        lab.run("box", "ip link set b1 down");
+        assert!(!lab.try_run("left", "ping -q -c 2 -i 0.05 -W 1 10.0.0.2").status.success());
+        lab.run("box", "ip link set b1 up");
+        lab.run("left", "ping -q -c 3 -i 0.2 -W 5 10.0.0.2");
+        let outcome = forwarder.finish();
+        outcome.check();
+        assert_eq!(outcome.links, [Link::Up, Link::Up], "{driver}");
+    }
+}
+
+#[test]
+fn packets_without_a_frame_to_fit_are_counted() {
+    let Some(lab) = wire() else { return };
+    for (role, device) in [("left", "l0"), ("right", "r0"), ("box", "b0"), ("box", "b1")] {
+        lab.run(role, &format!("ip link set {device} mtu 9000"));
+    }
+    // No large frames.
+    let forwarder = Forwarder::start(&lab, pair("af_packet"), 1, 0);
+    lab.run("left", "ping -q -c 1 -W 5 10.0.0.2");
+    lab.inside("left", || {
+        let socket = UdpSocket::bind("10.0.0.1:0").unwrap();
+        for _ in 0..20 {
+            socket.send_to(&[0; 8000], "10.0.0.2:9").unwrap();
+        }
+    })
+    .join()
+    .unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    let outcome = forwarder.finish();
+    outcome.check();
+    assert_eq!(outcome.totals.drops.of(Drop::TooBig).packets, 20, "{outcome:?}");
+    assert!(outcome.warnings.iter().any(|warning| warning.contains("large frames")), "{outcome:?}");
+}
+
+#[test]
+fn a_flood_is_counted_to_the_last_packet() {
+    const PACKETS: u64 = 20_000;
+    for driver in ["af_packet", "af_xdp"] {
+        let Some(lab) = wire() else { return };
+        // Nothing but the flood: no discovery of neighbours.
+        lab.run("left", "ip neigh add 10.0.0.2 lladdr 02:00:00:00:00:02 dev l0");
+        let forwarder = Forwarder::start(&lab, pair(driver), 1, 64);
+        lab.inside("left", || {
+            let socket = UdpSocket::bind("10.0.0.1:0").unwrap();
+            let mut sent = 0;
+            while sent < PACKETS {
+                sent += u64::from(socket.send_to(b"flood", "10.0.0.2:9").is_ok());
+            }
+        })
+        .join()
+        .unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        let outcome = forwarder.finish();
+        outcome.check();
+        let missed: u64 = outcome.counters.iter().map(|c| c.missed.load(Ordering::Relaxed)).sum();
+        let seen = outcome.totals.received.packets + missed;
+        // The veth itself may drop before anybody sees the packet; it never makes more of them. A few of IPv6's own
+        // packets may come beside.
+        assert!(seen <= PACKETS + 50 && outcome.totals.received.packets > 0, "{driver}: {seen} {outcome:?}");
+    }
+}
+
+#[test]
+fn a_missing_interface_is_named_with_its_nearest() {
+    let Some(lab) = wire() else { return };
+    for driver in ["af_packet", "af_xdp"] {
+        let name = lab.name("box");
+        let text = format!("driver = \"{driver}\"\ndevice = \"bo\"");
+        let error = lab
+            .inside("box", move || {
+                enter(&name);
+                let pool = Pool::builder().frames(1024).build().unwrap();
+                open("lan", &text, &pool, 1).err().unwrap().to_string()
+            })
+            .join()
+            .unwrap();
+        assert!(
+            error.starts_with("port `lan`: there is no network interface `bo`; did you mean `"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn the_hosts_own_stack_is_warned_of() {
+    let Some(lab) = wire() else { return };
+    lab.run("box", "ip address add 10.0.0.77/24 dev b0");
+    lab.run("box", "sysctl -qw net.ipv4.conf.b1.forwarding=1");
+    let outcome = Forwarder::start(&lab, pair("af_packet"), 1, 64).finish();
+    let warnings = outcome.warnings.join("\n");
+    for part in ["10.0.0.77", "ip address flush dev b0", "net.ipv4.conf.b1.forwarding=0"] {
+        assert!(warnings.contains(part), "{warnings}");
+    }
+}
+
+#[test]
+fn without_permission_the_capability_is_named_and_nothing_is_left() {
+    let Some(lab) = wire() else { return };
+    // Without capabilities, but still root to the file system, so that the child can be run wherever it was built. It
+    // enters the namespace first, which takes the capability to do so.
+    for (driver, device, capability) in [
+        ("af_packet", "b0", "CAP_NET_RAW"),
+        ("af_xdp", "b0", "CAP_NET_RAW"),
+        ("af_xdp\"\npromiscuous = false\nmode = \"copy", "b0", "CAP_BPF"),
+        ("tap", "t0", "CAP_NET_ADMIN"),
+    ] {
+        let ports = format!("driver = \"{driver}\"\ndevice = \"{device}\"");
+        let namespace = lab.name("box");
+        let wrapper = [
+            "ip",
+            "netns",
+            "exec",
+            &namespace,
+            "setpriv",
+            "--bounding-set=-all",
+            "--inh-caps=-all",
+            "--no-new-privs",
+        ];
+        let (mut child, said, output) = start(&lab, "here", &ports, &wrapper);
+        assert_eq!(output.filter(|line| line.starts_with("ready")).count(), 0);
+        child.wait().unwrap();
+        assert!(said.starts_with("error") && said.contains(capability), "{driver}: {said}");
+        assert!(said.contains("setcap"), "{said}");
+    }
+    assert!(!lab.run("box", "ip -d link show b0").contains("xdp"));
+    assert!(lab.run("box", "ip -d link show b0").contains("promiscuity 0"));
+    assert!(!lab.try_run("box", "ip link show t0").status.success());
+}

@@ -1,0 +1,289 @@
+//! What the control side does to a worker between two batches: graphs come, take over and go; and what there is to
+//! say of them.
+
+use netbricks_core::Graph;
+
+use std::time::Instant;
+
+use crate::clock::Clock;
+use crate::config::Factory;
+use crate::event::Event;
+use crate::report::{CommandError, GraphReport, Replaced, WorkerReport};
+use crate::worker::{Hosted, Worker, contained, tell_panics};
+
+impl Worker {
+    fn position(&self, graph: &str) -> Result<usize, CommandError> {
+        let place = self.graphs.iter().position(|hosted| hosted.graph.name() == graph);
+        place.ok_or_else(|| CommandError::NoGraph {
+            worker: self.context.index(),
+            graph: graph.to_owned(),
+            known: match self.graphs.len() {
+                0 => "none".into(),
+                _ => self.graphs.iter().map(|hosted| hosted.graph.name()).collect::<Vec<_>>().join(", "),
+            },
+        })
+    }
+
+    fn is_free(&self, name: &str, but: Option<&str>) -> Result<(), CommandError> {
+        let taken = self.graphs.iter().any(|hosted| hosted.graph.name() == name && Some(name) != but);
+        match taken {
+            true => Err(CommandError::NameTaken { worker: self.context.index(), graph: name.to_owned() }),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes a graph that does not run yet.
+    fn make(&self, factory: Factory) -> Result<(Graph, Clock), CommandError> {
+        let failed = |problem| CommandError::Build { worker: self.context.index(), problem };
+        match contained(|| factory.build(&self.context)) {
+            Ok(Ok((graph, clock))) => Ok((graph, clock.unwrap_or_else(|| self.shared.config.clock.clone()))),
+            Ok(Err(error)) => Err(failed(error.to_string())),
+            Err(message) => Err(failed(format!("its factory panicked: {message}"))),
+        }
+    }
+
+    /// Makes a graph and runs it; answers its name.
+    pub(crate) fn install(&mut self, factory: Factory) -> Result<String, CommandError> {
+        let (graph, clock) = self.make(factory)?;
+        self.is_free(graph.name(), None)?;
+        Ok(self.host(graph, clock))
+    }
+
+    fn host(&mut self, graph: Graph, clock: Clock) -> String {
+        let name = graph.name().to_owned();
+        self.graphs.push(Hosted::new(graph, clock, self.shared.config.burst));
+        self.idler.busy();
+        name
+    }
+
+    /// Makes a graph that is to run, or to replace `old`, when all workers have theirs.
+    pub(crate) fn prepare(
+        &mut self,
+        ticket: u64,
+        old: Option<&str>,
+        factory: Factory,
+    ) -> Result<(), CommandError> {
+        if let Some(old) = old {
+            self.position(old)?;
+        }
+        let (graph, clock) = self.make(factory)?;
+        self.is_free(graph.name(), old)?;
+        self.prepared.insert(ticket, (graph, clock));
+        Ok(())
+    }
+
+    /// Forgets what was prepared.
+    pub(crate) fn forget(&mut self, ticket: u64) {
+        if let Some((graph, _)) = self.prepared.remove(&ticket) {
+            self.let_go(graph);
+        }
+    }
+
+    /// Runs what was prepared as a new graph; answers its name.
+    pub(crate) fn install_prepared(&mut self, ticket: u64) -> Result<String, CommandError> {
+        let (graph, clock) = self.take_prepared(ticket)?;
+        self.is_free(graph.name(), None)?;
+        Ok(self.host(graph, clock))
+    }
+
+    /// Lets what was prepared take over from `old`.
+    pub(crate) fn replace_prepared(&mut self, ticket: u64, old: &str) -> Result<Replaced, CommandError> {
+        let (graph, clock) = self.take_prepared(ticket)?;
+        let place = self.position(old)?;
+        self.is_free(graph.name(), Some(old))?;
+        Ok(self.take_over(place, graph, clock))
+    }
+
+    fn take_prepared(&mut self, ticket: u64) -> Result<(Graph, Clock), CommandError> {
+        self.prepared.remove(&ticket).ok_or_else(|| CommandError::Build {
+            worker: self.context.index(),
+            problem: "the prepared graph was given up before it was to run".into(),
+        })
+    }
+
+    /// Nothing can fail any more: the old graph gives up what it holds, its state moves across, it is counted.
+    fn take_over(&mut self, place: usize, graph: Graph, clock: Clock) -> Replaced {
+        let index = self.context.index();
+        let mut new = Hosted::new(graph, clock, self.shared.config.burst);
+        let old = &mut self.graphs[place];
+        let time = old.time(self.now);
+        old.graph.drain(time);
+        new.jumped = old.jumped;
+        // What is imported has ages: they count from now, and not from the epoch.
+        new.graph.advance(time.max(old.graph.now()));
+        let (mut moved, mut refused) = (Vec::new(), Vec::new());
+        match contained(|| old.graph.export()) {
+            Err(message) => refused.push(format!("the export panicked: {message}")),
+            Ok(images) => {
+                for (node, (state, bytes)) in images {
+                    match contained(|| new.graph.import(&node, &state, &bytes)) {
+                        Ok(Ok(())) => moved.push(format!("{node}: {state}")),
+                        Ok(Err(error)) => refused.push(format!("{node}: {error}")),
+                        Err(message) => {
+                            refused.push(format!("{node}: the import of `{state}` panicked: {message}"))
+                        }
+                    }
+                }
+            }
+        }
+        let name = new.graph.name().to_owned();
+        std::mem::swap(&mut self.graphs[place], &mut new);
+        tell_panics(&mut new, &mut self.panics, &self.shared, index, self.now);
+        let old = self.report_of(&new.graph);
+        self.let_go(new.graph);
+        self.retire(&old);
+        self.idler.busy();
+        Replaced { graph: name, moved, refused, old }
+    }
+
+    /// Drains a graph and lets it go; answers what it came to.
+    pub(crate) fn remove(&mut self, graph: &str) -> Result<GraphReport, CommandError> {
+        let place = self.position(graph)?;
+        let mut hosted = self.graphs.remove(place);
+        let report = self.wind_up(&mut hosted);
+        self.let_go(hosted.graph);
+        self.retire(&report);
+        Ok(report)
+    }
+
+    fn wind_up(&mut self, hosted: &mut Hosted) -> GraphReport {
+        let time = hosted.time(self.now);
+        hosted.graph.drain(time);
+        tell_panics(hosted, &mut self.panics, &self.shared, self.context.index(), self.now);
+        self.report_of(&hosted.graph)
+    }
+
+    /// What a graph says; its nodes' own parts of the report may panic, counters do not.
+    fn report_of(&self, graph: &Graph) -> GraphReport {
+        contained(|| GraphReport::of(graph)).unwrap_or_else(|message| {
+            let worker = self.context.index();
+            let name = graph.name();
+            let warning = format!("worker {worker}: the report of `{name}` panicked: {message}");
+            self.shared.config.events.tell(Event::Warning(warning));
+            GraphReport {
+                graph: graph.name().to_owned(),
+                totals: graph.totals(),
+                nodes: Vec::new(),
+                unbalanced: Vec::new(),
+                sections: Vec::new(),
+                dropped_headers: Vec::new(),
+            }
+        })
+    }
+
+    /// Drops a graph; authors' code may panic in it.
+    fn let_go(&self, graph: Graph) {
+        let name = graph.name().to_owned();
+        if let Err(message) = contained(|| drop(graph)) {
+            let worker = self.context.index();
+            let warning = format!("worker {worker}: `{name}` panicked while it was taken down: {message}");
+            self.shared.config.events.tell(Event::Warning(warning));
+        }
+    }
+
+    /// Keeps the counters of a graph that is gone. What its nodes had to say beside them is the caller's: its state
+    /// has moved on, and would be told twice.
+    fn retire(&mut self, report: &GraphReport) {
+        match self.retired.iter_mut().find(|known| known.graph == report.graph) {
+            Some(known) => known.absorb(report),
+            None => {
+                self.retired.push(GraphReport {
+                    sections: Vec::new(),
+                    dropped_headers: Vec::new(),
+                    ..report.clone()
+                });
+            }
+        }
+    }
+
+    /// Calls a node's handler.
+    pub(crate) fn call(
+        &mut self,
+        graph: &str,
+        node: &str,
+        handler: &str,
+        argument: &str,
+    ) -> Result<String, CommandError> {
+        let worker = self.context.index();
+        let place = self.position(graph)?;
+        match contained(|| self.graphs[place].graph.call(node, handler, argument)) {
+            Ok(answer) => answer.map_err(|error| CommandError::Call {
+                worker,
+                graph: graph.to_owned(),
+                node: node.to_owned(),
+                error,
+            }),
+            Err(message) => Err(CommandError::Panicked { worker, message }),
+        }
+    }
+
+    /// What this worker has done so far.
+    pub(crate) fn snapshot(&self) -> WorkerReport {
+        let mut graphs: Vec<GraphReport> =
+            self.graphs.iter().map(|hosted| self.report_of(&hosted.graph)).collect();
+        for retired in &self.retired {
+            match graphs.iter_mut().find(|graph| graph.graph == retired.graph) {
+                Some(graph) => graph.absorb(retired),
+                None => graphs.push(retired.clone()),
+            }
+        }
+        self.report(graphs)
+    }
+
+    fn report(&self, graphs: Vec<GraphReport>) -> WorkerReport {
+        let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        WorkerReport {
+            worker: self.context.index(),
+            core: self.context.core(),
+            graphs,
+            turns: self.turns,
+            sleeps: self.idler.sleeps,
+            cpu_seconds: used.tv_sec as f64 + used.tv_nsec as f64 / 1e9,
+            panics: self.panics.reports().to_vec(),
+            failure: None,
+        }
+    }
+
+    /// Stops receiving, runs to completion, flushes, reports, and lets everything go.
+    pub(crate) fn finish(&mut self) -> WorkerReport {
+        self.now = Instant::now();
+        let mut graphs = std::mem::take(&mut self.graphs);
+        for hosted in &mut graphs {
+            let report = self.wind_up(hosted);
+            match self.retired.iter_mut().find(|known| known.graph == report.graph) {
+                Some(known) => {
+                    let sections = report.sections.clone();
+                    let headers = report.dropped_headers.clone();
+                    known.absorb(&report);
+                    known.sections = sections;
+                    known.dropped_headers = headers;
+                }
+                None => self.retired.push(report),
+            }
+        }
+        let reports = std::mem::take(&mut self.retired);
+        let report = self.report(reports);
+        self.retired.clone_from(&report.graphs);
+        self.publish();
+        for hosted in graphs {
+            self.let_go(hosted.graph);
+        }
+        self.abandon();
+        report
+    }
+
+    /// Lets go of everything without a report.
+    pub(crate) fn abandon(&mut self) {
+        for hosted in std::mem::take(&mut self.graphs) {
+            self.let_go(hosted.graph);
+        }
+        for (_, (graph, _)) in std::mem::take(&mut self.prepared) {
+            self.let_go(graph);
+        }
+        if let Err(message) = contained(|| self.context.release_all()) {
+            let worker = self.context.index();
+            let warning = format!("worker {worker}: what it kept panicked while it was let go: {message}");
+            self.shared.config.events.tell(Event::Warning(warning));
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! The control side: changing and asking running workers, from any thread.
+//!
+//! What concerns all workers is done in two steps: every worker makes its new graph first, and only when all have
+//! one do they take over. So a change that fails leaves what ran, everywhere.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+use crate::config::{Config, Factory};
+use crate::mailbox::Letterbox;
+use crate::progress::{PacketLimit, Progress, Published};
+use crate::report::{CommandError, GraphReport, Replaced, Snapshot, WorkerReport};
+use crate::worker::{Worker, contained};
+
+/// What workers and the control side share.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) limit: Option<PacketLimit>,
+    pub(crate) published: Vec<Published>,
+    letterboxes: Vec<Letterbox>,
+    stopping: AtomicBool,
+    /// Set once all workers are ready.
+    deadline: OnceLock<Instant>,
+    ended: Mutex<Vec<Option<WorkerReport>>>,
+    someone_ended: Condvar,
+    tickets: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn new(config: Config, letterboxes: Vec<Letterbox>) -> Self {
+        let workers = letterboxes.len();
+        Self {
+            limit: config.packets.map(PacketLimit::new),
+            config,
+            published: (0..workers).map(|_| Published::default()).collect(),
+            letterboxes,
+            stopping: AtomicBool::new(false),
+            deadline: OnceLock::new(),
+            ended: Mutex::new(vec![None; workers]),
+            someone_ended: Condvar::new(),
+            tickets: AtomicU64::new(0),
+        }
+    }
+
+    /// Starts the time of a limited run.
+    pub(crate) fn begin(&self, now: Instant) {
+        if let Some(deadline) = self.config.duration.and_then(|duration| now.checked_add(duration)) {
+            self.deadline.get_or_init(|| deadline);
+        }
+    }
+    #[inline(always)]
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.deadline.get().copied()
+    }
+    #[inline(always)]
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        self.letterboxes.iter().for_each(|letterbox| letterbox.bell.ring());
+    }
+
+    /// The reports of workers that have ended. A poisoned lock guards nothing here that could be half-written.
+    pub(crate) fn ended(&self) -> MutexGuard<'_, Vec<Option<WorkerReport>>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    pub(crate) fn end(&self, report: WorkerReport) {
+        let worker = report.worker;
+        self.published[worker].end();
+        self.ended()[worker] = Some(report);
+        self.someone_ended.notify_all();
+    }
+    /// Waits until all workers have ended, or until `until`; answers whether they have.
+    pub(crate) fn wait(&self, until: Option<Instant>) -> bool {
+        let mut ended = self.ended();
+        while ended.iter().any(Option::is_none) {
+            ended = match until {
+                None => self.someone_ended.wait(ended).unwrap_or_else(PoisonError::into_inner),
+                Some(until) => {
+                    let left = until.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return false;
+                    }
+                    self.someone_ended.wait_timeout(ended, left).unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+        true
+    }
+}
+
+/// Stops a runtime, from any thread.
+#[derive(Clone)]
+pub struct StopHandle(pub(crate) Arc<Shared>);
+
+impl StopHandle {
+    /// Every worker stops receiving, runs to completion, flushes and ends. Returns at once.
+    pub fn stop(&self) {
+        self.0.stop();
+    }
+}
+
+impl std::fmt::Debug for StopHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("StopHandle")
+    }
+}
+
+/// Changes and asks running workers, from any thread. Calls wait for the worker's next batch boundary; no packet is
+/// lost by them.
+#[derive(Clone)]
+pub struct Control(pub(crate) Arc<Shared>);
+
+impl std::fmt::Debug for Control {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Control").field("workers", &self.workers()).finish()
+    }
+}
+
+/// An answer that is on its way.
+struct Pending<T> {
+    worker: usize,
+    answer: Receiver<T>,
+}
+
+impl Control {
+    /// How many workers there are, ended ones included.
+    pub fn workers(&self) -> usize {
+        self.0.letterboxes.len()
+    }
+
+    fn post<T: Send + 'static>(
+        &self,
+        worker: usize,
+        run: impl FnOnce(&mut Worker) -> Result<T, CommandError> + Send + 'static,
+    ) -> Result<Pending<Result<T, CommandError>>, CommandError> {
+        let letterbox = self
+            .0
+            .letterboxes
+            .get(worker)
+            .ok_or_else(|| CommandError::NoWorker { worker, workers: self.workers() })?;
+        let (sender, answer) = channel();
+        let posted = letterbox.post(Box::new(move |hands| {
+            let result = contained(|| run(hands))
+                .unwrap_or_else(|message| Err(CommandError::Panicked { worker, message }));
+            // Whoever asked may have lost patience.
+            let _gone = sender.send(result);
+        }));
+        if posted { Ok(Pending { worker, answer }) } else { Err(CommandError::Ended { worker }) }
+    }
+
+    fn wait<T>(&self, pending: Pending<Result<T, CommandError>>) -> Result<T, CommandError> {
+        let Pending { worker, answer } = pending;
+        match answer.recv_timeout(self.0.config.patience) {
+            Ok(result) => result,
+            Err(RecvTimeoutError::Disconnected) => Err(CommandError::Ended { worker }),
+            Err(RecvTimeoutError::Timeout) => {
+                Err(CommandError::NoAnswer { worker, seconds: self.0.config.patience.as_secs() })
+            }
+        }
+    }
+
+    fn ask<T: Send + 'static>(
+        &self,
+        worker: usize,
+        run: impl FnOnce(&mut Worker) -> Result<T, CommandError> + Send + 'static,
+    ) -> Result<T, CommandError> {
+        let pending = self.post(worker, run)?;
+        self.wait(pending)
+    }
+
+    /// Makes a graph on one worker and runs it beside the others; answers its name.
+    ///
+    /// # Errors
+    /// [`CommandError`]: the factory failed or panicked, a graph of that name runs, the worker ended or is stuck.
+    pub fn install(&self, worker: usize, factory: Factory) -> Result<String, CommandError> {
+        self.ask(worker, move |hands| hands.install(factory))
+    }
+
+    /// Makes a graph on every worker and, when all could, runs them; answers the graphs' names by worker.
+    ///
+    /// # Errors
+    /// As [`install`](Self::install), for the first worker that fails; then no worker runs it.
+    pub fn install_all(&self, factories: impl FnMut(usize) -> Factory) -> Result<Vec<String>, CommandError> {
+        let ticket = self.prepare_all(None, factories)?;
+        self.all(move |hands| hands.install_prepared(ticket))
+    }
+
+    /// Makes a graph on one worker and, when that worked, lets it take over from the graph `old`, which gives up what
+    /// it holds first; its declared state moves across by node and name.
+    ///
+    /// # Errors
+    /// As [`install`](Self::install); the old graph runs on then.
+    pub fn replace(&self, worker: usize, old: &str, factory: Factory) -> Result<Replaced, CommandError> {
+        let (old, ticket) = (old.to_owned(), self.ticket());
+        self.ask(worker, move |hands| {
+            hands.prepare(ticket, Some(&old), factory)?;
+            hands.replace_prepared(ticket, &old)
+        })
+    }
+
+    /// As [`replace`](Self::replace) on every worker, when all could make their new graph.
+    ///
+    /// # Errors
+    /// As [`install`](Self::install), for the first worker that fails; then the old graph runs on everywhere.
+    pub fn replace_all(
+        &self,
+        old: &str,
+        factories: impl FnMut(usize) -> Factory,
+    ) -> Result<Vec<Replaced>, CommandError> {
+        let ticket = self.prepare_all(Some(old), factories)?;
+        let old = old.to_owned();
+        self.all(move |hands| hands.replace_prepared(ticket, &old))
+    }
+
+    /// Takes a graph off one worker: it stops receiving, runs to completion, and is let go. Answers what it came to.
+    ///
+    /// # Errors
+    /// [`CommandError`]: no such graph or worker, the worker ended or is stuck.
+    pub fn remove(&self, worker: usize, graph: &str) -> Result<GraphReport, CommandError> {
+        let graph = graph.to_owned();
+        self.ask(worker, move |hands| hands.remove(&graph))
+    }
+
+    /// As [`remove`](Self::remove) on every worker.
+    ///
+    /// # Errors
+    /// As [`remove`](Self::remove), for the first worker that fails; the others have removed it.
+    pub fn remove_all(&self, graph: &str) -> Result<Vec<GraphReport>, CommandError> {
+        let graph = graph.to_owned();
+        self.all(move |hands| hands.remove(&graph))
+    }
+
+    /// Calls a node's handler on one worker, between two batches.
+    ///
+    /// # Errors
+    /// [`CommandError`]: no such graph, node or handler, a refused argument, a panic in the handler, the worker ended
+    /// or is stuck.
+    pub fn call(
+        &self,
+        worker: usize,
+        graph: &str,
+        node: &str,
+        handler: &str,
+        argument: &str,
+    ) -> Result<String, CommandError> {
+        let [graph, node, handler, argument] = [graph, node, handler, argument].map(str::to_owned);
+        self.ask(worker, move |hands| hands.call(&graph, &node, &handler, &argument))
+    }
+
+    /// Everything that is known of all workers, each between two of its batches. Workers that have ended are there
+    /// with their last report.
+    ///
+    /// # Errors
+    /// [`CommandError::NoAnswer`] when a worker is stuck.
+    pub fn snapshot(&self) -> Result<Snapshot, CommandError> {
+        let asked: Vec<_> =
+            (0..self.workers()).map(|worker| self.post(worker, |hands| Ok(hands.snapshot()))).collect();
+        let mut reports = Vec::with_capacity(asked.len());
+        for (worker, pending) in asked.into_iter().enumerate() {
+            match pending.and_then(|pending| self.wait(pending)) {
+                Ok(report) => reports.push(report),
+                // It hands its last report in within moments of closing its mailbox.
+                Err(CommandError::Ended { .. }) => reports.extend(self.last_report(worker)),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Snapshot::of(reports))
+    }
+
+    fn last_report(&self, worker: usize) -> Option<WorkerReport> {
+        let until = Instant::now().checked_add(self.0.config.patience);
+        let mut ended = self.0.ended();
+        while ended[worker].is_none() {
+            let left = until?.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            ended = self.0.someone_ended.wait_timeout(ended, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        ended[worker].clone()
+    }
+
+    /// Live sums over all workers, as they were published at most some milliseconds ago. Costs the workers nothing.
+    pub fn progress(&self) -> Progress {
+        let mut progress = Progress::default();
+        self.0.published.iter().for_each(|published| progress.merge(&published.read()));
+        progress
+    }
+
+    /// As [`progress`](Self::progress), by worker.
+    pub fn progress_by_worker(&self) -> Vec<Progress> {
+        self.0.published.iter().map(Published::read).collect()
+    }
+
+    /// A handle that can only stop.
+    pub fn stop_handle(&self) -> StopHandle {
+        StopHandle(self.0.clone())
+    }
+
+    fn ticket(&self) -> u64 {
+        self.0.tickets.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Lets every worker make its graph; when one cannot, all forget theirs.
+    fn prepare_all(
+        &self,
+        old: Option<&str>,
+        mut factories: impl FnMut(usize) -> Factory,
+    ) -> Result<u64, CommandError> {
+        let ticket = self.ticket();
+        let prepared = {
+            let asked: Vec<_> = (0..self.workers())
+                .map(|worker| {
+                    let (old, factory) = (old.map(str::to_owned), factories(worker));
+                    self.post(worker, move |hands| hands.prepare(ticket, old.as_deref(), factory))
+                })
+                .collect();
+            self.gather(asked)
+        };
+        if prepared.is_err() {
+            for worker in 0..self.workers() {
+                // In the order of the mail: after the making, however long that still takes.
+                let _ended = self.post(worker, move |hands| {
+                    hands.forget(ticket);
+                    Ok(())
+                });
+            }
+        }
+        prepared.map(|_| ticket)
+    }
+
+    /// Asks all workers at once and waits for all.
+    fn all<T: Send + 'static>(
+        &self,
+        run: impl FnOnce(&mut Worker) -> Result<T, CommandError> + Clone + Send + 'static,
+    ) -> Result<Vec<T>, CommandError> {
+        let asked = (0..self.workers()).map(|worker| self.post(worker, run.clone())).collect();
+        self.gather(asked)
+    }
+
+    fn gather<T>(
+        &self,
+        asked: Vec<Result<Pending<Result<T, CommandError>>, CommandError>>,
+    ) -> Result<Vec<T>, CommandError> {
+        let answers: Vec<_> =
+            asked.into_iter().map(|pending| pending.and_then(|pending| self.wait(pending))).collect();
+        answers.into_iter().collect()
+    }
+}

@@ -1,0 +1,247 @@
+//! What happens while workers run and somebody should hear of: contained panics, ports that go down, warnings.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::{Duration, Instant};
+
+use netbricks_core::Panic;
+
+/// Something that an operator should hear of; its `Display` is one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A node panicked and was contained. At most one a second a node is told; all are counted.
+    Panic {
+        /// The worker on which it happened.
+        worker: usize,
+        /// The graph.
+        graph: String,
+        /// What is known of it.
+        panic: Panic,
+        /// Panics of this node since the last one that was told.
+        untold: u64,
+    },
+    /// A port can no longer give or take packets.
+    PortDown {
+        /// The port.
+        port: String,
+        /// Why.
+        problem: String,
+    },
+    /// A port is back.
+    PortUp {
+        /// The port.
+        port: String,
+    },
+    /// A worker has ended, because its sources did or because it was told to.
+    WorkerEnded {
+        /// Which.
+        worker: usize,
+    },
+    /// Something that works, but not as one would wish.
+    Warning(String),
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Panic { worker, graph, panic, untold } => {
+                let place = panic.place.as_deref().unwrap_or("an unknown place");
+                // A panic's message may have several lines; an event has one.
+                let message = panic.message.lines().collect::<Vec<_>>().join(" | ");
+                write!(
+                    f,
+                    "`{}` of `{graph}` panicked on worker {worker} at {place}: {message}; {} packets lost, ",
+                    panic.node, panic.packets
+                )?;
+                f.write_str(if panic.rebuilt { "state rebuilt" } else { "the node goes on as it is" })?;
+                if *untold > 0 {
+                    write!(f, " ({untold} more since the last report)")?;
+                }
+                Ok(())
+            }
+            Self::PortDown { port, problem } => write!(f, "port `{port}` is down: {problem}"),
+            Self::PortUp { port } => write!(f, "port `{port}` is up again"),
+            Self::WorkerEnded { worker } => write!(f, "worker {worker} has ended"),
+            Self::Warning(warning) => f.write_str(warning),
+        }
+    }
+}
+
+/// Where events go. It is called on workers' threads: it must not block.
+#[derive(Clone)]
+pub struct EventSink(Arc<dyn Fn(Event) + Send + Sync>);
+
+impl EventSink {
+    /// Calls `tell` with each event.
+    pub fn new(tell: impl Fn(Event) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(tell))
+    }
+    /// A sink and the channel in which events arrive; beyond `bound` unread events, new ones are lost.
+    pub fn channel(bound: usize) -> (Self, Receiver<Event>) {
+        let (sender, receiver) = sync_channel(bound.max(1));
+        (Self::new(move |event| drop(sender.try_send(event))), receiver)
+    }
+    /// Tells an event.
+    pub fn tell(&self, event: Event) {
+        (self.0)(event);
+    }
+}
+
+impl Default for EventSink {
+    /// Forgets them.
+    fn default() -> Self {
+        Self::new(|_| ())
+    }
+}
+
+impl fmt::Debug for EventSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EventSink")
+    }
+}
+
+/// Panics of one node at one place.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct PanicReport {
+    /// The graph.
+    pub graph: String,
+    /// The node.
+    pub node: String,
+    /// File, line and column, where it is known.
+    pub place: Option<String>,
+    /// What the last one said.
+    pub message: String,
+    /// How many were seen at this place. A node that panics faster than the runtime looks has more in its counters.
+    pub count: u64,
+    /// Packets that were lost with them.
+    pub packets: u64,
+    /// Whether the node was made anew after the last one.
+    pub rebuilt: bool,
+}
+
+/// Places that are told apart; further ones are added to the last.
+const PLACES: usize = 64;
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The panics of one worker: all counted, one a second a node told.
+#[derive(Debug, Default)]
+pub(crate) struct PanicLog {
+    reports: Vec<PanicReport>,
+    /// By graph and node: when the last one was told, and how many since.
+    told: BTreeMap<(String, String), (Instant, u64)>,
+}
+
+impl PanicLog {
+    /// Counts a panic at `now`; answers the event to tell, if it is time for one.
+    pub(crate) fn add(&mut self, worker: usize, graph: &str, panic: Panic, now: Instant) -> Option<Event> {
+        merge(
+            &mut self.reports,
+            PanicReport {
+                graph: graph.to_owned(),
+                node: panic.node.clone(),
+                place: panic.place.clone(),
+                message: panic.message.clone(),
+                count: 1,
+                packets: panic.packets,
+                rebuilt: panic.rebuilt,
+            },
+        );
+        let untold = match self.told.get_mut(&(graph.to_owned(), panic.node.clone())) {
+            Some((last, untold)) if now.saturating_duration_since(*last) < INTERVAL => {
+                *untold += 1;
+                return None;
+            }
+            Some((last, untold)) => {
+                *last = now;
+                std::mem::take(untold)
+            }
+            None => {
+                self.told.insert((graph.to_owned(), panic.node.clone()), (now, 0));
+                0
+            }
+        };
+        Some(Event::Panic { worker, graph: graph.to_owned(), panic, untold })
+    }
+    pub(crate) fn reports(&self) -> &[PanicReport] {
+        &self.reports
+    }
+}
+
+/// Adds a report to those of other places, or of other workers.
+pub(crate) fn merge(reports: &mut Vec<PanicReport>, report: PanicReport) {
+    let full = reports.len() >= PLACES;
+    let same = reports.iter().position(|known| {
+        (&known.graph, &known.node, &known.place) == (&report.graph, &report.node, &report.place)
+    });
+    match same.or(full.then_some(PLACES - 1)) {
+        Some(place) => {
+            let known = &mut reports[place];
+            known.count += report.count;
+            known.packets += report.packets;
+            known.message = report.message;
+            known.rebuilt = report.rebuilt;
+        }
+        None => reports.push(report),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn panic(node: &str, place: u32) -> Panic {
+        Panic {
+            node: node.into(),
+            message: format!("at {place}\nsecond line"),
+            place: Some(format!("nf.rs:{place}:1")),
+            packets: 32,
+            time: 0,
+            rebuilt: true,
+        }
+    }
+
+    #[test]
+    fn one_a_second_a_node_is_told_and_all_are_counted() {
+        let mut log = PanicLog::default();
+        let start = Instant::now();
+        let mut told = Vec::new();
+        for ms in 0..2_500 {
+            let now = start + Duration::from_millis(ms);
+            told.extend(log.add(0, "g", panic("a", 1), now));
+            told.extend(log.add(0, "g", panic("b", 2), now));
+        }
+        let untold: Vec<_> = told
+            .iter()
+            .filter_map(|event| match event {
+                Event::Panic { panic, untold, .. } if panic.node == "a" => Some(*untold),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(untold, [0, 999, 999]);
+        assert_eq!(told.len(), 6);
+        assert!(told.iter().all(|event| event.to_string().lines().count() == 1));
+        assert_eq!(log.reports().iter().map(|report| report.count).collect::<Vec<_>>(), [2_500, 2_500]);
+    }
+
+    #[test]
+    fn places_are_bounded() {
+        let mut log = PanicLog::default();
+        for place in 0..10_000 {
+            log.add(0, "g", panic("a", place), Instant::now());
+        }
+        assert_eq!(log.reports().len(), PLACES);
+        assert_eq!(log.reports().iter().map(|report| report.count).sum::<u64>(), 10_000);
+    }
+
+    #[test]
+    fn a_full_channel_loses_events_instead_of_blocking() {
+        let (sink, events) = EventSink::channel(2);
+        for i in 0..5 {
+            sink.tell(Event::WorkerEnded { worker: i });
+        }
+        assert_eq!(events.try_iter().count(), 2);
+    }
+}

@@ -1,0 +1,210 @@
+//! What a worker does when there is nothing to do: spin, step back, or sleep in the kernel.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// How an idle worker trades its core's time for latency.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IdlePolicy {
+    /// Asks again at once, always: a packet never waits, the core is never free.
+    Latency,
+    /// Spins for some microseconds, then steps back, then sleeps in the kernel for at most 100 µs at a time.
+    #[default]
+    Balanced,
+    /// Sleeps in the kernel at once, until a descriptor, a timer or the control side wakes it. Sources without a
+    /// descriptor are asked after 0.25 to 4 ms.
+    Quiet,
+}
+
+impl IdlePolicy {
+    /// All of them, for messages and completion.
+    pub const ALL: [Self; 3] = [Self::Latency, Self::Balanced, Self::Quiet];
+    /// As it is written in configuration.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Latency => "latency",
+            Self::Balanced => "balanced",
+            Self::Quiet => "quiet",
+        }
+    }
+}
+
+/// Rounds without a packet after which a balanced worker takes the next step back.
+const SPINS: u32 = 128;
+const PAUSES: u32 = 256;
+const YIELDS: u32 = 320;
+/// `pause` instructions of a step: some 1–2 µs on current processors.
+const PAUSE: u32 = 32;
+/// A balanced worker's sleep: what a packet may wait at worst.
+const SHORT: Duration = Duration::from_micros(100);
+/// Nearer timers are not worth a sleep, which costs about as much.
+const NEAR: Duration = Duration::from_micros(20);
+/// A quiet worker's sleeps over sources without a descriptor: the last one bounds its load (a turn of some 10 µs).
+const FIRST_NAP: Duration = Duration::from_micros(250);
+const LAST_NAP: Duration = Duration::from_millis(4);
+/// Wake-ups by a descriptor that then has nothing, in a row, after which descriptors are not believed: one that is
+/// closed or in error is readable for ever.
+const FALSE_ALARMS: u32 = 16;
+
+/// What to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// This many `pause` instructions.
+    Pause(u32),
+    /// Let others run.
+    Yield,
+    /// Sleep for at most this long, on the descriptors too or on the bell alone.
+    Sleep { timeout: Option<Duration>, descriptors: bool },
+}
+
+/// What ended a sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Woken {
+    Bell,
+    Descriptor,
+    Time,
+}
+
+/// How deep a worker's idleness is.
+#[derive(Debug)]
+pub(crate) struct Idler {
+    policy: IdlePolicy,
+    rounds: u32,
+    nap: Duration,
+    false_alarms: u32,
+    /// Sleeps so far.
+    pub(crate) sleeps: u64,
+}
+
+impl Idler {
+    pub(crate) fn new(policy: IdlePolicy) -> Self {
+        Self { policy, rounds: 0, nap: FIRST_NAP, false_alarms: 0, sleeps: 0 }
+    }
+
+    /// There were packets.
+    #[inline(always)]
+    pub(crate) fn busy(&mut self) {
+        self.rounds = 0;
+        self.nap = FIRST_NAP;
+        self.false_alarms = 0;
+    }
+
+    /// Whether this is the first idle round after packets.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.rounds == 0
+    }
+
+    /// There was nothing: what now? `watched` says that every source has a descriptor; `limit` is the time to the
+    /// next timer or to the end of the run.
+    pub(crate) fn rest(&mut self, watched: bool, limit: Option<Duration>) -> Rest {
+        self.rounds = self.rounds.saturating_add(1);
+        let descriptors = self.false_alarms < FALSE_ALARMS;
+        let bounded = |nap: Duration| Some(limit.map_or(nap, |limit| limit.min(nap)));
+        match self.policy {
+            IdlePolicy::Latency => Rest::Pause(1),
+            IdlePolicy::Balanced => match self.rounds {
+                _ if limit.is_some_and(|limit| limit < NEAR) => Rest::Pause(1),
+                rounds if rounds <= SPINS => Rest::Pause(1),
+                rounds if rounds <= PAUSES => Rest::Pause(PAUSE),
+                rounds if rounds <= YIELDS => Rest::Yield,
+                _ => Rest::Sleep { timeout: bounded(SHORT), descriptors },
+            },
+            IdlePolicy::Quiet if !descriptors => Rest::Sleep { timeout: bounded(LAST_NAP), descriptors },
+            IdlePolicy::Quiet if watched => Rest::Sleep { timeout: limit, descriptors },
+            IdlePolicy::Quiet => {
+                let nap = self.nap;
+                self.nap = (nap * 2).min(LAST_NAP);
+                Rest::Sleep { timeout: bounded(nap), descriptors }
+            }
+        }
+    }
+
+    /// Counts a sleep and what ended it.
+    pub(crate) fn slept(&mut self, woken: Woken) {
+        self.sleeps += 1;
+        if woken == Woken::Descriptor {
+            self.false_alarms = self.false_alarms.saturating_add(1);
+        }
+    }
+}
+
+/// Sleeps until `bell` or one of `descriptors` is readable, or `timeout` is over.
+pub(crate) fn sleep<'a>(
+    bell: &'a impl AsFd,
+    descriptors: impl Iterator<Item = BorrowedFd<'a>>,
+    timeout: Option<Duration>,
+) -> Woken {
+    let mut watched: Vec<PollFd<'_>> = std::iter::once(bell.as_fd())
+        .chain(descriptors)
+        .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN))
+        .collect();
+    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+    match poll(&mut watched, timeout.as_ref()) {
+        Ok(_) if !watched[0].revents().is_empty() => Woken::Bell,
+        Ok(1..) => Woken::Descriptor,
+        // Nothing, or interrupted by a signal: the caller looks around in either case.
+        Ok(0) | Err(_) => Woken::Time,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rests(policy: IdlePolicy, watched: bool, limit: Option<Duration>, rounds: usize) -> Vec<Rest> {
+        let mut idler = Idler::new(policy);
+        (0..rounds).map(|_| idler.rest(watched, limit)).collect()
+    }
+
+    #[test]
+    fn latency_never_sleeps() {
+        assert!(rests(IdlePolicy::Latency, true, None, 100_000).iter().all(|rest| *rest == Rest::Pause(1)));
+    }
+
+    #[test]
+    fn balanced_steps_back_and_sleeps_briefly() {
+        let rests = rests(IdlePolicy::Balanced, true, None, 1_000);
+        assert_eq!(rests[0], Rest::Pause(1));
+        let depth = |rest: &Rest| match rest {
+            Rest::Pause(pauses) => *pauses,
+            Rest::Yield => 1_000,
+            Rest::Sleep { timeout, .. } => {
+                assert!(timeout.is_some_and(|timeout| timeout <= Duration::from_micros(100)));
+                2_000
+            }
+        };
+        assert!(rests.is_sorted_by_key(depth));
+        assert_eq!(rests[999], Rest::Sleep { timeout: Some(SHORT), descriptors: true });
+    }
+
+    #[test]
+    fn quiet_sleeps_at_once_for_as_long_as_it_may() {
+        let second = Duration::from_secs(1);
+        assert_eq!(
+            rests(IdlePolicy::Quiet, true, None, 1),
+            [Rest::Sleep { timeout: None, descriptors: true }]
+        );
+        assert_eq!(
+            rests(IdlePolicy::Quiet, true, Some(second), 1),
+            [Rest::Sleep { timeout: Some(second), descriptors: true }]
+        );
+        let naps = rests(IdlePolicy::Quiet, false, Some(second), 20);
+        assert_eq!(naps[0], Rest::Sleep { timeout: Some(FIRST_NAP), descriptors: true });
+        assert_eq!(naps[19], Rest::Sleep { timeout: Some(LAST_NAP), descriptors: true });
+    }
+
+    #[test]
+    fn a_descriptor_that_cries_wolf_is_no_longer_believed() {
+        let mut idler = Idler::new(IdlePolicy::Quiet);
+        for _ in 0..FALSE_ALARMS {
+            assert!(matches!(idler.rest(true, None), Rest::Sleep { timeout: None, descriptors: true }));
+            idler.slept(Woken::Descriptor);
+        }
+        assert_eq!(idler.rest(true, None), Rest::Sleep { timeout: Some(LAST_NAP), descriptors: false });
+        idler.busy();
+        assert_eq!(idler.rest(true, None), Rest::Sleep { timeout: None, descriptors: true });
+    }
+}

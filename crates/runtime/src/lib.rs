@@ -1,0 +1,83 @@
+//! Workers, scheduling, idling, containment and drain.
+//!
+//! A [`Runtime`] starts one thread a core. Each makes its own copies of the graphs from [`Factory`]s and runs them to
+//! completion, batch after batch; between batches it reads its mailbox, through which [`Control`] changes and asks it.
+//! At the end everything is drained and a [`FinalReport`] says whether the books balance.
+//!
+//! Read in this order: `config` (what it is told), `runtime` (start and end), `worker` (the loop), `idle`, `control`.
+//!
+//! ```
+//! use netbricks_buffer::{Batch, Pool};
+//! use netbricks_core::{Context, Drop, Edge, GraphBuilder, GraphError, Node, Output, Poll, Role};
+//! use netbricks_runtime::{Clock, Config, Factory, Runtime};
+//!
+//! /// Brings in so many packets of 60 bytes.
+//! struct Source(u64);
+//! impl Node for Source {
+//!     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
+//!     fn inputs(&self) -> usize { 0 }
+//!     fn is_schedulable(&self) -> bool { true }
+//!     fn role(&self) -> Role { Role::Receive }
+//!     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+//!         while self.0 > 0 && batch.len() < cx.burst() {
+//!             let Some(packet) = cx.pool().packet(&[0; 60]) else { break };
+//!             self.0 -= 1;
+//!             if batch.push(packet).is_err() { break }
+//!         }
+//!         if self.0 == 0 { Poll::Done } else { Poll::Busy }
+//!     }
+//! }
+//! /// Takes all packets for itself.
+//! struct Sink;
+//! impl Node for Sink {
+//!     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
+//!         cx.drop_batch(batch, Drop::Discarded);
+//!     }
+//!     fn outputs(&self) -> Vec<Output> { Vec::new() }
+//! }
+//!
+//! let pool = Pool::builder().frames(1024).build()?;
+//! let config = Config::new(pool).workers(2).clock(Clock::Driven);
+//! let runtime = Runtime::start(config, |_| {
+//!     Factory::new(|context| {
+//!         let mut graph = GraphBuilder::new("demo");
+//!         let source = graph.add("in", Box::new(Source(1_000)))?;
+//!         let sink = graph.add("sink", Box::new(Sink))?;
+//!         graph.connect(source, Edge::OUT, sink, 0)?;
+//!         Ok::<_, GraphError>(graph.build(context.pool().clone())?)
+//!     })
+//! })?;
+//! let report = runtime.wait();
+//! assert_eq!(report.totals.received.packets, 2_000);
+//! assert!(report.conserved && report.pool_whole);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod change;
+mod clock;
+mod config;
+mod control;
+mod event;
+mod idle;
+mod mailbox;
+mod placement;
+mod progress;
+mod report;
+mod runtime;
+mod signals;
+mod worker;
+
+pub use clock::{Clock, Epoch};
+pub use config::{BURST, Config, Factory, FactoryError, WorkerContext};
+pub use control::{Control, StopHandle};
+pub use event::{Event, EventSink, PanicReport};
+pub use idle::IdlePolicy;
+pub use placement::{Placement, PlacementError, allowed_cores, pin_this_thread};
+pub use progress::Progress;
+pub use report::{
+    CommandError, DroppedHeader, FinalReport, GraphReport, NodeReport, NodeSection, Replaced, Snapshot,
+    WorkerReport, by_reason,
+};
+pub use runtime::{Runtime, StartError};
+pub use signals::{SignalGuard, stop_on_signals};

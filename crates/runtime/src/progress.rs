@@ -1,0 +1,156 @@
+//! Live numbers without stopping anybody: workers publish their totals now and then, whoever wants reads them.
+//!
+//! Also the limit on received packets, which workers share.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use netbricks_core::{Count, Totals};
+
+/// What a worker published last. One cache line pair of its own, so that workers do not slow each other.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Published {
+    received: AtomicU64,
+    received_bytes: AtomicU64,
+    created: AtomicU64,
+    sent: AtomicU64,
+    sent_bytes: AtomicU64,
+    dropped: AtomicU64,
+    consumed: AtomicU64,
+    held: AtomicU64,
+    turns: AtomicU64,
+    sleeps: AtomicU64,
+    ended: AtomicU64,
+}
+
+/// What workers have done so far, as they published it at most some milliseconds ago.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Progress {
+    /// Packets from outside.
+    pub received: Count,
+    /// Packets made by nodes.
+    pub created: u64,
+    /// Packets given to the outside.
+    pub sent: Count,
+    /// Packets dropped.
+    pub dropped: u64,
+    /// Packets consumed.
+    pub consumed: u64,
+    /// Packets that nodes hold.
+    pub held: u64,
+    /// Turns that graphs had.
+    pub turns: u64,
+    /// Times that workers went to sleep in the kernel.
+    pub sleeps: u64,
+    /// Workers that have ended.
+    pub ended: u64,
+}
+
+impl Progress {
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.received += other.received;
+        self.created += other.created;
+        self.sent += other.sent;
+        self.dropped += other.dropped;
+        self.consumed += other.consumed;
+        self.held += other.held;
+        self.turns += other.turns;
+        self.sleeps += other.sleeps;
+        self.ended += other.ended;
+    }
+}
+
+impl Published {
+    pub(crate) fn publish(&self, totals: &Totals, turns: u64, sleeps: u64) {
+        let put = |cell: &AtomicU64, value| cell.store(value, Ordering::Relaxed);
+        put(&self.received, totals.received.packets);
+        put(&self.received_bytes, totals.received.bytes);
+        put(&self.created, totals.created.packets);
+        put(&self.sent, totals.sent.packets);
+        put(&self.sent_bytes, totals.sent.bytes);
+        put(&self.dropped, totals.drops.dropped().packets);
+        put(&self.consumed, totals.drops.consumed().packets);
+        put(&self.held, totals.held);
+        put(&self.turns, turns);
+        put(&self.sleeps, sleeps);
+    }
+    pub(crate) fn end(&self) {
+        self.ended.store(1, Ordering::Relaxed);
+    }
+    pub(crate) fn read(&self) -> Progress {
+        let get = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
+        Progress {
+            received: Count { packets: get(&self.received), bytes: get(&self.received_bytes) },
+            created: get(&self.created),
+            sent: Count { packets: get(&self.sent), bytes: get(&self.sent_bytes) },
+            dropped: get(&self.dropped),
+            consumed: get(&self.consumed),
+            held: get(&self.held),
+            turns: get(&self.turns),
+            sleeps: get(&self.sleeps),
+            ended: get(&self.ended),
+        }
+    }
+}
+
+/// So many received packets in all: workers reserve a batch's worth before a turn and give back what did not come.
+#[derive(Debug)]
+pub(crate) struct PacketLimit {
+    limit: u64,
+    reserved: AtomicU64,
+    received: AtomicU64,
+}
+
+impl PacketLimit {
+    pub(crate) fn new(limit: u64) -> Self {
+        Self { limit, reserved: AtomicU64::new(0), received: AtomicU64::new(0) }
+    }
+    /// Up to `wanted` packets that the caller may receive; 0 when others hold what is left.
+    pub(crate) fn reserve(&self, wanted: u64) -> u64 {
+        let mut granted = 0;
+        let update = |reserved: u64| {
+            granted = wanted.min(self.limit.saturating_sub(reserved));
+            Some(reserved + granted)
+        };
+        // The closure never refuses, so this cannot fail.
+        let _always = self.reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, update);
+        granted
+    }
+    /// Settles a reservation: `received` packets came.
+    pub(crate) fn settle(&self, reserved: u64, received: u64) {
+        self.received.fetch_add(received, Ordering::Relaxed);
+        match received.checked_sub(reserved) {
+            Some(more) => self.reserved.fetch_add(more, Ordering::Relaxed),
+            None => self.reserved.fetch_sub(reserved - received, Ordering::Relaxed),
+        };
+    }
+    /// Whether all have come.
+    pub(crate) fn is_reached(&self) -> bool {
+        self.received.load(Ordering::Relaxed) >= self.limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_together_receive_exactly_the_limit() {
+        let limit = PacketLimit::new(100_003);
+        std::thread::scope(|scope| {
+            for thread in 0..4u64 {
+                let limit = &limit;
+                scope.spawn(move || {
+                    let mut seed = thread + 1;
+                    while !limit.is_reached() {
+                        let reserved = limit.reserve(32);
+                        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        limit.settle(reserved, (seed >> 33) % (reserved + 1));
+                    }
+                });
+            }
+        });
+        assert_eq!(limit.received.load(Ordering::Relaxed), 100_003);
+        assert_eq!(limit.reserve(1), 0);
+    }
+}

@@ -1,0 +1,407 @@
+//! What a run came to, as data: by graph, by node, by worker and in all, and whether the books balance.
+
+use std::collections::BTreeMap;
+
+use netbricks_core::graph::NodeStatus;
+use netbricks_core::{CallError, Class, Count, Drops, Graph, NodeCounters, Role, Section, Totals};
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+
+use crate::event::{PanicReport, merge};
+
+/// One node's counters, of one worker or merged over all.
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeReport {
+    /// Its graph.
+    pub graph: String,
+    /// Its name.
+    pub node: String,
+    /// What kind it is: `"function"`, `"pcap receive"`.
+    pub kind: String,
+    /// To whom it is accounted; 0 is the operator.
+    pub owner: u16,
+    /// How it counts: `"receive"`, `"function"` or `"transmit"`.
+    #[serde(serialize_with = "role")]
+    pub role: Role,
+    /// What was counted. `dropped` has a count by reason, `consumed` is apart.
+    #[serde(flatten, serialize_with = "node_counters")]
+    pub counters: NodeCounters,
+}
+
+fn role<S: Serializer>(role: &Role, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(match role {
+        Role::Receive => "receive",
+        Role::Function => "function",
+        Role::Transmit => "transmit",
+    })
+}
+
+fn node_counters<S: Serializer>(counters: &NodeCounters, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(None)?;
+    map.serialize_entry("batches", &counters.batches)?;
+    map.serialize_entry("arrived", &counters.arrived)?;
+    map.serialize_entry("received", &counters.received)?;
+    map.serialize_entry("created", &counters.created)?;
+    map.serialize_entry("left", &counters.left)?;
+    map.serialize_entry("sent", &counters.sent)?;
+    map.serialize_entry("dropped", &by_reason(&counters.drops, false))?;
+    map.serialize_entry("consumed", &by_reason(&counters.drops, true))?;
+    map.serialize_entry("held", &counters.held)?;
+    map.serialize_entry("cycles_a_packet", &counters.cycles_a_packet())?;
+    map.serialize_entry("panics", &counters.panics)?;
+    map.end()
+}
+
+/// Counts by the names of their reasons: of what was consumed, or of what was dropped.
+pub fn by_reason(drops: &Drops, consumed: bool) -> BTreeMap<&'static str, Count> {
+    drops
+        .iter()
+        .filter(|(reason, _)| (reason.class() == Class::Consumed) == consumed)
+        .map(|(reason, count)| (reason.name(), count))
+        .collect()
+}
+
+pub(crate) fn totals<S: Serializer>(totals: &Totals, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(None)?;
+    map.serialize_entry("received", &totals.received)?;
+    map.serialize_entry("created", &totals.created)?;
+    map.serialize_entry("sent", &totals.sent)?;
+    map.serialize_entry("consumed", &totals.drops.consumed())?;
+    map.serialize_entry("held", &totals.held)?;
+    map.serialize_entry("dropped", &by_reason(&totals.drops, false))?;
+    map.end()
+}
+
+/// A table that a node adds to the report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NodeSection {
+    /// Its graph.
+    pub graph: String,
+    /// The node.
+    pub node: String,
+    /// The table; what becomes of the rows of several workers is the section's to say.
+    #[serde(flatten)]
+    pub section: Section,
+}
+
+/// The beginning of a packet that was dropped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DroppedHeader {
+    /// The node that dropped it.
+    pub node: String,
+    /// Why: the reason's stable name.
+    pub reason: &'static str,
+    /// When (ns, the graph's clock).
+    pub time: u64,
+    /// Bytes that the frame had.
+    pub frame_len: usize,
+    /// Its first bytes; hexadecimal in JSON.
+    #[serde(serialize_with = "hexadecimal")]
+    pub bytes: Vec<u8>,
+}
+
+fn hexadecimal<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&Hexadecimal(bytes))
+}
+
+struct Hexadecimal<'a>(&'a [u8]);
+
+impl std::fmt::Display for Hexadecimal<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// One worker's copy of a graph.
+#[derive(Clone, Debug, Serialize)]
+pub struct GraphReport {
+    /// Its name.
+    pub graph: String,
+    /// How its packets add up.
+    #[serde(serialize_with = "totals")]
+    pub totals: Totals,
+    /// Its nodes, in the order of adding.
+    pub nodes: Vec<NodeReport>,
+    /// Where the conservation law does not hold, with numbers; empty when all is well.
+    pub unbalanced: Vec<String>,
+    /// What its nodes add.
+    pub sections: Vec<NodeSection>,
+    /// The last dropped packets' headers, newest first.
+    pub dropped_headers: Vec<DroppedHeader>,
+}
+
+impl GraphReport {
+    /// What a graph says now, between two batches.
+    pub(crate) fn of(graph: &Graph) -> Self {
+        let name = graph.name().to_owned();
+        let nodes: Vec<NodeReport> = graph
+            .nodes()
+            .map(|NodeStatus { name: node, owner, kind, role, counters }| NodeReport {
+                graph: name.clone(),
+                node,
+                kind,
+                owner,
+                role,
+                counters,
+            })
+            .collect();
+        let totals = graph.totals();
+        let mut unbalanced: Vec<String> = nodes.iter().filter_map(imbalance).collect();
+        if !totals.is_conserved() {
+            unbalanced.push(format!(
+                "`{name}` as a whole: {} received + {} created, but {} sent + {} dropped + {} consumed + {} held",
+                totals.received.packets,
+                totals.created.packets,
+                totals.sent.packets,
+                totals.drops.dropped().packets,
+                totals.drops.consumed().packets,
+                totals.held
+            ));
+        }
+        let sections = graph
+            .reports()
+            .into_iter()
+            .flat_map(|(node, sections)| sections.into_iter().map(move |section| (node.clone(), section)))
+            .map(|(node, section)| NodeSection { graph: name.clone(), node, section })
+            .collect();
+        let dropped_headers = graph
+            .dropped_headers()
+            .map(|(node, record)| DroppedHeader {
+                node: node.to_owned(),
+                reason: record.reason.name(),
+                time: record.time,
+                frame_len: record.frame_len,
+                bytes: record.bytes().to_vec(),
+            })
+            .collect();
+        Self { graph: name, totals, nodes, unbalanced, sections, dropped_headers }
+    }
+
+    /// Adds the counters of an earlier graph of this name on the same worker.
+    pub(crate) fn absorb(&mut self, earlier: &Self) {
+        self.totals.merge(&earlier.totals);
+        for node in &earlier.nodes {
+            merge_node(&mut self.nodes, node);
+        }
+        self.unbalanced.extend(earlier.unbalanced.iter().cloned());
+    }
+}
+
+fn imbalance(node: &NodeReport) -> Option<String> {
+    let counters = &node.counters;
+    (!counters.is_conserved()).then(|| {
+        format!(
+            "`{}` of `{}`: {} received + {} created + {} arrived, but {} left + {} sent + {} dropped + {} consumed + {} held",
+            node.node,
+            node.graph,
+            counters.received.packets,
+            counters.created.packets,
+            counters.arrived.packets,
+            counters.left.packets,
+            counters.sent.packets,
+            counters.drops.dropped().packets,
+            counters.drops.consumed().packets,
+            counters.held
+        )
+    })
+}
+
+fn merge_node(nodes: &mut Vec<NodeReport>, node: &NodeReport) {
+    match nodes.iter_mut().find(|known| known.graph == node.graph && known.node == node.node) {
+        Some(known) => known.counters.merge(&node.counters),
+        None => nodes.push(node.clone()),
+    }
+}
+
+fn merge_section(sections: &mut Vec<NodeSection>, section: &NodeSection) {
+    let same = |known: &&mut NodeSection| {
+        known.graph == section.graph
+            && known.node == section.node
+            && known.section.title == section.section.title
+            && known.section.columns == section.section.columns
+    };
+    match sections.iter_mut().find(same) {
+        Some(known) => known.section.absorb(&section.section),
+        None => sections.push(section.clone()),
+    }
+}
+
+/// One worker.
+#[derive(Clone, Debug, Serialize)]
+pub struct WorkerReport {
+    /// Its number.
+    pub worker: usize,
+    /// The core that it was bound to.
+    pub core: Option<usize>,
+    /// Its graphs, removed and replaced ones included (their counters only).
+    pub graphs: Vec<GraphReport>,
+    /// Turns that its graphs had.
+    pub turns: u64,
+    /// Times that it went to sleep in the kernel.
+    pub sleeps: u64,
+    /// Processor time that it used, in seconds.
+    pub cpu_seconds: f64,
+    /// Its contained panics.
+    pub panics: Vec<PanicReport>,
+    /// Why it ended, where that was a fault of the runtime and not the run's end.
+    pub failure: Option<String>,
+}
+
+/// All workers at one moment (each between two of its batches).
+#[derive(Clone, Debug, Serialize)]
+pub struct Snapshot {
+    /// How packets add up over all workers.
+    #[serde(serialize_with = "totals")]
+    pub totals: Totals,
+    /// Nodes by graph and name, merged over workers.
+    pub nodes: Vec<NodeReport>,
+    /// What nodes add, merged over workers.
+    pub sections: Vec<NodeSection>,
+    /// Contained panics by node and place, merged over workers.
+    pub panics: Vec<PanicReport>,
+    /// Where the conservation law does not hold, with the worker.
+    pub unbalanced: Vec<String>,
+    /// The workers.
+    pub workers: Vec<WorkerReport>,
+}
+
+impl Snapshot {
+    pub(crate) fn of(workers: Vec<WorkerReport>) -> Self {
+        let mut snapshot = Self {
+            totals: Totals::default(),
+            nodes: Vec::new(),
+            sections: Vec::new(),
+            panics: Vec::new(),
+            unbalanced: Vec::new(),
+            workers: Vec::new(),
+        };
+        for worker in &workers {
+            for graph in &worker.graphs {
+                snapshot.totals.merge(&graph.totals);
+                graph.nodes.iter().for_each(|node| merge_node(&mut snapshot.nodes, node));
+                graph.sections.iter().for_each(|section| merge_section(&mut snapshot.sections, section));
+                let wrong = graph.unbalanced.iter().map(|what| format!("worker {}, {what}", worker.worker));
+                snapshot.unbalanced.extend(wrong);
+            }
+            worker.panics.iter().for_each(|panic| merge(&mut snapshot.panics, panic.clone()));
+        }
+        snapshot.workers = workers;
+        snapshot
+    }
+}
+
+/// What a run came to, after drain.
+#[derive(Clone, Debug, Serialize)]
+pub struct FinalReport {
+    /// The sums, nodes, sections, panics and workers.
+    #[serde(flatten)]
+    pub state: Snapshot,
+    /// Whether received + created = sent + dropped + consumed + held, at every node of every worker and in all, and
+    /// no worker failed.
+    pub conserved: bool,
+    /// Whether every frame is back in the pool.
+    pub pool_whole: bool,
+    /// Frames in the pool now.
+    pub pool_available: usize,
+    /// Frames that it has.
+    pub pool_capacity: usize,
+    /// How long the workers ran, in seconds.
+    pub seconds: f64,
+}
+
+impl std::ops::Deref for FinalReport {
+    type Target = Snapshot;
+    fn deref(&self) -> &Snapshot {
+        &self.state
+    }
+}
+
+/// What a replacement did.
+#[derive(Clone, Debug, Serialize)]
+pub struct Replaced {
+    /// The graph that took over.
+    pub graph: String,
+    /// Declared state that moved across: `"monitor: flows"`.
+    pub moved: Vec<String>,
+    /// Declared state that did not fit, and why.
+    pub refused: Vec<String>,
+    /// What the old graph came to.
+    pub old: GraphReport,
+}
+
+/// A call of the control side that failed; what ran runs on.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// There is no such worker.
+    #[error("there is no worker {worker}: there are {workers}, from 0")]
+    NoWorker {
+        /// What was asked for.
+        worker: usize,
+        /// How many there are.
+        workers: usize,
+    },
+    /// The worker has ended.
+    #[error("worker {worker} has ended: its graphs' sources did, or the run was stopped")]
+    Ended {
+        /// Which.
+        worker: usize,
+    },
+    /// The worker did not answer in time.
+    #[error(
+        "worker {worker} did not answer within {seconds} s: a function that never returns holds it; it is not interrupted"
+    )]
+    NoAnswer {
+        /// Which.
+        worker: usize,
+        /// How long it was waited for.
+        seconds: u64,
+    },
+    /// No such graph.
+    #[error("worker {worker} runs no graph `{graph}`; it runs: {known}")]
+    NoGraph {
+        /// Which worker.
+        worker: usize,
+        /// What was asked for.
+        graph: String,
+        /// What there is.
+        known: String,
+    },
+    /// A graph of that name runs.
+    #[error(
+        "worker {worker} runs a graph `{graph}` already: replace or remove it, or name the new one otherwise"
+    )]
+    NameTaken {
+        /// Which worker.
+        worker: usize,
+        /// The name.
+        graph: String,
+    },
+    /// The new graph could not be made.
+    #[error("worker {worker} could not make the graph: {problem}")]
+    Build {
+        /// Which worker.
+        worker: usize,
+        /// What the factory said, or what it panicked with.
+        problem: String,
+    },
+    /// The handler refused.
+    #[error("worker {worker}, graph `{graph}`, node `{node}`: {error}")]
+    Call {
+        /// Which worker.
+        worker: usize,
+        /// The graph.
+        graph: String,
+        /// The node.
+        node: String,
+        /// Why.
+        error: CallError,
+    },
+    /// What was called panicked.
+    #[error("worker {worker}: the call panicked: {message}")]
+    Panicked {
+        /// Which worker.
+        worker: usize,
+        /// What it said.
+        message: String,
+    },
+}

@@ -1,0 +1,305 @@
+//! Starting workers, waiting for them, and the report at the end.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use netbricks_buffer::WorkerSlot;
+
+use crate::clock::nanoseconds;
+use crate::config::{Config, Factory, WorkerContext};
+use crate::control::{Control, Shared, StopHandle};
+use crate::event::Event;
+use crate::idle::IdlePolicy;
+use crate::mailbox::{Mailbox, mailbox};
+use crate::placement::{Placement, PlacementError, allowed_cores, pin_this_thread};
+use crate::progress::Progress;
+use crate::report::{CommandError, FinalReport, Snapshot, WorkerReport};
+use crate::worker::{Worker, contained};
+
+/// Why a runtime does not start. Nothing is left running.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A number of workers that cannot be.
+    #[error("{workers} workers: expected 1 to 64")]
+    Workers {
+        /// What was asked for.
+        workers: usize,
+    },
+    /// Cores that cannot be had.
+    #[error(transparent)]
+    Placement(#[from] PlacementError),
+    /// The system refused something.
+    #[error("worker {worker}: {action}: {source}")]
+    System {
+        /// Which worker.
+        worker: usize,
+        /// What was tried.
+        action: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The worker has no packet cache.
+    #[error("worker {worker}: {source}")]
+    Slot {
+        /// Which worker.
+        worker: usize,
+        /// Why.
+        source: netbricks_buffer::NoWorkerSlot,
+    },
+    /// A graph could not be made.
+    #[error(transparent)]
+    Build(CommandError),
+    /// The thread died before it said anything.
+    #[error("worker {worker} ended before it was ready; its message was printed")]
+    Died {
+        /// Which worker.
+        worker: usize,
+    },
+}
+
+/// Running workers. Dropping it stops and drains them.
+#[derive(Debug)]
+pub struct Runtime {
+    control: Control,
+    threads: Vec<JoinHandle<()>>,
+    begun: Instant,
+}
+
+impl Runtime {
+    /// Starts the workers; worker `n` runs the graph that `factory(n)` makes on its thread. Returns once all are
+    /// built; when one cannot be, all are let go.
+    ///
+    /// # Errors
+    /// [`StartError`] of the first worker that failed.
+    pub fn start(config: Config, mut factory: impl FnMut(usize) -> Factory) -> Result<Self, StartError> {
+        Self::start_several(config, |worker| vec![factory(worker)])
+    }
+
+    /// As [`start`](Self::start), with any number of graphs a worker. A worker without one waits for the control side
+    /// if [`Config::linger`] is set, and ends otherwise.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_several(
+        config: Config,
+        mut factories: impl FnMut(usize) -> Vec<Factory>,
+    ) -> Result<Self, StartError> {
+        if !(1..=64).contains(&config.workers) {
+            return Err(StartError::Workers { workers: config.workers });
+        }
+        netbricks_core::graph::observe_panics();
+        let allowed = allowed_cores();
+        let cores = config.placement.assign(config.workers, &allowed)?;
+        if config.placement == Placement::Automatic && config.workers > allowed.len() {
+            let warning = format!("{} workers share {} cores", config.workers, allowed.len());
+            config.events.tell(Event::Warning(warning));
+        }
+        let (mut letterboxes, mut mailboxes) = (Vec::new(), Vec::new());
+        for worker in 0..config.workers {
+            let action = "making its mailbox's eventfd";
+            let (letterbox, mailbox) =
+                mailbox().map_err(|source| StartError::System { worker, action, source })?;
+            letterboxes.push(letterbox);
+            mailboxes.push(mailbox);
+        }
+        let shared = Arc::new(Shared::new(config, letterboxes));
+        // Taken down by its drop if anything below fails.
+        let mut runtime =
+            Self { control: Control(shared.clone()), threads: Vec::new(), begun: Instant::now() };
+        let mut gates = Vec::new();
+        let mut seats = Vec::new();
+        for (worker, (mailbox, core)) in mailboxes.into_iter().zip(cores).enumerate() {
+            let (ready, when_ready) = channel();
+            let (open, gate) = channel();
+            let seat = Seat { worker, core, shared: shared.clone(), mailbox, factories: factories(worker) };
+            let thread = Builder::new()
+                .name(format!("netbricks-{worker}"))
+                .spawn(move || seat.run(&ready, &gate))
+                .map_err(|source| StartError::System { worker, action: "starting its thread", source });
+            match thread {
+                Ok(thread) => runtime.threads.push(thread),
+                Err(error) => {
+                    drop((gates, open));
+                    runtime.join();
+                    return Err(error);
+                }
+            }
+            gates.push(open);
+            seats.push(when_ready);
+        }
+        let answers: Vec<Result<(), StartError>> = seats
+            .into_iter()
+            .enumerate()
+            .map(|(worker, seat)| seat.recv().unwrap_or(Err(StartError::Died { worker })))
+            .collect();
+        if let Some(error) = answers.into_iter().find_map(Result::err) {
+            drop(gates);
+            runtime.join();
+            return Err(error);
+        }
+        runtime.begun = Instant::now();
+        shared.begin(runtime.begun);
+        for gate in gates {
+            // A worker that is ready waits for nothing else.
+            let _waits = gate.send(());
+        }
+        Ok(runtime)
+    }
+
+    /// What changes and asks the workers.
+    pub fn control(&self) -> &Control {
+        &self.control
+    }
+    /// Stops them, from any thread.
+    pub fn stop_handle(&self) -> StopHandle {
+        self.control.stop_handle()
+    }
+    /// Live sums, without stopping anybody.
+    pub fn progress(&self) -> Progress {
+        self.control.progress()
+    }
+    /// Everything that is known now.
+    ///
+    /// # Errors
+    /// As [`Control::snapshot`].
+    pub fn snapshot(&self) -> Result<Snapshot, CommandError> {
+        self.control.snapshot()
+    }
+    /// How long the workers have run.
+    pub fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
+    /// Waits for all workers to end, at most for `timeout`; answers whether they have.
+    pub fn wait_timeout(&self, timeout: Duration) -> bool {
+        self.control.0.wait(Instant::now().checked_add(timeout))
+    }
+    /// Waits for all workers to end by themselves (sources, limits) or through a [`StopHandle`].
+    pub fn wait(mut self) -> FinalReport {
+        self.control.0.wait(None);
+        let seconds = nanoseconds(self.begun.elapsed()) as f64 / 1e9;
+        self.join();
+        let shared = &self.control.0;
+        let workers: Vec<WorkerReport> = shared.ended().iter().filter_map(|report| report.clone()).collect();
+        let failed = workers.iter().any(|worker| worker.failure.is_some());
+        let state = Snapshot::of(workers);
+        let pool = &shared.config.pool;
+        let (pool_available, pool_capacity) = (pool.available(), pool.capacity());
+        FinalReport {
+            conserved: !failed && state.unbalanced.is_empty() && state.totals.is_conserved(),
+            pool_whole: pool_available == pool_capacity,
+            pool_available,
+            pool_capacity,
+            seconds,
+            state,
+        }
+    }
+    /// Stops, drains and reports.
+    pub fn stop(self) -> FinalReport {
+        self.control.0.stop();
+        self.wait()
+    }
+    /// Runs for `duration` at most, then stops, drains and reports.
+    pub fn run_for(self, duration: Duration) -> FinalReport {
+        self.wait_timeout(duration);
+        self.stop()
+    }
+
+    fn join(&mut self) {
+        for thread in self.threads.drain(..) {
+            // Its panics are caught on the thread and are in its report.
+            let _reported = thread.join();
+        }
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.control.0.stop();
+        self.join();
+    }
+}
+
+/// What a worker's thread starts with.
+struct Seat {
+    worker: usize,
+    core: Option<usize>,
+    shared: Arc<Shared>,
+    mailbox: Mailbox,
+    factories: Vec<Factory>,
+}
+
+impl Seat {
+    fn run(self, ready: &Sender<Result<(), StartError>>, gate: &Receiver<()>) {
+        let (index, core, shared) = (self.worker, self.core, self.shared.clone());
+        let seated = self.sit_down();
+        let (mut worker, slot) = match seated {
+            Ok(seated) => seated,
+            Err(error) => {
+                let _gone = ready.send(Err(error));
+                return;
+            }
+        };
+        let _waits = ready.send(Ok(()));
+        if gate.recv().is_err() {
+            worker.abandon();
+            return;
+        }
+        let report = contained(|| {
+            worker.run();
+            worker.finish()
+        })
+        .unwrap_or_else(|message| WorkerReport {
+            worker: index,
+            core,
+            graphs: Vec::new(),
+            turns: 0,
+            sleeps: 0,
+            cpu_seconds: 0.0,
+            panics: Vec::new(),
+            failure: Some(format!("the worker itself panicked: {message}")),
+        });
+        // The mailbox closes and every frame goes home before anybody learns of the end.
+        let closed = contained(|| drop(worker));
+        drop(slot);
+        let failure = report.failure.clone().or(closed.err());
+        shared.end(WorkerReport { failure, ..report });
+        shared.config.events.tell(Event::WorkerEnded { worker: index });
+    }
+
+    /// Binds the thread to its core, claims its packet cache and makes its graphs.
+    fn sit_down(self) -> Result<(Worker, WorkerSlot), StartError> {
+        let Self { worker: index, core, shared, mailbox, factories } = self;
+        if let Some(core) = core {
+            match pin_this_thread(core) {
+                Ok(()) => {}
+                Err(error) if shared.config.placement == Placement::Automatic => {
+                    let warning = format!("worker {index} is not bound to core {core}: {error}");
+                    shared.config.events.tell(Event::Warning(warning));
+                }
+                Err(source) => {
+                    return Err(StartError::System {
+                        worker: index,
+                        action: "binding it to its core",
+                        source,
+                    });
+                }
+            }
+        }
+        if shared.config.idle == IdlePolicy::Balanced {
+            // The default slack of 50 µs is half of its longest sleep. Without the right to set it, sleeps are longer.
+            let _slack = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
+        }
+        let slot = WorkerSlot::claim().map_err(|source| StartError::Slot { worker: index, source })?;
+        let context = WorkerContext::new(index, core, &shared.config);
+        let mut worker = Worker::new(context, shared, mailbox);
+        for factory in factories {
+            if let Err(error) = worker.install(factory) {
+                worker.abandon();
+                return Err(StartError::Build(error));
+            }
+        }
+        Ok((worker, slot))
+    }
+}

@@ -1,0 +1,56 @@
+//! SIGINT and SIGTERM: the first drains and stops, a second one leaves at once.
+
+use std::io;
+use std::thread::JoinHandle;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::{Handle, Signals};
+
+use crate::control::StopHandle;
+
+/// Listens until it is dropped.
+#[derive(Debug)]
+pub struct SignalGuard {
+    handle: Handle,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// From now on, SIGINT (Ctrl-C) or SIGTERM stops the runtime gracefully, after `first` was called with a line for the
+/// operator; a second signal ends the process at once with a message and exit code 128 + the signal's number.
+///
+/// # Errors
+/// What the system says when the handlers or the thread cannot be had.
+pub fn stop_on_signals(
+    stop: StopHandle,
+    first: impl FnOnce(&str) + Send + 'static,
+) -> io::Result<SignalGuard> {
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let handle = signals.handle();
+    let thread = std::thread::Builder::new().name("netbricks-signals".into()).spawn(move || {
+        let mut first = Some(first);
+        for signal in signals.forever() {
+            let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
+            match first.take() {
+                Some(tell) => {
+                    tell(&format!("{name}: draining and stopping; once more to leave at once"));
+                    stop.stop();
+                }
+                None => {
+                    eprintln!("{name} again: leaving at once; packets in flight and the report are lost");
+                    std::process::exit(128 + signal);
+                }
+            }
+        }
+    })?;
+    Ok(SignalGuard { handle, thread: Some(thread) })
+}
+
+impl Drop for SignalGuard {
+    fn drop(&mut self) {
+        self.handle.close();
+        if let Some(thread) = self.thread.take() {
+            // It only panics if the caller's closure did, which was printed then.
+            let _panicked = thread.join();
+        }
+    }
+}

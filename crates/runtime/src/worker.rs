@@ -1,0 +1,311 @@
+//! A worker: a thread on its core that gives its graphs their turns, run to completion, and between batches reads its
+//! mailbox.
+//!
+//! It looks at the time and the mailbox once a round of several turns. How many is adapted so that a round takes some
+//! tens of microseconds: then neither costs anything a packet, and graphs never see a time that is much older.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use netbricks_core::{Graph, Totals, Turn};
+
+use crate::clock::Clock;
+use crate::config::WorkerContext;
+use crate::control::Shared;
+use crate::event::{Event, PanicLog};
+use crate::idle::{Idler, Rest, Woken, sleep};
+use crate::mailbox::Mailbox;
+use crate::report::GraphReport;
+
+/// Turns a round at most, and how long a round should take.
+const MOST_TURNS: u32 = 256;
+const SHORT_ROUND: Duration = Duration::from_micros(20);
+const LONG_ROUND: Duration = Duration::from_micros(50);
+/// How often totals are published while there is work.
+const PUBLISH: Duration = Duration::from_millis(5);
+/// Timers in a row that move nothing, after which a driven graph without sources is taken to have ended: what ticks
+/// for ever would otherwise keep it alive for ever.
+const EMPTY_TIMERS: u32 = 1 << 16;
+
+/// A graph on its worker.
+pub(crate) struct Hosted {
+    pub(crate) graph: Graph,
+    clock: Clock,
+    /// Where a driven clock was made to jump to (ns).
+    pub(crate) jumped: u64,
+    empty_timers: u32,
+    done: bool,
+    /// Its next timer (ns), when it is idle.
+    timer: Option<u64>,
+}
+
+impl Hosted {
+    pub(crate) fn new(mut graph: Graph, clock: Clock, burst: usize) -> Self {
+        graph.set_burst(burst);
+        Self { graph, clock, jumped: 0, empty_timers: 0, done: false, timer: None }
+    }
+
+    pub(crate) fn time(&self, instant: Instant) -> u64 {
+        self.clock.at(instant).max(self.jumped)
+    }
+
+    /// For a driven graph with nothing but timers left: time goes to the next of them at once. `false` where there
+    /// is something to wait for.
+    fn jump(&mut self, timer: Option<u64>) -> bool {
+        let Some(timer) = timer else { return false };
+        let waits = !matches!(self.clock, Clock::Driven)
+            || !self.graph.can_sleep()
+            || !self.graph.descriptors().is_empty();
+        if waits {
+            return false;
+        }
+        self.jumped = self.jumped.max(timer);
+        self.empty_timers += 1;
+        self.done = self.empty_timers > EMPTY_TIMERS;
+        true
+    }
+}
+
+/// What a round came to.
+#[derive(Default)]
+struct Round {
+    moved: u64,
+    /// A graph had not come to rest when its share of the round was over.
+    unsettled: bool,
+    /// A graph has sources that have not ended.
+    alive: bool,
+    /// The share of packets that may still come is in other workers' hands.
+    starved: bool,
+}
+
+pub(crate) struct Worker {
+    pub(crate) context: WorkerContext,
+    pub(crate) shared: Arc<Shared>,
+    mailbox: Mailbox,
+    pub(crate) graphs: Vec<Hosted>,
+    /// Counters of graphs that were removed or replaced, by name.
+    pub(crate) retired: Vec<GraphReport>,
+    /// Graphs that wait for the other workers' to be made as well, by ticket.
+    pub(crate) prepared: BTreeMap<u64, (Graph, Clock)>,
+    pub(crate) idler: Idler,
+    pub(crate) panics: PanicLog,
+    pub(crate) now: Instant,
+    round_turns: u32,
+    pub(crate) turns: u64,
+}
+
+impl Worker {
+    pub(crate) fn new(context: WorkerContext, shared: Arc<Shared>, mailbox: Mailbox) -> Self {
+        let idler = Idler::new(shared.config.idle);
+        Self {
+            context,
+            shared,
+            mailbox,
+            graphs: Vec::new(),
+            retired: Vec::new(),
+            prepared: BTreeMap::new(),
+            idler,
+            panics: PanicLog::default(),
+            now: Instant::now(),
+            round_turns: 1,
+            turns: 0,
+        }
+    }
+
+    /// Runs until all its graphs have ended or it is told to stop.
+    pub(crate) fn run(&mut self) {
+        self.now = Instant::now();
+        let mut publish_at = self.now;
+        loop {
+            if self.mailbox.bell.rang() {
+                self.read_mail();
+                self.now = Instant::now();
+            }
+            if self.shared.is_stopping() {
+                return;
+            }
+            let before = self.now;
+            let round = self.round();
+            self.now = Instant::now();
+            self.adapt(&round, self.now.saturating_duration_since(before));
+            if self.shared.deadline().is_some_and(|deadline| self.now >= deadline) {
+                return;
+            }
+            if self.now >= publish_at {
+                self.publish();
+                publish_at = self.now + PUBLISH;
+            }
+            if round.moved > 0 {
+                self.idler.busy();
+            } else if !round.alive && !self.shared.config.linger {
+                return;
+            } else if !round.unsettled {
+                self.rest(round.starved);
+                self.now = Instant::now();
+            }
+        }
+    }
+
+    /// Every graph's turns, one graph after the other.
+    #[inline(always)]
+    fn round(&mut self) -> Round {
+        let mut round = Round::default();
+        for hosted in &mut self.graphs {
+            if hosted.done {
+                continue;
+            }
+            hosted.timer = None;
+            let mut rested = false;
+            let mut now = hosted.time(self.now);
+            for _ in 0..self.round_turns {
+                self.turns += 1;
+                let turn = match &self.shared.limit {
+                    None => hosted.graph.turn(now),
+                    Some(_) => match limited_turn(&self.shared, &mut hosted.graph, now) {
+                        Some(turn) => turn,
+                        None => {
+                            round.starved = true;
+                            rested = true;
+                            break;
+                        }
+                    },
+                };
+                match turn {
+                    Turn::Moved(packets) => {
+                        round.moved += packets;
+                        if packets > 0 {
+                            hosted.empty_timers = 0;
+                        }
+                    }
+                    Turn::Idle(timer) => {
+                        if hosted.jump(timer) {
+                            now = hosted.jumped;
+                            if !hosted.done {
+                                continue;
+                            }
+                            self.shared.config.events.tell(Event::Warning(format!(
+                                "graph `{}`: its sources have ended and {EMPTY_TIMERS} timers in a row moved nothing: taken as ended",
+                                hosted.graph.name()
+                            )));
+                        }
+                        hosted.timer = timer;
+                        rested = true;
+                        break;
+                    }
+                    Turn::Done => {
+                        hosted.done = true;
+                        break;
+                    }
+                }
+            }
+            round.alive |= !hosted.done;
+            round.unsettled |= !rested && !hosted.done;
+            tell_panics(hosted, &mut self.panics, &self.shared, self.context.index(), self.now);
+        }
+        round
+    }
+
+    /// Keeps rounds short enough for the time that graphs see, and long enough to cost nothing.
+    #[inline(always)]
+    fn adapt(&mut self, round: &Round, took: Duration) {
+        // A round that found nothing says nothing of how long packets take.
+        if took < SHORT_ROUND && round.moved > 0 && round.unsettled {
+            self.round_turns = (self.round_turns * 2).min(MOST_TURNS);
+        } else if took > LONG_ROUND {
+            self.round_turns = (self.round_turns / 2).max(1);
+        }
+    }
+
+    /// Nothing to do: as the idle policy says.
+    fn rest(&mut self, starved: bool) {
+        if self.idler.is_fresh() {
+            self.publish();
+        }
+        let running = || self.graphs.iter().filter(|hosted| !hosted.done);
+        let timer = running()
+            .filter_map(|hosted| hosted.clock.until(hosted.timer?, self.now))
+            .chain(self.shared.deadline().map(|deadline| deadline.saturating_duration_since(self.now)))
+            .min();
+        let watched = !starved && running().all(|hosted| hosted.graph.can_sleep());
+        match self.idler.rest(watched, timer) {
+            Rest::Pause(pauses) => (0..pauses).for_each(|_| std::hint::spin_loop()),
+            Rest::Yield => std::thread::yield_now(),
+            Rest::Sleep { timeout, descriptors } => {
+                let watch = running().filter(|_| descriptors).flat_map(|hosted| hosted.graph.descriptors());
+                let woken = sleep(&*self.mailbox.bell, watch, timeout);
+                self.idler.slept(woken);
+                if woken == Woken::Bell {
+                    self.read_mail();
+                }
+                // Whoever was asked last and whoever was not: all are asked before the next sleep.
+                self.graphs.iter_mut().for_each(|hosted| hosted.graph.wake());
+            }
+        }
+    }
+
+    fn read_mail(&mut self) {
+        let commands: Vec<_> = self.mailbox.take().collect();
+        for command in commands {
+            command(self);
+        }
+    }
+
+    pub(crate) fn publish(&self) {
+        let mut totals = Totals::default();
+        self.retired.iter().for_each(|graph| totals.merge(&graph.totals));
+        self.graphs.iter().for_each(|hosted| totals.merge(&hosted.graph.totals()));
+        self.shared.published[self.context.index()].publish(&totals, self.turns, self.idler.sleeps);
+    }
+}
+
+/// A turn that receives no more than what is left of the limit; `None` when other workers hold what is left.
+fn limited_turn(shared: &Shared, graph: &mut Graph, now: u64) -> Option<Turn> {
+    let limit = shared.limit.as_ref()?;
+    let reserved = limit.reserve(shared.config.burst as u64);
+    if reserved == 0 {
+        if limit.is_reached() {
+            shared.stop();
+        }
+        return None;
+    }
+    graph.set_burst(reserved as usize);
+    let before = graph.totals().received.packets;
+    let turn = graph.turn(now);
+    limit.settle(reserved, graph.totals().received.packets - before);
+    Some(turn)
+}
+
+#[inline(always)]
+pub(crate) fn tell_panics(
+    hosted: &mut Hosted,
+    log: &mut PanicLog,
+    shared: &Shared,
+    worker: usize,
+    now: Instant,
+) {
+    let panics = hosted.graph.take_panics();
+    if panics.is_empty() {
+        return;
+    }
+    for panic in panics {
+        if let Some(event) = log.add(worker, hosted.graph.name(), panic, now) {
+            shared.config.events.tell(event);
+        }
+    }
+}
+
+/// Runs authors' code that is called outside a graph's turn; a panic becomes its message.
+pub(crate) fn contained<T>(run: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(run)).map_err(|payload| message(&*payload))
+}
+
+pub(crate) fn message(payload: &(dyn Any + Send)) -> String {
+    match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
+        (Some(text), _) => (*text).to_owned(),
+        (None, Some(text)) => text.clone(),
+        (None, None) => "a panic without a message".to_owned(),
+    }
+}

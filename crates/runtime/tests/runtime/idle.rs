@@ -1,0 +1,116 @@
+//! Idle workers sleep where they may, wake for everything, and spin only where they were told to.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use netbricks_runtime::{Clock, Config, Factory, IdlePolicy, Runtime};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::nodes::{Counting, PipeSource, Sink, chain, config, pool};
+
+struct Piped {
+    runtime: Runtime,
+    pipe: OwnedFd,
+    polls: Arc<AtomicU64>,
+}
+
+fn piped(config: Config, watched: bool) -> Piped {
+    let (read, pipe) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).unwrap();
+    let polls = Arc::new(AtomicU64::new(0));
+    let mut read = Some((read, polls.clone()));
+    let runtime = Runtime::start(config, |_| {
+        let (pipe, polls) = read.take().unwrap();
+        Factory::new(move |context| {
+            chain(
+                "g",
+                vec![
+                    ("in", Box::new(PipeSource { pipe, polls, watched })),
+                    ("count", Box::new(Counting::new())),
+                    ("out", Box::new(Sink)),
+                ],
+            )?
+            .build(context.pool().clone())
+        })
+    })
+    .unwrap();
+    Piped { runtime, pipe, polls }
+}
+
+#[test]
+fn a_sleeping_worker_answers_and_does_nothing_unasked() {
+    let Piped { runtime, pipe, polls } = piped(config(pool(), 1).clock(Clock::real()), true);
+    let calls = 50;
+    for _ in 0..calls {
+        assert_eq!(runtime.control().call(0, "g", "count", "seen", "").unwrap(), "0");
+    }
+    let snapshot = runtime.snapshot().unwrap();
+    assert!(snapshot.workers[0].sleeps >= 1);
+    // A call wakes it at most twice (the bell may be heard and seen), each time for one look at the source.
+    let polls = polls.load(Ordering::Relaxed);
+    assert!(polls <= 2 * calls + 10, "{polls} polls for {calls} calls");
+
+    rustix::io::write(&pipe, &[7; 20]).unwrap();
+    while runtime.control().call(0, "g", "count", "seen", "").unwrap() != "20" {}
+    let report = runtime.stop();
+    assert_eq!(report.totals.sent.packets, 20);
+    assert!(report.conserved && report.pool_whole);
+}
+
+#[test]
+fn packets_alone_wake_a_quiet_worker() {
+    let Piped { runtime, pipe, polls } = piped(config(pool(), 1).clock(Clock::real()), true);
+    for sent in 1..=50u64 {
+        rustix::io::write(&pipe, &[7]).unwrap();
+        while runtime.progress().sent.packets < sent {
+            std::thread::yield_now();
+        }
+    }
+    // One look finds the packet, one finds nothing, and then it sleeps: a little more where it was caught in between.
+    let polls = polls.load(Ordering::Relaxed);
+    assert!(polls <= 50 * 70, "{polls} polls for 50 packets");
+    assert!(runtime.stop().workers[0].sleeps >= 10);
+}
+
+#[test]
+fn a_quiet_worker_without_descriptors_uses_little_of_its_core() {
+    let Piped { runtime, .. } = piped(config(pool(), 1).clock(Clock::real()), false);
+    while runtime.snapshot().unwrap().workers[0].sleeps < 100 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let report = runtime.stop();
+    let used = report.workers[0].cpu_seconds / report.seconds;
+    // 2 % is promised; the answers to this test's own questions and a busy machine's caches are in it as well.
+    assert!(used < 0.2, "{used}");
+}
+
+#[test]
+fn a_descriptor_in_error_does_not_make_a_quiet_worker_spin() {
+    let Piped { runtime, pipe, polls } = piped(config(pool(), 1).clock(Clock::real()), true);
+    // The read end is at its end of file from now on: readable for ever, and never a packet.
+    drop(pipe);
+    while runtime.snapshot().unwrap().workers[0].sleeps < 40 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let sleeps = runtime.stop().workers[0].sleeps;
+    let polls = polls.load(Ordering::Relaxed);
+    // One look a sleep: it never runs on without one.
+    assert!(polls <= 2 * sleeps + 10, "{polls} polls in {sleeps} sleeps");
+}
+
+#[test]
+fn latency_never_sleeps_and_balanced_does() {
+    for (policy, sleeps) in [(IdlePolicy::Latency, false), (IdlePolicy::Balanced, true)] {
+        let Piped { runtime, pipe, polls } = piped(config(pool(), 1).clock(Clock::real()).idle(policy), true);
+        while polls.load(Ordering::Relaxed) < 1_000 {
+            std::thread::yield_now();
+        }
+        rustix::io::write(&pipe, &[7; 5]).unwrap();
+        while runtime.progress().sent.packets < 5 {
+            std::thread::yield_now();
+        }
+        let report = runtime.stop();
+        assert_eq!(report.workers[0].sleeps > 0, sleeps, "{policy:?}");
+        assert!(report.conserved && report.pool_whole);
+    }
+}

@@ -1,0 +1,9 @@
+//! The runtime's behaviour through its public interface.
+#![expect(clippy::unwrap_used, reason = "what tests build on must be there, or they fail")]
+
+mod change;
+mod conservation;
+mod idle;
+mod nodes;
+mod signals;
+mod start;

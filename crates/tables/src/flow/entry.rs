@@ -1,0 +1,175 @@
+//! What a lookup answers: the flow, the place where it may be put, or that there is none.
+
+use std::ptr::NonNull;
+
+use super::FlowTable;
+use super::slots::{NEVER, Slot};
+use crate::hash::Key;
+
+/// What a flow table has for a key.
+pub enum Entry<'t, K: Key, V: 'static> {
+    /// The flow; its last-seen time is now.
+    Found(Occupied<'t, K, V>),
+    /// No such flow (or one that expired), and room for it.
+    Vacant(Vacant<'t, K, V>),
+    /// No such flow, and no room for it by the table's policy: counted as refused.
+    Full,
+}
+
+impl<'t, K: Key, V: 'static> Entry<'t, K, V> {
+    /// The flow's value, new from `make` if it isn't there; `None` when the table is full.
+    #[inline(always)]
+    pub fn or_insert_with(self, make: impl FnOnce() -> V) -> Option<&'t mut V> {
+        match self {
+            Entry::Found(flow) => Some(flow.into_mut()),
+            Entry::Vacant(place) => Some(place.insert(make())),
+            Entry::Full => None,
+        }
+    }
+
+    /// The flow's value, if it is there.
+    #[inline(always)]
+    pub fn found(self) -> Option<&'t mut V> {
+        match self {
+            Entry::Found(flow) => Some(flow.into_mut()),
+            Entry::Vacant(_) | Entry::Full => None,
+        }
+    }
+}
+
+/// A flow in the table.
+pub struct Occupied<'t, K: Key, V: 'static> {
+    table: &'t mut FlowTable<K, V>,
+    /// The table's slot `index`, which is live: found out before, so that nothing has to be checked again.
+    slot: NonNull<Slot<K, V>>,
+    index: u32,
+}
+
+impl<'t, K: Key, V: 'static> Occupied<'t, K, V> {
+    /// `slot` must be the table's slot `index`, and live.
+    #[inline(always)]
+    pub(super) fn new(table: &'t mut FlowTable<K, V>, slot: NonNull<Slot<K, V>>, index: u32) -> Self {
+        debug_assert!(table.slots.get(index as usize).is_some_and(|slot| slot.is_live()));
+        Self { table, slot, index }
+    }
+
+    /// The value.
+    #[inline(always)]
+    #[must_use]
+    pub fn get(&self) -> &V {
+        // SAFETY: the slot belongs to the table that `self` borrows, and nothing else lends it out meanwhile.
+        let slot = unsafe { self.slot.as_ref() };
+        // SAFETY: `new` was given a live slot, and `remove` consumes `self`.
+        unsafe { slot.value_unchecked() }
+    }
+
+    /// The value, to change it.
+    #[inline(always)]
+    pub fn get_mut(&mut self) -> &mut V {
+        // SAFETY: as in `get`, and `&mut self` makes it unique.
+        let slot = unsafe { self.slot.as_mut() };
+        // SAFETY: as in `get`.
+        unsafe { slot.value_unchecked_mut() }
+    }
+
+    /// The value for as long as the table was borrowed.
+    #[inline(always)]
+    #[must_use]
+    pub fn into_mut(mut self) -> &'t mut V {
+        // SAFETY: the slot belongs to the table, which stays borrowed for `'t` by what is returned.
+        let slot = unsafe { self.slot.as_mut() };
+        // SAFETY: as in `get`.
+        unsafe { slot.value_unchecked_mut() }
+    }
+
+    /// Ends the flow.
+    pub fn remove(self) -> V {
+        let (_, value) = self.table.take(self.index as usize).expect("an occupied entry's slot is live");
+        value
+    }
+
+    /// From now on the flow expires after `timeout` nanoseconds without a hit. Costs a comparison when nothing
+    /// changes, and a timer when the flow's end comes nearer.
+    #[inline]
+    pub fn set_timeout(&mut self, timeout: u64) {
+        let ticks = self.table.clock.ticks(timeout);
+        self.change_timeout(ticks);
+    }
+
+    /// From now on the flow doesn't expire.
+    pub fn keep_forever(&mut self) {
+        self.change_timeout(NEVER);
+    }
+
+    #[inline]
+    fn change_timeout(&mut self, ticks: u32) {
+        // SAFETY: as in `get_mut`.
+        let slot = unsafe { self.slot.as_mut() };
+        if slot.timeout() != ticks {
+            slot.set_timeout(ticks);
+            self.table.file_timer(self.index as usize);
+        }
+    }
+}
+
+/// A place for a flow that isn't in the table.
+pub struct Vacant<'t, K: Key, V: 'static> {
+    table: &'t mut FlowTable<K, V>,
+    key: K,
+    place: Place,
+}
+
+/// Where a new flow goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) index: u32,
+    pub(super) tag: u16,
+    /// Who has to leave for it, possibly from there.
+    pub(super) displaces: Option<u32>,
+}
+
+impl<'t, K: Key, V: 'static> Vacant<'t, K, V> {
+    #[inline(always)]
+    pub(super) fn new(table: &'t mut FlowTable<K, V>, key: K, place: Place) -> Self {
+        Self { table, key, place }
+    }
+
+    /// The flow that an insertion would end to make room: expired or, by the policy [`EvictOldest`], old.
+    ///
+    /// [`EvictOldest`]: super::Full::EvictOldest
+    #[must_use]
+    pub fn displaces(&self) -> Option<(&K, &V)> {
+        self.table.slots.get(self.place.displaces? as usize)?.pair()
+    }
+
+    /// Puts the flow in, seen now, with the table's timeout.
+    #[inline]
+    pub fn insert(self, value: V) -> &'t mut V {
+        self.insert_entry(value).into_mut()
+    }
+
+    /// As [`insert`](Self::insert), and gives the entry, to set a timeout of its own.
+    #[inline]
+    pub fn insert_entry(self, value: V) -> Occupied<'t, K, V> {
+        self.replace(value).1
+    }
+
+    /// As [`insert_entry`](Self::insert_entry), and gives back whom it [displaced](Self::displaces), for values that
+    /// stand for something which has to be given back (a port of a NAT).
+    pub fn replace(self, value: V) -> (Option<(K, V)>, Occupied<'t, K, V>) {
+        let Self { table, key, place } = self;
+        let displaced = place.displaces.and_then(|index| table.end(index as usize));
+        let slot = table.put(place, key, value);
+        (displaced, Occupied::new(table, slot, place.index))
+    }
+}
+
+impl<K: Key, V: std::fmt::Debug + 'static> std::fmt::Debug for Entry<'_, K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Entry::Found(flow) => f.debug_tuple("Found").field(flow.get()).finish(),
+            Entry::Vacant(place) => f.debug_tuple("Vacant").field(&place.place).finish(),
+            Entry::Full => f.write_str("Full"),
+        }
+    }
+}

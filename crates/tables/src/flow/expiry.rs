@@ -1,0 +1,163 @@
+//! How flows end by themselves: time in ticks, lazily re-armed timers, and a bounded share of the work with each
+//! operation.
+
+use super::slots::{NEVER, Slot};
+use super::{FlowTable, MAXIMUM_WORK};
+use crate::hash::Key;
+
+/// Timers that a lookup visits when a new tick has come, and again when it finds the table full.
+pub(super) const TIMERS_A_LOOKUP: usize = 4;
+
+/// A shortest idle timeout is this many (binary) ticks: late by at most 2⁻¹⁵ of it.
+const TICK_BITS: u32 = 16;
+/// A tick is never longer than 2²⁰ ns, about a millisecond.
+const LONGEST_TICK_BITS: u32 = 20;
+/// No timeout is longer, so that 32 bits tell ages apart.
+const LONGEST_TIMEOUT: u32 = 1 << 31;
+
+/// The table's time.
+pub(super) struct Clock {
+    /// The time, in ns, from which on `tick` is no more.
+    pub(super) next_tick_at: u64,
+    pub(super) tick: u64,
+    /// A tick is two to this many ns.
+    shift: u32,
+}
+
+impl Clock {
+    pub(super) fn new(idle_timeout: Option<u64>) -> Self {
+        let shift = idle_timeout.map_or(LONGEST_TICK_BITS, |timeout| {
+            timeout.max(1).ilog2().saturating_sub(TICK_BITS).min(LONGEST_TICK_BITS)
+        });
+        Self { next_tick_at: 1 << shift, tick: 0, shift }
+    }
+
+    /// A timeout in ticks: never shorter than `timeout` ns, however the last hit and the tick fell.
+    pub(super) fn ticks(&self, timeout: u64) -> u32 {
+        let whole = timeout.div_ceil(1 << self.shift).saturating_add(u64::from(self.shift > 0));
+        u32::try_from(whole).unwrap_or(u32::MAX).clamp(1, LONGEST_TIMEOUT)
+    }
+
+    /// The longest timeout, in ns, that [`ticks`](Self::ticks) would make `ticks` of: exported and imported at the
+    /// same tick length, a timeout stays what it is.
+    pub(super) fn exact_timeout(&self, ticks: u32) -> u64 {
+        self.nanoseconds(u64::from(ticks - u32::from(self.shift > 0 && ticks > 1)))
+    }
+
+    /// Ticks in nanoseconds.
+    pub(super) fn nanoseconds(&self, ticks: u64) -> u64 {
+        if ticks.leading_zeros() < self.shift { u64::MAX } else { ticks << self.shift }
+    }
+
+    /// Nanoseconds in whole ticks.
+    pub(super) fn whole_ticks(&self, nanoseconds: u64) -> u64 {
+        nanoseconds >> self.shift
+    }
+
+    /// Ticks since the slot's last hit (modulo 2³² for flows that never expire).
+    #[inline(always)]
+    pub(super) fn age<K, V>(&self, slot: &Slot<K, V>) -> u32 {
+        (self.tick as u32).wrapping_sub(slot.seen)
+    }
+
+    /// Whether the flow in `slot` is expired.
+    #[inline(always)]
+    pub(super) fn is_over<K: Copy, V>(&self, slot: &Slot<K, V>) -> bool {
+        self.age(slot) >= slot.timeout() && slot.timeout() != NEVER
+    }
+
+    /// The tick at which the flow in `slot` is over.
+    fn end<K: Copy, V>(&self, slot: &Slot<K, V>) -> Option<u64> {
+        let left = slot.timeout().saturating_sub(self.age(slot));
+        (slot.timeout() != NEVER).then(|| self.tick.saturating_add(u64::from(left)))
+    }
+}
+
+impl<K: Key, V: 'static> FlowTable<K, V> {
+    /// Goes on to `now` (ns) and ends flows that are due, visiting at most `budget` timers and never more than
+    /// [`MAXIMUM_WORK`]; returns how many flows it ended. While more is due, [`next_deadline`](Self::next_deadline)
+    /// is not after `now`: call again when there is time.
+    ///
+    /// A flow that was hit since its timer was set is no more due: its timer is set again here, and not with each
+    /// packet.
+    pub fn expire(&mut self, now: u64, budget: usize) -> usize {
+        self.expire_with(now, budget, |_, _| ())
+    }
+
+    /// As [`expire`](Self::expire), and gives each flow that ended to `ended`.
+    pub fn expire_with(&mut self, now: u64, budget: usize, ended: impl FnMut(K, V)) -> usize {
+        self.tell(now);
+        self.visit_timers(budget.min(MAXIMUM_WORK), ended)
+    }
+
+    /// The time (ns) from which on [`expire`](Self::expire) has something to do; `None` while no flow can expire.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.wheel.next_deadline().map(|tick| self.clock.nanoseconds(tick))
+    }
+
+    /// Leaves every expiry to [`expire_with`](Self::expire_with) and [`Vacant::replace`](super::Vacant::replace), for
+    /// values that stand for something which has to be given back. Else lookups end a few flows by themselves
+    /// whenever time has moved on.
+    #[must_use]
+    pub fn without_own_expiry(mut self) -> Self {
+        self.expires_itself = false;
+        self
+    }
+
+    /// A new tick has come.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn turn(&mut self, now: u64) {
+        self.tell(now);
+        if self.expires_itself {
+            self.visit_timers(TIMERS_A_LOOKUP, |_, _| ());
+        }
+    }
+
+    /// Sets the time. It runs at most 2³¹ ticks ahead of the timers, so that 32 bits tell the ages of all flows apart
+    /// that have one, even if nothing was expired for months: it then stands still until timers are visited.
+    pub(super) fn tell(&mut self, now: u64) {
+        if self.wheel.is_empty() {
+            self.wheel.advance(self.clock.whole_ticks(now), 1, |_| None);
+        }
+        let ahead = self.wheel.elapsed().saturating_add(u64::from(LONGEST_TIMEOUT));
+        let tick = self.clock.whole_ticks(now).min(ahead);
+        if tick > self.clock.tick {
+            self.clock.tick = tick;
+            self.clock.next_tick_at = self.clock.nanoseconds(tick.saturating_add(1));
+        }
+    }
+
+    pub(super) fn visit_timers(&mut self, budget: usize, mut ended: impl FnMut(K, V)) -> usize {
+        let Self { wheel, slots, groups, clock, .. } = self;
+        let before = self.len;
+        let (len, stashed, expired) = (&mut self.len, &mut self.stashed, &mut self.counters.expired);
+        let stash = self.hashed * crate::group::WIDTH;
+        let visited = wheel.advance(clock.tick, budget, |index| {
+            let slot = slots.get_mut(index)?;
+            let end = clock.end(slot)?;
+            if end > clock.tick {
+                return Some(end);
+            }
+            let (key, value) = slot.take()?;
+            groups[index / crate::group::WIDTH].tags[index % crate::group::WIDTH] = crate::group::FREE;
+            *len -= 1;
+            *stashed -= usize::from(index >= stash);
+            *expired += 1;
+            // Last: whatever it does, the table is whole.
+            ended(key, value);
+            None
+        });
+        self.worked(visited);
+        before - self.len
+    }
+
+    /// Sets the timer of a live slot, unless one is set that will come in time and look again.
+    pub(super) fn file_timer(&mut self, index: usize) {
+        let Some(end) = self.slots.get(index).and_then(|slot| self.clock.end(slot)) else { return };
+        if self.wheel.deadline(index).is_none_or(|filed| filed > end) {
+            self.wheel.insert(index, end);
+        }
+    }
+}

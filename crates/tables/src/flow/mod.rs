@@ -1,0 +1,373 @@
+//! The flow table: a bounded number of flows by key, expiring, with a keyed hash and a bound on the work of every
+//! operation. A batch asks it through [`Table`](crate::Table); everything else here is for the control side.
+
+mod encode;
+mod entry;
+mod expiry;
+mod iterate;
+mod place;
+mod slots;
+#[cfg(test)]
+mod tests;
+mod transfer;
+
+pub use encode::Encode;
+pub use entry::{Entry, Occupied, Vacant};
+pub use iterate::{Cursor, Iter};
+pub use transfer::{BUCKETS, ImportError};
+
+use crate::group::{Group, WIDTH};
+use crate::hash::{Key, Secret};
+use crate::memory::{HugeArray, MemoryError};
+use crate::prefetch::prefetch;
+use crate::table::Table;
+use crate::wheel::TimerWheel;
+use expiry::Clock;
+use place::Home;
+use slots::{NEVER, Slots};
+
+/// The most slots that one operation probes, moves or expires.
+pub const MAXIMUM_WORK: usize = 64;
+
+/// What a flow table does with a new flow when it has no room for it: when it holds as many flows as its capacity, or
+/// (which takes luck of less than one in a million, or a leaked secret) when all 40 places of this key are taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Full {
+    /// The new flow gets no entry ([`Entry::Full`]).
+    #[default]
+    Refuse,
+    /// The new flow takes the place of the flow that was hit least recently, or is expired, among up to 16 that lie
+    /// where the new one would (a random sample, since the hash chose it): the oldest of the whole table only when
+    /// the capacity is at most 16, else older than 15 of 16 flows on average.
+    EvictOldest,
+    /// The new flow takes the place of an expired flow that waits to be collected, if there is one among up to 16
+    /// that lie where the new one would; else it gets no entry.
+    EvictExpired,
+}
+
+/// How a flow table is to be.
+///
+/// ```
+/// use netbricks_tables::{FlowTable, FlowTableConfig, Full};
+///
+/// let config = FlowTableConfig {
+///     capacity: 65_536,
+///     idle_timeout: Some(30_000_000_000),
+///     full: Full::EvictOldest,
+///     seed: 0x5eed,
+/// };
+/// let table: FlowTable<[u64; 5], (u64, u64)> = FlowTable::new(config)?;
+/// assert_eq!((table.capacity(), table.len()), (65_536, 0));
+/// # Ok::<(), netbricks_tables::TableError>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct FlowTableConfig {
+    /// The most flows held at a time; 1 or more.
+    pub capacity: usize,
+    /// Nanoseconds without a hit after which a flow expires, unless its own timeout was set; `None`: never.
+    ///
+    /// Time is kept in ticks, at most 2⁻¹⁶ of this and at most 2²⁰ ns, and a flow never expires early: it does so up
+    /// to two ticks late (at most 131 µs of timeout, exactly on time). No timeout is longer than 2³¹ ticks.
+    pub idle_timeout: Option<u64>,
+    /// What happens to a new flow when there is no room.
+    pub full: Full,
+    /// Seed of the keyed hash; random in production, so that nobody can choose flows that collide.
+    pub seed: u64,
+}
+
+impl FlowTableConfig {
+    /// A table for `capacity` flows that never expire and are refused beyond it, with a seed of 0.
+    #[must_use]
+    pub const fn new(capacity: usize) -> Self {
+        Self { capacity, idle_timeout: None, full: Full::Refuse, seed: 0 }
+    }
+}
+
+/// Why a flow table could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum TableError {
+    /// A table for no flows.
+    #[error("a flow table's capacity is 0 flows: give it 1 or more")]
+    CapacityZero,
+    /// More flows than slots can be numbered.
+    #[error("a flow table's capacity is {capacity} flows, but at most {maximum} are possible")]
+    CapacityTooLarge {
+        /// Flows asked for.
+        capacity: usize,
+        /// Flows possible.
+        maximum: usize,
+    },
+    /// Memory for so many flows can't be had.
+    #[error("a flow table for {capacity} flows {source}")]
+    Memory {
+        /// Flows asked for.
+        capacity: usize,
+        /// What was missing.
+        source: MemoryError,
+    },
+}
+
+/// What has happened in a flow table, in flows (hits: packets).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Lookups that found a flow.
+    pub hits: u64,
+    /// Flows that were put in.
+    pub inserted: u64,
+    /// Flows that gave their place to a new one while they were not expired.
+    pub evicted: u64,
+    /// Flows that ended because nothing hit them for their timeout.
+    pub expired: u64,
+    /// Lookups that were answered [`Entry::Full`].
+    pub refused: u64,
+}
+
+/// Flows by key.
+///
+/// # Layout
+/// Slots come in groups of 16. A key's hash names two groups and a 16-bit tag; a flow lives in whichever of the two
+/// had more room when it came, or, should both be full, in a stash of 8 slots. The tags lie apart, 32 bytes a group,
+/// so that the tags of 64k flows fit the second-level cache and two SIMD comparisons find a flow's slot without a
+/// branch. A slot holds key, value, the tick of the last hit and the timeout: up to 64 bytes (a 40-byte key and a
+/// 16-byte value) it is one cache line, the only one that a hit may have to wait for. Flows never move; timers are
+/// kept apart, since a hit does not touch them.
+///
+/// # Memory
+/// A flow costs `(slot + 2 + 16) / 0.8` bytes of capacity: slot (8 bytes more than key and value, rounded up to a
+/// power of two below 64 and to lines of 64 above), tag, and timer, in groups that are 80 % full when the table is.
+/// That is 102.5 bytes for a 64-byte slot. It is allocated and touched at once, each of the three arrays in units of
+/// 2 MiB where it is large enough (128 KiB) for a huge page.
+///
+/// # Work
+/// No operation probes, moves or expires more than [`MAXIMUM_WORK`] slots, however full the table, whatever the keys
+/// and however many flows are due: 32 slots in two groups and 8 in the stash are probed, 16 looked at for one to
+/// evict, 8 timers visited.
+///
+/// # Example
+/// ```
+/// use netbricks_tables::{Entry, FlowTable, FlowTableConfig, Table};
+///
+/// let mut flows: FlowTable<u32, u64> = FlowTable::new(FlowTableConfig {
+///     idle_timeout: Some(1_000), // ns
+///     ..FlowTableConfig::new(100)
+/// })?;
+/// // Count packets by key: hit or insert.
+/// flows.lookup_bulk(&[7, 8, 7], 0, |_, entry| {
+///     if let Some(packets) = entry.or_insert_with(|| 0) {
+///         *packets += 1;
+///     }
+/// });
+/// assert_eq!(flows.get(&7), Some(&2));
+/// // An expired flow is found no more.
+/// assert!(matches!(flows.lookup(7, 1_000), Entry::Vacant(_)));
+/// # Ok::<(), netbricks_tables::TableError>(())
+/// ```
+pub struct FlowTable<K: Key, V: 'static> {
+    slots: Slots<K, V>,
+    /// By group of slots; the stash is the last.
+    groups: HugeArray<Group>,
+    clock: Clock,
+    counters: Counters,
+    secret: Secret,
+    /// Groups that hashes name: all but the stash.
+    hashed: usize,
+    len: usize,
+    stashed: usize,
+    capacity: usize,
+    /// Ticks.
+    idle_timeout: u32,
+    full: Full,
+    expires_itself: bool,
+    /// Where the next search for a flow to evict begins, so that searches in one place differ.
+    hand: usize,
+    wheel: TimerWheel,
+    bucket_secret: Secret,
+    #[cfg(test)]
+    work: std::cell::Cell<usize>,
+}
+
+/// What is known of a key before it is looked up in a [`FlowTable`]; the default knows nothing, and costs a search.
+///
+/// One word, since a batch keeps one a packet: the key's hash, of which the slot where the flow seems to be replaces
+/// the lower half once that is known. Who has to search anew hashes anew.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FlowTicket(u64);
+
+impl<K: Key, V: 'static> FlowTable<K, V> {
+    /// The largest possible capacity, in flows.
+    pub const MAXIMUM_CAPACITY: usize = 3_000_000_000;
+
+    /// An empty table.
+    ///
+    /// # Errors
+    /// When the capacity is 0, too large to number, or more than there is memory for.
+    pub fn new(config: FlowTableConfig) -> Result<Self, TableError> {
+        let FlowTableConfig { capacity, idle_timeout, full, seed } = config;
+        if capacity == 0 {
+            return Err(TableError::CapacityZero);
+        }
+        if capacity > Self::MAXIMUM_CAPACITY {
+            return Err(TableError::CapacityTooLarge { capacity, maximum: Self::MAXIMUM_CAPACITY });
+        }
+        let hashed = place::groups_for(capacity);
+        let slots = (hashed + 1) * WIDTH;
+        let memory = |source| TableError::Memory { capacity, source };
+        let clock = Clock::new(idle_timeout);
+        Ok(Self {
+            slots: Slots::empty(slots).map_err(memory)?,
+            groups: HugeArray::zeroed(hashed + 1).map_err(memory)?,
+            counters: Counters::default(),
+            secret: Secret::from_seed(seed),
+            hashed,
+            len: 0,
+            stashed: 0,
+            capacity,
+            idle_timeout: idle_timeout.map_or(NEVER, |timeout| clock.ticks(timeout)),
+            clock,
+            full,
+            expires_itself: true,
+            hand: 0,
+            wheel: TimerWheel::new(slots).map_err(memory)?,
+            bucket_secret: Secret::from_seed(0),
+            #[cfg(test)]
+            work: std::cell::Cell::new(0),
+        })
+    }
+
+    /// Flows in the table, including those that expired and wait to be collected.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the table holds no flow.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The most flows held at a time.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// What has happened since the table was made.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// The value of `key`, as of the latest time that the table was told; counts and refreshes nothing.
+    #[must_use]
+    pub fn get(&self, key: &K) -> Option<&V> {
+        let index = self.find(key, self.home(key.hash(&self.secret)))?;
+        let slot = self.slots.get(index).filter(|slot| !self.clock.is_over(slot))?;
+        slot.pair().map(|(_, value)| value)
+    }
+
+    /// As [`get`](Self::get), to change it.
+    pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        let index = self.find(key, self.home(key.hash(&self.secret)))?;
+        let clock = &self.clock;
+        self.slots.get_mut(index).filter(|slot| !clock.is_over(slot))?.value_mut()
+    }
+
+    /// Takes `key` out; its value unless it was expired.
+    pub fn remove(&mut self, key: &K) -> Option<V> {
+        let index = self.find(key, self.home(key.hash(&self.secret)))?;
+        let over = self.slots.get(index).is_some_and(|slot| self.clock.is_over(slot));
+        self.counters.expired += u64::from(over);
+        let (_, value) = self.take(index)?;
+        (!over).then_some(value)
+    }
+
+    /// Takes all flows out; counters stay.
+    pub fn clear(&mut self) {
+        for group in 0..self.groups.len() {
+            let mut occupied = self.groups[group].occupied();
+            while occupied != 0 {
+                let index = group * WIDTH + occupied.trailing_zeros() as usize;
+                occupied &= occupied - 1;
+                // Whole before the value is dropped, so that a drop that panics loses no more than the rest.
+                drop(self.take(index));
+            }
+        }
+    }
+
+    /// Counts work towards [`MAXIMUM_WORK`] where tests assert it.
+    #[inline(always)]
+    fn worked(&self, slots: usize) {
+        #[cfg(test)]
+        self.work.set(self.work.get() + slots);
+        #[cfg(not(test))]
+        let _ = slots;
+    }
+}
+
+impl<K: Key, V: 'static> Table for FlowTable<K, V> {
+    type Key = K;
+    type Ticket = FlowTicket;
+    type Entry<'t> = Entry<'t, K, V>;
+
+    #[inline(always)]
+    fn announce(&self, key: &K) -> FlowTicket {
+        let hash = key.hash(&self.secret);
+        for group in self.home(hash).groups {
+            prefetch(self.groups.start().as_ptr().wrapping_add(group as usize));
+        }
+        FlowTicket(hash)
+    }
+
+    #[inline(always)]
+    fn approach(&self, _: &K, ticket: &mut FlowTicket) {
+        // A ticket from elsewhere names some groups too, though not this key's.
+        let Home { groups: [first, second], tag } = self.home(ticket.0);
+        let (a, b) = (self.group(first), self.group(second));
+        let found = a.matches(tag) | b.matches(tag) << WIDTH;
+        // No match gives a place as good as any: `resolve` will see that it isn't the flow's.
+        let bit = found.trailing_zeros();
+        let group = if bit < WIDTH as u32 { first } else { second };
+        let slot = group * WIDTH as u32 + bit % WIDTH as u32;
+        self.slots.prefetch(slot as usize);
+        ticket.0 = u64::from(slot);
+    }
+
+    #[inline(always)]
+    fn resolve(&mut self, key: K, ticket: FlowTicket, now: u64) -> Entry<'_, K, V> {
+        if now >= self.clock.next_tick_at {
+            self.turn(now);
+        }
+        let tick = self.clock.tick as u32;
+        let index = ticket.0 as u32;
+        if let Some(slot) = self.slots.get_mut(index as usize)
+            && tick.wrapping_sub(slot.seen) < slot.timeout()
+            && slot.key() == Some(&key)
+        {
+            slot.seen = tick;
+            let slot = std::ptr::NonNull::from(slot);
+            self.worked(1);
+            self.counters.hits += 1;
+            return Entry::Found(Occupied::new(self, slot, index));
+        }
+        self.resolve_elsewhere(&key)
+    }
+}
+
+impl<K: Key, V: 'static> Drop for FlowTable<K, V> {
+    fn drop(&mut self) {
+        if std::mem::needs_drop::<V>() {
+            self.clear();
+        }
+    }
+}
+
+impl<K: Key, V: 'static> std::fmt::Debug for FlowTable<K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FlowTable")
+            .field("len", &self.len)
+            .field("capacity", &self.capacity)
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,205 @@
+//! Where flows are: finding one by key, choosing a place for a new one, and choosing who leaves when there is none.
+
+use std::ptr::NonNull;
+
+use super::entry::{Entry, Occupied, Place, Vacant};
+use super::expiry::TIMERS_A_LOOKUP;
+use super::slots::Slot;
+use super::{FlowTable, Full};
+use crate::group::{FREE, Group, WIDTH};
+use crate::hash::Key;
+
+/// Slots of the stash that are used: as many as the bound on an operation's work leaves.
+pub(super) const STASH: usize = 8;
+/// Flows looked at to choose one that leaves.
+pub(super) const SAMPLE: usize = 16;
+
+/// Groups for `capacity` flows. In groups of 16 with the emptier of two choices, the fullest group holds three or four
+/// more than the mean (Azar et al., SIAM J. Comput. 29, 1999), so that a mean of 12.8 fits; few groups need more room
+/// since two choices are often one.
+pub(super) fn groups_for(capacity: usize) -> usize {
+    if capacity <= WIDTH { 1 } else { (capacity * 5).div_ceil(WIDTH * 4) + 2 }
+}
+
+/// Where a key's flow can be, the stash aside.
+#[derive(Clone, Copy)]
+pub(super) struct Home {
+    pub(super) groups: [u32; 2],
+    pub(super) tag: u16,
+}
+
+impl<K: Key, V: 'static> FlowTable<K, V> {
+    /// The high and the low half of the hash name a group each, the low 15 bits the tag. The groups' numbers are below
+    /// `hashed`, whatever the hash.
+    #[inline(always)]
+    pub(super) fn home(&self, hash: u64) -> Home {
+        let scaled = |half: u64| ((half * self.hashed as u64) >> 32) as u32;
+        // Never `FREE`.
+        Home { groups: [scaled(hash >> 32), scaled(hash & 0xffff_ffff)], tag: hash as u16 | 0x8000 }
+    }
+
+    /// The tags of a group that [`home`](Self::home) named.
+    #[inline(always)]
+    pub(super) fn group(&self, group: u32) -> &Group {
+        debug_assert!((group as usize) < self.groups.len());
+        // SAFETY: `home` scales 32 bits to numbers below `hashed`, and there are `hashed + 1` groups.
+        unsafe { self.groups.get_unchecked(group as usize) }
+    }
+
+    /// Looks wherever the key can be, for keys that are not where their ticket says.
+    #[inline(never)]
+    pub(super) fn resolve_elsewhere(&mut self, key: &K) -> Entry<'_, K, V> {
+        let home = self.home(key.hash(&self.secret));
+        let Some(index) = self.find(key, home) else { return self.vacancy(*key, home) };
+        let clock = &self.clock;
+        if let Some(slot) = self.slots.get_mut(index).filter(|slot| !clock.is_over(slot)) {
+            slot.seen = clock.tick as u32;
+            let slot = NonNull::from(slot);
+            self.counters.hits += 1;
+            return Entry::Found(Occupied::new(self, slot, index as u32));
+        }
+        // It takes its own expired place again.
+        let index = index as u32;
+        Entry::Vacant(Vacant::new(self, *key, Place { index, tag: home.tag, displaces: Some(index) }))
+    }
+
+    /// The slot of `key`, expired or not.
+    pub(super) fn find(&self, key: &K, home: Home) -> Option<usize> {
+        let is_key = |index: usize| self.slots.get(index).is_some_and(|slot| slot.key() == Some(key));
+        for group in home.groups {
+            self.worked(WIDTH);
+            let mut matches = self.groups[group as usize].matches(home.tag);
+            while matches != 0 {
+                let index = group as usize * WIDTH + matches.trailing_zeros() as usize;
+                if is_key(index) {
+                    return Some(index);
+                }
+                matches &= matches - 1;
+            }
+        }
+        if self.stashed == 0 {
+            return None;
+        }
+        self.worked(STASH);
+        let mut matches = self.groups[self.hashed].matches(home.tag);
+        while matches != 0 {
+            let index = self.hashed * WIDTH + matches.trailing_zeros() as usize;
+            if is_key(index) {
+                return Some(index);
+            }
+            matches &= matches - 1;
+        }
+        None
+    }
+
+    /// Room for a key that is nowhere, by the policy.
+    fn vacancy(&mut self, key: K, home: Home) -> Entry<'_, K, V> {
+        if self.len >= self.capacity && self.expires_itself {
+            self.visit_timers(TIMERS_A_LOOKUP, |_, _| ());
+        }
+        let free = self.free_slot(home);
+        let place = match free {
+            Some(index) if self.len < self.capacity => Some(Place { index, tag: home.tag, displaces: None }),
+            _ => self.victim(home).and_then(|victim| {
+                let own = home.groups.contains(&(victim / WIDTH as u32));
+                // One that leaves one of the key's own groups makes room there.
+                let index = if own { Some(victim) } else { free };
+                index.map(|index| Place { index, tag: home.tag, displaces: Some(victim) })
+            }),
+        };
+        match place {
+            Some(place) => Entry::Vacant(Vacant::new(self, key, place)),
+            None => {
+                self.counters.refused += 1;
+                Entry::Full
+            }
+        }
+    }
+
+    /// A free slot in the emptier of the key's groups, else in the stash.
+    pub(super) fn free_slot(&self, home: Home) -> Option<u32> {
+        let [first, second] = home.groups;
+        let (a, b) = (self.groups[first as usize].free(), self.groups[second as usize].free());
+        let (group, free) = if a.count_ones() >= b.count_ones() { (first, a) } else { (second, b) };
+        if free != 0 {
+            return Some(group * WIDTH as u32 + free.trailing_zeros());
+        }
+        let stash = self.groups[self.hashed].free() & ((1 << STASH) - 1);
+        (stash != 0).then(|| (self.hashed * WIDTH) as u32 + stash.trailing_zeros())
+    }
+
+    /// Who leaves for a new flow: an expired flow or, if the policy says so, the one seen least recently, among a
+    /// bounded sample of the key's own groups; of any group, if these hold none.
+    fn victim(&mut self, home: Home) -> Option<u32> {
+        if self.full == Full::Refuse {
+            return None;
+        }
+        let [first, second] = home.groups;
+        let own = self.groups[first as usize].occupied()
+            | if first == second { 0 } else { self.groups[second as usize].occupied() << WIDTH };
+        self.hand = self.hand.wrapping_add(1);
+        if own != 0 {
+            return self.oldest(own, [first, second]);
+        }
+        let group = (self.hand % self.hashed) as u32;
+        self.oldest(self.groups[group as usize].occupied(), [group, group])
+    }
+
+    fn oldest(&self, mut occupied: u32, groups: [u32; 2]) -> Option<u32> {
+        // Another place to begin each time, so that those beyond the sample get their turn.
+        let turn = (self.hand as u32).wrapping_mul(7) % 32;
+        occupied = occupied.rotate_right(turn);
+        let mut oldest: Option<(u32, u32)> = None;
+        for _ in 0..SAMPLE.min(occupied.count_ones() as usize) {
+            let bit = (occupied.trailing_zeros() + turn) % 32;
+            occupied &= occupied - 1;
+            self.worked(1);
+            let index = groups[bit as usize / WIDTH] * WIDTH as u32 + bit % WIDTH as u32;
+            let Some(slot) = self.slots.get(index as usize) else { continue };
+            if self.clock.is_over(slot) {
+                return Some(index);
+            }
+            let age = self.clock.age(slot);
+            if self.full == Full::EvictOldest && oldest.is_none_or(|(_, other)| age > other) {
+                oldest = Some((index, age));
+            }
+        }
+        oldest.map(|(index, _)| index)
+    }
+
+    /// Puts a flow where [`vacancy`](Self::vacancy) said, now that nobody is there.
+    #[inline]
+    pub(super) fn put(&mut self, place: Place, key: K, value: V) -> NonNull<Slot<K, V>> {
+        let index = place.index as usize;
+        debug_assert_eq!(self.groups[index / WIDTH].tags[index % WIDTH], FREE);
+        self.groups[index / WIDTH].tags[index % WIDTH] = place.tag;
+        self.len += 1;
+        self.stashed += usize::from(index / WIDTH == self.hashed);
+        self.counters.inserted += 1;
+        let (seen, timeout) = (self.clock.tick as u32, self.idle_timeout);
+        let slot = self.slots.get_mut(index).expect("a free tag stands for a slot");
+        slot.fill(key, value, seen, timeout);
+        let slot = NonNull::from(slot);
+        self.file_timer(index);
+        slot
+    }
+
+    /// Takes out the flow in slot `index`, if there is one.
+    pub(super) fn take(&mut self, index: usize) -> Option<(K, V)> {
+        let flow = self.slots.get_mut(index)?.take()?;
+        self.groups[index / WIDTH].tags[index % WIDTH] = FREE;
+        self.len -= 1;
+        self.stashed -= usize::from(index / WIDTH == self.hashed);
+        self.wheel.remove(index);
+        Some(flow)
+    }
+
+    /// Takes out a flow that is over or has to leave, and counts it.
+    pub(super) fn end(&mut self, index: usize) -> Option<(K, V)> {
+        let over = self.slots.get(index).is_some_and(|slot| self.clock.is_over(slot));
+        let flow = self.take(index)?;
+        self.counters.expired += u64::from(over);
+        self.counters.evicted += u64::from(!over);
+        Some(flow)
+    }
+}

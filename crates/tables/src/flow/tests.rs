@@ -1,0 +1,531 @@
+//! The flow table against a map with an explicit clock, and against whoever knows its secret.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::rc::Rc;
+
+use proptest::prelude::*;
+
+use super::expiry::TIMERS_A_LOOKUP;
+use super::place::{SAMPLE, STASH};
+use super::*;
+
+fn config(capacity: usize, idle_timeout: Option<u64>, full: Full) -> FlowTableConfig {
+    FlowTableConfig { capacity, idle_timeout, full, seed: 42 }
+}
+
+/// Runs one operation and asserts the bound on its work.
+fn bounded<K: Key, V, R>(
+    table: &mut FlowTable<K, V>,
+    operation: impl FnOnce(&mut FlowTable<K, V>) -> R,
+) -> R {
+    table.work.set(0);
+    let result = operation(table);
+    assert!(table.work.get() <= MAXIMUM_WORK, "{} slots in one operation", table.work.get());
+    result
+}
+
+/// What is true of a table whatever happened to it.
+fn check<K: Key, V>(table: &FlowTable<K, V>) {
+    let (mut live, mut stashed) = (0, 0);
+    for index in 0..table.slots.len() {
+        let slot = table.slots.get(index).unwrap();
+        let tag = table.groups[index / WIDTH].tags[index % WIDTH];
+        assert_eq!(slot.is_live(), tag != crate::group::FREE, "slot {index}");
+        let timer = table.wheel.deadline(index);
+        assert_eq!(timer.is_some(), slot.is_live() && timer.is_some(), "a timer without a flow in {index}");
+        if slot.is_live() {
+            live += 1;
+            stashed += usize::from(index / WIDTH == table.hashed);
+            if slot.timeout() != NEVER {
+                let end = table.clock.tick + u64::from(slot.timeout().saturating_sub(table.clock.age(slot)));
+                assert!(
+                    timer.is_some_and(|timer| timer <= end),
+                    "slot {index} ends at {end}, timer {timer:?}"
+                );
+            }
+        }
+    }
+    assert_eq!((live, stashed), (table.len, table.stashed));
+    assert!(table.len <= table.capacity);
+}
+
+/// The map that the table must equal while nobody is refused or evicted: value, last hit, timeout.
+#[derive(Default)]
+struct Oracle {
+    flows: HashMap<u32, (u64, u64, Option<u64>)>,
+    hits: u64,
+    inserted: u64,
+}
+
+impl Oracle {
+    fn get(&self, key: u32, now: u64) -> Option<u64> {
+        let (value, seen, timeout) = self.flows.get(&key)?;
+        timeout.is_none_or(|timeout| now - seen < timeout).then_some(*value)
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Count these keys, one packet each.
+    Packets(Vec<u32>),
+    Remove(u32),
+    SetTimeout(u32, u64),
+    KeepForever(u32),
+    Wait(u64),
+    Expire(usize),
+    Retain(u32),
+    Clear,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => prop::collection::vec(0u32..60, 1..70).prop_map(Step::Packets),
+        2 => (0u32..60).prop_map(Step::Remove),
+        2 => (0u32..60, 1u64..400).prop_map(|(key, timeout)| Step::SetTimeout(key, timeout)),
+        1 => (0u32..60).prop_map(Step::KeepForever),
+        4 => prop_oneof![1u64..20, 20u64..500].prop_map(Step::Wait),
+        3 => (0usize..100).prop_map(Step::Expire),
+        1 => (2u32..5).prop_map(Step::Retain),
+        1 => Just(Step::Clear),
+    ]
+}
+
+/// Plays `steps` on a table with batches of `batch`, comparing it with the oracle as it goes; all it answered.
+fn play(steps: &[Step], batch: usize, idle_timeout: Option<u64>) -> Vec<Option<u64>> {
+    let mut table: FlowTable<u32, u64> = FlowTable::new(config(64, idle_timeout, Full::Refuse)).unwrap();
+    let mut oracle = Oracle::default();
+    let mut now = 0;
+    let mut answers = Vec::new();
+    for step in steps {
+        match step {
+            Step::Packets(keys) => {
+                for keys in keys.chunks(batch) {
+                    let mut tickets: Vec<_> = keys.iter().map(|key| table.announce(key)).collect();
+                    keys.iter().zip(&mut tickets).for_each(|(key, ticket)| table.approach(key, ticket));
+                    for (key, ticket) in keys.iter().zip(tickets) {
+                        let before = bounded(&mut table, |table| match table.resolve(*key, ticket, now) {
+                            Entry::Found(mut flow) => {
+                                *flow.get_mut() += 1;
+                                Some(*flow.get() - 1)
+                            }
+                            Entry::Vacant(place) => {
+                                place.insert(1);
+                                None
+                            }
+                            Entry::Full => panic!("60 keys fit 64 places"),
+                        });
+                        assert_eq!(before, oracle.get(*key, now), "key {key} at {now}");
+                        answers.push(before);
+                        oracle.hits += u64::from(before.is_some());
+                        oracle.inserted += u64::from(before.is_none());
+                        let timeout = match before {
+                            Some(_) => oracle.flows[key].2,
+                            None => idle_timeout,
+                        };
+                        oracle.flows.insert(*key, (before.unwrap_or(0) + 1, now, timeout));
+                    }
+                }
+            }
+            Step::Remove(key) => {
+                assert_eq!(bounded(&mut table, |table| table.remove(key)), oracle.get(*key, now));
+                oracle.flows.remove(key);
+            }
+            Step::SetTimeout(key, timeout) => {
+                if let Entry::Found(mut flow) = table.lookup(*key, now) {
+                    flow.set_timeout(*timeout);
+                    let flow = oracle.flows.get_mut(key).unwrap();
+                    (flow.1, flow.2) = (now, Some(*timeout));
+                    oracle.hits += 1;
+                }
+            }
+            Step::KeepForever(key) => {
+                if let Entry::Found(mut flow) = table.lookup(*key, now) {
+                    flow.keep_forever();
+                    let flow = oracle.flows.get_mut(key).unwrap();
+                    (flow.1, flow.2) = (now, None);
+                    oracle.hits += 1;
+                }
+            }
+            Step::Wait(by) => now += by,
+            Step::Expire(budget) => {
+                bounded(&mut table, |table| table.expire(now, *budget));
+            }
+            Step::Retain(of) => {
+                table.expire(now, 0);
+                table.retain(|key, _| key % of != 0);
+                oracle.flows.retain(|key, _| key % of != 0);
+            }
+            Step::Clear => {
+                table.clear();
+                oracle.flows.clear();
+            }
+        }
+        // Told the time, the table and the map hold the same flows.
+        table.expire(now, 0);
+        for key in 0..60 {
+            assert_eq!(table.get(&key).copied(), oracle.get(key, now), "key {key} at {now}");
+        }
+        let flows: BTreeMap<u32, u64> = table.iter().map(|(key, value)| (*key, *value)).collect();
+        assert!(flows.iter().all(|(key, value)| oracle.get(*key, now) == Some(*value)));
+        assert_eq!(flows.len(), (0..60).filter(|key| oracle.get(*key, now).is_some()).count());
+        check(&table);
+    }
+    assert_eq!((table.counters.hits, table.counters.inserted), (oracle.hits, oracle.inserted));
+    assert_eq!(table.counters.refused + table.counters.evicted, 0);
+    // All that can expire does, when it is waited for.
+    now += 1_000;
+    while table.expire(now, 64) > 0 {}
+    assert_eq!(table.len(), (0..60).filter(|key| oracle.get(*key, now).is_some()).count());
+    answers
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    #[test]
+    fn equals_a_map_whatever_the_batch(
+        steps in prop::collection::vec(step(), 1..40),
+        // Short enough for ticks of a nanosecond, which the map has; the last outlives the test.
+        idle in prop_oneof![1u64..300, Just(100_000)],
+    ) {
+        let one = play(&steps, 1, Some(idle));
+        prop_assert_eq!(&one, &play(&steps, 32, Some(idle)));
+        prop_assert_eq!(&one, &play(&steps, 256, Some(idle)));
+    }
+
+    /// Under every policy, at and beyond capacity: bounded, whole, never more than the capacity, and counted.
+    #[test]
+    fn stays_whole_when_full(
+        keys in prop::collection::vec((0u32..400, 0u64..30), 1..600),
+        capacity in 1usize..120,
+        full in prop::sample::select(vec![Full::Refuse, Full::EvictOldest, Full::EvictExpired]),
+        idle in prop::option::of(1u64..2_000),
+    ) {
+        let mut table: FlowTable<u32, u32> = FlowTable::new(config(capacity, idle, full)).unwrap();
+        let (mut now, mut misses) = (0, 0);
+        for (at, (key, wait)) in keys.into_iter().enumerate() {
+            now += wait;
+            let found = bounded(&mut table, |table| match table.lookup(key, now) {
+                Entry::Found(flow) => Some(*flow.get()),
+                Entry::Vacant(place) => { place.insert(key); None }
+                Entry::Full => { None }
+            });
+            prop_assert!(found.is_none_or(|value| value == key));
+            misses += u64::from(found.is_none());
+            if at % 64 == 0 { check(&table) }
+        }
+        check(&table);
+        let counters = table.counters();
+        prop_assert_eq!(misses, counters.inserted + counters.refused);
+        prop_assert_eq!(table.len() as u64, counters.inserted - counters.evicted - counters.expired);
+        if full != Full::EvictOldest { prop_assert_eq!(counters.evicted, 0) }
+    }
+
+    #[test]
+    fn stale_and_foreign_tickets_only_cost_time(words in prop::collection::vec(any::<u64>(), 1..50)) {
+        let mut table: FlowTable<u64, u64> = FlowTable::new(config(30, None, Full::EvictOldest)).unwrap();
+        for (at, word) in words.iter().enumerate() {
+            let key = word % 40;
+            let mut ticket = FlowTicket(*word);
+            if at % 2 == 0 { table.approach(&key, &mut ticket) }
+            if let Some(value) = table.resolve(key, ticket, 0).or_insert_with(|| key) { prop_assert_eq!(*value, key) }
+        }
+        check(&table);
+    }
+}
+
+#[test]
+fn refuses_senseless_capacities() {
+    let new = |capacity| FlowTable::<u32, u32>::new(FlowTableConfig::new(capacity)).err().unwrap();
+    assert!(matches!(new(0), TableError::CapacityZero));
+    assert!(matches!(new(usize::MAX), TableError::CapacityTooLarge { .. }));
+    let error = new(FlowTable::<u32, u32>::MAXIMUM_CAPACITY);
+    assert!(
+        matches!(error, TableError::Memory { source: MemoryError::BeyondPhysical { .. }, .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_monitors_slot_is_one_cache_line() {
+    assert_eq!(Slots::<[u64; 5], (u64, u64)>::STRIDE, 64);
+    assert_eq!(Slots::<u32, u32>::STRIDE, 16);
+    assert_eq!(Slots::<[u64; 5], [u64; 4]>::STRIDE, 128);
+    assert_eq!(size_of::<FlowTicket>(), 8);
+}
+
+/// To its capacity and at it: random keys come in, hardly any into the stash, and the next is refused.
+#[test]
+fn holds_its_capacity() {
+    for capacity in [1, 2, 15, 16, 17, 20, 25, 33, 40, 64, 100, 200, 1_000, 10_000, 65_536] {
+        for seed in 0..(200_000 / capacity as u64).clamp(2, 400) {
+            let mut table: FlowTable<u64, ()> =
+                FlowTable::new(FlowTableConfig { seed, ..FlowTableConfig::new(capacity) }).unwrap();
+            for key in 0..capacity as u64 {
+                let entry = bounded(&mut table, |table| table.lookup(key, 0).or_insert_with(|| ()).is_some());
+                assert!(entry, "full at {} of {capacity}, seed {seed}", table.len());
+            }
+            assert!(matches!(table.lookup(u64::MAX, 0), Entry::Full));
+            assert_eq!((table.len(), table.counters().refused), (capacity, 1));
+            assert!(table.stashed <= STASH / 2, "{} of {capacity} in the stash", table.stashed);
+            if seed == 0 {
+                check(&table);
+                (0..capacity as u64).for_each(|key| assert!(table.get(&key).is_some()));
+            }
+        }
+    }
+}
+
+/// Flows come and go at a full table for long: places don't wear out.
+#[test]
+fn stays_usable_under_churn() {
+    let mut table: FlowTable<u64, ()> = FlowTable::new(FlowTableConfig::new(5_000)).unwrap();
+    for key in 0..200_000u64 {
+        if key >= 5_000 {
+            assert!(table.remove(&(key - 5_000)).is_some());
+        }
+        assert!(table.lookup(key, 0).or_insert_with(|| ()).is_some(), "full at {}", table.len());
+    }
+    check(&table);
+}
+
+/// Keys that all hash to one pair of groups with one tag, as only somebody with the secret can choose them.
+fn colliding(table: &FlowTable<u64, u64>, keys: usize, same_tag: bool) -> Vec<u64> {
+    let home = |key: u64| table.home(key.hash(&table.secret));
+    let (groups, tag) = (home(0).groups, home(0).tag);
+    (0..)
+        .filter(|key| home(*key).groups == groups && (!same_tag || home(*key).tag == tag))
+        .take(keys)
+        .collect()
+}
+
+#[test]
+fn adversarial_keys_stay_within_the_bound() {
+    for full in [Full::Refuse, Full::EvictOldest, Full::EvictExpired] {
+        // Few groups and few tags to hit, so that the search for keys ends.
+        let mut table: FlowTable<u64, u64> = FlowTable::new(config(60, Some(1_000), full)).unwrap();
+        let keys = colliding(&table, 200, false);
+        let home = table.home(keys[0].hash(&table.secret));
+        let places = if home.groups[0] == home.groups[1] { WIDTH } else { 2 * WIDTH } + STASH;
+        for (at, key) in keys.iter().enumerate() {
+            let held =
+                bounded(&mut table, |table| table.lookup(*key, at as u64).or_insert_with(|| *key).is_some());
+            assert_eq!(held, at < places || full == Full::EvictOldest, "key {at}, {full:?}");
+            assert!(table.len() <= places);
+        }
+        check(&table);
+        // All due at once: each operation still does its bounded share.
+        bounded(&mut table, |table| {
+            table.lookup(keys[0], 1_000_000).or_insert_with(|| 0);
+        });
+        check(&table);
+    }
+}
+
+#[test]
+fn equal_tags_are_told_apart_by_key() {
+    let mut table: FlowTable<u64, u64> = FlowTable::new(config(17, None, Full::Refuse)).unwrap();
+    let keys = colliding(&table, 10, true);
+    for key in &keys {
+        table.lookup(*key, 0).or_insert_with(|| *key);
+    }
+    for key in &keys {
+        assert_eq!(table.lookup(*key, 0).found().copied(), Some(*key));
+    }
+    assert_eq!(table.remove(&keys[3]), Some(keys[3]));
+    assert_eq!((table.get(&keys[3]), table.get(&keys[4])), (None, Some(&keys[4])));
+}
+
+#[test]
+fn a_million_flows_expire_64_at_a_time_while_packets_come() {
+    const FLOWS: usize = 1_000_000;
+    let mut table: FlowTable<u64, u64> =
+        FlowTable::new(config(FLOWS, Some(1_000_000_000), Full::Refuse)).unwrap();
+    for key in 0..FLOWS as u64 {
+        assert!(table.lookup(key, 0).or_insert_with(|| key).is_some());
+    }
+    let mut now = 3_000_000_000;
+    let mut key = 0;
+    while table.next_deadline().is_some_and(|due| due <= now) {
+        bounded(&mut table, |table| table.expire(now, usize::MAX));
+        // None of the old flows is ever found again.
+        let vacant = bounded(&mut table, |table| matches!(table.lookup(key, now), Entry::Vacant(_)));
+        assert!(vacant);
+        (key, now) = (key + 1, now + 100);
+    }
+    assert_eq!((table.len(), table.counters().expired), (0, FLOWS as u64));
+}
+
+#[test]
+fn evicts_who_was_seen_longest_ago() {
+    let mut table: FlowTable<u32, u32> = FlowTable::new(config(16, None, Full::EvictOldest)).unwrap();
+    let ms = 1 << 20;
+    for key in 0..16 {
+        table.lookup(key, u64::from(key) * ms).or_insert_with(|| key);
+    }
+    // 0 is seen again, so that 1 is the oldest: exactly, in a table of 16.
+    assert!(table.lookup(0, 20 * ms).found().is_some());
+    let Entry::Vacant(place) = table.lookup(99, 21 * ms) else { panic!("room by eviction") };
+    assert_eq!(place.displaces(), Some((&1, &1)));
+    let (displaced, _) = place.replace(99);
+    assert_eq!(displaced, Some((1, 1)));
+    assert_eq!((table.get(&0), table.get(&1), table.get(&99)), (Some(&0), None, Some(&99)));
+    assert_eq!(table.counters().evicted, 1);
+
+    // In a large one, on average older than nearly all: a quarter that is hit again and again loses hardly anyone.
+    let mut table: FlowTable<u32, u32> = FlowTable::new(config(10_000, None, Full::EvictOldest)).unwrap();
+    for key in 0..10_000 {
+        table.lookup(key, 0).or_insert_with(|| key);
+    }
+    let mut now = 0;
+    for new in 0..5_000 {
+        if new % 50 == 0 {
+            now += ms;
+            (0..2_500).for_each(|key| {
+                table.lookup(key, now).found();
+            });
+        }
+        assert!(table.lookup(20_000 + new, now).or_insert_with(|| new).is_some());
+    }
+    let kept = (0..2_500).filter(|key| table.get(key).is_some()).count();
+    assert!(kept > 2_450, "{kept} of 2500 busy flows survived");
+    check(&table);
+}
+
+#[test]
+fn an_expired_flow_makes_room_by_policy() {
+    let mut table: FlowTable<u32, u32> =
+        FlowTable::new(config(16, Some(100), Full::EvictExpired)).unwrap().without_own_expiry();
+    for key in 0..16 {
+        table.lookup(key, 0).or_insert_with(|| key);
+    }
+    assert!(matches!(table.lookup(50, 99), Entry::Full));
+    let Entry::Vacant(place) = table.lookup(50, 100) else { panic!("all are expired") };
+    assert!(place.displaces().is_some());
+    place.insert(50);
+    assert_eq!((table.len(), table.counters().expired, table.counters().evicted), (16, 1, 0));
+    let mut ended = vec![];
+    assert_eq!(table.expire_with(100, 64, |key, _| ended.push(key)), 15);
+    assert_eq!(ended.len(), 15);
+    assert_eq!(table.len(), 1);
+}
+
+#[test]
+fn timeouts_shrink_grow_and_outlive_silence() {
+    let mut table: FlowTable<u32, u32> = FlowTable::new(config(16, Some(1_000), Full::Refuse)).unwrap();
+    let Entry::Vacant(place) = table.lookup(1, 0) else { panic!("empty") };
+    place.insert_entry(1).set_timeout(10);
+    assert_eq!(table.next_deadline(), Some(10));
+    assert!(matches!(table.lookup(1, 10), Entry::Vacant(_)));
+    table.lookup(2, 10).or_insert_with(|| 2);
+    let Entry::Found(mut flow) = table.lookup(2, 11) else { panic!("just put in") };
+    flow.set_timeout(100_000);
+    table.expire(50_000, 64);
+    assert_eq!(table.get(&2), Some(&2));
+    // Months of silence, many times what 32 bits of ticks hold: expired, not young again; one that stays, stays.
+    table.lookup(3, 50_000).or_insert_with(|| 3);
+    let Entry::Found(mut flow) = table.lookup(3, 50_000) else { panic!("just put in") };
+    flow.keep_forever();
+    for now in [1u64 << 32, (1 << 32) + 50_010, 1 << 40, (1 << 50) + 50_000, u64::MAX] {
+        assert!(matches!(table.lookup(2, now), Entry::Vacant(_)), "at {now}");
+        assert!(table.lookup(3, now).found().is_some(), "at {now}");
+    }
+}
+
+#[test]
+fn coarse_ticks_are_never_early_and_hardly_late() {
+    let second = 1_000_000_000;
+    let mut table: FlowTable<u32, ()> = FlowTable::new(config(16, Some(30 * second), Full::Refuse)).unwrap();
+    for start in [0, 100 * second + 1, 200 * second + 12_345_678, 377 * second + 999_999] {
+        table.lookup(7, start).or_insert_with(|| ());
+        assert!(table.lookup(7, start + 30 * second - 1).found().is_some());
+        let seen = start + 30 * second - 1;
+        assert!(matches!(table.lookup(7, seen + 30 * second + 2 * (1 << 20)), Entry::Vacant(_)));
+        table.clear();
+    }
+}
+
+#[test]
+fn removal_while_walking_meets_every_flow_once() {
+    let mut table: FlowTable<u32, u32> = FlowTable::new(config(2_000, None, Full::Refuse)).unwrap();
+    (0..1_500).for_each(|key| {
+        table.lookup(key, 0).or_insert_with(|| key);
+    });
+    let mut met = HashSet::new();
+    let mut cursor = Cursor::default();
+    let mut steps = 0;
+    while bounded(&mut table, |table| {
+        table.walk(&mut cursor, 1_000, |key, _| {
+            assert!(met.insert(*key));
+            key % 3 != 0
+        })
+    }) {
+        steps += 1;
+        // Others are removed and inserted meanwhile.
+        table.remove(&(steps * 3 + 1));
+        table.lookup(10_000 + steps, 0).or_insert_with(|| 0);
+    }
+    for key in 0..1_500 {
+        if key % 3 == 0 {
+            assert!(met.contains(&key) && table.get(&key).is_none());
+        } else if key % 3 == 2 {
+            assert!(met.contains(&key) && table.get(&key).is_some());
+        }
+    }
+    check(&table);
+}
+
+/// A value that says when it is dropped, and how often.
+struct Dropped(Rc<RefCell<Vec<u32>>>, u32);
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.borrow_mut().push(self.1);
+    }
+}
+
+#[test]
+fn every_value_is_dropped_exactly_once() {
+    let drops = Rc::new(RefCell::new(Vec::new()));
+    let mut table: FlowTable<u32, Dropped> =
+        FlowTable::new(config(16, Some(100), Full::EvictOldest)).unwrap();
+    let insert = |table: &mut FlowTable<u32, Dropped>, key, now| {
+        table.lookup(key, now).or_insert_with(|| Dropped(drops.clone(), key));
+    };
+    for key in 0..20 {
+        insert(&mut table, key, 0); // four are evicted
+    }
+    table.remove(&19);
+    insert(&mut table, 18, 100); // expired, and in again
+    insert(&mut table, 50, 101);
+    table.expire(150, 64);
+    insert(&mut table, 51, 151);
+    table.retain(|key, _| *key != 50);
+    drop(table);
+    let mut drops = drops.borrow().clone();
+    drops.sort_unstable();
+    let mut expected: Vec<u32> = (0..20).chain([18, 50, 51]).collect();
+    expected.sort_unstable();
+    assert_eq!(drops, expected);
+}
+
+#[test]
+fn bulk_equals_one_by_one() {
+    let keys: Vec<u64> = (0..1_000).map(|at: u64| at * at % 300).collect();
+    let mut bulk: FlowTable<u64, u32> = FlowTable::new(config(500, None, Full::Refuse)).unwrap();
+    let mut order = vec![];
+    bulk.lookup_bulk(&keys, 5, |at, entry| {
+        order.push(at);
+        *entry.or_insert_with(|| 0).unwrap() += 1;
+    });
+    assert_eq!(order, (0..1_000).collect::<Vec<_>>());
+    for (key, count) in &bulk {
+        assert_eq!(*count as usize, keys.iter().filter(|other| *other == key).count());
+    }
+    bulk.lookup_bulk(&[], 5, |_, _| panic!("no keys"));
+}
+
+/// The work of one operation adds up to its bound in the worst case.
+#[test]
+fn the_parts_of_the_bound_add_up() {
+    const { assert!(2 * WIDTH + STASH + SAMPLE + 2 * TIMERS_A_LOOKUP <= MAXIMUM_WORK) };
+}

@@ -1,0 +1,26 @@
+//! Memory-bound structures: the flow table, its timer wheel, prefetch and SIMD probes.
+//!
+//! [`FlowTable`] maps keys to values for a bounded number of flows, with a keyed hash, expiry, and a policy for when
+//! it is full; [`Table`] is how a batch of packets asks it (or any other table) without waiting for memory packet by
+//! packet. [`TimerWheel`] stands alone for whoever has numbered things that fall due.
+//!
+//! This is one of the crates that may use `unsafe`: one operation a block, each with its proof.
+
+pub mod cycles;
+mod flow;
+mod group;
+mod hash;
+mod memory;
+mod prefetch;
+mod table;
+mod wheel;
+
+pub use flow::{
+    BUCKETS, Counters, Cursor, Encode, Entry, FlowTable, FlowTableConfig, FlowTicket, Full, ImportError,
+    Iter, MAXIMUM_WORK, Occupied, TableError, Vacant,
+};
+pub use hash::{Key, Secret, hash_words};
+pub use memory::{HugeArray, MemoryError, Zeroable};
+pub use prefetch::{CACHE_LINE, prefetch};
+pub use table::{BULK, Table};
+pub use wheel::TimerWheel;

@@ -1,0 +1,63 @@
+//! The contract between whoever has a batch of packets and a table that waits on memory: ask for everything first,
+//! look second, decide last, so that a batch pays for one cache miss and not for one a packet.
+
+/// Lookups a chunk of [`Table::lookup_bulk`] keeps in flight: enough to hide memory, few enough for the first-level
+/// cache.
+pub const BULK: usize = 32;
+
+/// A table that answers in three steps.
+///
+/// A caller runs [`announce`](Self::announce) for every packet of a batch, then [`approach`](Self::approach) for
+/// every packet, then [`resolve`](Self::resolve) for each in order; or [`lookup_bulk`](Self::lookup_bulk) does that.
+/// A ticket is a hint: one that is stale, or comes from another table of the same type, costs time and never changes
+/// the answer.
+pub trait Table: 'static {
+    /// What the table is asked by.
+    type Key: Copy + 'static;
+    /// What is known about a key before it is looked up: usually its hash and where it seems to be.
+    type Ticket: Copy + 'static;
+    /// What there is for a key: a value to use, or a place where one may be put.
+    type Entry<'t>
+    where
+        Self: 't;
+
+    /// Hashes `key` and asks for the memory that is looked at first. Changes nothing.
+    fn announce(&self, key: &Self::Key) -> Self::Ticket;
+
+    /// Looks at what `announce` asked for and asks for the rest. Changes nothing but the ticket, and may do nothing.
+    fn approach(&self, key: &Self::Key, ticket: &mut Self::Ticket);
+
+    /// The answer for `key` at time `now` (ns on the caller's clock, which never goes back), as everything resolved
+    /// before it left the table.
+    fn resolve(&mut self, key: Self::Key, ticket: Self::Ticket, now: u64) -> Self::Entry<'_>;
+
+    /// Looks up one key.
+    #[inline(always)]
+    fn lookup(&mut self, key: Self::Key, now: u64) -> Self::Entry<'_> {
+        let mut ticket = self.announce(&key);
+        self.approach(&key, &mut ticket);
+        self.resolve(key, ticket, now)
+    }
+
+    /// Looks up `keys` in order, hiding the memory's latency, and calls `visit` with each key's place in `keys` and
+    /// its entry.
+    #[inline(always)]
+    fn lookup_bulk(&mut self, keys: &[Self::Key], now: u64, mut visit: impl FnMut(usize, Self::Entry<'_>))
+    where
+        Self: Sized,
+    {
+        for (chunk, keys) in keys.chunks(BULK).enumerate() {
+            let Some(first) = keys.first() else { continue };
+            let mut tickets = [self.announce(first); BULK];
+            for (ticket, key) in tickets.iter_mut().zip(keys).skip(1) {
+                *ticket = self.announce(key);
+            }
+            for (ticket, key) in tickets.iter_mut().zip(keys) {
+                self.approach(key, ticket);
+            }
+            for (at, (ticket, key)) in tickets.iter().zip(keys).enumerate() {
+                visit(chunk * BULK + at, self.resolve(*key, *ticket, now));
+            }
+        }
+    }
+}

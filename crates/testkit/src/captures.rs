@@ -1,0 +1,56 @@
+//! Real captures, where there are some: `NETBRICKS_CAPTURES`, or `../shared/captures` beside the checkout.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use pcap_parser::{Block, PcapBlockOwned, PcapError, create_reader};
+
+/// All capture files, sorted; empty where there are none, which a test says plainly.
+pub fn files() -> Vec<PathBuf> {
+    let folder = std::env::var_os("NETBRICKS_CAPTURES")
+        .map(PathBuf::from)
+        .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/captures"));
+    let mut files = Vec::new();
+    collect(&folder, &mut files);
+    files.sort();
+    files
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            collect(&path, files);
+        } else if path.extension().is_some_and(|end| end == "pcap" || end == "pcapng") {
+            files.push(path);
+        }
+    }
+}
+
+/// All frames of a pcap or pcapng file, in order, as far as it can be read; link types are not looked at, since to a
+/// test any bytes will do.
+pub fn frames(path: &Path) -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    let Ok(Ok(mut reader)) = File::open(path).map(|file| create_reader(1 << 18, file)) else { return frames };
+    loop {
+        match reader.next() {
+            Ok((size, block)) => {
+                match block {
+                    PcapBlockOwned::Legacy(packet) => frames.push(packet.data.to_vec()),
+                    PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => frames.push(packet.data.to_vec()),
+                    PcapBlockOwned::NG(Block::SimplePacket(packet)) => frames.push(packet.data.to_vec()),
+                    _ => {}
+                }
+                reader.consume(size);
+            }
+            Err(PcapError::Incomplete(_)) => {
+                if reader.refill().is_err() || reader.reader_exhausted() {
+                    return frames;
+                }
+            }
+            // The end, or what is no capture any more.
+            Err(_) => return frames,
+        }
+    }
+}

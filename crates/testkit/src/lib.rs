@@ -1,0 +1,15 @@
+//! Traffic, oracles and network-namespace fixtures for tests.
+//!
+//! [`run`] takes a function and frames and tells what became of them, at every batch size that matters: an NF's tests
+//! need no port and no root.
+#![forbid(unsafe_code)]
+
+pub mod captures;
+pub mod checksums;
+pub mod kinds;
+pub mod mutate;
+pub mod namespace;
+mod run;
+
+pub use netbricks_core::packet::build;
+pub use run::{BURSTS, Frame, Report, run, run_configured, run_node, run_with};

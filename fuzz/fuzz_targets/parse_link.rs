@@ -1,0 +1,4 @@
+//! The `link` parser, and what its view iterates.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| netbricks_fuzz::header("link", bytes));
