@@ -32,7 +32,7 @@ fn zeroed(bencher: Bencher<'_, '_>) {
     let (_slot, pool, mut batch) = (WorkerSlot::claim(), pool(), Batch::new());
     bencher.counter(ItemsCount::new(BURST)).bench_local(|| {
         pool.allocate_into(&mut batch, BURST);
-        batch.each(4, |_, bytes| _ = bytes.extend(64));
+        batch.each(|_, bytes| _ = bytes.extend(64));
         divan::black_box(&mut batch).clear();
     });
 }

@@ -34,27 +34,27 @@ fn round(bencher: Bencher<'_, '_>, count: usize, mut f: impl FnMut(&mut Batch)) 
 
 #[divan::bench(args = [1, 128], sample_size = 4096, sample_count = 50)]
 fn nothing(bencher: Bencher<'_, '_>, count: usize) {
-    round(bencher, count, |batch| batch.each(4, |_, _| ()));
+    round(bencher, count, |batch| batch.each(|_, _| ()));
 }
 
 #[divan::bench(args = [1, 128], sample_size = 4096, sample_count = 50)]
 fn keep_all(bencher: Bencher<'_, '_>, count: usize) {
     round(bencher, count, |batch| {
-        divan::black_box(batch.compact(4, |_, bytes| u16::from(bytes.len() < 64)));
+        divan::black_box(batch.compact(|_, bytes| u16::from(bytes.len() < 64)));
     });
 }
 
 #[divan::bench(args = [1, 128], sample_size = 4096, sample_count = 50)]
 fn keep_half(bencher: Bencher<'_, '_>, count: usize) {
     round(bencher, count, |batch| {
-        divan::black_box(batch.compact(4, |slot, _| slot as u16 & 1));
+        divan::black_box(batch.compact(|slot, _| slot as u16 & 1));
     });
 }
 
 #[divan::bench(args = [1, 128], sample_size = 4096, sample_count = 50)]
 fn swap_addresses(bencher: Bencher<'_, '_>, count: usize) {
     round(bencher, count, |batch| {
-        batch.compact(4, |_, bytes| {
+        batch.compact(|_, bytes| {
             let Some(addresses) = bytes.data_mut().first_chunk_mut::<12>() else { return 1 };
             let (to, from) = addresses.split_at_mut(6);
             to.swap_with_slice(from);
@@ -66,7 +66,7 @@ fn swap_addresses(bencher: Bencher<'_, '_>, count: usize) {
 #[divan::bench(args = [1, 128], sample_size = 4096, sample_count = 50)]
 fn swap_addresses_cold(bencher: Bencher<'_, '_>, count: usize) {
     round(bencher, count, |batch| {
-        batch.compact_cold(8, |_, bytes| {
+        batch.compact(|_, bytes| {
             let Some(addresses) = bytes.data_mut().first_chunk_mut::<12>() else { return 1 };
             let (to, from) = addresses.split_at_mut(6);
             to.swap_with_slice(from);

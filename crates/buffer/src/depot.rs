@@ -52,6 +52,8 @@ pub(crate) struct Shared {
     pub(crate) metas: Mapping,
     annotations: Mapping,
     pub(crate) frame_size: usize,
+    /// Bytes from one small frame to the next.
+    pub(crate) stride: usize,
     pub(crate) large_size: usize,
     /// Frames that move between a cache and the depot at a time; a cache holds twice as many.
     bulk: usize,
@@ -78,7 +80,7 @@ impl Shared {
     /// A pool in leaked memory, all its frames in the depots, the first on top. Sizes were checked by the builder.
     pub(crate) fn leak(
         (memory, metas, annotations): (SharedMapping, Mapping, Mapping),
-        (frames, frame_size): (usize, usize),
+        (frames, frame_size, stride): (usize, usize, usize),
         (large_frames, large_size): (usize, usize),
     ) -> NonNull<Self> {
         let class = |first: usize, frames: usize| Class {
@@ -96,6 +98,7 @@ impl Shared {
             metas,
             annotations,
             frame_size,
+            stride,
             large_size,
             // A cache must not starve the other workers of a small pool.
             bulk: (frames / 8).clamp(1, CACHE / 2),
@@ -118,9 +121,9 @@ impl Shared {
     /// Writes what stays the same in a frame's line for as long as the pool lives.
     fn write_line(&self, pool: NonNull<Self>, index: u32) -> NonNull<Meta> {
         let (offset, capacity) = if index < self.large.first {
-            (index as usize * self.frame_size, self.frame_size)
+            (index as usize * self.stride, self.frame_size)
         } else {
-            let small = self.small.frames as usize * self.frame_size;
+            let small = (self.small.frames as usize * self.stride).next_multiple_of(4096);
             (small + (index - self.large.first) as usize * self.large_size, self.large_size)
         };
         // SAFETY: the mapping was made for all small frames and all large ones behind them.
@@ -273,9 +276,8 @@ impl Shared {
         }
     }
 
-    /// A packet of length 0 with room for `len` bytes from `start` on: for copies that keep their headroom.
-    ///
-    /// Without a `start` the packet begins where its frame's colour says, or at [`HEADROOM`] if it would not fit there.
+    /// A packet of length 0 with room for `len` bytes from `start` on (for copies that keep their headroom), or behind
+    /// the usual headroom.
     pub(crate) fn frame_for(&self, len: usize, start: Option<usize>) -> Option<Packet> {
         let end = start.unwrap_or(HEADROOM).checked_add(len)?;
         let mut place = [None];
@@ -288,8 +290,8 @@ impl Shared {
         // SAFETY: the frame has just left the free ones.
         let mut packet = unsafe { Packet::claim(place[0]?) };
         match start {
-            None if packet.tailroom() >= len => Some(packet),
-            start => packet.set_bounds(start.unwrap_or(HEADROOM), 0).then_some(packet),
+            None => Some(packet),
+            Some(start) => packet.set_bounds(start, 0).then_some(packet),
         }
     }
 

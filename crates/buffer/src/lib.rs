@@ -20,7 +20,7 @@ mod region;
 mod ring;
 mod worker;
 
-pub use batch::{BATCH, Batch, Drain, PacketMut};
+pub use batch::{BATCH, Batch, Drain, PacketMut, Visit};
 pub use meta::{GsoKind, Offload, VlanTag};
 pub use packet::{Bytes, NoRoom, Packet, RawFrame};
 pub use pool::{Pool, PoolBuilder, PoolCounters, PoolError};

@@ -54,7 +54,7 @@ impl Packet {
     pub(crate) unsafe fn claim(mut meta: NonNull<Meta>) -> Self {
         // SAFETY: nobody else has the line.
         let line = unsafe { meta.as_mut() };
-        line.start = coloured(line.index);
+        line.start = HEADROOM as u32;
         line.len = 0;
         line.fresh = Fresh::NEW;
         poison::claimed(line.frame, line.capacity as usize);
@@ -395,16 +395,6 @@ impl Packet {
     }
 }
 
-/// Where a new packet of frame `index` starts.
-///
-/// Frames lie a power of two apart, as devices want them: the first lines of all packets would share two of the
-/// first-level cache's 64 sets. Neighbours start one line later each, in a round of four, which is what still leaves
-/// room for a full Ethernet frame.
-#[inline(always)]
-fn coloured(index: u32) -> u32 {
-    HEADROOM as u32 + (index & 3) * 64
-}
-
 impl std::fmt::Debug for Packet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Packet({} bytes)", self.len())
@@ -430,6 +420,12 @@ impl<'b> Bytes<'b> {
             capacity: line.capacity as usize,
             lent: PhantomData,
         }
+    }
+
+    /// Start and length in the frame, in bytes.
+    #[inline(always)]
+    pub(crate) fn bounds(&self) -> (usize, usize) {
+        (self.start, self.len)
     }
 
     /// How many bytes there are.

@@ -89,11 +89,15 @@ fn bury(orphans: &mut Vec<Orphan>) {
     });
 }
 
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
 /// How large a pool is to be.
 #[derive(Clone, Debug)]
 pub struct PoolBuilder {
     frames: usize,
     frame_size: usize,
+    aligned: bool,
     large_frames: usize,
     large_size: usize,
 }
@@ -107,6 +111,14 @@ impl PoolBuilder {
     /// Bytes of a small frame with its headroom: 1,024 to 65,536, a power of two (default 2,048).
     pub fn frame_size(mut self, bytes: usize) -> Self {
         self.frame_size = bytes;
+        self
+    }
+    /// Lays frames exactly their size apart, as devices that divide memory by a power of two want it (AF_XDP's UMEM).
+    ///
+    /// Otherwise there is a cache line between them: a power of two apart, the headers of all packets would share a
+    /// few sets of each cache, and most of it would go unused.
+    pub fn aligned(mut self, aligned: bool) -> Self {
+        self.aligned = aligned;
         self
     }
     /// How many large frames, and their bytes with headroom (a multiple of 4,096, else rounded up): for jumbo frames and
@@ -141,23 +153,25 @@ impl PoolBuilder {
     pub fn build(self) -> Result<Pool, PoolError> {
         self.check()?;
         bury(&mut ORPHANS.lock().unwrap_or_else(PoisonError::into_inner));
-        let Self { frames, frame_size, large_frames, large_size } = self;
+        let Self { frames, frame_size, aligned, large_frames, large_size } = self;
+        let stride = if aligned { frame_size } else { frame_size + LINE };
         let large_size = if large_frames > 0 { large_size.next_multiple_of(4096) } else { 0 };
         let all = frames + large_frames;
         let no_memory = |source| PoolError::Memory { frames: all, size: frame_size, source };
-        let bytes = frames * frame_size + large_frames * large_size;
+        let bytes = (frames * stride).next_multiple_of(4096) + large_frames * large_size;
         let memory = SharedMapping::new(bytes).map_err(no_memory)?;
         let metas = Mapping::private(all * size_of::<Meta>()).map_err(no_memory)?;
         let annotations = Mapping::private(all * 64).map_err(no_memory)?;
         let memories = (memory, metas, annotations);
-        Ok(Pool(Arc::new(Handle(Shared::leak(memories, (frames, frame_size), (large_frames, large_size))))))
+        let small = (frames, frame_size, stride);
+        Ok(Pool(Arc::new(Handle(Shared::leak(memories, small, (large_frames, large_size))))))
     }
 }
 
 impl Pool {
     /// A pool to be.
     pub fn builder() -> PoolBuilder {
-        PoolBuilder { frames: 4096, frame_size: 2048, large_frames: 0, large_size: 69_632 }
+        PoolBuilder { frames: 4096, frame_size: 2048, aligned: false, large_frames: 0, large_size: 69_632 }
     }
 
     #[inline(always)]
@@ -223,7 +237,7 @@ impl Pool {
     }
 
     /// Adds up to `count` packets of length 0 in small frames to the batch; answers how many. Fewer than fit mean that
-    /// the pool is exhausted (counted). Their tailroom is at least [`small_packet`](Pool::small_packet) less 192 bytes.
+    /// the pool is exhausted (counted). Their tailroom is [`small_packet`](Pool::small_packet).
     #[inline]
     pub fn allocate_into(&self, batch: &mut Batch, count: usize) -> usize {
         batch.allocate(self.shared(), count, &[])
@@ -253,8 +267,9 @@ impl Pool {
         let shared = self.shared();
         Region {
             base: shared.memory.mapping.base(),
-            len: shared.small.frames as usize * shared.frame_size,
+            len: shared.small.frames as usize * shared.stride,
             frame_size: shared.frame_size,
+            stride: shared.stride,
             frames: shared.small.frames as usize,
         }
     }

@@ -144,7 +144,7 @@ impl World {
             }
             Step::Each(len) => {
                 let mut slots = 0..;
-                self.batch.each(usize::MAX, |slot, bytes| {
+                self.batch.each(|slot, bytes| {
                     assert_eq!(Some(slot), slots.next());
                     bytes.truncate(len);
                 });
@@ -230,10 +230,10 @@ fn what_leaves_keeps_its_order_too() {
     for byte in 0..8 {
         batch.push(pool.packet(&[byte]).unwrap()).unwrap();
     }
-    let kept = batch.compact(2, |_, bytes| u16::from(bytes.data()[0] < 5));
+    let kept = batch.compact(|_, bytes| u16::from(bytes.data()[0] < 5));
     let order: Vec<u8> = batch.iter().map(|packet| packet.data()[0]).collect();
     assert_eq!((kept, order), (3, vec![5, 6, 7, 0, 1, 2, 3, 4]));
-    let warm = batch.compact_cold(2, |_, bytes| u16::from(bytes.data()[0] % 2));
+    let warm = batch.compact(|_, bytes| u16::from(bytes.data()[0] % 2));
     let order: Vec<u8> = batch.iter().map(|packet| packet.data()[0]).collect();
     assert_eq!((warm, order), (4, vec![6, 0, 2, 4, 5, 7, 1, 3]));
 }

@@ -171,8 +171,7 @@ fn assert_new(packet: &Packet) {
     assert_eq!((packet.ingress(), packet.queue(), packet.traced()), (0, 0, false));
     assert_eq!((packet.vlan(), packet.offload()), (None, Offload::default()));
     assert!(!packet.needs_device());
-    // Packets begin up to three cache lines later than they must.
-    assert!((HEADROOM..HEADROOM + 256).contains(&packet.headroom()));
+    assert_eq!(packet.headroom(), HEADROOM);
 }
 
 proptest! {
@@ -203,7 +202,7 @@ proptest! {
         prop_assert_eq!(pool.allocate_into(&mut batch, 1), 1);
         let mut packet = batch.get(0).unwrap().try_copy().unwrap();
         let mut through_batch = Vec::new();
-        batch.each(1, |_, bytes| {
+        batch.each(|_, bytes| {
             for (kind, count) in &counts {
                 through_batch.push(match kind {
                     0 => bytes.push_front(*count).map(|new| new.len()),

@@ -1,12 +1,12 @@
 //! A function becomes a node: its type is erased, and the graph makes one dynamic call a batch.
 
-use netbricks_buffer::{Batch, Bytes};
+use netbricks_buffer::{Batch, Bytes, Visit};
 use netbricks_packet::stack::Root;
 
 use crate::context::Context;
 use crate::node::{CallError, Handler, ImportError, Node, Output, Section, StateImage};
-use crate::operator::{At, Function, Input, Operator, Start};
-use crate::operators::AHEAD;
+use crate::operator::{At, Function, Input, Start};
+use crate::operators::dispatched;
 use crate::reason::{Departure, Edge, Verdict};
 use crate::registry::{BuildError, Worker};
 use crate::state::Declarations;
@@ -34,22 +34,10 @@ impl<A: Function> Node for Fused<A> {
         if A::IDENTITY {
             return;
         }
+        batch.warm();
         let tower = &mut self.tower;
         tower.prepare(batch, cx, &|_| Some(Root));
-        let decide = |slot: usize, bytes: &mut Bytes<'_>| match Operator::apply::<false>(
-            tower,
-            At { slot, bytes, cx: &mut *cx },
-            Root,
-        ) {
-            Ok(_) => 0,
-            Err(verdict) => verdict.bits(),
-        };
-        // A tower that waited on memory has looked at every packet already.
-        let kept = if A::WAITS {
-            batch.compact(netbricks_buffer::BATCH, decide)
-        } else {
-            batch.compact_cold(AHEAD, decide)
-        };
+        let kept = batch.compact_with(LastLoop { tower, cx: &mut *cx });
         if kept != batch.len() {
             depart(batch, cx, kept);
         }
@@ -81,6 +69,28 @@ impl<A: Function> Node for Fused<A> {
     }
     fn report(&self) -> Vec<Section> {
         self.declarations.reports()
+    }
+}
+
+/// A tower's last loop over the batch. No closure: a long tower's would not be inlined, and then the packet's bounds would
+/// be in memory, which every write to the packet might change.
+struct LastLoop<'a, A> {
+    tower: &'a mut A,
+    cx: &'a mut Context,
+}
+
+impl<A: Function> Visit for LastLoop<'_, A> {
+    #[inline(always)]
+    fn visit(&mut self, slot: usize, bytes: &mut Bytes<'_>) -> u16 {
+        let at = At { slot, bytes, cx: &mut *self.cx };
+        // What waited on memory was parsed in an earlier loop: a second copy of the rest would only keep user functions
+        // from being inlined.
+        let decided =
+            if A::WAITS { self.tower.apply::<false>(at, Root) } else { dispatched(&mut *self.tower, at, Root) };
+        match decided {
+            Ok(_) => 0,
+            Err(verdict) => verdict.bits(),
+        }
     }
 }
 

@@ -93,7 +93,7 @@ pub fn write_tuples(trace: Vec<[u8; 12]>) -> Box<dyn FnMut(&mut Batch)> {
         }
         let tuples = &trace[next..];
         next += batch.len();
-        batch.each(4, |slot, bytes| {
+        batch.each(|slot, bytes| {
             if let (Some(place), Some(tuple)) = (bytes.data_mut().get_mut(26..38), tuples.get(slot)) {
                 place.copy_from_slice(tuple);
             }

@@ -66,7 +66,7 @@ impl ReceiveNode {
         }
         if count > 0 {
             let before = batch.bytes();
-            let kept = batch.compact(0, |slot, _| u16::from(refused[slot]));
+            let kept = batch.compact(|slot, _| u16::from(refused[slot]));
             std::mem::drop(batch.drain_from(kept));
             cx.lost_on_arrival(Drop::BadChecksum, count, before - batch.bytes());
         }

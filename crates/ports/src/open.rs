@@ -52,6 +52,8 @@ pub struct Driver {
     pub summary: &'static str,
     /// What may be written for it, beside [`COMMON_KEYS`](crate::COMMON_KEYS).
     pub keys: &'static [Key],
+    /// Whether its ports work only over a pool that was built [`aligned`](netbricks_buffer::PoolBuilder::aligned).
+    pub aligned_frames: bool,
     open: Box<Open>,
     check: Box<Check>,
 }
@@ -180,10 +182,20 @@ impl Drivers {
             name,
             summary,
             keys: S::KEYS,
+            aligned_frames: false,
             open: Box::new(move |port, table, cx| Ok(open(port, read(table)?, cx)?)),
             check: Box::new(move |port, table, directory| Ok(check(port, &read(table)?, directory)?)),
         };
         self.0.insert(name, driver);
+        self
+    }
+
+    /// Says that the driver's ports work only over a pool that was built
+    /// [`aligned`](netbricks_buffer::PoolBuilder::aligned). No effect where there is no such driver.
+    pub fn want_aligned_frames(&mut self, name: &str) -> &mut Self {
+        if let Some(driver) = self.0.get_mut(name) {
+            driver.aligned_frames = true;
+        }
         self
     }
 

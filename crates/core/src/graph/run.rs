@@ -130,11 +130,15 @@ impl Graph {
         counters.batches += 1;
         counters.left.add(packets, bytes);
         if slot.role == Role::Receive {
-            // A queue that delays has received what it holds, and has not received what it copied.
-            let held_now = if slot.keeps { slot.node.held() } else { 0 };
-            let made = self.cx.made;
-            let arrived = (packets + held_now).saturating_sub(held).saturating_sub(made.packets);
-            counters.received.add(arrived, bytes.saturating_sub(made.bytes));
+            if slot.keeps || self.cx.stirred != 0 {
+                // A queue that delays has received what it holds, and has not received what it copied.
+                let held_now = if slot.keeps { slot.node.held() } else { 0 };
+                let made = self.cx.made;
+                let arrived = (packets + held_now).saturating_sub(held).saturating_sub(made.packets);
+                counters.received.add(arrived, bytes.saturating_sub(made.bytes));
+            } else {
+                counters.received.add(packets, bytes);
+            }
         }
         if self.sampled {
             counters.sampled_cycles += cycles::now().wrapping_sub(start);
@@ -209,14 +213,22 @@ impl Graph {
     }
 
     /// Takes over what the node in hand dropped, sent, emitted and created.
-    #[inline(never)]
+    #[inline(always)]
     fn settle(&mut self, node: usize) {
         let stirred = std::mem::take(&mut self.cx.stirred);
-        let slot = &mut self.slots[node];
         if stirred & SENT != 0 {
-            slot.counters.sent += std::mem::take(&mut self.cx.sent);
-            slot.counters.created += std::mem::take(&mut self.cx.made);
+            let counters = &mut self.slots[node].counters;
+            counters.sent += std::mem::take(&mut self.cx.sent);
+            counters.created += std::mem::take(&mut self.cx.made);
         }
+        if stirred & !SENT != 0 {
+            self.settle_packets(node, stirred);
+        }
+    }
+
+    #[inline(never)]
+    fn settle_packets(&mut self, node: usize, stirred: u8) {
+        let slot = &mut self.slots[node];
         if stirred & DROPPED != 0 {
             slot.counters.received += std::mem::take(&mut self.cx.lost_on_arrival);
             slot.counters.drops.absorb(&mut self.cx.drops);

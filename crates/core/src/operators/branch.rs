@@ -5,7 +5,6 @@
 use netbricks_buffer::{BATCH, Batch};
 use netbricks_packet::stack::Stack;
 
-use super::lookup::AHEAD;
 use super::{upstream, view};
 use crate::context::Context;
 use crate::operator::{At, Operator};
@@ -63,7 +62,7 @@ where
         }
         let mut sides = std::mem::take(&mut self.4);
         sides.clear();
-        batch.each(AHEAD, |slot, bytes| {
+        batch.each(|slot, bytes| {
             sides.push(match inputs(slot) {
                 None => Side::Gone(Verdict::ELSEWHERE),
                 Some(input) => {
@@ -133,7 +132,7 @@ where
         }
         let mut chosen = std::mem::take(&mut self.3);
         chosen.clear();
-        batch.each(AHEAD, |slot, bytes| {
+        batch.each(|slot, bytes| {
             chosen.push(match inputs(slot) {
                 None => Err(Verdict::ELSEWHERE),
                 Some(input) => self.group::<false>(At { slot, bytes, cx: &mut *cx }, input),

@@ -7,17 +7,16 @@
 use std::marker::PhantomData;
 
 use netbricks_buffer::{BATCH, Batch};
-use netbricks_packet::stack::{With, is_usual};
+use netbricks_packet::stack::With;
 use netbricks_tables::{Encode, FlowTable, Key, Table};
 
 use crate::context::Context;
 use crate::operator::{At, Known, Operator};
+use crate::operators::simple::dispatched;
 use crate::reason::{Edge, Verdict};
 use crate::state::{State, TableKey};
 use crate::view::View;
 
-/// Packets ahead for which metadata is asked in a loop that looks at packets first.
-pub(crate) const AHEAD: usize = 12;
 /// Entries that one batch may move or expire: bounded, whatever was due.
 const EXPIRE: usize = 64;
 
@@ -73,7 +72,7 @@ where
         let Self { input, table, key, parked, .. } = self;
         table.borrow_mut().expire(cx.now(), EXPIRE);
         let parked = &mut parked[..batch.len()];
-        batch.each(AHEAD, |slot, bytes| {
+        batch.each(|slot, bytes| {
             let Some(place) = parked.get_mut(slot) else { return };
             let Some(stack) = inputs(slot) else {
                 *place = Err(Verdict::ELSEWHERE);
@@ -82,12 +81,7 @@ where
             // Each way writes its own fields in place: one `Result` built first and copied in costs 4 ns a packet
             // (narrow stores read back wide before they have left the store buffer).
             let at = At { slot, bytes: &mut *bytes, cx: &mut *cx };
-            let known = if is_usual(at.bytes.data()) {
-                input.apply::<true>(at, stack)
-            } else {
-                input.apply::<false>(at, stack)
-            };
-            match known {
+            match dispatched(input, at, stack) {
                 Ok(stack) => {
                     let key = key(&View { data: bytes.data_mut(), stack: &stack, cx: &mut *cx }).store();
                     // Borrowed only now: an operator before this one may look into the same table.

@@ -6,9 +6,9 @@ mod resize;
 mod simple;
 
 pub use branch::{Arm, Branch, GroupBy};
-pub(crate) use lookup::AHEAD;
 pub use lookup::{Expiring, Lookup};
 pub use resize::{Insert, Insertable, Remove};
+pub(crate) use simple::dispatched;
 pub use simple::{
     Boundary, Decide, Divert, Filter, FilterOr, Forget, ForgetMetadata, Inspect, Map, Parse, Send, Then,
     Transform,

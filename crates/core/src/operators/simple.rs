@@ -199,16 +199,7 @@ impl<A: Operator> Operator for Boundary<A> {
     }
     #[inline(always)]
     fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Root, Verdict> {
-        // Nearly all packets take the copy in which offsets are constants; what one function checked need not be
-        // checked again in the next.
-        // What waited on memory was parsed in an earlier loop: a second copy of the rest would only keep user functions
-        // from being inlined.
-        let result = if !A::WAITS && is_usual(at.bytes.data()) {
-            self.0.apply::<true>(at, stack)
-        } else {
-            self.0.apply::<false>(at, stack)
-        };
-        match result {
+        match self.0.apply::<USUAL>(at, stack) {
             Ok(_) | Err(Verdict::PASS) => Ok(Root),
             Err(verdict) => Err(verdict),
         }
@@ -241,6 +232,17 @@ impl<A: Operator> Operator for Send<A> {
     }
 }
 
+/// Applies the copy of a tower that suits the packet: nearly all take the one in which offsets are constants, from the
+/// first function of a loop to its last, and what one function checked is not checked again in the next.
+#[inline(always)]
+pub(crate) fn dispatched<A: Operator>(
+    tower: &mut A,
+    at: At<'_, '_>,
+    stack: A::In,
+) -> Result<A::Out, Verdict> {
+    if is_usual(at.bytes.data()) { tower.apply::<true>(at, stack) } else { tower.apply::<false>(at, stack) }
+}
+
 /// One function after another in one loop: `ttl(input).then(nat)`.
 pub struct Then<A: Operator, B>(A, B, Vec<Result<A::Out, Verdict>>);
 impl<A: Operator, B: Operator<In = A::Out>> Then<A, B> {
@@ -262,10 +264,10 @@ impl<A: Operator, B: Operator<In = A::Out>> Operator for Then<A, B> {
         }
         let Self(first, second, parked) = self;
         parked.clear();
-        batch.each(super::lookup::AHEAD, |slot, bytes| {
+        batch.each(|slot, bytes| {
             parked.push(match inputs(slot) {
                 None => Err(Verdict::ELSEWHERE),
-                Some(input) => first.apply::<false>(At { slot, bytes, cx: &mut *cx }, input),
+                Some(input) => dispatched(first, At { slot, bytes, cx: &mut *cx }, input),
             });
         });
         second.prepare(batch, cx, &|slot| parked[slot].ok());
@@ -274,6 +276,9 @@ impl<A: Operator, B: Operator<In = A::Out>> Operator for Then<A, B> {
     #[inline(always)]
     fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<B::Out, Verdict> {
         let between = if B::WAITS { self.2[at.slot]? } else { upstream!(self, at, stack) };
+        if !USUAL && A::WAITS && !B::WAITS {
+            return dispatched(&mut self.1, at, between);
+        }
         self.1.apply::<USUAL>(at, between)
     }
     fn edges(&self, visit: &mut dyn FnMut(Edge)) {

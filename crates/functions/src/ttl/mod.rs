@@ -8,7 +8,9 @@ pub use config::{Other, TtlConfig};
 
 use std::net::IpAddr;
 
+use netbricks_core::packet::stack::Stack;
 use netbricks_core::packet::{Ip, IpRef, Link};
+use netbricks_core::view::View;
 use netbricks_core::{Drop, Function, Input, Operator, Verdict, Worker};
 
 /// Decrements the IPv4 time to live or IPv6 hop limit; what has none left is dropped as `ttl-expired` and, where an
@@ -22,9 +24,8 @@ pub fn ttl(input: Input, config: &TtlConfig, worker: &Worker) -> impl Function {
         .parse_otherwise::<Link>(other)
         .parse_otherwise::<Ip>(other)
         .decide(move |packet| {
-            let spared = spare_link_local
-                && matches!(packet.header(), IpRef::V6(_))
-                && is_link_local(packet.header(), packet.payload());
+            let spared =
+                spare_link_local && matches!(packet.header(), IpRef::V6(_)) && is_link_local(packet);
             if spared { Err(Verdict::PASS) } else { Ok(()) }
         })
         .filter_or(
@@ -42,8 +43,11 @@ pub fn ttl(input: Input, config: &TtlConfig, worker: &Worker) -> impl Function {
 
 /// Whether routers must not forward the packet at all (RFC 4291 §2.5.6, §2.7): it is somebody's on this link. Neighbour
 /// discovery is, also between global addresses: with a hop limit below 255 nobody takes it (RFC 4861 §7.1).
+///
+/// Out of line, view and all, so that what is inlined for IPv4 is one comparison.
 #[inline(never)]
-fn is_link_local(header: IpRef<'_>, payload: &[u8]) -> bool {
+fn is_link_local<S: Stack<Top = Ip>>(packet: &View<'_, S>) -> bool {
+    let (header, payload) = (packet.header(), packet.payload());
     let local = |address: IpAddr| match address {
         IpAddr::V6(a) => a.is_unicast_link_local() || a.is_multicast() && a.octets()[1] & 0xf <= 2,
         IpAddr::V4(_) => false,

@@ -65,7 +65,10 @@ pub(super) fn execute(
     let Checked { source, plan, network, design, diagnostics, .. } = checked;
     console.tell(&diagnostics.render(&source, console.color));
     let settings = &plan.runtime;
-    let mut builder = Pool::builder().frames(settings.frames);
+    let aligned = |driver: &str| app.drivers.get(driver).is_some_and(|driver| driver.aligned_frames);
+    let mut builder = Pool::builder()
+        .frames(settings.frames)
+        .aligned(plan.ports.iter().any(|port| aligned(&port.driver)));
     if settings.large_frames > 0 {
         builder = builder.large(settings.large_frames, LARGE_FRAME);
     }

@@ -42,6 +42,7 @@ pub(crate) fn register(drivers: &mut Drivers) {
         "A network interface of the host through AF_XDP: the fastest, without the interface's offloads.",
         open,
     );
+    drivers.want_aligned_frames(DRIVER);
 }
 
 /// Who copies packets.

@@ -132,7 +132,7 @@ impl Drop for Socket {
 /// Whether the kernel has finished unbinding a zero-copy socket from a queue, which it does in the background: a queue
 /// can be bound again only then. Waits up to two seconds.
 fn is_free(index: u32, queue: u32) -> bool {
-    let Ok(probe) = Pool::builder().frames(64).build() else { return false };
+    let Ok(probe) = Pool::builder().frames(64).aligned(true).build() else { return false };
     (0..200).any(|attempt| {
         if attempt > 0 {
             std::thread::sleep(std::time::Duration::from_millis(10));
@@ -229,6 +229,9 @@ impl Setup {
 /// Registers a pool's small frames as the socket's UMEM.
 fn register(file: &OwnedFd, pool: &Pool) -> io::Result<()> {
     let region = pool.region();
+    if region.stride != region.frame_size {
+        return Err(io::Error::other("the pool's frames are not aligned: build it with `aligned(true)`"));
+    }
     let umem = XdpUmemReg {
         addr: region.base.as_ptr() as u64,
         len: region.len as u64,

@@ -183,7 +183,7 @@ fn forward(
     ready: &mpsc::Sender<()>,
 ) -> Outcome {
     let slot = WorkerSlot::claim().unwrap();
-    let pool = Pool::builder().frames(8192).large(large, 69_632).build().unwrap();
+    let pool = Pool::builder().frames(8192).aligned(true).large(large, 69_632).build().unwrap();
     let mut ports = Vec::new();
     for (namespace, text) in places {
         enter(namespace);

@@ -129,7 +129,7 @@ fn tags_come_out_as_they_went_in() {
         let (ready, opened) = std::sync::mpsc::channel();
         // The far end is a port too: a tag that the wire lost, or that this end loses, makes the bytes differ.
         let receiving = lab.inside("right", move || {
-            let pool = Pool::builder().frames(512).build().unwrap();
+            let pool = Pool::builder().frames(512).aligned(true).build().unwrap();
             let mut port = open("right", "driver = \"af_packet\"\ndevice = \"r0\"", &pool, 1).unwrap();
             let mut queue = port.take_receive(0).unwrap();
             let (mut cx, mut batch) = (Context::new(pool.clone()), Batch::new());
@@ -147,7 +147,7 @@ fn tags_come_out_as_they_went_in() {
         });
         opened.recv().unwrap();
         lab.inside("left", || {
-            let pool = Pool::builder().frames(512).build().unwrap();
+            let pool = Pool::builder().frames(512).aligned(true).build().unwrap();
             let mut port = open("left", "driver = \"af_packet\"\ndevice = \"l0\"", &pool, 1).unwrap();
             let mut queue = port.take_transmit(0).unwrap();
             let (mut cx, mut batch) = (Context::new(pool.clone()), Batch::new());

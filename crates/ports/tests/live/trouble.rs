@@ -134,7 +134,7 @@ fn a_missing_interface_is_named_with_its_nearest() {
         let error = lab
             .inside("box", move || {
                 enter(&name);
-                let pool = Pool::builder().frames(1024).build().unwrap();
+                let pool = Pool::builder().frames(1024).aligned(true).build().unwrap();
                 open("lan", &text, &pool, 1).err().unwrap().to_string()
             })
             .join()
