@@ -422,6 +422,17 @@ impl<'b> Bytes<'b> {
         }
     }
 
+    /// Lends a copy of the bounds with the same bytes, and takes over what became of it. For a call that is not inlined:
+    /// only the copy must be in memory then, and the original stays in registers.
+    #[inline(always)]
+    pub fn apart<R>(&mut self, f: impl FnOnce(&mut Bytes<'_>) -> R) -> R {
+        let Self { frame, start, len, capacity, lent } = *self;
+        let mut copy = Bytes { frame, start, len, capacity, lent };
+        let result = f(&mut copy);
+        (self.start, self.len) = (copy.start, copy.len);
+        result
+    }
+
     /// Start and length in the frame, in bytes.
     #[inline(always)]
     pub(crate) fn bounds(&self) -> (usize, usize) {

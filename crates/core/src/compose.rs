@@ -82,11 +82,14 @@ struct LastLoop<'a, A> {
 impl<A: Function> Visit for LastLoop<'_, A> {
     #[inline(always)]
     fn visit(&mut self, slot: usize, bytes: &mut Bytes<'_>) -> u16 {
-        let at = At { slot, bytes, cx: &mut *self.cx };
+        let at = At::new(slot, bytes, &mut *self.cx);
         // What waited on memory was parsed in an earlier loop: a second copy of the rest would only keep user functions
         // from being inlined.
-        let decided =
-            if A::WAITS { self.tower.apply::<false>(at, Root) } else { dispatched(&mut *self.tower, at, Root) };
+        let decided = if A::WAITS {
+            self.tower.apply::<false>(at, Root)
+        } else {
+            dispatched(&mut *self.tower, at, Root)
+        };
         match decided {
             Ok(_) => 0,
             Err(verdict) => verdict.bits(),

@@ -6,7 +6,7 @@
 use std::marker::PhantomData;
 
 use netbricks_buffer::{Batch, Bytes};
-use netbricks_packet::stack::{Follows, Forgettable, Header, Layer, Removable, Root, Stack, With};
+use netbricks_packet::stack::{Follows, Forgettable, Header, Layer, Removable, Root, Stack, Usual, With};
 use netbricks_tables::Table;
 
 use crate::context::Context;
@@ -23,6 +23,15 @@ pub struct At<'a, 'b> {
     pub(crate) slot: usize,
     pub(crate) bytes: &'a mut Bytes<'b>,
     pub(crate) cx: &'a mut Context,
+    /// In the copy of a tower for usual frames, what is known of this one, unless [`Context::reshaped`].
+    pub(crate) usual: Usual,
+}
+
+impl<'a, 'b> At<'a, 'b> {
+    #[inline(always)]
+    pub(crate) fn new(slot: usize, bytes: &'a mut Bytes<'b>, cx: &'a mut Context) -> Self {
+        Self { slot, bytes, cx, usual: Usual::default() }
+    }
 }
 
 /// A tower of operators from stack `In` to stack `Out`.

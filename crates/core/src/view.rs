@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use netbricks_packet::rewrite::{self, RewriteError};
-use netbricks_packet::stack::{Header, Holds, Knows, Stack};
+use netbricks_packet::stack::{Header, Holds, Knows, Stack, Usual};
 use netbricks_packet::{FlowKey, Ip, IpRef};
 
 use crate::context::Context;
@@ -28,7 +28,15 @@ impl<S: Stack> View<'_, S> {
     pub fn header_mut(&mut self) -> <S::Top as Header>::Mut<'_> {
         let (at, facts) = self.stack.top();
         let end = self.stack.end();
+        self.lends::<S::Top>(at);
         S::Top::view_mut(&mut self.data[at..end], facts)
+    }
+    /// Header `H` at this offset is lent for writing: the packet may be usual no longer.
+    #[inline(always)]
+    fn lends<H: Header>(&mut self, at: usize) {
+        if H::SHAPES && at < Usual::BYTES {
+            self.cx.reshaped = true;
+        }
     }
     #[inline(always)]
     fn limit(&self) -> usize {
@@ -43,6 +51,9 @@ impl<S: Stack> View<'_, S> {
     #[inline(always)]
     pub fn payload_mut(&mut self) -> &mut [u8] {
         let limit = self.limit();
+        if self.stack.end() < Usual::BYTES {
+            self.cx.reshaped = true;
+        }
         &mut self.data[self.stack.end()..limit]
     }
     /// All bytes of the frame.
@@ -168,7 +179,7 @@ impl<S: Holds<H, I>, H: Header, I> Sees<H, I> for View<'_, S> {
     }
 }
 
-impl<S, I> Enclosing<I> for View<'_, S> {
+impl<S: Stack, I> Enclosing<I> for View<'_, S> {
     #[inline(always)]
     fn outer<H: Header>(&self) -> H::Ref<'_>
     where
@@ -183,6 +194,7 @@ impl<S, I> Enclosing<I> for View<'_, S> {
         Self: Sees<H, I>,
     {
         let (at, end, facts) = self.place();
+        self.lends::<H>(at);
         H::view_mut(&mut self.data[at..end], facts)
     }
 }

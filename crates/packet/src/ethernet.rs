@@ -6,7 +6,7 @@
 use zerocopy::FromBytes;
 
 use crate::mac::MacAddress;
-use crate::stack::{Follows, Found, Header, Malformed, NOTHING, Wire, malformed};
+use crate::stack::{Follows, Found, Header, Malformed, NOTHING, Usual, Wire, malformed};
 
 crate::header! {
     /// An Ethernet header (IEEE 802.3-2022, clause 3.1; RFC 894).
@@ -88,14 +88,8 @@ impl Header for Ethernet {
         Ok(Found { facts: (), len: Self::SIZE, total, next })
     }
     #[inline(always)]
-    fn find_usual(bytes: &[u8], _: u16) -> Option<Found<()>> {
-        let header = bytes.first_chunk::<14>()?;
-        (u16::from_be_bytes([header[12], header[13]]) == ethertype::IPV4).then_some(Found {
-            facts: (),
-            len: Self::SIZE,
-            total: None,
-            next: ethertype::IPV4,
-        })
+    fn find_usual(_: &[u8], at: usize, _: Usual) -> Option<Found<()>> {
+        (at == 0).then_some(Found { facts: (), len: Self::SIZE, total: None, next: ethertype::IPV4 })
     }
     #[inline(always)]
     fn view(bytes: &[u8], (): ()) -> &Self {

@@ -7,7 +7,7 @@ use crate::ipv4::{Ipv4, Ipv4Mut, Ipv4Ref};
 use crate::ipv6::{Ipv6, Ipv6Facts, Ipv6Mut, Ipv6Ref};
 use crate::link::Link;
 use crate::protocol;
-use crate::stack::{Found, Header, Malformed, Wire, follows, malformed};
+use crate::stack::{Found, Header, Malformed, Usual, Wire, follows, malformed};
 use crate::vlan::Vlan;
 
 /// The family of both IP versions: `parse::<Ip>()` takes whichever was announced.
@@ -58,6 +58,7 @@ impl Header for Ip {
     type Ref<'a> = IpRef<'a>;
     type Mut<'a> = IpMut<'a>;
     const EXACT: bool = true;
+    const SHAPES: bool = false;
     const NAME: &'static str = "ip";
     const FIELDS: &'static [crate::field::Field] = &[];
 
@@ -86,11 +87,8 @@ impl Header for Ip {
         }
     }
     #[inline(always)]
-    fn find_usual(bytes: &[u8], announced: u16) -> Option<Found<IpFacts>> {
-        if announced != ethertype::IPV4 {
-            return None;
-        }
-        let Found { facts: (), len, total, next } = Ipv4::find_usual(bytes, announced)?;
+    fn find_usual(bytes: &[u8], at: usize, usual: Usual) -> Option<Found<IpFacts>> {
+        let Found { facts: (), len, total, next } = Ipv4::find_usual(bytes, at, usual)?;
         Some(Found { facts: IpFacts::V4, len, total, next })
     }
     #[inline(always)]

@@ -1,7 +1,7 @@
 //! IPv4: the fixed header, its options, and the header checksum kept right by every setter.
 
 use core::net::Ipv4Addr;
-use core::ops::{Deref, DerefMut};
+use core::ops::Deref;
 
 use zerocopy::FromBytes;
 
@@ -10,7 +10,7 @@ use crate::ethernet::{Ethernet, ethertype};
 use crate::ip::{FIRST_FRAGMENT, Ip};
 use crate::ipv6::Ipv6;
 use crate::link::Link;
-use crate::stack::{Found, Header, Malformed, NOTHING, follows, malformed};
+use crate::stack::{Found, Header, Malformed, NOTHING, Usual, follows, malformed};
 use crate::vlan::Vlan;
 
 crate::header! {
@@ -183,10 +183,42 @@ impl Deref for Ipv4Mut<'_> {
         self.fixed
     }
 }
-impl DerefMut for Ipv4Mut<'_> {
+/// Setters, one by one: whoever could replace the whole header could change its length.
+impl Ipv4Mut<'_> {
+    /// As [`Ipv4::decrement_ttl`].
     #[inline(always)]
-    fn deref_mut(&mut self) -> &mut Ipv4 {
-        self.fixed
+    pub fn decrement_ttl(&mut self) {
+        self.fixed.decrement_ttl();
+    }
+    /// As [`Ipv4::set_ttl`].
+    #[inline(always)]
+    pub fn set_ttl(&mut self, ttl: u8) {
+        self.fixed.set_ttl(ttl);
+    }
+    /// As [`Ipv4::set_dscp`].
+    #[inline(always)]
+    pub fn set_dscp(&mut self, dscp: u8) {
+        self.fixed.set_dscp(dscp);
+    }
+    /// As [`Ipv4::set_ecn`].
+    #[inline(always)]
+    pub fn set_ecn(&mut self, ecn: u8) {
+        self.fixed.set_ecn(ecn);
+    }
+    /// As [`Ipv4::set_identification`].
+    #[inline(always)]
+    pub fn set_identification(&mut self, identification: u16) {
+        self.fixed.set_identification(identification);
+    }
+    /// As [`Ipv4::set_dont_fragment`].
+    #[inline(always)]
+    pub fn set_dont_fragment(&mut self, dont_fragment: bool) {
+        self.fixed.set_dont_fragment(dont_fragment);
+    }
+    /// As [`Ipv4::set_header_checksum`].
+    #[inline(always)]
+    pub fn set_header_checksum(&mut self, header_checksum: u16) {
+        self.fixed.set_header_checksum(header_checksum);
     }
 }
 
@@ -296,6 +328,7 @@ impl Header for Ipv4 {
     type Ref<'a> = Ipv4Ref<'a>;
     type Mut<'a> = Ipv4Mut<'a>;
     const EXACT: bool = true;
+    const SHAPES: bool = false;
     const NAME: &'static str = Self::SHORT;
     const FIELDS: &'static [crate::field::Field] = Self::TABLE;
 
@@ -336,12 +369,9 @@ impl Header for Ipv4 {
         Ok(Found { facts: (), len, total: Some(total), next })
     }
     #[inline(always)]
-    fn find_usual(bytes: &[u8], _: u16) -> Option<Found<()>> {
+    fn find_usual(bytes: &[u8], at: usize, usual: Usual) -> Option<Found<()>> {
+        let total = usual.ip(at)?;
         let fixed = bytes.first_chunk::<20>()?;
-        let total = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
-        if fixed[0] != 0x45 || total < Self::SIZE || total > bytes.len() {
-            return None;
-        }
         let fragment = u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff;
         let next = match fragment {
             0 => u16::from(fixed[9]),
@@ -362,11 +392,11 @@ impl Header for Ipv4 {
             Self::mut_from_prefix(bytes).expect("`find` accepted these bytes, so the header is whole");
         Ipv4Mut { fixed, options }
     }
-    fn announce(mut header: Ipv4Mut<'_>, next: u16) {
-        header.carry(8, |header| header.put_protocol(next as u8));
+    fn announce(header: Ipv4Mut<'_>, next: u16) {
+        header.fixed.carry(8, |header| header.put_protocol(next as u8));
     }
-    fn set_total(mut header: Ipv4Mut<'_>, total: usize) {
-        header.carry(2, |header| header.put_total_length(total.min(0xffff) as u16));
+    fn set_total(header: Ipv4Mut<'_>, total: usize) {
+        header.fixed.carry(2, |header| header.put_total_length(total.min(0xffff) as u16));
     }
 }
 

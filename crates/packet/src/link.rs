@@ -7,7 +7,7 @@ use zerocopy::FromBytes;
 use crate::ethernet::{Ethernet, ethertype, type_or_length};
 use crate::mpls::Mpls;
 use crate::pppoe::Pppoe;
-use crate::stack::{Found, Header, Malformed, NOTHING, Wire, follows, malformed};
+use crate::stack::{Found, Header, Malformed, NOTHING, Usual, Wire, follows, malformed};
 use crate::vlan::Vlan;
 
 /// Ethernet with any VLAN tags, an MPLS label stack or a PPPoE session. Announces the network layer by its ethertype.
@@ -101,14 +101,8 @@ impl Header for Link {
         })
     }
     #[inline(always)]
-    fn find_usual(bytes: &[u8], _: u16) -> Option<Found<LinkFacts>> {
-        let header = bytes.first_chunk::<14>()?;
-        (u16::from_be_bytes([header[12], header[13]]) == ethertype::IPV4).then_some(Found {
-            facts: PLAIN,
-            len: Ethernet::SIZE,
-            total: None,
-            next: ethertype::IPV4,
-        })
+    fn find_usual(_: &[u8], at: usize, _: Usual) -> Option<Found<LinkFacts>> {
+        (at == 0).then_some(Found { facts: PLAIN, len: Ethernet::SIZE, total: None, next: ethertype::IPV4 })
     }
     #[inline(always)]
     fn view(bytes: &[u8], facts: LinkFacts) -> LinkRef<'_> {

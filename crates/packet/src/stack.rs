@@ -68,11 +68,14 @@ pub trait Header: Sized + 'static {
     /// # Errors
     /// [`Malformed`] names the rule that is broken.
     fn find(bytes: &[u8], announced: u16) -> Result<Found<Self::Facts>, Malformed>;
-    /// As [`find`](Header::find), but knows only the shape that nearly all packets have, and tells it in constants; `None`
-    /// for any other, and for what `find` would refuse. Operators compile a second copy of a function for packets of that
-    /// shape ([`is_usual`]), in which offsets are constants.
+    /// Whether somebody with [`Mut`](Header::Mut) can change what this or any other header's `find` looks at.
+    const SHAPES: bool = true;
+
+    /// As [`find`](Header::find) for the header at offset `at` of a usual frame, mostly in constants; `None` for headers
+    /// that such a frame does not have there. Operators compile a second copy of a function for usual frames, in which
+    /// offsets are constants.
     #[inline(always)]
-    fn find_usual(_bytes: &[u8], _announced: u16) -> Option<Found<Self::Facts>> {
+    fn find_usual(_bytes: &[u8], _at: usize, _usual: Usual) -> Option<Found<Self::Facts>> {
         None
     }
     /// The view of `bytes`, which [`find`](Header::find) accepted and of which it told the length.
@@ -97,23 +100,37 @@ pub trait Follows<Outer>: Header {
     const NUMBERS: &'static [u16];
 }
 
-/// Whether a frame is of the shape that [`Header::find_usual`] knows: Ethernet without tags, IPv4 without options, whole.
-///
-/// It asks all that `find_usual` asks of such headers, in the same words, so that behind it the compiler sees that
-/// `find_usual` answers, and that every offset is a constant.
-#[inline(always)]
-pub fn is_usual(frame: &[u8]) -> bool {
-    let Some((link, bytes)) = frame.split_first_chunk::<14>() else { return false };
-    let Some(fixed) = bytes.first_chunk::<20>() else { return false };
-    let total = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
-    u16::from_be_bytes([link[12], link[13]]) == 0x0800 && fixed[0] == 0x45 && total >= 20 && total <= bytes.len()
+/// A frame of the shape that nearly all have: Ethernet without tags and IPv4 without options, whole. What is known of it
+/// waits in registers, so that a second function fused behind a first need not look again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usual {
+    total: usize,
 }
 
-/// As [`Header::find`], where [`Header::find_usual`] was expected to answer.
-#[cold]
-#[inline(never)]
-fn find_unusual<H: Header>(bytes: &[u8], announced: u16) -> Result<Found<H::Facts>, Malformed> {
-    H::find(bytes, announced)
+impl Usual {
+    /// Bytes that tell whether a frame is usual. Who writes none of them does not change the answer.
+    pub const BYTES: usize = Self::IP + 20;
+    /// Where the IPv4 header begins.
+    const IP: usize = 14;
+
+    /// Looks whether a frame is usual.
+    #[inline(always)]
+    pub fn of(frame: &[u8]) -> Option<Self> {
+        let (link, bytes) = frame.split_first_chunk::<{ Self::IP }>()?;
+        let fixed = bytes.first_chunk::<20>()?;
+        let total = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
+        let usual = u16::from_be_bytes([link[12], link[13]]) == 0x0800
+            && fixed[0] == 0x45
+            && total >= 20
+            && total <= bytes.len();
+        usual.then_some(Self { total })
+    }
+
+    /// IPv4's total length (bytes), if `at` is where its header begins.
+    #[inline(always)]
+    pub(crate) fn ip(self, at: usize) -> Option<usize> {
+        (at == Self::IP).then_some(self.total)
+    }
 }
 
 /// Before the first header: the frame as it came from the wire.
@@ -227,24 +244,21 @@ impl<P: Stack, H: Header> Layer<P, H> {
     /// [`Malformed`] where the bytes are not the header, or a length field points outside what encloses it.
     #[inline(always)]
     pub fn parse(outer: P, frame: &[u8]) -> Result<Self, Malformed> {
-        Self::parse_in::<false>(outer, frame)
+        Self::parse_in(outer, frame, None)
     }
 
-    /// As [`parse`](Self::parse), in the copy of a function for usual packets or in the other.
+    /// As [`parse`](Self::parse), in a frame that may be known to be usual.
     ///
     /// # Errors
     /// As [`parse`](Self::parse).
     #[inline(always)]
-    pub fn parse_in<const USUAL: bool>(outer: P, frame: &[u8]) -> Result<Self, Malformed> {
+    pub fn parse_in(outer: P, frame: &[u8], usual: Option<Usual>) -> Result<Self, Malformed> {
         let at = outer.end();
         let limit = outer.limit(frame.len());
         let Some(bytes) = frame.get(at..limit) else { return Err(short::<H>(at, limit)) };
-        let found = if !USUAL {
-            H::find(bytes, outer.next())?
-        } else if let Some(found) = H::find_usual(bytes, outer.next()) {
-            found
-        } else {
-            find_unusual::<H>(bytes, outer.next())?
+        let found = match usual.and_then(|usual| H::find_usual(bytes, at, usual)) {
+            Some(found) => found,
+            None => H::find(bytes, outer.next())?,
         };
         if !H::EXACT && found.len > bytes.len() {
             return Err(short::<H>(found.len, bytes.len()));

@@ -66,7 +66,7 @@ where
             sides.push(match inputs(slot) {
                 None => Side::Gone(Verdict::ELSEWHERE),
                 Some(input) => {
-                    self.side::<false>(At { slot, bytes, cx: &mut *cx }, input).unwrap_or_else(Side::Gone)
+                    self.side::<false>(At::new(slot, bytes, &mut *cx), input).unwrap_or_else(Side::Gone)
                 }
             });
         });
@@ -81,7 +81,10 @@ where
         let side = if L::WAITS || R::WAITS {
             self.4[at.slot]
         } else {
-            self.side::<USUAL>(At { slot: at.slot, bytes: &mut *at.bytes, cx: &mut *at.cx }, stack)?
+            self.side::<USUAL>(
+                At { slot: at.slot, bytes: &mut *at.bytes, cx: &mut *at.cx, usual: at.usual },
+                stack,
+            )?
         };
         match side {
             Side::Yes(stack) => self.2.apply::<USUAL>(at, stack),
@@ -135,7 +138,7 @@ where
         batch.each(|slot, bytes| {
             chosen.push(match inputs(slot) {
                 None => Err(Verdict::ELSEWHERE),
-                Some(input) => self.group::<false>(At { slot, bytes, cx: &mut *cx }, input),
+                Some(input) => self.group::<false>(At::new(slot, bytes, &mut *cx), input),
             });
         });
         self.3 = chosen;
@@ -153,7 +156,10 @@ where
         let (group, stack) = if G::WAITS {
             self.3[at.slot]?
         } else {
-            self.group::<USUAL>(At { slot: at.slot, bytes: &mut *at.bytes, cx: &mut *at.cx }, stack)?
+            self.group::<USUAL>(
+                At { slot: at.slot, bytes: &mut *at.bytes, cx: &mut *at.cx, usual: at.usual },
+                stack,
+            )?
         };
         self.2[group].apply::<USUAL>(at, stack)
     }

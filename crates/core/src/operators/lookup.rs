@@ -80,7 +80,7 @@ where
             };
             // Each way writes its own fields in place: one `Result` built first and copied in costs 4 ns a packet
             // (narrow stores read back wide before they have left the store buffer).
-            let at = At { slot, bytes: &mut *bytes, cx: &mut *cx };
+            let at = At::new(slot, &mut *bytes, &mut *cx);
             match dispatched(input, at, stack) {
                 Ok(stack) => {
                     let key = key(&View { data: bytes.data_mut(), stack: &stack, cx: &mut *cx }).store();

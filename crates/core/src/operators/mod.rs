@@ -33,7 +33,12 @@ macro_rules! passes_on {
 macro_rules! upstream {
     ($self:ident, $at:ident, $stack:ident) => {
         $self.0.apply::<USUAL>(
-            $crate::operator::At { slot: $at.slot, bytes: &mut *$at.bytes, cx: &mut *$at.cx },
+            $crate::operator::At {
+                slot: $at.slot,
+                bytes: &mut *$at.bytes,
+                cx: &mut *$at.cx,
+                usual: $at.usual,
+            },
             $stack,
         )?
     };

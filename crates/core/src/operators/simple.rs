@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use netbricks_buffer::{BATCH, Batch};
-use netbricks_packet::stack::{Follows, Forgettable, Layer, Root, Stack, With, is_usual};
+use netbricks_packet::stack::{Follows, Forgettable, Layer, Root, Stack, Usual, With};
 
 use super::{passes_on, upstream, view};
 use crate::context::Context;
@@ -32,7 +32,8 @@ impl<A: Operator, H: Follows<<A::Out as Stack>::Top>> Operator for Parse<A, H> {
         if !H::NUMBERS.contains(&outer.next()) {
             return Err(self.1);
         }
-        Layer::parse_in::<USUAL>(outer, at.bytes.data()).map_err(|_| Verdict::drop(Drop::Malformed))
+        let usual = if USUAL && !at.cx.reshaped { Some(at.usual) } else { None };
+        Layer::parse_in(outer, at.bytes.data(), usual).map_err(|_| Verdict::drop(Drop::Malformed))
     }
     fn edges(&self, visit: &mut dyn FnMut(Edge)) {
         self.0.edges(visit);
@@ -240,7 +241,20 @@ pub(crate) fn dispatched<A: Operator>(
     at: At<'_, '_>,
     stack: A::In,
 ) -> Result<A::Out, Verdict> {
-    if is_usual(at.bytes.data()) { tower.apply::<true>(at, stack) } else { tower.apply::<false>(at, stack) }
+    match Usual::of(at.bytes.data()) {
+        Some(usual) => {
+            at.cx.reshaped = false;
+            tower.apply::<true>(At { usual, ..at }, stack)
+        }
+        None => tower.apply::<false>(at, stack),
+    }
+}
+
+/// Applies the general copy to a packet that is usual no longer.
+#[cold]
+#[inline(never)]
+fn reshaped<B: Operator>(tower: &mut B, at: At<'_, '_>, stack: B::In) -> Result<B::Out, Verdict> {
+    tower.apply::<false>(at, stack)
 }
 
 /// One function after another in one loop: `ttl(input).then(nat)`.
@@ -267,7 +281,7 @@ impl<A: Operator, B: Operator<In = A::Out>> Operator for Then<A, B> {
         batch.each(|slot, bytes| {
             parked.push(match inputs(slot) {
                 None => Err(Verdict::ELSEWHERE),
-                Some(input) => dispatched(first, At { slot, bytes, cx: &mut *cx }, input),
+                Some(input) => dispatched(first, At::new(slot, bytes, &mut *cx), input),
             });
         });
         second.prepare(batch, cx, &|slot| parked[slot].ok());
@@ -276,6 +290,10 @@ impl<A: Operator, B: Operator<In = A::Out>> Operator for Then<A, B> {
     #[inline(always)]
     fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<B::Out, Verdict> {
         let between = if B::WAITS { self.2[at.slot]? } else { upstream!(self, at, stack) };
+        if USUAL && !B::WAITS && at.cx.reshaped {
+            let At { slot, bytes, cx, usual } = at;
+            return bytes.apart(|bytes| reshaped(&mut self.1, At { slot, bytes, cx, usual }, between));
+        }
         if !USUAL && A::WAITS && !B::WAITS {
             return dispatched(&mut self.1, at, between);
         }

@@ -24,8 +24,7 @@ pub fn ttl(input: Input, config: &TtlConfig, worker: &Worker) -> impl Function {
         .parse_otherwise::<Link>(other)
         .parse_otherwise::<Ip>(other)
         .decide(move |packet| {
-            let spared =
-                spare_link_local && matches!(packet.header(), IpRef::V6(_)) && is_link_local(packet);
+            let spared = spare_link_local && matches!(packet.header(), IpRef::V6(_)) && is_link_local(packet);
             if spared { Err(Verdict::PASS) } else { Ok(()) }
         })
         .filter_or(

@@ -66,9 +66,8 @@ pub(super) fn execute(
     console.tell(&diagnostics.render(&source, console.color));
     let settings = &plan.runtime;
     let aligned = |driver: &str| app.drivers.get(driver).is_some_and(|driver| driver.aligned_frames);
-    let mut builder = Pool::builder()
-        .frames(settings.frames)
-        .aligned(plan.ports.iter().any(|port| aligned(&port.driver)));
+    let mut builder =
+        Pool::builder().frames(settings.frames).aligned(plan.ports.iter().any(|port| aligned(&port.driver)));
     if settings.large_frames > 0 {
         builder = builder.large(settings.large_frames, LARGE_FRAME);
     }
