@@ -95,6 +95,9 @@ pub trait Operator: Sized + 'static {
     /// Whether `prepare` does anything, so that a branch knows whether to park its packets.
     #[doc(hidden)]
     const WAITS: bool;
+    /// Whether a copy of the tower for usual frames is worth having.
+    #[doc(hidden)]
+    const USUAL: bool;
     /// Whether there is no operator at all, so that a node need not look at its packets.
     #[doc(hidden)]
     const IDENTITY: bool = false;
@@ -298,6 +301,7 @@ impl<S: Stack> Operator for Start<S> {
     type In = S;
     type Out = S;
     const WAITS: bool = false;
+    const USUAL: bool = false;
     const IDENTITY: bool = true;
     #[inline(always)]
     fn prepare(&mut self, _: &mut Batch, _: &mut Context, _: &impl Fn(usize) -> Option<S>) {}

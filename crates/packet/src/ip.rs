@@ -59,6 +59,7 @@ impl Header for Ip {
     type Mut<'a> = IpMut<'a>;
     const EXACT: bool = true;
     const SHAPES: bool = false;
+    const USUAL: bool = true;
     const NAME: &'static str = "ip";
     const FIELDS: &'static [crate::field::Field] = &[];
 

@@ -71,6 +71,9 @@ pub trait Header: Sized + 'static {
     /// Whether somebody with [`Mut`](Header::Mut) can change what this or any other header's `find` looks at.
     const SHAPES: bool = true;
 
+    /// Whether [`find_usual`](Header::find_usual) is worth a copy of the code.
+    const USUAL: bool = false;
+
     /// As [`find`](Header::find) for the header at offset `at` of a usual frame, mostly in constants; `None` for headers
     /// that such a frame does not have there. Operators compile a second copy of a function for usual frames, in which
     /// offsets are constants.

@@ -53,6 +53,7 @@ where
     type In = A::In;
     type Out = L::Out;
     const WAITS: bool = A::WAITS || L::WAITS || R::WAITS;
+    const USUAL: bool = A::USUAL || L::USUAL || R::USUAL;
 
     #[inline(always)]
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
@@ -126,6 +127,7 @@ where
     type In = A::In;
     type Out = G::Out;
     const WAITS: bool = A::WAITS || G::WAITS;
+    const USUAL: bool = A::USUAL || G::USUAL;
 
     #[inline(always)]
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {

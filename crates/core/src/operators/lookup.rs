@@ -65,6 +65,7 @@ where
     type In = A::In;
     type Out = Known<A, M>;
     const WAITS: bool = true;
+    const USUAL: bool = A::USUAL;
 
     #[inline(always)]
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {

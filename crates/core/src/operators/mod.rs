@@ -19,6 +19,7 @@ macro_rules! passes_on {
     () => {
         type In = A::In;
         const WAITS: bool = A::WAITS;
+        const USUAL: bool = A::USUAL;
         #[inline(always)]
         fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
             self.0.prepare(batch, cx, inputs);

@@ -22,6 +22,7 @@ impl<A: Operator, H: Follows<<A::Out as Stack>::Top>> Operator for Parse<A, H> {
     type Out = Parsed<A, H>;
     type In = A::In;
     const WAITS: bool = A::WAITS;
+    const USUAL: bool = A::USUAL || H::USUAL;
     #[inline(always)]
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
         self.0.prepare(batch, cx, inputs);
@@ -108,6 +109,7 @@ impl<A: Operator, F: FnMut(&mut View<'_, A::Out>) -> bool + 'static> Operator fo
     type Out = A::Out;
     type In = A::In;
     const WAITS: bool = A::WAITS;
+    const USUAL: bool = A::USUAL;
     #[inline(always)]
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
         self.0.prepare(batch, cx, inputs);
@@ -193,6 +195,7 @@ impl<A: Operator> Operator for Boundary<A> {
     type In = A::In;
     type Out = Root;
     const WAITS: bool = A::WAITS;
+    const USUAL: bool = A::USUAL;
     const IDENTITY: bool = A::IDENTITY;
     #[inline(always)]
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
@@ -216,6 +219,7 @@ impl<A: Operator> Operator for Send<A> {
     type In = A::In;
     type Out = Root;
     const WAITS: bool = A::WAITS;
+    const USUAL: bool = A::USUAL;
     #[inline(always)]
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
         self.0.prepare(batch, cx, inputs);
@@ -241,7 +245,7 @@ pub(crate) fn dispatched<A: Operator>(
     at: At<'_, '_>,
     stack: A::In,
 ) -> Result<A::Out, Verdict> {
-    match Usual::of(at.bytes.data()) {
+    match if A::USUAL { Usual::of(at.bytes.data()) } else { None } {
         Some(usual) => {
             at.cx.reshaped = false;
             tower.apply::<true>(At { usual, ..at }, stack)
@@ -268,6 +272,7 @@ impl<A: Operator, B: Operator<In = A::Out>> Operator for Then<A, B> {
     type In = A::In;
     type Out = B::Out;
     const WAITS: bool = A::WAITS || B::WAITS;
+    const USUAL: bool = A::USUAL || B::USUAL;
     const IDENTITY: bool = A::IDENTITY && B::IDENTITY;
 
     #[inline(always)]
