@@ -159,7 +159,7 @@ impl World {
         let verdict = |slot: usize| if seed >> (slot % 64) & 1 == 0 { 0 } else { slot as u16 + 1 };
         let all = std::mem::take(&mut self.model);
         let kept = catch_unwind(AssertUnwindSafe(|| {
-            self.batch.compact(3, |slot, bytes| {
+            self.batch.compact(|slot, bytes| {
                 assert_eq!(bytes.len(), all[slot].1);
                 if slot.is_multiple_of(3) {
                     bytes.truncate(bytes.len().saturating_sub(1));

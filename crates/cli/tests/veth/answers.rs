@@ -1,6 +1,6 @@
 //! Packets that functions make themselves, judged by the kernel's stack at the other end.
 
-use super::fixture::{Driver, Segment};
+use super::fixture::{Driver, Segment, assert_all_answered, ten_pings};
 
 /// A host's stack finds the address by ARP and by neighbour discovery, and gets its pings answered.
 #[test]
@@ -12,10 +12,8 @@ fn icmp_echo_is_a_pingable_host() {
     let run = segment.start(configuration, &[]);
     for address in ["10.0.0.9", "fd00::9"] {
         for bytes in [0, 56, 1400] {
-            let line = format!("ping -c 10 -i 0.02 -W 5 -s {bytes} {address}");
-            let said = segment.namespaces.run("client", &line);
-            assert!(said.contains("10 received, 0% packet loss"), "{said}");
-            assert_eq!(said.matches("ttl=64").count(), 10, "{said}");
+            let line = ten_pings(&format!("-s {bytes} {address}"));
+            assert_all_answered(&segment.namespaces.run("client", &line), 64);
         }
     }
     let neighbours = segment.namespaces.run("client", "ip neigh show dev c0");

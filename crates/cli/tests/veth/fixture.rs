@@ -160,6 +160,23 @@ impl Segment {
     }
 }
 
+/// Pings until ten were answered. With `-c` alone `ping` waits for the last answer only twice as long as for the slowest
+/// before it, and for tiny pings, which carry no time, not at all.
+pub(crate) fn ten_pings(to: &str) -> String {
+    format!("ping -n -c 10 -i 0.02 -w 30 {to}")
+}
+
+/// The first nine of [`ten_pings`] were all answered, with this time to live left: on a busy machine an eleventh ping may
+/// go out before the tenth's answer is there, but none that went before may be lost.
+pub(crate) fn assert_all_answered(said: &str, ttl: u8) {
+    for sequence in 1..10 {
+        let answer = |line: &&str| {
+            line.contains(&format!("icmp_seq={sequence} ")) && line.contains(&format!("ttl={ttl}"))
+        };
+        assert_eq!(said.lines().filter(answer).count(), 1, "ping {sequence}: {said}");
+    }
+}
+
 /// A run of the command.
 pub(crate) struct Run {
     pub(crate) process: Process,
