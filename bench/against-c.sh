@@ -45,7 +45,7 @@ c, ours = [], []
 for i in range(1, rounds + 1):
     found = {}
     for line in open(f"{work}/c.{i}"):
-        match = re.match(r"(.{34}) (\w+) +([0-9.]+) ns/pkt", line)
+        match = re.match(r"(.+?) +(fixed|trace|alloc) +([0-9.]+) ns/pkt", line)
         if match:
             found[re.sub(r" +", " ", match[1]).strip() + " " + match[2]] = float(match[3])
     c.append({name: next(v for k, v in found.items() if k.startswith(start)) for name, start in theirs.items()})

@@ -335,6 +335,7 @@ impl Batch {
                 parting.kept += 1;
             } else {
                 meta.fresh.verdict = verdict;
+                meta.fresh.slot = slot as u16;
                 parting.gone[parting.left & (BATCH - 1)].write(place);
                 parting.left += 1;
             }

@@ -88,8 +88,8 @@ pub(crate) struct Fresh {
     gso_size: u16,
     checksum_start: u16,
     checksum_offset: u16,
-    /// Named, so that all 32 bytes are written at once.
-    spare: u16,
+    /// The slot of the batch that it left, if it has a verdict.
+    pub(crate) slot: u16,
 }
 
 const NEEDS_CHECKSUM: u8 = 1;
@@ -111,7 +111,7 @@ impl Fresh {
         gso_size: 0,
         checksum_start: 0,
         checksum_offset: 0,
-        spare: 0,
+        slot: 0,
     };
 
     pub(crate) fn offload(&self) -> Offload {

@@ -288,6 +288,11 @@ impl Packet {
     pub fn set_owner(&mut self, owner: u16) {
         self.line_mut().fresh.owner = owner;
     }
+    /// The slot that it had in the batch that a loop gave it its verdict in.
+    #[inline(always)]
+    pub fn slot(&self) -> u16 {
+        self.line().fresh.slot
+    }
     /// Why it left its batch, as [`Batch::compact`](crate::Batch::compact) stored it.
     #[inline(always)]
     pub fn verdict(&self) -> u16 {

@@ -103,7 +103,7 @@ fn depart(batch: &mut Batch, cx: &mut Context, kept: usize) {
     for packet in batch.drain_from(kept) {
         match Verdict::departure(packet.verdict()) {
             Departure::Drop(reason) => cx.drop_packet(packet, reason),
-            Departure::Edge(edge) => cx.emit(edge, packet),
+            Departure::Edge(edge) => cx.emit_from(packet.slot() as usize, edge, packet),
         }
     }
 }

@@ -22,13 +22,27 @@ pub struct Context {
     /// Packets that the node in hand made and kept in its own hand.
     pub(crate) made: Count,
     pub(crate) burst: usize,
-    /// Packets on their way to another edge than `OUT`, in order.
-    pub(crate) emitted: Vec<(Edge, Packet)>,
-    /// New packets; they become real only when the call that made them returns.
-    pub(crate) newborn: Vec<(Edge, Packet)>,
+    /// Packets on their way to another edge than `OUT`.
+    pub(crate) leaving: Vec<Leaving>,
+    /// How many of them are new; they become real only when the call that made them returns.
+    pub(crate) newborn: usize,
     pub(crate) recorder: Recorder,
     pub(crate) node: usize,
 }
+
+/// A packet on its way to another edge than `OUT`.
+pub(crate) struct Leaving {
+    /// Slot, whether it is new, and how many were leaving before it; 0 for the slot where no loop over a batch sent it.
+    pub(crate) order: u32,
+    pub(crate) edge: Edge,
+    pub(crate) new: bool,
+    pub(crate) packet: Packet,
+}
+
+/// Bits of [`Leaving::order`] below the slot's.
+const SLOT: u32 = 16;
+/// In [`Leaving::order`]: behind what the slot's own packet became.
+const NEW: u32 = 1 << 15;
 
 /// New packets that one call of a node may make: answers do not multiply traffic without bound.
 pub const CREATED_LIMIT: usize = 2 * netbricks_buffer::BATCH;
@@ -50,8 +64,8 @@ impl Context {
             lost_on_arrival: Count::default(),
             made: Count::default(),
             burst: netbricks_buffer::BATCH,
-            emitted: Vec::with_capacity(2 * netbricks_buffer::BATCH),
-            newborn: Vec::with_capacity(CREATED_LIMIT),
+            leaving: Vec::with_capacity(2 * netbricks_buffer::BATCH + CREATED_LIMIT),
+            newborn: 0,
             recorder: Recorder::default(),
             node: 0,
         }
@@ -113,8 +127,19 @@ impl Context {
     /// Hands a packet on by an edge; the packet is gone for the caller.
     #[inline]
     pub fn emit(&mut self, edge: Edge, packet: Packet) {
+        self.leave(edge, packet, 0);
+    }
+
+    /// As [`emit`](Self::emit), of a packet that a loop over the batch found in its `slot`.
+    pub(crate) fn emit_from(&mut self, slot: usize, edge: Edge, packet: Packet) {
+        self.leave(edge, packet, (slot as u32) << SLOT);
+    }
+
+    #[inline]
+    fn leave(&mut self, edge: Edge, packet: Packet, order: u32) {
         self.stirred |= EMITTED;
-        self.emitted.push((edge, packet));
+        let order = order | self.leaving.len() as u32 & (NEW - 1);
+        self.leaving.push(Leaving { order, edge, new: false, packet });
     }
 
     /// Adds a new packet (an answer, a copy) that leaves on `edge`. If the call that makes it panics, it never was.
@@ -122,11 +147,23 @@ impl Context {
     /// # Errors
     /// Gives the packet back when this call made [`CREATED_LIMIT`] already.
     pub fn create(&mut self, edge: Edge, packet: Packet) -> Result<(), Packet> {
-        if self.newborn.len() == CREATED_LIMIT {
+        self.bear(edge, packet, 0)
+    }
+
+    /// As [`create`](Self::create), on behalf of the packet in a `slot` of the batch: it leaves before whatever later slots
+    /// send away, and after its cause, so that their order does not depend on how packets came in batches.
+    pub(crate) fn create_for(&mut self, slot: usize, edge: Edge, packet: Packet) -> Result<(), Packet> {
+        self.bear(edge, packet, (slot as u32) << SLOT | NEW)
+    }
+
+    fn bear(&mut self, edge: Edge, packet: Packet, order: u32) -> Result<(), Packet> {
+        if self.newborn == CREATED_LIMIT {
             return Err(packet);
         }
         self.stirred |= EMITTED;
-        self.newborn.push((edge, packet));
+        self.newborn += 1;
+        let order = order | self.leaving.len() as u32 & (NEW - 1);
+        self.leaving.push(Leaving { order, edge, new: true, packet });
         Ok(())
     }
 
@@ -145,15 +182,7 @@ impl Context {
         self.sent.add(packets, bytes);
     }
 
-    /// Moves out what left on other edges since the last call: for tests and runtimes without a graph.
-    pub fn take_emitted(&mut self) -> Vec<(Edge, Packet)> {
-        self.emitted.drain(..).collect()
-    }
-    /// Moves out what was created since the last call: for tests and runtimes without a graph.
-    pub fn take_created(&mut self) -> Vec<(Edge, Packet)> {
-        self.newborn.drain(..).collect()
-    }
-    /// Drops counted since the last call: for tests and runtimes without a graph.
+    /// Drops counted since the last call: for whoever runs a queue or a node without a graph.
     pub fn take_drops(&mut self) -> Drops {
         std::mem::take(&mut self.drops)
     }

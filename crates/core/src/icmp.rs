@@ -73,12 +73,17 @@ impl IcmpErrors {
         let (link_at, link_end, link) = Holds::<Link, J>::locate(packet.stack);
         let (ip_at, ip_end, ip) = Holds::<Ip, I>::locate(packet.stack);
         let limit = Holds::<Ip, I>::payload_end(packet.stack);
-        self.answer(packet.data, packet.cx, Place { link_at, link_end, link, ip_at, ip_end, ip, limit })
+        self.answer(
+            packet.data,
+            packet.cx,
+            packet.slot,
+            Place { link_at, link_end, link, ip_at, ip_end, ip, limit },
+        )
     }
 
     #[cold]
     #[inline(never)]
-    fn answer(&mut self, data: &[u8], cx: &mut Context, place: Place) -> bool {
+    fn answer(&mut self, data: &[u8], cx: &mut Context, slot: usize, place: Place) -> bool {
         let Place { link_at, link_end, link, ip_at, ip_end, ip, limit } = place;
         let limit = limit.min(data.len());
         let ip = Ip::view(&data[ip_at..ip_end], ip);
@@ -104,7 +109,7 @@ impl IcmpErrors {
         link_room[..12].rotate_left(6);
         let Ok(written) = write_time_exceeded(from, to, quote, rest) else { return false };
         answer.truncate(link.len() + written);
-        cx.create(Edge::REPLY, answer).is_ok()
+        cx.create_for(slot, Edge::REPLY, answer).is_ok()
     }
 
     fn source(&self, ip: IpRef<'_>) -> Option<IpAddr> {

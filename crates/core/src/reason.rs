@@ -103,6 +103,8 @@ pub struct Verdict(u16);
 impl Verdict {
     /// Leave this function by its main way out, past its remaining operators.
     pub const PASS: Self = Self(0x200);
+    /// Leave this function by [`Edge::REPLY`]. To other edges leads `divert`, which tells the graph of them.
+    pub const REPLY: Self = Self::edge(Edge::REPLY);
     /// Another arm of a branch has the packet.
     pub(crate) const ELSEWHERE: Self = Self(0x201);
     /// Dropped for this reason.
@@ -112,7 +114,7 @@ impl Verdict {
     }
     /// Leaves on this edge.
     #[inline(always)]
-    pub const fn edge(edge: Edge) -> Self {
+    pub(crate) const fn edge(edge: Edge) -> Self {
         Self(0x100 | edge.0 as u16)
     }
     #[inline(always)]

@@ -14,6 +14,8 @@ pub struct View<'v, S> {
     pub(crate) data: &'v mut [u8],
     pub(crate) stack: &'v S,
     pub(crate) cx: &'v mut Context,
+    /// Its slot in the batch.
+    pub(crate) slot: usize,
 }
 
 impl<S: Stack> View<'_, S> {
@@ -78,7 +80,7 @@ impl<S: Stack> View<'_, S> {
     pub fn reply(&mut self, edge: Edge, len: usize, write: impl FnOnce(&mut [u8], &View<'_, S>)) -> bool {
         let Some(mut answer) = self.cx.pool().allocate(len) else { return false };
         write(answer.data_mut(), self);
-        self.cx.create(edge, answer).is_ok()
+        self.cx.create_for(self.slot, edge, answer).is_ok()
     }
 }
 

@@ -9,7 +9,7 @@ use netbricks_core::nearest;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::port::{Link, PortError};
-use crate::sys::interface::{self, Ask, ETHTOOL_GGRO, Ethtool};
+use crate::sys::interface::{self, Ask, Ethtool};
 
 /// Bytes of the largest packet that a host hands over: an IP packet of 64 KiB behind an Ethernet header with two tags.
 pub(crate) const LARGEST_ARRIVAL: usize = 65_535 + 14 + 8;
@@ -160,7 +160,7 @@ impl Interface {
     }
     /// Whether arrivals may be merged into packets larger than the MTU.
     pub fn merges_arrivals(&self) -> bool {
-        interface::ethtool(&self.socket, &self.name, Ethtool::Value(ETHTOOL_GGRO))
+        interface::ethtool(&self.socket, &self.name, Ethtool::ReceiveOffload)
             .is_ok_and(|answer| word(&answer[4..]) != 0)
     }
 

@@ -8,7 +8,7 @@ use netbricks_tables::cycles;
 
 use super::contain::{self, Containing, Panic};
 use super::{Graph, PANICS_KEPT, Running, Slot, Target, Turn, Waiting};
-use crate::context::{DROPPED, EMITTED, SENT};
+use crate::context::{DROPPED, EMITTED, Leaving, SENT};
 use crate::node::{Poll, Role};
 use crate::reason::{Drop, Edge};
 
@@ -234,17 +234,17 @@ impl Graph {
             slot.counters.drops.absorb(&mut self.cx.drops);
         }
         if stirred & EMITTED != 0 {
-            let mut emitted = std::mem::take(&mut self.cx.emitted);
-            for (edge, packet) in emitted.drain(..) {
+            let mut leaving = std::mem::take(&mut self.cx.leaving);
+            if std::mem::take(&mut self.cx.newborn) > 0 {
+                leaving.sort_unstable_by_key(|packet| packet.order);
+            }
+            for Leaving { edge, new, packet, .. } in leaving.drain(..) {
+                if new {
+                    self.slots[node].counters.created.add(1, packet.len() as u64);
+                }
                 self.deliver(node, edge, packet);
             }
-            self.cx.emitted = emitted;
-            let mut newborn = std::mem::take(&mut self.cx.newborn);
-            for (edge, packet) in newborn.drain(..) {
-                self.slots[node].counters.created.add(1, packet.len() as u64);
-                self.deliver(node, edge, packet);
-            }
-            self.cx.newborn = newborn;
+            self.cx.leaving = leaving;
         }
     }
 
@@ -313,11 +313,11 @@ impl Graph {
     #[cold]
     fn clear_up(&mut self, message: String, place: Option<String>) {
         let Running { node, entered, entered_bytes, held, polled, .. } = self.running;
-        self.cx.newborn.clear();
         let in_hand = crate::Count { packets: self.hand.len() as u64, bytes: self.hand.bytes() };
         let first = self.hand.get(0).map(|packet| (packet.len(), packet.data().to_vec()));
         self.hand.clear();
-        let emitted: u64 = self.cx.emitted.drain(..).count() as u64;
+        let emitted = (self.cx.leaving.len() - std::mem::take(&mut self.cx.newborn)) as u64;
+        self.cx.leaving.clear();
         let slot = &mut self.slots[node];
         let mut entered = crate::Count { packets: entered, bytes: entered_bytes };
         if polled && slot.role == Role::Receive {

@@ -84,7 +84,8 @@ where
             let at = At::new(slot, &mut *bytes, &mut *cx);
             match dispatched(input, at, stack) {
                 Ok(stack) => {
-                    let key = key(&View { data: bytes.data_mut(), stack: &stack, cx: &mut *cx }).store();
+                    let key =
+                        key(&View { data: bytes.data_mut(), stack: &stack, cx: &mut *cx, slot }).store();
                     // Borrowed only now: an operator before this one may look into the same table.
                     let ticket = table.borrow().announce(&key);
                     *place = Ok((stack, key, ticket));
@@ -105,7 +106,8 @@ where
         let now = at.cx.now();
         let mut table = table.borrow_mut();
         let entry = table.resolve(*key, *ticket, now);
-        let value = visit(&mut View { data: at.bytes.data_mut(), stack, cx: &mut *at.cx }, entry);
+        let value =
+            visit(&mut View { data: at.bytes.data_mut(), stack, cx: &mut *at.cx, slot: at.slot }, entry);
         Ok(With { outer: *stack, value })
     }
     fn edges(&self, visit: &mut dyn FnMut(Edge)) {

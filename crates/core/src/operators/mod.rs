@@ -49,7 +49,12 @@ macro_rules! upstream {
 /// goes through memory, and what the operators after it know stays in registers.
 macro_rules! view {
     ($at:ident, $stack:ident) => {
-        $crate::view::View { data: $at.bytes.data_mut(), stack: &{ $stack }, cx: &mut *$at.cx }
+        $crate::view::View {
+            data: $at.bytes.data_mut(),
+            stack: &{ $stack },
+            cx: &mut *$at.cx,
+            slot: $at.slot,
+        }
     };
 }
 

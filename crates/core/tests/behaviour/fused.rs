@@ -1,8 +1,8 @@
 //! Functions fused into one loop give what they give as nodes of a graph: same bytes, same drops.
 
-use netbricks_core::packet::{FlowKey, Ip, Link, Tcp, Udp};
+use netbricks_core::packet::{Ethernet, FlowKey, Ip, Link, Tcp, Udp, Vlan};
 use netbricks_core::tables::FlowTableConfig;
-use netbricks_core::view::{IpRewrite, Metadata};
+use netbricks_core::view::{Enclosing, IpRewrite, Metadata};
 use netbricks_core::{Blueprint, Drop, Drops, Edge, Function, Input, Operator, Worker, compose};
 use netbricks_testkit::kinds;
 use netbricks_testkit::mutate::{Random, mutate};
@@ -94,6 +94,64 @@ fn groups(input: Input, worker: &Worker) -> impl Function {
         })
         .done()
 }
+/// Changes what an untagged IPv4 frame is known by, of some frames: whoever comes after it in the loop must look again.
+fn retype(input: Input, _: &Worker) -> impl Function {
+    input
+        .parse_or_pass::<Link>()
+        .transform(|p| {
+            if p.frame_len().is_multiple_of(3) {
+                let mut link = p.header_mut();
+                let header = link.ethernet_mut();
+                *header = Ethernet::new(header.destination(), header.source(), 0x88b5);
+            }
+        })
+        .done()
+}
+/// As `retype`, by IPv4's version, header length and total length, behind the back of a later parse in the same function.
+fn relength(input: Input, _: &Worker) -> impl Function {
+    input
+        .parse_or_pass::<Link>()
+        .transform(|p| {
+            let len = p.frame_len();
+            if let Some([shape, _, high, low, ..]) = p.payload_mut().first_chunk_mut::<20>() {
+                match len % 5 {
+                    0 => *shape ^= 0x10,
+                    1 => *shape = 0x46,
+                    2 => (*high, *low) = (0xff, 0xff),
+                    3 => *low = low.wrapping_sub(9),
+                    _ => {}
+                }
+            }
+        })
+        .parse_or_pass::<Ip>()
+        .transform(|p| {
+            p.header_mut().decrement_ttl();
+            if let Some(last) = p.payload_mut().last_mut() {
+                *last ^= 0x5a;
+            }
+        })
+        .done()
+}
+/// As `retype`, from behind the IP header.
+fn reach_out(input: Input, _: &Worker) -> impl Function {
+    input
+        .parse_or_pass::<Link>()
+        .parse_or_pass::<Ip>()
+        .transform(|p| {
+            if p.header().ttl().is_multiple_of(2) {
+                let mut link = p.outer_mut::<Link>();
+                let header = link.ethernet_mut();
+                *header = Ethernet::new(header.destination(), header.source(), 0x86dd);
+            }
+        })
+        .done()
+}
+fn tag(input: Input, _: &Worker) -> impl Function {
+    input.parse_or_pass::<Ethernet>().insert(|_| Vlan::new(7, 0x0800)).done()
+}
+fn untag(input: Input, _: &Worker) -> impl Function {
+    input.parse_or_pass::<Ethernet>().parse_or_pass::<Vlan>().remove().done()
+}
 
 /// Frames of every kind, whole and broken.
 fn frames(seed: u64) -> Vec<Vec<u8>> {
@@ -162,6 +220,19 @@ macro_rules! every_pair {
 #[test]
 fn every_pair_of_functions_does_fused_what_it_does_composed() {
     every_pair!(hops swap count ports groups);
+}
+
+#[test]
+fn who_changes_the_shape_of_a_frame_is_noticed() {
+    for seed in 1..4 {
+        agree!(seed, retype, hops);
+        agree!(seed, relength, hops);
+        agree!(seed, reach_out, hops, ports);
+        agree!(seed, tag, hops, count);
+        agree!(seed, tag, untag, hops);
+        agree!(seed, hops, retype, relength, hops, tag, hops, untag, hops, count, hops);
+        agree!(seed, count, reach_out, hops, relength, hops);
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Answers are new packets on another edge: counted as created, bounded, and undone with a batch that panics.
 
 use netbricks_core::packet::{Ethernet, Ip, Link};
-use netbricks_core::{Drop, Edge, Function, Input, Operator, compose};
+use netbricks_core::{Drop, Edge, Function, Input, Operator, Verdict, compose};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::run;
 
@@ -31,6 +31,33 @@ fn a_reply_is_written_from_the_packet_and_begins_as_zeros() {
     assert_eq!(report.panics, []);
     assert_eq!(report.replies.iter().map(|r| r[63]).collect::<Vec<_>>(), (0..100).collect::<Vec<_>>());
     assert_eq!((report.totals.created.packets, report.totals.created.bytes), (100, 6_400));
+}
+
+/// Packets turned round and new ones leave on one edge; `run` compares their order at three batch sizes.
+#[test]
+fn what_is_turned_round_and_what_is_new_keep_the_order_of_their_packets() {
+    fn mixed(input: Input) -> impl Function {
+        input
+            .parse::<Link>()
+            .parse::<Ip>()
+            .inspect(|_| ())
+            .decide(|p| {
+                let last = p.frame()[29];
+                if last.is_multiple_of(3) {
+                    p.reply(Edge::REPLY, 64, |bytes, _| bytes[29] = last + 100);
+                }
+                if last.is_multiple_of(2) { Err(Verdict::REPLY) } else { Ok(()) }
+            })
+            .done()
+    }
+    let report = run(mixed, (0..50).map(frame));
+    let order: Vec<u8> = report.replies.iter().map(|frame| frame[29]).collect();
+    // Of one packet the original comes first, then what it caused.
+    let expected: Vec<u8> = (0..50u8)
+        .flat_map(|last| [(last.is_multiple_of(2), last), (last.is_multiple_of(3), last + 100)])
+        .filter_map(|(leaves, mark)| leaves.then_some(mark))
+        .collect();
+    assert_eq!(order, expected);
 }
 
 #[test]

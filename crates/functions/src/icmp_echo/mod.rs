@@ -49,7 +49,7 @@ fn answer_arp(
             link.ethernet_mut().set_destination(request.sender_mac());
             link.ethernet_mut().set_source(mac);
             answered();
-            Err(Verdict::edge(Edge::REPLY))
+            Err(Verdict::REPLY)
         })
         .done()
 }
@@ -138,7 +138,7 @@ fn answer_v4(
             }
             turn_round(packet, mac);
             answered();
-            Err(Verdict::edge(Edge::REPLY))
+            Err(Verdict::REPLY)
         })
         .done()
 }
@@ -164,7 +164,7 @@ fn answer_v6(
             }
             turn_round(packet, mac);
             answered();
-            Err(Verdict::edge(Edge::REPLY))
+            Err(Verdict::REPLY)
         })
         .done()
 }

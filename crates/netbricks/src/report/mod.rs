@@ -229,8 +229,9 @@ impl Summary {
         self.dropped.values().sum()
     }
 
-    /// Whether the run did what it should: every packet is accounted for and every port worked to the end.
+    /// Whether the run did what it should: every packet is accounted for, every port worked to the end, and no function
+    /// panicked.
     pub fn succeeded(&self) -> bool {
-        self.conserved && self.failures.is_empty()
+        self.conserved && self.failures.is_empty() && self.panics.is_empty()
     }
 }

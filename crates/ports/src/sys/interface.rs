@@ -100,12 +100,9 @@ pub(crate) enum Ethtool {
     Driver,
     /// `ETHTOOL_GCHANNELS`: 36 bytes.
     Channels,
-    /// `ETHTOOL_GGRO`, `ETHTOOL_GTSO`, …: an `ethtool_value` of 8 bytes.
-    Value(u32),
+    /// `ETHTOOL_GGRO`, generic receive offload (arrivals are merged): an `ethtool_value` of 8 bytes.
+    ReceiveOffload,
 }
-
-/// Generic receive offload: arrivals are merged.
-pub(crate) const ETHTOOL_GGRO: u32 = 0x2b;
 
 /// Bytes that any of the requests of [`Ethtool`] may write.
 const ETHTOOL_ROOM: usize = 256;
@@ -115,7 +112,7 @@ pub(crate) fn ethtool(socket: impl AsFd, name: &str, what: Ethtool) -> io::Resul
     let command: u32 = match what {
         Ethtool::Driver => 0x03,
         Ethtool::Channels => 0x3c,
-        Ethtool::Value(command) => command,
+        Ethtool::ReceiveOffload => 0x2b,
     };
     let padded = padded(name).ok_or(io::ErrorKind::InvalidInput)?;
     // The kernel aligns its copy itself, but the struct holds 32-bit words.

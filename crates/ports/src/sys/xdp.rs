@@ -255,6 +255,10 @@ pub(crate) fn open(
     let setup = Setup::open(pool, ring)?;
     match sibling {
         Some(sibling) => {
+            // The kernel would write into frames that another pool's packets have.
+            if sibling.pool.region().base != pool.region().base {
+                return Err(io::Error::other("the sockets are of different pools"));
+            }
             let address = SocketAddrXdpWithSharedUmem {
                 addr: SocketAddrXdp::new(SocketAddrXdpFlags::XDP_SHARED_UMEM, bind.index, bind.queue),
                 shared_umem_fd: sibling.as_fd(),
