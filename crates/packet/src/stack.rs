@@ -178,6 +178,12 @@ pub trait Stack: Copy + 'static {
     /// The innermost header announces `next` now.
     #[must_use]
     fn announcing(self, next: u16) -> Self;
+    /// As it waits where a whole batch waits on memory: in few words, each written at once.
+    type Packed: Copy + 'static;
+    /// Packs it, for frames of less than 2²¹ bytes, which is more than a pool's largest.
+    fn pack(self) -> Self::Packed;
+    /// What [`pack`](Stack::pack) packed.
+    fn unpack(packed: Self::Packed) -> Self;
     /// Writes every length that encloses the innermost payload, after [`resized`](Stack::resized), from the
     /// innermost header outwards. Checksums over those lengths are the caller's business.
     fn restate(&self, frame: &mut [u8]);
@@ -211,6 +217,15 @@ impl Stack for Root {
     fn announcing(self, _: u16) -> Self {
         self
     }
+    type Packed = Self;
+    #[inline(always)]
+    fn pack(self) -> Self {
+        self
+    }
+    #[inline(always)]
+    fn unpack(packed: Self) -> Self {
+        packed
+    }
     fn restate(&self, _: &mut [u8]) {}
 }
 
@@ -228,6 +243,25 @@ pub struct Layer<P, H: Header> {
     facts: H::Facts,
     header: PhantomData<fn() -> H>,
 }
+
+/// A [`Layer`], packed.
+pub struct PackedLayer<P: Stack, H: Header> {
+    outer: P::Packed,
+    /// End, limit and what is announced.
+    word: u64,
+    facts: H::Facts,
+}
+
+impl<P: Stack, H: Header> Clone for PackedLayer<P, H> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<P: Stack, H: Header> Copy for PackedLayer<P, H> {}
+
+/// Bits of an offset in a [`PackedLayer`].
+const OFFSET: u32 = 21;
 
 /// The header states its payload's length itself.
 const BOUNDED: usize = 1 << 16;
@@ -353,6 +387,28 @@ impl<P: Stack, H: Header> Stack for Layer<P, H> {
     fn announcing(self, next: u16) -> Self {
         Self { announced: next as usize | self.announced & BOUNDED, ..self }
     }
+    type Packed = PackedLayer<P, H>;
+    #[inline(always)]
+    fn pack(self) -> Self::Packed {
+        debug_assert!(self.at == self.outer.end() && self.limit < 1 << OFFSET);
+        let word = self.end as u64 | (self.limit as u64) << OFFSET | (self.announced as u64) << (2 * OFFSET);
+        PackedLayer { outer: self.outer.pack(), word, facts: self.facts }
+    }
+    #[inline(always)]
+    fn unpack(packed: Self::Packed) -> Self {
+        let outer = P::unpack(packed.outer);
+        let offset = |bits: u64| (bits & ((1 << OFFSET) - 1)) as usize;
+        Self {
+            // A header begins where the one around it ends.
+            at: outer.end(),
+            outer,
+            end: offset(packed.word),
+            limit: offset(packed.word >> OFFSET),
+            announced: (packed.word >> (2 * OFFSET)) as usize,
+            facts: packed.facts,
+            header: PhantomData,
+        }
+    }
     fn restate(&self, frame: &mut [u8]) {
         if self.announced & BOUNDED != 0
             && let Some(bytes) = frame.get_mut(self.at..self.end)
@@ -397,6 +453,15 @@ impl<P: Stack, M: Copy + 'static> Stack for With<P, M> {
     #[inline(always)]
     fn announcing(self, next: u16) -> Self {
         Self { outer: self.outer.announcing(next), ..self }
+    }
+    type Packed = With<P::Packed, M>;
+    #[inline(always)]
+    fn pack(self) -> Self::Packed {
+        With { outer: self.outer.pack(), value: self.value }
+    }
+    #[inline(always)]
+    fn unpack(packed: Self::Packed) -> Self {
+        Self { outer: P::unpack(packed.outer), value: packed.value }
     }
     fn restate(&self, frame: &mut [u8]) {
         self.outer.restate(frame);

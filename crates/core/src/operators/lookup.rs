@@ -7,7 +7,7 @@
 use std::marker::PhantomData;
 
 use netbricks_buffer::{BATCH, Batch};
-use netbricks_packet::stack::With;
+use netbricks_packet::stack::{Stack, With};
 use netbricks_tables::{Encode, FlowTable, Key, Table};
 
 use crate::context::Context;
@@ -44,7 +44,8 @@ pub struct Lookup<A: Operator, T: Table, Q, K, U, M> {
 }
 
 /// What waits of a packet: its stack, its key, and what the table said so far.
-type Parked<A, T> = Result<(<A as Operator>::Out, <T as Table>::Key, <T as Table>::Ticket), Verdict>;
+type Parked<A, T> =
+    Result<(<<A as Operator>::Out as Stack>::Packed, <T as Table>::Key, <T as Table>::Ticket), Verdict>;
 
 impl<A: Operator, T: Table, Q, K, U, M> Lookup<A, T, Q, K, U, M> {
     pub(crate) fn new(input: A, table: State<T>, key: K, visit: U) -> Self {
@@ -88,7 +89,7 @@ where
                         key(&View { data: bytes.data_mut(), stack: &stack, cx: &mut *cx, slot }).store();
                     // Borrowed only now: an operator before this one may look into the same table.
                     let ticket = table.borrow().announce(&key);
-                    *place = Ok((stack, key, ticket));
+                    *place = Ok((stack.pack(), key, ticket));
                 }
                 Err(verdict) => *place = Err(verdict),
             }
@@ -102,13 +103,16 @@ where
     #[inline(always)]
     fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, _: A::In) -> Result<Self::Out, Verdict> {
         let Self { table, visit, parked, .. } = self;
-        let (stack, key, ticket) = parked[at.slot].as_ref().map_err(|verdict| *verdict)?;
+        let (packed, key, ticket) = parked[at.slot].as_ref().map_err(|verdict| *verdict)?;
+        let stack = A::Out::unpack(*packed);
         let now = at.cx.now();
         let mut table = table.borrow_mut();
         let entry = table.resolve(*key, *ticket, now);
-        let value =
-            visit(&mut View { data: at.bytes.data_mut(), stack, cx: &mut *at.cx, slot: at.slot }, entry);
-        Ok(With { outer: *stack, value })
+        let value = visit(
+            &mut View { data: at.bytes.data_mut(), stack: &stack, cx: &mut *at.cx, slot: at.slot },
+            entry,
+        );
+        Ok(With { outer: stack, value })
     }
     fn edges(&self, visit: &mut dyn FnMut(Edge)) {
         self.input.edges(visit);

@@ -127,6 +127,13 @@ impl Stack for At {
     fn announcing(self, _: u16) -> Self {
         self
     }
+    type Packed = Self;
+    fn pack(self) -> Self {
+        self
+    }
+    fn unpack(packed: Self) -> Self {
+        packed
+    }
     fn restate(&self, _: &mut [u8]) {}
 }
 

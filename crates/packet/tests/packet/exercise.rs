@@ -33,6 +33,13 @@ impl Stack for Front {
     fn announcing(self, next: u16) -> Self {
         Self(next)
     }
+    type Packed = Self;
+    fn pack(self) -> Self {
+        self
+    }
+    fn unpack(packed: Self) -> Self {
+        packed
+    }
     fn restate(&self, _: &mut [u8]) {}
 }
 
