@@ -1,13 +1,28 @@
-//! No allocation on the packet path: 10,000 warm batches through three functions, counted.
+//! No allocation on the packet path: warm batches through every function, counted on the thread that runs them.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
-use netbricks_core::buffer::{Batch, Pool};
-use netbricks_core::{Context, Edge, Graph, GraphBuilder, Node, Output, Poll, Role, Worker, compose};
-use netbricks_functions::{macswap::macswap, monitor, ttl};
-use netbricks_testkit::build::ethernet;
+use std::cell::Cell;
+use std::hint::black_box;
+use std::rc::Rc;
 
-/// Frames of 64 flows, over and over; every eighth expires and is answered.
+use allocation_counter::{AllocationInfo, measure};
+use netbricks_core::buffer::{Batch, Pool, WorkerSlot};
+use netbricks_core::{
+    BuildError, Context, Edge, Graph, GraphBuilder, Node, NodeId, Operator, Output, Poll, Registry, Role,
+    Worker, compose, merge,
+};
+use netbricks_functions::{busy, icmp_echo, macswap, monitor, ttl, wire};
+use netbricks_testkit::build::ethernet;
+use netbricks_testkit::kinds;
+
+const BURST: u64 = 32;
+/// Turns until every pool, table and queue has what it will ever need.
+const WARM: u64 = 500;
+/// Turns that are counted.
+const COUNTED: u64 = 2_000;
+
+/// Whole batches of these frames, over and over.
 struct Source(Vec<Vec<u8>>, usize);
 
 impl Node for Source {
@@ -33,10 +48,13 @@ impl Node for Source {
     }
 }
 
-struct Sink;
+/// Counts what it gets.
+#[derive(Clone, Default)]
+struct Sink(Rc<Cell<u64>>);
 
 impl Node for Sink {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
+        self.0.set(self.0.get() + batch.len() as u64);
         cx.sent(batch.len() as u64, batch.bytes());
         batch.clear();
     }
@@ -48,58 +66,235 @@ impl Node for Sink {
     }
 }
 
-fn graph() -> Graph {
-    let pool = Pool::builder().frames(1024).build().unwrap();
-    let worker = Worker::new(0, 1, pool.clone());
-    let ttl_config = ttl::TtlConfig {
-        answer_v4: Some([192, 0, 2, 1].into()),
-        answer_rate: 1_000_000,
-        ..Default::default()
-    };
-    let monitor_config = monitor::MonitorConfig { capacity: 48, ..Default::default() };
-    let frames = (0..64).map(|flow| {
-        let hops = if flow % 8 == 0 { 1 } else { 9 };
-        ethernet().ipv4("10.0.0.1", "10.0.0.2").ttl(hops).udp(flow, 53).payload(b"hello").build().unwrap()
-    });
-    let mut graph = GraphBuilder::new("warm");
-    let mut last = graph.add("source", Box::new(Source(frames.collect(), 0))).unwrap();
-    let nodes = [
-        ("ttl", compose(&worker, |input| ttl::ttl(input, &ttl_config, &worker)).unwrap()),
-        ("monitor", compose(&worker, |input| monitor::monitor(input, &monitor_config, &worker)).unwrap()),
-        ("macswap", compose(&worker, macswap).unwrap()),
-    ];
-    let (sink, replies) =
-        (graph.add("sink", Box::new(Sink)).unwrap(), graph.add("replies", Box::new(Sink)).unwrap());
-    for (name, node) in nodes {
-        let node = graph.add(name, node).unwrap();
-        graph.connect(last, Edge::OUT, node, 0).unwrap();
-        if name == "ttl" {
-            graph.connect(node, Edge::REPLY, replies, 0).unwrap();
-        }
-        last = node;
+/// A graph under construction, and who gets its packets.
+struct Setup {
+    graph: GraphBuilder,
+    worker: Worker,
+    out: Sink,
+    replies: Sink,
+}
+
+impl Setup {
+    fn new() -> Self {
+        let pool = Pool::builder().frames(1024).large(64, 16_384).build().unwrap();
+        let worker = Worker::new(0, 1, pool);
+        Self { graph: GraphBuilder::new("warm"), worker, out: Sink::default(), replies: Sink::default() }
     }
-    graph.connect(last, Edge::OUT, sink, 0).unwrap();
-    graph.build(pool).unwrap()
+    fn source(&mut self, name: &str, frames: Vec<Vec<u8>>) -> NodeId {
+        self.graph.add(name, Box::new(Source(frames, 0))).unwrap()
+    }
+    /// Puts a function behind `last`; what it does not pass on goes to the replies.
+    fn function(&mut self, last: NodeId, name: &str, node: Box<dyn Node>) -> NodeId {
+        let node = self.graph.add(name, node).unwrap();
+        self.graph.connect(last, Edge::OUT, node, 0).unwrap();
+        let edges: Vec<_> = self.graph.outputs(node).iter().map(|output| output.edge).collect();
+        for edge in edges.into_iter().filter(|edge| *edge != Edge::OUT) {
+            let replies = self.graph.add(format!("{name} {edge:?}"), Box::new(self.replies.clone())).unwrap();
+            self.graph.connect(node, edge, replies, 0).unwrap();
+        }
+        node
+    }
+    /// Runs it warm, and answers what the turns after that allocated on this thread, on which all of it runs.
+    fn count(mut self, last: NodeId) -> Counted {
+        // As a worker does, so that frames come from a cache.
+        let _slot = WorkerSlot::claim().unwrap();
+        let sink = self.graph.add("sink", Box::new(self.out.clone())).unwrap();
+        self.graph.connect(last, Edge::OUT, sink, 0).unwrap();
+        let mut graph = self.graph.build(self.worker.pool().clone()).unwrap();
+        graph.set_burst(BURST as usize);
+        let mut now = 0;
+        let mut turns = |graph: &mut Graph, count| {
+            for _ in 0..count {
+                now += 100_000;
+                let _ = graph.turn(now);
+            }
+        };
+        turns(&mut graph, WARM);
+        let allocated = measure(|| turns(&mut graph, COUNTED));
+        let totals = graph.totals();
+        assert_eq!(totals.received.packets, (WARM + COUNTED) * BURST, "every batch was whole");
+        assert!(totals.is_conserved(), "{totals:?}");
+        assert!(graph.take_panics().is_empty());
+        Counted { allocated, out: self.out.0.get(), replies: self.replies.0.get() }
+    }
+}
+
+/// What the turns allocated, and where packets went.
+struct Counted {
+    allocated: AllocationInfo,
+    out: u64,
+    replies: u64,
+}
+
+type Make = fn(&Worker) -> Result<Box<dyn Node>, BuildError>;
+
+fn through(name: &str, make: Make, frames: Vec<Vec<u8>>) -> Counted {
+    let mut setup = Setup::new();
+    let source = setup.source("source", frames);
+    let node = make(&setup.worker).unwrap();
+    let node = setup.function(source, name, node);
+    setup.count(node)
+}
+
+fn nothing_allocated(name: &str, counted: &Counted) {
+    let allocated = counted.allocated;
+    assert_eq!((allocated.count_total, allocated.bytes_total), (0, 0), "{name}: {allocated:?}");
+}
+
+fn ttl(worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
+    let config = ttl::TtlConfig {
+        other: ttl::Other::Pass,
+        answer_v4: Some([192, 0, 2, 1].into()),
+        answer_v6: "2001:db8:ff::1".parse().ok(),
+        answer_rate: 1_000_000,
+    };
+    compose(worker, |input| ttl::ttl(input, &config, worker))
+}
+
+fn monitor(worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
+    let config = monitor::MonitorConfig { capacity: 48, ..Default::default() };
+    compose(worker, |input| monitor::monitor(input, &config, worker))
+}
+
+fn echo_config() -> icmp_echo::EchoConfig {
+    icmp_echo::EchoConfig { mac: None, v4: Some([10, 0, 0, 2].into()), v6: "2001:db8::2".parse().ok() }
+}
+
+fn echo(worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
+    let config = echo_config();
+    compose(worker, |input| icmp_echo::icmp_echo(input, &config, worker))
+}
+
+/// Every function of the library, by its name there.
+const FUNCTIONS: [(&str, Make); 6] = [
+    ("wire", |worker| compose(worker, wire::wire)),
+    ("macswap", |worker| compose(worker, macswap::macswap)),
+    ("ttl", ttl),
+    ("icmp-echo", echo),
+    ("busy", |worker| {
+        let config = busy::BusyConfig { cycles: 1 };
+        compose(worker, |input| busy::busy(input, &config))
+    }),
+    ("monitor", monitor),
+];
+
+fn every_kind() -> Vec<Vec<u8>> {
+    kinds::every().into_iter().map(|(_, frame)| frame).collect()
+}
+
+/// More flows than [`monitor`] has room for; every eighth packet expires and is answered.
+fn flows() -> Vec<Vec<u8>> {
+    let flow = |flow| {
+        let hops = if flow % 8 == 0 { 1 } else { 9 };
+        ethernet().ipv4("10.0.0.1", "10.0.0.3").ttl(hops).udp(flow, 53).payload(b"hello").build().unwrap()
+    };
+    (0..64).map(flow).collect()
 }
 
 #[test]
-fn ten_thousand_warm_batches_allocate_nothing() {
-    let mut graph = graph();
-    graph.set_burst(32);
-    let mut now = 0;
-    let mut turns = |graph: &mut Graph, count| {
-        for _ in 0..count {
-            now += 100_000;
-            let _ = graph.turn(now);
-        }
-    };
-    turns(&mut graph, 1_000);
-    let counted = allocation_counter::measure(|| turns(&mut graph, 10_000));
-    assert_eq!((counted.count_total, counted.bytes_total), (0, 0), "{counted:?}");
-    let totals = graph.totals();
-    assert_eq!(totals.received.packets, 11_000 * 32);
-    assert!(totals.created.packets > 40_000, "answers were made as well");
-    assert!(totals.is_conserved());
-    // The counter counts.
-    assert!(allocation_counter::measure(|| drop(Batch::new())).count_total > 0);
+fn the_list_above_has_every_function() {
+    let mut registry = Registry::new();
+    netbricks_functions::register(&mut registry);
+    let mut listed = FUNCTIONS.map(|(name, _)| name);
+    listed.sort_unstable();
+    let mut registered: Vec<_> = registry.iter().map(|definition| definition.name).collect();
+    registered.sort_unstable();
+    assert_eq!(registered, listed);
+}
+
+#[test]
+fn every_function_over_every_kind_of_packet_allocates_nothing() {
+    for (name, make) in FUNCTIONS {
+        let counted = through(name, make, every_kind());
+        nothing_allocated(name, &counted);
+        assert!(counted.out > 0, "{name}: nothing passed");
+    }
+}
+
+#[test]
+fn every_answer_is_made_without_allocating() {
+    let kinds = kinds::every();
+    let answers: [(&str, Make); 6] = [
+        ("arp request", echo),
+        ("solicitation", echo),
+        ("echo v4", echo),
+        ("echo v6", echo),
+        ("expired v4", ttl),
+        ("expired v6", ttl),
+    ];
+    for (kind, make) in answers {
+        let frame = kinds.iter().find(|(name, _)| *name == kind).unwrap().1.clone();
+        let counted = through(kind, make, vec![frame]);
+        nothing_allocated(kind, &counted);
+        assert_eq!((counted.out, counted.replies), (0, (WARM + COUNTED) * BURST), "{kind}: all are answered");
+    }
+}
+
+#[test]
+fn all_functions_in_one_loop_allocate_nothing() {
+    let counted = through(
+        "all",
+        |worker| {
+            let echo = echo_config();
+            let ttl = ttl::TtlConfig { answer_v4: Some([192, 0, 2, 1].into()), ..Default::default() };
+            let monitor = monitor::MonitorConfig { capacity: 48, ..Default::default() };
+            compose(worker, |input| {
+                icmp_echo::icmp_echo(input, &echo, worker)
+                    .then(|input| ttl::ttl(input, &ttl, worker))
+                    .then(|input| monitor::monitor(input, &monitor, worker))
+                    .then(macswap::macswap)
+            })
+        },
+        every_kind(),
+    );
+    nothing_allocated("all", &counted);
+    assert!(counted.out > 0 && counted.replies > 0);
+}
+
+#[test]
+fn two_inputs_that_merge_before_three_functions_allocate_nothing() {
+    let mut setup = Setup::new();
+    let (left, right) = (setup.source("left", flows()), setup.source("right", every_kind()));
+    let merge = setup.graph.add("merge", merge(2)).unwrap();
+    setup.graph.connect(left, Edge::OUT, merge, 0).unwrap();
+    setup.graph.connect(right, Edge::OUT, merge, 1).unwrap();
+    let mut last = merge;
+    let nodes = [("ttl", ttl(&setup.worker)), ("monitor", monitor(&setup.worker))];
+    for (name, node) in nodes {
+        last = setup.function(last, name, node.unwrap());
+    }
+    let counted = setup.count(last);
+    nothing_allocated("merge", &counted);
+    assert!(counted.out > 0 && counted.replies > 0);
+}
+
+#[test]
+fn two_ways_into_one_input_allocate_nothing() {
+    let mut setup = Setup::new();
+    let source = setup.source("source", flows());
+    let first = ttl(&setup.worker).unwrap();
+    let first = setup.graph.add("ttl", first).unwrap();
+    setup.graph.connect(source, Edge::OUT, first, 0).unwrap();
+    // What the first answers goes on with what it passes.
+    let second = monitor(&setup.worker).unwrap();
+    let second = setup.function(first, "monitor", second);
+    setup.graph.connect(first, Edge::REPLY, second, 0).unwrap();
+    let counted = setup.count(second);
+    nothing_allocated("two ways", &counted);
+    assert_eq!(counted.out, (WARM + COUNTED) * BURST, "an answer for every packet that expired");
+}
+
+/// Without this, the tests above could pass because nothing is counted.
+#[test]
+fn one_allocation_a_packet_is_counted() {
+    let counted = through(
+        "allocates",
+        |worker| {
+            compose(worker, |input| {
+                input.inspect(|packet| drop(black_box(Box::new(packet.frame_len())))).done()
+            })
+        },
+        flows(),
+    );
+    assert_eq!(counted.allocated.count_total, COUNTED * BURST);
 }
