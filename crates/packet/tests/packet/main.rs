@@ -7,6 +7,9 @@ mod captures;
 mod exercise;
 mod hostile;
 mod kinds;
+#[expect(unreachable_pub, reason = "the fuzz crate exports this file's functions")]
+mod oracles;
 mod printed;
 mod regressions;
 mod tshark;
+mod walks;
