@@ -1,0 +1,115 @@
+//! `icmp-echo` with ICMPv6 messages that nobody vouches for, but whose checksum is right, so that they get past it:
+//! what must be answered is, once and soundly, and what must not be is not. Tests and a fuzz target call this.
+
+use netbricks_core::packet::icmpv6::kind;
+use netbricks_core::packet::neighbor::Neighbor;
+use netbricks_core::packet::print::{Protocol, dissect};
+use netbricks_core::packet::stack::{Header, Layer, Root, Stack};
+use netbricks_core::packet::{Icmpv6, Ip, Link};
+use netbricks_core::{BuildError, Node, Worker, compose};
+use netbricks_functions::icmp_echo::{EchoConfig, icmp_echo};
+use netbricks_testkit::build::ethernet;
+use netbricks_testkit::{Report, checksums, run_node};
+
+const US: &str = "2001:db8::2";
+const THEM: &str = "2001:db8::1";
+const OUR_GROUP: &str = "ff02::1:ff00:2";
+
+fn echo(worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
+    let config = EchoConfig { mac: None, v4: Some([10, 0, 0, 2].into()), v6: US.parse().ok() };
+    compose(worker, |input| icmp_echo(input, &config, worker))
+}
+
+fn run(frame: &[u8]) -> Report {
+    let report = run_node(echo, [frame]);
+    assert_eq!(report.panics, []);
+    assert!(report.out.iter().all(|out| out == frame), "what passes is unchanged");
+    assert!(report.replies.len() <= 1, "one packet has at most one answer");
+    report
+}
+
+/// The bytes as a whole frame.
+pub fn frame(bytes: &[u8]) {
+    run(&bytes[..bytes.len().min(65_535)]);
+}
+
+/// What the answer to a message has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// An advertisement to whoever asked.
+    Advertisement,
+    /// The echo.
+    Echo,
+    /// None.
+    Silence,
+}
+
+/// The first byte says whom the message is from and to, the others are the message: type, code, the next four bytes and
+/// the payload. Answers what it had to be answered with, if that is certain.
+pub fn message(bytes: &[u8]) -> Option<Answer> {
+    let [choice, message_type, code, a, b, c, d, payload @ ..] = bytes else { return None };
+    let payload = &payload[..payload.len().min(1_400)];
+    let hops = if choice & 1 == 0 { 255 } else { 64 };
+    let to = if choice & 2 == 0 { US } else { OUR_GROUP };
+    let from = if choice & 4 == 0 { THEM } else { "ff02::7" };
+    let packet = ethernet().ipv6(from, to).hop_limit(hops);
+    let frame = packet.icmpv6(*message_type, *code, [*a, *b, *c, *d]).payload(payload).build().unwrap();
+    let report = run(&frame);
+    for reply in &report.replies {
+        assert_eq!(checksums::wrong(reply), Vec::<String>::new());
+    }
+    let expected = expected(*message_type, *code, payload, (from == THEM, to == US, hops));
+    match expected {
+        Some(Answer::Silence) => assert_eq!(report.replies, Vec::<Vec<u8>>::new()),
+        Some(Answer::Echo) => {
+            let back =
+                ethernet().source([2, 0x4e, 0x42, 0, 0, 1]).destination([2, 0, 0, 0, 0, 1]).ipv6(US, THEM);
+            let back = back.icmpv6(kind::ECHO_REPLY, 0, [*a, *b, *c, *d]).payload(payload);
+            assert_eq!(report.replies, [back.build().unwrap()]);
+        }
+        Some(Answer::Advertisement) => advertises(&report.replies[0]),
+        None => {}
+    }
+    expected
+}
+
+/// `None` where a solicitation is for us but not as RFC 4861 section 7.1.1 wants it, beyond its hop limit and source:
+/// its code or its options.
+fn expected(kind: u8, code: u8, payload: &[u8], sent: (bool, bool, u8)) -> Option<Answer> {
+    let (from_one, to_us, hops) = sent;
+    let target: std::net::Ipv6Addr = US.parse().unwrap();
+    if kind == kind::NEIGHBOR_SOLICITATION && payload.get(..16) == Some(&target.octets()[..]) {
+        if hops != 255 || !from_one {
+            return Some(Answer::Silence);
+        }
+        let mut options = &payload[16..];
+        while let [_, units, ..] = *options
+            && units > 0
+        {
+            options = options.get(usize::from(units) * 8..)?;
+        }
+        return (code == 0 && options.is_empty()).then_some(Answer::Advertisement);
+    }
+    let is_echo = (kind, code) == (kind::ECHO_REQUEST, 0) && to_us && from_one;
+    Some(if is_echo { Answer::Echo } else { Answer::Silence })
+}
+
+/// RFC 4861, section 7.2.4.
+fn advertises(reply: &[u8]) {
+    assert!(dissect(reply).malformed().is_none(), "{:?}", dissect(reply));
+    assert!(dissect(reply).layers().any(|layer| layer.protocol == Protocol::Icmpv6));
+    let link = Layer::<_, Link>::parse(Root, reply).unwrap();
+    let ip = Layer::<_, Ip>::parse(link, reply).unwrap();
+    let icmp = Layer::<_, Icmpv6>::parse(ip, reply).unwrap();
+    let addresses = Ip::view(&reply[ip.top().0..ip.end()], ip.top().1);
+    let (us, them): (std::net::IpAddr, std::net::IpAddr) = (US.parse().unwrap(), THEM.parse().unwrap());
+    assert_eq!((addresses.source(), addresses.destination(), addresses.ttl()), (us, them, 255));
+    let header = Icmpv6::view(&reply[icmp.top().0..icmp.end()], ());
+    match header.neighbor(&reply[icmp.end()..]).unwrap().unwrap() {
+        Neighbor::NeighborAdvertisement { target, router, solicited, replaces, options } => {
+            assert_eq!((target, router, solicited, replaces), (US.parse().unwrap(), false, true, true));
+            assert!(options.clone().count() == 1 && options.into_iter().all(|option| option.is_ok()));
+        }
+        other => panic!("{other:?} is no advertisement"),
+    }
+}
