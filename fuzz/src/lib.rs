@@ -1,6 +1,12 @@
 //! What the fuzz targets share: the checks that the crates' own tests run, so that a target is a few lines.
 
+#[path = "../../crates/functions/tests/echo/exercise.rs"]
+mod echo;
 #[path = "../../crates/packet/tests/packet/exercise.rs"]
 mod exercise;
+#[path = "../../crates/packet/tests/packet/oracles.rs"]
+mod oracles;
 
+pub use echo::{Answer, frame as echo_frame, message as echo_message};
 pub use exercise::{changes, difference, flow_key, header, parsers, printing};
+pub use oracles::{flow, ipv4_options, ipv6_extensions, tcp_options, usual};
