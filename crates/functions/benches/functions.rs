@@ -1,0 +1,140 @@
+//! What functions cost a burst of 32, each through its compiled node. `cargo bench -p netbricks-functions`
+//!
+//! Packets are made and freed outside the clock. The figures to quote are those of `netbricks bench`, which builds its
+//! graphs as `run` does.
+
+use divan::Bencher;
+use divan::counter::ItemsCount;
+use netbricks_core::buffer::{Batch, Pool, WorkerSlot};
+use netbricks_core::{BuildError, Context, Node, Worker, compose};
+use netbricks_functions::{busy, icmp_echo, macswap, monitor, ttl, wire};
+use netbricks_testkit::build::ethernet;
+use netbricks_testkit::kinds;
+
+const BURST: usize = 32;
+/// Batches that are alive at once: a sample's.
+const SAMPLE: u32 = 16;
+
+fn main() {
+    divan::main();
+}
+
+type Made = Result<Box<dyn Node>, BuildError>;
+
+/// Every burst is new, so that none meets what an earlier one left: expired packets, replies, an empty batch.
+/// `passing` packets of each are to be in it afterwards.
+fn over(bencher: Bencher, frames: &[Vec<u8>], passing: usize, make: impl Fn(&Worker) -> Made) {
+    let _slot = WorkerSlot::claim().ok();
+    let pool = Pool::builder().frames(4_096).build().expect("a small pool fits into memory");
+    let mut node = make(&Worker::new(0, 1, pool.clone())).expect("its settings do");
+    let mut now = 0;
+    bencher
+        .counter(ItemsCount::new(BURST))
+        .with_inputs(|| {
+            let mut cx = Context::new(pool.clone());
+            // Long enough for every answer of the next burst to be within its rate.
+            now += 1_000_000;
+            cx.advance(now);
+            let mut batch = Batch::new();
+            for frame in frames.iter().cycle().take(BURST) {
+                let packet = cx.pool().packet(frame).expect("a sample's packets fit into the pool");
+                batch.push(packet).expect("a burst fits into a batch");
+            }
+            (batch, cx)
+        })
+        .bench_local_refs(|(batch, cx)| {
+            node.process(0, batch, cx);
+            assert_eq!(batch.len(), passing);
+        });
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Version {
+    V4,
+    V6,
+}
+
+const VERSIONS: [Version; 2] = [Version::V4, Version::V6];
+
+/// A burst of as many flows, to nobody that answers.
+fn flows(version: Version) -> Vec<Vec<u8>> {
+    let flow = |port| {
+        let built = match version {
+            Version::V4 => ethernet().ipv4("10.0.0.1", "10.0.0.3").udp(port, 53).payload(&[0; 22]).build(),
+            Version::V6 => {
+                ethernet().ipv6("2001:db8::1", "2001:db8::3").udp(port, 53).payload(&[0; 22]).build()
+            }
+        };
+        built.expect("the packet is well formed")
+    };
+    (1..=BURST as u16).map(flow).collect()
+}
+
+fn kind(name: &str) -> Vec<Vec<u8>> {
+    let frames: Vec<_> =
+        kinds::every().into_iter().filter(|(kind, _)| *kind == name).map(|(_, frame)| frame).collect();
+    assert_eq!(frames.len(), 1, "no kind of packet is named {name}");
+    frames
+}
+
+fn ttl(worker: &Worker) -> Made {
+    let config = ttl::TtlConfig {
+        answer_v4: Some([192, 0, 2, 1].into()),
+        answer_v6: "2001:db8:ff::1".parse().ok(),
+        answer_rate: 1_000_000,
+        ..Default::default()
+    };
+    compose(worker, |input| ttl::ttl(input, &config, worker))
+}
+
+fn echo(worker: &Worker) -> Made {
+    let config =
+        icmp_echo::EchoConfig { mac: None, v4: Some([10, 0, 0, 2].into()), v6: "2001:db8::2".parse().ok() };
+    compose(worker, |input| icmp_echo::icmp_echo(input, &config, worker))
+}
+
+#[divan::bench(name = "wire", sample_size = SAMPLE)]
+fn pass_on(bencher: Bencher) {
+    over(bencher, &flows(Version::V4), BURST, |worker| compose(worker, wire::wire));
+}
+
+#[divan::bench(name = "macswap", sample_size = SAMPLE)]
+fn swap_addresses(bencher: Bencher) {
+    over(bencher, &flows(Version::V4), BURST, |worker| compose(worker, macswap::macswap));
+}
+
+#[divan::bench(name = "ttl", args = VERSIONS, sample_size = SAMPLE)]
+fn decrement(bencher: Bencher, version: Version) {
+    over(bencher, &flows(version), BURST, ttl);
+}
+
+#[divan::bench(args = ["expired v4", "expired v6"], sample_size = SAMPLE)]
+fn ttl_answering(bencher: Bencher, name: &str) {
+    over(bencher, &kind(name), 0, ttl);
+}
+
+#[divan::bench(name = "monitor", args = VERSIONS, sample_size = SAMPLE)]
+fn count_by_flow(bencher: Bencher, version: Version) {
+    over(bencher, &flows(version), BURST, |worker| {
+        let config = monitor::MonitorConfig::default();
+        compose(worker, |input| monitor::monitor(input, &config, worker))
+    });
+}
+
+#[divan::bench(name = "icmp_echo", args = VERSIONS, sample_size = SAMPLE)]
+fn leave_alone(bencher: Bencher, version: Version) {
+    over(bencher, &flows(version), BURST, echo);
+}
+
+#[divan::bench(args = ["arp request", "solicitation", "echo v4", "echo v6"], sample_size = SAMPLE)]
+fn icmp_echo_answering(bencher: Bencher, name: &str) {
+    over(bencher, &kind(name), 0, echo);
+}
+
+#[divan::bench(name = "busy", args = [0, 100], sample_size = SAMPLE)]
+fn spin(bencher: Bencher, cycles: u64) {
+    over(bencher, &flows(Version::V4), BURST, |worker| {
+        let config = busy::BusyConfig { cycles };
+        compose(worker, |input| busy::busy(input, &config))
+    });
+}
