@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use netbricks_core::packet::build::ipv6;
 use netbricks_core::packet::checksum::Sum;
 use netbricks_core::packet::icmpv6::Icmpv6;
-use netbricks_core::packet::neighbor::Neighbor;
+use netbricks_core::packet::neighbor::{Neighbor, NeighborOption, NeighborOptions};
 use netbricks_core::packet::stack::{Holds, Stack};
 use netbricks_core::packet::{Arp, Icmpv4, Ip, IpRef, Link, MacAddress};
 use netbricks_core::view::{Enclosing, IpRewrite, View};
@@ -66,15 +66,22 @@ fn answer_neighbor(
         .parse_or_pass::<Ip>()
         .parse_or_pass::<Icmpv6>()
         .decide(move |packet| {
-            let target = match packet.header().neighbor(packet.payload()) {
-                Ok(Some(Neighbor::NeighborSolicitation { target, .. })) if Some(target) == us => target,
+            let (target, options) = match packet.header().neighbor(packet.payload()) {
+                Ok(Some(Neighbor::NeighborSolicitation { target, options })) if Some(target) == us => {
+                    (target, options)
+                }
                 _ => return Err(Verdict::PASS),
             };
             // Section 7.1.1. A hop limit below 255 says that somebody off the link sent it.
-            let (source, hops) = (packet.outer::<Ip>().source(), packet.outer::<Ip>().ttl());
-            let (IpAddr::V6(source), 255) = (source, hops) else {
+            let (ip, code) = (packet.outer::<Ip>(), packet.header().code());
+            let (IpAddr::V6(source), IpAddr::V6(destination), 255) =
+                (ip.source(), ip.destination(), ip.ttl())
+            else {
                 return Err(Verdict::drop(Drop::Malformed));
             };
+            if code != 0 || !may_come(source, destination, target, options) {
+                return Err(Verdict::drop(Drop::Malformed));
+            }
             if icmpv6_checksum(packet.outer::<Ip>(), packet.header(), packet.payload()) != 0 {
                 return Err(Verdict::drop(Drop::BadChecksum));
             }
@@ -109,6 +116,22 @@ fn answer_neighbor(
             Err(Verdict::drop(if sent { Drop::Answered } else { Drop::PoolExhausted }))
         })
         .done()
+}
+
+/// Whether a solicitation's options are whole and, where it looks for duplicates, it is sent as such: to the group of the
+/// target, and by nobody with an address (RFC 4861, section 7.1.1).
+fn may_come(source: Ipv6Addr, destination: Ipv6Addr, target: Ipv6Addr, options: NeighborOptions<'_>) -> bool {
+    let detecting_duplicates = source.is_unspecified();
+    let [.., a, b, c] = target.octets();
+    let group = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c];
+    if detecting_duplicates && destination.octets() != group {
+        return false;
+    }
+    options.into_iter().all(|option| match option {
+        Ok(NeighborOption::SourceLinkLayerAddress(_)) => !detecting_duplicates,
+        Ok(_) => true,
+        Err(_) => false,
+    })
 }
 
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);

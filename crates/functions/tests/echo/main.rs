@@ -36,12 +36,25 @@ fn what_must_be_answered_is_and_what_must_not_be_is_not() {
 #[test]
 fn whole_messages_have_their_answers() {
     let mut bytes = solicitation();
-    for (choice, answer) in
-        [(0, Answer::Advertisement), (1, Answer::Silence), (2, Answer::Advertisement), (4, Answer::Silence)]
-    {
+    for (choice, answer) in [
+        (0, Answer::Advertisement),
+        (1, Answer::Silence),
+        (2, Answer::Advertisement),
+        (4, Answer::Silence),
+        (10, Answer::Silence),
+    ] {
         bytes[0] = choice;
         assert_eq!(exercise::message(&bytes), Some(answer), "{choice}");
     }
+    // Who looks for duplicates has no address to say, and asks the group.
+    bytes.truncate(23);
+    for (choice, answer) in [(8, Answer::Silence), (9, Answer::Silence), (10, Answer::Advertisement)] {
+        bytes[0] = choice;
+        assert_eq!(exercise::message(&bytes), Some(answer), "{choice}");
+    }
+    // A code, and an option without length, make it none.
+    assert_eq!(exercise::message(&[&[10, 135, 1], &bytes[3..]].concat()), Some(Answer::Silence));
+    assert_eq!(exercise::message(&[&bytes[..], &[1, 0, 0, 0, 0, 0, 0, 0]].concat()), Some(Answer::Silence));
 }
 
 #[test]
