@@ -275,14 +275,6 @@ impl Batch {
         taken
     }
 
-    /// Asks for the metadata line of the packet in a slot; beyond the last does nothing.
-    #[inline(always)]
-    pub fn prefetch(&self, slot: usize) {
-        if let Some(packet) = self.get(slot) {
-            packet.prefetch();
-        }
-    }
-
     /// Asks for the first bytes of every packet, and so looks at every metadata line; does nothing where that was done
     /// since the packets came. A loop of its own: its loads wait together, and the loop that does the work has no bounds
     /// to watch for packets ahead of it.

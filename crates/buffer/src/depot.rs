@@ -128,7 +128,9 @@ impl Shared {
         };
         // SAFETY: the mapping was made for all small frames and all large ones behind them.
         let frame = unsafe { self.memory.mapping.base().add(offset) };
-        poison::freed(frame, capacity);
+        // With the gap behind a small frame, which nobody ever has.
+        let gap = if index < self.large.first { self.stride - capacity } else { 0 };
+        poison::freed(frame, capacity + gap);
         let line = self.line(index);
         let meta = Meta {
             frame,

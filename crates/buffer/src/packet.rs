@@ -9,7 +9,6 @@ use crate::HEADROOM;
 use crate::depot::{self, Shared};
 use crate::meta::{ANNOTATED, Fresh, Meta, Offload, TRACED, VLAN, VLAN_AD, VlanTag};
 use crate::poison;
-use crate::prefetch::prefetch_address;
 
 /// A packet. Its bytes lie in one piece.
 #[repr(transparent)]
@@ -392,11 +391,6 @@ impl Packet {
             line.len = len as u32;
         }
         inside
-    }
-
-    #[inline(always)]
-    pub(crate) fn prefetch(&self) {
-        prefetch_address(self.0.as_ptr().cast());
     }
 }
 

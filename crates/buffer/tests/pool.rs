@@ -127,11 +127,22 @@ fn sizes_that_no_frame_has_are_refused() {
 
 #[test]
 fn frames_do_not_overlap() {
-    let pool = Pool::builder().frames(6).frame_size(1024).large(3, 4096).build().unwrap();
-    let mut packets: Vec<_> = (0..6).map(|_| pool.allocate(1024 - HEADROOM).unwrap()).collect();
-    packets.extend((0..3).map(|_| pool.allocate(4096 - HEADROOM).unwrap()));
+    for (aligned, stride) in [(false, 1024 + 64), (true, 1024)] {
+        let pool =
+            Pool::builder().frames(6).frame_size(1024).aligned(aligned).large(3, 4096).build().unwrap();
+        let region = pool.region();
+        assert_eq!((region.frame_size, region.stride, region.len), (1024, stride, 6 * stride));
+        fill_and_look(&pool);
+    }
+}
+
+/// Every byte of every frame, and of its annotations, is its own.
+fn fill_and_look(pool: &Pool) {
+    let mut packets: Vec<_> =
+        (0..6).map(|_| pool.allocate(1024 - HEADROOM).expect("a small frame")).collect();
+    packets.extend((0..3).map(|_| pool.allocate(4096 - HEADROOM).expect("a large frame")));
     for (mark, packet) in (1..).zip(&mut packets) {
-        packet.push_front(HEADROOM).unwrap();
+        packet.push_front(HEADROOM).expect("all of the headroom");
         packet.data_mut().fill(mark);
         packet.annotations_mut().fill(mark);
     }

@@ -33,16 +33,16 @@ pub struct Context {
 /// A packet on its way to another edge than `OUT`.
 pub(crate) struct Leaving {
     /// Slot, whether it is new, and how many were leaving before it; 0 for the slot where no loop over a batch sent it.
-    pub(crate) order: u32,
+    pub(crate) order: u64,
     pub(crate) edge: Edge,
     pub(crate) new: bool,
     pub(crate) packet: Packet,
 }
 
 /// Bits of [`Leaving::order`] below the slot's.
-const SLOT: u32 = 16;
+const SLOT: u32 = 33;
 /// In [`Leaving::order`]: behind what the slot's own packet became.
-const NEW: u32 = 1 << 15;
+const NEW: u64 = 1 << 32;
 
 /// New packets that one call of a node may make: answers do not multiply traffic without bound.
 pub const CREATED_LIMIT: usize = 2 * netbricks_buffer::BATCH;
@@ -132,13 +132,13 @@ impl Context {
 
     /// As [`emit`](Self::emit), of a packet that a loop over the batch found in its `slot`.
     pub(crate) fn emit_from(&mut self, slot: usize, edge: Edge, packet: Packet) {
-        self.leave(edge, packet, (slot as u32) << SLOT);
+        self.leave(edge, packet, (slot as u64) << SLOT);
     }
 
     #[inline]
-    fn leave(&mut self, edge: Edge, packet: Packet, order: u32) {
+    fn leave(&mut self, edge: Edge, packet: Packet, order: u64) {
         self.stirred |= EMITTED;
-        let order = order | self.leaving.len() as u32 & (NEW - 1);
+        let order = order | self.leaving.len() as u64 & (NEW - 1);
         self.leaving.push(Leaving { order, edge, new: false, packet });
     }
 
@@ -153,16 +153,16 @@ impl Context {
     /// As [`create`](Self::create), on behalf of the packet in a `slot` of the batch: it leaves before whatever later slots
     /// send away, and after its cause, so that their order does not depend on how packets came in batches.
     pub(crate) fn create_for(&mut self, slot: usize, edge: Edge, packet: Packet) -> Result<(), Packet> {
-        self.bear(edge, packet, (slot as u32) << SLOT | NEW)
+        self.bear(edge, packet, (slot as u64) << SLOT | NEW)
     }
 
-    fn bear(&mut self, edge: Edge, packet: Packet, order: u32) -> Result<(), Packet> {
+    fn bear(&mut self, edge: Edge, packet: Packet, order: u64) -> Result<(), Packet> {
         if self.newborn == CREATED_LIMIT {
             return Err(packet);
         }
         self.stirred |= EMITTED;
         self.newborn += 1;
-        let order = order | self.leaving.len() as u32 & (NEW - 1);
+        let order = order | self.leaving.len() as u64 & (NEW - 1);
         self.leaving.push(Leaving { order, edge, new: true, packet });
         Ok(())
     }

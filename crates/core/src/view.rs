@@ -36,7 +36,7 @@ impl<S: Stack> View<'_, S> {
     /// Header `H` at this offset is lent for writing: the packet may be usual no longer.
     #[inline(always)]
     fn lends<H: Header>(&mut self, at: usize) {
-        if H::SHAPES && at < Usual::BYTES {
+        if Usual::is_shaped_by::<H>(at) {
             self.cx.reshaped = true;
         }
     }
@@ -122,6 +122,7 @@ impl<S: Stack + Holds<Ip, I>, I> IpRewrite<I> for View<'_, S> {
     }
     fn exchange_addresses(&mut self) {
         let (at, end, facts) = self.stack.locate();
+        self.lends::<Ip>(at);
         let header = &mut self.data[at..end];
         let (first, size) = match Ip::view(header, facts) {
             IpRef::V4(_) => (12, 4),
@@ -147,6 +148,7 @@ impl<S: Stack + Holds<Ip, I>, I> IpRewrite<I> for View<'_, S> {
 
 fn ip_packet<'a, S: Stack + Holds<Ip, I>, I>(view: &'a mut View<'_, S>) -> &'a mut [u8] {
     let (at, _, _) = view.stack.locate();
+    view.lends::<Ip>(at);
     let limit = view.stack.payload_end().min(view.data.len());
     &mut view.data[at..limit]
 }

@@ -88,7 +88,7 @@ impl Header for Ethernet {
         Ok(Found { facts: (), len: Self::SIZE, total, next })
     }
     #[inline(always)]
-    fn find_usual(_: &[u8], at: usize, _: Usual) -> Option<Found<()>> {
+    fn find_usual(_: &[u8], at: usize, _: u16, _: Usual) -> Option<Found<()>> {
         (at == 0).then_some(Found { facts: (), len: Self::SIZE, total: None, next: ethertype::IPV4 })
     }
     #[inline(always)]

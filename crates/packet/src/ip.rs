@@ -88,8 +88,11 @@ impl Header for Ip {
         }
     }
     #[inline(always)]
-    fn find_usual(bytes: &[u8], at: usize, usual: Usual) -> Option<Found<IpFacts>> {
-        let Found { facts: (), len, total, next } = Ipv4::find_usual(bytes, at, usual)?;
+    fn find_usual(bytes: &[u8], at: usize, announced: u16, usual: Usual) -> Option<Found<IpFacts>> {
+        if announced != ethertype::IPV4 {
+            return None;
+        }
+        let Found { facts: (), len, total, next } = Ipv4::find_usual(bytes, at, announced, usual)?;
         Some(Found { facts: IpFacts::V4, len, total, next })
     }
     #[inline(always)]

@@ -370,7 +370,7 @@ impl Header for Ipv4 {
         Ok(Found { facts: (), len, total: Some(total), next })
     }
     #[inline(always)]
-    fn find_usual(bytes: &[u8], at: usize, usual: Usual) -> Option<Found<()>> {
+    fn find_usual(bytes: &[u8], at: usize, _: u16, usual: Usual) -> Option<Found<()>> {
         let total = usual.ip(at)?;
         let fixed = bytes.first_chunk::<20>()?;
         let fragment = u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff;

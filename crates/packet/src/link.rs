@@ -102,7 +102,7 @@ impl Header for Link {
         })
     }
     #[inline(always)]
-    fn find_usual(_: &[u8], at: usize, _: Usual) -> Option<Found<LinkFacts>> {
+    fn find_usual(_: &[u8], at: usize, _: u16, _: Usual) -> Option<Found<LinkFacts>> {
         (at == 0).then_some(Found { facts: PLAIN, len: Ethernet::SIZE, total: None, next: ethertype::IPV4 })
     }
     #[inline(always)]

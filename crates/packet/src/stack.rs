@@ -68,7 +68,8 @@ pub trait Header: Sized + 'static {
     /// # Errors
     /// [`Malformed`] names the rule that is broken.
     fn find(bytes: &[u8], announced: u16) -> Result<Found<Self::Facts>, Malformed>;
-    /// Whether somebody with [`Mut`](Header::Mut) can change what this or any other header's `find` looks at.
+    /// Whether somebody with [`Mut`](Header::Mut) can change whether a frame is [usual](Usual), where the header stands in
+    /// such a frame.
     const SHAPES: bool = true;
 
     /// Whether [`find_usual`](Header::find_usual) is worth a copy of the code.
@@ -78,7 +79,7 @@ pub trait Header: Sized + 'static {
     /// that such a frame does not have there. Operators compile a second copy of a function for usual frames, in which
     /// offsets are constants.
     #[inline(always)]
-    fn find_usual(_bytes: &[u8], _at: usize, _usual: Usual) -> Option<Found<Self::Facts>> {
+    fn find_usual(_bytes: &[u8], _at: usize, _announced: u16, _usual: Usual) -> Option<Found<Self::Facts>> {
         None
     }
     /// The view of `bytes`, which [`find`](Header::find) accepted and of which it told the length.
@@ -127,6 +128,13 @@ impl Usual {
             && total >= 20
             && total <= bytes.len();
         usual.then_some(Self { total })
+    }
+
+    /// Whether writing header `H` at offset `at` may change the answer.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_shaped_by<H: Header>(at: usize) -> bool {
+        at < Self::BYTES && (H::SHAPES || at != Self::IP)
     }
 
     /// IPv4's total length (bytes), if `at` is where its header begins.
@@ -293,7 +301,7 @@ impl<P: Stack, H: Header> Layer<P, H> {
         let at = outer.end();
         let limit = outer.limit(frame.len());
         let Some(bytes) = frame.get(at..limit) else { return Err(short::<H>(at, limit)) };
-        let found = match usual.and_then(|usual| H::find_usual(bytes, at, usual)) {
+        let found = match usual.and_then(|usual| H::find_usual(bytes, at, outer.next(), usual)) {
             Some(found) => found,
             None => H::find(bytes, outer.next())?,
         };

@@ -254,7 +254,7 @@ pub(crate) fn dispatched<A: Operator>(
     }
 }
 
-/// Applies the general copy to a packet that is usual no longer.
+/// Applies the general copy to a packet that is usual no longer, from within the usual one.
 #[cold]
 #[inline(never)]
 fn reshaped<B: Operator>(tower: &mut B, at: At<'_, '_>, stack: B::In) -> Result<B::Out, Verdict> {
@@ -295,9 +295,15 @@ impl<A: Operator, B: Operator<In = A::Out>> Operator for Then<A, B> {
     #[inline(always)]
     fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<B::Out, Verdict> {
         let between = if B::WAITS { self.2[at.slot]? } else { upstream!(self, at, stack) };
+        let mut at = at;
         if USUAL && !B::WAITS && at.cx.reshaped {
-            let At { slot, bytes, cx, usual } = at;
-            return bytes.apart(|bytes| reshaped(&mut self.1, At { slot, bytes, cx, usual }, between));
+            // Most who could have changed the shape changed an address.
+            let Some(usual) = Usual::of(at.bytes.data()) else {
+                let At { slot, bytes, cx, usual } = at;
+                return bytes.apart(|bytes| reshaped(&mut self.1, At { slot, bytes, cx, usual }, between));
+            };
+            at.cx.reshaped = false;
+            at.usual = usual;
         }
         if !USUAL && A::WAITS && !B::WAITS {
             return dispatched(&mut self.1, at, between);

@@ -4,6 +4,7 @@ use netbricks_core::packet::{Ethernet, FlowKey, Ip, Link, Tcp, Udp, Vlan};
 use netbricks_core::tables::FlowTableConfig;
 use netbricks_core::view::{Enclosing, IpRewrite, Metadata};
 use netbricks_core::{Blueprint, Drop, Drops, Edge, Function, Input, Operator, Worker, compose};
+use netbricks_testkit::build::ethernet;
 use netbricks_testkit::kinds;
 use netbricks_testkit::mutate::{Random, mutate};
 
@@ -146,6 +147,53 @@ fn reach_out(input: Input, _: &Worker) -> impl Function {
         })
         .done()
 }
+/// As `retype`, in the arms of a branch and of groups.
+fn arms(input: Input, _: &Worker) -> impl Function {
+    input
+        .parse_or_pass::<Link>()
+        .branch(
+            |p| p.frame_len().is_multiple_of(2),
+            |yes| {
+                yes.transform(|p| {
+                    if let Some(first) = p.payload_mut().first_mut() {
+                        *first ^= 0x20;
+                    }
+                })
+            },
+            |no| no,
+        )
+        .group_by(
+            2,
+            |p| p.frame_len() / 3,
+            |group, start| {
+                start.transform(move |p| {
+                    if group == 1 {
+                        let mut link = p.header_mut();
+                        let header = link.ethernet_mut();
+                        *header = Ethernet::new(header.destination(), header.source(), 0x86dd);
+                    }
+                })
+            },
+        )
+        .done()
+}
+/// As `retype`, where a lookup visits.
+fn visiting(input: Input, worker: &Worker) -> impl Function {
+    let lengths = worker.flow_table::<u64, u64>("seen", FlowTableConfig::new(8));
+    input
+        .parse_or_pass::<Link>()
+        .lookup(
+            &lengths,
+            |p| p.frame_len() as u64,
+            |p, _| {
+                if p.frame_len().is_multiple_of(5) {
+                    p.payload_mut().iter_mut().take(1).for_each(|byte| *byte = 0x60);
+                }
+            },
+        )
+        .forget()
+        .done()
+}
 fn tag(input: Input, _: &Worker) -> impl Function {
     input.parse_or_pass::<Ethernet>().insert(|_| Vlan::new(7, 0x0800)).done()
 }
@@ -232,7 +280,23 @@ fn who_changes_the_shape_of_a_frame_is_noticed() {
         agree!(seed, tag, untag, hops);
         agree!(seed, hops, retype, relength, hops, tag, hops, untag, hops, count, hops);
         agree!(seed, count, reach_out, hops, relength, hops);
+        agree!(seed, arms, hops, visiting, hops);
+        agree!(seed, swap, hops, swap, count, swap, hops);
     }
+}
+
+/// Without a link header these addresses look like the beginning of a usual frame, until they are exchanged.
+#[test]
+fn a_packet_without_a_link_that_looks_like_a_frame_is_looked_at_again() {
+    fn turn(input: Input, _: &Worker) -> impl Function {
+        input.parse_or_pass::<Ip>().transform(|p| p.exchange_addresses()).done()
+    }
+    let packet = ethernet().ipv4("8.0.69.0", "0.20.1.1").udp(1, 2).payload(&[0x45; 40]).build().unwrap();
+    let frames = [packet[14..].to_vec()];
+    let fused = blueprint(|w| compose(w, |i| turn(i, w).then(|i| hops(i, w))));
+    let nodes = [blueprint(|w| compose(w, |i| turn(i, w))), blueprint(|w| compose(w, |i| hops(i, w)))];
+    assert!(netbricks_core::packet::stack::Usual::of(&frames[0]).is_some(), "else it proves nothing");
+    assert_eq!(outcome(&[fused], &frames), outcome(&nodes, &frames));
 }
 
 #[test]

@@ -2,11 +2,12 @@
 
 use netbricks_core::buffer::Batch;
 use netbricks_core::packet::print::dissect;
-use netbricks_core::packet::{Ethernet, Ip, Ipv4, Ipv6, Link, Udp, Vlan};
-use netbricks_core::view::Metadata;
-use netbricks_core::{Context, Drop, Function, Input, Operator, compose};
+use netbricks_core::packet::{Ethernet, FlowKey, Ip, Ipv4, Ipv6, Link, Udp, Vlan};
+use netbricks_core::tables::FlowTableConfig;
+use netbricks_core::view::{IpRewrite, Metadata};
+use netbricks_core::{Context, Drop, Function, Input, Operator, Worker, compose};
 use netbricks_testkit::build::ethernet;
-use netbricks_testkit::{checksums, kinds, run};
+use netbricks_testkit::{checksums, kinds, run, run_with};
 
 use crate::harness;
 
@@ -137,6 +138,49 @@ fn ip_in_ip_before_and_behind_the_header_that_is_there() {
         (8 + 20 + 9, 4),
         "payload length, and what hop-by-hop announces"
     );
+}
+
+/// A lookup packs what is known and unpacks it after the batch has waited: lengths are restated as without one.
+#[test]
+fn what_waited_on_memory_is_resized_as_if_it_had_not() {
+    fn on(input: Input, _: &Worker) -> impl Function {
+        input.parse::<Link>().parse::<Ip>().insert(|p| Udp::new(5000, 6000, p.payload().len())).done()
+    }
+    fn on_later(input: Input, worker: &Worker) -> impl Function {
+        let flows = worker.flow_table::<FlowKey, u8>("flows", FlowTableConfig::new(8));
+        input
+            .parse::<Link>()
+            .parse::<Ip>()
+            .lookup(&flows, |p| p.flow_key(), |_, _| ())
+            .forget_metadata()
+            .insert(|p| Udp::new(5000, 6000, p.payload().len()))
+            .done()
+    }
+    fn off(input: Input, _: &Worker) -> impl Function {
+        input.parse::<Link>().parse::<Ip>().parse::<Udp>().remove().done()
+    }
+    fn off_later(input: Input, worker: &Worker) -> impl Function {
+        let flows = worker.flow_table::<FlowKey, u8>("flows", FlowTableConfig::new(8));
+        input
+            .parse::<Link>()
+            .parse::<Ip>()
+            .parse::<Udp>()
+            .lookup(&flows, |p| p.flow_key(), |_, _| ())
+            .forget_metadata()
+            .remove()
+            .done()
+    }
+    let mut resized = 0;
+    for (name, frame) in kinds::every().into_iter().filter(|(_, frame)| frame.len() < 1_500) {
+        let out = run_with(on, [frame.clone()]).out;
+        resized += out.len();
+        assert_eq!(run_with(on_later, [frame.clone()]).out, out, "{name}");
+        for longer in out {
+            let back = run_with(off, [longer.clone()]).out;
+            assert_eq!(run_with(off_later, [longer]).out, back, "{name}");
+        }
+    }
+    assert!(resized > 10, "{resized}");
 }
 
 #[test]

@@ -147,6 +147,23 @@ fn a_missing_interface_is_named_with_its_nearest() {
 }
 
 #[test]
+fn a_pool_that_a_device_cannot_divide_is_refused() {
+    let Some(lab) = wire() else { return };
+    let name = lab.name("box");
+    let error = lab
+        .inside("box", move || {
+            enter(&name);
+            let pool = Pool::builder().frames(1024).build().unwrap();
+            let error = open("lan", "driver = \"af_xdp\"\ndevice = \"b0\"", &pool, 1).err().unwrap();
+            assert_eq!(pool.available(), pool.capacity());
+            error.to_string()
+        })
+        .join()
+        .unwrap();
+    assert!(error.contains("build it with `aligned(true)`"), "{error}");
+}
+
+#[test]
 fn the_hosts_own_stack_is_warned_of() {
     let Some(lab) = wire() else { return };
     lab.run("box", "ip address add 10.0.0.77/24 dev b0");
