@@ -283,8 +283,10 @@ impl Batch {
         if std::mem::replace(&mut self.warm, true) {
             return;
         }
-        for line in self.owned().iter().flatten() {
-            // SAFETY: the batch owns the packets of these places.
+        for slot in 0..self.len {
+            // SAFETY: `slot` is below `len`.
+            let line = unsafe { self.line(slot) };
+            // SAFETY: the batch owns the packet.
             let line = unsafe { line.as_ref() };
             prefetch_address(line.frame.as_ptr().wrapping_add(line.start as usize));
         }

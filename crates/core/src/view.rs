@@ -116,9 +116,7 @@ impl<S: Stack + Holds<Ip, I>, I> IpRewrite<I> for View<'_, S> {
     #[inline(always)]
     fn flow_key(&self) -> FlowKey {
         let (at, end, facts) = self.stack.locate();
-        let limit = self.stack.payload_end().min(self.data.len());
-        let ip: IpRef<'_> = Ip::view(&self.data[at..end], facts);
-        FlowKey::of(ip, &self.data[end..limit])
+        FlowKey::at(self.data, at, end, self.stack.payload_end(), facts)
     }
     fn exchange_addresses(&mut self) {
         let (at, end, facts) = self.stack.locate();

@@ -7,7 +7,7 @@ use zerocopy::FromBytes;
 use crate::ethernet::{Ethernet, ethertype};
 use crate::link::Link;
 use crate::mac::MacAddress;
-use crate::stack::{Found, Header, Malformed, NOTHING, follows, malformed};
+use crate::stack::{Found, Header, Malformed, NOTHING, follows, malformed, whole};
 use crate::vlan::Vlan;
 
 crate::header! {
@@ -126,11 +126,11 @@ impl Header for Arp {
     }
     #[inline(always)]
     fn view(bytes: &[u8], (): ()) -> &Self {
-        Self::ref_from_prefix(bytes).expect("`find` accepted these bytes, so the packet is whole").0
+        whole(Self::ref_from_prefix(bytes)).0
     }
     #[inline(always)]
     fn view_mut(bytes: &mut [u8], (): ()) -> &mut Self {
-        Self::mut_from_prefix(bytes).expect("`find` accepted these bytes, so the packet is whole").0
+        whole(Self::mut_from_prefix(bytes)).0
     }
 }
 

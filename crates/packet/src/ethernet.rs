@@ -6,7 +6,7 @@
 use zerocopy::FromBytes;
 
 use crate::mac::MacAddress;
-use crate::stack::{Follows, Found, Header, Malformed, NOTHING, Usual, Wire, malformed};
+use crate::stack::{Follows, Found, Header, Malformed, NOTHING, Usual, Wire, malformed, whole};
 
 crate::header! {
     /// An Ethernet header (IEEE 802.3-2022, clause 3.1; RFC 894).
@@ -93,11 +93,11 @@ impl Header for Ethernet {
     }
     #[inline(always)]
     fn view(bytes: &[u8], (): ()) -> &Self {
-        Self::ref_from_prefix(bytes).expect("`find` accepted these bytes, so the header is whole").0
+        whole(Self::ref_from_prefix(bytes)).0
     }
     #[inline(always)]
     fn view_mut(bytes: &mut [u8], (): ()) -> &mut Self {
-        Self::mut_from_prefix(bytes).expect("`find` accepted these bytes, so the header is whole").0
+        whole(Self::mut_from_prefix(bytes)).0
     }
     #[inline(always)]
     fn announce(header: &mut Self, next: u16) {

@@ -3,7 +3,8 @@
 use core::fmt;
 use core::net::{IpAddr, Ipv6Addr};
 
-use crate::ip::{Ip, IpRef};
+use crate::ip::{Ip, IpFacts, IpRef};
+use crate::ipv6::Ipv6Ref;
 use crate::link::Link;
 use crate::protocol;
 use crate::stack::{Header, Layer, Root, Stack};
@@ -46,37 +47,75 @@ impl FlowKey {
     }
 
     /// The key of a packet with header `ip` and what follows it up to the packet's end.
-    #[inline(always)]
+    #[inline]
     pub fn of(ip: IpRef<'_>, payload: &[u8]) -> Self {
         match ip {
             IpRef::V4(header) => {
-                let number = header.protocol();
-                let last = if header.is_later_fragment() {
-                    u64::from(number) << 24 | FRAGMENT
-                } else {
-                    ports(number, payload) << 32 | u64::from(number) << 24
+                let (number, later) = (header.protocol(), header.is_later_fragment());
+                let last = match payload.first_chunk() {
+                    Some(ports) if protocol::has_ports(number) && !later => {
+                        u64::from(u32::from_be_bytes(*ports)) << 32 | u64::from(number) << 24
+                    }
+                    _ => last_without_ports(number, later, payload),
                 };
                 let source = MAPPED | u64::from(header.source().to_bits());
                 let destination = MAPPED | u64::from(header.destination().to_bits());
                 Self([0, source, 0, destination, last])
             }
-            IpRef::V6(header) => {
-                let number = header.protocol();
-                let last = if header.is_later_fragment() {
-                    u64::from(number) << 24 | FRAGMENT
-                } else {
-                    ports(number, payload) << 32 | u64::from(number) << 24
-                };
-                let (source, destination) = (header.source().to_bits(), header.destination().to_bits());
-                Self([
-                    (source >> 64) as u64,
-                    source as u64,
-                    (destination >> 64) as u64,
-                    destination as u64,
-                    last | V6,
-                ])
-            }
+            IpRef::V6(header) => Self::of_v6(header, payload),
         }
+    }
+
+    /// The key of the IP packet in `frame` whose header, of which `facts` are known, takes the bytes `at..end`, and whose
+    /// payload ends at `limit`: as a parse found it.
+    ///
+    /// What most packets are, IPv4 without options and with ports, is small enough to be inlined into every loop that
+    /// needs a key; all else is a call.
+    #[inline(always)]
+    pub fn at(frame: &[u8], at: usize, end: usize, limit: usize, facts: IpFacts) -> Self {
+        const FIXED: usize = 20;
+        if matches!(facts, IpFacts::V4)
+            && end == at + FIXED
+            && limit >= end + 4
+            && let Some(bytes) = frame.get(at..end + 4).and_then(<[u8]>::first_chunk::<{ FIXED + 4 }>)
+            && protocol::has_ports(bytes[9])
+            && u16::from_be_bytes([bytes[6], bytes[7]]) & 0x1fff == 0
+        {
+            let word = |at: usize| {
+                u64::from(u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]))
+            };
+            return Self([
+                0,
+                MAPPED | word(12),
+                0,
+                MAPPED | word(16),
+                word(FIXED) << 32 | u64::from(bytes[9]) << 24,
+            ]);
+        }
+        Self::at_any(frame, at, end, limit, facts)
+    }
+
+    #[inline(never)]
+    fn at_any(frame: &[u8], at: usize, end: usize, limit: usize, facts: IpFacts) -> Self {
+        Self::of(Ip::view(&frame[at..end], facts), &frame[end..limit.min(frame.len())])
+    }
+
+    fn of_v6(header: Ipv6Ref<'_>, payload: &[u8]) -> Self {
+        let (number, later) = (header.protocol(), header.is_later_fragment());
+        let last = match payload.first_chunk() {
+            Some(ports) if protocol::has_ports(number) && !later => {
+                u64::from(u32::from_be_bytes(*ports)) << 32 | u64::from(number) << 24
+            }
+            _ => last_without_ports(number, later, payload),
+        };
+        let (source, destination) = (header.source().to_bits(), header.destination().to_bits());
+        Self([
+            (source >> 64) as u64,
+            source as u64,
+            (destination >> 64) as u64,
+            destination as u64,
+            last | V6,
+        ])
     }
 
     /// The key of an Ethernet frame, behind any VLAN tags, MPLS labels or PPPoE session; `None` if it holds no
@@ -157,22 +196,18 @@ impl FlowKey {
     }
 }
 
-/// Source and destination port in 32 bits.
-#[inline(always)]
-fn ports(number: u8, payload: &[u8]) -> u64 {
-    if protocol::has_ports(number) {
-        return payload.first_chunk::<4>().map_or(0, |bytes| u64::from(u32::from_be_bytes(*bytes)));
+/// The last word of a key without ports.
+fn last_without_ports(number: u8, later_fragment: bool, payload: &[u8]) -> u64 {
+    let last = u64::from(number) << 24;
+    if later_fragment {
+        return last | FRAGMENT;
     }
-    echo(number, payload)
-}
-
-fn echo(number: u8, payload: &[u8]) -> u64 {
-    let Some([kind, _, _, _, high, low]) = payload.first_chunk::<6>() else { return 0 };
+    let Some([kind, _, _, _, high, low]) = payload.first_chunk::<6>() else { return last };
     match (number, kind) {
         (protocol::ICMP, 0 | 8) | (protocol::ICMPV6, 128 | 129) => {
-            u64::from(u16::from_be_bytes([*high, *low])) * 0x1_0001
+            last | u64::from(u16::from_be_bytes([*high, *low])) * 0x1_0001 << 32
         }
-        _ => 0,
+        _ => last,
     }
 }
 

@@ -14,7 +14,7 @@ use crate::ipv4::Ipv4;
 use crate::ipv6::Ipv6;
 use crate::link::Link;
 use crate::print::Fields;
-use crate::stack::{Found, Header, Malformed, follows};
+use crate::stack::{Found, Header, Malformed, follows, whole};
 use crate::udp::Udp;
 
 crate::header! {
@@ -154,7 +154,7 @@ impl Deref for GeneveRef<'_> {
     type Target = Geneve;
     #[inline(always)]
     fn deref(&self) -> &Geneve {
-        Geneve::ref_from_prefix(self.bytes).expect("find saw eight bytes").0
+        whole(Geneve::ref_from_prefix(self.bytes)).0
     }
 }
 
@@ -175,13 +175,13 @@ impl Deref for GeneveMut<'_> {
     type Target = Geneve;
     #[inline(always)]
     fn deref(&self) -> &Geneve {
-        Geneve::ref_from_prefix(self.bytes).expect("find saw eight bytes").0
+        whole(Geneve::ref_from_prefix(self.bytes)).0
     }
 }
 impl DerefMut for GeneveMut<'_> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut Geneve {
-        Geneve::mut_from_prefix(self.bytes).expect("find saw eight bytes").0
+        whole(Geneve::mut_from_prefix(self.bytes)).0
     }
 }
 

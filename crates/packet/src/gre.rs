@@ -14,7 +14,7 @@ use crate::ipv4::Ipv4;
 use crate::ipv6::Ipv6;
 use crate::link::Link;
 use crate::print::Fields;
-use crate::stack::{Found, Header, Malformed, follows};
+use crate::stack::{Found, Header, Malformed, follows, whole};
 
 crate::header! {
     /// GRE, RFC 2784, section 2.1 with RFC 2890, section 2; words that a flag does not announce are absent.
@@ -153,7 +153,7 @@ impl Deref for GreRef<'_> {
     type Target = Gre;
     #[inline(always)]
     fn deref(&self) -> &Gre {
-        Gre::ref_from_prefix(self.bytes).expect("find saw four bytes").0
+        whole(Gre::ref_from_prefix(self.bytes)).0
     }
 }
 
@@ -193,13 +193,13 @@ impl Deref for GreMut<'_> {
     type Target = Gre;
     #[inline(always)]
     fn deref(&self) -> &Gre {
-        Gre::ref_from_prefix(self.bytes).expect("find saw four bytes").0
+        whole(Gre::ref_from_prefix(self.bytes)).0
     }
 }
 impl DerefMut for GreMut<'_> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut Gre {
-        Gre::mut_from_prefix(self.bytes).expect("find saw four bytes").0
+        whole(Gre::mut_from_prefix(self.bytes)).0
     }
 }
 

@@ -13,7 +13,7 @@ use crate::ip::Ip;
 use crate::ipv4::Ipv4;
 use crate::ipv6::Ipv6;
 use crate::print::Fields;
-use crate::stack::{Found, Header, Malformed, NOTHING, follows};
+use crate::stack::{Found, Header, Malformed, NOTHING, follows, whole};
 use crate::udp::Udp;
 
 crate::header! {
@@ -144,7 +144,7 @@ impl Deref for GtpuRef<'_> {
     type Target = Gtpu;
     #[inline(always)]
     fn deref(&self) -> &Gtpu {
-        Gtpu::ref_from_prefix(self.bytes).expect("find saw eight bytes").0
+        whole(Gtpu::ref_from_prefix(self.bytes)).0
     }
 }
 
@@ -165,13 +165,13 @@ impl Deref for GtpuMut<'_> {
     type Target = Gtpu;
     #[inline(always)]
     fn deref(&self) -> &Gtpu {
-        Gtpu::ref_from_prefix(self.bytes).expect("find saw eight bytes").0
+        whole(Gtpu::ref_from_prefix(self.bytes)).0
     }
 }
 impl DerefMut for GtpuMut<'_> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut Gtpu {
-        Gtpu::mut_from_prefix(self.bytes).expect("find saw eight bytes").0
+        whole(Gtpu::mut_from_prefix(self.bytes)).0
     }
 }
 

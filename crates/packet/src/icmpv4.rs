@@ -8,7 +8,7 @@ use crate::checksum::update16;
 use crate::ip::{FIRST_FRAGMENT, Ip};
 use crate::ipv4::Ipv4;
 use crate::quoted::Quoted;
-use crate::stack::{Found, Header, Malformed, NOTHING, follows, malformed};
+use crate::stack::{Found, Header, Malformed, NOTHING, follows, malformed, whole};
 
 crate::header! {
     /// The first 8 bytes of an ICMP message, which all messages have (RFC 792).
@@ -189,11 +189,11 @@ impl Header for Icmpv4 {
     }
     #[inline(always)]
     fn view(bytes: &[u8], (): ()) -> &Self {
-        Self::ref_from_prefix(bytes).expect("`find` accepted these bytes, so the header is whole").0
+        whole(Self::ref_from_prefix(bytes)).0
     }
     #[inline(always)]
     fn view_mut(bytes: &mut [u8], (): ()) -> &mut Self {
-        Self::mut_from_prefix(bytes).expect("`find` accepted these bytes, so the header is whole").0
+        whole(Self::mut_from_prefix(bytes)).0
     }
 }
 

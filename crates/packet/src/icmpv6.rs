@@ -7,7 +7,7 @@ use crate::ip::{FIRST_FRAGMENT, Ip};
 use crate::ipv6::Ipv6;
 use crate::neighbor::Neighbor;
 use crate::quoted::Quoted;
-use crate::stack::{Found, Header, Malformed, NOTHING, follows, malformed};
+use crate::stack::{Found, Header, Malformed, NOTHING, follows, malformed, whole};
 
 crate::header! {
     /// The first 8 bytes of an ICMPv6 message, which all defined messages have (RFC 4443, section 2.1).
@@ -197,11 +197,11 @@ impl Header for Icmpv6 {
     }
     #[inline(always)]
     fn view(bytes: &[u8], (): ()) -> &Self {
-        Self::ref_from_prefix(bytes).expect("`find` accepted these bytes, so the header is whole").0
+        whole(Self::ref_from_prefix(bytes)).0
     }
     #[inline(always)]
     fn view_mut(bytes: &mut [u8], (): ()) -> &mut Self {
-        Self::mut_from_prefix(bytes).expect("`find` accepted these bytes, so the header is whole").0
+        whole(Self::mut_from_prefix(bytes)).0
     }
 }
 

@@ -10,7 +10,7 @@ use crate::ethernet::{Ethernet, ethertype};
 use crate::ip::{FIRST_FRAGMENT, Ip};
 use crate::ipv6::Ipv6;
 use crate::link::Link;
-use crate::stack::{Found, Header, Malformed, NOTHING, Usual, follows, malformed};
+use crate::stack::{Found, Header, Malformed, NOTHING, Usual, follows, malformed, whole};
 use crate::vlan::Vlan;
 
 crate::header! {
@@ -383,14 +383,12 @@ impl Header for Ipv4 {
     }
     #[inline(always)]
     fn view(bytes: &[u8], (): ()) -> Ipv4Ref<'_> {
-        let (fixed, options) =
-            Self::ref_from_prefix(bytes).expect("`find` accepted these bytes, so the header is whole");
+        let (fixed, options) = whole(Self::ref_from_prefix(bytes));
         Ipv4Ref { fixed, options }
     }
     #[inline(always)]
     fn view_mut(bytes: &mut [u8], (): ()) -> Ipv4Mut<'_> {
-        let (fixed, options) =
-            Self::mut_from_prefix(bytes).expect("`find` accepted these bytes, so the header is whole");
+        let (fixed, options) = whole(Self::mut_from_prefix(bytes));
         Ipv4Mut { fixed, options }
     }
     fn announce(header: Ipv4Mut<'_>, next: u16) {

@@ -12,7 +12,7 @@ use crate::ip::{FIRST_FRAGMENT, Ip};
 use crate::ipv4::Ipv4;
 use crate::link::Link;
 use crate::protocol;
-use crate::stack::{Found, Header, Malformed, NOTHING, follows, malformed};
+use crate::stack::{Found, Header, Malformed, NOTHING, follows, malformed, whole};
 use crate::vlan::Vlan;
 
 crate::header! {
@@ -381,14 +381,12 @@ impl Header for Ipv6 {
     }
     #[inline(always)]
     fn view(bytes: &[u8], facts: Ipv6Facts) -> Ipv6Ref<'_> {
-        let (fixed, extensions) =
-            Self::ref_from_prefix(bytes).expect("`find` accepted these bytes, so the header is whole");
+        let (fixed, extensions) = whole(Self::ref_from_prefix(bytes));
         Ipv6Ref { fixed, extensions, facts }
     }
     #[inline(always)]
     fn view_mut(bytes: &mut [u8], facts: Ipv6Facts) -> Ipv6Mut<'_> {
-        let (fixed, extensions) =
-            Self::mut_from_prefix(bytes).expect("`find` accepted these bytes, so the header is whole");
+        let (fixed, extensions) = whole(Self::mut_from_prefix(bytes));
         Ipv6Mut { fixed, extensions, facts }
     }
     fn announce(header: Ipv6Mut<'_>, next: u16) {

@@ -7,7 +7,7 @@ use zerocopy::FromBytes;
 use crate::ethernet::{Ethernet, ethertype, type_or_length};
 use crate::mpls::Mpls;
 use crate::pppoe::Pppoe;
-use crate::stack::{Found, Header, Malformed, NOTHING, Usual, Wire, follows, malformed};
+use crate::stack::{Found, Header, Malformed, NOTHING, Usual, Wire, follows, malformed, whole};
 use crate::vlan::Vlan;
 
 /// Ethernet with any VLAN tags, an MPLS label stack or a PPPoE session. Announces the network layer by its ethertype.
@@ -107,14 +107,12 @@ impl Header for Link {
     }
     #[inline(always)]
     fn view(bytes: &[u8], facts: LinkFacts) -> LinkRef<'_> {
-        let (ethernet, rest) =
-            Ethernet::ref_from_prefix(bytes).expect("`find` accepted these bytes, so the header is whole");
+        let (ethernet, rest) = whole(Ethernet::ref_from_prefix(bytes));
         LinkRef { ethernet, rest, facts }
     }
     #[inline(always)]
     fn view_mut(bytes: &mut [u8], facts: LinkFacts) -> LinkMut<'_> {
-        let (ethernet, rest) =
-            Ethernet::mut_from_prefix(bytes).expect("`find` accepted these bytes, so the header is whole");
+        let (ethernet, rest) = whole(Ethernet::mut_from_prefix(bytes));
         LinkMut { ethernet, rest, facts }
     }
     /// Writes the innermost ethertype, or the PPP protocol. An MPLS stack has none: the payload's first nibble tells.

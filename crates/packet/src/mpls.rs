@@ -10,7 +10,7 @@ use crate::gre::Gre;
 use crate::ip::Ip;
 use crate::ipv4::Ipv4;
 use crate::ipv6::Ipv6;
-use crate::stack::{Found, Header, Malformed, NOTHING, follows};
+use crate::stack::{Found, Header, Malformed, NOTHING, follows, whole};
 use crate::vlan::Vlan;
 
 crate::header! {
@@ -86,11 +86,11 @@ impl Header for Mpls {
     }
     #[inline(always)]
     fn view(bytes: &[u8], (): ()) -> &Mpls {
-        Mpls::ref_from_prefix(bytes).expect("find saw four bytes").0
+        whole(Mpls::ref_from_prefix(bytes)).0
     }
     #[inline(always)]
     fn view_mut(bytes: &mut [u8], (): ()) -> &mut Mpls {
-        Mpls::mut_from_prefix(bytes).expect("find saw four bytes").0
+        whole(Mpls::mut_from_prefix(bytes)).0
     }
     /// Another label after this one: not the bottom. Anything else: the bottom.
     fn announce(entry: &mut Mpls, next: u16) {

@@ -10,7 +10,7 @@ use crate::gre::Gre;
 use crate::ip::Ip;
 use crate::ipv4::Ipv4;
 use crate::ipv6::Ipv6;
-use crate::stack::{Found, Header, Malformed, NOTHING, follows};
+use crate::stack::{Found, Header, Malformed, NOTHING, follows, whole};
 use crate::vlan::Vlan;
 
 crate::header! {
@@ -95,11 +95,11 @@ impl Header for Pppoe {
     }
     #[inline(always)]
     fn view(bytes: &[u8], (): ()) -> &Pppoe {
-        Pppoe::ref_from_prefix(bytes).expect("find saw six bytes").0
+        whole(Pppoe::ref_from_prefix(bytes)).0
     }
     #[inline(always)]
     fn view_mut(bytes: &mut [u8], (): ()) -> &mut Pppoe {
-        Pppoe::mut_from_prefix(bytes).expect("find saw six bytes").0
+        whole(Pppoe::mut_from_prefix(bytes)).0
     }
     /// What is longer than 65,535 bytes cannot be stated; an operator refuses such a packet before it gets here.
     fn set_total(header: &mut Pppoe, total: usize) {

@@ -10,7 +10,7 @@ use zerocopy::FromBytes;
 
 use crate::field::Field;
 use crate::print::Fields;
-use crate::stack::{Found, Header, Malformed};
+use crate::stack::{Found, Header, Malformed, whole};
 
 crate::header! {
     /// The segment routing header's fixed part, RFC 8754, section 2.
@@ -102,7 +102,7 @@ impl Deref for SegmentRoutingRef<'_> {
     type Target = SegmentRouting;
     #[inline(always)]
     fn deref(&self) -> &SegmentRouting {
-        SegmentRouting::ref_from_prefix(self.bytes).expect("find saw eight bytes").0
+        whole(SegmentRouting::ref_from_prefix(self.bytes)).0
     }
 }
 
@@ -144,7 +144,7 @@ impl Header for SegmentRouting {
     }
     #[inline(always)]
     fn view_mut(bytes: &mut [u8], (): ()) -> &mut SegmentRouting {
-        SegmentRouting::mut_from_prefix(bytes).expect("find saw eight bytes").0
+        whole(SegmentRouting::mut_from_prefix(bytes)).0
     }
     fn announce(header: &mut SegmentRouting, next: u16) {
         header.set_next_header(next as u8);

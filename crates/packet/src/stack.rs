@@ -358,6 +358,22 @@ pub(crate) fn malformed<H: Header>(rule: &'static str, needed: usize, found: usi
     Malformed { header: H::NAME, rule, needed: needed as u32, found: found as u32 }
 }
 
+/// A header that `find` accepted: whole, unless somebody views a packet's bytes with another packet's stack.
+#[inline(always)]
+pub(crate) fn whole<T, E>(header: Result<T, E>) -> T {
+    match header {
+        Ok(header) => header,
+        Err(_) => broken(),
+    }
+}
+
+/// Out of line and without arguments, so that a view is small enough to be inlined wherever it is taken.
+#[cold]
+#[inline(never)]
+fn broken() -> ! {
+    panic!("a header is viewed in bytes in which it was not found")
+}
+
 /// Says which headers may come after which: `follows! { Tcp: Ipv4 | Ipv6 | Ip = [6]; }`.
 macro_rules! follows {
     (@ $inner:ident, $numbers:tt, $($outer:ident)+) => {

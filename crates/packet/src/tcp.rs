@@ -8,7 +8,7 @@ use crate::checksum::{Sum, update16, update32};
 use crate::ip::{FIRST_FRAGMENT, Ip};
 use crate::ipv4::Ipv4;
 use crate::ipv6::Ipv6;
-use crate::stack::{Found, Header, Malformed, NOTHING, follows, malformed};
+use crate::stack::{Found, Header, Malformed, NOTHING, follows, malformed, whole};
 use crate::tcp_options::{TcpOption, TcpOptions};
 
 crate::header! {
@@ -286,14 +286,12 @@ impl Header for Tcp {
     }
     #[inline(always)]
     fn view(bytes: &[u8], (): ()) -> TcpRef<'_> {
-        let (fixed, options) =
-            Self::ref_from_prefix(bytes).expect("`find` accepted these bytes, so the header is whole");
+        let (fixed, options) = whole(Self::ref_from_prefix(bytes));
         TcpRef { fixed, options }
     }
     #[inline(always)]
     fn view_mut(bytes: &mut [u8], (): ()) -> TcpMut<'_> {
-        let (fixed, options) =
-            Self::mut_from_prefix(bytes).expect("`find` accepted these bytes, so the header is whole");
+        let (fixed, options) = whole(Self::mut_from_prefix(bytes));
         TcpMut { fixed, options }
     }
 }

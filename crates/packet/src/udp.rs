@@ -6,7 +6,7 @@ use crate::checksum::update16;
 use crate::ip::{FIRST_FRAGMENT, Ip};
 use crate::ipv4::Ipv4;
 use crate::ipv6::Ipv6;
-use crate::stack::{Found, Header, Malformed, NOTHING, follows, malformed};
+use crate::stack::{Found, Header, Malformed, NOTHING, follows, malformed, whole};
 
 crate::header! {
     /// A UDP header (RFC 768).
@@ -95,11 +95,11 @@ impl Header for Udp {
     }
     #[inline(always)]
     fn view(bytes: &[u8], (): ()) -> &Self {
-        Self::ref_from_prefix(bytes).expect("`find` accepted these bytes, so the header is whole").0
+        whole(Self::ref_from_prefix(bytes)).0
     }
     #[inline(always)]
     fn view_mut(bytes: &mut [u8], (): ()) -> &mut Self {
-        Self::mut_from_prefix(bytes).expect("`find` accepted these bytes, so the header is whole").0
+        whole(Self::mut_from_prefix(bytes)).0
     }
     /// A tunnel put into UDP is announced by its port; the checksum is the caller's business, as after every change of
     /// the payload.

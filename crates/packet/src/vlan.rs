@@ -5,7 +5,7 @@
 use zerocopy::FromBytes;
 
 use crate::ethernet::{Ethernet, ethertype, type_or_length};
-use crate::stack::{Follows, Found, Header, Malformed, malformed};
+use crate::stack::{Follows, Found, Header, Malformed, malformed, whole};
 
 crate::header! {
     /// A VLAN tag (IEEE 802.1Q-2022, clause 9.6), without the ethertype before it that announces it.
@@ -65,11 +65,11 @@ impl Header for Vlan {
     }
     #[inline(always)]
     fn view(bytes: &[u8], (): ()) -> &Self {
-        Self::ref_from_prefix(bytes).expect("`find` accepted these bytes, so the tag is whole").0
+        whole(Self::ref_from_prefix(bytes)).0
     }
     #[inline(always)]
     fn view_mut(bytes: &mut [u8], (): ()) -> &mut Self {
-        Self::mut_from_prefix(bytes).expect("`find` accepted these bytes, so the tag is whole").0
+        whole(Self::mut_from_prefix(bytes)).0
     }
     #[inline(always)]
     fn announce(tag: &mut Self, next: u16) {

@@ -5,7 +5,7 @@ use zerocopy::FromBytes;
 use crate::ethernet::Ethernet;
 use crate::field::Field;
 use crate::link::Link;
-use crate::stack::{Found, Header, Malformed, follows};
+use crate::stack::{Found, Header, Malformed, follows, whole};
 use crate::udp::Udp;
 
 crate::header! {
@@ -69,11 +69,11 @@ impl Header for Vxlan {
     }
     #[inline(always)]
     fn view(bytes: &[u8], (): ()) -> &Vxlan {
-        Vxlan::ref_from_prefix(bytes).expect("find saw eight bytes").0
+        whole(Vxlan::ref_from_prefix(bytes)).0
     }
     #[inline(always)]
     fn view_mut(bytes: &mut [u8], (): ()) -> &mut Vxlan {
-        Vxlan::mut_from_prefix(bytes).expect("find saw eight bytes").0
+        whole(Vxlan::mut_from_prefix(bytes)).0
     }
 }
 

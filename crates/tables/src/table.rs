@@ -21,22 +21,42 @@ pub trait Table: 'static {
     where
         Self: 't;
 
+    /// What announcing a key takes: copied out once a batch, so that a loop over packets need not borrow the table.
+    type Announcer: Copy + 'static;
+
+    /// What announcing a key takes.
+    fn announcer(&self) -> Self::Announcer;
+
     /// Hashes `key` and asks for the memory that is looked at first. Changes nothing.
-    fn announce(&self, key: &Self::Key) -> Self::Ticket;
+    fn announce(announcer: &Self::Announcer, key: &Self::Key) -> Self::Ticket;
 
     /// Looks at what `announce` asked for and asks for the rest. Changes nothing but the ticket, and may do nothing.
     fn approach(&self, key: &Self::Key, ticket: &mut Self::Ticket);
 
-    /// The answer for `key` at time `now` (ns on the caller's clock, which never goes back), as everything resolved
-    /// before it left the table.
-    fn resolve(&mut self, key: Self::Key, ticket: Self::Ticket, now: u64) -> Self::Entry<'_>;
+    /// The time (ns on the caller's clock, which never goes back) as of which keys are resolved from now on.
+    fn tell(&mut self, now: u64);
+
+    /// The answer for `key`, as of the time last [told](Self::tell) and as everything resolved before it left the table.
+    fn resolve(&mut self, key: Self::Key, ticket: Self::Ticket) -> Self::Entry<'_>;
+
+    /// As [`resolve`](Self::resolve), for a loop over packets: what the ticket found goes to `hit`, which should be
+    /// inlined, and all other answers to `miss`, which should not. One of them is called, with `context`.
+    fn resolve_with<C, R>(
+        &mut self,
+        key: &Self::Key,
+        ticket: Self::Ticket,
+        context: C,
+        hit: impl FnOnce(C, Self::Entry<'_>) -> R,
+        miss: impl FnOnce(C, Self::Entry<'_>) -> R,
+    ) -> R;
 
     /// Looks up one key.
     #[inline(always)]
     fn lookup(&mut self, key: Self::Key, now: u64) -> Self::Entry<'_> {
-        let mut ticket = self.announce(&key);
+        let mut ticket = Self::announce(&self.announcer(), &key);
         self.approach(&key, &mut ticket);
-        self.resolve(key, ticket, now)
+        self.tell(now);
+        self.resolve(key, ticket)
     }
 
     /// Looks up `keys` in order, hiding the memory's latency, and calls `visit` with each key's place in `keys` and
@@ -46,17 +66,19 @@ pub trait Table: 'static {
     where
         Self: Sized,
     {
+        self.tell(now);
+        let announcer = self.announcer();
         for (chunk, keys) in keys.chunks(BULK).enumerate() {
             let Some(first) = keys.first() else { continue };
-            let mut tickets = [self.announce(first); BULK];
+            let mut tickets = [Self::announce(&announcer, first); BULK];
             for (ticket, key) in tickets.iter_mut().zip(keys).skip(1) {
-                *ticket = self.announce(key);
+                *ticket = Self::announce(&announcer, key);
             }
             for (ticket, key) in tickets.iter_mut().zip(keys) {
                 self.approach(key, ticket);
             }
             for (at, (ticket, key)) in tickets.iter().zip(keys).enumerate() {
-                visit(chunk * BULK + at, self.resolve(*key, *ticket, now));
+                visit(chunk * BULK + at, self.resolve(*key, *ticket));
             }
         }
     }

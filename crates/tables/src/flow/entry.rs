@@ -143,7 +143,8 @@ impl<'t, K: Key, V: 'static> Vacant<'t, K, V> {
     }
 
     /// Puts the flow in, seen now, with the table's timeout.
-    #[inline]
+    // Out of line, as new flows are few: a user function that handles them too stays small enough to be inlined.
+    #[inline(never)]
     pub fn insert(self, value: V) -> &'t mut V {
         self.insert_entry(value).into_mut()
     }

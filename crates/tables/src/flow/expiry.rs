@@ -86,7 +86,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
 
     /// As [`expire`](Self::expire), and gives each flow that ended to `ended`.
     pub fn expire_with(&mut self, now: u64, budget: usize, ended: impl FnMut(K, V)) -> usize {
-        self.tell(now);
+        self.set_time(now);
         self.visit_timers(budget.min(MAXIMUM_WORK), ended)
     }
 
@@ -109,7 +109,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     #[cold]
     #[inline(never)]
     pub(super) fn turn(&mut self, now: u64) {
-        self.tell(now);
+        self.set_time(now);
         if self.expires_itself {
             self.visit_timers(TIMERS_A_LOOKUP, |_, _| ());
         }
@@ -117,7 +117,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
 
     /// Sets the time. It runs at most 2³¹ ticks ahead of the timers, so that 32 bits tell the ages of all flows apart
     /// that have one, even if nothing was expired for months: it then stands still until timers are visited.
-    pub(super) fn tell(&mut self, now: u64) {
+    pub(super) fn set_time(&mut self, now: u64) {
         if self.wheel.is_empty() {
             self.wheel.advance(self.clock.whole_ticks(now), 1, |_| None);
         }

@@ -24,7 +24,8 @@ use crate::table::Table;
 use crate::wheel::TimerWheel;
 use expiry::Clock;
 use place::Home;
-use slots::{NEVER, Slots};
+use slots::{NEVER, Slot, Slots};
+use std::ptr::NonNull;
 
 /// The most slots that one operation probes, moves or expires.
 pub const MAXIMUM_WORK: usize = 64;
@@ -193,6 +194,15 @@ pub struct FlowTable<K: Key, V: 'static> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FlowTicket(u64);
 
+/// What announcing a key to a [`FlowTable`] takes; one of a table that is gone names groups too, though nobody's.
+#[derive(Clone, Copy, Debug)]
+pub struct FlowAnnouncer {
+    secret: Secret,
+    /// For prefetching alone: never read through.
+    groups: *const Group,
+    hashed: usize,
+}
+
 impl<K: Key, V: 'static> FlowTable<K, V> {
     /// The largest possible capacity, in flows.
     pub const MAXIMUM_CAPACITY: usize = 3_000_000_000;
@@ -295,6 +305,21 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         }
     }
 
+    /// The slot that `ticket` names, if `key` lives there: it is hit.
+    #[inline(always)]
+    fn hit(&mut self, key: &K, ticket: FlowTicket) -> Option<NonNull<Slot<K, V>>> {
+        let tick = self.clock.tick as u32;
+        let slot = self.slots.get_mut(ticket.0 as u32 as usize)?;
+        if tick.wrapping_sub(slot.seen) >= slot.timeout() || slot.key() != Some(key) {
+            return None;
+        }
+        slot.seen = tick;
+        let slot = NonNull::from(slot);
+        self.worked(1);
+        self.counters.hits += 1;
+        Some(slot)
+    }
+
     /// Counts work towards [`MAXIMUM_WORK`] where tests assert it.
     #[inline(always)]
     fn worked(&self, slots: usize) {
@@ -310,11 +335,19 @@ impl<K: Key, V: 'static> Table for FlowTable<K, V> {
     type Ticket = FlowTicket;
     type Entry<'t> = Entry<'t, K, V>;
 
+    type Announcer = FlowAnnouncer;
+
     #[inline(always)]
-    fn announce(&self, key: &K) -> FlowTicket {
-        let hash = key.hash(&self.secret);
-        for group in self.home(hash).groups {
-            prefetch(self.groups.start().as_ptr().wrapping_add(group as usize));
+    fn announcer(&self) -> FlowAnnouncer {
+        let groups = self.groups.start().as_ptr().cast_const();
+        FlowAnnouncer { secret: self.secret, groups, hashed: self.hashed }
+    }
+
+    #[inline(always)]
+    fn announce(announcer: &FlowAnnouncer, key: &K) -> FlowTicket {
+        let hash = key.hash(&announcer.secret);
+        for group in Home::of(hash, announcer.hashed).groups {
+            prefetch(announcer.groups.wrapping_add(group as usize));
         }
         FlowTicket(hash)
     }
@@ -334,23 +367,33 @@ impl<K: Key, V: 'static> Table for FlowTable<K, V> {
     }
 
     #[inline(always)]
-    fn resolve(&mut self, key: K, ticket: FlowTicket, now: u64) -> Entry<'_, K, V> {
+    fn tell(&mut self, now: u64) {
         if now >= self.clock.next_tick_at {
             self.turn(now);
         }
-        let tick = self.clock.tick as u32;
-        let index = ticket.0 as u32;
-        if let Some(slot) = self.slots.get_mut(index as usize)
-            && tick.wrapping_sub(slot.seen) < slot.timeout()
-            && slot.key() == Some(&key)
-        {
-            slot.seen = tick;
-            let slot = std::ptr::NonNull::from(slot);
-            self.worked(1);
-            self.counters.hits += 1;
-            return Entry::Found(Occupied::new(self, slot, index));
+    }
+
+    #[inline(always)]
+    fn resolve(&mut self, key: K, ticket: FlowTicket) -> Entry<'_, K, V> {
+        match self.hit(&key, ticket) {
+            Some(slot) => Entry::Found(Occupied::new(self, slot, ticket.0 as u32)),
+            None => self.resolve_elsewhere(&key),
         }
-        self.resolve_elsewhere(&key)
+    }
+
+    #[inline(always)]
+    fn resolve_with<C, R>(
+        &mut self,
+        key: &K,
+        ticket: FlowTicket,
+        context: C,
+        hit: impl FnOnce(C, Entry<'_, K, V>) -> R,
+        miss: impl FnOnce(C, Entry<'_, K, V>) -> R,
+    ) -> R {
+        match self.hit(key, ticket) {
+            Some(slot) => hit(context, Entry::Found(Occupied::new(self, slot, ticket.0 as u32))),
+            None => miss(context, self.resolve_elsewhere(key)),
+        }
     }
 }
 

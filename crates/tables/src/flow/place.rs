@@ -28,21 +28,29 @@ pub(super) struct Home {
     pub(super) tag: u16,
 }
 
-impl<K: Key, V: 'static> FlowTable<K, V> {
+impl Home {
     /// The high and the low half of the hash name a group each, the low 15 bits the tag. The groups' numbers are below
     /// `hashed`, whatever the hash.
     #[inline(always)]
-    pub(super) fn home(&self, hash: u64) -> Home {
-        let scaled = |half: u64| ((half * self.hashed as u64) >> 32) as u32;
+    pub(super) fn of(hash: u64, hashed: usize) -> Self {
+        let scaled = |half: u64| ((half * hashed as u64) >> 32) as u32;
         // Never `FREE`.
-        Home { groups: [scaled(hash >> 32), scaled(hash & 0xffff_ffff)], tag: hash as u16 | 0x8000 }
+        Self { groups: [scaled(hash >> 32), scaled(hash & 0xffff_ffff)], tag: hash as u16 | 0x8000 }
+    }
+}
+
+impl<K: Key, V: 'static> FlowTable<K, V> {
+    /// Where a key with this hash can be.
+    #[inline(always)]
+    pub(super) fn home(&self, hash: u64) -> Home {
+        Home::of(hash, self.hashed)
     }
 
-    /// The tags of a group that [`home`](Self::home) named.
+    /// The tags of a group that a [`Home`] named.
     #[inline(always)]
     pub(super) fn group(&self, group: u32) -> &Group {
         debug_assert!((group as usize) < self.groups.len());
-        // SAFETY: `home` scales 32 bits to numbers below `hashed`, and there are `hashed + 1` groups.
+        // SAFETY: `Home::of` scales 32 bits to numbers below `hashed`, and there are `hashed + 1` groups.
         unsafe { self.groups.get_unchecked(group as usize) }
     }
 

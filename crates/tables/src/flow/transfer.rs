@@ -186,7 +186,7 @@ impl<K: Key + Encode, V: Encode + 'static> FlowTable<K, V> {
     /// more new flows than there is room for (an import evicts nobody). The table then holds what it held.
     pub fn decode(&mut self, bytes: &[u8], now: u64) -> Result<usize, ImportError> {
         let flows = Self::records(bytes)?;
-        self.tell(now);
+        self.set_time(now);
         let no_room =
             ImportError::NoRoom { flows: flows.len() as u64, len: self.len, capacity: self.capacity };
         let mut added = Vec::new();
