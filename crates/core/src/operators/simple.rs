@@ -270,6 +270,17 @@ fn out_of_line<B: Operator>(tower: &mut B, at: At<'_, '_>, stack: B::In) -> Resu
     tower.apply::<false>(at, stack)
 }
 
+/// Applies a function to a frame of which a function before it may have changed what made it usual, from within the copy
+/// for usual frames: most who could have changed that changed an address.
+#[inline(never)]
+fn afresh<B: Operator>(tower: &mut B, at: At<'_, '_>, stack: B::In) -> Result<B::Out, Verdict> {
+    let At { slot, bytes, cx, usual } = at;
+    let decided = dispatched(tower, At { slot, bytes, cx: &mut *cx, usual }, stack);
+    // The functions after this one still hold what was known of the frame before it changed.
+    cx.reshaped = true;
+    decided
+}
+
 /// One function after another in one loop: `ttl(input).then(nat)`.
 pub struct Then<A: Operator, B>(A, B, Vec<Result<A::Out, Verdict>>);
 impl<A: Operator, B: Operator<In = A::Out>> Then<A, B> {
@@ -304,14 +315,9 @@ impl<A: Operator, B: Operator<In = A::Out>> Operator for Then<A, B> {
     #[inline(always)]
     fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<B::Out, Verdict> {
         let between = if B::WAITS { self.2[at.slot]? } else { upstream!(self, at, stack) };
-        let mut at = at;
         if USUAL && !B::WAITS && at.cx.reshaped {
-            // Most who could have changed the shape changed an address.
-            let Some(usual) = Usual::of(at.bytes.data()) else {
-                return in_general(&mut self.1, at, between);
-            };
-            at.cx.reshaped = false;
-            at.usual = usual;
+            let At { slot, bytes, cx, usual } = at;
+            return bytes.apart(|bytes| afresh(&mut self.1, At { slot, bytes, cx, usual }, between));
         }
         if !USUAL && A::WAITS && !B::WAITS {
             return dispatched(&mut self.1, at, between);

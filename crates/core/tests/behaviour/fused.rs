@@ -133,6 +133,19 @@ fn relength(input: Input, _: &Worker) -> impl Function {
         })
         .done()
 }
+/// Writes down where it believes that the IP packet ends.
+fn stamp(input: Input, _: &Worker) -> impl Function {
+    input
+        .parse_or_pass::<Link>()
+        .parse_or_pass::<Ip>()
+        .transform(|p| {
+            let len = p.payload().len();
+            if let Some(last) = p.payload_mut().last_mut() {
+                *last ^= len as u8;
+            }
+        })
+        .done()
+}
 /// As `retype`, from behind the IP header.
 fn reach_out(input: Input, _: &Worker) -> impl Function {
     input
@@ -275,6 +288,8 @@ fn who_changes_the_shape_of_a_frame_is_noticed() {
     for seed in 1..4 {
         agree!(seed, retype, hops);
         agree!(seed, relength, hops);
+        agree!(seed, relength, stamp, stamp);
+        agree!(seed, relength, swap, stamp, hops, stamp);
         agree!(seed, reach_out, hops, ports);
         agree!(seed, tag, hops, count);
         agree!(seed, tag, untag, hops);
