@@ -22,7 +22,7 @@ mod worker;
 
 pub use batch::{BATCH, Batch, Drain, PacketMut, Visit};
 pub use meta::{GsoKind, Offload, VlanTag};
-pub use packet::{Bytes, NoRoom, Packet, RawFrame};
+pub use packet::{Annotations, Bytes, NoRoom, Packet, RawFrame};
 pub use pool::{Pool, PoolBuilder, PoolCounters, PoolError};
 pub use prefetch::prefetch_read;
 pub use region::{Pages, Region};

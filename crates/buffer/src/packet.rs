@@ -343,17 +343,10 @@ impl Packet {
         let flags = &mut self.line_mut().fresh.flags;
         *flags = if traced { *flags | TRACED } else { *flags & !TRACED };
     }
-    fn annotation_line(&self) -> NonNull<[u8; 64]> {
-        let line = self.line();
-        // SAFETY: a pool lives as long as one of its frames is out.
-        let shared = unsafe { line.pool.as_ref() };
-        // SAFETY: the line is one of that pool's.
-        unsafe { shared.annotations(line.index) }
-    }
     /// 64 bytes for slots that a graph allocates; zero in a new packet.
     #[inline]
     pub fn annotations(&self) -> &[u8; 64] {
-        let place = self.annotation_line();
+        let place = annotations_of(self.line());
         // SAFETY: the annotation line belongs to this packet's frame, and was zeroed when the pool was made.
         unsafe { place.as_ref() }
     }
@@ -361,7 +354,7 @@ impl Packet {
     #[inline]
     pub fn annotations_mut(&mut self) -> &mut [u8; 64] {
         self.line_mut().fresh.flags |= ANNOTATED;
-        let mut place = self.annotation_line();
+        let mut place = annotations_of(self.line());
         // SAFETY: the annotation line belongs to this packet's frame, and this is the only handle.
         unsafe { place.as_mut() }
     }
@@ -377,7 +370,7 @@ impl Packet {
     pub fn into_raw(self) -> RawFrame {
         let packet = ManuallyDrop::new(self);
         if packet.line().fresh.flags & ANNOTATED != 0 {
-            depot::wipe(packet.annotation_line());
+            depot::wipe(annotations_of(packet.line()));
         }
         RawFrame { index: packet.index() }
     }
@@ -400,8 +393,46 @@ impl std::fmt::Debug for Packet {
     }
 }
 
+/// Where a packet's annotations are.
+#[inline]
+fn annotations_of(line: &Meta) -> NonNull<[u8; 64]> {
+    // SAFETY: a pool lives as long as one of its frames is out.
+    let shared = unsafe { line.pool.as_ref() };
+    // SAFETY: the line is one of that pool's.
+    unsafe { shared.annotations(line.index) }
+}
+
+/// A packet's 64 bytes for slots that a graph allocates, lent to operators for one call; zero in a new packet.
+pub struct Annotations<'b> {
+    line: NonNull<Meta>,
+    lent: PhantomData<&'b mut Meta>,
+}
+
+impl Annotations<'_> {
+    /// The bytes.
+    #[inline]
+    pub fn get(&self) -> &[u8; 64] {
+        // SAFETY: the packet is lent to us for changing, so that its line is there and nobody else's.
+        let line = unsafe { self.line.as_ref() };
+        let place = annotations_of(line);
+        // SAFETY: the annotation line belongs to the packet's frame, and was zeroed when the pool was made.
+        unsafe { place.as_ref() }
+    }
+    /// The bytes, for writing.
+    #[inline]
+    pub fn get_mut(&mut self) -> &mut [u8; 64] {
+        // SAFETY: as in `get`.
+        let line = unsafe { self.line.as_mut() };
+        line.fresh.flags |= ANNOTATED;
+        let mut place = annotations_of(line);
+        // SAFETY: as in `get`, and the packet is lent to us alone.
+        unsafe { place.as_mut() }
+    }
+}
+
 /// A packet's bytes and room, lent to operators for one call.
 pub struct Bytes<'b> {
+    line: NonNull<Meta>,
     frame: NonNull<u8>,
     pub(crate) start: usize,
     pub(crate) len: usize,
@@ -412,11 +443,13 @@ pub struct Bytes<'b> {
 impl<'b> Bytes<'b> {
     #[inline(always)]
     pub(crate) fn of(line: &'b mut Meta) -> Self {
+        let (frame, start, len, capacity) = (line.frame, line.start, line.len, line.capacity);
         Self {
-            frame: line.frame,
-            start: line.start as usize,
-            len: line.len as usize,
-            capacity: line.capacity as usize,
+            line: NonNull::from(line),
+            frame,
+            start: start as usize,
+            len: len as usize,
+            capacity: capacity as usize,
             lent: PhantomData,
         }
     }
@@ -425,8 +458,8 @@ impl<'b> Bytes<'b> {
     /// only the copy must be in memory then, and the original stays in registers.
     #[inline(always)]
     pub fn apart<R>(&mut self, f: impl FnOnce(&mut Bytes<'_>) -> R) -> R {
-        let Self { frame, start, len, capacity, lent } = *self;
-        let mut copy = Bytes { frame, start, len, capacity, lent };
+        let Self { line, frame, start, len, capacity, lent } = *self;
+        let mut copy = Bytes { line, frame, start, len, capacity, lent };
         let result = f(&mut copy);
         (self.start, self.len) = (copy.start, copy.len);
         result
@@ -470,6 +503,12 @@ impl<'b> Bytes<'b> {
         let first = unsafe { self.frame.as_ptr().add(self.start) };
         // SAFETY: as in `data`.
         unsafe { std::slice::from_raw_parts_mut(first, self.len) }
+    }
+    /// The bytes and the annotations, for writing both.
+    #[inline(always)]
+    pub fn parts(&mut self) -> (&mut [u8], Annotations<'_>) {
+        let annotations = Annotations { line: self.line, lent: PhantomData };
+        (self.data_mut(), annotations)
     }
     /// Adds `count` zero bytes before the first and lends them.
     ///

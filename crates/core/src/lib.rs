@@ -24,6 +24,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod annotation;
 pub mod compose;
 pub mod context;
 pub mod counters;
@@ -39,6 +40,7 @@ pub mod state;
 pub mod units;
 pub mod view;
 
+pub use annotation::Annotation;
 pub use compose::{compose, merge};
 pub use context::Context;
 pub use counters::{Count, Drops, NodeCounters};

@@ -101,6 +101,9 @@ pub trait Operator: Sized + 'static {
     /// Whether there is no operator at all, so that a node need not look at its packets.
     #[doc(hidden)]
     const IDENTITY: bool = false;
+    /// How many functions are fused.
+    #[doc(hidden)]
+    const FUSED: usize = 1;
     #[doc(hidden)]
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<Self::In>);
     #[doc(hidden)]

@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::DeTable;
 
+use crate::annotation::Slots;
 use crate::node::Node;
 use crate::state::Declarations;
 
@@ -22,12 +23,13 @@ pub struct Worker {
     seed: u64,
     pool: Pool,
     pub(crate) declarations: Rc<RefCell<Declarations>>,
+    pub(crate) annotations: Rc<RefCell<Slots>>,
 }
 
 impl Worker {
     /// Worker number `index`, whose randomness starts from `seed` and whose new packets come from `pool`.
     pub fn new(index: usize, seed: u64, pool: Pool) -> Self {
-        Self { index, seed, pool, declarations: Rc::default() }
+        Self { index, seed, pool, declarations: Rc::default(), annotations: Rc::default() }
     }
     /// Its number, from 0.
     pub fn index(&self) -> usize {

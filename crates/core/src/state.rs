@@ -2,10 +2,11 @@
 //! handles. Export, rebuilding after a panic, metrics and tests all find state by that name.
 
 use std::cell::{Cell, Ref, RefCell, RefMut};
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use netbricks_packet::FlowKey;
-use netbricks_tables::{Encode, FlowTable, FlowTableConfig};
+use netbricks_tables::{Encode, FlowTable, FlowTableConfig, Routes};
 
 use crate::node::{CallError, Handler, ImportError, Section, StateImage};
 use crate::registry::{BuildError, Worker};
@@ -68,6 +69,20 @@ where
     }
 }
 
+impl<V: Copy + Eq + std::hash::Hash + Encode + 'static> Declared for Routes<V> {
+    fn export(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.encode(&mut bytes);
+        bytes
+    }
+    fn import(&mut self, bytes: &[u8], _: u64) -> Result<(), String> {
+        self.decode(bytes).map(|_| ()).map_err(|error| error.to_string())
+    }
+    fn occupancy(&self) -> (u64, u64) {
+        (self.len() as u64, self.capacity() as u64)
+    }
+}
+
 /// A type that may key a table: how it is stored.
 pub trait TableKey: Copy + 'static {
     /// What the table keeps.
@@ -106,6 +121,18 @@ impl TableKey for u32 {
     }
     fn restore([value]: [u64; 1]) -> Self {
         value as u32
+    }
+}
+
+/// The address that a prefix is looked up for.
+impl TableKey for IpAddr {
+    type Stored = Self;
+    #[inline(always)]
+    fn store(self) -> Self {
+        self
+    }
+    fn restore(stored: Self) -> Self {
+        stored
     }
 }
 

@@ -6,16 +6,42 @@ use netbricks_packet::rewrite::{self, RewriteError};
 use netbricks_packet::stack::{Header, Holds, Knows, Stack, Usual};
 use netbricks_packet::{FlowKey, Ip, IpRef};
 
+use netbricks_buffer::{Annotations, Bytes};
+use netbricks_tables::Encode;
+
+use crate::annotation::Annotation;
 use crate::context::Context;
 use crate::reason::Edge;
 
 /// Holds bytes, not the packet: no code with a view can send, swap, resize or keep the packet itself.
 pub struct View<'v, S> {
     pub(crate) data: &'v mut [u8],
+    pub(crate) annotations: Annotations<'v>,
     pub(crate) stack: &'v S,
     pub(crate) cx: &'v mut Context,
     /// Its slot in the batch.
     pub(crate) slot: usize,
+}
+
+impl<'v, S> View<'v, S> {
+    #[inline(always)]
+    pub(crate) fn new(bytes: &'v mut Bytes<'_>, stack: &'v S, cx: &'v mut Context, slot: usize) -> Self {
+        let (data, annotations) = bytes.parts();
+        Self { data, annotations, stack, cx, slot }
+    }
+
+    /// What was annotated under this name: by an earlier function of the graph, or earlier in this one. `None` where
+    /// nothing was.
+    #[inline]
+    pub fn annotation<T: Encode>(&self, slot: Annotation<T>) -> Option<T> {
+        slot.read(self.annotations.get())
+    }
+
+    /// Annotates the packet, for whoever comes after this in the graph and asks for the same name.
+    #[inline]
+    pub fn annotate<T: Encode>(&mut self, slot: Annotation<T>, value: T) {
+        slot.write(self.annotations.get_mut(), &value);
+    }
 }
 
 impl<S: Stack> View<'_, S> {

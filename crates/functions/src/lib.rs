@@ -4,6 +4,7 @@
 
 pub mod busy;
 pub mod icmp_echo;
+pub mod lpm;
 pub mod macswap;
 pub mod monitor;
 pub mod ttl;
@@ -37,5 +38,10 @@ pub fn register(registry: &mut Registry) {
         })
         .add("monitor", "Counts packets and bytes by flow.", |config: &monitor::MonitorConfig, worker| {
             compose(worker, |input| monitor::monitor(input, config, worker))
-        });
+        })
+        .add(
+            "lpm",
+            "Annotates packets with their next hop, found by the longest prefix.",
+            |config: &lpm::LpmSettings, worker| compose(worker, |input| lpm::lpm(input, config, worker)),
+        );
 }

@@ -1,8 +1,9 @@
-//! Memory-bound structures: the flow table, its timer wheel, prefetch and SIMD probes.
+//! Memory-bound structures: the flow table, its timer wheel, longest-prefix match, prefetch and SIMD probes.
 //!
 //! [`FlowTable`] maps keys to values for a bounded number of flows, with a keyed hash, expiry, and a policy for when
 //! it is full; [`Table`] is how a batch of packets asks it (or any other table) without waiting for memory packet by
-//! packet. [`TimerWheel`] stands alone for whoever has numbered things that fall due.
+//! packet. [`Lpm`] maps prefixes of addresses to values, and
+//! answers by the longest. [`TimerWheel`] stands alone for whoever has numbered things that fall due.
 //!
 //! This is one of the crates that may use `unsafe`: one operation a block, each with its proof.
 
@@ -10,16 +11,20 @@ pub mod cycles;
 mod flow;
 mod group;
 mod hash;
+mod lpm;
 mod memory;
 mod prefetch;
 mod table;
 mod wheel;
 
 pub use flow::{
-    BUCKETS, Counters, Cursor, Encode, Entry, FlowTable, FlowTableConfig, FlowTicket, Full, ImportError,
-    Iter, MAXIMUM_WORK, Occupied, TableError, Vacant,
+    BUCKETS, Counters, Cursor, Encode, Entry, FlowAnnouncer, FlowTable, FlowTableConfig, FlowTicket, Full,
+    ImportError, Iter, MAXIMUM_WORK, Occupied, TableError, Vacant,
 };
 pub use hash::{Key, Secret, hash_words};
+pub use lpm::{
+    Address, Lpm, LpmAnnouncer, LpmConfig, LpmError, LpmImportError, LpmTableError, Routes, RoutesAnnouncer,
+};
 pub use memory::{HugeArray, MemoryError, Zeroable};
 pub use prefetch::{CACHE_LINE, prefetch};
 pub use table::{BULK, Table};

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 
 use netbricks_buffer::{BATCH, Batch};
 use netbricks_packet::stack::{Stack, Usual, With};
-use netbricks_tables::{Encode, FlowTable, Key, Table};
+use netbricks_tables::{Encode, FlowTable, Key, Routes, Table};
 
 use crate::context::Context;
 use crate::operator::{At, Known, Operator};
@@ -30,6 +30,12 @@ impl<K: Key + Encode, V: Encode + 'static> Expiring for FlowTable<K, V> {
     fn expire(&mut self, now: u64, budget: usize) {
         Self::expire(self, now, budget);
     }
+}
+
+/// Routes stay until somebody takes them out.
+impl<V: 'static> Expiring for Routes<V> {
+    #[inline(always)]
+    fn expire(&mut self, _: u64, _: usize) {}
 }
 
 /// Looks up each packet of a batch in a table.
@@ -62,7 +68,7 @@ fn park<const USUAL: bool, A, T, Q, K>(
     // (narrow stores read back wide before they have left the store buffer).
     match input.apply::<USUAL>(At { slot, bytes: &mut *bytes, cx: &mut *cx, usual }, stack) {
         Ok(stack) => {
-            let key = key(&View { data: bytes.data_mut(), stack: &stack, cx, slot }).store();
+            let key = key(&View::new(bytes, &stack, cx, slot)).store();
             let ticket = T::announce(announcer, &key);
             *place = Ok((stack.pack(), key, ticket));
         }
@@ -107,8 +113,7 @@ impl<A: Operator, T: Table, Q, K, U, M> Lookup<A, T, Q, K, U, M> {
         U: FnMut(&mut View<'_, A::Out>, T::Entry<'_>) -> M,
     {
         let stack = A::Out::unpack(*packed);
-        let value =
-            visit(&mut View { data: at.bytes.data_mut(), stack: &stack, cx: at.cx, slot: at.slot }, entry);
+        let value = visit(&mut View::new(at.bytes, &stack, at.cx, at.slot), entry);
         With { outer: stack, value }
     }
 

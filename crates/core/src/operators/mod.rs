@@ -49,12 +49,7 @@ macro_rules! upstream {
 /// goes through memory, and what the operators after it know stays in registers.
 macro_rules! view {
     ($at:ident, $stack:ident) => {
-        $crate::view::View {
-            data: $at.bytes.data_mut(),
-            stack: &{ $stack },
-            cx: &mut *$at.cx,
-            slot: $at.slot,
-        }
+        $crate::view::View::new(&mut *$at.bytes, &{ $stack }, &mut *$at.cx, $at.slot)
     };
 }
 

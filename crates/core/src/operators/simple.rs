@@ -262,13 +262,26 @@ pub(crate) fn dispatched<A: Operator>(
 #[inline(always)]
 fn in_general<B: Operator>(tower: &mut B, at: At<'_, '_>, stack: B::In) -> Result<B::Out, Verdict> {
     let At { slot, bytes, cx, usual } = at;
-    bytes.apart(|bytes| out_of_line(tower, At { slot, bytes, cx, usual }, stack))
+    bytes.apart(|bytes| out_of_line::<false, B>(tower, At { slot, bytes, cx, usual }, stack))
 }
 
 #[inline(never)]
-fn out_of_line<B: Operator>(tower: &mut B, at: At<'_, '_>, stack: B::In) -> Result<B::Out, Verdict> {
-    tower.apply::<false>(at, stack)
+fn out_of_line<const USUAL: bool, B: Operator>(
+    tower: &mut B,
+    at: At<'_, '_>,
+    stack: B::In,
+) -> Result<B::Out, Verdict> {
+    if USUAL && at.cx.reshaped {
+        return out_of_line::<false, B>(tower, at, stack);
+    }
+    let At { slot, bytes, cx, usual } = at;
+    // Here too the bounds stay in registers only if they are nobody else's.
+    bytes.apart(|bytes| tower.apply::<USUAL>(At { slot, bytes, cx, usual }, stack))
 }
+
+/// So many functions are compiled into one piece of code; longer rows call the pieces one after the other. A call every so
+/// often costs next to nothing, and the time to compile one piece grows faster than the piece.
+const TOGETHER: usize = 8;
 
 /// Applies a function to a frame of which a function before it may have changed what made it usual, from within the copy
 /// for usual frames: most who could have changed that changed an address.
@@ -294,6 +307,7 @@ impl<A: Operator, B: Operator<In = A::Out>> Operator for Then<A, B> {
     const WAITS: bool = A::WAITS || B::WAITS;
     const USUAL: bool = A::USUAL || B::USUAL;
     const IDENTITY: bool = A::IDENTITY && B::IDENTITY;
+    const FUSED: usize = A::FUSED + B::FUSED;
 
     #[inline(always)]
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
@@ -314,7 +328,15 @@ impl<A: Operator, B: Operator<In = A::Out>> Operator for Then<A, B> {
 
     #[inline(always)]
     fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<B::Out, Verdict> {
-        let between = if B::WAITS { self.2[at.slot]? } else { upstream!(self, at, stack) };
+        let between = if B::WAITS {
+            self.2[at.slot]?
+        } else if (A::FUSED - 1) / TOGETHER != (Self::FUSED - 1) / TOGETHER {
+            let (slot, usual, cx) = (at.slot, at.usual, &mut *at.cx);
+            at.bytes
+                .apart(|bytes| out_of_line::<USUAL, A>(&mut self.0, At { slot, bytes, cx, usual }, stack))?
+        } else {
+            upstream!(self, at, stack)
+        };
         if USUAL && !B::WAITS && at.cx.reshaped {
             let At { slot, bytes, cx, usual } = at;
             return bytes.apart(|bytes| afresh(&mut self.1, At { slot, bytes, cx, usual }, between));

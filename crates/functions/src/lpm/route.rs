@@ -1,0 +1,136 @@
+//! One route as an operator writes it: `192.0.2.0/24 7`.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use netbricks_core::tables::{Address, LpmConfig};
+use serde::de::{Deserialize, Deserializer, Error};
+
+/// A prefix and its next hop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The prefix's address; all bits behind `len` are 0.
+    pub prefix: IpAddr,
+    /// The prefix's length, in bits.
+    pub len: u8,
+    /// The number of the next hop.
+    pub next_hop: u32,
+}
+
+/// A route that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{problem}")]
+pub struct RouteError {
+    /// Where in the text, in characters from 1.
+    pub column: usize,
+    /// What is wrong, what was expected, how to mend it.
+    pub problem: String,
+}
+
+impl FromStr for Route {
+    type Err = RouteError;
+
+    fn from_str(text: &str) -> Result<Self, RouteError> {
+        let at = |word: &str| 1 + text.chars().count().min(char_offset(text, word));
+        let mut words = text.split_whitespace();
+        let Some(first) = words.next() else {
+            return Err(RouteError {
+                column: 1,
+                problem: "expected a route as `192.0.2.0/24 7`, found nothing".into(),
+            });
+        };
+        let wrong = |word: &str, problem: String| RouteError { column: at(word), problem };
+        let (prefix, len) = prefix(first).map_err(|problem| wrong(first, problem))?;
+        let Some(second) = words.next() else {
+            let column = text.trim_end().chars().count() + 1;
+            return Err(RouteError {
+                column,
+                problem: format!("expected a next hop (a number) behind `{first}`"),
+            });
+        };
+        let next_hop = second.parse().map_err(|_| {
+            wrong(second, format!("expected a next hop (a number, 0 to {}), found `{second}`", u32::MAX))
+        })?;
+        if let Some(third) = words.next() {
+            return Err(wrong(third, format!("expected nothing behind the next hop, found `{third}`")));
+        }
+        Ok(Self { prefix, len, next_hop })
+    }
+}
+
+/// Characters of `text` before `word`, which is part of it.
+fn char_offset(text: &str, word: &str) -> usize {
+    let bytes = (word.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
+    text.char_indices().take_while(|(at, _)| *at < bytes).count()
+}
+
+fn prefix(word: &str) -> Result<(IpAddr, u8), String> {
+    let expected = || format!("expected a prefix as `192.0.2.0/24` or `2001:db8::/32`, found `{word}`");
+    let (address, len) = word.split_once('/').ok_or_else(expected)?;
+    let address: IpAddr = address.parse().map_err(|_| expected())?;
+    let len: u8 = len.parse().map_err(|_| expected())?;
+    let (bits, network) = match address {
+        IpAddr::V4(address) => (32, IpAddr::V4(address.truncated(len))),
+        IpAddr::V6(address) => (128, IpAddr::V6(address.truncated(len))),
+    };
+    if len > bits {
+        return Err(format!("`{word}`: addresses like this have {bits} bits, give a length of 0 to {bits}"));
+    }
+    if network != address {
+        return Err(format!("`{word}` has bits set behind its first {len}: write `{network}/{len}`"));
+    }
+    Ok((address, len))
+}
+
+impl<'de> Deserialize<'de> for Route {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(|RouteError { column, problem }| {
+            D::Error::custom(format_args!("{problem} (character {column})"))
+        })
+    }
+}
+
+/// The routes of a text, one a line; `#` begins a comment, lines without a route are skipped.
+///
+/// # Errors
+/// The line (from 1) and what is wrong in it.
+pub fn routes(text: &str) -> Result<Vec<Route>, (usize, RouteError)> {
+    let mut routes = Vec::new();
+    let mut lines = BTreeMap::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.split('#').next().unwrap_or_default();
+        if line.trim().is_empty() {
+            continue;
+        }
+        let route: Route = line.parse().map_err(|error| (number, error))?;
+        if let Some(first) = lines.insert((route.prefix, route.len), number) {
+            let column = 1 + line.chars().take_while(|c| c.is_whitespace()).count();
+            let problem =
+                format!("{}/{} stands in line {first} already: take one out", route.prefix, route.len);
+            return Err((number, RouteError { column, problem }));
+        }
+        routes.push(route);
+    }
+    Ok(routes)
+}
+
+/// What tables these routes need, for IPv4 and for IPv6; `None` where there is no route.
+pub(super) fn sizes(routes: &[Route]) -> (Option<LpmConfig>, Option<LpmConfig>) {
+    let v4: Vec<_> = routes
+        .iter()
+        .filter_map(
+            |route| if let IpAddr::V4(prefix) = route.prefix { Some((prefix, route.len)) } else { None },
+        )
+        .collect();
+    let v6: Vec<_> = routes
+        .iter()
+        .filter_map(
+            |route| if let IpAddr::V6(prefix) = route.prefix { Some((prefix, route.len)) } else { None },
+        )
+        .collect();
+    (
+        (!v4.is_empty()).then(|| LpmConfig::for_prefixes(v4)),
+        (!v6.is_empty()).then(|| LpmConfig::for_prefixes(v6)),
+    )
+}

@@ -1,0 +1,205 @@
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use netbricks_core::buffer::Pool;
+use netbricks_core::packet::Link;
+use netbricks_core::{Function, Input, Operator, Settings, Worker, compose};
+use netbricks_testkit::build::ethernet;
+use netbricks_testkit::{kinds, run_configured, run_node, run_with};
+use proptest::prelude::*;
+
+use super::{LpmSettings, NEXT_HOP, Route, lpm, routes};
+
+/// Writes what a packet is annotated with where its Ethernet destination was.
+fn stamp(input: Input, worker: &Worker) -> impl Function {
+    let next_hop = worker.annotation::<u32>(NEXT_HOP);
+    input
+        .parse::<Link>()
+        .transform(move |packet| {
+            let found = packet.annotation(next_hop);
+            let [a, b, c, d] = found.unwrap_or(0).to_be_bytes();
+            let mut link = packet.header_mut();
+            let ethernet = link.ethernet_mut();
+            ethernet.set_destination([0, u8::from(found.is_some()), a, b, c, d].into());
+        })
+        .done()
+}
+
+fn stamps(settings: LpmSettings, frames: &[Vec<u8>]) -> Vec<Option<u32>> {
+    let report = run_configured(
+        |input, config, worker| lpm(input, config, worker).then(|i| stamp(i, worker)),
+        settings,
+        frames.to_vec(),
+    );
+    assert_eq!(report.out.len(), frames.len());
+    let stamped = |(frame, before): (&Vec<u8>, &Vec<u8>)| {
+        assert_eq!(frame[6..], before[6..], "nothing else changed");
+        let number = u32::from_be_bytes(frame[2..6].try_into().unwrap());
+        (frame[1] != 0).then_some(number)
+    };
+    report.out.iter().zip(frames).map(stamped).collect()
+}
+
+fn frame_to(address: IpAddr, tagged: bool) -> Vec<u8> {
+    match (address, tagged) {
+        (IpAddr::V4(address), false) => ethernet().ipv4("10.0.0.1", address).udp(1, 2).build(),
+        (IpAddr::V4(address), true) => ethernet().vlan(5).ipv4("10.0.0.1", address).udp(1, 2).build(),
+        (IpAddr::V6(address), false) => ethernet().ipv6("2001:db8::1", address).tcp(1, 2).build(),
+        (IpAddr::V6(address), true) => ethernet().vlan(5).ipv6("2001:db8::1", address).tcp(1, 2).build(),
+    }
+    .unwrap()
+}
+
+fn longest(routes: &[Route], address: IpAddr) -> Option<u32> {
+    let bits = |address: IpAddr| match address {
+        IpAddr::V4(address) => (4, u128::from(address.to_bits()) << 96),
+        IpAddr::V6(address) => (6, address.to_bits()),
+    };
+    let holds = |route: &&Route| {
+        let ((version, prefix), (other, address)) = (bits(route.prefix), bits(address));
+        version == other && (prefix ^ address).leading_zeros() >= u32::from(route.len)
+    };
+    routes.iter().filter(holds).max_by_key(|route| route.len).map(|route| route.next_hop)
+}
+
+fn address() -> impl Strategy<Value = IpAddr> {
+    prop_oneof![
+        (0u32..4, 0u32..3, prop::sample::select(vec![0u32, 1, 0x80, 0xff]))
+            .prop_map(|(a, b, c)| IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0000 | a << 16 | b << 8 | c))),
+        (0u128..4, 0u128..3)
+            .prop_map(|(a, b)| IpAddr::V6(Ipv6Addr::from_bits(0x2001_0db8 << 96 | a << 80 | b))),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(20))]
+    #[test]
+    fn the_longest_prefix_decides(
+        prefixes in prop::collection::btree_map((address(), prop::sample::select(vec![0u8, 8, 14, 16, 22, 24, 25, 31, 32, 128])), any::<u32>(), 1..12),
+        packets in prop::collection::vec((address(), any::<bool>()), 0..80),
+    ) {
+        let routes: std::collections::BTreeMap<_, _> = prefixes.into_iter().map(|((address, len), next_hop)| {
+            let (prefix, len) = match address {
+                IpAddr::V4(a) => (IpAddr::V4(netbricks_core::tables::Address::truncated(a, len.min(32))), len.min(32)),
+                IpAddr::V6(a) => (IpAddr::V6(netbricks_core::tables::Address::truncated(a, len)), len),
+            };
+            ((prefix, len), Route { prefix, len, next_hop })
+        }).collect();
+        let routes: Vec<Route> = routes.into_values().collect();
+        let frames: Vec<_> = packets.iter().map(|(address, tagged)| frame_to(*address, *tagged)).collect();
+        let expected: Vec<_> = packets.iter().map(|(address, _)| longest(&routes, *address)).collect();
+        prop_assert_eq!(stamps(LpmSettings::of(routes), &frames), expected);
+    }
+
+    #[test]
+    fn any_text_is_routes_or_an_error_with_its_place(text in "(([0-9a-f:./ #]{0,9}|[0-9]{1,3}(\\.[0-9]{1,3}){3}/[0-9]{1,2} [0-9]{1,3}|é|\t){0,4}\n?){0,4}") {
+        if let Err((line, error)) = routes(&text) {
+            let wrong = text.lines().nth(line - 1).unwrap();
+            prop_assert!((1..=wrong.chars().count() + 1).contains(&error.column), "{error:?} in {wrong:?}");
+        }
+    }
+}
+
+#[test]
+fn every_kind_passes_unchanged() {
+    let frames: Vec<_> =
+        kinds::every().into_iter().filter(|(name, _)| *name != "runt").map(|(_, frame)| frame).collect();
+    let settings = LpmSettings::of([route("::/0 1"), route("0.0.0.0/0 2")]);
+    assert_eq!(run_configured(lpm, settings, frames.clone()).out, frames);
+}
+
+#[test]
+fn the_next_node_reads_the_annotation_and_the_next_packet_in_the_buffer_does_not() {
+    let settings: &'static LpmSettings = Box::leak(Box::new(LpmSettings::of([route("10.0.0.0/8 7")])));
+    let routed = frame_to("10.1.2.3".parse().unwrap(), false);
+    let not_ip = ethernet().arp_request("10.0.0.1", "10.0.0.2").build().unwrap();
+    let frames = [routed.clone(), not_ip.clone()];
+    let annotated =
+        run_node(|worker| compose(worker, |input| lpm(input, settings, worker)), frames.clone()).out;
+    assert_eq!(annotated, frames);
+    // Buffers of the run before are used again: none is annotated.
+    let report = run_with(stamp, frames);
+    assert!(report.out.iter().all(|frame| frame[1] == 0));
+}
+
+fn route(text: &str) -> Route {
+    text.parse().unwrap()
+}
+
+#[test]
+fn a_wrong_route_is_an_error_that_says_where_and_what_would_do() {
+    let wrong = |text: &str| routes(text).map_err(|(line, e)| (line, e.column, e.problem)).unwrap_err();
+    for (text, line, column, part) in [
+        ("10.0.0.0/8 1\n10.0.0.0 2", 2, 1, "expected a prefix as `192.0.2.0/24`"),
+        ("10.0.0.0/33 1", 1, 1, "give a length of 0 to 32"),
+        ("  2001:db8::/129 1", 1, 3, "give a length of 0 to 128"),
+        ("\n# nothing\n10.0.0.1/8 1", 3, 1, "write `10.0.0.0/8`"),
+        ("10.0.0.0/8", 1, 11, "expected a next hop (a number) behind `10.0.0.0/8`"),
+        ("10.0.0.0/8 east", 1, 12, "expected a next hop (a number, 0 to 4294967295), found `east`"),
+        ("10.0.0.0/8 1 2", 1, 14, "expected nothing behind the next hop, found `2`"),
+        ("10.0.0.0/8 1\n\n 10.0.0.0/8 2", 3, 2, "10.0.0.0/8 stands in line 1 already"),
+        ("10.0.0.300/8 1", 1, 1, "found `10.0.0.300/8`"),
+    ] {
+        let (at_line, at_column, problem) = wrong(text);
+        assert_eq!((at_line, at_column), (line, column), "{text:?}: {problem}");
+        assert!(problem.contains(part), "{text:?}: {problem}");
+    }
+    let read = routes("10.0.0.0/8\t1 # ours\n\n::/0 4294967295\n").unwrap();
+    assert_eq!(read, [route("10.0.0.0/8 1"), route("::/0 4294967295")]);
+}
+
+#[test]
+fn configuration_is_checked_before_anything_runs() {
+    let check = |text: &str| {
+        toml::from_str::<LpmSettings>(text).unwrap().check().map_err(|refused| refused.to_string())
+    };
+    assert!(check("").unwrap_err().contains("must hold at least one route"));
+    assert!(
+        check("routes = [\"10.0.0.0/8 1\"]\nannotation = \"\"")
+            .unwrap_err()
+            .contains("`annotation` must be a name")
+    );
+    let twice = check("routes = [\"10.0.0.0/8 1\", \"10.0.0.0/8 2\"]").unwrap_err();
+    assert!(twice.contains("`routes` gives 10.0.0.0/8 a second time"), "{twice}");
+    assert!(
+        check("table = \"no/such/file\"").unwrap_err().contains("names no/such/file, which cannot be read")
+    );
+    let wrong = toml::from_str::<LpmSettings>("routes = [\n  \"10.0.0.0/8 1\",\n  \"10.0.0.0/99 1\",\n]")
+        .unwrap_err();
+    let wrong = wrong.to_string();
+    assert!(wrong.contains("`10.0.0.0/99`") && wrong.contains("0 to 32"), "{wrong}");
+
+    let path = std::env::temp_dir().join(format!("netbricks-lpm-{}", std::process::id()));
+    let from_file = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        check(&format!("routes = [\"10.0.0.0/8 1\"]\ntable = {path:?}"))
+    };
+    assert_eq!(from_file("192.0.2.0/24 5\n"), Ok(()));
+    let wrong = from_file("# routes\n192.0.2.0/24 5\n 192.0.2.9/24 5\n").unwrap_err();
+    assert!(wrong.contains(":3:2: `192.0.2.9/24` has bits set behind its first 24"), "{wrong}");
+    let twice = from_file("10.0.0.0/8 2").unwrap_err();
+    assert!(twice.contains("`table` gives 10.0.0.0/8 a second time"), "{twice}");
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn the_table_can_be_asked_and_handed_over() {
+    let worker = Worker::new(0, 1, Pool::builder().frames(64).build().unwrap());
+    let settings = LpmSettings::of([route("192.0.2.0/24 5"), route("2001:db8::/32 6")]);
+    let mut node = compose(&worker, |input| lpm(input, &settings, &worker)).unwrap();
+    assert_eq!(node.call("lookup", " 192.0.2.9 "), Ok("5".into()));
+    assert_eq!(node.call("lookup", "2001:db8::9"), Ok("6".into()));
+    assert_eq!(node.call("lookup", "2001:db9::9"), Ok("no route".into()));
+    assert!(
+        node.call("lookup", "home").unwrap_err().to_string().contains("expected an IP address, found `home`")
+    );
+    assert_eq!(node.call("routes.occupancy", ""), Ok("2 2".into()));
+
+    let exported = node.export();
+    let (name, bytes) = &exported[0];
+    let changed = LpmSettings::of([route("192.0.2.0/24 9"), route("2001:db8::/32 9")]);
+    let mut next = compose(&worker, |input| lpm(input, &changed, &worker)).unwrap();
+    next.import(name, bytes, 0).unwrap();
+    assert_eq!(next.call("lookup", "192.0.2.9"), Ok("5".into()));
+    assert!(next.import(name, &bytes[..bytes.len() - 1], 0).is_err());
+    assert_eq!(next.call("lookup", "2001:db8::9"), Ok("6".into()));
+}

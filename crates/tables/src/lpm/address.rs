@@ -1,0 +1,111 @@
+//! What prefixes are of: IPv4 and IPv6 addresses, cut into the strides of the trie.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use super::trie::Cell;
+use crate::flow::Encode;
+use crate::hash::{Key, Secret, hash_words};
+
+/// An address that an [`Lpm`](super::Lpm) can look up: [`Ipv4Addr`] or [`Ipv6Addr`].
+pub trait Address: Key + Ord + std::fmt::Display + sealed::Strides {
+    /// Bits of an address.
+    const BITS: u8;
+    /// The address with all but its first `len` bits cleared.
+    #[must_use]
+    fn truncated(self, len: u8) -> Self;
+}
+
+pub(super) mod sealed {
+    use super::Cell;
+
+    pub trait Strides {
+        /// What a table of these addresses is made of.
+        type Cell: Cell;
+        /// Bits that the first stride takes; each later one takes 8.
+        const ROOT: u8;
+        /// The first stride.
+        fn root(self) -> usize;
+        /// Stride `level` after the first, counted from 0: below 256.
+        fn byte(self, level: u8) -> usize;
+    }
+}
+
+impl Address for Ipv4Addr {
+    const BITS: u8 = 32;
+    fn truncated(self, len: u8) -> Self {
+        Self::from_bits(self.to_bits() & u32::MAX.checked_shl(u32::from(32 - len.min(32))).unwrap_or(0))
+    }
+}
+
+/// DIR-24-8 (Gupta, Lin and McKeown, INFOCOM 1998): one access for what is decided by 24 bits, two for all else. Cells
+/// of 16 bits make the first stride 32 MiB, half of what it takes to hold next hop and length in each.
+impl sealed::Strides for Ipv4Addr {
+    type Cell = u16;
+    const ROOT: u8 = 24;
+    #[inline(always)]
+    fn root(self) -> usize {
+        (self.to_bits() >> 8) as usize
+    }
+    #[inline(always)]
+    fn byte(self, _: u8) -> usize {
+        (self.to_bits() & 0xff) as usize
+    }
+}
+
+impl Address for Ipv6Addr {
+    const BITS: u8 = 128;
+    fn truncated(self, len: u8) -> Self {
+        Self::from_bits(self.to_bits() & u128::MAX.checked_shl(u32::from(128 - len.min(128))).unwrap_or(0))
+    }
+}
+
+/// The first stride is short, since nearly all of the Internet's prefixes share their first bits (2000::/3); an
+/// address behind a /48 takes five accesses, of which the first two or three stay in the caches.
+impl sealed::Strides for Ipv6Addr {
+    type Cell = u32;
+    const ROOT: u8 = 16;
+    #[inline(always)]
+    fn root(self) -> usize {
+        (self.to_bits() >> 112) as usize
+    }
+    #[inline(always)]
+    fn byte(self, level: u8) -> usize {
+        (self.to_bits() >> (104 - 8 * u32::from(level)) & 0xff) as usize
+    }
+}
+
+impl Key for Ipv4Addr {
+    #[inline(always)]
+    fn hash(&self, secret: &Secret) -> u64 {
+        hash_words(&[u64::from(self.to_bits())], secret)
+    }
+}
+
+impl Key for Ipv6Addr {
+    #[inline(always)]
+    fn hash(&self, secret: &Secret) -> u64 {
+        hash_words(&[(self.to_bits() >> 64) as u64, self.to_bits() as u64], secret)
+    }
+}
+
+/// In network byte order.
+impl Encode for Ipv4Addr {
+    const SIZE: usize = 4;
+    fn encode(&self, to: &mut [u8]) {
+        to.copy_from_slice(&self.octets());
+    }
+    fn decode(from: &[u8]) -> Option<Self> {
+        <[u8; 4]>::try_from(from).ok().map(Self::from)
+    }
+}
+
+/// In network byte order.
+impl Encode for Ipv6Addr {
+    const SIZE: usize = 16;
+    fn encode(&self, to: &mut [u8]) {
+        to.copy_from_slice(&self.octets());
+    }
+    fn decode(from: &[u8]) -> Option<Self> {
+        <[u8; 16]>::try_from(from).ok().map(Self::from)
+    }
+}

@@ -1,0 +1,373 @@
+//! Longest-prefix match: which of many prefixes that hold an address is the longest, in one or two memory accesses for
+//! IPv4 and a few for IPv6, however many prefixes there are.
+
+mod address;
+mod routes;
+#[cfg(test)]
+mod tests;
+mod transfer;
+mod trie;
+
+pub use address::Address;
+pub use routes::{Routes, RoutesAnnouncer};
+pub use transfer::LpmImportError;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::Hash;
+
+use crate::memory::MemoryError;
+use crate::prefetch::prefetch;
+use crate::table::Table;
+use trie::{Cell, Route, Trie};
+
+/// How large a longest-prefix-match table is to be. It never grows: what does not fit is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LpmConfig {
+    /// The most prefixes held at a time; 1 or more.
+    pub prefixes: usize,
+    /// The most groups of 256 cells: IPv4 needs one for each /24 that holds a longer prefix, IPv6 one for each /16, /24,
+    /// /32 and so on. [`for_prefixes`](Self::for_prefixes) counts them.
+    pub groups: usize,
+}
+
+impl LpmConfig {
+    /// What exactly these prefixes need, given as address and length.
+    ///
+    /// ```
+    /// use netbricks_tables::LpmConfig;
+    /// use std::net::Ipv4Addr;
+    ///
+    /// let config = LpmConfig::for_prefixes([(Ipv4Addr::new(10, 0, 0, 0), 8), (Ipv4Addr::new(10, 1, 2, 64), 26)]);
+    /// assert_eq!(config, LpmConfig { prefixes: 2, groups: 1 });
+    /// ```
+    pub fn for_prefixes<A: Address>(prefixes: impl IntoIterator<Item = (A, u8)>) -> Self {
+        let mut all = BTreeSet::new();
+        let mut groups = BTreeSet::new();
+        for (prefix, len) in prefixes {
+            let len = len.min(A::BITS);
+            all.insert((prefix.truncated(len), len));
+            groups.extend((A::ROOT..len).step_by(8).map(|end| (end, prefix.truncated(end))));
+        }
+        Self { prefixes: all.len().max(1), groups: groups.len() }
+    }
+}
+
+/// Why a longest-prefix-match table could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum LpmTableError {
+    /// A table for no prefixes.
+    #[error("a prefix table's capacity is 0 prefixes: give it 1 or more")]
+    CapacityZero,
+    /// More groups than a cell can name.
+    #[error(
+        "a prefix table is to have {groups} groups, but at most {maximum} are possible for these addresses"
+    )]
+    TooManyGroups {
+        /// Groups asked for.
+        groups: usize,
+        /// Groups possible.
+        maximum: usize,
+    },
+    /// Memory can't be had.
+    #[error("a prefix table of {groups} groups {source}")]
+    Memory {
+        /// Groups asked for.
+        groups: usize,
+        /// What was missing.
+        source: MemoryError,
+    },
+}
+
+/// Why a prefix was refused; the table is as it was.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LpmError {
+    /// A length that these addresses don't have.
+    #[error("a prefix of /{len}, but these addresses have {bits} bits: give a length of 0 to {bits}")]
+    Length {
+        /// The length.
+        len: u8,
+        /// Bits of an address.
+        bits: u8,
+    },
+    /// Bits are set behind the prefix's end.
+    #[error("{address}/{len} has bits set behind its first {len}: write {network}/{len}")]
+    HostBits {
+        /// The address, as it was given.
+        address: String,
+        /// The length.
+        len: u8,
+        /// The address with those bits cleared.
+        network: String,
+    },
+    /// No room for another prefix.
+    #[error("no room for another prefix: the table holds its {capacity}, make it larger")]
+    PrefixesFull {
+        /// Prefixes that it can hold.
+        capacity: usize,
+    },
+    /// No room to tell such long prefixes apart.
+    #[error("no room for a prefix this long: all {groups} groups of the table are in use, give it more")]
+    GroupsFull {
+        /// Groups that there are.
+        groups: usize,
+    },
+    /// Too many different values.
+    #[error("no room for another value: the table can tell {maximum} apart")]
+    ValuesFull {
+        /// Values that cells can name.
+        maximum: usize,
+    },
+}
+
+/// Values by prefix of an IPv4 or IPv6 address; the longest prefix that holds an address decides.
+///
+/// # Memory and work
+/// IPv4: 48 MiB and 768 bytes a group. IPv6: 320 KiB and 1,280 bytes a group. All of it is allocated and touched when the
+/// table is made. A lookup reads one cell, and one more for each group on its way. Inserting or removing a prefix of
+/// length `n` writes the cells that it decides: up to 2²⁴ for 0.0.0.0/0, 256 for a /16, one for a /24 or /32. The answers
+/// between are never wrong, since nobody looks while the table is changed.
+///
+/// ```
+/// use netbricks_tables::{Lpm, LpmConfig};
+/// use std::net::Ipv6Addr;
+///
+/// let mut routes: Lpm<Ipv6Addr, &str> = Lpm::new(LpmConfig { prefixes: 10, groups: 20 })?;
+/// routes.insert("2001:db8::".parse()?, 32, "provider")?;
+/// routes.insert("2001:db8:7::".parse()?, 48, "customer")?;
+/// assert_eq!(routes.longest("2001:db8:7::1".parse()?), Some(&"customer"));
+/// assert_eq!(routes.longest("2001:db8:8::1".parse()?), Some(&"provider"));
+/// assert_eq!(routes.longest("2001:db9::1".parse()?), None);
+/// assert_eq!(routes.remove("2001:db8:7::".parse()?, 48), Some("customer"));
+/// assert_eq!(routes.longest("2001:db8:7::1".parse()?), Some(&"provider"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Lpm<A: Address, V: 'static> {
+    trie: Trie<A>,
+    /// By number; 0 stands for none.
+    values: Vec<Option<V>>,
+    /// How many prefixes have the value.
+    uses: Vec<usize>,
+    free_values: Vec<u32>,
+    numbers: HashMap<V, u32>,
+    prefixes: BTreeMap<(A, u8), u32>,
+    capacity: usize,
+}
+
+/// What announcing an address to an [`Lpm`] takes.
+#[derive(Debug)]
+pub struct LpmAnnouncer<C>(*const C);
+
+impl<C> Clone for LpmAnnouncer<C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<C> Copy for LpmAnnouncer<C> {}
+
+impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
+    /// An empty table.
+    ///
+    /// # Errors
+    /// When the capacity is 0, there are more groups than can be numbered, or there is no memory for them.
+    pub fn new(config: LpmConfig) -> Result<Self, LpmTableError> {
+        let LpmConfig { prefixes: capacity, groups } = config;
+        let maximum = A::Cell::MAXIMUM;
+        if capacity == 0 {
+            return Err(LpmTableError::CapacityZero);
+        }
+        if groups > maximum {
+            return Err(LpmTableError::TooManyGroups { groups, maximum });
+        }
+        let trie = Trie::new(groups).map_err(|source| LpmTableError::Memory { groups, source })?;
+        Ok(Self {
+            trie,
+            values: vec![None],
+            uses: vec![0],
+            free_values: Vec::new(),
+            numbers: HashMap::new(),
+            prefixes: BTreeMap::new(),
+            capacity,
+        })
+    }
+
+    /// Prefixes in the table.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.prefixes.len()
+    }
+
+    /// Whether it holds none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.prefixes.is_empty()
+    }
+
+    /// The most prefixes it can hold.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Groups of cells in use, and how many there are.
+    #[must_use]
+    pub fn groups(&self) -> (usize, usize) {
+        (self.trie.groups_in_use(), self.trie.groups())
+    }
+
+    /// The value of the longest prefix that holds `address`.
+    #[inline(always)]
+    #[must_use]
+    pub fn longest(&self, address: A) -> Option<&V> {
+        self.values[self.trie.find(address)].as_ref()
+    }
+
+    /// The value of exactly this prefix.
+    #[must_use]
+    pub fn get(&self, prefix: A, len: u8) -> Option<&V> {
+        self.values[*self.prefixes.get(&(prefix, len))? as usize].as_ref()
+    }
+
+    /// All prefixes with their values, by address and then by length.
+    pub fn iter(&self) -> impl Iterator<Item = (A, u8, &V)> {
+        self.prefixes.iter().filter_map(|((prefix, len), number)| {
+            Some((*prefix, *len, self.values[*number as usize].as_ref()?))
+        })
+    }
+
+    /// Gives a prefix a value; the one that it had.
+    ///
+    /// # Errors
+    /// When it is no prefix of these addresses, or does not fit. Nothing changes then.
+    pub fn insert(&mut self, prefix: A, len: u8, value: V) -> Result<Option<V>, LpmError> {
+        if len > A::BITS {
+            return Err(LpmError::Length { len, bits: A::BITS });
+        }
+        let network = prefix.truncated(len);
+        if network != prefix {
+            let (address, network) = (prefix.to_string(), network.to_string());
+            return Err(LpmError::HostBits { address, len, network });
+        }
+        let before = self.prefixes.get(&(prefix, len)).copied();
+        if before.is_none() && self.len() == self.capacity {
+            return Err(LpmError::PrefixesFull { capacity: self.capacity });
+        }
+        if !self.trie.has_free(self.trie.missing(prefix, len)) {
+            return Err(LpmError::GroupsFull { groups: self.trie.groups() });
+        }
+        let number = self.number_of(value)?;
+        let replaced = before.and_then(|number| self.values[number as usize]);
+        self.prefixes.insert((prefix, len), number);
+        self.trie.insert(prefix, len, Route::new(number, len));
+        if let Some(before) = before {
+            self.give_back(before);
+        }
+        Ok(replaced)
+    }
+
+    /// Takes a prefix out; the value that it had.
+    pub fn remove(&mut self, prefix: A, len: u8) -> Option<V> {
+        let number = self.prefixes.remove(&(prefix, len))?;
+        let value = self.values[number as usize];
+        let around = (0..len).rev().find_map(|shorter| {
+            let number = self.prefixes.get(&(prefix.truncated(shorter), shorter))?;
+            Some(Route::new(*number, shorter))
+        });
+        self.trie.remove(prefix, len, around.unwrap_or(Route::NONE));
+        self.give_back(number);
+        value
+    }
+
+    /// Takes all prefixes out, the longest first.
+    pub fn clear(&mut self) {
+        let mut all: Vec<(A, u8)> = self.prefixes.keys().copied().collect();
+        all.sort_by_key(|(_, len)| std::cmp::Reverse(*len));
+        for (prefix, len) in all {
+            self.remove(prefix, len);
+        }
+    }
+
+    /// The number of a value, with one use more.
+    fn number_of(&mut self, value: V) -> Result<u32, LpmError> {
+        if let Some(number) = self.numbers.get(&value) {
+            self.uses[*number as usize] += 1;
+            return Ok(*number);
+        }
+        let number = match self.free_values.pop() {
+            Some(number) => number,
+            None if self.values.len() > A::Cell::MAXIMUM => {
+                return Err(LpmError::ValuesFull { maximum: A::Cell::MAXIMUM });
+            }
+            None => {
+                self.values.push(None);
+                self.uses.push(0);
+                (self.values.len() - 1) as u32
+            }
+        };
+        self.values[number as usize] = Some(value);
+        self.uses[number as usize] = 1;
+        self.numbers.insert(value, number);
+        Ok(number)
+    }
+
+    fn give_back(&mut self, number: u32) {
+        let uses = &mut self.uses[number as usize];
+        *uses -= 1;
+        if *uses == 0
+            && let Some(value) = self.values[number as usize].take()
+        {
+            self.numbers.remove(&value);
+            self.free_values.push(number);
+        }
+    }
+}
+
+impl<A: Address, V: Copy + Eq + Hash + 'static> Table for Lpm<A, V> {
+    type Key = A;
+    type Ticket = ();
+    type Entry<'t> = Option<&'t V>;
+    type Announcer = LpmAnnouncer<A::Cell>;
+
+    #[inline(always)]
+    fn announcer(&self) -> Self::Announcer {
+        LpmAnnouncer(self.trie.start())
+    }
+
+    #[inline(always)]
+    fn announce(announcer: &Self::Announcer, address: &A) {
+        prefetch(announcer.0.wrapping_add(address.root()));
+    }
+
+    #[inline(always)]
+    fn approach(&self, address: &A, (): &mut ()) {
+        self.trie.prefetch_second(*address);
+    }
+
+    #[inline(always)]
+    fn tell(&mut self, _: u64) {}
+
+    #[inline(always)]
+    fn resolve(&mut self, address: A, (): ()) -> Option<&V> {
+        self.longest(address)
+    }
+
+    #[inline(always)]
+    fn resolve_with<C, R>(
+        &mut self,
+        address: &A,
+        (): (),
+        context: C,
+        hit: impl FnOnce(C, Option<&V>) -> R,
+        _: impl FnOnce(C, Option<&V>) -> R,
+    ) -> R {
+        hit(context, self.longest(*address))
+    }
+}
+
+impl<A: Address, V: 'static> std::fmt::Debug for Lpm<A, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lpm")
+            .field("prefixes", &self.prefixes.len())
+            .field("capacity", &self.capacity)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,249 @@
+//! Both versions of IP in one table.
+
+use std::hash::Hash;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::{Address, Lpm, LpmAnnouncer, LpmConfig, LpmError, LpmImportError, LpmTableError};
+use crate::flow::Encode;
+use crate::hash::{Key, Secret};
+use crate::lpm::address::sealed::Strides;
+use crate::table::Table;
+
+/// Values by prefix of an IPv4 or IPv6 address: an [`Lpm`] for each version. A version without prefixes takes no memory.
+///
+/// ```
+/// use netbricks_tables::{LpmConfig, Routes};
+///
+/// let mut routes: Routes<u32> = Routes::new(Some(LpmConfig { prefixes: 9, groups: 1 }), None)?;
+/// routes.insert("192.0.2.0".parse()?, 24, 7)?;
+/// assert_eq!(routes.longest("192.0.2.9".parse()?), Some(&7));
+/// assert_eq!(routes.longest("2001:db8::1".parse()?), None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Routes<V: 'static> {
+    v4: Option<Lpm<Ipv4Addr, V>>,
+    v6: Option<Lpm<Ipv6Addr, V>>,
+}
+
+/// What announcing an address to [`Routes`] takes.
+#[derive(Clone, Copy, Debug)]
+pub struct RoutesAnnouncer {
+    v4: Option<LpmAnnouncer<<Ipv4Addr as Strides>::Cell>>,
+    v6: Option<LpmAnnouncer<<Ipv6Addr as Strides>::Cell>>,
+}
+
+impl<V: Copy + Eq + Hash + 'static> Routes<V> {
+    /// An empty table, for the versions that a size is given for.
+    ///
+    /// # Errors
+    /// As [`Lpm::new`].
+    pub fn new(v4: Option<LpmConfig>, v6: Option<LpmConfig>) -> Result<Self, LpmTableError> {
+        Ok(Self { v4: v4.map(Lpm::new).transpose()?, v6: v6.map(Lpm::new).transpose()? })
+    }
+
+    /// A table that holds nothing and has no room.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self { v4: None, v6: None }
+    }
+
+    /// The value of the longest prefix that holds `address`.
+    #[inline(always)]
+    #[must_use]
+    pub fn longest(&self, address: IpAddr) -> Option<&V> {
+        match address {
+            IpAddr::V4(address) => self.v4.as_ref()?.longest(address),
+            IpAddr::V6(address) => self.v6.as_ref()?.longest(address),
+        }
+    }
+
+    /// Gives a prefix a value; the one that it had.
+    ///
+    /// # Errors
+    /// As [`Lpm::insert`]; a version that no size was given for is full.
+    pub fn insert(&mut self, prefix: IpAddr, len: u8, value: V) -> Result<Option<V>, LpmError> {
+        fn into<A: Address, V: Copy + Eq + Hash>(
+            lpm: Option<&mut Lpm<A, V>>,
+            prefix: A,
+            len: u8,
+            value: V,
+        ) -> Result<Option<V>, LpmError> {
+            lpm.ok_or(LpmError::PrefixesFull { capacity: 0 })?.insert(prefix, len, value)
+        }
+        match prefix {
+            IpAddr::V4(prefix) => into(self.v4.as_mut(), prefix, len, value),
+            IpAddr::V6(prefix) => into(self.v6.as_mut(), prefix, len, value),
+        }
+    }
+
+    /// Takes a prefix out; the value that it had.
+    pub fn remove(&mut self, prefix: IpAddr, len: u8) -> Option<V> {
+        match prefix {
+            IpAddr::V4(prefix) => self.v4.as_mut()?.remove(prefix, len),
+            IpAddr::V6(prefix) => self.v6.as_mut()?.remove(prefix, len),
+        }
+    }
+
+    /// Prefixes in the table.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.v4.as_ref().map_or(0, Lpm::len) + self.v6.as_ref().map_or(0, Lpm::len)
+    }
+
+    /// Whether it holds none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The most prefixes it can hold, of both versions together.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.v4.as_ref().map_or(0, Lpm::capacity) + self.v6.as_ref().map_or(0, Lpm::capacity)
+    }
+}
+
+/// Bytes that say how long the first of two exports is.
+const LENGTH: usize = 8;
+
+impl<V: Copy + Eq + Hash + Encode + 'static> Routes<V> {
+    /// Appends all prefixes to `to`, in a form that [`decode`](Self::decode) reads.
+    pub fn encode(&self, to: &mut Vec<u8>) {
+        let at = to.len();
+        to.extend([0; LENGTH]);
+        if let Some(lpm) = &self.v4 {
+            lpm.encode(to);
+        }
+        let first = (to.len() - at - LENGTH) as u64;
+        to[at..at + LENGTH].copy_from_slice(&first.to_be_bytes());
+        if let Some(lpm) = &self.v6 {
+            lpm.encode(to);
+        }
+    }
+
+    /// Puts exported prefixes in the place of all that are there; answers how many.
+    ///
+    /// # Errors
+    /// As [`Lpm::decode`]; the table then holds what it held.
+    pub fn decode(&mut self, bytes: &[u8]) -> Result<usize, LpmImportError> {
+        let damaged = LpmImportError::Damaged { problem: "they are cut short" };
+        let (first, rest) = bytes.split_first_chunk::<LENGTH>().ok_or(damaged.clone())?;
+        let first = usize::try_from(u64::from_be_bytes(*first)).map_err(|_| damaged.clone())?;
+        let (v4, v6) = rest.split_at_checked(first).ok_or(damaged)?;
+        // Both are looked at before either is taken.
+        check(&self.v4, v4)?;
+        check(&self.v6, v6)?;
+        Ok(take(&mut self.v4, v4)? + take(&mut self.v6, v6)?)
+    }
+}
+
+fn check<A: Address + Encode, V: Copy + Eq + Hash + Encode>(
+    lpm: &Option<Lpm<A, V>>,
+    bytes: &[u8],
+) -> Result<(), LpmImportError> {
+    match lpm {
+        Some(lpm) => lpm.fitting(bytes).map(|_| ()),
+        None if bytes.is_empty() => Ok(()),
+        None => Err(LpmImportError::Damaged { problem: "they are of another version of IP than this table" }),
+    }
+}
+
+fn take<A: Address + Encode, V: Copy + Eq + Hash + Encode>(
+    lpm: &mut Option<Lpm<A, V>>,
+    bytes: &[u8],
+) -> Result<usize, LpmImportError> {
+    lpm.as_mut().map_or(Ok(0), |lpm| lpm.decode(bytes))
+}
+
+impl<V: Copy + Eq + Hash + 'static> Table for Routes<V> {
+    type Key = IpAddr;
+    type Ticket = ();
+    type Entry<'t> = Option<&'t V>;
+    type Announcer = RoutesAnnouncer;
+
+    #[inline(always)]
+    fn announcer(&self) -> RoutesAnnouncer {
+        RoutesAnnouncer {
+            v4: self.v4.as_ref().map(Table::announcer),
+            v6: self.v6.as_ref().map(Table::announcer),
+        }
+    }
+
+    #[inline(always)]
+    fn announce(announcer: &RoutesAnnouncer, address: &IpAddr) {
+        match (address, announcer) {
+            (IpAddr::V4(address), RoutesAnnouncer { v4: Some(announcer), .. }) => {
+                <Lpm<Ipv4Addr, V> as Table>::announce(announcer, address);
+            }
+            (IpAddr::V6(address), RoutesAnnouncer { v6: Some(announcer), .. }) => {
+                <Lpm<Ipv6Addr, V> as Table>::announce(announcer, address);
+            }
+            _ => {}
+        }
+    }
+
+    #[inline(always)]
+    fn approach(&self, address: &IpAddr, ticket: &mut ()) {
+        match (address, self) {
+            (IpAddr::V4(address), Self { v4: Some(lpm), .. }) => lpm.approach(address, ticket),
+            (IpAddr::V6(address), Self { v6: Some(lpm), .. }) => lpm.approach(address, ticket),
+            _ => {}
+        }
+    }
+
+    #[inline(always)]
+    fn tell(&mut self, _: u64) {}
+
+    #[inline(always)]
+    fn resolve(&mut self, address: IpAddr, (): ()) -> Option<&V> {
+        self.longest(address)
+    }
+
+    #[inline(always)]
+    fn resolve_with<C, R>(
+        &mut self,
+        address: &IpAddr,
+        (): (),
+        context: C,
+        hit: impl FnOnce(C, Option<&V>) -> R,
+        _: impl FnOnce(C, Option<&V>) -> R,
+    ) -> R {
+        hit(context, self.longest(*address))
+    }
+}
+
+impl Key for IpAddr {
+    #[inline(always)]
+    fn hash(&self, secret: &Secret) -> u64 {
+        match self {
+            Self::V4(address) => Key::hash(address, secret),
+            Self::V6(address) => Key::hash(address, secret),
+        }
+    }
+}
+
+/// The version, then the address in network byte order, an IPv4 address before zeros.
+impl Encode for IpAddr {
+    const SIZE: usize = 17;
+    fn encode(&self, to: &mut [u8]) {
+        to.fill(0);
+        match self {
+            Self::V4(address) => {
+                to[0] = 4;
+                address.encode(&mut to[1..5]);
+            }
+            Self::V6(address) => {
+                to[0] = 6;
+                address.encode(&mut to[1..]);
+            }
+        }
+    }
+    fn decode(from: &[u8]) -> Option<Self> {
+        match from {
+            [4, address @ .., 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0] => Ipv4Addr::decode(address).map(Self::V4),
+            [6, address @ ..] => Ipv6Addr::decode(address).map(Self::V6),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,187 @@
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::flow::Encode;
+
+/// The definition, without a thought for speed.
+fn naive<A: Address>(prefixes: &BTreeMap<(A, u8), u32>, address: A) -> Option<u32> {
+    (0..=A::BITS).rev().find_map(|len| prefixes.get(&(address.truncated(len), len)).copied())
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Insert(u128, u8, u32),
+    Remove(u128, u8),
+    /// Takes out what is there, by number.
+    RemoveNth(usize),
+    Move,
+}
+
+/// Few different bits, so that prefixes lie inside each other and share groups.
+fn bits() -> impl Strategy<Value = u128> {
+    (prop::collection::vec(prop::sample::select(vec![0u8, 1, 2, 0x80, 0xff]), 16), 0u32..3).prop_map(
+        |(bytes, keep)| {
+            let all = u128::from_be_bytes(bytes.try_into().unwrap());
+            // Mostly one of few beginnings.
+            if keep == 0 { all } else { all & (u128::MAX >> 20) | 0x2001_0000_0000_0000_0000_0000_0000_0000 }
+        },
+    )
+}
+
+/// Lengths around the ends of strides, and rarely the shortest, which for IPv4 write 16 million cells.
+fn step(most: u8) -> impl Strategy<Value = Step> {
+    let len = move || {
+        prop_oneof![
+            40 => 9..=most, 20 => prop::sample::select(vec![15u8, 16, 17, 23, 24, 25, 31, 32]), 20 => Just(most), 1 => 0..=8u8
+        ]
+    };
+    prop_oneof![
+        6 => (bits(), len(), 1u32..6).prop_map(|(bits, len, value)| Step::Insert(bits, len, value)),
+        1 => (bits(), len()).prop_map(|(bits, len)| Step::Remove(bits, len)),
+        3 => any::<usize>().prop_map(Step::RemoveNth),
+        1 => Just(Step::Move),
+    ]
+}
+
+/// Plays steps on a table and on a map, and compares what they say of addresses in and around every prefix.
+fn play<A: Address + Encode>(lpm: &mut Lpm<A, u32>, steps: &[Step], of: impl Fn(u128) -> A) {
+    let mut map: BTreeMap<(A, u8), u32> = BTreeMap::new();
+    for step in steps {
+        match step {
+            Step::Insert(bits, len, value) => {
+                let prefix = of(*bits).truncated(*len);
+                assert_eq!(lpm.insert(prefix, *len, *value), Ok(map.insert((prefix, *len), *value)));
+            }
+            Step::Remove(bits, len) => {
+                let prefix = of(*bits).truncated(*len);
+                assert_eq!(lpm.remove(prefix, *len), map.remove(&(prefix, *len)));
+            }
+            Step::RemoveNth(nth) => {
+                let Some((prefix, len)) = map.keys().nth(nth % map.len().max(1)).copied() else { continue };
+                assert_eq!(lpm.remove(prefix, len), map.remove(&(prefix, len)));
+            }
+            Step::Move => {
+                let mut bytes = vec![];
+                lpm.encode(&mut bytes);
+                assert_eq!(lpm.decode(&bytes), Ok(map.len()));
+            }
+        }
+        assert!(
+            lpm.iter()
+                .map(|(prefix, len, value)| ((prefix, len), *value))
+                .eq(map.iter().map(|(k, v)| (*k, *v)))
+        );
+        // No group is in use that no prefix needs.
+        let needed = LpmConfig::for_prefixes(map.keys().copied());
+        assert_eq!((lpm.len(), lpm.groups().0), (map.len(), needed.groups));
+    }
+    let mut addresses: Vec<A> = map.keys().map(|(prefix, _)| *prefix).collect();
+    for step in steps {
+        if let Step::Insert(bits, len, _) | Step::Remove(bits, len) = step {
+            let last_bit = 1u128.checked_shl(128 - u32::from(*len)).unwrap_or(0);
+            addresses.extend(
+                [*bits, *bits ^ 1, !*bits, bits.wrapping_add(last_bit), bits.wrapping_sub(last_bit)].map(&of),
+            );
+        }
+    }
+    let mut answers = vec![];
+    lpm.lookup_bulk(&addresses, 0, |at, value| answers.push((at, value.copied())));
+    for (at, address) in addresses.iter().enumerate() {
+        let expected = naive(&map, *address);
+        assert_eq!(lpm.longest(*address).copied(), expected, "{address}");
+        assert_eq!(lpm.lookup(*address, 0).copied(), expected);
+        assert_eq!(answers[at], (at, expected));
+    }
+    lpm.clear();
+    assert_eq!((lpm.len(), lpm.groups().0), (0, 0));
+    assert!(addresses.iter().all(|address| lpm.longest(*address).is_none()));
+}
+
+#[test]
+fn ipv4_agrees_with_the_definition() {
+    // One table for all cases: it is large, and each case leaves it empty.
+    let mut lpm: Lpm<Ipv4Addr, u32> = Lpm::new(LpmConfig { prefixes: 200, groups: 200 }).unwrap();
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(300));
+    let lpm = std::cell::RefCell::new(&mut lpm);
+    let steps = prop::collection::vec(step(32), 1..60);
+    runner
+        .run(&steps, |steps| {
+            play(*lpm.borrow_mut(), &steps, |bits| Ipv4Addr::from_bits((bits >> 96) as u32));
+            Ok(())
+        })
+        .unwrap();
+    assert!(lpm.borrow().trie.first_stride_is_empty());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    #[test]
+    fn ipv6_agrees_with_the_definition(steps in prop::collection::vec(step(128), 1..60)) {
+        let mut lpm: Lpm<Ipv6Addr, u32> = Lpm::new(LpmConfig { prefixes: 100, groups: 1_500 }).unwrap();
+        play(&mut lpm, &steps, Ipv6Addr::from_bits);
+        prop_assert!(lpm.trie.first_stride_is_empty());
+    }
+
+    #[test]
+    fn bytes_that_are_no_export_change_nothing(at in any::<prop::sample::Index>(), bit in 0u32..8, cut in any::<prop::sample::Index>()) {
+        let mut lpm: Lpm<Ipv6Addr, u32> = Lpm::new(LpmConfig { prefixes: 9, groups: 30 }).unwrap();
+        lpm.insert("2001:db8::".parse().unwrap(), 32, 7).unwrap();
+        lpm.insert("::".parse().unwrap(), 0, 8).unwrap();
+        let mut bytes = vec![];
+        lpm.encode(&mut bytes);
+        let mut changed = bytes.clone();
+        changed[at.index(bytes.len())] ^= 1 << bit;
+        prop_assert!(lpm.decode(&changed).is_err());
+        prop_assert!(lpm.decode(&bytes[..cut.index(bytes.len())]).is_err());
+        prop_assert_eq!(lpm.len(), 2);
+        prop_assert_eq!(lpm.longest("2001:db8::9".parse().unwrap()), Some(&7));
+    }
+}
+
+#[test]
+fn what_is_no_prefix_or_does_not_fit_is_refused_and_changes_nothing() {
+    let mut lpm: Lpm<Ipv6Addr, u32> = Lpm::new(LpmConfig { prefixes: 3, groups: 4 }).unwrap();
+    let address = |text: &str| text.parse::<Ipv6Addr>().unwrap();
+    assert_eq!(lpm.insert(address("::"), 129, 1), Err(LpmError::Length { len: 129, bits: 128 }));
+    let refused = lpm.insert(address("2001:db8::1"), 32, 1).unwrap_err();
+    assert_eq!(refused.to_string(), "2001:db8::1/32 has bits set behind its first 32: write 2001:db8::/32");
+    // /48 takes four groups behind the first 16 bits.
+    lpm.insert(address("2001:db8:1::"), 48, 1).unwrap();
+    assert_eq!(lpm.insert(address("2001:e00::"), 32, 2), Err(LpmError::GroupsFull { groups: 4 }));
+    assert_eq!(lpm.groups(), (4, 4));
+    lpm.insert(address("2001:db8:2::"), 48, 2).unwrap();
+    lpm.insert(address("2001:db8::"), 32, 3).unwrap();
+    assert_eq!(lpm.insert(address("::"), 0, 4), Err(LpmError::PrefixesFull { capacity: 3 }));
+    // One that is there may change its value all the same.
+    assert_eq!(lpm.insert(address("2001:db8::"), 32, 4), Ok(Some(3)));
+    assert_eq!(lpm.longest(address("2001:db8:3::")), Some(&4));
+    assert_eq!(lpm.longest(address("2001:db9::")), None);
+}
+
+#[test]
+fn tables_that_cannot_be_are_refused() {
+    let refused =
+        |prefixes, groups| Lpm::<Ipv4Addr, u32>::new(LpmConfig { prefixes, groups }).map(|_| ()).unwrap_err();
+    assert!(matches!(refused(0, 0), LpmTableError::CapacityZero));
+    assert!(matches!(refused(1, 40_000), LpmTableError::TooManyGroups { groups: 40_000, maximum: 32_767 }));
+}
+
+#[test]
+fn as_many_values_as_cells_can_name_and_no_more() {
+    let mut lpm: Lpm<Ipv4Addr, u32> = Lpm::new(LpmConfig { prefixes: 40_000, groups: 0 }).unwrap();
+    let prefix = |number: u32| Ipv4Addr::from_bits(number << 8);
+    for number in 0..32_767 {
+        lpm.insert(prefix(number), 24, number).unwrap();
+    }
+    assert_eq!(lpm.insert(prefix(32_767), 24, 32_767), Err(LpmError::ValuesFull { maximum: 32_767 }));
+    // Another prefix with a known value is no matter, and one that goes makes room.
+    lpm.insert(prefix(32_768), 24, 5).unwrap();
+    lpm.remove(prefix(9), 24);
+    lpm.insert(prefix(32_767), 24, 32_767).unwrap();
+    for number in (0..32_767).filter(|number| *number != 9) {
+        assert_eq!(lpm.longest(prefix(number)), Some(&number));
+    }
+}

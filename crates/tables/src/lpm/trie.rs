@@ -1,0 +1,215 @@
+//! A trie of large strides in one array: the cells of the first stride, then groups of 256 cells for what is decided by
+//! the next 8 bits each. Every cell knows how long the prefix is that wrote it, so that a change touches only the cells
+//! that its prefix decides.
+
+use std::ops::Range;
+
+use super::address::Address;
+use crate::memory::{HugeArray, MemoryError, Zeroable};
+use crate::prefetch::prefetch;
+
+/// A cell: nothing (0), the number of a value, or the number of the group that decides.
+pub trait Cell: Copy + Eq + Zeroable + 'static {
+    /// The largest number of a value, and how many groups there can be.
+    const MAXIMUM: usize;
+    /// The cell of a value, or of nothing (0).
+    fn of_value(value: u32) -> Self;
+    /// The cell of a group.
+    fn of_group(group: usize) -> Self;
+    /// The group that decides.
+    fn group(self) -> Option<usize>;
+    /// The value, if no group decides.
+    fn value(self) -> usize;
+}
+
+macro_rules! cells {
+    ($($integer:ty)*) => {$(
+        impl Cell for $integer {
+            const MAXIMUM: usize = (<$integer>::MAX >> 1) as usize;
+            fn of_value(value: u32) -> Self {
+                value as $integer
+            }
+            fn of_group(group: usize) -> Self {
+                group as $integer | !(<$integer>::MAX >> 1)
+            }
+            #[inline(always)]
+            fn group(self) -> Option<usize> {
+                (self > <$integer>::MAX >> 1).then_some((self & (<$integer>::MAX >> 1)) as usize)
+            }
+            #[inline(always)]
+            fn value(self) -> usize {
+                self as usize
+            }
+        }
+    )*};
+}
+cells!(u16 u32);
+
+/// Cells in a group.
+const GROUP: usize = 256;
+
+/// What wrote a cell: a value's number, and its prefix's length plus 1; both 0 where nothing did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Route {
+    pub(super) value: u32,
+    pub(super) depth: u8,
+}
+
+impl Route {
+    pub(super) const NONE: Self = Self { value: 0, depth: 0 };
+
+    pub(super) fn new(value: u32, len: u8) -> Self {
+        Self { value, depth: len + 1 }
+    }
+}
+
+pub(super) struct Trie<A: Address> {
+    cells: HugeArray<A::Cell>,
+    /// By cell, [`Route::depth`]; nothing of it where a group decides. Lookups never look here.
+    depths: HugeArray<u8>,
+    free: Vec<u32>,
+    groups: usize,
+}
+
+impl<A: Address> Trie<A> {
+    /// An empty trie of at most `groups` groups.
+    pub(super) fn new(groups: usize) -> Result<Self, MemoryError> {
+        let cells = (1 << A::ROOT) + groups * GROUP;
+        Ok(Self {
+            cells: HugeArray::zeroed(cells)?,
+            depths: HugeArray::zeroed(cells)?,
+            free: (0..groups as u32).rev().collect(),
+            groups,
+        })
+    }
+
+    pub(super) fn groups(&self) -> usize {
+        self.groups
+    }
+
+    pub(super) fn groups_in_use(&self) -> usize {
+        self.groups - self.free.len()
+    }
+
+    /// Where the first cell of any lookup is.
+    #[inline(always)]
+    pub(super) fn start(&self) -> *const A::Cell {
+        self.cells.start().as_ptr().cast_const()
+    }
+
+    /// The number of the value that decides for `address`; 0 for none.
+    #[inline(always)]
+    pub(super) fn find(&self, address: A) -> usize {
+        let mut cell = self.cells[address.root()];
+        let mut level = 0;
+        while let Some(group) = cell.group() {
+            cell = self.cells[Self::first_of(group) + address.byte(level)];
+            level += 1;
+        }
+        cell.value()
+    }
+
+    /// Asks for the second cell of a lookup, if there is one.
+    #[inline(always)]
+    pub(super) fn prefetch_second(&self, address: A) {
+        if let Some(group) = self.cells[address.root()].group() {
+            prefetch(self.start().wrapping_add(Self::first_of(group) + address.byte(0)));
+        }
+    }
+
+    #[inline(always)]
+    fn first_of(group: usize) -> usize {
+        (1 << A::ROOT) + group * GROUP
+    }
+
+    /// How many groups are missing on the way to a prefix.
+    pub(super) fn missing(&self, prefix: A, len: u8) -> usize {
+        let (mut index, mut end, mut level) = (prefix.root(), A::ROOT, 0);
+        while len > end {
+            let Some(group) = self.cells[index].group() else { return usize::from((len - end).div_ceil(8)) };
+            index = Self::first_of(group) + prefix.byte(level);
+            end += 8;
+            level += 1;
+        }
+        0
+    }
+
+    /// Whether that many groups are free.
+    pub(super) fn has_free(&self, groups: usize) -> bool {
+        self.free.len() >= groups
+    }
+
+    /// Writes `route` of `prefix` wherever no longer prefix decides. All groups on the way must be there or free.
+    pub(super) fn insert(&mut self, prefix: A, len: u8, route: Route) {
+        let (mut index, mut end, mut level) = (prefix.root(), A::ROOT, 0);
+        while len > end {
+            let Some(group) = self.group_at(index) else { return };
+            index = Self::first_of(group) + prefix.byte(level);
+            end += 8;
+            level += 1;
+        }
+        self.paint(index..index + (1 << (end - len)), route, &|depth| depth <= route.depth);
+    }
+
+    /// Gives what `prefix` of length `len` decides to `parent`, the route of the longest prefix around it, and groups that
+    /// decide nothing any more back.
+    pub(super) fn remove(&mut self, prefix: A, len: u8, parent: Route) {
+        let (mut index, mut end, mut level) = (prefix.root(), A::ROOT, 0);
+        let mut way = Vec::new();
+        while len > end {
+            let Some(group) = self.cells[index].group() else { return };
+            way.push((index, group, end));
+            index = Self::first_of(group) + prefix.byte(level);
+            end += 8;
+            level += 1;
+        }
+        self.paint(index..index + (1 << (end - len)), parent, &|depth| depth == len + 1);
+        while let Some((cell, group, before)) = way.pop() {
+            let first = Self::first_of(group);
+            // Prefixes no longer than what leads here cover the whole group, so that all its cells are equal.
+            let idle = (first..first + GROUP)
+                .all(|index| self.cells[index].group().is_none() && self.depths[index] <= before + 1);
+            if !idle {
+                break;
+            }
+            self.cells[cell] = self.cells[first];
+            self.depths[cell] = self.depths[first];
+            self.free.push(group as u32);
+        }
+    }
+
+    /// The group that decides in a cell, made of what the cell said if there was none. `None` when no group is free.
+    fn group_at(&mut self, index: usize) -> Option<usize> {
+        if let Some(group) = self.cells[index].group() {
+            return Some(group);
+        }
+        let group = self.free.pop()? as usize;
+        let first = Self::first_of(group);
+        let (cell, depth) = (self.cells[index], self.depths[index]);
+        self.cells[first..first + GROUP].fill(cell);
+        self.depths[first..first + GROUP].fill(depth);
+        self.cells[index] = A::Cell::of_group(group);
+        Some(group)
+    }
+
+    #[cfg(test)]
+    pub(super) fn first_stride_is_empty(&self) -> bool {
+        (0..1 << A::ROOT).all(|index| self.cells[index] == A::Cell::of_value(0) && self.depths[index] == 0)
+    }
+
+    fn paint(&mut self, range: Range<usize>, route: Route, over: &impl Fn(u8) -> bool) {
+        for index in range {
+            match self.cells[index].group() {
+                Some(group) => {
+                    let first = Self::first_of(group);
+                    self.paint(first..first + GROUP, route, over);
+                }
+                None if over(self.depths[index]) => {
+                    self.cells[index] = A::Cell::of_value(route.value);
+                    self.depths[index] = route.depth;
+                }
+                None => {}
+            }
+        }
+    }
+}
