@@ -206,6 +206,10 @@ impl Node for TransmitNode {
         self.queue.flush(cx);
         self.interval = if in_use { FLUSH_INTERVAL } else { (self.interval * 2).min(LONGEST_INTERVAL) };
         let next = cx.now().saturating_add(self.interval);
+        if next == cx.now() {
+            // The clock has come to its end: all that was due has left, and a later time there is none.
+            return Poll::Idle;
+        }
         Poll::Until(
             self.queue.due().map_or(next, |due| due.clamp(cx.now().saturating_add(1).min(next), next)),
         )
