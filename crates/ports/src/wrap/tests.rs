@@ -248,13 +248,22 @@ fn the_order_in_which_nodes_are_taken_down_does_not_matter() {
     assert_eq!(totals.sent.packets, totals.received.packets);
 }
 
+/// Nearly the longest delay that can be told, and all of it jitter.
+const LONGEST: &str = "delay = '5000000 h'\njitter = '5000000 h'\n";
+
 /// A capture may claim any time. Packets of the last milliseconds that a clock can tell come out all the same, whatever
 /// keeps them, and at every batch size.
 #[test]
 fn lines_let_go_of_packets_at_the_end_of_time() {
-    for (at_source, at_sink) in
-        [("delay = '5 ms'", ""), ("", "delay = '5 ms'"), (BAD, ""), ("", BAD), (BAD, BAD)]
-    {
+    for (at_source, at_sink) in [
+        ("delay = '5 ms'", ""),
+        ("", "delay = '5 ms'"),
+        (BAD, ""),
+        ("", BAD),
+        (BAD, BAD),
+        (LONGEST, ""),
+        ("", LONGEST),
+    ] {
         let mut first = None;
         for burst in BURSTS {
             let (pool, directory) = (pool(), Directory::new("end"));
