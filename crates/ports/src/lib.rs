@@ -15,6 +15,8 @@ pub mod memory;
 pub mod node;
 pub mod null;
 pub mod open;
+#[cfg(test)]
+mod panics;
 pub mod pcap;
 pub mod port;
 mod segment;

@@ -64,9 +64,11 @@ pub(crate) fn joined(from: &mut dyn Port, to: &mut dyn Port, pool: &Pool, burst:
 /// Gives a graph turns until it is done, or until `stop` says so, on a clock that jumps to where something is due;
 /// checks after each that the law of conservation holds at every node. Answers the time (ns).
 pub(crate) fn run(graph: &mut Graph, mut stop: impl FnMut(&Totals) -> bool) -> u64 {
-    let (mut now, mut idle) = (0, 0);
+    let (mut now, mut idle, mut turns) = (0, 0, 0);
     loop {
         let turn = graph.turn(now);
+        turns += 1;
+        assert!(turns < 2_000_000, "it is busy for ever");
         let totals = graph.totals();
         assert!(graph.unbalanced().is_empty(), "{:?}: {totals:?}", graph.unbalanced());
         assert!(totals.is_conserved(), "{totals:?}");

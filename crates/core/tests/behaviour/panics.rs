@@ -5,6 +5,8 @@ use std::cell::Cell;
 use netbricks_core::buffer::{Batch, Packet};
 use netbricks_core::graph::observe_panics;
 use netbricks_core::packet::Ethernet;
+use netbricks_core::tables::FlowTableConfig;
+use netbricks_core::view::Metadata;
 use netbricks_core::{
     Context, Drop, Edge, Function, Graph, Input, Node, Operator, Poll, Role, Turn, Worker, compose,
 };
@@ -356,4 +358,203 @@ fn packets_emitted_before_the_panic_are_lost_with_it_and_counted_once() {
     let drops = graph.totals().drops;
     assert_eq!([drops.of(Drop::Denied).packets, drops.of(Drop::Panicked).packets], [3, 17]);
     assert_eq!((aside.frames().len(), pool.available()), (0, pool.capacity()));
+}
+
+/// Where a function that waits on memory panics, at the number 100.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Place {
+    Key,
+    Visit,
+    After,
+}
+
+/// As [`numbered`], with an EtherType: else there would be no payload to write into.
+fn typed(number: u32) -> Vec<u8> {
+    let mut frame = numbered(number);
+    frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+    frame
+}
+
+/// Writes into each frame how many of its flow were seen before it.
+fn waiting(input: Input, worker: &Worker, panics: Option<Place>) -> impl Function {
+    let flows = worker.flow_table::<u64, u64>("flows", FlowTableConfig::new(16));
+    let at = move |place, frame: &[u8]| {
+        assert!(panics != Some(place) || number(frame) != 100, "{place:?}");
+    };
+    input
+        .parse::<Ethernet>()
+        .lookup(
+            &flows,
+            move |p| {
+                at(Place::Key, p.frame());
+                u64::from(number(p.frame()) % 8)
+            },
+            move |p, entry| {
+                at(Place::Visit, p.frame());
+                entry.or_insert_with(|| 0).map_or(u64::MAX, |seen| std::mem::replace(seen, *seen + 1))
+            },
+        )
+        .transform(move |p| {
+            at(Place::After, p.frame());
+            let seen = *p.get::<u64>();
+            p.payload_mut()[0] = seen as u8;
+        })
+        .done()
+}
+
+/// In any of its loops over the batch, alone or fused with others that wait, in an arm that waits, with a blueprint and
+/// without: the batch is lost, what waited of it is never seen again, and the next one finds new tables or the old.
+#[test]
+fn a_panic_around_what_waits_on_memory_costs_its_batch() {
+    type Build = fn(&Worker, Option<Place>) -> Result<Box<dyn Node>, netbricks_core::BuildError>;
+    let alone: Build = |worker, place| compose(worker, |input| waiting(input, worker, place));
+    let first: Build = |worker, place| {
+        compose(worker, |input| waiting(input, worker, place).then(|input| waiting(input, worker, None)))
+    };
+    let last: Build = |worker, place| {
+        compose(worker, |input| waiting(input, worker, None).then(|input| waiting(input, worker, place)))
+    };
+    observe_panics();
+    let all: Vec<u32> = (0..96).chain(128..200).collect();
+    for (shape, build) in [("alone", alone), ("first", first), ("last", last)] {
+        for place in [Place::Key, Place::Visit, Place::After] {
+            for rebuilt in [true, false] {
+                let what = format!("{shape}, {place:?}, rebuilt: {rebuilt}");
+                let sink = Sink::default();
+                let mut rig = Rig::new();
+                let source = rig.add("source", Box::new(Feed::of((0..200).map(typed))));
+                let make = move |worker: &Worker| build(worker, Some(place));
+                let node = if rebuilt {
+                    rig.function("waits", &blueprint(make))
+                } else {
+                    let worker = crate::harness::worker(&rig.pool);
+                    rig.add("waits", make(&worker).unwrap())
+                };
+                let end = rig.add("end", Box::new(sink.clone()));
+                rig.chain(&[source, node, end]);
+                let (mut graph, pool) = rig.build();
+                graph.set_burst(32);
+                run_out(&mut graph);
+                assert_eq!(sink.numbers(), all, "{what}");
+                let panics = graph.take_panics();
+                assert_eq!((panics.len(), panics[0].packets, panics[0].rebuilt), (1, 32, rebuilt), "{what}");
+                assert!(panics[0].message.contains(&format!("{place:?}")), "{what}: {}", panics[0].message);
+                assert_eq!(counters(&graph, "waits").drops.of(Drop::Panicked).packets, 32, "{what}");
+                assert_eq!(pool.available(), pool.capacity(), "{what}");
+                let seen: Vec<u8> = sink.frames().iter().map(|frame| frame[14]).collect();
+                let fresh = |numbers: &[u32], first: u32| -> Vec<u8> {
+                    numbers.iter().map(|number| ((number - first) / 8) as u8).collect()
+                };
+                assert_eq!(seen[..96], fresh(&all[..96], 0), "{what}");
+                if rebuilt {
+                    assert_eq!(seen[96..], fresh(&all[96..], 128), "{what}: not a new table");
+                } else {
+                    assert!(seen[96] >= 12, "{what}: the old table is lost, {}", seen[96]);
+                }
+            }
+        }
+    }
+}
+
+/// A source that panics in all turns but one in so many.
+struct Failing {
+    succeeds: u32,
+    turns: u32,
+    left: u32,
+}
+
+impl Node for Failing {
+    fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
+    fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+        self.turns += 1;
+        assert!(self.turns.is_multiple_of(self.succeeds), "failing");
+        assert!(batch.push(cx.pool().packet(&numbered(self.left)).unwrap()).is_ok());
+        self.left -= 1;
+        if self.left == 0 { Poll::Done } else { Poll::Busy }
+    }
+    fn is_schedulable(&self) -> bool {
+        true
+    }
+    fn role(&self) -> Role {
+        Role::Receive
+    }
+    fn inputs(&self) -> usize {
+        0
+    }
+}
+
+/// Sixty-four panics in a row stop a source, sixty-three never do.
+#[test]
+fn a_source_that_does_nothing_but_panic_is_stopped_and_the_others_go_on() {
+    observe_panics();
+    for (succeeds, panics, sent) in [(64, 63 * 5, 100 + 5), (65, 64, 100), (u32::MAX, 64, 100)] {
+        let sink = Sink::default();
+        let mut rig = Rig::new();
+        let failing = rig.add("failing", Box::new(Failing { succeeds, turns: 0, left: 5 }));
+        let good = Feed::of((0..100).map(numbered));
+        good.limit(1);
+        let source = rig.add("good", Box::new(good));
+        let end = rig.add("end", Box::new(sink.clone()));
+        rig.connect(failing, 0, end);
+        rig.connect(source, 0, end);
+        let (mut graph, pool) = rig.build();
+        run_out(&mut graph);
+        assert_eq!((counters(&graph, "failing").panics, sink.numbers().len()), (panics, sent), "{succeeds}");
+        assert_eq!(graph.drain(0), 0);
+        assert_eq!(graph.turn(1), Turn::Done, "a stopped source stays stopped");
+        assert_eq!(pool.available(), pool.capacity());
+    }
+}
+
+/// While it is taken down: in what comes behind the keeper, whose state is then made anew, and in a keeper that never
+/// gives anything up, which is left with what it holds.
+#[test]
+fn a_panic_while_draining_is_contained_wherever_it_is() {
+    observe_panics();
+    let sink = Sink::default();
+    let mut rig = Rig::new();
+    let source = rig.add("source", Box::new(Feed::of((0..400).map(typed))));
+    let keeper = rig.add("keeper", Box::new(Keeper::default()));
+    let place = Some(Place::Visit);
+    let node = rig.function("waits", &blueprint(move |w| compose(w, |input| waiting(input, w, place))));
+    let end = rig.add("end", Box::new(sink.clone()));
+    rig.chain(&[source, keeper, node, end]);
+    let (mut graph, pool) = rig.build();
+    graph.set_burst(10);
+    run_out(&mut graph);
+    // Number 100 is one of those that are kept.
+    assert_eq!((graph.totals().held, sink.numbers().len()), (200, 200));
+    assert_eq!(graph.drain(0), 0);
+    check(&graph);
+    let panics = graph.take_panics();
+    assert_eq!((panics.len(), panics[0].node.as_str(), panics[0].rebuilt), (1, "waits", true));
+    assert_eq!(sink.numbers().len() as u64 + panics[0].packets, 400);
+    assert_eq!(pool.available(), pool.capacity());
+
+    struct Miser(Vec<Packet>);
+    impl Node for Miser {
+        fn process(&mut self, _: usize, batch: &mut Batch, _: &mut Context) {
+            self.0.extend(batch.drain());
+        }
+        fn keeps_packets(&self) -> bool {
+            true
+        }
+        fn held(&self) -> u64 {
+            self.0.len() as u64
+        }
+        fn drain(&mut self, _: &mut Batch, _: &mut Context) {
+            panic!("mine");
+        }
+    }
+    let mut rig = Rig::new();
+    let source = rig.add("source", Box::new(Feed::of((0..7).map(numbered))));
+    let miser = rig.add("miser", Box::new(Miser(Vec::new())));
+    let end = rig.add("end", Box::new(Sink::default()));
+    rig.chain(&[source, miser, end]);
+    let (mut graph, _) = rig.build();
+    run_out(&mut graph);
+    assert_eq!(graph.drain(0), 7);
+    check(&graph);
+    assert!(counters(&graph, "miser").panics > 0);
+    assert_eq!(graph.totals().drops.of(Drop::Panicked).packets, 0, "they are held, not lost");
 }

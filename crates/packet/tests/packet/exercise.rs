@@ -21,8 +21,8 @@ impl Stack for Front {
     fn end(&self) -> usize {
         0
     }
-    fn limit(&self, _: usize) -> usize {
-        usize::MAX
+    fn limit(&self, frame: usize) -> usize {
+        frame
     }
     fn next(&self) -> u16 {
         self.0
@@ -75,7 +75,7 @@ fn check(field: &Field, header: &[u8]) {
 }
 
 /// The names that [`header`] takes.
-const HEADERS: [&str; 19] = [
+pub const HEADERS: [&str; 19] = [
     "ethernet", "vlan", "link", "arp", "mpls", "pppoe", "ppp", "ipv4", "ipv6", "ip", "tcp", "udp", "icmpv4",
     "icmpv6", "gre", "vxlan", "geneve", "gtpu", "srv6",
 ];
@@ -92,18 +92,26 @@ pub fn parsers(bytes: &[u8]) {
 /// # Panics
 /// If a promise is broken, or no header has this name.
 pub fn header(name: &str, bytes: &[u8]) {
+    finds(name, bytes);
+}
+
+/// As [`header`]; whether the bytes are that header.
+pub fn finds(name: &str, bytes: &[u8]) -> bool {
     match name {
-        "ethernet" => ignore(parse::<Ethernet>(bytes, 0)),
-        "vlan" => ignore(parse::<Vlan>(bytes, 0)),
-        "link" => ignore(parse::<Link>(bytes, 0)),
-        "arp" => ignore(parse::<Arp>(bytes, 0)),
-        "mpls" => ignore(parse::<Mpls>(bytes, 0)),
-        "pppoe" => ignore(parse::<Pppoe>(bytes, 0)),
-        "ppp" => ignore(parse::<Ppp>(bytes, 0)),
-        "ip" => ignore(parse::<Ip>(bytes, 0)),
-        "vxlan" => ignore(parse::<Vxlan>(bytes, 0)),
+        "ethernet" => parse::<Ethernet>(bytes, 0).is_some(),
+        "vlan" => parse::<Vlan>(bytes, 0).is_some(),
+        "link" => parse::<Link>(bytes, 0).is_some(),
+        "arp" => parse::<Arp>(bytes, 0).is_some(),
+        "mpls" => parse::<Mpls>(bytes, 0).is_some(),
+        "pppoe" => parse::<Pppoe>(bytes, 0).is_some(),
+        "ppp" => parse::<Ppp>(bytes, 0).is_some(),
+        "ip" => parse::<Ip>(bytes, 0).is_some(),
+        "vxlan" => parse::<Vxlan>(bytes, 0).is_some(),
         // A first fragment's length may count what later fragments hold.
-        "udp" => ignore((parse::<Udp>(bytes, 17), parse::<Udp>(bytes, FIRST_FRAGMENT | 17))),
+        "udp" => {
+            let whole = parse::<Udp>(bytes, 17).is_some();
+            parse::<Udp>(bytes, FIRST_FRAGMENT | 17).is_some() | whole
+        }
         "ipv4" => with::<Ipv4>(bytes, |view, _| assert!(view.options().count() <= 40)),
         "tcp" => with::<Tcp>(bytes, |view, _| assert!(view.options().count() <= 40)),
         "ipv6" => with::<Ipv6>(bytes, |view, size| {
@@ -132,13 +140,13 @@ pub fn header(name: &str, bytes: &[u8]) {
     }
 }
 
-fn ignore<T>(_: T) {}
-
-/// Calls `look` with the view and the header's length, if the bytes are that header.
-fn with<'a, H: Header>(bytes: &'a [u8], look: impl FnOnce(H::Ref<'a>, usize)) {
-    if let Some(layer) = parse::<H>(bytes, 0) {
+/// Calls `look` with the view and the header's length, if the bytes are that header; whether they are.
+fn with<'a, H: Header>(bytes: &'a [u8], look: impl FnOnce(H::Ref<'a>, usize)) -> bool {
+    let found = parse::<H>(bytes, 0);
+    if let Some(layer) = &found {
         look(H::view(&bytes[..layer.end()], layer.top().1), layer.end());
     }
+    found.is_some()
 }
 
 /// The flow key of a frame: stable, reversible, and the same for both directions once canonical.

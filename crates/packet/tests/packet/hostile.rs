@@ -45,3 +45,14 @@ fn every_prefix_of_every_packet_is_read() {
         }
     }
 }
+
+/// A parser that never finds its header keeps every promise, and would be fuzzed for nothing.
+#[test]
+fn every_parser_finds_its_header_in_some_packet() {
+    let packets = every_kind();
+    for name in exercise::HEADERS {
+        let finds =
+            |(_, packet): &(_, Vec<u8>)| (0..packet.len()).any(|at| exercise::finds(name, &packet[at..]));
+        assert!(packets.iter().any(finds), "{name}");
+    }
+}

@@ -52,7 +52,7 @@ pub struct TransmitNode {
     drained: bool,
     /// Time to the next such turn (ns).
     interval: u64,
-    /// Packets on the way past those that had to be mended; empty between calls.
+    /// Packets on the way past those that had to be mended; empty between calls, but for one that panicked.
     out: Batch,
 }
 
@@ -115,6 +115,8 @@ impl TransmitNode {
     /// Sends a batch in which some packets need a look, in order.
     #[cold]
     fn mend(&mut self, batch: &mut Batch, cx: &mut Context) {
+        // What a queue that panicked did not get to was counted as lost then.
+        self.out.clear();
         let plain = self.limits.mtu + 14;
         for mut packet in batch.drain() {
             let fate = if packet.len() > plain || packet.needs_device() {
@@ -204,6 +206,10 @@ impl Node for TransmitNode {
         self.queue.flush(cx);
         self.interval = if in_use { FLUSH_INTERVAL } else { (self.interval * 2).min(LONGEST_INTERVAL) };
         let next = cx.now().saturating_add(self.interval);
+        if next == cx.now() {
+            // The clock has come to its end: all that was due has left, and a later time there is none.
+            return Poll::Idle;
+        }
         Poll::Until(
             self.queue.due().map_or(next, |due| due.clamp(cx.now().saturating_add(1).min(next), next)),
         )
@@ -228,6 +234,7 @@ impl Node for TransmitNode {
     }
     fn drain(&mut self, _batch: &mut Batch, cx: &mut Context) {
         self.drained = true;
+        self.out.clear();
         self.queue.release(cx);
         self.queue.flush(cx);
         // What the device has counts as sent: it gets the time to send it, before its socket is closed.

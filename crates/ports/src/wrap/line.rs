@@ -218,7 +218,7 @@ impl Line {
     /// What is added to the shortest delay, at random (ns).
     fn vary(&mut self) -> u64 {
         let jitter = self.settings.jitter;
-        if jitter > 0 { self.random.next_u64() % (2 * jitter + 1) } else { 0 }
+        if jitter > 0 { self.random.next_u64() % jitter.saturating_mul(2).saturating_add(1) } else { 0 }
     }
 
     fn delay(&mut self, mut packet: Packet, varied: u64, now: u64, exit: &mut impl Exit) {
@@ -226,7 +226,7 @@ impl Line {
         if delay == 0 {
             return exit.leave(packet);
         }
-        let due = now.max(packet.received_at()).saturating_add(delay - jitter + varied);
+        let due = now.max(packet.received_at()).saturating_add(delay - jitter).saturating_add(varied);
         packet.set_received_at(due);
         self.serial += 1;
         self.delayed.push(Reverse(Delayed { due, serial: self.serial, packet }));

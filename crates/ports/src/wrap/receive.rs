@@ -25,7 +25,7 @@ pub(super) struct Wrapped {
     drives_clock: bool,
     /// The queue's own clock, which may be ahead of the graph's while the line lets out what is due before.
     shadow: Context,
-    /// From the queue, on the way to the line.
+    /// From the queue, on the way to the line: empty between calls, but for one that panicked.
     pending: Batch,
     /// Off the line, in order.
     ready: VecDeque<Packet>,
@@ -99,39 +99,51 @@ impl Wrapped {
         }
     }
 
-    /// Asks the queue for more and runs that through the line.
-    fn fetch(&mut self, line: &mut Line, cx: &mut Context) {
-        self.shadow.advance(cx.now());
-        if self.last != Poll::Done {
-            self.last = self.inner.receive(&mut self.pending, &mut self.shadow);
+    /// Asks the queue for more and runs that through the line, which stays where it is: a panic in the queue must not
+    /// take it along.
+    fn fetch(&mut self, cx: &mut Context) {
+        self.give_up_pending(cx);
+        let Self { inner, line: Some(line), judge, drives_clock, shadow, pending, ready, last, .. } = self
+        else {
+            return;
+        };
+        shadow.advance(cx.now());
+        if *last != Poll::Done {
+            *last = inner.receive(pending, shadow);
         }
-        for (reason, count) in self.shadow.take_drops().iter() {
+        for (reason, count) in shadow.take_drops().iter() {
             cx.lost_on_arrival(reason, count.packets, count.bytes);
         }
-        let now = self.shadow.now();
-        let mut exit = Out { ready: &mut self.ready, judge: &self.judge, cx };
+        let now = shadow.now();
+        let mut exit = Out { ready, judge, cx };
         line.advance(now, &mut exit);
-        for packet in self.pending.drain() {
+        for packet in pending.drain() {
             line.enter(packet, now, &mut exit);
         }
-        if self.last == Poll::Done {
+        if *last == Poll::Done {
             line.end(now, &mut exit);
-            if self.drives_clock {
+            if *drives_clock {
                 // Nobody else moves the clock any more: what is due later arrives then.
                 line.empty(&mut exit);
             }
         }
     }
 
-    fn receive_by(&mut self, line: &mut Line, batch: &mut Batch, cx: &mut Context) -> Poll {
+    /// Counts what a queue that panicked had received by then, which nobody has counted yet.
+    fn give_up_pending(&mut self, cx: &mut Context) {
+        cx.lost_on_arrival(Drop::Panicked, self.pending.len() as u64, self.pending.bytes());
+        self.pending.clear();
+    }
+
+    fn receive_by_line(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         if self.ready.is_empty() {
-            self.fetch(line, cx);
+            self.fetch(cx);
         }
         self.give(batch, cx);
         if !batch.is_empty() || !self.ready.is_empty() {
             return Poll::Busy;
         }
-        match (self.last, line.due()) {
+        match (self.last, self.line.as_ref().and_then(Line::due)) {
             // The queue moves the clock to where what is on the line is due.
             (Poll::Idle, _) if self.drives_clock => Poll::Idle,
             (Poll::Done, None) => Poll::Done,
@@ -145,14 +157,8 @@ impl Wrapped {
 
 impl ReceiveQueue for Wrapped {
     fn receive(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
-        let poll = match self.line.take() {
-            None => self.inner.receive(batch, cx),
-            Some(mut line) => {
-                let poll = self.receive_by(&mut line, batch, cx);
-                self.line = Some(line);
-                poll
-            }
-        };
+        let poll =
+            if self.line.is_some() { self.receive_by_line(batch, cx) } else { self.inner.receive(batch, cx) };
         if let Some(tap) = &self.tap {
             tap.see(cx.now(), Direction::Inbound, batch.iter());
         }
@@ -174,9 +180,10 @@ impl ReceiveQueue for Wrapped {
     }
     fn held(&self) -> u64 {
         let line = self.line.as_ref().map_or(0, Line::held);
-        (line + self.ready.len() + self.pending.len()) as u64
+        (line + self.ready.len()) as u64
     }
     fn release(&mut self, batch: &mut Batch, cx: &mut Context) {
+        self.give_up_pending(cx);
         if let Some(line) = &mut self.line {
             line.empty(&mut Out { ready: &mut self.ready, judge: &self.judge, cx });
         }

@@ -4,7 +4,7 @@ use netbricks_buffer::Pool;
 use netbricks_core::{Drop, Turn};
 use proptest::prelude::*;
 
-use crate::pcap::{Reader, Step};
+use crate::pcap::{Format, Precision, Reader, Step, Writer};
 use crate::testing::*;
 
 const TRAFFIC: &str = "packets = 2000\nrate = '10 kpps'\npayload = 'pattern'\nframe_sizes = [60, 90]\n";
@@ -246,4 +246,49 @@ fn the_order_in_which_nodes_are_taken_down_does_not_matter() {
     let now = run(&mut graph, |totals| totals.received.packets > 500);
     let totals = finish(graph, now);
     assert_eq!(totals.sent.packets, totals.received.packets);
+}
+
+/// Nearly the longest delay that can be told, and all of it jitter.
+const LONGEST: &str = "delay = '5000000 h'\njitter = '5000000 h'\n";
+
+/// A capture may claim any time. Packets of the last milliseconds that a clock can tell come out all the same, whatever
+/// keeps them, and at every batch size.
+#[test]
+fn lines_let_go_of_packets_at_the_end_of_time() {
+    for (at_source, at_sink) in [
+        ("delay = '5 ms'", ""),
+        ("", "delay = '5 ms'"),
+        (BAD, ""),
+        ("", BAD),
+        (BAD, BAD),
+        (LONGEST, ""),
+        ("", LONGEST),
+    ] {
+        let mut first = None;
+        for burst in BURSTS {
+            let (pool, directory) = (pool(), Directory::new("end"));
+            let cx = context(&pool, &directory);
+            let path = directory.0.join("in.pcapng");
+            let mut writer =
+                Writer::create(&path, Format::of(&path), Precision::Nanoseconds, 65_535, "lan").unwrap();
+            let frame = netbricks_packet::build::ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(1, 2);
+            let frame = frame.payload(&[7; 20]).build().unwrap();
+            for i in (0..300u64).rev() {
+                writer.write(u64::MAX - i * 50_000, &frame, None).unwrap();
+            }
+            writer.finish().unwrap();
+            let mut from = open("pcap", &format!("read = 'in.pcapng'\n{at_source}"), &cx).unwrap();
+            let mut to =
+                open("pcap", &format!("write = 'out.pcap'\nformat = 'pcapng'\n{at_sink}"), &cx).unwrap();
+            let totals = forward(from.as_mut(), to.as_mut(), &pool, burst);
+            to.close().unwrap();
+            assert_eq!(totals.received.packets, 300);
+            let written = frames(&directory);
+            assert_eq!(written.len() as u64, totals.sent.packets);
+            assert!(written.len() > 150, "{} left", written.len());
+            assert!(first.get_or_insert_with(|| written.clone()) == &written, "burst {burst}");
+            std::mem::drop(from);
+            assert_eq!(pool.available(), pool.capacity());
+        }
+    }
 }

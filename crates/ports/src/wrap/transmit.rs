@@ -16,7 +16,7 @@ pub(super) struct Wrapped {
     inner: Box<dyn TransmitQueue>,
     line: Option<Line>,
     tap: Option<Tap>,
-    /// Off the line, on the way to the queue: empty between calls.
+    /// Off the line, on the way to the queue: empty between calls, but for one that panicked.
     ready: VecDeque<Packet>,
     out: Batch,
 }
@@ -46,6 +46,12 @@ impl Wrapped {
         Self { inner, line, tap, ready, out: Batch::new() }
     }
 
+    /// Frees what a queue that panicked did not get to: it was counted as lost then.
+    fn clear_up(&mut self) {
+        self.ready.clear();
+        self.out.clear();
+    }
+
     /// Gives the queue what is off the line. Each packet is sent or counted as lost before this returns.
     fn send(&mut self, cx: &mut Context) {
         while !self.ready.is_empty() {
@@ -71,6 +77,7 @@ impl Wrapped {
 
 impl TransmitQueue for Wrapped {
     fn transmit(&mut self, batch: &mut Batch, cx: &mut Context) {
+        self.clear_up();
         let now = cx.now();
         if let Some(tap) = &self.tap {
             tap.see(now, Direction::Outbound, batch.iter());
@@ -89,6 +96,7 @@ impl TransmitQueue for Wrapped {
         self.inner.in_flight()
     }
     fn flush(&mut self, cx: &mut Context) {
+        self.clear_up();
         if let Some(line) = &mut self.line {
             let now = cx.now();
             line.advance(now, &mut Out { ready: &mut self.ready, cx });
@@ -110,6 +118,7 @@ impl TransmitQueue for Wrapped {
         line.into_iter().chain(self.inner.due()).min()
     }
     fn release(&mut self, cx: &mut Context) {
+        self.clear_up();
         if let Some(line) = &mut self.line {
             line.empty(&mut Out { ready: &mut self.ready, cx });
             self.send(cx);
