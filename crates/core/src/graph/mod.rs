@@ -48,6 +48,8 @@ struct Slot {
     open: Option<u64>,
     /// Polls in a row that panicked.
     strikes: u8,
+    /// It panicked too often, and gets no more turns.
+    stopped: bool,
     origin: Option<(Blueprint, Worker)>,
 }
 
@@ -64,6 +66,7 @@ impl Slot {
             counters: NodeCounters::default(),
             open: None,
             strikes: 0,
+            stopped: false,
             origin,
             node,
         }

@@ -56,7 +56,9 @@ impl Graph {
         let nobody = self.idle.is_empty() && next.is_none() && self.ready.is_empty();
         // Once every source has ended, whoever still wants turns has work only as long as it holds packets.
         let ended = self.has_sources && self.sources == 0;
-        if nobody || ended && self.slots.iter().all(|slot| !slot.keeps || slot.node.held() == 0) {
+        if nobody
+            || ended && self.slots.iter().all(|slot| !slot.keeps || slot.stopped || slot.node.held() == 0)
+        {
             Turn::Done
         } else {
             Turn::Idle(next)
@@ -319,17 +321,18 @@ impl Graph {
         let emitted = (self.cx.leaving.len() - std::mem::take(&mut self.cx.newborn)) as u64;
         self.cx.leaving.clear();
         let slot = &mut self.slots[node];
+        let made = self.cx.made;
         let mut entered = crate::Count { packets: entered, bytes: entered_bytes };
         if polled && slot.role == Role::Receive {
-            // It had not returned, so nothing was counted: what it had in its hands was received.
-            entered =
-                crate::Count { packets: in_hand.packets + emitted, bytes: in_hand.bytes } - self.cx.made;
+            // It had not returned, so nothing was counted: what it has in its hands and has not had before was received.
+            let kept = if slot.keeps { slot.node.held() } else { 0 };
+            let packets = (in_hand.packets + emitted + kept).saturating_sub(held + made.packets);
+            entered = crate::Count { packets, bytes: in_hand.bytes.saturating_sub(made.bytes) };
             slot.counters.received += entered;
         }
         let settled = self.cx.drops.total() - self.cx.lost_on_arrival + self.cx.sent;
         let rebuilt = rebuild(slot);
         let keeps_now = if slot.keeps { slot.node.held() } else { 0 };
-        let made = self.cx.made;
         let lost =
             (entered.packets + held + made.packets).saturating_sub(settled.packets).saturating_sub(keeps_now);
         let lost_bytes = entered.bytes.saturating_sub(settled.bytes);
@@ -343,6 +346,7 @@ impl Graph {
         if polled && slot.strikes == STRIKES {
             // It would burn the core for ever and never come to an end.
             slot.strikes = 0;
+            slot.stopped = true;
             if slot.role == Role::Receive {
                 self.sources = self.sources.saturating_sub(1);
             }

@@ -558,3 +558,96 @@ fn a_panic_while_draining_is_contained_wherever_it_is() {
     assert!(counters(&graph, "miser").panics > 0);
     assert_eq!(graph.totals().drops.of(Drop::Panicked).packets, 0, "they are held, not lost");
 }
+
+/// A queue with a line: keeps what it receives for a turn.
+#[derive(Default)]
+struct Line(Vec<Packet>, u32);
+impl Node for Line {
+    fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
+    fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+        self.1 += 1;
+        for packet in self.0.drain(..) {
+            assert!(batch.push(packet).is_ok());
+        }
+        if self.1 > 9 {
+            return Poll::Done;
+        }
+        for i in 0..10 {
+            self.0.push(cx.pool().packet(&numbered(i)).unwrap());
+        }
+        assert_ne!(self.1 % 3, 1, "line");
+        Poll::Busy
+    }
+    fn is_schedulable(&self) -> bool {
+        true
+    }
+    fn role(&self) -> Role {
+        Role::Receive
+    }
+    fn keeps_packets(&self) -> bool {
+        true
+    }
+    fn held(&self) -> u64 {
+        self.0.len() as u64
+    }
+    fn inputs(&self) -> usize {
+        0
+    }
+}
+#[test]
+fn a_source_that_panics_after_it_kept_arrivals_has_received_them() {
+    observe_panics();
+    let sink = Sink::default();
+    let mut rig = Rig::new();
+    let source = rig.add("line", Box::new(Line::default()));
+    let end = rig.add("end", Box::new(sink.clone()));
+    rig.chain(&[source, end]);
+    let (mut graph, pool) = rig.build();
+    run_out(&mut graph);
+    assert_eq!(graph.totals().received.packets, 90);
+    // The first, fourth and seventh turn panic, the first with nothing in its hands.
+    assert_eq!(sink.numbers().len(), 70);
+    assert_eq!(pool.available(), pool.capacity());
+}
+
+/// Keeps all it gets; panics in its turns, or has nothing to do in them.
+struct Stuck(Vec<Packet>, bool);
+impl Node for Stuck {
+    fn process(&mut self, _: usize, batch: &mut Batch, _: &mut Context) {
+        self.0.extend(batch.drain());
+    }
+    fn poll(&mut self, _: &mut Batch, _: &mut Context) -> Poll {
+        assert!(!self.1, "stuck");
+        Poll::Idle
+    }
+    fn is_schedulable(&self) -> bool {
+        true
+    }
+    fn keeps_packets(&self) -> bool {
+        true
+    }
+    fn held(&self) -> u64 {
+        self.0.len() as u64
+    }
+}
+#[test]
+fn a_stopped_keeper_does_not_keep_the_graph_from_its_end() {
+    observe_panics();
+    let mut rig = Rig::new();
+    let source = rig.add("source", Box::new(Feed::of((0..10).map(numbered))));
+    let fork = rig.add("fork", split(1, |_| true).boxed());
+    let stuck = rig.add("stuck", Box::new(Stuck(Vec::new(), true)));
+    let other = rig.add("other", Box::new(Stuck(Vec::new(), false)));
+    let end = rig.add("end", Box::new(Sink::default()));
+    rig.connect(source, 0, fork);
+    rig.connect(fork, 0, other);
+    rig.connect(fork, 1, stuck);
+    rig.connect(stuck, 0, end);
+    rig.connect(other, 0, end);
+    let (mut graph, pool) = rig.build();
+    let turns: Vec<Turn> = (0..300).map(|_| graph.turn(0)).collect();
+    // What it holds is given up when the graph is taken down.
+    assert_eq!((turns.last(), graph.totals().held), (Some(&Turn::Done), 10));
+    assert_eq!((graph.drain(0), pool.available()), (10, pool.capacity() - 10));
+    check(&graph);
+}
