@@ -28,12 +28,15 @@ other = "pass"
 answer_v4 = "10.255.255.254"
 answer_v6 = "2001:db8::fe"
 answer_rate = 1_000_000
+[function.routes]
+use = "lpm"
+routes = ["0.0.0.0/0 1", "192.168.0.0/16 2", "::/0 3"]
 [function.spin]
 use = "busy"
 cycles = 0
 [[chain]]
 from = "lan"
-through = ["host", "wire", "hops", "macswap", "monitor", "spin"]
+through = ["host", "wire", "hops", "macswap", "monitor", "routes", "spin"]
 to = "wan"
 [[chain]]
 from = "host.reply"

@@ -7,7 +7,7 @@ use divan::Bencher;
 use divan::counter::ItemsCount;
 use netbricks_core::buffer::{Batch, Pool, WorkerSlot};
 use netbricks_core::{BuildError, Context, Node, Worker, compose};
-use netbricks_functions::{busy, icmp_echo, macswap, monitor, ttl, wire};
+use netbricks_functions::{busy, icmp_echo, lpm, macswap, monitor, ttl, wire};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::kinds;
 
@@ -118,6 +118,15 @@ fn count_by_flow(bencher: Bencher, version: Version) {
     over(bencher, &flows(version), BURST, |worker| {
         let config = monitor::MonitorConfig::default();
         compose(worker, |input| monitor::monitor(input, &config, worker))
+    });
+}
+
+#[divan::bench(name = "lpm", args = VERSIONS, sample_size = SAMPLE)]
+fn find_next_hop(bencher: Bencher, version: Version) {
+    over(bencher, &flows(version), BURST, |worker| {
+        let routes = ["10.0.0.0/30 1", "2001:db8::/48 2"];
+        let config = lpm::LpmSettings::of(routes.map(|route| route.parse().expect("a route")));
+        compose(worker, |input| lpm::lpm(input, &config, worker))
     });
 }
 

@@ -12,7 +12,7 @@ use netbricks_core::{
     BuildError, Context, Edge, Graph, GraphBuilder, Node, NodeId, Operator, Output, Poll, Registry, Role,
     Worker, compose, merge,
 };
-use netbricks_functions::{busy, icmp_echo, macswap, monitor, ttl, wire};
+use netbricks_functions::{busy, icmp_echo, lpm, macswap, monitor, ttl, wire};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::kinds;
 
@@ -166,7 +166,7 @@ fn echo(worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
 }
 
 /// Every function of the library, by its name there.
-const FUNCTIONS: [(&str, Make); 6] = [
+const FUNCTIONS: [(&str, Make); 7] = [
     ("wire", |worker| compose(worker, wire::wire)),
     ("macswap", |worker| compose(worker, macswap::macswap)),
     ("ttl", ttl),
@@ -176,6 +176,11 @@ const FUNCTIONS: [(&str, Make); 6] = [
         compose(worker, |input| busy::busy(input, &config))
     }),
     ("monitor", monitor),
+    ("lpm", |worker| {
+        let routes = ["10.0.0.0/8 1", "2001:db8::/32 3"].map(|route| route.parse().unwrap());
+        let config = lpm::LpmSettings::of(routes);
+        compose(worker, |input| lpm::lpm(input, &config, worker))
+    }),
 ];
 
 fn every_kind() -> Vec<Vec<u8>> {

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use netbricks_core::{BuildError, Node, Operator, Worker, compose};
-use netbricks_functions::{busy, icmp_echo, macswap, monitor, ttl, wire};
+use netbricks_functions::{busy, icmp_echo, lpm, macswap, monitor, ttl, wire};
 use netbricks_testkit::mutate::{Random, mutate};
 use netbricks_testkit::{captures, checksums, kinds, run_node};
 
@@ -16,6 +16,7 @@ struct Configs {
     echo: icmp_echo::EchoConfig,
     monitor: monitor::MonitorConfig,
     busy: busy::BusyConfig,
+    lpm: lpm::LpmSettings,
 }
 
 fn configs() -> Configs {
@@ -34,6 +35,9 @@ fn configs() -> Configs {
         },
         monitor: monitor::MonitorConfig { capacity: 4_096, ..Default::default() },
         busy: busy::BusyConfig { cycles: 1 },
+        lpm: lpm::LpmSettings::of(
+            ["10.0.0.0/8 1", "10.0.0.0/31 2", "2001:db8::/32 3"].map(|route| route.parse().unwrap()),
+        ),
     }
 }
 
@@ -62,12 +66,17 @@ fn functions() -> Vec<(&'static str, Make)> {
             let config = configs().busy;
             compose(worker, |input| busy::busy(input, &config))
         }),
+        ("lpm", |worker| {
+            let config = configs().lpm;
+            compose(worker, |input| lpm::lpm(input, &config, worker))
+        }),
         ("all", |worker| {
-            let Configs { ttl, echo, monitor, .. } = configs();
+            let Configs { ttl, echo, monitor, lpm, .. } = configs();
             compose(worker, |input| {
                 icmp_echo::icmp_echo(input, &echo, worker)
                     .then(|input| ttl::ttl(input, &ttl, worker))
                     .then(|input| monitor::monitor(input, &monitor, worker))
+                    .then(|input| lpm::lpm(input, &lpm, worker))
                     .then(macswap::macswap)
                     .then(wire::wire)
             })

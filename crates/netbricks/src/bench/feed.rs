@@ -1,6 +1,10 @@
 //! The packets that benchmarks are fed with: the C yardstick's frames and its trace of 65,536 flows.
 
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
 use netbricks_buffer::Packet;
+use netbricks_core::tables::Address;
 
 /// Flows of the trace.
 pub(super) const FLOWS: usize = 65_536;
@@ -51,6 +55,16 @@ impl Trace {
         self.packets.iter().map(|flow| self.flows[*flow as usize]).collect()
     }
 
+    /// As [`tuples`](Self::tuples), but with destinations at random: each packet's its own.
+    pub(super) fn scattered(&self) -> Vec<[u8; 12]> {
+        let mut random = Random(0x9e37_79b9_7f4a_7c15);
+        let mut tuples = self.tuples();
+        for tuple in &mut tuples {
+            tuple[4..8].copy_from_slice(&(random.next() as u32).to_ne_bytes());
+        }
+        tuples
+    }
+
     /// Flows that occur.
     pub(super) fn distinct(&self) -> usize {
         let mut tuples = self.tuples();
@@ -76,4 +90,20 @@ impl Trace {
             packet.data_mut().copy_from_slice(&frame);
         }
     }
+}
+
+/// 16,000 routes as the yardstick draws them: lengths of 8 to 32, few below 16, and a next hop for everything else.
+pub(super) fn routes() -> Vec<String> {
+    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    let mut routes =
+        BTreeMap::from([((Ipv4Addr::from_bits(0), 1), 7), ((Ipv4Addr::from_bits(1 << 31), 1), 8)]);
+    while routes.len() < 16_002 {
+        let len = 8 + (random.next() % 25) as u8;
+        if len < 16 && random.next() % 8 != 0 {
+            continue;
+        }
+        let prefix = Ipv4Addr::from_bits(random.next() as u32).truncated(len);
+        routes.insert((prefix, len), 1 + random.next() % 200);
+    }
+    routes.into_iter().map(|((prefix, len), next_hop)| format!("{prefix}/{len} {next_hop}")).collect()
 }

@@ -5,11 +5,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use netbricks_buffer::Pool;
-use netbricks_core::{Graph, Node, Totals, Turn, Worker};
+use netbricks_core::{Annotation, Graph, Node, Totals, Turn, Worker};
+use netbricks_functions::lpm::NEXT_HOP;
 use netbricks_ports::Drivers;
 use netbricks_ports::bench::{self, Store, write_tuples};
 
-use super::feed::{FRAME, TRACE, Trace};
+use super::feed::{FRAME, TRACE, Trace, routes};
 use super::{BURST, BenchError, PACKETS, fused};
 use crate::chain::{LocalPorts, Network};
 use crate::config;
@@ -22,6 +23,8 @@ enum Feed {
     Fixed,
     /// A flow's addresses and ports are written into each frame as it arrives.
     Trace,
+    /// As `Trace`, with destinations at random.
+    Scattered,
     /// Each burst is allocated and freed.
     Allocate,
 }
@@ -36,6 +39,8 @@ enum Effect {
     Hops(u8),
     /// Every flow of the trace is in the table.
     Counted,
+    /// Every packet is annotated with its next hop.
+    Routed,
 }
 
 /// One benchmark.
@@ -70,6 +75,9 @@ impl Scenario {
             Self::new("ttl", "parse, TTL, checksum", "ttl", 1, Feed::Fixed, Effect::Hops(1)),
             Self::new("monitor-64k", "count 65,536 flows", "monitor", 1, Feed::Trace, Effect::Counted),
         ];
+        let lpm = |name, summary, feed| Self::new(name, summary, "lpm", 1, feed, Effect::Routed);
+        all.push(lpm("lpm-64k", "16,000 prefixes, 65,536 destinations", Feed::Trace));
+        all.push(lpm("lpm-uniform", "16,000 prefixes, destinations at random", Feed::Scattered));
         for times in [1, 2, 4, 8, 16] {
             let effect = Effect::Hops(times as u8);
             let summary = format!("{times} TTL functions, a node each");
@@ -102,6 +110,9 @@ impl Scenario {
         let names: Vec<String> = (1..=*times).map(|i| format!("\"f{i}\"")).collect();
         for i in 1..=*times {
             text += &format!("[function.f{i}]\nuse = \"{function}\"\n");
+            if self.effect == Effect::Routed {
+                text += &format!("routes = {:?}\n", routes());
+            }
         }
         text + &format!("[[chain]]\nfrom = \"store\"\nthrough = [{}]\nto = \"store\"\n", names.join(", "))
     }
@@ -112,11 +123,13 @@ impl Scenario {
         let trace = Trace::new();
         let (receive, transmit, store): (Box<dyn Node>, Box<dyn Node>, _) = match self.feed {
             Feed::Allocate => (bench::allocate(BURST, FRAME), bench::free(), None),
-            Feed::Fixed | Feed::Trace => {
+            Feed::Fixed | Feed::Trace | Feed::Scattered => {
                 let store = Store::new(pool, PACKETS, FRAME, BURST)
                     .ok_or_else(|| failed("the pool has not enough packets".into()))?;
-                if self.feed == Feed::Trace {
-                    store.set_hook(Some(write_tuples(trace.tuples())));
+                match self.feed {
+                    Feed::Trace => store.set_hook(Some(write_tuples(trace.tuples()))),
+                    Feed::Scattered => store.set_hook(Some(write_tuples(trace.scattered()))),
+                    Feed::Fixed | Feed::Allocate => {}
                 }
                 (store.source(), store.sink(), Some(store))
             }
@@ -139,13 +152,14 @@ impl Scenario {
             .and_then(|builder| builder.build(pool.clone()))
             .map_err(|error| failed(error.to_string()))?;
         graph.set_burst(BURST);
-        Ok(Bench { scenario: self, graph, store, trace, before: Totals::default(), passes: 0 })
+        let next_hop = worker.annotation(NEXT_HOP);
+        Ok(Bench { scenario: self, graph, store, trace, next_hop, before: Totals::default(), passes: 0 })
     }
 
     /// Times that the buffers go round between two resets: no time to live may run out.
     fn passes(&self) -> usize {
         match (self.feed, self.effect) {
-            (Feed::Trace, _) => TRACE / PACKETS,
+            (Feed::Trace | Feed::Scattered, _) => TRACE / PACKETS,
             (_, Effect::Hops(hops)) => 128 / usize::from(hops),
             _ => 32,
         }
@@ -158,6 +172,7 @@ pub(super) struct Bench<'s> {
     graph: Graph,
     store: Option<Store>,
     trace: Trace,
+    next_hop: Annotation<u32>,
     before: Totals,
     /// Times the buffers went round since they were last reset.
     passes: usize,
@@ -213,6 +228,13 @@ impl Bench<'_> {
                                 && netbricks_packet::checksum::internet(&frame[14..34]) == 0
                         }
                         Effect::None | Effect::Counted => frame[22] == 255,
+                        Effect::Routed => {
+                            let destination =
+                                [frame[30], frame[31], frame[32], frame[33]].map(|b| b.to_string());
+                            let found =
+                                self.next_hop.read(packet.annotations()).map(|next_hop| next_hop.to_string());
+                            found == self.graph.call("f1", "lookup", &destination.join(".")).ok()
+                        }
                     };
                 wrong += usize::from(!as_expected);
             });
