@@ -35,6 +35,14 @@ impl<T: Encode> Annotation<T> {
         (*written != 0).then(|| T::decode(value))?
     }
 
+    /// Makes a packet's annotation line say nothing.
+    #[inline]
+    pub fn clear(self, line: &mut [u8; LINE]) {
+        if let Some(written) = line.get_mut(self.at) {
+            *written = 0;
+        }
+    }
+
     /// Writes it into a packet's annotation line.
     #[inline]
     pub fn write(self, line: &mut [u8; LINE], value: &T) {
@@ -69,7 +77,8 @@ struct Slot {
 
 impl Worker {
     /// The slot of this name, in every graph of this worker: 64 bytes for all of them together, one of which each takes
-    /// beside its value. Where it cannot be (no room, or the name stands for another type), the node's building fails with
+    /// beside its value. A name stays taken until the worker ends, also when the graph that used it is replaced: packets on
+    /// their way may still carry it. Where it cannot be (no room, or the name stands for another type), the node's building fails with
     /// that error.
     ///
     /// ```
@@ -107,8 +116,8 @@ impl Slots {
                 return Ok(slot.at);
             }
             return Err(BuildError::new(format_args!(
-                "annotation `{name}` is a `{}` here, but a `{}` for a function before this one: give one of them another \
-                 name",
+                "annotation `{name}` is a `{}` here, but a `{}` for a function that this worker was given before: give one \
+                 of them another name",
                 type_name::<T>(),
                 slot.type_name
             )));
@@ -117,7 +126,7 @@ impl Slots {
         if LINE - at < size {
             return Err(BuildError::new(format_args!(
                 "annotation `{name}` takes {size} bytes, but of {LINE} bytes only {} are left: use fewer or smaller \
-                 annotations, or fuse functions and use metadata",
+                 annotations (names stay taken until the worker ends), or fuse functions and use metadata",
                 LINE - at
             )));
         }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use netbricks_packet::FlowKey;
-use netbricks_tables::{Encode, FlowTable, FlowTableConfig, Routes};
+use netbricks_tables::{Encode, FlowTable, FlowTableConfig};
 
 use crate::node::{CallError, Handler, ImportError, Section, StateImage};
 use crate::registry::{BuildError, Worker};
@@ -63,20 +63,6 @@ where
     }
     fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String> {
         self.decode(bytes, now).map(|_| ()).map_err(|error| error.to_string())
-    }
-    fn occupancy(&self) -> (u64, u64) {
-        (self.len() as u64, self.capacity() as u64)
-    }
-}
-
-impl<V: Copy + Eq + std::hash::Hash + Encode + 'static> Declared for Routes<V> {
-    fn export(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        self.encode(&mut bytes);
-        bytes
-    }
-    fn import(&mut self, bytes: &[u8], _: u64) -> Result<(), String> {
-        self.decode(bytes).map(|_| ()).map_err(|error| error.to_string())
     }
     fn occupancy(&self) -> (u64, u64) {
         (self.len() as u64, self.capacity() as u64)
@@ -216,6 +202,12 @@ impl Worker {
         }
         declarations.states.push((unique, state.clone()));
         State(state)
+    }
+
+    /// A handle to a table that is made of configuration and changes with it alone: it has no name, and nobody exports it
+    /// or hands it over, so that a changed configuration is not undone by what the old one said.
+    pub fn configured<T>(&self, table: T) -> State<T> {
+        State(Rc::new(RefCell::new(table)))
     }
 
     /// Declares a counter.

@@ -37,6 +37,14 @@ impl<'v, S> View<'v, S> {
         slot.read(self.annotations.get())
     }
 
+    /// Takes an annotation off the packet, whoever made it.
+    #[inline]
+    pub fn take_annotation<T: Encode>(&mut self, slot: Annotation<T>) {
+        if self.annotation(slot).is_some() {
+            slot.clear(self.annotations.get_mut());
+        }
+    }
+
     /// Annotates the packet, for whoever comes after this in the graph and asks for the same name.
     #[inline]
     pub fn annotate<T: Encode>(&mut self, slot: Annotation<T>, value: T) {

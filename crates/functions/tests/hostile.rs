@@ -36,7 +36,7 @@ fn configs() -> Configs {
         monitor: monitor::MonitorConfig { capacity: 4_096, ..Default::default() },
         busy: busy::BusyConfig { cycles: 1 },
         lpm: lpm::LpmSettings::of(
-            ["10.0.0.0/8 1", "10.0.0.0/31 2", "2001:db8::/32 3"].map(|route| route.parse().unwrap()),
+            ["10.0.0.0/8 1", "10.0.0.0/31 2", "2001:db8::/32 3"].map(|route| route.parse().expect("a route")),
         ),
     }
 }

@@ -205,7 +205,7 @@ fn last_without_ports(number: u8, later_fragment: bool, payload: &[u8]) -> u64 {
     let Some([kind, _, _, _, high, low]) = payload.first_chunk::<6>() else { return last };
     match (number, kind) {
         (protocol::ICMP, 0 | 8) | (protocol::ICMPV6, 128 | 129) => {
-            last | u64::from(u16::from_be_bytes([*high, *low])) * 0x1_0001 << 32
+            last | (u64::from(u16::from_be_bytes([*high, *low])) * 0x1_0001) << 32
         }
         _ => last,
     }

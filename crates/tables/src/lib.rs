@@ -2,8 +2,8 @@
 //!
 //! [`FlowTable`] maps keys to values for a bounded number of flows, with a keyed hash, expiry, and a policy for when
 //! it is full; [`Table`] is how a batch of packets asks it (or any other table) without waiting for memory packet by
-//! packet. [`Lpm`] maps prefixes of addresses to values, and
-//! answers by the longest. [`TimerWheel`] stands alone for whoever has numbered things that fall due.
+//! packet. [`Lpm`] maps prefixes of addresses to values, and answers by the longest. [`TimerWheel`] stands alone for
+//! whoever has numbered things that fall due.
 //!
 //! This is one of the crates that may use `unsafe`: one operation a block, each with its proof.
 

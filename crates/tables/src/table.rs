@@ -7,8 +7,9 @@ pub const BULK: usize = 32;
 
 /// A table that answers in three steps.
 ///
-/// A caller runs [`announce`](Self::announce) for every packet of a batch, then [`approach`](Self::approach) for
-/// every packet, then [`resolve`](Self::resolve) for each in order; or [`lookup_bulk`](Self::lookup_bulk) does that.
+/// A caller [tells](Self::tell) the time and takes the [`announcer`](Self::announcer), runs
+/// [`announce`](Self::announce) for every packet of a batch, then [`approach`](Self::approach) for every packet, then
+/// [`resolve`](Self::resolve) for each in order; or [`lookup_bulk`](Self::lookup_bulk) does all that.
 /// A ticket is a hint: one that is stale, or comes from another table of the same type, costs time and never changes
 /// the answer.
 pub trait Table: 'static {

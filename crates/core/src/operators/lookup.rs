@@ -161,6 +161,7 @@ where
         let Self { input, table, key, parked, .. } = self;
         let announcer = {
             let mut table = table.borrow_mut();
+            table.tell(cx.now());
             table.expire(cx.now(), EXPIRE);
             table.announcer()
         };

@@ -297,6 +297,13 @@ fn who_changes_the_shape_of_a_frame_is_noticed() {
         agree!(seed, count, reach_out, hops, relength, hops);
         agree!(seed, arms, hops, visiting, hops);
         agree!(seed, swap, hops, swap, count, swap, hops);
+        // Longer than one piece: the eighth reshapes, and the ninth is called from another piece.
+        agree!(seed, hops, swap, ports, tag, hops, untag, hops, relength, stamp, hops, stamp);
+        agree!(seed, count, hops, swap, hops, hops, hops, hops, relength, stamp, swap, stamp);
+        agree!(
+            seed, stamp, swap, stamp, hops, stamp, hops, stamp, relength, stamp, stamp, stamp, hops, stamp,
+            stamp, swap, relength, stamp, hops, stamp
+        );
     }
 }
 

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
+mod annotations;
 mod branches;
 mod conservation;
 mod drawing;

@@ -402,8 +402,7 @@ fn waiting(input: Input, worker: &Worker, panics: Option<Place>) -> impl Functio
         .done()
 }
 
-/// In any of its loops over the batch, alone or fused with others that wait, in an arm that waits, with a blueprint and
-/// without: the batch is lost, what waited of it is never seen again, and the next one finds new tables or the old.
+/// In any of its loops over the batch, alone or fused with others that wait, with a blueprint and without: the batch is lost, what waited of it is never seen again, and the next one finds new tables or the old.
 #[test]
 fn a_panic_around_what_waits_on_memory_costs_its_batch() {
     type Build = fn(&Worker, Option<Place>) -> Result<Box<dyn Node>, netbricks_core::BuildError>;

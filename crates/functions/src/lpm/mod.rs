@@ -17,11 +17,11 @@ use netbricks_core::{BuildError, Function, Input, Operator, Worker};
 /// The name of the annotation that carries the next hop, a `u32`, unless configuration says another.
 pub const NEXT_HOP: &str = "next-hop";
 
-/// Annotates every IP packet with its next hop. Packets are never changed and never dropped: what has no route, or is no
-/// IP, passes without an annotation.
+/// Annotates every IP packet with its next hop. Packets are never changed, and dropped only when their headers are malformed:
+/// what has no route passes without an annotation, what is no IP as it came.
 pub fn lpm(input: Input, config: &LpmSettings, worker: &Worker) -> impl Function {
     let next_hop = worker.annotation::<u32>(&config.annotation);
-    let table = worker.declare("routes", table(config, worker));
+    let table = worker.configured(table(config, worker));
     let asked = table.clone();
     worker.handler("lookup", "The next hop for an address: `lookup 192.0.2.9`.", move |address| {
         let address: IpAddr = address
@@ -37,10 +37,9 @@ pub fn lpm(input: Input, config: &LpmSettings, worker: &Worker) -> impl Function
         .lookup(
             &table,
             |packet| packet.header().destination(),
-            move |packet, found| {
-                if let Some(number) = found {
-                    packet.annotate(next_hop, *number);
-                }
+            move |packet, found| match found {
+                Some(number) => packet.annotate(next_hop, *number),
+                None => packet.take_annotation(next_hop),
             },
         )
         .done()

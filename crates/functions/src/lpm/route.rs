@@ -49,7 +49,7 @@ impl FromStr for Route {
                 problem: format!("expected a next hop (a number) behind `{first}`"),
             });
         };
-        let next_hop = second.parse().map_err(|_| {
+        let next_hop = number(second).ok_or_else(|| {
             wrong(second, format!("expected a next hop (a number, 0 to {}), found `{second}`", u32::MAX))
         })?;
         if let Some(third) = words.next() {
@@ -57,6 +57,11 @@ impl FromStr for Route {
         }
         Ok(Self { prefix, len, next_hop })
     }
+}
+
+/// A number of digits alone: no sign.
+fn number<T: FromStr>(word: &str) -> Option<T> {
+    word.bytes().all(|byte| byte.is_ascii_digit()).then(|| word.parse().ok())?
 }
 
 /// Characters of `text` before `word`, which is part of it.
@@ -69,7 +74,7 @@ fn prefix(word: &str) -> Result<(IpAddr, u8), String> {
     let expected = || format!("expected a prefix as `192.0.2.0/24` or `2001:db8::/32`, found `{word}`");
     let (address, len) = word.split_once('/').ok_or_else(expected)?;
     let address: IpAddr = address.parse().map_err(|_| expected())?;
-    let len: u8 = len.parse().map_err(|_| expected())?;
+    let len: u8 = number(len).ok_or_else(expected)?;
     let (bits, network) = match address {
         IpAddr::V4(address) => (32, IpAddr::V4(address.truncated(len))),
         IpAddr::V6(address) => (128, IpAddr::V6(address.truncated(len))),

@@ -99,7 +99,7 @@ pub(super) fn routes() -> Vec<String> {
         BTreeMap::from([((Ipv4Addr::from_bits(0), 1), 7), ((Ipv4Addr::from_bits(1 << 31), 1), 8)]);
     while routes.len() < 16_002 {
         let len = 8 + (random.next() % 25) as u8;
-        if len < 16 && random.next() % 8 != 0 {
+        if len < 16 && !random.next().is_multiple_of(8) {
             continue;
         }
         let prefix = Ipv4Addr::from_bits(random.next() as u32).truncated(len);

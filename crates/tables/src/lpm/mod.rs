@@ -60,7 +60,8 @@ pub enum LpmTableError {
     CapacityZero,
     /// More groups than a cell can name.
     #[error(
-        "a prefix table is to have {groups} groups, but at most {maximum} are possible for these addresses"
+        "a prefix table is to have {groups} groups, but at most {maximum} are possible for these addresses: \
+         take out prefixes that need one"
     )]
     TooManyGroups {
         /// Groups asked for.
@@ -165,6 +166,9 @@ impl<C> Clone for LpmAnnouncer<C> {
 impl<C> Copy for LpmAnnouncer<C> {}
 
 impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
+    /// How many groups there can be, and how many different values.
+    pub const MAXIMUM: usize = A::Cell::MAXIMUM;
+
     /// An empty table.
     ///
     /// # Errors
@@ -253,6 +257,16 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
         }
         if !self.trie.has_free(self.trie.missing(prefix, len)) {
             return Err(LpmError::GroupsFull { groups: self.trie.groups() });
+        }
+        if let Some(number) = before
+            && self.uses[number as usize] == 1
+            && !self.numbers.contains_key(&value)
+        {
+            // Nobody else has the old value: its number takes the new one.
+            let replaced = self.values[number as usize].replace(value);
+            replaced.and_then(|value| self.numbers.remove(&value));
+            self.numbers.insert(value, number);
+            return Ok(replaced);
         }
         let number = self.number_of(value)?;
         let replaced = before.and_then(|number| self.values[number as usize]);

@@ -177,6 +177,10 @@ fn as_many_values_as_cells_can_name_and_no_more() {
         lpm.insert(prefix(number), 24, number).unwrap();
     }
     assert_eq!(lpm.insert(prefix(32_767), 24, 32_767), Err(LpmError::ValuesFull { maximum: 32_767 }));
+    // One that is there may have another value: nobody else had the old one.
+    assert_eq!(lpm.insert(prefix(3), 24, 99_999), Ok(Some(3)));
+    assert_eq!(lpm.longest(prefix(3)), Some(&99_999));
+    assert_eq!(lpm.insert(prefix(3), 24, 3), Ok(Some(99_999)));
     // Another prefix with a known value is no matter, and one that goes makes room.
     lpm.insert(prefix(32_768), 24, 5).unwrap();
     lpm.remove(prefix(9), 24);
@@ -184,4 +188,35 @@ fn as_many_values_as_cells_can_name_and_no_more() {
     for number in (0..32_767).filter(|number| *number != 9) {
         assert_eq!(lpm.longest(prefix(number)), Some(&number));
     }
+}
+
+#[test]
+fn routes_of_both_versions_are_taken_over_whole_or_not_at_all() {
+    let config = Some(LpmConfig { prefixes: 4, groups: 8 });
+    let (mut both, mut other): (Routes<u32>, Routes<u32>) =
+        (Routes::new(config, config).unwrap(), Routes::new(config, config).unwrap());
+    let address = |text: &str| text.parse::<std::net::IpAddr>().unwrap();
+    both.insert(address("192.0.2.0"), 24, 1).unwrap();
+    both.insert(address("2001:db8::"), 32, 2).unwrap();
+    other.insert(address("198.51.100.0"), 24, 3).unwrap();
+    let said = |routes: &Routes<u32>| {
+        ["192.0.2.1", "198.51.100.1", "2001:db8::1"].map(|text| routes.longest(address(text)).copied())
+    };
+    let mut bytes = vec![];
+    both.encode(&mut bytes);
+    // A good first part before a damaged second one.
+    *bytes.last_mut().unwrap() ^= 1;
+    assert!(other.decode(&bytes).is_err());
+    assert_eq!(said(&other), [None, Some(3), None]);
+    *bytes.last_mut().unwrap() ^= 1;
+    assert_eq!(other.decode(&bytes), Ok(2));
+    assert_eq!(said(&other), [Some(1), None, Some(2)]);
+    // From a table without IPv6, into one with it and one without IPv4.
+    let mut v4: Routes<u32> = Routes::new(config, None).unwrap();
+    v4.insert(address("198.51.100.0"), 24, 4).unwrap();
+    let mut bytes = vec![];
+    v4.encode(&mut bytes);
+    assert_eq!(other.decode(&bytes), Ok(1));
+    assert_eq!(said(&other), [None, Some(4), None]);
+    assert!(Routes::<u32>::new(None, config).unwrap().decode(&bytes).is_err());
 }

@@ -1,0 +1,69 @@
+//! What functions leave for each other on a packet, and what names they may ask for.
+
+use netbricks_core::packet::Link;
+use netbricks_core::{Function, Input, Operator, Worker, compose};
+use netbricks_testkit::build::ethernet;
+use netbricks_testkit::run_with;
+
+use crate::harness::{pool, worker};
+
+fn asking<T: netbricks_core::tables::Encode + 'static>(worker: &Worker, name: &str) -> Result<(), String> {
+    let built = compose(worker, |input| {
+        let slot = worker.annotation::<T>(name);
+        input
+            .inspect(move |packet| {
+                packet.annotation(slot);
+            })
+            .done()
+    });
+    built.map(|_| ()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_name_has_one_type_and_all_names_together_64_bytes() {
+    let worker = worker(&pool());
+    assert_eq!(asking::<u32>(&worker, "class"), Ok(()));
+    // Again, by another function: the same slot.
+    assert_eq!(asking::<u32>(&worker, "class"), Ok(()));
+    let refused = asking::<u64>(&worker, "class").unwrap_err();
+    assert!(refused.contains("annotation `class` is a `u64` here, but a `u32`"), "{refused}");
+    // 5 bytes are taken, 51 fit beside them, and 8 are left.
+    assert_eq!(asking::<[u8; 50]>(&worker, "large"), Ok(()));
+    let refused = asking::<u64>(&worker, "one more").unwrap_err();
+    assert!(refused.contains("takes 9 bytes, but of 64 bytes only 8 are left"), "{refused}");
+    assert_eq!(asking::<[u8; 7]>(&worker, "the last"), Ok(()));
+}
+
+#[test]
+fn annotations_are_read_where_they_were_written_and_can_be_taken_off() {
+    fn write(input: Input, worker: &Worker) -> impl Function {
+        let (first, second) = (worker.annotation::<u16>("first"), worker.annotation::<u64>("second"));
+        input
+            .transform(move |packet| {
+                assert_eq!((packet.annotation(first), packet.annotation(second)), (None, None));
+                packet.annotate(first, 7);
+                packet.annotate(second, u64::MAX);
+                packet.take_annotation(first);
+                packet.take_annotation(first);
+                assert_eq!((packet.annotation(first), packet.annotation(second)), (None, Some(u64::MAX)));
+                packet.annotate(first, 9);
+            })
+            .done()
+    }
+    fn read(input: Input, worker: &Worker) -> impl Function {
+        let (first, second) = (worker.annotation::<u16>("first"), worker.annotation::<u64>("second"));
+        input
+            .parse::<Link>()
+            .transform(move |packet| {
+                let found = (packet.annotation(first), packet.annotation(second));
+                packet.payload_mut()[0] = u8::from(found == (Some(9), Some(u64::MAX)));
+            })
+            .done()
+    }
+    let frames: Vec<_> = (0..40u16)
+        .map(|port| ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(port, 2).build().unwrap())
+        .collect();
+    let report = run_with(|input, worker| write(input, worker).then(|input| read(input, worker)), frames);
+    assert_eq!((report.out.len(), report.panics.len()), (40, 0));
+    assert!(report.out.iter().all(|frame| frame[14] == 1));
+}
