@@ -5,6 +5,9 @@
 mod branches;
 mod conservation;
 mod drawing;
+mod event_panics;
+mod event_replay;
+mod events;
 mod fused;
 mod graphs;
 mod harness;
