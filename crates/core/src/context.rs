@@ -105,7 +105,7 @@ impl Context {
     /// of it. Where an event comes before, the clock goes to that event's time instead; the source then ends its poll with
     /// [`Poll::Busy`](crate::Poll::Busy), and asks again in its next.
     pub fn approach(&mut self, time: u64) -> bool {
-        if time < self.deadline {
+        if time < self.deadline || self.deadline == u64::MAX {
             self.steps = 0;
             return true;
         }

@@ -326,7 +326,7 @@ impl Graph {
             if slot.role == Role::Receive {
                 self.sources = self.sources.saturating_sub(1);
             }
-        } else if slot.timed {
+        } else if slot.timed && !slot.stopped {
             self.rearm(node);
         } else if polled && !self.ready.contains(&node) {
             self.ready.push_back(node);

@@ -16,7 +16,9 @@ impl Graph {
             self.idle.is_empty() && next.is_none() && self.ready.is_empty() && self.timers.is_empty();
         // Once every source has ended, whoever still wants turns has work only as long as it holds packets.
         let ended = self.has_sources && self.sources == 0;
-        if nobody || ended && self.slots.iter().all(|slot| !slot.keeps || slot.stopped || slot.node.held() == 0) {
+        if nobody
+            || ended && self.slots.iter().all(|slot| !slot.keeps || slot.stopped || slot.node.held() == 0)
+        {
             Turn::Done
         } else if self.cx.knows_time() {
             Turn::Idle(next.into_iter().chain(self.next_event()).min())

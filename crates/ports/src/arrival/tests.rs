@@ -26,6 +26,8 @@ fn a_batch_never_spans_a_millisecond_and_time_never_goes_back() {
     batch.push(pool.packet(&[0; 60]).unwrap()).unwrap();
     assert!(arrivals.admit(1_000, &batch, &mut cx), "a capture out of order");
     assert_eq!(cx.now(), 6_000_000);
+    batch.clear();
+    assert!(arrivals.admit(u64::MAX, &batch, &mut cx), "the end of time is no deadline");
 }
 
 /// Puts a frame between the packets every `PERIOD` ns: how many there were so far, and what time it is.
