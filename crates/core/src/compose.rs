@@ -4,7 +4,8 @@ use netbricks_buffer::{Batch, Bytes, Visit};
 use netbricks_packet::stack::Root;
 
 use crate::context::Context;
-use crate::node::{CallError, Handler, ImportError, Node, Output, Section, StateImage};
+use crate::events::Schedule;
+use crate::node::{CallError, Handler, ImportError, Node, Output, Poll, Section, StateImage};
 use crate::operator::{At, Function, Input, Start};
 use crate::operators::dispatched;
 use crate::reason::{Departure, Edge, Verdict};
@@ -54,6 +55,15 @@ impl<A: Function> Node for Fused<A> {
             }
         });
         outputs
+    }
+    fn poll(&mut self, _: &mut Batch, cx: &mut Context) -> Poll {
+        self.declarations.events.poll(cx)
+    }
+    fn is_schedulable(&self) -> bool {
+        self.schedule().is_some()
+    }
+    fn schedule(&self) -> Option<Schedule> {
+        self.declarations.events.schedule()
     }
     fn handlers(&self) -> Vec<Handler> {
         self.declarations.handlers()

@@ -11,6 +11,12 @@ use crate::recorder::Recorder;
 /// The clock, the pool, and the way out for packets that do not stay in the batch.
 pub struct Context {
     now: u64,
+    /// When the graph's next event is due (ns).
+    pub(crate) deadline: u64,
+    /// Whether somebody said what time it is, if `now` is 0.
+    pub(crate) began: bool,
+    /// Deadlines that a source went to since its last arrival.
+    steps: u32,
     pool: Pool,
     /// What the node in hand did beside passing its batch on: the graph looks no further where it is 0.
     pub(crate) stirred: u8,
@@ -47,6 +53,10 @@ const NEW: u64 = 1 << 32;
 /// New packets that one call of a node may make: answers do not multiply traffic without bound.
 pub const CREATED_LIMIT: usize = 2 * netbricks_buffer::BATCH;
 
+/// Deadlines to which a source goes one by one between two arrivals. Where there are more (a capture with a hole of years),
+/// the rest of them are missed, so that no time stamp makes a graph run for ever.
+const STEPS: u32 = 1_024;
+
 pub(crate) const DROPPED: u8 = 1;
 pub(crate) const EMITTED: u8 = 2;
 pub(crate) const SENT: u8 = 4;
@@ -56,6 +66,9 @@ impl Context {
     pub fn new(pool: Pool) -> Self {
         Self {
             now: 0,
+            deadline: u64::MAX,
+            began: false,
+            steps: 0,
             pool,
             stirred: 0,
             reshaped: false,
@@ -76,10 +89,35 @@ impl Context {
     pub fn now(&self) -> u64 {
         self.now
     }
-    /// Sets the time. A source that replays a capture sets it to what the capture says; it never goes back.
+    /// Sets the time. A source that replays a capture sets it to what the capture says; it never goes back. Where it
+    /// also asks [`approach`](Self::approach), events run exactly on time.
     #[inline(always)]
     pub fn advance(&mut self, now: u64) {
         self.now = self.now.max(now);
+    }
+    /// When the graph's next event is due (ns); [`u64::MAX`] where there is none. A batch never spans it: a source that
+    /// drives the clock ends its batch before the first arrival at or after this time.
+    #[inline(always)]
+    pub fn deadline(&self) -> u64 {
+        self.deadline
+    }
+    /// For a source that drives the clock and whose batch is empty: whether an arrival at `time` (ns) may be the first
+    /// of it. Where an event comes before, the clock goes to that event's time instead; the source then ends its poll with
+    /// [`Poll::Busy`](crate::Poll::Busy), and asks again in its next.
+    pub fn approach(&mut self, time: u64) -> bool {
+        if time < self.deadline || self.deadline == u64::MAX {
+            self.steps = 0;
+            return true;
+        }
+        let known = self.knows_time() && self.steps < STEPS;
+        self.began = true;
+        self.steps += 1;
+        self.advance(if known { self.deadline } else { time });
+        false
+    }
+    /// Whether the clock has begun to go: periods are counted from there, and not from 1970.
+    pub(crate) fn knows_time(&self) -> bool {
+        self.began || self.now > 0
     }
     /// Where new packets come from.
     #[inline(always)]
@@ -122,6 +160,13 @@ impl Context {
             self.lost_on_arrival.add(packets, bytes);
             self.drops.add(reason, packets, bytes);
         }
+    }
+
+    /// Counts a packet that could not be made: created, and dropped at once.
+    pub(crate) fn lost_on_creation(&mut self, reason: Drop, bytes: u64) {
+        self.stirred |= DROPPED | SENT;
+        self.made.add(1, bytes);
+        self.drops.add(reason, 1, bytes);
     }
 
     /// Hands a packet on by an edge; the packet is gone for the caller.

@@ -1,7 +1,7 @@
 //! Operators, drop reasons, declared state, the clock and the graph.
 //!
-//! Read in this order: `operator` (the words a function is written in), `view` (what a user function sees), `compose`
-//! (a function becomes a node), `node` and `graph` (how nodes run).
+//! Read in this order: `operator` (the words a function is written in), `view` (what a user function sees), `events` (what
+//! is done by the clock), `compose` (a function becomes a node), `node` and `graph` (how nodes run).
 //!
 //! ```
 //! use netbricks_core::packet::{Ip, Link};
@@ -28,6 +28,7 @@ pub mod annotation;
 pub mod compose;
 pub mod context;
 pub mod counters;
+pub mod events;
 pub mod graph;
 pub mod icmp;
 pub mod node;
@@ -44,6 +45,7 @@ pub use annotation::Annotation;
 pub use compose::{compose, merge};
 pub use context::Context;
 pub use counters::{Count, Drops, NodeCounters};
+pub use events::{Event, Schedule};
 pub use graph::{Graph, GraphBuilder, GraphError, NodeId, Panic, Totals, Turn};
 pub use node::{CallError, Handler, ImportError, Node, Output, Poll, Role, Section, StateImage};
 pub use operator::{Function, Input, Operator, Start};

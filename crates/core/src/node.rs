@@ -6,6 +6,7 @@ use std::os::fd::BorrowedFd;
 use netbricks_buffer::Batch;
 
 use crate::context::Context;
+use crate::events::Schedule;
 use crate::reason::Edge;
 
 /// What a node does in the graph, which is how its packets are accounted for.
@@ -110,6 +111,13 @@ pub trait Node {
     /// Whether it wants turns.
     fn is_schedulable(&self) -> bool {
         false
+    }
+    /// When its events are due, where it has any: `poll` then runs one that is due and answers
+    /// [`Poll::Until`] the next. What [`compose`](crate::compose()) makes has them from
+    /// [`Worker::invoke_every`](crate::Worker::invoke_every); a node written by hand asks for turns by
+    /// [`is_schedulable`](Self::is_schedulable) alone.
+    fn schedule(&self) -> Option<Schedule> {
+        None
     }
     /// How its packets are accounted for.
     fn role(&self) -> Role {

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use netbricks_packet::FlowKey;
 use netbricks_tables::{Encode, FlowTable, FlowTableConfig};
 
+use crate::events::Events;
 use crate::node::{CallError, Handler, ImportError, Section, StateImage};
 use crate::registry::{BuildError, Worker};
 
@@ -166,6 +167,7 @@ pub struct Declarations {
     states: Vec<(String, Rc<RefCell<dyn Declared>>)>,
     handlers: Vec<(Handler, Read)>,
     reports: Vec<Report>,
+    pub(crate) events: Events,
     failure: Option<BuildError>,
 }
 
@@ -192,14 +194,7 @@ impl Worker {
     pub fn declare<T: Declared>(&self, name: &str, state: T) -> State<T> {
         let state = Rc::new(RefCell::new(state));
         let mut declarations = self.declarations.borrow_mut();
-        let known = |name: &str| declarations.states.iter().any(|(known, _)| known == name);
-        // A function that is fused with itself declares its names again: the second is `flows.2`, and so on.
-        let mut unique = name.to_owned();
-        let mut number = 2;
-        while known(&unique) {
-            unique = format!("{name}.{number}");
-            number += 1;
-        }
+        let unique = declarations.unique(name);
         declarations.states.push((unique, state.clone()));
         State(state)
     }
@@ -251,14 +246,29 @@ impl Worker {
 }
 
 impl Declarations {
+    /// `name`, or what becomes of it where it is taken: a function that is fused with itself declares its names again, and
+    /// the second is `flows.2`, and so on.
+    pub(crate) fn unique(&self, name: &str) -> String {
+        let known = |name: &str| self.states.iter().any(|(known, _)| known == name) || self.events.has(name);
+        let mut unique = name.to_owned();
+        let mut number = 2;
+        while known(&unique) {
+            unique = format!("{name}.{number}");
+            number += 1;
+        }
+        unique
+    }
     pub(crate) fn export(&self) -> Vec<StateImage> {
-        self.states.iter().map(|(name, state)| (name.clone(), state.borrow().export())).collect()
+        let states = self.states.iter().map(|(name, state)| (name.clone(), state.borrow().export()));
+        states.chain(self.events.export()).collect()
     }
     pub(crate) fn import(&self, name: &str, bytes: &[u8], now: u64) -> Result<(), ImportError> {
-        let Some((_, state)) = self.states.iter().find(|(known, _)| known == name) else {
-            return Err(ImportError::Unknown { name: name.into() });
+        let state = self.states.iter().find(|(known, _)| known == name);
+        let imported = match state {
+            Some((_, state)) => Some(state.borrow_mut().import(bytes, now)),
+            None => self.events.import(name, bytes, now),
         };
-        let imported = state.borrow_mut().import(bytes, now);
+        let Some(imported) = imported else { return Err(ImportError::Unknown { name: name.into() }) };
         imported.map_err(|problem| ImportError::Refused { name: name.into(), problem })
     }
     pub(crate) fn reports(&self) -> Vec<Section> {
@@ -269,7 +279,9 @@ impl Declarations {
             name: format!("{name}.occupancy"),
             summary: format!("Entries and capacity of `{name}`."),
         });
-        self.handlers.iter().map(|(handler, _)| handler.clone()).chain(sizes).collect()
+        let events =
+            self.events.handlers().map(|(name, summary, _)| Handler { name, summary: summary.into() });
+        self.handlers.iter().map(|(handler, _)| handler.clone()).chain(sizes).chain(events).collect()
     }
     pub(crate) fn call(&self, name: &str, argument: &str) -> Result<String, CallError> {
         if let Some((_, call)) = self.handlers.iter().find(|(handler, _)| handler.name == name) {
@@ -279,6 +291,9 @@ impl Declarations {
         if let Some((_, state)) = self.states.iter().find(|(known, _)| Some(known.as_str()) == state) {
             let (entries, capacity) = state.borrow().occupancy();
             return Ok(format!("{entries} {capacity}"));
+        }
+        if let Some((_, _, count)) = self.events.handlers().find(|(handler, ..)| handler == name) {
+            return Ok(count.to_string());
         }
         let known = self.handlers().into_iter().map(|handler| handler.name).collect::<Vec<_>>().join(", ");
         Err(CallError::Unknown { name: name.into(), known })

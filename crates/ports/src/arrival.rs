@@ -1,5 +1,6 @@
 //! How arrival times drive the clock: a batch holds arrivals of one millisecond only, and the graph's time is that
-//! millisecond, so that no result depends on the batch size.
+//! millisecond, so that no result depends on the batch size. Nor does a batch span the deadline of an event, which has its
+//! turn between the two.
 
 use netbricks_buffer::Batch;
 use netbricks_core::{Context, Poll};
@@ -14,22 +15,33 @@ const STALLED: u64 = 100_000;
 pub(crate) struct Arrivals {
     /// Start of the millisecond that the batch in hand belongs to (ns).
     current: u64,
+    /// What arrives from here on needs another batch, or another look (ns).
+    edge: u64,
 }
 
 impl Arrivals {
+    /// Begins a poll: events may have other deadlines by now.
+    #[inline(always)]
+    pub(crate) fn begin(&mut self, cx: &Context) {
+        self.edge = self.current.saturating_add(MILLISECOND).min(cx.deadline());
+    }
+
     /// Whether an arrival at `time` (ns) may join the batch; advances the graph's clock where it starts a new one. Time
-    /// that goes back counts as standing still.
+    /// that goes back counts as standing still. Where even an empty batch may not have it, an event comes first: the
+    /// source answers [`Poll::Busy`].
     #[inline(always)]
     pub(crate) fn admit(&mut self, time: u64, batch: &Batch, cx: &mut Context) -> bool {
-        if time < self.current.saturating_add(MILLISECOND) {
-            // The usual case, and the first arrival of a capture that starts at the epoch.
-            return true;
-        }
-        if !batch.is_empty() {
+        // The usual case, and the first arrival of a capture that starts at the epoch.
+        time < self.edge || batch.is_empty() && self.start(time, cx)
+    }
+
+    fn start(&mut self, time: u64, cx: &mut Context) -> bool {
+        if !cx.approach(time) {
             return false;
         }
         self.current = time - time % MILLISECOND;
         cx.advance(self.current);
+        self.begin(cx);
         true
     }
 
@@ -40,25 +52,4 @@ impl Arrivals {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use netbricks_buffer::Pool;
-
-    #[test]
-    fn a_batch_never_spans_a_millisecond_and_time_never_goes_back() {
-        let pool = Pool::builder().frames(8).build().unwrap();
-        let mut cx = Context::new(pool.clone());
-        let (mut arrivals, mut batch) = (Arrivals::default(), Batch::new());
-        assert!(arrivals.admit(5_999_999, &batch, &mut cx));
-        assert_eq!(cx.now(), 5_000_000);
-        batch.push(pool.packet(&[0; 60]).unwrap()).unwrap();
-        assert!(arrivals.admit(5_000_001, &batch, &mut cx), "earlier, but within the millisecond");
-        assert!(!arrivals.admit(6_000_000, &batch, &mut cx));
-        assert_eq!(cx.now(), 5_000_000, "refused: the clock stands");
-        batch.clear();
-        assert!(arrivals.admit(6_000_000, &batch, &mut cx));
-        batch.push(pool.packet(&[0; 60]).unwrap()).unwrap();
-        assert!(arrivals.admit(1_000, &batch, &mut cx), "a capture out of order");
-        assert_eq!(cx.now(), 6_000_000);
-    }
-}
+mod tests;

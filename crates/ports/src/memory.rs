@@ -245,6 +245,8 @@ struct Receive {
 impl ReceiveQueue for Receive {
     fn receive(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         let ended = self.wire.ended.load(Ordering::Acquire);
+        let mut refused = false;
+        self.arrivals.begin(cx);
         {
             let mut packets = self.wire.packets();
             while batch.len() < cx.burst()
@@ -252,6 +254,7 @@ impl ReceiveQueue for Receive {
             {
                 let time = if self.drives_clock { front.received_at() } else { 0 };
                 if time != 0 && !self.arrivals.admit(time, batch, cx) {
+                    refused = true;
                     break;
                 }
                 let Some(mut packet) = packets.pop_front() else { break };
@@ -267,6 +270,8 @@ impl ReceiveQueue for Receive {
         count_received(&self.counters, batch);
         match batch.is_empty() {
             false => Poll::Busy,
+            // An event comes first.
+            true if refused => Poll::Busy,
             true if ended => Poll::Done,
             true => Poll::Idle,
         }

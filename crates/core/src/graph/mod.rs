@@ -8,6 +8,7 @@ mod build;
 mod contain;
 mod export;
 mod run;
+mod timers;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -38,6 +39,8 @@ struct Slot {
     node: Box<dyn Node>,
     role: Role,
     keeps: bool,
+    /// It has events, and is asked when they are due.
+    timed: bool,
     outputs: Vec<Output>,
     /// Where each edge leads, by its number.
     targets: Vec<Option<Target>>,
@@ -60,6 +63,7 @@ impl Slot {
             owner: 0,
             role: node.role(),
             keeps: node.keeps_packets(),
+            timed: node.schedule().is_some(),
             outputs: node.outputs(),
             targets: Vec::new(),
             out: None,
@@ -164,6 +168,8 @@ pub struct Graph {
     ready: VecDeque<usize>,
     idle: VecDeque<usize>,
     sleeping: BinaryHeap<Reverse<(u64, usize)>>,
+    /// As `sleeping`, of nodes that wait for their events: these come first when they are due.
+    timers: BinaryHeap<Reverse<(u64, usize)>>,
     turns: u64,
     /// Packets a poll is asked for at most.
     burst: usize,
@@ -182,16 +188,19 @@ const PANICS_KEPT: usize = 16;
 impl Graph {
     fn assemble(name: String, mut slots: Vec<Slot>, pool: Pool) -> Self {
         let mut ready = VecDeque::with_capacity(slots.len());
+        let mut timers = BinaryHeap::new();
         for (i, slot) in slots.iter_mut().enumerate() {
             slot.out = slot.targets.first().copied().flatten();
-            if slot.node.is_schedulable() {
-                ready.push_back(i);
+            match slot.node.schedule() {
+                Some(schedule) => timers.extend(schedule.next().map(|time| Reverse((time, i)))),
+                None if slot.node.is_schedulable() => ready.push_back(i),
+                None => {}
             }
         }
         let schedulable = ready.len();
         let sources =
             slots.iter().filter(|slot| slot.role == Role::Receive && slot.node.is_schedulable()).count();
-        Self {
+        let mut graph = Self {
             name,
             slots,
             cx: Context::new(pool),
@@ -203,6 +212,7 @@ impl Graph {
             ready,
             idle: VecDeque::with_capacity(schedulable),
             sleeping: BinaryHeap::with_capacity(schedulable),
+            timers,
             turns: 0,
             burst: netbricks_buffer::BATCH,
             sampled: false,
@@ -210,7 +220,9 @@ impl Graph {
             sources,
             has_sources: sources > 0,
             panics: VecDeque::with_capacity(PANICS_KEPT),
-        }
+        };
+        graph.set_deadline();
+        graph
     }
 
     /// Its name.
@@ -311,7 +323,13 @@ impl Graph {
     /// [`crate::ImportError`] when node or state are unknown or the bytes do not fit; nothing is changed then.
     pub fn import(&mut self, node: &str, state: &str, bytes: &[u8]) -> Result<(), crate::ImportError> {
         match self.place(node) {
-            Some(i) => self.slots[i].node.import(state, bytes, self.cx.now()),
+            Some(i) => {
+                self.slots[i].node.import(state, bytes, self.cx.now())?;
+                if self.slots[i].timed {
+                    self.rearm(i);
+                }
+                Ok(())
+            }
             None => Err(crate::ImportError::Unknown { name: format!("{node}.{state}") }),
         }
     }

@@ -27,13 +27,18 @@ impl Graph {
     pub fn turn(&mut self, now: u64) -> Turn {
         self.cx.advance(now);
         if self.waiting.is_empty() {
+            let by_events = if self.cx.deadline <= self.cx.now() { self.run_due() } else { 0 };
+            if !self.waiting.is_empty() {
+                // A panic in what an event sent to: what waits goes on first.
+                return Turn::Moved(by_events);
+            }
             self.wake_due();
             let Some(node) = self.next_schedulable() else {
-                return self.rest();
+                return if by_events > 0 { Turn::Moved(by_events) } else { self.rest() };
             };
             self.turns += 1;
             self.sampled = self.turns.is_multiple_of(SAMPLE);
-            let moved = self.contained(Some(node));
+            let moved = by_events + self.contained(Some(node));
             self.dry = if moved > 0 { 0 } else { self.dry + 1 };
             // Idle only when every schedulable in turn had nothing.
             if !self.ready.is_empty() || self.dry < self.idle.len() || self.idle.is_empty() {
@@ -44,36 +49,6 @@ impl Graph {
         }
         // A panic ended the turn before: what waited goes on first.
         Turn::Moved(self.contained(None))
-    }
-
-    /// Makes every idle schedulable ready: for a worker that slept or backed off.
-    pub fn wake(&mut self) {
-        self.ready.append(&mut self.idle);
-    }
-
-    fn rest(&self) -> Turn {
-        let next = self.sleeping.peek().map(|Reverse((time, _))| *time);
-        let nobody = self.idle.is_empty() && next.is_none() && self.ready.is_empty();
-        // Once every source has ended, whoever still wants turns has work only as long as it holds packets.
-        let ended = self.has_sources && self.sources == 0;
-        if nobody
-            || ended && self.slots.iter().all(|slot| !slot.keeps || slot.stopped || slot.node.held() == 0)
-        {
-            Turn::Done
-        } else {
-            Turn::Idle(next)
-        }
-    }
-
-    #[inline(always)]
-    fn wake_due(&mut self) {
-        while let Some(Reverse((time, node))) = self.sleeping.peek().copied() {
-            if time > self.cx.now() {
-                break;
-            }
-            self.sleeping.pop();
-            self.ready.push_back(node);
-        }
     }
 
     #[inline(always)]
@@ -88,7 +63,7 @@ impl Graph {
 
     /// Runs with every panic contained; answers how many packets moved.
     #[inline(always)]
-    fn contained(&mut self, schedulable: Option<usize>) -> u64 {
+    pub(super) fn contained(&mut self, schedulable: Option<usize>) -> u64 {
         let _containing = Containing::enter();
         match catch_unwind(AssertUnwindSafe(|| self.run(schedulable))) {
             Ok(moved) => moved,
@@ -150,6 +125,7 @@ impl Graph {
         match poll {
             Poll::Busy => self.ready.push_back(node),
             Poll::Idle => self.idle.push_back(node),
+            Poll::Until(time) if slot.timed => self.timers.push(Reverse((time, node))),
             Poll::Until(time) => self.sleeping.push(Reverse((time, node))),
             Poll::Done => {
                 if slot.role == Role::Receive {
@@ -350,6 +326,8 @@ impl Graph {
             if slot.role == Role::Receive {
                 self.sources = self.sources.saturating_sub(1);
             }
+        } else if slot.timed && !slot.stopped {
+            self.rearm(node);
         } else if polled && !self.ready.contains(&node) {
             self.ready.push_back(node);
         }
@@ -371,6 +349,8 @@ impl Graph {
         self.ready.clear();
         self.idle.clear();
         self.sleeping.clear();
+        self.timers.clear();
+        self.set_deadline();
         while !self.waiting.is_empty() {
             self.contained(None);
         }
@@ -426,8 +406,13 @@ const DRAIN_CALLS: usize = 1 << 16;
 /// Makes a function's node anew, state and all; a node without a blueprint goes on as it is.
 fn rebuild(slot: &mut Slot) -> bool {
     let Some((blueprint, worker)) = &slot.origin else { return false };
+    // Asked before: where nodes share what stands behind them, the new one takes the old one's place at once.
+    let schedule = slot.node.schedule();
     match catch_unwind(AssertUnwindSafe(|| blueprint.build(worker))) {
         Ok(Ok(mut node)) => {
+            if let (Some(new), Some(old)) = (node.schedule(), schedule) {
+                new.resume(&old);
+            }
             std::mem::swap(&mut slot.node, &mut node);
             // The old node's drop runs the author's code as well.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(node))) {

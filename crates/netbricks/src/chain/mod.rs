@@ -57,7 +57,7 @@ struct Shape {
     outputs: Vec<Output>,
     /// It declares state, so that all its uses on a worker are one node.
     stateful: bool,
-    /// It keeps packets or wants turns of its own.
+    /// It keeps packets or wants turns of its own, for more than its events.
     independent: bool,
 }
 
@@ -282,7 +282,7 @@ impl Shape {
         Self {
             outputs: node.outputs(),
             stateful: !node.export().is_empty() || !node.report().is_empty(),
-            independent: node.keeps_packets() || node.is_schedulable(),
+            independent: node.keeps_packets() || node.is_schedulable() && node.schedule().is_none(),
         }
     }
 }

@@ -6,7 +6,8 @@ use std::rc::Rc;
 
 use netbricks_buffer::Batch;
 use netbricks_core::{
-    Blueprint, CallError, Context, Handler, ImportError, Node, Output, Role, Section, StateImage,
+    Blueprint, CallError, Context, Handler, ImportError, Node, Output, Poll, Role, Schedule, Section,
+    StateImage,
 };
 use send_wrapper::SendWrapper;
 
@@ -29,6 +30,12 @@ impl Shared {
             if built.replace(true) || inner.borrow().is_none() {
                 let fresh = function.build(worker)?;
                 let old = inner.borrow_mut().replace(fresh);
+                // Its events go on, whichever of its places the panic was in.
+                if let Some(before) = old.as_ref().and_then(|node| node.schedule())
+                    && let Some(schedule) = inner.borrow().as_ref().and_then(|node| node.schedule())
+                {
+                    schedule.resume(&before);
+                }
                 // Its drop is the author's code and may panic: nothing is borrowed then.
                 drop(old);
             }
@@ -40,7 +47,8 @@ impl Shared {
 /// A place in the graph through which the shared node is reached.
 struct Door {
     inner: Inner,
-    /// Speaks for the node where it must be asked once: state, handlers, reports.
+    /// Speaks for the node where it must be asked once: state, handlers, reports, events. What an event sends leaves
+    /// from here.
     first: bool,
 }
 
@@ -55,6 +63,15 @@ impl Node for Door {
         if let Some(node) = self.inner.borrow_mut().as_mut() {
             node.process(input, batch, cx);
         }
+    }
+    fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+        self.inner.borrow_mut().as_mut().map_or(Poll::Done, |node| node.poll(batch, cx))
+    }
+    fn is_schedulable(&self) -> bool {
+        self.schedule().is_some()
+    }
+    fn schedule(&self) -> Option<Schedule> {
+        self.ask(|node| node.schedule()).flatten().filter(|_| self.first)
     }
     fn role(&self) -> Role {
         Role::Function
@@ -85,5 +102,106 @@ impl Node for Door {
     }
     fn report(&self) -> Vec<Section> {
         if self.first { self.ask(|node| node.report()).unwrap_or_default() } else { Vec::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netbricks_buffer::Pool;
+    use netbricks_core::{Drop, Edge, Function, GraphBuilder, Input, Operator, Poll, Turn, Worker, compose};
+
+    use super::*;
+
+    /// Ticks, and panics at every packet.
+    fn ticking(input: Input, worker: &Worker) -> impl Function + use<> {
+        worker.invoke_every("tick", 100, |event| {
+            event.inject(Edge::OUT, 60, |frame| frame.fill(1));
+        });
+        worker.invoke_at("once", 5, |_| ());
+        input.inspect(|_| panic!("no packets, please")).done()
+    }
+
+    /// A packet a poll, when it is asked for the `at`th time.
+    struct Source {
+        asked: u32,
+        at: u32,
+    }
+    impl Node for Source {
+        fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
+        fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+            self.asked += 1;
+            if self.asked == self.at {
+                assert!(batch.push(cx.pool().packet(&[0; 60]).unwrap()).is_ok());
+            }
+            Poll::Idle
+        }
+        fn is_schedulable(&self) -> bool {
+            true
+        }
+        fn role(&self) -> Role {
+            Role::Receive
+        }
+        fn inputs(&self) -> usize {
+            0
+        }
+    }
+
+    /// Counts what leaves by each of its inputs.
+    struct Ends(Rc<Cell<[u32; 2]>>);
+    impl Node for Ends {
+        fn process(&mut self, input: usize, batch: &mut Batch, cx: &mut Context) {
+            let mut counts = self.0.get();
+            counts[input] += batch.len() as u32;
+            self.0.set(counts);
+            cx.drop_batch(batch, Drop::Discarded);
+        }
+        fn inputs(&self) -> usize {
+            2
+        }
+        fn outputs(&self) -> Vec<Output> {
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn one_place_alone_speaks_for_the_events() {
+        let worker = Worker::new(0, 1, Pool::builder().frames(16).build().unwrap());
+        let function = Blueprint::new(|worker| compose(worker, |input| ticking(input, worker)));
+        let shared = Shared::default();
+        let places = [(); 2].map(|()| shared.place(&function).build(&worker).unwrap());
+        assert_eq!(places.map(|place| place.schedule().is_some()), [true, false]);
+    }
+
+    #[test]
+    fn events_run_once_for_all_places_and_outlive_a_panic_in_any() {
+        for breaks in [0, 1] {
+            let pool = Pool::builder().frames(64).build().unwrap();
+            let worker = Worker::new(0, 1, pool.clone());
+            let function = Blueprint::new(|worker| compose(worker, |input| ticking(input, worker)));
+            let (shared, left) = (Shared::default(), Rc::new(Cell::new([0; 2])));
+            let mut builder = GraphBuilder::new("test");
+            let ends = builder.add("ends", Box::new(Ends(left.clone()))).unwrap();
+            for place in 0..2 {
+                let at = if place == breaks { 3 } else { 0 };
+                let source = builder.add(format!("in {place}"), Box::new(Source { asked: 0, at })).unwrap();
+                let node =
+                    builder.add_function(format!("at {place}"), &shared.place(&function), &worker).unwrap();
+                builder.connect(source, Edge::OUT, node, 0).unwrap();
+                builder.connect(node, Edge::OUT, ends, place).unwrap();
+            }
+            let mut graph = builder.build(pool.clone()).unwrap();
+            for now in (1_000..2_000).step_by(10) {
+                graph.wake();
+                while !matches!(graph.turn(now), Turn::Idle(_)) {}
+            }
+            let panics = graph.take_panics();
+            assert_eq!((panics.len(), panics[0].node.clone()), (1, format!("at {breaks}")));
+            assert_eq!(left.get(), [9, 0], "at 1,100 and so on, from the first place");
+            assert_eq!(graph.call("at 0", "tick.runs", "").unwrap(), "9");
+            assert_eq!(graph.call("at 0", "once.runs", "").unwrap(), "1");
+            graph.drain(2_000);
+            assert!(graph.totals().is_conserved() && graph.unbalanced().is_empty());
+            assert_eq!(pool.available(), pool.capacity());
+        }
     }
 }

@@ -293,6 +293,7 @@ pub(crate) fn below(random: &mut impl Rng, count: usize) -> usize {
 
 impl ReceiveQueue for Source {
     fn receive(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+        self.arrivals.begin(cx);
         let poll = loop {
             if batch.len() >= cx.burst() || batch.is_full() {
                 break Poll::Busy;

@@ -51,7 +51,7 @@ struct Pace {
 /// Why a record was not taken.
 #[derive(Clone, Copy)]
 enum Refusal {
-    /// The batch is full, or belongs to an earlier millisecond.
+    /// The batch is full, or belongs to an earlier millisecond, or an event comes first.
     NotNow,
     /// It is due at this time.
     Until(u64),
@@ -216,6 +216,7 @@ fn place(
 
 impl ReceiveQueue for Replaying {
     fn receive(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+        self.arrivals.begin(cx);
         let poll = loop {
             if batch.len() >= cx.burst() {
                 break Poll::Busy;

@@ -81,6 +81,7 @@ impl Wrapped {
 
     /// Moves what is off the line into the batch, as much as may leave now.
     fn give(&mut self, batch: &mut Batch, cx: &mut Context) {
+        self.arrivals.begin(cx);
         while let Some(front) = self.ready.front() {
             let full = batch.len() >= cx.burst() || batch.is_full();
             if full || self.drives_clock && !self.arrivals.admit(front.received_at(), batch, cx) {

@@ -3,6 +3,7 @@
 
 mod change;
 mod conservation;
+mod events;
 mod idle;
 mod nodes;
 mod signals;

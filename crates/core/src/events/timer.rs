@@ -1,0 +1,229 @@
+//! When events run: the times of each, its counts, and both as bytes that another function takes over.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use netbricks_packet::checksum;
+
+/// When an event runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum When {
+    /// Once, at this time (ns).
+    At(u64),
+    /// Every so many ns.
+    Every(u64),
+}
+
+/// In [`Timer::next`]: will not run again.
+pub(super) const NEVER: u64 = u64::MAX;
+
+/// An event's times and counts.
+#[derive(Debug)]
+pub(super) struct Timer {
+    pub(super) name: String,
+    when: When,
+    /// When it runs next (ns). 0 for a period that has not begun, since nobody knew the time.
+    pub(super) next: Cell<u64>,
+    pub(super) runs: Cell<u64>,
+    pub(super) missed: Cell<u64>,
+}
+
+/// A run that is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) due: u64,
+    pub(super) missed: u64,
+}
+
+impl Timer {
+    pub(super) fn new(name: String, when: When) -> Self {
+        let next = if let When::At(time) = when { time } else { 0 };
+        Self { name, when, next: Cell::new(next), runs: Cell::default(), missed: Cell::default() }
+    }
+
+    pub(super) fn begin(&self, now: u64) {
+        if let (When::Every(period), 0) = (self.when, self.next.get()) {
+            self.next.set(now.saturating_add(period));
+        }
+    }
+
+    /// What is to be run at `now`, at or after `next`. From here on it has run, even if it panics.
+    pub(super) fn take(&self, now: u64) -> Run {
+        let next = self.next.get();
+        let (due, missed, after) = match self.when {
+            When::At(_) => (next, 0, NEVER),
+            When::Every(period) => {
+                let missed = now.saturating_sub(next) / period;
+                let due = next + missed * period;
+                (due, missed, due.saturating_add(period))
+            }
+        };
+        self.next.set(after);
+        self.runs.set(self.runs.get() + 1);
+        self.missed.set(self.missed.get().saturating_add(missed));
+        Run { due, missed }
+    }
+}
+
+/// When a function's events run: times and counts, without the events themselves. It outlives a function that
+/// panicked, so that what ran does not run again and periods keep their phase.
+#[derive(Clone, Debug)]
+pub struct Schedule(Rc<Vec<Timer>>);
+
+impl Schedule {
+    pub(super) fn new(timers: Rc<Vec<Timer>>) -> Self {
+        Self(timers)
+    }
+
+    /// When the first of its events is due (ns): 0 before its periods have begun, `None` if none will run again.
+    pub fn next(&self) -> Option<u64> {
+        self.0.iter().map(|timer| timer.next.get()).min().filter(|next| *next != NEVER)
+    }
+
+    /// Goes on where `old` stands, for events of the same name and times.
+    pub fn resume(&self, old: &Self) {
+        for timer in self.0.iter() {
+            let same = |known: &&Timer| known.name == timer.name && known.when == timer.when;
+            if let Some(known) = old.0.iter().find(same) {
+                timer.next.set(known.next.get());
+                timer.runs.set(known.runs.get());
+                timer.missed.set(known.missed.get());
+            }
+        }
+    }
+}
+
+/// An exported event: version, kind, then four numbers in network order and the Internet checksum of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Image {
+    when: When,
+    next: u64,
+    runs: u64,
+    missed: u64,
+}
+
+const VERSION: u8 = 1;
+const IMAGE: usize = 2 + 4 * 8 + 2;
+
+impl Image {
+    pub(super) fn of(timer: &Timer) -> Self {
+        Self { when: timer.when, next: timer.next.get(), runs: timer.runs.get(), missed: timer.missed.get() }
+    }
+
+    pub(super) fn encode(self) -> Vec<u8> {
+        let (kind, time) = match self.when {
+            When::At(time) => (0, time),
+            When::Every(period) => (1, period),
+        };
+        let mut bytes = vec![VERSION, kind];
+        for number in [time, self.next, self.runs, self.missed] {
+            bytes.extend(number.to_be_bytes());
+        }
+        bytes.extend(checksum::internet(&bytes).to_be_bytes());
+        bytes
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let bytes: &[u8; IMAGE] = bytes
+            .try_into()
+            .map_err(|_| format!("an exported event is {IMAGE} bytes, found {}", bytes.len()))?;
+        if checksum::internet(bytes) != 0 {
+            return Err("the exported event is corrupt: its checksum is wrong".into());
+        }
+        let number = |at: usize| {
+            let mut number = [0; 8];
+            number.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_be_bytes(number)
+        };
+        let when = match (bytes[0], bytes[1]) {
+            (VERSION, 0) => When::At(number(2)),
+            (VERSION, 1) => When::Every(number(2)),
+            (version, _) => {
+                return Err(format!("an exported event of version {VERSION} was expected, found {version}"));
+            }
+        };
+        Ok(Self { when, next: number(10), runs: number(18), missed: number(26) })
+    }
+
+    /// Counts are taken over. So is the time of the next run, if the event has the same times here: what ran does not
+    /// run again, a period keeps its phase, and no run is further away than one period from now.
+    pub(super) fn settle(self, timer: &Timer, now: u64) {
+        timer.runs.set(self.runs);
+        timer.missed.set(self.missed);
+        if self.when != timer.when {
+            return;
+        }
+        match self.when {
+            When::At(_) => timer.next.set(timer.next.get().max(self.next)),
+            When::Every(period) if now > 0 => timer.next.set(self.next.min(now.saturating_add(period))),
+            When::Every(_) => timer.next.set(self.next),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn every(period: u64) -> Timer {
+        Timer::new("event".into(), When::Every(period))
+    }
+
+    #[test]
+    fn every_period_is_run_or_counted_as_missed() {
+        let timer = every(7);
+        timer.begin(100);
+        let mut seed = 1u64;
+        let (mut now, mut counted) = (100, 0);
+        for _ in 0..1_000 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            now += seed >> 58;
+            if timer.next.get() <= now {
+                let run = timer.take(now);
+                counted += 1 + run.missed;
+                assert!(run.due <= now && now - run.due < 7 && (run.due - 100).is_multiple_of(7));
+            }
+            assert_eq!(counted, (now - 100) / 7, "at {now}");
+        }
+        assert_eq!(timer.runs.get() + timer.missed.get(), counted);
+    }
+
+    #[test]
+    fn the_end_of_time_is_never() {
+        let timer = every(u64::MAX);
+        timer.begin(5);
+        assert_eq!(timer.next.get(), NEVER);
+        let timer = every(1 << 63);
+        timer.begin(1 << 62);
+        assert_eq!(timer.take(NEVER - 1), Run { due: (1 << 62) + (1 << 63), missed: 0 });
+        assert_eq!(timer.next.get(), NEVER);
+    }
+
+    #[test]
+    fn an_image_is_checked_and_sensible_where_it_arrives() {
+        let timer = every(10);
+        timer.begin(100);
+        timer.take(135);
+        let image = Image::of(&timer);
+        let bytes = image.encode();
+        assert_eq!(Image::decode(&bytes), Ok(image));
+        for at in 0..bytes.len() {
+            let mut broken = bytes.clone();
+            broken[at] ^= 0x10;
+            assert!(Image::decode(&broken).is_err(), "byte {at}");
+            assert!(Image::decode(&bytes[..at]).is_err());
+        }
+        let arrives = |image: Image, timer: &Timer, now| {
+            image.settle(timer, now);
+            (timer.next.get(), timer.runs.get(), timer.missed.get())
+        };
+        assert_eq!(arrives(image, &every(10), 137), (140, 1, 2), "the phase stays");
+        assert_eq!(arrives(image, &every(10), 20), (30, 1, 2), "another clock: not further than a period");
+        assert_eq!(arrives(image, &every(9), 137), (0, 1, 2), "another period begins anew");
+        let once = || Timer::new("once".into(), When::At(50));
+        let ran = once();
+        ran.take(60);
+        assert_eq!(arrives(Image::of(&ran), &once(), 70), (NEVER, 1, 0), "what ran does not run again");
+        assert_eq!(arrives(Image::of(&once()), &ran, 70), (NEVER, 0, 0));
+    }
+}

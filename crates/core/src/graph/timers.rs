@@ -1,0 +1,82 @@
+//! Who waits until when. Functions with events get their turns on time: before a source may bring what arrived later.
+
+use std::cmp::Reverse;
+
+use super::{Graph, Turn};
+
+impl Graph {
+    /// Makes every idle schedulable ready: for a worker that slept or backed off.
+    pub fn wake(&mut self) {
+        self.ready.append(&mut self.idle);
+    }
+
+    pub(super) fn rest(&mut self) -> Turn {
+        let next = self.sleeping.peek().map(|Reverse((time, _))| *time);
+        let nobody =
+            self.idle.is_empty() && next.is_none() && self.ready.is_empty() && self.timers.is_empty();
+        // Once every source has ended, whoever still wants turns has work only as long as it holds packets.
+        let ended = self.has_sources && self.sources == 0;
+        if nobody
+            || ended && self.slots.iter().all(|slot| !slot.keeps || slot.stopped || slot.node.held() == 0)
+        {
+            Turn::Done
+        } else if self.cx.knows_time() {
+            Turn::Idle(next.into_iter().chain(self.next_event()).min())
+        } else if self.has_sources || self.timers.is_empty() {
+            // Events wait until a source says what time it is.
+            Turn::Idle(next)
+        } else {
+            self.cx.began = true;
+            Turn::Moved(0)
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn wake_due(&mut self) {
+        while let Some(Reverse((time, node))) = self.sleeping.peek().copied() {
+            if time > self.cx.now() {
+                break;
+            }
+            self.sleeping.pop();
+            self.ready.push_back(node);
+        }
+    }
+
+    /// Runs all events that are due, earliest first, and what they send to completion; answers how many packets moved.
+    #[cold]
+    pub(super) fn run_due(&mut self) -> u64 {
+        if !self.cx.knows_time() {
+            return 0;
+        }
+        // Reading the cycle counter for events would be counted as their node's cycles a packet.
+        self.sampled = false;
+        let mut moved = 0;
+        while let Some(Reverse((time, node))) = self.timers.peek().copied() {
+            if time > self.cx.now() {
+                break;
+            }
+            self.timers.pop();
+            moved += self.contained(Some(node));
+        }
+        self.set_deadline();
+        moved
+    }
+
+    /// Asks a node anew when its next event is due.
+    pub(super) fn rearm(&mut self, node: usize) {
+        self.timers.retain(|Reverse((_, other))| *other != node);
+        let next = self.slots[node].node.schedule().and_then(|schedule| schedule.next());
+        self.timers.extend(next.map(|time| Reverse((time, node))));
+        self.set_deadline();
+    }
+
+    /// Tells sources when the next event is due.
+    pub(super) fn set_deadline(&mut self) {
+        self.cx.deadline = self.next_event().unwrap_or(u64::MAX);
+    }
+
+    /// When the next event is due (ns).
+    pub(super) fn next_event(&self) -> Option<u64> {
+        self.timers.peek().map(|Reverse((time, _))| *time)
+    }
+}
