@@ -41,7 +41,9 @@ pub trait Table: 'static {
     fn resolve(&mut self, key: Self::Key, ticket: Self::Ticket) -> Self::Entry<'_>;
 
     /// As [`resolve`](Self::resolve), for a loop over packets: what the ticket found goes to `hit`, which should be
-    /// inlined, and all other answers to `miss`, which should not. One of them is called, with `context`.
+    /// inlined, and all other answers to `miss`, which should not. One of them is called, with `context`. A table that
+    /// finds nothing rare about any answer leaves all of them to `hit`.
+    #[inline(always)]
     fn resolve_with<C, R>(
         &mut self,
         key: &Self::Key,
@@ -49,7 +51,10 @@ pub trait Table: 'static {
         context: C,
         hit: impl FnOnce(C, Self::Entry<'_>) -> R,
         miss: impl FnOnce(C, Self::Entry<'_>) -> R,
-    ) -> R;
+    ) -> R {
+        let _ = miss;
+        hit(context, self.resolve(*key, ticket))
+    }
 
     /// Looks up one key.
     #[inline(always)]

@@ -363,18 +363,6 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Table for Lpm<A, V> {
     fn resolve(&mut self, address: A, (): ()) -> Option<&V> {
         self.longest(address)
     }
-
-    #[inline(always)]
-    fn resolve_with<C, R>(
-        &mut self,
-        address: &A,
-        (): (),
-        context: C,
-        hit: impl FnOnce(C, Option<&V>) -> R,
-        _: impl FnOnce(C, Option<&V>) -> R,
-    ) -> R {
-        hit(context, self.longest(*address))
-    }
 }
 
 impl<A: Address, V: 'static> std::fmt::Debug for Lpm<A, V> {

@@ -208,18 +208,6 @@ impl<V: Copy + Eq + Hash + 'static> Table for Routes<V> {
     fn resolve(&mut self, address: IpAddr, (): ()) -> Option<&V> {
         self.longest(address)
     }
-
-    #[inline(always)]
-    fn resolve_with<C, R>(
-        &mut self,
-        address: &IpAddr,
-        (): (),
-        context: C,
-        hit: impl FnOnce(C, Option<&V>) -> R,
-        _: impl FnOnce(C, Option<&V>) -> R,
-    ) -> R {
-        hit(context, self.longest(*address))
-    }
 }
 
 impl Key for IpAddr {
