@@ -4,7 +4,6 @@ use core::fmt;
 use core::net::{IpAddr, Ipv6Addr};
 
 use crate::ip::{Ip, IpFacts, IpRef};
-use crate::ipv6::Ipv6Ref;
 use crate::link::Link;
 use crate::protocol;
 use crate::stack::{Header, Layer, Root, Stack};
@@ -51,18 +50,22 @@ impl FlowKey {
     pub fn of(ip: IpRef<'_>, payload: &[u8]) -> Self {
         match ip {
             IpRef::V4(header) => {
-                let (number, later) = (header.protocol(), header.is_later_fragment());
-                let last = match payload.first_chunk() {
-                    Some(ports) if protocol::has_ports(number) && !later => {
-                        u64::from(u32::from_be_bytes(*ports)) << 32 | u64::from(number) << 24
-                    }
-                    _ => last_without_ports(number, later, payload),
-                };
+                let last = last_word(header.protocol(), header.is_later_fragment(), payload);
                 let source = MAPPED | u64::from(header.source().to_bits());
                 let destination = MAPPED | u64::from(header.destination().to_bits());
                 Self([0, source, 0, destination, last])
             }
-            IpRef::V6(header) => Self::of_v6(header, payload),
+            IpRef::V6(header) => {
+                let last = last_word(header.protocol(), header.is_later_fragment(), payload);
+                let (source, destination) = (header.source().to_bits(), header.destination().to_bits());
+                Self([
+                    (source >> 64) as u64,
+                    source as u64,
+                    (destination >> 64) as u64,
+                    destination as u64,
+                    last | V6,
+                ])
+            }
         }
     }
 
@@ -71,6 +74,9 @@ impl FlowKey {
     ///
     /// What most packets are, IPv4 without options and with ports, is small enough to be inlined into every loop that
     /// needs a key; all else is a call.
+    ///
+    /// # Panics
+    /// When no such header lies there; one that a parse of this frame found always does.
     #[inline(always)]
     pub fn at(frame: &[u8], at: usize, end: usize, limit: usize, facts: IpFacts) -> Self {
         const FIXED: usize = 20;
@@ -98,24 +104,6 @@ impl FlowKey {
     #[inline(never)]
     fn at_any(frame: &[u8], at: usize, end: usize, limit: usize, facts: IpFacts) -> Self {
         Self::of(Ip::view(&frame[at..end], facts), &frame[end..limit.min(frame.len())])
-    }
-
-    fn of_v6(header: Ipv6Ref<'_>, payload: &[u8]) -> Self {
-        let (number, later) = (header.protocol(), header.is_later_fragment());
-        let last = match payload.first_chunk() {
-            Some(ports) if protocol::has_ports(number) && !later => {
-                u64::from(u32::from_be_bytes(*ports)) << 32 | u64::from(number) << 24
-            }
-            _ => last_without_ports(number, later, payload),
-        };
-        let (source, destination) = (header.source().to_bits(), header.destination().to_bits());
-        Self([
-            (source >> 64) as u64,
-            source as u64,
-            (destination >> 64) as u64,
-            destination as u64,
-            last | V6,
-        ])
     }
 
     /// The key of an Ethernet frame, behind any VLAN tags, MPLS labels or PPPoE session; `None` if it holds no
@@ -196,11 +184,15 @@ impl FlowKey {
     }
 }
 
-/// The last word of a key without ports.
-fn last_without_ports(number: u8, later_fragment: bool, payload: &[u8]) -> u64 {
+/// The last word of a key, but for the version's flag.
+fn last_word(number: u8, later_fragment: bool, payload: &[u8]) -> u64 {
     let last = u64::from(number) << 24;
     if later_fragment {
         return last | FRAGMENT;
+    }
+    if protocol::has_ports(number) {
+        let ports = payload.first_chunk().map_or(0, |ports| u64::from(u32::from_be_bytes(*ports)));
+        return last | ports << 32;
     }
     let Some([kind, _, _, _, high, low]) = payload.first_chunk::<6>() else { return last };
     match (number, kind) {
