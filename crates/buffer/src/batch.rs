@@ -5,8 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use crate::depot::{self, Place, Shared};
-use crate::meta::Meta;
-use crate::packet::{Bytes, Packet};
+use crate::packet::{Bytes, Packet, Span};
 use crate::prefetch::prefetch_address;
 
 /// Packets that a batch holds at most.
@@ -19,11 +18,34 @@ pub const BATCH: usize = 256;
 #[repr(C)]
 pub struct Batch {
     len: usize,
-    /// The first `len` places hold packets that the batch owns; the rest is stale.
-    places: Box<[Place; BATCH]>,
+    /// The first `len` hold packets that the batch owns; the rest is stale.
+    slots: Box<Slots>,
     bytes: u64,
-    /// Whether the packets' lines and first bytes were asked for since they came. A hint.
+    /// Whether the packets' first bytes were asked for since they came. A hint.
     warm: bool,
+}
+
+/// Packets and where their bytes are, apart: to move or free packets takes a copy of handles, and a loop over their bytes
+/// need not look at their metadata, which would be a second cache line of each.
+struct Slots {
+    places: [Place; BATCH],
+    /// For a packet in `places`, what its metadata says, kept with every change.
+    spans: [Span; BATCH],
+}
+
+impl Slots {
+    /// Copies `count` packets from `first` of another's on to `at` on.
+    #[inline(always)]
+    fn copy_from(&mut self, at: usize, from: &Self, first: usize, count: usize) {
+        self.places[at..at + count].copy_from_slice(&from.places[first..first + count]);
+        self.spans[at..at + count].copy_from_slice(&from.spans[first..first + count]);
+    }
+    /// Moves the packets of a range to `at` on.
+    #[inline(always)]
+    fn close_up(&mut self, from: std::ops::Range<usize>, at: usize) {
+        self.places.copy_within(from.clone(), at);
+        self.spans.copy_within(from, at);
+    }
 }
 
 // SAFETY: a batch owns its packets, and a packet is `Send`.
@@ -31,7 +53,8 @@ unsafe impl Send for Batch {}
 
 impl Default for Batch {
     fn default() -> Self {
-        Self { len: 0, places: Box::new([None; BATCH]), bytes: 0, warm: false }
+        let slots = Slots { places: [None; BATCH], spans: [Span::NONE; BATCH] };
+        Self { len: 0, slots: Box::new(slots), bytes: 0, warm: false }
     }
 }
 
@@ -67,34 +90,18 @@ impl Batch {
         self.bytes
     }
 
-    /// The line of the packet in a slot.
-    ///
-    /// # Safety
-    /// `slot` is below `len`.
-    #[inline(always)]
-    unsafe fn line(&self, slot: usize) -> NonNull<Meta> {
-        debug_assert!(slot < self.len, "no packet in that slot");
-        // SAFETY: `len` is at most the number of places.
-        let place = unsafe { self.places.get_unchecked(slot) };
-        // SAFETY: the first `len` places hold packets.
-        unsafe { place.unwrap_unchecked() }
-    }
-
-    /// The places of the batch's packets.
-    #[inline(always)]
-    fn owned(&self) -> &[Place] {
-        // SAFETY: `len` is at most the number of places.
-        unsafe { self.places.get_unchecked(..self.len) }
-    }
-
     /// Adds a packet.
     ///
     /// # Errors
     /// Gives it back when the batch is full.
     #[inline(always)]
     pub fn push(&mut self, packet: Packet) -> Result<(), Packet> {
-        let Some(place) = self.places.get_mut(self.len) else { return Err(packet) };
+        let Slots { places, spans } = &mut *self.slots;
+        let (Some(place), Some(span)) = (places.get_mut(self.len), spans.get_mut(self.len)) else {
+            return Err(packet);
+        };
         self.bytes = self.bytes.wrapping_add(packet.len() as u64);
+        *span = Span::of(packet.line());
         *place = Some(packet.into_line());
         self.len += 1;
         self.warm = false;
@@ -105,8 +112,7 @@ impl Batch {
     #[inline]
     pub fn pop(&mut self) -> Option<Packet> {
         let slot = self.len.checked_sub(1)?;
-        // SAFETY: the slot is the last with a packet.
-        let line = unsafe { self.line(slot) };
+        let line = self.slots.places[slot]?;
         self.len = slot;
         // SAFETY: the batch owned the packet, and has just given it up.
         let packet = unsafe { Packet::adopt(line) };
@@ -120,7 +126,7 @@ impl Batch {
         if slot >= self.len {
             return None;
         }
-        let place = std::ptr::from_ref(&self.places[slot]).cast::<Packet>();
+        let place = std::ptr::from_ref(&self.slots.places[slot]).cast::<Packet>();
         // SAFETY: the place holds a packet, which is a transparent non-null pointer as the place is, and lives as long
         // as the borrow of the batch.
         Some(unsafe { &*place })
@@ -132,11 +138,21 @@ impl Batch {
         if slot >= self.len {
             return None;
         }
-        let place = std::ptr::from_mut(&mut self.places[slot]).cast::<Packet>();
+        let Slots { places, spans } = &mut *self.slots;
+        let place = std::ptr::from_mut(&mut places[slot]).cast::<Packet>();
         // SAFETY: as in `get`, and the batch is borrowed for changing.
         let packet = unsafe { &mut *place };
         let before = packet.len() as u64;
-        Some(PacketMut { packet, before, bytes: &mut self.bytes })
+        // Until the loan ends the batch counts no packet from here on: what is lent may be exchanged for another, and if
+        // the end is forgotten those packets leak, where a span would be wrong otherwise.
+        let len = std::mem::replace(&mut self.len, slot);
+        Some(PacketMut {
+            packet,
+            before,
+            span: &mut spans[slot],
+            count: (&mut self.len, len),
+            bytes: &mut self.bytes,
+        })
     }
 
     /// The packets, in order.
@@ -147,9 +163,7 @@ impl Batch {
     /// Bytes of the packets from slot `first` on, added up.
     #[inline(always)]
     fn bytes_of(&self, first: usize) -> u64 {
-        let places = self.owned().get(first..).unwrap_or_default();
-        // SAFETY: the batch owns the packets of these places.
-        places.iter().flatten().map(|line| u64::from(unsafe { line.as_ref() }.len)).sum()
+        self.slots.spans[first..self.len].iter().map(|span| u64::from(span.len)).sum()
     }
 
     /// Takes the packets from slot `kept` on, in order. Those that the iterator does not give out are freed.
@@ -160,7 +174,7 @@ impl Batch {
         let kept = kept.min(self.len);
         let end = self.len - kept;
         let mut drained = Drain { places: [const { MaybeUninit::uninit() }; BATCH], next: 0, end };
-        drained.places[..end].write_copy_of_slice(&self.places[kept..self.len]);
+        drained.places[..end].write_copy_of_slice(&self.slots.places[kept..self.len]);
         let gone = if kept == 0 { self.bytes } else { self.bytes_of(kept) };
         self.bytes = self.bytes.wrapping_sub(gone);
         self.len = kept;
@@ -177,7 +191,7 @@ impl Batch {
         self.bytes = self.bytes.wrapping_sub(gone);
         let len = std::mem::replace(&mut self.len, kept);
         // SAFETY: the batch owned these packets, and has just given them up.
-        unsafe { depot::free(&self.places[kept..len]) };
+        unsafe { depot::free(&self.slots.places[kept..len]) };
     }
 
     /// Moves the packets from slot `kept` on behind the last of `to`, in order; answers how many. Those that do not fit
@@ -187,11 +201,11 @@ impl Batch {
         let kept = kept.min(self.len);
         let count = (self.len - kept).min(BATCH - to.len);
         let end = to.len + count;
-        to.places[to.len..end].copy_from_slice(&self.places[kept..kept + count]);
+        to.slots.copy_from(to.len, &self.slots, kept, count);
         let first = std::mem::replace(&mut to.len, end);
         to.warm = false;
         let moved = to.bytes_of(first);
-        self.places.copy_within(kept + count..self.len, kept);
+        self.slots.close_up(kept + count..self.len, kept);
         self.len -= count;
         to.bytes = to.bytes.wrapping_add(moved);
         self.bytes = self.bytes.wrapping_sub(moved);
@@ -203,13 +217,13 @@ impl Batch {
     pub(crate) fn give_front(&mut self, count: usize, mut f: impl FnMut(Packet)) {
         let count = count.min(self.len);
         let len = std::mem::take(&mut self.len);
-        for place in self.places[..count].iter().flatten() {
+        for place in self.slots.places[..count].iter().flatten() {
             // SAFETY: the batch owned the packet, and counts it no longer.
             let packet = unsafe { Packet::adopt(*place) };
             self.bytes = self.bytes.wrapping_sub(packet.len() as u64);
             f(packet);
         }
-        self.places.copy_within(count..len, 0);
+        self.slots.close_up(count..len, 0);
         self.len = len - count;
     }
 
@@ -223,7 +237,7 @@ impl Batch {
     pub fn append(&mut self, other: &mut Self) -> usize {
         if self.len == 0 {
             // The usual case of a hand-over: the whole batch changes hands.
-            std::mem::swap(&mut self.places, &mut other.places);
+            std::mem::swap(&mut self.slots, &mut other.slots);
             self.len = std::mem::take(&mut other.len);
             self.bytes = std::mem::take(&mut other.bytes);
             self.warm = false;
@@ -237,8 +251,8 @@ impl Batch {
     pub fn take_front(&mut self, count: usize, to: &mut Self) -> usize {
         let count = count.min(self.len).min(BATCH - to.len);
         let end = to.len + count;
-        to.places[to.len..end].copy_from_slice(&self.places[..count]);
-        self.places.copy_within(count..self.len, 0);
+        to.slots.copy_from(to.len, &self.slots, 0, count);
+        self.slots.close_up(count..self.len, 0);
         self.len -= count;
         let first = std::mem::replace(&mut to.len, end);
         to.warm = false;
@@ -254,41 +268,39 @@ impl Batch {
         self.bytes = 0;
         let len = std::mem::take(&mut self.len);
         // SAFETY: the batch owned these packets, and has just given them up.
-        unsafe { depot::free(&self.places[..len]) };
+        unsafe { depot::free(&self.slots.places[..len]) };
     }
 
     /// Adds up to `count` packets of `bytes`, which fit a small frame of the pool; answers how many.
     #[inline(always)]
     pub(crate) fn allocate(&mut self, pool: &Shared, count: usize, bytes: &[u8]) -> usize {
         let end = (self.len + count.min(BATCH)).min(BATCH);
-        let taken = pool.take(&mut self.places[self.len..end]);
-        let new = &self.places[self.len..self.len + taken];
-        for place in new.iter().flatten() {
+        let Slots { places, spans } = &mut *self.slots;
+        let taken = pool.take(&mut places[self.len..end]);
+        let end = self.len + taken;
+        for (place, span) in places[self.len..end].iter().zip(&mut spans[self.len..end]) {
+            let Some(line) = *place else { continue };
             // SAFETY: the frame has just left the free ones. The handle's drop is the batch's business.
-            let mut packet = ManuallyDrop::new(unsafe { Packet::claim(*place) });
+            let mut packet = ManuallyDrop::new(unsafe { Packet::claim(line) });
             if !bytes.is_empty() && packet.extend_from(bytes).is_ok() {
                 self.bytes = self.bytes.wrapping_add(bytes.len() as u64);
             }
+            *span = Span::of(packet.line());
         }
         self.len += taken;
         self.warm = false;
         taken
     }
 
-    /// Asks for the first bytes of every packet, and so looks at every metadata line; does nothing where that was done
-    /// since the packets came. A loop of its own: its loads wait together, and the loop that does the work has no bounds
-    /// to watch for packets ahead of it.
+    /// Asks for the first bytes of every packet; does nothing where that was done since the packets came. A loop of its
+    /// own, so that the loop that does the work has no bounds to watch for packets ahead of it.
     #[inline(always)]
     pub fn warm(&mut self) {
         if std::mem::replace(&mut self.warm, true) {
             return;
         }
-        for slot in 0..self.len {
-            // SAFETY: `slot` is below `len`.
-            let line = unsafe { self.line(slot) };
-            // SAFETY: the batch owns the packet.
-            let line = unsafe { line.as_ref() };
-            prefetch_address(line.frame.as_ptr().wrapping_add(line.start as usize));
+        for span in self.slots.spans.iter().take(self.len) {
+            prefetch_address(span.first.as_ptr());
         }
     }
 
@@ -306,91 +318,84 @@ impl Batch {
     #[inline(always)]
     pub fn compact_with(&mut self, mut f: impl Visit) -> usize {
         let len = self.len;
+        let bytes = NonNull::from(&mut self.bytes);
         let mut parting = Parting {
-            places: &mut self.places,
-            bytes: &mut self.bytes,
-            change: 0,
+            slots: &mut self.slots,
             gone: [const { MaybeUninit::uninit() }; BATCH],
-            kept: 0,
+            done: 0,
             left: 0,
         };
         for slot in 0..len {
-            let place = parting.places[slot & (BATCH - 1)];
+            let Slots { places, spans } = &mut *parting.slots;
+            let place = places[slot & (BATCH - 1)];
             // SAFETY: the first `len` places held packets; from `slot` on nothing was written yet.
             let mut line = unsafe { place.unwrap_unchecked() };
-            // SAFETY: the batch owns the packet and is borrowed for changing; no other reference to the line exists.
-            let meta = unsafe { line.as_mut() };
-            let (mut bytes, bounds) = lend(meta);
-            let verdict = f.visit(slot, &mut bytes);
-            let now = bytes.bounds();
-            take_over(meta, &mut parting.change, bounds, now);
+            let span = NonNull::from(&mut spans[slot & (BATCH - 1)]);
+            // SAFETY: the batch owns the packet and is borrowed for changing; the span is that packet's, and neither it
+            // nor the count of bytes is looked at before the loan ends.
+            let mut lent = unsafe { Bytes::within(line, span, bytes) };
+            let verdict = f.visit(slot, &mut lent);
             if verdict == 0 {
-                parting.places[parting.kept & (BATCH - 1)] = place;
-                parting.kept += 1;
+                if parting.left > 0 {
+                    let Slots { places, spans } = &mut *parting.slots;
+                    let kept = slot.wrapping_sub(parting.left) & (BATCH - 1);
+                    places[kept] = place;
+                    spans[kept] = spans[slot & (BATCH - 1)];
+                }
             } else {
+                // SAFETY: as above; the loan has ended.
+                let meta = unsafe { line.as_mut() };
                 meta.fresh.verdict = verdict;
                 meta.fresh.slot = slot as u16;
                 parting.gone[parting.left & (BATCH - 1)].write(place);
                 parting.left += 1;
             }
+            parting.done = slot + 1;
         }
-        parting.kept
+        parting.done - parting.left
     }
 
     /// Runs `f` over the packets in order.
     #[inline(always)]
     pub fn each(&mut self, mut f: impl FnMut(usize, &mut Bytes<'_>)) {
-        let mut counting = Counting { bytes: &mut self.bytes, change: 0 };
+        let bytes = NonNull::from(&mut self.bytes);
+        let Slots { places, spans } = &mut *self.slots;
         for slot in 0..self.len {
-            let place = self.places[slot & (BATCH - 1)];
+            let place = places[slot & (BATCH - 1)];
             // SAFETY: the first `len` places hold packets.
-            let mut line = unsafe { place.unwrap_unchecked() };
-            // SAFETY: as in `compact`.
-            let meta = unsafe { line.as_mut() };
-            let (mut bytes, bounds) = lend(meta);
-            f(slot, &mut bytes);
-            let now = bytes.bounds();
-            take_over(meta, &mut counting.change, bounds, now);
+            let line = unsafe { place.unwrap_unchecked() };
+            let span = NonNull::from(&mut spans[slot & (BATCH - 1)]);
+            // SAFETY: as in `compact_with`.
+            let mut lent = unsafe { Bytes::within(line, span, bytes) };
+            f(slot, &mut lent);
         }
     }
 }
 
-/// A batch that is being parted: those that stay are written to the front as they come, those that leave wait in
-/// `gone`, and dropping this puts them behind. As many have left as there are stale places behind the kept ones, so
-/// whenever that happens, also in the middle, every packet is owned once.
+/// A batch that is being parted: those that stay move to the front as they come, those that leave wait in `gone`, and
+/// dropping this puts them behind. As many have left as there are stale places behind the kept ones, so whenever that
+/// happens, also in the middle, every packet is owned once.
 struct Parting<'b> {
-    places: &'b mut [Place; BATCH],
-    bytes: &'b mut u64,
-    /// What the packets have become longer by, wrapping; held here so that it stays in a register.
-    change: u64,
+    slots: &'b mut Slots,
     gone: [MaybeUninit<Place>; BATCH],
-    kept: usize,
+    /// Packets that have stayed or left.
+    done: usize,
     left: usize,
 }
 
 impl Drop for Parting<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        *self.bytes = self.bytes.wrapping_add(self.change);
         if self.left > 0 {
             let gone = &self.gone[..self.left];
             // SAFETY: as many as have left were written.
             let gone = unsafe { gone.assume_init_ref() };
-            self.places[self.kept..self.kept + self.left].copy_from_slice(gone);
+            for (slot, line) in (self.done - self.left..).zip(gone.iter().flatten()) {
+                self.slots.places[slot] = Some(*line);
+                // SAFETY: the batch owns the packet.
+                self.slots.spans[slot] = Span::of(unsafe { line.as_ref() });
+            }
         }
-    }
-}
-
-/// The bytes of a batch while its packets are visited, as in [`Parting`].
-struct Counting<'b> {
-    bytes: &'b mut u64,
-    change: u64,
-}
-
-impl Drop for Counting<'_> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        *self.bytes = self.bytes.wrapping_add(self.change);
     }
 }
 
@@ -410,29 +415,6 @@ impl<F: FnMut(usize, &mut Bytes<'_>) -> u16> Visit for Calling<F> {
     }
 }
 
-/// Start and length of a packet in its frame, in bytes.
-type Bounds = (usize, usize);
-
-/// Lends a packet's bytes; [`take_over`] wants the bounds that they had.
-#[inline(always)]
-fn lend(meta: &mut Meta) -> (Bytes<'_>, Bounds) {
-    let bounds = (meta.start as usize, meta.len as usize);
-    (Bytes::of(meta), bounds)
-}
-
-/// Takes over what became of the bytes' bounds.
-#[inline(always)]
-fn take_over(meta: &mut Meta, total: &mut u64, (start, len): Bounds, (new_start, new_len): Bounds) {
-    // Both comparisons are folded away where nothing was resized.
-    if new_start != start {
-        meta.start = new_start as u32;
-    }
-    if new_len != len {
-        meta.len = new_len as u32;
-        *total = (*total).wrapping_add(new_len as u64).wrapping_sub(len as u64);
-    }
-}
-
 impl std::fmt::Debug for Batch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Batch({} packets, {} bytes)", self.len, self.bytes)
@@ -443,6 +425,9 @@ impl std::fmt::Debug for Batch {
 pub struct PacketMut<'b> {
     packet: &'b mut Packet,
     before: u64,
+    span: &'b mut Span,
+    /// Where the batch counts its packets, and how many it has.
+    count: (&'b mut usize, usize),
     bytes: &'b mut u64,
 }
 
@@ -464,6 +449,8 @@ impl Drop for PacketMut<'_> {
     fn drop(&mut self) {
         let after = self.packet.len() as u64;
         *self.bytes = (*self.bytes).wrapping_add(after).wrapping_sub(self.before);
+        *self.span = Span::of(self.packet.line());
+        *self.count.0 = self.count.1;
     }
 }
 

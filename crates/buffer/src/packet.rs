@@ -126,21 +126,15 @@ impl Packet {
     }
 
     /// Lends the bytes with their bounds in registers: a write through [`Bytes`] cannot alias the metadata line, so
-    /// nothing is loaded or checked again after it. A panic in `f` leaves the old bounds, which are still valid.
+    /// nothing is loaded or checked again after it.
     #[inline(always)]
     pub fn open<R>(&mut self, f: impl FnOnce(&mut Bytes<'_>) -> R) -> R {
-        let mut bytes = Bytes::of(self.line_mut());
-        let result = f(&mut bytes);
-        let (start, len) = (bytes.start, bytes.len);
-        let line = self.line_mut();
-        // Folded away where `f` never resizes.
-        if start != line.start as usize {
-            line.start = start as u32;
-        }
-        if len != line.len as usize {
-            line.len = len as u32;
-        }
-        result
+        let line = NonNull::from(self.line_mut());
+        // SAFETY: the handle is unique.
+        let mut span = Span::of(unsafe { line.as_ref() });
+        let mut total = 0;
+        // SAFETY: the packet is borrowed for changing, and this is its span.
+        f(&mut unsafe { Bytes::within(line, NonNull::from(&mut span), NonNull::from(&mut total)) })
     }
 
     /// Adds `count` zero bytes before the first.
@@ -430,45 +424,87 @@ impl Annotations<'_> {
     }
 }
 
-/// A packet's bytes and room, lent to operators for one call.
+/// Where a packet's bytes are.
+#[derive(Clone, Copy)]
+pub(crate) struct Span {
+    /// The first.
+    pub(crate) first: NonNull<u8>,
+    /// Its place in the frame.
+    pub(crate) start: u32,
+    pub(crate) len: u32,
+}
+
+impl Span {
+    /// Of no packet.
+    pub(crate) const NONE: Self = Self { first: NonNull::dangling(), start: 0, len: 0 };
+
+    #[inline(always)]
+    pub(crate) fn of(line: &Meta) -> Self {
+        let &Meta { frame, start, len, .. } = line;
+        // SAFETY: start is at most the frame's size.
+        Self { first: unsafe { frame.add(start as usize) }, start, len }
+    }
+}
+
+/// A packet's bytes and room, lent to operators for one call. Who resizes writes the new bounds to where they are kept at
+/// once, so that nothing is left to do when the loan ends, which is nearly always without that.
 pub struct Bytes<'b> {
     line: NonNull<Meta>,
-    frame: NonNull<u8>,
-    pub(crate) start: usize,
-    pub(crate) len: usize,
-    capacity: usize,
+    /// `frame + start`.
+    first: NonNull<u8>,
+    start: usize,
+    len: usize,
+    /// Where the packet's owner keeps its span.
+    span: NonNull<Span>,
+    /// Where the owner adds up the bytes of all its packets.
+    total: NonNull<u64>,
     lent: PhantomData<&'b mut [u8]>,
 }
 
-impl<'b> Bytes<'b> {
+impl Bytes<'_> {
+    /// The bytes of a packet, and where the bounds and the sum of bytes are kept.
+    ///
+    /// # Safety
+    /// For as long as the bytes live, the packet is lent for changing, `span` is its own and lent for changing, and so is
+    /// `total`.
     #[inline(always)]
-    pub(crate) fn of(line: &'b mut Meta) -> Self {
-        let (frame, start, len, capacity) = (line.frame, line.start, line.len, line.capacity);
-        Self {
-            line: NonNull::from(line),
-            frame,
-            start: start as usize,
-            len: len as usize,
-            capacity: capacity as usize,
-            lent: PhantomData,
-        }
+    pub(crate) unsafe fn within(line: NonNull<Meta>, span: NonNull<Span>, total: NonNull<u64>) -> Self {
+        // SAFETY: the caller lends the span.
+        let Span { first, start, len } = unsafe { span.read() };
+        Self { line, first, start: start as usize, len: len as usize, span, total, lent: PhantomData }
+    }
+
+    /// Moves the bounds, here and where they are kept: `start + len` is at most the capacity.
+    #[inline]
+    fn rebound(&mut self, start: usize, len: usize) {
+        // SAFETY: the packet is lent to us, so that its line is there and nobody else's.
+        let line = unsafe { self.line.as_mut() };
+        (line.start, line.len) = (start as u32, len as u32);
+        let span = Span::of(line);
+        // SAFETY: the span is lent to us.
+        unsafe { self.span.write(span) };
+        // SAFETY: the sum is lent to us.
+        let total = unsafe { self.total.as_mut() };
+        *total = total.wrapping_add(len as u64).wrapping_sub(self.len as u64);
+        (self.first, self.start, self.len) = (span.first, start, len);
     }
 
     /// Lends a copy of the bounds with the same bytes, and takes over what became of it. For a call that is not inlined:
     /// only the copy must be in memory then, and the original stays in registers.
     #[inline(always)]
     pub fn apart<R>(&mut self, f: impl FnOnce(&mut Bytes<'_>) -> R) -> R {
-        let Self { line, frame, start, len, capacity, lent } = *self;
-        let mut copy = Bytes { line, frame, start, len, capacity, lent };
+        let Self { line, first, start, len, span, total, lent } = *self;
+        let mut copy = Bytes { line, first, start, len, span, total, lent };
         let result = f(&mut copy);
-        (self.start, self.len) = (copy.start, copy.len);
+        (self.first, self.start, self.len) = (copy.first, copy.start, copy.len);
         result
     }
 
-    /// Start and length in the frame, in bytes.
+    /// Bytes of the whole frame.
     #[inline(always)]
-    pub(crate) fn bounds(&self) -> (usize, usize) {
-        (self.start, self.len)
+    fn capacity(&self) -> usize {
+        // SAFETY: the packet is lent to us, so that its line is there; nobody writes its capacity.
+        unsafe { self.line.as_ref() }.capacity as usize
     }
 
     /// How many bytes there are.
@@ -485,24 +521,20 @@ impl<'b> Bytes<'b> {
     /// Bytes that `extend` can take.
     #[inline(always)]
     pub fn tailroom(&self) -> usize {
-        self.capacity - self.start - self.len
+        self.capacity() - self.start - self.len
     }
     /// The bytes.
     #[inline(always)]
     pub fn data(&self) -> &[u8] {
-        // SAFETY: start is at most the capacity.
-        let first = unsafe { self.frame.as_ptr().add(self.start) };
         // SAFETY: start + len is at most the capacity, the frame was zeroed when the pool was made, and the packet
         // whose only handle is lent to us has it alone.
-        unsafe { std::slice::from_raw_parts(first, self.len) }
+        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
     }
     /// The bytes, for writing.
     #[inline(always)]
     pub fn data_mut(&mut self) -> &mut [u8] {
-        // SAFETY: start is at most the capacity.
-        let first = unsafe { self.frame.as_ptr().add(self.start) };
         // SAFETY: as in `data`.
-        unsafe { std::slice::from_raw_parts_mut(first, self.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.first.as_ptr(), self.len) }
     }
     /// The bytes and the annotations, for writing both.
     #[inline(always)]
@@ -519,8 +551,7 @@ impl<'b> Bytes<'b> {
         let Some(start) = self.start.checked_sub(count) else {
             return Err(NoRoom { needed: count, available: self.start });
         };
-        self.start = start;
-        self.len += count;
+        self.rebound(start, self.len + count);
         let new = &mut self.data_mut()[..count];
         new.fill(0);
         Ok(new)
@@ -534,8 +565,7 @@ impl<'b> Bytes<'b> {
         let Some(len) = self.len.checked_sub(count) else {
             return Err(NoRoom { needed: count, available: self.len });
         };
-        self.len = len;
-        self.start += count;
+        self.rebound(self.start + count, len);
         Ok(())
     }
     /// Adds `count` zero bytes behind the last and lends them.
@@ -548,7 +578,7 @@ impl<'b> Bytes<'b> {
             return Err(NoRoom { needed: count, available: self.tailroom() });
         }
         let before = self.len;
-        self.len += count;
+        self.rebound(self.start, before + count);
         let new = &mut self.data_mut()[before..];
         new.fill(0);
         Ok(new)
@@ -556,6 +586,8 @@ impl<'b> Bytes<'b> {
     /// Cuts to `len` bytes; no effect when there are fewer.
     #[inline(always)]
     pub fn truncate(&mut self, len: usize) {
-        self.len = self.len.min(len);
+        if len < self.len {
+            self.rebound(self.start, len);
+        }
     }
 }

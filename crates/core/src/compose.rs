@@ -92,7 +92,8 @@ struct LastLoop<'a, A> {
 impl<A: Function> Visit for LastLoop<'_, A> {
     #[inline(always)]
     fn visit(&mut self, slot: usize, bytes: &mut Bytes<'_>) -> u16 {
-        let at = At::new(slot, bytes, &mut *self.cx);
+        let mut reshaped = false;
+        let at = At::new(slot, bytes, &mut *self.cx, &mut reshaped);
         // What waited on memory was parsed in an earlier loop: a second copy of the rest would only keep user functions
         // from being inlined.
         let decided = if A::WAITS {

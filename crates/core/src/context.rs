@@ -20,8 +20,6 @@ pub struct Context {
     pool: Pool,
     /// What the node in hand did beside passing its batch on: the graph looks no further where it is 0.
     pub(crate) stirred: u8,
-    /// Whether somebody may have changed what made the packet in hand a usual one ([`Usual`](netbricks_packet::stack::Usual)).
-    pub(crate) reshaped: bool,
     pub(crate) drops: Drops,
     pub(crate) sent: Count,
     pub(crate) lost_on_arrival: Count,
@@ -71,7 +69,6 @@ impl Context {
             steps: 0,
             pool,
             stirred: 0,
-            reshaped: false,
             drops: Drops::default(),
             sent: Count::default(),
             lost_on_arrival: Count::default(),

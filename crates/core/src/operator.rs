@@ -23,14 +23,40 @@ pub struct At<'a, 'b> {
     pub(crate) slot: usize,
     pub(crate) bytes: &'a mut Bytes<'b>,
     pub(crate) cx: &'a mut Context,
-    /// In the copy of a tower for usual frames, what is known of this one, unless [`Context::reshaped`].
+    /// In the copy of a tower for usual frames, what is known of this one, unless it was reshaped.
     pub(crate) usual: Usual,
+    /// Whether somebody may have changed what made this frame a usual one. A local variable of whoever applies the tower:
+    /// in one piece of code it is known without looking.
+    pub(crate) reshaped: &'a mut bool,
 }
 
 impl<'a, 'b> At<'a, 'b> {
     #[inline(always)]
-    pub(crate) fn new(slot: usize, bytes: &'a mut Bytes<'b>, cx: &'a mut Context) -> Self {
-        Self { slot, bytes, cx, usual: Usual::default() }
+    pub(crate) fn new(
+        slot: usize,
+        bytes: &'a mut Bytes<'b>,
+        cx: &'a mut Context,
+        reshaped: &'a mut bool,
+    ) -> Self {
+        Self { slot, bytes, cx, usual: Usual::default(), reshaped }
+    }
+
+    /// The same packet, for an operator further up.
+    #[inline(always)]
+    pub(crate) fn again(&mut self) -> At<'_, 'b> {
+        let Self { slot, bytes, cx, usual, reshaped } = self;
+        At { slot: *slot, bytes, cx, usual: *usual, reshaped }
+    }
+
+    /// Lends the packet to code that is not inlined: only copies of what changes must be in memory then, and what the loop
+    /// has stays in registers.
+    #[inline(always)]
+    pub(crate) fn apart<R>(self, f: impl FnOnce(At<'_, '_>) -> R) -> R {
+        let Self { slot, bytes, cx, usual, reshaped } = self;
+        let mut shape = *reshaped;
+        let result = bytes.apart(|bytes| f(At { slot, bytes, cx, usual, reshaped: &mut shape }));
+        *reshaped = shape;
+        result
     }
 }
 

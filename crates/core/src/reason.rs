@@ -3,6 +3,7 @@
 //! The names appear in reports, metrics and JSON; they never change meaning.
 
 use std::fmt;
+use std::num::NonZeroU16;
 
 /// What kind of leaving a reason is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -96,30 +97,31 @@ impl Edge {
 
 /// How a packet left the operators of a node, in 16 bits, so that it fits the packet's metadata line.
 ///
-/// 0 stays; 1 to 255 dropped for the reason one less; `0x100 | edge` another edge.
+/// 1 to 255 dropped for the reason one less; `0x100 | edge` another edge. Never 0, which stays: so that the answer of a
+/// tower that leaves nothing known is the batch's verdict as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict(u16);
+pub struct Verdict(NonZeroU16);
 
 impl Verdict {
     /// Leave this function by its main way out, past its remaining operators.
-    pub const PASS: Self = Self(0x200);
+    pub const PASS: Self = Self(NonZeroU16::MIN.saturating_add(0x1ff));
     /// Leave this function by [`Edge::REPLY`]. To other edges leads `divert`, which tells the graph of them.
     pub const REPLY: Self = Self::edge(Edge::REPLY);
     /// Another arm of a branch has the packet.
-    pub(crate) const ELSEWHERE: Self = Self(0x201);
+    pub(crate) const ELSEWHERE: Self = Self(NonZeroU16::MIN.saturating_add(0x200));
     /// Dropped for this reason.
     #[inline(always)]
     pub const fn drop(reason: Drop) -> Self {
-        Self(reason as u16 + 1)
+        Self(NonZeroU16::MIN.saturating_add(reason as u16))
     }
     /// Leaves on this edge.
     #[inline(always)]
     pub(crate) const fn edge(edge: Edge) -> Self {
-        Self(0x100 | edge.0 as u16)
+        Self(NonZeroU16::MIN.saturating_add(0xff + edge.0 as u16))
     }
     #[inline(always)]
     pub(crate) const fn bits(self) -> u16 {
-        self.0
+        self.0.get()
     }
     /// Where the packet goes, from the bits that the batch kept.
     #[inline(always)]

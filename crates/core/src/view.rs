@@ -21,13 +21,15 @@ pub struct View<'v, S> {
     pub(crate) cx: &'v mut Context,
     /// Its slot in the batch.
     pub(crate) slot: usize,
+    /// Whether what made the frame a usual one was lent for writing.
+    pub(crate) reshaped: bool,
 }
 
 impl<'v, S> View<'v, S> {
     #[inline(always)]
     pub(crate) fn new(bytes: &'v mut Bytes<'_>, stack: &'v S, cx: &'v mut Context, slot: usize) -> Self {
         let (data, annotations) = bytes.parts();
-        Self { data, annotations, stack, cx, slot }
+        Self { data, annotations, stack, cx, slot, reshaped: false }
     }
 
     /// What was annotated under this name: by an earlier function of the graph, or earlier in this one. `None` where
@@ -71,7 +73,7 @@ impl<S: Stack> View<'_, S> {
     #[inline(always)]
     fn lends<H: Header>(&mut self, at: usize) {
         if Usual::is_shaped_by::<H>(at) {
-            self.cx.reshaped = true;
+            self.reshaped = true;
         }
     }
     #[inline(always)]
@@ -88,7 +90,7 @@ impl<S: Stack> View<'_, S> {
     pub fn payload_mut(&mut self) -> &mut [u8] {
         let limit = self.limit();
         if self.stack.end() < Usual::BYTES {
-            self.cx.reshaped = true;
+            self.reshaped = true;
         }
         &mut self.data[self.stack.end()..limit]
     }

@@ -120,13 +120,11 @@ impl Usual {
     /// Looks whether a frame is usual.
     #[inline(always)]
     pub fn of(frame: &[u8]) -> Option<Self> {
-        let (link, bytes) = frame.split_first_chunk::<{ Self::IP }>()?;
-        let fixed = bytes.first_chunk::<20>()?;
-        let total = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
-        let usual = u16::from_be_bytes([link[12], link[13]]) == 0x0800
-            && fixed[0] == 0x45
-            && total >= 20
-            && total <= bytes.len();
+        let fixed = frame.first_chunk::<{ Self::BYTES }>()?;
+        let total = usize::from(u16::from_be_bytes([fixed[Self::IP + 2], fixed[Self::IP + 3]]));
+        // Ethernet's type, IPv4's version and its IHL in one look.
+        let shape = u32::from_le_bytes([fixed[12], fixed[13], fixed[14], fixed[15]]);
+        let usual = shape & 0xff_ffff == 0x45_0008 && total.wrapping_sub(20) <= frame.len() - Self::BYTES;
         usual.then_some(Self { total })
     }
 

@@ -37,7 +37,7 @@ where
         Self(input, test, yes, no, Vec::with_capacity(BATCH))
     }
     #[inline(always)]
-    fn side<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Side<A::Out>, Verdict> {
+    fn side<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Side<A::Out>, Verdict> {
         let stack = upstream!(self, at, stack);
         Ok(if (self.1)(&view!(at, stack)) { Side::Yes(stack) } else { Side::No(stack) })
     }
@@ -66,9 +66,9 @@ where
         batch.each(|slot, bytes| {
             sides.push(match inputs(slot) {
                 None => Side::Gone(Verdict::ELSEWHERE),
-                Some(input) => {
-                    self.side::<false>(At::new(slot, bytes, &mut *cx), input).unwrap_or_else(Side::Gone)
-                }
+                Some(input) => self
+                    .side::<false>(At::new(slot, bytes, &mut *cx, &mut false), input)
+                    .unwrap_or_else(Side::Gone),
             });
         });
         self.4 = sides;
@@ -78,15 +78,9 @@ where
     }
 
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<L::Out, Verdict> {
-        let side = if L::WAITS || R::WAITS {
-            self.4[at.slot]
-        } else {
-            self.side::<USUAL>(
-                At { slot: at.slot, bytes: &mut *at.bytes, cx: &mut *at.cx, usual: at.usual },
-                stack,
-            )?
-        };
+    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<L::Out, Verdict> {
+        let side =
+            if L::WAITS || R::WAITS { self.4[at.slot] } else { self.side::<USUAL>(at.again(), stack)? };
         match side {
             Side::Yes(stack) => self.2.apply::<USUAL>(at, stack),
             Side::No(stack) => self.3.apply::<USUAL>(at, stack),
@@ -111,7 +105,11 @@ where
         Self(input, group, groups, Vec::with_capacity(BATCH))
     }
     #[inline(always)]
-    fn group<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<(usize, A::Out), Verdict> {
+    fn group<const USUAL: bool>(
+        &mut self,
+        mut at: At<'_, '_>,
+        stack: A::In,
+    ) -> Result<(usize, A::Out), Verdict> {
         let stack = upstream!(self, at, stack);
         let group = (self.1)(&view!(at, stack));
         Ok((if group < self.2.len() { group } else { group % self.2.len() }, stack))
@@ -140,7 +138,7 @@ where
         batch.each(|slot, bytes| {
             chosen.push(match inputs(slot) {
                 None => Err(Verdict::ELSEWHERE),
-                Some(input) => self.group::<false>(At::new(slot, bytes, &mut *cx), input),
+                Some(input) => self.group::<false>(At::new(slot, bytes, &mut *cx, &mut false), input),
             });
         });
         self.3 = chosen;
@@ -154,15 +152,9 @@ where
     }
 
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<G::Out, Verdict> {
-        let (group, stack) = if G::WAITS {
-            self.3[at.slot]?
-        } else {
-            self.group::<USUAL>(
-                At { slot: at.slot, bytes: &mut *at.bytes, cx: &mut *at.cx, usual: at.usual },
-                stack,
-            )?
-        };
+    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<G::Out, Verdict> {
+        let (group, stack) =
+            if G::WAITS { self.3[at.slot]? } else { self.group::<USUAL>(at.again(), stack)? };
         self.2[group].apply::<USUAL>(at, stack)
     }
     fn edges(&self, visit: &mut dyn FnMut(Edge)) {

@@ -63,12 +63,12 @@ fn park<const USUAL: bool, A, T, Q, K>(
     Q: TableKey<Stored = T::Key>,
     K: FnMut(&View<'_, A::Out>) -> Q,
 {
-    let At { slot, bytes, cx, usual } = at;
+    let mut at = at;
     // Each way writes its own fields in place: one `Result` built first and copied in costs 4 ns a packet
     // (narrow stores read back wide before they have left the store buffer).
-    match input.apply::<USUAL>(At { slot, bytes: &mut *bytes, cx: &mut *cx, usual }, stack) {
+    match input.apply::<USUAL>(at.again(), stack) {
         Ok(stack) => {
-            let key = key(&View::new(bytes, &stack, cx, slot)).store();
+            let key = key(&View::new(at.bytes, &stack, at.cx, at.slot)).store();
             let ticket = T::announce(announcer, &key);
             *place = Ok((stack.pack(), key, ticket));
         }
@@ -113,7 +113,9 @@ impl<A: Operator, T: Table, Q, K, U, M> Lookup<A, T, Q, K, U, M> {
         U: FnMut(&mut View<'_, A::Out>, T::Entry<'_>) -> M,
     {
         let stack = A::Out::unpack(*packed);
-        let value = visit(&mut View::new(at.bytes, &stack, at.cx, at.slot), entry);
+        let mut view = View::new(at.bytes, &stack, at.cx, at.slot);
+        let value = visit(&mut view, entry);
+        *at.reshaped |= view.reshaped;
         With { outer: stack, value }
     }
 
@@ -126,9 +128,7 @@ impl<A: Operator, T: Table, Q, K, U, M> Lookup<A, T, Q, K, U, M> {
     where
         U: FnMut(&mut View<'_, A::Out>, T::Entry<'_>) -> M,
     {
-        let At { slot, bytes, cx, usual } = at;
-        let value =
-            bytes.apart(|bytes| Self::visit_out_of_line(At { slot, bytes, cx, usual }, packed, visit, entry));
+        let value = at.apart(|at| Self::visit_out_of_line(at, packed, visit, entry));
         With { outer: A::Out::unpack(*packed), value }
     }
 
@@ -172,20 +172,18 @@ where
                 *place = Err(Verdict::ELSEWHERE);
                 return;
             };
+            let mut shape = false;
             if !A::USUAL {
-                let at = At::new(slot, bytes, &mut *cx);
+                let at = At::new(slot, bytes, &mut *cx, &mut shape);
                 return park::<false, A, T, Q, K>(input, key, &announcer, place, at, stack);
             }
             match Usual::of(bytes.data()) {
                 Some(usual) => {
-                    cx.reshaped = false;
-                    let at = At { usual, ..At::new(slot, bytes, &mut *cx) };
+                    let at = At { usual, ..At::new(slot, bytes, &mut *cx, &mut shape) };
                     park::<true, A, T, Q, K>(input, key, &announcer, place, at, stack);
                 }
-                None => bytes.apart(|bytes| {
-                    let at = At::new(slot, bytes, &mut *cx);
-                    park_any::<A, T, Q, K>(input, key, &announcer, place, at, stack);
-                }),
+                None => At::new(slot, bytes, &mut *cx, &mut shape)
+                    .apart(|at| park_any::<A, T, Q, K>(input, key, &announcer, place, at, stack)),
             }
         });
         let table = table.borrow();

@@ -33,15 +33,7 @@ macro_rules! passes_on {
 /// The stack as the operator before this one leaves it.
 macro_rules! upstream {
     ($self:ident, $at:ident, $stack:ident) => {
-        $self.0.apply::<USUAL>(
-            $crate::operator::At {
-                slot: $at.slot,
-                bytes: &mut *$at.bytes,
-                cx: &mut *$at.cx,
-                usual: $at.usual,
-            },
-            $stack,
-        )?
+        $self.0.apply::<USUAL>($at.again(), $stack)?
     };
 }
 
@@ -53,4 +45,15 @@ macro_rules! view {
     };
 }
 
-use {passes_on, upstream, view};
+/// Lends the packet in hand to a user function that may write to it.
+macro_rules! lend {
+    ($f:expr, $at:ident, $stack:ident) => {{
+        let stack = $stack;
+        let mut view = $crate::view::View::new(&mut *$at.bytes, &stack, &mut *$at.cx, $at.slot);
+        let answer = $f(&mut view);
+        *$at.reshaped |= view.reshaped;
+        answer
+    }};
+}
+
+use {lend, passes_on, upstream, view};

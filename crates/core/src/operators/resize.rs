@@ -50,11 +50,11 @@ where
     type Out = Parsed<A, H>;
     passes_on!();
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let outer = upstream!(self, at, stack);
         let header = (self.1)(&view!(at, outer));
         let (end, size) = (outer.end(), size_of::<H>());
-        at.cx.reshaped = true;
+        *at.reshaped = true;
         at.bytes.push_front(size).map_err(|_| Verdict::drop(Drop::TooBig))?;
         let data = at.bytes.data_mut();
         data.copy_within(size..size + end, 0);
@@ -71,11 +71,11 @@ impl<A: Operator<Out: Removable>> Operator for Remove<A> {
     type Out = <A::Out as Removable>::Outer;
     passes_on!();
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let inner = upstream!(self, at, stack);
         let (outer, size) = (inner.without(), inner.size());
         let end = outer.end();
-        at.cx.reshaped = true;
+        *at.reshaped = true;
         at.bytes.data_mut().copy_within(..end, size);
         at.bytes.pull_front(size).map_err(|_| Verdict::drop(Drop::Malformed))?;
         Ok(restate(outer.resized(-(size as isize)), inner.next(), at.bytes))

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use netbricks_buffer::{BATCH, Batch};
 use netbricks_packet::stack::{Follows, Forgettable, Layer, Root, Stack, Usual, With};
 
-use super::{passes_on, upstream, view};
+use super::{lend, passes_on, upstream, view};
 use crate::context::Context;
 use crate::operator::{At, Known, Operator, Parsed};
 use crate::reason::{Drop, Edge, Verdict};
@@ -28,12 +28,12 @@ impl<A: Operator, H: Follows<<A::Out as Stack>::Top>> Operator for Parse<A, H> {
         self.0.prepare(batch, cx, inputs);
     }
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let outer = upstream!(self, at, stack);
         if !H::NUMBERS.contains(&outer.next()) {
             return Err(self.1);
         }
-        let usual = if USUAL && !at.cx.reshaped { Some(at.usual) } else { None };
+        let usual = if USUAL && !*at.reshaped { Some(at.usual) } else { None };
         Layer::parse_in(outer, at.bytes.data(), usual).map_err(|_| Verdict::drop(Drop::Malformed))
     }
     fn edges(&self, visit: &mut dyn FnMut(Edge)) {
@@ -50,9 +50,9 @@ impl<A: Operator, F: FnMut(&mut View<'_, A::Out>) + 'static> Operator for Transf
     type Out = A::Out;
     passes_on!();
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
-        (self.1)(&mut view!(at, stack));
+        lend!((self.1), at, stack);
         Ok(stack)
     }
 }
@@ -63,7 +63,7 @@ impl<A: Operator, F: FnMut(&View<'_, A::Out>) + 'static> Operator for Inspect<A,
     type Out = A::Out;
     passes_on!();
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
         (self.1)(&view!(at, stack));
         Ok(stack)
@@ -76,7 +76,7 @@ impl<A: Operator, F: FnMut(&View<'_, A::Out>) -> bool + 'static> Operator for Fi
     type Out = A::Out;
     passes_on!();
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
         if (self.2)(&view!(at, stack)) { Ok(stack) } else { Err(Verdict::drop(self.1)) }
     }
@@ -93,12 +93,12 @@ where
     type Out = A::Out;
     passes_on!();
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
         if (self.2)(&view!(at, stack)) {
             return Ok(stack);
         }
-        (self.3)(&mut view!(at, stack));
+        lend!((self.3), at, stack);
         Err(Verdict::drop(self.1))
     }
 }
@@ -115,9 +115,9 @@ impl<A: Operator, F: FnMut(&mut View<'_, A::Out>) -> bool + 'static> Operator fo
         self.0.prepare(batch, cx, inputs);
     }
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
-        if (self.2)(&mut view!(at, stack)) { Err(Verdict::edge(self.1)) } else { Ok(stack) }
+        if lend!((self.2), at, stack) { Err(Verdict::edge(self.1)) } else { Ok(stack) }
     }
     fn edges(&self, visit: &mut dyn FnMut(Edge)) {
         self.0.edges(visit);
@@ -133,9 +133,9 @@ impl<A: Operator, F: FnMut(&mut View<'_, A::Out>) -> Result<(), Verdict> + 'stat
     type Out = A::Out;
     passes_on!();
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
-        (self.1)(&mut view!(at, stack))?;
+        lend!((self.1), at, stack)?;
         Ok(stack)
     }
 }
@@ -153,9 +153,9 @@ impl<A: Operator, M: Copy + 'static, F: FnMut(&mut View<'_, A::Out>) -> M + 'sta
     type Out = Known<A, M>;
     passes_on!();
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let outer = upstream!(self, at, stack);
-        let value = (self.1)(&mut view!(at, outer));
+        let value = lend!((self.1), at, outer);
         Ok(With { outer, value })
     }
 }
@@ -171,7 +171,7 @@ impl<A: Operator, S: Stack> Operator for Forget<A, S> {
     type Out = S;
     passes_on!();
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<S, Verdict> {
+    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<S, Verdict> {
         let stack = upstream!(self, at, stack);
         Ok((self.1)(&stack))
     }
@@ -183,7 +183,7 @@ impl<A: Operator<Out: Forgettable>> Operator for ForgetMetadata<A> {
     type Out = <A::Out as Forgettable>::Outer;
     passes_on!();
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
         Ok(stack.without())
     }
@@ -249,34 +249,24 @@ pub(crate) fn dispatched<A: Operator>(
         return tower.apply::<false>(at, stack);
     }
     match Usual::of(at.bytes.data()) {
-        Some(usual) => {
-            at.cx.reshaped = false;
-            tower.apply::<true>(At { usual, ..at }, stack)
-        }
-        None => in_general(tower, at, stack),
+        Some(usual) => tower.apply::<true>(At { usual, reshaped: &mut false, ..at }, stack),
+        None => at.apart(|at| out_of_line::<false, A>(tower, at, stack)),
     }
 }
 
-/// Applies the general copy. Out of line, where it takes no registers from the loop over usual frames: a call costs other
-/// frames a nanosecond, and inlined it costs all frames as much.
-#[inline(always)]
-fn in_general<B: Operator>(tower: &mut B, at: At<'_, '_>, stack: B::In) -> Result<B::Out, Verdict> {
-    let At { slot, bytes, cx, usual } = at;
-    bytes.apart(|bytes| out_of_line::<false, B>(tower, At { slot, bytes, cx, usual }, stack))
-}
-
+/// Applies a piece of a row, or the copy for frames that are not usual: out of line, where it takes no registers from the
+/// loop over usual frames. A call costs other frames a nanosecond, and inlined it costs all frames as much.
 #[inline(never)]
 fn out_of_line<const USUAL: bool, B: Operator>(
     tower: &mut B,
     at: At<'_, '_>,
     stack: B::In,
 ) -> Result<B::Out, Verdict> {
-    if USUAL && at.cx.reshaped {
+    if USUAL && *at.reshaped {
         return out_of_line::<false, B>(tower, at, stack);
     }
-    let At { slot, bytes, cx, usual } = at;
     // Here too the bounds stay in registers only if they are nobody else's.
-    bytes.apart(|bytes| tower.apply::<USUAL>(At { slot, bytes, cx, usual }, stack))
+    at.apart(|at| tower.apply::<USUAL>(at, stack))
 }
 
 /// So many functions are compiled into one piece of code; longer rows call the pieces one after the other. A call every so
@@ -285,13 +275,11 @@ const TOGETHER: usize = 8;
 
 /// Applies a function to a frame of which a function before it may have changed what made it usual, from within the copy
 /// for usual frames: most who could have changed that changed an address.
+///
+/// The functions after this one still hold what was known of the frame before it changed, so it stays reshaped for them.
 #[inline(never)]
 fn afresh<B: Operator>(tower: &mut B, at: At<'_, '_>, stack: B::In) -> Result<B::Out, Verdict> {
-    let At { slot, bytes, cx, usual } = at;
-    let decided = dispatched(tower, At { slot, bytes, cx: &mut *cx, usual }, stack);
-    // The functions after this one still hold what was known of the frame before it changed.
-    cx.reshaped = true;
-    decided
+    dispatched(tower, at, stack)
 }
 
 /// One function after another in one loop: `ttl(input).then(nat)`.
@@ -320,26 +308,23 @@ impl<A: Operator, B: Operator<In = A::Out>> Operator for Then<A, B> {
         batch.each(|slot, bytes| {
             parked.push(match inputs(slot) {
                 None => Err(Verdict::ELSEWHERE),
-                Some(input) => dispatched(first, At::new(slot, bytes, &mut *cx), input),
+                Some(input) => dispatched(first, At::new(slot, bytes, &mut *cx, &mut false), input),
             });
         });
         second.prepare(batch, cx, &|slot| parked[slot].ok());
     }
 
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<B::Out, Verdict> {
+    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<B::Out, Verdict> {
         let between = if B::WAITS {
             self.2[at.slot]?
         } else if (A::FUSED - 1) / TOGETHER != (Self::FUSED - 1) / TOGETHER {
-            let (slot, usual, cx) = (at.slot, at.usual, &mut *at.cx);
-            at.bytes
-                .apart(|bytes| out_of_line::<USUAL, A>(&mut self.0, At { slot, bytes, cx, usual }, stack))?
+            at.again().apart(|at| out_of_line::<USUAL, A>(&mut self.0, at, stack))?
         } else {
             upstream!(self, at, stack)
         };
-        if USUAL && !B::WAITS && at.cx.reshaped {
-            let At { slot, bytes, cx, usual } = at;
-            return bytes.apart(|bytes| afresh(&mut self.1, At { slot, bytes, cx, usual }, between));
+        if USUAL && !B::WAITS && *at.reshaped {
+            return at.apart(|at| afresh(&mut self.1, at, between));
         }
         if !USUAL && A::WAITS && !B::WAITS {
             return dispatched(&mut self.1, at, between);
