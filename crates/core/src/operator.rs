@@ -130,6 +130,16 @@ pub trait Operator: Sized + 'static {
     /// How many functions are fused.
     #[doc(hidden)]
     const FUSED: usize = 1;
+    /// Whether [`retrace`](Operator::retrace) answers.
+    #[doc(hidden)]
+    const RETRACES: bool = false;
+    /// What `apply::<true>` found out about a usual frame that it let pass, found out again from its bytes: where nobody's
+    /// code had a part in that, it need not wait where a whole batch waits on memory.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn retrace(&self, _frame: &[u8], _stack: Self::In) -> Option<Self::Out> {
+        None
+    }
     #[doc(hidden)]
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<Self::In>);
     #[doc(hidden)]
@@ -332,6 +342,11 @@ impl<S: Stack> Operator for Start<S> {
     const WAITS: bool = false;
     const USUAL: bool = false;
     const IDENTITY: bool = true;
+    const RETRACES: bool = true;
+    #[inline(always)]
+    fn retrace(&self, _: &[u8], stack: S) -> Option<S> {
+        Some(stack)
+    }
     #[inline(always)]
     fn prepare(&mut self, _: &mut Batch, _: &mut Context, _: &impl Fn(usize) -> Option<S>) {}
     #[inline(always)]

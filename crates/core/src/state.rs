@@ -84,10 +84,10 @@ impl TableKey for FlowKey {
     type Stored = [u64; 5];
     #[inline(always)]
     fn store(self) -> [u64; 5] {
-        self.words()
+        self.packed()
     }
     fn restore(stored: [u64; 5]) -> Self {
-        Self::from_words(stored)
+        Self::unpacked(stored)
     }
 }
 impl TableKey for u64 {

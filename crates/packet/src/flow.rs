@@ -8,12 +8,13 @@ use crate::link::Link;
 use crate::protocol;
 use crate::stack::{Header, Layer, Root, Stack};
 
-/// Addresses, ports and protocol of a flow in one direction: five 64-bit words, equal if and only if all of it is.
+/// Addresses, ports and protocol of a flow in one direction: equal if and only if all of it is.
 ///
-/// Words 0 and 1 are the source address, 2 and 3 the destination (IPv4 addresses as ::ffff:a.b.c.d), each read
-/// big-endian. Word 4 is, from its most significant bit on: source port (16 bits), destination port (16), protocol
-/// (8), flags (8), zero (16). An ICMP echo's identifier stands in both ports; a later fragment, which has no ports,
-/// has zeros and a flag.
+/// An ICMP echo's identifier stands in both ports; a later fragment, which has no ports, has zeros and a flag.
+///
+/// Inside are five words, of which IPv4 needs two. The first is, from its most significant bit on: source port (16 bits),
+/// destination port (16), protocol (8), flags (8), zero (16). IPv4's addresses are the second, the source's first, and the
+/// rest is 0; IPv6's are the other four.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowKey([u64; 5]);
 
@@ -22,7 +23,7 @@ const FRAGMENT: u64 = 2 << 16;
 const MAPPED: u64 = 0xffff << 32;
 
 impl FlowKey {
-    /// The key of these.
+    /// The key of these. Addresses of two versions, which no packet has, count as IPv6's.
     pub fn new(
         source: IpAddr,
         destination: IpAddr,
@@ -30,19 +31,45 @@ impl FlowKey {
         destination_port: u16,
         protocol: u8,
     ) -> Self {
-        let words = |address: IpAddr| match address {
-            IpAddr::V4(address) => (0, MAPPED | u64::from(address.to_bits()), 0),
-            IpAddr::V6(address) => ((address.to_bits() >> 64) as u64, address.to_bits() as u64, V6),
+        let first =
+            u64::from(source_port) << 48 | u64::from(destination_port) << 32 | u64::from(protocol) << 24;
+        let bits = |address: IpAddr| match address {
+            IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
+            IpAddr::V6(address) => address.to_bits(),
         };
-        let ((a, b, v6), (c, d, _)) = (words(source), words(destination));
-        let ports = u64::from(source_port) << 48 | u64::from(destination_port) << 32;
-        Self([a, b, c, d, ports | u64::from(protocol) << 24 | v6])
+        match (source, destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                Self::v4(first, u64::from(source.to_bits()) << 32 | u64::from(destination.to_bits()))
+            }
+            _ => Self::v6(first, bits(source), bits(destination)),
+        }
+    }
+
+    #[inline(always)]
+    const fn v4(first: u64, addresses: u64) -> Self {
+        Self([first, addresses, 0, 0, 0])
+    }
+    #[inline(always)]
+    const fn v6(first: u64, source: u128, destination: u128) -> Self {
+        let (a, c) = ((source >> 64) as u64, (destination >> 64) as u64);
+        Self([first | V6, a, source as u64, c, destination as u64])
+    }
+
+    /// The key that was [`packed`](Self::packed) so.
+    #[inline(always)]
+    pub const fn unpacked(packed: [u64; 5]) -> Self {
+        Self(packed)
+    }
+    /// As it is inside: for tables, whose hashes don't look at words that are 0 at the end.
+    #[inline(always)]
+    pub const fn packed(&self) -> [u64; 5] {
+        self.0
     }
 
     /// The key that has these words: as [`words`](Self::words) gave them.
     #[inline(always)]
-    pub const fn from_words(words: [u64; 5]) -> Self {
-        Self(words)
+    pub const fn from_words([a, b, c, d, last]: [u64; 5]) -> Self {
+        if last & V6 == 0 { Self::v4(last, b << 32 | d & 0xffff_ffff) } else { Self([last, a, b, c, d]) }
     }
 
     /// The key of a packet with header `ip` and what follows it up to the packet's end.
@@ -50,21 +77,13 @@ impl FlowKey {
     pub fn of(ip: IpRef<'_>, payload: &[u8]) -> Self {
         match ip {
             IpRef::V4(header) => {
-                let last = last_word(header.protocol(), header.is_later_fragment(), payload);
-                let source = MAPPED | u64::from(header.source().to_bits());
-                let destination = MAPPED | u64::from(header.destination().to_bits());
-                Self([0, source, 0, destination, last])
+                let first = first_word(header.protocol(), header.is_later_fragment(), payload);
+                let (source, destination) = (header.source().to_bits(), header.destination().to_bits());
+                Self::v4(first, u64::from(source) << 32 | u64::from(destination))
             }
             IpRef::V6(header) => {
-                let last = last_word(header.protocol(), header.is_later_fragment(), payload);
-                let (source, destination) = (header.source().to_bits(), header.destination().to_bits());
-                Self([
-                    (source >> 64) as u64,
-                    source as u64,
-                    (destination >> 64) as u64,
-                    destination as u64,
-                    last | V6,
-                ])
+                let first = first_word(header.protocol(), header.is_later_fragment(), payload);
+                Self::v6(first, header.source().to_bits(), header.destination().to_bits())
             }
         }
     }
@@ -87,16 +106,12 @@ impl FlowKey {
             && protocol::has_ports(bytes[9])
             && u16::from_be_bytes([bytes[6], bytes[7]]) & 0x1fff == 0
         {
-            let word = |at: usize| {
-                u64::from(u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]))
-            };
-            return Self([
-                0,
-                MAPPED | word(12),
-                0,
-                MAPPED | word(16),
-                word(FIXED) << 32 | u64::from(bytes[9]) << 24,
-            ]);
+            let [.., p, o, r, t] = *bytes;
+            let addresses = bytes[12..20].first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+            return Self::v4(
+                u64::from(u32::from_be_bytes([p, o, r, t])) << 32 | u64::from(bytes[9]) << 24,
+                addresses,
+            );
         }
         Self::at_any(frame, at, end, limit, facts)
     }
@@ -117,75 +132,94 @@ impl FlowKey {
         Some(Self::of(Ip::view(header, facts), frame.get(ip.end()..ip.limit(frame.len()))?))
     }
 
-    /// The five words.
+    /// Five words, on which machines that share flows agree: 0 and 1 are the source address, 2 and 3 the destination
+    /// (IPv4 addresses as ::ffff:a.b.c.d), each read big-endian; the last is ports, protocol and flags.
     #[inline(always)]
     pub const fn words(&self) -> [u64; 5] {
-        self.0
+        let [last, a, b, c, d] = self.0;
+        if self.is_v6() {
+            [a, b, c, d, last]
+        } else {
+            [0, MAPPED | a >> 32, 0, MAPPED | a & 0xffff_ffff, last]
+        }
     }
     /// Whether the packet is IPv6.
     #[inline(always)]
     pub const fn is_v6(&self) -> bool {
-        self.0[4] & V6 != 0
+        self.0[0] & V6 != 0
     }
     /// Whether it is a later fragment, whose ports are not known.
     #[inline(always)]
     pub const fn is_fragment(&self) -> bool {
-        self.0[4] & FRAGMENT != 0
+        self.0[0] & FRAGMENT != 0
     }
-    const fn address(&self, high: u64, low: u64) -> IpAddr {
+    /// The addresses, IPv4's in the lower 32 bits.
+    #[inline(always)]
+    const fn ends(&self) -> (u128, u128) {
+        let [_, a, b, c, d] = self.0;
         if self.is_v6() {
-            IpAddr::V6(Ipv6Addr::from_bits((high as u128) << 64 | low as u128))
+            ((a as u128) << 64 | b as u128, (c as u128) << 64 | d as u128)
         } else {
-            IpAddr::V4(core::net::Ipv4Addr::from_bits(low as u32))
+            ((a >> 32) as u128, (a & 0xffff_ffff) as u128)
+        }
+    }
+    const fn address(&self, bits: u128) -> IpAddr {
+        if self.is_v6() {
+            IpAddr::V6(Ipv6Addr::from_bits(bits))
+        } else {
+            IpAddr::V4(core::net::Ipv4Addr::from_bits(bits as u32))
         }
     }
     /// The sender's address.
     #[inline(always)]
     pub const fn source(&self) -> IpAddr {
-        self.address(self.0[0], self.0[1])
+        self.address(self.ends().0)
     }
     /// The receiver's address.
     #[inline(always)]
     pub const fn destination(&self) -> IpAddr {
-        self.address(self.0[2], self.0[3])
+        self.address(self.ends().1)
     }
     /// The sender's port, an ICMP echo's identifier, or 0.
     #[inline(always)]
     pub const fn source_port(&self) -> u16 {
-        (self.0[4] >> 48) as u16
+        (self.0[0] >> 48) as u16
     }
     /// The receiver's port, an ICMP echo's identifier, or 0.
     #[inline(always)]
     pub const fn destination_port(&self) -> u16 {
-        (self.0[4] >> 32) as u16
+        (self.0[0] >> 32) as u16
     }
     /// The transport protocol.
     #[inline(always)]
     pub const fn protocol(&self) -> u8 {
-        (self.0[4] >> 24) as u8
+        (self.0[0] >> 24) as u8
     }
 
     /// The key of the answers.
     #[inline(always)]
     #[must_use]
     pub const fn reversed(&self) -> Self {
-        let [a, b, c, d, last] = self.0;
-        let ports = ((last >> 32) as u32).rotate_left(16);
-        Self([c, d, a, b, (ports as u64) << 32 | last & 0xffff_ffff])
+        let [first, a, b, c, d] = self.0;
+        let ports = ((first >> 32) as u32).rotate_left(16);
+        let first = (ports as u64) << 32 | first & 0xffff_ffff;
+        if self.is_v6() { Self([first, c, d, a, b]) } else { Self::v4(first, a.rotate_left(32)) }
     }
-    /// One key for both directions: the lesser of this one and its reverse.
+    /// One key for both directions: the lesser of this one and its reverse, addresses first.
     #[inline(always)]
     #[must_use]
     pub fn canonical(&self) -> Self {
-        let [a, b, c, d, last] = self.0;
-        let source = (u128::from(a) << 64 | u128::from(b), last >> 48);
-        let destination = (u128::from(c) << 64 | u128::from(d), last >> 32 & 0xffff);
-        if source <= destination { *self } else { self.reversed() }
+        let (source, destination) = self.ends();
+        if (source, self.source_port()) <= (destination, self.destination_port()) {
+            *self
+        } else {
+            self.reversed()
+        }
     }
 }
 
-/// The last word of a key, but for the version's flag.
-fn last_word(number: u8, later_fragment: bool, payload: &[u8]) -> u64 {
+/// The first word of a key, but for the version's flag.
+fn first_word(number: u8, later_fragment: bool, payload: &[u8]) -> u64 {
     let last = u64::from(number) << 24;
     if later_fragment {
         return last | FRAGMENT;
@@ -258,7 +292,7 @@ impl HashKey {
     /// hash is (p mod 2^64) ^ (p div 2^64).
     #[inline(always)]
     pub const fn hash(&self, flow: &FlowKey) -> u64 {
-        let [w0, w1, w2, w3, w4] = flow.0;
+        let [w0, w1, w2, w3, w4] = flow.words();
         let [k0, k1, k2, k3, k4, k5, k6, k7] = self.keys;
         let sum = product(w0.wrapping_add(k0), w1.wrapping_add(k1))
             .wrapping_add(product(w2.wrapping_add(k2), w3.wrapping_add(k3)))
@@ -351,6 +385,7 @@ mod tests {
                 ),
                 key
             );
+            assert_eq!(FlowKey::unpacked(key.packed()), key);
             let reversed = key.reversed();
             assert_eq!(
                 (reversed.source(), reversed.source_port()),
@@ -368,7 +403,7 @@ mod tests {
     #[test]
     fn every_bit_of_the_key_counts() {
         let hash = HashKey::new([1, 2]);
-        let key = FlowKey([3, 4, 5, 6, 7]);
+        let key = FlowKey([7 | V6, 3, 4, 5, 6]);
         let mut hashes = HashSet::from([hash.hash(&key)]);
         for bit in 0..320 {
             let mut other = key;

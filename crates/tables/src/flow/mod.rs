@@ -377,23 +377,19 @@ impl<K: Key, V: 'static> Table for FlowTable<K, V> {
     fn resolve(&mut self, key: K, ticket: FlowTicket) -> Entry<'_, K, V> {
         match self.hit(&key, ticket) {
             Some(slot) => Entry::Found(Occupied::new(self, slot, ticket.0 as u32)),
-            None => self.resolve_elsewhere(&key),
+            None => self.search(&key),
         }
     }
 
     #[inline(always)]
-    fn resolve_with<C, R>(
-        &mut self,
-        key: &K,
-        ticket: FlowTicket,
-        context: C,
-        hit: impl FnOnce(C, Entry<'_, K, V>) -> R,
-        miss: impl FnOnce(C, Entry<'_, K, V>) -> R,
-    ) -> R {
-        match self.hit(key, ticket) {
-            Some(slot) => hit(context, Entry::Found(Occupied::new(self, slot, ticket.0 as u32))),
-            None => miss(context, self.resolve_elsewhere(key)),
-        }
+    fn resolve_here(&mut self, key: &K, ticket: FlowTicket) -> Option<Entry<'_, K, V>> {
+        let slot = self.hit(key, ticket)?;
+        Some(Entry::Found(Occupied::new(self, slot, ticket.0 as u32)))
+    }
+
+    #[inline(always)]
+    fn resolve_elsewhere(&mut self, key: &K) -> Entry<'_, K, V> {
+        self.search(key)
     }
 }
 

@@ -56,7 +56,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
 
     /// Looks wherever the key can be, for keys that are not where their ticket says.
     #[inline(never)]
-    pub(super) fn resolve_elsewhere(&mut self, key: &K) -> Entry<'_, K, V> {
+    pub(super) fn search(&mut self, key: &K) -> Entry<'_, K, V> {
         let home = self.home(key.hash(&self.secret));
         let Some(index) = self.find(key, home) else { return self.vacancy(*key, home) };
         let clock = &self.clock;

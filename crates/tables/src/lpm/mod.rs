@@ -363,6 +363,14 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Table for Lpm<A, V> {
     fn resolve(&mut self, address: A, (): ()) -> Option<&V> {
         self.longest(address)
     }
+    #[inline(always)]
+    fn resolve_here(&mut self, address: &A, (): ()) -> Option<Option<&V>> {
+        Some(self.longest(*address))
+    }
+    #[inline(always)]
+    fn resolve_elsewhere(&mut self, address: &A) -> Option<&V> {
+        self.longest(*address)
+    }
 }
 
 impl<A: Address, V: 'static> std::fmt::Debug for Lpm<A, V> {

@@ -208,6 +208,14 @@ impl<V: Copy + Eq + Hash + 'static> Table for Routes<V> {
     fn resolve(&mut self, address: IpAddr, (): ()) -> Option<&V> {
         self.longest(address)
     }
+    #[inline(always)]
+    fn resolve_here(&mut self, address: &IpAddr, (): ()) -> Option<Option<&V>> {
+        Some(self.longest(*address))
+    }
+    #[inline(always)]
+    fn resolve_elsewhere(&mut self, address: &IpAddr) -> Option<&V> {
+        self.longest(*address)
+    }
 }
 
 impl Key for IpAddr {
