@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::HEADROOM;
-use crate::meta::{ANNOTATED, Fresh, Meta};
+use crate::meta::{ANNOTATED, Fresh, Lines, Meta};
 use crate::packet::Packet;
 use crate::region::{Mapping, SharedMapping};
 use crate::{poison, worker};
@@ -50,7 +50,6 @@ struct Cache {
 pub(crate) struct Shared {
     pub(crate) memory: SharedMapping,
     pub(crate) metas: Mapping,
-    annotations: Mapping,
     pub(crate) frame_size: usize,
     /// Bytes from one small frame to the next.
     pub(crate) stride: usize,
@@ -79,7 +78,7 @@ fn bump(counter: &AtomicU64, by: usize, order: Ordering) {
 impl Shared {
     /// A pool in leaked memory, all its frames in the depots, the first on top. Sizes were checked by the builder.
     pub(crate) fn leak(
-        (memory, metas, annotations): (SharedMapping, Mapping, Mapping),
+        (memory, metas): (SharedMapping, Mapping),
         (frames, frame_size, stride): (usize, usize, usize),
         (large_frames, large_size): (usize, usize),
     ) -> NonNull<Self> {
@@ -96,7 +95,6 @@ impl Shared {
         let pool = NonNull::from(Box::leak(Box::new(Self {
             memory,
             metas,
-            annotations,
             frame_size,
             stride,
             large_size,
@@ -183,17 +181,7 @@ impl Shared {
     pub(crate) fn line(&self, index: u32) -> NonNull<Meta> {
         assert!((index as usize) < self.capacity(), "no such frame");
         // SAFETY: the table has a line for each index, as was just checked.
-        unsafe { self.metas.base().cast::<Meta>().add(index as usize) }
-    }
-
-    /// The annotation line of a frame.
-    ///
-    /// # Safety
-    /// `index` is one of this pool's.
-    #[inline(always)]
-    pub(crate) unsafe fn annotations(&self, index: u32) -> NonNull<[u8; 64]> {
-        // SAFETY: the table has a line for each index.
-        unsafe { self.annotations.base().cast::<[u8; 64]>().add(index as usize) }
+        unsafe { self.metas.base().cast::<Lines>().add(index as usize) }.cast()
     }
 
     pub(crate) fn is_small(&self, index: u32) -> bool {
@@ -404,9 +392,10 @@ pub(crate) unsafe fn free(lines: &[Place]) {
             .map_while(|place| {
                 // SAFETY: as for the first.
                 let line = unsafe { (*place)?.as_ref() };
-                (line.pool == pool && shared.is_small(line.index) == small).then_some(line)
+                (line.pool == pool && shared.is_small(line.index) == small).then_some(*place).flatten()
             })
-            .map(|line| end_use(shared, line))
+            // SAFETY: the caller owns the packet.
+            .map(|line| unsafe { end_use(line) })
             .count();
         let (run, others) = rest.split_at(same);
         if small {
@@ -421,14 +410,18 @@ pub(crate) unsafe fn free(lines: &[Place]) {
 }
 
 /// What a frame must not keep of its packet.
+///
+/// # Safety
+/// The packet is the caller's, and ends.
 #[inline(always)]
-pub(crate) fn end_use(shared: &Shared, line: &Meta) {
-    if line.fresh.flags & ANNOTATED != 0 {
-        // SAFETY: the line is one of this pool's.
-        let annotations = unsafe { shared.annotations(line.index) };
-        wipe(annotations);
+pub(crate) unsafe fn end_use(line: NonNull<Meta>) {
+    // SAFETY: the packet is the caller's.
+    let meta = unsafe { line.as_ref() };
+    if meta.fresh.flags & ANNOTATED != 0 {
+        // SAFETY: a packet's pointer was made from its pool's memory.
+        wipe(unsafe { Lines::annotations(line) });
     }
-    poison::freed(line.frame, line.capacity as usize);
+    poison::freed(meta.frame, meta.capacity as usize);
 }
 
 /// Zeroes a used annotation line, so that the next packet finds none.

@@ -60,6 +60,26 @@ pub(crate) const ANNOTATED: u8 = 2;
 pub(crate) const VLAN: u8 = 4;
 pub(crate) const VLAN_AD: u8 = 8;
 
+/// What a pool has of a frame beside its bytes, by frame index. Annotations lie behind the line, so that where they are is
+/// known without a look at it: one wait for memory where there would be two, one after the other.
+#[repr(C, align(128))]
+pub(crate) struct Lines {
+    line: Meta,
+    annotations: [u8; 64],
+}
+
+impl Lines {
+    /// Where the annotations are that belong to a line.
+    ///
+    /// # Safety
+    /// The line is a pool's, and the pointer was made from the pool's memory, not from a reference to the line.
+    #[inline(always)]
+    pub(crate) unsafe fn annotations(line: NonNull<Meta>) -> NonNull<[u8; 64]> {
+        // SAFETY: the line is the first field of this, which lies whole in the pool's memory.
+        unsafe { line.byte_add(std::mem::offset_of!(Self, annotations)).cast() }
+    }
+}
+
 /// The line. Everything up to `capacity` is written once, when the pool is made.
 #[repr(C, align(64))]
 pub(crate) struct Meta {

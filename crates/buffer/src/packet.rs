@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 
 use crate::HEADROOM;
 use crate::depot::{self, Shared};
-use crate::meta::{ANNOTATED, Fresh, Meta, Offload, TRACED, VLAN, VLAN_AD, VlanTag};
+use crate::meta::{ANNOTATED, Fresh, Lines, Meta, Offload, TRACED, VLAN, VLAN_AD, VlanTag};
 use crate::poison;
 
 /// A packet. Its bytes lie in one piece.
@@ -129,7 +129,7 @@ impl Packet {
     /// nothing is loaded or checked again after it.
     #[inline(always)]
     pub fn open<R>(&mut self, f: impl FnOnce(&mut Bytes<'_>) -> R) -> R {
-        let line = NonNull::from(self.line_mut());
+        let line = self.0;
         // SAFETY: the handle is unique.
         let mut span = Span::of(unsafe { line.as_ref() });
         let mut total = 0;
@@ -340,7 +340,8 @@ impl Packet {
     /// 64 bytes for slots that a graph allocates; zero in a new packet.
     #[inline]
     pub fn annotations(&self) -> &[u8; 64] {
-        let place = annotations_of(self.line());
+        // SAFETY: a packet's pointer was made from its pool's memory.
+        let place = unsafe { Lines::annotations(self.0) };
         // SAFETY: the annotation line belongs to this packet's frame, and was zeroed when the pool was made.
         unsafe { place.as_ref() }
     }
@@ -348,7 +349,8 @@ impl Packet {
     #[inline]
     pub fn annotations_mut(&mut self) -> &mut [u8; 64] {
         self.line_mut().fresh.flags |= ANNOTATED;
-        let mut place = annotations_of(self.line());
+        // SAFETY: a packet's pointer was made from its pool's memory.
+        let mut place = unsafe { Lines::annotations(self.0) };
         // SAFETY: the annotation line belongs to this packet's frame, and this is the only handle.
         unsafe { place.as_mut() }
     }
@@ -364,7 +366,8 @@ impl Packet {
     pub fn into_raw(self) -> RawFrame {
         let packet = ManuallyDrop::new(self);
         if packet.line().fresh.flags & ANNOTATED != 0 {
-            depot::wipe(annotations_of(packet.line()));
+            // SAFETY: a packet's pointer was made from its pool's memory.
+            depot::wipe(unsafe { Lines::annotations(packet.0) });
         }
         RawFrame { index: packet.index() }
     }
@@ -387,15 +390,6 @@ impl std::fmt::Debug for Packet {
     }
 }
 
-/// Where a packet's annotations are.
-#[inline]
-fn annotations_of(line: &Meta) -> NonNull<[u8; 64]> {
-    // SAFETY: a pool lives as long as one of its frames is out.
-    let shared = unsafe { line.pool.as_ref() };
-    // SAFETY: the line is one of that pool's.
-    unsafe { shared.annotations(line.index) }
-}
-
 /// A packet's 64 bytes for slots that a graph allocates, lent to operators for one call; zero in a new packet.
 pub struct Annotations<'b> {
     line: NonNull<Meta>,
@@ -406,19 +400,19 @@ impl Annotations<'_> {
     /// The bytes.
     #[inline]
     pub fn get(&self) -> &[u8; 64] {
-        // SAFETY: the packet is lent to us for changing, so that its line is there and nobody else's.
-        let line = unsafe { self.line.as_ref() };
-        let place = annotations_of(line);
+        // SAFETY: a packet's pointer was made from its pool's memory.
+        let place = unsafe { Lines::annotations(self.line) };
         // SAFETY: the annotation line belongs to the packet's frame, and was zeroed when the pool was made.
         unsafe { place.as_ref() }
     }
     /// The bytes, for writing.
     #[inline]
     pub fn get_mut(&mut self) -> &mut [u8; 64] {
-        // SAFETY: as in `get`.
+        // SAFETY: the packet is lent to us for changing, so that its line is there and nobody else's.
         let line = unsafe { self.line.as_mut() };
         line.fresh.flags |= ANNOTATED;
-        let mut place = annotations_of(line);
+        // SAFETY: as in `get`.
+        let mut place = unsafe { Lines::annotations(self.line) };
         // SAFETY: as in `get`, and the packet is lent to us alone.
         unsafe { place.as_mut() }
     }

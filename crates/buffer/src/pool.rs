@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::HEADROOM;
 use crate::batch::Batch;
 use crate::depot::Shared;
-use crate::meta::Meta;
+use crate::meta::Lines;
 use crate::packet::{Packet, RawFrame};
 use crate::region::{Mapping, Pages, Region, SharedMapping};
 
@@ -160,9 +160,8 @@ impl PoolBuilder {
         let no_memory = |source| PoolError::Memory { frames: all, size: frame_size, source };
         let bytes = (frames * stride).next_multiple_of(4096) + large_frames * large_size;
         let memory = SharedMapping::new(bytes).map_err(no_memory)?;
-        let metas = Mapping::private(all * size_of::<Meta>()).map_err(no_memory)?;
-        let annotations = Mapping::private(all * 64).map_err(no_memory)?;
-        let memories = (memory, metas, annotations);
+        let metas = Mapping::private(all * size_of::<Lines>()).map_err(no_memory)?;
+        let memories = (memory, metas);
         let small = (frames, frame_size, stride);
         Ok(Pool(Arc::new(Handle(Shared::leak(memories, small, (large_frames, large_size))))))
     }

@@ -44,7 +44,7 @@ pub struct Lookup<A: Operator, T: Table, Q, K, U, M> {
     table: State<T>,
     key: K,
     visit: U,
-    parked: Box<[Parked<T>]>,
+    parked: Box<[Parked<T>; BATCH]>,
     /// Of packets that are [`Parked::Stacked`].
     stacks: Box<[Option<Packed<A>>]>,
     types: PhantomData<fn() -> (Q, M)>,
@@ -60,10 +60,10 @@ enum Parked<T: Table> {
     Stacked(T::Key, T::Ticket),
 }
 
-/// Where one packet waits.
+/// Where one packet waits, and all stacks.
 struct Place<'p, A: Operator, T: Table> {
     parked: &'p mut Parked<T>,
-    stack: &'p mut Option<Packed<A>>,
+    stacks: &'p mut [Option<Packed<A>>],
 }
 
 /// Parks one packet: what is before the operator, then its key.
@@ -91,7 +91,9 @@ fn park<const USUAL: bool, A, T, Q, K>(
             *place.parked = if USUAL && A::RETRACES {
                 Parked::Usual(key, ticket)
             } else {
-                *place.stack = Some(stack.pack());
+                if let Some(waiting) = place.stacks.get_mut(at.slot) {
+                    *waiting = Some(stack.pack());
+                }
                 Parked::Stacked(key, ticket)
             };
         }
@@ -121,7 +123,7 @@ type Packed<A> = <<A as Operator>::Out as Stack>::Packed;
 
 impl<A: Operator, T: Table, Q, K, U, M> Lookup<A, T, Q, K, U, M> {
     pub(crate) fn new(input: A, table: State<T>, key: K, visit: U) -> Self {
-        let parked = std::iter::repeat_with(|| Parked::Gone(Verdict::ELSEWHERE)).take(BATCH).collect();
+        let parked = Box::new(std::array::from_fn(|_| Parked::Gone(Verdict::ELSEWHERE)));
         Self { input, table, key, visit, parked, stacks: [None; BATCH].into(), types: PhantomData }
     }
 
@@ -197,10 +199,8 @@ where
             table.expire(cx.now(), EXPIRE);
             table.announcer()
         };
-        let parked = &mut parked[..batch.len()];
         batch.each(|slot, bytes| {
-            let (Some(parked), Some(stack)) = (parked.get_mut(slot), stacks.get_mut(slot)) else { return };
-            let place = Place { parked, stack };
+            let place = Place { parked: &mut parked[slot % BATCH], stacks: &mut *stacks };
             let Some(stack) = inputs(slot) else {
                 *place.parked = Parked::Gone(Verdict::ELSEWHERE);
                 return;
@@ -220,7 +220,7 @@ where
             }
         });
         let table = table.borrow();
-        for parked in parked {
+        for parked in parked.iter_mut().take(batch.len()) {
             if let Parked::Usual(key, ticket) | Parked::Stacked(key, ticket) = parked {
                 table.approach(key, ticket);
             }
@@ -230,7 +230,7 @@ where
     #[inline(always)]
     fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, first: A::In) -> Result<Self::Out, Verdict> {
         let Self { input, table, visit, parked, stacks, .. } = self;
-        let (key, ticket, packed) = match &parked[at.slot] {
+        let (key, ticket, packed) = match &parked[at.slot % BATCH] {
             Parked::Gone(verdict) => return Err(*verdict),
             Parked::Usual(key, ticket) => (key, ticket, None),
             Parked::Stacked(key, ticket) => (key, ticket, stacks.get(at.slot)),
