@@ -2,7 +2,8 @@
 //!
 //! [`FlowTable`] maps keys to values for a bounded number of flows, with a keyed hash, expiry, and a policy for when
 //! it is full; [`Table`] is how a batch of packets asks it (or any other table) without waiting for memory packet by
-//! packet. [`Lpm`] maps prefixes of addresses to values, and answers by the longest. [`TimerWheel`] stands alone for
+//! packet. [`Lpm`] maps prefixes of addresses to values, and answers by the longest. [`MaglevTable`] says which backend a
+//! flow goes to, alike on every node. [`TimerWheel`] stands alone for
 //! whoever has numbered things that fall due.
 //!
 //! This is one of the crates that may use `unsafe`: one operation a block, each with its proof.
@@ -12,6 +13,7 @@ mod flow;
 mod group;
 mod hash;
 mod lpm;
+mod maglev;
 mod memory;
 mod prefetch;
 mod table;
@@ -25,6 +27,7 @@ pub use hash::{Key, Secret, hash_words};
 pub use lpm::{
     Address, Lpm, LpmAnnouncer, LpmConfig, LpmError, LpmImportError, LpmTableError, Routes, RoutesAnnouncer,
 };
+pub use maglev::{MaglevBackend, MaglevError, MaglevTable};
 pub use memory::{HugeArray, MemoryError, Zeroable};
 pub use prefetch::{CACHE_LINE, prefetch};
 pub use table::{BULK, Table};
