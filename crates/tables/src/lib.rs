@@ -16,19 +16,24 @@ mod lpm;
 mod maglev;
 mod memory;
 mod prefetch;
+mod recent;
+mod shared;
 mod table;
 mod wheel;
 
 pub use flow::{
     BUCKETS, Counters, Cursor, Encode, Entry, FlowAnnouncer, FlowTable, FlowTableConfig, FlowTicket, Full,
-    ImportError, Iter, MAXIMUM_WORK, Occupied, TableError, Vacant,
+    ImportError, Iter, MAXIMUM_WORK, MapChange, MapOutcome, Occupied, TableError, Vacant,
 };
 pub use hash::{Key, Secret, hash_words};
 pub use lpm::{
-    Address, Lpm, LpmAnnouncer, LpmConfig, LpmError, LpmImportError, LpmTableError, Routes, RoutesAnnouncer,
+    Address, Lpm, LpmAnnouncer, LpmConfig, LpmError, LpmImportError, LpmTableError, RouteChange, Routes,
+    RoutesAnnouncer,
 };
 pub use maglev::{MaglevBackend, MaglevError, MaglevTable};
 pub use memory::{HugeArray, MemoryError, Zeroable};
 pub use prefetch::{CACHE_LINE, prefetch};
+pub use recent::{ImageError, Recent, Tallies};
+pub use shared::{Changing, Locked, MAXIMUM_READERS, NoReaderLeft, Publication, Reader, Writer, replicated};
 pub use table::{BULK, Table};
 pub use wheel::TimerWheel;
