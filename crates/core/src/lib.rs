@@ -26,6 +26,7 @@
 
 pub mod annotation;
 pub mod compose;
+pub mod consistency;
 pub mod context;
 pub mod counters;
 pub mod events;
