@@ -11,7 +11,7 @@ mod tests;
 pub use locked::Locked;
 pub use replica::{MAXIMUM_READERS, NoReaderLeft, Publication, Reader, Writer, replicated};
 
-/// State that changes by changes: plain values, which give the same result wherever they are applied in the same order.
+/// State that changes by changes: values which give the same result wherever they are applied in the same order.
 ///
 /// ```
 /// use netbricks_tables::Changing;
@@ -31,7 +31,7 @@ pub use replica::{MAXIMUM_READERS, NoReaderLeft, Publication, Reader, Writer, re
 /// ```
 pub trait Changing: 'static {
     /// One change, with all that it depends on: no clock is read and no dice are thrown while it is applied.
-    type Change: Copy + Send + 'static;
+    type Change: Clone + Send + 'static;
     /// What came of it.
     type Outcome;
     /// Does it.

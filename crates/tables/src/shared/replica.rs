@@ -308,7 +308,7 @@ impl<T: Changing + Send + Sync> Writer<T> {
             self.begin_anew();
         }
         self.reclaim();
-        self.log.push(change);
+        self.log.push(change.clone());
         self.whole = false;
         // SAFETY: after `reclaim`, no reader is on `own`, nor comes to it before it is live; `&mut self` is the only
         // writer.
