@@ -57,6 +57,22 @@ impl<T: Contents> Side<T> {
     }
 }
 
+impl<T: Contents> Side<T> {
+    /// As `write`, where somebody else writes in this moment: another worker that takes over the same state.
+    fn write_patiently<R>(&self, mut f: impl FnMut(&mut Writer<T>) -> R) -> Result<R, CannotWrite> {
+        for _ in 0..PATIENCE {
+            match self.write(&mut f) {
+                Err(CannotWrite::Elsewhere) => std::thread::yield_now(),
+                answer => return answer,
+            }
+        }
+        Err(CannotWrite::Elsewhere)
+    }
+}
+
+/// Tries, each after others had the processor: a batch or an import takes less.
+const PATIENCE: usize = 100_000;
+
 impl<T: Contents> Settle for Side<T> {
     fn settle(&self) {
         if let Some(mut writer) = self.writer.borrow_mut().take() {
@@ -144,7 +160,7 @@ impl<T: Contents> Declared for Seen<T> {
         Bounded(self.0.clone()).read(|state| state.export())
     }
     fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String> {
-        let imported = self.0.write(|writer| {
+        let imported = self.0.write_patiently(|writer| {
             let mut fresh = [writer.fresh(), writer.fresh()];
             for fresh in &mut fresh {
                 fresh.import(bytes, now)?;

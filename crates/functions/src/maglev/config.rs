@@ -11,20 +11,37 @@ use super::backends::{First, Snapshot};
 
 /// Settings of `maglev`.
 #[derive(Clone, Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub struct MaglevConfig {
     /// The backends to begin with.
     pub backends: Vec<Backend>,
-    /// Virtual addresses; none: all that are not a group's.
+    /// Virtual addresses; none: every packet is balanced.
+    #[serde(default)]
     pub addresses: Vec<IpAddr>,
     /// Connections that a worker remembers.
+    #[serde(default = "capacity")]
     pub capacity: usize,
     /// Time without a packet after which a connection is forgotten.
+    #[serde(default = "idle")]
     pub idle: Duration,
     /// Slots of the table, a prime.
+    #[serde(default = "slots")]
     pub slots: usize,
     /// What all nodes of a cluster have in common, and nobody else knows.
+    #[serde(default)]
     pub key: String,
+}
+
+fn capacity() -> usize {
+    65_536
+}
+
+fn idle() -> Duration {
+    Duration::from_nanoseconds(300_000_000_000)
+}
+
+fn slots() -> usize {
+    MaglevTable::DEFAULT_SIZE
 }
 
 impl Default for MaglevConfig {
@@ -32,9 +49,9 @@ impl Default for MaglevConfig {
         Self {
             backends: Vec::new(),
             addresses: Vec::new(),
-            capacity: 65_536,
-            idle: Duration::from_nanoseconds(300_000_000_000),
-            slots: MaglevTable::DEFAULT_SIZE,
+            capacity: capacity(),
+            idle: idle(),
+            slots: slots(),
             key: String::new(),
         }
     }
@@ -64,7 +81,7 @@ impl Settings for MaglevConfig {
             name: "addresses",
             kind: "list of IP addresses",
             default: Some("[]"),
-            summary: "The virtual addresses; [] takes all that are not a group's.",
+            summary: "The virtual addresses; [] takes every IP packet, neighbour discovery too.",
         },
         Key {
             name: "capacity",

@@ -45,7 +45,18 @@ pub(super) fn declare(backends: &Bounded<Backends>, connections: &Flows<FlowKey,
         "Takes a backend out; its flows go elsewhere with their next packet: `remove web-3`.",
         move |name| change(&removed, |now| now.without(name.trim())),
     );
-    let connections = connections.clone();
+    let (memory, forgotten, connections) = (connections.clone(), connections.clone(), connections.clone());
+    worker.handler("memory", "Bytes of memory of this worker's connections, and for how many.", move |_| {
+        Ok(memory.with(|table| format!("{} {}", table.bytes(), table.capacity())))
+    });
+    worker.handler(
+        "forget",
+        "Forgets this worker's connections: each goes where a new one would.",
+        move |_| {
+            forgotten.with(|table| table.clear());
+            Ok("done".into())
+        },
+    );
     worker.handler(
         "backends",
         "Each backend with its slots of the table and this worker's connections to it.",

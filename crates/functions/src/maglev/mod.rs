@@ -46,12 +46,7 @@ pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Func
         .parse_or_pass::<Link>()
         .parse_or_pass::<Ip>()
         .decide(move |packet| {
-            let destination = packet.header().destination();
-            let ours = if addresses.is_empty() {
-                !destination.is_multicast()
-            } else {
-                addresses.contains(&destination)
-            };
+            let ours = addresses.is_empty() || addresses.contains(&packet.header().destination());
             if ours { Ok(()) } else { Err(Verdict::PASS) }
         })
         .lookup(

@@ -177,13 +177,13 @@ fn nothing_but_the_ethernet_destination_changes_and_strangers_pass() {
 }
 
 #[test]
-fn without_addresses_all_but_groups_are_balanced() {
+fn without_addresses_every_ip_packet_is_balanced() {
     let config = MaglevConfig { addresses: Vec::new(), ..config([backend(1, 1)]) };
-    let group = ethernet().ipv4("10.0.0.1", "224.0.0.5").udp(1, 2).build().unwrap();
+    let other = ethernet().arp_request("10.0.0.1", VIP).build().unwrap();
     let frames =
-        [packet(1), ethernet().ipv4("10.0.0.1", "10.9.9.9").udp(1, 2).build().unwrap(), group.clone()];
+        [packet(1), ethernet().ipv4("10.0.0.1", "10.9.9.9").udp(1, 2).build().unwrap(), other.clone()];
     let report = run_configured(maglev, config, frames);
-    assert_eq!((to(&report.out[0]), to(&report.out[1]), &report.out[2]), (1, 1, &group));
+    assert_eq!((to(&report.out[0]), to(&report.out[1]), &report.out[2]), (1, 1, &other));
 }
 
 /// Results do not depend on the batch size for any kind of packet: `run_configured` says so.
@@ -358,7 +358,8 @@ fn configuration_is_checked_before_anything_runs() {
     let one = "backends = [\"a 02:00:00:00:00:01\"]\n";
     assert_eq!(check(one), Ok(()));
     for (text, part) in [
-        ("", "`backends` must hold at least one backend as \"web-1 02:00:00:00:00:01\""),
+        ("capacity = 1", "missing field `backends`"),
+        ("backends = []", "`backends` must hold at least one backend as \"web-1 02:00:00:00:00:01\""),
         ("backends = [\"a\"]", "expected a backend as `web-1 02:00:00:00:00:01 3`, found `a`"),
         ("backends = [\"a 02:00:00:00:00:0g\"]", "expected the Ethernet address of backend `a`"),
         (

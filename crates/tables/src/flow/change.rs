@@ -1,6 +1,8 @@
 //! The flow table as state that changes by changes: a map for whoever shares it under any consistency.
 
+use super::slots::Slots;
 use super::{Entry, FlowTable};
+use crate::group::Group;
 use crate::hash::Key;
 use crate::shared::Changing;
 use crate::table::{BULK, Table};
@@ -79,6 +81,12 @@ impl<K: Key + Send, V: Copy + Send + 'static> Changing for FlowTable<K, V> {
 }
 
 impl<K: Key, V: 'static> FlowTable<K, V> {
+    /// Bytes of memory that slots, tags and timers take, as long as there is the table.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.slots.len() * Slots::<K, V>::STRIDE + self.groups.len() * size_of::<Group>() + self.wheel.bytes()
+    }
+
     /// As [`get`](Self::get) for many keys in order, with the memory's latency hidden: for readers, who change nothing.
     pub fn get_bulk<'t>(&'t self, keys: &[K], mut visit: impl FnMut(usize, Option<&'t V>)) {
         let announcer = self.announcer();

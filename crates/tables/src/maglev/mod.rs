@@ -280,7 +280,8 @@ fn inverses(size: usize) -> Vec<u32> {
 }
 
 fn is_prime(number: usize) -> bool {
-    number >= 2 && (2..).take_while(|factor| factor * factor <= number).all(|factor| !number.is_multiple_of(factor))
+    number >= 2
+        && (2..).take_while(|factor| factor * factor <= number).all(|factor| !number.is_multiple_of(factor))
 }
 
 fn near_prime(size: usize) -> usize {
