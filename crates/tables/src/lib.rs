@@ -3,8 +3,8 @@
 //! [`FlowTable`] maps keys to values for a bounded number of flows, with a keyed hash, expiry, and a policy for when
 //! it is full; [`Table`] is how a batch of packets asks it (or any other table) without waiting for memory packet by
 //! packet. [`Lpm`] maps prefixes of addresses to values, and answers by the longest. [`MaglevTable`] says which backend a
-//! flow goes to, alike on every node. [`TimerWheel`] stands alone for
-//! whoever has numbered things that fall due.
+//! flow goes to, alike on every node. [`replicated`] state has one writer and readers that never wait; [`Locked`] state
+//! is one for all. [`TimerWheel`] stands alone for whoever has numbered things that fall due.
 //!
 //! This is one of the crates that may use `unsafe`: one operation a block, each with its proof.
 

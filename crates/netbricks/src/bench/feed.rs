@@ -122,7 +122,8 @@ pub(super) fn write6(packet: &mut Packet) {
     }
 }
 
-/// Lengths as the Internet's table has them: nearly half /48, the rest /32 to /47, few shorter.
+/// As the Internet's table has them: nearly half /48, most of the rest /32 to /47, few shorter, in some 2,000 allocations
+/// out of what the registries have.
 fn prefixes6() -> BTreeMap<(Ipv6Addr, u8), u64> {
     let mut random = Random(0x3c6e_f372_fe94_f82b);
     let mut prefixes = BTreeMap::new();
@@ -132,8 +133,9 @@ fn prefixes6() -> BTreeMap<(Ipv6Addr, u8), u64> {
             9 => 20 + (random.next() % 12) as u8,
             _ => 32 + (random.next() % 16) as u8,
         };
-        // 2000::/3, of which little is given out.
-        let bits = u128::from(0x2000_0000_0000_0000 | random.next() >> 3 & 0x0fff_ffff_ffff_ffff) << 64;
+        let registry = [0x2001u64, 0x2400, 0x2600, 0x2800, 0x2a00, 0x2c0f][random.next() as usize % 6];
+        let allocation = random.next() % 340 * 0xc1;
+        let bits = u128::from(registry << 48 | allocation << 32 | random.next() >> 32) << 64;
         prefixes.insert((Ipv6Addr::from_bits(bits).truncated(len), len), 1 + random.next() % 200);
     }
     prefixes

@@ -39,6 +39,9 @@ struct Figure {
     burst: usize,
     /// Workers that ran at the same time; `ns_per_packet` is the mean of theirs, `mpps` what they moved together.
     workers: usize,
+    /// Medians of the workers, ns a packet, where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    by_worker: Vec<f64>,
     /// Bytes of memory a flow of capacity.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes_per_flow: Option<f64>,
@@ -100,6 +103,9 @@ pub(crate) fn command(arguments: &BenchArguments) -> Result<(), BenchError> {
             if let Some(bytes) = figure.bytes_per_flow {
                 print(&format!("{:20} {bytes:10.1} bytes a flow", ""))?;
             }
+            for (worker, median) in figure.by_worker.iter().enumerate() {
+                print(&format!("  worker {worker:<11} {median:10.2}"))?;
+            }
             for (other, beside) in &figure.beside {
                 print(&format!(
                     "  {other:18} {beside:10.2} {name} costs {:.2} times as much",
@@ -153,10 +159,11 @@ fn measure(scenario: &Scenario, rounds: usize, cores: &[usize]) -> Result<Figure
     }
     let mut workers = alone_or_together(scenario, rounds, cores)?;
     let count = workers.len();
+    let by_worker = workers.iter().map(|worker| median(worker.times.clone())).collect();
     let rounds = (0..rounds).map(|round| workers.iter().map(|w| w.times[round]).sum::<f64>() / count as f64);
     let mut times: Vec<f64> = rounds.collect();
     times.sort_by(f64::total_cmp);
-    let median = times[times.len() / 2];
+    let median = median(times.clone());
     Ok(Figure {
         name: scenario.name.clone(),
         ns_per_packet: median,
@@ -166,9 +173,15 @@ fn measure(scenario: &Scenario, rounds: usize, cores: &[usize]) -> Result<Figure
         packets: workers.iter().map(|worker| worker.packets).sum(),
         burst: BURST,
         workers: count,
+        by_worker: if count == 1 { Vec::new() } else { by_worker },
         bytes_per_flow: workers.pop().and_then(|worker| worker.bytes_per_flow),
         beside,
     })
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
 }
 
 /// Runs a scenario's workers, each on its core; rounds begin together.
