@@ -15,10 +15,10 @@ use std::net::IpAddr;
 
 use netbricks_core::consistency::{Bounded, BoundedInconsistency};
 use netbricks_core::packet::stack::{Header, Holds, Stack};
-use netbricks_core::packet::{FlowKey, Icmpv4, Icmpv6, Ip, IpRef, Link, protocol};
+use netbricks_core::packet::{FlowKey, Icmpv4, Icmpv6, Ip, IpRef, Link, MacAddress, protocol};
 use netbricks_core::tables::{Entry, FlowTableConfig, Full};
 use netbricks_core::view::{Enclosing, IpRewrite, Metadata, View};
-use netbricks_core::{Drop, Function, Input, Operator, Verdict, Worker};
+use netbricks_core::{Counter, Drop, Function, Input, Operator, Verdict, Worker};
 
 use backends::{Backends, Current};
 
@@ -39,9 +39,12 @@ pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Func
         },
     );
     handlers::declare(&backends, &connections, worker);
-    let (assigned, moved) = (worker.counter("assigned"), worker.counter("moved"));
     let addresses = config.addresses.clone();
-    let mut current = Current::of(backends);
+    let mut balancer = Balancer {
+        current: Current::of(backends),
+        assigned: worker.counter("assigned"),
+        moved: worker.counter("moved"),
+    };
     input
         .parse_or_pass::<Link>()
         .parse_or_pass::<Ip>()
@@ -49,39 +52,57 @@ pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Func
             let ours = addresses.is_empty() || addresses.contains(&packet.header().destination());
             if ours { Ok(()) } else { Err(Verdict::PASS) }
         })
-        .lookup(
-            &connections,
-            |packet| connection(packet),
-            move |packet, entry| {
-                let backends = current.get();
-                let mac = match entry {
-                    Entry::Found(mut flow) => match backends.live(*flow.get()) {
-                        Some(mac) => mac,
-                        None => {
-                            moved.add(1);
-                            let (chosen, mac) = backends.elsewhere(*flow.get(), &connection(packet))?;
-                            *flow.get_mut() = chosen;
-                            mac
-                        }
-                    },
-                    Entry::Vacant(vacant) => {
-                        let (chosen, mac) = backends.choose(&connection(packet))?;
-                        // An error makes no connection: who sends it may be anybody.
-                        if error(packet).is_none() {
-                            assigned.add(1);
-                            vacant.insert(chosen);
-                        }
-                        mac
-                    }
-                    // Nobody is turned away: the table of backends alone decides.
-                    Entry::Full => backends.choose(&connection(packet))?.1,
-                };
-                packet.outer_mut::<Link>().ethernet_mut().set_destination(mac);
-                Some(())
-            },
-        )
+        .lookup(&connections, connection, move |packet, entry| {
+            let mac = match entry {
+                Entry::Found(mut flow) => match balancer.current.get().live(*flow.get()) {
+                    Some(mac) => mac,
+                    None => balancer.reassign(packet, flow.get_mut())?,
+                },
+                other => balancer.assign(packet, other)?,
+            };
+            packet.outer_mut::<Link>().ethernet_mut().set_destination(mac);
+            Some(())
+        })
         .filter(Drop::NoRoute, |packet| packet.get::<Option<()>>().is_some())
         .done()
+}
+
+/// Who decides for flows that are not known, or whose backend is gone: few, so that what is done for all others stays
+/// small.
+struct Balancer {
+    current: Current,
+    assigned: Counter,
+    moved: Counter,
+}
+
+impl Balancer {
+    #[inline(never)]
+    fn assign<S, I>(&mut self, packet: &View<'_, S>, entry: Entry<'_, [u64; 5], u64>) -> Option<MacAddress>
+    where
+        S: Stack<Top = Ip> + Holds<Ip, I>,
+    {
+        let (chosen, mac) = self.current.get().choose(&connection(packet))?;
+        // Where there is no room nobody is turned away: the table of backends alone decides. An error makes no
+        // connection: who sends it may be anybody.
+        if let Entry::Vacant(vacant) = entry
+            && error(packet).is_none()
+        {
+            self.assigned.add(1);
+            vacant.insert(chosen);
+        }
+        Some(mac)
+    }
+
+    #[cold]
+    fn reassign<S, I>(&mut self, packet: &View<'_, S>, flow: &mut u64) -> Option<MacAddress>
+    where
+        S: Stack<Top = Ip> + Holds<Ip, I>,
+    {
+        let (chosen, mac) = self.current.get().elsewhere(*flow, &connection(packet))?;
+        self.moved.add(1);
+        *flow = chosen;
+        Some(mac)
+    }
 }
 
 /// What decides where a packet goes: the flow it belongs to, in the direction of the clients' packets.

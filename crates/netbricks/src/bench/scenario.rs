@@ -12,7 +12,7 @@ use netbricks_functions::lpm::NEXT_HOP;
 use netbricks_ports::Drivers;
 use netbricks_ports::bench::{self, Store, write_at, write_tuples};
 
-use super::feed::{FRAME, TRACE, Trace, backends, destinations6, routes, routes6, write6};
+use super::feed::{FLOWS, FRAME, TRACE, Trace, backends, destinations6, routes, routes6, write6};
 use super::{BURST, BenchError, PACKETS, counting, fused};
 use crate::chain::{LocalPorts, Network};
 use crate::config;
@@ -157,8 +157,7 @@ impl Scenario {
             text += &match self.effect {
                 Effect::Routed => format!("routes = {:?}\n", routes()),
                 Effect::Routed6 => format!("routes = {:?}\n", routes6()),
-                // As many as the yardstick's table has room for.
-                Effect::Balanced { .. } => format!("backends = {:?}\ncapacity = 131_072\n", backends()),
+                Effect::Balanced { .. } => format!("backends = {:?}\ncapacity = {FLOWS}\n", backends()),
                 _ => String::new(),
             };
         }
