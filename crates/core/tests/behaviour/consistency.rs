@@ -340,7 +340,7 @@ fn every_container_under_every_consistency() {
             look: &impl Fn(&T) -> String,
         ) -> (String, Vec<u8>) {
             let state = worker(&pool()).state::<T, C>("state", consistency, config.clone());
-            state.update_all(changes.iter().copied(), |_| ()).unwrap();
+            state.update_all(changes.iter().cloned(), |_| ()).unwrap();
             state.read(|state| (look(state), state.export()))
         }
         let own = one::<T, _>(NoExternalAccess, &config, changes, &look);

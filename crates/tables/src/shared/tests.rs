@@ -42,7 +42,7 @@ fn stress(updates: usize, changes: u64) {
             let (publication, returned, done, start) =
                 (publication.clone(), returned.clone(), done.clone(), start.clone());
             thread::spawn(move || {
-                let reader = publication.reader().unwrap();
+                let reader = publication.reader().expect("there is room for a reader");
                 let (mut last, mut reads) = (0, 0u64);
                 start.wait();
                 while !done.load(Ordering::Acquire) {
@@ -68,7 +68,8 @@ fn stress(updates: usize, changes: u64) {
     }
     writer.publish();
     done.store(true, Ordering::Release);
-    let reads: Vec<u64> = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
+    let reads: Vec<u64> =
+        readers.into_iter().map(|reader| reader.join().expect("no reader panics")).collect();
     assert!(reads.iter().sum::<u64>() > 0, "nobody read");
 }
 
@@ -82,7 +83,7 @@ fn readers_miss_no_more_than_agreed() {
 #[test]
 fn what_is_unpublished_is_published_by_whoever_idles_or_leaves() {
     let (mut writer, publication) = replicated(10, pages);
-    let reader = publication.reader().unwrap();
+    let reader = publication.reader().expect("there is room for a reader");
     writer.update(5);
     assert_eq!((reader.read(whole), writer.unpublished(), reader.published()), (0, 1, 0));
     writer.publish();
@@ -96,7 +97,7 @@ fn what_is_unpublished_is_published_by_whoever_idles_or_leaves() {
 #[test]
 fn a_read_inside_a_read_keeps_the_writer_off_until_the_outer_one_ends() {
     let (mut writer, publication) = replicated(0, pages);
-    let reader = publication.reader().unwrap();
+    let reader = publication.reader().expect("there is room for a reader");
     reader.read(|outer| {
         writer.update(1); // to the side that nobody reads, and published
         assert_eq!((whole(outer), reader.read(whole)), (0, 1));
@@ -110,7 +111,7 @@ fn a_read_inside_a_read_keeps_the_writer_off_until_the_outer_one_ends() {
 #[test]
 fn a_read_that_panics_leaves() {
     let (mut writer, publication) = replicated(0, pages);
-    let reader = publication.reader().unwrap();
+    let reader = publication.reader().expect("there is room for a reader");
     catch_unwind(AssertUnwindSafe(|| reader.read(|_| panic!("in a read")))).unwrap_err();
     for _ in 0..10 {
         writer.update(1);
@@ -121,7 +122,7 @@ fn a_read_that_panics_leaves() {
 #[test]
 fn a_change_that_panics_is_never_seen_and_the_state_begins_anew() {
     let (mut writer, publication) = replicated(0, pages);
-    let reader = publication.reader().unwrap();
+    let reader = publication.reader().expect("there is room for a reader");
     writer.update(3);
     catch_unwind(AssertUnwindSafe(|| writer.update(PANIC))).unwrap_err();
     writer.publish();
