@@ -17,10 +17,10 @@ cp "$baseline"/nfbench.c "$baseline"/Makefile "$work"/
 make -s -C "$work" nfbench 2>/dev/null
 cargo build --release --quiet
 ours=${CARGO_TARGET_DIR:-target}/release/netbricks
-names="alloc macswap ttl chain-ttl-4 chain-ttl-8-fused monitor-64k lpm-64k lpm-uniform chain-wire-1 chain-wire-64"
+names="alloc macswap ttl chain-ttl-4 chain-ttl-8-fused monitor-64k lpm-64k lpm-uniform maglev-90 maglev-100 chain-wire-1 chain-wire-64"
 quiet() { nice -n -20 taskset -c "$core" "$@" 2>/dev/null; }
 for round in $(seq "$rounds"); do
-    for part in base mac ttl chain mon lpm; do
+    for part in base mac ttl chain mon lpm mag; do
         quiet "$work"/nfbench -l "$core" -m 1024 --in-memory --no-pci --no-telemetry -- "$part" >>"$work/c.$round"
         case $part in
             base) set -- alloc ;;
@@ -29,6 +29,7 @@ for round in $(seq "$rounds"); do
             chain) set -- chain-ttl-4 chain-ttl-8-fused chain-wire-1 chain-wire-64 ;;
             mon) set -- monitor-64k ;;
             lpm) set -- lpm-64k lpm-uniform ;;
+            mag) set -- maglev-90 maglev-100 ;;
         esac
         quiet "$ours" bench --json --core "$core" "$@" >>"$work/ours.$round"
     done
@@ -43,8 +44,9 @@ theirs = {
     # The better of C's two ways.
     "lpm-64k": ("d lpm16k bulk, 64k dsts", "d lpm16k scalar, 64k dsts"),
     "lpm-uniform": ("d lpm16k bulk, uniform rand dst", "d lpm16k scalar, uniform rand dst"),
+    "maglev-90": "h maglev+flow cache(90% hit)", "maglev-100": "h maglev+flow cache(100% hit)",
 }
-goals = {"alloc": 1.06, "macswap": 1.06, "ttl": 1.06, "chain-ttl-4": 1.06, "chain-ttl-8-fused": 1 / 1.4, "monitor-64k": 1 / 1.5, "lpm-64k": 1.06, "lpm-uniform": 1.06}
+goals = {"alloc": 1.06, "macswap": 1.06, "ttl": 1.06, "chain-ttl-4": 1.06, "chain-ttl-8-fused": 1 / 1.4, "monitor-64k": 1 / 1.5, "lpm-64k": 1.06, "lpm-uniform": 1.06, "maglev-90": 1 / 1.5, "maglev-100": 1 / 1.5}
 c, ours = [], []
 for i in range(1, rounds + 1):
     found = {}
@@ -53,7 +55,9 @@ for i in range(1, rounds + 1):
         if match:
             found[re.sub(r" +", " ", match[1]).strip() + " " + match[2]] = float(match[3])
     c.append({name: min(v for k, v in found.items() if k.startswith(start)) for name, start in theirs.items()})
-    ours.append({row["name"]: row["ns_per_packet"] for row in map(json.loads, open(f"{work}/ours.{i}"))})
+    rows = [json.loads(line) for line in open(f"{work}/ours.{i}")]
+    ours.append({row["name"]: row["ns_per_packet"] for row in rows})
+    memory = {row["name"]: row["bytes_per_flow"] for row in rows if "bytes_per_flow" in row}
 control = statistics.median(row["macswap"] for row in c)
 steady = [abs(row["macswap"] / control - 1) <= 0.03 for row in c]
 print("control (C's MAC swap), ns a packet:", "  ".join(f"{row['macswap']:.2f}{'' if ok else '*'}" for row, ok in zip(c, steady)))
@@ -69,6 +73,8 @@ for name in names:
     ratios = [a / b for a, b in zip(mine, other)]
     print(f"{name:20} {statistics.median(other):8.2f} {statistics.median(mine):8.2f} {statistics.median(ratios):7.2f} {goals[name]:7.2f}   "
           + " ".join(f"{r:.2f}" for r in ratios))
+for name, size in memory.items():
+    print(f"{name}: {size:.1f} bytes a flow of capacity")
 slopes = [(row["chain-wire-64"] - row["chain-wire-1"]) / 63 for row, ok in zip(ours, steady) if ok]
 print(f"{'a node boundary':20} {'':8} {statistics.median(slopes):8.3f} {'':7} {0.3:7.2f}   " + " ".join(f"{s:.3f}" for s in slopes))
 PY

@@ -31,12 +31,16 @@ answer_rate = 1_000_000
 [function.routes]
 use = "lpm"
 routes = ["0.0.0.0/0 1", "192.168.0.0/16 2", "::/0 3"]
+[function.balance]
+use = "maglev"
+backends = ["web-1 02:00:00:00:00:01", "web-2 02:00:00:00:00:02"]
+addresses = ["192.168.0.254"]
 [function.spin]
 use = "busy"
 cycles = 0
 [[chain]]
 from = "lan"
-through = ["host", "wire", "hops", "macswap", "monitor", "routes", "spin"]
+through = ["host", "wire", "hops", "macswap", "monitor", "routes", "balance", "spin"]
 to = "wan"
 [[chain]]
 from = "host.reply"

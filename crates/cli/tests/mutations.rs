@@ -24,7 +24,7 @@ const ROUND: usize = 256;
 const MILLISECOND: u64 = 1_000_000;
 
 /// Every function with its settings, in the order in which packets pass.
-const CHAIN: [(&str, &str); 7] = [
+const CHAIN: [(&str, &str); 8] = [
     ("icmp-echo", "v4 = \"10.0.0.2\"\nv6 = \"2001:db8::2\""),
     ("wire", ""),
     (
@@ -36,6 +36,11 @@ const CHAIN: [(&str, &str); 7] = [
     ("monitor", "capacity = 1024\nidle = \"1 s\""),
     ("busy", "cycles = 0"),
     ("lpm", "routes = [\"0.0.0.0/0 1\", \"10.0.0.0/30 2\", \"2001:db8::/32 3\", \"2001:db8::2/128 4\"]"),
+    // Small, so that connections give way to new ones.
+    (
+        "maglev",
+        "backends = [\"a 02:00:00:00:01:01\", \"b 02:00:00:00:01:02 3\"]\ncapacity = 1024\nidle = \"1 s\"\nslots = 251",
+    ),
 ];
 
 /// The functions' blueprints, from the registry and settings as an operator writes them.

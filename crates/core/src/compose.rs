@@ -42,6 +42,7 @@ impl<A: Function> Node for Fused<A> {
         if kept != batch.len() {
             depart(batch, cx, kept);
         }
+        self.declarations.settle();
     }
 
     fn outputs(&self) -> Vec<Output> {
@@ -57,7 +58,9 @@ impl<A: Function> Node for Fused<A> {
         outputs
     }
     fn poll(&mut self, _: &mut Batch, cx: &mut Context) -> Poll {
-        self.declarations.events.poll(cx)
+        let poll = self.declarations.events.poll(cx);
+        self.declarations.settle();
+        poll
     }
     fn is_schedulable(&self) -> bool {
         self.schedule().is_some()
@@ -69,7 +72,9 @@ impl<A: Function> Node for Fused<A> {
         self.declarations.handlers()
     }
     fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
-        self.declarations.call(name, argument)
+        let answer = self.declarations.call(name, argument);
+        self.declarations.settle();
+        answer
     }
     fn export(&self) -> Vec<StateImage> {
         self.declarations.export()

@@ -1,7 +1,8 @@
 //! Operators, drop reasons, declared state, the clock and the graph.
 //!
-//! Read in this order: `operator` (the words a function is written in), `view` (what a user function sees), `events` (what
-//! is done by the clock), `compose` (a function becomes a node), `node` and `graph` (how nodes run).
+//! Read in this order: `operator` (the words a function is written in), `view` (what a user function sees), `state` and
+//! `consistency` (what is remembered, and who shares it), `events` (what is done by the clock), `compose` (a function
+//! becomes a node), `node` and `graph` (how nodes run).
 //!
 //! ```
 //! use netbricks_core::packet::{Ip, Link};
@@ -26,6 +27,7 @@
 
 pub mod annotation;
 pub mod compose;
+pub mod consistency;
 pub mod context;
 pub mod counters;
 pub mod events;

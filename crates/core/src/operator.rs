@@ -9,13 +9,14 @@ use netbricks_buffer::{Batch, Bytes};
 use netbricks_packet::stack::{Follows, Forgettable, Header, Layer, Removable, Root, Stack, Usual, With};
 use netbricks_tables::Table;
 
+use crate::consistency::Lookable;
 use crate::context::Context;
 use crate::operators::{
-    Arm, Boundary, Branch, Divert, Filter, Forget, ForgetMetadata, GroupBy, Insert, Insertable, Inspect,
-    Lookup, Map, Parse, Remove, Send, Then, Transform,
+    Arm, Boundary, Branch, Divert, Filter, Forget, ForgetMetadata, GroupBy, Insert, Insertable, Inspect, Map,
+    Parse, Remove, Send, Then, Transform,
 };
 use crate::reason::{Drop, Edge, Verdict};
-use crate::state::{State, TableKey};
+use crate::state::TableKey;
 use crate::view::View;
 
 /// One packet of the batch in hand.
@@ -236,15 +237,17 @@ pub trait Operator: Sized + 'static {
     }
     /// Keys of the whole batch first, then its memory, then `visit` for each packet in order, which gets the entry;
     /// what it returns is metadata for the operators after this.
-    fn lookup<T, Q, K, U, M>(self, table: &State<T>, key: K, visit: U) -> Lookup<Self, T, Q, K, U, M>
+    ///
+    /// A table that all workers [share](crate::consistency::Strict) is asked under one lock a batch.
+    fn lookup<T, Q, K, U, M>(self, table: &T, key: K, visit: U) -> T::Lookup<Self, Q, K, U, M>
     where
-        T: Table + crate::operators::Expiring,
-        Q: TableKey<Stored = T::Key>,
+        T: Lookable,
+        Q: TableKey<Stored = <T::Table as Table>::Key>,
         M: Copy + 'static,
         K: FnMut(&View<'_, Self::Out>) -> Q + 'static,
-        U: FnMut(&mut View<'_, Self::Out>, T::Entry<'_>) -> M + 'static,
+        U: FnMut(&mut View<'_, Self::Out>, <T::Table as Table>::Entry<'_>) -> M + 'static,
     {
-        Lookup::new(self, table.clone(), key, visit)
+        table.lookup(self, key, visit)
     }
     /// Puts a header between the innermost one and its payload; enclosing lengths, next-header numbers and header
     /// checksums follow.

@@ -13,6 +13,7 @@ use toml::Spanned;
 use toml::de::DeTable;
 
 use crate::annotation::Slots;
+use crate::consistency::Shares;
 use crate::node::Node;
 use crate::state::Declarations;
 
@@ -24,12 +25,26 @@ pub struct Worker {
     pool: Pool,
     pub(crate) declarations: Rc<RefCell<Declarations>>,
     pub(crate) annotations: Rc<RefCell<Slots>>,
+    pub(crate) shares: Shares,
 }
 
 impl Worker {
     /// Worker number `index`, whose randomness starts from `seed` and whose new packets come from `pool`.
     pub fn new(index: usize, seed: u64, pool: Pool) -> Self {
-        Self { index, seed, pool, declarations: Rc::default(), annotations: Rc::default() }
+        Self {
+            index,
+            seed,
+            pool,
+            declarations: Rc::default(),
+            annotations: Rc::default(),
+            shares: Shares::default(),
+        }
+    }
+    /// The same worker, whose shared state is that of everybody who was given `shares`: what a blueprint does for the
+    /// workers that it makes nodes for.
+    #[must_use]
+    pub fn sharing(&self, shares: &Shares) -> Self {
+        Self { shares: shares.clone(), ..self.clone() }
     }
     /// Its number, from 0.
     pub fn index(&self) -> usize {
@@ -62,21 +77,25 @@ impl BuildError {
 
 type Make = dyn Fn(&Worker) -> Result<Box<dyn Node>, BuildError> + Send + Sync;
 
-/// Makes one node a worker, from configuration that was checked already. It crosses threads; what it makes does not.
+/// Makes one node a worker, from configuration that was checked already. It crosses threads; what it makes does not, but for
+/// state that its nodes [share](crate::consistency).
 #[derive(Clone)]
-pub struct Blueprint(Arc<Make>);
+pub struct Blueprint {
+    make: Arc<Make>,
+    shares: Shares,
+}
 
 impl Blueprint {
     /// A blueprint of this closure.
     pub fn new(make: impl Fn(&Worker) -> Result<Box<dyn Node>, BuildError> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(make))
+        Self { make: Arc::new(make), shares: Shares::default() }
     }
     /// Makes the node.
     ///
     /// # Errors
     /// What the function's author or its declared state reports: a table that does not fit into memory.
     pub fn build(&self, worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
-        (self.0)(worker)
+        (self.make)(&worker.sharing(&self.shares))
     }
 }
 

@@ -33,6 +33,10 @@ impl<T> State<T> {
     pub fn borrow(&self) -> Ref<'_, T> {
         self.0.borrow()
     }
+    /// The state, unless somebody has it.
+    pub(crate) fn try_borrow_mut(&self) -> Option<RefMut<'_, T>> {
+        self.0.try_borrow_mut().ok()
+    }
     /// Runs `f` over the state.
     pub fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         f(&mut self.0.borrow_mut())
@@ -68,6 +72,11 @@ where
     fn occupancy(&self) -> (u64, u64) {
         (self.len() as u64, self.capacity() as u64)
     }
+}
+
+/// State that has something to do when its worker's batch, event or call ends.
+pub(crate) trait Settle {
+    fn settle(&self);
 }
 
 /// A type that may key a table: how it is stored.
@@ -167,6 +176,7 @@ pub struct Declarations {
     states: Vec<(String, Rc<RefCell<dyn Declared>>)>,
     handlers: Vec<(Handler, Read)>,
     reports: Vec<Report>,
+    settles: Vec<Rc<dyn Settle>>,
     pub(crate) events: Events,
     failure: Option<BuildError>,
 }
@@ -246,6 +256,15 @@ impl Worker {
 }
 
 impl Declarations {
+    /// Has `state` settle whenever a batch, event or call of its worker ends.
+    pub(crate) fn settles(&mut self, state: Rc<dyn Settle>) {
+        self.settles.push(state);
+    }
+    /// A batch, event or call has ended.
+    #[inline(always)]
+    pub(crate) fn settle(&self) {
+        self.settles.iter().for_each(|state| state.settle());
+    }
     /// `name`, or what becomes of it where it is taken: a function that is fused with itself declares its names again, and
     /// the second is `flows.2`, and so on.
     pub(crate) fn unique(&self, name: &str) -> String {

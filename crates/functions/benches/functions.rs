@@ -7,7 +7,7 @@ use divan::Bencher;
 use divan::counter::ItemsCount;
 use netbricks_core::buffer::{Batch, Pool, WorkerSlot};
 use netbricks_core::{BuildError, Context, Node, Worker, compose};
-use netbricks_functions::{busy, icmp_echo, lpm, macswap, monitor, ttl, wire};
+use netbricks_functions::{busy, icmp_echo, lpm, macswap, maglev, monitor, ttl, wire};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::kinds;
 
@@ -127,6 +127,16 @@ fn find_next_hop(bencher: Bencher, version: Version) {
         let routes = ["10.0.0.0/30 1", "2001:db8::/48 2"];
         let config = lpm::LpmSettings::of(routes.map(|route| route.parse().expect("a route")));
         compose(worker, |input| lpm::lpm(input, &config, worker))
+    });
+}
+
+#[divan::bench(name = "maglev", args = VERSIONS, sample_size = SAMPLE)]
+fn send_to_backend(bencher: Bencher, version: Version) {
+    over(bencher, &flows(version), BURST, |worker| {
+        let backends = ["a 02:00:00:00:01:01", "b 02:00:00:00:01:02"];
+        let backends = backends.map(|backend| backend.parse().expect("a backend")).into();
+        let config = maglev::MaglevConfig { backends, ..Default::default() };
+        compose(worker, |input| maglev::maglev(input, &config, worker))
     });
 }
 

@@ -6,6 +6,7 @@ pub mod busy;
 pub mod icmp_echo;
 pub mod lpm;
 pub mod macswap;
+pub mod maglev;
 pub mod monitor;
 pub mod ttl;
 pub mod wire;
@@ -43,5 +44,12 @@ pub fn register(registry: &mut Registry) {
             "lpm",
             "Annotates packets with their next hop, found by the longest prefix.",
             |config: &lpm::LpmSettings, worker| compose(worker, |input| lpm::lpm(input, config, worker)),
+        )
+        .add(
+            "maglev",
+            "Spreads flows over backends, alike on every node, and keeps them there.",
+            |config: &maglev::MaglevConfig, worker| {
+                compose(worker, |input| maglev::maglev(input, config, worker))
+            },
         );
 }

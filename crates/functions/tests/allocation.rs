@@ -12,7 +12,7 @@ use netbricks_core::{
     BuildError, Context, Edge, Graph, GraphBuilder, Node, NodeId, Operator, Output, Poll, Registry, Role,
     Worker, compose, merge,
 };
-use netbricks_functions::{busy, icmp_echo, lpm, macswap, monitor, ttl, wire};
+use netbricks_functions::{busy, icmp_echo, lpm, macswap, maglev, monitor, ttl, wire};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::kinds;
 
@@ -166,7 +166,7 @@ fn echo(worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
 }
 
 /// Every function of the library, by its name there.
-const FUNCTIONS: [(&str, Make); 7] = [
+const FUNCTIONS: [(&str, Make); 8] = [
     ("wire", |worker| compose(worker, wire::wire)),
     ("macswap", |worker| compose(worker, macswap::macswap)),
     ("ttl", ttl),
@@ -180,6 +180,11 @@ const FUNCTIONS: [(&str, Make); 7] = [
         let routes = ["10.0.0.0/8 1", "2001:db8::/32 3"].map(|route| route.parse().unwrap());
         let config = lpm::LpmSettings::of(routes);
         compose(worker, |input| lpm::lpm(input, &config, worker))
+    }),
+    ("maglev", |worker| {
+        let backends = ["a 02:00:00:00:01:01", "b 02:00:00:00:01:02"].map(|backend| backend.parse().unwrap());
+        let config = maglev::MaglevConfig { backends: backends.into(), capacity: 48, ..Default::default() };
+        compose(worker, |input| maglev::maglev(input, &config, worker))
     }),
 ];
 

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use netbricks_core::{BuildError, Node, Operator, Worker, compose};
-use netbricks_functions::{busy, icmp_echo, lpm, macswap, monitor, ttl, wire};
+use netbricks_functions::{busy, icmp_echo, lpm, macswap, maglev, monitor, ttl, wire};
 use netbricks_testkit::mutate::{Random, mutate};
 use netbricks_testkit::{captures, checksums, kinds, run_node};
 
@@ -17,6 +17,7 @@ struct Configs {
     monitor: monitor::MonitorConfig,
     busy: busy::BusyConfig,
     lpm: lpm::LpmSettings,
+    maglev: maglev::MaglevConfig,
 }
 
 fn configs() -> Configs {
@@ -38,6 +39,14 @@ fn configs() -> Configs {
         lpm: lpm::LpmSettings::of(
             ["10.0.0.0/8 1", "10.0.0.0/31 2", "2001:db8::/32 3"].map(|route| route.parse().expect("a route")),
         ),
+        maglev: maglev::MaglevConfig {
+            backends: ["a 02:00:00:00:01:01", "b 02:00:00:00:01:02 3"]
+                .map(|backend| backend.parse().expect("a backend"))
+                .into(),
+            capacity: 256,
+            slots: 251,
+            ..Default::default()
+        },
     }
 }
 
@@ -70,13 +79,18 @@ fn functions() -> Vec<(&'static str, Make)> {
             let config = configs().lpm;
             compose(worker, |input| lpm::lpm(input, &config, worker))
         }),
+        ("maglev", |worker| {
+            let config = configs().maglev;
+            compose(worker, |input| maglev::maglev(input, &config, worker))
+        }),
         ("all", |worker| {
-            let Configs { ttl, echo, monitor, lpm, .. } = configs();
+            let Configs { ttl, echo, monitor, lpm, maglev, .. } = configs();
             compose(worker, |input| {
                 icmp_echo::icmp_echo(input, &echo, worker)
                     .then(|input| ttl::ttl(input, &ttl, worker))
                     .then(|input| monitor::monitor(input, &monitor, worker))
                     .then(|input| lpm::lpm(input, &lpm, worker))
+                    .then(|input| maglev::maglev(input, &maglev, worker))
                     .then(macswap::macswap)
                     .then(wire::wire)
             })

@@ -96,6 +96,12 @@ pub use netbricks_core::packet::FlowKey;
 pub use netbricks_core::tables::{Encode, Entry, FlowTableConfig, Full};
 pub use netbricks_core::{Counter, Flows, State};
 
+// State that workers share, under a consistency chosen by type: `worker.state::<Tallies, _>("seen", Strict, 256)`.
+pub use netbricks_core::consistency::{Access, BoundedInconsistency, Consistency, NoExternalAccess, Strict};
+pub use netbricks_core::tables::{
+    Changing, FlowTable, MapChange, MapOutcome, Recent, RouteChange, Routes, Tallies,
+};
+
 // Settings, and the list of functions that a binary knows.
 pub use netbricks_core::{Blueprint, BuildError, Key, Refused, Registry, Settings};
 

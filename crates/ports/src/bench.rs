@@ -86,6 +86,11 @@ impl Store {
 /// A hook that writes one 12-byte tuple of `trace` (addresses and ports as in an IPv4 header without options behind
 /// Ethernet, network order) into each frame, going round; frames shorter than 38 bytes are left alone.
 pub fn write_tuples(trace: Vec<[u8; 12]>) -> Box<dyn FnMut(&mut Batch)> {
+    write_at::<26, 12>(trace)
+}
+
+/// A hook that writes `N` bytes of `trace` at byte `AT` of each frame, going round; shorter frames are left alone.
+pub fn write_at<const AT: usize, const N: usize>(trace: Vec<[u8; N]>) -> Box<dyn FnMut(&mut Batch)> {
     let mut next = 0;
     Box::new(move |batch| {
         if trace.len() - next < batch.len() {
@@ -94,7 +99,7 @@ pub fn write_tuples(trace: Vec<[u8; 12]>) -> Box<dyn FnMut(&mut Batch)> {
         let tuples = &trace[next..];
         next += batch.len();
         batch.each(|slot, bytes| {
-            if let (Some(place), Some(tuple)) = (bytes.data_mut().get_mut(26..38), tuples.get(slot)) {
+            if let (Some(place), Some(tuple)) = (bytes.data_mut().get_mut(AT..AT + N), tuples.get(slot)) {
                 place.copy_from_slice(tuple);
             }
         });

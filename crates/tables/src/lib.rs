@@ -2,8 +2,9 @@
 //!
 //! [`FlowTable`] maps keys to values for a bounded number of flows, with a keyed hash, expiry, and a policy for when
 //! it is full; [`Table`] is how a batch of packets asks it (or any other table) without waiting for memory packet by
-//! packet. [`Lpm`] maps prefixes of addresses to values, and answers by the longest. [`TimerWheel`] stands alone for
-//! whoever has numbered things that fall due.
+//! packet. [`Lpm`] maps prefixes of addresses to values, and answers by the longest. [`MaglevTable`] says which backend a
+//! flow goes to, alike on every node. [`replicated`] state has one writer and readers that never wait; [`Locked`] state
+//! is one for all. [`TimerWheel`] stands alone for whoever has numbered things that fall due.
 //!
 //! This is one of the crates that may use `unsafe`: one operation a block, each with its proof.
 
@@ -12,20 +13,27 @@ mod flow;
 mod group;
 mod hash;
 mod lpm;
+mod maglev;
 mod memory;
 mod prefetch;
+mod recent;
+mod shared;
 mod table;
 mod wheel;
 
 pub use flow::{
     BUCKETS, Counters, Cursor, Encode, Entry, FlowAnnouncer, FlowTable, FlowTableConfig, FlowTicket, Full,
-    ImportError, Iter, MAXIMUM_WORK, Occupied, TableError, Vacant,
+    ImportError, Iter, MAXIMUM_WORK, MapChange, MapOutcome, Occupied, TableError, Vacant,
 };
 pub use hash::{Key, Secret, hash_words};
 pub use lpm::{
-    Address, Lpm, LpmAnnouncer, LpmConfig, LpmError, LpmImportError, LpmTableError, Routes, RoutesAnnouncer,
+    Address, Lpm, LpmAnnouncer, LpmConfig, LpmError, LpmImportError, LpmTableError, RouteChange, Routes,
+    RoutesAnnouncer,
 };
+pub use maglev::{MaglevBackend, MaglevError, MaglevTable};
 pub use memory::{HugeArray, MemoryError, Zeroable};
 pub use prefetch::{CACHE_LINE, prefetch};
+pub use recent::{ImageError, Recent, Tallies};
+pub use shared::{Changing, Locked, MAXIMUM_READERS, NoReaderLeft, Publication, Reader, Writer, replicated};
 pub use table::{BULK, Table};
 pub use wheel::TimerWheel;

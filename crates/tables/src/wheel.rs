@@ -80,6 +80,12 @@ impl TimerWheel {
         self.len == 0
     }
 
+    /// Bytes of memory that it takes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.nodes.len() * size_of::<Node>()
+    }
+
     /// How many timers there can be.
     #[must_use]
     pub fn capacity(&self) -> usize {

@@ -7,6 +7,7 @@
 pub mod captures;
 pub mod checksums;
 pub mod kinds;
+pub mod linear;
 pub mod mutate;
 pub mod namespace;
 mod run;

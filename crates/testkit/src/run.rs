@@ -76,8 +76,9 @@ pub fn run_with<F: Function, P: Frame>(
     frames: impl IntoIterator<Item = P>,
 ) -> Report {
     run_node(
-        move |_| {
-            let worker = worker();
+        move |worker| {
+            // One a run: what it shares with others is this run's.
+            let worker: &'static Worker = Box::leak(Box::new(worker.clone()));
             compose(worker, |input| function(input, worker))
         },
         frames,

@@ -17,7 +17,7 @@ use crate::state::{State, TableKey};
 use crate::view::View;
 
 /// Entries that one batch may move or expire: bounded, whatever was due.
-const EXPIRE: usize = 64;
+pub(super) const EXPIRE: usize = 64;
 
 /// A table with entries that end by themselves.
 pub trait Expiring {

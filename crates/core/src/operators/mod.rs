@@ -2,11 +2,13 @@
 
 mod branch;
 mod lookup;
+mod lookup_locked;
 mod resize;
 mod simple;
 
 pub use branch::{Arm, Branch, GroupBy};
 pub use lookup::{Expiring, Lookup};
+pub use lookup_locked::LookupLocked;
 pub use resize::{Insert, Insertable, Remove};
 pub(crate) use simple::dispatched;
 pub use simple::{

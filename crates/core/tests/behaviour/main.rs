@@ -5,6 +5,7 @@
 mod annotations;
 mod branches;
 mod conservation;
+mod consistency;
 mod drawing;
 mod event_panics;
 mod event_replay;

@@ -1,7 +1,7 @@
 //! The packets that benchmarks are fed with: the C yardstick's frames and its trace of 65,536 flows.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use netbricks_buffer::Packet;
 use netbricks_core::tables::Address;
@@ -90,6 +90,65 @@ impl Trace {
             packet.data_mut().copy_from_slice(&frame);
         }
     }
+}
+
+/// IPv6 destinations, one a packet, of 65,536 that lie in the routes of [`routes6`].
+pub(super) fn destinations6() -> Vec<[u8; 16]> {
+    let mut random = Random(0x6a09_e667_f3bc_c909);
+    let prefixes: Vec<(Ipv6Addr, u8)> = prefixes6().into_keys().collect();
+    let destinations: Vec<[u8; 16]> = (0..FLOWS)
+        .map(|_| {
+            let (prefix, len) = prefixes[random.next() as usize % prefixes.len()];
+            let rest = u128::from(random.next()) << 64 | u128::from(random.next());
+            let rest = rest & u128::MAX.checked_shr(u32::from(len)).unwrap_or(0);
+            (prefix.to_bits() | rest).to_be_bytes()
+        })
+        .collect();
+    (0..TRACE).map(|_| destinations[random.next() as usize % FLOWS]).collect()
+}
+
+/// The frame that IPv6 destinations are written into: Ethernet, IPv6 with hop limit 255, UDP, 2 bytes.
+pub(super) fn write6(packet: &mut Packet) {
+    let mut frame = [0; FRAME];
+    frame[..14].copy_from_slice(&[1, 2, 3, 4, 5, 6, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x86, 0xdd]);
+    frame[14] = 0x60;
+    frame[19] = (FRAME - 54) as u8;
+    frame[20] = 17;
+    frame[21] = 255;
+    frame[22] = 0x20;
+    frame[59] = (FRAME - 54) as u8;
+    if packet.len() == FRAME {
+        packet.data_mut().copy_from_slice(&frame);
+    }
+}
+
+/// As the Internet's table has them: nearly half /48, most of the rest /32 to /47, few shorter, in some 2,000 allocations
+/// out of what the registries have.
+fn prefixes6() -> BTreeMap<(Ipv6Addr, u8), u64> {
+    let mut random = Random(0x3c6e_f372_fe94_f82b);
+    let mut prefixes = BTreeMap::new();
+    while prefixes.len() < 16_000 {
+        let len = match random.next() % 20 {
+            0..9 => 48,
+            9 => 20 + (random.next() % 12) as u8,
+            _ => 32 + (random.next() % 16) as u8,
+        };
+        let registry = [0x2001u64, 0x2400, 0x2600, 0x2800, 0x2a00, 0x2c0f][random.next() as usize % 6];
+        let allocation = random.next() % 340 * 0xc1;
+        let bits = u128::from(registry << 48 | allocation << 32 | random.next() >> 32) << 64;
+        prefixes.insert((Ipv6Addr::from_bits(bits).truncated(len), len), 1 + random.next() % 200);
+    }
+    prefixes
+}
+
+/// 16,000 IPv6 routes.
+pub(super) fn routes6() -> Vec<String> {
+    prefixes6().into_iter().map(|((prefix, len), next_hop)| format!("{prefix}/{len} {next_hop}")).collect()
+}
+
+/// 100 backends, as the yardstick has them.
+pub(super) fn backends() -> Vec<String> {
+    (0..100).map(|number| format!("web-{number} 02:00:00:00:01:{number:02x}")).collect()
 }
 
 /// 16,000 routes as the yardstick draws them: lengths of 8 to 32, few below 16, and a next hop for everything else.

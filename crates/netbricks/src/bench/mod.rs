@@ -1,12 +1,16 @@
 //! Measuring graphs that are built exactly as `run` builds them, fed as the C yardstick feeds its functions.
 
+mod counting;
 mod feed;
 mod fused;
 mod scenario;
 
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use netbricks_buffer::{Pool, WorkerSlot};
+use netbricks_core::consistency::Shares;
 use serde::Serialize;
 
 use crate::commands::BenchArguments;
@@ -33,6 +37,17 @@ struct Figure {
     /// Packets in all timed rounds.
     packets: u64,
     burst: usize,
+    /// Workers that ran at the same time; `ns_per_packet` is the mean of theirs, `mpps` what they moved together.
+    workers: usize,
+    /// Medians of the workers, ns a packet, where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    by_worker: Vec<f64>,
+    /// Bytes of memory a flow of capacity.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_per_flow: Option<f64>,
+    /// ns a packet of what was measured right before it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    beside: BTreeMap<String, f64>,
 }
 
 /// Packets in a burst, as in the C yardstick.
@@ -73,11 +88,10 @@ pub(crate) fn command(arguments: &BenchArguments) -> Result<(), BenchError> {
     if rounds < ROUNDS {
         return Err(BenchError::Usage(format!("`--rounds` must be at least {ROUNDS}, found {rounds}")));
     }
-    pin(arguments.core)?;
-    let _slot = WorkerSlot::claim().map_err(|error| BenchError::Failed(error.to_string()))?;
+    let cores = cores(arguments.core)?;
     let mut figures = Vec::new();
     for scenario in wanted {
-        let figure = measure(scenario, rounds)?;
+        let figure = measure(scenario, rounds, &cores)?;
         if arguments.json {
             print(&json(&figure)?)?;
         } else {
@@ -86,6 +100,18 @@ pub(crate) fn command(arguments: &BenchArguments) -> Result<(), BenchError> {
             }
             let Figure { name, ns_per_packet, min, max, mpps, .. } = &figure;
             print(&format!("{name:20} {ns_per_packet:10.2} {min:10.2} {max:10.2} {mpps:10.2}"))?;
+            if let Some(bytes) = figure.bytes_per_flow {
+                print(&format!("{:20} {bytes:10.1} bytes a flow", ""))?;
+            }
+            for (worker, median) in figure.by_worker.iter().enumerate() {
+                print(&format!("  worker {worker:<11} {median:10.2}"))?;
+            }
+            for (other, beside) in &figure.beside {
+                print(&format!(
+                    "  {other:18} {beside:10.2} {name} costs {:.2} times as much",
+                    ns_per_packet / beside
+                ))?;
+            }
         }
         figures.push(figure);
     }
@@ -102,33 +128,152 @@ fn print(line: &str) -> Result<(), BenchError> {
         .map_err(|error| BenchError::Failed(format!("writing the figures: {error}")))
 }
 
-/// Pins this thread to the core that is measured: the last of those allowed, unless one is named.
-fn pin(core: Option<usize>) -> Result<(), BenchError> {
+/// The cores that are measured on: the last of those allowed, unless one is named, and the others behind it.
+fn cores(wanted: Option<usize>) -> Result<Vec<usize>, BenchError> {
     let allowed = netbricks_runtime::allowed_cores();
-    let core = match core.or(allowed.last().copied()) {
-        Some(core) if allowed.contains(&core) => core,
+    match wanted.or(allowed.last().copied()) {
+        Some(first) if allowed.contains(&first) => {
+            let others = allowed.iter().rev().copied().filter(|core| *core != first);
+            Ok(std::iter::once(first).chain(others).collect())
+        }
         other => {
             let other = other.map_or("none".into(), |core| core.to_string());
-            return Err(BenchError::Usage(format!("`--core` must be one of {allowed:?}, found {other}")));
+            Err(BenchError::Usage(format!("`--core` must be one of {allowed:?}, found {other}")))
         }
-    };
-    netbricks_runtime::pin_this_thread(core)
-        .map_err(|error| BenchError::Failed(format!("pinning to core {core}: {error}")))
+    }
 }
 
-fn measure(scenario: &Scenario, rounds: usize) -> Result<Figure, BenchError> {
+/// What one worker measured.
+struct Measured {
+    /// ns a packet, by round.
+    times: Vec<f64>,
+    packets: u64,
+    bytes_per_flow: Option<f64>,
+}
+
+/// Measures a scenario, and before it what is to stand beside.
+fn measure(scenario: &Scenario, rounds: usize, cores: &[usize]) -> Result<Figure, BenchError> {
+    let mut beside = BTreeMap::new();
+    for other in &scenario.beside {
+        beside.insert(other.name.clone(), measure(other, rounds, cores)?.ns_per_packet);
+    }
+    let mut workers = alone_or_together(scenario, rounds, cores)?;
+    let count = workers.len();
+    let by_worker = workers.iter().map(|worker| median(worker.times.clone())).collect();
+    let rounds = (0..rounds).map(|round| workers.iter().map(|w| w.times[round]).sum::<f64>() / count as f64);
+    let mut times: Vec<f64> = rounds.collect();
+    times.sort_by(f64::total_cmp);
+    let median = median(times.clone());
+    Ok(Figure {
+        name: scenario.name.clone(),
+        ns_per_packet: median,
+        min: times[0],
+        max: times[times.len() - 1],
+        mpps: 1e3 * count as f64 / median,
+        packets: workers.iter().map(|worker| worker.packets).sum(),
+        burst: BURST,
+        workers: count,
+        by_worker: if count == 1 { Vec::new() } else { by_worker },
+        bytes_per_flow: workers.pop().and_then(|worker| worker.bytes_per_flow),
+        beside,
+    })
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
+/// Runs a scenario's workers, each on its core; rounds begin together.
+fn alone_or_together(
+    scenario: &Scenario,
+    rounds: usize,
+    cores: &[usize],
+) -> Result<Vec<Measured>, BenchError> {
+    if cores.len() < scenario.workers {
+        return Err(BenchError::Failed(format!(
+            "`{}` needs {} cores, and this process may run on {}: allow it more with `taskset`",
+            scenario.name,
+            scenario.workers,
+            cores.len()
+        )));
+    }
+    let (shares, start) = (Shares::default(), Start::new(scenario.workers));
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..scenario.workers)
+            .map(|index| {
+                let (shares, start) = (&shares, &start);
+                scope.spawn(move || start.guard(|| run(scenario, rounds, cores[index], index, shares, start)))
+            })
+            .collect();
+        let panicked = |_| Err(BenchError::Failed(format!("`{}` panicked", scenario.name)));
+        workers.into_iter().map(|worker| worker.join().unwrap_or_else(panicked)).collect()
+    })
+}
+
+/// Where workers wait for each other before a round, unless one of them has failed.
+struct Start {
+    workers: usize,
+    waiting: AtomicUsize,
+    failed: AtomicBool,
+}
+
+impl Start {
+    fn new(workers: usize) -> Self {
+        Self { workers, waiting: AtomicUsize::new(0), failed: AtomicBool::new(false) }
+    }
+    fn wait(&self) -> Result<(), BenchError> {
+        let round = self.waiting.fetch_add(1, Ordering::AcqRel) / self.workers + 1;
+        while self.waiting.load(Ordering::Acquire) < round * self.workers {
+            if self.failed.load(Ordering::Acquire) {
+                return Err(BenchError::Failed("another worker failed".into()));
+            }
+            std::hint::spin_loop();
+        }
+        Ok(())
+    }
+    /// Tells the others where this one fails, also by a panic.
+    fn guard<T>(&self, work: impl FnOnce() -> Result<T, BenchError>) -> Result<T, BenchError> {
+        let unless_done = Failing(self);
+        let done = work()?;
+        std::mem::forget(unless_done);
+        Ok(done)
+    }
+}
+
+struct Failing<'s>(&'s Start);
+
+impl Drop for Failing<'_> {
+    fn drop(&mut self) {
+        self.0.failed.store(true, Ordering::Release);
+    }
+}
+
+fn run(
+    scenario: &Scenario,
+    rounds: usize,
+    core: usize,
+    index: usize,
+    shares: &Shares,
+    start: &Start,
+) -> Result<Measured, BenchError> {
+    netbricks_runtime::pin_this_thread(core)
+        .map_err(|error| BenchError::Failed(format!("pinning to core {core}: {error}")))?;
+    let _slot = WorkerSlot::claim().map_err(|error| BenchError::Failed(error.to_string()))?;
     let pool =
         Pool::builder().frames(2 * PACKETS).build().map_err(|error| BenchError::Failed(error.to_string()))?;
-    let mut times = Vec::with_capacity(rounds);
-    let mut packets = 0;
+    let mut measured = Measured { times: Vec::with_capacity(rounds), packets: 0, bytes_per_flow: None };
     {
-        let mut bench = scenario.build(&pool)?;
+        let mut bench = scenario.build(&pool, index, shares)?;
+        start.wait()?;
         bench.round(WARM_UP)?;
         for _ in 0..rounds {
+            start.wait()?;
             let (time, moved) = bench.round(ROUND)?;
-            times.push(time.as_secs_f64() * 1e9 / moved as f64);
-            packets += moved;
+            measured.times.push(time.as_secs_f64() * 1e9 / moved as f64);
+            measured.packets += moved;
         }
+        measured.bytes_per_flow = bench.bytes_per_flow()?;
         bench.check()?;
     }
     if pool.available() != pool.capacity() {
@@ -138,15 +283,5 @@ fn measure(scenario: &Scenario, rounds: usize) -> Result<Figure, BenchError> {
             pool.capacity() - pool.available()
         )));
     }
-    times.sort_by(f64::total_cmp);
-    let median = times[times.len() / 2];
-    Ok(Figure {
-        name: scenario.name.clone(),
-        ns_per_packet: median,
-        min: times[0],
-        max: times[times.len() - 1],
-        mpps: 1e3 / median,
-        packets,
-        burst: BURST,
-    })
+    Ok(measured)
 }

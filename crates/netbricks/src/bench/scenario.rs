@@ -1,17 +1,19 @@
 //! What can be measured: which functions in a chain, fed how, checked how.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use netbricks_buffer::Pool;
+use netbricks_core::consistency::Shares;
 use netbricks_core::{Annotation, Graph, Node, Totals, Turn, Worker};
 use netbricks_functions::lpm::NEXT_HOP;
 use netbricks_ports::Drivers;
-use netbricks_ports::bench::{self, Store, write_tuples};
+use netbricks_ports::bench::{self, Store, write_at, write_tuples};
 
-use super::feed::{FRAME, TRACE, Trace, routes};
-use super::{BURST, BenchError, PACKETS, fused};
+use super::feed::{FLOWS, FRAME, TRACE, Trace, backends, destinations6, routes, routes6, write6};
+use super::{BURST, BenchError, PACKETS, counting, fused};
 use crate::chain::{LocalPorts, Network};
 use crate::config;
 use crate::diagnostic::{Diagnostics, Source};
@@ -25,6 +27,8 @@ enum Feed {
     Trace,
     /// As `Trace`, with destinations at random.
     Scattered,
+    /// An IPv6 destination is written into each frame as it arrives.
+    Trace6,
     /// Each burst is allocated and freed.
     Allocate,
 }
@@ -41,6 +45,13 @@ enum Effect {
     Counted,
     /// Every packet is annotated with its next hop.
     Routed,
+    /// As `Routed`, over IPv6.
+    Routed6,
+    /// Every packet goes to a backend; where connections are forgotten before each run of the trace, so that one packet in
+    /// ten is a new one.
+    Balanced {
+        forget: bool,
+    },
 }
 
 /// One benchmark.
@@ -51,6 +62,10 @@ pub(super) struct Scenario {
     chain: (String, usize),
     feed: Feed,
     effect: Effect,
+    /// How many workers run it at the same time, on a core each.
+    pub(super) workers: usize,
+    /// Scenarios whose figures stand beside this one's.
+    pub(super) beside: Vec<Scenario>,
 }
 
 impl Scenario {
@@ -63,7 +78,16 @@ impl Scenario {
         effect: Effect,
     ) -> Self {
         let chain = (function.to_owned(), times);
-        Self { name: name.into(), summary: summary.to_owned(), chain, feed, effect }
+        let (workers, beside) = (1, Vec::new());
+        Self { name: name.into(), summary: summary.to_owned(), chain, feed, effect, workers, beside }
+    }
+
+    /// A count by flow under a consistency, on so many workers.
+    fn state(consistency: &str, workers: usize, beside: Vec<Self>) -> Self {
+        let summary = format!("count 65,536 flows in {consistency} state, {workers} workers");
+        let (name, function) = (format!("state-{consistency}-{workers}"), format!("state-{consistency}"));
+        let scenario = Self::new(name, &summary, &function, 1, Feed::Trace, Effect::None);
+        Self { workers, beside, ..scenario }
     }
 
     /// All of them.
@@ -78,6 +102,26 @@ impl Scenario {
         let lpm = |name, summary, feed| Self::new(name, summary, "lpm", 1, feed, Effect::Routed);
         all.push(lpm("lpm-64k", "16,000 prefixes, 65,536 destinations", Feed::Trace));
         all.push(lpm("lpm-uniform", "16,000 prefixes, destinations at random", Feed::Scattered));
+        all.push(Self::new(
+            "lpm6",
+            "16,000 IPv6 prefixes, 65,536 destinations",
+            "lpm",
+            1,
+            Feed::Trace6,
+            Effect::Routed6,
+        ));
+        for (name, summary, forget) in [
+            ("maglev-90", "100 backends, 65,536 flows, one packet in ten is its flow's first", true),
+            ("maglev-100", "100 backends, 65,536 flows, all known", false),
+        ] {
+            all.push(Self::new(name, summary, "maglev", 1, Feed::Trace, Effect::Balanced { forget }));
+        }
+        let own = || vec![Self::state("own", 1, vec![]), Self::state("own", 2, vec![])];
+        for consistency in ["strict", "bounded"] {
+            let one = Self::state(consistency, 1, vec![]);
+            let beside = own().into_iter().chain([one]).collect();
+            all.push(Self::state(consistency, 2, beside));
+        }
         for times in [1, 2, 4, 8, 16] {
             let effect = Effect::Hops(times as u8);
             let summary = format!("{times} TTL functions, a node each");
@@ -110,25 +154,30 @@ impl Scenario {
         let names: Vec<String> = (1..=*times).map(|i| format!("\"f{i}\"")).collect();
         for i in 1..=*times {
             text += &format!("[function.f{i}]\nuse = \"{function}\"\n");
-            if self.effect == Effect::Routed {
-                text += &format!("routes = {:?}\n", routes());
-            }
+            text += &match self.effect {
+                Effect::Routed => format!("routes = {:?}\n", routes()),
+                Effect::Routed6 => format!("routes = {:?}\n", routes6()),
+                Effect::Balanced { .. } => format!("backends = {:?}\ncapacity = {FLOWS}\n", backends()),
+                _ => String::new(),
+            };
         }
         text + &format!("[[chain]]\nfrom = \"store\"\nthrough = [{}]\nto = \"store\"\n", names.join(", "))
     }
 
     /// The graph, built through the same configuration and chain code as `run`'s, over a store of packets.
-    pub(super) fn build(&self, pool: &Pool) -> Result<Bench<'_>, BenchError> {
+    /// Workers share what `shares` holds.
+    pub(super) fn build(&self, pool: &Pool, index: usize, shares: &Shares) -> Result<Bench<'_>, BenchError> {
         let failed = |problem: String| BenchError::Failed(format!("`{}`: {problem}", self.name));
         let trace = Trace::new();
         let (receive, transmit, store): (Box<dyn Node>, Box<dyn Node>, _) = match self.feed {
             Feed::Allocate => (bench::allocate(BURST, FRAME), bench::free(), None),
-            Feed::Fixed | Feed::Trace | Feed::Scattered => {
+            Feed::Fixed | Feed::Trace | Feed::Scattered | Feed::Trace6 => {
                 let store = Store::new(pool, PACKETS, FRAME, BURST)
                     .ok_or_else(|| failed("the pool has not enough packets".into()))?;
                 match self.feed {
                     Feed::Trace => store.set_hook(Some(write_tuples(trace.tuples()))),
                     Feed::Scattered => store.set_hook(Some(write_tuples(trace.scattered()))),
+                    Feed::Trace6 => store.set_hook(Some(write_at::<38, 16>(destinations6()))),
                     Feed::Fixed | Feed::Allocate => {}
                 }
                 (store.source(), store.sink(), Some(store))
@@ -136,6 +185,7 @@ impl Scenario {
         };
         let mut registry = crate::standard();
         fused::register(&mut registry);
+        counting::register(&mut registry, shares);
         let text = self.text();
         let source = Source::new(self.name.clone(), &text);
         let mut diagnostics = Diagnostics::default();
@@ -144,7 +194,7 @@ impl Scenario {
         if diagnostics.has_errors() {
             return Err(failed(diagnostics.render(&source, false)));
         }
-        let worker = Worker::new(0, 1, pool.clone());
+        let worker = Worker::new(index, 1, pool.clone());
         let ports = LocalPorts { receive: vec![(0, receive)], transmit: BTreeMap::from([(0, transmit)]) };
         let mut graph = network
             .design(self.name.clone(), &plan)
@@ -159,7 +209,7 @@ impl Scenario {
     /// Times that the buffers go round between two resets: no time to live may run out.
     fn passes(&self) -> usize {
         match (self.feed, self.effect) {
-            (Feed::Trace | Feed::Scattered, _) => TRACE / PACKETS,
+            (Feed::Trace | Feed::Scattered | Feed::Trace6, _) => TRACE / PACKETS,
             (_, Effect::Hops(hops)) => 128 / usize::from(hops),
             _ => 32,
         }
@@ -185,8 +235,14 @@ impl Bench<'_> {
         let turns = self.scenario.passes() * PACKETS / BURST;
         while time < least {
             if let Some(store) = &self.store {
-                store.reset(|number, packet| self.trace.write(number, packet));
+                match self.scenario.feed {
+                    Feed::Trace6 => store.reset(|_, packet| write6(packet)),
+                    _ => store.reset(|number, packet| self.trace.write(number, packet)),
+                }
                 self.passes = self.scenario.passes();
+            }
+            if self.scenario.effect == (Effect::Balanced { forget: true }) {
+                self.ask("forget", "")?;
             }
             let start = Instant::now();
             for _ in 0..turns {
@@ -204,6 +260,20 @@ impl Bench<'_> {
         }
         self.before = totals;
         Ok((time, packets))
+    }
+
+    fn ask(&mut self, handler: &str, argument: &str) -> Result<String, BenchError> {
+        self.graph.call("f1", handler, argument).map_err(|error| self.failed(&error.to_string()))
+    }
+
+    /// Bytes of memory a flow of capacity, where the functions say so.
+    pub(super) fn bytes_per_flow(&mut self) -> Result<Option<f64>, BenchError> {
+        if !matches!(self.scenario.effect, Effect::Balanced { .. }) {
+            return Ok(None);
+        }
+        let memory = self.ask("memory", "")?;
+        let mut numbers = memory.split(' ').filter_map(|number| number.parse::<f64>().ok());
+        Ok(numbers.next().zip(numbers.next()).map(|(bytes, flows)| bytes / flows))
     }
 
     fn failed(&self, problem: &str) -> BenchError {
@@ -228,13 +298,19 @@ impl Bench<'_> {
                                 && netbricks_packet::checksum::internet(&frame[14..34]) == 0
                         }
                         Effect::None | Effect::Counted => frame[22] == 255,
-                        Effect::Routed => {
-                            let destination =
-                                [frame[30], frame[31], frame[32], frame[33]].map(|b| b.to_string());
+                        Effect::Routed | Effect::Routed6 => {
+                            let octets: [u8; 4] = [frame[30], frame[31], frame[32], frame[33]];
+                            let destination: IpAddr = match effect {
+                                Effect::Routed => octets.into(),
+                                _ => {
+                                    frame[38..54].first_chunk::<16>().map_or(octets.into(), |v6| (*v6).into())
+                                }
+                            };
                             let found =
                                 self.next_hop.read(packet.annotations()).map(|next_hop| next_hop.to_string());
-                            found == self.graph.call("f1", "lookup", &destination.join(".")).ok()
+                            found == self.graph.call("f1", "lookup", &destination.to_string()).ok()
                         }
+                        Effect::Balanced { .. } => frame[..5] == [2, 0, 0, 0, 1] && frame[5] < 100,
                     };
                 wrong += usize::from(!as_expected);
             });
@@ -242,12 +318,14 @@ impl Bench<'_> {
                 return Err(self.failed(&format!("{wrong} packets are not as they should be")));
             }
         }
-        if self.scenario.effect == Effect::Counted {
+        let table = match self.scenario.effect {
+            Effect::Counted => Some("flows.occupancy"),
+            Effect::Balanced { .. } => Some("connections.occupancy"),
+            _ => None,
+        };
+        if let Some(table) = table {
             let expected = format!("{} ", self.trace.distinct());
-            let found = self
-                .graph
-                .call("f1", "flows.occupancy", "")
-                .map_err(|error| self.failed(&error.to_string()))?;
+            let found = self.ask(table, "")?;
             if !found.starts_with(&expected) {
                 return Err(self.failed(&format!("{expected}flows were sent, the table says {found}")));
             }

@@ -1,6 +1,7 @@
 //! The flow table: a bounded number of flows by key, expiring, with a keyed hash and a bound on the work of every
 //! operation. A batch asks it through [`Table`](crate::Table); everything else here is for the control side.
 
+mod change;
 mod encode;
 mod entry;
 mod expiry;
@@ -11,6 +12,7 @@ mod slots;
 mod tests;
 mod transfer;
 
+pub use change::{MapChange, MapOutcome};
 pub use encode::Encode;
 pub use entry::{Entry, Occupied, Vacant};
 pub use iterate::{Cursor, Iter};

@@ -2,6 +2,7 @@
 //! IPv4 and a few for IPv6, however many prefixes there are.
 
 mod address;
+mod change;
 mod routes;
 #[cfg(test)]
 mod tests;
@@ -9,6 +10,7 @@ mod transfer;
 mod trie;
 
 pub use address::Address;
+pub use change::RouteChange;
 pub use routes::{Routes, RoutesAnnouncer};
 pub use transfer::LpmImportError;
 

@@ -1,0 +1,177 @@
+//! State of one writer at a time, for readers who never wait.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use netbricks_tables::{Publication, Reader, Writer, replicated};
+
+use super::{Access, BoundedInconsistency, CannotWrite, Consistency, Contents, maker};
+use crate::registry::{BuildError, Worker};
+use crate::state::{Declared, Settle};
+
+/// A handle to state under [`BoundedInconsistency`].
+pub struct Bounded<T: Contents>(Rc<Side<T>>);
+
+impl<T: Contents> Clone for Bounded<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+/// What all workers share: the writer, while nobody has it.
+struct Home<T: Contents> {
+    writer: Mutex<Option<Writer<T>>>,
+    publication: Publication<T>,
+}
+
+/// One worker's side of it.
+struct Side<T: Contents> {
+    home: Arc<Home<T>>,
+    reader: Reader<T>,
+    /// From its first update in a batch until the batch's end.
+    writer: RefCell<Option<Writer<T>>>,
+}
+
+impl<T: Contents> Home<T> {
+    /// Never waits: the lock is held for a move of a pointer, and who finds it taken finds no writer there.
+    fn take(&self) -> Option<Writer<T>> {
+        match self.writer.try_lock() {
+            Ok(mut writer) => writer.take(),
+            Err(std::sync::TryLockError::Poisoned(writer)) => writer.into_inner().take(),
+            Err(std::sync::TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+impl<T: Contents> Side<T> {
+    fn write<R>(&self, f: impl FnOnce(&mut Writer<T>) -> R) -> Result<R, CannotWrite> {
+        if self.reader.is_reading() {
+            return Err(CannotWrite::Reading);
+        }
+        let mut held = self.writer.try_borrow_mut().map_err(|_| CannotWrite::Reading)?;
+        if held.is_none() {
+            *held = self.home.take();
+        }
+        held.as_mut().map(f).ok_or(CannotWrite::Elsewhere)
+    }
+}
+
+impl<T: Contents> Side<T> {
+    /// As `write`, where somebody else writes in this moment: another worker that takes over the same state.
+    fn write_patiently<R>(&self, mut f: impl FnMut(&mut Writer<T>) -> R) -> Result<R, CannotWrite> {
+        for _ in 0..PATIENCE {
+            match self.write(&mut f) {
+                Err(CannotWrite::Elsewhere) => std::thread::yield_now(),
+                answer => return answer,
+            }
+        }
+        Err(CannotWrite::Elsewhere)
+    }
+}
+
+/// Tries, each after others had the processor: a batch or an import takes less.
+const PATIENCE: usize = 100_000;
+
+impl<T: Contents> Settle for Side<T> {
+    fn settle(&self) {
+        if let Some(mut writer) = self.writer.borrow_mut().take() {
+            writer.publish();
+            *self.home.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(writer);
+        }
+    }
+}
+
+impl<T: Contents> Drop for Side<T> {
+    fn drop(&mut self) {
+        self.settle();
+    }
+}
+
+impl Consistency for BoundedInconsistency {
+    type Handle<T: Contents> = Bounded<T>;
+
+    fn declare<T: Contents>(self, worker: &Worker, name: &str, config: T::Config) -> Bounded<T> {
+        let name = worker.declarations.borrow().unique(name);
+        let home = worker.shares.part(&name, || {
+            // So that a failure is the node's; what follows then never fails.
+            drop(worker.made::<T>(&name, &config));
+            let (writer, publication) = replicated(self.updates, maker::<T>(config));
+            Arc::new(Home { writer: Mutex::new(Some(writer)), publication })
+        });
+        let reader = match home.publication.reader() {
+            Ok(reader) => reader,
+            Err(error) => {
+                worker.fail(BuildError::new(format_args!("state `{name}`: {error}")));
+                // Of a state of its own, in a node that is not built.
+                let (_, publication) = replicated(0, T::least);
+                publication.reader().expect("a new state has no readers yet")
+            }
+        };
+        let side = Rc::new(Side { home, reader, writer: RefCell::new(None) });
+        worker.declare(&name, Seen(side.clone()));
+        worker.declarations.borrow_mut().settles(side.clone());
+        Bounded(side)
+    }
+}
+
+impl<T: Contents> Bounded<T> {
+    /// Updates that readers may have got since the state was made: while this stays the same, so does what they read. One
+    /// load, for functions that keep something made of the state.
+    #[inline(always)]
+    #[must_use]
+    pub fn published(&self) -> u64 {
+        self.0.reader.published()
+    }
+}
+
+impl<T: Contents> Access<T> for Bounded<T> {
+    /// What this worker wrote and has not published yet, it sees too.
+    #[inline]
+    fn read<R>(&self, f: impl FnOnce(&T) -> R) -> R {
+        let mut writer = self.0.writer.borrow_mut();
+        match writer.as_mut() {
+            Some(writer) => writer.read(f),
+            None => {
+                drop(writer);
+                self.0.reader.read(f)
+            }
+        }
+    }
+
+    fn update(&self, change: T::Change) -> Result<T::Outcome, CannotWrite> {
+        self.0.write(|writer| writer.update(change))
+    }
+
+    fn update_all(
+        &self,
+        changes: impl IntoIterator<Item = T::Change>,
+        outcome: impl FnMut(T::Outcome),
+    ) -> Result<(), CannotWrite> {
+        self.0.write(|writer| writer.update_all(changes, outcome))
+    }
+}
+
+/// The state as the control side finds it, on any of its workers.
+struct Seen<T: Contents>(Rc<Side<T>>);
+
+impl<T: Contents> Declared for Seen<T> {
+    fn export(&self) -> Vec<u8> {
+        Bounded(self.0.clone()).read(|state| state.export())
+    }
+    fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String> {
+        let imported = self.0.write_patiently(|writer| {
+            let mut fresh = [writer.fresh(), writer.fresh()];
+            for fresh in &mut fresh {
+                fresh.import(bytes, now)?;
+            }
+            writer.replace(fresh);
+            Ok(())
+        });
+        self.0.settle();
+        imported.unwrap_or_else(|cannot| Err(cannot.to_string()))
+    }
+    fn occupancy(&self) -> (u64, u64) {
+        Bounded(self.0.clone()).read(|state| state.occupancy())
+    }
+}

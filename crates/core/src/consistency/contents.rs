@@ -1,0 +1,100 @@
+//! The containers as declared state.
+
+use std::hash::Hash;
+
+use netbricks_tables::{Encode, FlowTable, FlowTableConfig, Key, LpmConfig, Recent, Routes, Tallies};
+
+use super::Contents;
+use crate::state::Declared;
+
+impl<K, V> Contents for FlowTable<K, V>
+where
+    K: Key + Encode + Send + Sync,
+    V: Encode + Copy + Send + Sync + 'static,
+{
+    type Config = FlowTableConfig;
+    fn make(config: &FlowTableConfig) -> Result<Self, String> {
+        Self::new(*config).map_err(|error| error.to_string())
+    }
+    fn least() -> Self {
+        Self::new(FlowTableConfig::new(1)).expect("there is memory for a table of one entry")
+    }
+}
+
+/// For IPv4 and for IPv6; a version without a size takes no prefixes.
+impl<V: Copy + Eq + Hash + Encode + Send + Sync + 'static> Contents for Routes<V> {
+    type Config = (Option<LpmConfig>, Option<LpmConfig>);
+    fn make((v4, v6): &Self::Config) -> Result<Self, String> {
+        Self::new(*v4, *v6).map_err(|error| error.to_string())
+    }
+    fn least() -> Self {
+        Self::none()
+    }
+}
+
+impl<V: Copy + Eq + Hash + Encode + 'static> Declared for Routes<V> {
+    fn export(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.encode(&mut bytes);
+        bytes
+    }
+    fn import(&mut self, bytes: &[u8], _: u64) -> Result<(), String> {
+        self.decode(bytes).map(|_| ()).map_err(|error| error.to_string())
+    }
+    fn occupancy(&self) -> (u64, u64) {
+        (self.len() as u64, self.capacity() as u64)
+    }
+}
+
+/// So many items, which end after so many ns, if ever.
+impl<T: Copy + Encode + Send + Sync + 'static> Contents for Recent<T> {
+    type Config = (usize, Option<u64>);
+    fn make((capacity, timeout): &Self::Config) -> Result<Self, String> {
+        if *capacity == 0 {
+            return Err("a ring's capacity is 0 items: give it 1 or more".into());
+        }
+        Ok(Self::new(*capacity, *timeout))
+    }
+    fn least() -> Self {
+        Self::new(1, None)
+    }
+}
+
+impl<T: Copy + Encode + 'static> Declared for Recent<T> {
+    fn export(&self) -> Vec<u8> {
+        self.encode()
+    }
+    fn import(&mut self, bytes: &[u8], _: u64) -> Result<(), String> {
+        self.decode(bytes).map(|_| ()).map_err(|error| error.to_string())
+    }
+    fn occupancy(&self) -> (u64, u64) {
+        (self.len() as u64, self.capacity() as u64)
+    }
+}
+
+/// So many counters.
+impl Contents for Tallies {
+    type Config = usize;
+    fn make(capacity: &usize) -> Result<Self, String> {
+        if *capacity == 0 {
+            return Err("there are 0 counters: give it 1 or more".into());
+        }
+        Ok(Self::new(*capacity))
+    }
+    fn least() -> Self {
+        Self::new(1)
+    }
+}
+
+impl Declared for Tallies {
+    fn export(&self) -> Vec<u8> {
+        self.encode()
+    }
+    fn import(&mut self, bytes: &[u8], _: u64) -> Result<(), String> {
+        self.decode(bytes).map(|_| ()).map_err(|error| error.to_string())
+    }
+    fn occupancy(&self) -> (u64, u64) {
+        let used = self.all().iter().filter(|value| **value > 0).count();
+        (used as u64, self.all().len() as u64)
+    }
+}

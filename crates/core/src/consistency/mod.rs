@@ -1,0 +1,164 @@
+//! State under three consistencies (NetBricks, section 3.1), chosen by type: one worker's own, one writer's for readers
+//! who may miss a few updates, or one for all. The interface is the same, so that a function changes consistency by
+//! changing a word.
+
+mod asked;
+mod bounded;
+mod contents;
+mod own;
+mod shares;
+mod strict;
+
+use netbricks_tables::Changing;
+
+pub use asked::Lookable;
+pub use bounded::Bounded;
+pub use shares::Shares;
+pub use strict::StrictState;
+
+use crate::registry::{BuildError, Worker};
+use crate::state::Declared;
+
+/// What state under any consistency can be: it is made from a configuration, changes by plain changes, and can be found,
+/// exported and imported.
+///
+/// Flow tables, [`Routes`](netbricks_tables::Routes), [`Recent`](netbricks_tables::Recent) and
+/// [`Tallies`](netbricks_tables::Tallies) are.
+pub trait Contents: Changing + Declared + Send + Sync + Sized {
+    /// What decides its size.
+    type Config: Clone + Send + Sync + 'static;
+
+    /// Makes it; from equal configurations, equal ones.
+    ///
+    /// # Errors
+    /// What of the configuration cannot be, or memory that is not there.
+    fn make(config: &Self::Config) -> Result<Self, String>;
+
+    /// The least there can be: what stands in for state that could not be made, in a node that is not built.
+    fn least() -> Self;
+}
+
+/// State as a function holds it, whatever its consistency.
+pub trait Access<T: Contents>: Clone + 'static {
+    /// Shows the state to `f`. Costs up to 15 ns where others share it: ask once for several things.
+    ///
+    /// # Panics
+    /// When a change is under way, which calls this.
+    fn read<R>(&self, f: impl FnOnce(&T) -> R) -> R;
+
+    /// Makes one change.
+    ///
+    /// # Errors
+    /// When this worker cannot write now; nothing has changed. Own and strict state can always be written.
+    fn update(&self, change: T::Change) -> Result<T::Outcome, CannotWrite> {
+        let mut outcome = None;
+        self.update_all([change], |came| outcome = Some(came))?;
+        outcome.ok_or(CannotWrite::Elsewhere)
+    }
+
+    /// Makes several changes, of which everybody sees all or none; what came of each goes to `outcome`, in order.
+    ///
+    /// # Errors
+    /// As [`update`](Self::update).
+    fn update_all(
+        &self,
+        changes: impl IntoIterator<Item = T::Change>,
+        outcome: impl FnMut(T::Outcome),
+    ) -> Result<(), CannotWrite>;
+}
+
+/// Why a change could not be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CannotWrite {
+    /// State of one writer, who is somebody else until its batch or call ends.
+    #[error(
+        "another worker is writing this state: bounded inconsistency has one writer at a time; try again"
+    )]
+    Elsewhere,
+    /// From inside a read of the same state.
+    #[error("this state is being read by whoever wants to change it: change it after the read")]
+    Reading,
+}
+
+/// How state is shared between workers.
+pub trait Consistency {
+    /// What the function holds.
+    type Handle<T: Contents>: Access<T>;
+
+    /// Declares state, for [`Worker::state`].
+    #[doc(hidden)]
+    fn declare<T: Contents>(self, worker: &Worker, name: &str, config: T::Config) -> Self::Handle<T>;
+}
+
+/// Each worker has its own, which nobody else reads or writes: no synchronisation at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NoExternalAccess;
+
+/// One for all workers; one writes at a time, and all read without ever waiting. A read that starts after update `k`
+/// returned sees at least the first `k − updates`. What a worker wrote is published when its batch, event or handler
+/// call ends, at the latest: an idle writer has published everything.
+///
+/// It takes the memory of two copies. A change is made twice; one that panics is never seen, and the state begins anew.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BoundedInconsistency {
+    /// Updates that a reader may miss.
+    pub updates: usize,
+}
+
+/// One for all workers, behind one lock: all reads and updates are as if they were done one after the other, each at one
+/// time between its start and its end. Lookups of a batch are one step. A panic inside one makes the state anew, for all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Strict;
+
+impl Worker {
+    /// Declares state under a consistency. Workers made from the same [`Blueprint`](crate::Blueprint), or that were given
+    /// the same [`Shares`], share what is not [`NoExternalAccess`] by its name: the first makes it. Where that fails, the
+    /// building of the node does.
+    ///
+    /// ```
+    /// use netbricks_core::consistency::{Access, BoundedInconsistency, Consistency, NoExternalAccess, Strict};
+    /// use netbricks_core::packet::{Ip, Link};
+    /// use netbricks_core::tables::Tallies;
+    /// use netbricks_core::{Function, Input, Operator, Worker};
+    ///
+    /// /// Counts packets by IP protocol, for itself or together with other workers.
+    /// fn protocols<C: Consistency>(input: Input, worker: &Worker, consistency: C) -> impl Function + use<C> {
+    ///     let seen = worker.state::<Tallies, C>("seen", consistency, 256);
+    ///     input
+    ///         .parse_or_pass::<Link>()
+    ///         .parse_or_pass::<Ip>()
+    ///         .inspect(move |packet| {
+    ///             // Where another worker writes at this moment, this packet is not counted.
+    ///             let _ = seen.update((usize::from(packet.header().protocol()), 1));
+    ///         })
+    ///         .done()
+    /// }
+    ///
+    /// let packet = || [netbricks_testkit::build::ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(1, 2)];
+    /// netbricks_testkit::run_with(|input, worker| protocols(input, worker, NoExternalAccess), packet());
+    /// netbricks_testkit::run_with(|input, worker| protocols(input, worker, Strict), packet());
+    /// let bounded = BoundedInconsistency { updates: 32 };
+    /// netbricks_testkit::run_with(move |input, worker| protocols(input, worker, bounded), packet());
+    /// ```
+    pub fn state<T: Contents, C: Consistency>(
+        &self,
+        name: &str,
+        consistency: C,
+        config: T::Config,
+    ) -> C::Handle<T> {
+        consistency.declare(self, name, config)
+    }
+
+    /// What `T::make` makes; where it fails, so does the building of the node in hand.
+    fn made<T: Contents>(&self, name: &str, config: &T::Config) -> T {
+        T::make(config).unwrap_or_else(|problem| {
+            self.fail(BuildError::new(format_args!("state `{name}`: {problem}")));
+            T::least()
+        })
+    }
+}
+
+/// What makes state again as it was at first, once that has succeeded.
+fn maker<T: Contents>(config: T::Config) -> impl Fn() -> T + Send + Sync + 'static {
+    move || T::make(&config).unwrap_or_else(|_| T::least())
+}

@@ -1,0 +1,110 @@
+//! State behind one lock, for all workers.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use netbricks_tables::Locked;
+
+use super::{Access, CannotWrite, Consistency, Contents, Strict, maker};
+use crate::registry::Worker;
+use crate::state::Declared;
+
+/// A handle to state under [`Strict`] consistency.
+pub struct StrictState<T>(Rc<Held<T>>);
+
+struct Held<T> {
+    state: Arc<Locked<T>>,
+    /// Whether this worker has it now: asking again would wait for ever.
+    holding: Cell<bool>,
+}
+
+impl<T> Clone for StrictState<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+/// Says that nobody holds it any more, also after a panic.
+struct Holding<'h>(&'h Cell<bool>);
+
+impl Drop for Holding<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+impl<T> StrictState<T> {
+    /// Gives `f` the whole state: all that it reads and changes is one step for everybody else. One lock: ask once a
+    /// batch, or once for several things.
+    ///
+    /// # Panics
+    /// From inside such a call on the same worker, which would wait for itself. The panic is contained, as a function's.
+    #[inline]
+    pub fn transact<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        self.enter(f).unwrap_or_else(|_| {
+            panic!("strict state is asked for by who has it: use what the outer call gave, or ask after it")
+        })
+    }
+
+    #[inline]
+    fn enter<R>(&self, f: impl FnOnce(&mut T) -> R) -> Result<R, CannotWrite> {
+        let Held { state, holding } = &*self.0;
+        if holding.replace(true) {
+            return Err(CannotWrite::Reading);
+        }
+        let _holding = Holding(holding);
+        Ok(state.hold(f))
+    }
+
+    /// Times that it was made anew, after a panic inside.
+    #[must_use]
+    pub fn remade(&self) -> u64 {
+        self.0.state.remade()
+    }
+}
+
+impl Consistency for Strict {
+    type Handle<T: Contents> = StrictState<T>;
+
+    fn declare<T: Contents>(self, worker: &Worker, name: &str, config: T::Config) -> StrictState<T> {
+        let name = worker.declarations.borrow().unique(name);
+        let state = worker.shares.part(&name, || {
+            // So that a failure is the node's; what follows then never fails.
+            drop(worker.made::<T>(&name, &config));
+            Arc::new(Locked::new(maker::<T>(config)))
+        });
+        worker.declare(&name, Seen(state.clone()));
+        StrictState(Rc::new(Held { state, holding: Cell::new(false) }))
+    }
+}
+
+impl<T: Contents> Access<T> for StrictState<T> {
+    #[inline]
+    fn read<R>(&self, f: impl FnOnce(&T) -> R) -> R {
+        self.transact(|state| f(state))
+    }
+
+    fn update_all(
+        &self,
+        changes: impl IntoIterator<Item = T::Change>,
+        mut outcome: impl FnMut(T::Outcome),
+    ) -> Result<(), CannotWrite> {
+        self.enter(|state| changes.into_iter().for_each(|change| outcome(state.apply(&change))))
+    }
+}
+
+/// The state as the control side finds it, on any of its workers.
+struct Seen<T>(Arc<Locked<T>>);
+
+impl<T: Contents> Declared for Seen<T> {
+    fn export(&self) -> Vec<u8> {
+        self.0.hold(|state| state.export())
+    }
+    fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String> {
+        self.0.hold(|state| state.import(bytes, now))
+    }
+    fn occupancy(&self) -> (u64, u64) {
+        self.0.hold(|state| state.occupancy())
+    }
+}

@@ -1,0 +1,103 @@
+//! The operator that asks a table which all workers share, under one lock a batch: first keys, hashes and what is looked
+//! at first, as [`Lookup`](super::Lookup) does; then, with the lock held, the rest of the memory, every entry and every
+//! `visit`, in order; at last all operators after it, for which what `visit` found out waits by slot.
+
+use std::marker::PhantomData;
+
+use netbricks_buffer::{BATCH, Batch};
+use netbricks_packet::stack::{Stack, With};
+use netbricks_tables::Table;
+
+use super::Expiring;
+use super::lookup::EXPIRE;
+use crate::consistency::StrictState;
+use crate::context::Context;
+use crate::operator::{At, Known, Operator};
+use crate::reason::{Edge, Verdict};
+use crate::state::TableKey;
+use crate::view::View;
+
+/// Looks up each packet of a batch in a table that others have too.
+pub struct LookupLocked<A: Operator, T: Table, Q, K, U, M> {
+    input: A,
+    table: StrictState<T>,
+    key: K,
+    visit: U,
+    parked: Box<[Parked<A, T>]>,
+    /// What `visit` found out, where a packet is parked.
+    found: Box<[Option<M>]>,
+    types: PhantomData<fn() -> Q>,
+}
+
+type Parked<A, T> =
+    Result<(<<A as Operator>::Out as Stack>::Packed, <T as Table>::Key, <T as Table>::Ticket), Verdict>;
+
+impl<A: Operator, T: Table, Q, K, U, M: Copy> LookupLocked<A, T, Q, K, U, M> {
+    pub(crate) fn new(input: A, table: StrictState<T>, key: K, visit: U) -> Self {
+        let parked = std::iter::repeat_with(|| Err(Verdict::ELSEWHERE)).take(BATCH).collect();
+        Self { input, table, key, visit, parked, found: vec![None; BATCH].into(), types: PhantomData }
+    }
+}
+
+impl<A, T, Q, K, U, M> Operator for LookupLocked<A, T, Q, K, U, M>
+where
+    A: Operator,
+    T: Table + Expiring,
+    Q: TableKey<Stored = T::Key>,
+    M: Copy + 'static,
+    K: FnMut(&View<'_, A::Out>) -> Q + 'static,
+    U: FnMut(&mut View<'_, A::Out>, T::Entry<'_>) -> M + 'static,
+{
+    type In = A::In;
+    type Out = Known<A, M>;
+    const WAITS: bool = true;
+    const USUAL: bool = A::USUAL;
+
+    fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
+        self.input.prepare(batch, cx, inputs);
+        let Self { input, table, key, visit, parked, found, .. } = self;
+        let now = cx.now();
+        let announcer = table.transact(|table| {
+            table.tell(now);
+            table.expire(now, EXPIRE);
+            table.announcer()
+        });
+        let parked = &mut parked[..batch.len()];
+        batch.each(|slot, bytes| {
+            let Some(place) = parked.get_mut(slot) else { return };
+            let Some(stack) = inputs(slot) else {
+                *place = Err(Verdict::ELSEWHERE);
+                return;
+            };
+            *place = input.apply::<false>(At::new(slot, &mut *bytes, &mut *cx), stack).map(|stack| {
+                let key = key(&View::new(bytes, &stack, cx, slot)).store();
+                let ticket = T::announce(&announcer, &key);
+                (stack.pack(), key, ticket)
+            });
+        });
+        table.transact(|table| {
+            for (_, key, ticket) in parked.iter_mut().flatten() {
+                table.approach(key, ticket);
+            }
+            batch.each(|slot, bytes| {
+                let (Some(Ok((packed, key, ticket))), Some(found)) = (parked.get(slot), found.get_mut(slot))
+                else {
+                    return;
+                };
+                let stack = A::Out::unpack(*packed);
+                let entry = table.resolve(*key, *ticket);
+                *found = Some(visit(&mut View::new(bytes, &stack, cx, slot), entry));
+            });
+        });
+    }
+
+    #[inline(always)]
+    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, _: A::In) -> Result<Self::Out, Verdict> {
+        let (packed, ..) = self.parked[at.slot].as_ref().map_err(|verdict| *verdict)?;
+        let value = self.found[at.slot].expect("`prepare` visits every packet that it parked");
+        Ok(With { outer: A::Out::unpack(*packed), value })
+    }
+    fn edges(&self, visit: &mut dyn FnMut(Edge)) {
+        self.input.edges(visit);
+    }
+}

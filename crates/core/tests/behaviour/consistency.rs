@@ -1,0 +1,406 @@
+//! Design, section 7: one function under three consistencies, and what each of them promises several workers.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use netbricks_core::buffer::{Batch, Pool};
+use netbricks_core::consistency::{
+    Access, BoundedInconsistency, CannotWrite, Consistency, Contents, Lookable, NoExternalAccess, Shares,
+    Strict,
+};
+use netbricks_core::packet::{Ip, Link, Udp};
+use netbricks_core::tables::{
+    Changing, Entry, FlowTable, FlowTableConfig, Full, MapChange, MapOutcome, Recent, RouteChange, Routes,
+    Tallies,
+};
+use netbricks_core::view::{IpRewrite, Metadata};
+use netbricks_core::{Blueprint, Context, Function, Input, Node, Operator, Worker, compose};
+use netbricks_testkit::build::ethernet;
+use netbricks_testkit::linear::{linearizable, record};
+use netbricks_testkit::run_with;
+use proptest::prelude::*;
+
+use crate::harness::{pool, worker};
+
+type Flows = FlowTable<[u64; 5], u64>;
+
+fn frame(source: u16) -> Vec<u8> {
+    ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(source, 53).payload(b"\0").build().unwrap()
+}
+
+/// Writes into the payload how many packets of the flow were seen, this one included: the same function, whatever the
+/// consistency of its table.
+fn numbering<C>(input: Input, worker: &Worker, consistency: C, full: Full) -> impl Function + use<C>
+where
+    C: Consistency,
+    C::Handle<Flows>: Lookable<Table = Flows>,
+{
+    let config = FlowTableConfig { full, ..FlowTableConfig::new(16) };
+    let flows = worker.state::<Flows, C>("flows", consistency, config);
+    input
+        .parse_or_pass::<Link>()
+        .parse_or_pass::<Ip>()
+        .lookup(
+            &flows,
+            |p| p.flow_key(),
+            |p, entry| match entry {
+                _ if p.header().ttl() == 13 => panic!("thirteen"),
+                Entry::Found(mut seen) => {
+                    *seen.get_mut() += 1;
+                    *seen.get_mut()
+                }
+                Entry::Vacant(vacant) => *vacant.insert(1),
+                Entry::Full => 0,
+            },
+        )
+        .parse::<Udp>()
+        .transform(|p| {
+            let seen = *p.get::<u64>();
+            p.payload_mut()[0] = seen as u8;
+        })
+        .done()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// Private state is the oracle, at batches of 1, 32 and 256.
+    #[test]
+    fn a_strict_lookup_answers_as_a_private_one(
+        flows in prop::collection::vec(0u16..40, 1..300),
+        full in prop_oneof![Just(Full::Refuse), Just(Full::EvictOldest)],
+    ) {
+        let frames: Vec<_> = flows.iter().map(|flow| frame(*flow)).collect();
+        let own = run_with(move |i, w| numbering(i, w, NoExternalAccess, full), frames.clone());
+        let strict = run_with(move |i, w| numbering(i, w, Strict, full), frames);
+        prop_assert_eq!(own.out, strict.out);
+        prop_assert_eq!(own.drops, strict.drops);
+    }
+}
+
+/// Runs frames through a node, as its worker would.
+fn through(node: &mut dyn Node, pool: &Pool, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let (mut cx, mut batch) = (Context::new(pool.clone()), Batch::new());
+    for frame in frames {
+        batch.push(pool.packet(frame).unwrap()).unwrap();
+    }
+    node.process(0, &mut batch, &mut cx);
+    batch.iter().map(|packet| packet.data().to_vec()).collect()
+}
+
+#[test]
+fn workers_of_one_blueprint_share_strict_state_and_those_of_another_do_not() {
+    let pool = pool();
+    let make = || Blueprint::new(|w| compose(w, |i| numbering(i, w, Strict, Full::Refuse)));
+    let (one, other) = (make(), make());
+    let node = |blueprint: &Blueprint, index| blueprint.build(&Worker::new(index, 1, pool.clone())).unwrap();
+    let (mut first, mut second, mut stranger) = (node(&one, 0), node(&one, 1), node(&other, 0));
+    let seen = |node: &mut Box<dyn Node>| *through(node.as_mut(), &pool, &[frame(7)])[0].get(42).unwrap();
+    assert_eq!([seen(&mut first), seen(&mut second), seen(&mut first)], [1, 2, 3]);
+    assert_eq!(seen(&mut stranger), 1);
+    assert_eq!(second.call("flows.occupancy", "").unwrap(), "1 16");
+}
+
+#[test]
+fn private_state_of_one_blueprint_is_each_workers_own() {
+    let pool = pool();
+    let blueprint = Blueprint::new(|w| compose(w, |i| numbering(i, w, NoExternalAccess, Full::Refuse)));
+    for index in 0..2 {
+        let mut node = blueprint.build(&Worker::new(index, 1, pool.clone())).unwrap();
+        assert_eq!(through(node.as_mut(), &pool, &[frame(7)])[0][42], 1);
+    }
+}
+
+/// No packet of two threads is counted twice or not at all.
+#[test]
+fn strict_counts_add_up_over_threads() {
+    const PACKETS: usize = 20_000;
+    let blueprint = Blueprint::new(|w| compose(w, |i| numbering(i, w, Strict, Full::Refuse)));
+    let threads: Vec<_> = (0..3)
+        .map(|index| {
+            let blueprint = blueprint.clone();
+            thread::spawn(move || {
+                let pool = pool();
+                let mut node = blueprint.build(&Worker::new(index, 1, pool.clone())).unwrap();
+                let frames: Vec<_> = (0..20).map(|flow| frame(flow % 10)).collect();
+                for _ in 0..PACKETS / frames.len() {
+                    through(node.as_mut(), &pool, &frames);
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let images = blueprint.build(&worker(&pool())).unwrap().export();
+    let mut flows = Flows::new(FlowTableConfig::new(16)).unwrap();
+    flows.decode(&images[0].1, 0).unwrap();
+    let counts: Vec<u64> = flows.iter().map(|(_, count)| *count).collect();
+    assert_eq!(counts, [3 * PACKETS as u64 / 10; 10]);
+}
+
+#[test]
+fn a_panic_under_the_lock_makes_the_state_anew_for_all() {
+    let pool = pool();
+    let blueprint = Blueprint::new(|w| compose(w, |i| numbering(i, w, Strict, Full::Refuse)));
+    let node = |index| blueprint.build(&Worker::new(index, 1, pool.clone())).unwrap();
+    let (mut first, mut second) = (node(0), node(1));
+    assert_eq!(through(first.as_mut(), &pool, &[frame(7)])[0][42], 1);
+    let thirteen = ethernet().ipv4("10.0.0.1", "10.0.0.2").ttl(13).udp(1, 2).build().unwrap();
+    let run = std::panic::AssertUnwindSafe(|| through(first.as_mut(), &pool, &[frame(7), thirteen]));
+    std::panic::catch_unwind(run).unwrap_err();
+    // The other worker goes on, without what may be half done.
+    assert_eq!(through(second.as_mut(), &pool, &[frame(7)])[0][42], 1);
+    assert_eq!(through(node(0).as_mut(), &pool, &[frame(7)])[0][42], 2);
+}
+
+/// What a thread may do with the accounts below.
+#[derive(Clone, Copy, Debug)]
+enum Deed {
+    Read(u64),
+    Put(u64, u64),
+    /// Two keys at once.
+    Move(u64, u64),
+    Sum,
+}
+
+const ACCOUNTS: u64 = 3;
+
+fn model(accounts: &mut [u64; ACCOUNTS as usize], deed: &Deed) -> u64 {
+    match *deed {
+        Deed::Read(at) => accounts[at as usize],
+        Deed::Put(at, value) => std::mem::replace(&mut accounts[at as usize], value),
+        Deed::Move(from, to) => {
+            let all = std::mem::take(&mut accounts[from as usize]);
+            accounts[to as usize] += all;
+            all
+        }
+        Deed::Sum => accounts.iter().sum(),
+    }
+}
+
+/// The same through the state's interface, updates as changes and transactions.
+fn real(flows: &netbricks_core::consistency::StrictState<FlowTable<u64, u64>>, deed: &Deed) -> u64 {
+    let get = |table: &FlowTable<u64, u64>, at| table.get(&at).copied().unwrap_or(0);
+    match *deed {
+        Deed::Read(at) => flows.read(|table| get(table, at)),
+        Deed::Put(key, value) => match flows.update(MapChange::Put { key, value, timeout: None, now: 0 }) {
+            Ok(MapOutcome::Put(before)) => before.unwrap_or(0),
+            other => panic!("{other:?}"),
+        },
+        Deed::Move(from, to) if from == to => flows.read(|table| get(table, from)),
+        Deed::Move(from, to) => flows.transact(|table| {
+            let all = get(table, from);
+            let moved = get(table, to) + all;
+            for (key, value) in [(from, 0), (to, moved)] {
+                table.apply(&MapChange::Put { key, value, timeout: None, now: 0 });
+            }
+            all
+        }),
+        Deed::Sum => flows.read(|table| (0..ACCOUNTS).map(|at| get(table, at)).sum()),
+    }
+}
+
+/// Recorded histories of three threads have an order in which one thread alone would have had the same answers.
+#[test]
+fn strict_state_is_linearizable() {
+    for round in 0..300u64 {
+        let (shares, clock) = (Shares::default(), Arc::new(AtomicU64::new(0)));
+        let start = Arc::new(Barrier::new(3));
+        let threads: Vec<_> = (0..3u64)
+            .map(|thread| {
+                let (shares, clock, start) = (shares.clone(), clock.clone(), start.clone());
+                thread::spawn(move || {
+                    let worker = Worker::new(thread as usize, 1, pool()).sharing(&shares);
+                    let accounts =
+                        worker.state::<FlowTable<u64, u64>, _>("accounts", Strict, FlowTableConfig::new(8));
+                    start.wait();
+                    (0..6u64)
+                        .map(|step| {
+                            let dice = (round * 37 + thread * 11 + step * 5).wrapping_mul(0x9e37_79b9) >> 7;
+                            let (one, other) = (dice % ACCOUNTS, dice / 7 % ACCOUNTS);
+                            let deed = match dice / 64 % 4 {
+                                0 => Deed::Read(one),
+                                1 => Deed::Put(one, round * 100 + thread * 10 + step),
+                                2 => Deed::Move(one, other),
+                                _ => Deed::Sum,
+                            };
+                            record(&clock, deed, |deed| real(&accounts, deed))
+                        })
+                        .collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        let history: Vec<_> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+        let model = |accounts: &mut [u64; 3], deed: &Deed| match *deed {
+            Deed::Move(from, to) if from == to => accounts[from as usize],
+            _ => model(accounts, deed),
+        };
+        assert!(linearizable([0; 3], &history, model), "{history:?}");
+    }
+}
+
+/// Counts packets where all can see it, and says what it reads.
+fn tally<C: Consistency>(input: Input, worker: &Worker, consistency: C) -> impl Function + use<C> {
+    let seen = worker.state::<Tallies, C>("seen", consistency, 2);
+    let (asked, told, both) = (seen.clone(), seen.clone(), seen.clone());
+    worker.handler("read", "What is counted.", move |_| {
+        Ok(format!("{:?}", asked.read(|seen| seen.all().to_vec())))
+    });
+    worker.handler("add", "Counts one.", move |_| {
+        told.update((0, 1)).map(|value| format!("{value:?}")).map_err(|error| error.to_string())
+    });
+    worker.handler("inside", "Writes from inside a read.", move |_| {
+        both.read(|_| both.update((0, 1)))
+            .map(|value| format!("{value:?}"))
+            .map_err(|error| error.to_string())
+    });
+    input
+        .inspect(move |packet| {
+            let both = [(0, 1), (1, packet.frame_len() as u64)];
+            assert_eq!(seen.update_all(both, |_| ()), Ok(()));
+        })
+        .done()
+}
+
+#[test]
+fn a_batch_that_ended_is_published_and_one_that_runs_keeps_the_writer() {
+    let pool = pool();
+    let make = |w: &Worker| compose(w, |i| tally(i, w, BoundedInconsistency { updates: 1_000 }));
+    let blueprint = Blueprint::new(make);
+    let node = |index| blueprint.build(&Worker::new(index, 1, pool.clone())).unwrap();
+    let (mut first, mut second) = (node(0), node(1));
+    through(first.as_mut(), &pool, &[frame(1), frame(2)]);
+    assert_eq!(second.call("read", "").unwrap(), "[2, 86]");
+    // Nobody writes now, so that the other one may.
+    assert_eq!(second.call("add", "").unwrap(), "Some(3)");
+    assert_eq!(first.call("read", "").unwrap(), "[3, 86]");
+    assert!(first.call("inside", "").unwrap_err().to_string().contains("change it after the read"));
+}
+
+#[test]
+fn who_writes_keeps_others_from_writing_and_not_from_reading() {
+    let shares = Shares::default();
+    let side = |index| {
+        Worker::new(index, 1, pool()).sharing(&shares).state::<Tallies, _>(
+            "seen",
+            BoundedInconsistency { updates: 1 },
+            1,
+        )
+    };
+    let (writer, reader) = (side(0), side(1));
+    assert_eq!(writer.update((0, 1)), Ok(Some(1)));
+    assert_eq!(reader.update((0, 1)), Err(CannotWrite::Elsewhere));
+    let read = |state: &netbricks_core::consistency::Bounded<Tallies>| state.read(|seen| seen.get(0));
+    // One update may be missing, but not to who made it.
+    assert_eq!((read(&reader), reader.published(), read(&writer)), (Some(0), 0, Some(1)));
+    writer.update((0, 1)).unwrap();
+    assert_eq!((read(&reader), reader.published()), (Some(2), 2));
+    writer.update((0, 1)).unwrap();
+    drop(writer); // publishes, and gives the writing up
+    assert_eq!(read(&reader), Some(3));
+    assert_eq!(reader.update((0, 1)), Ok(Some(4)));
+}
+
+/// One function, three consistencies, one worker: one result.
+#[test]
+fn the_word_is_all_that_changes() {
+    fn outcome<C: Consistency + Copy + Send + Sync + 'static>(consistency: C) -> Vec<String> {
+        let pool = pool();
+        let blueprint = Blueprint::new(move |w| compose(w, |i| tally(i, w, consistency)));
+        let mut node = blueprint.build(&worker(&pool)).unwrap();
+        through(node.as_mut(), &pool, &[frame(1), frame(2), frame(3)]);
+        let mut said = vec![node.call("add", "").unwrap(), node.call("read", "").unwrap()];
+        // What one exports, another takes over.
+        let images = node.export();
+        let mut next =
+            Blueprint::new(move |w| compose(w, |i| tally(i, w, consistency))).build(&worker(&pool)).unwrap();
+        next.import(&images[0].0, &images[0].1, 0).unwrap();
+        said.push(next.call("read", "").unwrap());
+        said.push(next.call("seen.occupancy", "").unwrap());
+        let error = next.import("seen", b"nothing of the kind", 0).unwrap_err();
+        said.push(error.to_string());
+        said.push(next.call("read", "").unwrap());
+        said
+    }
+    let own = outcome(NoExternalAccess);
+    assert_eq!(own[..4], ["Some(4)", "[4, 129]", "[4, 129]", "2 2"]);
+    assert!(own[4].contains("checksum is wrong") && own[5] == own[1], "{own:?}");
+    assert_eq!(outcome(Strict), own);
+    assert_eq!(outcome(BoundedInconsistency { updates: 7 }), own);
+}
+
+/// Every container, under every consistency, takes over what another exported, and answers the same.
+#[test]
+fn every_container_under_every_consistency() {
+    fn all<T: Contents>(config: T::Config, changes: &[T::Change], look: impl Fn(&T) -> String) {
+        fn one<T: Contents, C: Consistency>(
+            consistency: C,
+            config: &T::Config,
+            changes: &[T::Change],
+            look: &impl Fn(&T) -> String,
+        ) -> (String, Vec<u8>) {
+            let state = worker(&pool()).state::<T, C>("state", consistency, config.clone());
+            state.update_all(changes.iter().cloned(), |_| ()).unwrap();
+            state.read(|state| (look(state), state.export()))
+        }
+        let own = one::<T, _>(NoExternalAccess, &config, changes, &look);
+        assert_eq!(one::<T, _>(Strict, &config, changes, &look), own);
+        assert_eq!(one::<T, _>(BoundedInconsistency { updates: 2 }, &config, changes, &look), own);
+        let mut other = T::make(&config).unwrap();
+        other.import(&own.1, 0).unwrap();
+        assert_eq!(look(&other), own.0);
+        assert!(!own.0.is_empty());
+    }
+    let put = |key: u64, value, timeout| MapChange::Put { key, value, timeout, now: 5 };
+    let map =
+        [put(1, 10u64, None), put(2, 20, Some(10)), put(1, 11, None), MapChange::Remove { key: 3, now: 6 }];
+    all::<FlowTable<u64, u64>>(FlowTableConfig::new(4), &map, |map| {
+        format!("{:?} {:?} {:?}", map.get(&1), map.get(&2), map.get(&3))
+    });
+    all::<Tallies>(3, &[(0, 5), (2, 7), (9, 9)], |tallies| format!("{:?}", tallies.all()));
+    all::<Recent<u32>>((2, Some(100)), &[(1, 7), (2, 8), (3, 9)], |recent| {
+        format!("{:?}", recent.iter(3).collect::<Vec<_>>())
+    });
+    let size = netbricks_core::tables::LpmConfig { prefixes: 4, groups: 4 };
+    let insert =
+        |prefix: &str, len, value| RouteChange::Insert { prefix: prefix.parse().unwrap(), len, value };
+    let routes = [insert("10.0.0.0", 8, 1u32), insert("10.1.0.0", 16, 2), insert("2001:db8::", 32, 3)];
+    all::<Routes<u32>>((Some(size), Some(size)), &routes, |routes| {
+        let of = |address: &str| routes.longest(address.parse().unwrap()).copied();
+        format!("{:?} {:?} {:?} {:?}", of("10.1.2.3"), of("10.9.9.9"), of("2001:db8::1"), of("11.0.0.0"))
+    });
+}
+
+#[test]
+fn state_that_cannot_be_fails_the_building_and_says_what_would_do() {
+    fn refused<C: Consistency>(consistency: impl Fn() -> C) -> Vec<String> {
+        let worker = worker(&pool());
+        let build = |declare: &dyn Fn()| {
+            let function = |input: Input| {
+                declare();
+                input.done()
+            };
+            compose(&worker, function).map(|_| ()).unwrap_err().to_string()
+        };
+        vec![
+            build(&|| drop(worker.state::<Tallies, C>("seen", consistency(), 0))),
+            build(&|| drop(worker.state::<Recent<u8>, C>("last", consistency(), (0, None)))),
+            build(&|| {
+                drop(worker.state::<FlowTable<u64, u64>, C>("map", consistency(), FlowTableConfig::new(0)))
+            }),
+        ]
+    }
+    let own = refused(|| NoExternalAccess);
+    assert_eq!(own[0], "state `seen`: there are 0 counters: give it 1 or more");
+    assert!(own[2].contains("state `map`: a flow table's capacity is 0 flows"), "{own:?}");
+    assert_eq!(refused(|| Strict), own);
+    assert_eq!(refused(|| BoundedInconsistency { updates: 0 }), own);
+}
+
+#[test]
+fn asking_strict_state_from_inside_is_a_panic_and_not_a_wait() {
+    let state = worker(&pool()).state::<Tallies, _>("seen", Strict, 1);
+    let inside = std::panic::AssertUnwindSafe(|| state.transact(|_| state.read(|seen| seen.get(0))));
+    std::panic::catch_unwind(inside).unwrap_err();
+    assert_eq!((state.update((0, 1)), state.remade()), (Ok(Some(1)), 1));
+}

@@ -1,0 +1,89 @@
+//! One backend as an operator writes it: `web-1 02:00:00:00:00:01 3`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use netbricks_core::packet::MacAddress;
+use serde::de::{Deserialize, Deserializer, Error};
+
+/// A backend: who it is on every node, where its packets go, and how many beside the others'.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backend {
+    /// What it is called; decides, with the key, which slots it has. At most [`MOST_NAME`](Self::MOST_NAME) bytes.
+    pub name: String,
+    /// The Ethernet address that its packets are sent to.
+    pub mac: MacAddress,
+    /// Its share of the new flows, beside the other backends' weights; 1 to [`MOST_WEIGHT`](Self::MOST_WEIGHT).
+    pub weight: u32,
+}
+
+/// A backend that cannot be read: what is wrong, what was expected, how to mend it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{problem}")]
+pub struct BackendError {
+    /// The whole of it.
+    pub problem: String,
+}
+
+impl Backend {
+    /// The longest name, in bytes.
+    pub const MOST_NAME: usize = 64;
+    /// The largest weight.
+    pub const MOST_WEIGHT: u32 = 1_000_000;
+}
+
+impl FromStr for Backend {
+    type Err = BackendError;
+
+    fn from_str(text: &str) -> Result<Self, BackendError> {
+        let wrong = |problem: String| BackendError { problem };
+        let mut words = text.split_whitespace();
+        let (Some(name), Some(mac)) = (words.next(), words.next()) else {
+            return Err(wrong(format!("expected a backend as `web-1 02:00:00:00:00:01 3`, found `{text}`")));
+        };
+        if name.len() > Self::MOST_NAME {
+            return Err(wrong(format!(
+                "a backend's name has at most {} bytes, `{name}` has {}: shorten it",
+                Self::MOST_NAME,
+                name.len()
+            )));
+        }
+        let mac: MacAddress = mac.parse().map_err(|_| {
+            wrong(format!(
+                "expected the Ethernet address of backend `{name}` as `02:00:00:00:00:01`, found `{mac}`"
+            ))
+        })?;
+        if mac.is_multicast() {
+            return Err(wrong(format!(
+                "backend `{name}` has the address {mac}, which is a group's: give its own"
+            )));
+        }
+        let weight = words.next().map_or(Ok(1), |word| {
+            let weight = word.parse().ok().filter(|weight| (1..=Self::MOST_WEIGHT).contains(weight));
+            weight.ok_or_else(|| {
+                wrong(format!(
+                    "the weight of backend `{name}` must be 1 to {}, found `{word}`",
+                    Self::MOST_WEIGHT
+                ))
+            })
+        })?;
+        match words.next() {
+            None => Ok(Self { name: name.into(), mac, weight }),
+            Some(word) => {
+                Err(wrong(format!("expected nothing behind the weight of backend `{name}`, found `{word}`")))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.name, self.mac, self.weight)
+    }
+}
+
+impl<'de> Deserialize<'de> for Backend {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}

@@ -1,0 +1,328 @@
+//! The backends of now, as every worker sees them: Maglev's table of those that take new flows, and all that flows may
+//! still go to.
+
+use std::sync::Arc;
+
+use netbricks_core::Declared;
+use netbricks_core::consistency::{Access, Bounded, Contents};
+use netbricks_core::packet::{FlowKey, MacAddress};
+use netbricks_core::tables::{Changing, MaglevBackend, MaglevTable, Secret, hash_words};
+
+use super::backend::Backend;
+
+/// What backends begin as.
+#[derive(Clone, Debug)]
+pub(super) struct First {
+    pub(super) backends: Vec<Backend>,
+    /// Slots of the table.
+    pub(super) slots: usize,
+    /// What all nodes have in common.
+    pub(super) key: String,
+}
+
+/// Shared by all workers, under bounded inconsistency: one changes them, on behalf of whoever called its handler.
+pub(super) struct Backends(Arc<Snapshot>);
+
+/// All backends at one time. Changed as a whole, so that it can be made before anybody waits for it.
+#[derive(Clone)]
+pub(super) struct Snapshot {
+    /// Of how many changes this is the outcome.
+    pub(super) version: u64,
+    /// By number. Who left leaves a hole, so that the others keep theirs.
+    known: Vec<Option<Known>>,
+    table: MaglevTable,
+    slots: usize,
+    secret: Secret,
+    /// Of the configuration that all this began with.
+    origin: u64,
+}
+
+/// A backend that flows may go to.
+#[derive(Clone)]
+pub(super) struct Known {
+    pub(super) backend: Backend,
+    /// Of its name: the low 48 bits of what a flow remembers. The others are its number, for the time that it stays.
+    id: u64,
+    /// Whether it gets no new flows.
+    pub(super) draining: bool,
+}
+
+/// Replaces one snapshot by the next, unless somebody else was faster.
+#[derive(Clone)]
+pub(super) struct Replace {
+    pub(super) base: u64,
+    pub(super) next: Arc<Snapshot>,
+}
+
+const ID: u64 = (1 << 48) - 1;
+/// The most backends: what is left of 64 bits.
+pub(super) const MOST: usize = 1 << 14;
+
+/// Text under `secret`, in words, the length first.
+fn hash_text(text: &str, secret: &Secret) -> u64 {
+    let mut words = vec![text.len() as u64];
+    words.extend(text.as_bytes().chunks(8).map(|chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u64::from_be_bytes(word)
+    }));
+    hash_words(&words, secret)
+}
+
+const KEY: [u64; 2] = [0x6d61_676c_6576_0001, 0x6d61_676c_6576_0002];
+
+impl Snapshot {
+    pub(super) fn first(first: &First) -> Result<Self, String> {
+        let half = |seed| hash_text(&first.key, &Secret::from_seed(seed));
+        let secret = Secret::from_seeds(half(KEY[0]), half(KEY[1]));
+        let text: String = first.backends.iter().map(|backend| format!("{backend}\n")).collect();
+        let origin = hash_text(&format!("{} {}\n{text}", first.slots, first.key), &Secret::from_seed(KEY[0]));
+        let none = MaglevTable::new(first.slots, &secret, &[]).map_err(|error| error.to_string())?;
+        let mut next =
+            Self { version: 0, known: Vec::new(), table: none, slots: first.slots, secret, origin };
+        for backend in &first.backends {
+            if next.find(&backend.name).is_some() {
+                return Err(format!("backend `{}` is given twice: take one out", backend.name));
+            }
+            next.put(backend.clone(), false)?;
+        }
+        next.fill()?;
+        Ok(next)
+    }
+
+    /// With this backend, instead of the one of its name if there is one; it gets new flows.
+    pub(super) fn with(&self, backend: Backend) -> Result<Self, String> {
+        self.next(|next| next.put(backend, false))
+    }
+
+    /// Without new flows for this backend.
+    pub(super) fn drained(&self, name: &str) -> Result<Self, String> {
+        self.next(|next| {
+            let at = next.find(name).ok_or_else(|| self.unknown(name))?;
+            next.known[at].iter_mut().for_each(|known| known.draining = true);
+            Ok(())
+        })
+    }
+
+    /// Without this backend: its flows go elsewhere.
+    pub(super) fn without(&self, name: &str) -> Result<Self, String> {
+        self.next(|next| {
+            let at = next.find(name).ok_or_else(|| self.unknown(name))?;
+            next.known[at] = None;
+            Ok(())
+        })
+    }
+
+    fn next(&self, change: impl FnOnce(&mut Self) -> Result<(), String>) -> Result<Self, String> {
+        let mut next = Self { version: self.version + 1, ..self.clone() };
+        change(&mut next)?;
+        next.fill()?;
+        Ok(next)
+    }
+
+    fn unknown(&self, name: &str) -> String {
+        let names: Vec<&str> = self.all().map(|(_, known)| known.backend.name.as_str()).take(20).collect();
+        format!("there is no backend `{name}`; there are: {}", names.join(", "))
+    }
+
+    fn find(&self, name: &str) -> Option<usize> {
+        self.all().find(|(_, known)| known.backend.name == name).map(|(number, _)| number)
+    }
+
+    /// All backends with their numbers, draining ones too.
+    pub(super) fn all(&self) -> impl Iterator<Item = (usize, &Known)> {
+        self.known.iter().enumerate().filter_map(|(number, known)| Some((number, known.as_ref()?)))
+    }
+
+    /// Slots that backend `number` has.
+    pub(super) fn share(&self, number: usize) -> usize {
+        self.table.share(number as u16)
+    }
+
+    fn put(&mut self, backend: Backend, draining: bool) -> Result<(), String> {
+        // Not by the nodes' key: another node may take these flows over.
+        let id = hash_text(&backend.name, &Secret::from_seed(KEY[1])) & ID;
+        if let Some((_, other)) =
+            self.all().find(|(_, other)| other.id == id && other.backend.name != backend.name)
+        {
+            return Err(format!(
+                "backends `{}` and `{}` have one number for their flows by chance: rename one",
+                other.backend.name, backend.name
+            ));
+        }
+        let hole = || self.known.iter().position(Option::is_none);
+        let at = self.find(&backend.name).or_else(hole).unwrap_or(self.known.len());
+        if at >= MOST {
+            return Err(format!("{MOST} backends are the most: remove one first"));
+        }
+        if at == self.known.len() {
+            self.known.push(None);
+        }
+        self.known[at] = Some(Known { backend, id, draining });
+        Ok(())
+    }
+
+    /// Makes the table of those that take new flows.
+    fn fill(&mut self) -> Result<(), String> {
+        let takes: Vec<_> = self
+            .all()
+            .filter(|(_, known)| !known.draining)
+            .map(|(number, Known { backend, .. })| MaglevBackend {
+                name: &backend.name,
+                weight: backend.weight,
+                number: number as u16,
+            })
+            .collect();
+        self.table = MaglevTable::new(self.slots, &self.secret, &takes).map_err(|error| error.to_string())?;
+        Ok(())
+    }
+
+    /// What a flow that goes to backend `number` remembers, and where it goes.
+    #[inline(always)]
+    fn chosen(&self, number: usize) -> Option<(u64, MacAddress)> {
+        let known = self.known.get(number)?.as_ref()?;
+        Some(((number as u64) << 48 | known.id, known.backend.mac))
+    }
+
+    /// Where the backend of a flow is, if it is where the flow remembers it.
+    #[inline(always)]
+    pub(super) fn live(&self, chosen: u64) -> Option<MacAddress> {
+        let known = self.known.get((chosen >> 48) as usize)?.as_ref()?;
+        (known.id == chosen & ID).then_some(known.backend.mac)
+    }
+
+    /// The backend of a new flow.
+    #[inline]
+    pub(super) fn choose(&self, flow: &FlowKey) -> Option<(u64, MacAddress)> {
+        let number = self.table.get(hash_words(&flow.words(), &self.secret))?;
+        self.chosen(usize::from(number))
+    }
+
+    /// The backend of a flow whose backend is not where it remembers it: the same under another number, where the flow was
+    /// taken over from another node or configuration, else another one.
+    #[cold]
+    pub(super) fn elsewhere(&self, chosen: u64, flow: &FlowKey) -> Option<(u64, MacAddress)> {
+        match self.all().find(|(_, known)| known.id == chosen & ID) {
+            Some((number, _)) => self.chosen(number),
+            None => self.choose(flow),
+        }
+    }
+
+    /// Whether a flow goes to backend `number`.
+    pub(super) fn goes_to(&self, chosen: u64, number: usize) -> bool {
+        self.known.get(number).and_then(Option::as_ref).is_some_and(|known| known.id == chosen & ID)
+    }
+}
+
+impl Backends {
+    pub(super) fn snapshot(&self) -> &Arc<Snapshot> {
+        &self.0
+    }
+}
+
+impl Changing for Backends {
+    type Change = Replace;
+    /// Whether it was done: not where the change was made of a snapshot that is no more.
+    type Outcome = bool;
+    fn apply(&mut self, Replace { base, next }: &Replace) -> bool {
+        let fits = self.0.version == *base;
+        if fits {
+            self.0 = next.clone();
+        }
+        fits
+    }
+}
+
+impl Contents for Backends {
+    type Config = First;
+    fn make(first: &First) -> Result<Self, String> {
+        Snapshot::first(first).map(|first| Self(Arc::new(first)))
+    }
+    fn least() -> Self {
+        let first = First { backends: Vec::new(), slots: 2, key: String::new() };
+        Self(Arc::new(Snapshot::first(&first).expect("a table without backends is always possible")))
+    }
+}
+
+/// A first line that says what the rest began as, then a line a backend, then a line with the hash of all before it.
+impl Declared for Backends {
+    fn export(&self) -> Vec<u8> {
+        let mut text = format!("{FORMAT} {:016x}\n", self.0.origin);
+        for (_, known) in self.0.all() {
+            let draining = if known.draining { "draining" } else { "takes" };
+            text += &format!("{draining} {}\n", known.backend);
+        }
+        text += &format!("{:016x}\n", hash_text(&text, &Secret::from_seed(KEY[0])));
+        text.into_bytes()
+    }
+
+    /// Takes over what was changed by hand, unless the configuration names other backends than then: it then is what the
+    /// operator wants.
+    fn import(&mut self, bytes: &[u8], _: u64) -> Result<(), String> {
+        let damaged =
+            || "no exported backends, or changed on their way: fetch the whole export again".to_owned();
+        let text = std::str::from_utf8(bytes).map_err(|_| damaged())?;
+        let (body, sum) = text.trim_end_matches('\n').rsplit_once('\n').ok_or_else(damaged)?;
+        let body = format!("{body}\n");
+        if format!("{:016x}", hash_text(&body, &Secret::from_seed(KEY[0]))) != sum {
+            return Err(damaged());
+        }
+        let (head, lines) = body.split_once('\n').ok_or_else(damaged)?;
+        let Some(origin) = head.strip_prefix(FORMAT).map(str::trim) else {
+            return Err(format!(
+                "exported backends of another form, `{head}`: export them with this version"
+            ));
+        };
+        if origin != format!("{:016x}", self.0.origin) {
+            return Ok(());
+        }
+        let next = self.0.next(|next| {
+            next.known.clear();
+            for line in lines.lines() {
+                let (state, backend) = line.split_once(' ').ok_or_else(damaged)?;
+                let backend = backend.parse().map_err(|error: super::BackendError| error.problem)?;
+                next.put(backend, state == "draining")?;
+            }
+            Ok(())
+        })?;
+        self.0 = Arc::new(next);
+        Ok(())
+    }
+
+    fn occupancy(&self) -> (u64, u64) {
+        (self.0.all().count() as u64, MOST as u64)
+    }
+}
+
+const FORMAT: &str = "maglev-backends-1";
+
+/// The backends as one worker's packets see them: a copy that is asked for anew when something was published, so that a
+/// packet pays one load.
+pub(super) struct Current {
+    backends: Bounded<Backends>,
+    seen: u64,
+    snapshot: Arc<Snapshot>,
+}
+
+impl Current {
+    pub(super) fn of(backends: Bounded<Backends>) -> Self {
+        let seen = backends.published();
+        let snapshot = backends.read(|backends| backends.0.clone());
+        Self { backends, seen, snapshot }
+    }
+
+    #[inline(always)]
+    pub(super) fn get(&mut self) -> &Snapshot {
+        if self.backends.published() != self.seen {
+            self.look();
+        }
+        &self.snapshot
+    }
+
+    #[cold]
+    fn look(&mut self) {
+        // First the number: what is read after it has at least as much.
+        self.seen = self.backends.published();
+        self.snapshot = self.backends.read(|backends| backends.0.clone());
+    }
+}

@@ -1,0 +1,141 @@
+//! What an operator may write for `maglev`.
+
+use std::net::IpAddr;
+
+use netbricks_core::tables::MaglevTable;
+use netbricks_core::units::Duration;
+use netbricks_core::{Key, Refused, Settings};
+
+use super::backend::Backend;
+use super::backends::{First, Snapshot};
+
+/// Settings of `maglev`.
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MaglevConfig {
+    /// The backends to begin with.
+    pub backends: Vec<Backend>,
+    /// Virtual addresses; none: every packet is balanced.
+    #[serde(default)]
+    pub addresses: Vec<IpAddr>,
+    /// Connections that a worker remembers.
+    #[serde(default = "capacity")]
+    pub capacity: usize,
+    /// Time without a packet after which a connection is forgotten.
+    #[serde(default = "idle")]
+    pub idle: Duration,
+    /// Slots of the table, a prime.
+    #[serde(default = "slots")]
+    pub slots: usize,
+    /// What all nodes of a cluster have in common, and nobody else knows.
+    #[serde(default)]
+    pub key: String,
+}
+
+fn capacity() -> usize {
+    65_536
+}
+
+fn idle() -> Duration {
+    Duration::from_nanoseconds(300_000_000_000)
+}
+
+fn slots() -> usize {
+    MaglevTable::DEFAULT_SIZE
+}
+
+impl Default for MaglevConfig {
+    fn default() -> Self {
+        Self {
+            backends: Vec::new(),
+            addresses: Vec::new(),
+            capacity: capacity(),
+            idle: idle(),
+            slots: slots(),
+            key: String::new(),
+        }
+    }
+}
+
+/// From a millisecond to a day: less is no connection, and more is no timeout.
+const IDLE: std::ops::RangeInclusive<Duration> =
+    Duration::from_nanoseconds(1_000_000)..=Duration::from_nanoseconds(86_400_000_000_000);
+/// Virtual addresses are compared one by one.
+const MOST_ADDRESSES: usize = 64;
+
+impl MaglevConfig {
+    pub(super) fn state(&self) -> First {
+        First { backends: self.backends.clone(), slots: self.slots, key: self.key.clone() }
+    }
+}
+
+impl Settings for MaglevConfig {
+    const KEYS: &'static [Key] = &[
+        Key {
+            name: "backends",
+            kind: "list of \"NAME ETHERNET-ADDRESS [WEIGHT]\"",
+            default: None,
+            summary: "Who gets the packets; weights are 1 where none is given.",
+        },
+        Key {
+            name: "addresses",
+            kind: "list of IP addresses",
+            default: Some("[]"),
+            summary: "The virtual addresses; [] takes every IP packet, neighbour discovery too.",
+        },
+        Key {
+            name: "capacity",
+            kind: "whole number, connections",
+            default: Some("65_536"),
+            summary: "Connections that it remembers a worker.",
+        },
+        Key {
+            name: "idle",
+            kind: "duration: a number and ns, us, ms, s, min, h or d",
+            default: Some("\"5 min\""),
+            summary: "Without a packet for so long, a connection is forgotten.",
+        },
+        Key {
+            name: "slots",
+            kind: "prime number",
+            default: Some("65_537"),
+            summary: "Slots of the table: a hundred times as many as backends, or more.",
+        },
+        Key {
+            name: "key",
+            kind: "text",
+            default: Some("\"\""),
+            summary: "The same on all nodes, and secret: who knows it can choose flows of one backend.",
+        },
+    ];
+
+    fn check(&self) -> Result<(), Refused> {
+        let refused = |key, problem| Err(Refused { key, problem });
+        if self.backends.is_empty() {
+            let problem = "must hold at least one backend as \"web-1 02:00:00:00:00:01\", found []".into();
+            return refused("backends", problem);
+        }
+        if self.addresses.len() > MOST_ADDRESSES {
+            let problem =
+                format!("must hold at most {MOST_ADDRESSES} addresses, found {}", self.addresses.len());
+            return refused("addresses", problem);
+        }
+        if let Some(group) = self.addresses.iter().find(|address| address.is_multicast()) {
+            return refused("addresses", format!("holds {group}, which is a group's: take it out"));
+        }
+        if self.capacity == 0 || self.capacity > 1 << 24 {
+            let problem = format!("must be 1 to 16,777,216 connections, found {}", self.capacity);
+            return refused("capacity", problem);
+        }
+        if !IDLE.contains(&self.idle) {
+            return refused("idle", format!("must be \"1 ms\" to \"1 d\", found \"{}\"", self.idle));
+        }
+        if let Err(error) = MaglevTable::new(self.slots, &netbricks_core::tables::Secret::from_seed(0), &[]) {
+            return refused("slots", format!("cannot be {}: {error}", self.slots));
+        }
+        match Snapshot::first(&self.state()) {
+            Ok(_) => Ok(()),
+            Err(problem) => refused("backends", format!("cannot be: {problem}")),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Backends that come and go while packets flow, and what is known of them.
+
+use std::sync::Arc;
+
+use netbricks_core::consistency::{Access, Bounded};
+use netbricks_core::packet::FlowKey;
+use netbricks_core::{Flows, Worker};
+
+use super::backend::Backend;
+use super::backends::{Backends, Replace, Snapshot};
+
+/// Tries of a change that others were faster than.
+const TRIES: usize = 8;
+
+fn change(
+    backends: &Bounded<Backends>,
+    next: impl Fn(&Snapshot) -> Result<Snapshot, String>,
+) -> Result<String, String> {
+    for _ in 0..TRIES {
+        let now = backends.read(|backends| backends.snapshot().clone());
+        let replace = Replace { base: now.version, next: Arc::new(next(&now)?) };
+        if backends.update(replace).map_err(|cannot| cannot.to_string())? {
+            return Ok("done".into());
+        }
+    }
+    Err("others change the backends all the time: try again".into())
+}
+
+/// Declares what the control side may ask and tell.
+pub(super) fn declare(backends: &Bounded<Backends>, connections: &Flows<FlowKey, u64>, worker: &Worker) {
+    let [added, drained, removed, listed] = std::array::from_fn(|_| backends.clone());
+    worker.handler(
+        "add",
+        "Adds a backend, takes a draining one back, or gives it another address or weight: `add web-3 02:00:00:00:00:03 2`.",
+        move |text| {
+            let backend: Backend = text.parse().map_err(|error: super::BackendError| error.problem)?;
+            change(&added, |now| now.with(backend.clone()))
+        },
+    );
+    worker.handler("drain", "Gives a backend no new flows; those it has stay: `drain web-3`.", move |name| {
+        change(&drained, |now| now.drained(name.trim()))
+    });
+    worker.handler(
+        "remove",
+        "Takes a backend out; its flows go elsewhere with their next packet: `remove web-3`.",
+        move |name| change(&removed, |now| now.without(name.trim())),
+    );
+    let (memory, forgotten, connections) = (connections.clone(), connections.clone(), connections.clone());
+    worker.handler("memory", "Bytes of memory of this worker's connections, and for how many.", move |_| {
+        Ok(memory.with(|table| format!("{} {}", table.bytes(), table.capacity())))
+    });
+    worker.handler(
+        "forget",
+        "Forgets this worker's connections: each goes where a new one would.",
+        move |_| {
+            forgotten.with(|table| table.clear());
+            Ok("done".into())
+        },
+    );
+    worker.handler(
+        "backends",
+        "Each backend with its slots of the table and this worker's connections to it.",
+        move |_| {
+            let now = listed.read(|backends| backends.snapshot().clone());
+            let flows: Vec<u64> = connections.with(|table| table.iter().map(|(_, chosen)| *chosen).collect());
+            let lines = now.all().map(|(number, known)| {
+                let state = if known.draining { "draining" } else { "takes" };
+                let count = flows.iter().filter(|chosen| now.goes_to(**chosen, number)).count();
+                format!("{} {state} {} slots {count} connections\n", known.backend, now.share(number))
+            });
+            Ok(lines.collect())
+        },
+    );
+}

@@ -1,0 +1,394 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use netbricks_core::buffer::{Batch, Pool};
+use netbricks_core::packet::{FlowKey, MacAddress};
+use netbricks_core::{Blueprint, Context, Drop, Node, Settings, Worker, compose};
+use netbricks_testkit::build::ethernet;
+use netbricks_testkit::{kinds, run_configured};
+use proptest::prelude::*;
+
+use super::backends::{First, Snapshot};
+use super::{Backend, MaglevConfig, maglev};
+
+const VIP: &str = "192.0.2.1";
+const VIP6: &str = "2001:db8::1";
+
+fn backend(number: u8, weight: u32) -> Backend {
+    Backend { name: format!("web-{number}"), mac: MacAddress::new([2, 0, 0, 0, 1, number]), weight }
+}
+
+fn config(backends: impl IntoIterator<Item = Backend>) -> MaglevConfig {
+    MaglevConfig {
+        backends: backends.into_iter().collect(),
+        addresses: vec![VIP.parse().unwrap(), VIP6.parse().unwrap()],
+        slots: 251,
+        ..MaglevConfig::default()
+    }
+}
+
+fn client(flow: u16) -> String {
+    format!("10.0.{}.{}", flow >> 8, flow & 0xff)
+}
+
+/// A client's packet of this flow, and its key.
+fn packet(flow: u16) -> Vec<u8> {
+    ethernet().ipv4(client(flow).as_str(), VIP).tcp(1_000 + flow, 80).payload(b"hello").build().unwrap()
+}
+
+fn packet6(flow: u16) -> Vec<u8> {
+    ethernet().vlan(7).ipv6("2001:db8:1::9", VIP6).udp(1_000 + flow, 443).payload(b"hello").build().unwrap()
+}
+
+/// The number of the backend that a frame was sent to.
+fn to(frame: &[u8]) -> u8 {
+    assert_eq!(frame[..5], [2, 0, 0, 0, 1], "no backend's address: {:02x?}", &frame[..6]);
+    frame[5]
+}
+
+/// A node and the worker that it runs on.
+struct Rig {
+    node: Box<dyn Node>,
+    pool: Pool,
+    now: u64,
+}
+
+impl Rig {
+    fn of(blueprint: &Blueprint, index: usize) -> Self {
+        let pool = Pool::builder().frames(512).build().unwrap();
+        let node = blueprint.build(&Worker::new(index, 1, pool.clone())).unwrap();
+        Self { node, pool, now: 1 }
+    }
+    fn alone(config: MaglevConfig) -> Self {
+        Self::of(&blueprint(config), 0)
+    }
+    fn send(&mut self, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let (mut cx, mut batch) = (Context::new(self.pool.clone()), Batch::new());
+        cx.advance(self.now);
+        for frame in frames {
+            batch.push(self.pool.packet(frame).unwrap()).unwrap();
+        }
+        self.node.process(0, &mut batch, &mut cx);
+        batch.iter().map(|packet| packet.data().to_vec()).collect()
+    }
+    /// Where a flow's next packet goes; `None` where it is dropped.
+    fn ask(&mut self, flow: u16) -> Option<u8> {
+        self.send(&[packet(flow)]).first().map(|frame| to(frame))
+    }
+    fn call(&mut self, name: &str, argument: &str) -> String {
+        self.node.call(name, argument).unwrap_or_else(|error| panic!("{name} {argument}: {error}"))
+    }
+    fn refused(&mut self, name: &str, argument: &str) -> String {
+        self.node.call(name, argument).unwrap_err().to_string()
+    }
+}
+
+fn blueprint(config: MaglevConfig) -> Blueprint {
+    Blueprint::new(move |worker| compose(worker, |input| maglev(input, &config, worker)))
+}
+
+/// Where a node that has only ever known these backends sends the flow.
+fn by_the_table(backends: &BTreeMap<u8, u32>, flow: u16) -> Option<u8> {
+    let first = First {
+        backends: backends.iter().map(|(number, weight)| backend(*number, *weight)).collect(),
+        slots: 251,
+        key: String::new(),
+    };
+    let (source, vip): (IpAddr, IpAddr) = (client(flow).parse().unwrap(), VIP.parse().unwrap());
+    let key = FlowKey::new(source, vip, 1_000 + flow, 80, 6);
+    Snapshot::first(&first).unwrap().choose(&key).map(|(_, mac)| mac.octets()[5])
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Packet(u16),
+    Add(u8, u32),
+    Drain(u8),
+    Remove(u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => (0u16..60).prop_map(Step::Packet),
+        1 => (0u8..6, 1u32..4).prop_map(|(number, weight)| Step::Add(number, weight)),
+        1 => (0u8..6).prop_map(Step::Drain),
+        1 => (0u8..6).prop_map(Step::Remove),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Against a list of where flows are, and a table made of the backends of now.
+    #[test]
+    fn flows_stay_while_their_backend_does(steps in prop::collection::vec(step(), 1..200)) {
+        let mut rig = Rig::alone(config([backend(0, 1), backend(1, 2)]));
+        let mut takes = BTreeMap::from([(0u8, 1u32), (1, 2)]);
+        let mut known: BTreeSet<u8> = takes.keys().copied().collect();
+        let mut flows: BTreeMap<u16, u8> = BTreeMap::new();
+        for step in steps {
+            match step {
+                Step::Packet(flow) => {
+                    let stays = flows.get(&flow).copied().filter(|number| known.contains(number));
+                    let expected = stays.or_else(|| by_the_table(&takes, flow));
+                    prop_assert_eq!(rig.ask(flow), expected, "flow {}", flow);
+                    if let Some(expected) = expected {
+                        flows.insert(flow, expected);
+                    }
+                }
+                Step::Add(number, weight) => {
+                    rig.call("add", &backend(number, weight).to_string());
+                    takes.insert(number, weight);
+                    known.insert(number);
+                }
+                Step::Drain(number) if known.contains(&number) => {
+                    rig.call("drain", &format!("web-{number}"));
+                    takes.remove(&number);
+                }
+                Step::Remove(number) if known.contains(&number) => {
+                    rig.call("remove", &format!("web-{number}"));
+                    takes.remove(&number);
+                    known.remove(&number);
+                }
+                Step::Drain(number) => {
+                    let refused = rig.refused("drain", &format!("web-{number}"));
+                    prop_assert!(refused.contains("there is no backend"), "{}", refused);
+                }
+                Step::Remove(number) => drop(rig.refused("remove", &format!("web-{number}"))),
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_but_the_ethernet_destination_changes_and_strangers_pass() {
+    let mut frames: Vec<Vec<u8>> = (0..40).flat_map(|flow| [packet(flow), packet6(flow)]).collect();
+    frames.push(ethernet().ipv4("10.0.0.1", "192.0.2.2").udp(1, 2).build().unwrap());
+    frames.push(ethernet().arp_request("10.0.0.1", VIP).build().unwrap());
+    let report = run_configured(maglev, config([backend(1, 1), backend(2, 1)]), frames.clone());
+    assert_eq!(report.out.len(), frames.len());
+    let mut seen = BTreeSet::new();
+    for (before, after) in frames.iter().zip(&report.out).take(80) {
+        assert_eq!(before[6..], after[6..]);
+        seen.insert(to(after));
+    }
+    assert_eq!(seen, BTreeSet::from([1, 2]));
+    assert_eq!(report.out[80..], frames[80..]);
+}
+
+#[test]
+fn without_addresses_every_ip_packet_is_balanced() {
+    let config = MaglevConfig { addresses: Vec::new(), ..config([backend(1, 1)]) };
+    let other = ethernet().arp_request("10.0.0.1", VIP).build().unwrap();
+    let frames =
+        [packet(1), ethernet().ipv4("10.0.0.1", "10.9.9.9").udp(1, 2).build().unwrap(), other.clone()];
+    let report = run_configured(maglev, config, frames);
+    assert_eq!((to(&report.out[0]), to(&report.out[1]), &report.out[2]), (1, 1, &other));
+}
+
+/// Results do not depend on the batch size for any kind of packet: `run_configured` says so.
+#[test]
+fn every_kind_of_packet_at_every_batch_size() {
+    let frames: Vec<_> = kinds::every().into_iter().map(|(_, frame)| frame).collect();
+    let config = MaglevConfig { addresses: Vec::new(), capacity: 4, ..config((0..5).map(|n| backend(n, 1))) };
+    let report = run_configured(maglev, config, [frames.clone(), frames].concat());
+    assert!(report.panics.is_empty());
+}
+
+/// What a router says about an answer of the virtual address goes where the flow is, which the table alone would not say:
+/// its backend is draining.
+#[test]
+fn icmp_errors_follow_their_flow() {
+    let mut rig = Rig::alone(config([backend(1, 1), backend(2, 1)]));
+    let flows: Vec<u16> = (0..30).collect();
+    let before: Vec<_> = flows.iter().map(|flow| rig.ask(*flow)).collect();
+    let before6: Vec<u8> = flows.iter().map(|flow| to(&rig.send(&[packet6(*flow)])[0])).collect();
+    rig.call("drain", "web-1");
+    let quoted = |flow: u16| {
+        let answer = ethernet().ipv4(VIP, client(flow).as_str()).tcp(80, 1_000 + flow).payload(b"answer");
+        answer.build().unwrap()[14..].to_vec()
+    };
+    for (flow, before) in flows.iter().zip(&before) {
+        // Cut after the eight bytes that a router must quote.
+        let quote = &quoted(*flow)[..28];
+        let error =
+            ethernet().ipv4("198.51.100.7", VIP).icmp_fragmentation_needed(1_400, quote).build().unwrap();
+        assert_eq!(rig.send(&[error]).first().map(|frame| to(frame)), *before, "flow {flow}");
+    }
+    for (flow, before) in flows.iter().zip(&before6) {
+        let answer = ethernet().ipv6(VIP6, "2001:db8:1::9").udp(443, 1_000 + flow).payload(b"answer");
+        let quote = answer.build().unwrap()[14..].to_vec();
+        let error = ethernet().ipv6("2001:db8:9::9", VIP6).icmpv6_unreachable(1, &quote).build().unwrap();
+        assert_eq!(to(&rig.send(&[error])[0]), *before, "flow {flow}");
+    }
+    // An error about a flow that is not known goes where that flow would, and makes no connection.
+    let count = rig.call("connections.occupancy", "");
+    let error = ethernet().ipv4("198.51.100.7", VIP).icmp_time_exceeded(&quoted(99)[..28]).build().unwrap();
+    let went = to(&rig.send(&[error])[0]);
+    assert_eq!(rig.call("connections.occupancy", ""), count);
+    assert_eq!(rig.ask(99), Some(went));
+}
+
+#[test]
+fn fragments_of_one_packet_meet() {
+    let mut rig = Rig::alone(config((0..6).map(|number| backend(number, 1))));
+    for flow in 0..30 {
+        let fragment = |offset: u16, more: bool| {
+            let mut frame = ethernet()
+                .ipv4(client(flow).as_str(), VIP)
+                .udp(1_000 + flow, 53)
+                .payload(&[0; 64])
+                .build()
+                .unwrap();
+            let field = offset | u16::from(more) << 13;
+            frame[20..22].copy_from_slice(&field.to_be_bytes());
+            frame[24..26].fill(0);
+            let sum = netbricks_core::packet::checksum::internet(&frame[14..34]);
+            frame[24..26].copy_from_slice(&sum.to_be_bytes());
+            frame
+        };
+        let went: BTreeSet<u8> = rig
+            .send(&[fragment(0, true), fragment(9, true), fragment(18, false)])
+            .iter()
+            .map(|f| to(f))
+            .collect();
+        assert_eq!(went.len(), 1, "flow {flow}: {went:?}");
+    }
+}
+
+#[test]
+fn a_change_on_one_worker_is_seen_by_the_next_batch_of_all() {
+    let blueprint = blueprint(config([backend(1, 1)]));
+    let (mut one, mut other) = (Rig::of(&blueprint, 0), Rig::of(&blueprint, 1));
+    assert_eq!((one.ask(1), other.ask(2)), (Some(1), Some(1)));
+    one.call("drain", "web-1");
+    one.call("add", "web-2 02:00:00:00:01:02");
+    assert_eq!((other.ask(2), other.ask(3)), (Some(1), Some(2)));
+    other.call("remove", "web-1");
+    assert_eq!((one.ask(1), other.ask(2)), (Some(2), Some(2)));
+    assert_eq!(
+        one.call("backends", ""),
+        other.call("backends", "").replace("2 connections", "1 connections")
+    );
+}
+
+#[test]
+fn an_idle_connection_is_forgotten_and_a_live_one_is_not() {
+    let idle = "1 s".parse().unwrap();
+    let mut rig = Rig::alone(MaglevConfig { idle, ..config([backend(1, 1)]) });
+    assert_eq!((rig.ask(1), rig.ask(2)), (Some(1), Some(1)));
+    rig.call("drain", "web-1");
+    rig.call("add", "web-2 02:00:00:00:01:02");
+    rig.now += 700_000_000;
+    assert_eq!(rig.ask(1), Some(1));
+    rig.now += 700_000_000;
+    assert_eq!((rig.ask(1), rig.ask(2)), (Some(1), Some(2)));
+}
+
+#[test]
+fn without_a_backend_new_flows_are_dropped_for_a_reason() {
+    let mut rig = Rig::alone(config([backend(1, 1)]));
+    rig.ask(1);
+    rig.call("drain", "web-1");
+    assert_eq!((rig.ask(1), rig.ask(2)), (Some(1), None));
+    rig.call("remove", "web-1");
+    assert_eq!(rig.ask(1), None);
+    let (mut cx, mut batch) = (Context::new(rig.pool.clone()), Batch::new());
+    batch.push(rig.pool.packet(&packet(5)).unwrap()).unwrap();
+    rig.node.process(0, &mut batch, &mut cx);
+    assert_eq!(cx.take_drops().of(Drop::NoRoute).packets, 1);
+    assert_eq!(rig.call("add", "web-1 02:00:00:00:01:01"), "done");
+    assert_eq!(rig.ask(2), Some(1));
+}
+
+/// Another machine, whose operator wrote the backends in another order, takes the flows over.
+#[test]
+fn flows_stay_when_another_node_takes_them_over() {
+    let mut rig = Rig::alone(config((1..5).map(|number| backend(number, 1))));
+    let before: Vec<_> = (0..50).map(|flow| rig.ask(flow)).collect();
+    rig.call("drain", "web-2");
+    let images = rig.node.export();
+    let image = |wanted: &str| &images.iter().find(|(name, _)| name == wanted).unwrap().1;
+
+    let mut other = Rig::alone(config((1..5).rev().map(|number| backend(number, 1))));
+    other.node.import("connections", image("connections"), 1).unwrap();
+    // Other backends than this node was configured with: its own stay.
+    other.node.import("backends", image("backends"), 1).unwrap();
+    assert_eq!((0..50).map(|flow| other.ask(flow)).collect::<Vec<_>>(), before);
+    assert!(!other.call("backends", "").contains("draining"));
+
+    let mut same = Rig::alone(config((1..5).map(|number| backend(number, 1))));
+    same.node.import("backends", image("backends"), 1).unwrap();
+    assert!(same.call("backends", "").contains("web-2 02:00:00:00:01:02 1 draining 0 slots"));
+    let mut damaged = image("backends").clone();
+    damaged[40] ^= 1;
+    let refused = same.node.import("backends", &damaged, 1).unwrap_err().to_string();
+    assert!(refused.contains("changed on their way"), "{refused}");
+}
+
+#[test]
+fn shares_follow_weights() {
+    let mut rig = Rig::alone(MaglevConfig { slots: 65_537, ..config([backend(1, 1), backend(2, 3)]) });
+    assert_eq!(
+        rig.call("backends", ""),
+        "web-1 02:00:00:00:01:01 1 takes 16384 slots 0 connections\n\
+         web-2 02:00:00:00:01:02 3 takes 49153 slots 0 connections\n"
+    );
+    let went: Vec<u8> = (0..4_000).filter_map(|flow| rig.ask(flow)).collect();
+    let second = went.iter().filter(|number| **number == 2).count();
+    assert!((2_850..3_150).contains(&second), "{second} of 4,000");
+}
+
+#[test]
+fn the_key_decides() {
+    let with = |key: &str| {
+        let mut rig = Rig::alone(MaglevConfig { key: key.into(), ..config((0..5).map(|n| backend(n, 1))) });
+        (0..40).map(|flow| rig.ask(flow)).collect::<Vec<_>>()
+    };
+    assert_eq!(with("a"), with("a"));
+    assert_ne!(with("a"), with("b"));
+}
+
+#[test]
+fn configuration_is_checked_before_anything_runs() {
+    let check = |text: &str| {
+        let read = toml::from_str::<MaglevConfig>(text).map_err(|error| error.to_string())?;
+        read.check().map_err(|refused| refused.to_string())
+    };
+    let one = "backends = [\"a 02:00:00:00:00:01\"]\n";
+    assert_eq!(check(one), Ok(()));
+    for (text, part) in [
+        ("capacity = 1", "missing field `backends`"),
+        ("backends = []", "`backends` must hold at least one backend as \"web-1 02:00:00:00:00:01\""),
+        ("backends = [\"a\"]", "expected a backend as `web-1 02:00:00:00:00:01 3`, found `a`"),
+        ("backends = [\"a 02:00:00:00:00:0g\"]", "expected the Ethernet address of backend `a`"),
+        (
+            "backends = [\"a 03:00:00:00:00:01\"]",
+            "backend `a` has the address 03:00:00:00:00:01, which is a group's",
+        ),
+        (
+            "backends = [\"a 02:00:00:00:00:01 0\"]",
+            "the weight of backend `a` must be 1 to 1000000, found `0`",
+        ),
+        (
+            "backends = [\"a 02:00:00:00:00:01 1 2\"]",
+            "expected nothing behind the weight of backend `a`, found `2`",
+        ),
+        (
+            "backends = [\"a 02:00:00:00:00:01\", \"a 02:00:00:00:00:02\"]",
+            "`backends` cannot be: backend `a` is given twice: take one out",
+        ),
+        (&format!("{one}capacity = 0"), "`capacity` must be 1 to 16,777,216 connections, found 0"),
+        (&format!("{one}idle = \"1 us\""), "`idle` must be \"1 ms\" to \"1 d\""),
+        (
+            &format!("{one}slots = 65_536"),
+            "`slots` cannot be 65536: a Maglev table of 65536 slots: the number must be prime, 65537 is",
+        ),
+        (&format!("{one}addresses = [\"192.0.2.300\"]"), "192.0.2.300"),
+        (&format!("{one}addresses = [\"224.0.0.1\"]"), "`addresses` holds 224.0.0.1, which is a group's"),
+        (&format!("backends = [\"{} 02:00:00:00:00:01\"]", "x".repeat(65)), "has 65: shorten it"),
+    ] {
+        let refused = check(text).unwrap_err();
+        assert!(refused.contains(part), "{text}: {refused}");
+    }
+}

@@ -1,0 +1,90 @@
+//! A count by flow under each consistency: what sharing state between workers costs.
+
+use netbricks_core::consistency::{
+    Access, BoundedInconsistency, Consistency, Lookable, NoExternalAccess, Shares, Strict,
+};
+use netbricks_core::packet::{FlowKey, Ip, Link};
+use netbricks_core::tables::{Entry, FlowTable, FlowTableConfig, Full, MapChange};
+use netbricks_core::view::IpRewrite;
+use netbricks_core::{Function, Input, NoSettings, Operator, Registry, TableKey, Worker, compose};
+
+use super::feed::FLOWS;
+
+type Flows = FlowTable<[u64; 5], (u64, u64)>;
+
+fn config(worker: &Worker) -> FlowTableConfig {
+    FlowTableConfig {
+        capacity: 2 * FLOWS,
+        idle_timeout: Some(60_000_000_000),
+        full: Full::EvictExpired,
+        seed: worker.seed(),
+    }
+}
+
+/// Packets and bytes by flow, as `monitor` counts them.
+fn counting<C>(input: Input, worker: &Worker, consistency: C) -> impl Function + use<C>
+where
+    C: Consistency,
+    C::Handle<Flows>: Lookable<Table = Flows>,
+{
+    let flows = worker.state::<Flows, C>("flows", consistency, config(worker));
+    input
+        .parse_or_pass::<Link>()
+        .parse_or_pass::<Ip>()
+        .lookup(
+            &flows,
+            |packet| packet.flow_key(),
+            |packet, entry| {
+                let bytes = packet.frame_len() as u64;
+                match entry {
+                    Entry::Found(mut flow) => {
+                        let count = flow.get_mut();
+                        *count = (count.0 + 1, count.1 + bytes);
+                    }
+                    Entry::Vacant(vacant) => drop(vacant.insert((1, bytes))),
+                    Entry::Full => {}
+                }
+            },
+        )
+        .done()
+}
+
+/// Worker 0 writes each packet's flow; the others read it.
+fn cached(input: Input, worker: &Worker) -> impl Function + use<> {
+    let bounded = BoundedInconsistency { updates: 64 };
+    let flows = worker.state::<Flows, _>("flows", bounded, config(worker));
+    let writes = worker.index() == 0;
+    input
+        .parse_or_pass::<Link>()
+        .parse_or_pass::<Ip>()
+        .inspect(move |packet| {
+            let key: FlowKey = packet.flow_key();
+            let key = key.store();
+            if writes {
+                let value = (packet.now(), packet.frame_len() as u64);
+                // Nobody else writes.
+                let _ = flows.update(MapChange::Put { key, value, timeout: None, now: packet.now() });
+            } else {
+                std::hint::black_box(flows.read(|flows| flows.get(&key).copied()));
+            }
+        })
+        .done()
+}
+
+/// Adds `state-own`, `state-strict` and `state-bounded`, which share by `shares`.
+pub(super) fn register(registry: &mut Registry, shares: &Shares) {
+    let summary = "Counts by flow, to be measured.";
+    registry.add("state-own", summary, |_: &NoSettings, worker| {
+        compose(worker, |input| counting(input, worker, NoExternalAccess))
+    });
+    let strict = shares.clone();
+    registry.add("state-strict", summary, move |_: &NoSettings, worker| {
+        let worker = worker.sharing(&strict);
+        compose(&worker, |input| counting(input, &worker, Strict))
+    });
+    let bounded = shares.clone();
+    registry.add("state-bounded", summary, move |_: &NoSettings, worker| {
+        let worker = worker.sharing(&bounded);
+        compose(&worker, |input| cached(input, &worker))
+    });
+}

@@ -1,0 +1,324 @@
+//! A ring of recent items, and counters by number: the small containers of declared state.
+
+use std::collections::VecDeque;
+
+use crate::flow::Encode;
+use crate::shared::Changing;
+
+/// Why exported items or counters were refused; what was there is as it was.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no exported {what}: {problem}: export them with the same version of the function")]
+pub struct ImageError {
+    /// "items" or "counters".
+    pub what: &'static str,
+    /// What is wrong with the bytes.
+    pub problem: String,
+}
+
+/// The latest items, each with the time of its coming; the oldest gives its place to the newest.
+///
+/// ```
+/// use netbricks_tables::{Changing, Recent};
+///
+/// let mut recent: Recent<u32> = Recent::new(2, Some(1_000));
+/// for (now, item) in [(0, 7), (10, 8), (500, 9)] {
+///     recent.apply(&(now, item));
+/// }
+/// assert_eq!(recent.iter(500).collect::<Vec<_>>(), [(500, 9), (10, 8)]); // newest first
+/// assert_eq!(recent.iter(1_400).collect::<Vec<_>>(), [(500, 9)]); // the other one is 1,000 ns old
+/// assert_eq!((recent.len(), recent.evicted()), (2, 1));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Recent<T> {
+    /// Oldest first.
+    items: VecDeque<(u64, T)>,
+    capacity: usize,
+    timeout: u64,
+    evicted: u64,
+    expired: u64,
+}
+
+impl<T: Copy> Recent<T> {
+    /// A ring for `capacity` items (1 at least), which end `timeout` ns after they came, if ever.
+    #[must_use]
+    pub fn new(capacity: usize, timeout: Option<u64>) -> Self {
+        let capacity = capacity.max(1);
+        let timeout = timeout.unwrap_or(u64::MAX);
+        Self { items: VecDeque::with_capacity(capacity), capacity, timeout, evicted: 0, expired: 0 }
+    }
+
+    /// The items that are not expired at `now` (ns), with their times, newest first.
+    pub fn iter(&self, now: u64) -> impl Iterator<Item = (u64, T)> {
+        let fresh = move |(time, _): &&(u64, T)| now.saturating_sub(*time) < self.timeout;
+        self.items.iter().rev().take_while(fresh).copied()
+    }
+
+    /// Items in the ring, including expired ones whose place nobody has taken.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// The most items held at a time.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Items that gave their place to newer ones before they were expired.
+    #[must_use]
+    pub fn evicted(&self) -> u64 {
+        self.evicted
+    }
+
+    /// Items that ended by age.
+    #[must_use]
+    pub fn expired(&self) -> u64 {
+        self.expired
+    }
+
+    /// Puts in an item that came at `now` (ns, never less than the one before): takes out one or two old ones.
+    pub fn push(&mut self, now: u64, item: T) {
+        // Two a push: expired ones leave faster than new ones come.
+        for _ in 0..2 {
+            if self.items.front().is_some_and(|(time, _)| now.saturating_sub(*time) >= self.timeout) {
+                self.items.pop_front();
+                self.expired += 1;
+            }
+        }
+        if self.items.len() == self.capacity {
+            self.items.pop_front();
+            self.evicted += 1;
+        }
+        self.items.push_back((now, item));
+    }
+}
+
+impl<T: Copy + Encode> Recent<T> {
+    /// The items in a form that [`decode`](Self::decode) reads.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let items = self.items.iter().map(|(time, item)| {
+            let mut record = vec![0; 8 + T::SIZE];
+            let (head, tail) = record.split_at_mut(8);
+            time.encode(head);
+            item.encode(tail);
+            record
+        });
+        seal(*b"NBRI", T::VERSION, 8 + T::SIZE, items)
+    }
+
+    /// Takes exported items in the place of those that are there, the newest if there are more than it has room for.
+    ///
+    /// # Errors
+    /// When the bytes are no whole export of such items.
+    pub fn decode(&mut self, bytes: &[u8]) -> Result<usize, ImageError> {
+        let refused = |problem: String| ImageError { what: "items", problem };
+        let records = open(*b"NBRI", T::VERSION, 8 + T::SIZE, bytes).map_err(refused)?;
+        let mut items = VecDeque::with_capacity(self.capacity);
+        let surplus = records.len().saturating_sub(self.capacity);
+        for record in records.into_iter().skip(surplus) {
+            let (time, item) = record.split_at(8);
+            let item = u64::decode(time).zip(T::decode(item));
+            items.push_back(item.ok_or_else(|| refused("one is none of this type".into()))?);
+        }
+        self.items = items;
+        Ok(self.items.len())
+    }
+}
+
+impl<T: Copy + Send + 'static> Changing for Recent<T> {
+    /// Its time (ns) and itself.
+    type Change = (u64, T);
+    type Outcome = ();
+    fn apply(&mut self, (now, item): &(u64, T)) {
+        self.push(*now, *item);
+    }
+}
+
+/// Counters by number, from 0. They stand still at their largest value instead of beginning anew.
+///
+/// ```
+/// use netbricks_tables::{Changing, Tallies};
+///
+/// let mut bytes = Tallies::new(4);
+/// assert_eq!(bytes.apply(&(3, 60)), Some(60));
+/// assert_eq!(bytes.apply(&(3, 40)), Some(100));
+/// assert_eq!(bytes.apply(&(4, 1)), None); // no such counter
+/// assert_eq!((bytes.get(3), bytes.get(0)), (Some(100), Some(0)));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tallies(Box<[u64]>);
+
+impl Tallies {
+    /// So many counters, all 0.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        Self(vec![0; capacity].into())
+    }
+
+    /// The value of counter `number`, if there is such a one.
+    #[must_use]
+    pub fn get(&self, number: usize) -> Option<u64> {
+        self.0.get(number).copied()
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn all(&self) -> &[u64] {
+        &self.0
+    }
+
+    /// Adds to counter `number`; its new value, if there is such a one.
+    #[inline]
+    pub fn add(&mut self, number: usize, by: u64) -> Option<u64> {
+        let counter = self.0.get_mut(number)?;
+        *counter = counter.saturating_add(by);
+        Some(*counter)
+    }
+
+    /// The counters in a form that [`decode`](Self::decode) reads.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        seal(*b"NBTA", 0, 8, self.0.iter().map(|value| value.to_be_bytes().to_vec()))
+    }
+
+    /// Takes exported counters in the place of those that are there.
+    ///
+    /// # Errors
+    /// When the bytes are no whole export of as many counters.
+    pub fn decode(&mut self, bytes: &[u8]) -> Result<usize, ImageError> {
+        let refused = |problem: String| ImageError { what: "counters", problem };
+        let values = open(*b"NBTA", 0, 8, bytes).map_err(refused)?;
+        if values.len() != self.0.len() {
+            return Err(refused(format!("they are {}, here are {}", values.len(), self.0.len())));
+        }
+        for (counter, value) in self.0.iter_mut().zip(values) {
+            *counter = u64::decode(value).unwrap_or_default();
+        }
+        Ok(self.0.len())
+    }
+}
+
+impl Changing for Tallies {
+    /// Which, and how much is added.
+    type Change = (usize, u64);
+    type Outcome = Option<u64>;
+    #[inline]
+    fn apply(&mut self, (number, by): &(usize, u64)) -> Option<u64> {
+        self.add(*number, *by)
+    }
+}
+
+/// Magic, version and bytes of a record, number of records; the records; the CRC-32 of all before it.
+const HEADER: usize = 4 + 2 + 4 + 8;
+
+fn seal(magic: [u8; 4], version: u16, size: usize, records: impl Iterator<Item = Vec<u8>>) -> Vec<u8> {
+    let mut bytes = magic.to_vec();
+    bytes.extend(version.to_be_bytes());
+    bytes.extend((size as u32).to_be_bytes());
+    bytes.extend([0; 8]);
+    let mut count = 0u64;
+    for record in records {
+        bytes.extend(record);
+        count += 1;
+    }
+    bytes[HEADER - 8..HEADER].copy_from_slice(&count.to_be_bytes());
+    let checksum = crc32fast::hash(&bytes);
+    bytes.extend(checksum.to_be_bytes());
+    bytes
+}
+
+/// The records of what [`seal`] made.
+fn open(magic: [u8; 4], version: u16, size: usize, bytes: &[u8]) -> Result<Vec<&[u8]>, String> {
+    let (checked, checksum) = bytes.split_last_chunk::<4>().ok_or("the bytes are cut short")?;
+    if crc32fast::hash(checked) != u32::from_be_bytes(*checksum) {
+        return Err("the bytes were changed on their way: their checksum is wrong".into());
+    }
+    let (header, records) = checked.split_at_checked(HEADER).ok_or("the bytes are cut short")?;
+    let form = <([u8; 4], u16, u32, u64)>::decode(header).ok_or("the bytes are cut short")?;
+    let (found_magic, found_version, found_size, count) = form;
+    if found_magic != magic {
+        return Err(format!("they begin with {found_magic:02x?} and not {magic:02x?}"));
+    }
+    if (found_version, found_size as usize) != (version, size) {
+        return Err(format!(
+            "they are version {found_version} of {found_size} bytes each, here version {version} of {size}"
+        ));
+    }
+    if count.checked_mul(size as u64) != Some(records.len() as u64) {
+        return Err(format!("{count} of {size} bytes each are said to be in {} bytes", records.len()));
+    }
+    Ok(records.chunks_exact(size.max(1)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Against a list that forgets nothing.
+        #[test]
+        fn a_ring_is_the_end_of_what_came(
+            capacity in 1usize..20,
+            timeout in prop_oneof![Just(None), (1u64..100).prop_map(Some)],
+            steps in prop::collection::vec(0u64..30, 0..100),
+        ) {
+            let (mut recent, mut all, mut now) = (Recent::new(capacity, timeout), Vec::new(), 0);
+            for (item, step) in (0u32..).zip(steps) {
+                now += step;
+                recent.push(now, item);
+                all.push((now, item));
+                let fresh = all.iter().rev().take(capacity).filter(|(time, _)| timeout.is_none_or(|t| now - time < t));
+                prop_assert_eq!(recent.iter(now).collect::<Vec<_>>(), fresh.copied().collect::<Vec<_>>());
+                let gone = recent.evicted() + recent.expired();
+                prop_assert_eq!(gone + recent.len() as u64, all.len() as u64);
+            }
+            let mut other = Recent::new(capacity, timeout);
+            prop_assert_eq!(other.decode(&recent.encode()), Ok(recent.len()));
+            prop_assert!(other.iter(now).eq(recent.iter(now)));
+        }
+
+        /// No byte can be changed, nor the end be cut off, without being noticed.
+        #[test]
+        fn a_changed_image_is_refused(at in any::<prop::sample::Index>(), bit in 0u8..8, cut in any::<bool>()) {
+            let mut tallies = Tallies::new(5);
+            tallies.add(2, 77);
+            let mut bytes = tallies.encode();
+            let at = at.index(bytes.len());
+            if cut { bytes.truncate(at) } else { bytes[at] ^= 1 << bit }
+            let before = tallies.clone();
+            prop_assert!(tallies.decode(&bytes).is_err());
+            prop_assert_eq!(tallies, before);
+        }
+    }
+
+    #[test]
+    fn images_of_another_kind_are_refused() {
+        let (mut four, five) = (Tallies::new(4), Tallies::new(5));
+        assert!(four.decode(&five.encode()).unwrap_err().to_string().contains("they are 5, here are 4"));
+        let mut items = Recent::<u64>::new(4, None);
+        assert!(items.decode(&five.encode()).unwrap_err().problem.contains("begin with"));
+        let mut short = Recent::<u32>::new(4, None);
+        short.push(1, 2);
+        assert!(
+            items.decode(&short.encode()).unwrap_err().problem.contains("version 0 of 12 bytes each, here")
+        );
+        assert!(items.decode(b"").unwrap_err().problem.contains("cut short"));
+    }
+
+    #[test]
+    fn counters_stand_still_at_the_end() {
+        let mut tallies = Tallies::new(1);
+        tallies.add(0, u64::MAX - 1);
+        assert_eq!((tallies.add(0, 5), tallies.add(1, 5)), (Some(u64::MAX), None));
+    }
+}

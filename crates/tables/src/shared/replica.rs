@@ -1,0 +1,357 @@
+//! Two copies of one state: readers read one, the writer changes the other, and now and then they change places
+//! (left-right: Ramalhete and Correia, 2013). Reading never waits, whatever the writer does.
+
+use super::Changing;
+use super::atomics::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell, fence, yield_now};
+
+/// The most readers of one state at a time.
+pub const MAXIMUM_READERS: usize = if cfg!(loom) { 2 } else { 128 };
+
+/// Turns of a waiting writer that only pause the processor, before it lets other threads run.
+const SPINS: u32 = if cfg!(loom) { 0 } else { 128 };
+
+/// All places for readers are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a replicated state has {MAXIMUM_READERS} readers already: make one a worker, and drop those that are done"
+)]
+pub struct NoReaderLeft;
+
+/// What one reader tells the writer, on cache lines of its own.
+#[repr(align(128))]
+struct Place {
+    taken: AtomicBool,
+    /// Odd while it reads. Never goes back, also when the place gets another reader.
+    epoch: AtomicUsize,
+}
+
+struct Sides<T> {
+    sides: [UnsafeCell<T>; 2],
+    /// Which of them is read.
+    live: AtomicUsize,
+    /// Changes that the live side has.
+    published: AtomicU64,
+    places: Box<[Place]>,
+}
+
+// SAFETY: the sides move to whichever thread drops them, and are changed by the writer's thread.
+unsafe impl<T: Send + Sync> Send for Sides<T> {}
+// SAFETY: readers share the live side (`T: Sync`). The writer changes the other one, and only after every reader that
+// may have begun while that side was live has left it (`Writer::reclaim`).
+unsafe impl<T: Send + Sync> Sync for Sides<T> {}
+
+/// Makes a replicated state: `make` makes each of its two copies, which must be equal.
+///
+/// A read that starts after update `k` returned sees at least the first `k − updates` of them; with 0, all. Whoever
+/// stops writing for a while calls [`publish`](Writer::publish), or drops the writer, and readers see everything.
+///
+/// ```
+/// use netbricks_tables::{Changing, replicated};
+///
+/// #[derive(Default)]
+/// struct Sum(u64);
+/// impl Changing for Sum {
+///     type Change = u64;
+///     type Outcome = u64;
+///     fn apply(&mut self, change: &u64) -> u64 {
+///         self.0 += change;
+///         self.0
+///     }
+/// }
+///
+/// let (mut writer, publication) = replicated(1, Sum::default);
+/// let reader = publication.reader()?;
+/// assert_eq!(writer.update(3), 3);
+/// assert_eq!(reader.read(|sum| sum.0), 0); // one update may be missing
+/// assert_eq!(writer.update(4), 7);
+/// assert_eq!(reader.read(|sum| sum.0), 7);
+/// # Ok::<(), netbricks_tables::NoReaderLeft>(())
+/// ```
+pub fn replicated<T: Changing + Send + Sync>(
+    updates: usize,
+    make: impl Fn() -> T + Send + 'static,
+) -> (Writer<T>, Publication<T>) {
+    let place = || Place { taken: AtomicBool::new(false), epoch: AtomicUsize::new(0) };
+    let sides = Arc::new(Sides {
+        sides: [UnsafeCell::new(make()), UnsafeCell::new(make())],
+        live: AtomicUsize::new(0),
+        published: AtomicU64::new(0),
+        places: std::iter::repeat_with(place).take(MAXIMUM_READERS).collect(),
+    });
+    let writer = Writer {
+        sides: sides.clone(),
+        make: Box::new(make),
+        own: 1,
+        updates,
+        log: Vec::with_capacity(updates.min(MOST_RESERVED) + 1),
+        settled: true,
+        whole: true,
+        done: 0,
+        reading: [0; MAXIMUM_READERS],
+    };
+    (writer, Publication(sides))
+}
+
+/// Changes for which room is made at once; a longer log grows as it is used.
+const MOST_RESERVED: usize = 4_096;
+
+/// What readers are made of, on any thread.
+pub struct Publication<T>(Arc<Sides<T>>);
+
+impl<T> Clone for Publication<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T: Changing + Send + Sync> Publication<T> {
+    /// A reader for one thread.
+    ///
+    /// # Errors
+    /// When there are [`MAXIMUM_READERS`].
+    pub fn reader(&self) -> Result<Reader<T>, NoReaderLeft> {
+        let free = |place: &Place| {
+            place.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        };
+        let place = self.0.places.iter().position(free).ok_or(NoReaderLeft)?;
+        Ok(Reader { sides: self.0.clone(), place, depth: 0.into() })
+    }
+}
+
+/// Reads a replicated state on one thread.
+pub struct Reader<T: Changing> {
+    sides: Arc<Sides<T>>,
+    place: usize,
+    /// Reads inside reads.
+    depth: std::cell::Cell<usize>,
+}
+
+impl<T: Changing> Reader<T> {
+    /// Shows the state to `f`, as the writer last published it; it stays as it is until `f` returns. Takes a bounded
+    /// number of steps, whatever others do: two stores, a load and a fence, some 10 ns, so that a batch asks once. The
+    /// writer waits for `f` before it publishes the next but one time.
+    #[inline]
+    pub fn read<R>(&self, f: impl FnOnce(&T) -> R) -> R {
+        let _reading = Reading::enter(self);
+        let live = self.sides.live.load(Ordering::Acquire);
+        // SAFETY: the writer changes no side while a reader is in that was in when the side was given up: this one's
+        // epoch became odd before it loaded `live`, and stays so until `_reading` is dropped, after the last use.
+        self.sides.sides[live].with(|side| f(unsafe { &*side }))
+    }
+
+    /// Changes that have been published so far, for readers that keep something made of the state: what is read from
+    /// here on has at least these. One load.
+    #[inline(always)]
+    #[must_use]
+    pub fn published(&self) -> u64 {
+        self.sides.published.load(Ordering::Acquire)
+    }
+
+    /// Whether a read is under way on this thread, for which the writer would wait.
+    #[must_use]
+    pub fn is_reading(&self) -> bool {
+        self.depth.get() > 0
+    }
+}
+
+impl<T: Changing> Drop for Reader<T> {
+    fn drop(&mut self) {
+        self.sides.places[self.place].taken.store(false, Ordering::Release);
+    }
+}
+
+/// Keeps the epoch odd, also when a read panics.
+struct Reading<'r, T: Changing>(&'r Reader<T>);
+
+impl<'r, T: Changing> Reading<'r, T> {
+    #[inline(always)]
+    fn enter(reader: &'r Reader<T>) -> Self {
+        let depth = reader.depth.get();
+        reader.depth.set(depth + 1);
+        if depth == 0 {
+            let epoch = &reader.sides.places[reader.place].epoch;
+            // Released too: a writer that sees this epoch and not the even one before it must see the read before it over.
+            epoch.store(epoch.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+            // With the one in `Writer::publish`: either the writer sees the odd epoch, or `live` is read as it set it.
+            fence(Ordering::SeqCst);
+        }
+        Self(reader)
+    }
+}
+
+impl<T: Changing> Drop for Reading<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let Self(reader) = self;
+        let depth = reader.depth.get() - 1;
+        reader.depth.set(depth);
+        if depth == 0 {
+            let epoch = &reader.sides.places[reader.place].epoch;
+            epoch.store(epoch.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+        }
+    }
+}
+
+impl<T: Changing> Writer<T> {
+    /// What a fresh state of this kind is.
+    #[must_use]
+    pub fn fresh(&self) -> T {
+        (self.make)()
+    }
+}
+
+/// Changes a replicated state; there is one. It may move between threads.
+pub struct Writer<T: Changing> {
+    sides: Arc<Sides<T>>,
+    make: Box<dyn Fn() -> T + Send>,
+    /// The side that is not read.
+    own: usize,
+    /// Changes that readers may miss.
+    updates: usize,
+    /// While settled: changes that `own` has and the live side has not. Else: those that the live side has and `own`
+    /// has not.
+    log: Vec<T::Change>,
+    /// Whether `own` is ours alone and up to date.
+    settled: bool,
+    /// Cleared while a change is applied: one that panics leaves it so.
+    whole: bool,
+    /// Changes made.
+    done: u64,
+    /// Every place's epoch when the sides last changed places.
+    reading: [usize; MAXIMUM_READERS],
+}
+
+impl<T: Changing + Send + Sync> Writer<T> {
+    /// Makes one change. Publishes when more than the agreed number of changes would be missing; then, at the next
+    /// change, waits for readers that have not finished reading what was read before.
+    pub fn update(&mut self, change: T::Change) -> T::Outcome {
+        let outcome = self.change(change);
+        if self.log.len() > self.updates {
+            self.publish();
+        }
+        outcome
+    }
+
+    /// Makes several changes of which readers see all or none; what came of each goes to `outcome`, in order.
+    pub fn update_all(
+        &mut self,
+        changes: impl IntoIterator<Item = T::Change>,
+        mut outcome: impl FnMut(T::Outcome),
+    ) {
+        for change in changes {
+            outcome(self.change(change));
+        }
+        if self.log.len() > self.updates {
+            self.publish();
+        }
+    }
+
+    /// Shows the state with all changes made, published or not.
+    pub fn read<R>(&mut self, f: impl FnOnce(&T) -> R) -> R {
+        if !self.whole {
+            self.begin_anew();
+        }
+        self.reclaim();
+        // SAFETY: after `reclaim`, no reader is on `own`, and `&mut self` keeps the writer from changing it.
+        self.sides.sides[self.own].with(|side| f(unsafe { &*side }))
+    }
+
+    /// Shows readers all changes made so far. Does not wait.
+    pub fn publish(&mut self) {
+        if !self.settled || self.log.is_empty() || !self.whole {
+            return;
+        }
+        self.change_places();
+    }
+
+    /// Changes that readers don't see yet.
+    #[must_use]
+    pub fn unpublished(&self) -> usize {
+        if self.settled { self.log.len() } else { 0 }
+    }
+
+    /// As [`replace`](Self::replace), by what `make` makes: for what a change that panicked left half done.
+    pub fn begin_anew(&mut self) {
+        let fresh = [(self.make)(), (self.make)()];
+        self.replace(fresh);
+    }
+
+    /// Puts two equal states in the place of both copies, for readers at once. Waits for readers.
+    pub fn replace(&mut self, fresh: [T; 2]) {
+        for fresh in fresh {
+            self.whole = true;
+            self.settled = false;
+            self.log.clear();
+            self.reclaim();
+            // SAFETY: as in `change`.
+            self.sides.sides[self.own].with_mut(|side| drop(std::mem::replace(unsafe { &mut *side }, fresh)));
+            self.done += 1;
+            self.change_places();
+        }
+    }
+
+    /// What was ours is read from here on, and what was read will be ours once its readers have left.
+    fn change_places(&mut self) {
+        self.sides.live.store(self.own, Ordering::Release);
+        self.sides.published.store(self.done, Ordering::Release);
+        // With the one in `Reading::enter`.
+        fence(Ordering::SeqCst);
+        for (seen, place) in self.reading.iter_mut().zip(&self.sides.places) {
+            *seen = place.epoch.load(Ordering::Acquire);
+        }
+        self.own = 1 - self.own;
+        self.settled = false;
+    }
+
+    fn change(&mut self, change: T::Change) -> T::Outcome {
+        if !self.whole {
+            self.begin_anew();
+        }
+        self.reclaim();
+        self.log.push(change.clone());
+        self.whole = false;
+        // SAFETY: after `reclaim`, no reader is on `own`, nor comes to it before it is live; `&mut self` is the only
+        // writer.
+        let outcome = self.sides.sides[self.own].with_mut(|side| unsafe { &mut *side }.apply(&change));
+        self.whole = true;
+        self.done += 1;
+        outcome
+    }
+
+    /// Makes `own` ours and as new as the live side.
+    fn reclaim(&mut self) {
+        if self.settled {
+            return;
+        }
+        for (seen, place) in self.reading.iter().zip(&self.sides.places) {
+            let mut spins = 0;
+            while seen % 2 == 1 && place.epoch.load(Ordering::Acquire) == *seen {
+                if spins < SPINS {
+                    spins += 1;
+                    std::hint::spin_loop();
+                } else {
+                    yield_now();
+                }
+            }
+        }
+        self.whole = false;
+        for change in &self.log {
+            // SAFETY: whoever was on this side when it was given up has left (above), and whoever came since is on the
+            // other.
+            self.sides.sides[self.own].with_mut(|side| drop(unsafe { &mut *side }.apply(change)));
+        }
+        self.whole = true;
+        self.log.clear();
+        self.settled = true;
+    }
+}
+
+impl<T: Changing> Drop for Writer<T> {
+    fn drop(&mut self) {
+        // As `publish`; nobody will write after it, so that nobody needs to know who reads.
+        if self.settled && !self.log.is_empty() && self.whole {
+            self.sides.live.store(self.own, Ordering::Release);
+            self.sides.published.store(self.done, Ordering::Release);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use super::*;
+
+/// Every change's number, at many places: a reader that sees two of them sees half of a change.
+struct Pages([u64; 64]);
+
+impl Changing for Pages {
+    type Change = u64;
+    type Outcome = u64;
+    fn apply(&mut self, change: &u64) -> u64 {
+        if *change == PANIC {
+            self.0[0] = 999;
+            panic!("half done");
+        }
+        self.0.iter_mut().for_each(|page| *page += change);
+        self.0[0]
+    }
+}
+
+const PANIC: u64 = u64::MAX;
+
+fn pages() -> Pages {
+    Pages([0; 64])
+}
+
+fn whole(pages: &Pages) -> u64 {
+    assert!(pages.0.iter().all(|page| *page == pages.0[0]), "half of a change: {:?}", pages.0);
+    pages.0[0]
+}
+
+/// What the model checker shows for a few steps, for a million and with real memory.
+fn stress(updates: usize, changes: u64) {
+    let (mut writer, publication) = replicated(updates, pages);
+    let (returned, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let start = Arc::new(Barrier::new(4));
+    let readers: Vec<_> = (0..3)
+        .map(|_| {
+            let (publication, returned, done, start) =
+                (publication.clone(), returned.clone(), done.clone(), start.clone());
+            thread::spawn(move || {
+                let reader = publication.reader().expect("there is room for a reader");
+                let (mut last, mut reads) = (0, 0u64);
+                start.wait();
+                while !done.load(Ordering::Acquire) {
+                    let returned = returned.load(Ordering::Acquire);
+                    let seen = reader.read(whole);
+                    assert!(
+                        seen >= last && seen + updates as u64 >= returned,
+                        "{last}, {seen} of {returned}"
+                    );
+                    last = seen;
+                    reads += 1;
+                }
+                assert_eq!(reader.read(whole), changes);
+                reads
+            })
+        })
+        .collect();
+    start.wait();
+    for change in 1..=changes {
+        assert_eq!(writer.update(1), change);
+        assert!(writer.unpublished() <= updates);
+        returned.store(change, Ordering::Release);
+    }
+    writer.publish();
+    done.store(true, Ordering::Release);
+    let reads: Vec<u64> =
+        readers.into_iter().map(|reader| reader.join().expect("no reader panics")).collect();
+    assert!(reads.iter().sum::<u64>() > 0, "nobody read");
+}
+
+#[test]
+fn readers_miss_no_more_than_agreed() {
+    stress(0, 20_000);
+    stress(1, 20_000);
+    stress(64, 100_000);
+}
+
+#[test]
+fn what_is_unpublished_is_published_by_whoever_idles_or_leaves() {
+    let (mut writer, publication) = replicated(10, pages);
+    let reader = publication.reader().expect("there is room for a reader");
+    writer.update(5);
+    assert_eq!((reader.read(whole), writer.unpublished(), reader.published()), (0, 1, 0));
+    writer.publish();
+    assert_eq!((reader.read(whole), writer.unpublished(), reader.published()), (5, 0, 1));
+    writer.update(7);
+    assert_eq!((reader.read(whole), writer.read(whole)), (5, 12));
+    drop(writer);
+    assert_eq!((reader.read(whole), reader.published()), (12, 2));
+}
+
+#[test]
+fn a_read_inside_a_read_keeps_the_writer_off_until_the_outer_one_ends() {
+    let (mut writer, publication) = replicated(0, pages);
+    let reader = publication.reader().expect("there is room for a reader");
+    reader.read(|outer| {
+        writer.update(1); // to the side that nobody reads, and published
+        assert_eq!((whole(outer), reader.read(whole)), (0, 1));
+        assert!(reader.is_reading());
+    });
+    assert!(!reader.is_reading());
+    writer.update(1);
+    assert_eq!(reader.read(whole), 2);
+}
+
+#[test]
+fn a_read_that_panics_leaves() {
+    let (mut writer, publication) = replicated(0, pages);
+    let reader = publication.reader().expect("there is room for a reader");
+    catch_unwind(AssertUnwindSafe(|| reader.read(|_| panic!("in a read")))).unwrap_err();
+    for _ in 0..10 {
+        writer.update(1);
+    }
+    assert_eq!(reader.read(whole), 10);
+}
+
+#[test]
+fn a_change_that_panics_is_never_seen_and_the_state_begins_anew() {
+    let (mut writer, publication) = replicated(0, pages);
+    let reader = publication.reader().expect("there is room for a reader");
+    writer.update(3);
+    catch_unwind(AssertUnwindSafe(|| writer.update(PANIC))).unwrap_err();
+    writer.publish();
+    assert_eq!(reader.read(whole), 3);
+    assert_eq!(writer.update(4), 4);
+    assert_eq!((reader.read(whole), writer.update(1)), (4, 5));
+    assert_eq!(reader.read(whole), 5);
+}
+
+#[test]
+fn readers_are_counted_and_their_places_used_again() {
+    let (_writer, publication) = replicated(0, pages);
+    let readers: Vec<_> = (0..MAXIMUM_READERS).map(|_| publication.reader().unwrap()).collect();
+    assert_eq!(publication.reader().map(|_| ()), Err(NoReaderLeft));
+    drop(readers);
+    assert!(publication.reader().is_ok());
+}
+
+#[test]
+fn a_holder_that_panics_leaves_nothing_half_done() {
+    let locked = Locked::new(|| [1, 2]);
+    locked.hold(|state| state[0] = 5);
+    catch_unwind(AssertUnwindSafe(|| {
+        locked.hold(|state| {
+            state[1] = 9;
+            panic!("in a hold");
+        })
+    }))
+    .unwrap_err();
+    assert_eq!((locked.hold(|state| *state), locked.remade()), ([1, 2], 1));
+}
