@@ -69,11 +69,12 @@ where
                 *place = Err(Verdict::ELSEWHERE);
                 return;
             };
-            *place = input.apply::<false>(At::new(slot, &mut *bytes, &mut *cx), stack).map(|stack| {
-                let key = key(&View::new(bytes, &stack, cx, slot)).store();
-                let ticket = T::announce(&announcer, &key);
-                (stack.pack(), key, ticket)
-            });
+            *place =
+                input.apply::<false>(At::new(slot, &mut *bytes, &mut *cx, &mut false), stack).map(|stack| {
+                    let key = key(&View::new(bytes, &stack, cx, slot)).store();
+                    let ticket = T::announce(&announcer, &key);
+                    (stack.pack(), key, ticket)
+                });
         });
         table.transact(|table| {
             for (_, key, ticket) in parked.iter_mut().flatten() {
