@@ -1,0 +1,6 @@
+//! Byte streams against naive models, and the bounds that they keep.
+
+mod flood;
+mod model;
+mod rules;
+mod schedules;
