@@ -66,6 +66,11 @@ impl Direction {
         self.next.wrapping_add_signed(distance)
     }
 
+    /// It has said nothing.
+    pub(super) fn is_silent(&self) -> bool {
+        self.next == self.first && self.waiting.is_empty()
+    }
+
     /// Its first byte has this number.
     pub(super) fn open(&mut self, number: u64) {
         let position = ORIGIN + number;

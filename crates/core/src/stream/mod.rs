@@ -50,7 +50,7 @@ pub enum What<'a> {
 pub enum End {
     /// Its sender had no more to say, and all of it was told, gaps included.
     Finished,
-    /// The connection was reset, from either side.
+    /// The connection was reset, from either side. What waited behind a gap is not told: no receiver has seen it.
     Reset,
     /// Nothing was heard of the connection for [`StreamConfig::idle`].
     Idle,

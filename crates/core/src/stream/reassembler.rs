@@ -15,6 +15,9 @@ use super::{Delivery, End, What};
 /// How far from the next byte a segment may lie, in bytes: no receiver's window is larger (RFC 7323, section 2.3).
 const REACH: u64 = 1 << 30;
 
+/// How far from the next byte a reset may lie: an unscaled window, since a wild one must not end a connection.
+const RESET_REACH: u64 = 1 << 16;
+
 /// Connections that a new one may end because nothing was heard of them.
 const EXPIRED_BY_NEW: usize = 2;
 
@@ -278,7 +281,9 @@ impl<P: Protocol> Reassembler<P> {
             close(connection, number, End::Reset, &mut self.blocks, &mut tell);
             return Arrival::InOrder;
         }
-        if direction.phase == Phase::Unseen {
+        if direction.phase == Phase::Unseen
+            || direction.phase == Phase::Open && segment.opens && direction.is_silent()
+        {
             direction.open(segment.number);
         }
         let shares = connection_shares(self.share, connection, way);
@@ -371,8 +376,10 @@ fn is_another(connection: &Connection, way: usize, segment: &Segment<'_>, bits: 
     }
     let (own, other) = (&connection.directions[way], &connection.directions[1 - way]);
     let same = own.phase != Phase::Unseen && own.position(segment.number, bits) == own.first;
-    let ended = [own, other].iter().any(|direction| direction.phase == Phase::Ended);
-    !same && (ended || own.next == own.first && other.next == other.first)
+    let ended = own.phase == Phase::Ended || other.phase == Phase::Ended;
+    // A SYN that is sent again after a reset is new: a server that still had an older connection was told so first
+    // (RFC 9293, section 3.5.1, half-open connections).
+    connection.is_over() || !same && (ended || own.is_silent() && other.is_silent())
 }
 
 /// Whether a segment may count at all, by its number.
@@ -381,9 +388,10 @@ fn is_plausible(direction: &Direction, segment: &Segment<'_>, bits: u32) -> bool
     match direction.phase {
         Phase::Unseen | Phase::Ended => true,
         // RFC 5961, section 3.2, asks for the very next number; whoever only looks may have missed some before it.
-        Phase::Open if segment.aborts => (direction.next..=direction.next + REACH).contains(&position),
-        // RFC 5961, section 4: of an open connection, nothing but the segment that opened it opens it.
-        Phase::Open => !segment.opens || position == direction.first,
+        Phase::Open if segment.aborts => (direction.next..=direction.next + RESET_REACH).contains(&position),
+        // RFC 5961, section 4: of an open connection, nothing but the segment that opened it opens it. What is known of
+        // one that said nothing yet may be an answer from an older connection (RFC 9293, section 3.5.1).
+        Phase::Open => !segment.opens || position == direction.first || direction.is_silent(),
     }
 }
 
@@ -403,7 +411,10 @@ fn close<D: FnMut(Delivery<'_>)>(
             // Nobody was told that it began.
             Phase::Unseen => following.direction.phase = Phase::Ended,
             Phase::Open => {
-                following.flush();
+                // A receiver that is reset never sees what lay behind a gap.
+                if end != End::Reset {
+                    following.flush();
+                }
                 following.end(end);
             }
         }

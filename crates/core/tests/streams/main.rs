@@ -1,5 +1,6 @@
 //! Byte streams against naive models, and the bounds that they keep.
 
+mod captures;
 mod flood;
 mod model;
 mod rules;

@@ -110,13 +110,41 @@ fn resets_count_only_where_they_can_be_meant() {
     assert_eq!(heard.push(flow(1), rst(1_002)), (Arrival::Ignored, String::new()), "an old number");
     assert_eq!(heard.push(flow(1), rst(1_003 | 1 << 31)), (Arrival::Ignored, String::new()), "a wild one");
     assert_eq!(heard.push(flow(1), syn(3)), (Arrival::Ignored, String::new()), "nor does a SYN end it");
-    assert_eq!(heard.told(flow(1), rst(1_003)), "<2>gap before.reset[.reset]");
+    assert_eq!(
+        heard.told(flow(1), rst(1_003)),
+        ".reset[.reset]",
+        "what lay behind the gap was never received"
+    );
     assert_eq!(heard.push(flow(1), segment(1_003, b"late")), (Arrival::Ignored, String::new()));
+    // It is opened again, at whatever number.
+    assert_eq!(heard.told(flow(1), syn(1_000)), "");
+    assert_eq!(heard.told(flow(1), segment(1_000, b"again")), "again");
     assert_eq!(heard.told(flow(3), rst(0)), "", "of a connection that nobody knows");
-    assert_eq!(heard.streams.len(), 1);
+    assert_eq!(heard.streams.len(), 1, "it is none that is followed");
     // A refusal: the answer to a SYN.
     heard.told(flow(4), syn(9));
     assert_eq!(heard.told(flow(4).reversed(), rst(0)), ".reset");
+}
+
+/// RFC 9293, section 3.5.1: the server still has an older connection, answers out of it, and is told that it is over.
+#[test]
+fn a_half_open_connection_is_discovered() {
+    let mut heard = Heard::new(StreamConfig::default());
+    heard.told(flow(1), syn(9_000));
+    assert_eq!(heard.told(flow(1).reversed(), ack(4_000_000_000, 77)), "", "a number of the older one");
+    assert_eq!(
+        heard.push(flow(1), rst(77)),
+        (Arrival::Ignored, String::new()),
+        "which is no number of this one"
+    );
+    heard.told(flow(1), syn(9_000));
+    heard.told(flow(1).reversed(), Segment { answers: true, acknowledges: Some(9_000), ..syn(500) });
+    assert_eq!(heard.told(flow(1), segment(9_000, b"ask")), "ask");
+    assert_eq!(heard.told(flow(1).reversed(), segment(500, b"answer")), "[answer]");
+    // Now that it has spoken it does not begin anew.
+    let again = Segment { answers: true, ..syn(600) };
+    assert_eq!(heard.push(flow(1).reversed(), again), (Arrival::Ignored, String::new()));
+    assert_eq!(heard.streams.counters().connections, 1);
 }
 
 #[test]
