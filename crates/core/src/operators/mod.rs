@@ -4,6 +4,7 @@ mod branch;
 mod lookup;
 mod resize;
 mod simple;
+mod window;
 
 pub use branch::{Arm, Branch, GroupBy};
 pub use lookup::{Expiring, Lookup};
@@ -13,6 +14,7 @@ pub use simple::{
     Boundary, Decide, Divert, Filter, FilterOr, Forget, ForgetMetadata, Inspect, Map, Parse, Send, Then,
     Transform,
 };
+pub use window::Windowed;
 
 /// The part of `Operator` that every operator without a pass of its own shares.
 macro_rules! passes_on {

@@ -71,6 +71,11 @@ impl Direction {
         self.next == self.first && self.waiting.is_empty()
     }
 
+    /// Its positions follow each other, and there is room before and behind them.
+    pub(super) fn is_sound(&self) -> bool {
+        self.first >= ORIGIN && self.first <= self.next && self.next <= self.end && self.next < ORIGIN << 1
+    }
+
     /// Its first byte has this number.
     pub(super) fn open(&mut self, number: u64) {
         let position = ORIGIN + number;
@@ -127,6 +132,13 @@ impl Connections {
     }
     pub(super) fn get(&self, number: u32) -> &Connection {
         &self.all[number as usize]
+    }
+
+    /// All of them, the one that was silent longest first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Connection> {
+        let place = |number: u32| (number != NONE).then_some(number);
+        std::iter::successors(place(self.oldest), move |number| place(self.get(*number).newer))
+            .map(|number| self.get(number))
     }
 
     /// A place for a new connection, heard of now.

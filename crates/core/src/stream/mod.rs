@@ -9,12 +9,16 @@ mod queue;
 mod reassembler;
 mod segment;
 mod settings;
+mod transfer;
+mod window;
 
 pub use blocks::BLOCK;
 pub use connection::Side;
 pub use reassembler::{Arrival, Counters, Reassembler};
 pub use segment::{Protocol, Segment};
 pub use settings::{Full, Overlap, StreamConfig, StreamError};
+pub(crate) use window::Room;
+pub use window::{Why, Window, WindowConfig, WindowError, Windows};
 
 use netbricks_packet::FlowKey;
 
@@ -58,6 +62,8 @@ pub enum End {
     Evicted,
     /// The same addresses and ports opened another connection.
     Replaced,
+    /// Whoever follows it is taken down.
+    Drained,
 }
 
 impl End {
@@ -69,6 +75,7 @@ impl End {
             Self::Idle => "idle",
             Self::Evicted => "evicted",
             Self::Replaced => "replaced",
+            Self::Drained => "drained",
         }
     }
 }

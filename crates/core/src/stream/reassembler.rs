@@ -87,11 +87,11 @@ pub enum Arrival {
 /// # Ok::<(), netbricks_core::stream::StreamError>(())
 /// ```
 pub struct Reassembler<P: Protocol> {
-    config: StreamConfig,
+    pub(super) config: StreamConfig,
     /// Blocks that a connection may have.
     share: usize,
-    index: FlowTable<[u64; 5], u32>,
-    connections: Connections,
+    pub(super) index: FlowTable<[u64; 5], u32>,
+    pub(super) connections: Connections,
     blocks: Blocks,
     counters: Counters,
     protocol: PhantomData<fn() -> P>,
@@ -210,6 +210,13 @@ impl<P: Protocol> Reassembler<P> {
         most
     }
 
+    /// Ends all connections, since nothing more will come.
+    pub fn finish(&mut self, mut deliver: impl FnMut(Delivery<'_>)) {
+        while self.connections.oldest != NONE {
+            self.end(self.connections.oldest, End::Drained, &mut deliver);
+        }
+    }
+
     /// When the first connection will have been silent for too long (ns), if nothing is heard of it until then.
     pub fn next_expiry(&self) -> Option<u64> {
         let oldest = self.connections.oldest;
@@ -244,6 +251,15 @@ impl<P: Protocol> Reassembler<P> {
         place.insert(number);
         self.counters.connections += 1;
         Some(number)
+    }
+
+    /// Follows a connection from where it stood elsewhere.
+    pub(super) fn resume(&mut self, connection: &Connection) -> bool {
+        let Entry::Vacant(place) = self.index.lookup(connection.key, connection.heard) else { return false };
+        let Some(number) = self.connections.add(*connection) else { return false };
+        place.insert(number);
+        self.counters.connections += 1;
+        true
     }
 
     /// Ends a connection and forgets it.

@@ -5,13 +5,11 @@ use netbricks_packet::stack::Header;
 use netbricks_packet::tcp::flags;
 
 /// A transport whose segments are pieces of a stream of numbered bytes.
-pub trait Protocol: 'static {
-    /// Its header.
-    type Header: Header;
+pub trait Protocol: Header {
     /// Bits of its numbers; they wrap. 16 to 62.
     const BITS: u32;
     /// What a segment with this header and payload says.
-    fn segment<'a>(header: <Self::Header as Header>::Ref<'_>, payload: &'a [u8]) -> Segment<'a>;
+    fn segment<'a>(header: Self::Ref<'_>, payload: &'a [u8]) -> Segment<'a>;
 }
 
 /// What one segment says of its direction, and of the other.
@@ -36,11 +34,10 @@ pub struct Segment<'a> {
 /// RFC 9293. Urgent data stays in its place among the others (`SO_OOBINLINE`): RFC 6093 says that applications should
 /// take it so, and a sender and a receiver that don't agree about the pointer's meaning then agree about the bytes.
 impl Protocol for Tcp {
-    type Header = Self;
     const BITS: u32 = 32;
 
     #[inline]
-    fn segment<'a>(header: <Self as Header>::Ref<'_>, payload: &'a [u8]) -> Segment<'a> {
+    fn segment<'a>(header: Self::Ref<'_>, payload: &'a [u8]) -> Segment<'a> {
         let set = |flag| header.flags() & flag != 0;
         let opens = set(flags::SYN);
         Segment {

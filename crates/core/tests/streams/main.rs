@@ -5,3 +5,4 @@ mod flood;
 mod model;
 mod rules;
 mod schedules;
+mod windows;
