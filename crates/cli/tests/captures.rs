@@ -31,12 +31,14 @@ answer_rate = 1_000_000
 [function.routes]
 use = "lpm"
 routes = ["0.0.0.0/0 1", "192.168.0.0/16 2", "::/0 3"]
+[function.web]
+use = "http-inspect"
 [function.spin]
 use = "busy"
 cycles = 0
 [[chain]]
 from = "lan"
-through = ["host", "wire", "hops", "macswap", "monitor", "routes", "spin"]
+through = ["host", "wire", "hops", "macswap", "monitor", "routes", "web", "spin"]
 to = "wan"
 [[chain]]
 from = "host.reply"

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod busy;
+pub mod http_inspect;
 pub mod icmp_echo;
 pub mod lpm;
 pub mod macswap;
@@ -39,6 +40,13 @@ pub fn register(registry: &mut Registry) {
         .add("monitor", "Counts packets and bytes by flow.", |config: &monitor::MonitorConfig, worker| {
             compose(worker, |input| monitor::monitor(input, config, worker))
         })
+        .add(
+            "http-inspect",
+            "Reports the request lines and hosts of HTTP connections.",
+            |config: &http_inspect::HttpInspectConfig, worker| {
+                compose(worker, |input| http_inspect::http_inspect(input, config, worker))
+            },
+        )
         .add(
             "lpm",
             "Annotates packets with their next hop, found by the longest prefix.",

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use netbricks_core::{BuildError, Node, Operator, Worker, compose};
-use netbricks_functions::{busy, icmp_echo, lpm, macswap, monitor, ttl, wire};
+use netbricks_functions::{busy, http_inspect, icmp_echo, lpm, macswap, monitor, ttl, wire};
 use netbricks_testkit::mutate::{Random, mutate};
 use netbricks_testkit::{captures, checksums, kinds, run_node};
 
@@ -17,6 +17,7 @@ struct Configs {
     monitor: monitor::MonitorConfig,
     busy: busy::BusyConfig,
     lpm: lpm::LpmSettings,
+    http: http_inspect::HttpInspectConfig,
 }
 
 fn configs() -> Configs {
@@ -38,6 +39,7 @@ fn configs() -> Configs {
         lpm: lpm::LpmSettings::of(
             ["10.0.0.0/8 1", "10.0.0.0/31 2", "2001:db8::/32 3"].map(|route| route.parse().expect("a route")),
         ),
+        http: http_inspect::HttpInspectConfig { ports: vec![80, 443, 53], flows: 64, ..Default::default() },
     }
 }
 
@@ -70,13 +72,18 @@ fn functions() -> Vec<(&'static str, Make)> {
             let config = configs().lpm;
             compose(worker, |input| lpm::lpm(input, &config, worker))
         }),
+        ("http-inspect", |worker| {
+            let config = configs().http;
+            compose(worker, |input| http_inspect::http_inspect(input, &config, worker))
+        }),
         ("all", |worker| {
-            let Configs { ttl, echo, monitor, lpm, .. } = configs();
+            let Configs { ttl, echo, monitor, lpm, http, .. } = configs();
             compose(worker, |input| {
                 icmp_echo::icmp_echo(input, &echo, worker)
                     .then(|input| ttl::ttl(input, &ttl, worker))
                     .then(|input| monitor::monitor(input, &monitor, worker))
                     .then(|input| lpm::lpm(input, &lpm, worker))
+                    .then(|input| http_inspect::http_inspect(input, &http, worker))
                     .then(macswap::macswap)
                     .then(wire::wire)
             })
