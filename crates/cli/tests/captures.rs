@@ -33,12 +33,18 @@ use = "lpm"
 routes = ["0.0.0.0/0 1", "192.168.0.0/16 2", "::/0 3"]
 [function.web]
 use = "http-inspect"
+# Other tests show what it rewrites: here it must leave alone all that is none of its business.
+[function.rewrite]
+use = "rewrite-stream"
+find = "l"
+replace = "longer"
+ports = [1]
 [function.spin]
 use = "busy"
 cycles = 0
 [[chain]]
 from = "lan"
-through = ["host", "wire", "hops", "macswap", "monitor", "routes", "web", "spin"]
+through = ["host", "wire", "hops", "macswap", "monitor", "routes", "web", "rewrite", "spin"]
 to = "wan"
 [[chain]]
 from = "host.reply"

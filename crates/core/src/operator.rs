@@ -6,21 +6,21 @@
 use std::marker::PhantomData;
 
 use netbricks_buffer::{Batch, Bytes};
-use netbricks_packet::Ip;
 use netbricks_packet::stack::{
     Follows, Forgettable, Header, Holds, Layer, Removable, Root, Stack, Usual, With,
 };
+use netbricks_packet::{Ip, Tcp};
 use netbricks_tables::Table;
 
 use crate::context::Context;
 use crate::operators::{
     Arm, Boundary, Branch, Divert, Filter, Forget, ForgetMetadata, GroupBy, Insert, Insertable, Inspect,
-    Lookup, Map, Parse, Remove, Send, Then, Transform, Windowed,
+    Lookup, Map, Packetize, Parse, Remove, Send, Then, Transform, Windowed,
 };
 use crate::reason::{Drop, Edge, Verdict};
 use crate::registry::Worker;
 use crate::state::{State, TableKey};
-use crate::stream::{Protocol, Window, WindowConfig};
+use crate::stream::{Packetizer, Protocol, Rewriter, Window, WindowConfig};
 use crate::view::View;
 
 /// One packet of the batch in hand.
@@ -255,6 +255,36 @@ pub trait Operator: Sized + 'static {
         F: FnMut(&Window<'_>) + 'static,
     {
         Windowed::new(self, worker, name, config, f)
+    }
+    /// Rewrites the byte streams that these packets carry (the paper's window in the packets' way, and packetize). Packets
+    /// of connections whose beginning passed here end here, as [`Rewritten`](Drop::Rewritten), and others go on in their
+    /// place on [`Edge::OUT`]; the rest goes on unchanged. In either case nothing of this function comes after it. What does
+    /// not come here has to leave on [`Edge::OUT`] as well (`parse_or`, `divert`), so that packets keep their order. Both
+    /// directions must pass the same worker.
+    ///
+    /// ```
+    /// use netbricks_core::packet::{Ip, Link, Tcp};
+    /// use netbricks_core::stream::{PacketizeConfig, Replace};
+    /// use netbricks_core::{Edge, Function, Input, Operator, Worker};
+    ///
+    /// fn shout(input: Input, worker: &Worker) -> impl Function {
+    ///     let replace = Replace::new(b"hello", b"HELLO!", None).expect("both strings are short");
+    ///     let streams = worker.packetizer("streams", PacketizeConfig::default(), replace);
+    ///     input
+    ///         .parse_or::<Link>(Edge::OUT)
+    ///         .parse_or::<Ip>(Edge::OUT)
+    ///         .parse_or::<Tcp>(Edge::OUT)
+    ///         .packetize(&streams)
+    ///         .done()
+    /// }
+    /// # let _ = shout;
+    /// ```
+    fn packetize<R, I>(self, streams: &State<Packetizer<R>>) -> Packetize<Self, R, I>
+    where
+        Self::Out: Holds<Ip, I> + Stack<Top = Tcp>,
+        R: Rewriter,
+    {
+        Packetize::new(self, streams.clone())
     }
     /// Puts a header between the innermost one and its payload; enclosing lengths, next-header numbers and header
     /// checksums follow.

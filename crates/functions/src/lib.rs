@@ -8,6 +8,7 @@ pub mod icmp_echo;
 pub mod lpm;
 pub mod macswap;
 pub mod monitor;
+pub mod rewrite_stream;
 pub mod ttl;
 pub mod wire;
 
@@ -51,5 +52,12 @@ pub fn register(registry: &mut Registry) {
             "lpm",
             "Annotates packets with their next hop, found by the longest prefix.",
             |config: &lpm::LpmSettings, worker| compose(worker, |input| lpm::lpm(input, config, worker)),
+        )
+        .add(
+            "rewrite-stream",
+            "Replaces a string in TCP streams by another, of whatever length.",
+            |config: &rewrite_stream::RewriteStreamConfig, worker| {
+                compose(worker, |input| rewrite_stream::rewrite_stream(input, config, worker))
+            },
         );
 }

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use netbricks_core::{BuildError, Node, Operator, Worker, compose};
-use netbricks_functions::{busy, http_inspect, icmp_echo, lpm, macswap, monitor, ttl, wire};
+use netbricks_functions::{busy, http_inspect, icmp_echo, lpm, macswap, monitor, rewrite_stream, ttl, wire};
 use netbricks_testkit::mutate::{Random, mutate};
 use netbricks_testkit::{captures, checksums, kinds, run_node};
 
@@ -18,6 +18,7 @@ struct Configs {
     busy: busy::BusyConfig,
     lpm: lpm::LpmSettings,
     http: http_inspect::HttpInspectConfig,
+    rewrite: rewrite_stream::RewriteStreamConfig,
 }
 
 fn configs() -> Configs {
@@ -40,6 +41,12 @@ fn configs() -> Configs {
             ["10.0.0.0/8 1", "10.0.0.0/31 2", "2001:db8::/32 3"].map(|route| route.parse().expect("a route")),
         ),
         http: http_inspect::HttpInspectConfig { ports: vec![80, 443, 53], flows: 64, ..Default::default() },
+        rewrite: rewrite_stream::RewriteStreamConfig {
+            from: rewrite_stream::From::Both,
+            ports: vec![80, 443, 53],
+            flows: 64,
+            ..rewrite_stream::RewriteStreamConfig::new("l", "longer")
+        },
     }
 }
 
@@ -75,6 +82,10 @@ fn functions() -> Vec<(&'static str, Make)> {
         ("http-inspect", |worker| {
             let config = configs().http;
             compose(worker, |input| http_inspect::http_inspect(input, &config, worker))
+        }),
+        ("rewrite-stream", |worker| {
+            let config = configs().rewrite;
+            compose(worker, |input| rewrite_stream::rewrite_stream(input, &config, worker))
         }),
         ("all", |worker| {
             let Configs { ttl, echo, monitor, lpm, http, .. } = configs();

@@ -2,12 +2,14 @@
 
 mod branch;
 mod lookup;
+mod packetize;
 mod resize;
 mod simple;
 mod window;
 
 pub use branch::{Arm, Branch, GroupBy};
 pub use lookup::{Expiring, Lookup};
+pub use packetize::Packetize;
 pub use resize::{Insert, Insertable, Remove};
 pub(crate) use simple::dispatched;
 pub use simple::{

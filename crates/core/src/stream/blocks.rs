@@ -211,3 +211,9 @@ impl Blocks {
         }
     }
 }
+
+impl std::fmt::Debug for Blocks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Blocks({} of {} used)", self.used, self.pieces.len())
+    }
+}

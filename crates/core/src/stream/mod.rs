@@ -5,8 +5,11 @@
 
 mod blocks;
 mod connection;
+mod lane;
+mod packetize;
 mod queue;
 mod reassembler;
+mod replace;
 mod segment;
 mod settings;
 mod transfer;
@@ -14,7 +17,10 @@ mod window;
 
 pub use blocks::BLOCK;
 pub use connection::Side;
+pub use lane::Output;
+pub use packetize::{Emit, PacketizeConfig, PacketizeCounters, Packetizer, Passage, Rewriter};
 pub use reassembler::{Arrival, Counters, Reassembler};
+pub use replace::{Replace, ReplaceError};
 pub use segment::{Protocol, Segment};
 pub use settings::{Full, Overlap, StreamConfig, StreamError};
 pub(crate) use window::Room;

@@ -223,6 +223,22 @@ impl<P: Protocol> Reassembler<P> {
         (oldest != NONE).then(|| self.connections.get(oldest).heard.saturating_add(self.config.idle))
     }
 
+    /// The connection that was silent longest, if that is too long at `now` (ns).
+    pub(super) fn overdue(&self, now: u64) -> Option<u32> {
+        self.next_expiry().is_some_and(|time| time <= now).then_some(self.connections.oldest)
+    }
+
+    /// Bytes that wait in a direction of a connection for others before them.
+    pub(super) fn waiting(&self, number: u32, side: Side) -> usize {
+        let connection = self.connections.get(number);
+        let way = if side == Side::Client { connection.client } else { 1 - connection.client };
+        let first = connection.directions[way].waiting.head;
+        let blocks = std::iter::successors((first != NONE).then_some(first), |block| {
+            Some(self.blocks.piece(*block).next).filter(|next| *next != NONE)
+        });
+        blocks.map(|block| self.blocks.bytes(block).len()).sum()
+    }
+
     /// Which direction of a connection `flow` is, if that is followed.
     pub fn side(&self, flow: FlowKey) -> Option<(u32, Side)> {
         let canonical = flow.canonical();
@@ -507,6 +523,8 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
         if start < next && !bytes.is_empty() {
             if end <= next {
                 self.tell.counters.old += 1;
+                // Its end may be new.
+                self.end_if_whole();
                 return Arrival::Old;
             }
             bytes = &bytes[(next - start) as usize..];

@@ -1,6 +1,7 @@
 //! Byte streams against naive models, and the bounds that they keep.
 
 mod captures;
+mod endpoints;
 mod flood;
 mod model;
 mod rules;

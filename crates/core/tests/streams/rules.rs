@@ -68,10 +68,13 @@ fn a_connection_from_its_beginning_to_its_end() {
     assert_eq!(heard.told(server, segment(506, b"ed")), "[ed][!][.finished]");
     assert_eq!(heard.told(client, fin(2, b"")), ".finished");
     assert_eq!(heard.push(client, fin(2, b"")), (Arrival::Ignored, String::new()));
+    // An end that comes with bytes that are known is one all the same.
+    heard.told(flow(9), segment(5, b"known"));
+    assert_eq!(heard.push(flow(9), fin(6, b"nown")), (Arrival::Old, ".finished".into()));
     // The same ports again.
     assert_eq!(heard.told(client, syn(77)), "");
     assert_eq!(heard.told(client, segment(77, b"new")), "new");
-    assert_eq!(heard.streams.counters().connections, 2);
+    assert_eq!(heard.streams.counters().connections, 3);
 }
 
 #[test]
