@@ -32,7 +32,7 @@ pub struct PacketizeConfig {
     /// The most connections at a time. Those beyond are passed on unchanged.
     pub flows: usize,
     /// Bytes of memory that one direction may take for bytes that its receiver has not acknowledged. No larger window is
-    /// let through than three quarters of it.
+    /// let through than fits half of it, whatever becomes of its bytes.
     pub flow_memory: usize,
     /// Bytes of memory for all of them; and as much again for segments that are out of order.
     pub memory: usize,
@@ -121,6 +121,9 @@ pub struct Packetizer<R: Rewriter> {
     kept: Blocks,
     edits: Edits,
     share: usize,
+    /// Bytes of input for whose output there is room even if most of them come out of order: no larger window is let
+    /// through, so that one loss does not become many.
+    room: u64,
     rewriter: R,
     counters: PacketizeCounters,
 }
@@ -142,6 +145,11 @@ impl<R: Rewriter> Packetizer<R> {
             gaps_by_acknowledgment: false,
             ..StreamConfig::default()
         })?;
+        let half = flow_memory / 2;
+        let mut room = half;
+        while room > 0 && rewriter.most(room).0 > half {
+            room -= room.div_ceil(16);
+        }
         let kept = Blocks::new(memory / BLOCK).map_err(|error: MemoryError| StreamError::NoMemory(error))?;
         Ok(Self {
             streams,
@@ -150,6 +158,8 @@ impl<R: Rewriter> Packetizer<R> {
             kept,
             edits: Edits::new(edits),
             share: flow_memory / BLOCK,
+            // Segments end where they do.
+            room: (room as u64 / 4 * 3).max(1),
             rewriter,
             counters: PacketizeCounters::default(),
         })
@@ -386,7 +396,7 @@ impl<R: Rewriter> Packetizer<R> {
     /// Takes note of what the sender of this segment has of the other direction; answers acknowledgment number and window
     /// as the other side has to see them.
     fn acknowledge(&mut self, connection: usize, way: usize, header: TcpRef<'_>, waits: bool) -> (u32, u16) {
-        let Self { lanes, kept, edits, share, .. } = self;
+        let Self { lanes, kept, edits, room, .. } = self;
         let scales = lanes[connection].map(|lane| lane.scale);
         // Only where both say so (RFC 7323, section 2.2).
         let shift = if let [Some(_), Some(_)] = scales { scales[way].unwrap_or_default() } else { 0 };
@@ -396,9 +406,8 @@ impl<R: Rewriter> Packetizer<R> {
         }
         other.acknowledge(header.acknowledgment_number(), kept, edits);
         let bytes = u64::from(header.window()) << shift;
-        let room = (*share * BLOCK / 4 * 3) as u64;
         let acknowledgment = other.translate(edits, header.acknowledgment_number(), waits);
-        let window = other.window(edits, header.acknowledgment_number(), bytes).min(room) >> shift;
+        let window = other.window(edits, header.acknowledgment_number(), bytes).min(*room) >> shift;
         (acknowledgment, window.min(0xffff) as u16)
     }
 }

@@ -9,7 +9,7 @@ use netbricks_core::packet::{FlowKey, Tcp};
 use netbricks_core::stream::{BLOCK, PacketizeConfig, Packetizer, Passage, Replace, Side};
 use netbricks_testkit::mutate::Random;
 
-use super::schedules::flow;
+use super::exercise::flow;
 
 #[derive(Clone, Debug)]
 struct Packet {

@@ -3,7 +3,7 @@
 use netbricks_core::packet::Tcp;
 use netbricks_core::stream::{Arrival, BLOCK, Full, Reassembler, StreamConfig, What};
 
-use super::schedules::{flow, segment};
+use super::exercise::{flow, segment};
 
 const FLOWS: u32 = 1_000_000;
 

@@ -2,6 +2,7 @@
 
 mod captures;
 mod endpoints;
+mod exercise;
 mod flood;
 mod model;
 mod rules;

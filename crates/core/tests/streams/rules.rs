@@ -5,7 +5,7 @@ use netbricks_core::stream::{
     Arrival, BLOCK, End, Full, Reassembler, Segment, Side, StreamConfig, StreamError, What,
 };
 
-use super::schedules::{flow, segment};
+use super::exercise::{flow, segment};
 
 /// What was told, as text: bytes as they are, `<3>` for a gap, `.finished` for an end; the server's in brackets.
 struct Heard {

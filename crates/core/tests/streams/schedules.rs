@@ -1,48 +1,11 @@
 //! A hundred thousand schedules of reordering, loss, duplicates, overlaps and wrapping numbers.
 
-use netbricks_core::packet::{FlowKey, Tcp};
-use netbricks_core::stream::{Delivery, End, Overlap, Reassembler, Segment, Side, StreamConfig, What};
+use netbricks_core::packet::Tcp;
+use netbricks_core::stream::{Delivery, End, Overlap, Reassembler, Segment, Side, StreamConfig};
 use netbricks_testkit::mutate::Random;
 
+use super::exercise::{Told, flow, segment};
 use super::model::Model;
-
-pub(crate) fn flow(number: u32) -> FlowKey {
-    let address = |bits: u32| std::net::Ipv4Addr::from_bits(bits).into();
-    FlowKey::new(address(0x0a00_0000 | number), address(0xc0a8_0001), 1024 + (number % 50_000) as u16, 80, 6)
-}
-
-pub(crate) fn segment(number: u32, bytes: &[u8]) -> Segment<'_> {
-    let number = u64::from(number);
-    Segment { number, opens: false, answers: false, ends: false, aborts: false, acknowledges: None, bytes }
-}
-
-/// What was told of one direction, held against what every direction promises.
-#[derive(Debug, Default)]
-pub(crate) struct Told {
-    pub(crate) stream: Vec<Result<u8, u64>>,
-    pub(crate) offset: u64,
-    pub(crate) end: Option<End>,
-}
-
-impl Told {
-    pub(crate) fn take(&mut self, delivery: Delivery<'_>) {
-        assert_eq!(self.end, None, "something after the end: {delivery:?}");
-        assert_eq!(delivery.offset, self.offset, "{delivery:?}");
-        match delivery.what {
-            What::Bytes(bytes) => {
-                assert!(!bytes.is_empty());
-                self.stream.extend(bytes.iter().map(|byte| Ok(*byte)));
-                self.offset += bytes.len() as u64;
-            }
-            What::Gap(missing) => {
-                assert!(missing > 0);
-                self.stream.push(Err(missing));
-                self.offset += missing;
-            }
-            What::End(end) => self.end = Some(end),
-        }
-    }
-}
 
 fn run(streams: &mut Reassembler<Tcp>, number: u32, overlap: Overlap) {
     let mut random = Random::new(u64::from(number) + 1);
@@ -148,5 +111,15 @@ fn a_hundred_thousand_schedules_agree_with_the_model() {
             counters.out_of_order > 50_000 && counters.old > 50_000 && counters.gaps > 20_000,
             "{counters:?}"
         );
+    }
+}
+
+#[test]
+fn any_bytes_are_a_schedule() {
+    let mut random = Random::new(11);
+    for _ in 0..3_000 {
+        let length = random.below(120);
+        let bytes: Vec<u8> = (0..length).map(|_| (random.next() >> random.below(8)) as u8).collect();
+        super::exercise::streams(&bytes);
     }
 }

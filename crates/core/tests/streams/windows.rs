@@ -12,7 +12,7 @@ use netbricks_core::stream::{
 };
 use netbricks_testkit::mutate::Random;
 
-use super::schedules::{flow, segment};
+use super::exercise::{flow, segment};
 
 /// A window as it was shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
