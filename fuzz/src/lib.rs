@@ -4,9 +4,14 @@
 mod echo;
 #[path = "../../crates/packet/tests/packet/exercise.rs"]
 mod exercise;
+#[path = "../../crates/core/tests/streams/model.rs"]
+mod model;
 #[path = "../../crates/packet/tests/packet/oracles.rs"]
 mod oracles;
+#[path = "../../crates/core/tests/streams/exercise.rs"]
+mod streams;
 
 pub use echo::{Answer, frame as echo_frame, message as echo_message};
 pub use exercise::{changes, difference, flow_key, header, parsers, printing};
 pub use oracles::{flow, ipv4_options, ipv6_extensions, tcp_options, usual};
+pub use streams::streams;

@@ -35,12 +35,20 @@ routes = ["0.0.0.0/0 1", "192.168.0.0/16 2", "::/0 3"]
 use = "maglev"
 backends = ["web-1 02:00:00:00:00:01", "web-2 02:00:00:00:00:02"]
 addresses = ["192.168.0.254"]
+[function.web]
+use = "http-inspect"
+# Other tests show what it rewrites: here it must leave alone all that is none of its business.
+[function.rewrite]
+use = "rewrite-stream"
+find = "l"
+replace = "longer"
+ports = [1]
 [function.spin]
 use = "busy"
 cycles = 0
 [[chain]]
 from = "lan"
-through = ["host", "wire", "hops", "macswap", "monitor", "routes", "balance", "spin"]
+through = ["host", "wire", "hops", "macswap", "monitor", "routes", "web", "rewrite", "balance", "spin"]
 to = "wan"
 [[chain]]
 from = "host.reply"

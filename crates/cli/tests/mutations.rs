@@ -24,7 +24,7 @@ const ROUND: usize = 256;
 const MILLISECOND: u64 = 1_000_000;
 
 /// Every function with its settings, in the order in which packets pass.
-const CHAIN: [(&str, &str); 8] = [
+const CHAIN: [(&str, &str); 10] = [
     ("icmp-echo", "v4 = \"10.0.0.2\"\nv6 = \"2001:db8::2\""),
     ("wire", ""),
     (
@@ -35,6 +35,12 @@ const CHAIN: [(&str, &str); 8] = [
     // Small, so that it fills, and soon forgets.
     ("monitor", "capacity = 1024\nidle = \"1 s\""),
     ("busy", "cycles = 0"),
+    // More ports than HTTP has, so that mutated segments are followed too.
+    ("http-inspect", "ports = [80, 53, 443]\nflows = 64\nmemory = 65_536\nidle = \"1 s\""),
+    (
+        "rewrite-stream",
+        "find = \"l\"\nreplace = \"longer\"\nfrom = \"both\"\nports = [80, 53, 443]\nflows = 64\nmemory = 1_048_576",
+    ),
     ("lpm", "routes = [\"0.0.0.0/0 1\", \"10.0.0.0/30 2\", \"2001:db8::/32 3\", \"2001:db8::2/128 4\"]"),
     // Small, so that connections give way to new ones.
     (

@@ -68,6 +68,12 @@ impl<A: Function> Node for Fused<A> {
     fn schedule(&self) -> Option<Schedule> {
         self.declarations.events.schedule()
     }
+    fn has_an_end(&self) -> bool {
+        self.declarations.has_ends()
+    }
+    fn drain(&mut self, _: &mut Batch, _: &mut Context) {
+        self.declarations.end();
+    }
     fn handlers(&self) -> Vec<Handler> {
         self.declarations.handlers()
     }

@@ -40,6 +40,7 @@ pub mod reason;
 pub mod recorder;
 pub mod registry;
 pub mod state;
+pub mod stream;
 pub mod units;
 pub mod view;
 

@@ -146,6 +146,10 @@ pub trait Node {
     /// Gives up what it holds when the graph is taken down, through `batch` (leaves on [`Edge::OUT`]) or `cx`.
     /// Called again until it leaves `batch` empty.
     fn drain(&mut self, _batch: &mut Batch, _cx: &mut Context) {}
+    /// Whether `drain` is called once though it keeps no packets: it was waiting for more.
+    fn has_an_end(&self) -> bool {
+        false
+    }
     /// A file descriptor that becomes readable when a poll would yield packets: idle workers sleep on it.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None

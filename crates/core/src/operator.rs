@@ -6,17 +6,22 @@
 use std::marker::PhantomData;
 
 use netbricks_buffer::{Batch, Bytes};
-use netbricks_packet::stack::{Follows, Forgettable, Header, Layer, Removable, Root, Stack, Usual, With};
+use netbricks_packet::stack::{
+    Follows, Forgettable, Header, Holds, Layer, Removable, Root, Stack, Usual, With,
+};
+use netbricks_packet::{Ip, Tcp};
 use netbricks_tables::Table;
 
 use crate::consistency::Lookable;
 use crate::context::Context;
 use crate::operators::{
     Arm, Boundary, Branch, Divert, Filter, Forget, ForgetMetadata, GroupBy, Insert, Insertable, Inspect, Map,
-    Parse, Remove, Send, Then, Transform,
+    Packetize, Parse, Remove, Send, Then, Transform, Windowed,
 };
 use crate::reason::{Drop, Edge, Verdict};
-use crate::state::TableKey;
+use crate::registry::Worker;
+use crate::state::{State, TableKey};
+use crate::stream::{Packetizer, Protocol, Rewriter, Window, WindowConfig};
 use crate::view::View;
 
 /// One packet of the batch in hand.
@@ -248,6 +253,77 @@ pub trait Operator: Sized + 'static {
         U: FnMut(&mut View<'_, Self::Out>, <T::Table as Table>::Entry<'_>) -> M + 'static,
     {
         table.lookup(self, key, visit)
+    }
+    /// Shows the byte streams that these packets carry to a user function, window by window, and passes every packet on
+    /// unchanged (the paper's window, beside the packets' way). `name` is that of the declared state: connections and how
+    /// many there may be. Its keyed hash has the worker's seed.
+    ///
+    /// `f` sees each direction of a connection in order, learns of gaps, and is called a last time when the direction ends:
+    /// also when it was silent for the timeout, and when the graph is taken down. A function's other packets are in their
+    /// own order: a window is shown when the packet passes that fills it. What `f` may do and what becomes of its panics is
+    /// as for any user function. Fragments of IP packets count as lost: put what reassembles them before this.
+    ///
+    /// ```
+    /// use netbricks_core::packet::{Ip, Link, Tcp};
+    /// use netbricks_core::stream::WindowConfig;
+    /// use netbricks_core::{Function, Input, Operator, Worker};
+    /// use netbricks_testkit::build::ethernet;
+    ///
+    /// /// Counts newlines in what TCP carries.
+    /// fn lines(input: Input, worker: &Worker) -> impl Function {
+    ///     let lines = worker.counter("lines");
+    ///     let windows = WindowConfig::new(4_096, 4_096, 60_000_000_000);
+    ///     input
+    ///         .parse_or_pass::<Link>()
+    ///         .parse_or_pass::<Ip>()
+    ///         .parse_or_pass::<Tcp>()
+    ///         .window(worker, "streams", windows, move |window| {
+    ///             lines.add(window.bytes.iter().filter(|byte| **byte == b'\n').count() as u64);
+    ///         })
+    ///         .done()
+    /// }
+    ///
+    /// let line = ethernet().ipv4("10.0.0.1", "10.0.0.2").tcp(1000, 80).payload(b"one\ntwo\n").build().unwrap();
+    /// let report = netbricks_testkit::run_with(lines, [line.clone()]);
+    /// assert_eq!(report.out, [line]);
+    /// ```
+    fn window<F, I>(self, worker: &Worker, name: &str, config: WindowConfig, f: F) -> Windowed<Self, F, I>
+    where
+        Self::Out: Holds<Ip, I>,
+        <Self::Out as Stack>::Top: Protocol,
+        F: FnMut(&Window<'_>) + 'static,
+    {
+        Windowed::new(self, worker, name, config, f)
+    }
+    /// Rewrites the byte streams that these packets carry (the paper's window in the packets' way, and packetize). Packets
+    /// of connections whose beginning passed here end here, as [`Rewritten`](Drop::Rewritten), and others go on in their
+    /// place on [`Edge::OUT`]; the rest goes on unchanged. In either case nothing of this function comes after it. What does
+    /// not come here has to leave on [`Edge::OUT`] as well (`parse_or`, `divert`), so that packets keep their order. Both
+    /// directions must pass the same worker.
+    ///
+    /// ```
+    /// use netbricks_core::packet::{Ip, Link, Tcp};
+    /// use netbricks_core::stream::{PacketizeConfig, Replace};
+    /// use netbricks_core::{Edge, Function, Input, Operator, Worker};
+    ///
+    /// fn shout(input: Input, worker: &Worker) -> impl Function {
+    ///     let replace = Replace::new(b"hello", b"HELLO!", None).expect("both strings are short");
+    ///     let streams = worker.packetizer("streams", PacketizeConfig::default(), replace);
+    ///     input
+    ///         .parse_or::<Link>(Edge::OUT)
+    ///         .parse_or::<Ip>(Edge::OUT)
+    ///         .parse_or::<Tcp>(Edge::OUT)
+    ///         .packetize(&streams)
+    ///         .done()
+    /// }
+    /// # let _ = shout;
+    /// ```
+    fn packetize<R, I>(self, streams: &State<Packetizer<R>>) -> Packetize<Self, R, I>
+    where
+        Self::Out: Holds<Ip, I> + Stack<Top = Tcp>,
+        R: Rewriter,
+    {
+        Packetize::new(self, streams.clone())
     }
     /// Puts a header between the innermost one and its payload; enclosing lengths, next-header numbers and header
     /// checksums follow.

@@ -76,6 +76,7 @@ reasons! {
     Discarded, "discarded", Consumed, "It reached a port or a node whose purpose is to discard.";
     Absorbed, "absorbed", Consumed, "It was addressed to this function and needs no answer.";
     Segmented, "segmented", Consumed, "It was cut into segments that fit the link.";
+    Rewritten, "rewritten", Consumed, "What became of its bytes went on in packets of their own.";
 }
 
 impl fmt::Display for Drop {

@@ -178,6 +178,7 @@ pub struct Declarations {
     reports: Vec<Report>,
     settles: Vec<Rc<dyn Settle>>,
     pub(crate) events: Events,
+    ends: Vec<Box<dyn FnMut()>>,
     failure: Option<BuildError>,
 }
 
@@ -238,6 +239,11 @@ impl Worker {
         self.declarations.borrow_mut().reports.push(Box::new(section));
     }
 
+    /// Runs `end` when the graph is taken down, before its last report: for state that was waiting for more packets.
+    pub fn at_the_end(&self, end: impl FnMut() + 'static) {
+        self.declarations.borrow_mut().ends.push(Box::new(end));
+    }
+
     /// Makes the building of the node in hand fail.
     pub fn fail(&self, error: BuildError) {
         self.declarations.borrow_mut().failure.get_or_insert(error);
@@ -276,6 +282,12 @@ impl Declarations {
             number += 1;
         }
         unique
+    }
+    pub(crate) fn has_ends(&self) -> bool {
+        !self.ends.is_empty()
+    }
+    pub(crate) fn end(&mut self) {
+        self.ends.iter_mut().for_each(|end| end());
     }
     pub(crate) fn export(&self) -> Vec<StateImage> {
         let states = self.states.iter().map(|(name, state)| (name.clone(), state.borrow().export()));

@@ -3,11 +3,13 @@
 #![forbid(unsafe_code)]
 
 pub mod busy;
+pub mod http_inspect;
 pub mod icmp_echo;
 pub mod lpm;
 pub mod macswap;
 pub mod maglev;
 pub mod monitor;
+pub mod rewrite_stream;
 pub mod ttl;
 pub mod wire;
 
@@ -41,6 +43,13 @@ pub fn register(registry: &mut Registry) {
             compose(worker, |input| monitor::monitor(input, config, worker))
         })
         .add(
+            "http-inspect",
+            "Reports the request lines and hosts of HTTP connections.",
+            |config: &http_inspect::HttpInspectConfig, worker| {
+                compose(worker, |input| http_inspect::http_inspect(input, config, worker))
+            },
+        )
+        .add(
             "lpm",
             "Annotates packets with their next hop, found by the longest prefix.",
             |config: &lpm::LpmSettings, worker| compose(worker, |input| lpm::lpm(input, config, worker)),
@@ -50,6 +59,13 @@ pub fn register(registry: &mut Registry) {
             "Spreads flows over backends, alike on every node, and keeps them there.",
             |config: &maglev::MaglevConfig, worker| {
                 compose(worker, |input| maglev::maglev(input, config, worker))
+            },
+        )
+        .add(
+            "rewrite-stream",
+            "Replaces a string in TCP streams by another, of whatever length.",
+            |config: &rewrite_stream::RewriteStreamConfig, worker| {
+                compose(worker, |input| rewrite_stream::rewrite_stream(input, config, worker))
             },
         );
 }

@@ -12,7 +12,9 @@ use netbricks_core::{
     BuildError, Context, Edge, Graph, GraphBuilder, Node, NodeId, Operator, Output, Poll, Registry, Role,
     Worker, compose, merge,
 };
-use netbricks_functions::{busy, icmp_echo, lpm, macswap, maglev, monitor, ttl, wire};
+use netbricks_functions::{
+    busy, http_inspect, icmp_echo, lpm, macswap, maglev, monitor, rewrite_stream, ttl, wire,
+};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::kinds;
 
@@ -166,7 +168,7 @@ fn echo(worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
 }
 
 /// Every function of the library, by its name there.
-const FUNCTIONS: [(&str, Make); 8] = [
+const FUNCTIONS: [(&str, Make); 10] = [
     ("wire", |worker| compose(worker, wire::wire)),
     ("macswap", |worker| compose(worker, macswap::macswap)),
     ("ttl", ttl),
@@ -176,6 +178,14 @@ const FUNCTIONS: [(&str, Make); 8] = [
         compose(worker, |input| busy::busy(input, &config))
     }),
     ("monitor", monitor),
+    ("http-inspect", |worker| {
+        let config = http_inspect::HttpInspectConfig { flows: 4, latest: 2, ..Default::default() };
+        compose(worker, |input| http_inspect::http_inspect(input, &config, worker))
+    }),
+    ("rewrite-stream", |worker| {
+        let config = rewrite_stream::RewriteStreamConfig::new("hello", "good morning");
+        compose(worker, |input| rewrite_stream::rewrite_stream(input, &config, worker))
+    }),
     ("lpm", |worker| {
         let routes = ["10.0.0.0/8 1", "2001:db8::/32 3"].map(|route| route.parse().unwrap());
         let config = lpm::LpmSettings::of(routes);
@@ -219,6 +229,40 @@ fn every_function_over_every_kind_of_packet_allocates_nothing() {
         nothing_allocated(name, &counted);
         assert!(counted.out > 0, "{name}: nothing passed");
     }
+}
+
+/// Requests in and out of order, of more connections than are followed, and more than are remembered.
+#[test]
+fn requests_are_found_without_allocating() {
+    let segment = |client, sequence, text: &str| {
+        let tcp = ethernet().ipv4("10.0.0.1", "10.0.0.2").tcp(client, 80).sequence(sequence);
+        tcp.payload(text.as_bytes()).build().unwrap()
+    };
+    let frames = (0..8).flat_map(|client| {
+        [(0, "GET / HTTP/1.1\r\nHost"), (31, "\r\n\r\nGET /late"), (20, ": host.test")]
+            .map(|(sequence, text)| segment(client, sequence, text))
+    });
+    let inspect = FUNCTIONS.iter().find(|(name, _)| *name == "http-inspect").unwrap().1;
+    let counted = through("http-inspect", inspect, frames.collect());
+    nothing_allocated("http-inspect", &counted);
+    assert_eq!(counted.out, (WARM + COUNTED) * BURST);
+}
+
+/// A connection whose bytes come again and again, in order and not.
+#[test]
+fn streams_are_rewritten_without_allocating() {
+    use netbricks_core::packet::tcp::flags;
+    let from_server = |sequence| ethernet().ipv4("10.0.0.2", "10.0.0.1").tcp(80, 1_000).sequence(sequence);
+    let opens = ethernet().ipv4("10.0.0.1", "10.0.0.2").tcp(1_000, 80).sequence(9).flags(flags::SYN);
+    let mut frames =
+        vec![opens.build().unwrap(), from_server(99).ack(10).flags(flags::SYN | flags::ACK).build().unwrap()];
+    for (sequence, text) in [(100, "say hel"), (110, "lo hello"), (107, "lo, hel"), (100, "say hel")] {
+        frames.push(from_server(sequence).ack(10).payload(text.as_bytes()).build().unwrap());
+    }
+    let rewrite = FUNCTIONS.iter().find(|(name, _)| *name == "rewrite-stream").unwrap().1;
+    let counted = through("rewrite-stream", rewrite, frames);
+    nothing_allocated("rewrite-stream", &counted);
+    assert!(counted.out > COUNTED * BURST / 2);
 }
 
 #[test]

@@ -3,7 +3,9 @@
 #![forbid(unsafe_code)]
 
 use netbricks_core::{BuildError, Node, Operator, Worker, compose};
-use netbricks_functions::{busy, icmp_echo, lpm, macswap, maglev, monitor, ttl, wire};
+use netbricks_functions::{
+    busy, http_inspect, icmp_echo, lpm, macswap, maglev, monitor, rewrite_stream, ttl, wire,
+};
 use netbricks_testkit::mutate::{Random, mutate};
 use netbricks_testkit::{captures, checksums, kinds, run_node};
 
@@ -18,6 +20,8 @@ struct Configs {
     busy: busy::BusyConfig,
     lpm: lpm::LpmSettings,
     maglev: maglev::MaglevConfig,
+    http: http_inspect::HttpInspectConfig,
+    rewrite: rewrite_stream::RewriteStreamConfig,
 }
 
 fn configs() -> Configs {
@@ -46,6 +50,13 @@ fn configs() -> Configs {
             capacity: 256,
             slots: 251,
             ..Default::default()
+        },
+        http: http_inspect::HttpInspectConfig { ports: vec![80, 443, 53], flows: 64, ..Default::default() },
+        rewrite: rewrite_stream::RewriteStreamConfig {
+            from: rewrite_stream::From::Both,
+            ports: vec![80, 443, 53],
+            flows: 64,
+            ..rewrite_stream::RewriteStreamConfig::new("l", "longer")
         },
     }
 }
@@ -83,14 +94,23 @@ fn functions() -> Vec<(&'static str, Make)> {
             let config = configs().maglev;
             compose(worker, |input| maglev::maglev(input, &config, worker))
         }),
+        ("http-inspect", |worker| {
+            let config = configs().http;
+            compose(worker, |input| http_inspect::http_inspect(input, &config, worker))
+        }),
+        ("rewrite-stream", |worker| {
+            let config = configs().rewrite;
+            compose(worker, |input| rewrite_stream::rewrite_stream(input, &config, worker))
+        }),
         ("all", |worker| {
-            let Configs { ttl, echo, monitor, lpm, maglev, .. } = configs();
+            let Configs { ttl, echo, monitor, lpm, maglev, http, .. } = configs();
             compose(worker, |input| {
                 icmp_echo::icmp_echo(input, &echo, worker)
                     .then(|input| ttl::ttl(input, &ttl, worker))
                     .then(|input| monitor::monitor(input, &monitor, worker))
                     .then(|input| lpm::lpm(input, &lpm, worker))
                     .then(|input| maglev::maglev(input, &maglev, worker))
+                    .then(|input| http_inspect::http_inspect(input, &http, worker))
                     .then(macswap::macswap)
                     .then(wire::wire)
             })

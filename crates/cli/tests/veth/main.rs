@@ -5,4 +5,5 @@ mod answers;
 mod fixture;
 mod idle;
 mod leaving;
+mod rewriting;
 mod traffic;

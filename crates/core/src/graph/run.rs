@@ -358,7 +358,8 @@ impl Graph {
             // Bounded: a node that never gives up is left with what it holds, which the totals then show.
             for _ in 0..DRAIN_CALLS {
                 // A transmit queue may have packets in the device's hands even if it holds none.
-                if !self.slots[node].keeps && self.slots[node].role != Role::Transmit {
+                let slot = &self.slots[node];
+                if !slot.keeps && slot.role != Role::Transmit && !slot.node.has_an_end() {
                     break;
                 }
                 let before = if self.slots[node].keeps { self.slots[node].node.held() } else { 0 };

@@ -3,18 +3,22 @@
 mod branch;
 mod lookup;
 mod lookup_locked;
+mod packetize;
 mod resize;
 mod simple;
+mod window;
 
 pub use branch::{Arm, Branch, GroupBy};
 pub use lookup::{Expiring, Lookup};
 pub use lookup_locked::LookupLocked;
+pub use packetize::Packetize;
 pub use resize::{Insert, Insertable, Remove};
 pub(crate) use simple::dispatched;
 pub use simple::{
     Boundary, Decide, Divert, Filter, FilterOr, Forget, ForgetMetadata, Inspect, Map, Parse, Send, Then,
     Transform,
 };
+pub use window::Windowed;
 
 /// The part of `Operator` that every operator without a pass of its own shares.
 macro_rules! passes_on {

@@ -23,4 +23,5 @@ mod resizing;
 mod rewriting;
 mod schedule;
 mod state;
+mod windows;
 mod worklist;

@@ -73,6 +73,14 @@ impl Node for Door {
     fn schedule(&self) -> Option<Schedule> {
         self.ask(|node| node.schedule()).flatten().filter(|_| self.first)
     }
+    fn has_an_end(&self) -> bool {
+        self.first && self.ask(|node| node.has_an_end()).unwrap_or(false)
+    }
+    fn drain(&mut self, batch: &mut Batch, cx: &mut Context) {
+        if let Some(node) = self.inner.borrow_mut().as_mut() {
+            node.drain(batch, cx);
+        }
+    }
     fn role(&self) -> Role {
         Role::Function
     }

@@ -1,0 +1,116 @@
+//! `curl` through `rewrite-stream`: what it downloads is what the server sent, rewritten, also over a line that loses and
+//! reorders.
+
+use netbricks_testkit::mutate::Random;
+use netbricks_testkit::namespace::eventually;
+
+use super::fixture::{Driver, Segment};
+
+/// What is downloaded (bytes, before it is rewritten).
+const DOWNLOAD: usize = 50_000_000;
+const FIND: &str = "a needle in a haystack";
+const REPLACE: &str = "many needles, each of which is longer than the one that was there before";
+
+/// Serves a file to whoever asks, without saying how long it is.
+const SERVER: &str = "
+import socket, sys, threading
+content = open(sys.argv[1], 'rb').read()
+listener = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener.bind(('::', 8080))
+listener.listen()
+def serve(connection):
+    asked = b''
+    while b'\\r\\n\\r\\n' not in asked:
+        more = connection.recv(65536)
+        if not more:
+            return
+        asked += more
+    connection.sendall(b'HTTP/1.0 200 OK\\r\\n\\r\\n' + content)
+    connection.shutdown(socket.SHUT_WR)
+    while connection.recv(65536):
+        pass
+    connection.close()
+while True:
+    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+";
+
+/// Text with the string that is looked for at random places, some hundred bytes apart, and with its beginnings.
+fn content() -> String {
+    let mut random = Random::new(7);
+    let mut content = String::with_capacity(DOWNLOAD + 1_000);
+    while content.len() < DOWNLOAD {
+        for _ in 0..random.below(60) {
+            content += &format!("{:x} ", random.next());
+        }
+        content += &FIND[..random.below(FIND.len())];
+        content += FIND;
+    }
+    content
+}
+
+fn downloads(test: &str, line: &str, addresses: &[&str]) {
+    let length = DOWNLOAD;
+    let Some(segment) = Segment::new(test, Driver::AfPacket, &["ping", "curl", "python3", "ethtool"]) else {
+        return;
+    };
+    for (role, device) in [("client", "c0"), ("server", "s0")] {
+        // Whole segments, as a wire has them.
+        segment.namespaces.run(role, &format!("ethtool -K {device} tso off gso off gro off"));
+    }
+    let content = &content()[..length];
+    let file = segment.directory.join("file");
+    std::fs::write(&file, content).expect("the directory can be written");
+    let expected = content.replace(FIND, REPLACE);
+    assert!(expected.len() > content.len() + length / 100, "there is something to replace");
+    let ports = segment.ports().replace("[port.right]\n", &format!("[port.right]\n{line}"));
+    let run = segment.start(
+        &format!(
+            "{ports}[function.rewrite]\nuse = \"rewrite-stream\"\nfind = \"{FIND}\"\nreplace = \"{REPLACE}\"\n\
+             ports = [8080]\n\
+             [[chain]]\nfrom = \"left\"\nthrough = [\"rewrite\"]\nto = \"right\"\n\
+             [[chain]]\nfrom = \"right\"\nthrough = [\"rewrite\"]\nto = \"left\"\n"
+        ),
+        &[],
+    );
+    segment.settle();
+    let path = file.display().to_string();
+    let _server = segment.namespaces.start(
+        "server",
+        "python3",
+        &["-c", SERVER, &path],
+        segment.file("web"),
+        segment.file("web-errors"),
+    );
+    eventually("the web server's start", || {
+        segment.namespaces.attempt("server", "curl -sf -o /dev/null http://127.0.0.1:8080/").status.success()
+    });
+    let copy = segment.directory.join("copy");
+    for address in addresses {
+        let rate = segment.namespaces.run(
+            "client",
+            &format!(
+                "curl -sSf --max-time 240 -w %{{speed_download}} -o {} http://{address}:8080/",
+                copy.display()
+            ),
+        );
+        let received = std::fs::read(&copy).expect("curl wrote it");
+        assert_eq!(received.len(), expected.len(), "{address}");
+        assert!(received == expected.as_bytes(), "{address}: it is not what was to come");
+        eprintln!("{test}, {address}: {:.1} MB/s", rate.trim().parse::<f64>().unwrap_or_default() / 1e6);
+    }
+    let report = run.finish();
+    let consumed = report["consumed"].as_u64().unwrap_or_default();
+    assert!(consumed > length as u64 / 1_500, "{report}");
+    eprintln!("{test}: dropped {}", report["dropped"]);
+}
+
+#[test]
+fn curl_sees_what_was_rewritten() {
+    downloads("rewriting", "", &["10.0.0.2", "[fd00::2]"]);
+}
+
+#[test]
+fn curl_sees_it_also_with_loss_and_reordering() {
+    downloads("rewriting-lossy", "loss = 0.01\nreorder = 0.01\n", &["10.0.0.2"]);
+}

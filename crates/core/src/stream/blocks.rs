@@ -1,0 +1,219 @@
+//! Memory for bytes that wait: a fixed number of blocks, each with a piece of a stream, in lists that are sorted by
+//! position. All of it is there from the beginning.
+
+use netbricks_tables::{HugeArray, MemoryError};
+
+/// Bytes of a block: three hold an Ethernet segment.
+pub const BLOCK: usize = 512;
+
+/// No block.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// The most blocks: their numbers are 32 bits, and one is taken.
+pub(super) const MOST: usize = NONE as usize;
+
+/// What is in a block.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Piece {
+    /// Where the run began that it belongs to, as it came: perhaps before its first byte that counts.
+    pub(super) from: u64,
+    /// Position of its first byte.
+    pub(super) start: u64,
+    /// Where that byte is in the block.
+    skip: u16,
+    len: u16,
+    /// The block behind it, or the next free one.
+    pub(super) next: u32,
+}
+
+impl Piece {
+    /// The position behind its last byte.
+    pub(super) fn end(&self) -> u64 {
+        self.start + u64::from(self.len)
+    }
+}
+
+/// A sorted list of blocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct List {
+    pub(super) head: u32,
+    pub(super) tail: u32,
+    /// How many blocks.
+    pub(super) blocks: u32,
+}
+
+impl List {
+    pub(super) const EMPTY: Self = Self { head: NONE, tail: NONE, blocks: 0 };
+    pub(super) fn is_empty(&self) -> bool {
+        self.head == NONE
+    }
+}
+
+/// All blocks, and who has none.
+pub(super) struct Blocks {
+    bytes: HugeArray<u8>,
+    pieces: Vec<Piece>,
+    /// The first of those that were used and given back.
+    free: u32,
+    /// Those from here on were never used.
+    fresh: u32,
+    used: u32,
+    /// The most that were ever used at a time.
+    pub(super) high_water: u32,
+}
+
+impl Blocks {
+    pub(super) fn new(count: usize) -> Result<Self, MemoryError> {
+        let bytes = HugeArray::zeroed(count.saturating_mul(BLOCK))?;
+        let pieces = vec![Piece::default(); count];
+        Ok(Self { bytes, pieces, free: NONE, fresh: 0, used: 0, high_water: 0 })
+    }
+
+    pub(super) fn used(&self) -> u32 {
+        self.used
+    }
+    pub(super) fn available(&self) -> usize {
+        self.pieces.len() - self.used as usize
+    }
+
+    #[inline]
+    pub(super) fn piece(&self, block: u32) -> &Piece {
+        &self.pieces[block as usize]
+    }
+    /// What a block holds.
+    #[inline]
+    pub(super) fn bytes(&self, block: u32) -> &[u8] {
+        let piece = self.piece(block);
+        let first = block as usize * BLOCK + usize::from(piece.skip);
+        &self.bytes[first..first + usize::from(piece.len)]
+    }
+
+    fn take(&mut self) -> Option<u32> {
+        let block = if self.free != NONE {
+            let block = self.free;
+            self.free = self.pieces[block as usize].next;
+            block
+        } else if (self.fresh as usize) < self.pieces.len() {
+            self.fresh += 1;
+            self.fresh - 1
+        } else {
+            return None;
+        };
+        self.used += 1;
+        self.high_water = self.high_water.max(self.used);
+        Some(block)
+    }
+
+    fn give_back(&mut self, block: u32) {
+        self.pieces[block as usize] = Piece { next: self.free, ..Piece::default() };
+        self.free = block;
+        self.used -= 1;
+    }
+
+    /// Puts bytes at `start` into a list, behind block `after` (in front where that is [`NONE`]), as far as blocks go;
+    /// answers the last block with some of them. Where the block before them ends at `start` and is of the same run,
+    /// they begin in it.
+    pub(super) fn insert(
+        &mut self,
+        list: &mut List,
+        mut after: u32,
+        from: u64,
+        mut start: u64,
+        mut bytes: &[u8],
+    ) -> u32 {
+        if let Some(piece) = self.pieces.get_mut(after as usize)
+            && piece.end() == start
+            && piece.from == from
+        {
+            let used = usize::from(piece.skip + piece.len);
+            let more = bytes.len().min(BLOCK - used);
+            piece.len += more as u16;
+            let first = after as usize * BLOCK + used;
+            self.bytes[first..first + more].copy_from_slice(&bytes[..more]);
+            start += more as u64;
+            bytes = &bytes[more..];
+        }
+        for part in bytes.chunks(BLOCK) {
+            let Some(block) = self.take() else { return after };
+            let first = block as usize * BLOCK;
+            self.bytes[first..first + part.len()].copy_from_slice(part);
+            let next = if after == NONE {
+                std::mem::replace(&mut list.head, block)
+            } else {
+                std::mem::replace(&mut self.pieces[after as usize].next, block)
+            };
+            if next == NONE {
+                list.tail = block;
+            }
+            self.pieces[block as usize] = Piece { from, start, skip: 0, len: part.len() as u16, next };
+            list.blocks += 1;
+            start += part.len() as u64;
+            after = block;
+        }
+        after
+    }
+
+    /// Takes the block behind `after` (the first where that is [`NONE`]) out of a list.
+    pub(super) fn remove_after(&mut self, list: &mut List, after: u32) {
+        let block = self.after(list, after);
+        if block == NONE {
+            return;
+        }
+        let next = self.pieces[block as usize].next;
+        if after == NONE {
+            list.head = next;
+        } else {
+            self.pieces[after as usize].next = next;
+        }
+        if list.tail == block {
+            list.tail = after;
+        }
+        list.blocks -= 1;
+        self.give_back(block);
+    }
+
+    /// The block behind `after`; the first where that is [`NONE`].
+    #[inline]
+    pub(super) fn after(&self, list: &List, after: u32) -> u32 {
+        if after == NONE { list.head } else { self.pieces[after as usize].next }
+    }
+
+    /// Takes `count` bytes off the front of a block that has more.
+    pub(super) fn trim(&mut self, block: u32, count: u64) {
+        let piece = &mut self.pieces[block as usize];
+        debug_assert!(count < u64::from(piece.len));
+        piece.start += count;
+        piece.skip += count as u16;
+        piece.len -= count as u16;
+    }
+
+    /// Ends a block at position `end`, which lies in it.
+    pub(super) fn cut(&mut self, block: u32, end: u64) {
+        let piece = &mut self.pieces[block as usize];
+        debug_assert!(piece.start < end && end <= piece.end());
+        piece.len = (end - piece.start) as u16;
+    }
+
+    /// Writes over bytes of a block, from position `at` on; answers how many.
+    pub(super) fn overwrite(&mut self, block: u32, at: u64, bytes: &[u8]) -> usize {
+        let piece = &self.pieces[block as usize];
+        let skip = (at - piece.start) as usize;
+        let count = bytes.len().min(usize::from(piece.len) - skip);
+        let first = block as usize * BLOCK + usize::from(piece.skip) + skip;
+        self.bytes[first..first + count].copy_from_slice(&bytes[..count]);
+        count
+    }
+
+    /// Gives back a whole list.
+    pub(super) fn clear(&mut self, list: &mut List) {
+        while !list.is_empty() {
+            self.remove_after(list, NONE);
+        }
+    }
+}
+
+impl std::fmt::Debug for Blocks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Blocks({} of {} used)", self.used, self.pieces.len())
+    }
+}

@@ -1,0 +1,198 @@
+//! One connection: two directions, and its place among all by the time it was last heard of.
+
+use super::blocks::{List, NONE};
+
+/// A direction of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Side {
+    /// From whoever opened it; where that was not seen, from whoever was heard first.
+    Client,
+    /// To whoever opened it.
+    Server,
+}
+
+impl Side {
+    /// The other one.
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Client => Self::Server,
+            Self::Server => Self::Client,
+        }
+    }
+}
+
+/// What is known of a direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// No segment was seen.
+    Unseen,
+    /// Its bytes are followed.
+    Open,
+    /// Its end was told.
+    Ended,
+}
+
+/// Nothing is known of its end.
+pub(super) const UNKNOWN: u64 = u64::MAX;
+
+/// Positions are numbers of the transport that don't wrap: the first is its number and this, so that there is always
+/// something before it.
+pub(super) const ORIGIN: u64 = 1 << 62;
+
+/// One direction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Direction {
+    pub(super) phase: Phase,
+    /// Position of the first byte.
+    pub(super) first: u64,
+    /// Position of the byte that is delivered next.
+    pub(super) next: u64,
+    /// Position behind the last byte.
+    pub(super) end: u64,
+    /// What waits, all of it behind `next`.
+    pub(super) waiting: List,
+}
+
+impl Direction {
+    pub(super) const UNSEEN: Self =
+        Self { phase: Phase::Unseen, first: ORIGIN, next: ORIGIN, end: UNKNOWN, waiting: List::EMPTY };
+
+    /// The position of a number of `bits` bits: the one that is nearest to the next byte's.
+    #[inline]
+    pub(super) fn position(&self, number: u64, bits: u32) -> u64 {
+        let unused = 64 - bits;
+        let distance = (number.wrapping_sub(self.next) << unused).cast_signed() >> unused;
+        self.next.wrapping_add_signed(distance)
+    }
+
+    /// It has said nothing.
+    pub(super) fn is_silent(&self) -> bool {
+        self.next == self.first && self.waiting.is_empty()
+    }
+
+    /// Its positions follow each other, and there is room before and behind them.
+    pub(super) fn is_sound(&self) -> bool {
+        self.first >= ORIGIN && self.first <= self.next && self.next <= self.end && self.next < ORIGIN << 1
+    }
+
+    /// Its first byte has this number.
+    pub(super) fn open(&mut self, number: u64) {
+        let position = ORIGIN + number;
+        *self = Self { phase: Phase::Open, first: position, next: position, ..Self::UNSEEN };
+    }
+}
+
+/// One connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Connection {
+    /// Its canonical flow key.
+    pub(super) key: [u64; 5],
+    /// The direction of the canonical key, and the other.
+    pub(super) directions: [Direction; 2],
+    /// Which of them is the client's.
+    pub(super) client: usize,
+    /// When it was heard of last (ns).
+    pub(super) heard: u64,
+    /// Its neighbours in the order of that.
+    pub(super) older: u32,
+    pub(super) newer: u32,
+}
+
+impl Connection {
+    pub(super) fn new(key: [u64; 5], client: usize, now: u64) -> Self {
+        let directions = [Direction::UNSEEN; 2];
+        Self { key, directions, client, heard: now, older: NONE, newer: NONE }
+    }
+    pub(super) fn is_over(&self) -> bool {
+        self.directions.iter().all(|direction| direction.phase == Phase::Ended)
+    }
+    pub(super) fn blocks(&self) -> usize {
+        self.directions.iter().map(|direction| direction.waiting.blocks as usize).sum()
+    }
+}
+
+/// Connections in the order in which they were heard of.
+#[derive(Debug)]
+pub(super) struct Connections {
+    all: Vec<Connection>,
+    /// The first that is free, and the next through `newer`.
+    free: u32,
+    pub(super) oldest: u32,
+    newest: u32,
+    capacity: usize,
+}
+
+impl Connections {
+    pub(super) fn new(capacity: usize) -> Self {
+        Self { all: Vec::with_capacity(capacity), free: NONE, oldest: NONE, newest: NONE, capacity }
+    }
+    pub(super) fn at(&mut self, number: u32) -> &mut Connection {
+        &mut self.all[number as usize]
+    }
+    pub(super) fn get(&self, number: u32) -> &Connection {
+        &self.all[number as usize]
+    }
+
+    /// All of them, the one that was silent longest first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Connection> {
+        let place = |number: u32| (number != NONE).then_some(number);
+        std::iter::successors(place(self.oldest), move |number| place(self.get(*number).newer))
+            .map(|number| self.get(number))
+    }
+
+    /// A place for a new connection, heard of now.
+    pub(super) fn add(&mut self, connection: Connection) -> Option<u32> {
+        let number = if self.free != NONE {
+            let number = self.free;
+            self.free = self.get(number).newer;
+            *self.at(number) = connection;
+            number
+        } else if self.all.len() < self.capacity {
+            // Within the capacity that was there from the beginning.
+            self.all.push(connection);
+            self.all.len() as u32 - 1
+        } else {
+            return None;
+        };
+        self.append(number);
+        Some(number)
+    }
+
+    pub(super) fn remove(&mut self, number: u32) {
+        self.unlink(number);
+        let free = std::mem::replace(&mut self.free, number);
+        self.at(number).newer = free;
+    }
+
+    /// It was heard of at `now`.
+    pub(super) fn heard(&mut self, number: u32, now: u64) {
+        self.at(number).heard = now;
+        if self.newest != number {
+            self.unlink(number);
+            self.append(number);
+        }
+    }
+
+    fn append(&mut self, number: u32) {
+        let older = std::mem::replace(&mut self.newest, number);
+        match older {
+            NONE => self.oldest = number,
+            _ => self.at(older).newer = number,
+        }
+        let connection = self.at(number);
+        (connection.older, connection.newer) = (older, NONE);
+    }
+
+    fn unlink(&mut self, number: u32) {
+        let Connection { older, newer, .. } = *self.get(number);
+        match older {
+            NONE => self.oldest = newer,
+            _ => self.at(older).newer = newer,
+        }
+        match newer {
+            NONE => self.newest = older,
+            _ => self.at(newer).older = older,
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! One direction of a connection that is rewritten: which of its bytes went out as which, and those that its receiver has
+//! not acknowledged. Positions count bytes from the first, on the way in and on the way out.
+
+use super::blocks::{Blocks, List, NONE};
+use super::packetize::PacketizeCounters;
+
+/// What a sender takes that doesn't say (RFC 9293, section 3.7.1).
+const DEFAULT_SEGMENT_SIZE: u16 = 536;
+
+/// So often a sender has to send bytes again that are held back before they go on. The first time it is told that all but
+/// the last of them arrived, so that it sends what follows; the second time that one comes again beside it.
+const PATIENCE: u8 = 3;
+
+/// A replacement: these bytes of the input became those of the output.
+#[derive(Clone, Copy, Debug, Default)]
+struct Edit {
+    input: u64,
+    input_end: u64,
+    output: u64,
+    output_end: u64,
+    next: u32,
+}
+
+/// Memory for replacements.
+pub(super) struct Edits {
+    all: Vec<Edit>,
+    free: u32,
+    available: usize,
+}
+
+impl Edits {
+    pub(super) fn new(count: usize) -> Self {
+        let next = |at: usize| if at + 1 < count { at as u32 + 1 } else { NONE };
+        let all = (0..count).map(|at| Edit { next: next(at), ..Edit::default() }).collect();
+        Self { all, free: if count > 0 { 0 } else { NONE }, available: count }
+    }
+    pub(super) fn available(&self) -> usize {
+        self.available
+    }
+}
+
+/// One direction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lane {
+    /// Its beginning was seen.
+    pub(super) rewrites: bool,
+    /// Its sender has no more bytes.
+    pub(super) finished: bool,
+    /// The number of its first byte.
+    pub(super) first: u32,
+    /// Bytes of the input that the rewriter has had, and those of which it said what becomes of them.
+    pub(super) taken: u64,
+    pub(super) emitted: u64,
+    /// Bytes of the output, and how many of them its receiver has.
+    pub(super) sent: u64,
+    pub(super) acknowledged: u64,
+    /// The receiver has its end too.
+    end_acknowledged: bool,
+    /// Up to where the sender was told that the receiver has its bytes.
+    told: u64,
+    /// How often bytes that are held back were sent again since the last new ones.
+    asked: u8,
+    /// Output position less input position, before the first replacement that is not acknowledged.
+    shift: i64,
+    oldest: u32,
+    newest: u32,
+    /// The output from `acknowledged` on, and perhaps a little before.
+    pub(super) kept: List,
+    /// The block in which the latest output begins, and its position.
+    recent: (u32, u64),
+    /// What the sender of this direction takes in one segment (bytes), and by what it shifts its windows.
+    pub(super) maximum_segment_size: u16,
+    pub(super) scale: Option<u8>,
+}
+
+impl Default for Lane {
+    fn default() -> Self {
+        Self {
+            rewrites: false,
+            finished: false,
+            first: 0,
+            taken: 0,
+            emitted: 0,
+            sent: 0,
+            acknowledged: 0,
+            end_acknowledged: false,
+            told: 0,
+            asked: 0,
+            shift: 0,
+            oldest: NONE,
+            newest: NONE,
+            kept: List::EMPTY,
+            recent: (NONE, 0),
+            maximum_segment_size: DEFAULT_SEGMENT_SIZE,
+            scale: None,
+        }
+    }
+}
+
+impl Lane {
+    pub(super) fn opened(first: u32) -> Self {
+        Self { rewrites: true, first, ..Self::default() }
+    }
+
+    /// Forgets everything and gives back its memory.
+    pub(super) fn clear(&mut self, kept: &mut Blocks, edits: &mut Edits) {
+        while self.oldest != NONE {
+            self.forget_oldest(edits);
+        }
+        kept.clear(&mut self.kept);
+        *self = Self::default();
+    }
+
+    fn forget_oldest(&mut self, edits: &mut Edits) {
+        let edit = &mut edits.all[self.oldest as usize];
+        self.shift = edit.output_end.wrapping_sub(edit.input_end).cast_signed();
+        let next = std::mem::replace(&mut edit.next, edits.free);
+        edits.free = self.oldest;
+        edits.available += 1;
+        self.oldest = next;
+        if next == NONE {
+            self.newest = NONE;
+        }
+    }
+
+    /// The position that a number has, as near as can be to `near`.
+    fn position(&self, number: u32, near: u64) -> u64 {
+        let distance = number.wrapping_sub(self.first).wrapping_sub(near as u32).cast_signed();
+        near.saturating_add_signed(i64::from(distance))
+    }
+    /// Input position of a sender's number.
+    pub(super) fn input(&self, number: u32) -> u64 {
+        self.position(number, self.taken)
+    }
+    /// The number that the receiver is given for an output position.
+    pub(super) fn number(&self, position: u64) -> u32 {
+        self.first.wrapping_add(position as u32)
+    }
+    /// Behind everything, the end's own number included.
+    pub(super) fn ends(&self) -> u64 {
+        self.sent + u64::from(self.finished)
+    }
+
+    /// A sender's segment came; answers whether what is held back has to go on: its bytes were sent so often again that
+    /// nothing seems to follow them.
+    pub(super) fn is_overdue(&mut self, number: u32, len: usize) -> bool {
+        let start = self.input(number);
+        if self.emitted < self.taken && start < self.taken && start + len as u64 > self.emitted {
+            self.asked = self.asked.saturating_add(1);
+        }
+        self.asked >= PATIENCE
+    }
+
+    /// Replacements that its receiver has not acknowledged, in order.
+    fn edits<'e>(&self, edits: &'e Edits) -> impl Iterator<Item = &'e Edit> + use<'e> {
+        let get = |at: u32| edits.all.get(at as usize);
+        std::iter::successors(get(self.oldest), move |edit| get(edit.next))
+    }
+
+    /// Where the output of an input position begins.
+    pub(super) fn output_of(&self, edits: &Edits, input: u64) -> u64 {
+        let mut shift = self.shift;
+        for edit in self.edits(edits) {
+            if input <= edit.input {
+                break;
+            }
+            if input < edit.input_end {
+                return edit.output;
+            }
+            shift = edit.output_end.wrapping_sub(edit.input_end).cast_signed();
+        }
+        input.saturating_add_signed(shift)
+    }
+
+    /// Where the output of all before an input position ends.
+    pub(super) fn output_behind(&self, edits: &Edits, input: u64) -> u64 {
+        let mut shift = self.shift;
+        for edit in self.edits(edits) {
+            if input <= edit.input {
+                break;
+            }
+            if input <= edit.input_end {
+                return edit.output_end;
+            }
+            shift = edit.output_end.wrapping_sub(edit.input_end).cast_signed();
+        }
+        input.saturating_add_signed(shift)
+    }
+
+    /// Up to where a receiver has the input who has the output up to a position.
+    fn input_of(&self, edits: &Edits, output: u64) -> u64 {
+        let mut shift = self.shift;
+        for edit in self.edits(edits) {
+            if output < edit.output_end {
+                // Of a replacement it has all or nothing.
+                return if output > edit.output { edit.input } else { output.saturating_add_signed(-shift) };
+            }
+            shift = edit.output_end.wrapping_sub(edit.input_end).cast_signed();
+        }
+        output.saturating_add_signed(-shift).min(self.emitted)
+    }
+    /// Up to where its receiver has the input.
+    pub(super) fn input_acknowledged(&self, edits: &Edits) -> u64 {
+        self.input_of(edits, self.acknowledged)
+    }
+
+    /// Its receiver acknowledges all before a number.
+    pub(super) fn acknowledge(&mut self, number: u32, kept: &mut Blocks, edits: &mut Edits) {
+        let position = self.position(number, self.sent);
+        if position > self.ends() {
+            return;
+        }
+        self.end_acknowledged |= position > self.sent;
+        self.have(position.min(self.sent), kept, edits);
+    }
+
+    /// Nothing will be sent again.
+    pub(super) fn give_up(&mut self, kept: &mut Blocks, edits: &mut Edits) {
+        self.have(self.sent, kept, edits);
+    }
+
+    fn have(&mut self, position: u64, kept: &mut Blocks, edits: &mut Edits) {
+        self.acknowledged = self.acknowledged.max(position);
+        while edits.all.get(self.oldest as usize).is_some_and(|edit| edit.output_end <= self.acknowledged) {
+            self.forget_oldest(edits);
+        }
+        while !self.kept.is_empty() && kept.piece(self.kept.head).end() <= self.acknowledged {
+            kept.remove_after(&mut self.kept, NONE);
+        }
+        if self.kept.is_empty() || kept.piece(self.kept.head).start > self.recent.1 {
+            self.recent.0 = NONE;
+        }
+    }
+
+    /// What the sender is told of what its receiver acknowledges; `waits` says whether bytes wait for others that are
+    /// missing.
+    ///
+    /// What is held back is in nobody's hands but the rewriter's, and its receiver cannot acknowledge it. A sender that
+    /// sends it again would not come to what follows. So it is told that it arrived: all of it where something waits,
+    /// since the sender then has more to send again; else all but the last byte, so that it still asks.
+    pub(super) fn translate(&mut self, edits: &Edits, number: u32, waits: bool) -> u32 {
+        if !self.rewrites {
+            return number;
+        }
+        let has = if self.end_acknowledged { self.taken + 1 } else { self.input_acknowledged(edits) };
+        let held = self.emitted < self.taken && self.acknowledged == self.sent;
+        let owned = match (held, waits, self.asked) {
+            (true, true, _) => self.taken,
+            (true, false, 1..) => self.taken - 1,
+            _ => 0,
+        };
+        self.told = self.told.max(has).max(owned);
+        self.first.wrapping_add(self.told as u32)
+    }
+
+    /// Where the output begins that answers a segment whose input begins at `start`: what the sender does not have to send
+    /// again any more is sent with it.
+    pub(super) fn answer_from(&self, edits: &Edits, start: u64) -> u64 {
+        if start <= self.told {
+            self.acknowledged
+        } else {
+            self.output_of(edits, start).max(self.acknowledged)
+        }
+    }
+
+    /// How many bytes of input its receiver takes who takes `bytes` of output from a number on.
+    pub(super) fn window(&self, edits: &Edits, number: u32, bytes: u64) -> u64 {
+        let edge = self.position(number, self.sent).min(self.ends()) + bytes;
+        let input = match edge.checked_sub(self.sent) {
+            Some(more) => self.emitted + more,
+            None => self.input_of(edits, edge),
+        };
+        input.saturating_sub(self.told)
+    }
+
+    /// The most bytes of a segment to this direction's sender, with so many bytes of options (RFC 6691).
+    pub(super) fn segment_size(&self, options: usize) -> u16 {
+        // No less than Linux sends either: a size of 1 would multiply packets.
+        self.maximum_segment_size.saturating_sub(options as u16).max(48)
+    }
+
+    /// Reads the output from a position on.
+    pub(super) fn read(&self, kept: &Blocks, from: u64, mut to: &mut [u8]) {
+        let (recent, start) = self.recent;
+        let mut block = if recent != NONE && start <= from { recent } else { self.kept.head };
+        while block != NONE && !to.is_empty() {
+            let piece = kept.piece(block);
+            // What was read already is before it: only the first block may begin earlier.
+            let skip = from.saturating_sub(piece.start) as usize;
+            if let Some(bytes) = kept.bytes(block).get(skip..)
+                && !bytes.is_empty()
+            {
+                let count = bytes.len().min(to.len());
+                let (now, rest) = to.split_at_mut(count);
+                now.copy_from_slice(&bytes[..count]);
+                to = rest;
+            }
+            block = piece.next;
+        }
+    }
+}
+
+/// Where a [`Rewriter`](super::Rewriter) says what becomes of the bytes that it was given, in their order.
+pub struct Output<'a> {
+    lane: &'a mut Lane,
+    kept: &'a mut Blocks,
+    edits: &'a mut Edits,
+    counters: &'a mut PacketizeCounters,
+}
+
+impl<'a> Output<'a> {
+    pub(super) fn new(
+        lane: &'a mut Lane,
+        kept: &'a mut Blocks,
+        edits: &'a mut Edits,
+        counters: &'a mut PacketizeCounters,
+    ) -> Self {
+        Self { lane, kept, edits, counters }
+    }
+
+    pub(super) fn taken(&mut self, count: usize) {
+        self.lane.taken += count as u64;
+        self.lane.asked = 0;
+        let tail = self.lane.kept.tail;
+        self.lane.recent = if tail == NONE { (NONE, 0) } else { (tail, self.kept.piece(tail).start) };
+    }
+
+    /// These bytes, which are next of those it was given, go on as they are.
+    pub fn pass(&mut self, bytes: &[u8]) {
+        self.lane.emitted += bytes.len() as u64;
+        self.send(bytes);
+    }
+
+    /// In the place of the next `input` bytes these go on.
+    pub fn replace(&mut self, input: usize, bytes: &[u8]) {
+        let lane = &mut *self.lane;
+        let at = self.edits.free;
+        let edit = Edit {
+            input: lane.emitted,
+            input_end: lane.emitted + input as u64,
+            output: lane.sent,
+            output_end: lane.sent + bytes.len() as u64,
+            next: NONE,
+        };
+        // There is always one: as many as the rewriter said it may need were asked for before it was called.
+        let Some(place) = self.edits.all.get_mut(at as usize) else {
+            debug_assert!(false, "the rewriter replaced more than it said");
+            return;
+        };
+        self.edits.free = std::mem::replace(place, edit).next;
+        self.edits.available -= 1;
+        match std::mem::replace(&mut lane.newest, at) {
+            NONE => lane.oldest = at,
+            newest => self.edits.all[newest as usize].next = at,
+        }
+        lane.emitted += input as u64;
+        self.counters.replaced += 1;
+        self.send(bytes);
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        let lane = &mut *self.lane;
+        let (tail, sent) = (lane.kept.tail, lane.sent);
+        self.kept.insert(&mut lane.kept, tail, 0, sent, bytes);
+        lane.sent += bytes.len() as u64;
+    }
+}

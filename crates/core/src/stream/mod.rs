@@ -1,0 +1,87 @@
+//! Byte streams (NetBricks, section 3.1): what a transport's segments say, in the order in which it was written.
+//!
+//! [`Reassembler`] is pure: segments and the time go in, bytes, gaps and ends come out. It keeps out-of-order bytes in
+//! [blocks](blocks) that were there from the beginning, so that neither a packet nor an attacker makes it allocate.
+
+mod blocks;
+mod connection;
+mod lane;
+mod packetize;
+mod queue;
+mod reassembler;
+mod replace;
+mod segment;
+mod settings;
+mod transfer;
+mod window;
+
+pub use blocks::BLOCK;
+pub use connection::Side;
+pub use lane::Output;
+pub use packetize::{Emit, PacketizeConfig, PacketizeCounters, Packetizer, Passage, Rewriter};
+pub use reassembler::{Arrival, Counters, Reassembler};
+pub use replace::{Replace, ReplaceError};
+pub use segment::{Protocol, Segment};
+pub use settings::{Full, Overlap, StreamConfig, StreamError};
+pub(crate) use window::Room;
+pub use window::{Why, Window, WindowConfig, WindowError, Windows};
+
+use netbricks_packet::FlowKey;
+
+/// Something that became known of one direction of a connection. What is known of a direction is told in the order of its
+/// bytes, and nothing after its [`End`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delivery<'a> {
+    /// The connection's number, below [`StreamConfig::flows`]: nobody else's until it ended in both directions.
+    pub connection: u32,
+    /// Which of its directions.
+    pub side: Side,
+    /// From whom to whom.
+    pub flow: FlowKey,
+    /// How many bytes of this direction came before, those in gaps included.
+    pub offset: u64,
+    /// What became known.
+    pub what: What<'a>,
+}
+
+/// What became known of a direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What<'a> {
+    /// The next bytes; at least one.
+    Bytes(&'a [u8]),
+    /// So many bytes will never be known; at least one.
+    Gap(u64),
+    /// There will be nothing more.
+    End(End),
+}
+
+/// Why a direction ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum End {
+    /// Its sender had no more to say, and all of it was told, gaps included.
+    Finished,
+    /// The connection was reset, from either side. What waited behind a gap is not told: no receiver has seen it.
+    Reset,
+    /// Nothing was heard of the connection for [`StreamConfig::idle`].
+    Idle,
+    /// Its place or its memory was needed ([`Full`]).
+    Evicted,
+    /// The same addresses and ports opened another connection.
+    Replaced,
+    /// Whoever follows it is taken down.
+    Drained,
+}
+
+impl End {
+    /// Its name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::Reset => "reset",
+            Self::Idle => "idle",
+            Self::Evicted => "evicted",
+            Self::Replaced => "replaced",
+            Self::Drained => "drained",
+        }
+    }
+}

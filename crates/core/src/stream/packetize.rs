@@ -1,0 +1,422 @@
+//! Streams that are rewritten on their way (NetBricks, section 3.1): bytes come in by one numbering and go out by another.
+//!
+//! Each direction of a connection is a [lane](lane). What a rewriter made of its bytes is kept until the receiver has it,
+//! so that a retransmission is answered with the same bytes however the rewriter would see them now. Acknowledgments and
+//! windows are translated back. Selective acknowledgments are not: their option is taken off the SYN, so that nobody sends
+//! any (RFC 2018, section 2).
+
+use netbricks_packet::tcp::{TcpRef, flags};
+use netbricks_packet::{FlowKey, Tcp, TcpOption};
+use netbricks_tables::MemoryError;
+
+use super::blocks::{BLOCK, Blocks};
+use super::lane::{Edits, Lane, Output};
+use super::{Arrival, End, Full, Protocol, Reassembler, Side, StreamConfig, StreamError, What};
+
+/// What is done to streams.
+pub trait Rewriter: 'static {
+    /// What it remembers of one direction of a connection between calls.
+    type Memory: Copy + Default + 'static;
+    /// Takes the next bytes that `from` sent and says what becomes of them. It may hold back bytes at their end whose
+    /// fate is not known yet: it must know them again.
+    fn rewrite(&self, memory: &mut Self::Memory, from: Side, bytes: &[u8], output: &mut Output<'_>);
+    /// Says what becomes of all that was held back: nothing more comes, or not before these bytes have gone on.
+    fn flush(&self, memory: &mut Self::Memory, from: Side, output: &mut Output<'_>);
+    /// The most bytes that become of `input` bytes and those held back, and the most replacements in them.
+    fn most(&self, input: usize) -> (usize, usize);
+}
+
+/// How streams that are rewritten are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacketizeConfig {
+    /// The most connections at a time. Those beyond are passed on unchanged.
+    pub flows: usize,
+    /// Bytes of memory that one direction may take for bytes that its receiver has not acknowledged. No larger window is
+    /// let through than fits half of it, whatever becomes of its bytes.
+    pub flow_memory: usize,
+    /// Bytes of memory for all of them; and as much again for segments that are out of order.
+    pub memory: usize,
+    /// Replacements in bytes that are not acknowledged, of all connections.
+    pub edits: usize,
+    /// Nanoseconds of silence after which a connection is forgotten.
+    pub idle: u64,
+    /// Seed of the connections' keyed hash.
+    pub seed: u64,
+}
+
+impl PacketizeConfig {
+    /// As little as there can be.
+    pub(crate) const SMALLEST: Self =
+        Self { flows: 1, flow_memory: BLOCK, memory: BLOCK, edits: 1, idle: 1, seed: 0 };
+}
+
+impl Default for PacketizeConfig {
+    /// 1,024 connections with 1 MiB a direction, twice 32 MiB together, 65,536 replacements, for an hour.
+    fn default() -> Self {
+        Self {
+            flows: 1_024,
+            flow_memory: 1 << 20,
+            memory: 32 << 20,
+            edits: 65_536,
+            idle: 3_600_000_000_000,
+            seed: 0,
+        }
+    }
+}
+
+/// A packet to be sent in the place of one that came: its headers with these numbers, and these bytes.
+#[derive(Debug)]
+pub struct Emit<'a> {
+    /// Sequence number.
+    pub number: u32,
+    /// Acknowledgment number; counts where the ACK flag is set.
+    pub acknowledgment: u32,
+    /// Flags, from CWR to FIN.
+    pub flags: u8,
+    /// Window, as it stands in the header.
+    pub window: u16,
+    /// How many bytes it carries.
+    pub len: usize,
+    kept: Option<(&'a Blocks, &'a Lane, u64)>,
+}
+
+impl Emit<'_> {
+    /// Writes its bytes; `to` has [`len`](Self::len) places.
+    pub fn write(&self, to: &mut [u8]) {
+        if let Some((blocks, lane, from)) = self.kept {
+            lane.read(blocks, from, to);
+        }
+    }
+}
+
+/// What becomes of a packet that came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passage {
+    /// It goes on as it is: its connection is not rewritten.
+    Unchanged,
+    /// Others went in its place, if any.
+    Replaced,
+    /// There is no memory for what would become of it: it counts as lost, and will be sent again.
+    NoRoom,
+}
+
+/// What has happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacketizeCounters {
+    /// Replacements.
+    pub replaced: u64,
+    /// Bytes that were sent again out of what was kept.
+    pub resent: u64,
+    /// Packets that found no room.
+    pub no_room: u64,
+    /// Packets of connections that are not rewritten: their beginning was not seen, or there were too many.
+    pub unchanged: u64,
+}
+
+/// Connections that are rewritten.
+pub struct Packetizer<R: Rewriter> {
+    streams: Reassembler<Tcp>,
+    lanes: Vec<[Lane; 2]>,
+    memories: Vec<[R::Memory; 2]>,
+    kept: Blocks,
+    edits: Edits,
+    share: usize,
+    /// Bytes of input for whose output there is room even if most of them come out of order: no larger window is let
+    /// through, so that one loss does not become many.
+    room: u64,
+    rewriter: R,
+    counters: PacketizeCounters,
+}
+
+impl<R: Rewriter> Packetizer<R> {
+    /// No connection yet.
+    ///
+    /// # Errors
+    /// [`StreamError`], as of a [`Reassembler`] with these bounds.
+    pub fn new(config: PacketizeConfig, rewriter: R) -> Result<Self, StreamError> {
+        let PacketizeConfig { flows, flow_memory, memory, edits, idle, seed } = config;
+        let streams = Reassembler::new(StreamConfig {
+            flows,
+            flow_memory,
+            memory,
+            idle,
+            seed,
+            full: Full::Refuse,
+            gaps_by_acknowledgment: false,
+            ..StreamConfig::default()
+        })?;
+        let half = flow_memory / 2;
+        let mut room = half;
+        while room > 0 && rewriter.most(room).0 > half {
+            room -= room.div_ceil(16);
+        }
+        let kept = Blocks::new(memory / BLOCK).map_err(|error: MemoryError| StreamError::NoMemory(error))?;
+        Ok(Self {
+            streams,
+            lanes: vec![[Lane::default(); 2]; flows],
+            memories: vec![[R::Memory::default(); 2]; flows],
+            kept,
+            edits: Edits::new(edits),
+            share: flow_memory / BLOCK,
+            // Segments end where they do.
+            room: (room as u64 / 4 * 3).max(1),
+            rewriter,
+            counters: PacketizeCounters::default(),
+        })
+    }
+
+    /// What has happened so far.
+    pub fn counters(&self) -> PacketizeCounters {
+        self.counters
+    }
+    /// Connections, and the most there may be.
+    pub fn occupancy(&self) -> (usize, usize) {
+        (self.streams.len(), self.streams.capacity())
+    }
+    /// Bytes of memory that unacknowledged and out-of-order bytes take.
+    pub fn memory(&self) -> usize {
+        self.kept.used() as usize * BLOCK + self.streams.memory().0
+    }
+
+    /// Forgets connections that were silent for too long at `now` (ns), `most` at most; answers how many.
+    pub fn expire(&mut self, now: u64, most: usize) -> usize {
+        for ended in 0..most {
+            let Some(number) = self.streams.overdue(now) else { return ended };
+            // Also what ended in both directions before, of which nothing is told any more.
+            self.lanes[number as usize]
+                .iter_mut()
+                .for_each(|lane| lane.clear(&mut self.kept, &mut self.edits));
+            self.memories[number as usize] = [R::Memory::default(); 2];
+            self.streams.expire(now, 1, |_| ());
+        }
+        most
+    }
+
+    /// Takes a segment of `flow` that arrived at `now` (ns), and says which go out in its place, in order.
+    pub fn push(
+        &mut self,
+        flow: FlowKey,
+        header: TcpRef<'_>,
+        payload: &[u8],
+        now: u64,
+        mut send: impl FnMut(&Emit<'_>),
+    ) -> Passage {
+        let segment = Tcp::segment(header, payload);
+        if let Some((number, side)) = self.streams.side(flow)
+            && !segment.opens
+            && !self.has_room(number, side, header.sequence_number(), payload.len())
+        {
+            self.counters.no_room += 1;
+            return Passage::NoRoom;
+        }
+        let connections = self.streams.counters().connections;
+        let Self { streams, lanes, memories, kept, edits, rewriter, counters, .. } = self;
+        let before = streams.side(flow).map(|(number, side)| lanes[number as usize][side as usize]);
+        // Their sender waits for bytes to go on that are held back.
+        if let Some((number, side)) = streams.side(flow) {
+            let lane = &mut lanes[number as usize][side as usize];
+            if lane.rewrites && lane.is_overdue(header.sequence_number(), segment.bytes.len()) {
+                let memory = &mut memories[number as usize][side as usize];
+                rewriter.flush(memory, side, &mut Output::new(lane, kept, edits, counters));
+            }
+        }
+        let arrival = streams.push(flow, segment, now, |told| {
+            let (connection, side) = (told.connection as usize, told.side);
+            let (lane, memory) =
+                (&mut lanes[connection][side as usize], &mut memories[connection][side as usize]);
+            match told.what {
+                What::Bytes(bytes) if lane.rewrites => {
+                    let output = &mut Output::new(lane, kept, edits, counters);
+                    output.taken(bytes.len());
+                    rewriter.rewrite(memory, side, bytes, output);
+                }
+                What::End(End::Finished) if lane.rewrites => {
+                    rewriter.flush(memory, side, &mut Output::new(lane, kept, edits, counters));
+                    lane.finished = true;
+                }
+                // Late segments are still translated.
+                What::End(End::Reset) => lane.give_up(kept, edits),
+                What::Bytes(_) => {}
+                // Forgotten, or another one's.
+                What::Gap(_) | What::End(_) => {
+                    lane.clear(kept, edits);
+                    *memory = R::Memory::default();
+                }
+            }
+        });
+        let Some((number, side)) = self.streams.side(flow) else {
+            self.counters.unchanged += 1;
+            return Passage::Unchanged;
+        };
+        let (connection, way) = (number as usize, side as usize);
+        if self.streams.counters().connections != connections {
+            for way in 0..2 {
+                self.lanes[connection][way].clear(&mut self.kept, &mut self.edits);
+                self.memories[connection][way] = R::Memory::default();
+            }
+        }
+        if segment.opens {
+            if arrival != Arrival::Ignored {
+                self.open(connection, way, header);
+            }
+            // Its bytes, if any (RFC 7413), are not acknowledged by whoever does not see them, and come again.
+            let acknowledgment = match header.flags() & flags::ACK {
+                0 => header.acknowledgment_number(),
+                _ => self.lanes[connection][1 - way].translate(
+                    &self.edits,
+                    header.acknowledgment_number(),
+                    false,
+                ),
+            };
+            send(&Emit {
+                number: header.sequence_number(),
+                acknowledgment,
+                flags: header.flags(),
+                window: header.window(),
+                len: 0,
+                kept: None,
+            });
+            return Passage::Replaced;
+        }
+        let lanes = &mut self.lanes[connection];
+        if !lanes[0].rewrites || !lanes[1].rewrites {
+            self.counters.unchanged += 1;
+            return Passage::Unchanged;
+        }
+        let waits = self.streams.waiting(number, side.other()) > 0;
+        let (acknowledgment, window) = self.acknowledge(connection, way, header, waits);
+        let lane = &self.lanes[connection][way];
+        let before = before.filter(|before| before.rewrites).unwrap_or(*lane);
+        let emit = |from: u64, len: usize, more: u8| Emit {
+            number: lane.number(from),
+            acknowledgment,
+            flags: header.flags() & !(flags::FIN | flags::PSH | flags::URG) | more,
+            window,
+            len,
+            kept: (len > 0).then_some((&self.kept, lane, from)),
+        };
+        if segment.aborts {
+            let at = lane.output_of(&self.edits, lane.input(header.sequence_number())).min(lane.ends());
+            send(&emit(at, 0, 0));
+            return Passage::Replaced;
+        }
+        // What it has again, and what it has made new.
+        let start = lane.input(header.sequence_number());
+        let repeats = match segment.bytes {
+            [] => segment.ends && before.finished,
+            _ => start < before.emitted,
+        };
+        let again = if !repeats {
+            before.sent..before.sent
+        } else {
+            let end = (start + segment.bytes.len() as u64).min(before.emitted);
+            lane.answer_from(&self.edits, start)..lane.output_behind(&self.edits, end).min(before.sent)
+        };
+        let from = if again.is_empty() { before.sent } else { again.start };
+        let to = if lane.sent > before.sent { lane.sent } else { again.end.max(from) };
+        self.counters.resent += before.sent.saturating_sub(from).min(to.saturating_sub(from));
+        // At the end of all its bytes, and where its sender says so.
+        let fin = lane.finished && (segment.ends || !before.finished) && to == lane.sent;
+        let push = if header.flags() & flags::PSH != 0 { flags::PSH } else { 0 };
+        let most = usize::from(self.lanes[connection][1 - way].segment_size(header.options_bytes().len()));
+        let mut at = from;
+        while at < to {
+            let len = ((to - at) as usize).min(most);
+            let last = at + len as u64 == to;
+            let fin = if last && fin { flags::FIN } else { 0 };
+            send(&emit(at, len, fin | if last { push } else { 0 }));
+            at += len as u64;
+        }
+        if from == to {
+            // It has no bytes to go on: those that are held, those that wait, those that the receiver has. An old byte
+            // makes the receiver say what it has (RFC 9293, section 3.8.4), which the sender counts as a duplicate
+            // acknowledgment, or is what it missed.
+            let asks = !segment.bytes.is_empty()
+                && (matches!(arrival, Arrival::Waits | Arrival::Refused)
+                    || start < lane.input_acknowledged(&self.edits));
+            match (fin, asks) {
+                (true, _) => send(&emit(lane.sent, 0, flags::FIN)),
+                (false, true) => {
+                    send(&Emit { len: 1, kept: None, ..emit(lane.acknowledged.wrapping_sub(1), 0, 0) })
+                }
+                // A keep-alive stays one.
+                (false, false) => {
+                    let alive = segment.bytes.len() <= 1
+                        && start.wrapping_add(1) == lane.emitted
+                        && start < lane.emitted;
+                    send(&emit(
+                        if alive {
+                            lane.sent - 1
+                        } else {
+                            lane.output_of(&self.edits, start).min(lane.ends())
+                        },
+                        0,
+                        0,
+                    ));
+                }
+            }
+        }
+        Passage::Replaced
+    }
+
+    /// Whether there is room for whatever becomes of `bytes` more bytes and of those that wait for them. What has to wait
+    /// may come to half a share, so that there is always room for what it waits for, once the receiver has the rest.
+    fn has_room(&self, number: u32, side: Side, first: u32, bytes: usize) -> bool {
+        let lane = &self.lanes[number as usize][side as usize];
+        if !lane.rewrites || bytes == 0 {
+            return true;
+        }
+        let (most, edits) = self.rewriter.most(bytes + self.streams.waiting(number, side));
+        let blocks = most.div_ceil(BLOCK) + 1;
+        if lane.input(first) > lane.taken {
+            return blocks <= self.share / 2;
+        }
+        blocks <= self.kept.available()
+            && lane.kept.blocks as usize + blocks <= self.share
+            && edits <= self.edits.available()
+    }
+
+    fn open(&mut self, connection: usize, way: usize, header: TcpRef<'_>) {
+        let mut lane = Lane::opened(header.sequence_number().wrapping_add(1));
+        for option in header.options().flatten() {
+            match option {
+                TcpOption::MaximumSegmentSize(size) => lane.maximum_segment_size = size,
+                TcpOption::WindowScale(shift) => lane.scale = Some(shift.min(14)),
+                _ => {}
+            }
+        }
+        let old = &mut self.lanes[connection][way];
+        // A SYN that is sent again changes nothing that was agreed.
+        if !old.rewrites || old.first != lane.first {
+            old.clear(&mut self.kept, &mut self.edits);
+            *old = lane;
+        }
+    }
+
+    /// Takes note of what the sender of this segment has of the other direction; answers acknowledgment number and window
+    /// as the other side has to see them.
+    fn acknowledge(&mut self, connection: usize, way: usize, header: TcpRef<'_>, waits: bool) -> (u32, u16) {
+        let Self { lanes, kept, edits, room, .. } = self;
+        let scales = lanes[connection].map(|lane| lane.scale);
+        // Only where both say so (RFC 7323, section 2.2).
+        let shift = if let [Some(_), Some(_)] = scales { scales[way].unwrap_or_default() } else { 0 };
+        let other = &mut lanes[connection][1 - way];
+        if header.flags() & flags::ACK == 0 {
+            return (header.acknowledgment_number(), header.window());
+        }
+        other.acknowledge(header.acknowledgment_number(), kept, edits);
+        let bytes = u64::from(header.window()) << shift;
+        let acknowledgment = other.translate(edits, header.acknowledgment_number(), waits);
+        let window = other.window(edits, header.acknowledgment_number(), bytes).min(*room) >> shift;
+        (acknowledgment, window.min(0xffff) as u16)
+    }
+}
+
+impl<R: Rewriter> std::fmt::Debug for Packetizer<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Packetizer")
+            .field("streams", &self.streams)
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,154 @@
+//! Where an out-of-order segment goes among those that wait, by each policy for overlaps.
+
+use super::blocks::{BLOCK, Blocks, List, NONE};
+use super::settings::Overlap;
+
+/// The most blocks that storing `bytes` bytes takes, where `holes` pieces of them are stored apart.
+pub(super) fn blocks_for(bytes: usize, holes: usize) -> usize {
+    bytes.div_ceil(BLOCK) + holes
+}
+
+/// How storing a segment went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stored {
+    /// Some of it is new.
+    Some,
+    /// All of it was there.
+    Nothing,
+    /// There are not enough blocks; nothing was changed.
+    NoRoom,
+}
+
+impl Blocks {
+    /// Stores a segment whose first byte has position `start`. The list may have `most` blocks.
+    pub(super) fn store(
+        &mut self,
+        list: &mut List,
+        overlap: Overlap,
+        start: u64,
+        bytes: &[u8],
+        most: usize,
+    ) -> Stored {
+        let room = most.saturating_sub(list.blocks as usize).min(self.available());
+        match overlap {
+            Overlap::Linux => self.store_as_linux(list, start, bytes, room),
+            Overlap::First | Overlap::Last => {
+                self.store_plainly(list, start, bytes, room, overlap == Overlap::Last)
+            }
+        }
+    }
+
+    fn store_as_linux(&mut self, list: &mut List, start: u64, bytes: &[u8], room: usize) -> Stored {
+        let end = start + bytes.len() as u64;
+        // The last block whose run begins at or before the newcomer, and the last whose run begins before it.
+        let (mut at_or_before, mut before) = (NONE, NONE);
+        if !list.is_empty() && self.piece(list.tail).from < start {
+            (at_or_before, before) = (list.tail, list.tail);
+        } else {
+            let mut block = list.head;
+            while block != NONE && self.piece(block).from <= start {
+                if self.piece(block).from < start {
+                    before = block;
+                }
+                at_or_before = block;
+                block = self.piece(block).next;
+            }
+        }
+        let (mut from, mut first) = (start, start);
+        if at_or_before != NONE {
+            if self.piece(at_or_before).end() >= end {
+                return Stored::Nothing;
+            }
+        }
+        if before != NONE {
+            let piece = self.piece(before);
+            if piece.end() == start {
+                from = piece.from;
+            }
+            first = start.max(piece.end());
+        }
+        if blocks_for(bytes.len(), 0) > room {
+            return Stored::NoRoom;
+        }
+        // Everything behind that ends no later was covered; of what ends later the newcomer has the beginning.
+        loop {
+            let block = self.after(list, before);
+            if block == NONE || self.piece(block).start >= end {
+                break;
+            }
+            if self.piece(block).end() > end {
+                self.trim(block, end - self.piece(block).start);
+                break;
+            }
+            self.remove_after(list, before);
+        }
+        self.insert(list, before, from, first, &bytes[(first - start) as usize..]);
+        Stored::Some
+    }
+
+    fn store_plainly(
+        &mut self,
+        list: &mut List,
+        start: u64,
+        bytes: &[u8],
+        room: usize,
+        overwrite: bool,
+    ) -> Stored {
+        let end = start + bytes.len() as u64;
+        // What it finds on its way is looked at twice, so that nothing changes where there is no room.
+        let (mut needed, mut new) = (0, false);
+        self.each_part(list, start, end, |hole, from, to| {
+            if hole {
+                needed += blocks_for((to - from) as usize, 0);
+                new = true;
+            }
+        });
+        if needed > room {
+            return Stored::NoRoom;
+        }
+        let (mut before, mut at) = (NONE, start);
+        while at < end {
+            let next = self.after(list, before);
+            if next != NONE && self.piece(next).end() <= at {
+                before = next;
+                continue;
+            }
+            let rest = &bytes[(at - start) as usize..];
+            if next != NONE && self.piece(next).start <= at {
+                let shared = (self.piece(next).end().min(end) - at) as usize;
+                if overwrite {
+                    self.overwrite(next, at, rest);
+                }
+                at += shared as u64;
+                before = next;
+                continue;
+            }
+            let until = if next == NONE { end } else { self.piece(next).start.min(end) };
+            before = self.insert(list, before, 0, at, &rest[..(until - at) as usize]);
+            at = until;
+        }
+        if new || overwrite { Stored::Some } else { Stored::Nothing }
+    }
+
+    /// Visits the parts of a range, in order: those that are there and those that are not.
+    fn each_part(&self, list: &List, start: u64, end: u64, mut visit: impl FnMut(bool, u64, u64)) {
+        let (mut block, mut at) = (list.head, start);
+        while at < end {
+            let Some(piece) = (block != NONE).then(|| *self.piece(block)) else {
+                visit(true, at, end);
+                return;
+            };
+            if piece.start > at {
+                let to = piece.start.min(end);
+                visit(true, at, to);
+                at = to;
+            } else if piece.end() > at {
+                let to = piece.end().min(end);
+                visit(false, at, to);
+                at = to;
+            } else {
+                block = piece.next;
+            }
+        }
+    }
+}

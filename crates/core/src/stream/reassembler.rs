@@ -1,0 +1,690 @@
+//! Connections, their two directions, and what each segment makes known.
+
+use std::marker::PhantomData;
+
+use netbricks_packet::FlowKey;
+use netbricks_tables::{Entry, FlowTable, FlowTableConfig, Table};
+
+use super::blocks::{BLOCK, Blocks, MOST, NONE};
+use super::connection::{Connection, Connections, Direction, Phase, Side, UNKNOWN};
+use super::queue::Stored;
+use super::segment::{Protocol, Segment};
+use super::settings::{Full, Overlap, StreamConfig, StreamError};
+use super::{Delivery, End, What};
+
+/// How far from the next byte a segment may lie, in bytes: no receiver's window is larger (RFC 7323, section 2.3).
+const REACH: u64 = 1 << 30;
+
+/// How far from the next byte a reset may lie: an unscaled window, since a wild one must not end a connection.
+const RESET_REACH: u64 = 1 << 16;
+
+/// Connections that a new one may end because nothing was heard of them.
+const EXPIRED_BY_NEW: usize = 2;
+
+/// What has happened in a reassembler.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Connections that were followed.
+    pub connections: u64,
+    /// New connections for which there was no place.
+    pub refused_connections: u64,
+    /// Connections that ended because their place or memory was needed.
+    pub evicted: u64,
+    /// Connections that ended because nothing was heard of them.
+    pub expired: u64,
+    /// Segments that were stored since bytes before them are missing.
+    pub out_of_order: u64,
+    /// Segments that said nothing new: retransmissions, keep-alives.
+    pub old: u64,
+    /// Segments that did not count: further away than any window, of a connection that is over, or behind its end.
+    pub ignored: u64,
+    /// Segments that found no room.
+    pub refused: u64,
+    /// Gaps that were told.
+    pub gaps: u64,
+    /// Bytes in them.
+    pub gap_bytes: u64,
+    /// Bytes that were delivered.
+    pub bytes: u64,
+}
+
+/// What became of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// It was next, or carried nothing: what it made known was delivered.
+    InOrder,
+    /// It waits for bytes before it.
+    Waits,
+    /// Its bytes were known.
+    Old,
+    /// It does not count.
+    Ignored,
+    /// It found no room, as if it had been lost.
+    Refused,
+}
+
+/// Puts the segments of many connections into order.
+///
+/// ```
+/// use std::net::{IpAddr, Ipv4Addr};
+/// use netbricks_core::packet::{FlowKey, Tcp};
+/// use netbricks_core::stream::{Reassembler, Segment, StreamConfig, What};
+///
+/// let mut streams = Reassembler::<Tcp>::new(StreamConfig::default())?;
+/// let address = |last| IpAddr::from(Ipv4Addr::new(10, 0, 0, last));
+/// let flow = FlowKey::new(address(1), address(2), 1000, 80, 6);
+/// let mut told = Vec::new();
+/// for (number, bytes) in [(4_294_967_294, "GE"), (2, "/"), (0, "T ")] {
+///     let bytes = bytes.as_bytes();
+///     let segment =
+///         Segment { number, opens: false, answers: false, ends: false, aborts: false, acknowledges: None, bytes };
+///     streams.push(flow, segment, 0, |delivery| match delivery.what {
+///         What::Bytes(bytes) => told.extend_from_slice(bytes),
+///         other => panic!("{other:?}"),
+///     });
+/// }
+/// assert_eq!(told, b"GET /");
+/// # Ok::<(), netbricks_core::stream::StreamError>(())
+/// ```
+pub struct Reassembler<P: Protocol> {
+    pub(super) config: StreamConfig,
+    /// Blocks that a connection may have.
+    share: usize,
+    pub(super) index: FlowTable<[u64; 5], u32>,
+    pub(super) connections: Connections,
+    blocks: Blocks,
+    counters: Counters,
+    protocol: PhantomData<fn() -> P>,
+}
+
+impl<P: Protocol> Reassembler<P> {
+    /// A reassembler that follows no connection yet.
+    ///
+    /// # Errors
+    /// [`StreamError`]: a bound of 0, bounds that don't fit each other, or memory that can't be had.
+    pub fn new(config: StreamConfig) -> Result<Self, StreamError> {
+        let StreamConfig { flows, flow_memory, memory, idle, seed, .. } = config;
+        let share = flow_memory / BLOCK;
+        if share == 0 {
+            return Err(StreamError::FlowMemory { flow_memory });
+        }
+        if memory < flow_memory {
+            return Err(StreamError::Memory { memory, flow_memory });
+        }
+        if memory / BLOCK > MOST {
+            return Err(StreamError::TooMuch { memory, most: MOST.saturating_mul(BLOCK) });
+        }
+        if idle == 0 {
+            return Err(StreamError::Idle);
+        }
+        Ok(Self {
+            config,
+            share,
+            index: FlowTable::new(FlowTableConfig { seed, ..FlowTableConfig::new(flows) })?,
+            connections: Connections::new(flows),
+            blocks: Blocks::new(memory / BLOCK)?,
+            counters: Counters::default(),
+            protocol: PhantomData,
+        })
+    }
+
+    /// What has happened so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+    /// Connections that it follows, those included that are over and not forgotten yet.
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+    /// Whether it follows none.
+    pub fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+    /// The most connections that it follows at a time.
+    pub fn capacity(&self) -> usize {
+        self.config.flows
+    }
+    /// Bytes of memory that out-of-order segments take now, and the most that they ever took.
+    pub fn memory(&self) -> (usize, usize) {
+        (self.blocks.used() as usize * BLOCK, self.blocks.high_water as usize * BLOCK)
+    }
+
+    /// Takes a segment of `flow` (from its sender to its receiver) that arrived at `now` (ns), and tells what it makes
+    /// known. The work is bounded: by what a connection's share of memory holds, and by two connections that end.
+    pub fn push(
+        &mut self,
+        flow: FlowKey,
+        segment: Segment<'_>,
+        now: u64,
+        mut deliver: impl FnMut(Delivery<'_>),
+    ) -> Arrival {
+        let canonical = flow.canonical();
+        let way = usize::from(canonical != flow);
+        let known = match self.index.lookup(canonical.words(), now) {
+            Entry::Found(number) => Some(*number.get()),
+            Entry::Vacant(_) | Entry::Full => None,
+        };
+        let mut tell = Teller { counters: &mut self.counters, deliver: &mut deliver };
+        if let Some(number) = known {
+            let connection = self.connections.at(number);
+            let silent = now.saturating_sub(connection.heard) >= self.config.idle;
+            if silent || is_another(connection, way, &segment, P::BITS) {
+                let end = if silent { End::Idle } else { End::Replaced };
+                tell.counters.expired += u64::from(silent);
+                tell.counters.connections += 1;
+                close(connection, number, end, &mut self.blocks, &mut tell);
+                *self.connections.at(number) = Connection {
+                    older: self.connections.get(number).older,
+                    newer: self.connections.get(number).newer,
+                    ..Connection::new(canonical.words(), client(way, &segment), now)
+                };
+            }
+            self.connections.heard(number, now);
+            return self.arrived(number, way, segment, &mut deliver);
+        }
+        if segment.aborts {
+            // It would be opened and be over at once.
+            tell.counters.ignored += 1;
+            return Arrival::Ignored;
+        }
+        self.expire(now, EXPIRED_BY_NEW, &mut deliver);
+        match self.open(canonical.words(), client(way, &segment), now, &mut deliver) {
+            Some(number) => self.arrived(number, way, segment, &mut deliver),
+            None => {
+                self.counters.refused_connections += 1;
+                Arrival::Refused
+            }
+        }
+    }
+
+    /// Ends connections that were silent for too long at `now` (ns), `most` at most; answers how many.
+    pub fn expire(&mut self, now: u64, most: usize, mut deliver: impl FnMut(Delivery<'_>)) -> usize {
+        for ended in 0..most {
+            let oldest = self.connections.oldest;
+            if oldest == NONE || now.saturating_sub(self.connections.get(oldest).heard) < self.config.idle {
+                return ended;
+            }
+            self.counters.expired += 1;
+            self.end(oldest, End::Idle, &mut deliver);
+        }
+        most
+    }
+
+    /// Ends all connections, since nothing more will come.
+    pub fn finish(&mut self, mut deliver: impl FnMut(Delivery<'_>)) {
+        while self.connections.oldest != NONE {
+            self.end(self.connections.oldest, End::Drained, &mut deliver);
+        }
+    }
+
+    /// When the first connection will have been silent for too long (ns), if nothing is heard of it until then.
+    pub fn next_expiry(&self) -> Option<u64> {
+        let oldest = self.connections.oldest;
+        (oldest != NONE).then(|| self.connections.get(oldest).heard.saturating_add(self.config.idle))
+    }
+
+    /// The connection that was silent longest, if that is too long at `now` (ns).
+    pub(super) fn overdue(&self, now: u64) -> Option<u32> {
+        self.next_expiry().is_some_and(|time| time <= now).then_some(self.connections.oldest)
+    }
+
+    /// Bytes that wait in a direction of a connection for others before them.
+    pub(super) fn waiting(&self, number: u32, side: Side) -> usize {
+        let connection = self.connections.get(number);
+        let way = if side == Side::Client { connection.client } else { 1 - connection.client };
+        let first = connection.directions[way].waiting.head;
+        let blocks = std::iter::successors((first != NONE).then_some(first), |block| {
+            Some(self.blocks.piece(*block).next).filter(|next| *next != NONE)
+        });
+        blocks.map(|block| self.blocks.bytes(block).len()).sum()
+    }
+
+    /// Which direction of a connection `flow` is, if that is followed.
+    pub fn side(&self, flow: FlowKey) -> Option<(u32, Side)> {
+        let canonical = flow.canonical();
+        let number = *self.index.get(&canonical.words())?;
+        let way = usize::from(canonical != flow);
+        let client = self.connections.get(number).client == way;
+        Some((number, if client { Side::Client } else { Side::Server }))
+    }
+
+    fn open(
+        &mut self,
+        key: [u64; 5],
+        client: usize,
+        now: u64,
+        deliver: &mut impl FnMut(Delivery<'_>),
+    ) -> Option<u32> {
+        if self.index.len() == self.config.flows {
+            if self.config.full == Full::Refuse {
+                return None;
+            }
+            self.counters.evicted += 1;
+            self.end(self.connections.oldest, End::Evicted, deliver);
+        }
+        let Entry::Vacant(place) = self.index.lookup(key, now) else { return None };
+        let number = self.connections.add(Connection::new(key, client, now))?;
+        place.insert(number);
+        self.counters.connections += 1;
+        Some(number)
+    }
+
+    /// Follows a connection from where it stood elsewhere.
+    pub(super) fn resume(&mut self, connection: &Connection) -> bool {
+        let Entry::Vacant(place) = self.index.lookup(connection.key, connection.heard) else { return false };
+        let Some(number) = self.connections.add(*connection) else { return false };
+        place.insert(number);
+        self.counters.connections += 1;
+        true
+    }
+
+    /// Ends a connection and forgets it.
+    fn end(&mut self, number: u32, end: End, deliver: &mut impl FnMut(Delivery<'_>)) {
+        let mut tell = Teller { counters: &mut self.counters, deliver };
+        let connection = self.connections.at(number);
+        close(connection, number, end, &mut self.blocks, &mut tell);
+        self.index.remove(&connection.key);
+        self.connections.remove(number);
+    }
+
+    fn arrived(
+        &mut self,
+        number: u32,
+        way: usize,
+        segment: Segment<'_>,
+        deliver: &mut impl FnMut(Delivery<'_>),
+    ) -> Arrival {
+        let mut tell = Teller { counters: &mut self.counters, deliver };
+        let connection = self.connections.at(number);
+        if connection.is_over() {
+            tell.counters.ignored += 1;
+            return Arrival::Ignored;
+        }
+        if let Some(acknowledged) = segment.acknowledges.filter(|_| self.config.gaps_by_acknowledgment) {
+            let mut other = Following::new(connection, number, 1 - way, &mut self.blocks, &mut tell);
+            other.acknowledged(acknowledged, P::BITS);
+        }
+        let direction = &mut connection.directions[way];
+        if !is_plausible(direction, &segment, P::BITS) {
+            tell.counters.ignored += 1;
+            return Arrival::Ignored;
+        }
+        if segment.aborts {
+            close(connection, number, End::Reset, &mut self.blocks, &mut tell);
+            return Arrival::InOrder;
+        }
+        if direction.phase == Phase::Unseen
+            || direction.phase == Phase::Open && segment.opens && direction.is_silent()
+        {
+            direction.open(segment.number);
+        }
+        let shares = connection_shares(self.share, connection, way);
+        let mut following = Following::new(connection, number, way, &mut self.blocks, &mut tell);
+        let arrival = following.take(&segment, P::BITS, self.config.overlap, shares);
+        if arrival == Arrival::Refused {
+            return self.make_room(number, way, segment, deliver);
+        }
+        arrival
+    }
+
+    /// A segment found no room: what the policy says.
+    #[cold]
+    fn make_room(
+        &mut self,
+        number: u32,
+        way: usize,
+        segment: Segment<'_>,
+        deliver: &mut impl FnMut(Delivery<'_>),
+    ) -> Arrival {
+        let refused = Arrival::Refused;
+        match self.config.full {
+            Full::Refuse => {}
+            Full::SkipGap => {
+                let mut tell = Teller { counters: &mut self.counters, deliver };
+                let connection = self.connections.at(number);
+                let shares = connection_shares(self.share, connection, way);
+                let mut following = Following::new(connection, number, way, &mut self.blocks, &mut tell);
+                // Either what waits goes out, or nothing waits here and the newcomer itself does.
+                if following.direction.waiting.is_empty() {
+                    following.skip_to(following.direction.position(segment.number, P::BITS));
+                } else {
+                    following.skip_gap();
+                }
+                let arrival = following.take(&segment, P::BITS, self.config.overlap, shares);
+                if arrival != refused {
+                    return arrival;
+                }
+                // Its direction has nothing any more: the other one took the share. It goes out at once.
+                following.flush();
+                following.skip_to(following.direction.position(segment.number, P::BITS));
+                return following.take(&segment, P::BITS, self.config.overlap, shares);
+            }
+            Full::Evict => {
+                let need = segment.bytes.len().div_ceil(BLOCK);
+                if self.connections.get(number).blocks() + need > self.share {
+                    self.counters.evicted += 1;
+                    let mut tell = Teller { counters: &mut self.counters, deliver };
+                    let connection = self.connections.at(number);
+                    close(connection, number, End::Evicted, &mut self.blocks, &mut tell);
+                    return refused;
+                }
+                // The one that was silent longest, which is not this one as long as there is another. It may hold
+                // nothing; then the next segment without room ends the next.
+                let oldest = self.connections.oldest;
+                if oldest != number {
+                    self.counters.evicted += 1;
+                    self.end(oldest, End::Evicted, deliver);
+                    let mut tell = Teller { counters: &mut self.counters, deliver };
+                    let connection = self.connections.at(number);
+                    let shares = connection_shares(self.share, connection, way);
+                    let mut following = Following::new(connection, number, way, &mut self.blocks, &mut tell);
+                    let arrival = following.take(&segment, P::BITS, self.config.overlap, shares);
+                    if arrival != refused {
+                        return arrival;
+                    }
+                }
+            }
+        }
+        self.counters.refused += 1;
+        refused
+    }
+}
+
+/// Blocks that a direction may have, since the other has some of the connection's share.
+fn connection_shares(share: usize, connection: &Connection, way: usize) -> usize {
+    share.saturating_sub(connection.directions[1 - way].waiting.blocks as usize)
+}
+
+/// Which direction is the client's, if this segment is the first.
+fn client(way: usize, segment: &Segment<'_>) -> usize {
+    if segment.answers { 1 - way } else { way }
+}
+
+/// Whether a segment opens another connection than the one that is followed: it opens one at another number, and the one
+/// that was is over, or never came further than opening. Else it may be forged, and does not count (RFC 5961, section 4).
+fn is_another(connection: &Connection, way: usize, segment: &Segment<'_>, bits: u32) -> bool {
+    if !segment.opens || segment.answers {
+        return false;
+    }
+    let (own, other) = (&connection.directions[way], &connection.directions[1 - way]);
+    let same = own.phase != Phase::Unseen && own.position(segment.number, bits) == own.first;
+    let ended = own.phase == Phase::Ended || other.phase == Phase::Ended;
+    // A SYN that is sent again after a reset is new: a server that still had an older connection was told so first
+    // (RFC 9293, section 3.5.1, half-open connections).
+    connection.is_over() || !same && (ended || own.is_silent() && other.is_silent())
+}
+
+/// Whether a segment may count at all, by its number.
+fn is_plausible(direction: &Direction, segment: &Segment<'_>, bits: u32) -> bool {
+    let position = direction.position(segment.number, bits);
+    match direction.phase {
+        Phase::Unseen | Phase::Ended => true,
+        // RFC 5961, section 3.2, asks for the very next number; whoever only looks may have missed some before it.
+        Phase::Open if segment.aborts => (direction.next..=direction.next + RESET_REACH).contains(&position),
+        // RFC 5961, section 4: of an open connection, nothing but the segment that opened it opens it. What is known of
+        // one that said nothing yet may be an answer from an older connection (RFC 9293, section 3.5.1).
+        Phase::Open => !segment.opens || position == direction.first || direction.is_silent(),
+    }
+}
+
+/// Ends what has not ended of a connection.
+fn close<D: FnMut(Delivery<'_>)>(
+    connection: &mut Connection,
+    number: u32,
+    end: End,
+    blocks: &mut Blocks,
+    tell: &mut Teller<'_, D>,
+) {
+    let client = connection.client;
+    for way in [client, 1 - client] {
+        let mut following = Following::new(connection, number, way, blocks, tell);
+        match following.direction.phase {
+            Phase::Ended => {}
+            // Nobody was told that it began.
+            Phase::Unseen => following.direction.phase = Phase::Ended,
+            Phase::Open => {
+                // A receiver that is reset never sees what lay behind a gap.
+                if end != End::Reset {
+                    following.flush();
+                }
+                following.end(end);
+            }
+        }
+    }
+}
+
+/// To whom everything is told, and where it is counted.
+struct Teller<'a, D> {
+    counters: &'a mut Counters,
+    deliver: &'a mut D,
+}
+
+/// A direction, and all that following it takes.
+struct Following<'a, 't, D> {
+    direction: &'a mut Direction,
+    number: u32,
+    side: Side,
+    flow: FlowKey,
+    blocks: &'a mut Blocks,
+    tell: &'a mut Teller<'t, D>,
+}
+
+impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
+    fn new(
+        connection: &'a mut Connection,
+        number: u32,
+        way: usize,
+        blocks: &'a mut Blocks,
+        tell: &'a mut Teller<'t, D>,
+    ) -> Self {
+        let key = FlowKey::from_words(connection.key);
+        Self {
+            number,
+            side: if way == connection.client { Side::Client } else { Side::Server },
+            flow: if way == 0 { key } else { key.reversed() },
+            direction: &mut connection.directions[way],
+            blocks,
+            tell,
+        }
+    }
+
+    fn tell(&mut self, what: What<'_>) {
+        let offset = self.direction.next - self.direction.first;
+        (self.tell.deliver)(Delivery {
+            connection: self.number,
+            side: self.side,
+            flow: self.flow,
+            offset,
+            what,
+        });
+    }
+
+    /// Takes a segment of an open direction.
+    fn take(&mut self, segment: &Segment<'_>, bits: u32, overlap: Overlap, most: usize) -> Arrival {
+        if self.direction.phase == Phase::Ended {
+            self.tell.counters.ignored += 1;
+            return Arrival::Ignored;
+        }
+        let mut start = self.direction.position(segment.number, bits);
+        let (next, mut bytes) = (self.direction.next, segment.bytes);
+        let mut end = start + bytes.len() as u64;
+        if start.abs_diff(next) > REACH {
+            self.tell.counters.ignored += 1;
+            return Arrival::Ignored;
+        }
+        if segment.ends && self.direction.end == UNKNOWN && end >= next {
+            self.direction.end = end;
+            self.cut_at_end();
+        }
+        if end > self.direction.end {
+            bytes = &bytes[..self.direction.end.saturating_sub(start).min(bytes.len() as u64) as usize];
+            end = start + bytes.len() as u64;
+        }
+        if start < next && !bytes.is_empty() {
+            if end <= next {
+                self.tell.counters.old += 1;
+                // Its end may be new.
+                self.end_if_whole();
+                return Arrival::Old;
+            }
+            bytes = &bytes[(next - start) as usize..];
+            start = next;
+        }
+        if bytes.is_empty() {
+            self.end_if_whole();
+            return Arrival::InOrder;
+        }
+        if start == next {
+            self.in_order(bytes, overlap);
+            return Arrival::InOrder;
+        }
+        match self.blocks.store(&mut self.direction.waiting, overlap, start, bytes, most) {
+            Stored::Some => {
+                self.tell.counters.out_of_order += 1;
+                Arrival::Waits
+            }
+            Stored::Nothing => {
+                self.tell.counters.old += 1;
+                Arrival::Old
+            }
+            Stored::NoRoom => Arrival::Refused,
+        }
+    }
+
+    /// Delivers bytes that are next, and what they were waited for by.
+    fn in_order(&mut self, mut bytes: &[u8], overlap: Overlap) {
+        if overlap == Overlap::First {
+            // What waits came before these: they only fill what is between.
+            while !self.direction.waiting.is_empty() && !bytes.is_empty() {
+                let hole = self.blocks.piece(self.direction.waiting.head).start - self.direction.next;
+                let (fills, rest) = bytes.split_at(bytes.len().min(hole as usize));
+                self.bytes(fills);
+                let before = self.direction.next;
+                self.deliver_waiting();
+                bytes = rest.get((self.direction.next - before) as usize..).unwrap_or_default();
+            }
+        }
+        self.bytes(bytes);
+        self.deliver_waiting();
+        self.end_if_whole();
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.tell.counters.bytes += bytes.len() as u64;
+            self.tell(What::Bytes(bytes));
+            self.direction.next += bytes.len() as u64;
+        }
+    }
+
+    /// Delivers what waits and is next.
+    fn deliver_waiting(&mut self) {
+        while !self.direction.waiting.is_empty() {
+            let block = self.direction.waiting.head;
+            let piece = self.blocks.piece(block);
+            let (next, end) = (self.direction.next, piece.end());
+            if piece.start > next {
+                return;
+            }
+            if end > next {
+                let bytes = &self.blocks.bytes(block)[(next - piece.start) as usize..];
+                self.tell.counters.bytes += bytes.len() as u64;
+                (self.tell.deliver)(Delivery {
+                    connection: self.number,
+                    side: self.side,
+                    flow: self.flow,
+                    offset: next - self.direction.first,
+                    what: What::Bytes(bytes),
+                });
+                self.direction.next = end;
+            }
+            self.blocks.remove_after(&mut self.direction.waiting, NONE);
+        }
+    }
+
+    /// The other side has all before this number. Where something waits before it, the gap in front of that is for good.
+    fn acknowledged(&mut self, number: u64, bits: u32) {
+        if self.direction.waiting.is_empty() {
+            return;
+        }
+        let position = self.direction.position(number, bits);
+        while !self.direction.waiting.is_empty()
+            && self.blocks.piece(self.direction.waiting.head).start < position
+        {
+            self.skip_gap();
+        }
+    }
+
+    /// Gives up the oldest gap and delivers what is behind it.
+    fn skip_gap(&mut self) {
+        if !self.direction.waiting.is_empty() {
+            self.skip_to(self.blocks.piece(self.direction.waiting.head).start);
+            self.deliver_waiting();
+            self.end_if_whole();
+        }
+    }
+
+    fn skip_to(&mut self, position: u64) {
+        let missing = position.saturating_sub(self.direction.next);
+        if missing > 0 && self.direction.phase == Phase::Open {
+            self.tell.counters.gaps += 1;
+            self.tell.counters.gap_bytes += missing;
+            self.tell(What::Gap(missing));
+            self.direction.next = position;
+        }
+    }
+
+    /// Delivers all that waits, gaps and all, and what is missing up to a known end.
+    fn flush(&mut self) {
+        while !self.direction.waiting.is_empty() {
+            self.skip_gap();
+        }
+        if self.direction.end != UNKNOWN {
+            self.skip_to(self.direction.end);
+            self.end_if_whole();
+        }
+    }
+
+    /// Now that the end is known, nothing counts that lies behind it.
+    fn cut_at_end(&mut self) {
+        let list = &mut self.direction.waiting;
+        if list.is_empty() || self.blocks.piece(list.tail).end() <= self.direction.end {
+            return;
+        }
+        let (mut before, mut block) = (NONE, list.head);
+        while block != NONE && self.blocks.piece(block).end() <= self.direction.end {
+            (before, block) = (block, self.blocks.piece(block).next);
+        }
+        if block != NONE && self.blocks.piece(block).start < self.direction.end {
+            self.blocks.cut(block, self.direction.end);
+            before = block;
+        }
+        while self.blocks.after(list, before) != NONE {
+            self.blocks.remove_after(list, before);
+        }
+    }
+
+    fn end_if_whole(&mut self) {
+        if self.direction.next == self.direction.end {
+            self.end(End::Finished);
+        }
+    }
+
+    fn end(&mut self, end: End) {
+        if self.direction.phase == Phase::Open {
+            self.tell(What::End(end));
+            self.direction.phase = Phase::Ended;
+            self.blocks.clear(&mut self.direction.waiting);
+        }
+    }
+}
+
+impl<P: Protocol> std::fmt::Debug for Reassembler<P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reassembler")
+            .field("connections", &self.len())
+            .field("memory", &self.memory())
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,55 @@
+//! What a reassembler wants to know of a segment, and how TCP says it.
+
+use netbricks_packet::Tcp;
+use netbricks_packet::stack::Header;
+use netbricks_packet::tcp::flags;
+
+/// A transport whose segments are pieces of a stream of numbered bytes.
+pub trait Protocol: Header {
+    /// Bits of its numbers; they wrap. 16 to 62.
+    const BITS: u32;
+    /// What a segment with this header and payload says.
+    fn segment<'a>(header: Self::Ref<'_>, payload: &'a [u8]) -> Segment<'a>;
+}
+
+/// What one segment says of its direction, and of the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment<'a> {
+    /// The number of its first byte, whether or not it has one.
+    pub number: u64,
+    /// It opens the connection; `number` is where its sender's bytes begin.
+    pub opens: bool,
+    /// It answers one that opens.
+    pub answers: bool,
+    /// Behind its bytes the direction ends.
+    pub ends: bool,
+    /// The connection is over.
+    pub aborts: bool,
+    /// Its sender has all bytes of the other direction before this number.
+    pub acknowledges: Option<u64>,
+    /// Its bytes.
+    pub bytes: &'a [u8],
+}
+
+/// RFC 9293. Urgent data stays in its place among the others (`SO_OOBINLINE`): RFC 6093 says that applications should
+/// take it so, and a sender and a receiver that don't agree about the pointer's meaning then agree about the bytes.
+impl Protocol for Tcp {
+    const BITS: u32 = 32;
+
+    #[inline]
+    fn segment<'a>(header: Self::Ref<'_>, payload: &'a [u8]) -> Segment<'a> {
+        let set = |flag| header.flags() & flag != 0;
+        let opens = set(flags::SYN);
+        Segment {
+            // The SYN takes the number before the first byte (section 3.4).
+            number: u64::from(header.sequence_number().wrapping_add(u32::from(opens))),
+            opens,
+            answers: opens && set(flags::ACK),
+            // What a reset carries is a diagnostic (RFC 9293, section 3.5.3), and none of the stream.
+            ends: set(flags::FIN) && !set(flags::RST),
+            aborts: set(flags::RST),
+            acknowledges: set(flags::ACK).then(|| u64::from(header.acknowledgment_number())),
+            bytes: if set(flags::RST) { &[] } else { payload },
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What a reassembler may hold, for how long, and what it does when that is not enough.
+
+use netbricks_tables::{MemoryError, TableError};
+
+use super::blocks::BLOCK;
+
+/// Whose bytes count where segments that overlap say different things. Bytes that were delivered stay delivered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Overlap {
+    /// As Linux's out-of-order queue (`tcp_data_queue_ofo`) decides. Segments that follow each other without a gap lie
+    /// there as one run, and of two runs the one that begins earlier counts where both have bytes: what is queued keeps
+    /// all bytes of a run that begins at or before the newcomer, and loses those of runs that begin after it. Where both
+    /// begin at the same byte the longer one counts, and the one that was there if it is no shorter. A segment that is
+    /// in order counts before all that is queued.
+    ///
+    /// Linux joins segments to a run only as its buffers' memory allows; here that is always so.
+    #[default]
+    Linux,
+    /// What came first.
+    First,
+    /// What came last.
+    Last,
+}
+
+/// What happens when an out-of-order segment finds no room, of its connection's share or of all; and what happens to a
+/// new connection when there are as many as there may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Full {
+    /// The segment counts as lost; the new connection is not followed.
+    Refuse,
+    /// Its direction's oldest gap is given up: its user is told of it, and bytes behind it go out. The new connection
+    /// takes the place of the one that was silent longest.
+    #[default]
+    SkipGap,
+    /// A connection is ended: the segment's own where its own share is used up, else the one that was silent longest.
+    Evict,
+}
+
+/// How a reassembler is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamConfig {
+    /// The most connections followed at a time; 1 or more.
+    pub flows: usize,
+    /// Bytes of memory that a connection's out-of-order segments may take, in whole blocks of [`BLOCK`]; one or more.
+    pub flow_memory: usize,
+    /// Bytes of memory that all out-of-order segments may take, in whole blocks; at least `flow_memory`.
+    pub memory: usize,
+    /// Nanoseconds of silence after which a connection is over; 1 or more.
+    pub idle: u64,
+    /// Whose bytes count where segments overlap.
+    pub overlap: Overlap,
+    /// What happens when there is no room.
+    pub full: Full,
+    /// Whether an acknowledgment of bytes that were never seen makes them a gap: they reached the receiver past whoever
+    /// looks, who will not see them again. Not so for whoever stands in the way and passes acknowledgments on.
+    pub gaps_by_acknowledgment: bool,
+    /// Seed of the connections' keyed hash; random in production, so that nobody can choose connections that collide.
+    pub seed: u64,
+}
+
+impl Default for StreamConfig {
+    /// 16,384 connections with 256 KiB each, 16 MiB together, for two minutes.
+    fn default() -> Self {
+        Self {
+            flows: 16_384,
+            flow_memory: 256 << 10,
+            memory: 16 << 20,
+            idle: 120_000_000_000,
+            overlap: Overlap::default(),
+            full: Full::default(),
+            gaps_by_acknowledgment: true,
+            seed: 0,
+        }
+    }
+}
+
+/// Why a reassembler could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum StreamError {
+    /// The table of connections.
+    #[error("connections: {0}")]
+    Connections(#[from] TableError),
+    /// A share that holds nothing.
+    #[error("{flow_memory} bytes a connection are less than one block of {BLOCK}: give it more, or {BLOCK}")]
+    FlowMemory {
+        /// Bytes a connection.
+        flow_memory: usize,
+    },
+    /// All have less than one may have.
+    #[error(
+        "{memory} bytes for all connections are less than the {flow_memory} that one of them may take: raise the first \
+         or lower the second"
+    )]
+    Memory {
+        /// Bytes for all.
+        memory: usize,
+        /// Bytes for one.
+        flow_memory: usize,
+    },
+    /// More blocks than can be numbered.
+    #[error("{memory} bytes for out-of-order segments are more than can be numbered: give at most {most}")]
+    TooMuch {
+        /// Bytes for all.
+        memory: usize,
+        /// Bytes possible.
+        most: usize,
+    },
+    /// No time.
+    #[error(
+        "connections would be over after 0 ns of silence: give 1 or more, such as 120_000_000_000 (two minutes)"
+    )]
+    Idle,
+    /// Memory for it can't be had.
+    #[error("its memory {0}")]
+    NoMemory(#[from] MemoryError),
+}

@@ -1,0 +1,385 @@
+//! Windows over byte streams (NetBricks, section 3.1): a user function gets `size` bytes of a direction at a time, each
+//! time `slide` bytes further on.
+
+use std::fmt;
+
+use netbricks_packet::FlowKey;
+use netbricks_tables::{HugeArray, MemoryError};
+
+use super::{
+    BLOCK, Delivery, End, Full, Overlap, Protocol, Reassembler, Segment, Side, StreamConfig, StreamError,
+    What,
+};
+use crate::state::Declared;
+
+/// How windows are to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowConfig {
+    /// Bytes of a window; 1 or more.
+    pub size: usize,
+    /// Bytes from one window's beginning to the next's; 1 to `size`. Less than `size`: windows share bytes.
+    pub slide: usize,
+    /// Bytes of memory for windows that are being filled, of all connections; at least `size`. A direction takes `size`
+    /// of it only while it has a part of a window. 0: none is kept, and bytes are shown as soon as they come, as
+    /// [`Why::NoRoom`] where they don't fill a window.
+    pub memory: usize,
+    /// How the streams are followed. [`StreamConfig::idle`] is the windows' timeout: a connection that was silent for so
+    /// long is over, and its windows are called with what there is.
+    pub streams: StreamConfig,
+}
+
+impl WindowConfig {
+    /// As little as there can be.
+    pub(crate) const SMALLEST: Self = Self {
+        size: 1,
+        slide: 1,
+        memory: 1,
+        streams: StreamConfig {
+            flows: 1,
+            flow_memory: BLOCK,
+            memory: BLOCK,
+            idle: 1,
+            overlap: Overlap::Linux,
+            full: Full::Refuse,
+            gaps_by_acknowledgment: true,
+            seed: 0,
+        },
+    };
+
+    /// Windows of `size` bytes, every `slide` bytes, over connections that end after `timeout` ns of silence; for the
+    /// rest as [`StreamConfig::default`], with 16 MiB for windows that are being filled.
+    pub fn new(size: usize, slide: usize, timeout: u64) -> Self {
+        let streams = StreamConfig { idle: timeout, ..StreamConfig::default() };
+        Self { size, slide, memory: 16 << 20, streams }
+    }
+}
+
+/// Why windows could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum WindowError {
+    /// A window of nothing.
+    #[error("its size is 0 bytes: give it 1 or more")]
+    Size,
+    /// A window that never moves.
+    #[error("it slides by 0 bytes and would never move on: give 1 to {size}, its size")]
+    Still {
+        /// Bytes of a window.
+        size: usize,
+    },
+    /// Bytes between windows would be in none.
+    #[error(
+        "its size is {size} bytes but it slides by {slide}: the bytes between would be in no window; slide by {size} at most"
+    )]
+    Slide {
+        /// Bytes of a window.
+        size: usize,
+        /// Bytes from one to the next.
+        slide: usize,
+    },
+    /// No room for one window.
+    #[error("{memory} bytes of memory do not hold one window of {size}: give {size} or more")]
+    Memory {
+        /// Bytes of memory.
+        memory: usize,
+        /// Bytes of a window.
+        size: usize,
+    },
+    /// More windows than can be numbered.
+    #[error("{memory} bytes hold more windows of {size} than can be numbered: give less")]
+    TooMuch {
+        /// Bytes of memory.
+        memory: usize,
+        /// Bytes of a window.
+        size: usize,
+    },
+    /// The streams below.
+    #[error(transparent)]
+    Streams(#[from] StreamError),
+    /// Memory that can't be had.
+    #[error("memory for windows {0}")]
+    NoMemory(#[from] MemoryError),
+}
+
+/// Why a window is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It is full.
+    Full,
+    /// A gap follows. The next window tells of it.
+    Gap,
+    /// There is no memory to keep it until it is full.
+    NoRoom,
+    /// The direction ended. Nothing follows, and there may be nothing in it.
+    End(End),
+}
+
+/// What a user function sees: the next bytes of one direction of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Window<'a> {
+    /// The connection's number, below [`StreamConfig::flows`]: nobody else's until both directions ended.
+    pub connection: u32,
+    /// Which of its directions.
+    pub side: Side,
+    /// From whom to whom.
+    pub flow: FlowKey,
+    /// Its first byte's place in the direction, from 0.
+    pub offset: u64,
+    /// Its bytes: [`WindowConfig::size`], and fewer where [`why`](Self::why) is not [`Why::Full`].
+    pub bytes: &'a [u8],
+    /// How many of its first bytes were in the window before: it slides by less than its size.
+    pub seen: usize,
+    /// So many bytes right before it will never be known; 0 for none.
+    pub gap: u64,
+    /// Why it is shown.
+    pub why: Why,
+}
+
+impl<'a> Window<'a> {
+    /// The bytes that were in no window before.
+    pub fn fresh(&self) -> &'a [u8] {
+        &self.bytes[self.seen..]
+    }
+}
+
+const NONE: u32 = u32::MAX;
+
+/// What a direction has of its next window.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    /// Where its bytes are; [`NONE`] while it has none.
+    buffer: u32,
+    len: u32,
+    /// How many of them were in the window before.
+    seen: u32,
+    /// The first one's place in the direction.
+    offset: u64,
+    /// Bytes that are missing before the first one.
+    gap: u64,
+}
+
+impl Part {
+    const NOTHING: Self = Self { buffer: NONE, len: 0, seen: 0, offset: 0, gap: 0 };
+}
+
+/// Memory for parts of windows.
+struct Buffers {
+    bytes: HugeArray<u8>,
+    size: usize,
+    free: Vec<u32>,
+}
+
+impl Buffers {
+    fn of(&mut self, buffer: u32) -> &mut [u8] {
+        let first = buffer as usize * self.size;
+        &mut self.bytes[first..first + self.size]
+    }
+}
+
+/// Streams, cut into windows, and the function that sees them: declared state of whoever uses
+/// [`window`](crate::Operator::window).
+pub struct Windows<P: Protocol, F> {
+    streams: Reassembler<P>,
+    cutter: Cutter,
+    f: F,
+}
+
+/// All that windows need but the function that sees them.
+pub(crate) struct Room<P: Protocol>(Reassembler<P>, Cutter);
+
+struct Cutter {
+    size: usize,
+    slide: usize,
+    buffers: Buffers,
+    parts: Vec<[Part; 2]>,
+}
+
+impl<P: Protocol> Room<P> {
+    pub(crate) fn new(config: WindowConfig) -> Result<Self, WindowError> {
+        let WindowConfig { size, slide, memory, streams } = config;
+        match (size, slide) {
+            (0, _) => return Err(WindowError::Size),
+            (_, 0) => return Err(WindowError::Still { size }),
+            _ if slide > size => return Err(WindowError::Slide { size, slide }),
+            _ if size > memory && memory > 0 => return Err(WindowError::Memory { memory, size }),
+            _ => {}
+        }
+        let most = memory / size;
+        // A part's length is 32 bits, as its buffer's number.
+        if most >= NONE as usize || size >= NONE as usize {
+            return Err(WindowError::TooMuch { memory, size });
+        }
+        let streams = Reassembler::new(streams)?;
+        // No more than there are directions.
+        let count = most.min(streams.capacity().saturating_mul(2)) as u32;
+        let buffers = Buffers {
+            bytes: HugeArray::zeroed(count as usize * size)?,
+            size,
+            free: (0..count).rev().collect(),
+        };
+        let parts = vec![[Part::NOTHING; 2]; streams.capacity()];
+        Ok(Self(streams, Cutter { size, slide, buffers, parts }))
+    }
+}
+
+impl<P: Protocol, F: FnMut(&Window<'_>)> Windows<P, F> {
+    /// Windows that `f` sees.
+    ///
+    /// # Errors
+    /// [`WindowError`]
+    pub fn new(config: WindowConfig, f: F) -> Result<Self, WindowError> {
+        Room::new(config).map(|room| Self::over(room, f))
+    }
+
+    pub(crate) fn over(Room(streams, cutter): Room<P>, f: F) -> Self {
+        Self { streams, cutter, f }
+    }
+
+    /// The streams below.
+    pub fn streams(&self) -> &Reassembler<P> {
+        &self.streams
+    }
+    /// Windows that have memory while they are being filled.
+    pub fn filling(&self) -> usize {
+        self.cutter.buffers.bytes.len() / self.cutter.size - self.cutter.buffers.free.len()
+    }
+
+    /// Takes a segment of `flow` that arrived at `now` (ns).
+    pub fn push(&mut self, flow: FlowKey, segment: Segment<'_>, now: u64) {
+        let Self { streams, cutter, f } = self;
+        streams.push(flow, segment, now, |delivery| cutter.take(delivery, f));
+    }
+    /// Ends connections that were silent for too long at `now` (ns), `most` at most.
+    pub fn expire(&mut self, now: u64, most: usize) -> usize {
+        let Self { streams, cutter, f } = self;
+        streams.expire(now, most, |delivery| cutter.take(delivery, f))
+    }
+    /// Ends all connections, since nothing more will come.
+    pub fn finish(&mut self) {
+        let Self { streams, cutter, f } = self;
+        streams.finish(|delivery| cutter.take(delivery, f));
+    }
+}
+
+impl Cutter {
+    fn take(&mut self, delivery: Delivery<'_>, f: &mut impl FnMut(&Window<'_>)) {
+        let (connection, side) = (delivery.connection as usize, delivery.side as usize);
+        let mut part = self.parts[connection][side];
+        match delivery.what {
+            What::Bytes(bytes) => self.bytes(&delivery, &mut part, bytes, f),
+            What::Gap(missing) => {
+                if part.len > part.seen {
+                    self.show_part(&delivery, &part, Why::Gap, f);
+                    part.gap = 0;
+                }
+                self.release(&mut part);
+                part.gap += missing;
+            }
+            What::End(end) => {
+                if part.len <= part.seen {
+                    // What is there was shown: only the end, and a gap before it, is new.
+                    self.release(&mut part);
+                    part.offset = delivery.offset;
+                }
+                self.show_part(&delivery, &part, Why::End(end), f);
+                self.release(&mut part);
+                part = Part::NOTHING;
+            }
+        }
+        self.parts[connection][side] = part;
+    }
+
+    fn bytes(
+        &mut self,
+        delivery: &Delivery<'_>,
+        part: &mut Part,
+        mut bytes: &[u8],
+        f: &mut impl FnMut(&Window<'_>),
+    ) {
+        let (size, slide) = (self.size, self.slide);
+        if part.len == 0 {
+            part.offset = delivery.offset;
+        }
+        // First what there is a part of: filled up, it is shown and slides.
+        while part.len > 0 && !bytes.is_empty() {
+            let len = part.len as usize;
+            let more = bytes.len().min(size - len);
+            self.buffers.of(part.buffer)[len..len + more].copy_from_slice(&bytes[..more]);
+            bytes = &bytes[more..];
+            part.len += more as u32;
+            if part.len as usize == size {
+                self.show_part(delivery, part, Why::Full, f);
+                self.buffers.of(part.buffer).copy_within(slide.., 0);
+                part.offset += slide as u64;
+                part.len -= slide as u32;
+                (part.seen, part.gap) = (part.len, 0);
+                if part.len == 0 {
+                    self.release(part);
+                }
+            }
+        }
+        // Whole windows are shown where they lie.
+        while bytes.len() >= size {
+            f(&shown(delivery, part, &bytes[..size], Why::Full));
+            bytes = &bytes[slide..];
+            part.offset += slide as u64;
+            (part.seen, part.gap) = ((size - slide) as u32, 0);
+        }
+        if bytes.is_empty() {
+            return;
+        }
+        if let Some(buffer) = self.buffers.free.pop() {
+            self.buffers.of(buffer)[..bytes.len()].copy_from_slice(bytes);
+            (part.buffer, part.len) = (buffer, bytes.len() as u32);
+            return;
+        }
+        if bytes.len() > part.seen as usize {
+            f(&shown(delivery, part, bytes, Why::NoRoom));
+        }
+        (part.seen, part.gap) = (0, 0);
+    }
+
+    /// Shows the bytes that a part has.
+    fn show_part(&self, delivery: &Delivery<'_>, part: &Part, why: Why, f: &mut impl FnMut(&Window<'_>)) {
+        let bytes = match part.buffer {
+            NONE => &[],
+            buffer => &self.buffers.bytes[buffer as usize * self.size..][..part.len as usize],
+        };
+        f(&shown(delivery, part, bytes, why));
+    }
+
+    /// Gives back the memory of a part.
+    fn release(&mut self, part: &mut Part) {
+        if part.buffer != NONE {
+            self.buffers.free.push(part.buffer);
+        }
+        (part.buffer, part.len, part.seen) = (NONE, 0, 0);
+    }
+}
+
+fn shown<'a>(delivery: &Delivery<'_>, part: &Part, bytes: &'a [u8], why: Why) -> Window<'a> {
+    let Part { seen, offset, gap, .. } = *part;
+    let Delivery { connection, side, flow, .. } = *delivery;
+    Window { connection, side, flow, offset, bytes, seen: seen as usize, gap, why }
+}
+
+impl<P: Protocol, F: FnMut(&Window<'_>) + 'static> Declared for Windows<P, F> {
+    fn export(&self) -> Vec<u8> {
+        self.streams.encode()
+    }
+    fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String> {
+        self.streams.decode(bytes, now).map(|_| ())
+    }
+    fn occupancy(&self) -> (u64, u64) {
+        (self.streams.len() as u64, self.streams.capacity() as u64)
+    }
+}
+
+impl<P: Protocol, F> fmt::Debug for Windows<P, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Windows")
+            .field("size", &self.cutter.size)
+            .field("slide", &self.cutter.slide)
+            .field("streams", &self.streams)
+            .finish_non_exhaustive()
+    }
+}

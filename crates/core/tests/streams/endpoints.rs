@@ -1,0 +1,336 @@
+//! Two models of TCP with a rewriter between them, over a network that loses, doubles and reorders: each end has what the
+//! other wrote, rewritten, and both end.
+
+use std::collections::BTreeMap;
+
+use netbricks_core::packet::stack::Header;
+use netbricks_core::packet::tcp::flags;
+use netbricks_core::packet::{FlowKey, Tcp};
+use netbricks_core::stream::{BLOCK, PacketizeConfig, Packetizer, Passage, Replace, Side};
+use netbricks_testkit::mutate::Random;
+
+use super::exercise::flow;
+
+#[derive(Clone, Debug)]
+struct Packet {
+    number: u32,
+    acknowledgment: u32,
+    flags: u8,
+    window: u16,
+    bytes: Vec<u8>,
+}
+
+/// One end: an application that writes all at once and reads at once, and what TCP needs to be reliable.
+struct End {
+    name: &'static str,
+    data: Vec<u8>,
+    first: u32,
+    /// Offsets: what the peer has, what was sent. The FIN is one more.
+    una: usize,
+    next: usize,
+    window: usize,
+    peer_first: u32,
+    /// By offset, everything that ever came.
+    seen: BTreeMap<usize, u8>,
+    received: Vec<u8>,
+    fin: Option<usize>,
+    own_window: usize,
+    segment: usize,
+    duplicates: u32,
+    due: u64,
+}
+
+const TIMEOUT: u64 = 200;
+
+impl End {
+    fn is_done(&self) -> bool {
+        self.una == self.data.len() + 1 && self.fin == Some(self.received.len())
+    }
+
+    fn acknowledgment(&self) -> u32 {
+        let fin = usize::from(self.fin == Some(self.received.len()));
+        self.peer_first.wrapping_add((self.received.len() + fin) as u32)
+    }
+
+    fn packet(&self, from: usize, to: usize) -> Packet {
+        let end = to.min(self.data.len());
+        let fin = if from <= self.data.len() && to > self.data.len() { flags::FIN } else { 0 };
+        Packet {
+            number: self.first.wrapping_add(from as u32),
+            acknowledgment: self.acknowledgment(),
+            flags: flags::ACK | fin | if end == self.data.len() { flags::PSH } else { 0 },
+            window: self.own_window as u16,
+            bytes: self.data[from.min(end)..end].to_vec(),
+        }
+    }
+
+    /// What it sends by itself at `now`.
+    fn poll(&mut self, now: u64, random: &mut Random, out: &mut Vec<Packet>) {
+        let all = self.data.len() + 1;
+        if self.una < self.next && now >= self.due {
+            self.due = now + TIMEOUT;
+            if random.below(3) == 0 {
+                // All of it, cut anew.
+                self.next = self.una;
+            } else {
+                let to = (self.una + 1 + random.below(self.segment)).min(self.next);
+                out.push(self.packet(self.una, to));
+            }
+        }
+        while self.next < all.min(self.una + self.window.min(20 * self.segment)) {
+            if self.next == self.una {
+                self.due = now + TIMEOUT;
+            }
+            let most = (1 + random.below(self.segment)).min(self.una + self.window - self.next);
+            let to = (self.next + most).min(all);
+            out.push(self.packet(self.next, to));
+            self.next = to;
+        }
+        if self.window == 0 && self.una == self.next && self.next < all && now >= self.due {
+            // A window probe.
+            self.due = now + TIMEOUT;
+            out.push(self.packet(self.next, self.next + 1));
+        }
+    }
+
+    fn take(&mut self, packet: &Packet, now: u64, out: &mut Vec<Packet>) {
+        let acknowledged =
+            packet.acknowledgment.wrapping_sub(self.first.wrapping_add(self.una as u32)).cast_signed();
+        if acknowledged > 0 {
+            self.una += acknowledged as usize;
+            assert!(
+                self.una <= self.next.max(self.una.min(self.data.len() + 1)),
+                "{}: acknowledged what was not sent",
+                self.name
+            );
+            self.next = self.next.max(self.una);
+            (self.duplicates, self.due) = (0, now + TIMEOUT);
+        } else if acknowledged == 0 && packet.bytes.is_empty() && self.una < self.next {
+            self.duplicates += 1;
+            if self.duplicates == 3 {
+                out.push(self.packet(self.una, (self.una + self.segment).min(self.next)));
+            }
+        }
+        if acknowledged >= 0 {
+            self.window = usize::from(packet.window);
+        }
+        let has = self.received.len();
+        let start = has as i64
+            + i64::from(packet.number.wrapping_sub(self.peer_first.wrapping_add(has as u32)).cast_signed());
+        for (at, byte) in packet.bytes.iter().enumerate() {
+            let Ok(place) = usize::try_from(start + at as i64) else { continue };
+            // A single old byte only asks for an acknowledgment, whatever it is.
+            if place < has && packet.bytes.len() == 1 || place >= has + self.own_window {
+                continue;
+            }
+            let known = *self.seen.entry(place).or_insert(*byte);
+            assert_eq!(known, *byte, "{}: byte {place} is another than before", self.name);
+        }
+        if packet.flags & flags::FIN != 0 {
+            let end = (start + packet.bytes.len() as i64) as usize;
+            assert_eq!(*self.fin.get_or_insert(end), end, "{}: the end moved", self.name);
+        }
+        while let Some(byte) = self.seen.get(&self.received.len()) {
+            self.received.push(*byte);
+        }
+        if !packet.bytes.is_empty() || packet.flags & flags::FIN != 0 {
+            out.push(self.packet(self.next, self.next));
+        }
+    }
+}
+
+/// The rewriter between them.
+struct Middle {
+    packetizer: Packetizer<Replace>,
+    flow: FlowKey,
+}
+
+impl Middle {
+    fn pass(&mut self, from: Side, packet: &Packet, options: &[u8], now: u64) -> Vec<Packet> {
+        let mut header = Tcp::new(0, 0, packet.number, packet.acknowledgment, packet.flags);
+        header.set_window(packet.window);
+        let mut bytes = header.octets().to_vec();
+        bytes[12] += (options.len() / 4 * 16) as u8;
+        bytes.extend(options);
+        let flow = if from == Side::Client { self.flow } else { self.flow.reversed() };
+        let mut out = Vec::new();
+        let passage = self.packetizer.push(flow, Tcp::view(&bytes, ()), &packet.bytes, now, |emit| {
+            let mut bytes = vec![0; emit.len];
+            emit.write(&mut bytes);
+            out.push(Packet {
+                number: emit.number,
+                acknowledgment: emit.acknowledgment,
+                flags: emit.flags,
+                window: emit.window,
+                bytes,
+            });
+        });
+        match passage {
+            Passage::Unchanged => vec![packet.clone()],
+            Passage::Replaced => out,
+            Passage::NoRoom => Vec::new(),
+        }
+    }
+}
+
+fn replaced(data: &[u8], find: &[u8], put: &[u8]) -> Vec<u8> {
+    let (mut out, mut at) = (Vec::new(), 0);
+    while at < data.len() {
+        if data[at..].starts_with(find) {
+            out.extend(put);
+            at += find.len();
+        } else {
+            out.push(data[at]);
+            at += 1;
+        }
+    }
+    out
+}
+
+fn converse(seed: u64, trouble: usize) -> u64 {
+    let mut random = Random::new(seed);
+    // Few different bytes, so that there are many occurrences, and many beginnings of one.
+    let find: &[u8] = [&b"aab"[..], b"abcab", b"a", b"bbbb"][random.below(4)];
+    let put: &[u8] = [&b"<longer than that>"[..], b"x", b"", b"aab"][random.below(4)];
+    let mut text = |random: &mut Random, length: usize| -> Vec<u8> {
+        (0..length).map(|_| b"abcab"[random.below(5)]).collect()
+    };
+    let lengths = [random.below(3_000), random.below(3_000)];
+    let mut end = |name, length, random: &mut Random| End {
+        name,
+        data: text(random, length),
+        first: if random.below(2) == 0 {
+            random.next() as u32
+        } else {
+            0u32.wrapping_sub(random.below(2_000) as u32)
+        },
+        una: 0,
+        next: 0,
+        window: 0,
+        peer_first: 0,
+        seen: BTreeMap::new(),
+        received: Vec::new(),
+        fin: None,
+        own_window: 200 + random.below(3_000),
+        segment: 60 + random.below(100),
+        duplicates: 0,
+        due: 0,
+    };
+    let mut ends = [end("client", lengths[0], &mut random), end("server", lengths[1], &mut random)];
+    (ends[0].peer_first, ends[1].peer_first) = (ends[1].first, ends[0].first);
+    (ends[0].window, ends[1].window) = (ends[1].own_window, ends[0].own_window);
+    let config = PacketizeConfig {
+        flows: 4,
+        flow_memory: 64 * BLOCK,
+        memory: 256 * BLOCK,
+        edits: 4_096,
+        idle: 1 << 40,
+        seed: 1,
+    };
+    let packetizer = Packetizer::new(config, Replace::new(find, put, None).unwrap()).unwrap();
+    let mut middle = Middle { packetizer, flow: flow(1) };
+    // Both take segments of 100 bytes at most.
+    for (way, opening) in [(0, flags::SYN), (1, flags::SYN | flags::ACK)] {
+        let packet = Packet {
+            number: ends[way].first.wrapping_sub(1),
+            acknowledgment: if way == 1 { ends[0].first } else { 0 },
+            flags: opening,
+            window: ends[way].own_window as u16,
+            bytes: Vec::new(),
+        };
+        let side = [Side::Client, Side::Server][way];
+        let out = middle.pass(side, &packet, &[2, 4, 0, 100], 0);
+        assert_eq!(
+            (out.len(), out[0].number, out[0].acknowledgment),
+            (1, packet.number, packet.acknowledgment)
+        );
+    }
+    // By time and a serial number: to whom a packet goes, or the middle on the way there.
+    let mut flying: BTreeMap<(u64, u64), (usize, bool, Packet)> = BTreeMap::new();
+    let mut serial = 0;
+    let mut now = 0;
+    while !ends.iter().all(End::is_done) {
+        now += 1;
+        assert!(
+            now < 1_000_000,
+            "seed {seed}: it does not end: {find:?} {put:?} {:?}",
+            ends.each_ref().map(|end| (
+                end.una,
+                end.next,
+                end.data.len(),
+                end.received.len(),
+                end.fin,
+                end.window,
+                end.own_window
+            ))
+        );
+        let mut launch = |random: &mut Random, to: usize, arrives: bool, packet: Packet| {
+            for _ in 0..[1, 1, 1, 1, 1, 1, 1, 2][random.below(8)] {
+                serial += 1;
+                if random.below(100) >= trouble {
+                    let delay = if trouble > 0 { 1 + random.below(8) } else { 3 };
+                    flying.insert((now + delay as u64, serial), (to, arrives, packet.clone()));
+                }
+            }
+        };
+        let mut out = Vec::new();
+        for way in 0..2 {
+            ends[way].poll(now, &mut random, &mut out);
+            out.drain(..).for_each(|packet| launch(&mut random, 1 - way, false, packet));
+        }
+        let later = flying.split_off(&(now + 1, 0));
+        let here = std::mem::replace(&mut flying, later);
+        for (to, arrives, packet) in here.into_values() {
+            let mut launch = |random: &mut Random, to: usize, arrives: bool, packet: Packet| {
+                serial += 1;
+                if random.below(100) >= trouble {
+                    let delay = if trouble > 0 { 1 + random.below(8) } else { 3 };
+                    flying.insert((now + delay as u64, serial), (to, arrives, packet));
+                }
+            };
+            if arrives {
+                ends[to].take(&packet, now, &mut out);
+                out.drain(..).for_each(|packet| launch(&mut random, 1 - to, false, packet));
+            } else {
+                let side = [Side::Server, Side::Client][to];
+                for packet in middle.pass(side, &packet, &[], now) {
+                    assert!(packet.bytes.len() <= 100, "no segment is larger than its receiver takes");
+                    launch(&mut random, to, true, packet);
+                }
+            }
+        }
+    }
+    let counters = middle.packetizer.counters();
+    assert_eq!(counters.unchanged, 0);
+    for way in 0..2 {
+        let (sent, received) = (&ends[way].data, &ends[1 - way].received);
+        let expected = replaced(sent, find, put);
+        assert!(
+            *received == expected,
+            "seed {seed}, {}: {} bytes, {} expected, equal up to {}, {find:?} {put:?}",
+            ends[way].name,
+            received.len(),
+            expected.len(),
+            received.iter().zip(&expected).take_while(|(a, b)| a == b).count()
+        );
+    }
+    counters.replaced
+}
+
+#[test]
+fn both_ends_have_what_the_other_wrote_rewritten() {
+    let mut all = 0;
+    for seed in 1..400 {
+        all += converse(seed, 0);
+    }
+    assert!(all > 1_000, "{all}");
+}
+
+#[test]
+fn loss_and_reordering_change_nothing() {
+    let mut all = 0;
+    for seed in 1..400 {
+        all += converse(seed, [1, 5, 12][seed as usize % 3]);
+    }
+    assert!(all > 1_000, "{all}");
+}

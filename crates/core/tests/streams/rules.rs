@@ -1,0 +1,212 @@
+//! What each kind of segment makes known.
+
+use netbricks_core::packet::{FlowKey, Tcp};
+use netbricks_core::stream::{
+    Arrival, BLOCK, End, Full, Reassembler, Segment, Side, StreamConfig, StreamError, What,
+};
+
+use super::exercise::{flow, segment};
+
+/// What was told, as text: bytes as they are, `<3>` for a gap, `.finished` for an end; the server's in brackets.
+struct Heard {
+    streams: Reassembler<Tcp>,
+    now: u64,
+}
+
+impl Heard {
+    fn new(config: StreamConfig) -> Self {
+        Self { streams: Reassembler::new(config).unwrap(), now: 0 }
+    }
+    fn push(&mut self, flow: FlowKey, segment: Segment<'_>) -> (Arrival, String) {
+        let mut text = String::new();
+        let arrival = self.streams.push(flow, segment, self.now, |told| {
+            let what = match told.what {
+                What::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+                What::Gap(missing) => format!("<{missing}>"),
+                What::End(end) => format!(".{}", end.name()),
+            };
+            text += &if told.side == Side::Server { format!("[{what}]") } else { what };
+        });
+        (arrival, text)
+    }
+    fn told(&mut self, flow: FlowKey, segment: Segment<'_>) -> String {
+        self.push(flow, segment).1
+    }
+}
+
+fn syn(number: u32) -> Segment<'static> {
+    Segment { opens: true, ..segment(number, b"") }
+}
+fn fin(number: u32, bytes: &[u8]) -> Segment<'_> {
+    Segment { ends: true, ..segment(number, bytes) }
+}
+fn rst(number: u32) -> Segment<'static> {
+    Segment { aborts: true, ..segment(number, b"") }
+}
+fn ack(number: u32, acknowledged: u32) -> Segment<'static> {
+    Segment { acknowledges: Some(u64::from(acknowledged)), ..segment(number, b"") }
+}
+
+#[test]
+fn a_connection_from_its_beginning_to_its_end() {
+    let (client, server) = (flow(1), flow(1).reversed());
+    let mut heard = Heard::new(StreamConfig::default());
+    assert_eq!(heard.told(client, syn(u32::MAX)), "");
+    assert_eq!(heard.told(server, Segment { answers: true, ..syn(500) }), "");
+    assert_eq!(heard.streams.side(server), Some((0, Side::Server)));
+    assert_eq!(heard.told(client, segment(u32::MAX, b"ask")), "ask");
+    assert_eq!(heard.push(client, syn(u32::MAX)), (Arrival::InOrder, String::new()), "its SYN again");
+    assert_eq!(heard.told(server, segment(500, b"answer")), "[answer]");
+    assert_eq!(
+        heard.push(client, segment(1, b"k")),
+        (Arrival::Old, String::new()),
+        "a keep-alive's old byte"
+    );
+    assert_eq!(heard.told(client, segment(1, b"")), "", "a keep-alive without one");
+    assert_eq!(heard.told(server, fin(508, b"!")), "", "before it something is missing");
+    assert_eq!(heard.told(server, segment(510, b"beyond")), "", "behind the end is nothing");
+    assert_eq!(heard.told(server, segment(506, b"ed")), "[ed][!][.finished]");
+    assert_eq!(heard.told(client, fin(2, b"")), ".finished");
+    assert_eq!(heard.push(client, fin(2, b"")), (Arrival::Ignored, String::new()));
+    // An end that comes with bytes that are known is one all the same.
+    heard.told(flow(9), segment(5, b"known"));
+    assert_eq!(heard.push(flow(9), fin(6, b"nown")), (Arrival::Old, ".finished".into()));
+    // The same ports again.
+    assert_eq!(heard.told(client, syn(77)), "");
+    assert_eq!(heard.told(client, segment(77, b"new")), "new");
+    assert_eq!(heard.streams.counters().connections, 3);
+}
+
+#[test]
+fn half_a_connection_is_followed_from_what_is_seen_first() {
+    let mut heard = Heard::new(StreamConfig::default());
+    assert_eq!(heard.told(flow(1), segment(1_000, b"in the middle")), "in the middle");
+    assert_eq!(heard.told(flow(1), segment(990, b"before: old, in")), "", "what came before is not known");
+    assert_eq!(heard.told(flow(1), segment(1_013, b", on")), ", on");
+    // The answer to a SYN that was not seen is the server's.
+    assert_eq!(heard.told(flow(2).reversed(), Segment { answers: true, ..syn(5) }), "");
+    assert_eq!(heard.told(flow(2).reversed(), segment(5, b"hello")), "[hello]");
+}
+
+#[test]
+fn a_gap_is_told_when_it_is_for_good_and_not_before() {
+    let mut heard = Heard::new(StreamConfig::default());
+    heard.told(flow(1), segment(0, b"one "));
+    assert_eq!(heard.told(flow(1), segment(8, b"three")), "");
+    assert_eq!(heard.told(flow(1).reversed(), ack(0, 8)), "", "the receiver has no more than is missing");
+    assert_eq!(heard.told(flow(1).reversed(), ack(0, 13)), "<4>three");
+    assert_eq!(heard.push(flow(1), segment(4, b"two ")), (Arrival::Old, String::new()), "too late");
+    // Whoever stands in the way is not told so.
+    let mut heard = Heard::new(StreamConfig { gaps_by_acknowledgment: false, ..StreamConfig::default() });
+    heard.told(flow(1), segment(0, b"one "));
+    heard.told(flow(1), segment(8, b"three"));
+    assert_eq!(heard.told(flow(1).reversed(), ack(0, 13)), "");
+    assert_eq!(heard.told(flow(1), segment(4, b"two ")), "two three");
+}
+
+#[test]
+fn resets_count_only_where_they_can_be_meant() {
+    let mut heard = Heard::new(StreamConfig::default());
+    heard.told(flow(1), segment(1_000, b"abc"));
+    heard.told(flow(1).reversed(), segment(7, b"de"));
+    heard.told(flow(1), segment(1_005, b"gap before"));
+    assert_eq!(heard.push(flow(1), rst(1_002)), (Arrival::Ignored, String::new()), "an old number");
+    assert_eq!(heard.push(flow(1), rst(1_003 | 1 << 31)), (Arrival::Ignored, String::new()), "a wild one");
+    assert_eq!(heard.push(flow(1), syn(3)), (Arrival::Ignored, String::new()), "nor does a SYN end it");
+    assert_eq!(
+        heard.told(flow(1), rst(1_003)),
+        ".reset[.reset]",
+        "what lay behind the gap was never received"
+    );
+    assert_eq!(heard.push(flow(1), segment(1_003, b"late")), (Arrival::Ignored, String::new()));
+    // It is opened again, at whatever number.
+    assert_eq!(heard.told(flow(1), syn(1_000)), "");
+    assert_eq!(heard.told(flow(1), segment(1_000, b"again")), "again");
+    assert_eq!(heard.told(flow(3), rst(0)), "", "of a connection that nobody knows");
+    assert_eq!(heard.streams.len(), 1, "it is none that is followed");
+    // A refusal: the answer to a SYN.
+    heard.told(flow(4), syn(9));
+    assert_eq!(heard.told(flow(4).reversed(), rst(0)), ".reset");
+}
+
+/// RFC 9293, section 3.5.1: the server still has an older connection, answers out of it, and is told that it is over.
+#[test]
+fn a_half_open_connection_is_discovered() {
+    let mut heard = Heard::new(StreamConfig::default());
+    heard.told(flow(1), syn(9_000));
+    assert_eq!(heard.told(flow(1).reversed(), ack(4_000_000_000, 77)), "", "a number of the older one");
+    assert_eq!(
+        heard.push(flow(1), rst(77)),
+        (Arrival::Ignored, String::new()),
+        "which is no number of this one"
+    );
+    heard.told(flow(1), syn(9_000));
+    heard.told(flow(1).reversed(), Segment { answers: true, acknowledges: Some(9_000), ..syn(500) });
+    assert_eq!(heard.told(flow(1), segment(9_000, b"ask")), "ask");
+    assert_eq!(heard.told(flow(1).reversed(), segment(500, b"answer")), "[answer]");
+    // Now that it has spoken it does not begin anew.
+    let again = Segment { answers: true, ..syn(600) };
+    assert_eq!(heard.push(flow(1).reversed(), again), (Arrival::Ignored, String::new()));
+    assert_eq!(heard.streams.counters().connections, 1);
+}
+
+#[test]
+fn silence_ends_a_connection_by_the_clock() {
+    let config = StreamConfig { idle: 1_000, ..StreamConfig::default() };
+    let mut heard = Heard::new(config);
+    heard.told(flow(1), segment(0, b"a"));
+    heard.told(flow(1), segment(2, b"c"));
+    assert_eq!(heard.streams.next_expiry(), Some(1_000));
+    assert_eq!(heard.streams.expire(999, 9, |told| panic!("{told:?}")), 0);
+    heard.now = 500;
+    heard.told(flow(2), segment(0, b"x"));
+    let mut told = Vec::new();
+    assert_eq!(heard.streams.expire(1_000, 9, |delivery| told.push(format!("{:?}", delivery.what))), 1);
+    assert_eq!(told, ["Gap(1)", "Bytes([99])", "End(Idle)"]);
+    assert_eq!(heard.streams.len(), 1);
+    // Whoever comes back after a silence is new, whether or not somebody looked in between.
+    heard.now = 1_500;
+    assert_eq!(heard.told(flow(2), segment(50, b"y")), ".idley");
+    assert_eq!(heard.streams.counters().expired, 2);
+}
+
+#[test]
+fn there_are_no_more_connections_than_may_be() {
+    let config = StreamConfig { flows: 2, full: Full::Refuse, ..StreamConfig::default() };
+    let mut heard = Heard::new(config);
+    heard.told(flow(1), segment(0, b"a"));
+    heard.told(flow(2), segment(0, b"b"));
+    assert_eq!(heard.push(flow(3), segment(0, b"c")), (Arrival::Refused, String::new()));
+    assert_eq!(heard.streams.counters().refused_connections, 1);
+    let mut heard = Heard::new(StreamConfig { full: Full::SkipGap, ..config });
+    heard.told(flow(1), segment(0, b"a"));
+    heard.told(flow(2), segment(0, b"b"));
+    heard.told(flow(1), segment(1, b"a"));
+    assert_eq!(heard.told(flow(3), segment(0, b"c")), ".evictedc", "the second was silent longest");
+    assert_eq!(heard.told(flow(1), segment(2, b"a")), "a");
+}
+
+#[test]
+fn a_segment_larger_than_a_share_goes_past_its_gap() {
+    let config = StreamConfig { flow_memory: BLOCK, memory: BLOCK, ..StreamConfig::default() };
+    let mut heard = Heard::new(config);
+    heard.told(flow(1), segment(0, b"a"));
+    heard.told(flow(1), segment(3, b"d"));
+    let large = [b'x'; BLOCK + 1];
+    let told = heard.told(flow(1), segment(5, &large));
+    assert_eq!(told, format!("<2>d<1>{}", String::from_utf8_lossy(&large)));
+}
+
+#[test]
+fn bounds_that_do_not_do_are_named() {
+    let refused = |config| Reassembler::<Tcp>::new(config).unwrap_err();
+    let usual = StreamConfig::default();
+    assert!(matches!(refused(StreamConfig { flows: 0, ..usual }), StreamError::Connections(_)));
+    assert!(matches!(refused(StreamConfig { flow_memory: 511, ..usual }), StreamError::FlowMemory { .. }));
+    assert!(matches!(refused(StreamConfig { memory: 1_000, ..usual }), StreamError::Memory { .. }));
+    assert!(matches!(refused(StreamConfig { idle: 0, ..usual }), StreamError::Idle));
+    assert!(matches!(refused(StreamConfig { memory: usize::MAX, ..usual }), StreamError::TooMuch { .. }));
+    let error = refused(StreamConfig { memory: 1_000, ..usual }).to_string();
+    assert!(error.contains("1000 bytes for all") && error.contains("262144"), "{error}");
+    assert_eq!(End::Finished.name(), "finished");
+}

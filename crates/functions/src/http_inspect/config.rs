@@ -1,0 +1,112 @@
+//! What an operator may write for `http-inspect`.
+
+use netbricks_core::units::Duration;
+use netbricks_core::{Key, Refused, Settings};
+
+/// Settings of `http-inspect`.
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HttpInspectConfig {
+    /// Ports on which servers speak HTTP.
+    pub ports: Vec<u16>,
+    /// Connections that are followed at a time.
+    pub flows: usize,
+    /// Time of silence after which a connection is over.
+    pub idle: Duration,
+    /// Bytes of memory for segments that are out of order, of all connections.
+    pub memory: usize,
+    /// Hosts that are counted apart.
+    pub hosts: usize,
+    /// How many of the latest requests the report shows.
+    pub latest: usize,
+}
+
+const MOST_FLOWS: usize = 1 << 20;
+const MOST_PORTS: usize = 16;
+const MOST_SHOWN: usize = 1_024;
+/// What a connection may take of the memory (bytes), and so the least that there is.
+pub(super) const FLOW_MEMORY: usize = 64 << 10;
+const MEMORY: std::ops::RangeInclusive<usize> = FLOW_MEMORY..=1 << 32;
+const IDLE: std::ops::RangeInclusive<Duration> =
+    Duration::from_nanoseconds(1_000_000)..=Duration::from_nanoseconds(86_400_000_000_000);
+
+impl Default for HttpInspectConfig {
+    fn default() -> Self {
+        Self {
+            ports: vec![80],
+            flows: 4_096,
+            idle: Duration::from_nanoseconds(120_000_000_000),
+            memory: 4 << 20,
+            hosts: 64,
+            latest: 32,
+        }
+    }
+}
+
+impl Settings for HttpInspectConfig {
+    const KEYS: &'static [Key] = &[
+        Key {
+            name: "ports",
+            kind: "list of port numbers, 1 to 16 of them",
+            default: Some("[80]"),
+            summary: "Ports on which servers speak HTTP.",
+        },
+        Key {
+            name: "flows",
+            kind: "whole number, connections",
+            default: Some("4_096"),
+            summary: "Connections that it follows at a time, a worker.",
+        },
+        Key {
+            name: "idle",
+            kind: "duration: a number and ns, us, ms, s, min, h or d",
+            default: Some("\"120 s\""),
+            summary: "After so long a silence a connection is over.",
+        },
+        Key {
+            name: "memory",
+            kind: "whole number, bytes",
+            default: Some("4_194_304"),
+            summary: "Memory for segments that are out of order, a worker.",
+        },
+        Key {
+            name: "hosts",
+            kind: "whole number, hosts",
+            default: Some("64"),
+            summary: "Hosts that it counts apart; requests to others are counted together.",
+        },
+        Key {
+            name: "latest",
+            kind: "whole number, requests",
+            default: Some("32"),
+            summary: "How many of the latest requests the report shows.",
+        },
+    ];
+
+    fn check(&self) -> Result<(), Refused> {
+        let refused = |key, problem| Err(Refused { key, problem });
+        if self.ports.is_empty() || self.ports.len() > MOST_PORTS || self.ports.contains(&0) {
+            let problem = format!("must be 1 to {MOST_PORTS} ports from 1 to 65535, found {:?}", self.ports);
+            return refused("ports", problem);
+        }
+        if self.flows == 0 || self.flows > MOST_FLOWS {
+            let problem = format!("must be 1 to 1,048,576 connections, found {}", self.flows);
+            return refused("flows", problem);
+        }
+        if !IDLE.contains(&self.idle) {
+            return refused("idle", format!("must be \"1 ms\" to \"1 d\", found \"{}\"", self.idle));
+        }
+        if !MEMORY.contains(&self.memory) {
+            return refused(
+                "memory",
+                format!("must be 65,536 to 4,294,967,296 bytes, found {}", self.memory),
+            );
+        }
+        for (key, number) in [("hosts", self.hosts), ("latest", self.latest)] {
+            if number == 0 || number > MOST_SHOWN {
+                return refused(key, format!("must be 1 to 1,024, found {number}"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,247 @@
+//! HTTP/1 requests out of a client's bytes, however they are cut (RFC 9112). What is kept of a connection has a fixed size;
+//! what is longer is cut off.
+
+/// The most bytes of a request line that are kept.
+pub(super) const LINE: usize = 256;
+/// The most bytes of a host that are kept: a name has 253 at most, and most have far fewer.
+pub(super) const HOST: usize = 128;
+
+/// Some bytes of which the first `N` are kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Text<const N: usize> {
+    bytes: [u8; N],
+    len: u16,
+    /// There were more.
+    cut: bool,
+}
+
+impl<const N: usize> Text<N> {
+    pub(super) const EMPTY: Self = Self { bytes: [0; N], len: 0, cut: false };
+
+    pub(super) fn of(bytes: &[u8]) -> Self {
+        let mut text = Self::EMPTY;
+        text.add(bytes);
+        text
+    }
+    pub(super) fn add(&mut self, bytes: &[u8]) {
+        let len = usize::from(self.len);
+        let more = bytes.len().min(N - len);
+        self.bytes[len..len + more].copy_from_slice(&bytes[..more]);
+        self.len += more as u16;
+        self.cut |= more < bytes.len();
+    }
+    pub(super) fn get(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+    fn clear(&mut self) {
+        (self.len, self.cut) = (0, false);
+    }
+}
+
+/// Where in its requests a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// A request line is next.
+    Start,
+    /// Nobody knows: the next line that is a request line is one.
+    Lost,
+    /// Header fields are next.
+    Fields,
+    /// So many bytes of a body, and then a request line.
+    Body(u64),
+    /// The line with a chunk's size is next.
+    ChunkSize,
+    /// So many bytes of a chunk and of the line's end behind it.
+    Chunk(u64),
+    /// Trailer fields are next.
+    Trailers,
+    /// The rest is another protocol's.
+    Tunnel,
+}
+
+/// What follows the header fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Framing {
+    Length(u64),
+    Chunked,
+    Unknown,
+}
+
+/// What is known of one client's requests.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parser {
+    phase: Phase,
+    framing: Framing,
+    /// The line that has not ended yet.
+    line: Text<LINE>,
+    request: Text<LINE>,
+    host: Text<HOST>,
+}
+
+/// What a client's bytes turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found<'a> {
+    /// A request with its line and its host, which may be empty.
+    Request { line: &'a [u8], host: &'a [u8] },
+    /// Something else stands where a request should begin.
+    NoRequest,
+}
+
+impl Parser {
+    pub(super) const NEW: Self = Self {
+        phase: Phase::Start,
+        framing: Framing::Length(0),
+        line: Text::EMPTY,
+        request: Text::EMPTY,
+        host: Text::EMPTY,
+    };
+
+    /// Takes the next bytes.
+    pub(super) fn feed(&mut self, mut bytes: &[u8], mut found: impl FnMut(Found<'_>)) {
+        while !bytes.is_empty() {
+            match self.phase {
+                Phase::Tunnel => return,
+                Phase::Body(left) | Phase::Chunk(left) => {
+                    let skipped = left.min(bytes.len() as u64);
+                    bytes = &bytes[skipped as usize..];
+                    self.skip(skipped, left);
+                }
+                _ => {
+                    let end = bytes.iter().position(|byte| *byte == b'\n');
+                    let (line, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
+                    self.line.add(line);
+                    bytes = rest.get(1..).unwrap_or_default();
+                    if end.is_some() {
+                        let mut line = self.line;
+                        if !line.cut && line.get().ends_with(b"\r") {
+                            line.len -= 1;
+                        }
+                        self.line.clear();
+                        self.take(&line, &mut found);
+                    }
+                }
+            }
+        }
+    }
+
+    /// So many bytes are missing.
+    pub(super) fn gap(&mut self, missing: u64, mut found: impl FnMut(Found<'_>)) {
+        match self.phase {
+            Phase::Tunnel => {}
+            Phase::Body(left) | Phase::Chunk(left) if missing <= left => self.skip(missing, left),
+            _ => {
+                self.end(&mut found);
+                self.phase = Phase::Lost;
+                self.line.clear();
+            }
+        }
+    }
+
+    /// Nothing follows: a request whose fields have not ended is one all the same.
+    pub(super) fn end(&mut self, mut found: impl FnMut(Found<'_>)) {
+        if self.phase == Phase::Fields {
+            found(Found::Request { line: self.request.get(), host: self.host.get() });
+        }
+    }
+
+    fn skip(&mut self, count: u64, left: u64) {
+        self.phase = match (self.phase, left - count) {
+            (Phase::Body(_), 0) => Phase::Start,
+            (Phase::Body(_), left) => Phase::Body(left),
+            (_, 0) => Phase::ChunkSize,
+            (_, left) => Phase::Chunk(left),
+        };
+    }
+
+    fn take(&mut self, line: &Text<LINE>, found: &mut impl FnMut(Found<'_>)) {
+        let text = line.get();
+        match self.phase {
+            // RFC 9112, section 2.2: an empty line before a request line is ignored.
+            Phase::Start if text.is_empty() => {}
+            Phase::Start | Phase::Lost => {
+                // Where it is lost, a line that was cut off proves too little.
+                if is_request_line(text, line.cut && self.phase == Phase::Start) {
+                    self.request = *line;
+                    self.host.clear();
+                    (self.phase, self.framing) = (Phase::Fields, Framing::Length(0));
+                } else if self.phase == Phase::Start {
+                    self.phase = Phase::Lost;
+                    found(Found::NoRequest);
+                }
+            }
+            Phase::Fields if text.is_empty() => {
+                found(Found::Request { line: self.request.get(), host: self.host.get() });
+                self.phase = match self.framing {
+                    _ if self.request.get().starts_with(b"CONNECT ") => Phase::Tunnel,
+                    Framing::Length(0) => Phase::Start,
+                    Framing::Length(length) => Phase::Body(length),
+                    Framing::Chunked => Phase::ChunkSize,
+                    Framing::Unknown => Phase::Lost,
+                };
+            }
+            Phase::Fields => self.field(text),
+            Phase::ChunkSize => {
+                self.phase = match chunk_size(text) {
+                    Some(0) => Phase::Trailers,
+                    // Behind a chunk comes the end of its line.
+                    Some(size) => Phase::Chunk(size.saturating_add(2)),
+                    None => Phase::Lost,
+                };
+            }
+            Phase::Trailers if text.is_empty() => self.phase = Phase::Start,
+            Phase::Trailers | Phase::Body(_) | Phase::Chunk(_) | Phase::Tunnel => {}
+        }
+    }
+
+    fn field(&mut self, text: &[u8]) {
+        let Some(colon) = text.iter().position(|byte| *byte == b':') else { return };
+        let (name, value) = (&text[..colon], text[colon + 1..].trim_ascii());
+        if name.eq_ignore_ascii_case(b"host") {
+            self.host = Text::of(value);
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            // RFC 9112, section 6.3: it counts before any length, and `chunked` comes last.
+            let last = value.rsplit(|byte| *byte == b',').next().unwrap_or_default().trim_ascii();
+            let chunked = last.eq_ignore_ascii_case(b"chunked");
+            self.framing = if chunked { Framing::Chunked } else { Framing::Unknown };
+        } else if name.eq_ignore_ascii_case(b"content-length") && matches!(self.framing, Framing::Length(_)) {
+            let length = number(value, 10);
+            // Two that differ: section 6.3 calls it an error of the sender.
+            self.framing = match (self.framing, length) {
+                (Framing::Length(known), Some(length)) if known == 0 || known == length => {
+                    Framing::Length(length)
+                }
+                _ => Framing::Unknown,
+            };
+        }
+    }
+}
+
+/// A chunk's size, in front of its extensions (RFC 9112, section 7.1).
+fn chunk_size(line: &[u8]) -> Option<u64> {
+    let size = line.split(|byte| *byte == b';').next().unwrap_or_default();
+    number(size.trim_ascii_end(), 16)
+}
+
+fn number(digits: &[u8], radix: u32) -> Option<u64> {
+    if digits.is_empty() || digits.len() > 15 {
+        return None;
+    }
+    digits.iter().try_fold(0, |number: u64, digit| {
+        Some(number * u64::from(radix) + u64::from(char::from(*digit).to_digit(radix)?))
+    })
+}
+
+/// `method SP request-target SP HTTP-version` (RFC 9112, section 3); without its end where that was cut off.
+fn is_request_line(line: &[u8], cut: bool) -> bool {
+    let mut words = line.splitn(3, |byte| *byte == b' ');
+    let (Some(method), Some(target)) = (words.next(), words.next()) else { return false };
+    // A token (RFC 9110, section 5.6.2); no method that anybody registered is longer than 17 bytes.
+    let token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    let fits = !method.is_empty() && method.len() <= 32 && method.iter().all(token);
+    let visible = !target.is_empty() && target.iter().all(|byte| *byte > b' ' && *byte != 0x7f);
+    let version = match words.next() {
+        Some(version) => version.len() == 8 && version.starts_with(b"HTTP/1.") && version[7].is_ascii_digit(),
+        None => false,
+    };
+    fits && visible && (version || cut)
+}

@@ -1,0 +1,47 @@
+//! Replaces a string in TCP streams by another, of whatever length (NetBricks, section 3.1, packetize).
+
+mod config;
+#[cfg(test)]
+mod tests;
+
+pub use config::{From, RewriteStreamConfig};
+
+use netbricks_core::packet::{Ip, Link, Tcp};
+use netbricks_core::stream::PacketizeConfig;
+use netbricks_core::{BuildError, Edge, Function, Input, Operator, Worker};
+
+use config::FLOW_MEMORY;
+
+/// Replaces a string in the streams of connections to the configured ports; all other packets pass unchanged.
+pub fn rewrite_stream(input: Input, config: &RewriteStreamConfig, worker: &Worker) -> impl Function + use<> {
+    let rewriter = config.rewriter().or_else(|error| {
+        worker.fail(BuildError::new(error));
+        RewriteStreamConfig::new("-", "-").rewriter()
+    });
+    let streams = PacketizeConfig {
+        flows: config.flows,
+        flow_memory: FLOW_MEMORY,
+        memory: config.memory,
+        idle: config.idle.nanoseconds(),
+        ..PacketizeConfig::default()
+    };
+    let rewriter = rewriter.expect("a string of one byte can be replaced");
+    let streams = worker.packetizer("streams", streams, rewriter);
+    let counted = streams.clone();
+    worker.handler("replaced", "How many occurrences were replaced.", move |_| {
+        Ok(counted.borrow().counters().replaced.to_string())
+    });
+    let ports: Box<[u16]> = config.ports.as_slice().into();
+    let served = move |port: u16| ports.contains(&port);
+    // All leave on the edge on which packets leave that are made here: so they keep their order.
+    input
+        .parse_or::<Link>(Edge::OUT)
+        .parse_or::<Ip>(Edge::OUT)
+        .parse_or::<Tcp>(Edge::OUT)
+        .divert(Edge::OUT, move |packet| {
+            let header = packet.header();
+            !served(header.destination_port()) && !served(header.source_port())
+        })
+        .packetize(&streams)
+        .done()
+}

@@ -1,0 +1,156 @@
+use netbricks_core::packet::stack::{Header, Layer, Root, Stack};
+use netbricks_core::packet::tcp::flags;
+use netbricks_core::packet::{Ip, Link, Tcp, TcpOption, checksum};
+use netbricks_core::{Drop, Settings};
+use netbricks_testkit::build::ethernet;
+use netbricks_testkit::{kinds, run_configured};
+
+use super::{From, RewriteStreamConfig, rewrite_stream};
+
+/// A TCP segment as it left: from the server or not, number, acknowledgment, flags, bytes.
+#[derive(Debug, PartialEq, Eq)]
+struct Left(bool, u32, u32, u8, String);
+
+/// Reads a frame, and checks everything that a receiver would.
+fn read(frame: &[u8]) -> Left {
+    let ip = Layer::<_, Ip>::parse(Layer::<Root, Link>::parse(Root, frame).unwrap(), frame).unwrap();
+    let tcp = Layer::<_, Tcp>::parse(ip, frame).unwrap();
+    let (at, facts) = ip.top();
+    let header = Ip::view(&frame[at..ip.end()], facts);
+    let (source, destination) = (header.source(), header.destination());
+    assert_eq!(ip.limit(frame.len()), frame.len(), "its length field says what it has");
+    if source.is_ipv4() {
+        assert_eq!(checksum::internet(&frame[at..ip.end()]), 0);
+    }
+    assert_eq!(checksum::is_valid(source, destination, 6, &frame[ip.end()..]), Some(true));
+    let header = Tcp::view(&frame[ip.end()..tcp.end()], ());
+    assert!(!header.options().flatten().any(|option| option == TcpOption::SackPermitted));
+    let text = String::from_utf8_lossy(&frame[tcp.end()..]).into_owned();
+    Left(
+        header.source_port() == 80,
+        header.sequence_number(),
+        header.acknowledgment_number(),
+        header.flags(),
+        text,
+    )
+}
+
+fn client(sequence: u32, acknowledged: u32, flag: u8, text: &str) -> Vec<u8> {
+    let tcp = ethernet().vlan(3).ipv4("10.0.0.1", "10.0.0.2").tcp(1_000, 80).sequence(sequence);
+    let tcp = tcp.ack(acknowledged).flags(flag).timestamps(7, 8);
+    let tcp = if flag & flags::SYN != 0 { tcp.maximum_segment_size(32).sack_permitted() } else { tcp };
+    tcp.payload(text.as_bytes()).build().unwrap()
+}
+fn server(sequence: u32, acknowledged: u32, flag: u8, text: &str) -> Vec<u8> {
+    let tcp = ethernet().ipv4("10.0.0.2", "10.0.0.1").tcp(80, 1_000).sequence(sequence);
+    let tcp = tcp.ack(acknowledged).flags(flag);
+    let tcp = if flag & flags::SYN != 0 { tcp.maximum_segment_size(1_400).sack_permitted() } else { tcp };
+    tcp.payload(text.as_bytes()).build().unwrap()
+}
+
+const ACK: u8 = flags::ACK;
+const PUSH: u8 = flags::ACK | flags::PSH;
+
+#[test]
+fn a_string_is_replaced_wherever_segments_cut_it_and_numbers_follow() {
+    let frames = [
+        client(99, 0, flags::SYN, ""),
+        server(499, 100, flags::SYN | ACK, ""),
+        client(100, 500, ACK, "GET cat"),
+        server(500, 107, ACK, "one c"),
+        server(505, 107, PUSH, "at, two cats"),
+        // The client has "one ", then a part of an elephant, then something that was never sent, then all.
+        client(107, 504, ACK, ""),
+        client(107, 507, ACK, ""),
+        client(107, 999, ACK, ""),
+        client(107, 527, ACK, ""),
+        server(517, 107, flags::FIN | ACK, "!"),
+        client(107, 529, ACK, ""),
+        client(107, 529, flags::FIN | ACK, ""),
+        server(519, 108, ACK, ""),
+    ];
+    let report = run_configured(rewrite_stream, RewriteStreamConfig::new("cat", "elephant"), frames);
+    let left: Vec<Left> = report.out.iter().map(|frame| read(frame)).collect();
+    let said = |server, number, acknowledged, flag, text: &str| {
+        Left(server, number, acknowledged, flag, text.into())
+    };
+    assert_eq!(
+        left,
+        [
+            said(false, 99, 0, flags::SYN, ""),
+            said(true, 499, 100, flags::SYN | ACK, ""),
+            said(false, 100, 500, ACK, "GET cat"),
+            said(true, 500, 107, ACK, "one "),
+            // No larger than the client takes.
+            said(true, 504, 107, PUSH, "elephant, two elephants"),
+            said(false, 107, 504, ACK, ""),
+            said(false, 107, 504, ACK, ""),
+            said(false, 107, 504, ACK, ""),
+            said(false, 107, 517, ACK, ""),
+            said(true, 527, 107, flags::FIN | ACK, "!"),
+            said(false, 107, 519, ACK, ""),
+            said(false, 107, 519, flags::FIN | ACK, ""),
+            said(true, 529, 108, ACK, ""),
+        ]
+    );
+    assert_eq!(report.dropped(Drop::Rewritten), 13);
+}
+
+#[test]
+fn retransmissions_are_answered_with_the_same_bytes_in_small_enough_segments() {
+    let frames = [
+        client(99, 0, flags::SYN, ""),
+        server(499, 100, flags::SYN | ACK, ""),
+        server(500, 100, PUSH, "cat cat cat cat cat "),
+        server(500, 100, PUSH, "dog dog dog dog dog "),
+        client(100, 509, ACK, ""),
+        server(504, 100, PUSH, "cat cat cat cat "),
+    ];
+    let config = RewriteStreamConfig { from: From::Both, ..RewriteStreamConfig::new("cat", "elephant") };
+    let report = run_configured(rewrite_stream, config, frames);
+    let left: Vec<Left> = report.out.iter().map(|frame| read(frame)).collect();
+    // 32 bytes in a segment are the fewest that a client can ask for: 48 are sent all the same.
+    let texts: Vec<&str> = left.iter().map(|left| left.4.as_str()).collect();
+    let (all, rest) =
+        ("elephant elephant elephant elephant elephant ", "elephant elephant elephant elephant ");
+    assert_eq!(texts, ["", "", all, all, "", rest]);
+    assert_eq!((left[4].2, left[5].1), (504, 509));
+}
+
+#[test]
+fn what_is_none_of_its_business_passes_unchanged() {
+    let frames: Vec<_> =
+        kinds::every().into_iter().filter(|(name, _)| *name != "runt").map(|(_, frame)| frame).collect();
+    let report = run_configured(rewrite_stream, RewriteStreamConfig::new("a", "b"), frames.clone());
+    assert_eq!(report.out, frames);
+    // Nor is a connection whose beginning it has not seen.
+    let frames = [server(500, 100, PUSH, "cat"), client(100, 503, ACK, "cat")];
+    let report = run_configured(rewrite_stream, RewriteStreamConfig::new("cat", "b"), frames.clone());
+    assert_eq!(report.out, frames);
+}
+
+#[test]
+fn settings_that_do_not_do_are_named() {
+    let refused = |text: &str| {
+        let text = format!("{text}\n");
+        toml::from_str::<RewriteStreamConfig>(&text).unwrap().check().unwrap_err().to_string()
+    };
+    assert!(
+        refused("find = \"\"\nreplace = \"a\"")
+            .starts_with("`find` cannot be: the string to look for is empty")
+    );
+    let long =
+        format!("find = \"abcdefghijklmnopqrstuvwxyz0123456789\"\nreplace = \"{}\"", "x".repeat(4_097));
+    assert!(refused(&long).starts_with("`replace` cannot be: 4097 bytes are too many"), "{}", refused(&long));
+    let longer = format!("find = \"a\"\nreplace = \"{}\"", "x".repeat(129));
+    assert!(refused(&longer).starts_with("`replace` must be at most 128 times as long as `find`"));
+    let with = |more: &str| refused(&format!("find = \"a\"\nreplace = \"b\"\n{more}"));
+    assert_eq!(with("ports = []"), "`ports` must be 1 to 16 ports from 1 to 65535, found []");
+    assert_eq!(with("flows = 0"), "`flows` must be 1 to 1,048,576 connections, found 0");
+    assert_eq!(with("memory = 5"), "`memory` must be 1,048,576 to 17,179,869,184 bytes, found 5");
+    assert_eq!(with("idle = \"1 ms\""), "`idle` must be \"1 s\" to \"7 d\", found \"1 ms\"");
+    assert!(toml::from_str::<RewriteStreamConfig>("find = \"a\"").is_err(), "`replace` must be given");
+    assert!(
+        toml::from_str::<RewriteStreamConfig>("find = \"a\"\nreplace = \"\"\nfrom = \"nobody\"").is_err()
+    );
+}
