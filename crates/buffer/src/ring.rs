@@ -49,7 +49,11 @@ impl Producer {
 impl Consumer {
     /// Moves as many packets as are there and fit behind the last of the batch; answers how many.
     pub fn pop(&mut self, batch: &mut Batch) -> usize {
-        let packets = self.0.read(BATCH - batch.len());
+        self.pop_up_to(batch, BATCH)
+    }
+    /// As [`pop`](Self::pop), of at most `count` packets.
+    pub fn pop_up_to(&mut self, batch: &mut Batch, count: usize) -> usize {
+        let packets = self.0.read(count.min(BATCH - batch.len()));
         let count = packets.len();
         for packet in packets {
             let pushed = batch.push(packet);

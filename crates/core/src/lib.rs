@@ -37,7 +37,9 @@ pub mod operators;
 pub mod reason;
 pub mod recorder;
 pub mod registry;
+pub mod shuffle;
 pub mod state;
+pub mod team;
 pub mod units;
 pub mod view;
 
@@ -54,7 +56,9 @@ pub use registry::{
     Blueprint, BuildError, Definition, Key, NoSettings, Refused, Registry, Settings, SettingsError, Worker,
     nearest,
 };
+pub use shuffle::{Shuffle, ShuffleConfig, ShuffleKey, WhenFull};
 pub use state::{Counter, Declared, Flows, State, TableKey};
+pub use team::Team;
 pub use view::{Enclosing, Metadata, View};
 
 pub use netbricks_buffer as buffer;

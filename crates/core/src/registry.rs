@@ -15,6 +15,7 @@ use toml::de::DeTable;
 use crate::annotation::Slots;
 use crate::node::Node;
 use crate::state::Declarations;
+use crate::team::Team;
 
 /// What a function may ask of the worker it is made for: who that is, and its declared state.
 #[derive(Clone)]
@@ -22,6 +23,7 @@ pub struct Worker {
     index: usize,
     seed: u64,
     pool: Pool,
+    team: Team,
     pub(crate) declarations: Rc<RefCell<Declarations>>,
     pub(crate) annotations: Rc<RefCell<Slots>>,
 }
@@ -29,7 +31,17 @@ pub struct Worker {
 impl Worker {
     /// Worker number `index`, whose randomness starts from `seed` and whose new packets come from `pool`.
     pub fn new(index: usize, seed: u64, pool: Pool) -> Self {
-        Self { index, seed, pool, declarations: Rc::default(), annotations: Rc::default() }
+        let team = Team::new(1);
+        Self { index, seed, pool, team, declarations: Rc::default(), annotations: Rc::default() }
+    }
+    /// The same as a member of this team.
+    #[must_use]
+    pub fn of_team(self, team: Team) -> Self {
+        Self { team, ..self }
+    }
+    /// Who works beside it.
+    pub fn team(&self) -> &Team {
+        &self.team
     }
     /// Its number, from 0.
     pub fn index(&self) -> usize {

@@ -7,4 +7,5 @@ mod events;
 mod idle;
 mod nodes;
 mod signals;
+mod shuffle;
 mod start;
