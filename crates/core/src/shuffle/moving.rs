@@ -39,11 +39,12 @@ pub(super) struct Moving {
     coming: Box<[Coming; BUCKETS]>,
     /// Old owners whose state is awaited.
     awaited: Vec<usize>,
+    /// Old owners whose state is here, while packets that waited for it still are.
+    arrived: usize,
     /// Buckets that are to be given away, and to whom.
     leaving: Vec<(usize, Vec<u16>)>,
     /// What waits for its bucket's state, in the order of arrival.
     kept: VecDeque<(u16, Packet)>,
-    kept_bytes: u64,
     duty: Option<Duty>,
 }
 
@@ -58,9 +59,9 @@ impl Moving {
             owners,
             coming: Box::new([Coming::No; BUCKETS]),
             awaited: Vec::new(),
+            arrived: 0,
             leaving: Vec::new(),
             kept: VecDeque::with_capacity(if fabric.workers > 1 { fabric.ring } else { 0 }),
-            kept_bytes: 0,
             duty: None,
         }
     }
@@ -78,19 +79,17 @@ impl Moving {
     /// Whether any bucket's must.
     #[inline(always)]
     pub(super) fn is_expecting(&self) -> bool {
-        !self.awaited.is_empty() || !self.kept.is_empty()
+        !self.awaited.is_empty() || self.arrived > 0
     }
     pub(super) fn kept(&self) -> usize {
         self.kept.len()
     }
     /// Keeps a packet until its bucket's state is here.
     pub(super) fn keep(&mut self, bucket: u16, packet: Packet) {
-        self.kept_bytes += packet.len() as u64;
         self.kept.push_back((bucket, packet));
     }
     /// Gives up everything that it keeps.
     pub(super) fn give_up(&mut self) -> impl Iterator<Item = Packet> + '_ {
-        self.kept_bytes = 0;
         self.kept.drain(..).map(|(_, packet)| packet)
     }
 
@@ -180,21 +179,25 @@ impl Moving {
     pub(super) fn took(&mut self, fabric: &Fabric, from: usize, refused: usize) {
         fabric.refused.fetch_add(refused, Ordering::Relaxed);
         self.awaited.retain(|other| *other != from);
-        let mut change = fabric.change();
-        for moved in change.moves.iter().filter(|moved| moved.from == from && moved.to == self.me) {
+        self.arrived += 1;
+        for moved in fabric.change().moves.iter().filter(|moved| moved.from == from && moved.to == self.me) {
             self.coming[usize::from(moved.bucket)] = Coming::Here;
         }
-        change.pairs = change.pairs.saturating_sub(1);
     }
 
     /// Lets go of up to `count` packets whose buckets' state is here, in order.
-    pub(super) fn release(&mut self, batch: &mut Batch, count: usize) {
+    ///
+    /// Only when none is left is the move over: the next one may take the buckets away again, and must find the state as
+    /// these packets leave it.
+    pub(super) fn release(&mut self, batch: &mut Batch, count: usize, fabric: &Fabric) {
+        if self.arrived == 0 {
+            return;
+        }
         let mut left = false;
         for _ in 0..self.kept.len() {
             let Some((bucket, packet)) = self.kept.pop_front() else { break };
             if self.coming[usize::from(bucket)] == Coming::Here {
                 if batch.len() < count && !batch.is_full() {
-                    self.kept_bytes -= packet.len() as u64;
                     // It is not full.
                     let _room = batch.push(packet);
                     continue;
@@ -207,6 +210,8 @@ impl Moving {
             for coming in self.coming.iter_mut().filter(|coming| **coming == Coming::Here) {
                 *coming = Coming::No;
             }
+            let mut change = fabric.change();
+            change.pairs = change.pairs.saturating_sub(std::mem::take(&mut self.arrived));
         }
     }
 
@@ -216,6 +221,7 @@ impl Moving {
         let over = change.epoch == self.epoch
             && self.leaving.is_empty()
             && self.awaited.is_empty()
+            && self.arrived == 0
             && self.kept.is_empty()
             && self.duty.is_none();
         change.ending |= over;

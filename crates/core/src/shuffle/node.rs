@@ -264,7 +264,7 @@ impl Node for ShuffleNode {
         self.look_after_moves(cx);
         self.flush(cx);
         if self.moving.is_expecting() {
-            self.moving.release(batch, cx.burst());
+            self.moving.release(batch, cx.burst(), &self.fabric);
         }
         if batch.is_empty() && self.moving.kept() < self.fabric.ring {
             self.take(batch, cx);

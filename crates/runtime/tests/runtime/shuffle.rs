@@ -10,7 +10,7 @@ use netbricks_core::packet::{FlowKey, Ip, Link};
 use netbricks_core::tables::{Entry, FlowTableConfig};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{
-    Context, Drop, Edge, Function, GraphBuilder, GraphError, Input, Node, Operator, Output, Poll, Role, Shuffle,
+    Context, Drop, Edge, Function, Graph, GraphBuilder, GraphError, Input, Node, Operator, Output, Poll, Role, Shuffle,
     ShuffleConfig, ShuffleKey, Team, Turn, WhenFull, Worker, compose,
 };
 use netbricks_runtime::{Clock, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime};
@@ -31,10 +31,10 @@ impl Flows {
     fn new(worker: usize, flows: u16, packets: u64) -> Self {
         let templates: Vec<Vec<u8>> = (0..flows)
             .map(|flow| {
-                let (a, b) = ("10.0.0.1", "10.9.8.7");
+                let (a, b, port) = ("10.0.0.1", "10.9.8.7", 1_000 * (1 + worker as u16 / 2) + flow);
                 let frame = match worker % 2 {
-                    0 => ethernet().ipv4(a, b).udp(1_000 + flow, 53).payload(&[0; 8]).build(),
-                    _ => ethernet().ipv4(b, a).udp(53, 1_000 + flow).payload(&[0; 8]).build(),
+                    0 => ethernet().ipv4(a, b).udp(port, 53).payload(&[0; 8]).build(),
+                    _ => ethernet().ipv4(b, a).udp(53, port).payload(&[0; 8]).build(),
                 };
                 frame.unwrap()
             })
@@ -179,30 +179,172 @@ impl Run {
     }
 }
 
+/// Every flow whole and in order; answers by how many workers each was sent.
+fn check_order(seen: &Seen, flows: usize, packets: u64) -> Vec<usize> {
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.len(), flows);
+    assert_eq!(seen.values().map(|packets| packets.len() as u64).sum::<u64>(), packets);
+    seen.iter()
+        .map(|(flow, packets)| {
+            let in_order = packets.iter().enumerate().all(|(i, (number, _))| *number == i as u64);
+            assert!(in_order, "{flow} is out of order");
+            let mut workers: Vec<usize> = packets.iter().map(|(_, worker)| *worker).collect();
+            workers.sort_unstable();
+            workers.dedup();
+            workers.len()
+        })
+        .collect()
+}
+
 #[test]
 fn flows_come_to_one_worker_in_order_and_none_is_lost() {
-    for workers in [1, 2, 3] {
-        let run = Run { workers, ..RUN };
+    for (workers, burst) in [(1, 32), (2, 1), (2, 32), (2, 256), (3, 32)] {
+        let run = Run { workers, burst, ..RUN };
         let (report, seen) = run.go(|_| ());
-        assert_eq!(report.totals.sent.packets, run.packets * workers as u64);
         assert_eq!(report.totals.drops.total().packets, 0, "{:?}", report.totals.drops);
+        assert_eq!(report.totals.held, 0);
+        let on = check_order(&seen, usize::from(run.flows) * workers, run.packets * workers as u64);
+        assert!(on.iter().all(|workers| *workers == 1), "a flow is on several workers");
         let seen = seen.lock().unwrap();
-        let sources = workers.min(2);
-        assert_eq!(seen.len(), usize::from(run.flows) * sources);
         let mut used = std::collections::BTreeSet::new();
         for (flow, packets) in seen.iter() {
-            let owner = packets[0].1;
-            used.insert(owner);
-            assert!(packets.iter().all(|(_, worker)| *worker == owner), "{flow} is on several workers");
-            if sources == 2 {
-                assert_eq!(seen[&flow.reversed()][0].1, owner, "the directions of {flow} do not meet");
-            }
-            // With three workers two of them send the same flows: each packet's number comes twice.
-            if workers < 3 {
-                let in_order = packets.iter().enumerate().all(|(i, (number, _))| *number == i as u64);
-                assert!(in_order, "{flow} is out of order");
+            used.insert(packets[0].1);
+            if let Some(back) = seen.get(&flow.reversed()) {
+                assert_eq!(back[0].1, packets[0].1, "the directions of {flow} do not meet");
             }
         }
         assert_eq!(used.len(), workers, "every worker gets its share");
+        assert_eq!(report.totals.taken.packets > 0, workers > 1);
     }
+}
+
+#[test]
+fn buckets_move_back_and_forth_under_load_with_their_state() {
+    let run = Run { packets: 400_000, ..RUN };
+    let mut moves = 0;
+    let (report, seen) = run.go(|runtime| {
+        let control = runtime.control();
+        let mut to = 1;
+        let moving = || control.call(1, "test", "shuffle", "moving", "").is_ok_and(|pairs| pairs != "0");
+        // Until the run is over: then no worker answers, or none moves any more.
+        while let Ok(pairs) = control.call(0, "test", "shuffle", "move", &format!("0-4095 {to}")) {
+            assert!(pairs == "1" || pairs == "2" || pairs == "0", "{pairs}");
+            while moving() {
+                std::thread::yield_now();
+            }
+            moves += 1;
+            to = 1 - to;
+        }
+    });
+    assert!(moves > 10, "{moves} moves");
+    // A packet whose flow's count did not come with it, or came before its turn, was dropped.
+    assert_eq!(report.totals.drops.total().packets, 0, "{:?}", report.totals.drops);
+    let on = check_order(&seen, 2 * usize::from(run.flows), 2 * run.packets);
+    assert!(on.iter().all(|workers| *workers == 2), "every flow was on both workers: {on:?}");
+}
+
+#[test]
+fn a_full_ring_is_a_drop_with_its_own_reason_where_that_was_asked_for() {
+    let config = ShuffleConfig { full: WhenFull::Drop, ring: 1, key: ShuffleKey::Flow, ..SMALL };
+    let (report, seen) = Run { config, ..RUN }.go(|_| ());
+    let dropped = report.totals.drops.of(Drop::RingFull).packets;
+    assert!(dropped > 0);
+    // What comes after a lost packet is out of turn for the function behind.
+    let denied = report.totals.drops.of(Drop::Denied).packets;
+    let sent: usize = seen.lock().unwrap().values().map(Vec::len).sum();
+    assert_eq!(sent as u64 + dropped + denied, 2 * RUN.packets);
+}
+
+/// One worker's graph of a team, turned by hand.
+fn by_hand(team: &Team, index: usize, pool: &Pool, shuffle: &Shuffle, seen: &Seen) -> (Graph, Arc<AtomicU64>) {
+    let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+    let source = Flows::new(index, 64, 1_000);
+    let polls = source.polls.clone();
+    let mut graph = GraphBuilder::new("test");
+    let source = graph.add("source", Box::new(source)).unwrap();
+    let shuffle = graph.add("shuffle", shuffle.node(&worker).unwrap()).unwrap();
+    let out = graph.add("out", Box::new(Witness { worker: index, seen: seen.clone() })).unwrap();
+    graph.connect(source, Edge::OUT, shuffle, 0).unwrap();
+    graph.connect(shuffle, Edge::OUT, out, 0).unwrap();
+    let mut graph = graph.build(pool.clone()).unwrap();
+    graph.set_burst(32);
+    (graph, polls)
+}
+
+#[test]
+fn who_waits_for_room_polls_no_port_and_still_takes_what_others_send() {
+    let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+    let shuffle = Shuffle::new(ShuffleConfig { ring: 8, ..SMALL });
+    let (mut a, polls_a) = by_hand(&team, 0, &pool, &shuffle, &seen);
+    let (mut b, polls_b) = by_hand(&team, 1, &pool, &shuffle, &seen);
+    // Each fills the other's ring and then stands still: nobody takes anything.
+    for (graph, polls) in [(&mut a, &polls_a), (&mut b, &polls_b)] {
+        (0..100).for_each(|_| {
+            graph.turn(0);
+        });
+        assert_eq!(graph.totals().handed.packets, 8, "the ring is full");
+        assert!(graph.totals().held > 0, "and packets wait for it");
+        assert!(polls.load(Ordering::Relaxed) <= 2, "polled {polls:?} times after that");
+        assert!(graph.totals().is_conserved() && graph.unbalanced().is_empty());
+    }
+    assert_eq!(b.totals().taken.packets, 8, "full itself, it took what came");
+    // Both rings were full at one time; each turn makes room for the other.
+    for _ in 0..10_000 {
+        a.turn(0);
+        b.turn(0);
+    }
+    assert_eq!((a.turn(0), b.turn(0)), (Turn::Done, Turn::Done));
+    check_order(&seen, 128, 2_000);
+    drop((a, b));
+    assert_eq!(pool.available(), pool.capacity());
+}
+
+#[test]
+fn packets_for_a_worker_that_is_gone_have_a_reason() {
+    let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+    let shuffle = Shuffle::new(SMALL);
+    let (mut a, _) = by_hand(&team, 0, &pool, &shuffle, &seen);
+    drop(by_hand(&team, 1, &pool, &shuffle, &seen));
+    for _ in 0..1_000 {
+        a.turn(0);
+    }
+    assert_eq!(a.turn(0), Turn::Done);
+    let totals = a.totals();
+    assert!(totals.drops.of(Drop::WorkerGone).packets > 0);
+    assert_eq!(totals.drops.total().packets + totals.sent.packets + totals.handed.packets, 1_000);
+}
+
+#[test]
+fn a_stopped_run_takes_everything_along() {
+    let run = Run { packets: u64::MAX, ..RUN };
+    let (report, seen) = run.go(|runtime| {
+        while runtime.progress().sent.packets < 20_000 {
+            std::thread::yield_now();
+        }
+        runtime.stop_handle().stop();
+    });
+    assert_eq!(report.totals.drops.total().packets, 0, "{:?}", report.totals.drops);
+    assert_eq!(report.totals.sent, report.totals.received);
+    check_order(&seen, 2 * usize::from(run.flows), report.totals.sent.packets);
+}
+
+#[test]
+fn moves_that_cannot_be_say_why() {
+    let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+    let shuffle = Shuffle::new(SMALL);
+    let (mut a, _) = by_hand(&team, 0, &pool, &shuffle, &seen);
+    let mut ask = |argument: &str| a.call("shuffle", "move", argument).map_err(|error| error.to_string());
+    for (argument, problem) in [
+        ("0-4096 1", "bucket 4096 does not exist: there are 0 to 4095"),
+        ("0-7 2", "worker 2 does not exist: there are 2, from 0"),
+        ("all 1", "expected buckets and a worker, as `0-2047 1`, found `all 1`"),
+    ] {
+        assert_eq!(ask(argument).unwrap_err(), format!("handler `move`: {problem}"));
+    }
+    assert_eq!(ask("0 0").unwrap(), "0", "it is there already");
+    assert_eq!(ask("0-1 1, 3 0").unwrap(), "2");
+    assert!(ask("5 1").unwrap_err().contains("moving already"));
+    assert!(a.call("shuffle", "owners", "").unwrap().starts_with("0-1 1, 2-4 0, 5-5 1"));
+    let again = shuffle.node(&Worker::new(0, 1, pool).of_team(team)).err().unwrap().to_string();
+    assert!(again.contains("has its end of this shuffle already"), "{again}");
 }
