@@ -179,6 +179,10 @@ pub trait Node {
     fn take_part(&mut self, _part: &Part) -> Vec<StateImage> {
         Vec::new()
     }
+    /// Lets go of packets that it queues, a batch at most, as [`drain`](Self::drain) does, but goes on afterwards: flows
+    /// move to another worker, and their state may follow only what has been worked on. Called until it holds none, or
+    /// lets none go.
+    fn hurry(&mut self, _batch: &mut Batch, _cx: &mut Context) {}
     /// Its part in what goes from worker to worker, where it has one.
     fn crossing(&mut self) -> Option<&mut dyn Crossing> {
         None

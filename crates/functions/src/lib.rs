@@ -3,10 +3,12 @@
 #![forbid(unsafe_code)]
 
 pub mod busy;
+pub mod group_by;
 pub mod icmp_echo;
 pub mod lpm;
 pub mod macswap;
 pub mod monitor;
+pub mod shuffle;
 pub mod ttl;
 pub mod wire;
 
@@ -43,5 +45,7 @@ pub fn register(registry: &mut Registry) {
             "lpm",
             "Annotates packets with their next hop, found by the longest prefix.",
             |config: &lpm::LpmSettings, worker| compose(worker, |input| lpm::lpm(input, config, worker)),
-        );
+        )
+        .add("shuffle", "Gives packets to the worker that owns their flow.", shuffle::shuffle)
+        .add("group-by", "Sends packets separate ways by a key, with or without queues.", group_by::group_by);
 }

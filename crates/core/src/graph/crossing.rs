@@ -85,36 +85,65 @@ impl Graph {
         any
     }
 
-    /// Counts what crossed, and does what the shuffle asks for.
+    /// Counts what crossed, and notes that the shuffle asks for something.
     pub(super) fn settle_crossing(&mut self, node: usize, stirred: u8) {
         let counters = &mut self.slots[node].counters;
         counters.handed += std::mem::take(&mut self.cx.handed);
         counters.taken += std::mem::take(&mut self.cx.taken);
-        if stirred & DUTY == 0 {
-            return;
+        if stirred & DUTY != 0 && !self.duties.contains(&node) {
+            self.duties.push(node);
         }
-        let duty = self.slots[node].node.crossing().and_then(|crossing| crossing.duty());
-        match duty {
-            None => {}
-            Some(Duty::Give { to, part }) => {
-                let mut images = Vec::new();
-                for behind in self.behind(node) {
-                    let slot = &mut self.slots[behind];
-                    let name = slot.name.clone();
-                    images.extend(slot.node.take_part(&part).into_iter().map(|image| (name.clone(), image)));
+    }
+
+    /// Between two turns: what shuffles have asked for.
+    #[cold]
+    pub(super) fn do_duties(&mut self) {
+        for node in std::mem::take(&mut self.duties) {
+            match self.slots[node].node.crossing().and_then(|crossing| crossing.duty()) {
+                None => {}
+                Some(Duty::Give { to, part }) => {
+                    let behind = self.behind(node);
+                    self.hurry(&behind);
+                    let mut images = Vec::new();
+                    for behind in behind {
+                        let slot = &mut self.slots[behind];
+                        let name = slot.name.clone();
+                        images.extend(slot.node.take_part(&part).into_iter().map(|image| (name.clone(), image)));
+                    }
+                    if let Some(crossing) = self.slots[node].node.crossing() {
+                        crossing.given(to, images);
+                    }
                 }
-                if let Some(crossing) = self.slots[node].node.crossing() {
-                    crossing.given(to, images);
+                Some(Duty::Take { from, images }) => {
+                    let refused = images
+                        .iter()
+                        .filter(|(name, (state, bytes))| self.import(name, state, bytes).is_err())
+                        .count();
+                    if let Some(crossing) = self.slots[node].node.crossing() {
+                        crossing.took(from, refused);
+                    }
                 }
             }
-            Some(Duty::Take { from, images }) => {
-                let refused = images
-                    .iter()
-                    .filter(|(name, (state, bytes))| self.import(name, state, bytes).is_err())
-                    .count();
-                if let Some(crossing) = self.slots[node].node.crossing() {
-                    crossing.took(from, refused);
+        }
+    }
+
+    /// Lets queued packets through, in order.
+    fn hurry(&mut self, nodes: &[usize]) {
+        for node in nodes.iter().copied() {
+            if !self.slots[node].keeps || self.slots[node].crossing != 0 {
+                continue;
+            }
+            let mut held = self.slots[node].node.held();
+            while held > 0 {
+                self.drain_node(node, |node, batch, cx| node.hurry(batch, cx));
+                while !self.waiting.is_empty() {
+                    self.contained(None);
                 }
+                let left = self.slots[node].node.held();
+                if left >= held {
+                    break;
+                }
+                held = left;
             }
         }
     }
@@ -149,6 +178,7 @@ impl Graph {
                     while !self.waiting.is_empty() {
                         self.contained(None);
                     }
+                    self.do_duties();
                 }
             }
             if moved > 0 {

@@ -206,6 +206,8 @@ pub struct Graph {
     /// Receiving nodes that have not ended, and whether there ever were any.
     sources: usize,
     has_sources: bool,
+    /// Shuffles that have asked for something.
+    duties: Vec<usize>,
     panics: VecDeque<Panic>,
 }
 
@@ -246,6 +248,7 @@ impl Graph {
             dry: 0,
             sources,
             has_sources: sources > 0,
+            duties: Vec::new(),
             panics: VecDeque::with_capacity(PANICS_KEPT),
         };
         graph.cx.crossings = crossings;

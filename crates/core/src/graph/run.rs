@@ -3,13 +3,13 @@
 use std::cmp::Reverse;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use netbricks_buffer::Packet;
+use netbricks_buffer::{Batch, Packet};
 use netbricks_tables::cycles;
 
 use super::contain::{self, Containing, Panic};
 use super::{Graph, PANICS_KEPT, Running, Slot, Target, Turn, Waiting};
-use crate::context::{CROSSED, DROPPED, DUTY, EMITTED, Leaving, SENT};
-use crate::node::{Poll, Role};
+use crate::context::{CROSSED, Context, DROPPED, DUTY, EMITTED, Leaving, SENT};
+use crate::node::{Node, Poll, Role};
 use crate::reason::{Drop, Edge};
 
 /// One turn in so many is timed node by node: reading the time stamp counter at every boundary would cost more than
@@ -31,6 +31,9 @@ impl Graph {
             if !self.waiting.is_empty() {
                 // A panic in what an event sent to: what waits goes on first.
                 return Turn::Moved(by_events);
+            }
+            if !self.duties.is_empty() {
+                self.do_duties();
             }
             self.wake_due();
             let Some(node) = self.next_schedulable() else {
@@ -384,7 +387,7 @@ impl Graph {
                     break;
                 }
                 let before = if self.slots[node].keeps { self.slots[node].node.held() } else { 0 };
-                self.drain_node(node);
+                self.drain_node(node, |node, batch, cx| node.drain(batch, cx));
                 while !self.waiting.is_empty() {
                     self.contained(None);
                 }
@@ -395,14 +398,14 @@ impl Graph {
         }
     }
 
-    fn drain_node(&mut self, node: usize) {
+    pub(super) fn drain_node(&mut self, node: usize, how: fn(&mut dyn Node, &mut Batch, &mut Context)) {
         let _containing = Containing::enter();
         let held = self.slots[node].node.held();
         self.running = Running { node, held, ..Running::default() };
         self.cx.node = node;
         let result = catch_unwind(AssertUnwindSafe(|| {
             let slot = &mut self.slots[node];
-            slot.node.drain(&mut self.hand, &mut self.cx);
+            how(slot.node.as_mut(), &mut self.hand, &mut self.cx);
             slot.counters.left.add(self.hand.len() as u64, self.hand.bytes());
             let out = slot.out;
             if self.cx.stirred != 0 {

@@ -14,7 +14,7 @@ use crate::registry::BuildError;
 /// Workers that a runtime can have.
 const MOST_WORKERS: usize = 64;
 /// Packets that a ring can be asked to hold.
-const RING: std::ops::RangeInclusive<usize> = 1..=1 << 20;
+pub(super) const RING: std::ops::RangeInclusive<usize> = 1..=1 << 20;
 
 /// Why buckets cannot move.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -106,7 +106,7 @@ pub(crate) struct Fabric {
 }
 
 impl Fabric {
-    pub(super) fn new(config: ShuffleConfig, workers: usize) -> Result<Self, BuildError> {
+    pub(super) fn new(config: ShuffleConfig, workers: usize, seed: u64) -> Result<Self, BuildError> {
         if workers > MOST_WORKERS {
             return Err(BuildError::new(format_args!("{workers} workers: at most {MOST_WORKERS} can shuffle")));
         }
@@ -138,7 +138,7 @@ impl Fabric {
             .collect();
         let owners = (0..BUCKETS).map(|bucket| (bucket % workers) as u8).collect();
         Ok(Self {
-            buckets: Buckets::new(config.key, config.seed),
+            buckets: Buckets::new(config.key, seed),
             full: config.full,
             ring: config.ring.next_power_of_two(),
             workers,

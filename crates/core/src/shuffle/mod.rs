@@ -32,7 +32,8 @@ use fabric::Fabric;
 use node::ShuffleNode;
 use sorter::{Classified, Predefined};
 
-pub(crate) use sorter::Sorter;
+pub(crate) use key::Buckets;
+pub(crate) use sorter::{Classified as SortedBy, Predefined as SortedByKey, Sorter};
 
 /// What becomes of a packet when the ring to its owner is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
@@ -55,13 +56,16 @@ pub struct ShuffleConfig {
     pub full: WhenFull,
     /// Packets that each ring holds; rounded up to a power of two.
     pub ring: usize,
-    /// Seed of the keyed hash; random in production, so that nobody can choose flows that meet in one bucket.
-    pub seed: u64,
+}
+
+impl ShuffleConfig {
+    /// Packets that a ring can be asked to hold.
+    pub const RING: std::ops::RangeInclusive<usize> = fabric::RING;
 }
 
 impl Default for ShuffleConfig {
     fn default() -> Self {
-        Self { key: ShuffleKey::default(), full: WhenFull::default(), ring: 1_024, seed: 0 }
+        Self { key: ShuffleKey::default(), full: WhenFull::default(), ring: 1_024 }
     }
 }
 
@@ -142,6 +146,6 @@ impl Shuffle {
 
     fn fabric(&self, worker: &Worker) -> Result<std::sync::Arc<Fabric>, BuildError> {
         let workers = worker.team().workers();
-        worker.team().meet(&self.place, || Fabric::new(self.config, workers))
+        worker.team().meet(&self.place, || Fabric::new(self.config, workers, worker.seed()))
     }
 }

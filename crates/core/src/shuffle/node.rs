@@ -289,10 +289,10 @@ impl Node for ShuffleNode {
         "shuffle"
     }
     fn outputs(&self) -> Vec<Output> {
-        let mut outputs = vec![
-            Output { edge: Edge::OUT, name: "out".into(), optional: false },
-            Output { edge: Edge::REPLY, name: "reply".into(), optional: true },
-        ];
+        let mut outputs = vec![Output { edge: Edge::OUT, name: "out".into(), optional: false }];
+        if self.sorter.declarations().is_some() {
+            outputs.push(Output { edge: Edge::REPLY, name: "reply".into(), optional: true });
+        }
         self.sorter.edges(&mut |edge| {
             if !outputs.iter().any(|output| output.edge == edge) {
                 outputs.push(Output { edge, name: edge.0.to_string(), optional: false });

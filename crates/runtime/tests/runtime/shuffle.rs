@@ -138,7 +138,7 @@ const RUN: Run =
     Run { workers: 2, burst: 32, config: SMALL, flows: 61, packets: 60_000 };
 /// Rings so small that they are full most of the time.
 const SMALL: ShuffleConfig =
-    ShuffleConfig { key: ShuffleKey::SymmetricFlow, full: WhenFull::Wait, ring: 32, seed: 7 };
+    ShuffleConfig { key: ShuffleKey::SymmetricFlow, full: WhenFull::Wait, ring: 32 };
 
 fn pool() -> Pool {
     Pool::builder().frames(16_384).build().unwrap()
