@@ -34,9 +34,12 @@ routes = ["0.0.0.0/0 1", "192.168.0.0/16 2", "::/0 3"]
 [function.spin]
 use = "busy"
 cycles = 0
+[function.one]
+use = "group-by"
+groups = 1
 [[chain]]
 from = "lan"
-through = ["host", "wire", "hops", "macswap", "monitor", "routes", "spin"]
+through = ["host", "shuffle", "wire", "hops", "macswap", "monitor", "routes", "one", "spin"]
 to = "wan"
 [[chain]]
 from = "host.reply"

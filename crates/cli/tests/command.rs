@@ -164,7 +164,7 @@ fn lists_name_keys_and_defaults() {
     let functions = json(&netbricks(here, &["functions", "--json"]));
     let names: Vec<_> =
         functions.as_array().expect("a list").iter().filter_map(|f| f["name"].as_str()).collect();
-    for name in ["busy", "icmp-echo", "lpm", "macswap", "monitor", "ttl", "wire"] {
+    for name in ["busy", "group-by", "icmp-echo", "lpm", "macswap", "monitor", "shuffle", "ttl", "wire"] {
         assert!(names.contains(&name), "{names:?}");
         let shown = text(&netbricks(here, &["functions", name]).stdout);
         assert!(shown.starts_with(&format!("{name}: ")), "{shown}");

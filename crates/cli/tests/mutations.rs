@@ -24,7 +24,7 @@ const ROUND: usize = 256;
 const MILLISECOND: u64 = 1_000_000;
 
 /// Every function with its settings, in the order in which packets pass.
-const CHAIN: [(&str, &str); 7] = [
+const CHAIN: [(&str, &str); 9] = [
     ("icmp-echo", "v4 = \"10.0.0.2\"\nv6 = \"2001:db8::2\""),
     ("wire", ""),
     (
@@ -35,6 +35,9 @@ const CHAIN: [(&str, &str); 7] = [
     // Small, so that it fills, and soon forgets.
     ("monitor", "capacity = 1024\nidle = \"1 s\""),
     ("busy", "cycles = 0"),
+    // One worker owns all flows, and one group has them all: what they look at is what there is to get wrong.
+    ("shuffle", "key = \"flow\""),
+    ("group-by", "groups = 1\nkey = \"vlan\""),
     ("lpm", "routes = [\"0.0.0.0/0 1\", \"10.0.0.0/30 2\", \"2001:db8::/32 3\", \"2001:db8::2/128 4\"]"),
 ];
 

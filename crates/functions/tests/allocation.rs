@@ -12,7 +12,7 @@ use netbricks_core::{
     BuildError, Context, Edge, Graph, GraphBuilder, Node, NodeId, Operator, Output, Poll, Registry, Role,
     Worker, compose, merge,
 };
-use netbricks_functions::{busy, icmp_echo, lpm, macswap, monitor, ttl, wire};
+use netbricks_functions::{busy, group_by, icmp_echo, lpm, macswap, monitor, shuffle, ttl, wire};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::kinds;
 
@@ -106,7 +106,11 @@ impl Setup {
         let mut turns = |graph: &mut Graph, count| {
             for _ in 0..count {
                 now += 100_000;
-                let _ = graph.turn(now);
+                // Nodes that queue have turns of their own.
+                let received = graph.totals().received;
+                while graph.totals().received == received {
+                    let _ = graph.turn(now);
+                }
             }
         };
         turns(&mut graph, WARM);
@@ -166,7 +170,7 @@ fn echo(worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
 }
 
 /// Every function of the library, by its name there.
-const FUNCTIONS: [(&str, Make); 7] = [
+const FUNCTIONS: [(&str, Make); 9] = [
     ("wire", |worker| compose(worker, wire::wire)),
     ("macswap", |worker| compose(worker, macswap::macswap)),
     ("ttl", ttl),
@@ -176,6 +180,11 @@ const FUNCTIONS: [(&str, Make); 7] = [
         compose(worker, |input| busy::busy(input, &config))
     }),
     ("monitor", monitor),
+    ("shuffle", |worker| shuffle::shuffle(&shuffle::ShuffleSettings::default(), worker)),
+    ("group-by", |worker| {
+        let settings = group_by::GroupSettings { groups: 5, key: Default::default(), queue: 100 };
+        group_by::group_by(&settings, worker)
+    }),
     ("lpm", |worker| {
         let routes = ["10.0.0.0/8 1", "2001:db8::/32 3"].map(|route| route.parse().unwrap());
         let config = lpm::LpmSettings::of(routes);

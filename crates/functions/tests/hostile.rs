@@ -3,7 +3,8 @@
 #![forbid(unsafe_code)]
 
 use netbricks_core::{BuildError, Node, Operator, Worker, compose};
-use netbricks_functions::{busy, icmp_echo, lpm, macswap, monitor, ttl, wire};
+use netbricks_core::ShuffleKey;
+use netbricks_functions::{busy, group_by, icmp_echo, lpm, macswap, monitor, shuffle, ttl, wire};
 use netbricks_testkit::mutate::{Random, mutate};
 use netbricks_testkit::{captures, checksums, kinds, run_node};
 
@@ -41,6 +42,10 @@ fn configs() -> Configs {
     }
 }
 
+fn groups(groups: usize, key: ShuffleKey, queue: usize) -> group_by::GroupSettings {
+    group_by::GroupSettings { groups, key, queue }
+}
+
 /// Every function alone, and all of them in one loop.
 fn functions() -> Vec<(&'static str, Make)> {
     vec![
@@ -70,6 +75,10 @@ fn functions() -> Vec<(&'static str, Make)> {
             let config = configs().lpm;
             compose(worker, |input| lpm::lpm(input, &config, worker))
         }),
+        ("shuffle", |worker| shuffle::shuffle(&shuffle::ShuffleSettings::default(), worker)),
+        ("group-by flow", |worker| group_by::group_by(&groups(7, ShuffleKey::SymmetricFlow, 0), worker)),
+        ("group-by source", |worker| group_by::group_by(&groups(128, ShuffleKey::Source, 0), worker)),
+        ("group-by vlan, queued", |worker| group_by::group_by(&groups(2, ShuffleKey::Vlan, 65_536), worker)),
         ("all", |worker| {
             let Configs { ttl, echo, monitor, lpm, .. } = configs();
             compose(worker, |input| {

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 pub use netbricks_core::units;
 pub use netbricks_core::{Registry, packet, tables};
 pub use netbricks_ports::Drivers;
-pub use report::{NodeSection, NodeSummary, PortSummary, Summary};
+pub use report::{NodeSection, NodeSummary, PortSummary, Summary, WorkerPlace};
 
 /// Our functions. Add your own to it and hand it to [`main`].
 pub fn standard() -> Registry {

@@ -18,7 +18,7 @@ fn every_packet_leaves_once_and_what_belongs_together_stays_together_and_in_orde
         let port = 1_000 + number % 23;
         frames.push(ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(port, 53).payload(&number.to_be_bytes()).build().unwrap());
     }
-    for (groups, queue) in [(1, 0), (2, 0), (5, 0), (128, 0), (2, 512), (5, 512)] {
+    for (groups, queue) in [(1, 0), (2, 0), (5, 0), (128, 0), (1, 512), (2, 512)] {
         let config = settings(groups, ShuffleKey::Flow, queue);
         let report = run_node(move |worker| group_by(&config, worker), frames.clone());
         let mut came = frames.clone();

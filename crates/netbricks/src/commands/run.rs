@@ -18,6 +18,7 @@ use super::{Application, Console, FAILURE, Failure, RunArguments, RunLimits};
 use crate::chain::{Network, OpenPorts, Place, WorkerPorts, receive_name, transmit_name};
 use crate::config::{Cores, Idle, Plan};
 use crate::diagnostic::{Diagnostics, Level};
+use crate::report::WorkerPlace;
 use crate::report::{NodeSection, NodeSummary, PortSummary, Summary, counted, memory};
 
 /// Bytes of a large frame: a packet of 64 KiB that the kernel has not cut, with its headers and headroom.
@@ -74,7 +75,7 @@ pub(super) fn execute(
     let pool = builder.build().map_err(|error| Failure::Failed(error.to_string()))?;
     let mut warnings: Vec<String> = pool.pages().warning().into_iter().collect();
 
-    let wanted = settings.workers.unwrap_or_else(|| automatic_workers(&network, &plan));
+    let wanted = settings.workers.unwrap_or_else(|| automatic_workers(&network, &plan).max(plan.placed_workers()));
     let interrupted = interruptible()?;
     let mut found = Diagnostics::default();
     let Some(mut ports) = OpenPorts::open(&plan, &app.drivers, &pool, wanted, &file.directory, &mut found)
@@ -82,8 +83,9 @@ pub(super) fn execute(
         return Err(Faults { source, diagnostics: found }.told(console));
     };
     // What replays repeats exactly only while one worker does all of it.
-    let workers = if settings.workers.is_none() && ports.is_replay(&network) { 1 } else { wanted };
-    let shares = ports.share_out(&network, workers).map_err(|error| Failure::Failed(error.to_string()))?;
+    let alone = settings.workers.is_none() && plan.placed_workers() == 0 && ports.is_replay(&network);
+    let workers = if alone { 1 } else { wanted };
+    let shares = ports.share_out(&plan, &network, workers).map_err(|error| Failure::Failed(error.to_string()))?;
     let workers = shares.len();
     if settings.workers.is_some_and(|asked| asked > workers) {
         warnings.push(format!(
@@ -94,6 +96,12 @@ pub(super) fn execute(
         ));
     }
     warnings.extend(ports.iter().flat_map(Port::warnings));
+    warnings.extend(ports.asymmetric(&network, workers).map(|name| {
+        format!(
+            "port `{name}` spreads flows over its queues without regard to direction: the two directions of a flow may meet \
+             different workers' state; let a `shuffle` come first in its chain"
+        )
+    }));
     for warning in &warnings {
         console.complain(Level::Warning, warning);
     }
@@ -105,8 +113,12 @@ pub(super) fn execute(
     let cores = placement
         .assign(workers, &allowed_cores())
         .map_err(|error| Failure::Usage(format!("`cores`: {error}")))?;
+    let places = places(&plan, &shares, &cores);
     if !json && !limits.quiet && !limits.unannounced {
         console.tell(&opening(file, &plan, &cores, &pool));
+        if places.len() > 1 {
+            places.iter().for_each(|place| console.tell(&format!("  {place}\n")));
+        }
     }
 
     let (events, heard) = EventSink::channel(EVENTS);
@@ -139,6 +151,7 @@ pub(super) fn execute(
     .map_err(|error| Failure::Failed(error.to_string()))?;
     let report = attend(console, runtime, &ports, &heard, limits, json, &interrupted)?;
     let mut summary = summarise(&report, &plan, &network, &mut ports, warnings, workers);
+    summary.placement = places;
     // Devices keep buffers to receive into for as long as their ports are open.
     drop(ports);
     let (available, capacity) = (pool.available(), pool.capacity());
@@ -169,7 +182,24 @@ fn automatic_workers(network: &Network, plan: &Plan<'_>) -> usize {
         .collect();
     groups.sort_unstable();
     groups.dedup();
-    groups.len().clamp(1, allowed_cores().len().saturating_sub(1).max(1))
+    let most = allowed_cores().len().saturating_sub(1).max(1);
+    // With a shuffle there is work for everybody, however few queues there are.
+    if network.crosses() { most } else { groups.len().clamp(1, most) }
+}
+
+/// Which queues each worker receives from, and on which core it is.
+fn places(plan: &Plan<'_>, shares: &[WorkerPorts], cores: &[Option<usize>]) -> Vec<WorkerPlace> {
+    let queue = |(port, queue): &(usize, usize)| format!("{}.{queue}", plan.ports[*port].name);
+    shares
+        .iter()
+        .zip(cores)
+        .enumerate()
+        .map(|(worker, (share, core))| WorkerPlace {
+            worker,
+            core: *core,
+            receives: share.queues.iter().map(queue).collect(),
+        })
+        .collect()
 }
 
 /// `edge.toml  2 ports · 2 chains · 2 functions · 2 workers on cores 1–2 · 512 MB in huge pages`

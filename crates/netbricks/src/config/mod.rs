@@ -17,7 +17,7 @@ use netbricks_core::Registry;
 use netbricks_ports::Drivers;
 
 pub use document::{ChainEntry, Document, Entry, parse};
-pub use plan::{Origin, Plan, PlannedChain, PlannedFunction, PlannedPort, port_keys, refusal, resolve};
+pub use plan::{Origin, PLACEMENT, Plan, PlannedChain, PlannedFunction, PlannedPort, port_keys, refusal, resolve};
 pub use runtime::{Cores, Idle, RuntimeSettings};
 
 use crate::diagnostic::Diagnostics;
