@@ -2,11 +2,14 @@
 
 mod branch;
 mod lookup;
+mod meet;
 mod resize;
 mod simple;
 
 pub use branch::{Arm, Branch, GroupBy};
 pub use lookup::{Expiring, Lookup};
+pub(crate) use meet::fork;
+pub use meet::{Back, Extends};
 pub use resize::{Insert, Insertable, Remove};
 pub(crate) use simple::dispatched;
 pub use simple::{

@@ -1,5 +1,6 @@
 //! Measuring graphs that are built exactly as `run` builds them, fed as the C yardstick feeds its functions.
 
+mod cores;
 mod feed;
 mod fused;
 mod scenario;
@@ -10,6 +11,7 @@ use netbricks_buffer::{Pool, WorkerSlot};
 use serde::Serialize;
 
 use crate::commands::BenchArguments;
+use cores::Cores;
 use scenario::Scenario;
 
 /// A measurement that did not come about.
@@ -55,14 +57,21 @@ pub(crate) fn command(arguments: &BenchArguments) -> Result<(), BenchError> {
         for scenario in &scenarios {
             print(&format!("{:20} {}", scenario.name, scenario.summary))?;
         }
+        for cores in &Cores::ALL {
+            print(&format!("{:20} {}", cores.name, cores.summary))?;
+        }
         return Ok(());
     }
-    let mut wanted = Vec::new();
+    let (mut wanted, mut on_several) = (Vec::new(), Vec::new());
     for name in &arguments.names {
+        if let Some(cores) = Cores::ALL.iter().find(|cores| cores.name == *name) {
+            on_several.push(cores);
+            continue;
+        }
         match scenarios.iter().find(|scenario| scenario.name == *name) {
             Some(scenario) => wanted.push(scenario),
             None => {
-                let hint = netbricks_core::nearest(name, scenarios.iter().map(|s| s.name.as_str()))
+                let hint = netbricks_core::nearest(name, known_names(&scenarios))
                     .map(|near| format!("; did you mean `{near}`?"))
                     .unwrap_or_else(|| "; `netbricks bench --list` names them".into());
                 return Err(BenchError::Usage(format!("there is no benchmark `{name}`{hint}")));
@@ -73,23 +82,31 @@ pub(crate) fn command(arguments: &BenchArguments) -> Result<(), BenchError> {
     if rounds < ROUNDS {
         return Err(BenchError::Usage(format!("`--rounds` must be at least {ROUNDS}, found {rounds}")));
     }
+    let mut first = true;
+    let mut tell = |figure: Figure| {
+        if arguments.json {
+            return print(&json(&figure)?);
+        }
+        if std::mem::take(&mut first) {
+            print(&format!("{:20} {:>10} {:>10} {:>10} {:>10}", "", "ns/packet", "min", "max", "Mpps"))?;
+        }
+        let Figure { name, ns_per_packet, min, max, mpps, .. } = &figure;
+        print(&format!("{name:20} {ns_per_packet:10.2} {min:10.2} {max:10.2} {mpps:10.2}"))
+    };
+    // Before this thread is bound to one core: theirs inherit what it may use.
+    for cores in on_several {
+        tell(cores.measure(rounds)?)?;
+    }
     pin(arguments.core)?;
     let _slot = WorkerSlot::claim().map_err(|error| BenchError::Failed(error.to_string()))?;
-    let mut figures = Vec::new();
     for scenario in wanted {
-        let figure = measure(scenario, rounds)?;
-        if arguments.json {
-            print(&json(&figure)?)?;
-        } else {
-            if figures.is_empty() {
-                print(&format!("{:20} {:>10} {:>10} {:>10} {:>10}", "", "ns/packet", "min", "max", "Mpps"))?;
-            }
-            let Figure { name, ns_per_packet, min, max, mpps, .. } = &figure;
-            print(&format!("{name:20} {ns_per_packet:10.2} {min:10.2} {max:10.2} {mpps:10.2}"))?;
-        }
-        figures.push(figure);
+        tell(measure(scenario, rounds)?)?;
     }
     Ok(())
+}
+
+fn known_names(scenarios: &[Scenario]) -> impl Iterator<Item = &str> {
+    scenarios.iter().map(|scenario| scenario.name.as_str()).chain(Cores::ALL.iter().map(|cores| cores.name))
 }
 
 fn json(figure: &Figure) -> Result<String, BenchError> {
@@ -138,15 +155,22 @@ fn measure(scenario: &Scenario, rounds: usize) -> Result<Figure, BenchError> {
             pool.capacity() - pool.available()
         )));
     }
-    times.sort_by(f64::total_cmp);
-    let median = times[times.len() / 2];
-    Ok(Figure {
-        name: scenario.name.clone(),
-        ns_per_packet: median,
-        min: times[0],
-        max: times[times.len() - 1],
-        mpps: 1e3 / median,
-        packets,
-        burst: BURST,
-    })
+    Ok(Figure::of(scenario.name.clone(), times, packets))
+}
+
+impl Figure {
+    /// The figure of rounds that took `times` (ns a packet), 1 or more, over `packets` in all.
+    fn of(name: String, mut times: Vec<f64>, packets: u64) -> Self {
+        times.sort_by(f64::total_cmp);
+        let median = times[times.len() / 2];
+        Self {
+            name,
+            ns_per_packet: median,
+            min: times[0],
+            max: times[times.len() - 1],
+            mpps: 1e3 / median,
+            packets,
+            burst: BURST,
+        }
+    }
 }

@@ -11,7 +11,7 @@ use netbricks_buffer::Pool;
 use netbricks_core::{Edge, Node, Output, Worker};
 
 pub(crate) use build::{Design, LocalPorts, WorkerPorts};
-pub(crate) use ports::OpenPorts;
+pub(crate) use ports::{OpenPorts, transmit_nodes};
 
 use crate::config::{Origin, Plan, PlannedFunction};
 use crate::diagnostic::{Diagnostic, Diagnostics};

@@ -140,6 +140,14 @@ impl OpenPorts {
         })
     }
 
+    /// A port, by its number in the plan.
+    pub(crate) fn get_mut(&mut self, number: usize) -> Option<&mut dyn Port> {
+        match self.ports.get_mut(number) {
+            Some(port) => Some(port.as_mut()),
+            None => None,
+        }
+    }
+
     /// The open ports.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &dyn Port> {
         self.ports.iter().map(|port| port.as_ref() as &dyn Port)
@@ -164,7 +172,7 @@ impl OpenPorts {
 }
 
 /// A transmit node for each of `workers` workers: a queue each, or shared ones where there are fewer.
-fn transmit_nodes(port: &mut dyn Port, workers: usize) -> Result<Vec<Box<dyn Node + Send>>, PortError> {
+pub(crate) fn transmit_nodes(port: &mut dyn Port, workers: usize) -> Result<Vec<Box<dyn Node + Send>>, PortError> {
     let queues = port.capabilities().transmit_queues;
     let mut nodes: Vec<Box<dyn Node + Send>> = Vec::with_capacity(workers);
     if queues >= workers {

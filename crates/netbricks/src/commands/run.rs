@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
-use netbricks_buffer::Pool;
+use netbricks_buffer::{Pool, PoolError};
 use netbricks_core::GraphError;
-use netbricks_ports::{Counters, Link, Port};
+use netbricks_ports::{Counters, Drivers, Link, Port};
 use netbricks_runtime::{
     Clock, Config, Event, EventSink, Factory, FinalReport, IdlePolicy, Placement, Runtime, allowed_cores,
     stop_on_signals,
@@ -16,7 +16,7 @@ use super::file::{self, Checked, Faults, File};
 use super::progress::LiveLine;
 use super::{Application, Console, FAILURE, Failure, RunArguments, RunLimits};
 use crate::chain::{Network, OpenPorts, Place, WorkerPorts, receive_name, transmit_name};
-use crate::config::{Cores, Idle, Plan};
+use crate::config::{Cores, Idle, Plan, RuntimeSettings};
 use crate::diagnostic::{Diagnostics, Level};
 use crate::report::WorkerPlace;
 use crate::report::{NodeSection, NodeSummary, PortSummary, Summary, counted, memory};
@@ -66,13 +66,7 @@ pub(super) fn execute(
     let Checked { source, plan, network, design, diagnostics, .. } = checked;
     console.tell(&diagnostics.render(&source, console.color));
     let settings = &plan.runtime;
-    let aligned = |driver: &str| app.drivers.get(driver).is_some_and(|driver| driver.aligned_frames);
-    let mut builder =
-        Pool::builder().frames(settings.frames).aligned(plan.ports.iter().any(|port| aligned(&port.driver)));
-    if settings.large_frames > 0 {
-        builder = builder.large(settings.large_frames, LARGE_FRAME);
-    }
-    let pool = builder.build().map_err(|error| Failure::Failed(error.to_string()))?;
+    let pool = pool_for(&plan, &app.drivers).map_err(|error| Failure::Failed(error.to_string()))?;
     let mut warnings: Vec<String> = pool.pages().warning().into_iter().collect();
 
     let wanted = settings.workers.unwrap_or_else(|| automatic_workers(&network, &plan).max(plan.placed_workers()));
@@ -106,10 +100,7 @@ pub(super) fn execute(
         console.complain(Level::Warning, warning);
     }
 
-    let placement = match &settings.cores {
-        Some(Cores(cores)) => Placement::Cores(cores.clone()),
-        None => Placement::Automatic,
-    };
+    let placement = placement(settings);
     let cores = placement
         .assign(workers, &allowed_cores())
         .map_err(|error| Failure::Usage(format!("`cores`: {error}")))?;
@@ -122,14 +113,7 @@ pub(super) fn execute(
     }
 
     let (events, heard) = EventSink::channel(EVENTS);
-    let mut config = Config::new(pool.clone()).workers(workers).placement(placement).events(events);
-    config.idle = match settings.idle {
-        Idle::Latency => IdlePolicy::Latency,
-        Idle::Balanced => IdlePolicy::Balanced,
-        Idle::Quiet => IdlePolicy::Quiet,
-    };
-    config.seed = settings.seed;
-    config.burst = settings.burst;
+    let mut config = runtime_config(settings, &pool, workers).events(events);
     config.duration = limits.duration.map(Duration::from);
     let shares: Vec<Mutex<Option<WorkerPorts>>> =
         shares.into_iter().map(|share| Mutex::new(Some(share))).collect();
@@ -163,6 +147,39 @@ pub(super) fn execute(
     Ok(summary)
 }
 
+/// The packets that a plan asks for.
+pub(crate) fn pool_for(plan: &Plan<'_>, drivers: &Drivers) -> Result<Pool, PoolError> {
+    let settings = &plan.runtime;
+    let aligned = |driver: &str| drivers.get(driver).is_some_and(|driver| driver.aligned_frames);
+    let mut builder =
+        Pool::builder().frames(settings.frames).aligned(plan.ports.iter().any(|port| aligned(&port.driver)));
+    if settings.large_frames > 0 {
+        builder = builder.large(settings.large_frames, LARGE_FRAME);
+    }
+    builder.build()
+}
+
+/// Where workers run.
+pub(crate) fn placement(settings: &RuntimeSettings) -> Placement {
+    match &settings.cores {
+        Some(Cores(cores)) => Placement::Cores(cores.clone()),
+        None => Placement::Automatic,
+    }
+}
+
+/// What `[runtime]` says to a runtime.
+pub(crate) fn runtime_config(settings: &RuntimeSettings, pool: &Pool, workers: usize) -> Config {
+    let mut config = Config::new(pool.clone()).workers(workers).placement(placement(settings));
+    config.idle = match settings.idle {
+        Idle::Latency => IdlePolicy::Latency,
+        Idle::Balanced => IdlePolicy::Balanced,
+        Idle::Quiet => IdlePolicy::Quiet,
+    };
+    config.seed = settings.seed;
+    config.burst = settings.burst;
+    config
+}
+
 /// From now on, Ctrl-C while ports are being opened does not leave half of them behind: the run then ends, in order,
 /// as soon as it has begun.
 fn interruptible() -> Result<Arc<AtomicBool>, Failure> {
@@ -188,7 +205,11 @@ fn automatic_workers(network: &Network, plan: &Plan<'_>) -> usize {
 }
 
 /// Which queues each worker receives from, and on which core it is.
-fn places(plan: &Plan<'_>, shares: &[WorkerPorts], cores: &[Option<usize>]) -> Vec<WorkerPlace> {
+pub(crate) fn places(
+    plan: &Plan<'_>,
+    shares: &[WorkerPorts],
+    cores: &[Option<usize>],
+) -> Vec<WorkerPlace> {
     let queue = |(port, queue): &(usize, usize)| format!("{}.{queue}", plan.ports[*port].name);
     shares
         .iter()
@@ -301,7 +322,7 @@ fn link_name(link: Link) -> &'static str {
 }
 
 /// Puts together what workers and ports counted, and closes the ports.
-fn summarise(
+pub(crate) fn summarise(
     report: &FinalReport,
     plan: &Plan<'_>,
     network: &Network,

@@ -20,6 +20,8 @@ pub use document::{ChainEntry, Document, Entry, parse};
 pub use plan::{Origin, PLACEMENT, Plan, PlannedChain, PlannedFunction, PlannedPort, port_keys, refusal, resolve};
 pub use runtime::{Cores, Idle, RuntimeSettings};
 
+pub(crate) use plan::resolve_ports;
+
 use crate::diagnostic::Diagnostics;
 
 /// Reads a configuration and looks up its names. The plan is whole where `diagnostics` has no error afterwards. Never

@@ -152,6 +152,33 @@ pub fn resolve<'t>(
     plan
 }
 
+/// As [`resolve`], for a file whose chains are written in Rust: it has ports and `[runtime]` and nothing else.
+pub(crate) fn resolve_ports<'t>(
+    document: Document<'t>,
+    drivers: &Drivers,
+    directory: &Path,
+    diagnostics: &mut Diagnostics,
+) -> Plan<'t> {
+    let Document { ports, functions, chains, runtime } = document;
+    let places = functions.iter().map(|entry| entry.name.span()).chain(chains.into_iter().map(|chain| chain.header));
+    for place in places {
+        diagnostics.push(
+            Diagnostic::error("functions and chains of this file would never be used")
+                .at(place, "the program makes them: take this out"),
+        );
+    }
+    if ports.is_empty() && !diagnostics.has_errors() {
+        diagnostics.push(
+            Diagnostic::error("there is no port: packets would come from nowhere")
+                .help("add `[port.NAME]` with its `driver`"),
+        );
+    }
+    let ports = ports.iter().map(|entry| plan_port(entry, drivers, directory, diagnostics)).collect();
+    let plan = Plan { ports, functions: Vec::new(), chains: Vec::new(), runtime };
+    plan.check_placement(diagnostics);
+    plan
+}
+
 /// Checks a port's table as far as that is possible without opening it.
 fn plan_port<'t>(
     entry: &Entry<'t>,

@@ -4,6 +4,7 @@
 mod change;
 mod conservation;
 mod events;
+mod groups;
 mod idle;
 mod nodes;
 mod signals;
