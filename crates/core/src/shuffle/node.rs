@@ -144,6 +144,8 @@ impl ShuffleNode {
             if count > 0 {
                 self.seen[from] += count as u64;
                 cx.taken(count as u64, batch.bytes());
+                // What the next node looks at first is in the other core's cache too.
+                batch.warm();
                 return;
             }
         }

@@ -140,7 +140,7 @@ impl Cores {
             format!("{} packets were out of their flow's order", wrong.load(Ordering::Relaxed))
         } else if !self.moving && handed.abs_diff(expected / 2) > expected / 10 {
             format!("{handed} of {expected} packets changed workers, where about half should")
-        } else if self.moving && moves < 10 {
+        } else if self.moving && packets == PACKETS && moves < 3 {
             format!("the buckets moved {moves} times only")
         } else {
             return Ok(report);
