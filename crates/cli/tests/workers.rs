@@ -126,7 +126,9 @@ fn a_shuffle_gives_work_to_workers_that_receive_nothing_and_changes_nothing_but_
                  [[chain]]\nfrom = \"halves.1\"\nthrough = [\"macswap\", \"ttl\", \"flows\"]\nto = \"wan\"\n";
     std::fs::write(make.join("f.toml"), chain).expect("the directory can be written");
     let mut expected = None;
-    for (workers, burst) in [("1", "1"), ("1", "32"), ("1", "256"), ("2", "1"), ("2", "32"), ("2", "256"), ("3", "32")] {
+    for (workers, burst) in
+        [("1", "1"), ("1", "32"), ("1", "256"), ("2", "1"), ("2", "32"), ("2", "256"), ("3", "32")]
+    {
         let report = report(&run(&make, &["--workers", workers, "--burst", burst]));
         assert_eq!(report["workers"].to_string(), workers);
         let counted = flows(&report).into_iter().collect::<std::collections::BTreeSet<_>>();
@@ -136,17 +138,26 @@ fn a_shuffle_gives_work_to_workers_that_receive_nothing_and_changes_nothing_but_
             None => expected = Some(found),
             Some(expected) => {
                 assert!(found.0 == expected.0, "frames differ at {workers} workers, bursts of {burst}");
-                assert!((&found.1, &found.2) == (&expected.1, &expected.2), "{workers} workers, bursts of {burst}");
+                assert!(
+                    (&found.1, &found.2) == (&expected.1, &expected.2),
+                    "{workers} workers, bursts of {burst}"
+                );
             }
         }
-        let handed: u64 = report["nodes"].as_array().expect("a list").iter().filter_map(|node| node["handed"].as_u64()).sum();
+        let handed: u64 = report["nodes"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .filter_map(|node| node["handed"].as_u64())
+            .sum();
         assert_eq!(handed > 1_000, workers != "1", "{handed} packets crossed between {workers} workers");
     }
 }
 
 #[test]
 fn queues_are_on_the_workers_where_the_file_places_them() {
-    let text = generated(20_000, 10, "driver = \"null\"").replace("imix\"\n", "imix\"\nworkers = [1, 0, 1]\n");
+    let text =
+        generated(20_000, 10, "driver = \"null\"").replace("imix\"\n", "imix\"\nworkers = [1, 0, 1]\n");
     let directory = scratch("placed", &format!("{text}[runtime]\nworkers = 3\n"));
     let report = report(&run(&directory, &[]));
     let receives: Vec<Vec<&str>> = report["placement"]

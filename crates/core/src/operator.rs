@@ -266,7 +266,7 @@ pub trait Operator: Sized + 'static {
         test: P,
         yes: impl FnOnce(Start<Self::Out>) -> L,
         no: impl FnOnce(Start<Self::Out>) -> R,
-    ) -> Branch<Self, P, crate::operators::Back<L, Self::Out>, crate::operators::Back<R, Self::Out>>
+    ) -> crate::operators::Fork<Self, P, L, R>
     where
         P: FnMut(&View<'_, Self::Out>) -> bool + 'static,
         L: Arm<Self::Out, Out: crate::operators::Extends<Self::Out, I>>,

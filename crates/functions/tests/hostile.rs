@@ -2,8 +2,8 @@
 //! panics, every packet is accounted for, and results do not depend on the batch size (which `run_node` checks).
 #![forbid(unsafe_code)]
 
-use netbricks_core::{BuildError, Node, Operator, Worker, compose};
 use netbricks_core::ShuffleKey;
+use netbricks_core::{BuildError, Node, Operator, Worker, compose};
 use netbricks_functions::{busy, group_by, icmp_echo, lpm, macswap, monitor, shuffle, ttl, wire};
 use netbricks_testkit::mutate::{Random, mutate};
 use netbricks_testkit::{captures, checksums, kinds, run_node};

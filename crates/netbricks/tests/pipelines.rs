@@ -46,12 +46,12 @@ fn queues_go_through_pipelines_on_their_workers() {
         let wan = ctx.queues_of("wan");
         let on: Vec<usize> = ctx.queues_of("lan").iter().map(|queue| queue.worker()).collect();
         assert_eq!(on, (0..workers).collect::<Vec<_>>(), "a queue for each worker");
-        let ends: Vec<_> =
-            ctx.queues_of("lan").iter().map(|p| ttl_nf(p.receive()).send(&wan[0])).collect();
+        let ends: Vec<_> = ctx.queues_of("lan").iter().map(|p| ttl_nf(p.receive()).send(&wan[0])).collect();
         let summary = ctx.run(ends).unwrap();
         assert!(summary.conserved && summary.failures.is_empty(), "{summary:?}");
         assert_eq!((summary.received, summary.sent), (20_000, 20_000));
-        let through: u64 = summary.nodes.iter().filter(|node| node.name.starts_with("ttl_nf")).map(|node| node.left).sum();
+        let through: u64 =
+            summary.nodes.iter().filter(|node| node.name.starts_with("ttl_nf")).map(|node| node.left).sum();
         assert_eq!(through, 20_000);
         assert_eq!(summary.workers, workers);
         let receives: Vec<_> = summary.placement.iter().flat_map(|place| place.receives.clone()).collect();
@@ -87,7 +87,9 @@ fn a_shuffle_by_ones_own_key_brings_the_same_flows_to_state_as_one_worker_has() 
         assert!(summary.conserved && summary.held == 0);
         assert_eq!(summary.sent, 20_000);
         assert!(flows(&expected).len() > 100 && flows(&summary) == flows(&expected), "{workers} workers");
-        assert!(workers == 1 || summary.nodes.iter().any(|node| node.kind == "shuffle" && node.handed > 1_000));
+        assert!(
+            workers == 1 || summary.nodes.iter().any(|node| node.kind == "shuffle" && node.handed > 1_000)
+        );
     }
 }
 
@@ -126,7 +128,10 @@ fn groups_go_their_ways_and_merge() {
                 .unwrap();
             let names = ["first", "second", "third"];
             let merged = Pipeline::merge(
-                branches.into_iter().zip(names).map(|(branch, name)| branch.function(name, |input| input.done())),
+                branches
+                    .into_iter()
+                    .zip(names)
+                    .map(|(branch, name)| branch.function(name, |input| input.done())),
             );
             ends.push(count(merged).send(&wan[0]));
         }

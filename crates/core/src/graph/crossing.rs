@@ -108,7 +108,9 @@ impl Graph {
                     for behind in behind {
                         let slot = &mut self.slots[behind];
                         let name = slot.name.clone();
-                        images.extend(slot.node.take_part(&part).into_iter().map(|image| (name.clone(), image)));
+                        images.extend(
+                            slot.node.take_part(&part).into_iter().map(|image| (name.clone(), image)),
+                        );
                     }
                     if let Some(crossing) = self.slots[node].node.crossing() {
                         crossing.given(to, images);

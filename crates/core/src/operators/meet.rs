@@ -41,10 +41,12 @@ impl<S, P: Extends<S, I>, M: Copy + 'static, I> Extends<S, Further<I>> for With<
     }
 }
 
-/// A way that has come back to the split.
-pub type Back<G, S> = Forget<G, S>;
+/// Two ways that both come back to the split.
+pub type Fork<A, P, L, R> = Branch<A, P, Back<A, L>, Back<A, R>>;
+/// A way that has come back to where `A` ends.
+pub type Back<A, G> = Forget<G, <A as Operator>::Out>;
 
-pub(crate) fn fork<A, P, L, R, I, J>(input: A, test: P, yes: L, no: R) -> Branch<A, P, Back<L, A::Out>, Back<R, A::Out>>
+pub(crate) fn fork<A, P, L, R, I, J>(input: A, test: P, yes: L, no: R) -> Fork<A, P, L, R>
 where
     A: Operator,
     P: FnMut(&View<'_, A::Out>) -> bool + 'static,

@@ -9,7 +9,7 @@ mod simple;
 pub use branch::{Arm, Branch, GroupBy};
 pub use lookup::{Expiring, Lookup};
 pub(crate) use meet::fork;
-pub use meet::{Back, Extends};
+pub use meet::{Back, Extends, Fork};
 pub use resize::{Insert, Insertable, Remove};
 pub(crate) use simple::dispatched;
 pub use simple::{

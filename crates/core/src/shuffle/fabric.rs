@@ -108,7 +108,9 @@ pub(crate) struct Fabric {
 impl Fabric {
     pub(super) fn new(config: ShuffleConfig, workers: usize, seed: u64) -> Result<Self, BuildError> {
         if workers > MOST_WORKERS {
-            return Err(BuildError::new(format_args!("{workers} workers: at most {MOST_WORKERS} can shuffle")));
+            return Err(BuildError::new(format_args!(
+                "{workers} workers: at most {MOST_WORKERS} can shuffle"
+            )));
         }
         if !RING.contains(&config.ring) {
             let (least, most) = (RING.start(), RING.end());

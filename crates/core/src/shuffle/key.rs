@@ -159,3 +159,117 @@ impl Buckets {
 fn bucket(hash: u64) -> u16 {
     hash as u16 & (BUCKETS as u16 - 1)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use netbricks_buffer::Pool;
+    use netbricks_testkit::build::ethernet;
+    use netbricks_testkit::kinds;
+
+    use super::*;
+
+    fn bucket_of(by: ShuffleKey, frame: &[u8], change: impl FnOnce(&mut Packet)) -> u16 {
+        let pool = Pool::builder().frames(8).large(8, 69_632).build().unwrap();
+        let mut packet = pool.packet(frame).unwrap();
+        change(&mut packet);
+        Buckets::new(by, 7).of(&packet)
+    }
+
+    #[test]
+    fn an_entry_of_a_flow_is_in_the_bucket_of_its_packets() {
+        let mut seen = 0;
+        for (name, frame) in kinds::every() {
+            let Some(flow) = FlowKey::from_frame(&frame) else { continue };
+            seen += 1;
+            let entry = |by| Buckets::new(by, 7).of_entry(flow);
+            let address = |by, address: IpAddr| Buckets::new(by, 7).of_entry(address);
+            for by in ShuffleKey::ALL {
+                let bucket = Some(bucket_of(by, &frame, |_| ()));
+                match by {
+                    ShuffleKey::Port | ShuffleKey::Vlan | ShuffleKey::Owner => assert_eq!(entry(by), None),
+                    _ => assert_eq!(entry(by), bucket, "{name} by {}", by.name()),
+                }
+            }
+            let (source, destination) = (ShuffleKey::Source, ShuffleKey::Destination);
+            assert_eq!(address(source, flow.source()), entry(source), "{name}");
+            assert_eq!(address(destination, flow.destination()), entry(destination), "{name}");
+            let symmetric = Buckets::new(ShuffleKey::SymmetricFlow, 7);
+            assert_eq!(symmetric.of_entry(flow.reversed()), entry(ShuffleKey::SymmetricFlow), "{name}");
+        }
+        assert!(seen > 10, "{seen} kinds have a flow");
+    }
+
+    #[test]
+    fn each_key_looks_at_what_it_names_and_at_nothing_else() {
+        let frame = |a: &str, b: &str, port, vlan| {
+            ethernet().vlan(vlan).ipv4(a, b).udp(port, 53).payload(b"x").build().unwrap()
+        };
+        let base = frame("10.0.0.1", "10.0.0.2", 1, 9);
+        let others = [
+            frame("10.0.0.3", "10.0.0.2", 1, 9),
+            frame("10.0.0.1", "10.0.0.3", 1, 9),
+            frame("10.0.0.1", "10.0.0.2", 2, 9),
+            frame("10.0.0.1", "10.0.0.2", 1, 8),
+        ];
+        // Of source, destination, port of the flow, VLAN: which make a difference.
+        for (by, differs) in [
+            (ShuffleKey::SymmetricFlow, [true, true, true, false]),
+            (ShuffleKey::Flow, [true, true, true, false]),
+            (ShuffleKey::Source, [true, false, false, false]),
+            (ShuffleKey::Destination, [false, true, false, false]),
+            (ShuffleKey::Vlan, [false, false, false, true]),
+            (ShuffleKey::Port, [false; 4]),
+            (ShuffleKey::Owner, [false; 4]),
+        ] {
+            let here = bucket_of(by, &base, |_| ());
+            let found = others.each_ref().map(|other| bucket_of(by, other, |_| ()) != here);
+            assert_eq!(found, differs, "{}", by.name());
+            let port = bucket_of(by, &base, |packet| packet.set_ingress(3, 1)) != here;
+            let owner = bucket_of(by, &base, |packet| packet.set_owner(3)) != here;
+            assert_eq!((port, owner), (by == ShuffleKey::Port, by == ShuffleKey::Owner), "{}", by.name());
+        }
+        let stripped = ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(1, 53).payload(b"x").build().unwrap();
+        let tag = netbricks_buffer::VlanTag { protocol: 0x8100, control: 0x2009 };
+        assert_eq!(
+            bucket_of(ShuffleKey::Vlan, &stripped, |packet| packet.set_vlan(Some(tag))),
+            bucket_of(ShuffleKey::Vlan, &base, |_| ()),
+            "priority bits are no part of it, nor who took the tag off"
+        );
+    }
+
+    #[test]
+    fn what_is_no_ip_goes_by_its_pair_of_stations() {
+        let arp = kinds::every().into_iter().find(|(name, _)| *name == "arp request").unwrap().1;
+        let mut back = arp.clone();
+        back[..12].rotate_left(6);
+        let bucket = |frame: &[u8]| bucket_of(ShuffleKey::SymmetricFlow, frame, |_| ());
+        assert_eq!(bucket(&arp), bucket(&back));
+        back[0] ^= 2;
+        assert_ne!(bucket(&arp), bucket(&back));
+        assert_eq!(bucket(&[1; 5]), bucket(&[]), "no frame at all is in some bucket too");
+    }
+
+    #[test]
+    fn flows_that_differ_in_little_fill_buckets_and_workers_evenly() {
+        let mut buckets: BTreeMap<u16, u32> = BTreeMap::new();
+        let by = Buckets::new(ShuffleKey::SymmetricFlow, 7);
+        for i in 0..40_960u32 {
+            let [_, a, b, c] = i.to_be_bytes();
+            let flow = FlowKey::new([10, a, b, 1].into(), [10, 0, 0, 2].into(), u16::from(c), 80, 6);
+            *buckets.entry(by.of_entry(flow).unwrap()).or_default() += 1;
+        }
+        let sizes: BTreeSet<u32> = buckets.values().copied().collect();
+        // Ten in each are expected.
+        assert!(buckets.len() > 4_080 && sizes.last() < Some(&32), "{} buckets, {sizes:?}", buckets.len());
+        for workers in [2, 3, 7] {
+            let share = |worker| {
+                let owned = buckets.iter().filter(|(bucket, _)| usize::from(**bucket) % workers == worker);
+                owned.map(|(_, flows)| flows).sum::<u32>()
+            };
+            let even = 40_960 / workers as u32;
+            assert!((0..workers).all(|worker| share(worker).abs_diff(even) < even / 10), "{workers} workers");
+        }
+    }
+}

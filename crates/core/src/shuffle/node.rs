@@ -338,7 +338,10 @@ impl Node for ShuffleNode {
                 .map_err(|problem| CallError::Argument { name: name.into(), problem }),
             _ => match self.sorter.declarations() {
                 Some(declared) => declared.call(name, argument),
-                None => Err(CallError::Unknown { name: name.into(), known: "owners, move, moving, refused".into() }),
+                None => Err(CallError::Unknown {
+                    name: name.into(),
+                    known: "owners, move, moving, refused".into(),
+                }),
             },
         }
     }

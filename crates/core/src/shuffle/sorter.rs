@@ -54,7 +54,9 @@ where
     ) -> Result<Self, BuildError> {
         let (tower, declarations) = worker.declaring(|| function(Start::new()))?;
         if declarations.events.schedule().is_some() {
-            return Err(BuildError::new("what sorts packets cannot have events: put them into a function of their own"));
+            return Err(BuildError::new(
+                "what sorts packets cannot have events: put them into a function of their own",
+            ));
         }
         Ok(Self { tower, place, declarations })
     }

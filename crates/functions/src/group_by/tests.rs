@@ -16,7 +16,14 @@ fn every_packet_leaves_once_and_what_belongs_together_stays_together_and_in_orde
     let mut frames: Vec<Vec<u8>> = kinds::every().into_iter().map(|(_, frame)| frame).collect();
     for number in 0..400u16 {
         let port = 1_000 + number % 23;
-        frames.push(ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(port, 53).payload(&number.to_be_bytes()).build().unwrap());
+        frames.push(
+            ethernet()
+                .ipv4("10.0.0.1", "10.0.0.2")
+                .udp(port, 53)
+                .payload(&number.to_be_bytes())
+                .build()
+                .unwrap(),
+        );
     }
     for (groups, queue) in [(1, 0), (2, 0), (5, 0), (128, 0), (1, 512), (2, 512)] {
         let config = settings(groups, ShuffleKey::Flow, queue);
@@ -35,7 +42,8 @@ fn every_packet_leaves_once_and_what_belongs_together_stays_together_and_in_orde
         if groups == 1 {
             assert_eq!(report.out.len(), frames.len());
         } else {
-            let one = |frames: &[Vec<u8>]| order(frames).into_keys().collect::<std::collections::BTreeSet<_>>();
+            let one =
+                |frames: &[Vec<u8>]| order(frames).into_keys().collect::<std::collections::BTreeSet<_>>();
             assert!(one(&report.out).is_disjoint(&one(&report.replies)), "a flow is in one group");
             assert!(!report.out.is_empty() && !report.replies.is_empty());
         }

@@ -12,6 +12,9 @@ use netbricks_core::{Node, Worker};
 ///
 /// # Errors
 /// As [`netbricks_core::Shuffle::node`].
-pub fn shuffle(settings: &ShuffleSettings, worker: &Worker) -> Result<Box<dyn Node>, netbricks_core::BuildError> {
+pub fn shuffle(
+    settings: &ShuffleSettings,
+    worker: &Worker,
+) -> Result<Box<dyn Node>, netbricks_core::BuildError> {
     settings.place.get_or_init(|| netbricks_core::Shuffle::new(settings.config())).node(worker)
 }

@@ -9,9 +9,7 @@ use netbricks_buffer::{Batch, Pool};
 use netbricks_core::{Context, Drop, GraphError, Node, Output, Poll, Role};
 use netbricks_packet::build::ethernet;
 use netbricks_ports::Drivers;
-use netbricks_runtime::{
-    Clock, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime, allowed_cores,
-};
+use netbricks_runtime::{Clock, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime, allowed_cores};
 
 use super::{BURST, BenchError, Figure};
 use crate::chain::{Design, Network, WorkerPorts};
@@ -46,8 +44,16 @@ const TEXT: &str = "[port.store]\ndriver = \"null\"\n[function.cores]\nuse = \"s
 impl Cores {
     /// All of them.
     pub(super) const ALL: [Self; 2] = [
-        Self { name: "shuffle-2", summary: "give packets to the worker of their flow, 2 workers", moving: false },
-        Self { name: "shuffle-2-moving", summary: "the same while all 4,096 buckets move back and forth", moving: true },
+        Self {
+            name: "shuffle-2",
+            summary: "give packets to the worker of their flow, 2 workers",
+            moving: false,
+        },
+        Self {
+            name: "shuffle-2-moving",
+            summary: "the same while all 4,096 buckets move back and forth",
+            moving: true,
+        },
     ];
 
     /// Runs it; the figure is time of both workers together, a packet.
@@ -107,7 +113,8 @@ impl Cores {
             let last = if self.moving { both.clone() } else { last_numbers() };
             let ports = WorkerPorts {
                 receive: vec![(0, Box::new(Flows::new(worker, packets)))],
-                transmit: [(0, Box::new(Order { last, wrong: wrong.clone() }) as Box<dyn Node + Send>)].into(),
+                transmit: [(0, Box::new(Order { last, wrong: wrong.clone() }) as Box<dyn Node + Send>)]
+                    .into(),
                 ..WorkerPorts::default()
             };
             // Each round's workers meet at a place of their own.
@@ -168,7 +175,12 @@ impl Flows {
                 label[2] = worker as u8;
                 let port = 1_024 + flow as u16;
                 // Fixed addresses and lengths: it is always whole.
-                ethernet().ipv4(source.as_str(), destination).udp(port, 53).payload(&label).build().unwrap_or_default()
+                ethernet()
+                    .ipv4(source.as_str(), destination)
+                    .udp(port, 53)
+                    .payload(&label)
+                    .build()
+                    .unwrap_or_default()
             })
             .collect();
         Self { worker: worker as u8, frames, numbers: vec![0; FLOWS], next: 0, left: packets }

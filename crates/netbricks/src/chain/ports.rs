@@ -172,7 +172,10 @@ impl OpenPorts {
 }
 
 /// A transmit node for each of `workers` workers: a queue each, or shared ones where there are fewer.
-pub(crate) fn transmit_nodes(port: &mut dyn Port, workers: usize) -> Result<Vec<Box<dyn Node + Send>>, PortError> {
+pub(crate) fn transmit_nodes(
+    port: &mut dyn Port,
+    workers: usize,
+) -> Result<Vec<Box<dyn Node + Send>>, PortError> {
     let queues = port.capabilities().transmit_queues;
     let mut nodes: Vec<Box<dyn Node + Send>> = Vec::with_capacity(workers);
     if queues >= workers {

@@ -69,7 +69,8 @@ pub(super) fn execute(
     let pool = pool_for(&plan, &app.drivers).map_err(|error| Failure::Failed(error.to_string()))?;
     let mut warnings: Vec<String> = pool.pages().warning().into_iter().collect();
 
-    let wanted = settings.workers.unwrap_or_else(|| automatic_workers(&network, &plan).max(plan.placed_workers()));
+    let wanted =
+        settings.workers.unwrap_or_else(|| automatic_workers(&network, &plan).max(plan.placed_workers()));
     let interrupted = interruptible()?;
     let mut found = Diagnostics::default();
     let Some(mut ports) = OpenPorts::open(&plan, &app.drivers, &pool, wanted, &file.directory, &mut found)
@@ -79,7 +80,8 @@ pub(super) fn execute(
     // What replays repeats exactly only while one worker does all of it.
     let alone = settings.workers.is_none() && plan.placed_workers() == 0 && ports.is_replay(&network);
     let workers = if alone { 1 } else { wanted };
-    let shares = ports.share_out(&plan, &network, workers).map_err(|error| Failure::Failed(error.to_string()))?;
+    let shares =
+        ports.share_out(&plan, &network, workers).map_err(|error| Failure::Failed(error.to_string()))?;
     let workers = shares.len();
     if settings.workers.is_some_and(|asked| asked > workers) {
         warnings.push(format!(
@@ -205,11 +207,7 @@ fn automatic_workers(network: &Network, plan: &Plan<'_>) -> usize {
 }
 
 /// Which queues each worker receives from, and on which core it is.
-pub(crate) fn places(
-    plan: &Plan<'_>,
-    shares: &[WorkerPorts],
-    cores: &[Option<usize>],
-) -> Vec<WorkerPlace> {
+pub(crate) fn places(plan: &Plan<'_>, shares: &[WorkerPorts], cores: &[Option<usize>]) -> Vec<WorkerPlace> {
     let queue = |(port, queue): &(usize, usize)| format!("{}.{queue}", plan.ports[*port].name);
     shares
         .iter()

@@ -160,7 +160,8 @@ pub(crate) fn resolve_ports<'t>(
     diagnostics: &mut Diagnostics,
 ) -> Plan<'t> {
     let Document { ports, functions, chains, runtime } = document;
-    let places = functions.iter().map(|entry| entry.name.span()).chain(chains.into_iter().map(|chain| chain.header));
+    let places =
+        functions.iter().map(|entry| entry.name.span()).chain(chains.into_iter().map(|chain| chain.header));
     for place in places {
         diagnostics.push(
             Diagnostic::error("functions and chains of this file would never be used")

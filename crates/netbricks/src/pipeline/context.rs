@@ -15,7 +15,7 @@ use toml::de::DeTable;
 
 use super::{Draft, Queue, Sent};
 use crate::chain::{Design, Network, OpenPorts, Place, Use, WorkerPorts, transmit_nodes};
-use crate::commands::{places, placement, pool_for, runtime_config, summarise};
+use crate::commands::{placement, places, pool_for, runtime_config, summarise};
 use crate::config::{Plan, PlannedFunction, PlannedPort, parse, resolve_ports};
 use crate::diagnostic::{Diagnostics, Source};
 use crate::report::Summary;
@@ -88,8 +88,8 @@ impl NetBricksContext {
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, ContextError> {
         let path = path.as_ref();
         let file = path.display().to_string();
-        let text =
-            std::fs::read_to_string(path).map_err(|error| ContextError::File { file: file.clone(), error })?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| ContextError::File { file: file.clone(), error })?;
         Self::make(&file, &text, path.parent().unwrap_or(Path::new(".")))
     }
 
@@ -202,8 +202,7 @@ impl NetBricksContext {
             .clock(clock)
         })?;
         let report = runtime.wait();
-        let mut summary =
-            summarise(&report, &self.plan, &network, &mut self.ports, Vec::new(), self.workers);
+        let mut summary = summarise(&report, &self.plan, &network, &mut self.ports, Vec::new(), self.workers);
         summary.placement = places;
         Ok(summary)
     }

@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 use netbricks_core::packet::stack::Root;
 use netbricks_core::{
-    Blueprint, BuildError, Edge, Function, GroupConfig, Groups, Input, Node, Operator, Shuffle, ShuffleConfig, ShuffleKey,
-    View, Worker, compose,
+    Blueprint, BuildError, Edge, Function, GroupConfig, Groups, Input, Node, Operator, Shuffle,
+    ShuffleConfig, ShuffleKey, View, Worker, compose,
 };
 
 pub use context::{ContextError, NetBricksContext};
@@ -144,7 +144,8 @@ impl Pipeline {
     /// As [`Groups::new`].
     pub fn group_by(self, config: GroupConfig, key: ShuffleKey) -> Result<Vec<Self>, BuildError> {
         let groups = Groups::new(config)?;
-        let node = self.through("group-by", Blueprint::new(move |worker| Ok(groups.node(worker, key))), false);
+        let node =
+            self.through("group-by", Blueprint::new(move |worker| Ok(groups.node(worker, key))), false);
         Ok(node.branches(config.groups))
     }
 

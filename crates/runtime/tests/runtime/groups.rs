@@ -162,7 +162,13 @@ fn shuffle_by_group(shuffle: &Shuffle, worker: &Worker) -> Box<dyn Node> {
 type Wire = fn(&mut GraphBuilder, &Worker, &[Shuffle], NodeId, NodeId);
 
 /// Group within shuffle: each worker groups what it owns.
-fn group_within_shuffle(graph: &mut GraphBuilder, worker: &Worker, shuffles: &[Shuffle], from: NodeId, to: NodeId) {
+fn group_within_shuffle(
+    graph: &mut GraphBuilder,
+    worker: &Worker,
+    shuffles: &[Shuffle],
+    from: NodeId,
+    to: NodeId,
+) {
     let shuffle = graph.add("shuffle", shuffle_by_group(&shuffles[0], worker)).unwrap();
     let groups = graph.add("groups", by_first_byte(3, 8_192, worker)).unwrap();
     graph.connect(from, Edge::OUT, shuffle, 0).unwrap();
@@ -171,7 +177,13 @@ fn group_within_shuffle(graph: &mut GraphBuilder, worker: &Worker, shuffles: &[S
 }
 
 /// Shuffle within group: each group has a shuffle of its own.
-fn shuffle_within_group(graph: &mut GraphBuilder, worker: &Worker, shuffles: &[Shuffle], from: NodeId, to: NodeId) {
+fn shuffle_within_group(
+    graph: &mut GraphBuilder,
+    worker: &Worker,
+    shuffles: &[Shuffle],
+    from: NodeId,
+    to: NodeId,
+) {
     let groups = graph.add("groups", by_first_byte(3, 8_192, worker)).unwrap();
     graph.connect(from, Edge::OUT, groups, 0).unwrap();
     for (group, shuffle) in shuffles.iter().enumerate() {
@@ -191,7 +203,8 @@ fn groups_and_shuffles_nest_in_either_order() {
         let shuffles = [(); 3].map(|()| Shuffle::new(ShuffleConfig { ring: 16, ..ShuffleConfig::default() }));
         let mut workers: Vec<(Graph, Seen)> = (0..2)
             .map(|index| {
-                let (worker, seen) = (Worker::new(index, 1, pool.clone()).of_team(team.clone()), Seen::default());
+                let (worker, seen) =
+                    (Worker::new(index, 1, pool.clone()).of_team(team.clone()), Seen::default());
                 let mut graph = GraphBuilder::new("test");
                 let from = graph.add("in", source(&[3, 2, 1], 3_000, index as u8)).unwrap();
                 let to = graph.add("ends", Box::new(Ends(3, seen.clone()))).unwrap();
@@ -218,7 +231,11 @@ fn groups_and_shuffles_nest_in_either_order() {
             assert!(graph.unbalanced().is_empty());
             for (input, from, group, number) in seen.lock().unwrap().iter() {
                 assert_eq!(*input, usize::from(*group), "{name}");
-                assert_eq!(*owners.entry(*group).or_insert(index), index, "{name}: group {group} has one owner");
+                assert_eq!(
+                    *owners.entry(*group).or_insert(index),
+                    index,
+                    "{name}: group {group} has one owner"
+                );
                 let expected = next.entry((*from, *group)).or_default();
                 assert_eq!(number, expected, "{name}: group {group} of worker {from} is in order");
                 *expected += 1;

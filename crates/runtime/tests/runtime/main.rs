@@ -7,6 +7,6 @@ mod events;
 mod groups;
 mod idle;
 mod nodes;
-mod signals;
 mod shuffle;
+mod signals;
 mod start;

@@ -10,8 +10,8 @@ use netbricks_core::packet::{FlowKey, Ip, Link};
 use netbricks_core::tables::{Entry, FlowTableConfig};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{
-    Context, Drop, Edge, Function, Graph, GraphBuilder, GraphError, Input, Node, Operator, Output, Poll, Role, Shuffle,
-    ShuffleConfig, ShuffleKey, Team, Turn, WhenFull, Worker, compose,
+    Context, Drop, Edge, Function, Graph, GraphBuilder, GraphError, Input, Node, Operator, Output, Poll,
+    Role, Shuffle, ShuffleConfig, ShuffleKey, Team, Turn, WhenFull, Worker, compose,
 };
 use netbricks_runtime::{Clock, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime};
 
@@ -61,7 +61,8 @@ impl Node for Flows {
             let flow = (self.seed >> 33) as usize % self.templates.len();
             let Some(mut packet) = cx.pool().packet(&self.templates[flow]) else { return Poll::Busy };
             packet.data_mut()[NUMBER].copy_from_slice(&self.numbers[flow].to_be_bytes());
-            self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            self.seed =
+                self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             self.numbers[flow] += 1;
             self.left -= 1;
             batch.push(packet).unwrap();
@@ -134,11 +135,9 @@ struct Run {
     packets: u64,
 }
 
-const RUN: Run =
-    Run { workers: 2, burst: 32, config: SMALL, flows: 61, packets: 60_000 };
+const RUN: Run = Run { workers: 2, burst: 32, config: SMALL, flows: 61, packets: 60_000 };
 /// Rings so small that they are full most of the time.
-const SMALL: ShuffleConfig =
-    ShuffleConfig { key: ShuffleKey::SymmetricFlow, full: WhenFull::Wait, ring: 32 };
+const SMALL: ShuffleConfig = ShuffleConfig { key: ShuffleKey::SymmetricFlow, full: WhenFull::Wait, ring: 32 };
 
 fn pool() -> Pool {
     Pool::builder().frames(16_384).build().unwrap()
@@ -157,7 +156,7 @@ impl Run {
         let runtime = Runtime::start(config, |worker| {
             let (shuffle, seen) = (shuffle.clone(), seen.clone());
             let source = Flows::new(worker, self.flows, self.packets);
-            Factory::new(move |context| {
+            Factory::new(move |context| -> Result<_, GraphError> {
                 let mut graph = GraphBuilder::new("test");
                 let source = graph.add("source", Box::new(source))?;
                 let failed = |error| GraphError::Node { name: "node".into(), error };
@@ -168,7 +167,7 @@ impl Run {
                 graph.connect(source, Edge::OUT, shuffle, 0)?;
                 graph.connect(shuffle, Edge::OUT, count, 0)?;
                 graph.connect(count, Edge::OUT, out, 0)?;
-                Ok::<_, GraphError>(graph.build(context.pool().clone())?)
+                graph.build(context.pool().clone())
             })
         })
         .unwrap();
@@ -245,7 +244,7 @@ fn buckets_move_back_and_forth_under_load_with_their_state() {
 
 #[test]
 fn a_full_ring_is_a_drop_with_its_own_reason_where_that_was_asked_for() {
-    let config = ShuffleConfig { full: WhenFull::Drop, ring: 1, key: ShuffleKey::Flow, ..SMALL };
+    let config = ShuffleConfig { full: WhenFull::Drop, ring: 1, key: ShuffleKey::Flow };
     let (report, seen) = Run { config, ..RUN }.go(|_| ());
     let dropped = report.totals.drops.of(Drop::RingFull).packets;
     assert!(dropped > 0);
@@ -256,7 +255,13 @@ fn a_full_ring_is_a_drop_with_its_own_reason_where_that_was_asked_for() {
 }
 
 /// One worker's graph of a team, turned by hand.
-fn by_hand(team: &Team, index: usize, pool: &Pool, shuffle: &Shuffle, seen: &Seen) -> (Graph, Arc<AtomicU64>) {
+fn by_hand(
+    team: &Team,
+    index: usize,
+    pool: &Pool,
+    shuffle: &Shuffle,
+    seen: &Seen,
+) -> (Graph, Arc<AtomicU64>) {
     let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
     let source = Flows::new(index, 64, 1_000);
     let polls = source.polls.clone();

@@ -125,11 +125,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         self.export_keys(&mut |key| chosen(self.bucket(key)), writer);
     }
 
-    fn export_keys(
-        &self,
-        chosen: &mut dyn FnMut(&K) -> bool,
-        writer: &mut dyn FnMut(&K, &V, u64, u64),
-    ) {
+    fn export_keys(&self, chosen: &mut dyn FnMut(&K) -> bool, writer: &mut dyn FnMut(&K, &V, u64, u64)) {
         let mut flows = self.iter();
         while let Some(index) = flows.next_slot() {
             let Some(slot) = self.slots.get(index) else { continue };
