@@ -33,6 +33,8 @@ pub struct Context {
     /// Shuffles that wait for room, a bit each, and the bit of each node that is one.
     pub(crate) blocked: u64,
     pub(crate) crossings: Vec<u64>,
+    /// Nothing comes from outside: what others send says what time it is, where nobody else does.
+    pub(crate) led: bool,
     pub(crate) burst: usize,
     /// Packets on their way to another edge than `OUT`.
     pub(crate) leaving: Vec<Leaving>,
@@ -88,6 +90,7 @@ impl Context {
             taken: Count::default(),
             blocked: 0,
             crossings: Vec::new(),
+            led: false,
             burst: netbricks_buffer::BATCH,
             leaving: Vec::with_capacity(2 * netbricks_buffer::BATCH + CREATED_LIMIT),
             newborn: 0,

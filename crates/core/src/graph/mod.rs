@@ -251,6 +251,7 @@ impl Graph {
             duties: Vec::new(),
             panics: VecDeque::with_capacity(PANICS_KEPT),
         };
+        graph.cx.led = graph.slots.iter().all(|slot| slot.role != Role::Receive);
         graph.cx.crossings = crossings;
         graph.set_deadline();
         graph

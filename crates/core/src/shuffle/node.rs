@@ -20,6 +20,9 @@ use crate::registry::BuildError;
 /// was on its way within the worker: a few batches, and what functions made of them.
 const WAITING: usize = 8 * BATCH;
 
+/// ns: what a batch of replayed packets has in common.
+const MILLISECOND: u64 = 1_000_000;
+
 /// A worker's node of a shuffle.
 pub(super) struct ShuffleNode {
     sorter: Box<dyn Sorter>,
@@ -36,6 +39,9 @@ pub(super) struct ShuffleNode {
     numbers: Vec<u16>,
     /// Whose ring is asked next.
     next: usize,
+    /// What came from a worker and is of a later time than the batch before it.
+    later: VecDeque<Packet>,
+    later_from: usize,
     /// Nothing comes from this worker any more.
     closing: bool,
 }
@@ -61,6 +67,8 @@ impl ShuffleNode {
             seen: vec![0; workers],
             numbers: Vec::with_capacity(BATCH),
             next: 0,
+            later: VecDeque::with_capacity(if workers > 1 { BATCH } else { 0 }),
+            later_from: 0,
             closing: false,
             fabric,
         })
@@ -135,19 +143,54 @@ impl ShuffleNode {
 
     /// Takes what came from one other worker, each in its turn.
     fn take(&mut self, batch: &mut Batch, cx: &mut Context) {
-        let workers = self.fabric.workers;
-        for _ in 0..workers {
-            let from = self.next;
-            self.next = (self.next + 1) % workers;
-            let Some(consumer) = &mut self.ends.into[from] else { continue };
-            let count = consumer.pop_up_to(batch, cx.burst());
-            if count > 0 {
-                self.seen[from] += count as u64;
-                cx.taken(count as u64, batch.bytes());
-                // What the next node looks at first is in the other core's cache too.
-                batch.warm();
-                return;
+        if self.later.is_empty() {
+            let workers = self.fabric.workers;
+            for _ in 0..workers {
+                let from = self.next;
+                self.next = (self.next + 1) % workers;
+                let Some(consumer) = &mut self.ends.into[from] else { continue };
+                let count = consumer.pop_up_to(batch, cx.burst());
+                if count > 0 {
+                    self.later_from = from;
+                    cx.taken(count as u64, batch.bytes());
+                    break;
+                }
             }
+        } else {
+            while !batch.is_full()
+                && let Some(packet) = self.later.pop_front()
+            {
+                // It is not full.
+                let _room = batch.push(packet);
+            }
+        }
+        if cx.led {
+            self.follow_time(batch, cx);
+        }
+        self.seen[self.later_from] += batch.len() as u64;
+        // What the next node looks at first is in the other core's cache too.
+        batch.warm();
+    }
+
+    /// On a worker that receives nothing itself, replayed packets bring their time with them: a batch holds arrivals of one
+    /// millisecond and does not span an event, as that of the port from which they came.
+    fn follow_time(&mut self, batch: &mut Batch, cx: &mut Context) {
+        let time = |packet: &Packet| packet.received_at() / MILLISECOND * MILLISECOND;
+        let Some(first) = batch.get(0).map(time) else { return };
+        let mut same = batch.len();
+        if batch.iter().any(|packet| time(packet) > cx.now()) {
+            same = match cx.approach(first) {
+                true => batch.iter().take_while(|packet| time(packet) == first).count(),
+                false => 0,
+            };
+            if same > 0 {
+                cx.advance(first);
+            }
+        }
+        while batch.len() > same
+            && let Some(packet) = batch.pop()
+        {
+            self.later.push_front(packet);
         }
     }
 
@@ -177,8 +220,10 @@ impl ShuffleNode {
     fn look_after_moves(&mut self, cx: &mut Context) {
         self.moving.learn(&self.fabric, &self.given);
         let (into, seen) = (&self.ends.into, &self.seen);
+        // Who has ended has given everything, but that may not have been worked on.
+        let later = if self.later.is_empty() { self.me } else { self.later_from };
         let seen = |from: usize| match &into[from] {
-            Some(consumer) if !consumer.is_closed() => Some(seen[from]),
+            Some(consumer) if !consumer.is_closed() || from == later => Some(seen[from]),
             _ => None,
         };
         if self.moving.has_duty(&self.fabric, seen) {
@@ -188,6 +233,7 @@ impl ShuffleNode {
 
     fn has_ended(&mut self) -> bool {
         self.closing
+            && self.later.is_empty()
             && self.ends.out.iter().all(Option::is_none)
             && self.ends.into.iter().flatten().all(netbricks_buffer::Consumer::is_closed)
             && self.moving.is_over(&self.fabric)
@@ -275,7 +321,7 @@ impl Node for ShuffleNode {
             self.keep_expected(batch, cx);
         }
         cx.set_blocked(self.is_blocked());
-        if !batch.is_empty() {
+        if !batch.is_empty() || !self.later.is_empty() {
             Poll::Busy
         } else if self.has_ended() {
             Poll::Done
@@ -306,14 +352,14 @@ impl Node for ShuffleNode {
         true
     }
     fn held(&self) -> u64 {
-        (self.moving.kept() + self.waiting.iter().map(VecDeque::len).sum::<usize>()) as u64
+        (self.moving.kept() + self.later.len() + self.waiting.iter().map(VecDeque::len).sum::<usize>()) as u64
     }
     fn drain(&mut self, batch: &mut Batch, cx: &mut Context) {
         let _ = batch;
         for packet in self.waiting.iter_mut().flat_map(|waiting| waiting.drain(..)) {
             cx.drop_packet(packet, Reason::WorkerGone);
         }
-        for packet in self.moving.give_up() {
+        for packet in self.later.drain(..).chain(self.moving.give_up()) {
             cx.drop_packet(packet, Reason::Drained);
         }
     }

@@ -353,3 +353,101 @@ fn moves_that_cannot_be_say_why() {
     let again = shuffle.node(&Worker::new(0, 1, pool).of_team(team)).err().unwrap().to_string();
     assert!(again.contains("has its end of this shuffle already"), "{again}");
 }
+
+/// Packets 150 µs apart, in their own time, which is told in whole milliseconds as ports do.
+struct Replay {
+    frames: Vec<Vec<u8>>,
+    next: usize,
+}
+
+impl Node for Replay {
+    fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
+    fn inputs(&self) -> usize {
+        0
+    }
+    fn is_schedulable(&self) -> bool {
+        true
+    }
+    fn role(&self) -> Role {
+        Role::Receive
+    }
+    fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+        let millisecond = |next: usize| next as u64 * 3 / 2 * 100_000 / 1_000_000 * 1_000_000 + 1_000_000_000;
+        if self.next == self.frames.len() {
+            return Poll::Done;
+        }
+        let time = millisecond(self.next);
+        if !cx.approach(time) {
+            return Poll::Busy;
+        }
+        cx.advance(time);
+        while self.next < self.frames.len() && millisecond(self.next) == time && batch.len() < cx.burst() {
+            let mut packet = cx.pool().packet(&self.frames[self.next]).unwrap();
+            packet.set_received_at(self.next as u64 * 3 / 2 * 100_000 + 1_000_000_000);
+            self.next += 1;
+            batch.push(packet).unwrap();
+        }
+        Poll::Busy
+    }
+}
+
+#[test]
+fn replayed_time_goes_on_where_packets_are_the_only_clock() {
+    // What each packet's function takes for now is the same with one worker and with several.
+    let run = |workers: usize, burst: usize| {
+        let (pool, team, times) = (pool(), Team::new(workers), Arc::new(Mutex::new(BTreeMap::new())));
+        let shuffle = Shuffle::new(SMALL);
+        let frames: Vec<Vec<u8>> = (0..600)
+            .map(|i| {
+                ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(1_000 + i, 53).payload(&[0; 8]).build().unwrap()
+            })
+            .collect();
+        let mut graphs: Vec<Graph> = (0..workers)
+            .map(|index| {
+                let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+                let mut graph = GraphBuilder::new("test");
+                let node = graph.add("shuffle", shuffle.node(&worker).unwrap()).unwrap();
+                if index == 0 {
+                    let replay = Replay { frames: frames.clone(), next: 0 };
+                    let replay = graph.add("replay", Box::new(replay)).unwrap();
+                    graph.connect(replay, Edge::OUT, node, 0).unwrap();
+                }
+                let times = times.clone();
+                let look = compose(&worker, |input| {
+                    input
+                        .parse::<Link>()
+                        .parse::<Ip>()
+                        .inspect(move |packet| {
+                            times.lock().unwrap().insert(packet.flow_key(), packet.now());
+                        })
+                        .done()
+                });
+                let look = graph.add("look", look.unwrap()).unwrap();
+                let out =
+                    graph.add("out", Box::new(Witness { worker: index, seen: Seen::default() })).unwrap();
+                graph.connect(node, Edge::OUT, look, 0).unwrap();
+                graph.connect(look, Edge::OUT, out, 0).unwrap();
+                let mut graph = graph.build(pool.clone()).unwrap();
+                graph.set_burst(burst);
+                graph
+            })
+            .collect();
+        let mut done = vec![false; workers];
+        for turn in 0..1_000_000 {
+            let at = turn % workers;
+            done[at] = graphs[at].turn(0) == Turn::Done;
+            if done.iter().all(|done| *done) {
+                break;
+            }
+        }
+        assert!(done.iter().all(|done| *done));
+        drop(graphs);
+        assert_eq!(pool.available(), pool.capacity());
+        Arc::try_unwrap(times).unwrap().into_inner().unwrap()
+    };
+    let alone = run(1, 32);
+    assert_eq!(alone.len(), 600);
+    for (workers, burst) in [(1, 1), (2, 1), (2, 32), (2, 256), (3, 32)] {
+        assert!(run(workers, burst) == alone, "{workers} workers, bursts of {burst}");
+    }
+}
