@@ -169,3 +169,37 @@ fn queues_are_on_the_workers_where_the_file_places_them() {
     assert_eq!(receives, [vec!["lan.1"], vec!["lan.0", "lan.2"], vec![]]);
     assert_eq!(report["sent"], 20_000);
 }
+
+#[test]
+fn shuffles_groups_and_placement_are_drawn() {
+    let directory = scratch(
+        "drawn",
+        "[port.lan]\ndriver = \"generator\"\nworkers = [1, 0]\n[port.wan]\ndriver = \"null\"\n\
+         [function.thirds]\nuse = \"group-by\"\ngroups = 3\n\
+         [[chain]]\nfrom = \"lan\"\nthrough = [\"shuffle\", \"thirds\", \"ttl\"]\nto = \"wan\"\n\
+         [[chain]]\nfrom = \"thirds.1\"\nthrough = [\"macswap\"]\nto = \"wan\"\n\
+         [[chain]]\nfrom = \"thirds.2\"\nto = \"wan\"\n",
+    );
+    let drawn = |format: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_netbricks"))
+            .args(["graph", "f.toml", "--format", format])
+            .current_dir(&directory)
+            .output()
+            .expect("the binary was built for this test");
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let text = drawn("text");
+    for line in [
+        "lan (generator on workers 1, 0) ──▶ shuffle ──▶ thirds ──▶ ttl ──▶ wan.send",
+        "thirds ──1──▶ macswap ──▶ wan.send",
+        "thirds ──2──▶ wan.send",
+    ] {
+        assert!(text.lines().any(|drawn| drawn == line), "{text}");
+    }
+    let dot = drawn("dot");
+    assert!(
+        dot.contains("label=\"shuffle\\nshuffle\"") && dot.contains("label=\"thirds\\ngroup-by\""),
+        "{dot}"
+    );
+}

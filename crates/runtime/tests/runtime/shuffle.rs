@@ -451,3 +451,45 @@ fn replayed_time_goes_on_where_packets_are_the_only_clock() {
         assert!(run(workers, burst) == alone, "{workers} workers, bursts of {burst}");
     }
 }
+
+#[test]
+fn nobody_overtakes_packets_that_wait_for_room() {
+    let (pool, team) = (pool(), Team::new(2));
+    let shuffle = Shuffle::new(ShuffleConfig { ring: 8, ..SMALL });
+    let mut nodes = [0, 1].map(|index| {
+        let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+        shuffle.node_by(&worker, |input| input, |packet| u64::from(packet.frame()[0])).unwrap()
+    });
+    let mut cx = Context::new(pool.clone());
+    let (mut batch, mut came) = (Batch::new(), Vec::new());
+    // A key that the second worker owns.
+    let key = (0..=255)
+        .find(|key| {
+            assert!(batch.push(pool.packet(&[*key, 0]).unwrap()).is_ok());
+            nodes[0].process(0, &mut batch, &mut cx);
+            let stayed = !batch.is_empty();
+            batch.clear();
+            !stayed
+        })
+        .unwrap();
+    let mut give = |node: &mut Box<dyn Node>, numbers: std::ops::Range<u8>, cx: &mut Context| {
+        let mut batch = Batch::new();
+        numbers.for_each(|number| assert!(batch.push(pool.packet(&[key, number]).unwrap()).is_ok()));
+        node.process(0, &mut batch, cx);
+        assert!(batch.is_empty());
+    };
+    give(&mut nodes[0], 1..21, &mut cx);
+    assert_eq!(nodes[0].held(), 13, "with the first, eight are in the ring");
+    for round in 0..20 {
+        nodes[1].poll(&mut batch, &mut cx);
+        came.extend(batch.drain().map(|packet| packet.data()[1]));
+        // Between the two there is room in the ring, and still some wait for it.
+        if round == 0 {
+            give(&mut nodes[0], 21..25, &mut cx);
+        }
+        let mut nothing = Batch::new();
+        nodes[0].poll(&mut nothing, &mut cx);
+        assert!(nothing.is_empty());
+    }
+    assert_eq!(came, (0..25).collect::<Vec<_>>());
+}
