@@ -472,7 +472,7 @@ fn nobody_overtakes_packets_that_wait_for_room() {
             !stayed
         })
         .unwrap();
-    let mut give = |node: &mut Box<dyn Node>, numbers: std::ops::Range<u8>, cx: &mut Context| {
+    let give = |node: &mut Box<dyn Node>, numbers: std::ops::Range<u8>, cx: &mut Context| {
         let mut batch = Batch::new();
         numbers.for_each(|number| assert!(batch.push(pool.packet(&[key, number]).unwrap()).is_ok()));
         node.process(0, &mut batch, cx);
