@@ -96,8 +96,8 @@ pub struct Pipeline {
 pub struct Sent(());
 
 impl Pipeline {
-    /// Goes on through a node that every worker makes for itself: what [`compose`] makes of a function, or one written by
-    /// hand. Where the name is taken a number is added.
+    /// Goes on through a node that every worker makes for itself: what [`compose`](fn@compose) makes of a function, or one
+    /// written by hand. Where the name is taken a number is added.
     pub fn node(
         self,
         name: &str,
