@@ -3,7 +3,11 @@
 use crate::BATCH;
 use crate::batch::Batch;
 use crate::packet::Packet;
+use crate::prefetch::prefetch_read;
 use crate::queue::{Receiver, Sender, queue};
+
+/// Packets whose metadata lines are asked for before the first of them is looked at.
+const AHEAD: usize = 32;
 
 /// Makes rings.
 #[derive(Debug)]
@@ -49,11 +53,23 @@ impl Producer {
 impl Consumer {
     /// Moves as many packets as are there and fit behind the last of the batch; answers how many.
     pub fn pop(&mut self, batch: &mut Batch) -> usize {
-        let packets = self.0.read(BATCH - batch.len());
+        self.pop_up_to(batch, BATCH)
+    }
+    /// As [`pop`](Self::pop), of at most `count` packets.
+    pub fn pop_up_to(&mut self, batch: &mut Batch, count: usize) -> usize {
+        let mut packets = self.0.read(count.min(BATCH - batch.len()));
         let count = packets.len();
-        for packet in packets {
-            let pushed = batch.push(packet);
-            debug_assert!(pushed.is_ok(), "no more than fit");
+        let mut ahead = [const { None }; AHEAD];
+        while packets.len() > 0 {
+            // The lines are in the other core's cache: asked for together, they come together.
+            for (place, packet) in ahead.iter_mut().zip(&mut packets) {
+                prefetch_read(packet.line());
+                *place = Some(packet);
+            }
+            for packet in ahead.iter_mut().filter_map(Option::take) {
+                let pushed = batch.push(packet);
+                debug_assert!(pushed.is_ok(), "no more than fit");
+            }
         }
         count
     }

@@ -46,9 +46,14 @@ ports = [1]
 [function.spin]
 use = "busy"
 cycles = 0
+[function.one]
+use = "group-by"
+groups = 1
 [[chain]]
 from = "lan"
-through = ["host", "wire", "hops", "macswap", "monitor", "routes", "web", "rewrite", "balance", "spin"]
+through = [
+  "host", "shuffle", "wire", "hops", "macswap", "monitor", "routes", "web", "rewrite", "balance", "one", "spin",
+]
 to = "wan"
 [[chain]]
 from = "host.reply"

@@ -166,6 +166,7 @@ fn lists_name_keys_and_defaults() {
         functions.as_array().expect("a list").iter().filter_map(|f| f["name"].as_str()).collect();
     for name in [
         "busy",
+        "group-by",
         "http-inspect",
         "icmp-echo",
         "lpm",
@@ -173,6 +174,7 @@ fn lists_name_keys_and_defaults() {
         "maglev",
         "monitor",
         "rewrite-stream",
+        "shuffle",
         "ttl",
         "wire",
     ] {

@@ -24,7 +24,7 @@ const ROUND: usize = 256;
 const MILLISECOND: u64 = 1_000_000;
 
 /// Every function with its settings, in the order in which packets pass.
-const CHAIN: [(&str, &str); 10] = [
+const CHAIN: [(&str, &str); 12] = [
     ("icmp-echo", "v4 = \"10.0.0.2\"\nv6 = \"2001:db8::2\""),
     ("wire", ""),
     (
@@ -41,6 +41,9 @@ const CHAIN: [(&str, &str); 10] = [
         "rewrite-stream",
         "find = \"l\"\nreplace = \"longer\"\nfrom = \"both\"\nports = [80, 53, 443]\nflows = 64\nmemory = 1_048_576",
     ),
+    // One worker owns all flows, and one group has them all: what they look at is what there is to get wrong.
+    ("shuffle", "key = \"flow\""),
+    ("group-by", "groups = 1\nkey = \"vlan\""),
     ("lpm", "routes = [\"0.0.0.0/0 1\", \"10.0.0.0/30 2\", \"2001:db8::/32 3\", \"2001:db8::2/128 4\"]"),
     // Small, so that connections give way to new ones.
     (

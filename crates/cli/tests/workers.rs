@@ -104,3 +104,102 @@ fn more_workers_than_transmit_queues_share_them() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("1 of 2 workers would receive nothing"), "{said}");
 }
+
+/// Frames by flow, each flow's in their order.
+fn by_flow(path: &Path) -> std::collections::BTreeMap<Option<netbricks_core::packet::FlowKey>, Vec<Vec<u8>>> {
+    let mut flows = std::collections::BTreeMap::<_, Vec<_>>::new();
+    for frame in netbricks_testkit::captures::frames(path) {
+        flows.entry(netbricks_core::packet::FlowKey::from_frame(&frame)).or_default().push(frame);
+    }
+    flows
+}
+
+#[test]
+fn a_shuffle_gives_work_to_workers_that_receive_nothing_and_changes_nothing_but_the_order_between_flows() {
+    let make = scratch("shuffle", &generated(30_000, 10, "driver = \"pcap\"\nwrite = \"in.pcap\""));
+    report(&run(&make, &["--workers", "1"]));
+    let chain = "[port.lan]\ndriver = \"pcap\"\nread = \"in.pcap\"\n[port.wan]\ndriver = \"pcap\"\n\
+                 write = \"out.pcap\"\n[function.flows]\nuse = \"monitor\"\ntop = 100_000\n\
+                 [function.by-flow]\nuse = \"shuffle\"\nring = 64\n[function.halves]\nuse = \"group-by\"\n\
+                 groups = 2\nqueue = 8192\n[[chain]]\nfrom = \"lan\"\n\
+                 through = [\"by-flow\", \"halves\", \"ttl\", \"flows\"]\nto = \"wan\"\n\
+                 [[chain]]\nfrom = \"halves.1\"\nthrough = [\"macswap\", \"ttl\", \"flows\"]\nto = \"wan\"\n";
+    std::fs::write(make.join("f.toml"), chain).expect("the directory can be written");
+    let mut expected = None;
+    for (workers, burst) in
+        [("1", "1"), ("1", "32"), ("1", "256"), ("2", "1"), ("2", "32"), ("2", "256"), ("3", "32")]
+    {
+        let report = report(&run(&make, &["--workers", workers, "--burst", burst]));
+        assert_eq!(report["workers"].to_string(), workers);
+        let counted = flows(&report).into_iter().collect::<std::collections::BTreeSet<_>>();
+        let found = (by_flow(&make.join("out.pcap")), counted, report["dropped"].clone());
+        assert!(found.0.len() > 100);
+        match &expected {
+            None => expected = Some(found),
+            Some(expected) => {
+                assert!(found.0 == expected.0, "frames differ at {workers} workers, bursts of {burst}");
+                assert!(
+                    (&found.1, &found.2) == (&expected.1, &expected.2),
+                    "{workers} workers, bursts of {burst}"
+                );
+            }
+        }
+        let handed: u64 = report["nodes"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .filter_map(|node| node["handed"].as_u64())
+            .sum();
+        assert_eq!(handed > 1_000, workers != "1", "{handed} packets crossed between {workers} workers");
+    }
+}
+
+#[test]
+fn queues_are_on_the_workers_where_the_file_places_them() {
+    let text =
+        generated(20_000, 10, "driver = \"null\"").replace("imix\"\n", "imix\"\nworkers = [1, 0, 1]\n");
+    let directory = scratch("placed", &format!("{text}[runtime]\nworkers = 3\n"));
+    let report = report(&run(&directory, &[]));
+    let receives: Vec<Vec<&str>> = report["placement"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|place| place["receives"].as_array().expect("a list").iter().filter_map(Value::as_str).collect())
+        .collect();
+    assert_eq!(receives, [vec!["lan.1"], vec!["lan.0", "lan.2"], vec![]]);
+    assert_eq!(report["sent"], 20_000);
+}
+
+#[test]
+fn shuffles_groups_and_placement_are_drawn() {
+    let directory = scratch(
+        "drawn",
+        "[port.lan]\ndriver = \"generator\"\nworkers = [1, 0]\n[port.wan]\ndriver = \"null\"\n\
+         [function.thirds]\nuse = \"group-by\"\ngroups = 3\n\
+         [[chain]]\nfrom = \"lan\"\nthrough = [\"shuffle\", \"thirds\", \"ttl\"]\nto = \"wan\"\n\
+         [[chain]]\nfrom = \"thirds.1\"\nthrough = [\"macswap\"]\nto = \"wan\"\n\
+         [[chain]]\nfrom = \"thirds.2\"\nto = \"wan\"\n",
+    );
+    let drawn = |format: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_netbricks"))
+            .args(["graph", "f.toml", "--format", format])
+            .current_dir(&directory)
+            .output()
+            .expect("the binary was built for this test");
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let text = drawn("text");
+    for line in [
+        "lan (generator on workers 1, 0) ──▶ shuffle ──▶ thirds ──▶ ttl ──▶ wan.send",
+        "thirds ──1──▶ macswap ──▶ wan.send",
+        "thirds ──2──▶ wan.send",
+    ] {
+        assert!(text.lines().any(|drawn| drawn == line), "{text}");
+    }
+    let dot = drawn("dot");
+    assert!(
+        dot.contains("label=\"shuffle\\nshuffle\"") && dot.contains("label=\"thirds\\ngroup-by\""),
+        "{dot}"
+    );
+}

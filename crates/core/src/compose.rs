@@ -10,6 +10,7 @@ use crate::operator::{At, Function, Input, Start};
 use crate::operators::dispatched;
 use crate::reason::{Departure, Edge, Verdict};
 use crate::registry::{BuildError, Worker};
+use crate::shuffle::Part;
 use crate::state::Declarations;
 
 /// Makes a node of a function, or of several fused: `compose(worker, |input| ttl(input).then(nat))`.
@@ -88,6 +89,9 @@ impl<A: Function> Node for Fused<A> {
     fn import(&mut self, name: &str, bytes: &[u8], now: u64) -> Result<(), ImportError> {
         self.declarations.import(name, bytes, now)
     }
+    fn take_part(&mut self, part: &Part) -> Vec<StateImage> {
+        self.declarations.take_part(part)
+    }
     fn report(&self) -> Vec<Section> {
         self.declarations.reports()
     }
@@ -121,7 +125,7 @@ impl<A: Function> Visit for LastLoop<'_, A> {
 
 /// Only here do packets move or die, after every user function has returned.
 #[inline(never)]
-fn depart(batch: &mut Batch, cx: &mut Context, kept: usize) {
+pub(crate) fn depart(batch: &mut Batch, cx: &mut Context, kept: usize) {
     for packet in batch.drain_from(kept) {
         match Verdict::departure(packet.verdict()) {
             Departure::Drop(reason) => cx.drop_packet(packet, reason),

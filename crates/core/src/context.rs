@@ -25,6 +25,14 @@ pub struct Context {
     pub(crate) lost_on_arrival: Count,
     /// Packets that the node in hand made and kept in its own hand.
     pub(crate) made: Count,
+    /// Packets that the node in hand gave to other workers and took over from them.
+    pub(crate) handed: Count,
+    pub(crate) taken: Count,
+    /// Shuffles that wait for room, a bit each, and the bit of each node that is one.
+    pub(crate) blocked: u64,
+    pub(crate) crossings: Vec<u64>,
+    /// Nothing comes from outside: what others send says what time it is, where nobody else does.
+    pub(crate) led: bool,
     pub(crate) burst: usize,
     /// Packets on their way to another edge than `OUT`.
     pub(crate) leaving: Vec<Leaving>,
@@ -58,6 +66,8 @@ const STEPS: u32 = 1_024;
 pub(crate) const DROPPED: u8 = 1;
 pub(crate) const EMITTED: u8 = 2;
 pub(crate) const SENT: u8 = 4;
+pub(crate) const CROSSED: u8 = 8;
+pub(crate) const DUTY: u8 = 16;
 
 impl Context {
     /// A context over a pool, at time 0.
@@ -73,6 +83,11 @@ impl Context {
             sent: Count::default(),
             lost_on_arrival: Count::default(),
             made: Count::default(),
+            handed: Count::default(),
+            taken: Count::default(),
+            blocked: 0,
+            crossings: Vec::new(),
+            led: false,
             burst: netbricks_buffer::BATCH,
             leaving: Vec::with_capacity(2 * netbricks_buffer::BATCH + CREATED_LIMIT),
             newborn: 0,
@@ -222,6 +237,32 @@ impl Context {
     pub fn sent(&mut self, packets: u64, bytes: u64) {
         self.stirred |= SENT;
         self.sent.add(packets, bytes);
+    }
+
+    /// Counts packets that went to another worker's ring.
+    #[inline]
+    pub(crate) fn handed(&mut self, packets: u64, bytes: u64) {
+        self.stirred |= CROSSED;
+        self.handed.add(packets, bytes);
+    }
+
+    /// Counts packets that came from other workers' rings.
+    #[inline]
+    pub(crate) fn taken(&mut self, packets: u64, bytes: u64) {
+        self.stirred |= CROSSED;
+        self.taken.add(packets, bytes);
+    }
+
+    /// Says whether the shuffle in hand waits for room: whatever leads to it is not polled then.
+    #[inline]
+    pub(crate) fn set_blocked(&mut self, blocked: bool) {
+        let bit = self.crossings.get(self.node).copied().unwrap_or_default();
+        self.blocked = if blocked { self.blocked | bit } else { self.blocked & !bit };
+    }
+
+    /// The shuffle in hand has state to give away or to take over.
+    pub(crate) fn call_on_duty(&mut self) {
+        self.stirred |= DUTY;
     }
 
     /// Drops counted since the last call: for whoever runs a queue or a node without a graph.

@@ -110,6 +110,10 @@ pub struct NodeCounters {
     pub created: Count,
     /// Packets that it gave to the outside.
     pub sent: Count,
+    /// Packets that it handed to other workers.
+    pub handed: Count,
+    /// Packets that it took over from other workers.
+    pub taken: Count,
     /// Packets that it dropped or consumed.
     pub drops: Drops,
     /// Packets that it keeps.
@@ -123,10 +127,15 @@ pub struct NodeCounters {
 }
 
 impl NodeCounters {
-    /// The conservation law at this node: received + created + arrived = left + sent + dropped + consumed + held.
+    /// The conservation law at this node: received + created + arrived + taken = left + sent + handed + dropped + consumed
+    /// + held.
     pub fn is_conserved(&self) -> bool {
-        self.received.packets + self.created.packets + self.arrived.packets
-            == self.left.packets + self.sent.packets + self.drops.total().packets + self.held
+        self.received.packets + self.created.packets + self.arrived.packets + self.taken.packets
+            == self.left.packets
+                + self.sent.packets
+                + self.handed.packets
+                + self.drops.total().packets
+                + self.held
     }
     /// Cycles a packet, from the sampled batches; `None` before the first sample.
     pub fn cycles_a_packet(&self) -> Option<f64> {
@@ -140,6 +149,8 @@ impl NodeCounters {
         self.left += other.left;
         self.created += other.created;
         self.sent += other.sent;
+        self.handed += other.handed;
+        self.taken += other.taken;
         self.drops.merge(&other.drops);
         self.held += other.held;
         self.sampled_cycles += other.sampled_cycles;

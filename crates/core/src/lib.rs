@@ -32,6 +32,7 @@ pub mod context;
 pub mod counters;
 pub mod events;
 pub mod graph;
+pub mod group;
 pub mod icmp;
 pub mod node;
 pub mod operator;
@@ -39,8 +40,10 @@ pub mod operators;
 pub mod reason;
 pub mod recorder;
 pub mod registry;
+pub mod shuffle;
 pub mod state;
 pub mod stream;
+pub mod team;
 pub mod units;
 pub mod view;
 
@@ -50,6 +53,7 @@ pub use context::Context;
 pub use counters::{Count, Drops, NodeCounters};
 pub use events::{Event, Schedule};
 pub use graph::{Graph, GraphBuilder, GraphError, NodeId, Panic, Totals, Turn};
+pub use group::{GroupConfig, Groups};
 pub use node::{CallError, Handler, ImportError, Node, Output, Poll, Role, Section, StateImage};
 pub use operator::{Function, Input, Operator, Start};
 pub use reason::{Class, Drop, Edge, Verdict};
@@ -57,7 +61,9 @@ pub use registry::{
     Blueprint, BuildError, Definition, Key, NoSettings, Refused, Registry, Settings, SettingsError, Worker,
     nearest,
 };
+pub use shuffle::{Shuffle, ShuffleConfig, ShuffleKey, WhenFull};
 pub use state::{Counter, Declared, Flows, State, TableKey};
+pub use team::Team;
 pub use view::{Enclosing, Metadata, View};
 
 pub use netbricks_buffer as buffer;

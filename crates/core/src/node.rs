@@ -8,6 +8,7 @@ use netbricks_buffer::Batch;
 use crate::context::Context;
 use crate::events::Schedule;
 use crate::reason::Edge;
+use crate::shuffle::{Crossing, Part};
 
 /// What a node does in the graph, which is how its packets are accounted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,6 +177,19 @@ pub trait Node {
     /// [`ImportError`] names the state and what does not fit; nothing is changed then.
     fn import(&mut self, name: &str, _bytes: &[u8], _now: u64) -> Result<(), ImportError> {
         Err(ImportError::Unknown { name: name.into() })
+    }
+    /// Takes out the state of flows that move to another worker: images that [`import`](Self::import) of the same node
+    /// there adds to what it has. State that does not divide by flow stays.
+    fn take_part(&mut self, _part: &Part) -> Vec<StateImage> {
+        Vec::new()
+    }
+    /// Lets go of packets that it queues, a batch at most, as [`drain`](Self::drain) does, but goes on afterwards: flows
+    /// move to another worker, and their state may follow only what has been worked on. Called until it holds none, or
+    /// lets none go.
+    fn hurry(&mut self, _batch: &mut Batch, _cx: &mut Context) {}
+    /// Its part in what goes from worker to worker, where it has one.
+    fn crossing(&mut self) -> Option<&mut dyn Crossing> {
+        None
     }
     /// Lines for the end-of-run report, beside the counters (a monitor's top flows): a title and rows.
     fn report(&self) -> Vec<Section> {

@@ -355,6 +355,40 @@ pub trait Operator: Sized + 'static {
     {
         Branch::new(self, test, yes(Start::new()), no(Start::new()))
     }
+    /// As [`branch`](Self::branch), for ways that end in different stacks: they meet in what was known at the split.
+    ///
+    /// ```
+    /// use netbricks_core::packet::{Ip, Link, Tcp, Udp};
+    /// use netbricks_core::{Drop, Function, Input, Operator};
+    ///
+    /// fn screened(input: Input) -> impl Function {
+    ///     input
+    ///         .parse::<Link>()
+    ///         .parse::<Ip>()
+    ///         .fork(
+    ///             |packet| packet.header().protocol() == 17,
+    ///             |udp| udp.parse::<Udp>().filter(Drop::Denied, |packet| packet.header().source_port() != 0),
+    ///             |tcp| tcp.parse::<Tcp>().map(|packet| packet.header().source_port()),
+    ///         )
+    ///         .transform(|packet| packet.header_mut().decrement_ttl())
+    ///         .done()
+    /// }
+    /// # let packet = netbricks_testkit::build::ethernet().ipv4("10.0.0.1", "10.0.0.2").ttl(9).tcp(1, 2);
+    /// # assert_eq!(netbricks_testkit::run(screened, [packet]).out[0][22], 8);
+    /// ```
+    fn fork<P, L, R, I, J>(
+        self,
+        test: P,
+        yes: impl FnOnce(Start<Self::Out>) -> L,
+        no: impl FnOnce(Start<Self::Out>) -> R,
+    ) -> crate::operators::Fork<Self, P, L, R>
+    where
+        P: FnMut(&View<'_, Self::Out>) -> bool + 'static,
+        L: Arm<Self::Out, Out: crate::operators::Extends<Self::Out, I>>,
+        R: Arm<Self::Out, Out: crate::operators::Extends<Self::Out, J>>,
+    {
+        crate::operators::fork(self, test, yes(Start::new()), no(Start::new()))
+    }
     /// `groups` copies of one sub-chain, each with its own state; the closure names the group, and a number beyond
     /// the last wraps round.
     fn group_by<P, G>(

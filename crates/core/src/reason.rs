@@ -63,6 +63,8 @@ reasons! {
     TableFull, "table-full", Lost, "A table had no room for a new entry and its policy refused one.";
     PoolExhausted, "pool-exhausted", Lost, "No packet buffer was free.";
     QueueFull, "queue-full", Lost, "A queue between nodes or cores was full.";
+    RingFull, "ring-full", Lost, "The ring to the worker that owns the packet's flow was full.";
+    WorkerGone, "worker-gone", Lost, "The worker that owns the packet's flow has ended.";
     TransmitFull, "transmit-full", Lost, "The port could not take the packet in time.";
     LinkDown, "link-down", Lost, "The port is down or its device is gone.";
     TooBig, "too-big", Policy, "The packet is larger than the port's MTU or the frame it must fit.";

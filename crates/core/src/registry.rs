@@ -16,6 +16,7 @@ use crate::annotation::Slots;
 use crate::consistency::Shares;
 use crate::node::Node;
 use crate::state::Declarations;
+use crate::team::Team;
 
 /// What a function may ask of the worker it is made for: who that is, and its declared state.
 #[derive(Clone)]
@@ -23,6 +24,7 @@ pub struct Worker {
     index: usize,
     seed: u64,
     pool: Pool,
+    team: Team,
     pub(crate) declarations: Rc<RefCell<Declarations>>,
     pub(crate) annotations: Rc<RefCell<Slots>>,
     pub(crate) shares: Shares,
@@ -35,6 +37,7 @@ impl Worker {
             index,
             seed,
             pool,
+            team: Team::new(1),
             declarations: Rc::default(),
             annotations: Rc::default(),
             shares: Shares::default(),
@@ -45,6 +48,15 @@ impl Worker {
     #[must_use]
     pub fn sharing(&self, shares: &Shares) -> Self {
         Self { shares: shares.clone(), ..self.clone() }
+    }
+    /// The same as a member of this team.
+    #[must_use]
+    pub fn of_team(self, team: Team) -> Self {
+        Self { team, ..self }
+    }
+    /// Who works beside it.
+    pub fn team(&self) -> &Team {
+        &self.team
     }
     /// Its number, from 0.
     pub fn index(&self) -> usize {

@@ -5,12 +5,13 @@ use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use netbricks_packet::FlowKey;
+use netbricks_packet::{FlowKey, HashKey};
 use netbricks_tables::{Encode, FlowTable, FlowTableConfig};
 
 use crate::events::Events;
 use crate::node::{CallError, Handler, ImportError, Section, StateImage};
 use crate::registry::{BuildError, Worker};
+use crate::shuffle::{Part, ShuffleKey};
 
 /// A handle to declared state, owned by one worker (`NoExternalAccess`, the paper's section 3.1).
 pub struct State<T: ?Sized>(Rc<RefCell<T>>);
@@ -87,6 +88,11 @@ pub trait TableKey: Copy + 'static {
     fn store(self) -> Self::Stored;
     /// And back.
     fn restore(stored: Self::Stored) -> Self;
+    /// The hash by which a [shuffle](crate::shuffle) with this key gives a worker the packets that this entry is of;
+    /// `None` where the entry says nothing of that, and so cannot move with them.
+    fn spread(self, _by: ShuffleKey, _hash: &HashKey) -> Option<u64> {
+        None
+    }
 }
 
 impl TableKey for FlowKey {
@@ -98,6 +104,9 @@ impl TableKey for FlowKey {
     fn restore(stored: [u64; 5]) -> Self {
         Self::unpacked(stored)
     }
+    fn spread(self, by: ShuffleKey, hash: &HashKey) -> Option<u64> {
+        by.spread_flow(&self, hash)
+    }
 }
 impl TableKey for u64 {
     type Stored = [u64; 1];
@@ -108,6 +117,9 @@ impl TableKey for u64 {
     fn restore([value]: [u64; 1]) -> Self {
         value
     }
+    fn spread(self, by: ShuffleKey, hash: &HashKey) -> Option<u64> {
+        by.spread_number(self, hash)
+    }
 }
 impl TableKey for u32 {
     type Stored = [u64; 1];
@@ -117,6 +129,9 @@ impl TableKey for u32 {
     }
     fn restore([value]: [u64; 1]) -> Self {
         value as u32
+    }
+    fn spread(self, by: ShuffleKey, hash: &HashKey) -> Option<u64> {
+        by.spread_number(u64::from(self), hash)
     }
 }
 
@@ -129,6 +144,9 @@ impl TableKey for IpAddr {
     }
     fn restore(stored: Self) -> Self {
         stored
+    }
+    fn spread(self, by: ShuffleKey, hash: &HashKey) -> Option<u64> {
+        by.spread_address(self, hash)
     }
 }
 
@@ -169,12 +187,15 @@ impl Declared for CounterState {
 
 type Read = Box<dyn Fn(&str) -> Result<String, String>>;
 type Report = Box<dyn Fn() -> Section>;
+type Take = Box<dyn Fn(&Part) -> Vec<u8>>;
 
 /// What one function declared while it was built.
 #[derive(Default)]
 pub struct Declarations {
     states: Vec<(String, Rc<RefCell<dyn Declared>>)>,
     handlers: Vec<(Handler, Read)>,
+    /// By the state's name: what takes the entries of moving flows out of it.
+    parts: Vec<(String, Take)>,
     reports: Vec<Report>,
     settles: Vec<Rc<dyn Settle>>,
     pub(crate) events: Events,
@@ -195,7 +216,11 @@ impl Worker {
             FlowTable::new(FlowTableConfig { capacity: 1, ..config })
         });
         match table {
-            Ok(table) => self.declare(name, table),
+            Ok(table) => {
+                let table = self.declare(name, table);
+                self.divides::<K, V>(&table);
+                table
+            }
             // Not even one entry: the failure stands already, and nothing can run without memory for 64 bytes.
             Err(error) => panic!("no memory for a table of one entry: {error}"),
         }
@@ -208,6 +233,19 @@ impl Worker {
         let unique = declarations.unique(name);
         declarations.states.push((unique, state.clone()));
         State(state)
+    }
+
+    /// The table declared last can be divided by flow.
+    fn divides<K: TableKey, V: Encode + Copy + 'static>(&self, table: &Flows<K, V>) {
+        let table = table.clone();
+        let mut declarations = self.declarations.borrow_mut();
+        let Some(name) = declarations.states.last().map(|(name, _)| name.clone()) else { return };
+        let take: Take = Box::new(move |part| {
+            let mut bytes = Vec::new();
+            table.borrow_mut().take_where(&mut bytes, |key| part.holds(K::restore(*key)));
+            bytes
+        });
+        declarations.parts.push((name, take));
     }
 
     /// A handle to a table that is made of configuration and changes with it alone: it has no name, and nobody exports it
@@ -292,6 +330,9 @@ impl Declarations {
     pub(crate) fn export(&self) -> Vec<StateImage> {
         let states = self.states.iter().map(|(name, state)| (name.clone(), state.borrow().export()));
         states.chain(self.events.export()).collect()
+    }
+    pub(crate) fn take_part(&self, part: &Part) -> Vec<StateImage> {
+        self.parts.iter().map(|(name, take)| (name.clone(), take(part))).collect()
     }
     pub(crate) fn import(&self, name: &str, bytes: &[u8], now: u64) -> Result<(), ImportError> {
         let state = self.states.iter().find(|(known, _)| known == name);

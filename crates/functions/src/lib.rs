@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod busy;
+pub mod group_by;
 pub mod http_inspect;
 pub mod icmp_echo;
 pub mod lpm;
@@ -10,6 +11,7 @@ pub mod macswap;
 pub mod maglev;
 pub mod monitor;
 pub mod rewrite_stream;
+pub mod shuffle;
 pub mod ttl;
 pub mod wire;
 
@@ -67,5 +69,7 @@ pub fn register(registry: &mut Registry) {
             |config: &rewrite_stream::RewriteStreamConfig, worker| {
                 compose(worker, |input| rewrite_stream::rewrite_stream(input, config, worker))
             },
-        );
+        )
+        .add("shuffle", "Gives packets to the worker that owns their flow.", shuffle::shuffle)
+        .add("group-by", "Sends packets separate ways by a key, with or without queues.", group_by::group_by);
 }

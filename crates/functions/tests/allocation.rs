@@ -13,7 +13,8 @@ use netbricks_core::{
     Worker, compose, merge,
 };
 use netbricks_functions::{
-    busy, http_inspect, icmp_echo, lpm, macswap, maglev, monitor, rewrite_stream, ttl, wire,
+    busy, group_by, http_inspect, icmp_echo, lpm, macswap, maglev, monitor, rewrite_stream, shuffle, ttl,
+    wire,
 };
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::kinds;
@@ -108,7 +109,11 @@ impl Setup {
         let mut turns = |graph: &mut Graph, count| {
             for _ in 0..count {
                 now += 100_000;
-                let _ = graph.turn(now);
+                // Nodes that queue have turns of their own.
+                let received = graph.totals().received;
+                while graph.totals().received == received {
+                    let _ = graph.turn(now);
+                }
             }
         };
         turns(&mut graph, WARM);
@@ -168,7 +173,7 @@ fn echo(worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
 }
 
 /// Every function of the library, by its name there.
-const FUNCTIONS: [(&str, Make); 10] = [
+const FUNCTIONS: [(&str, Make); 12] = [
     ("wire", |worker| compose(worker, wire::wire)),
     ("macswap", |worker| compose(worker, macswap::macswap)),
     ("ttl", ttl),
@@ -185,6 +190,11 @@ const FUNCTIONS: [(&str, Make); 10] = [
     ("rewrite-stream", |worker| {
         let config = rewrite_stream::RewriteStreamConfig::new("hello", "good morning");
         compose(worker, |input| rewrite_stream::rewrite_stream(input, &config, worker))
+    }),
+    ("shuffle", |worker| shuffle::shuffle(&shuffle::ShuffleSettings::default(), worker)),
+    ("group-by", |worker| {
+        let settings = group_by::GroupSettings { groups: 5, key: Default::default(), queue: 100 };
+        group_by::group_by(&settings, worker)
     }),
     ("lpm", |worker| {
         let routes = ["10.0.0.0/8 1", "2001:db8::/32 3"].map(|route| route.parse().unwrap());

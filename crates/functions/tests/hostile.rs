@@ -2,9 +2,11 @@
 //! panics, every packet is accounted for, and results do not depend on the batch size (which `run_node` checks).
 #![forbid(unsafe_code)]
 
+use netbricks_core::ShuffleKey;
 use netbricks_core::{BuildError, Node, Operator, Worker, compose};
 use netbricks_functions::{
-    busy, http_inspect, icmp_echo, lpm, macswap, maglev, monitor, rewrite_stream, ttl, wire,
+    busy, group_by, http_inspect, icmp_echo, lpm, macswap, maglev, monitor, rewrite_stream, shuffle, ttl,
+    wire,
 };
 use netbricks_testkit::mutate::{Random, mutate};
 use netbricks_testkit::{captures, checksums, kinds, run_node};
@@ -61,6 +63,10 @@ fn configs() -> Configs {
     }
 }
 
+fn groups(groups: usize, key: ShuffleKey, queue: usize) -> group_by::GroupSettings {
+    group_by::GroupSettings { groups, key, queue }
+}
+
 /// Every function alone, and all of them in one loop.
 fn functions() -> Vec<(&'static str, Make)> {
     vec![
@@ -102,6 +108,10 @@ fn functions() -> Vec<(&'static str, Make)> {
             let config = configs().rewrite;
             compose(worker, |input| rewrite_stream::rewrite_stream(input, &config, worker))
         }),
+        ("shuffle", |worker| shuffle::shuffle(&shuffle::ShuffleSettings::default(), worker)),
+        ("group-by flow", |worker| group_by::group_by(&groups(7, ShuffleKey::SymmetricFlow, 0), worker)),
+        ("group-by source", |worker| group_by::group_by(&groups(128, ShuffleKey::Source, 0), worker)),
+        ("group-by vlan, queued", |worker| group_by::group_by(&groups(2, ShuffleKey::Vlan, 65_536), worker)),
         ("all", |worker| {
             let Configs { ttl, echo, monitor, lpm, maglev, http, .. } = configs();
             compose(worker, |input| {

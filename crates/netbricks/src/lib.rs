@@ -6,6 +6,7 @@ mod chain;
 mod commands;
 pub mod config;
 pub mod diagnostic;
+mod pipeline;
 pub mod prelude;
 mod report;
 
@@ -15,7 +16,8 @@ use std::process::ExitCode;
 pub use netbricks_core::units;
 pub use netbricks_core::{Registry, packet, tables};
 pub use netbricks_ports::Drivers;
-pub use report::{NodeSection, NodeSummary, PortSummary, Summary};
+pub use pipeline::{ContextError, NetBricksContext, Pipeline, Queue, Sent};
+pub use report::{NodeSection, NodeSummary, PortSummary, Summary, WorkerPlace};
 
 /// Our functions. Add your own to it and hand it to [`main`].
 pub fn standard() -> Registry {

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use netbricks_buffer::Pool;
-use netbricks_core::Graph;
+use netbricks_core::{Graph, Team};
 
 use crate::clock::Clock;
 use crate::event::EventSink;
@@ -148,12 +148,12 @@ pub struct WorkerContext {
 }
 
 impl WorkerContext {
-    pub(crate) fn new(index: usize, core: Option<usize>, config: &Config) -> Self {
+    pub(crate) fn new(index: usize, core: Option<usize>, config: &Config, team: Team) -> Self {
         Self {
             index,
             workers: config.workers,
             core,
-            worker: netbricks_core::Worker::new(index, config.seed, config.pool.clone()),
+            worker: netbricks_core::Worker::new(index, config.seed, config.pool.clone()).of_team(team),
             kept: RefCell::default(),
         }
     }

@@ -8,6 +8,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
+use netbricks_core::Team;
+
 use crate::config::{Config, Factory};
 use crate::mailbox::Letterbox;
 use crate::progress::{PacketLimit, Progress, Published};
@@ -26,6 +28,8 @@ pub(crate) struct Shared {
     ended: Mutex<Vec<Option<WorkerReport>>>,
     someone_ended: Condvar,
     tickets: AtomicU64,
+    /// What functions of different workers meet through.
+    pub(crate) team: Team,
 }
 
 impl Shared {
@@ -41,6 +45,7 @@ impl Shared {
             ended: Mutex::new(vec![None; workers]),
             someone_ended: Condvar::new(),
             tickets: AtomicU64::new(0),
+            team: Team::new(workers),
         }
     }
 

@@ -18,6 +18,8 @@ pub(crate) struct Published {
     dropped: AtomicU64,
     consumed: AtomicU64,
     held: AtomicU64,
+    handed: AtomicU64,
+    taken: AtomicU64,
     turns: AtomicU64,
     sleeps: AtomicU64,
     ended: AtomicU64,
@@ -38,6 +40,10 @@ pub struct Progress {
     pub consumed: u64,
     /// Packets that nodes hold.
     pub held: u64,
+    /// Packets that workers handed to each other.
+    pub handed: u64,
+    /// Packets that workers took over from each other.
+    pub taken: u64,
     /// Turns that graphs had.
     pub turns: u64,
     /// Times that workers went to sleep in the kernel.
@@ -54,6 +60,8 @@ impl Progress {
         self.dropped += other.dropped;
         self.consumed += other.consumed;
         self.held += other.held;
+        self.handed += other.handed;
+        self.taken += other.taken;
         self.turns += other.turns;
         self.sleeps += other.sleeps;
         self.ended += other.ended;
@@ -71,6 +79,8 @@ impl Published {
         put(&self.dropped, totals.drops.dropped().packets);
         put(&self.consumed, totals.drops.consumed().packets);
         put(&self.held, totals.held);
+        put(&self.handed, totals.handed.packets);
+        put(&self.taken, totals.taken.packets);
         put(&self.turns, turns);
         put(&self.sleeps, sleeps);
     }
@@ -86,6 +96,8 @@ impl Published {
             dropped: get(&self.dropped),
             consumed: get(&self.consumed),
             held: get(&self.held),
+            handed: get(&self.handed),
+            taken: get(&self.taken),
             turns: get(&self.turns),
             sleeps: get(&self.sleeps),
             ended: get(&self.ended),

@@ -44,6 +44,8 @@ fn node_counters<S: Serializer>(counters: &NodeCounters, serializer: S) -> Resul
     map.serialize_entry("created", &counters.created)?;
     map.serialize_entry("left", &counters.left)?;
     map.serialize_entry("sent", &counters.sent)?;
+    map.serialize_entry("handed", &counters.handed)?;
+    map.serialize_entry("taken", &counters.taken)?;
     map.serialize_entry("dropped", &by_reason(&counters.drops, false))?;
     map.serialize_entry("consumed", &by_reason(&counters.drops, true))?;
     map.serialize_entry("held", &counters.held)?;
@@ -68,6 +70,8 @@ pub(crate) fn totals<S: Serializer>(totals: &Totals, serializer: S) -> Result<S:
     map.serialize_entry("sent", &totals.sent)?;
     map.serialize_entry("consumed", &totals.drops.consumed())?;
     map.serialize_entry("held", &totals.held)?;
+    map.serialize_entry("handed", &totals.handed)?;
+    map.serialize_entry("taken", &totals.taken)?;
     map.serialize_entry("dropped", &by_reason(&totals.drops, false))?;
     map.end()
 }
@@ -149,10 +153,12 @@ impl GraphReport {
         let mut unbalanced: Vec<String> = nodes.iter().filter_map(imbalance).collect();
         if !totals.is_conserved() {
             unbalanced.push(format!(
-                "`{name}` as a whole: {} received + {} created, but {} sent + {} dropped + {} consumed + {} held",
+                "`{name}` as a whole: {} received + {} created + {} taken over, but {} sent + {} handed over + {} dropped + {} consumed + {} held",
                 totals.received.packets,
                 totals.created.packets,
+                totals.taken.packets,
                 totals.sent.packets,
+                totals.handed.packets,
                 totals.drops.dropped().packets,
                 totals.drops.consumed().packets,
                 totals.held
@@ -191,14 +197,16 @@ fn imbalance(node: &NodeReport) -> Option<String> {
     let counters = &node.counters;
     (!counters.is_conserved()).then(|| {
         format!(
-            "`{}` of `{}`: {} received + {} created + {} arrived, but {} left + {} sent + {} dropped + {} consumed + {} held",
+            "`{}` of `{}`: {} received + {} created + {} arrived + {} taken over, but {} left + {} sent + {} handed over + {} dropped + {} consumed + {} held",
             node.node,
             node.graph,
             counters.received.packets,
             counters.created.packets,
             counters.arrived.packets,
+            counters.taken.packets,
             counters.left.packets,
             counters.sent.packets,
+            counters.handed.packets,
             counters.drops.dropped().packets,
             counters.drops.consumed().packets,
             counters.held

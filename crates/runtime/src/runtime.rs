@@ -187,7 +187,10 @@ impl Runtime {
         let pool = &shared.config.pool;
         let (pool_available, pool_capacity) = (pool.available(), pool.capacity());
         FinalReport {
-            conserved: !failed && state.unbalanced.is_empty() && state.totals.is_conserved(),
+            conserved: !failed
+                && state.unbalanced.is_empty()
+                && state.totals.is_conserved()
+                && state.totals.handed == state.totals.taken,
             pool_whole: pool_available == pool_capacity,
             pool_available,
             pool_capacity,
@@ -292,7 +295,7 @@ impl Seat {
             let _slack = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
         }
         let slot = WorkerSlot::claim().map_err(|source| StartError::Slot { worker: index, source })?;
-        let context = WorkerContext::new(index, core, &shared.config);
+        let context = WorkerContext::new(index, core, &shared.config, shared.team.clone());
         let mut worker = Worker::new(context, shared, mailbox);
         for factory in factories {
             if let Err(error) = worker.install(factory) {

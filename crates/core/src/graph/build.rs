@@ -79,6 +79,12 @@ pub enum GraphError {
         /// The node.
         node: String,
     },
+    /// More shuffles than a graph can have.
+    #[error("{found} shuffles in one graph: at most {most}; let chains share one", most = super::crossing::MOST)]
+    TooManyShuffles {
+        /// How many there are.
+        found: usize,
+    },
     /// A node could not be made.
     #[error("`{name}`: {error}")]
     Node {
@@ -206,6 +212,10 @@ impl GraphBuilder {
     /// # Errors
     /// [`GraphError::Unconnected`], [`GraphError::Unreachable`].
     pub fn check(&self) -> Result<(), GraphError> {
+        let found = self.slots.iter().filter(|slot| slot.crossing != 0).count();
+        if found > super::crossing::MOST {
+            return Err(GraphError::TooManyShuffles { found });
+        }
         let mut reached = vec![false; self.slots.len()];
         for slot in &self.slots {
             for output in &slot.outputs {

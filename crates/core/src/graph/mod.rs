@@ -6,6 +6,7 @@
 
 mod build;
 mod contain;
+mod crossing;
 mod export;
 mod run;
 mod timers;
@@ -53,11 +54,21 @@ struct Slot {
     strikes: u8,
     /// It panicked too often, and gets no more turns.
     stopped: bool,
+    /// Brings packets in, from outside or from other workers.
+    source: bool,
+    /// As a source: it has ended.
+    ended: bool,
+    /// As a way to other workers: its bit, and whether it was told that nothing comes to it any more.
+    crossing: u64,
+    closed: bool,
+    /// The bits of those that its packets may come to.
+    feeds: u64,
     origin: Option<(Blueprint, Worker)>,
 }
 
 impl Slot {
-    fn new(name: String, node: Box<dyn Node>, origin: Option<(Blueprint, Worker)>) -> Self {
+    fn new(name: String, mut node: Box<dyn Node>, origin: Option<(Blueprint, Worker)>) -> Self {
+        let crossing = node.crossing().is_some();
         Self {
             name,
             owner: 0,
@@ -71,6 +82,11 @@ impl Slot {
             open: None,
             strikes: 0,
             stopped: false,
+            source: crossing || node.role() == Role::Receive && node.is_schedulable(),
+            ended: false,
+            crossing: u64::from(crossing),
+            closed: false,
+            feeds: 0,
             origin,
             node,
         }
@@ -120,13 +136,22 @@ pub struct Totals {
     pub drops: crate::Drops,
     /// Packets that nodes, edges and queues hold.
     pub held: u64,
+    /// Packets that went to other workers.
+    pub handed: crate::Count,
+    /// Packets that came from other workers.
+    pub taken: crate::Count,
 }
 
 impl Totals {
-    /// The conservation law: received + created = sent + dropped + consumed + held.
+    /// The conservation law: received + created = sent + dropped + consumed + held, where one worker's graph has also
+    /// received what it took over from others, and sent what it handed to them.
     pub fn is_conserved(&self) -> bool {
-        self.received.packets + self.created.packets
-            == self.sent.packets + self.drops.total().packets + self.held
+        self.received.packets + self.created.packets + self.taken.packets
+            == self.sent.packets + self.drops.total().packets + self.held + self.handed.packets
+    }
+    /// Of all workers together: packets on their way from one to another.
+    pub fn crossing(&self) -> u64 {
+        self.handed.packets.saturating_sub(self.taken.packets)
     }
     /// Adds another graph's.
     pub fn merge(&mut self, other: &Self) {
@@ -135,6 +160,8 @@ impl Totals {
         self.sent += other.sent;
         self.drops.merge(&other.drops);
         self.held += other.held;
+        self.handed += other.handed;
+        self.taken += other.taken;
     }
 }
 
@@ -179,6 +206,8 @@ pub struct Graph {
     /// Receiving nodes that have not ended, and whether there ever were any.
     sources: usize,
     has_sources: bool,
+    /// Shuffles that have asked for something.
+    duties: Vec<usize>,
     panics: VecDeque<Panic>,
 }
 
@@ -198,8 +227,8 @@ impl Graph {
             }
         }
         let schedulable = ready.len();
-        let sources =
-            slots.iter().filter(|slot| slot.role == Role::Receive && slot.node.is_schedulable()).count();
+        let sources = slots.iter().filter(|slot| slot.source).count();
+        let crossings = crossing::connect(&mut slots);
         let mut graph = Self {
             name,
             slots,
@@ -219,8 +248,11 @@ impl Graph {
             dry: 0,
             sources,
             has_sources: sources > 0,
+            duties: Vec::new(),
             panics: VecDeque::with_capacity(PANICS_KEPT),
         };
+        graph.cx.led = graph.slots.iter().all(|slot| slot.role != Role::Receive);
+        graph.cx.crossings = crossings;
         graph.set_deadline();
         graph
     }
@@ -260,6 +292,8 @@ impl Graph {
             totals.received += slot.counters.received;
             totals.created += slot.counters.created;
             totals.sent += slot.counters.sent;
+            totals.handed += slot.counters.handed;
+            totals.taken += slot.counters.taken;
             totals.drops.merge(&slot.counters.drops);
             totals.held += if slot.keeps { slot.node.held() } else { 0 };
         }

@@ -3,13 +3,13 @@
 use std::cmp::Reverse;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use netbricks_buffer::Packet;
+use netbricks_buffer::{Batch, Packet};
 use netbricks_tables::cycles;
 
 use super::contain::{self, Containing, Panic};
 use super::{Graph, PANICS_KEPT, Running, Slot, Target, Turn, Waiting};
-use crate::context::{DROPPED, EMITTED, Leaving, SENT};
-use crate::node::{Poll, Role};
+use crate::context::{CROSSED, Context, DROPPED, DUTY, EMITTED, Leaving, SENT};
+use crate::node::{Node, Poll, Role};
 use crate::reason::{Drop, Edge};
 
 /// One turn in so many is timed node by node: reading the time stamp counter at every boundary would cost more than
@@ -32,6 +32,9 @@ impl Graph {
                 // A panic in what an event sent to: what waits goes on first.
                 return Turn::Moved(by_events);
             }
+            if !self.duties.is_empty() {
+                self.do_duties();
+            }
             self.wake_due();
             let Some(node) = self.next_schedulable() else {
                 return if by_events > 0 { Turn::Moved(by_events) } else { self.rest() };
@@ -39,6 +42,9 @@ impl Graph {
             self.turns += 1;
             self.sampled = self.turns.is_multiple_of(SAMPLE);
             let moved = by_events + self.contained(Some(node));
+            if moved == 0 && self.cx.blocked != 0 {
+                return self.rest();
+            }
             self.dry = if moved > 0 { 0 } else { self.dry + 1 };
             // Idle only when every schedulable in turn had nothing.
             if !self.ready.is_empty() || self.dry < self.idle.len() || self.idle.is_empty() {
@@ -53,6 +59,9 @@ impl Graph {
 
     #[inline(always)]
     fn next_schedulable(&mut self) -> Option<usize> {
+        if self.cx.blocked != 0 {
+            return self.next_unblocked();
+        }
         if self.turns.is_multiple_of(ASK_IDLE)
             && let Some(node) = self.idle.pop_front()
         {
@@ -128,7 +137,8 @@ impl Graph {
             Poll::Until(time) if slot.timed => self.timers.push(Reverse((time, node))),
             Poll::Until(time) => self.sleeping.push(Reverse((time, node))),
             Poll::Done => {
-                if slot.role == Role::Receive {
+                slot.ended = true;
+                if slot.source {
                     self.sources -= 1;
                 }
             }
@@ -206,6 +216,9 @@ impl Graph {
 
     #[inline(never)]
     fn settle_packets(&mut self, node: usize, stirred: u8) {
+        if stirred & (CROSSED | DUTY) != 0 {
+            self.settle_crossing(node, stirred);
+        }
         let slot = &mut self.slots[node];
         if stirred & DROPPED != 0 {
             slot.counters.received += std::mem::take(&mut self.cx.lost_on_arrival);
@@ -306,14 +319,15 @@ impl Graph {
             entered = crate::Count { packets, bytes: in_hand.bytes.saturating_sub(made.bytes) };
             slot.counters.received += entered;
         }
-        let settled = self.cx.drops.total() - self.cx.lost_on_arrival + self.cx.sent;
+        entered += self.cx.taken;
+        let settled = self.cx.drops.total() - self.cx.lost_on_arrival + self.cx.sent + self.cx.handed;
         let rebuilt = rebuild(slot);
         let keeps_now = if slot.keeps { slot.node.held() } else { 0 };
         let lost =
             (entered.packets + held + made.packets).saturating_sub(settled.packets).saturating_sub(keeps_now);
         let lost_bytes = entered.bytes.saturating_sub(settled.bytes);
         self.cx.drops.add(Drop::Panicked, lost, lost_bytes);
-        self.cx.stirred = DROPPED | SENT;
+        self.cx.stirred = DROPPED | SENT | CROSSED;
         if let Some((_, bytes)) = first {
             self.cx.recorder.record(node, Drop::Panicked, self.cx.now(), &bytes);
         }
@@ -323,7 +337,7 @@ impl Graph {
             // It would burn the core for ever and never come to an end.
             slot.strikes = 0;
             slot.stopped = true;
-            if slot.role == Role::Receive {
+            if slot.source {
                 self.sources = self.sources.saturating_sub(1);
             }
         } else if slot.timed && !slot.stopped {
@@ -354,7 +368,18 @@ impl Graph {
         while !self.waiting.is_empty() {
             self.contained(None);
         }
+        self.drain_keepers();
+        if self.drain_crossings() {
+            self.drain_keepers();
+        }
+        self.totals().held
+    }
+
+    pub(super) fn drain_keepers(&mut self) {
         for node in 0..self.slots.len() {
+            if self.slots[node].crossing != 0 && !self.slots[node].ended {
+                continue;
+            }
             // Bounded: a node that never gives up is left with what it holds, which the totals then show.
             for _ in 0..DRAIN_CALLS {
                 // A transmit queue may have packets in the device's hands even if it holds none.
@@ -363,7 +388,7 @@ impl Graph {
                     break;
                 }
                 let before = if self.slots[node].keeps { self.slots[node].node.held() } else { 0 };
-                self.drain_node(node);
+                self.drain_node(node, |node, batch, cx| node.drain(batch, cx));
                 while !self.waiting.is_empty() {
                     self.contained(None);
                 }
@@ -372,17 +397,16 @@ impl Graph {
                 }
             }
         }
-        self.totals().held
     }
 
-    fn drain_node(&mut self, node: usize) {
+    pub(super) fn drain_node(&mut self, node: usize, how: fn(&mut dyn Node, &mut Batch, &mut Context)) {
         let _containing = Containing::enter();
         let held = self.slots[node].node.held();
         self.running = Running { node, held, ..Running::default() };
         self.cx.node = node;
         let result = catch_unwind(AssertUnwindSafe(|| {
             let slot = &mut self.slots[node];
-            slot.node.drain(&mut self.hand, &mut self.cx);
+            how(slot.node.as_mut(), &mut self.hand, &mut self.cx);
             slot.counters.left.add(self.hand.len() as u64, self.hand.bytes());
             let out = slot.out;
             if self.cx.stirred != 0 {

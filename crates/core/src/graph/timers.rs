@@ -11,6 +11,9 @@ impl Graph {
     }
 
     pub(super) fn rest(&mut self) -> Turn {
+        if self.close_ended(false) {
+            return Turn::Moved(0);
+        }
         let next = self.sleeping.peek().map(|Reverse((time, _))| *time);
         let nobody =
             self.idle.is_empty() && next.is_none() && self.ready.is_empty() && self.timers.is_empty();

@@ -3,6 +3,7 @@
 mod branch;
 mod lookup;
 mod lookup_locked;
+mod meet;
 mod packetize;
 mod resize;
 mod simple;
@@ -11,6 +12,8 @@ mod window;
 pub use branch::{Arm, Branch, GroupBy};
 pub use lookup::{Expiring, Lookup};
 pub use lookup_locked::LookupLocked;
+pub(crate) use meet::fork;
+pub use meet::{Back, Extends, Fork};
 pub use packetize::Packetize;
 pub use resize::{Insert, Insertable, Remove};
 pub(crate) use simple::dispatched;

@@ -1,7 +1,7 @@
 //! Design, section 5: ways that split and meet again inside one node.
 
 use netbricks_core::packet::stack::Stack;
-use netbricks_core::packet::{FlowKey, Ip, Link, Tcp, Udp};
+use netbricks_core::packet::{Ethernet, FlowKey, Ip, Ipv4, Link, Tcp, Udp, Vlan};
 use netbricks_core::tables::FlowTableConfig;
 use netbricks_core::view::{IpRewrite, Metadata, View};
 use netbricks_core::{Drop, Edge, Function, Input, Operator, Worker};
@@ -56,6 +56,41 @@ fn arms_of_different_headers_meet_in_the_stack_at_the_split_or_on_the_wire() {
             .done()
     }
     assert_eq!(run(forgotten, [udp(1), tcp(1)]).out.len(), 2);
+}
+
+#[test]
+fn ways_of_different_stacks_meet_in_what_they_have_in_common() {
+    // One way knows more headers and metadata, one inserts a header: what both began with is right after them.
+    fn met(input: Input) -> impl Function {
+        input
+            .parse::<Ethernet>()
+            .fork(
+                |p| p.header().ethertype() == 0x0800,
+                |v4| {
+                    v4.parse::<Ipv4>()
+                        .map(|p| p.header().ttl())
+                        .fork(
+                            |p| *p.get::<u8>() > 9,
+                            |near| near.parse::<Udp>().transform(|p| write(p, 1)),
+                            |far| far.filter(Drop::TtlExpired, |p| *p.get::<u8>() > 1),
+                        )
+                        .transform(|p| p.header_mut().decrement_ttl())
+                },
+                |other| other.insert(|_| Vlan::new(7, 0x86dd)).map(|_| 5u64),
+            )
+            .transform(|p| p.header_mut().set_destination([2; 6].into()))
+            .done()
+    }
+    let v4 = |ttl| ethernet().ipv4("10.0.0.1", "10.0.0.2").ttl(ttl).udp(1, 2).payload(b"\0").build().unwrap();
+    let v6 = ethernet().ipv6("2001:db8::1", "2001:db8::2").udp(1, 2).payload(b"\0").build().unwrap();
+    let report = run(met, [v4(64), v4(5), v4(1), v6.clone()]);
+    assert_eq!(report.dropped(Drop::TtlExpired), 1);
+    let [near, far, tagged] = report.out.as_slice() else { panic!("{:?}", report.out) };
+    assert_eq!((near[22], near.last()), (63, Some(&1)));
+    assert_eq!((far[22], far.last()), (4, Some(&0)));
+    assert!(report.out.iter().all(|frame| frame[..6] == [2; 6]));
+    assert_eq!(tagged[12..16], [0x81, 0, 0, 7]);
+    assert_eq!(tagged[16..], v6[12..]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Measuring graphs that are built exactly as `run` builds them, fed as the C yardstick feeds its functions.
 
+mod cores;
 mod counting;
 mod feed;
 mod fused;
@@ -14,6 +15,7 @@ use netbricks_core::consistency::Shares;
 use serde::Serialize;
 
 use crate::commands::BenchArguments;
+use cores::Cores;
 use scenario::Scenario;
 
 /// A measurement that did not come about.
@@ -23,6 +25,14 @@ pub(crate) enum BenchError {
     Usage(String),
     /// It failed.
     Failed(String),
+}
+
+/// A benchmark that was asked for.
+enum Wanted<'a> {
+    /// A graph, on one worker or on several of which each has its own packets.
+    Scenario(&'a Scenario),
+    /// A runtime whose workers give each other packets.
+    Cores(&'a Cores),
 }
 
 /// What one benchmark came to.
@@ -70,14 +80,21 @@ pub(crate) fn command(arguments: &BenchArguments) -> Result<(), BenchError> {
         for scenario in &scenarios {
             print(&format!("{:20} {}", scenario.name, scenario.summary))?;
         }
+        for cores in &Cores::ALL {
+            print(&format!("{:20} {}", cores.name, cores.summary))?;
+        }
         return Ok(());
     }
     let mut wanted = Vec::new();
     for name in &arguments.names {
+        if let Some(cores) = Cores::ALL.iter().find(|cores| cores.name == *name) {
+            wanted.push(Wanted::Cores(cores));
+            continue;
+        }
         match scenarios.iter().find(|scenario| scenario.name == *name) {
-            Some(scenario) => wanted.push(scenario),
+            Some(scenario) => wanted.push(Wanted::Scenario(scenario)),
             None => {
-                let hint = netbricks_core::nearest(name, scenarios.iter().map(|s| s.name.as_str()))
+                let hint = netbricks_core::nearest(name, known_names(&scenarios))
                     .map(|near| format!("; did you mean `{near}`?"))
                     .unwrap_or_else(|| "; `netbricks bench --list` names them".into());
                 return Err(BenchError::Usage(format!("there is no benchmark `{name}`{hint}")));
@@ -90,8 +107,11 @@ pub(crate) fn command(arguments: &BenchArguments) -> Result<(), BenchError> {
     }
     let cores = cores(arguments.core)?;
     let mut figures = Vec::new();
-    for scenario in wanted {
-        let figure = measure(scenario, rounds, &cores)?;
+    for wanted in wanted {
+        let figure = match wanted {
+            Wanted::Scenario(scenario) => measure(scenario, rounds, &cores)?,
+            Wanted::Cores(cores) => cores.measure(rounds)?,
+        };
         if arguments.json {
             print(&json(&figure)?)?;
         } else {
@@ -116,6 +136,10 @@ pub(crate) fn command(arguments: &BenchArguments) -> Result<(), BenchError> {
         figures.push(figure);
     }
     Ok(())
+}
+
+fn known_names(scenarios: &[Scenario]) -> impl Iterator<Item = &str> {
+    scenarios.iter().map(|scenario| scenario.name.as_str()).chain(Cores::ALL.iter().map(|cores| cores.name))
 }
 
 fn json(figure: &Figure) -> Result<String, BenchError> {
@@ -161,22 +185,36 @@ fn measure(scenario: &Scenario, rounds: usize, cores: &[usize]) -> Result<Figure
     let count = workers.len();
     let by_worker = workers.iter().map(|worker| median(worker.times.clone())).collect();
     let rounds = (0..rounds).map(|round| workers.iter().map(|w| w.times[round]).sum::<f64>() / count as f64);
-    let mut times: Vec<f64> = rounds.collect();
-    times.sort_by(f64::total_cmp);
-    let median = median(times.clone());
+    let figure = Figure::of(scenario.name.clone(), rounds.collect(), workers.iter().map(|w| w.packets).sum());
     Ok(Figure {
-        name: scenario.name.clone(),
-        ns_per_packet: median,
-        min: times[0],
-        max: times[times.len() - 1],
-        mpps: 1e3 * count as f64 / median,
-        packets: workers.iter().map(|worker| worker.packets).sum(),
-        burst: BURST,
+        mpps: figure.mpps * count as f64,
         workers: count,
         by_worker: if count == 1 { Vec::new() } else { by_worker },
         bytes_per_flow: workers.pop().and_then(|worker| worker.bytes_per_flow),
         beside,
+        ..figure
     })
+}
+
+impl Figure {
+    /// The figure of rounds that took `times` (ns a packet), 1 or more, over `packets` in all.
+    fn of(name: String, mut times: Vec<f64>, packets: u64) -> Self {
+        times.sort_by(f64::total_cmp);
+        let median = times[times.len() / 2];
+        Self {
+            name,
+            ns_per_packet: median,
+            min: times[0],
+            max: times[times.len() - 1],
+            mpps: 1e3 / median,
+            packets,
+            burst: BURST,
+            workers: 1,
+            by_worker: Vec::new(),
+            bytes_per_flow: None,
+            beside: BTreeMap::new(),
+        }
+    }
 }
 
 fn median(mut times: Vec<f64>) -> f64 {

@@ -17,6 +17,8 @@ pub(crate) struct WorkerPorts {
     pub(crate) receive: Vec<(usize, Box<dyn Node + Send>)>,
     /// Transmit nodes by the number of their port.
     pub(crate) transmit: BTreeMap<usize, Box<dyn Node + Send>>,
+    /// Its receive queues: the port's number in the plan, and the queue's.
+    pub(crate) queues: Vec<(usize, usize)>,
     /// Whether all that it receives from drives the clock.
     pub(crate) drives_clock: bool,
 }
@@ -79,6 +81,7 @@ pub(crate) struct Design {
     pub(crate) uses: Vec<(String, usize)>,
     pub(crate) wires: Vec<Wire>,
     pub(crate) stateful: Vec<bool>,
+    pub(crate) crosses: Vec<bool>,
 }
 
 impl std::fmt::Debug for Design {
@@ -97,6 +100,7 @@ impl Network {
             uses: self.uses.iter().map(|use_| (use_.name.clone(), use_.function)).collect(),
             wires: self.wires.clone(),
             stateful: self.stateful.clone(),
+            crosses: self.crosses.clone(),
         }
     }
 }
@@ -139,7 +143,9 @@ impl Design {
             known.push(graph.add(name, node)?);
         }
         let live: Vec<&Wire> = self.live(&nodes, |port| transmit.contains_key(&port));
-        let reached = |place: Place| live.iter().any(|wire| wire.to == place);
+        let reached = |place: Place| {
+            live.iter().any(|wire| wire.to == place || wire.from == place && matches!(place, Place::Use(_)))
+        };
 
         let mut shared: BTreeMap<usize, Shared> = BTreeMap::new();
         for (number, (name, function)) in self.uses.iter().enumerate() {
@@ -172,13 +178,15 @@ impl Design {
         Ok(graph)
     }
 
-    /// The wires that packets of these receive nodes can take.
+    /// The wires that packets of these receive nodes, and of other workers, can take.
     fn live(
         &self,
         receive: &BTreeMap<Place, Vec<NodeId>>,
         can_transmit: impl Fn(usize) -> bool,
     ) -> Vec<&Wire> {
-        let mut reached: Vec<Place> = receive.keys().copied().collect();
+        let crossings = self.uses.iter().enumerate().filter(|(_, (_, function))| self.crosses[*function]);
+        let mut reached: Vec<Place> =
+            receive.keys().copied().chain(crossings.map(|(number, _)| Place::Use(number))).collect();
         let mut next = 0;
         let mut live = Vec::new();
         while let Some(place) = reached.get(next).copied() {

@@ -11,7 +11,7 @@ use netbricks_buffer::Pool;
 use netbricks_core::{Edge, Node, Output, Worker};
 
 pub(crate) use build::{Design, LocalPorts, WorkerPorts};
-pub(crate) use ports::OpenPorts;
+pub(crate) use ports::{OpenPorts, transmit_nodes};
 
 use crate::config::{Origin, Plan, PlannedFunction};
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -57,6 +57,8 @@ struct Shape {
     outputs: Vec<Output>,
     /// It declares state, so that all its uses on a worker are one node.
     stateful: bool,
+    /// It gives packets to other workers and takes theirs.
+    crosses: bool,
     /// It keeps packets or wants turns of its own, for more than its events.
     independent: bool,
 }
@@ -70,6 +72,8 @@ pub(crate) struct Network {
     pub(crate) wires: Vec<Wire>,
     /// Whether a function declares state, by its number in the plan.
     pub(crate) stateful: Vec<bool>,
+    /// Whether a function gives packets to other workers, by its number in the plan.
+    pub(crate) crosses: Vec<bool>,
     /// Ports whose packets meet in declared state and so must be worked on by one worker: each port's group.
     pub(crate) groups: Vec<usize>,
 }
@@ -92,7 +96,7 @@ impl Network {
             .map(|function| {
                 let worker = Worker::new(0, plan.runtime.seed, pool.clone());
                 match function.blueprint.build(&worker) {
-                    Ok(node) => Some(Shape::of(node.as_ref())),
+                    Ok(mut node) => Some(Shape::of(node.as_mut())),
                     Err(error) => {
                         diagnostics.push(
                             Diagnostic::error(format!(
@@ -111,6 +115,7 @@ impl Network {
         let mut network = Self {
             wires: Vec::new(),
             stateful: shapes.iter().map(|shape| shape.as_ref().is_some_and(|shape| shape.stateful)).collect(),
+            crosses: shapes.iter().map(|shape| shape.as_ref().is_some_and(|shape| shape.crosses)).collect(),
             groups: Vec::new(),
             uses,
         };
@@ -265,6 +270,35 @@ impl Network {
         groups
     }
 
+    /// Whether workers give each other packets, so that one may work that receives nothing itself.
+    pub(crate) fn crosses(&self) -> bool {
+        self.crosses.contains(&true)
+    }
+
+    /// Whether a port's packets come to declared state before anything gives them to the worker that has it.
+    pub(crate) fn needs_symmetry(&self, port: usize) -> bool {
+        let mut reached = vec![Place::Receive(port)];
+        let mut next = 0;
+        while let Some(place) = reached.get(next).copied() {
+            next += 1;
+            if let Place::Use(number) = place {
+                let function = self.uses[number].function;
+                if self.crosses[function] {
+                    continue;
+                }
+                if self.stateful[function] {
+                    return true;
+                }
+            }
+            for wire in self.wires.iter().filter(|wire| wire.from == place) {
+                if !reached.contains(&wire.to) {
+                    reached.push(wire.to);
+                }
+            }
+        }
+        false
+    }
+
     /// Whether a port receives or transmits somewhere in the network.
     pub(crate) fn has(&self, place: Place) -> bool {
         self.wires.iter().any(|wire| wire.from == place || (wire.to == place && !wire.if_possible))
@@ -278,8 +312,9 @@ impl Wire {
 }
 
 impl Shape {
-    fn of(node: &dyn Node) -> Self {
+    fn of(node: &mut dyn Node) -> Self {
         Self {
+            crosses: node.crossing().is_some(),
             outputs: node.outputs(),
             stateful: !node.export().is_empty() || !node.report().is_empty(),
             independent: node.keeps_packets() || node.is_schedulable() && node.schedule().is_none(),

@@ -68,10 +68,12 @@ impl OpenPorts {
     }
 
     /// Takes all queues that the network uses and shares them out among at most `workers` workers. Queues of one port
-    /// go to workers in turn; ports whose packets meet in declared state have their queues side by side. Workers that
-    /// would receive nothing are left out.
+    /// go to workers in turn, or where the file places them; ports whose packets meet in declared state have their queues
+    /// side by side. Workers that would receive nothing are left out, unless others give them packets, or the file
+    /// numbers them.
     pub(crate) fn share_out(
         &mut self,
+        plan: &Plan<'_>,
         network: &Network,
         workers: usize,
     ) -> Result<Vec<WorkerPorts>, PortError> {
@@ -82,13 +84,26 @@ impl OpenPorts {
             let next = firsts.len();
             let first = *firsts.entry(network.groups[number]).or_insert(next);
             for queue in 0..self.ports[number].capabilities().receive_queues {
-                shares[(first + queue) % count].push((number, queue));
+                let placed = &plan.ports[number].workers;
+                let worker = match placed.len() {
+                    0 => (first + queue) % count,
+                    queues => placed[queue % queues].get_ref() % count,
+                };
+                shares[worker].push((number, queue));
             }
         }
-        shares.retain(|share| !share.is_empty());
+        if !network.crosses() && plan.placed_workers() == 0 {
+            shares.retain(|share| !share.is_empty());
+        }
+        // Who receives nothing itself lives in the time of those who do.
+        let driven = self.is_replay(network);
         let mut taken: Vec<WorkerPorts> = Vec::with_capacity(shares.len());
         for share in &shares {
-            let mut worker = WorkerPorts { drives_clock: true, ..WorkerPorts::default() };
+            let mut worker = WorkerPorts {
+                drives_clock: !share.is_empty() || driven,
+                queues: share.clone(),
+                ..WorkerPorts::default()
+            };
             for (number, queue) in share {
                 let port = &mut self.ports[*number];
                 worker.drives_clock &= port.capabilities().drives_clock;
@@ -107,6 +122,30 @@ impl OpenPorts {
             }
         }
         Ok(taken)
+    }
+
+    /// Ports whose queues may bring the two directions of a flow to different workers, where that matters.
+    pub(crate) fn asymmetric<'p>(
+        &'p self,
+        network: &'p Network,
+        workers: usize,
+    ) -> impl Iterator<Item = &'p str> + 'p {
+        self.ports.iter().enumerate().filter_map(move |(number, port)| {
+            let capabilities = port.capabilities();
+            let matters = workers > 1
+                && capabilities.receive_queues > 1
+                && !capabilities.symmetric_rss
+                && network.needs_symmetry(number);
+            matters.then(|| port.name())
+        })
+    }
+
+    /// A port, by its number in the plan.
+    pub(crate) fn get_mut(&mut self, number: usize) -> Option<&mut dyn Port> {
+        match self.ports.get_mut(number) {
+            Some(port) => Some(port.as_mut()),
+            None => None,
+        }
     }
 
     /// The open ports.
@@ -133,7 +172,10 @@ impl OpenPorts {
 }
 
 /// A transmit node for each of `workers` workers: a queue each, or shared ones where there are fewer.
-fn transmit_nodes(port: &mut dyn Port, workers: usize) -> Result<Vec<Box<dyn Node + Send>>, PortError> {
+pub(crate) fn transmit_nodes(
+    port: &mut dyn Port,
+    workers: usize,
+) -> Result<Vec<Box<dyn Node + Send>>, PortError> {
     let queues = port.capabilities().transmit_queues;
     let mut nodes: Vec<Box<dyn Node + Send>> = Vec::with_capacity(workers);
     if queues >= workers {

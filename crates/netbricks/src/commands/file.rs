@@ -7,7 +7,7 @@ use netbricks_core::{GraphBuilder, Worker};
 
 use super::{Application, Console, FAILURE, Failure, USAGE};
 use crate::chain::{Design, Network};
-use crate::config::{self, Plan, RuntimeSettings};
+use crate::config::{self, Plan, PlannedPort, RuntimeSettings};
 use crate::diagnostic::{Diagnostic, Diagnostics, Source};
 
 /// A file's name and text.
@@ -87,6 +87,7 @@ pub(super) fn check_with<'t>(
     let mut diagnostics = Diagnostics::default();
     let mut plan = config::read(&file.text, &app.registry, &app.drivers, &file.directory, &mut diagnostics);
     adjust(&mut plan.runtime);
+    plan.check_placement(&mut diagnostics);
     if diagnostics.has_errors() {
         return Err(Faults { source, diagnostics });
     }
@@ -102,7 +103,7 @@ pub(super) fn check_with<'t>(
         return Err(Faults { source, diagnostics });
     }
     let design = network.design(file.stem(), &plan);
-    let drivers: Vec<String> = plan.ports.iter().map(|port| port.driver.clone()).collect();
+    let drivers: Vec<String> = plan.ports.iter().map(placed).collect();
     let worker = Worker::new(0, plan.runtime.seed, pool);
     match design.stand_in(&drivers, &worker).and_then(|graph| graph.check().map(|()| graph)) {
         Ok(graph) => Ok(Checked { source, plan, network, design, diagnostics, graph }),
@@ -110,6 +111,16 @@ pub(super) fn check_with<'t>(
             diagnostics.push(Diagnostic::error(error.to_string()));
             Err(Faults { source, diagnostics })
         }
+    }
+}
+
+/// A port's driver, and where its queues are placed: what stands beside its name in a drawing.
+fn placed(port: &PlannedPort<'_>) -> String {
+    let numbers: Vec<String> = port.workers.iter().map(|worker| worker.get_ref().to_string()).collect();
+    match numbers.as_slice() {
+        [] => port.driver.clone(),
+        [one] => format!("{} on worker {one}", port.driver),
+        several => format!("{} on workers {}", port.driver, several.join(", ")),
     }
 }
 

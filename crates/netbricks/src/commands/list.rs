@@ -35,7 +35,10 @@ pub(super) fn ports(app: &Application, console: Console, arguments: &ListArgumen
         .map(|driver| Item { name: driver.name, summary: driver.summary, keys: driver.keys })
         .collect();
     let example = |name: &str| format!("[port.lan]\ndriver = \"{name}\"\n");
-    list(console, arguments, "port driver", &items, COMMON_KEYS, &example)
+    {
+        let keys: Vec<_> = COMMON_KEYS.iter().copied().chain([crate::config::PLACEMENT]).collect();
+        list(console, arguments, "port driver", &items, &keys, &example)
+    }
 }
 
 fn list(

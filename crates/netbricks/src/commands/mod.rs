@@ -8,6 +8,7 @@ mod graph;
 mod list;
 mod progress;
 mod run;
+pub(crate) use run::{placement, places, pool_for, runtime_config, summarise};
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;

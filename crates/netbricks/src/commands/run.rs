@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
-use netbricks_buffer::Pool;
+use netbricks_buffer::{Pool, PoolError};
 use netbricks_core::GraphError;
-use netbricks_ports::{Counters, Link, Port};
+use netbricks_ports::{Counters, Drivers, Link, Port};
 use netbricks_runtime::{
     Clock, Config, Event, EventSink, Factory, FinalReport, IdlePolicy, Placement, Runtime, allowed_cores,
     stop_on_signals,
@@ -16,8 +16,9 @@ use super::file::{self, Checked, Faults, File};
 use super::progress::LiveLine;
 use super::{Application, Console, FAILURE, Failure, RunArguments, RunLimits};
 use crate::chain::{Network, OpenPorts, Place, WorkerPorts, receive_name, transmit_name};
-use crate::config::{Cores, Idle, Plan};
+use crate::config::{Cores, Idle, Plan, RuntimeSettings};
 use crate::diagnostic::{Diagnostics, Level};
+use crate::report::WorkerPlace;
 use crate::report::{NodeSection, NodeSummary, PortSummary, Summary, counted, memory};
 
 /// Bytes of a large frame: a packet of 64 KiB that the kernel has not cut, with its headers and headroom.
@@ -65,16 +66,11 @@ pub(super) fn execute(
     let Checked { source, plan, network, design, diagnostics, .. } = checked;
     console.tell(&diagnostics.render(&source, console.color));
     let settings = &plan.runtime;
-    let aligned = |driver: &str| app.drivers.get(driver).is_some_and(|driver| driver.aligned_frames);
-    let mut builder =
-        Pool::builder().frames(settings.frames).aligned(plan.ports.iter().any(|port| aligned(&port.driver)));
-    if settings.large_frames > 0 {
-        builder = builder.large(settings.large_frames, LARGE_FRAME);
-    }
-    let pool = builder.build().map_err(|error| Failure::Failed(error.to_string()))?;
+    let pool = pool_for(&plan, &app.drivers).map_err(|error| Failure::Failed(error.to_string()))?;
     let mut warnings: Vec<String> = pool.pages().warning().into_iter().collect();
 
-    let wanted = settings.workers.unwrap_or_else(|| automatic_workers(&network, &plan));
+    let wanted =
+        settings.workers.unwrap_or_else(|| automatic_workers(&network, &plan).max(plan.placed_workers()));
     let interrupted = interruptible()?;
     let mut found = Diagnostics::default();
     let Some(mut ports) = OpenPorts::open(&plan, &app.drivers, &pool, wanted, &file.directory, &mut found)
@@ -82,8 +78,10 @@ pub(super) fn execute(
         return Err(Faults { source, diagnostics: found }.told(console));
     };
     // What replays repeats exactly only while one worker does all of it.
-    let workers = if settings.workers.is_none() && ports.is_replay(&network) { 1 } else { wanted };
-    let shares = ports.share_out(&network, workers).map_err(|error| Failure::Failed(error.to_string()))?;
+    let alone = settings.workers.is_none() && plan.placed_workers() == 0 && ports.is_replay(&network);
+    let workers = if alone { 1 } else { wanted };
+    let shares =
+        ports.share_out(&plan, &network, workers).map_err(|error| Failure::Failed(error.to_string()))?;
     let workers = shares.len();
     if settings.workers.is_some_and(|asked| asked > workers) {
         warnings.push(format!(
@@ -94,30 +92,30 @@ pub(super) fn execute(
         ));
     }
     warnings.extend(ports.iter().flat_map(Port::warnings));
+    warnings.extend(ports.asymmetric(&network, workers).map(|name| {
+        format!(
+            "port `{name}` spreads flows over its queues without regard to direction: the two directions of a flow may meet \
+             different workers' state; let a `shuffle` come first in its chain"
+        )
+    }));
     for warning in &warnings {
         console.complain(Level::Warning, warning);
     }
 
-    let placement = match &settings.cores {
-        Some(Cores(cores)) => Placement::Cores(cores.clone()),
-        None => Placement::Automatic,
-    };
+    let placement = placement(settings);
     let cores = placement
         .assign(workers, &allowed_cores())
         .map_err(|error| Failure::Usage(format!("`cores`: {error}")))?;
+    let places = places(&plan, &shares, &cores);
     if !json && !limits.quiet && !limits.unannounced {
         console.tell(&opening(file, &plan, &cores, &pool));
+        if places.len() > 1 {
+            places.iter().for_each(|place| console.tell(&format!("  {place}\n")));
+        }
     }
 
     let (events, heard) = EventSink::channel(EVENTS);
-    let mut config = Config::new(pool.clone()).workers(workers).placement(placement).events(events);
-    config.idle = match settings.idle {
-        Idle::Latency => IdlePolicy::Latency,
-        Idle::Balanced => IdlePolicy::Balanced,
-        Idle::Quiet => IdlePolicy::Quiet,
-    };
-    config.seed = settings.seed;
-    config.burst = settings.burst;
+    let mut config = runtime_config(settings, &pool, workers).events(events);
     config.duration = limits.duration.map(Duration::from);
     let shares: Vec<Mutex<Option<WorkerPorts>>> =
         shares.into_iter().map(|share| Mutex::new(Some(share))).collect();
@@ -139,6 +137,7 @@ pub(super) fn execute(
     .map_err(|error| Failure::Failed(error.to_string()))?;
     let report = attend(console, runtime, &ports, &heard, limits, json, &interrupted)?;
     let mut summary = summarise(&report, &plan, &network, &mut ports, warnings, workers);
+    summary.placement = places;
     // Devices keep buffers to receive into for as long as their ports are open.
     drop(ports);
     let (available, capacity) = (pool.available(), pool.capacity());
@@ -148,6 +147,39 @@ pub(super) fn execute(
             .push(format!("{} of {capacity} packet buffers have not come home", capacity - available));
     }
     Ok(summary)
+}
+
+/// The packets that a plan asks for.
+pub(crate) fn pool_for(plan: &Plan<'_>, drivers: &Drivers) -> Result<Pool, PoolError> {
+    let settings = &plan.runtime;
+    let aligned = |driver: &str| drivers.get(driver).is_some_and(|driver| driver.aligned_frames);
+    let mut builder =
+        Pool::builder().frames(settings.frames).aligned(plan.ports.iter().any(|port| aligned(&port.driver)));
+    if settings.large_frames > 0 {
+        builder = builder.large(settings.large_frames, LARGE_FRAME);
+    }
+    builder.build()
+}
+
+/// Where workers run.
+pub(crate) fn placement(settings: &RuntimeSettings) -> Placement {
+    match &settings.cores {
+        Some(Cores(cores)) => Placement::Cores(cores.clone()),
+        None => Placement::Automatic,
+    }
+}
+
+/// What `[runtime]` says to a runtime.
+pub(crate) fn runtime_config(settings: &RuntimeSettings, pool: &Pool, workers: usize) -> Config {
+    let mut config = Config::new(pool.clone()).workers(workers).placement(placement(settings));
+    config.idle = match settings.idle {
+        Idle::Latency => IdlePolicy::Latency,
+        Idle::Balanced => IdlePolicy::Balanced,
+        Idle::Quiet => IdlePolicy::Quiet,
+    };
+    config.seed = settings.seed;
+    config.burst = settings.burst;
+    config
 }
 
 /// From now on, Ctrl-C while ports are being opened does not leave half of them behind: the run then ends, in order,
@@ -169,7 +201,24 @@ fn automatic_workers(network: &Network, plan: &Plan<'_>) -> usize {
         .collect();
     groups.sort_unstable();
     groups.dedup();
-    groups.len().clamp(1, allowed_cores().len().saturating_sub(1).max(1))
+    let most = allowed_cores().len().saturating_sub(1).max(1);
+    // With a shuffle there is work for everybody, however few queues there are.
+    if network.crosses() { most } else { groups.len().clamp(1, most) }
+}
+
+/// Which queues each worker receives from, and on which core it is.
+pub(crate) fn places(plan: &Plan<'_>, shares: &[WorkerPorts], cores: &[Option<usize>]) -> Vec<WorkerPlace> {
+    let queue = |(port, queue): &(usize, usize)| format!("{}.{queue}", plan.ports[*port].name);
+    shares
+        .iter()
+        .zip(cores)
+        .enumerate()
+        .map(|(worker, (share, core))| WorkerPlace {
+            worker,
+            core: *core,
+            receives: share.queues.iter().map(queue).collect(),
+        })
+        .collect()
 }
 
 /// `edge.toml  2 ports · 2 chains · 2 functions · 2 workers on cores 1–2 · 512 MB in huge pages`
@@ -271,7 +320,7 @@ fn link_name(link: Link) -> &'static str {
 }
 
 /// Puts together what workers and ports counted, and closes the ports.
-fn summarise(
+pub(crate) fn summarise(
     report: &FinalReport,
     plan: &Plan<'_>,
     network: &Network,

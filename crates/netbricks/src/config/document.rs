@@ -30,6 +30,8 @@ pub struct Entry<'t> {
     pub name: Spanned<String>,
     /// What its `driver` or `use` says.
     pub kind: Option<Spanned<String>>,
+    /// On which workers its queues are, queue by queue; of a port alone.
+    pub workers: Option<Vec<Spanned<usize>>>,
     /// All other keys; the span is that of the table's header.
     pub settings: Spanned<DeTable<'t>>,
 }
@@ -71,7 +73,8 @@ pub fn parse<'t>(text: &'t str, diagnostics: &mut Diagnostics) -> Document<'t> {
         .map(|(name, table)| {
             let mut fields = Fields::new(format!("port `{}`", name.get_ref()), table, diagnostics);
             let kind = fields.required_text("driver", "one of `netbricks ports`");
-            Entry { name, kind, settings: fields.rest() }
+            let workers = fields.numbers("workers", "[0, 1]");
+            Entry { name, kind, workers, settings: fields.rest() }
         })
         .collect();
     let functions = named_tables(function, "function", diagnostics)
@@ -79,7 +82,7 @@ pub fn parse<'t>(text: &'t str, diagnostics: &mut Diagnostics) -> Document<'t> {
         .map(|(name, table)| {
             let mut fields = Fields::new(format!("function `{}`", name.get_ref()), table, diagnostics);
             let kind = fields.text("use");
-            Entry { name, kind, settings: fields.rest() }
+            Entry { name, kind, workers: None, settings: fields.rest() }
         })
         .collect();
     let chains = chains(chain, diagnostics);

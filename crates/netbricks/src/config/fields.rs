@@ -95,6 +95,28 @@ impl<'t, 'd> Fields<'t, 'd> {
         texts
     }
 
+    /// A list of whole numbers from 0 that may be left out, but not be empty.
+    pub(super) fn numbers(&mut self, key: &str, example: &str) -> Option<Vec<Spanned<usize>>> {
+        let value = self.take(key)?;
+        let expected = format!("a list, such as `{key} = {example}`");
+        let Some(items) = value.get_ref().as_array().filter(|items| !items.is_empty()) else {
+            self.wrong_type(key, &value, &expected);
+            return None;
+        };
+        let mut numbers = Vec::with_capacity(items.len());
+        for item in items.iter() {
+            let number = item
+                .get_ref()
+                .as_integer()
+                .and_then(|number| usize::from_str_radix(number.as_str(), number.radix()).ok());
+            match number {
+                Some(number) => numbers.push(Spanned::new(item.span(), number)),
+                None => self.wrong_type(key, item, "a whole number from 0"),
+            }
+        }
+        Some(numbers)
+    }
+
     /// Reports whatever was not taken.
     pub(super) fn finish(self, known: &[&str]) {
         for (key, _) in &self.table {

@@ -17,8 +17,12 @@ use netbricks_core::Registry;
 use netbricks_ports::Drivers;
 
 pub use document::{ChainEntry, Document, Entry, parse};
-pub use plan::{Origin, Plan, PlannedChain, PlannedFunction, PlannedPort, port_keys, refusal, resolve};
+pub use plan::{
+    Origin, PLACEMENT, Plan, PlannedChain, PlannedFunction, PlannedPort, port_keys, refusal, resolve,
+};
 pub use runtime::{Cores, Idle, RuntimeSettings};
+
+pub(crate) use plan::resolve_ports;
 
 use crate::diagnostic::Diagnostics;
 

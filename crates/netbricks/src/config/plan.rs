@@ -40,6 +40,9 @@ pub struct PlannedPort<'t> {
     pub driver: String,
     /// Where the driver is named.
     pub driver_place: Range<usize>,
+    /// The workers of its receive queues: queue `n` is on the `n`th of them, and after the last comes the first again.
+    /// Empty: on workers in turn.
+    pub workers: Vec<Spanned<usize>>,
     /// Everything else of its table.
     pub settings: Spanned<DeTable<'t>>,
     /// Where a chain receives from it.
@@ -149,6 +152,34 @@ pub fn resolve<'t>(
     plan
 }
 
+/// As [`resolve`], for a file whose chains are written in Rust: it has ports and `[runtime]` and nothing else.
+pub(crate) fn resolve_ports<'t>(
+    document: Document<'t>,
+    drivers: &Drivers,
+    directory: &Path,
+    diagnostics: &mut Diagnostics,
+) -> Plan<'t> {
+    let Document { ports, functions, chains, runtime } = document;
+    let places =
+        functions.iter().map(|entry| entry.name.span()).chain(chains.into_iter().map(|chain| chain.header));
+    for place in places {
+        diagnostics.push(
+            Diagnostic::error("functions and chains of this file would never be used")
+                .at(place, "the program makes them: take this out"),
+        );
+    }
+    if ports.is_empty() && !diagnostics.has_errors() {
+        diagnostics.push(
+            Diagnostic::error("there is no port: packets would come from nowhere")
+                .help("add `[port.NAME]` with its `driver`"),
+        );
+    }
+    let ports = ports.iter().map(|entry| plan_port(entry, drivers, directory, diagnostics)).collect();
+    let plan = Plan { ports, functions: Vec::new(), chains: Vec::new(), runtime };
+    plan.check_placement(diagnostics);
+    plan
+}
+
 /// Checks a port's table as far as that is possible without opening it.
 fn plan_port<'t>(
     entry: &Entry<'t>,
@@ -195,6 +226,7 @@ fn plan_port<'t>(
         place: entry.name.span(),
         driver: kind.map(|kind| kind.get_ref().clone()).unwrap_or_default(),
         driver_place: kind.map_or(entry.settings.span(), Spanned::span),
+        workers: entry.workers.clone().unwrap_or_default(),
         settings: entry.settings.clone(),
         receives: None,
         transmits: None,
@@ -203,8 +235,16 @@ fn plan_port<'t>(
 
 /// What may be written for a port of this driver, beside `driver` itself.
 pub fn port_keys(driver: &Driver) -> Vec<Key> {
-    driver.keys.iter().chain(COMMON_KEYS).copied().collect()
+    driver.keys.iter().chain(COMMON_KEYS).copied().chain([PLACEMENT]).collect()
 }
+
+/// What may be written for every port about its place among the workers.
+pub const PLACEMENT: Key = Key {
+    name: "workers",
+    kind: "list of worker numbers, from 0",
+    default: Some("in turn"),
+    summary: "On which worker each receive queue is, queue by queue.",
+};
 
 /// A port's error at the key that it is about, or else at the port's header.
 pub fn refusal(error: &PortError, settings: &Spanned<DeTable<'_>>) -> Diagnostic {
@@ -531,6 +571,34 @@ fn loops(functions: &[PlannedFunction], chains: &[PlannedChain], diagnostics: &m
 }
 
 impl Plan<'_> {
+    /// Workers that ports' placement asks for: one more than the largest number.
+    pub fn placed_workers(&self) -> usize {
+        let numbers = self.ports.iter().flat_map(|port| &port.workers);
+        numbers.map(|worker| worker.get_ref() + 1).max().unwrap_or(0)
+    }
+
+    /// Reports queues that are to be on a worker that there is not.
+    pub(crate) fn check_placement(&self, diagnostics: &mut Diagnostics) {
+        let workers = self.runtime.workers.unwrap_or(super::runtime::MOST_WORKERS);
+        for port in &self.ports {
+            for worker in port.workers.iter().filter(|worker| *worker.get_ref() >= workers) {
+                let label = match (self.runtime.workers, workers) {
+                    (None, _) => format!("at most {workers} workers are possible"),
+                    (Some(_), 1) => "there is 1 worker, number 0".to_owned(),
+                    (Some(_), _) => format!("there are {workers} workers, from 0"),
+                };
+                diagnostics.push(
+                    Diagnostic::error(format!(
+                        "port `{}` has a queue on worker {}, which does not exist",
+                        port.name,
+                        worker.get_ref()
+                    ))
+                    .at(worker.span(), label),
+                );
+            }
+        }
+    }
+
     /// Takes out the ports that no chain names: they were checked, and are not opened.
     fn forget_unused_ports(&mut self) {
         let mut renumbered = Vec::with_capacity(self.ports.len());

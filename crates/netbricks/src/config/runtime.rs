@@ -58,7 +58,7 @@ pub struct Cores(pub Vec<usize>);
 /// Cores that Linux can have (`CPU_SETSIZE`).
 const MOST_CORES: usize = 1_024;
 /// Workers that a runtime can have.
-const MOST_WORKERS: usize = 64;
+pub(super) const MOST_WORKERS: usize = 64;
 
 impl<'de> serde::Deserialize<'de> for Cores {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -46,8 +46,34 @@ pub struct Summary {
     pub failures: Vec<String>,
     /// How many workers ran.
     pub workers: usize,
+    /// Where each worker ran and what it received from.
+    pub placement: Vec<WorkerPlace>,
     /// From the first turn to the end of the drain.
     pub seconds: f64,
+}
+
+/// A worker's place in a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct WorkerPlace {
+    /// Its number.
+    pub worker: usize,
+    /// The core that it was bound to.
+    pub core: Option<usize>,
+    /// Its receive queues: `"lan.0"`.
+    pub receives: Vec<String>,
+}
+
+impl std::fmt::Display for WorkerPlace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "worker {}", self.worker)?;
+        if let Some(core) = self.core {
+            write!(f, " on core {core}")?;
+        }
+        match self.receives.as_slice() {
+            [] => f.write_str(" receives from no port"),
+            queues => write!(f, " receives from {}", queues.join(", ")),
+        }
+    }
 }
 
 /// A port's part in it.
@@ -106,6 +132,8 @@ pub struct NodeSummary {
     pub sent: u64,
     /// Packets made here.
     pub created: u64,
+    /// Packets given to other workers.
+    pub handed: u64,
     /// Packets held at the end.
     pub held: u64,
     /// Packets dropped, by reason.
@@ -169,6 +197,7 @@ impl NodeSummary {
             received: counters.received.packets,
             sent: counters.sent.packets,
             created: counters.created.packets,
+            handed: counters.handed.packets,
             held: counters.held,
             dropped,
             consumed,

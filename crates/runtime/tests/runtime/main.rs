@@ -4,7 +4,9 @@
 mod change;
 mod conservation;
 mod events;
+mod groups;
 mod idle;
 mod nodes;
+mod shuffle;
 mod signals;
 mod start;

@@ -122,11 +122,15 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         chosen: &mut dyn FnMut(u16) -> bool,
         writer: &mut dyn FnMut(&K, &V, u64, u64),
     ) {
+        self.export_keys(&mut |key| chosen(self.bucket(key)), writer);
+    }
+
+    fn export_keys(&self, chosen: &mut dyn FnMut(&K) -> bool, writer: &mut dyn FnMut(&K, &V, u64, u64)) {
         let mut flows = self.iter();
         while let Some(index) = flows.next_slot() {
             let Some(slot) = self.slots.get(index) else { continue };
             let Some((key, value)) = slot.pair() else { continue };
-            if chosen(self.bucket(key)) {
+            if chosen(key) {
                 let age = self.clock.nanoseconds(u64::from(self.clock.age(slot)));
                 let timeout = match slot.timeout() {
                     NEVER => FOREVER,
@@ -153,6 +157,22 @@ impl<K: Key + Encode, V: Encode + 'static> FlowTable<K, V> {
 
     /// As [`encode`](Self::encode), the flows of the buckets that `chosen` answers `true` for, in one pass.
     pub fn encode_where(&self, to: &mut Vec<u8>, mut chosen: impl FnMut(u16) -> bool) {
+        self.encode_keys(to, |key| chosen(self.bucket(key)));
+    }
+
+    /// As [`encode`](Self::encode), the flows whose keys `chosen` answers `true` for, which leave the table: somebody
+    /// else has them now. Answers how many.
+    pub fn take_where(&mut self, to: &mut Vec<u8>, mut chosen: impl FnMut(&K) -> bool) -> usize {
+        let mut taken = Vec::new();
+        self.export_keys(&mut |_| true, &mut |key, _, _, _| taken.extend(chosen(key).then_some(*key)));
+        self.encode_keys(to, &mut chosen);
+        for key in &taken {
+            self.remove(key);
+        }
+        taken.len()
+    }
+
+    fn encode_keys(&self, to: &mut Vec<u8>, mut chosen: impl FnMut(&K) -> bool) {
         let start = to.len();
         to.extend(MAGIC);
         to.extend(FORMAT.to_be_bytes());
@@ -163,7 +183,7 @@ impl<K: Key + Encode, V: Encode + 'static> FlowTable<K, V> {
         let count_at = to.len();
         to.extend(0u64.to_be_bytes());
         let mut flows = 0u64;
-        self.export_where(&mut chosen, &mut |key, value, age, timeout| {
+        self.export_keys(&mut chosen, &mut |key, value, age, timeout| {
             flows += 1;
             let at = to.len();
             to.resize(at + Self::RECORD, 0);

@@ -1,0 +1,202 @@
+//! Nodes that exchange packets with other workers: what is not polled while one of them waits for room, when nothing
+//! comes to one any more, and the state that moves with its packets.
+
+use std::time::Duration;
+
+use super::{Graph, Slot};
+use crate::context::DUTY;
+use crate::node::Role;
+use crate::shuffle::Duty;
+
+/// Shuffles that a graph can have: each has a bit.
+pub(super) const MOST: usize = 64;
+/// When a graph is taken down: how often it asks whether other workers have given it all that they had, and how long it
+/// waits in between. Together some seconds, after which a worker that does not answer is given up.
+const ASKS: u32 = 1 << 16;
+const PATIENCE: Duration = Duration::from_micros(50);
+
+/// Gives each crossing its bit, and learns who feeds whom. Answers the bits by node.
+pub(super) fn connect(slots: &mut [Slot]) -> Vec<u64> {
+    let mut bit = 1;
+    for slot in slots.iter_mut().filter(|slot| slot.crossing != 0) {
+        slot.crossing = bit;
+        bit <<= 1;
+    }
+    if bit == 1 {
+        return Vec::new();
+    }
+    // What a node feeds is what its targets are and feed; as many rounds as there are nodes reach the first.
+    for _ in 0..slots.len() {
+        let mut changed = false;
+        for node in 0..slots.len() {
+            let reached = slots[node].targets.iter().flatten().fold(slots[node].feeds, |feeds, target| {
+                feeds | slots[target.node].crossing | slots[target.node].feeds
+            });
+            changed |= std::mem::replace(&mut slots[node].feeds, reached) != reached;
+        }
+        if !changed {
+            break;
+        }
+    }
+    slots.iter().map(|slot| slot.crossing).collect()
+}
+
+impl Graph {
+    /// The next schedulable that leads to none of the shuffles that wait for room. One that waits itself gets its turn:
+    /// it takes what others sent it, and so makes room in their rings.
+    pub(super) fn next_unblocked(&mut self) -> Option<usize> {
+        let blocked = self.cx.blocked;
+        for idle in [false, true] {
+            let queue = if idle { &mut self.idle } else { &mut self.ready };
+            for _ in 0..queue.len() {
+                let node = queue.pop_front()?;
+                let slot = &self.slots[node];
+                if slot.feeds & !slot.crossing & blocked == 0 {
+                    return Some(node);
+                }
+                queue.push_back(node);
+            }
+        }
+        None
+    }
+
+    /// Tells those shuffles to which nothing comes any more that this is so; answers whether there were any. `stopped`:
+    /// nothing is received any more.
+    pub(super) fn close_ended(&mut self, stopped: bool) -> bool {
+        let mut any = false;
+        for node in 0..self.cx.crossings.len() {
+            let bit = self.cx.crossings[node];
+            if bit == 0 || self.slots[node].closed {
+                continue;
+            }
+            let over = self.slots.iter().enumerate().all(|(other, slot)| {
+                let ended =
+                    !slot.source || slot.ended || slot.stopped || stopped && slot.role == Role::Receive;
+                other == node || slot.feeds & bit == 0 || ended && (!slot.keeps || slot.node.held() == 0)
+            });
+            if over {
+                self.slots[node].closed = true;
+                any = true;
+                if let Some(crossing) = self.slots[node].node.crossing() {
+                    crossing.close();
+                }
+            }
+        }
+        any
+    }
+
+    /// Counts what crossed, and notes that the shuffle asks for something.
+    pub(super) fn settle_crossing(&mut self, node: usize, stirred: u8) {
+        let counters = &mut self.slots[node].counters;
+        counters.handed += std::mem::take(&mut self.cx.handed);
+        counters.taken += std::mem::take(&mut self.cx.taken);
+        if stirred & DUTY != 0 && !self.duties.contains(&node) {
+            self.duties.push(node);
+        }
+    }
+
+    /// Between two turns: what shuffles have asked for.
+    #[cold]
+    pub(super) fn do_duties(&mut self) {
+        for node in std::mem::take(&mut self.duties) {
+            match self.slots[node].node.crossing().and_then(|crossing| crossing.duty()) {
+                None => {}
+                Some(Duty::Give { to, part }) => {
+                    let behind = self.behind(node);
+                    self.hurry(&behind);
+                    let mut images = Vec::new();
+                    for behind in behind {
+                        let slot = &mut self.slots[behind];
+                        let name = slot.name.clone();
+                        images.extend(
+                            slot.node.take_part(&part).into_iter().map(|image| (name.clone(), image)),
+                        );
+                    }
+                    if let Some(crossing) = self.slots[node].node.crossing() {
+                        crossing.given(to, images);
+                    }
+                }
+                Some(Duty::Take { from, images }) => {
+                    let refused = images
+                        .iter()
+                        .filter(|(name, (state, bytes))| self.import(name, state, bytes).is_err())
+                        .count();
+                    if let Some(crossing) = self.slots[node].node.crossing() {
+                        crossing.took(from, refused);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lets queued packets through, in order.
+    fn hurry(&mut self, nodes: &[usize]) {
+        for node in nodes.iter().copied() {
+            if !self.slots[node].keeps || self.slots[node].crossing != 0 {
+                continue;
+            }
+            let mut held = self.slots[node].node.held();
+            while held > 0 {
+                self.drain_node(node, |node, batch, cx| node.hurry(batch, cx));
+                while !self.waiting.is_empty() {
+                    self.contained(None);
+                }
+                let left = self.slots[node].node.held();
+                if left >= held {
+                    break;
+                }
+                held = left;
+            }
+        }
+    }
+
+    /// The nodes that a node's packets may come to.
+    fn behind(&self, node: usize) -> Vec<usize> {
+        let mut reached = vec![node];
+        let mut next = 0;
+        while let Some(here) = reached.get(next).copied() {
+            next += 1;
+            for target in self.slots[here].targets.iter().flatten() {
+                if !reached.contains(&target.node) {
+                    reached.push(target.node);
+                }
+            }
+        }
+        reached
+    }
+
+    /// When the graph is taken down: all workers give each other what they still have for each other. Answers whether
+    /// there was anything to do.
+    pub(super) fn drain_crossings(&mut self) -> bool {
+        let crossings: Vec<usize> =
+            (0..self.cx.crossings.len()).filter(|node| self.cx.crossings[*node] != 0).collect();
+        let mut asks = 0;
+        while asks < ASKS && crossings.iter().any(|node| !self.slots[*node].ended) {
+            self.close_ended(true);
+            let mut moved = 0;
+            for node in &crossings {
+                if !self.slots[*node].ended {
+                    moved += self.contained(Some(*node));
+                    while !self.waiting.is_empty() {
+                        self.contained(None);
+                    }
+                    self.do_duties();
+                }
+            }
+            if moved > 0 {
+                asks = 0;
+                self.drain_keepers();
+            } else {
+                asks += 1;
+                std::thread::sleep(PATIENCE);
+            }
+            self.ready.clear();
+            self.idle.clear();
+        }
+        for node in &crossings {
+            // Given up: what it holds is counted, and its ends of the rings go with it.
+            self.slots[*node].ended = true;
+        }
+        !crossings.is_empty()
+    }
+}

@@ -1,0 +1,277 @@
+//! Groups: packets go separate ways through the graph by a key (the paper's group by, section 3.1), at once or by way of
+//! a queue for each group, which get their turns one after the other.
+
+use std::collections::VecDeque;
+
+use netbricks_buffer::{Batch, Packet};
+use netbricks_packet::stack::Root;
+
+use crate::context::Context;
+use crate::node::{CallError, Handler, ImportError, Node, Output, Poll, StateImage};
+use crate::operator::{Input, Operator};
+use crate::reason::{Drop, Edge};
+use crate::registry::{BuildError, Worker};
+use crate::shuffle::{Buckets, Part, ShuffleKey, SortedBy, SortedByKey, Sorter};
+use crate::view::View;
+
+/// How packets are grouped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupConfig {
+    /// How many groups; 1 to [`MOST`](Self::MOST).
+    pub groups: usize,
+    /// Packets that each group's queue holds; 0: there are none, and packets go on at once.
+    pub queue: usize,
+}
+
+impl GroupConfig {
+    /// The most groups that a node can have: each is a way out.
+    pub const MOST: usize = 128;
+    /// The most packets that a queue can be asked to hold.
+    pub const LONGEST: usize = 1 << 20;
+}
+
+/// Makes nodes that group packets. Group 0 goes on ([`Edge::OUT`]), group `g` leaves by [`Groups::edge`], named by its
+/// number.
+///
+/// With queues, the node takes part in the round robin of its graph: a turn lets one group send a burst, the next turn
+/// the next group that has anything. So groups that always have something get equal shares of their worker's turns,
+/// however unequal their traffic is; what a full queue has no room for is dropped as [`Drop::QueueFull`].
+///
+/// ```
+/// use netbricks_core::buffer::Pool;
+/// use netbricks_core::packet::{Ip, Link};
+/// use netbricks_core::{GroupConfig, Groups, Operator, ShuffleKey, Worker};
+///
+/// let worker = Worker::new(0, 1, Pool::builder().frames(64).build()?);
+/// let groups = Groups::new(GroupConfig { groups: 3, queue: 0 })?;
+/// // By a predefined key, or by what a function of one's own says.
+/// let by_flow = groups.node(&worker, ShuffleKey::Flow);
+/// let by_hops = groups.node_by(
+///     &worker,
+///     |input| input.parse::<Link>().parse::<Ip>(),
+///     |packet| usize::from(packet.header().ttl()) / 100,
+/// )?;
+/// let names: Vec<_> = by_hops.outputs().into_iter().map(|output| output.name).collect();
+/// assert_eq!(names, ["out", "1", "2", "reply"]);
+/// # assert_eq!(by_flow.outputs().len(), 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Groups(GroupConfig);
+
+impl Groups {
+    /// Groups as configured.
+    ///
+    /// # Errors
+    /// When there are no groups, more than [`GroupConfig::MOST`], or queues longer than [`GroupConfig::LONGEST`].
+    pub fn new(config: GroupConfig) -> Result<Self, BuildError> {
+        let GroupConfig { groups, queue } = config;
+        if !(1..=GroupConfig::MOST).contains(&groups) {
+            let problem = format!("`groups` must be 1 to {}, found {groups}", GroupConfig::MOST);
+            return Err(BuildError::new(problem));
+        }
+        if queue > GroupConfig::LONGEST {
+            let problem = format!("`queue` must be 0 to {} packets, found {queue}", GroupConfig::LONGEST);
+            return Err(BuildError::new(problem));
+        }
+        Ok(Self(config))
+    }
+
+    /// By which way out a group leaves.
+    pub fn edge(group: usize) -> Edge {
+        match group {
+            0 => Edge::OUT,
+            // Answers have theirs between.
+            group => Edge((group + 1).min(u8::MAX.into()) as u8),
+        }
+    }
+
+    /// A node that groups by a predefined key, by another hash of it than a shuffle: behind one, every worker has packets
+    /// of all groups.
+    pub fn node(&self, worker: &Worker, key: ShuffleKey) -> Box<dyn Node> {
+        // Any constant.
+        let buckets = Buckets::new(key, worker.seed() ^ 0x6772_6f75_7073_2121);
+        self.sorted(Box::new(SortedByKey(buckets)))
+    }
+
+    /// A node that parses packets by `function` and asks `group` which group each belongs to; numbers beyond the last
+    /// wrap round. What the function lets pass unparsed is in group 0.
+    ///
+    /// # Errors
+    /// What the function's declared state reports.
+    pub fn node_by<F, G>(
+        &self,
+        worker: &Worker,
+        function: impl FnOnce(Input) -> F,
+        mut group: G,
+    ) -> Result<Box<dyn Node>, BuildError>
+    where
+        F: Operator<In = Root>,
+        G: FnMut(&View<'_, F::Out>) -> usize + 'static,
+    {
+        let groups = self.0.groups;
+        let place = move |packet: &View<'_, F::Out>| (group(packet) % groups) as u16;
+        let sorter = SortedBy::new(worker, function, place)?;
+        let mut clash = None;
+        sorter.edges(&mut |edge| {
+            if (2..=groups).contains(&usize::from(edge.0)) {
+                clash = Some(edge);
+            }
+        });
+        match clash {
+            Some(Edge(edge)) => Err(BuildError::new(format_args!(
+                "edge {edge} is that of group {}: let other packets leave by edge {} or later",
+                edge - 1,
+                groups + 1
+            ))),
+            None => Ok(self.sorted(Box::new(sorter))),
+        }
+    }
+
+    fn sorted(&self, sorter: Box<dyn Sorter>) -> Box<dyn Node> {
+        let GroupConfig { groups, queue } = self.0;
+        Box::new(GroupNode {
+            sorter,
+            queues: (0..groups).map(|_| VecDeque::with_capacity(queue)).collect(),
+            queue,
+            held: 0,
+            next: 0,
+            numbers: Vec::with_capacity(netbricks_buffer::BATCH),
+        })
+    }
+}
+
+struct GroupNode {
+    sorter: Box<dyn Sorter>,
+    queues: Vec<VecDeque<Packet>>,
+    /// Packets that a queue holds at most.
+    queue: usize,
+    /// Packets in all queues.
+    held: usize,
+    /// Whose turn it is.
+    next: usize,
+    numbers: Vec<u16>,
+}
+
+impl GroupNode {
+    fn enqueue(&mut self, batch: &mut Batch, cx: &mut Context) {
+        for (packet, group) in batch.drain().zip(&self.numbers) {
+            let queue = &mut self.queues[usize::from(*group)];
+            if queue.len() < self.queue {
+                queue.push_back(packet);
+                self.held += 1;
+            } else {
+                cx.drop_packet(packet, Drop::QueueFull);
+            }
+        }
+    }
+
+    /// Lets the next group that has anything send up to `count` packets.
+    fn send(&mut self, count: usize, batch: &mut Batch, cx: &mut Context) {
+        for _ in 0..self.queues.len() {
+            let group = self.next;
+            self.next = (group + 1) % self.queues.len();
+            let queue = &mut self.queues[group];
+            if queue.is_empty() {
+                continue;
+            }
+            let count = count.min(queue.len());
+            self.held -= count;
+            for packet in queue.drain(..count) {
+                if group > 0 {
+                    cx.emit(Groups::edge(group), packet);
+                } else if let Err(packet) = batch.push(packet) {
+                    // Not reached: the batch was empty, and a burst fits.
+                    cx.drop_packet(packet, Drop::QueueFull);
+                }
+            }
+            return;
+        }
+    }
+}
+
+impl Node for GroupNode {
+    fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
+        self.sorter.sort(batch, cx, &mut self.numbers);
+        let groups = self.queues.len() as u16;
+        self.numbers.iter_mut().for_each(|number| *number %= groups);
+        if self.queue > 0 {
+            return self.enqueue(batch, cx);
+        }
+        let numbers = &self.numbers;
+        let kept = batch.compact(|slot, _| u16::from(numbers[slot] != 0));
+        if kept == batch.len() {
+            return;
+        }
+        for packet in batch.drain_from(kept) {
+            let slot = usize::from(packet.slot());
+            cx.emit_from(slot, Groups::edge(usize::from(self.numbers[slot])), packet);
+        }
+    }
+    fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+        self.send(cx.burst(), batch, cx);
+        if self.held > 0 { Poll::Busy } else { Poll::Idle }
+    }
+    fn is_schedulable(&self) -> bool {
+        self.queue > 0
+    }
+    fn kind(&self) -> &str {
+        "group-by"
+    }
+    fn outputs(&self) -> Vec<Output> {
+        let group = |group: usize| Output {
+            edge: Groups::edge(group),
+            name: if group == 0 { "out".into() } else { group.to_string() },
+            optional: false,
+        };
+        let mut outputs: Vec<_> = (0..self.queues.len()).map(group).collect();
+        if self.sorter.declarations().is_some() {
+            outputs.push(Output { edge: Edge::REPLY, name: "reply".into(), optional: true });
+        }
+        self.sorter.edges(&mut |edge| {
+            if !outputs.iter().any(|output| output.edge == edge) {
+                outputs.push(Output { edge, name: format!("edge-{}", edge.0), optional: false });
+            }
+        });
+        outputs
+    }
+    fn keeps_packets(&self) -> bool {
+        self.queue > 0
+    }
+    fn held(&self) -> u64 {
+        self.held as u64
+    }
+    fn drain(&mut self, batch: &mut Batch, cx: &mut Context) {
+        self.send(netbricks_buffer::BATCH, batch, cx);
+    }
+    fn hurry(&mut self, batch: &mut Batch, cx: &mut Context) {
+        self.send(netbricks_buffer::BATCH, batch, cx);
+    }
+    fn handlers(&self) -> Vec<Handler> {
+        let queued = Handler { name: "queued".into(), summary: "Packets in each group's queue.".into() };
+        let declared = self.sorter.declarations().into_iter().flat_map(|declared| declared.handlers());
+        std::iter::once(queued).chain(declared).collect()
+    }
+    fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
+        match (name, self.sorter.declarations()) {
+            ("queued", _) => {
+                let lengths: Vec<_> = self.queues.iter().map(|queue| queue.len().to_string()).collect();
+                Ok(lengths.join(" "))
+            }
+            (_, Some(declared)) => declared.call(name, argument),
+            (_, None) => Err(CallError::Unknown { name: name.into(), known: "queued".into() }),
+        }
+    }
+    fn export(&self) -> Vec<StateImage> {
+        self.sorter.declarations().map(|declared| declared.export()).unwrap_or_default()
+    }
+    fn import(&mut self, name: &str, bytes: &[u8], now: u64) -> Result<(), ImportError> {
+        match self.sorter.declarations() {
+            Some(declared) => declared.import(name, bytes, now),
+            None => Err(ImportError::Unknown { name: name.into() }),
+        }
+    }
+    fn take_part(&mut self, part: &Part) -> Vec<StateImage> {
+        self.sorter.declarations().map(|declared| declared.take_part(part)).unwrap_or_default()
+    }
+}

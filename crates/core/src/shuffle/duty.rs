@@ -1,0 +1,57 @@
+//! What the graph does for a shuffle: it alone reaches the state of the nodes behind it.
+
+use super::key::{BUCKETS, Buckets};
+use crate::node::StateImage;
+use crate::state::TableKey;
+
+/// Some of the buckets of a shuffle: what moves to another worker.
+#[derive(Clone, Debug)]
+pub struct Part {
+    buckets: Buckets,
+    chosen: Box<[bool; BUCKETS]>,
+}
+
+impl Part {
+    pub(crate) fn new(buckets: Buckets, chosen: impl IntoIterator<Item = u16>) -> Self {
+        let mut part = Self { buckets, chosen: Box::new([false; BUCKETS]) };
+        for bucket in chosen {
+            part.chosen[usize::from(bucket) % BUCKETS] = true;
+        }
+        part
+    }
+    /// Whether the entry of this key moves.
+    pub fn holds(&self, key: impl TableKey) -> bool {
+        self.buckets.of_entry(key).is_some_and(|bucket| self.chosen[usize::from(bucket)])
+    }
+}
+
+/// A node that exchanges packets with its copies on other workers.
+pub trait Crossing {
+    /// Nothing comes to it on this worker any more but from other workers.
+    fn close(&mut self);
+    /// What the graph is to do for it now.
+    fn duty(&mut self) -> Option<Duty>;
+    /// The state that [`Duty::Give`] asked for: node, name, bytes.
+    fn given(&mut self, to: usize, images: Vec<(String, StateImage)>);
+    /// The state of [`Duty::Take`] is in place, but for so many images that were refused.
+    fn took(&mut self, from: usize, refused: usize);
+}
+
+/// What a shuffle asks of its graph.
+#[derive(Debug)]
+pub enum Duty {
+    /// Take this part out of the state of all nodes behind the shuffle: worker `to` has its packets now.
+    Give {
+        /// The new owner.
+        to: usize,
+        /// What moves.
+        part: Part,
+    },
+    /// Add this state to that of the nodes that it names.
+    Take {
+        /// The old owner.
+        from: usize,
+        /// Node, name, bytes.
+        images: Vec<(String, StateImage)>,
+    },
+}

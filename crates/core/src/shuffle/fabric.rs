@@ -1,0 +1,210 @@
+//! What the workers of one shuffle share: the owner table, the rings, and how far each is with a move.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use netbricks_buffer::{Consumer, Producer, Ring};
+
+use super::key::{BUCKETS, Buckets};
+use super::{ShuffleConfig, WhenFull};
+use crate::node::StateImage;
+use crate::registry::BuildError;
+
+/// Workers that a runtime can have.
+const MOST_WORKERS: usize = 64;
+/// Packets that a ring can be asked to hold.
+pub(super) const RING: std::ops::RangeInclusive<usize> = 1..=1 << 20;
+
+/// Why buckets cannot move.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MoveError {
+    /// A bucket that is none.
+    #[error("bucket {bucket} does not exist: there are 0 to {}", BUCKETS - 1)]
+    NoBucket {
+        /// What was asked for.
+        bucket: usize,
+    },
+    /// A worker that is none.
+    #[error("worker {worker} does not exist: there are {workers}, from 0")]
+    NoWorker {
+        /// What was asked for.
+        worker: usize,
+        /// How many there are.
+        workers: usize,
+    },
+    /// The move before it is still under way.
+    #[error("buckets are moving already: ask again when `moving` answers 0")]
+    Busy,
+    /// A worker has come to its end.
+    #[error("the run is ending: no bucket moves any more")]
+    Ending,
+}
+
+/// A bucket's change of hands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moved {
+    pub(super) bucket: u16,
+    pub(super) from: usize,
+    pub(super) to: usize,
+}
+
+/// The last move, whole or under way.
+#[derive(Debug, Default)]
+pub(super) struct Change {
+    pub(super) epoch: u64,
+    pub(super) moves: Vec<Moved>,
+    /// Pairs of old and new owner that have not handed over yet.
+    pub(super) pairs: usize,
+    /// A worker has ended.
+    pub(super) ending: bool,
+    /// State on its way.
+    pub(super) handovers: Vec<Handover>,
+    owners: Vec<u8>,
+}
+
+/// State on its way from worker to worker.
+#[derive(Debug)]
+pub(super) struct Handover {
+    pub(super) from: usize,
+    pub(super) to: usize,
+    pub(super) images: Vec<(String, StateImage)>,
+}
+
+/// A worker's ends of the rings, by the other worker's number; none to itself.
+pub(super) struct Ends {
+    pub(super) out: Vec<Option<Producer>>,
+    pub(super) into: Vec<Option<Consumer>>,
+}
+
+/// How far a worker is, for the others to read.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Standing {
+    /// The last move that it knows of; it sends nothing to an old owner any more.
+    pub(super) epoch: AtomicU64,
+    /// Packets that it had given to each other worker until then.
+    pub(super) given: Vec<AtomicU64>,
+    /// Handovers that wait for it.
+    pub(super) waiting: AtomicUsize,
+    /// Its node is gone: whoever waits for it need not.
+    pub(super) gone: AtomicBool,
+}
+
+pub(crate) struct Fabric {
+    buckets: Buckets,
+    pub(super) full: WhenFull,
+    pub(super) ring: usize,
+    pub(super) workers: usize,
+    ends: Mutex<Vec<Option<Ends>>>,
+    pub(super) standing: Vec<Standing>,
+    /// The number of the last move. One load a batch, of a line that nobody writes but when buckets move.
+    pub(super) epoch: AtomicU64,
+    change: Mutex<Change>,
+    /// State that a new owner's nodes refused.
+    pub(super) refused: AtomicUsize,
+}
+
+impl Fabric {
+    pub(super) fn new(config: ShuffleConfig, workers: usize, seed: u64) -> Result<Self, BuildError> {
+        if workers > MOST_WORKERS {
+            return Err(BuildError::new(format_args!(
+                "{workers} workers: at most {MOST_WORKERS} can shuffle"
+            )));
+        }
+        if !RING.contains(&config.ring) {
+            let (least, most) = (RING.start(), RING.end());
+            let problem = format!("`ring` must be {least} to {most} packets, found {}", config.ring);
+            return Err(BuildError::new(problem));
+        }
+        let mut ends: Vec<Ends> = (0..workers)
+            .map(|_| Ends {
+                out: (0..workers).map(|_| None).collect(),
+                into: (0..workers).map(|_| None).collect(),
+            })
+            .collect();
+        for from in 0..workers {
+            for to in (0..workers).filter(|to| *to != from) {
+                let (producer, consumer) = Ring::new(config.ring);
+                ends[from].out[to] = Some(producer);
+                ends[to].into[from] = Some(consumer);
+            }
+        }
+        let standing = (0..workers)
+            .map(|_| Standing {
+                epoch: AtomicU64::new(0),
+                given: (0..workers).map(|_| AtomicU64::new(0)).collect(),
+                waiting: AtomicUsize::new(0),
+                gone: AtomicBool::new(false),
+            })
+            .collect();
+        let owners = (0..BUCKETS).map(|bucket| (bucket % workers) as u8).collect();
+        Ok(Self {
+            buckets: Buckets::new(config.key, seed),
+            full: config.full,
+            ring: config.ring.next_power_of_two(),
+            workers,
+            ends: Mutex::new(ends.into_iter().map(Some).collect()),
+            standing,
+            epoch: AtomicU64::new(0),
+            change: Mutex::new(Change { owners, ..Change::default() }),
+            refused: AtomicUsize::new(0),
+        })
+    }
+
+    pub(crate) fn buckets(&self) -> &Buckets {
+        &self.buckets
+    }
+
+    /// The ends of a worker's rings, once.
+    pub(super) fn take(&self, worker: usize) -> Option<Ends> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner).get_mut(worker)?.take()
+    }
+
+    /// Locked when buckets move, when a worker ends and when somebody asks; never for a packet.
+    pub(super) fn change(&self) -> MutexGuard<'_, Change> {
+        self.change.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The owner of each bucket.
+    pub(super) fn owners(&self) -> Vec<u8> {
+        self.change().owners.clone()
+    }
+
+    /// Begins to move buckets to their new owners.
+    pub(super) fn begin(&self, wanted: impl IntoIterator<Item = (usize, usize)>) -> Result<(), MoveError> {
+        let mut change = self.change();
+        if change.ending {
+            return Err(MoveError::Ending);
+        }
+        if change.pairs > 0 {
+            return Err(MoveError::Busy);
+        }
+        let mut moves = Vec::new();
+        // Of what is said twice, the last word counts.
+        for (bucket, to) in wanted.into_iter().collect::<BTreeMap<_, _>>() {
+            if to >= self.workers {
+                return Err(MoveError::NoWorker { worker: to, workers: self.workers });
+            }
+            let from = *change.owners.get(bucket).ok_or(MoveError::NoBucket { bucket })?;
+            if usize::from(from) != to {
+                moves.push(Moved { bucket: bucket as u16, from: usize::from(from), to });
+            }
+        }
+        if moves.is_empty() {
+            return Ok(());
+        }
+        for moved in &moves {
+            change.owners[usize::from(moved.bucket)] = moved.to as u8;
+        }
+        let mut pairs: Vec<(usize, usize)> = moves.iter().map(|moved| (moved.from, moved.to)).collect();
+        pairs.sort_unstable();
+        pairs.dedup();
+        change.pairs = pairs.len();
+        change.moves = moves;
+        change.epoch += 1;
+        // Released after everything that it announces is in place.
+        self.epoch.store(change.epoch, Ordering::Release);
+        Ok(())
+    }
+}

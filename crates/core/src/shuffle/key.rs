@@ -1,0 +1,275 @@
+//! By what packets are shuffled, and into which bucket that puts them.
+
+use std::net::IpAddr;
+
+use netbricks_buffer::Packet;
+use netbricks_packet::{FlowKey, HashKey};
+
+use crate::state::TableKey;
+
+/// Buckets between packets and workers.
+pub const BUCKETS: usize = 4_096;
+
+/// What the packets that come to one worker have in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShuffleKey {
+    /// Addresses, ports and protocol in either direction: a connection's both sides.
+    #[default]
+    SymmetricFlow,
+    /// Addresses, ports and protocol in one direction.
+    Flow,
+    /// The source address.
+    Source,
+    /// The destination address.
+    Destination,
+    /// The port that it arrived at.
+    Port,
+    /// The outer VLAN identifier, or that there is none.
+    Vlan,
+    /// Whose it is: the tenant.
+    Owner,
+    /// What a user function says.
+    #[serde(skip)]
+    Own,
+}
+
+/// Keeps hashes of different things apart that are the same number.
+const NUMBER: u64 = 1 << 8;
+const LINK: u64 = 2 << 8;
+
+impl ShuffleKey {
+    /// The keys that configuration can name.
+    pub const ALL: [Self; 7] = [
+        Self::SymmetricFlow,
+        Self::Flow,
+        Self::Source,
+        Self::Destination,
+        Self::Port,
+        Self::Vlan,
+        Self::Owner,
+    ];
+
+    /// As it is written in configuration.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SymmetricFlow => "symmetric-flow",
+            Self::Flow => "flow",
+            Self::Source => "source",
+            Self::Destination => "destination",
+            Self::Port => "port",
+            Self::Vlan => "vlan",
+            Self::Owner => "owner",
+            Self::Own => "own",
+        }
+    }
+
+    /// The hash of a packet. Without an IP header, what asks for one goes by the pair of Ethernet addresses.
+    pub(crate) fn spread(self, packet: &Packet, hash: &HashKey) -> u64 {
+        let frame = packet.data();
+        match self {
+            Self::Port => number(u64::from(packet.ingress()), hash),
+            Self::Owner => number(u64::from(packet.owner()), hash),
+            Self::Vlan => number(vlan(packet), hash),
+            _ => FlowKey::from_frame(frame)
+                .and_then(|flow| self.spread_flow(&flow, hash))
+                .unwrap_or_else(|| link(frame, hash)),
+        }
+    }
+
+    /// The hash of a flow; `None` where the flow does not decide.
+    pub(crate) fn spread_flow(self, flow: &FlowKey, hash: &HashKey) -> Option<u64> {
+        match self {
+            // A function of one's own that answers a flow means one direction of it.
+            Self::Flow | Self::Own => Some(hash.hash(flow)),
+            Self::SymmetricFlow => Some(hash.symmetric(flow)),
+            Self::Source => Some(address(flow.source(), hash)),
+            Self::Destination => Some(address(flow.destination(), hash)),
+            Self::Port | Self::Vlan | Self::Owner => None,
+        }
+    }
+
+    /// The hash of an address that somebody keeps state by: it is that by which packets were shuffled.
+    pub(crate) fn spread_address(self, ip: IpAddr, hash: &HashKey) -> Option<u64> {
+        matches!(self, Self::Source | Self::Destination | Self::Own).then(|| address(ip, hash))
+    }
+
+    /// As [`spread_address`](Self::spread_address), of a number.
+    pub(crate) fn spread_number(self, value: u64, hash: &HashKey) -> Option<u64> {
+        matches!(self, Self::Port | Self::Vlan | Self::Owner | Self::Own).then(|| number(value, hash))
+    }
+}
+
+fn address(ip: IpAddr, hash: &HashKey) -> u64 {
+    hash.hash(&FlowKey::new(ip, ip, 0, 0, 0))
+}
+
+fn number(value: u64, hash: &HashKey) -> u64 {
+    hash.hash(&FlowKey::from_words([value, 0, 0, 0, NUMBER]))
+}
+
+/// Both directions between two Ethernet stations alike.
+fn link(frame: &[u8], hash: &HashKey) -> u64 {
+    let Some([a, b, c, d, e, f, rest @ ..]) = frame.first_chunk::<12>() else { return 0 };
+    let number = |bytes: [u8; 6]| bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+    let (one, other) = (number([*a, *b, *c, *d, *e, *f]), number(*rest));
+    hash.hash(&FlowKey::from_words([one.min(other), one.max(other), 0, 0, LINK]))
+}
+
+/// The outer VLAN identifier, on the wire or taken off by the device; 4096 where there is none.
+fn vlan(packet: &Packet) -> u64 {
+    let control = match (packet.vlan(), packet.data().get(12..16)) {
+        (Some(tag), _) => Some(tag.control),
+        (None, Some([0x81, 0x00, high, low] | [0x88, 0xa8, high, low])) => {
+            Some(u16::from_be_bytes([*high, *low]))
+        }
+        _ => None,
+    };
+    control.map_or(4_096, |control| u64::from(control & 0xfff))
+}
+
+/// From packets to buckets.
+#[derive(Clone, Debug)]
+pub(crate) struct Buckets {
+    pub(crate) by: ShuffleKey,
+    pub(crate) hash: HashKey,
+}
+
+impl Buckets {
+    pub(crate) fn new(by: ShuffleKey, seed: u64) -> Self {
+        // Any constant: the seed is 64 bits of a 128-bit key.
+        Self { by, hash: HashKey::new([seed, 0x5348_5546_464c_4521]) }
+    }
+    /// The bucket of a packet.
+    #[inline]
+    pub(crate) fn of(&self, packet: &Packet) -> u16 {
+        bucket(self.by.spread(packet, &self.hash))
+    }
+    /// The bucket of what a user function answered.
+    #[inline]
+    pub(crate) fn of_key(&self, key: impl TableKey) -> u16 {
+        key.spread(ShuffleKey::Own, &self.hash).map_or(0, bucket)
+    }
+    /// The bucket of an entry of declared state.
+    pub(crate) fn of_entry(&self, key: impl TableKey) -> Option<u16> {
+        key.spread(self.by, &self.hash).map(bucket)
+    }
+}
+
+fn bucket(hash: u64) -> u16 {
+    hash as u16 & (BUCKETS as u16 - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use netbricks_buffer::Pool;
+    use netbricks_testkit::build::ethernet;
+    use netbricks_testkit::kinds;
+
+    use super::*;
+
+    fn bucket_of(by: ShuffleKey, frame: &[u8], change: impl FnOnce(&mut Packet)) -> u16 {
+        let pool = Pool::builder().frames(8).large(8, 69_632).build().unwrap();
+        let mut packet = pool.packet(frame).unwrap();
+        change(&mut packet);
+        Buckets::new(by, 7).of(&packet)
+    }
+
+    #[test]
+    fn an_entry_of_a_flow_is_in_the_bucket_of_its_packets() {
+        let mut seen = 0;
+        for (name, frame) in kinds::every() {
+            let Some(flow) = FlowKey::from_frame(&frame) else { continue };
+            seen += 1;
+            let entry = |by| Buckets::new(by, 7).of_entry(flow);
+            let address = |by, address: IpAddr| Buckets::new(by, 7).of_entry(address);
+            for by in ShuffleKey::ALL {
+                let bucket = Some(bucket_of(by, &frame, |_| ()));
+                match by {
+                    ShuffleKey::Port | ShuffleKey::Vlan | ShuffleKey::Owner => assert_eq!(entry(by), None),
+                    _ => assert_eq!(entry(by), bucket, "{name} by {}", by.name()),
+                }
+            }
+            let (source, destination) = (ShuffleKey::Source, ShuffleKey::Destination);
+            assert_eq!(address(source, flow.source()), entry(source), "{name}");
+            assert_eq!(address(destination, flow.destination()), entry(destination), "{name}");
+            let symmetric = Buckets::new(ShuffleKey::SymmetricFlow, 7);
+            assert_eq!(symmetric.of_entry(flow.reversed()), entry(ShuffleKey::SymmetricFlow), "{name}");
+        }
+        assert!(seen > 10, "{seen} kinds have a flow");
+    }
+
+    #[test]
+    fn each_key_looks_at_what_it_names_and_at_nothing_else() {
+        let frame = |a: &str, b: &str, port, vlan| {
+            ethernet().vlan(vlan).ipv4(a, b).udp(port, 53).payload(b"x").build().unwrap()
+        };
+        let base = frame("10.0.0.1", "10.0.0.2", 1, 9);
+        let others = [
+            frame("10.0.0.3", "10.0.0.2", 1, 9),
+            frame("10.0.0.1", "10.0.0.3", 1, 9),
+            frame("10.0.0.1", "10.0.0.2", 2, 9),
+            frame("10.0.0.1", "10.0.0.2", 1, 8),
+        ];
+        // Of source, destination, port of the flow, VLAN: which make a difference.
+        for (by, differs) in [
+            (ShuffleKey::SymmetricFlow, [true, true, true, false]),
+            (ShuffleKey::Flow, [true, true, true, false]),
+            (ShuffleKey::Source, [true, false, false, false]),
+            (ShuffleKey::Destination, [false, true, false, false]),
+            (ShuffleKey::Vlan, [false, false, false, true]),
+            (ShuffleKey::Port, [false; 4]),
+            (ShuffleKey::Owner, [false; 4]),
+        ] {
+            let here = bucket_of(by, &base, |_| ());
+            let found = others.each_ref().map(|other| bucket_of(by, other, |_| ()) != here);
+            assert_eq!(found, differs, "{}", by.name());
+            let port = bucket_of(by, &base, |packet| packet.set_ingress(3, 1)) != here;
+            let owner = bucket_of(by, &base, |packet| packet.set_owner(3)) != here;
+            assert_eq!((port, owner), (by == ShuffleKey::Port, by == ShuffleKey::Owner), "{}", by.name());
+        }
+        let stripped = ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(1, 53).payload(b"x").build().unwrap();
+        let tag = netbricks_buffer::VlanTag { protocol: 0x8100, control: 0x2009 };
+        assert_eq!(
+            bucket_of(ShuffleKey::Vlan, &stripped, |packet| packet.set_vlan(Some(tag))),
+            bucket_of(ShuffleKey::Vlan, &base, |_| ()),
+            "priority bits are no part of it, nor who took the tag off"
+        );
+    }
+
+    #[test]
+    fn what_is_no_ip_goes_by_its_pair_of_stations() {
+        let arp = kinds::every().into_iter().find(|(name, _)| *name == "arp request").unwrap().1;
+        let mut back = arp.clone();
+        back[..12].rotate_left(6);
+        let bucket = |frame: &[u8]| bucket_of(ShuffleKey::SymmetricFlow, frame, |_| ());
+        assert_eq!(bucket(&arp), bucket(&back));
+        back[0] ^= 2;
+        assert_ne!(bucket(&arp), bucket(&back));
+        assert_eq!(bucket(&[1; 5]), bucket(&[]), "no frame at all is in some bucket too");
+    }
+
+    #[test]
+    fn flows_that_differ_in_little_fill_buckets_and_workers_evenly() {
+        let mut buckets: BTreeMap<u16, u32> = BTreeMap::new();
+        let by = Buckets::new(ShuffleKey::SymmetricFlow, 7);
+        for i in 0..40_960u32 {
+            let [_, a, b, c] = i.to_be_bytes();
+            let flow = FlowKey::new([10, a, b, 1].into(), [10, 0, 0, 2].into(), u16::from(c), 80, 6);
+            *buckets.entry(by.of_entry(flow).unwrap()).or_default() += 1;
+        }
+        let sizes: BTreeSet<u32> = buckets.values().copied().collect();
+        // Ten in each are expected.
+        assert!(buckets.len() > 4_080 && sizes.last() < Some(&32), "{} buckets, {sizes:?}", buckets.len());
+        for workers in [2, 3, 7] {
+            let share = |worker| {
+                let owned = buckets.iter().filter(|(bucket, _)| usize::from(**bucket) % workers == worker);
+                owned.map(|(_, flows)| flows).sum::<u32>()
+            };
+            let even = 40_960 / workers as u32;
+            assert!((0..workers).all(|worker| share(worker).abs_diff(even) < even / 10), "{workers} workers");
+        }
+    }
+}

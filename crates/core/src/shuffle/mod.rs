@@ -1,0 +1,151 @@
+//! Shuffle: packets go to the worker that owns their flow (NetBricks, section 3.1).
+//!
+//! A key puts every packet into one of 4,096 buckets, and a table says which worker owns each. What belongs to the
+//! worker that has it stays; the rest crosses to its owner in batches, through a ring with one producer and one consumer
+//! for each pair of workers. The number of branches is the number of workers, which nobody knows when a function is
+//! compiled. Packets of one flow that came one after the other leave one after the other, also while their bucket moves
+//! from owner to owner.
+//!
+//! Read in this order: `key` (which bucket), `fabric` (what the workers share), `node` (what one of them does), `moving`
+//! (how a bucket changes hands).
+
+mod duty;
+mod fabric;
+mod key;
+mod moving;
+mod node;
+mod sorter;
+
+use netbricks_packet::stack::Root;
+
+pub use duty::{Crossing, Duty, Part};
+pub use fabric::MoveError;
+pub use key::{BUCKETS, ShuffleKey};
+
+use crate::node::Node;
+use crate::operator::{Input, Operator};
+use crate::registry::{BuildError, Worker};
+use crate::state::TableKey;
+use crate::team::Meeting;
+use crate::view::View;
+use fabric::Fabric;
+use node::ShuffleNode;
+use sorter::{Classified, Predefined};
+
+pub(crate) use key::Buckets;
+pub(crate) use sorter::{Classified as SortedBy, Predefined as SortedByKey, Sorter};
+
+/// What becomes of a packet when the ring to its owner is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WhenFull {
+    /// It waits, and whatever leads to the shuffle on this worker is not polled until there is room. Packets that come
+    /// from other workers still are, so that two workers with full rings to each other both go on.
+    #[default]
+    Wait,
+    /// It is dropped as [`RingFull`](crate::Drop::RingFull).
+    Drop,
+}
+
+/// How a shuffle is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShuffleConfig {
+    /// What decides on the bucket.
+    pub key: ShuffleKey,
+    /// What becomes of packets when a ring is full.
+    pub full: WhenFull,
+    /// Packets that each ring holds; rounded up to a power of two.
+    pub ring: usize,
+}
+
+impl ShuffleConfig {
+    /// Packets that a ring can be asked to hold.
+    pub const RING: std::ops::RangeInclusive<usize> = fabric::RING;
+}
+
+impl Default for ShuffleConfig {
+    fn default() -> Self {
+        Self { key: ShuffleKey::default(), full: WhenFull::default(), ring: 1_024 }
+    }
+}
+
+/// A shuffle, of which each worker has a node.
+///
+/// ```
+/// use netbricks_core::buffer::Pool;
+/// use netbricks_core::packet::{Ip, Link};
+/// use netbricks_core::view::{Enclosing, IpRewrite};
+/// use netbricks_core::{Blueprint, Operator, Shuffle, ShuffleConfig, Worker};
+///
+/// // By a predefined key: both directions of a flow come to one worker.
+/// let shuffle = Shuffle::new(ShuffleConfig::default());
+/// let by_flow = Blueprint::new(move |worker| shuffle.node(worker));
+///
+/// // By what a function of one's own says: here, the upper half of the source address.
+/// let shuffle = Shuffle::new(ShuffleConfig::default());
+/// let by_network = Blueprint::new(move |worker| {
+///     shuffle.node_by(
+///         worker,
+///         |input| input.parse::<Link>().parse::<Ip>(),
+///         |packet| (packet.flow_key().words()[1] >> 16) as u32,
+///     )
+/// });
+///
+/// // A team of one keeps everything.
+/// let worker = Worker::new(0, 1, Pool::builder().frames(64).build()?);
+/// assert_eq!(by_flow.build(&worker)?.kind(), "shuffle");
+/// assert_eq!(by_network.build(&worker)?.kind(), "shuffle");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Shuffle {
+    config: ShuffleConfig,
+    place: Meeting,
+}
+
+impl Shuffle {
+    /// A shuffle of its own: only nodes made of it, or of its clones, exchange packets.
+    pub fn new(config: ShuffleConfig) -> Self {
+        Self { config, place: Meeting::default() }
+    }
+
+    /// A worker's node, by the key of the configuration.
+    ///
+    /// # Errors
+    /// When this worker has its node already, or the team is too large.
+    pub fn node(&self, worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
+        let fabric = self.fabric(worker)?;
+        let sorter = Predefined(fabric.buckets().clone());
+        Ok(Box::new(ShuffleNode::new(Box::new(sorter), fabric, worker.index())?))
+    }
+
+    /// A worker's node that parses packets by `function` and asks `key` of what it finds: equal answers come to one
+    /// worker. What the function drops or sends elsewhere does so before the shuffle; what it lets pass unparsed
+    /// ([`parse_or_pass`](Operator::parse_or_pass)) is all in one bucket.
+    ///
+    /// # Errors
+    /// As [`node`](Self::node), and what the function's declared state reports.
+    pub fn node_by<F, K, Q>(
+        &self,
+        worker: &Worker,
+        function: impl FnOnce(Input) -> F,
+        mut key: K,
+    ) -> Result<Box<dyn Node>, BuildError>
+    where
+        F: Operator<In = Root>,
+        Q: TableKey,
+        K: FnMut(&View<'_, F::Out>) -> Q + 'static,
+    {
+        let own = Self { config: ShuffleConfig { key: ShuffleKey::Own, ..self.config }, ..self.clone() };
+        let fabric = own.fabric(worker)?;
+        let buckets = fabric.buckets().clone();
+        let place = move |packet: &View<'_, F::Out>| buckets.of_key(key(packet));
+        let sorter = Classified::new(worker, function, place)?;
+        Ok(Box::new(ShuffleNode::new(Box::new(sorter), fabric, worker.index())?))
+    }
+
+    fn fabric(&self, worker: &Worker) -> Result<std::sync::Arc<Fabric>, BuildError> {
+        let workers = worker.team().workers();
+        worker.team().meet(&self.place, || Fabric::new(self.config, workers, worker.seed()))
+    }
+}

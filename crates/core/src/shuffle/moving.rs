@@ -1,0 +1,230 @@
+//! How buckets change hands while traffic flows, without a lock on the packets' way.
+//!
+//! 1. The control side writes the new owners and raises the number of the move.
+//! 2. Every worker sees that number before its next batch. From then on it gives the buckets' packets to the new owner,
+//!    and it says how many packets it had given to each worker until then.
+//! 3. The new owner keeps what comes for these buckets. The old owner goes on until it has seen as many packets from
+//!    every worker as that worker said: then none of the buckets can be on its way to it. Between two batches it takes
+//!    the flows of these buckets out of its state and hands them over.
+//! 4. The new owner puts them into its own state and lets go of what it kept, in the order of arrival.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+use netbricks_buffer::{Batch, Packet};
+
+use super::duty::{Duty, Part};
+use super::fabric::{Fabric, Handover};
+use super::key::BUCKETS;
+use crate::node::StateImage;
+
+/// How it stands with a bucket that comes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Coming {
+    #[default]
+    No,
+    /// Its state is with its old owner.
+    Awaited,
+    /// Its state is here; packets that waited for it go first.
+    Here,
+}
+
+/// A worker's part in the moves of its shuffle.
+pub(super) struct Moving {
+    me: usize,
+    /// The last move that this worker knows of.
+    epoch: u64,
+    /// Who owns each bucket, as far as it knows.
+    owners: Box<[u8; BUCKETS]>,
+    coming: Box<[Coming; BUCKETS]>,
+    /// Old owners whose state is awaited.
+    awaited: Vec<usize>,
+    /// Old owners whose state is here, while packets that waited for it still are.
+    arrived: usize,
+    /// Buckets that are to be given away, and to whom.
+    leaving: Vec<(usize, Vec<u16>)>,
+    /// What waits for its bucket's state, in the order of arrival.
+    kept: VecDeque<(u16, Packet)>,
+    duty: Option<Duty>,
+}
+
+impl Moving {
+    pub(super) fn new(me: usize, fabric: &Fabric) -> Self {
+        let change = fabric.owners();
+        let mut owners = Box::new([0; BUCKETS]);
+        owners.copy_from_slice(&change);
+        Self {
+            me,
+            epoch: fabric.epoch.load(Ordering::Acquire),
+            owners,
+            coming: Box::new([Coming::No; BUCKETS]),
+            awaited: Vec::new(),
+            arrived: 0,
+            leaving: Vec::new(),
+            kept: VecDeque::with_capacity(if fabric.workers > 1 { fabric.ring } else { 0 }),
+            duty: None,
+        }
+    }
+
+    /// The owner of a bucket.
+    #[inline(always)]
+    pub(super) fn owner(&self, bucket: u16) -> usize {
+        usize::from(self.owners[usize::from(bucket) % BUCKETS])
+    }
+    /// Whether a bucket's packets must wait here.
+    #[inline(always)]
+    pub(super) fn waits(&self, bucket: u16) -> bool {
+        self.coming[usize::from(bucket) % BUCKETS] != Coming::No
+    }
+    /// Whether any bucket's must.
+    #[inline(always)]
+    pub(super) fn is_expecting(&self) -> bool {
+        !self.awaited.is_empty() || self.arrived > 0
+    }
+    pub(super) fn kept(&self) -> usize {
+        self.kept.len()
+    }
+    /// Keeps a packet until its bucket's state is here.
+    pub(super) fn keep(&mut self, bucket: u16, packet: Packet) {
+        self.kept.push_back((bucket, packet));
+    }
+    /// Gives up everything that it keeps.
+    pub(super) fn give_up(&mut self) -> impl Iterator<Item = Packet> + '_ {
+        self.kept.drain(..).map(|(_, packet)| packet)
+    }
+
+    /// Learns of a move, if there is a new one. `given` counts packets that went to each other worker so far.
+    #[inline(always)]
+    pub(super) fn learn(&mut self, fabric: &Fabric, given: &[u64]) {
+        if fabric.epoch.load(Ordering::Acquire) != self.epoch {
+            self.adopt(fabric, given);
+        }
+    }
+
+    #[cold]
+    fn adopt(&mut self, fabric: &Fabric, given: &[u64]) {
+        let change = fabric.change();
+        self.epoch = change.epoch;
+        for moved in &change.moves {
+            self.owners[usize::from(moved.bucket)] = moved.to as u8;
+            if moved.to == self.me {
+                self.coming[usize::from(moved.bucket)] = Coming::Awaited;
+                if !self.awaited.contains(&moved.from) {
+                    self.awaited.push(moved.from);
+                }
+            }
+            if moved.from == self.me {
+                match self.leaving.iter_mut().find(|(to, _)| *to == moved.to) {
+                    Some((_, buckets)) => buckets.push(moved.bucket),
+                    None => self.leaving.push((moved.to, vec![moved.bucket])),
+                }
+            }
+        }
+        let standing = &fabric.standing[self.me];
+        for (count, given) in standing.given.iter().zip(given) {
+            count.store(*given, Ordering::Relaxed);
+        }
+        // Who reads this number reads the counts before it.
+        standing.epoch.store(self.epoch, Ordering::Release);
+    }
+
+    /// Whether there is something for the graph to do. `seen` says of a worker how many of its packets have come, or
+    /// `None` where no more can.
+    pub(super) fn has_duty(&mut self, fabric: &Fabric, seen: impl Fn(usize) -> Option<u64>) -> bool {
+        if self.duty.is_some() {
+            return true;
+        }
+        if !self.leaving.is_empty() && self.is_alone(fabric, &seen) {
+            if let Some((to, buckets)) = self.leaving.pop() {
+                let part = Part::new(fabric.buckets().clone(), buckets);
+                self.duty = Some(Duty::Give { to, part });
+            }
+        } else if fabric.standing[self.me].waiting.load(Ordering::Acquire) > 0 {
+            let mut change = fabric.change();
+            let Some(place) = change.handovers.iter().position(|handover| handover.to == self.me) else {
+                return false;
+            };
+            let Handover { from, images, .. } = change.handovers.swap_remove(place);
+            fabric.standing[self.me].waiting.fetch_sub(1, Ordering::Relaxed);
+            self.duty = Some(Duty::Take { from, images });
+        } else if let Some(gone) =
+            self.awaited.iter().copied().find(|from| fabric.standing[*from].gone.load(Ordering::Acquire))
+        {
+            self.duty = Some(Duty::Take { from: gone, images: Vec::new() });
+        }
+        self.duty.is_some()
+    }
+
+    /// Whether nothing of what leaves can still come to this worker.
+    fn is_alone(&self, fabric: &Fabric, seen: &impl Fn(usize) -> Option<u64>) -> bool {
+        (0..fabric.workers).filter(|other| *other != self.me).all(|other| {
+            let standing = &fabric.standing[other];
+            let Some(seen) = seen(other) else { return true };
+            standing.epoch.load(Ordering::Acquire) >= self.epoch
+                && seen >= standing.given[self.me].load(Ordering::Relaxed)
+        })
+    }
+
+    pub(super) fn take_duty(&mut self) -> Option<Duty> {
+        self.duty.take()
+    }
+
+    /// Hands state over to its new owner.
+    pub(super) fn given(&mut self, fabric: &Fabric, to: usize, images: Vec<(String, StateImage)>) {
+        fabric.change().handovers.push(Handover { from: self.me, to, images });
+        fabric.standing[to].waiting.fetch_add(1, Ordering::Release);
+    }
+
+    /// The state of all buckets that came from `from` is in place.
+    pub(super) fn took(&mut self, fabric: &Fabric, from: usize, refused: usize) {
+        fabric.refused.fetch_add(refused, Ordering::Relaxed);
+        self.awaited.retain(|other| *other != from);
+        self.arrived += 1;
+        for moved in fabric.change().moves.iter().filter(|moved| moved.from == from && moved.to == self.me) {
+            self.coming[usize::from(moved.bucket)] = Coming::Here;
+        }
+    }
+
+    /// Lets go of up to `count` packets whose buckets' state is here, in order.
+    ///
+    /// Only when none is left is the move over: the next one may take the buckets away again, and must find the state as
+    /// these packets leave it.
+    pub(super) fn release(&mut self, batch: &mut Batch, count: usize, fabric: &Fabric) {
+        if self.arrived == 0 {
+            return;
+        }
+        let mut left = false;
+        for _ in 0..self.kept.len() {
+            let Some((bucket, packet)) = self.kept.pop_front() else { break };
+            if self.coming[usize::from(bucket)] == Coming::Here {
+                if batch.len() < count && !batch.is_full() {
+                    // It is not full.
+                    let _room = batch.push(packet);
+                    continue;
+                }
+                left = true;
+            }
+            self.kept.push_back((bucket, packet));
+        }
+        if !left {
+            for coming in self.coming.iter_mut().filter(|coming| **coming == Coming::Here) {
+                *coming = Coming::No;
+            }
+            let mut change = fabric.change();
+            change.pairs = change.pairs.saturating_sub(std::mem::take(&mut self.arrived));
+        }
+    }
+
+    /// Whether this worker has nothing to do with moves any more, and none will begin.
+    pub(super) fn is_over(&mut self, fabric: &Fabric) -> bool {
+        let mut change = fabric.change();
+        let over = change.epoch == self.epoch
+            && self.leaving.is_empty()
+            && self.awaited.is_empty()
+            && self.arrived == 0
+            && self.kept.is_empty()
+            && self.duty.is_none();
+        change.ending |= over;
+        over
+    }
+}

@@ -1,0 +1,430 @@
+//! One worker's end of a shuffle: what belongs to others leaves through their rings, what others sent comes out here.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use netbricks_buffer::{BATCH, Batch, Packet};
+
+use super::duty::{Crossing, Duty, Part};
+use super::fabric::{Ends, Fabric};
+use super::key::BUCKETS;
+use super::moving::Moving;
+use super::{Sorter, WhenFull};
+use crate::context::Context;
+use crate::node::{CallError, Handler, ImportError, Node, Output, Poll, StateImage};
+use crate::reason::{Drop as Reason, Edge};
+use crate::registry::BuildError;
+
+/// Packets that wait for room in one ring at most. Nothing that leads here is polled while one waits, so these are what
+/// was on its way within the worker: a few batches, and what functions made of them.
+const WAITING: usize = 8 * BATCH;
+
+/// ns: what a batch of replayed packets has in common.
+const MILLISECOND: u64 = 1_000_000;
+
+/// A worker's node of a shuffle.
+pub(super) struct ShuffleNode {
+    sorter: Box<dyn Sorter>,
+    fabric: Arc<Fabric>,
+    me: usize,
+    ends: Ends,
+    moving: Moving,
+    /// By worker: what is about to go, and what waits for room, oldest first.
+    outgoing: Vec<Batch>,
+    waiting: Vec<VecDeque<Packet>>,
+    /// By worker: packets given to it, those that wait included, and packets that came from it.
+    given: Vec<u64>,
+    seen: Vec<u64>,
+    numbers: Vec<u16>,
+    /// Whose ring is asked next.
+    next: usize,
+    /// What came from a worker and is of a later time than the batch before it.
+    later: VecDeque<Packet>,
+    later_from: usize,
+    /// Nothing comes from this worker any more.
+    closing: bool,
+}
+
+impl ShuffleNode {
+    pub(super) fn new(sorter: Box<dyn Sorter>, fabric: Arc<Fabric>, me: usize) -> Result<Self, BuildError> {
+        let Some(ends) = fabric.take(me) else {
+            return Err(BuildError::new(format_args!(
+                "worker {me} of {} has its end of this shuffle already: make a shuffle for each place",
+                fabric.workers
+            )));
+        };
+        let workers = fabric.workers;
+        let room = if workers > 1 { WAITING } else { 0 };
+        Ok(Self {
+            sorter,
+            moving: Moving::new(me, &fabric),
+            me,
+            ends,
+            outgoing: (0..workers).map(|_| Batch::new()).collect(),
+            waiting: (0..workers).map(|_| VecDeque::with_capacity(room)).collect(),
+            given: vec![0; workers],
+            seen: vec![0; workers],
+            numbers: Vec::with_capacity(BATCH),
+            next: 0,
+            later: VecDeque::with_capacity(if workers > 1 { BATCH } else { 0 }),
+            later_from: 0,
+            closing: false,
+            fabric,
+        })
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.moving.kept() >= self.fabric.ring || self.waiting.iter().any(|waiting| !waiting.is_empty())
+    }
+
+    /// Sends what is about to go to a worker, behind what waits.
+    fn send(&mut self, to: usize, cx: &mut Context) {
+        let batch = &mut self.outgoing[to];
+        let Some(producer) = &mut self.ends.out[to] else {
+            return cx.drop_batch(batch, Reason::WorkerGone);
+        };
+        let waiting = &mut self.waiting[to];
+        if waiting.is_empty() {
+            let (packets, bytes) = (batch.len(), batch.bytes());
+            producer.push(batch);
+            let gone = packets - batch.len();
+            if gone > 0 {
+                cx.handed(gone as u64, bytes - batch.bytes());
+                self.given[to] += gone as u64;
+            }
+        }
+        if batch.is_empty() {
+            return;
+        }
+        if producer.is_closed() {
+            cx.drop_batch(batch, Reason::WorkerGone);
+        } else if self.fabric.full == WhenFull::Drop || waiting.len() + batch.len() > WAITING {
+            cx.drop_batch(batch, Reason::RingFull);
+        } else {
+            self.given[to] += batch.len() as u64;
+            waiting.extend(batch.drain());
+        }
+    }
+
+    /// Sends what waits, as far as there is room.
+    fn flush(&mut self, cx: &mut Context) {
+        for (to, waiting) in self.waiting.iter_mut().enumerate() {
+            let Some(producer) = &mut self.ends.out[to] else { continue };
+            let batch = &mut self.outgoing[to];
+            while !waiting.is_empty() {
+                while !batch.is_full()
+                    && let Some(packet) = waiting.pop_front()
+                {
+                    // It is not full.
+                    let _room = batch.push(packet);
+                }
+                let (packets, bytes) = (batch.len(), batch.bytes());
+                let gone = producer.push(batch);
+                if gone > 0 {
+                    cx.handed(gone as u64, bytes - batch.bytes());
+                }
+                if producer.is_closed() {
+                    cx.drop_batch(batch, Reason::WorkerGone);
+                }
+                if gone < packets {
+                    while let Some(packet) = batch.pop() {
+                        waiting.push_front(packet);
+                    }
+                    break;
+                }
+            }
+        }
+        if self.closing && self.waiting.iter().all(VecDeque::is_empty) {
+            // The other ends learn of it once they have taken everything.
+            self.ends.out.iter_mut().for_each(|end| *end = None);
+        }
+    }
+
+    /// Takes what came from one other worker, each in its turn.
+    fn take(&mut self, batch: &mut Batch, cx: &mut Context) {
+        if self.later.is_empty() {
+            let workers = self.fabric.workers;
+            for _ in 0..workers {
+                let from = self.next;
+                self.next = (self.next + 1) % workers;
+                let Some(consumer) = &mut self.ends.into[from] else { continue };
+                let count = consumer.pop_up_to(batch, cx.burst());
+                if count > 0 {
+                    self.later_from = from;
+                    cx.taken(count as u64, batch.bytes());
+                    break;
+                }
+            }
+        } else {
+            while !batch.is_full()
+                && let Some(packet) = self.later.pop_front()
+            {
+                // It is not full.
+                let _room = batch.push(packet);
+            }
+        }
+        if cx.led {
+            self.follow_time(batch, cx);
+        }
+        self.seen[self.later_from] += batch.len() as u64;
+        // What the next node looks at first is in the other core's cache too.
+        batch.warm();
+    }
+
+    /// On a worker that receives nothing itself, replayed packets bring their time with them: a batch holds arrivals of one
+    /// millisecond and does not span an event, as that of the port from which they came.
+    fn follow_time(&mut self, batch: &mut Batch, cx: &mut Context) {
+        let time = |packet: &Packet| packet.received_at() / MILLISECOND * MILLISECOND;
+        let Some(first) = batch.get(0).map(time) else { return };
+        let mut same = batch.len();
+        if batch.iter().any(|packet| time(packet) > cx.now()) {
+            same = match cx.approach(first) {
+                true => batch.iter().take_while(|packet| time(packet) == first).count(),
+                false => 0,
+            };
+            if same > 0 {
+                cx.advance(first);
+            }
+        }
+        while batch.len() > same
+            && let Some(packet) = batch.pop()
+        {
+            self.later.push_front(packet);
+        }
+    }
+
+    /// Keeps what must wait for its state.
+    fn keep_expected(&mut self, batch: &mut Batch, cx: &mut Context) {
+        if !self.moving.is_expecting() {
+            return;
+        }
+        self.numbers.clear();
+        self.numbers.extend(batch.iter().map(|packet| packet.flow_hash() as u16));
+        let (moving, numbers) = (&self.moving, &self.numbers);
+        let kept = batch.compact(|slot, _| u16::from(moving.waits(numbers[slot])));
+        for packet in batch.drain_from(kept) {
+            self.keep(packet.flow_hash() as u16, packet, cx);
+        }
+    }
+
+    fn keep(&mut self, bucket: u16, packet: Packet, cx: &mut Context) {
+        if self.moving.kept() < self.fabric.ring + WAITING {
+            self.moving.keep(bucket, packet);
+        } else {
+            cx.drop_packet(packet, Reason::RingFull);
+        }
+    }
+
+    /// Looks after moves. Between two batches: what came before has been worked on.
+    fn look_after_moves(&mut self, cx: &mut Context) {
+        self.moving.learn(&self.fabric, &self.given);
+        let (into, seen) = (&self.ends.into, &self.seen);
+        // Who has ended has given everything, but that may not have been worked on.
+        let later = if self.later.is_empty() { self.me } else { self.later_from };
+        let seen = |from: usize| match &into[from] {
+            Some(consumer) if !consumer.is_closed() || from == later => Some(seen[from]),
+            _ => None,
+        };
+        if self.moving.has_duty(&self.fabric, seen) {
+            cx.call_on_duty();
+        }
+    }
+
+    fn has_ended(&mut self) -> bool {
+        self.closing
+            && self.later.is_empty()
+            && self.ends.out.iter().all(Option::is_none)
+            && self.ends.into.iter().flatten().all(netbricks_buffer::Consumer::is_closed)
+            && self.moving.is_over(&self.fabric)
+    }
+
+    /// `"0-2047 1"`: these buckets to that worker.
+    fn move_buckets(&self, argument: &str) -> Result<String, String> {
+        let expected = || format!("expected buckets and a worker, as `0-2047 1`, found `{argument}`");
+        let mut wanted = Vec::new();
+        for part in argument.split(',') {
+            let (buckets, worker) = part.trim().split_once(' ').ok_or_else(expected)?;
+            let (first, last) = buckets.split_once('-').unwrap_or((buckets, buckets));
+            let number = |text: &str| text.trim().parse::<usize>().map_err(|_| expected());
+            let (first, last, worker) = (number(first)?, number(last)?, number(worker)?);
+            if last >= BUCKETS {
+                return Err(super::MoveError::NoBucket { bucket: last }.to_string());
+            }
+            wanted.extend((first..=last).map(|bucket| (bucket, worker)));
+        }
+        self.fabric.begin(wanted).map_err(|error| error.to_string())?;
+        Ok(self.fabric.change().pairs.to_string())
+    }
+
+    /// `"0-2047 0, 2048-4095 1"`
+    fn owners(&self) -> String {
+        let owners = self.fabric.owners();
+        let mut text = Vec::new();
+        let mut first = 0;
+        for run in owners.chunk_by(|a, b| a == b) {
+            text.push(format!("{first}-{} {}", first + run.len() - 1, run[0]));
+            first += run.len();
+        }
+        text.join(", ")
+    }
+}
+
+impl Node for ShuffleNode {
+    fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
+        if self.fabric.workers == 1 {
+            if self.sorter.declarations().is_some() {
+                self.sorter.sort(batch, cx, &mut self.numbers);
+            }
+            return;
+        }
+        self.sorter.sort(batch, cx, &mut self.numbers);
+        self.moving.learn(&self.fabric, &self.given);
+        let (me, moving, numbers) = (self.me, &self.moving, &self.numbers);
+        let expecting = moving.is_expecting();
+        let kept = batch.compact(|slot, _| {
+            let bucket = numbers[slot];
+            u16::from(moving.owner(bucket) != me || expecting && moving.waits(bucket))
+        });
+        if kept == batch.len() {
+            return;
+        }
+        for mut packet in batch.drain_from(kept) {
+            let bucket = self.numbers[usize::from(packet.slot())];
+            packet.set_flow_hash(u32::from(bucket));
+            let owner = self.moving.owner(bucket);
+            if owner == me {
+                self.keep(bucket, packet, cx);
+            } else if let Err(packet) = self.outgoing[owner].push(packet) {
+                // Not reached: it is empty between calls, and takes a whole batch.
+                cx.drop_packet(packet, Reason::RingFull);
+            }
+        }
+        for to in 0..self.fabric.workers {
+            if !self.outgoing[to].is_empty() {
+                self.send(to, cx);
+            }
+        }
+        cx.set_blocked(self.is_blocked());
+    }
+
+    fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+        self.look_after_moves(cx);
+        self.flush(cx);
+        if self.moving.is_expecting() {
+            self.moving.release(batch, cx.burst(), &self.fabric);
+        }
+        if batch.is_empty() && self.moving.kept() < self.fabric.ring {
+            self.take(batch, cx);
+            // What was given by the new owners comes after the word of them: it is there to be read now.
+            self.moving.learn(&self.fabric, &self.given);
+            self.keep_expected(batch, cx);
+        }
+        cx.set_blocked(self.is_blocked());
+        if !batch.is_empty() || !self.later.is_empty() {
+            Poll::Busy
+        } else if self.has_ended() {
+            Poll::Done
+        } else {
+            Poll::Idle
+        }
+    }
+
+    fn is_schedulable(&self) -> bool {
+        true
+    }
+    fn kind(&self) -> &str {
+        "shuffle"
+    }
+    fn outputs(&self) -> Vec<Output> {
+        let mut outputs = vec![Output { edge: Edge::OUT, name: "out".into(), optional: false }];
+        if self.sorter.declarations().is_some() {
+            outputs.push(Output { edge: Edge::REPLY, name: "reply".into(), optional: true });
+        }
+        self.sorter.edges(&mut |edge| {
+            if !outputs.iter().any(|output| output.edge == edge) {
+                outputs.push(Output { edge, name: edge.0.to_string(), optional: false });
+            }
+        });
+        outputs
+    }
+    fn keeps_packets(&self) -> bool {
+        true
+    }
+    fn held(&self) -> u64 {
+        (self.moving.kept() + self.later.len() + self.waiting.iter().map(VecDeque::len).sum::<usize>()) as u64
+    }
+    fn drain(&mut self, batch: &mut Batch, cx: &mut Context) {
+        let _ = batch;
+        for packet in self.waiting.iter_mut().flat_map(|waiting| waiting.drain(..)) {
+            cx.drop_packet(packet, Reason::WorkerGone);
+        }
+        for packet in self.later.drain(..).chain(self.moving.give_up()) {
+            cx.drop_packet(packet, Reason::Drained);
+        }
+    }
+    fn handlers(&self) -> Vec<Handler> {
+        let handler = |name: &str, summary: &str| Handler { name: name.into(), summary: summary.into() };
+        let mut handlers = vec![
+            handler("owners", "Which worker owns which buckets, as `0-2047 0, 2048-4095 1`."),
+            handler("move", "Moves buckets to a worker while traffic flows: `0-2047 1`."),
+            handler("moving", "Pairs of workers that have not finished the last move."),
+            handler("refused", "Images of state that a new owner could not take."),
+        ];
+        handlers.extend(self.sorter.declarations().into_iter().flat_map(|declared| declared.handlers()));
+        handlers
+    }
+    fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
+        match name {
+            "owners" => Ok(self.owners()),
+            "moving" => Ok(self.fabric.change().pairs.to_string()),
+            "refused" => Ok(self.fabric.refused.load(Ordering::Relaxed).to_string()),
+            "move" => self
+                .move_buckets(argument)
+                .map_err(|problem| CallError::Argument { name: name.into(), problem }),
+            _ => match self.sorter.declarations() {
+                Some(declared) => declared.call(name, argument),
+                None => Err(CallError::Unknown {
+                    name: name.into(),
+                    known: "owners, move, moving, refused".into(),
+                }),
+            },
+        }
+    }
+    fn export(&self) -> Vec<StateImage> {
+        self.sorter.declarations().map(|declared| declared.export()).unwrap_or_default()
+    }
+    fn import(&mut self, name: &str, bytes: &[u8], now: u64) -> Result<(), ImportError> {
+        match self.sorter.declarations() {
+            Some(declared) => declared.import(name, bytes, now),
+            None => Err(ImportError::Unknown { name: name.into() }),
+        }
+    }
+    fn take_part(&mut self, part: &Part) -> Vec<StateImage> {
+        self.sorter.declarations().map(|declared| declared.take_part(part)).unwrap_or_default()
+    }
+    fn crossing(&mut self) -> Option<&mut dyn Crossing> {
+        Some(self)
+    }
+}
+
+impl Crossing for ShuffleNode {
+    fn close(&mut self) {
+        self.closing = true;
+    }
+    fn duty(&mut self) -> Option<Duty> {
+        self.moving.take_duty()
+    }
+    fn given(&mut self, to: usize, images: Vec<(String, StateImage)>) {
+        self.moving.given(&self.fabric, to, images);
+    }
+    fn took(&mut self, from: usize, refused: usize) {
+        self.moving.took(&self.fabric, from, refused);
+    }
+}
+
+impl Drop for ShuffleNode {
+    fn drop(&mut self) {
+        self.fabric.standing[self.me].gone.store(true, Ordering::Release);
+    }
+}

@@ -1,0 +1,111 @@
+//! Which number each packet of a batch gets: its bucket, or its group.
+
+use netbricks_buffer::{Batch, Bytes, Visit};
+use netbricks_packet::stack::Root;
+
+use super::key::Buckets;
+use crate::compose::depart;
+use crate::context::Context;
+use crate::operator::{At, Input, Operator, Start};
+use crate::reason::{Edge, Verdict};
+use crate::registry::{BuildError, Worker};
+use crate::state::Declarations;
+use crate::view::View;
+
+/// Gives each packet of a batch a number.
+pub(crate) trait Sorter {
+    /// Writes a number a slot; packets that do not get that far have left the batch by then.
+    fn sort(&mut self, batch: &mut Batch, cx: &mut Context, numbers: &mut Vec<u16>);
+    /// Edges that packets may take beside those of every function.
+    fn edges(&self, _visit: &mut dyn FnMut(Edge)) {}
+    /// What it declared.
+    fn declarations(&self) -> Option<&Declarations> {
+        None
+    }
+}
+
+/// By the bytes alone.
+pub(crate) struct Predefined(pub(crate) Buckets);
+
+impl Sorter for Predefined {
+    fn sort(&mut self, batch: &mut Batch, _: &mut Context, numbers: &mut Vec<u16>) {
+        batch.warm();
+        numbers.clear();
+        numbers.extend(batch.iter().map(|packet| self.0.of(packet)));
+    }
+}
+
+/// By a user function over what a tower of operators found.
+pub(crate) struct Classified<F, P> {
+    tower: F,
+    place: P,
+    declarations: Declarations,
+}
+
+impl<F, P> Classified<F, P>
+where
+    F: Operator<In = Root>,
+    P: FnMut(&View<'_, F::Out>) -> u16 + 'static,
+{
+    pub(crate) fn new(
+        worker: &Worker,
+        function: impl FnOnce(Input) -> F,
+        place: P,
+    ) -> Result<Self, BuildError> {
+        let (tower, declarations) = worker.declaring(|| function(Start::new()))?;
+        if declarations.events.schedule().is_some() {
+            return Err(BuildError::new(
+                "what sorts packets cannot have events: put them into a function of their own",
+            ));
+        }
+        Ok(Self { tower, place, declarations })
+    }
+}
+
+impl<F, P> Sorter for Classified<F, P>
+where
+    F: Operator<In = Root>,
+    P: FnMut(&View<'_, F::Out>) -> u16 + 'static,
+{
+    fn sort(&mut self, batch: &mut Batch, cx: &mut Context, numbers: &mut Vec<u16>) {
+        batch.warm();
+        numbers.clear();
+        let Self { tower, place, .. } = self;
+        tower.prepare(batch, cx, &|_| Some(Root));
+        let kept = batch.compact_with(Sorting { tower, place, numbers, cx: &mut *cx });
+        if kept != batch.len() {
+            depart(batch, cx, kept);
+        }
+    }
+    fn edges(&self, visit: &mut dyn FnMut(Edge)) {
+        self.tower.edges(visit);
+    }
+    fn declarations(&self) -> Option<&Declarations> {
+        Some(&self.declarations)
+    }
+}
+
+struct Sorting<'a, F, P> {
+    tower: &'a mut F,
+    place: &'a mut P,
+    numbers: &'a mut Vec<u16>,
+    cx: &'a mut Context,
+}
+
+impl<F, P> Visit for Sorting<'_, F, P>
+where
+    F: Operator<In = Root>,
+    P: FnMut(&View<'_, F::Out>) -> u16 + 'static,
+{
+    #[inline(always)]
+    fn visit(&mut self, slot: usize, bytes: &mut Bytes<'_>) -> u16 {
+        let number =
+            match self.tower.apply::<false>(At::new(slot, &mut *bytes, &mut *self.cx, &mut false), Root) {
+                Ok(stack) => (self.place)(&View::new(bytes, &stack, &mut *self.cx, slot)),
+                Err(Verdict::PASS) => 0,
+                Err(verdict) => return verdict.bits(),
+            };
+        self.numbers.push(number);
+        0
+    }
+}

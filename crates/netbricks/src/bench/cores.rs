@@ -1,0 +1,260 @@
+//! What several workers come to: packets that change cores, with every packet's place in its flow looked at.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use netbricks_buffer::{Batch, Pool};
+use netbricks_core::{Context, Drop, GraphError, Node, Output, Poll, Role};
+use netbricks_packet::build::ethernet;
+use netbricks_ports::Drivers;
+use netbricks_runtime::{Clock, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime, allowed_cores};
+
+use super::{BURST, BenchError, Figure};
+use crate::chain::{Design, Network, WorkerPorts};
+use crate::config;
+use crate::diagnostic::{Diagnostics, Source};
+
+/// Workers.
+const WORKERS: usize = 2;
+/// Packets that each worker brings in a round: seven rounds are more than 10⁸ of both.
+const PACKETS: u64 = 7_500_000;
+const WARM_UP: u64 = 500_000;
+/// Flows of each worker.
+const FLOWS: usize = 4_096;
+/// Packet buffers: rings, hands and caches are full with less than half of them.
+const FRAMES: usize = 16_384;
+/// Where a packet has its flow (2 bytes), its worker (1) and its number within the flow (8), behind Ethernet, IPv4, UDP.
+const LABEL: usize = 42;
+/// How long a flow of one worker moves together: as a NIC brings packets, mixed.
+const STRIDE: usize = 1_597;
+
+/// A benchmark of two workers.
+pub(super) struct Cores {
+    pub(super) name: &'static str,
+    pub(super) summary: &'static str,
+    /// Whether all buckets move back and forth meanwhile.
+    moving: bool,
+}
+
+const TEXT: &str = "[port.store]\ndriver = \"null\"\n[function.cores]\nuse = \"shuffle\"\n\
+                    [[chain]]\nfrom = \"store\"\nthrough = [\"cores\"]\nto = \"store\"\n";
+
+impl Cores {
+    /// All of them.
+    pub(super) const ALL: [Self; 2] = [
+        Self {
+            name: "shuffle-2",
+            summary: "give packets to the worker of their flow, 2 workers",
+            moving: false,
+        },
+        Self {
+            name: "shuffle-2-moving",
+            summary: "the same while all 4,096 buckets move back and forth",
+            moving: true,
+        },
+    ];
+
+    /// Runs it; the figure is time of both workers together, a packet.
+    pub(super) fn measure(&self, rounds: usize) -> Result<Figure, BenchError> {
+        let failed = |problem: String| BenchError::Failed(format!("`{}`: {problem}", self.name));
+        let cores = allowed_cores();
+        if cores.len() < WORKERS {
+            return Err(failed(format!("needs {WORKERS} cores, this process may use {}", cores.len())));
+        }
+        let placement = Placement::Cores(cores[cores.len() - WORKERS..].to_vec());
+        let pool =
+            Pool::builder().frames(FRAMES).build().map_err(|error| BenchError::Failed(error.to_string()))?;
+        let design = self.design(&pool)?;
+        self.round(&design, &pool, &placement, WARM_UP)?;
+        let mut times = Vec::with_capacity(rounds);
+        let mut packets = 0;
+        for _ in 0..rounds {
+            let report = self.round(&design, &pool, &placement, PACKETS)?;
+            let moved = report.totals.sent.packets;
+            times.push(report.seconds * 1e9 / moved as f64);
+            packets += moved;
+        }
+        Ok(Figure { workers: WORKERS, ..Figure::of(self.name.to_owned(), times, packets) })
+    }
+
+    /// The chain as an operator would write it, through the same code as `run`'s.
+    fn design(&self, pool: &Pool) -> Result<Design, BenchError> {
+        let mut diagnostics = Diagnostics::default();
+        let plan =
+            config::read(TEXT, &crate::standard(), &Drivers::standard(), Path::new("."), &mut diagnostics);
+        let network = Network::of(&plan, pool, &mut diagnostics);
+        if diagnostics.has_errors() {
+            let source = Source::new(self.name.to_owned(), TEXT);
+            return Err(BenchError::Failed(diagnostics.render(&source, false)));
+        }
+        Ok(network.design(self.name, &plan))
+    }
+
+    fn round(
+        &self,
+        design: &Design,
+        pool: &Pool,
+        placement: &Placement,
+        packets: u64,
+    ) -> Result<FinalReport, BenchError> {
+        let failed = |problem: String| BenchError::Failed(format!("`{}`: {problem}", self.name));
+        let wrong = Arc::new(AtomicU64::new(0));
+        // A flow that moves is looked at by both; one that does not, by its owner, without the other's cache lines.
+        let both = last_numbers();
+        let mut config = Config::new(pool.clone())
+            .workers(WORKERS)
+            .placement(placement.clone())
+            .clock(Clock::Driven)
+            .idle(IdlePolicy::Latency);
+        config.burst = BURST;
+        let runtime = Runtime::start(config, |worker| {
+            let last = if self.moving { both.clone() } else { last_numbers() };
+            let ports = WorkerPorts {
+                receive: vec![(0, Box::new(Flows::new(worker, packets)))],
+                transmit: [(0, Box::new(Order { last, wrong: wrong.clone() }) as Box<dyn Node + Send>)]
+                    .into(),
+                ..WorkerPorts::default()
+            };
+            // Each round's workers meet at a place of their own.
+            let design = design.clone();
+            Factory::new(move |context| -> Result<_, GraphError> {
+                design.builder(ports, context.worker())?.build(context.pool().clone())
+            })
+        })
+        .map_err(|error| failed(error.to_string()))?;
+        let mut moves = 0u64;
+        if self.moving {
+            let control = runtime.control();
+            let ask = |handler: &str, argument: &str| control.call(0, self.name, "cores", handler, argument);
+            // Until the run is over, when no worker answers, or none moves any more.
+            while ask("move", &format!("0-4095 {}", (moves + 1) % WORKERS as u64)).is_ok() {
+                moves += 1;
+                while ask("moving", "").is_ok_and(|pairs| pairs != "0") {
+                    std::thread::sleep(Duration::from_micros(50));
+                }
+            }
+        }
+        let report = runtime.wait();
+        let expected = packets * WORKERS as u64;
+        let handed = report.totals.handed.packets;
+        let problem = if !report.conserved || !report.pool_whole {
+            format!("packets are missing: {:?}", report.unbalanced)
+        } else if report.totals.sent.packets != expected || report.totals.drops.total().packets != 0 {
+            format!("{expected} packets went in, {} came out", report.totals.sent.packets)
+        } else if wrong.load(Ordering::Relaxed) != 0 {
+            format!("{} packets were out of their flow's order", wrong.load(Ordering::Relaxed))
+        } else if !self.moving && handed.abs_diff(expected / 2) > expected / 10 {
+            format!("{handed} of {expected} packets changed workers, where about half should")
+        } else if self.moving && packets == PACKETS && moves < 3 {
+            format!("the buckets moved {moves} times only")
+        } else {
+            return Ok(report);
+        };
+        Err(failed(problem))
+    }
+}
+
+/// Brings packets of its worker's flows, mixed, each with its number within the flow.
+struct Flows {
+    worker: u8,
+    frames: Vec<Vec<u8>>,
+    numbers: Vec<u64>,
+    next: usize,
+    left: u64,
+}
+
+impl Flows {
+    fn new(worker: usize, packets: u64) -> Self {
+        let frames = (0..FLOWS)
+            .map(|flow| {
+                let (source, destination) = (format!("10.{worker}.0.1"), "10.9.8.7");
+                let mut label = [0; 22];
+                label[..2].copy_from_slice(&(flow as u16).to_be_bytes());
+                label[2] = worker as u8;
+                let port = 1_024 + flow as u16;
+                // Fixed addresses and lengths: it is always whole.
+                ethernet()
+                    .ipv4(source.as_str(), destination)
+                    .udp(port, 53)
+                    .payload(&label)
+                    .build()
+                    .unwrap_or_default()
+            })
+            .collect();
+        Self { worker: worker as u8, frames, numbers: vec![0; FLOWS], next: 0, left: packets }
+    }
+}
+
+impl Node for Flows {
+    fn process(&mut self, _input: usize, batch: &mut Batch, cx: &mut Context) {
+        cx.drop_batch(batch, Drop::Unconnected);
+    }
+    fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+        let count = (cx.burst() as u64).min(self.left) as usize;
+        for _ in 0..count {
+            let flow = self.next;
+            let Some(mut packet) = cx.pool().packet(&self.frames[flow]) else { break };
+            if let Some(number) = packet.data_mut().get_mut(LABEL + 3..LABEL + 11) {
+                number.copy_from_slice(&self.numbers[flow].to_be_bytes());
+            }
+            if batch.push(packet).is_err() {
+                break;
+            }
+            self.numbers[flow] += 1;
+            self.next = (flow + STRIDE + usize::from(self.worker)) % FLOWS;
+            self.left -= 1;
+        }
+        if self.left == 0 { Poll::Done } else { Poll::Busy }
+    }
+    fn is_schedulable(&self) -> bool {
+        true
+    }
+    fn role(&self) -> Role {
+        Role::Receive
+    }
+    fn inputs(&self) -> usize {
+        0
+    }
+}
+
+/// By flow and worker that brings it, the number of the last packet, from 1.
+type LastNumbers = Arc<Vec<AtomicU64>>;
+
+fn last_numbers() -> LastNumbers {
+    Arc::new((0..FLOWS * WORKERS).map(|_| AtomicU64::new(0)).collect())
+}
+
+/// Sends everything, and counts packets whose number does not come right after the one before it in their flow.
+struct Order {
+    last: LastNumbers,
+    wrong: Arc<AtomicU64>,
+}
+
+impl Node for Order {
+    fn process(&mut self, _input: usize, batch: &mut Batch, cx: &mut Context) {
+        cx.sent(batch.len() as u64, batch.bytes());
+        let mut wrong = 0;
+        for packet in batch.iter() {
+            let label = packet.data().get(LABEL..LABEL + 11).and_then(<[u8]>::first_chunk::<11>);
+            let Some([high, low, worker, number @ ..]) = label else { continue };
+            let flow = usize::from(u16::from_be_bytes([*high, *low])) * WORKERS + usize::from(*worker);
+            let number = u64::from_be_bytes(*number) + 1;
+            if let Some(last) = self.last.get(flow) {
+                wrong += u64::from(number != last.load(Ordering::Relaxed) + 1);
+                last.store(number, Ordering::Relaxed);
+            }
+        }
+        if wrong > 0 {
+            self.wrong.fetch_add(wrong, Ordering::Relaxed);
+        }
+        batch.clear();
+    }
+    fn role(&self) -> Role {
+        Role::Transmit
+    }
+    fn outputs(&self) -> Vec<Output> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,310 @@
+//! A run whose chains are written in Rust: ports and workers from configuration, opened and shared out; then pipelines.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use netbricks_buffer::Pool;
+use netbricks_core::{GraphError, Node};
+use netbricks_ports::{Drivers, PortError, ReceiveNode};
+use netbricks_runtime::{Clock, Factory, PlacementError, Runtime, StartError, allowed_cores};
+use toml::Spanned;
+use toml::de::DeTable;
+
+use super::{Draft, Queue, Sent};
+use crate::chain::{Design, Network, OpenPorts, Place, Use, WorkerPorts, transmit_nodes};
+use crate::commands::{placement, places, pool_for, runtime_config, summarise};
+use crate::config::{Plan, PlannedFunction, PlannedPort, parse, resolve_ports};
+use crate::diagnostic::{Diagnostics, Source};
+use crate::report::Summary;
+
+/// Why there is no context, or no run.
+#[derive(Debug, thiserror::Error)]
+pub enum ContextError {
+    /// The file cannot be read.
+    #[error("{file}: {error}")]
+    File {
+        /// Its name.
+        file: String,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// It is wrong; every fault with its place, as `netbricks check` shows them.
+    #[error("{0}")]
+    Configuration(String),
+    /// There is no memory for packets.
+    #[error(transparent)]
+    Pool(#[from] netbricks_buffer::PoolError),
+    /// Workers cannot be placed on the cores of `[runtime]`.
+    #[error("`cores`: {0}")]
+    Cores(#[from] PlacementError),
+    /// A queue could not be taken.
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// A pipeline does not end, or a function's way out leads nowhere.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    /// A worker could not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+}
+
+/// Open ports, their queues, and the workers that the queues are bound to (the paper's Listing 2).
+///
+/// ```
+/// use netbricks::prelude::*;
+/// use netbricks::{NetBricksContext, Pipeline};
+///
+/// # fn main() -> Result<(), netbricks::ContextError> {
+/// let context = NetBricksContext::from_text(
+///     "[port.lan]\ndriver = \"generator\"\npackets = 1000\n[port.wan]\ndriver = \"null\"\n",
+/// )?;
+/// let (lan, wan) = (context.queues_of("lan"), context.queues_of("wan"));
+/// let ends: Vec<_> = lan
+///     .iter()
+///     .map(|queue| queue.receive().function("count", |input| input.parse::<Link>().done()).send(&wan[0]))
+///     .collect();
+/// let summary = context.run(ends)?;
+/// assert_eq!((summary.received, summary.sent, summary.conserved), (1000, 1000, true));
+/// # Ok(())
+/// # }
+/// ```
+pub struct NetBricksContext {
+    plan: Plan<'static>,
+    ports: OpenPorts,
+    pool: Pool,
+    workers: usize,
+    queues: Vec<Queue>,
+    draft: Rc<RefCell<Draft>>,
+}
+
+impl NetBricksContext {
+    /// Reads a configuration with ports and `[runtime]`, as a chain file has them, and opens the ports.
+    ///
+    /// # Errors
+    /// [`ContextError`]: what is wrong with the file, or with what it asks for.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self, ContextError> {
+        let path = path.as_ref();
+        let file = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| ContextError::File { file: file.clone(), error })?;
+        Self::make(&file, &text, path.parent().unwrap_or(Path::new(".")))
+    }
+
+    /// As [`from_file`](Self::from_file), of a text; relative names in it start from the current directory.
+    ///
+    /// # Errors
+    /// As [`from_file`](Self::from_file).
+    pub fn from_text(text: &str) -> Result<Self, ContextError> {
+        Self::make("configuration", text, Path::new("."))
+    }
+
+    fn make(name: &str, text: &str, directory: &Path) -> Result<Self, ContextError> {
+        let (drivers, mut diagnostics) = (Drivers::standard(), Diagnostics::default());
+        let refused = |diagnostics: &Diagnostics| {
+            ContextError::Configuration(diagnostics.render(&Source::new(name.to_owned(), text), false))
+        };
+        let plan = resolve_ports(parse(text, &mut diagnostics), &drivers, directory, &mut diagnostics);
+        if diagnostics.has_errors() {
+            return Err(refused(&diagnostics));
+        }
+        let workers = plan.runtime.workers.unwrap_or(1).max(plan.placed_workers());
+        let pool = pool_for(&plan, &drivers)?;
+        let ports = OpenPorts::open(&plan, &drivers, &pool, workers, directory, &mut diagnostics);
+        let Some(ports) = ports else { return Err(refused(&diagnostics)) };
+        let draft = Rc::<RefCell<Draft>>::default();
+        let mut queues: Vec<Queue> = Vec::new();
+        for (port, open) in ports.iter().enumerate() {
+            let placed = &plan.ports[port].workers;
+            // A port that only sends is a queue to send to.
+            for number in 0..open.capabilities().receive_queues.max(1) {
+                let worker = match placed.len() {
+                    0 => (port + number) % workers,
+                    queues => *placed[number % queues].get_ref(),
+                };
+                queues.push(Queue {
+                    port,
+                    name: open.name().to_owned(),
+                    number,
+                    worker,
+                    place: Place::Receive(plan.ports.len() + queues.len()),
+                    draft: draft.clone(),
+                });
+            }
+        }
+        Ok(Self { plan: plan.without_places(), ports, pool, workers, queues, draft })
+    }
+
+    /// How many workers will run.
+    pub fn workers(&self) -> usize {
+        self.workers
+    }
+
+    /// All queues of all ports, in the order of the file.
+    pub fn queues(&self) -> Vec<Queue> {
+        self.queues.clone()
+    }
+
+    /// The queues of one port; none where there is no such port.
+    pub fn queues_of(&self, port: &str) -> Vec<Queue> {
+        self.queues.iter().filter(|queue| queue.name == port).cloned().collect()
+    }
+
+    /// Runs the pipelines until every source has ended, and drains. `ends` are there to be asked for: a pipeline whose
+    /// end nobody has is none.
+    ///
+    /// # Errors
+    /// [`ContextError`] when a pipeline leads nowhere, a queue cannot be taken or a worker cannot start.
+    pub fn run(self, ends: impl IntoIterator<Item = Sent>) -> Result<Summary, ContextError> {
+        self.start(ends, None)
+    }
+
+    /// As [`run`](Self::run), for so long at most.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_for(
+        self,
+        ends: impl IntoIterator<Item = Sent>,
+        duration: Duration,
+    ) -> Result<Summary, ContextError> {
+        self.start(ends, Some(duration))
+    }
+
+    fn start(
+        mut self,
+        ends: impl IntoIterator<Item = Sent>,
+        duration: Option<Duration>,
+    ) -> Result<Summary, ContextError> {
+        ends.into_iter().for_each(drop);
+        let (design, network) = self.design();
+        let shares = self.share_out(&design)?;
+        let cores = placement(&self.plan.runtime).assign(self.workers, &allowed_cores())?;
+        let places = places(&self.plan, &shares, &cores);
+        let mut config = runtime_config(&self.plan.runtime, &self.pool, self.workers);
+        config.duration = duration;
+        let mut shares: Vec<Mutex<Option<WorkerPorts>>> =
+            shares.into_iter().map(|share| Mutex::new(Some(share))).collect();
+        let real = Clock::real();
+        let runtime = Runtime::start(config, |worker| {
+            let share = shares.get_mut(worker).and_then(|share| {
+                // Each worker is asked for once.
+                share.get_mut().unwrap_or_else(PoisonError::into_inner).take()
+            });
+            let share = share.unwrap_or_default();
+            let clock = if share.drives_clock { Clock::Driven } else { real.clone() };
+            let design = design.clone();
+            Factory::new(move |context| -> Result<_, GraphError> {
+                design.builder(share, context.worker())?.build(context.pool().clone())
+            })
+            .clock(clock)
+        })?;
+        let report = runtime.wait();
+        let mut summary = summarise(&report, &self.plan, &network, &mut self.ports, Vec::new(), self.workers);
+        summary.placement = places;
+        Ok(summary)
+    }
+
+    /// The pipelines as a network: ports first, then queues, both by their numbers.
+    fn design(&mut self) -> (Design, Network) {
+        let draft = std::mem::take(&mut *self.draft.borrow_mut());
+        let names = self.queues.iter().map(|queue| format!("{}.{}", queue.name, queue.number));
+        let ports = self.plan.ports.iter().map(|port| port.name.clone()).chain(names).collect();
+        let uses = draft.names.iter().cloned().enumerate().map(|(number, name)| (name, number)).collect();
+        self.plan.functions = draft
+            .names
+            .iter()
+            .zip(&draft.blueprints)
+            .map(|(name, blueprint)| PlannedFunction {
+                name: name.clone(),
+                definition: name.clone(),
+                blueprint: blueprint.clone(),
+                place: 0..0,
+            })
+            .collect();
+        let stateful = vec![false; draft.names.len()];
+        let network = Network {
+            uses: draft
+                .names
+                .iter()
+                .enumerate()
+                .map(|(function, name)| Use { name: name.clone(), function, chain: 0 })
+                .collect(),
+            wires: draft.wires.clone(),
+            stateful: stateful.clone(),
+            crosses: draft.crosses.clone(),
+            groups: (0..self.plan.ports.len()).collect(),
+        };
+        let design = Design {
+            name: "pipelines".into(),
+            ports,
+            functions: draft.blueprints,
+            uses,
+            wires: draft.wires,
+            stateful,
+            crosses: draft.crosses,
+        };
+        (design, network)
+    }
+
+    /// Takes the queues that pipelines begin at, each for its worker, and a way out of every port that one ends at.
+    fn share_out(&mut self, design: &Design) -> Result<Vec<WorkerPorts>, ContextError> {
+        let begins = |queue: &Queue| design.wires.iter().any(|wire| wire.from == queue.place);
+        let used: Vec<Queue> = self.queues.iter().filter(|queue| begins(queue)).cloned().collect();
+        let mut shares: Vec<WorkerPorts> = (0..self.workers).map(|_| WorkerPorts::default()).collect();
+        let mut driven = !used.is_empty();
+        for queue in &used {
+            let Some(port) = self.ports.get_mut(queue.port) else { continue };
+            driven &= port.capabilities().drives_clock;
+            let node = ReceiveNode::take(port, queue.port as u16, queue.number)?;
+            let Place::Receive(place) = queue.place else { continue };
+            shares[queue.worker].receive.push((place, Box::new(node) as Box<dyn Node + Send>));
+            shares[queue.worker].queues.push((queue.port, queue.number));
+        }
+        shares.iter_mut().for_each(|share| share.drives_clock = driven);
+        for number in 0..self.plan.ports.len() {
+            if !design.wires.iter().any(|wire| wire.to == Place::Transmit(number)) {
+                continue;
+            }
+            let Some(port) = self.ports.get_mut(number) else { continue };
+            if port.capabilities().transmit_queues == 0 {
+                let problem = "does not exist: the port only receives".to_owned();
+                let port = port.name().to_owned();
+                return Err(PortError::Queue { port, direction: "transmit", queue: 0, problem }.into());
+            }
+            for (share, node) in shares.iter_mut().zip(transmit_nodes(port, self.workers)?) {
+                share.transmit.insert(number, node);
+            }
+        }
+        Ok(shares)
+    }
+}
+
+impl std::fmt::Debug for NetBricksContext {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NetBricksContext").field("queues", &self.queues).finish_non_exhaustive()
+    }
+}
+
+impl Plan<'_> {
+    /// The plan of ports that are open: what their tables said has been done.
+    fn without_places(self) -> Plan<'static> {
+        let ports = self
+            .ports
+            .into_iter()
+            .map(|port| PlannedPort {
+                name: port.name,
+                place: port.place,
+                driver: port.driver,
+                driver_place: port.driver_place,
+                workers: port.workers,
+                settings: Spanned::new(0..0, DeTable::new()),
+                receives: port.receives,
+                transmits: port.transmits,
+            })
+            .collect();
+        Plan { ports, functions: self.functions, chains: self.chains, runtime: self.runtime }
+    }
+}

@@ -1,0 +1,249 @@
+//! Groups in a graph: they share turns fairly, they meet again, and they stand before and behind a shuffle.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use netbricks_buffer::{Batch, Packet, Pool};
+use netbricks_core::{
+    Context, Drop, Edge, Graph, GraphBuilder, GroupConfig, Groups, Node, NodeId, Output, Poll, Role, Shuffle,
+    ShuffleConfig, Team, Turn, Worker, merge,
+};
+
+/// Packets of 60 bytes whose first is their group and whose next eight are their number, by weights of the groups.
+struct Weighted {
+    weights: Vec<u64>,
+    sent: Vec<u64>,
+    left: u64,
+    worker: u8,
+}
+
+impl Node for Weighted {
+    fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
+    fn inputs(&self) -> usize {
+        0
+    }
+    fn is_schedulable(&self) -> bool {
+        true
+    }
+    fn role(&self) -> Role {
+        Role::Receive
+    }
+    fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+        while self.left > 0 && batch.len() < cx.burst() {
+            // Whoever is furthest behind its weight.
+            let behind = |group: usize| self.sent[group] as f64 / self.weights[group] as f64;
+            let group = (0..self.weights.len()).min_by(|a, b| behind(*a).total_cmp(&behind(*b))).unwrap();
+            let mut bytes = [0; 60];
+            bytes[0] = group as u8;
+            bytes[1..9].copy_from_slice(&self.sent[group].to_be_bytes());
+            bytes[9] = self.worker;
+            self.sent[group] += 1;
+            self.left -= 1;
+            batch.push(cx.pool().packet(&bytes).unwrap()).unwrap();
+        }
+        if self.left == 0 { Poll::Done } else { Poll::Busy }
+    }
+}
+
+/// Who came, in which order: input, worker that sent it, group, number.
+type Seen = Arc<Mutex<Vec<(usize, u8, u8, u64)>>>;
+
+fn label(packet: &Packet) -> (u8, u8, u64) {
+    let data = packet.data();
+    (data[9], data[0], u64::from_be_bytes(data[1..9].try_into().unwrap()))
+}
+
+/// Sends everything, by any of its inputs.
+struct Ends(usize, Seen);
+
+impl Node for Ends {
+    fn process(&mut self, input: usize, batch: &mut Batch, cx: &mut Context) {
+        cx.sent(batch.len() as u64, batch.bytes());
+        let mut seen = self.1.lock().unwrap();
+        seen.extend(batch.drain().map(|packet| {
+            let (worker, group, number) = label(&packet);
+            (input, worker, group, number)
+        }));
+    }
+    fn inputs(&self) -> usize {
+        self.0
+    }
+    fn role(&self) -> Role {
+        Role::Transmit
+    }
+    fn outputs(&self) -> Vec<Output> {
+        Vec::new()
+    }
+}
+
+fn by_first_byte(groups: usize, queue: usize, worker: &Worker) -> Box<dyn Node> {
+    let groups = Groups::new(GroupConfig { groups, queue }).unwrap();
+    groups.node_by(worker, |input| input, |packet| usize::from(packet.frame()[0])).unwrap()
+}
+
+fn pool() -> Pool {
+    Pool::builder().frames(16_384).build().unwrap()
+}
+
+fn source(weights: &[u64], packets: u64, worker: u8) -> Box<Weighted> {
+    Box::new(Weighted { weights: weights.to_vec(), sent: vec![0; weights.len()], left: packets, worker })
+}
+
+#[test]
+fn groups_that_queue_share_turns_equally_however_unequal_their_traffic() {
+    for burst in [1, 32, 256] {
+        let (pool, seen) = (pool(), Seen::default());
+        let worker = Worker::new(0, 1, pool.clone());
+        let mut graph = GraphBuilder::new("test");
+        // Three sources for one grouping node: it cannot keep up, so its queues decide.
+        let node = graph.add("groups", by_first_byte(3, 1_024, &worker)).unwrap();
+        for i in 0..3 {
+            let from = graph.add(format!("in {i}"), source(&[16, 4, 4], u64::MAX, 0)).unwrap();
+            graph.connect(from, Edge::OUT, node, 0).unwrap();
+        }
+        let ends = graph.add("ends", Box::new(Ends(3, seen.clone()))).unwrap();
+        for group in 0..3 {
+            graph.connect(node, Groups::edge(group), ends, group).unwrap();
+        }
+        let mut graph = graph.build(pool.clone()).unwrap();
+        graph.set_burst(burst);
+        while seen.lock().unwrap().len() < 60_000 {
+            graph.turn(0);
+        }
+        let (mut shares, mut next) = ([0u64; 3], [0u64; 3]);
+        for (input, _, group, number) in seen.lock().unwrap().iter() {
+            assert_eq!(*input, usize::from(*group));
+            shares[*input] += 1;
+            // The three sources number alike: what is left in the queue only rises within each; in all it never falls
+            // by more than a queue holds.
+            next[*input] = next[*input].max(*number);
+        }
+        let (least, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
+        assert!(most - least <= 1_024 + 2 * burst as u64, "{shares:?} at bursts of {burst}");
+        assert!(graph.totals().drops.of(Drop::QueueFull).packets > 10_000);
+        graph.drain(0);
+        assert!(graph.totals().is_conserved() && graph.totals().held == 0 && graph.unbalanced().is_empty());
+        drop(graph);
+        assert_eq!(pool.available(), pool.capacity());
+    }
+}
+
+#[test]
+fn groups_part_and_meet_again_in_order() {
+    for (burst, queue) in [(1, 0), (32, 0), (256, 0), (1, 4_096), (32, 4_096), (256, 4_096)] {
+        let (pool, seen) = (pool(), Seen::default());
+        let worker = Worker::new(0, 1, pool.clone());
+        let mut graph = GraphBuilder::new("test");
+        let from = graph.add("in", source(&[5, 3, 2, 1], 3_000, 0)).unwrap();
+        let node = graph.add("groups", by_first_byte(4, queue, &worker)).unwrap();
+        let meet = graph.add("meet", merge(4)).unwrap();
+        let ends = graph.add("ends", Box::new(Ends(1, seen.clone()))).unwrap();
+        graph.connect(from, Edge::OUT, node, 0).unwrap();
+        (0..4).for_each(|group| graph.connect(node, Groups::edge(group), meet, group).unwrap());
+        graph.connect(meet, Edge::OUT, ends, 0).unwrap();
+        let mut graph = graph.build(pool).unwrap();
+        graph.set_burst(burst);
+        while graph.turn(0) != Turn::Done {}
+        let mut next = BTreeMap::new();
+        for (_, _, group, number) in seen.lock().unwrap().iter() {
+            let expected = next.entry(*group).or_insert(0);
+            assert_eq!(number, expected, "group {group} at bursts of {burst}, queues of {queue}");
+            *expected += 1;
+        }
+        assert_eq!(next.values().sum::<u64>(), 3_000);
+    }
+}
+
+/// Shuffles by the packet's group, so that a group is one worker's.
+fn shuffle_by_group(shuffle: &Shuffle, worker: &Worker) -> Box<dyn Node> {
+    shuffle.node_by(worker, |input| input, |packet| u64::from(packet.frame()[0])).unwrap()
+}
+
+type Wire = fn(&mut GraphBuilder, &Worker, &[Shuffle], NodeId, NodeId);
+
+/// Group within shuffle: each worker groups what it owns.
+fn group_within_shuffle(
+    graph: &mut GraphBuilder,
+    worker: &Worker,
+    shuffles: &[Shuffle],
+    from: NodeId,
+    to: NodeId,
+) {
+    let shuffle = graph.add("shuffle", shuffle_by_group(&shuffles[0], worker)).unwrap();
+    let groups = graph.add("groups", by_first_byte(3, 8_192, worker)).unwrap();
+    graph.connect(from, Edge::OUT, shuffle, 0).unwrap();
+    graph.connect(shuffle, Edge::OUT, groups, 0).unwrap();
+    (0..3).for_each(|group| graph.connect(groups, Groups::edge(group), to, group).unwrap());
+}
+
+/// Shuffle within group: each group has a shuffle of its own.
+fn shuffle_within_group(
+    graph: &mut GraphBuilder,
+    worker: &Worker,
+    shuffles: &[Shuffle],
+    from: NodeId,
+    to: NodeId,
+) {
+    let groups = graph.add("groups", by_first_byte(3, 8_192, worker)).unwrap();
+    graph.connect(from, Edge::OUT, groups, 0).unwrap();
+    for (group, shuffle) in shuffles.iter().enumerate() {
+        let node = shuffle_by_group(shuffle, worker);
+        let shuffle = graph.add(format!("shuffle {group}"), node).unwrap();
+        graph.connect(groups, Groups::edge(group), shuffle, 0).unwrap();
+        graph.connect(shuffle, Edge::OUT, to, group).unwrap();
+    }
+}
+
+#[test]
+fn groups_and_shuffles_nest_in_either_order() {
+    let orders: [(&str, Wire); 2] =
+        [("group within shuffle", group_within_shuffle), ("shuffle within group", shuffle_within_group)];
+    for (name, wire) in orders {
+        let (pool, team) = (pool(), Team::new(2));
+        let shuffles = [(); 3].map(|()| Shuffle::new(ShuffleConfig { ring: 16, ..ShuffleConfig::default() }));
+        let mut workers: Vec<(Graph, Seen)> = (0..2)
+            .map(|index| {
+                let (worker, seen) =
+                    (Worker::new(index, 1, pool.clone()).of_team(team.clone()), Seen::default());
+                let mut graph = GraphBuilder::new("test");
+                let from = graph.add("in", source(&[3, 2, 1], 3_000, index as u8)).unwrap();
+                let to = graph.add("ends", Box::new(Ends(3, seen.clone()))).unwrap();
+                wire(&mut graph, &worker, &shuffles, from, to);
+                let mut graph = graph.build(pool.clone()).unwrap();
+                graph.set_burst(8);
+                (graph, seen)
+            })
+            .collect();
+        let mut done = [false; 2];
+        for turn in 0..1_000_000 {
+            // Now one is ahead, now the other.
+            let at = usize::from(turn % 7 > 2);
+            done[at] = workers[at].0.turn(0) == Turn::Done;
+            if done == [true; 2] {
+                break;
+            }
+        }
+        assert_eq!(done, [true; 2], "{name} comes to an end");
+        let mut owners: BTreeMap<u8, usize> = BTreeMap::new();
+        let mut next: BTreeMap<(u8, u8), u64> = BTreeMap::new();
+        for (index, (graph, seen)) in workers.iter().enumerate() {
+            assert_eq!(graph.totals().drops.total().packets, 0, "{name}: {:?}", graph.totals().drops);
+            assert!(graph.unbalanced().is_empty());
+            for (input, from, group, number) in seen.lock().unwrap().iter() {
+                assert_eq!(*input, usize::from(*group), "{name}");
+                assert_eq!(
+                    *owners.entry(*group).or_insert(index),
+                    index,
+                    "{name}: group {group} has one owner"
+                );
+                let expected = next.entry((*from, *group)).or_default();
+                assert_eq!(number, expected, "{name}: group {group} of worker {from} is in order");
+                *expected += 1;
+            }
+        }
+        assert_eq!(next.values().sum::<u64>(), 6_000, "{name}: none is lost");
+        assert!(workers.iter().any(|(graph, _)| graph.totals().handed.packets > 0), "{name}");
+        drop(workers);
+        assert_eq!(pool.available(), pool.capacity());
+    }
+}

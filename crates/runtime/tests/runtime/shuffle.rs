@@ -1,0 +1,495 @@
+//! Packets go to the workers that own their flows: in order, none lost, also while ownership moves and rings are full.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use netbricks_buffer::{Batch, Pool};
+use netbricks_core::packet::build::ethernet;
+use netbricks_core::packet::{FlowKey, Ip, Link};
+use netbricks_core::tables::{Entry, FlowTableConfig};
+use netbricks_core::view::IpRewrite;
+use netbricks_core::{
+    Context, Drop, Edge, Function, Graph, GraphBuilder, GraphError, Input, Node, Operator, Output, Poll,
+    Role, Shuffle, ShuffleConfig, ShuffleKey, Team, Turn, WhenFull, Worker, compose,
+};
+use netbricks_runtime::{Clock, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime};
+
+/// Where a packet's number within its flow lies: behind Ethernet, IPv4 and UDP.
+const NUMBER: std::ops::Range<usize> = 42..50;
+
+/// Packets of UDP flows, each numbered within its flow. Odd workers send the other direction of the same connections.
+struct Flows {
+    templates: Vec<Vec<u8>>,
+    numbers: Vec<u64>,
+    left: u64,
+    seed: u64,
+    polls: Arc<AtomicU64>,
+}
+
+impl Flows {
+    fn new(worker: usize, flows: u16, packets: u64) -> Self {
+        let templates: Vec<Vec<u8>> = (0..flows)
+            .map(|flow| {
+                let (a, b, port) = ("10.0.0.1", "10.9.8.7", 1_000 * (1 + worker as u16 / 2) + flow);
+                let frame = match worker % 2 {
+                    0 => ethernet().ipv4(a, b).udp(port, 53).payload(&[0; 8]).build(),
+                    _ => ethernet().ipv4(b, a).udp(53, port).payload(&[0; 8]).build(),
+                };
+                frame.unwrap()
+            })
+            .collect();
+        let numbers = vec![0; templates.len()];
+        Self { templates, numbers, left: packets, seed: worker as u64 + 1, polls: Arc::default() }
+    }
+}
+
+impl Node for Flows {
+    fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
+    fn inputs(&self) -> usize {
+        0
+    }
+    fn is_schedulable(&self) -> bool {
+        true
+    }
+    fn role(&self) -> Role {
+        Role::Receive
+    }
+    fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+        self.polls.fetch_add(1, Ordering::Relaxed);
+        while self.left > 0 && batch.len() < cx.burst() {
+            let flow = (self.seed >> 33) as usize % self.templates.len();
+            let Some(mut packet) = cx.pool().packet(&self.templates[flow]) else { return Poll::Busy };
+            packet.data_mut()[NUMBER].copy_from_slice(&self.numbers[flow].to_be_bytes());
+            self.seed =
+                self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            self.numbers[flow] += 1;
+            self.left -= 1;
+            batch.push(packet).unwrap();
+        }
+        if self.left == 0 { Poll::Done } else { Poll::Busy }
+    }
+}
+
+/// What came out: by flow, each packet's number and the worker that sent it, in the order of sending.
+type Seen = Arc<Mutex<BTreeMap<FlowKey, Vec<(u64, usize)>>>>;
+
+/// Sends everything, and tells.
+struct Witness {
+    worker: usize,
+    seen: Seen,
+}
+
+impl Node for Witness {
+    fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
+        cx.sent(batch.len() as u64, batch.bytes());
+        let mut seen = self.seen.lock().unwrap();
+        for packet in batch.drain() {
+            let number = u64::from_be_bytes(packet.data()[NUMBER].try_into().unwrap());
+            let flow = FlowKey::from_frame(packet.data()).unwrap();
+            seen.entry(flow).or_default().push((number, self.worker));
+        }
+    }
+    fn role(&self) -> Role {
+        Role::Transmit
+    }
+    fn outputs(&self) -> Vec<Output> {
+        Vec::new()
+    }
+}
+
+/// Counts each flow's packets in declared state, and drops the packet whose number is not the count: one that came out
+/// of turn, or whose flow's state did not come with it.
+fn in_turn(input: Input, worker: &Worker) -> impl Function + use<> {
+    let flows = worker.flow_table::<FlowKey, u64>("flows", FlowTableConfig::new(4_096));
+    input
+        .parse::<Link>()
+        .parse::<Ip>()
+        .lookup(
+            &flows,
+            |packet| packet.flow_key(),
+            |packet, entry| {
+                let number = u64::from_be_bytes(packet.frame()[NUMBER].try_into().unwrap());
+                match entry {
+                    Entry::Found(mut next) => {
+                        let expected = std::mem::replace(next.get_mut(), number + 1);
+                        expected == number
+                    }
+                    Entry::Vacant(place) => {
+                        place.insert(number + 1);
+                        number == 0
+                    }
+                    Entry::Full => false,
+                }
+            },
+        )
+        .filter(Drop::Denied, |packet| *netbricks_core::Metadata::get::<bool>(packet))
+        .done()
+}
+
+struct Run {
+    workers: usize,
+    burst: usize,
+    config: ShuffleConfig,
+    flows: u16,
+    packets: u64,
+}
+
+const RUN: Run = Run { workers: 2, burst: 32, config: SMALL, flows: 61, packets: 60_000 };
+/// Rings so small that they are full most of the time.
+const SMALL: ShuffleConfig = ShuffleConfig { key: ShuffleKey::SymmetricFlow, full: WhenFull::Wait, ring: 32 };
+
+fn pool() -> Pool {
+    Pool::builder().frames(16_384).build().unwrap()
+}
+
+impl Run {
+    /// Every worker brings packets in, shuffles, counts and sends. `while_running` gets the runtime meanwhile.
+    fn go(&self, while_running: impl FnOnce(&Runtime)) -> (FinalReport, Seen) {
+        let (shuffle, seen) = (Shuffle::new(self.config), Seen::default());
+        let mut config = Config::new(pool())
+            .workers(self.workers)
+            .placement(Placement::Unpinned)
+            .clock(Clock::Driven)
+            .idle(IdlePolicy::Balanced);
+        config.burst = self.burst;
+        let runtime = Runtime::start(config, |worker| {
+            let (shuffle, seen) = (shuffle.clone(), seen.clone());
+            let source = Flows::new(worker, self.flows, self.packets);
+            Factory::new(move |context| -> Result<_, GraphError> {
+                let mut graph = GraphBuilder::new("test");
+                let source = graph.add("source", Box::new(source))?;
+                let failed = |error| GraphError::Node { name: "node".into(), error };
+                let shuffle = graph.add("shuffle", shuffle.node(context.worker()).map_err(failed)?)?;
+                let count = compose(context.worker(), |input| in_turn(input, context.worker()));
+                let count = graph.add("count", count.map_err(failed)?)?;
+                let out = graph.add("out", Box::new(Witness { worker: context.index(), seen }))?;
+                graph.connect(source, Edge::OUT, shuffle, 0)?;
+                graph.connect(shuffle, Edge::OUT, count, 0)?;
+                graph.connect(count, Edge::OUT, out, 0)?;
+                graph.build(context.pool().clone())
+            })
+        })
+        .unwrap();
+        while_running(&runtime);
+        let report = runtime.wait();
+        assert!(report.conserved && report.pool_whole, "{:?}", report.unbalanced);
+        (report, seen)
+    }
+}
+
+/// Every flow whole and in order; answers by how many workers each was sent.
+fn check_order(seen: &Seen, flows: usize, packets: u64) -> Vec<usize> {
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.len(), flows);
+    assert_eq!(seen.values().map(|packets| packets.len() as u64).sum::<u64>(), packets);
+    seen.iter()
+        .map(|(flow, packets)| {
+            let in_order = packets.iter().enumerate().all(|(i, (number, _))| *number == i as u64);
+            assert!(in_order, "{flow} is out of order");
+            let mut workers: Vec<usize> = packets.iter().map(|(_, worker)| *worker).collect();
+            workers.sort_unstable();
+            workers.dedup();
+            workers.len()
+        })
+        .collect()
+}
+
+#[test]
+fn flows_come_to_one_worker_in_order_and_none_is_lost() {
+    for (workers, burst) in [(1, 32), (2, 1), (2, 32), (2, 256), (3, 32)] {
+        let run = Run { workers, burst, ..RUN };
+        let (report, seen) = run.go(|_| ());
+        assert_eq!(report.totals.drops.total().packets, 0, "{:?}", report.totals.drops);
+        assert_eq!(report.totals.held, 0);
+        let on = check_order(&seen, usize::from(run.flows) * workers, run.packets * workers as u64);
+        assert!(on.iter().all(|workers| *workers == 1), "a flow is on several workers");
+        let seen = seen.lock().unwrap();
+        let mut used = std::collections::BTreeSet::new();
+        for (flow, packets) in seen.iter() {
+            used.insert(packets[0].1);
+            if let Some(back) = seen.get(&flow.reversed()) {
+                assert_eq!(back[0].1, packets[0].1, "the directions of {flow} do not meet");
+            }
+        }
+        assert_eq!(used.len(), workers, "every worker gets its share");
+        assert_eq!(report.totals.taken.packets > 0, workers > 1);
+    }
+}
+
+#[test]
+fn buckets_move_back_and_forth_under_load_with_their_state() {
+    let run = Run { packets: 400_000, ..RUN };
+    let mut moves = 0;
+    let (report, seen) = run.go(|runtime| {
+        let control = runtime.control();
+        let mut to = 1;
+        let moving = || control.call(1, "test", "shuffle", "moving", "").is_ok_and(|pairs| pairs != "0");
+        // Until the run is over: then no worker answers, or none moves any more.
+        while let Ok(pairs) = control.call(0, "test", "shuffle", "move", &format!("0-4095 {to}")) {
+            assert!(pairs == "1" || pairs == "2" || pairs == "0", "{pairs}");
+            while moving() {
+                std::thread::yield_now();
+            }
+            moves += 1;
+            to = 1 - to;
+        }
+    });
+    assert!(moves > 10, "{moves} moves");
+    // A packet whose flow's count did not come with it, or came before its turn, was dropped.
+    assert_eq!(report.totals.drops.total().packets, 0, "{:?}", report.totals.drops);
+    let on = check_order(&seen, 2 * usize::from(run.flows), 2 * run.packets);
+    assert!(on.iter().all(|workers| *workers == 2), "every flow was on both workers: {on:?}");
+}
+
+#[test]
+fn a_full_ring_is_a_drop_with_its_own_reason_where_that_was_asked_for() {
+    let config = ShuffleConfig { full: WhenFull::Drop, ring: 1, key: ShuffleKey::Flow };
+    let (report, seen) = Run { config, ..RUN }.go(|_| ());
+    let dropped = report.totals.drops.of(Drop::RingFull).packets;
+    assert!(dropped > 0);
+    // What comes after a lost packet is out of turn for the function behind.
+    let denied = report.totals.drops.of(Drop::Denied).packets;
+    let sent: usize = seen.lock().unwrap().values().map(Vec::len).sum();
+    assert_eq!(sent as u64 + dropped + denied, 2 * RUN.packets);
+}
+
+/// One worker's graph of a team, turned by hand.
+fn by_hand(
+    team: &Team,
+    index: usize,
+    pool: &Pool,
+    shuffle: &Shuffle,
+    seen: &Seen,
+) -> (Graph, Arc<AtomicU64>) {
+    let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+    let source = Flows::new(index, 64, 1_000);
+    let polls = source.polls.clone();
+    let mut graph = GraphBuilder::new("test");
+    let source = graph.add("source", Box::new(source)).unwrap();
+    let shuffle = graph.add("shuffle", shuffle.node(&worker).unwrap()).unwrap();
+    let out = graph.add("out", Box::new(Witness { worker: index, seen: seen.clone() })).unwrap();
+    graph.connect(source, Edge::OUT, shuffle, 0).unwrap();
+    graph.connect(shuffle, Edge::OUT, out, 0).unwrap();
+    let mut graph = graph.build(pool.clone()).unwrap();
+    graph.set_burst(32);
+    (graph, polls)
+}
+
+#[test]
+fn who_waits_for_room_polls_no_port_and_still_takes_what_others_send() {
+    let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+    let shuffle = Shuffle::new(ShuffleConfig { ring: 8, ..SMALL });
+    let (mut a, polls_a) = by_hand(&team, 0, &pool, &shuffle, &seen);
+    let (mut b, polls_b) = by_hand(&team, 1, &pool, &shuffle, &seen);
+    // Each fills the other's ring and then stands still: nobody takes anything.
+    for (graph, polls) in [(&mut a, &polls_a), (&mut b, &polls_b)] {
+        (0..100).for_each(|_| {
+            graph.turn(0);
+        });
+        assert_eq!(graph.totals().handed.packets, 8, "the ring is full");
+        assert!(graph.totals().held > 0, "and packets wait for it");
+        assert!(polls.load(Ordering::Relaxed) <= 2, "polled {polls:?} times after that");
+        assert!(graph.totals().is_conserved() && graph.unbalanced().is_empty());
+    }
+    assert_eq!(b.totals().taken.packets, 8, "full itself, it took what came");
+    // Both rings were full at one time; each turn makes room for the other.
+    for _ in 0..10_000 {
+        a.turn(0);
+        b.turn(0);
+    }
+    assert_eq!((a.turn(0), b.turn(0)), (Turn::Done, Turn::Done));
+    check_order(&seen, 128, 2_000);
+    drop((a, b));
+    assert_eq!(pool.available(), pool.capacity());
+}
+
+#[test]
+fn packets_for_a_worker_that_is_gone_have_a_reason() {
+    let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+    let shuffle = Shuffle::new(SMALL);
+    let (mut a, _) = by_hand(&team, 0, &pool, &shuffle, &seen);
+    drop(by_hand(&team, 1, &pool, &shuffle, &seen));
+    for _ in 0..1_000 {
+        a.turn(0);
+    }
+    assert_eq!(a.turn(0), Turn::Done);
+    let totals = a.totals();
+    assert!(totals.drops.of(Drop::WorkerGone).packets > 0);
+    assert_eq!(totals.drops.total().packets + totals.sent.packets + totals.handed.packets, 1_000);
+}
+
+#[test]
+fn a_stopped_run_takes_everything_along() {
+    let run = Run { packets: u64::MAX, ..RUN };
+    let (report, seen) = run.go(|runtime| {
+        while runtime.progress().sent.packets < 20_000 {
+            std::thread::yield_now();
+        }
+        runtime.stop_handle().stop();
+    });
+    assert_eq!(report.totals.drops.total().packets, 0, "{:?}", report.totals.drops);
+    assert_eq!(report.totals.sent, report.totals.received);
+    check_order(&seen, 2 * usize::from(run.flows), report.totals.sent.packets);
+}
+
+#[test]
+fn moves_that_cannot_be_say_why() {
+    let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+    let shuffle = Shuffle::new(SMALL);
+    let (mut a, _) = by_hand(&team, 0, &pool, &shuffle, &seen);
+    let mut ask = |argument: &str| a.call("shuffle", "move", argument).map_err(|error| error.to_string());
+    for (argument, problem) in [
+        ("0-4096 1", "bucket 4096 does not exist: there are 0 to 4095"),
+        ("0-7 2", "worker 2 does not exist: there are 2, from 0"),
+        ("all 1", "expected buckets and a worker, as `0-2047 1`, found `all 1`"),
+    ] {
+        assert_eq!(ask(argument).unwrap_err(), format!("handler `move`: {problem}"));
+    }
+    assert_eq!(ask("0 0").unwrap(), "0", "it is there already");
+    assert_eq!(ask("0-1 1, 3 0").unwrap(), "2");
+    assert!(ask("5 1").unwrap_err().contains("moving already"));
+    assert!(a.call("shuffle", "owners", "").unwrap().starts_with("0-1 1, 2-4 0, 5-5 1"));
+    let again = shuffle.node(&Worker::new(0, 1, pool).of_team(team)).err().unwrap().to_string();
+    assert!(again.contains("has its end of this shuffle already"), "{again}");
+}
+
+/// Packets 150 µs apart, in their own time, which is told in whole milliseconds as ports do.
+struct Replay {
+    frames: Vec<Vec<u8>>,
+    next: usize,
+}
+
+impl Node for Replay {
+    fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
+    fn inputs(&self) -> usize {
+        0
+    }
+    fn is_schedulable(&self) -> bool {
+        true
+    }
+    fn role(&self) -> Role {
+        Role::Receive
+    }
+    fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+        let millisecond = |next: usize| next as u64 * 3 / 2 * 100_000 / 1_000_000 * 1_000_000 + 1_000_000_000;
+        if self.next == self.frames.len() {
+            return Poll::Done;
+        }
+        let time = millisecond(self.next);
+        if !cx.approach(time) {
+            return Poll::Busy;
+        }
+        cx.advance(time);
+        while self.next < self.frames.len() && millisecond(self.next) == time && batch.len() < cx.burst() {
+            let mut packet = cx.pool().packet(&self.frames[self.next]).unwrap();
+            packet.set_received_at(self.next as u64 * 3 / 2 * 100_000 + 1_000_000_000);
+            self.next += 1;
+            batch.push(packet).unwrap();
+        }
+        Poll::Busy
+    }
+}
+
+#[test]
+fn replayed_time_goes_on_where_packets_are_the_only_clock() {
+    // What each packet's function takes for now is the same with one worker and with several.
+    let run = |workers: usize, burst: usize| {
+        let (pool, team, times) = (pool(), Team::new(workers), Arc::new(Mutex::new(BTreeMap::new())));
+        let shuffle = Shuffle::new(SMALL);
+        let frames: Vec<Vec<u8>> = (0..600)
+            .map(|i| {
+                ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(1_000 + i, 53).payload(&[0; 8]).build().unwrap()
+            })
+            .collect();
+        let mut graphs: Vec<Graph> = (0..workers)
+            .map(|index| {
+                let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+                let mut graph = GraphBuilder::new("test");
+                let node = graph.add("shuffle", shuffle.node(&worker).unwrap()).unwrap();
+                if index == 0 {
+                    let replay = Replay { frames: frames.clone(), next: 0 };
+                    let replay = graph.add("replay", Box::new(replay)).unwrap();
+                    graph.connect(replay, Edge::OUT, node, 0).unwrap();
+                }
+                let times = times.clone();
+                let look = compose(&worker, |input| {
+                    input
+                        .parse::<Link>()
+                        .parse::<Ip>()
+                        .inspect(move |packet| {
+                            times.lock().unwrap().insert(packet.flow_key(), packet.now());
+                        })
+                        .done()
+                });
+                let look = graph.add("look", look.unwrap()).unwrap();
+                let out =
+                    graph.add("out", Box::new(Witness { worker: index, seen: Seen::default() })).unwrap();
+                graph.connect(node, Edge::OUT, look, 0).unwrap();
+                graph.connect(look, Edge::OUT, out, 0).unwrap();
+                let mut graph = graph.build(pool.clone()).unwrap();
+                graph.set_burst(burst);
+                graph
+            })
+            .collect();
+        let mut done = vec![false; workers];
+        for turn in 0..1_000_000 {
+            let at = turn % workers;
+            done[at] = graphs[at].turn(0) == Turn::Done;
+            if done.iter().all(|done| *done) {
+                break;
+            }
+        }
+        assert!(done.iter().all(|done| *done));
+        drop(graphs);
+        assert_eq!(pool.available(), pool.capacity());
+        Arc::try_unwrap(times).unwrap().into_inner().unwrap()
+    };
+    let alone = run(1, 32);
+    assert_eq!(alone.len(), 600);
+    for (workers, burst) in [(1, 1), (2, 1), (2, 32), (2, 256), (3, 32)] {
+        assert!(run(workers, burst) == alone, "{workers} workers, bursts of {burst}");
+    }
+}
+
+#[test]
+fn nobody_overtakes_packets_that_wait_for_room() {
+    let (pool, team) = (pool(), Team::new(2));
+    let shuffle = Shuffle::new(ShuffleConfig { ring: 8, ..SMALL });
+    let mut nodes = [0, 1].map(|index| {
+        let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+        shuffle.node_by(&worker, |input| input, |packet| u64::from(packet.frame()[0])).unwrap()
+    });
+    let mut cx = Context::new(pool.clone());
+    let (mut batch, mut came) = (Batch::new(), Vec::new());
+    // A key that the second worker owns.
+    let key = (0..=255)
+        .find(|key| {
+            assert!(batch.push(pool.packet(&[*key, 0]).unwrap()).is_ok());
+            nodes[0].process(0, &mut batch, &mut cx);
+            let stayed = !batch.is_empty();
+            batch.clear();
+            !stayed
+        })
+        .unwrap();
+    let give = |node: &mut Box<dyn Node>, numbers: std::ops::Range<u8>, cx: &mut Context| {
+        let mut batch = Batch::new();
+        numbers.for_each(|number| assert!(batch.push(pool.packet(&[key, number]).unwrap()).is_ok()));
+        node.process(0, &mut batch, cx);
+        assert!(batch.is_empty());
+    };
+    give(&mut nodes[0], 1..21, &mut cx);
+    assert_eq!(nodes[0].held(), 13, "with the first, eight are in the ring");
+    for round in 0..20 {
+        nodes[1].poll(&mut batch, &mut cx);
+        came.extend(batch.drain().map(|packet| packet.data()[1]));
+        // Between the two there is room in the ring, and still some wait for it.
+        if round == 0 {
+            give(&mut nodes[0], 21..25, &mut cx);
+        }
+        let mut nothing = Batch::new();
+        nodes[0].poll(&mut nothing, &mut cx);
+        assert!(nothing.is_empty());
+    }
+    assert_eq!(came, (0..25).collect::<Vec<_>>());
+}
