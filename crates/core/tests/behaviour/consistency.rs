@@ -1,7 +1,7 @@
 //! Design, section 7: one function under three consistencies, and what each of them promises several workers.
 
-use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Barrier};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use netbricks_core::buffer::{Batch, Pool};
@@ -205,22 +205,26 @@ fn real(flows: &netbricks_core::consistency::StrictState<FlowTable<u64, u64>>, d
 fn strict_state_is_linearizable() {
     for round in 0..300u64 {
         let (shares, clock) = (Shares::default(), Arc::new(AtomicU64::new(0)));
-        let start = Arc::new(Barrier::new(3));
+        let arrived = Arc::new(AtomicU64::new(0));
         let threads: Vec<_> = (0..3u64)
-            .map(|thread| {
-                let (shares, clock, start) = (shares.clone(), clock.clone(), start.clone());
+            .map(|number| {
+                let (shares, clock, arrived) = (shares.clone(), clock.clone(), arrived.clone());
                 thread::spawn(move || {
-                    let worker = Worker::new(thread as usize, 1, pool()).sharing(&shares);
+                    let worker = Worker::new(number as usize, 1, pool()).sharing(&shares);
                     let accounts =
                         worker.state::<FlowTable<u64, u64>, _>("accounts", Strict, FlowTableConfig::new(8));
-                    start.wait();
                     (0..6u64)
                         .map(|step| {
-                            let dice = (round * 37 + thread * 11 + step * 5).wrapping_mul(0x9e37_79b9) >> 7;
+                            // All begin each step at once, so that their operations do fall into each other.
+                            arrived.fetch_add(1, Ordering::AcqRel);
+                            while arrived.load(Ordering::Acquire) < 3 * (step + 1) {
+                                thread::yield_now();
+                            }
+                            let dice = (round * 37 + number * 11 + step * 5).wrapping_mul(0x9e37_79b9) >> 7;
                             let (one, other) = (dice % ACCOUNTS, dice / 7 % ACCOUNTS);
                             let deed = match dice / 64 % 4 {
                                 0 => Deed::Read(one),
-                                1 => Deed::Put(one, round * 100 + thread * 10 + step),
+                                1 => Deed::Put(one, round * 100 + number * 10 + step),
                                 2 => Deed::Move(one, other),
                                 _ => Deed::Sum,
                             };
