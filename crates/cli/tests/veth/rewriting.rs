@@ -90,7 +90,7 @@ fn downloads(test: &str, line: &str, addresses: &[&str]) {
         let rate = segment.namespaces.run(
             "client",
             &format!(
-                "curl -sSf --max-time 240 -w %{{speed_download}} -o {} http://{address}:8080/",
+                "curl -sSf --max-time 600 -w %{{speed_download}} -o {} http://{address}:8080/",
                 copy.display()
             ),
         );

@@ -55,10 +55,8 @@ impl Blocks {
             }
         }
         let (mut from, mut first) = (start, start);
-        if at_or_before != NONE {
-            if self.piece(at_or_before).end() >= end {
-                return Stored::Nothing;
-            }
+        if at_or_before != NONE && self.piece(at_or_before).end() >= end {
+            return Stored::Nothing;
         }
         if before != NONE {
             let piece = self.piece(before);

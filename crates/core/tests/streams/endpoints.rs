@@ -192,11 +192,11 @@ fn converse(seed: u64, trouble: usize) -> u64 {
     // Few different bytes, so that there are many occurrences, and many beginnings of one.
     let find: &[u8] = [&b"aab"[..], b"abcab", b"a", b"bbbb"][random.below(4)];
     let put: &[u8] = [&b"<longer than that>"[..], b"x", b"", b"aab"][random.below(4)];
-    let mut text = |random: &mut Random, length: usize| -> Vec<u8> {
+    let text = |random: &mut Random, length: usize| -> Vec<u8> {
         (0..length).map(|_| b"abcab"[random.below(5)]).collect()
     };
     let lengths = [random.below(3_000), random.below(3_000)];
-    let mut end = |name, length, random: &mut Random| End {
+    let end = |name, length, random: &mut Random| End {
         name,
         data: text(random, length),
         first: if random.below(2) == 0 {
@@ -227,7 +227,8 @@ fn converse(seed: u64, trouble: usize) -> u64 {
         idle: 1 << 40,
         seed: 1,
     };
-    let packetizer = Packetizer::new(config, Replace::new(find, put, None).unwrap()).unwrap();
+    let replace = Replace::new(find, put, None).expect("both strings are short");
+    let packetizer = Packetizer::new(config, replace).expect("so little memory is there");
     let mut middle = Middle { packetizer, flow: flow(1) };
     // Both take segments of 100 bytes at most.
     for (way, opening) in [(0, flags::SYN), (1, flags::SYN | flags::ACK)] {
@@ -274,8 +275,8 @@ fn converse(seed: u64, trouble: usize) -> u64 {
             }
         };
         let mut out = Vec::new();
-        for way in 0..2 {
-            ends[way].poll(now, &mut random, &mut out);
+        for (way, end) in ends.iter_mut().enumerate() {
+            end.poll(now, &mut random, &mut out);
             out.drain(..).for_each(|packet| launch(&mut random, 1 - way, false, packet));
         }
         let later = flying.split_off(&(now + 1, 0));

@@ -15,7 +15,7 @@ struct Heard {
 
 impl Heard {
     fn new(config: StreamConfig) -> Self {
-        Self { streams: Reassembler::new(config).unwrap(), now: 0 }
+        Self { streams: Reassembler::new(config).expect("these bounds are possible"), now: 0 }
     }
     fn push(&mut self, flow: FlowKey, segment: Segment<'_>) -> (Arrival, String) {
         let mut text = String::new();

@@ -112,13 +112,16 @@ fn config(size: usize, slide: usize) -> WindowConfig {
     WindowConfig { streams, memory: 1 << 16, ..WindowConfig::new(size, slide, 1_000_000) }
 }
 
-fn windows(config: WindowConfig) -> (Rc<RefCell<Directions>>, Windows<Tcp, impl FnMut(&Window<'_>)>) {
+/// What was shown, for whoever looks.
+type Log = Rc<RefCell<Directions>>;
+
+fn windows(config: WindowConfig) -> (Log, Windows<Tcp, impl FnMut(&Window<'_>)>) {
     let shown = Rc::new(RefCell::new(Directions::new()));
     let seen = shown.clone();
     let windows = Windows::new(config, move |window: &Window<'_>| {
         seen.borrow_mut().entry((window.connection, window.side)).or_default().push(Shown::of(window));
     });
-    (shown, windows.unwrap())
+    (shown, windows.expect("these bounds are possible"))
 }
 
 #[test]
