@@ -179,3 +179,28 @@ fn the_more_recent_hit_wins() {
     assert_eq!(to.decode(&bytes, 200), Ok(1));
     assert_eq!((to.get(&1), to.get(&2)), (Some(&(1, 1)), Some(&(80, 0))));
 }
+
+#[test]
+fn what_is_taken_is_in_one_table_or_the_other_and_never_in_both() {
+    let config = FlowTableConfig { idle_timeout: Some(1_000_000_000), ..FlowTableConfig::new(2_000) };
+    let mut here: FlowTable<u32, u64> = FlowTable::new(config).expect("memory for 2,000 flows");
+    let mut there: FlowTable<u32, u64> =
+        FlowTable::new(FlowTableConfig { seed: 9, ..config }).expect("memory for 2,000 flows");
+    for key in 0..1_000u32 {
+        let now = u64::from(key) * 1_000_000;
+        here.lookup(key, now).or_insert_with(|| u64::from(key) * 3);
+    }
+    // Those of every third key move; the first of all have been idle for nearly a second.
+    let now = 1_000_000_000 - 1_000_000;
+    let mut bytes = Vec::new();
+    let alive = (0..1_000u32).filter(|key| here.get(key).is_some()).collect::<Vec<_>>();
+    let taken = here.take_where(&mut bytes, |key| key.is_multiple_of(3));
+    assert_eq!(there.decode(&bytes, now), Ok(taken));
+    assert_eq!(taken, alive.iter().filter(|key| key.is_multiple_of(3)).count());
+    for key in alive {
+        let value = Some(u64::from(key) * 3);
+        let found = (here.get(&key).copied(), there.get(&key).copied());
+        assert_eq!(found, if key.is_multiple_of(3) { (None, value) } else { (value, None) }, "{key}");
+    }
+    assert_eq!(here.take_where(&mut Vec::new(), |key| key.is_multiple_of(3)), 0, "they are gone");
+}
