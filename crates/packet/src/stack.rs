@@ -102,6 +102,20 @@ pub trait Header: Sized + 'static {
 pub trait Follows<Outer>: Header {
     /// The numbers that announce it; an operator that inserts the header writes the first.
     const NUMBERS: &'static [u16];
+
+    /// Whether `number` announces it. Written out, since a library's search is inlined or not by how often others use it.
+    #[inline(always)]
+    #[must_use]
+    fn is_announced_by(number: u16) -> bool {
+        let mut at = 0;
+        while at < Self::NUMBERS.len() {
+            if Self::NUMBERS[at] == number {
+                return true;
+            }
+            at += 1;
+        }
+        false
+    }
 }
 
 /// A frame of the shape that nearly all have: Ethernet without tags and IPv4 without options, whole. What is known of it

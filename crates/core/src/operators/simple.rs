@@ -38,7 +38,7 @@ impl<A: Operator, H: Follows<<A::Out as Stack>::Top>> Operator for Parse<A, H> {
     #[inline(always)]
     fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let outer = upstream!(self, at, stack);
-        if !H::NUMBERS.contains(&outer.next()) {
+        if !H::is_announced_by(outer.next()) {
             return Err(self.1);
         }
         let usual = if USUAL && !*at.reshaped { Some(at.usual) } else { None };
