@@ -1,4 +1,4 @@
-//! A packet's metadata: one 64-byte line a frame, in a private table apart from the frames.
+//! A packet's metadata: a 64-byte line a frame and a line of annotations behind it, in a private table apart from the frames.
 
 use std::ptr::NonNull;
 

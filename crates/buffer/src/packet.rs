@@ -473,13 +473,15 @@ impl Bytes<'_> {
     fn rebound(&mut self, start: usize, len: usize) {
         // SAFETY: the packet is lent to us, so that its line is there and nobody else's.
         let line = unsafe { self.line.as_mut() };
-        (line.start, line.len) = (start as u32, len as u32);
+        line.start = start as u32;
+        // What the line says, not what these bytes know: a panic may have kept an earlier change from them.
+        let before = std::mem::replace(&mut line.len, len as u32);
         let span = Span::of(line);
         // SAFETY: the span is lent to us.
         unsafe { self.span.write(span) };
         // SAFETY: the sum is lent to us.
         let total = unsafe { self.total.as_mut() };
-        *total = total.wrapping_add(len as u64).wrapping_sub(self.len as u64);
+        *total = total.wrapping_add(len as u64).wrapping_sub(u64::from(before));
         (self.first, self.start, self.len) = (span.first, start, len);
     }
 

@@ -105,6 +105,9 @@ impl Edge {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict(NonZeroU16);
 
+/// Another edge begins behind the last reason.
+const _: () = assert!(Drop::COUNT <= 0xff, "a verdict has 255 numbers for reasons");
+
 impl Verdict {
     /// Leave this function by its main way out, past its remaining operators.
     pub const PASS: Self = Self(NonZeroU16::MIN.saturating_add(0x1ff));

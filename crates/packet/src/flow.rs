@@ -66,7 +66,7 @@ impl FlowKey {
         self.0
     }
 
-    /// The key that has these words: as [`words`](Self::words) gave them.
+    /// The key that has these words: as [`words`](Self::words) gave them. Of words that no key has, some are not looked at.
     #[inline(always)]
     pub const fn from_words([a, b, c, d, last]: [u64; 5]) -> Self {
         if last & V6 == 0 { Self::v4(last, b << 32 | d & 0xffff_ffff) } else { Self([last, a, b, c, d]) }
@@ -292,7 +292,14 @@ impl HashKey {
     /// hash is (p mod 2^64) ^ (p div 2^64).
     #[inline(always)]
     pub const fn hash(&self, flow: &FlowKey) -> u64 {
-        let [w0, w1, w2, w3, w4] = flow.words();
+        self.hash_words(flow.words())
+    }
+
+    /// The same of five words that are no flow's: who hashes something else beside flows gives its last word something
+    /// in the lower 16 bits, which no flow's has.
+    #[inline(always)]
+    pub const fn hash_words(&self, words: [u64; 5]) -> u64 {
+        let [w0, w1, w2, w3, w4] = words;
         let [k0, k1, k2, k3, k4, k5, k6, k7] = self.keys;
         let sum = product(w0.wrapping_add(k0), w1.wrapping_add(k1))
             .wrapping_add(product(w2.wrapping_add(k2), w3.wrapping_add(k3)))

@@ -20,7 +20,7 @@ fn random(state: &mut u64) -> u64 {
 }
 
 fn key(flow: u64) -> [u64; 5] {
-    [0, 0xffff_0a00_0000 | flow, 0, 0xffff_c0a8_0001, flow << 32 | 17]
+    [flow << 32 | 17, (0x0a00_0000 | flow) << 32 | 0xc0a8_0001, 0, 0, 0]
 }
 
 fn filled(flows: usize, full: Full) -> (Flows, Vec<[u64; 5]>) {

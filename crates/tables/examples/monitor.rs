@@ -52,14 +52,13 @@ impl Receiver {
     }
 }
 
-/// Source and destination as IPv4-mapped IPv6 addresses, ports, protocol.
+/// Ports and protocol, source and destination, as flow keys have them.
 #[inline(always)]
 fn key(frame: &[u8; FRAME], start: usize) -> [u64; 5] {
     let bytes = &frame[start..start + 64];
     let word = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-    let mapped = |address: u32| 0xffff_0000_0000 | u64::from(address);
-    let last = u64::from(word(PORTS)) << 32 | u64::from(bytes[PROTOCOL]);
-    [0, mapped(word(SOURCE)), 0, mapped(word(SOURCE + 4)), last]
+    let first = u64::from(word(PORTS)) << 32 | u64::from(bytes[PROTOCOL]);
+    [first, u64::from(word(SOURCE)) << 32 | u64::from(word(SOURCE + 4)), 0, 0, 0]
 }
 
 #[inline(never)]

@@ -105,7 +105,7 @@ fn address(ip: IpAddr, hash: &HashKey) -> u64 {
 }
 
 fn number(value: u64, hash: &HashKey) -> u64 {
-    hash.hash(&FlowKey::from_words([value, 0, 0, 0, NUMBER]))
+    hash.hash_words([value, 0, 0, 0, NUMBER])
 }
 
 /// Both directions between two Ethernet stations alike.
@@ -113,7 +113,7 @@ fn link(frame: &[u8], hash: &HashKey) -> u64 {
     let Some([a, b, c, d, e, f, rest @ ..]) = frame.first_chunk::<12>() else { return 0 };
     let number = |bytes: [u8; 6]| bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
     let (one, other) = (number([*a, *b, *c, *d, *e, *f]), number(*rest));
-    hash.hash(&FlowKey::from_words([one.min(other), one.max(other), 0, 0, LINK]))
+    hash.hash_words([one.min(other), one.max(other), 0, 0, LINK])
 }
 
 /// The outer VLAN identifier, on the wire or taken off by the device; 4096 where there is none.

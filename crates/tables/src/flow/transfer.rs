@@ -10,7 +10,7 @@ pub const BUCKETS: u16 = 4096;
 
 /// "NBFT", the version of the header and the records, then what [`Header`] lists.
 const MAGIC: [u8; 4] = *b"NBFT";
-const FORMAT: u16 = 1;
+const FORMAT: u16 = 2;
 /// Magic, format, key version and size, value version and size, flows; then flows; then the CRC-32 of all before it.
 const HEADER: usize = 4 + 2 + (2 + 4) + (2 + 4) + 8;
 const CHECKSUM: usize = 4;
