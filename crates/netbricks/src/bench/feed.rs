@@ -55,6 +55,16 @@ impl Trace {
         self.packets.iter().map(|flow| self.flows[*flow as usize]).collect()
     }
 
+    /// The flow that each packet belongs to.
+    pub(super) fn packets(&self) -> impl Iterator<Item = usize> {
+        self.packets.iter().map(|flow| *flow as usize)
+    }
+
+    /// A flow's addresses and ports.
+    pub(super) fn flow(&self, number: usize) -> [u8; 12] {
+        self.flows[number]
+    }
+
     /// As [`tuples`](Self::tuples), but with destinations at random: each packet's its own.
     pub(super) fn scattered(&self) -> Vec<[u8; 12]> {
         let mut random = Random(0x9e37_79b9_7f4a_7c15);

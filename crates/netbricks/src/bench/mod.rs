@@ -5,6 +5,7 @@ mod counting;
 mod feed;
 mod fused;
 mod scenario;
+mod segments;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

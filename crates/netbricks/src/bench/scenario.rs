@@ -13,7 +13,7 @@ use netbricks_ports::Drivers;
 use netbricks_ports::bench::{self, Store, write_at, write_tuples};
 
 use super::feed::{FLOWS, FRAME, TRACE, Trace, backends, destinations6, routes, routes6, write6};
-use super::{BURST, BenchError, PACKETS, counting, fused};
+use super::{BURST, BenchError, PACKETS, counting, fused, segments};
 use crate::chain::{LocalPorts, Network};
 use crate::config;
 use crate::diagnostic::{Diagnostics, Source};
@@ -29,6 +29,8 @@ enum Feed {
     Scattered,
     /// An IPv6 destination is written into each frame as it arrives.
     Trace6,
+    /// A segment of a TCP connection is written into each frame as it arrives.
+    Segments,
     /// Each burst is allocated and freed.
     Allocate,
 }
@@ -47,6 +49,8 @@ enum Effect {
     Routed,
     /// As `Routed`, over IPv6.
     Routed6,
+    /// Every byte of every stream was shown once, in order.
+    Shown,
     /// Every packet goes to a backend; where connections are forgotten before each run of the trace, so that one packet in
     /// ten is a new one.
     Balanced {
@@ -116,6 +120,14 @@ impl Scenario {
         ] {
             all.push(Self::new(name, summary, "maglev", 1, Feed::Trace, Effect::Balanced { forget }));
         }
+        all.push(Self::new(
+            "reassemble",
+            "windows over 4,096 TCP streams of small segments, one pair in ten in the wrong order",
+            "windows",
+            1,
+            Feed::Segments,
+            Effect::Shown,
+        ));
         let own = || vec![Self::state("own", 1, vec![]), Self::state("own", 2, vec![])];
         for consistency in ["strict", "bounded"] {
             let one = Self::state(consistency, 1, vec![]);
@@ -171,13 +183,14 @@ impl Scenario {
         let trace = Trace::new();
         let (receive, transmit, store): (Box<dyn Node>, Box<dyn Node>, _) = match self.feed {
             Feed::Allocate => (bench::allocate(BURST, FRAME), bench::free(), None),
-            Feed::Fixed | Feed::Trace | Feed::Scattered | Feed::Trace6 => {
+            Feed::Fixed | Feed::Trace | Feed::Scattered | Feed::Trace6 | Feed::Segments => {
                 let store = Store::new(pool, PACKETS, FRAME, BURST)
                     .ok_or_else(|| failed("the pool has not enough packets".into()))?;
                 match self.feed {
                     Feed::Trace => store.set_hook(Some(write_tuples(trace.tuples()))),
                     Feed::Scattered => store.set_hook(Some(write_tuples(trace.scattered()))),
                     Feed::Trace6 => store.set_hook(Some(write_at::<38, 16>(destinations6()))),
+                    Feed::Segments => store.set_hook(Some(segments::hook(&trace))),
                     Feed::Fixed | Feed::Allocate => {}
                 }
                 (store.source(), store.sink(), Some(store))
@@ -186,6 +199,7 @@ impl Scenario {
         let mut registry = crate::standard();
         fused::register(&mut registry);
         counting::register(&mut registry, shares);
+        segments::register(&mut registry);
         let text = self.text();
         let source = Source::new(self.name.clone(), &text);
         let mut diagnostics = Diagnostics::default();
@@ -209,7 +223,7 @@ impl Scenario {
     /// Times that the buffers go round between two resets: no time to live may run out.
     fn passes(&self) -> usize {
         match (self.feed, self.effect) {
-            (Feed::Trace | Feed::Scattered | Feed::Trace6, _) => TRACE / PACKETS,
+            (Feed::Trace | Feed::Scattered | Feed::Trace6 | Feed::Segments, _) => TRACE / PACKETS,
             (_, Effect::Hops(hops)) => 128 / usize::from(hops),
             _ => 32,
         }
@@ -237,6 +251,7 @@ impl Bench<'_> {
             if let Some(store) = &self.store {
                 match self.scenario.feed {
                     Feed::Trace6 => store.reset(|_, packet| write6(packet)),
+                    Feed::Segments => store.reset(|_, packet| segments::write(packet)),
                     _ => store.reset(|number, packet| self.trace.write(number, packet)),
                 }
                 self.passes = self.scenario.passes();
@@ -297,7 +312,7 @@ impl Bench<'_> {
                             usize::from(frame[22]) == 255 - usize::from(hops) * passes
                                 && netbricks_packet::checksum::internet(&frame[14..34]) == 0
                         }
-                        Effect::None | Effect::Counted => frame[22] == 255,
+                        Effect::None | Effect::Counted | Effect::Shown => frame[22] == 255,
                         Effect::Routed | Effect::Routed6 => {
                             let octets: [u8; 4] = [frame[30], frame[31], frame[32], frame[33]];
                             let destination: IpAddr = match effect {
@@ -331,6 +346,13 @@ impl Bench<'_> {
             }
         }
         self.graph.drain(0);
+        if self.scenario.effect == Effect::Shown {
+            let sent = self.before.sent.packets * segments::CARRIED as u64;
+            let (shown, missing) = (self.ask("shown", "")?, self.ask("missing", "")?);
+            if (shown.as_str(), missing.as_str()) != (sent.to_string().as_str(), "0") {
+                return Err(self.failed(&format!("{sent} bytes were sent, {shown} shown, {missing} missing")));
+            }
+        }
         Ok(())
     }
 }

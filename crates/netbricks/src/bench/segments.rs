@@ -1,0 +1,117 @@
+//! TCP segments for `reassemble`: connections that take turns at random, and in each of which one pair of segments in ten
+//! comes in the wrong order.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use netbricks_buffer::{Batch, Packet};
+use netbricks_core::packet::{Ip, Link, Tcp, protocol};
+use netbricks_core::stream::{StreamConfig, WindowConfig};
+use netbricks_core::{Function, Input, NoSettings, Operator, Registry, Worker, compose};
+
+use super::feed::{FRAME, Trace};
+
+/// Connections, one direction each.
+const CONNECTIONS: usize = 4_096;
+/// Where addresses, ports and sequence number are, one behind the other.
+const LABEL: std::ops::Range<usize> = 26..42;
+/// Bytes that a segment carries.
+pub(super) const CARRIED: usize = FRAME - 54;
+/// Pairs of a connection's segments of which one is exchanged.
+const PAIRS: u32 = 10;
+/// Bytes of a window.
+const WINDOW: usize = 1_024;
+
+/// Windows over every TCP stream; handlers tell how many bytes were shown, and how many never will be.
+fn windows(input: Input, worker: &Worker) -> impl Function + use<> {
+    let (shown, missing) = (Rc::new(Cell::new(0u64)), Rc::new(Cell::new(0u64)));
+    for (name, summary, count) in [
+        ("shown", "Bytes in windows so far.", shown.clone()),
+        ("missing", "Bytes in gaps so far.", missing.clone()),
+    ] {
+        worker.handler(name, summary, move |_| Ok(count.get().to_string()));
+    }
+    let streams = StreamConfig { flows: 2 * CONNECTIONS, seed: worker.seed(), ..StreamConfig::default() };
+    let config = WindowConfig { streams, ..WindowConfig::new(WINDOW, WINDOW, streams.idle) };
+    input
+        .parse_or_pass::<Link>()
+        .parse_or_pass::<Ip>()
+        .parse_or_pass::<Tcp>()
+        .window(worker, "streams", config, move |window| {
+            shown.set(shown.get() + window.fresh().len() as u64);
+            missing.set(missing.get() + window.gap);
+        })
+        .done()
+}
+
+/// Adds `windows`, for the chain that is measured.
+pub(super) fn register(registry: &mut Registry) {
+    registry.add("windows", "Windows over TCP streams.", |_: &NoSettings, worker| {
+        compose(worker, |input| windows(input, worker))
+    });
+}
+
+/// The frame that segments are written into: Ethernet, IPv4 with time to live 255, TCP with an acknowledgment.
+pub(super) fn write(packet: &mut Packet) {
+    let mut frame = [0; FRAME];
+    frame[..14].copy_from_slice(&[1, 2, 3, 4, 5, 6, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 8, 0]);
+    frame[14] = 0x45;
+    frame[17] = (FRAME - 14) as u8;
+    frame[22] = 255;
+    frame[23] = protocol::TCP;
+    frame[46] = 5 << 4;
+    frame[47] = 0x10;
+    if packet.len() == FRAME {
+        packet.data_mut().copy_from_slice(&frame);
+    }
+}
+
+/// Who sends a segment, and where in the stream it lies.
+struct Segment {
+    tuple: [u8; 12],
+    /// Its first byte's place, when the trace is run for the first time.
+    place: u32,
+    /// What the connection carries in one run of the trace (bytes).
+    whole: u32,
+}
+
+/// Writes a segment into each frame: as the trace's flows follow each other, and on from where they were when it begins again.
+pub(super) fn hook(trace: &Trace) -> Box<dyn FnMut(&mut Batch)> {
+    let segments = segments(trace);
+    let (mut next, mut run) = (0, 0u32);
+    Box::new(move |batch| {
+        if segments.len() - next < batch.len() {
+            (next, run) = (0, run.wrapping_add(1));
+        }
+        let these = &segments[next..];
+        next += batch.len();
+        batch.each(|slot, bytes| {
+            if let (Some(label), Some(segment)) = (bytes.data_mut().get_mut(LABEL), these.get(slot)) {
+                label[..12].copy_from_slice(&segment.tuple);
+                // The numbers wrap in the first run.
+                let sequence = run.wrapping_mul(segment.whole).wrapping_add(segment.place).wrapping_sub(500);
+                label[12..].copy_from_slice(&sequence.to_be_bytes());
+            }
+        });
+    })
+}
+
+fn segments(trace: &Trace) -> Vec<Segment> {
+    let mut whole = [0u32; CONNECTIONS];
+    let order: Vec<(usize, u32)> = trace
+        .packets()
+        .map(|flow| {
+            let number = &mut whole[flow % CONNECTIONS];
+            *number += 1;
+            (flow % CONNECTIONS, *number - 1)
+        })
+        .collect();
+    let segment = |(connection, number): (usize, u32)| {
+        let partner = number ^ 1;
+        let exchanged = number / 2 % PAIRS == PAIRS / 2 && partner < whole[connection];
+        let place = if exchanged { partner } else { number };
+        let carried = CARRIED as u32;
+        Segment { tuple: trace.flow(connection), place: place * carried, whole: whole[connection] * carried }
+    };
+    order.into_iter().map(segment).collect()
+}
