@@ -93,6 +93,7 @@ impl<'a, 'b> At<'a, 'b> {
 ///             })
 ///         })
 ///         .filter(Drop::RateLimited, |packet| *packet.get::<u64>() <= 2)
+///         .filter_or_pass(|packet| packet.header().ttl() > 0)
 ///         .decide(|packet| if *packet.get::<u8>() == 46 { Err(Verdict::PASS) } else { Ok(()) })
 ///         .forget_metadata()
 ///         .branch(
@@ -140,7 +141,7 @@ pub trait Operator: Sized + 'static {
     #[doc(hidden)]
     const RETRACES: bool = false;
     /// What `apply::<true>` found out about a usual frame that it let pass, found out again from its bytes: where nobody's
-    /// code had a part in that, it need not wait where a whole batch waits on memory.
+    /// code had a part in that or changed them, it need not wait where a whole batch waits on memory.
     #[doc(hidden)]
     #[inline(always)]
     fn retrace(&self, _frame: &[u8], _stack: Self::In) -> Option<Self::Out> {
@@ -201,7 +202,14 @@ pub trait Operator: Sized + 'static {
     where
         F: FnMut(&View<'_, Self::Out>) -> bool + 'static,
     {
-        Filter(self, reason, f)
+        Filter(self, Verdict::drop(reason), f)
+    }
+    /// As `filter`, but the rest leaves this function unchanged.
+    fn filter_or_pass<F>(self, f: F) -> Filter<Self, F>
+    where
+        F: FnMut(&View<'_, Self::Out>) -> bool + 'static,
+    {
+        Filter(self, Verdict::PASS, f)
     }
     /// As `filter`, and shows what is dropped to `otherwise` first, which may answer it.
     fn filter_or<F, G>(self, reason: Drop, f: F, otherwise: G) -> crate::operators::FilterOr<Self, F, G>

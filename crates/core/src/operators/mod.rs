@@ -39,6 +39,18 @@ macro_rules! passes_on {
     };
 }
 
+/// The part of `Operator` that operators share whose closure looks at a packet and changes nothing: what is known of the
+/// packet is what the operator before knew.
+macro_rules! retraces {
+    () => {
+        const RETRACES: bool = A::RETRACES;
+        #[inline(always)]
+        fn retrace(&self, frame: &[u8], stack: A::In) -> Option<Self::Out> {
+            self.0.retrace(frame, stack)
+        }
+    };
+}
+
 /// The stack as the operator before this one leaves it.
 macro_rules! upstream {
     ($self:ident, $at:ident, $stack:ident) => {
@@ -65,4 +77,4 @@ macro_rules! lend {
     }};
 }
 
-use {lend, passes_on, upstream, view};
+use {lend, passes_on, retraces, upstream, view};

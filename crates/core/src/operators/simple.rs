@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use netbricks_buffer::{BATCH, Batch};
 use netbricks_packet::stack::{Follows, Forgettable, Layer, Root, Stack, Usual, With};
 
-use super::{lend, passes_on, upstream, view};
+use super::{lend, passes_on, retraces, upstream, view};
 use crate::context::Context;
 use crate::operator::{At, Known, Operator, Parsed};
 use crate::reason::{Drop, Edge, Verdict};
@@ -70,6 +70,7 @@ pub struct Inspect<A, F>(pub(crate) A, pub(crate) F);
 impl<A: Operator, F: FnMut(&View<'_, A::Out>) + 'static> Operator for Inspect<A, F> {
     type Out = A::Out;
     passes_on!();
+    retraces!();
     #[inline(always)]
     fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
@@ -79,14 +80,15 @@ impl<A: Operator, F: FnMut(&View<'_, A::Out>) + 'static> Operator for Inspect<A,
 }
 
 /// Keeps what a closure says `true` to.
-pub struct Filter<A, F>(pub(crate) A, pub(crate) Drop, pub(crate) F);
+pub struct Filter<A, F>(pub(crate) A, pub(crate) Verdict, pub(crate) F);
 impl<A: Operator, F: FnMut(&View<'_, A::Out>) -> bool + 'static> Operator for Filter<A, F> {
     type Out = A::Out;
     passes_on!();
+    retraces!();
     #[inline(always)]
     fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
-        if (self.2)(&view!(at, stack)) { Ok(stack) } else { Err(Verdict::drop(self.1)) }
+        if (self.2)(&view!(at, stack)) { Ok(stack) } else { Err(self.1) }
     }
 }
 

@@ -1,12 +1,14 @@
 //! Design, section 5: what waits on memory. A lookup sees what earlier packets of its own batch did.
 
 use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
 use netbricks_core::packet::{FlowKey, Ip, Link, Udp};
 use netbricks_core::tables::{Entry, FlowTableConfig, Full};
-use netbricks_core::view::{IpRewrite, Metadata};
-use netbricks_core::{Drop, Function, Input, Operator, Turn, Worker, compose};
+use netbricks_core::view::{Enclosing, IpRewrite, Metadata};
+use netbricks_core::{Drop, Function, Input, Operator, Turn, Verdict, Worker, compose};
 use netbricks_testkit::build::ethernet;
+use netbricks_testkit::mutate::{Random, mutate};
 use netbricks_testkit::{kinds, run_with};
 use proptest::prelude::*;
 
@@ -161,4 +163,55 @@ fn flows_expire_by_the_clock_that_is_handed_in() {
     assert_eq!(graph.call("flows", "flows.occupancy", "").unwrap(), "1 64");
     // A time that goes back is taken for the latest known.
     assert_eq!(at(&mut graph, 5), 2);
+}
+
+/// What a lookup's visit sees of packets behind these operators.
+macro_rules! seen_behind {
+    ($frames:expr, |$start:ident| $operators:expr) => {{
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let tell = seen.clone();
+        let function = move |$start: Input, worker: &Worker| {
+            let flows = worker.flow_table::<FlowKey, u64>("flows", FlowTableConfig::new(4_096));
+            let tell = tell.clone();
+            let operators = $operators;
+            operators
+                .lookup(
+                    &flows,
+                    |packet| packet.flow_key(),
+                    move |packet, _| {
+                        let (header, payload) = (packet.header(), packet.payload().len());
+                        let (ttl, link) = (header.ttl(), packet.outer::<Link>().len());
+                        tell.lock().unwrap().push((ttl, header.protocol(), payload, link));
+                    },
+                )
+                .done()
+        };
+        run_with(function, $frames);
+        seen.lock().unwrap().clone()
+    }};
+}
+
+/// Operators that only look leave the stack to be found again; behind one that might have written, it waits. Both know the
+/// same.
+#[test]
+fn what_is_found_again_is_what_would_have_waited() {
+    let mut random = Random::new(5);
+    let mut frames: Vec<_> = kinds::every().into_iter().map(|(_, frame)| frame).collect();
+    for _ in 0..2_000 {
+        let mut frame = frames[random.below(frames.len())].clone();
+        mutate(&mut frame, &mut random);
+        frames.push(frame);
+    }
+    let looked = seen_behind!(frames.clone(), |start| start
+        .parse_or_pass::<Link>()
+        .inspect(|_| ())
+        .parse_or_pass::<Ip>()
+        .filter_or_pass(|packet| packet.header().ttl() != 1)
+        .inspect(|_| ()));
+    let may_have_written = seen_behind!(frames, |start| start
+        .parse_or_pass::<Link>()
+        .parse_or_pass::<Ip>()
+        .decide(|packet| if packet.header().ttl() != 1 { Ok(()) } else { Err(Verdict::PASS) }));
+    assert!(looked.len() > 500, "{}", looked.len());
+    assert_eq!(looked, may_have_written);
 }

@@ -18,7 +18,7 @@ use netbricks_core::packet::stack::{Header, Holds, Stack};
 use netbricks_core::packet::{FlowKey, Icmpv4, Icmpv6, Ip, IpRef, Link, MacAddress, protocol};
 use netbricks_core::tables::{Entry, FlowTableConfig, Full};
 use netbricks_core::view::{Enclosing, IpRewrite, Metadata, View};
-use netbricks_core::{Counter, Drop, Function, Input, Operator, Verdict, Worker};
+use netbricks_core::{Counter, Drop, Function, Input, Operator, Worker};
 
 use backends::{Backends, Current};
 
@@ -48,9 +48,8 @@ pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Func
     input
         .parse_or_pass::<Link>()
         .parse_or_pass::<Ip>()
-        .decide(move |packet| {
-            let ours = addresses.is_empty() || addresses.contains(&packet.header().destination());
-            if ours { Ok(()) } else { Err(Verdict::PASS) }
+        .filter_or_pass(move |packet| {
+            addresses.is_empty() || addresses.contains(&packet.header().destination())
         })
         .lookup(&connections, connection, move |packet, entry| {
             let mac = match entry {
