@@ -307,7 +307,8 @@ pub trait Operator: Sized + 'static {
     /// of connections whose beginning passed here end here, as [`Rewritten`](Drop::Rewritten), and others go on in their
     /// place on [`Edge::OUT`]; the rest goes on unchanged. In either case nothing of this function comes after it. What does
     /// not come here has to leave on [`Edge::OUT`] as well (`parse_or`, `divert`), so that packets keep their order. Both
-    /// directions must pass the same worker.
+    /// directions must pass the same worker. First fragments of what is rewritten are dropped, as
+    /// [`Fragment`](Drop::Fragment): put what reassembles them before this.
     ///
     /// ```
     /// use netbricks_core::packet::{Ip, Link, Tcp};

@@ -93,10 +93,16 @@ where
         let unchanged = Err(Verdict::edge(Edge::OUT));
         let frame = bytes.data();
         let (ip, ip_end, facts) = Holds::<Ip, I>::locate(&stack);
-        if Ip::view(&frame[ip..ip_end], facts).is_fragment() {
-            return unchanged;
-        }
         let flow = FlowKey::at(frame, ip, ip_end, stack.payload_end(), facts);
+        if Ip::view(&frame[ip..ip_end], facts).is_fragment() {
+            // Without its first fragment the segment comes nowhere, with numbers that the other side does not know. Its
+            // sender sends it again.
+            return if self.1.borrow().rewrites(flow) {
+                Err(Verdict::drop(Drop::Fragment))
+            } else {
+                unchanged
+            };
+        }
         let (tcp, _) = stack.top();
         let (end, limit) = (stack.end(), stack.limit(frame.len()));
         let header = Tcp::view(&frame[tcp..end], ());

@@ -111,8 +111,8 @@ impl Blocks {
     }
 
     /// Puts bytes at `start` into a list, behind block `after` (in front where that is [`NONE`]), as far as blocks go;
-    /// answers the last block with some of them. Where the block before them ends at `start` and is of the same run,
-    /// they begin in it.
+    /// answers the last block with some of them, and how many bytes found none. Where the block before them ends at
+    /// `start` and is of the same run, they begin in it.
     pub(super) fn insert(
         &mut self,
         list: &mut List,
@@ -120,7 +120,7 @@ impl Blocks {
         from: u64,
         mut start: u64,
         mut bytes: &[u8],
-    ) -> u32 {
+    ) -> (u32, usize) {
         if let Some(piece) = self.pieces.get_mut(after as usize)
             && piece.end() == start
             && piece.from == from
@@ -133,8 +133,9 @@ impl Blocks {
             start += more as u64;
             bytes = &bytes[more..];
         }
-        for part in bytes.chunks(BLOCK) {
-            let Some(block) = self.take() else { return after };
+        while !bytes.is_empty() {
+            let Some(block) = self.take() else { break };
+            let (part, rest) = bytes.split_at(bytes.len().min(BLOCK));
             let first = block as usize * BLOCK;
             self.bytes[first..first + part.len()].copy_from_slice(part);
             let next = if after == NONE {
@@ -148,9 +149,9 @@ impl Blocks {
             self.pieces[block as usize] = Piece { from, start, skip: 0, len: part.len() as u16, next };
             list.blocks += 1;
             start += part.len() as u64;
-            after = block;
+            (after, bytes) = (block, rest);
         }
-        after
+        (after, bytes.len())
     }
 
     /// Takes the block behind `after` (the first where that is [`NONE`]) out of a list.

@@ -33,6 +33,17 @@ pub(super) enum Phase {
     Ended,
 }
 
+/// How far a connection has come, for those who forget it sooner at some stages than at others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Nobody says otherwise.
+    Open,
+    /// Its ends have not agreed yet: one of them may not exist.
+    Opening,
+    /// Both directions ended.
+    Over,
+}
+
 /// Nothing is known of its end.
 pub(super) const UNKNOWN: u64 = u64::MAX;
 
@@ -94,7 +105,9 @@ pub(super) struct Connection {
     pub(super) client: usize,
     /// When it was heard of last (ns).
     pub(super) heard: u64,
-    /// Its neighbours in the order of that.
+    /// Whose queue it is in.
+    pub(super) stage: Stage,
+    /// Its neighbours there, in the order of when they were heard of.
     pub(super) older: u32,
     pub(super) newer: u32,
 }
@@ -102,7 +115,7 @@ pub(super) struct Connection {
 impl Connection {
     pub(super) fn new(key: [u64; 5], client: usize, now: u64) -> Self {
         let directions = [Direction::UNSEEN; 2];
-        Self { key, directions, client, heard: now, older: NONE, newer: NONE }
+        Self { key, directions, client, heard: now, stage: Stage::Open, older: NONE, newer: NONE }
     }
     pub(super) fn is_over(&self) -> bool {
         self.directions.iter().all(|direction| direction.phase == Phase::Ended)
@@ -112,20 +125,29 @@ impl Connection {
     }
 }
 
-/// Connections in the order in which they were heard of.
+/// The connections of a stage, in the order in which they were heard of.
+#[derive(Clone, Copy, Debug)]
+struct Queue {
+    oldest: u32,
+    newest: u32,
+}
+
+/// Connections, by stage.
 #[derive(Debug)]
 pub(super) struct Connections {
     all: Vec<Connection>,
     /// The first that is free, and the next through `newer`.
     free: u32,
-    pub(super) oldest: u32,
-    newest: u32,
+    queues: [Queue; 3],
+    /// Nanoseconds of silence after which a connection of a stage is over.
+    pub(super) limits: [u64; 3],
     capacity: usize,
 }
 
 impl Connections {
-    pub(super) fn new(capacity: usize) -> Self {
-        Self { all: Vec::with_capacity(capacity), free: NONE, oldest: NONE, newest: NONE, capacity }
+    pub(super) fn new(capacity: usize, idle: u64) -> Self {
+        let queues = [Queue { oldest: NONE, newest: NONE }; 3];
+        Self { all: Vec::with_capacity(capacity), free: NONE, queues, limits: [idle; 3], capacity }
     }
     pub(super) fn at(&mut self, number: u32) -> &mut Connection {
         &mut self.all[number as usize]
@@ -134,11 +156,34 @@ impl Connections {
         &self.all[number as usize]
     }
 
-    /// All of them, the one that was silent longest first.
+    /// All of them, by stage, and of a stage the one that was silent longest first.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Connection> {
         let place = |number: u32| (number != NONE).then_some(number);
-        std::iter::successors(place(self.oldest), move |number| place(self.get(*number).newer))
-            .map(|number| self.get(number))
+        self.queues.iter().flat_map(move |queue| {
+            std::iter::successors(place(queue.oldest), move |number| place(self.get(*number).newer))
+                .map(|number| self.get(number))
+        })
+    }
+
+    /// The one of a stage that was silent longest.
+    pub(super) fn oldest_of(&self, stage: Stage) -> Option<u32> {
+        Some(self.queues[stage as usize].oldest).filter(|number| *number != NONE)
+    }
+    fn oldest_each(&self) -> impl Iterator<Item = u32> + use<> {
+        self.queues.into_iter().map(|queue| queue.oldest).filter(|number| *number != NONE)
+    }
+    /// The one that was silent longest.
+    pub(super) fn oldest(&self) -> Option<u32> {
+        self.oldest_each().min_by_key(|number| self.get(*number).heard)
+    }
+    /// When a connection will have been silent for too long (ns).
+    pub(super) fn deadline(&self, number: u32) -> u64 {
+        let Connection { heard, stage, .. } = self.get(number);
+        heard.saturating_add(self.limits[*stage as usize])
+    }
+    /// The one that will be first, if nothing is heard of any.
+    pub(super) fn next_overdue(&self) -> Option<u32> {
+        self.oldest_each().min_by_key(|number| self.deadline(*number))
     }
 
     /// A place for a new connection, heard of now.
@@ -167,17 +212,28 @@ impl Connections {
 
     /// It was heard of at `now`.
     pub(super) fn heard(&mut self, number: u32, now: u64) {
+        let stage = self.get(number).stage;
         self.at(number).heard = now;
-        if self.newest != number {
+        if self.queues[stage as usize].newest != number {
             self.unlink(number);
             self.append(number);
         }
     }
 
+    /// It was heard of just now, and is at this stage.
+    pub(super) fn comes_to(&mut self, number: u32, stage: Stage) {
+        if self.get(number).stage != stage {
+            self.unlink(number);
+            self.at(number).stage = stage;
+            self.append(number);
+        }
+    }
+
     fn append(&mut self, number: u32) {
-        let older = std::mem::replace(&mut self.newest, number);
+        let queue = &mut self.queues[self.all[number as usize].stage as usize];
+        let older = std::mem::replace(&mut queue.newest, number);
         match older {
-            NONE => self.oldest = number,
+            NONE => queue.oldest = number,
             _ => self.at(older).newer = number,
         }
         let connection = self.at(number);
@@ -185,13 +241,14 @@ impl Connections {
     }
 
     fn unlink(&mut self, number: u32) {
-        let Connection { older, newer, .. } = *self.get(number);
+        let Connection { older, newer, stage, .. } = *self.get(number);
+        let stage = stage as usize;
         match older {
-            NONE => self.oldest = newer,
+            NONE => self.queues[stage].oldest = newer,
             _ => self.at(older).newer = newer,
         }
         match newer {
-            NONE => self.newest = older,
+            NONE => self.queues[stage].newest = older,
             _ => self.at(newer).older = older,
         }
     }

@@ -46,6 +46,9 @@ pub(super) struct Lane {
     pub(super) rewrites: bool,
     /// Its sender has no more bytes.
     pub(super) finished: bool,
+    /// Its rewriter made more of its bytes than it said, and there was no memory for that. Nothing goes on any more: what
+    /// is missing is not known, and must not be made up.
+    pub(super) torn: bool,
     /// The number of its first byte.
     pub(super) first: u32,
     /// Bytes of the input that the rewriter has had, and those of which it said what becomes of them.
@@ -78,6 +81,7 @@ impl Default for Lane {
         Self {
             rewrites: false,
             finished: false,
+            torn: false,
             first: 0,
             taken: 0,
             emitted: 0,
@@ -202,6 +206,11 @@ impl Lane {
     /// Up to where its receiver has the input.
     pub(super) fn input_acknowledged(&self, edits: &Edits) -> u64 {
         self.input_of(edits, self.acknowledged)
+    }
+
+    /// Whether a receiver may acknowledge all before this number.
+    pub(super) fn has_sent(&self, number: u32) -> bool {
+        self.rewrites && u64::from(number.wrapping_sub(self.first)) <= self.ends()
     }
 
     /// Its receiver acknowledges all before a number.
@@ -342,9 +351,9 @@ impl<'a> Output<'a> {
             output_end: lane.sent + bytes.len() as u64,
             next: NONE,
         };
-        // There is always one: as many as the rewriter said it may need were asked for before it was called.
-        let Some(place) = self.edits.all.get_mut(at as usize) else {
-            debug_assert!(false, "the rewriter replaced more than it said");
+        // There is one for each that the rewriter said it may need: so many were asked for before it was called.
+        let Some(place) = self.edits.all.get_mut(at as usize).filter(|_| !lane.torn) else {
+            lane.torn = true;
             return;
         };
         self.edits.free = std::mem::replace(place, edit).next;
@@ -360,8 +369,12 @@ impl<'a> Output<'a> {
 
     fn send(&mut self, bytes: &[u8]) {
         let lane = &mut *self.lane;
+        if lane.torn {
+            return;
+        }
         let (tail, sent) = (lane.kept.tail, lane.sent);
-        self.kept.insert(&mut lane.kept, tail, 0, sent, bytes);
-        lane.sent += bytes.len() as u64;
+        let (_, missing) = self.kept.insert(&mut lane.kept, tail, 0, sent, bytes);
+        lane.sent += (bytes.len() - missing) as u64;
+        lane.torn = missing > 0;
     }
 }

@@ -18,7 +18,9 @@ mod window;
 pub use blocks::BLOCK;
 pub use connection::Side;
 pub use lane::Output;
-pub use packetize::{Emit, PacketizeConfig, PacketizeCounters, Packetizer, Passage, Rewriter};
+pub use packetize::{
+    Emit, LINGER, OPENING, PacketizeConfig, PacketizeCounters, Packetizer, Passage, Rewriter,
+};
 pub use reassembler::{Arrival, Counters, Reassembler};
 pub use replace::{Replace, ReplaceError};
 pub use segment::{Protocol, Segment};

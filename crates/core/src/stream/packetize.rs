@@ -10,8 +10,19 @@ use netbricks_packet::{FlowKey, Tcp, TcpOption};
 use netbricks_tables::MemoryError;
 
 use super::blocks::{BLOCK, Blocks};
+use super::connection::Stage;
 use super::lane::{Edits, Lane, Output};
 use super::{Arrival, End, Full, Protocol, Reassembler, Side, StreamConfig, StreamError, What};
+
+/// Nanoseconds after which a connection is forgotten that both sides ended or one reset, if nothing more is heard of it: as
+/// long as Linux keeps such a one itself (`TCP_TIMEWAIT_LEN`).
+pub const LINGER: u64 = 60_000_000_000;
+
+/// Nanoseconds of silence after which a connection is forgotten whose sides have not shaken hands.
+pub const OPENING: u64 = 30_000_000_000;
+
+/// Connections that a new one may end because nothing was heard of them.
+const EXPIRED_BY_NEW: usize = 2;
 
 /// What is done to streams.
 pub trait Rewriter: 'static {
@@ -20,16 +31,19 @@ pub trait Rewriter: 'static {
     /// Takes the next bytes that `from` sent and says what becomes of them. It may hold back bytes at their end whose
     /// fate is not known yet: it must know them again.
     fn rewrite(&self, memory: &mut Self::Memory, from: Side, bytes: &[u8], output: &mut Output<'_>);
-    /// Says what becomes of all that was held back: nothing more comes, or not before these bytes have gone on.
+    /// Says what becomes of all that was held back: nothing more comes, or not before these bytes have gone on. That is
+    /// no more than [`most`](Self::most) says of no input.
     fn flush(&self, memory: &mut Self::Memory, from: Side, output: &mut Output<'_>);
-    /// The most bytes that become of `input` bytes and those held back, and the most replacements in them.
+    /// The most bytes that become of `input` bytes and those held back, and the most replacements in them. Where there
+    /// are more after all and no memory for them, the connection goes no further.
     fn most(&self, input: usize) -> (usize, usize);
 }
 
 /// How streams that are rewritten are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketizeConfig {
-    /// The most connections at a time. Those beyond are passed on unchanged.
+    /// The most connections at a time. Where there are as many, a new one takes the place of one that is over, else of one
+    /// whose sides have not shaken hands; else it is passed on unchanged.
     pub flows: usize,
     /// Bytes of memory that one direction may take for bytes that its receiver has not acknowledged. No larger window is
     /// let through than fits half of it, whatever becomes of its bytes.
@@ -38,7 +52,8 @@ pub struct PacketizeConfig {
     pub memory: usize,
     /// Replacements in bytes that are not acknowledged, of all connections.
     pub edits: usize,
-    /// Nanoseconds of silence after which a connection is forgotten.
+    /// Nanoseconds of silence after which a connection is forgotten; no more than [`OPENING`] until its sides have shaken
+    /// hands, and no more than [`LINGER`] when it is over.
     pub idle: u64,
     /// Seed of the connections' keyed hash.
     pub seed: u64,
@@ -135,7 +150,7 @@ impl<R: Rewriter> Packetizer<R> {
     /// [`StreamError`], as of a [`Reassembler`] with these bounds.
     pub fn new(config: PacketizeConfig, rewriter: R) -> Result<Self, StreamError> {
         let PacketizeConfig { flows, flow_memory, memory, edits, idle, seed } = config;
-        let streams = Reassembler::new(StreamConfig {
+        let mut streams = Reassembler::new(StreamConfig {
             flows,
             flow_memory,
             memory,
@@ -145,6 +160,7 @@ impl<R: Rewriter> Packetizer<R> {
             gaps_by_acknowledgment: false,
             ..StreamConfig::default()
         })?;
+        streams.forget_sooner(OPENING, LINGER);
         let half = flow_memory / 2;
         let mut room = half;
         while room > 0 && rewriter.most(room).0 > half {
@@ -182,14 +198,21 @@ impl<R: Rewriter> Packetizer<R> {
     pub fn expire(&mut self, now: u64, most: usize) -> usize {
         for ended in 0..most {
             let Some(number) = self.streams.overdue(now) else { return ended };
-            // Also what ended in both directions before, of which nothing is told any more.
-            self.lanes[number as usize]
-                .iter_mut()
-                .for_each(|lane| lane.clear(&mut self.kept, &mut self.edits));
-            self.memories[number as usize] = [R::Memory::default(); 2];
-            self.streams.expire(now, 1, |_| ());
+            self.forget(number, End::Idle);
         }
         most
+    }
+
+    fn forget(&mut self, number: u32, end: End) {
+        self.lanes[number as usize].iter_mut().for_each(|lane| lane.clear(&mut self.kept, &mut self.edits));
+        self.memories[number as usize] = [R::Memory::default(); 2];
+        self.streams.forget(number, end);
+    }
+
+    /// Whether the streams of `flow` are rewritten.
+    pub fn rewrites(&self, flow: FlowKey) -> bool {
+        let lanes = self.streams.side(flow).map(|(number, _)| &self.lanes[number as usize]);
+        lanes.is_some_and(|lanes| lanes.iter().all(|lane| lane.rewrites))
     }
 
     /// Takes a segment of `flow` that arrived at `now` (ns), and says which go out in its place, in order.
@@ -201,21 +224,45 @@ impl<R: Rewriter> Packetizer<R> {
         now: u64,
         mut send: impl FnMut(&Emit<'_>),
     ) -> Passage {
-        let segment = Tcp::segment(header, payload);
+        let mut segment = Tcp::segment(header, payload);
+        if segment.opens {
+            // What it carries (RFC 7413) is not acknowledged by whoever does not see it, and comes again.
+            (segment.bytes, segment.ends) = (&[], false);
+        }
+        if let Some((number, _)) = self.streams.side(flow)
+            && self.streams.is_overdue(number, now)
+        {
+            self.forget(number, End::Idle);
+        }
+        if self.streams.side(flow).is_none() {
+            if !segment.opens || segment.answers {
+                self.counters.unchanged += 1;
+                return Passage::Unchanged;
+            }
+            self.expire(now, EXPIRED_BY_NEW);
+            if self.streams.len() == self.streams.capacity()
+                && let Some(number) = self.streams.expendable()
+            {
+                self.forget(number, End::Evicted);
+            }
+        }
         if let Some((number, side)) = self.streams.side(flow)
             && !segment.opens
-            && !self.has_room(number, side, header.sequence_number(), payload.len())
+            && !self.has_room(number, side, header.sequence_number(), segment.bytes.len(), segment.ends)
         {
             self.counters.no_room += 1;
             return Passage::NoRoom;
         }
         let connections = self.streams.counters().connections;
-        let Self { streams, lanes, memories, kept, edits, rewriter, counters, .. } = self;
+        let Self { streams, lanes, memories, kept, edits, share, rewriter, counters, .. } = self;
         let before = streams.side(flow).map(|(number, side)| lanes[number as usize][side as usize]);
         // Their sender waits for bytes to go on that are held back.
         if let Some((number, side)) = streams.side(flow) {
             let lane = &mut lanes[number as usize][side as usize];
-            if lane.rewrites && lane.is_overdue(header.sequence_number(), segment.bytes.len()) {
+            if lane.rewrites
+                && lane.is_overdue(header.sequence_number(), segment.bytes.len())
+                && fits(rewriter.most(0), lane, *share, kept, edits)
+            {
                 let memory = &mut memories[number as usize][side as usize];
                 rewriter.flush(memory, side, &mut Output::new(lane, kept, edits, counters));
             }
@@ -254,12 +301,16 @@ impl<R: Rewriter> Packetizer<R> {
                 self.lanes[connection][way].clear(&mut self.kept, &mut self.edits);
                 self.memories[connection][way] = R::Memory::default();
             }
+            self.streams.comes_to(number, Stage::Opening);
+        } else if self.streams.stage(number) != Stage::Over {
+            let agreed = self.streams.stage(number) == Stage::Open
+                || !segment.opens && self.agrees(connection, side, header);
+            self.streams.comes_to(number, if agreed { Stage::Open } else { Stage::Opening });
         }
         if segment.opens {
             if arrival != Arrival::Ignored {
                 self.open(connection, way, header);
             }
-            // Its bytes, if any (RFC 7413), are not acknowledged by whoever does not see them, and come again.
             let acknowledgment = match header.flags() & flags::ACK {
                 0 => header.acknowledgment_number(),
                 _ => self.lanes[connection][1 - way].translate(
@@ -282,6 +333,10 @@ impl<R: Rewriter> Packetizer<R> {
         if !lanes[0].rewrites || !lanes[1].rewrites {
             self.counters.unchanged += 1;
             return Passage::Unchanged;
+        }
+        if lanes[0].torn || lanes[1].torn {
+            self.counters.no_room += 1;
+            return Passage::NoRoom;
         }
         let waits = self.streams.waiting(number, side.other()) > 0;
         let (acknowledgment, window) = self.acknowledge(connection, way, header, waits);
@@ -346,7 +401,8 @@ impl<R: Rewriter> Packetizer<R> {
                         && start < lane.emitted;
                     send(&emit(
                         if alive {
-                            lane.sent - 1
+                            // Before the first byte, where nothing was left of any.
+                            lane.sent.wrapping_sub(1)
                         } else {
                             lane.output_of(&self.edits, start).min(lane.ends())
                         },
@@ -359,21 +415,29 @@ impl<R: Rewriter> Packetizer<R> {
         Passage::Replaced
     }
 
-    /// Whether there is room for whatever becomes of `bytes` more bytes and of those that wait for them. What has to wait
-    /// may come to half a share, so that there is always room for what it waits for, once the receiver has the rest.
-    fn has_room(&self, number: u32, side: Side, first: u32, bytes: usize) -> bool {
+    /// Whether there is room for whatever becomes of `bytes` more bytes and of those that wait for them, and at an end of
+    /// those that are held back. What has to wait may come to half a share, so that there is always room for what it waits
+    /// for, once the receiver has the rest.
+    fn has_room(&self, number: u32, side: Side, first: u32, bytes: usize, ends: bool) -> bool {
         let lane = &self.lanes[number as usize][side as usize];
-        if !lane.rewrites || bytes == 0 {
+        let start = lane.input(first);
+        let says_more = bytes > 0 && start + bytes as u64 > lane.taken || ends && !lane.finished;
+        // What is sent again is answered with what is kept.
+        if !lane.rewrites || !says_more {
             return true;
         }
-        let (most, edits) = self.rewriter.most(bytes + self.streams.waiting(number, side));
-        let blocks = most.div_ceil(BLOCK) + 1;
-        if lane.input(first) > lane.taken {
-            return blocks <= self.share / 2;
+        let most = self.rewriter.most(bytes + self.streams.waiting(number, side));
+        if start > lane.taken {
+            return blocks_of(most.0) <= self.share / 2;
         }
-        blocks <= self.kept.available()
-            && lane.kept.blocks as usize + blocks <= self.share
-            && edits <= self.edits.available()
+        fits(most, lane, self.share, &self.kept, &self.edits)
+    }
+
+    /// Whether this is a client that has the server's answer: nobody else knows its number.
+    fn agrees(&self, connection: usize, side: Side, header: TcpRef<'_>) -> bool {
+        side == Side::Client
+            && header.flags() & flags::ACK != 0
+            && self.lanes[connection][Side::Server as usize].has_sent(header.acknowledgment_number())
     }
 
     fn open(&mut self, connection: usize, way: usize, header: TcpRef<'_>) {
@@ -410,6 +474,25 @@ impl<R: Rewriter> Packetizer<R> {
         let window = other.window(edits, header.acknowledgment_number(), bytes).min(*room) >> shift;
         (acknowledgment, window.min(0xffff) as u16)
     }
+}
+
+/// The most blocks that so many bytes more take.
+fn blocks_of(bytes: usize) -> usize {
+    bytes.div_ceil(BLOCK) + 1
+}
+
+/// Whether a direction may have so many bytes more, and replacements.
+fn fits(
+    (bytes, replacements): (usize, usize),
+    lane: &Lane,
+    share: usize,
+    kept: &Blocks,
+    edits: &Edits,
+) -> bool {
+    let blocks = blocks_of(bytes);
+    blocks <= kept.available()
+        && lane.kept.blocks as usize + blocks <= share
+        && replacements <= edits.available()
 }
 
 impl<R: Rewriter> std::fmt::Debug for Packetizer<R> {

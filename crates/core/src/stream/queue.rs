@@ -80,7 +80,8 @@ impl Blocks {
             }
             self.remove_after(list, before);
         }
-        self.insert(list, before, from, first, &bytes[(first - start) as usize..]);
+        let (_, missing) = self.insert(list, before, from, first, &bytes[(first - start) as usize..]);
+        debug_assert_eq!(missing, 0, "there was room");
         Stored::Some
     }
 
@@ -122,7 +123,9 @@ impl Blocks {
                 continue;
             }
             let until = if next == NONE { end } else { self.piece(next).start.min(end) };
-            before = self.insert(list, before, 0, at, &rest[..(until - at) as usize]);
+            let missing;
+            (before, missing) = self.insert(list, before, 0, at, &rest[..(until - at) as usize]);
+            debug_assert_eq!(missing, 0, "there was room");
             at = until;
         }
         if new || overwrite { Stored::Some } else { Stored::Nothing }

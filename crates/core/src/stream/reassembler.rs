@@ -6,7 +6,7 @@ use netbricks_packet::FlowKey;
 use netbricks_tables::{Entry, FlowTable, FlowTableConfig, Table};
 
 use super::blocks::{BLOCK, Blocks, MOST, NONE};
-use super::connection::{Connection, Connections, Direction, Phase, Side, UNKNOWN};
+use super::connection::{Connection, Connections, Direction, Phase, Side, Stage, UNKNOWN};
 use super::queue::Stored;
 use super::segment::{Protocol, Segment};
 use super::settings::{Full, Overlap, StreamConfig, StreamError};
@@ -93,6 +93,7 @@ pub struct Reassembler<P: Protocol> {
     pub(super) index: FlowTable<[u64; 5], u32>,
     pub(super) connections: Connections,
     blocks: Blocks,
+    expired_by_new: usize,
     counters: Counters,
     protocol: PhantomData<fn() -> P>,
 }
@@ -121,8 +122,9 @@ impl<P: Protocol> Reassembler<P> {
             config,
             share,
             index: FlowTable::new(FlowTableConfig { seed, ..FlowTableConfig::new(flows) })?,
-            connections: Connections::new(flows),
+            connections: Connections::new(flows, idle),
             blocks: Blocks::new(memory / BLOCK)?,
+            expired_by_new: EXPIRED_BY_NEW,
             counters: Counters::default(),
             protocol: PhantomData,
         })
@@ -166,14 +168,16 @@ impl<P: Protocol> Reassembler<P> {
         };
         let mut tell = Teller { counters: &mut self.counters, deliver: &mut deliver };
         if let Some(number) = known {
-            let connection = self.connections.at(number);
-            let silent = now.saturating_sub(connection.heard) >= self.config.idle;
+            let connection = self.connections.get(number);
+            let silent = self.connections.deadline(number) <= now;
             if silent || is_another(connection, way, &segment, P::BITS) {
+                let connection = self.connections.at(number);
                 let end = if silent { End::Idle } else { End::Replaced };
                 tell.counters.expired += u64::from(silent);
                 tell.counters.connections += 1;
                 close(connection, number, end, &mut self.blocks, &mut tell);
                 *self.connections.at(number) = Connection {
+                    stage: self.connections.get(number).stage,
                     older: self.connections.get(number).older,
                     newer: self.connections.get(number).newer,
                     ..Connection::new(canonical.words(), client(way, &segment), now)
@@ -187,7 +191,7 @@ impl<P: Protocol> Reassembler<P> {
             tell.counters.ignored += 1;
             return Arrival::Ignored;
         }
-        self.expire(now, EXPIRED_BY_NEW, &mut deliver);
+        self.expire(now, self.expired_by_new, &mut deliver);
         match self.open(canonical.words(), client(way, &segment), now, &mut deliver) {
             Some(number) => self.arrived(number, way, segment, &mut deliver),
             None => {
@@ -200,10 +204,7 @@ impl<P: Protocol> Reassembler<P> {
     /// Ends connections that were silent for too long at `now` (ns), `most` at most; answers how many.
     pub fn expire(&mut self, now: u64, most: usize, mut deliver: impl FnMut(Delivery<'_>)) -> usize {
         for ended in 0..most {
-            let oldest = self.connections.oldest;
-            if oldest == NONE || now.saturating_sub(self.connections.get(oldest).heard) < self.config.idle {
-                return ended;
-            }
+            let Some(oldest) = self.overdue(now) else { return ended };
             self.counters.expired += 1;
             self.end(oldest, End::Idle, &mut deliver);
         }
@@ -212,20 +213,53 @@ impl<P: Protocol> Reassembler<P> {
 
     /// Ends all connections, since nothing more will come.
     pub fn finish(&mut self, mut deliver: impl FnMut(Delivery<'_>)) {
-        while self.connections.oldest != NONE {
-            self.end(self.connections.oldest, End::Drained, &mut deliver);
+        while let Some(oldest) = self.connections.oldest() {
+            self.end(oldest, End::Drained, &mut deliver);
         }
     }
 
     /// When the first connection will have been silent for too long (ns), if nothing is heard of it until then.
     pub fn next_expiry(&self) -> Option<u64> {
-        let oldest = self.connections.oldest;
-        (oldest != NONE).then(|| self.connections.get(oldest).heard.saturating_add(self.config.idle))
+        self.connections.next_overdue().map(|number| self.connections.deadline(number))
     }
 
-    /// The connection that was silent longest, if that is too long at `now` (ns).
+    /// A connection that was silent for too long at `now` (ns).
     pub(super) fn overdue(&self, now: u64) -> Option<u32> {
-        self.next_expiry().is_some_and(|time| time <= now).then_some(self.connections.oldest)
+        self.connections.next_overdue().filter(|number| self.is_overdue(*number, now))
+    }
+    /// Whether this one was.
+    pub(super) fn is_overdue(&self, number: u32, now: u64) -> bool {
+        self.connections.deadline(number) <= now
+    }
+
+    /// From now on connections are forgotten sooner whose ends have not agreed yet, and those that are over (ns): by whoever
+    /// says [so](Self::comes_to). Nor does a new one end others.
+    pub(super) fn forget_sooner(&mut self, opening: u64, over: u64) {
+        self.connections.limits[Stage::Opening as usize] = opening.min(self.config.idle);
+        self.connections.limits[Stage::Over as usize] = over.min(self.config.idle);
+        self.expired_by_new = 0;
+    }
+    /// A connection of which something arrived just now is at this stage, unless it is over.
+    pub(super) fn comes_to(&mut self, number: u32, stage: Stage) {
+        let stage = if self.connections.get(number).is_over() { Stage::Over } else { stage };
+        self.connections.comes_to(number, stage);
+    }
+    /// At which stage it is.
+    pub(super) fn stage(&self, number: u32) -> Stage {
+        self.connections.get(number).stage
+    }
+    /// The connection that is missed least, if any is not wanted: of those that are over the oldest, else of those whose
+    /// ends have not agreed yet.
+    pub(super) fn expendable(&self) -> Option<u32> {
+        [Stage::Over, Stage::Opening].into_iter().find_map(|stage| self.connections.oldest_of(stage))
+    }
+    /// Forgets a connection, and tells nobody.
+    pub(super) fn forget(&mut self, number: u32, end: End) {
+        match end {
+            End::Idle => self.counters.expired += 1,
+            _ => self.counters.evicted += 1,
+        }
+        self.end(number, end, &mut |_| ());
     }
 
     /// Bytes that wait in a direction of a connection for others before them.
@@ -260,7 +294,7 @@ impl<P: Protocol> Reassembler<P> {
                 return None;
             }
             self.counters.evicted += 1;
-            self.end(self.connections.oldest, End::Evicted, deliver);
+            self.end(self.connections.oldest()?, End::Evicted, deliver);
         }
         let Entry::Vacant(place) = self.index.lookup(key, now) else { return None };
         let number = self.connections.add(Connection::new(key, client, now))?;
@@ -300,15 +334,16 @@ impl<P: Protocol> Reassembler<P> {
             tell.counters.ignored += 1;
             return Arrival::Ignored;
         }
+        // First of all, since what it acknowledges counts no more than it does.
+        if !is_plausible(&connection.directions[way], &segment, P::BITS) {
+            tell.counters.ignored += 1;
+            return Arrival::Ignored;
+        }
         if let Some(acknowledged) = segment.acknowledges.filter(|_| self.config.gaps_by_acknowledgment) {
             let mut other = Following::new(connection, number, 1 - way, &mut self.blocks, &mut tell);
             other.acknowledged(acknowledged, P::BITS);
         }
         let direction = &mut connection.directions[way];
-        if !is_plausible(direction, &segment, P::BITS) {
-            tell.counters.ignored += 1;
-            return Arrival::Ignored;
-        }
         if segment.aborts {
             close(connection, number, End::Reset, &mut self.blocks, &mut tell);
             return Arrival::InOrder;
@@ -370,8 +405,7 @@ impl<P: Protocol> Reassembler<P> {
                 }
                 // The one that was silent longest, which is not this one as long as there is another. It may hold
                 // nothing; then the next segment without room ends the next.
-                let oldest = self.connections.oldest;
-                if oldest != number {
+                if let Some(oldest) = self.connections.oldest().filter(|oldest| *oldest != number) {
                     self.counters.evicted += 1;
                     self.end(oldest, End::Evicted, deliver);
                     let mut tell = Teller { counters: &mut self.counters, deliver };
@@ -423,7 +457,8 @@ fn is_plausible(direction: &Direction, segment: &Segment<'_>, bits: u32) -> bool
         Phase::Open if segment.aborts => (direction.next..=direction.next + RESET_REACH).contains(&position),
         // RFC 5961, section 4: of an open connection, nothing but the segment that opened it opens it. What is known of
         // one that said nothing yet may be an answer from an older connection (RFC 9293, section 3.5.1).
-        Phase::Open => !segment.opens || position == direction.first || direction.is_silent(),
+        Phase::Open if segment.opens => position == direction.first || direction.is_silent(),
+        Phase::Open => position.abs_diff(direction.next) <= REACH,
     }
 }
 
@@ -608,6 +643,9 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
             return;
         }
         let position = self.direction.position(number, bits);
+        if position > self.direction.next + REACH {
+            return;
+        }
         while !self.direction.waiting.is_empty()
             && self.blocks.piece(self.direction.waiting.head).start < position
         {

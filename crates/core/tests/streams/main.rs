@@ -7,6 +7,7 @@ mod endpoints;
 mod exercise;
 mod flood;
 mod model;
+mod rewriting;
 mod rules;
 mod schedules;
 mod windows;

@@ -105,6 +105,20 @@ fn a_gap_is_told_when_it_is_for_good_and_not_before() {
 }
 
 #[test]
+fn what_an_implausible_segment_acknowledges_does_not_count() {
+    let mut heard = Heard::new(StreamConfig::default());
+    heard.told(flow(1), segment(0, b"one "));
+    heard.told(flow(1), segment(8, b"three"));
+    heard.told(flow(1).reversed(), segment(100, b"x"));
+    let back = flow(1).reversed();
+    let reset = Segment { acknowledges: Some(13), ..rst(50) };
+    for forged in [ack(100 + (1 << 31), 13), reset, ack(101, 8 + (3 << 29))] {
+        assert_eq!(heard.told(back, forged), "", "{forged:?}");
+    }
+    assert_eq!(heard.told(flow(1), segment(4, b"two ")), "two three");
+}
+
+#[test]
 fn resets_count_only_where_they_can_be_meant() {
     let mut heard = Heard::new(StreamConfig::default());
     heard.told(flow(1), segment(1_000, b"abc"));

@@ -119,7 +119,7 @@ impl Settings for RewriteStreamConfig {
             name: "flows",
             kind: "whole number, connections",
             default: Some("1_024"),
-            summary: "Connections at a time, a worker; more pass unchanged.",
+            summary: "Connections at a time, a worker; more pass unchanged, unless some are over or half open.",
         },
         Key {
             name: "memory",
@@ -131,7 +131,7 @@ impl Settings for RewriteStreamConfig {
             name: "idle",
             kind: "duration: a number and ns, us, ms, s, min, h or d",
             default: Some("\"1 h\""),
-            summary: "After so long a silence a connection is forgotten, and can't go on.",
+            summary: "After so long a silence a connection is forgotten, and can't go on; half open after 30 s, over after 60 s.",
         },
     ];
 

@@ -31,6 +31,16 @@ pub fn rewrite_stream(input: Input, config: &RewriteStreamConfig, worker: &Worke
     worker.handler("replaced", "How many occurrences were replaced.", move |_| {
         Ok(counted.borrow().counters().replaced.to_string())
     });
+    let counted = streams.clone();
+    worker.handler(
+        "unchanged",
+        "How many packets passed unchanged, whose connection's beginning was not seen or found no place.",
+        move |_| Ok(counted.borrow().counters().unchanged.to_string()),
+    );
+    let counted = streams.clone();
+    worker.handler("no-room", "How many packets found no room and count as lost.", move |_| {
+        Ok(counted.borrow().counters().no_room.to_string())
+    });
     let ports: Box<[u16]> = config.ports.as_slice().into();
     let served = move |port: u16| ports.contains(&port);
     // All leave on the edge on which packets leave that are made here: so they keep their order.

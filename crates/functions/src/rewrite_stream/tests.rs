@@ -129,6 +129,34 @@ fn what_is_none_of_its_business_passes_unchanged() {
     assert_eq!(report.out, frames);
 }
 
+/// The first fragment of a segment, with more to come.
+fn fragment(mut frame: Vec<u8>) -> Vec<u8> {
+    frame[20..22].copy_from_slice(&0x2000u16.to_be_bytes());
+    frame[24..26].fill(0);
+    let sum = checksum::internet(&frame[14..34]);
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    frame
+}
+
+#[test]
+fn a_fragment_of_a_rewritten_connection_does_not_pass_with_old_numbers() {
+    let cut = fragment(server(503, 100, PUSH, "cats and dogs"));
+    let frames = [
+        cut.clone(),
+        client(99, 0, flags::SYN, ""),
+        server(499, 100, flags::SYN | ACK, ""),
+        server(500, 100, PUSH, "cat"),
+        cut.clone(),
+        server(503, 100, PUSH, "cats and dogs"),
+    ];
+    let report = run_configured(rewrite_stream, RewriteStreamConfig::new("cat", "elephant"), frames);
+    assert_eq!(report.out[0], cut, "its connection is not known");
+    let left: Vec<_> = report.out[1..].iter().map(|frame| read(frame)).map(|left| (left.1, left.4)).collect();
+    let said = |number, text: &str| (number, text.to_string());
+    assert_eq!(left, [said(99, ""), said(499, ""), said(500, "elephant"), said(508, "elephants and dogs")]);
+    assert_eq!((report.dropped(Drop::Fragment), report.dropped(Drop::Rewritten)), (1, 4));
+}
+
 #[test]
 fn settings_that_do_not_do_are_named() {
     let refused = |text: &str| {

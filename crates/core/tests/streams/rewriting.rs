@@ -1,0 +1,261 @@
+//! Rewritten connections where memory or places run out, and where segments lie: what goes out is what came, rewritten, or
+//! nothing.
+
+use netbricks_core::packet::stack::Header;
+use netbricks_core::packet::tcp::flags;
+use netbricks_core::packet::{FlowKey, Tcp};
+use netbricks_core::stream::{BLOCK, Output, PacketizeConfig, Packetizer, Passage, Replace, Rewriter, Side};
+
+use super::exercise::flow;
+
+const ACK: u8 = flags::ACK;
+const SECOND: u64 = 1_000_000_000;
+
+/// Clients' bytes begin at 100, servers' at 500.
+const FIRST: [u32; 2] = [100, 500];
+
+struct Middle<R: Rewriter> {
+    packetizer: Packetizer<R>,
+    now: u64,
+}
+
+/// What went out in the place of a segment: number, flags and bytes of each.
+type Out = Vec<(u32, u8, Vec<u8>)>;
+
+impl<R: Rewriter> Middle<R> {
+    fn new(flows: usize, blocks: usize, rewriter: R) -> Self {
+        let memory = blocks * BLOCK;
+        let config = PacketizeConfig { flows, flow_memory: memory, memory, ..PacketizeConfig::default() };
+        Self { packetizer: Packetizer::new(config, rewriter).expect("so little memory is there"), now: 0 }
+    }
+
+    fn pass(&mut self, flow: FlowKey, numbers: [u32; 2], flag: u8, bytes: &[u8]) -> (Passage, Out) {
+        let mut header = Tcp::new(0, 0, numbers[0], numbers[1], flag);
+        header.set_window(u16::MAX);
+        let mut out = Vec::new();
+        let header = header.octets();
+        let passage = self.packetizer.push(flow, Tcp::view(header.as_ref(), ()), bytes, self.now, |emit| {
+            let mut bytes = vec![0; emit.len];
+            emit.write(&mut bytes);
+            out.push((emit.number, emit.flags, bytes));
+        });
+        if passage == Passage::Unchanged {
+            out.push((numbers[0], flag, bytes.to_vec()));
+        }
+        (passage, out)
+    }
+
+    fn client(&mut self, number: u32, [at, has]: [u32; 2], flag: u8, bytes: &[u8]) -> (Passage, Out) {
+        self.pass(flow(number), [FIRST[0].wrapping_add(at), FIRST[1] + has], flag, bytes)
+    }
+    fn server(&mut self, number: u32, [at, has]: [u32; 2], flag: u8, bytes: &[u8]) -> (Passage, Out) {
+        self.pass(flow(number).reversed(), [FIRST[1].wrapping_add(at), FIRST[0] + has], flag, bytes)
+    }
+
+    fn shake_hands(&mut self, number: u32) {
+        self.pass(flow(number), [FIRST[0] - 1, 0], flags::SYN, b"");
+        self.pass(flow(number).reversed(), [FIRST[1] - 1, FIRST[0]], flags::SYN | ACK, b"");
+        self.client(number, [0, 0], ACK, b"");
+    }
+
+    /// A connection in which the server says "cat", from the first segment to the last; what the client got.
+    fn short(&mut self, number: u32, reset: bool) -> Vec<u8> {
+        self.shake_hands(number);
+        let (_, out) = self.server(number, [0, 0], ACK, b"cat");
+        let has = out.iter().map(|(.., bytes)| bytes.len() as u32).sum::<u32>();
+        self.client(number, [0, has], ACK, b"");
+        if reset {
+            self.server(number, [3, 0], flags::RST, b"");
+        } else {
+            self.server(number, [3, 0], flags::FIN | ACK, b"");
+            self.client(number, [0, has + 1], flags::FIN | ACK, b"");
+            self.server(number, [4, 1], ACK, b"");
+        }
+        out.into_iter().flat_map(|(.., bytes)| bytes).collect()
+    }
+
+    fn connections(&self) -> usize {
+        self.packetizer.occupancy().0
+    }
+}
+
+fn cats() -> Replace {
+    Replace::new(b"cat", b"elephant", None).expect("both are short")
+}
+
+/// Held back: the beginning of a string of 2,001 bytes, of several connections, that all end while another's bytes have
+/// the memory. No byte goes out that nobody sent.
+#[test]
+fn an_end_without_room_for_what_is_held_back_counts_as_lost() {
+    let find = [&[b'a'; 2_000][..], b"b"].concat();
+    let mut middle = Middle::new(16, 48, Replace::new(&find, b"-", None).expect("not too long"));
+    let holding = 1..9;
+    for number in holding.clone() {
+        middle.shake_hands(number);
+        let (_, out) = middle.server(number, [0, 0], ACK, &find[..2_000]);
+        assert_eq!(out.iter().map(|(.., bytes)| bytes.len()).sum::<usize>(), 0);
+    }
+    middle.shake_hands(9);
+    let mut at = 0;
+    while middle.server(9, [at, 0], ACK, &[b'y'; 100]).0 == Passage::Replaced {
+        at += 100;
+    }
+    let mut got = vec![Vec::new(); 9];
+    let mut lost = 0;
+    let mut end = |middle: &mut Middle<Replace>, number: u32, got: &mut Vec<u8>| {
+        let (passage, out) = middle.server(number, [2_000, 0], flags::FIN | ACK, b"");
+        for (_, _, bytes) in &out {
+            assert!(bytes.iter().all(|byte| *byte == b'a'), "{number}: a byte that nobody sent");
+            got.extend(bytes);
+        }
+        assert_eq!(out.is_empty(), passage == Passage::NoRoom);
+        lost += usize::from(passage == Passage::NoRoom);
+    };
+    for number in holding.clone() {
+        end(&mut middle, number, &mut got[number as usize]);
+    }
+    // Memory comes free as others are acknowledged, and their senders send again.
+    middle.client(9, [0, at], ACK, b"");
+    for _ in 0..8 {
+        for number in holding.clone() {
+            let got = &mut got[number as usize];
+            if got.is_empty() {
+                end(&mut middle, number, got);
+            }
+            middle.client(number, [0, got.len() as u32], ACK, b"");
+        }
+    }
+    assert!(lost > 0, "there was room for all: the test shows nothing");
+    assert_eq!(middle.packetizer.counters().no_room, lost as u64 + 1);
+    for number in holding {
+        assert_eq!(got[number as usize], &find[..2_000], "{number}");
+    }
+}
+
+/// Passes everything on, and says that this takes no memory.
+struct Understates;
+
+impl Rewriter for Understates {
+    type Memory = ();
+    fn rewrite(&self, (): &mut (), _: Side, bytes: &[u8], output: &mut Output<'_>) {
+        output.pass(bytes);
+    }
+    fn flush(&self, (): &mut (), _: Side, _: &mut Output<'_>) {}
+    fn most(&self, _: usize) -> (usize, usize) {
+        (0, 0)
+    }
+}
+
+#[test]
+fn bytes_that_found_no_block_are_never_sent_as_others() {
+    let mut middle = Middle::new(4, 4, Understates);
+    middle.shake_hands(1);
+    let data: Vec<u8> = (0..6 * BLOCK).map(|at| 1 + (at % 251) as u8).collect();
+    for _ in 0..2 {
+        let (passage, out) = middle.server(1, [0, 0], ACK, &data);
+        assert_eq!((passage, out.len()), (Passage::NoRoom, 0));
+    }
+    assert_eq!(middle.packetizer.counters().no_room, 2);
+}
+
+/// Else connections whose receivers miss something would keep each other's memory until they are forgotten.
+#[test]
+fn a_retransmission_needs_no_room() {
+    let mut middle = Middle::new(4, 8, cats());
+    for number in [1, 2] {
+        middle.shake_hands(number);
+    }
+    let mut at = 0;
+    while middle.server(1, [at, 0], ACK, &[b'y'; 100]).0 == Passage::Replaced {
+        at += 100;
+    }
+    let (passage, out) = middle.server(1, [0, 0], ACK, &[b'y'; 100]);
+    assert_eq!(passage, Passage::Replaced);
+    assert!(out.iter().flat_map(|(.., bytes)| bytes).count() >= 100);
+}
+
+#[test]
+fn finished_and_reset_connections_give_their_places_back() {
+    for reset in [false, true] {
+        let mut middle = Middle::new(8, 64, cats());
+        for number in 0..100 {
+            middle.now += 1_000_000;
+            assert_eq!(middle.short(number, reset), b"elephant", "{number}");
+        }
+        assert_eq!(middle.packetizer.counters().unchanged, 0);
+        assert_eq!(middle.connections(), 8, "they stay for late segments while nobody needs their place");
+        middle.now += 61 * SECOND;
+        middle.packetizer.expire(middle.now, 100);
+        assert_eq!((middle.connections(), middle.packetizer.memory()), (0, 0));
+    }
+}
+
+#[test]
+fn a_flood_of_openings_takes_no_place_from_those_who_shook_hands() {
+    let mut middle = Middle::new(8, 64, cats());
+    for number in [1, 2] {
+        middle.shake_hands(number);
+    }
+    for number in 1_000..3_000 {
+        middle.now += 1_000;
+        middle.pass(flow(number), [7, 0], flags::SYN, b"");
+        if number % 2 == 0 {
+            // The server answers, and whoever lied about its address can't say what.
+            middle.pass(flow(number).reversed(), [FIRST[1] - 1, 8], flags::SYN | ACK, b"");
+            middle.pass(flow(number), [8, 77], ACK, b"");
+        }
+        if number % 500 == 0 {
+            assert_eq!(middle.short(number + 10_000, false), b"elephant");
+        }
+    }
+    for number in [1, 2] {
+        let (passage, out) = middle.server(number, [0, 0], ACK, b"cat");
+        assert_eq!((passage, &out[0].2[..]), (Passage::Replaced, &b"elephant"[..]));
+    }
+    middle.now += 31 * SECOND;
+    middle.packetizer.expire(middle.now, 100);
+    assert!(middle.connections() <= 4, "half-open ones are forgotten soon: {}", middle.connections());
+}
+
+#[test]
+fn those_who_shook_hands_are_not_replaced_by_others() {
+    let mut middle = Middle::new(2, 64, cats());
+    for number in [1, 2] {
+        middle.shake_hands(number);
+    }
+    middle.now += 120 * SECOND;
+    middle.packetizer.expire(middle.now, 100);
+    assert_eq!(middle.short(3, false), b"cat", "it passes unchanged");
+    assert_eq!(middle.server(1, [0, 0], ACK, b"cat").1[0].2, b"elephant");
+}
+
+#[test]
+fn segments_that_open_nothing_take_no_place() {
+    let mut middle = Middle::new(8, 64, cats());
+    for number in 0..20 {
+        assert_eq!(middle.client(number, [0, 0], ACK, b"cat").0, Passage::Unchanged);
+        assert_eq!(middle.server(number, [0, 0], flags::SYN | ACK, b"").0, Passage::Unchanged);
+    }
+    assert_eq!((middle.connections(), middle.packetizer.counters().unchanged), (0, 40));
+}
+
+#[test]
+fn a_keep_alive_of_a_stream_of_which_nothing_was_left_stays_one() {
+    let mut middle = Middle::new(8, 64, Replace::new(b"a", b"", None).expect("both are short"));
+    middle.shake_hands(1);
+    middle.server(1, [0, 0], ACK, b"aa");
+    let (passage, out) = middle.server(1, [1, 0], ACK, b"");
+    assert_eq!((passage, out), (Passage::Replaced, vec![(FIRST[1] - 1, ACK, Vec::new())]));
+}
+
+/// RFC 7413: whoever does not see them does not acknowledge them, and they come again.
+#[test]
+fn what_a_syn_carries_is_rewritten_when_it_comes_again() {
+    let mut middle = Middle::new(8, 64, cats());
+    for _ in 0..2 {
+        let (_, out) = middle.pass(flow(1), [FIRST[0] - 1, 0], flags::SYN, b"cat");
+        assert_eq!(out, [(FIRST[0] - 1, flags::SYN, Vec::new())]);
+    }
+    middle.pass(flow(1).reversed(), [FIRST[1] - 1, FIRST[0]], flags::SYN | ACK, b"");
+    assert_eq!(middle.client(1, [0, 0], ACK, b"cat").1[0].2, b"elephant");
+}
