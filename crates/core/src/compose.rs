@@ -79,9 +79,7 @@ impl<A: Function> Node for Fused<A> {
         self.declarations.handlers()
     }
     fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
-        let answer = self.declarations.call(name, argument);
-        self.declarations.settle();
-        answer
+        self.declarations.call(name, argument)
     }
     fn export(&self) -> Vec<StateImage> {
         self.declarations.export()

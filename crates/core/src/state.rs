@@ -299,6 +299,16 @@ impl Worker {
     }
 }
 
+/// Of [`Declarations::settling`].
+pub(crate) struct Settling<'d>(&'d Declarations);
+
+impl Drop for Settling<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.settle();
+    }
+}
+
 impl Declarations {
     /// Has `state` settle whenever a batch, event or call of its worker ends.
     pub(crate) fn settles(&mut self, state: Rc<dyn Settle>) {
@@ -308,6 +318,11 @@ impl Declarations {
     #[inline(always)]
     pub(crate) fn settle(&self) {
         self.settles.iter().for_each(|state| state.settle());
+    }
+    /// Settles when it is dropped: when what it stands beside has ended, also by a panic.
+    #[inline(always)]
+    pub(crate) fn settling(&self) -> Settling<'_> {
+        Settling(self)
     }
     /// `name`, or what becomes of it where it is taken: a function that is fused with itself declares its names again, and
     /// the second is `flows.2`, and so on.
@@ -356,6 +371,7 @@ impl Declarations {
         self.handlers.iter().map(|(handler, _)| handler.clone()).chain(sizes).chain(events).collect()
     }
     pub(crate) fn call(&self, name: &str, argument: &str) -> Result<String, CallError> {
+        let _settling = self.settling();
         if let Some((_, call)) = self.handlers.iter().find(|(handler, _)| handler.name == name) {
             return call(argument).map_err(|problem| CallError::Argument { name: name.into(), problem });
         }
