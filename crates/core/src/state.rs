@@ -8,8 +8,9 @@ use std::rc::Rc;
 use netbricks_packet::{FlowKey, HashKey};
 use netbricks_tables::{Encode, FlowTable, FlowTableConfig};
 
+use crate::context::Context;
 use crate::events::Events;
-use crate::node::{CallError, Handler, ImportError, Section, StateImage};
+use crate::node::{CallError, Handler, ImportError, Poll, Section, StateImage};
 use crate::registry::{BuildError, Worker};
 use crate::shuffle::{Part, ShuffleKey};
 
@@ -300,12 +301,12 @@ impl Worker {
 }
 
 /// Of [`Declarations::settling`].
-pub(crate) struct Settling<'d>(&'d Declarations);
+pub(crate) struct Settling<'d>(&'d [Rc<dyn Settle>]);
 
 impl Drop for Settling<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.0.settle();
+        self.0.iter().for_each(|state| state.settle());
     }
 }
 
@@ -314,15 +315,16 @@ impl Declarations {
     pub(crate) fn settles(&mut self, state: Rc<dyn Settle>) {
         self.settles.push(state);
     }
-    /// A batch, event or call has ended.
-    #[inline(always)]
-    pub(crate) fn settle(&self) {
-        self.settles.iter().for_each(|state| state.settle());
-    }
-    /// Settles when it is dropped: when what it stands beside has ended, also by a panic.
+    /// Has declared state settle when it is dropped: when the batch, event or call has ended, also by a panic.
     #[inline(always)]
     pub(crate) fn settling(&self) -> Settling<'_> {
-        Settling(self)
+        Settling(&self.settles)
+    }
+    /// Runs the event that is due.
+    pub(crate) fn poll(&mut self, cx: &mut Context) -> Poll {
+        let Self { events, settles, .. } = self;
+        let _settling = Settling(settles);
+        events.poll(cx)
     }
     /// `name`, or what becomes of it where it is taken: a function that is fused with itself declares its names again, and
     /// the second is `flows.2`, and so on.
