@@ -57,7 +57,7 @@ pub(super) struct Replace {
 const ID: u64 = (1 << 48) - 1;
 /// The most backends: what is left of 64 bits.
 pub(super) const MOST: usize = 1 << 14;
-/// The most slots, a prime: a worker makes the new table between two batches, which should not take longer than some milliseconds.
+/// The most slots, a prime: a worker makes the new table between two batches, in some milliseconds.
 pub(super) const MOST_SLOTS: usize = 131_101;
 
 /// Text under `secret`, in words, the length first.
