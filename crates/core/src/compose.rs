@@ -37,13 +37,13 @@ impl<A: Function> Node for Fused<A> {
             return;
         }
         batch.warm();
+        let _settling = self.declarations.settling();
         let tower = &mut self.tower;
         tower.prepare(batch, cx, &|_| Some(Root));
         let kept = batch.compact_with(LastLoop { tower, cx: &mut *cx });
         if kept != batch.len() {
             depart(batch, cx, kept);
         }
-        self.declarations.settle();
     }
 
     fn outputs(&self) -> Vec<Output> {
@@ -59,9 +59,7 @@ impl<A: Function> Node for Fused<A> {
         outputs
     }
     fn poll(&mut self, _: &mut Batch, cx: &mut Context) -> Poll {
-        let poll = self.declarations.events.poll(cx);
-        self.declarations.settle();
-        poll
+        self.declarations.poll(cx)
     }
     fn is_schedulable(&self) -> bool {
         self.schedule().is_some()
@@ -79,9 +77,7 @@ impl<A: Function> Node for Fused<A> {
         self.declarations.handlers()
     }
     fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
-        let answer = self.declarations.call(name, argument);
-        self.declarations.settle();
-        answer
+        self.declarations.call(name, argument)
     }
     fn export(&self) -> Vec<StateImage> {
         self.declarations.export()

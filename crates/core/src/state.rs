@@ -8,8 +8,9 @@ use std::rc::Rc;
 use netbricks_packet::{FlowKey, HashKey};
 use netbricks_tables::{Encode, FlowTable, FlowTableConfig};
 
+use crate::context::Context;
 use crate::events::Events;
-use crate::node::{CallError, Handler, ImportError, Section, StateImage};
+use crate::node::{CallError, Handler, ImportError, Poll, Section, StateImage};
 use crate::registry::{BuildError, Worker};
 use crate::shuffle::{Part, ShuffleKey};
 
@@ -299,15 +300,31 @@ impl Worker {
     }
 }
 
+/// Of [`Declarations::settling`].
+pub(crate) struct Settling<'d>(&'d [Rc<dyn Settle>]);
+
+impl Drop for Settling<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.iter().for_each(|state| state.settle());
+    }
+}
+
 impl Declarations {
     /// Has `state` settle whenever a batch, event or call of its worker ends.
     pub(crate) fn settles(&mut self, state: Rc<dyn Settle>) {
         self.settles.push(state);
     }
-    /// A batch, event or call has ended.
+    /// Has declared state settle when it is dropped: when the batch, event or call has ended, also by a panic.
     #[inline(always)]
-    pub(crate) fn settle(&self) {
-        self.settles.iter().for_each(|state| state.settle());
+    pub(crate) fn settling(&self) -> Settling<'_> {
+        Settling(&self.settles)
+    }
+    /// Runs the event that is due.
+    pub(crate) fn poll(&mut self, cx: &mut Context) -> Poll {
+        let Self { events, settles, .. } = self;
+        let _settling = Settling(settles);
+        events.poll(cx)
     }
     /// `name`, or what becomes of it where it is taken: a function that is fused with itself declares its names again, and
     /// the second is `flows.2`, and so on.
@@ -356,6 +373,7 @@ impl Declarations {
         self.handlers.iter().map(|(handler, _)| handler.clone()).chain(sizes).chain(events).collect()
     }
     pub(crate) fn call(&self, name: &str, argument: &str) -> Result<String, CallError> {
+        let _settling = self.settling();
         if let Some((_, call)) = self.handlers.iter().find(|(handler, _)| handler.name == name) {
             return call(argument).map_err(|problem| CallError::Argument { name: name.into(), problem });
         }

@@ -9,8 +9,8 @@ use std::rc::Rc;
 use allocation_counter::{AllocationInfo, measure};
 use netbricks_core::buffer::{Batch, Pool, WorkerSlot};
 use netbricks_core::{
-    BuildError, Context, Edge, Graph, GraphBuilder, Node, NodeId, Operator, Output, Poll, Registry, Role,
-    Worker, compose, merge,
+    Blueprint, BuildError, Context, Edge, Graph, GraphBuilder, Node, NodeId, Operator, Output, Poll,
+    Registry, Role, Worker, compose, merge,
 };
 use netbricks_functions::{
     busy, group_by, http_inspect, icmp_echo, lpm, macswap, maglev, monitor, rewrite_stream, shuffle, ttl,
@@ -219,6 +219,33 @@ fn flows() -> Vec<Vec<u8>> {
         ethernet().ipv4("10.0.0.1", "10.0.0.3").ttl(hops).udp(flow, 53).payload(b"hello").build().unwrap()
     };
     (0..64).map(flow).collect()
+}
+
+/// Backends that all have left are freed by whoever changes them, also where a worker's packets leave them last.
+#[test]
+fn replaced_backends_are_not_freed_on_the_packet_path() {
+    let backends = ["a 02:00:00:00:01:01", "b 02:00:00:00:01:02"].map(|backend| backend.parse().unwrap());
+    let config = maglev::MaglevConfig { backends: backends.into(), capacity: 48, ..Default::default() };
+    let blueprint = Blueprint::new(move |w| compose(w, |input| maglev::maglev(input, &config, w)));
+    let pool = Pool::builder().frames(64).build().unwrap();
+    let [mut changes, mut follows] =
+        [0, 1].map(|index| blueprint.build(&Worker::new(index, 1, pool.clone())).unwrap());
+    let mut cx = Context::new(pool.clone());
+    let mut run = |node: &mut Box<dyn Node>| {
+        let mut batch = Batch::new();
+        batch.push(pool.packet(&flows()[0]).unwrap()).unwrap();
+        let freed = measure(|| node.process(0, &mut batch, &mut cx)).count_current;
+        assert_eq!(batch.len(), 1);
+        freed
+    };
+    run(&mut changes);
+    run(&mut follows);
+    for _ in 0..5 {
+        for change in ["c 02:00:00:00:01:03", "c 02:00:00:00:01:04", "c 02:00:00:00:01:05"] {
+            changes.call("add", change).unwrap();
+        }
+        assert_eq!((run(&mut changes), run(&mut follows)), (0, 0));
+    }
 }
 
 #[test]

@@ -94,11 +94,15 @@ pub trait Consistency {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NoExternalAccess;
 
-/// One for all workers; one writes at a time, and all read without ever waiting. A read that starts after update `k`
+/// One for all workers; one writes at a time, and all others read without ever waiting. A read that starts after update `k`
 /// returned sees at least the first `k − updates`. What a worker wrote is published when its batch, event or handler
 /// call ends, at the latest: an idle writer has published everything.
 ///
-/// It takes the memory of two copies. A change is made twice; one that panics is never seen, and the state begins anew.
+/// Who writes may wait: its first change after something was published, or its first read after that in the same batch,
+/// waits for reads elsewhere that began before. An export is one read, of the whole state.
+///
+/// It takes the memory of two copies. A change is made twice. One that panics is never seen, nor are those that belong to
+/// it ([`Access::update_all`]), and the state begins anew.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BoundedInconsistency {
     /// Updates that a reader may miss.
@@ -106,7 +110,8 @@ pub struct BoundedInconsistency {
 }
 
 /// One for all workers, behind one lock: all reads and updates are as if they were done one after the other, each at one
-/// time between its start and its end. Lookups of a batch are one step. A panic inside one makes the state anew, for all.
+/// time between its start and its end. Lookups of a batch are one step. An export holds the lock for as long as it takes to
+/// write the whole state down, for which all workers' packets wait. A panic inside one makes the state anew, for all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Strict;
 

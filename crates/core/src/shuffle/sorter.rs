@@ -70,7 +70,8 @@ where
     fn sort(&mut self, batch: &mut Batch, cx: &mut Context, numbers: &mut Vec<u16>) {
         batch.warm();
         numbers.clear();
-        let Self { tower, place, .. } = self;
+        let Self { tower, place, declarations } = self;
+        let _settling = declarations.settling();
         tower.prepare(batch, cx, &|_| Some(Root));
         let kept = batch.compact_with(Sorting { tower, place, numbers, cx: &mut *cx });
         if kept != batch.len() {

@@ -7,7 +7,7 @@ use std::thread;
 use netbricks_core::buffer::{Batch, Pool};
 use netbricks_core::consistency::{
     Access, BoundedInconsistency, CannotWrite, Consistency, Contents, Lookable, NoExternalAccess, Shares,
-    Strict,
+    Strict, StrictState,
 };
 use netbricks_core::packet::{Ip, Link, Udp};
 use netbricks_core::tables::{
@@ -15,9 +15,12 @@ use netbricks_core::tables::{
     Tallies,
 };
 use netbricks_core::view::{IpRewrite, Metadata};
-use netbricks_core::{Blueprint, Context, Function, Input, Node, Operator, Worker, compose};
+use netbricks_core::{
+    Blueprint, BuildError, Context, Function, GroupConfig, Groups, Input, Node, Operator, Shuffle,
+    ShuffleConfig, Worker, compose,
+};
 use netbricks_testkit::build::ethernet;
-use netbricks_testkit::linear::{linearizable, record};
+use netbricks_testkit::linear::{Operation, linearizable, record};
 use netbricks_testkit::run_with;
 use proptest::prelude::*;
 
@@ -178,12 +181,19 @@ fn model(accounts: &mut [u64; ACCOUNTS as usize], deed: &Deed) -> u64 {
     }
 }
 
-/// The same through the state's interface, updates as changes and transactions.
-fn real(flows: &netbricks_core::consistency::StrictState<FlowTable<u64, u64>>, deed: &Deed) -> u64 {
+type Accounts = StrictState<FlowTable<u64, u64>>;
+
+fn put(key: u64, value: u64) -> MapChange<u64, u64> {
+    MapChange::Put { key, value, timeout: None, now: 0 }
+}
+
+/// The same through the state's interface, updates as changes and transactions. Others get the processor between the
+/// steps of a transaction, as they would if it were none.
+fn real(flows: &Accounts, deed: &Deed) -> u64 {
     let get = |table: &FlowTable<u64, u64>, at| table.get(&at).copied().unwrap_or(0);
     match *deed {
         Deed::Read(at) => flows.read(|table| get(table, at)),
-        Deed::Put(key, value) => match flows.update(MapChange::Put { key, value, timeout: None, now: 0 }) {
+        Deed::Put(key, value) => match flows.update(put(key, value)) {
             Ok(MapOutcome::Put(before)) => before.unwrap_or(0),
             other => panic!("{other:?}"),
         },
@@ -192,7 +202,8 @@ fn real(flows: &netbricks_core::consistency::StrictState<FlowTable<u64, u64>>, d
             let all = get(table, from);
             let moved = get(table, to) + all;
             for (key, value) in [(from, 0), (to, moved)] {
-                table.apply(&MapChange::Put { key, value, timeout: None, now: 0 });
+                table.apply(&put(key, value));
+                thread::yield_now();
             }
             all
         }),
@@ -200,47 +211,76 @@ fn real(flows: &netbricks_core::consistency::StrictState<FlowTable<u64, u64>>, d
     }
 }
 
+/// As `real`, but that what moves is on its way for a while, in neither account.
+fn in_steps(flows: &Accounts, deed: &Deed) -> u64 {
+    let read = |at| real(flows, &Deed::Read(at));
+    match *deed {
+        Deed::Move(from, to) if from != to => {
+            let all = read(from);
+            for (key, value) in [(from, 0), (to, read(to) + all)] {
+                flows.update(put(key, value)).unwrap();
+                thread::yield_now();
+            }
+            all
+        }
+        _ => real(flows, deed),
+    }
+}
+
+/// What three threads did at the same time, and saw.
+fn history(round: u64, act: fn(&Accounts, &Deed) -> u64) -> Vec<Operation<Deed, u64>> {
+    let (shares, clock) = (Shares::default(), Arc::new(AtomicU64::new(0)));
+    let arrived = Arc::new(AtomicU64::new(0));
+    let threads: Vec<_> = (0..3u64)
+        .map(|number| {
+            let (shares, clock, arrived) = (shares.clone(), clock.clone(), arrived.clone());
+            thread::spawn(move || {
+                let worker = Worker::new(number as usize, 1, pool()).sharing(&shares);
+                let accounts = worker.state("accounts", Strict, FlowTableConfig::new(8));
+                (0..6u64)
+                    .map(|step| {
+                        // All begin each step at once, so that their operations do fall into each other.
+                        arrived.fetch_add(1, Ordering::AcqRel);
+                        while arrived.load(Ordering::Acquire) < 3 * (step + 1) {
+                            thread::yield_now();
+                        }
+                        let dice = (round * 37 + number * 11 + step * 5).wrapping_mul(0x9e37_79b9) >> 7;
+                        let (one, other) = (dice % ACCOUNTS, dice / 7 % ACCOUNTS);
+                        let deed = match dice / 64 % 4 {
+                            0 => Deed::Read(one),
+                            1 => Deed::Put(one, round * 100 + number * 10 + step),
+                            2 => Deed::Move(one, other),
+                            _ => Deed::Sum,
+                        };
+                        record(&clock, deed, |deed| act(&accounts, deed))
+                    })
+                    .collect::<Vec<_>>()
+            })
+        })
+        .collect();
+    threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+}
+
+fn is_linearizable(history: &[Operation<Deed, u64>]) -> bool {
+    linearizable([0; 3], history, |accounts: &mut [u64; 3], deed: &Deed| match *deed {
+        Deed::Move(from, to) if from == to => accounts[from as usize],
+        _ => model(accounts, deed),
+    })
+}
+
 /// Recorded histories of three threads have an order in which one thread alone would have had the same answers.
 #[test]
 fn strict_state_is_linearizable() {
-    for round in 0..300u64 {
-        let (shares, clock) = (Shares::default(), Arc::new(AtomicU64::new(0)));
-        let arrived = Arc::new(AtomicU64::new(0));
-        let threads: Vec<_> = (0..3u64)
-            .map(|number| {
-                let (shares, clock, arrived) = (shares.clone(), clock.clone(), arrived.clone());
-                thread::spawn(move || {
-                    let worker = Worker::new(number as usize, 1, pool()).sharing(&shares);
-                    let accounts =
-                        worker.state::<FlowTable<u64, u64>, _>("accounts", Strict, FlowTableConfig::new(8));
-                    (0..6u64)
-                        .map(|step| {
-                            // All begin each step at once, so that their operations do fall into each other.
-                            arrived.fetch_add(1, Ordering::AcqRel);
-                            while arrived.load(Ordering::Acquire) < 3 * (step + 1) {
-                                thread::yield_now();
-                            }
-                            let dice = (round * 37 + number * 11 + step * 5).wrapping_mul(0x9e37_79b9) >> 7;
-                            let (one, other) = (dice % ACCOUNTS, dice / 7 % ACCOUNTS);
-                            let deed = match dice / 64 % 4 {
-                                0 => Deed::Read(one),
-                                1 => Deed::Put(one, round * 100 + number * 10 + step),
-                                2 => Deed::Move(one, other),
-                                _ => Deed::Sum,
-                            };
-                            record(&clock, deed, |deed| real(&accounts, deed))
-                        })
-                        .collect::<Vec<_>>()
-                })
-            })
-            .collect();
-        let history: Vec<_> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
-        let model = |accounts: &mut [u64; 3], deed: &Deed| match *deed {
-            Deed::Move(from, to) if from == to => accounts[from as usize],
-            _ => model(accounts, deed),
-        };
-        assert!(linearizable([0; 3], &history, model), "{history:?}");
+    for round in 0..300 {
+        let history = history(round, real);
+        assert!(is_linearizable(&history), "{history:?}");
     }
+}
+
+/// The threads do meet, so that the test above would see a transaction that is none.
+#[test]
+fn a_move_in_steps_is_seen_to_be_no_transaction() {
+    assert!((0..100_000).any(|round| !is_linearizable(&history(round, in_steps))));
 }
 
 /// Counts packets where all can see it, and says what it reads.
@@ -279,6 +319,49 @@ fn a_batch_that_ended_is_published_and_one_that_runs_keeps_the_writer() {
     assert_eq!(second.call("add", "").unwrap(), "Some(3)");
     assert_eq!(first.call("read", "").unwrap(), "[3, 86]");
     assert!(first.call("inside", "").unwrap_err().to_string().contains("change it after the read"));
+}
+
+/// A function that sorts packets, with a count of them that one worker at a time may write: thirteen panics.
+fn counted(input: Input, worker: &Worker) -> impl Operator<In = netbricks_core::packet::stack::Root> + use<> {
+    let seen = worker.state::<Tallies, _>("seen", BoundedInconsistency { updates: 1_000 }, 1);
+    let told = seen.clone();
+    worker.handler("add", "Counts one.", move |_| {
+        told.update((0, 1)).map(|value| format!("{value:?}")).map_err(|error| error.to_string())
+    });
+    input.parse_or_pass::<Link>().parse_or_pass::<Ip>().inspect(move |packet| {
+        assert!(seen.update((0, 1)).is_ok(), "another worker has kept the writer");
+        assert!(packet.header().ttl() != 13, "thirteen");
+    })
+}
+
+/// Whoever has written and idles now keeps nobody from writing: nodes made of functions that sort, too, and after a panic.
+#[test]
+fn every_kind_of_node_gives_the_writer_up_when_its_batch_or_call_ends() {
+    type Build = fn(&Worker) -> Result<Box<dyn Node>, BuildError>;
+    let kinds: [(&str, Build); 3] = [
+        ("function", |w| compose(w, |input| counted(input, w).done())),
+        ("group", |w| {
+            let groups = Groups::new(GroupConfig { groups: 2, queue: 0 })?;
+            groups.node_by(w, |input| counted(input, w), |_| 0)
+        }),
+        ("shuffle", |w| {
+            Shuffle::new(ShuffleConfig::default()).node_by(w, |input| counted(input, w), |_| 0u32)
+        }),
+    ];
+    let pool = pool();
+    let thirteen = ethernet().ipv4("10.0.0.1", "10.0.0.2").ttl(13).udp(1, 2).build().unwrap();
+    for (kind, build) in kinds {
+        let shares = Shares::default();
+        let node = || build(&Worker::new(0, 1, pool.clone()).sharing(&shares)).unwrap();
+        let (mut first, mut second) = (node(), node());
+        through(first.as_mut(), &pool, &[frame(1), frame(2)]);
+        assert_eq!(second.call("add", "").unwrap(), "Some(3)", "{kind}");
+        assert_eq!(first.call("add", "").unwrap(), "Some(4)", "{kind}");
+        through(second.as_mut(), &pool, &[frame(3)]);
+        let panics = std::panic::AssertUnwindSafe(|| through(first.as_mut(), &pool, &[thirteen.clone()]));
+        std::panic::catch_unwind(panics).unwrap_err();
+        assert_eq!(second.call("add", "").unwrap(), "Some(7)", "{kind}");
+    }
 }
 
 #[test]

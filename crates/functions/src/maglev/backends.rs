@@ -57,6 +57,8 @@ pub(super) struct Replace {
 const ID: u64 = (1 << 48) - 1;
 /// The most backends: what is left of 64 bits.
 pub(super) const MOST: usize = 1 << 14;
+/// The most slots, a prime: a worker makes the new table between two batches, in some milliseconds.
+pub(super) const MOST_SLOTS: usize = 131_101;
 
 /// Text under `secret`, in words, the length first.
 fn hash_text(text: &str, secret: &Secret) -> u64 {
@@ -69,10 +71,23 @@ fn hash_text(text: &str, secret: &Secret) -> u64 {
     hash_words(&words, secret)
 }
 
+/// Why there cannot be so many slots, if so.
+pub(super) fn too_many_slots(slots: usize) -> Option<String> {
+    (slots > MOST_SLOTS).then(|| {
+        format!(
+            "must be a prime up to {MOST_SLOTS}, found {slots}: whenever backends change, a worker's packets wait while \
+             it makes the table anew, some milliseconds even for {MOST_SLOTS}"
+        )
+    })
+}
+
 const KEY: [u64; 2] = [0x6d61_676c_6576_0001, 0x6d61_676c_6576_0002];
 
 impl Snapshot {
     pub(super) fn first(first: &First) -> Result<Self, String> {
+        if let Some(problem) = too_many_slots(first.slots) {
+            return Err(format!("`slots` {problem}"));
+        }
         let half = |seed| hash_text(&first.key, &Secret::from_seed(seed));
         let secret = Secret::from_seeds(half(KEY[0]), half(KEY[1]));
         let text: String = first.backends.iter().map(|backend| format!("{backend}\n")).collect();

@@ -7,7 +7,7 @@ use netbricks_core::units::Duration;
 use netbricks_core::{Key, Refused, Settings};
 
 use super::backend::Backend;
-use super::backends::{First, Snapshot};
+use super::backends::{First, Snapshot, too_many_slots};
 
 /// Settings of `maglev`.
 #[derive(Clone, Debug, serde::Deserialize)]
@@ -97,7 +97,7 @@ impl Settings for MaglevConfig {
         },
         Key {
             name: "slots",
-            kind: "prime number",
+            kind: "prime number, up to 131_101",
             default: Some("65_537"),
             summary: "Slots of the table: a hundred times as many as backends, or more.",
         },
@@ -129,6 +129,9 @@ impl Settings for MaglevConfig {
         }
         if !IDLE.contains(&self.idle) {
             return refused("idle", format!("must be \"1 ms\" to \"1 d\", found \"{}\"", self.idle));
+        }
+        if let Some(problem) = too_many_slots(self.slots) {
+            return refused("slots", problem);
         }
         if let Err(error) = MaglevTable::new(self.slots, &netbricks_core::tables::Secret::from_seed(0), &[]) {
             return refused("slots", format!("cannot be {}: {error}", self.slots));

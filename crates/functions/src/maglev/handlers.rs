@@ -1,5 +1,7 @@
 //! Backends that come and go while packets flow, and what is known of them.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use netbricks_core::consistency::{Access, Bounded};
@@ -12,38 +14,49 @@ use super::backends::{Backends, Replace, Snapshot};
 /// Tries of a change that others were faster than.
 const TRIES: usize = 8;
 
-fn change(
-    backends: &Bounded<Backends>,
-    next: impl Fn(&Snapshot) -> Result<Snapshot, String>,
-) -> Result<String, String> {
-    for _ in 0..TRIES {
-        let now = backends.read(|backends| backends.snapshot().clone());
-        let replace = Replace { base: now.version, next: Arc::new(next(&now)?) };
-        if backends.update(replace).map_err(|cannot| cannot.to_string())? {
-            return Ok("done".into());
+/// Who changes the backends on behalf of a worker's callers.
+#[derive(Clone)]
+struct Changes {
+    backends: Bounded<Backends>,
+    /// What was replaced, until all packets have gone on to what came after it: so that it is freed here, and not by
+    /// whichever worker's packet leaves it last.
+    replaced: Rc<RefCell<Vec<Arc<Snapshot>>>>,
+}
+
+impl Changes {
+    fn make(&self, next: impl Fn(&Snapshot) -> Result<Snapshot, String>) -> Result<String, String> {
+        self.replaced.borrow_mut().retain(|snapshot| Arc::strong_count(snapshot) > 1);
+        for _ in 0..TRIES {
+            let now = self.backends.read(|backends| backends.snapshot().clone());
+            let replace = Replace { base: now.version, next: Arc::new(next(&now)?) };
+            if self.backends.update(replace).map_err(|cannot| cannot.to_string())? {
+                self.replaced.borrow_mut().push(now);
+                return Ok("done".into());
+            }
         }
+        Err("others change the backends all the time: try again".into())
     }
-    Err("others change the backends all the time: try again".into())
 }
 
 /// Declares what the control side may ask and tell.
 pub(super) fn declare(backends: &Bounded<Backends>, connections: &Flows<FlowKey, u64>, worker: &Worker) {
-    let [added, drained, removed, listed] = std::array::from_fn(|_| backends.clone());
+    let (added, listed) = (Changes { backends: backends.clone(), replaced: Rc::default() }, backends.clone());
+    let [drained, removed] = std::array::from_fn(|_| added.clone());
     worker.handler(
         "add",
         "Adds a backend, takes a draining one back, or gives it another address or weight: `add web-3 02:00:00:00:00:03 2`.",
         move |text| {
             let backend: Backend = text.parse().map_err(|error: super::BackendError| error.problem)?;
-            change(&added, |now| now.with(backend.clone()))
+            added.make(|now| now.with(backend.clone()))
         },
     );
     worker.handler("drain", "Gives a backend no new flows; those it has stay: `drain web-3`.", move |name| {
-        change(&drained, |now| now.drained(name.trim()))
+        drained.make(|now| now.drained(name.trim()))
     });
     worker.handler(
         "remove",
         "Takes a backend out; its flows go elsewhere with their next packet: `remove web-3`.",
-        move |name| change(&removed, |now| now.without(name.trim())),
+        move |name| removed.make(|now| now.without(name.trim())),
     );
     let (memory, forgotten, connections) = (connections.clone(), connections.clone(), connections.clone());
     worker.handler("memory", "Bytes of memory of this worker's connections, and for how many.", move |_| {

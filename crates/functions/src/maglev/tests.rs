@@ -357,6 +357,7 @@ fn configuration_is_checked_before_anything_runs() {
     };
     let one = "backends = [\"a 02:00:00:00:00:01\"]\n";
     assert_eq!(check(one), Ok(()));
+    assert_eq!(check(&format!("{one}slots = 131_101")), Ok(()));
     for (text, part) in [
         ("capacity = 1", "missing field `backends`"),
         ("backends = []", "`backends` must hold at least one backend as \"web-1 02:00:00:00:00:01\""),
@@ -384,6 +385,11 @@ fn configuration_is_checked_before_anything_runs() {
             &format!("{one}slots = 65_536"),
             "`slots` cannot be 65536: a Maglev table of 65536 slots: the number must be prime, 65537 is",
         ),
+        (
+            &format!("{one}slots = 131_111"),
+            "`slots` must be a prime up to 131101, found 131111: whenever backends",
+        ),
+        (&format!("{one}slots = 16_777_213"), "`slots` must be a prime up to 131101, found 16777213"),
         (&format!("{one}addresses = [\"192.0.2.300\"]"), "192.0.2.300"),
         (&format!("{one}addresses = [\"224.0.0.1\"]"), "`addresses` holds 224.0.0.1, which is a group's"),
         (&format!("backends = [\"{} 02:00:00:00:00:01\"]", "x".repeat(65)), "has 65: shorten it"),

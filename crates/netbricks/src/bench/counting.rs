@@ -28,6 +28,7 @@ where
     C::Handle<Flows>: Lookable<Table = Flows>,
 {
     let flows = worker.state::<Flows, C>("flows", consistency, config(worker));
+    tell(&flows, worker);
     input
         .parse_or_pass::<Link>()
         .parse_or_pass::<Ip>()
@@ -49,10 +50,24 @@ where
         .done()
 }
 
-/// Worker 0 writes each packet's flow; the others read it.
+/// Lets it be asked for what it holds, when all is over: flows, and both halves of all their values, summed up.
+fn tell(flows: &impl Access<Flows>, worker: &Worker) {
+    let flows = flows.clone();
+    worker.handler("sums", "Flows, and the sums of their values.", move |_| {
+        let (count, first, second) = flows.read(|flows| {
+            flows.iter().fold((0u64, 0u64, 0u64), |(count, first, second), (_, value)| {
+                (count + 1, first + value.0, second + value.1)
+            })
+        });
+        Ok(format!("{count} {first} {second}"))
+    });
+}
+
+/// Worker 0 writes into each packet's flow when it came and how long it was; the others read it.
 fn cached(input: Input, worker: &Worker) -> impl Function + use<> {
     let bounded = BoundedInconsistency { updates: 64 };
     let flows = worker.state::<Flows, _>("flows", bounded, config(worker));
+    tell(&flows, worker);
     let writes = worker.index() == 0;
     input
         .parse_or_pass::<Link>()

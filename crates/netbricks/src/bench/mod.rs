@@ -8,7 +8,7 @@ mod scenario;
 mod segments;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use netbricks_buffer::{Pool, WorkerSlot};
@@ -59,6 +59,9 @@ struct Figure {
     /// ns a packet of what was measured right before it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     beside: BTreeMap<String, f64>,
+    /// What to know of how it compares with those.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    reservation: &'static str,
 }
 
 /// Packets in a burst, as in the C yardstick.
@@ -129,8 +132,9 @@ pub(crate) fn command(arguments: &BenchArguments) -> Result<(), BenchError> {
             }
             for (other, beside) in &figure.beside {
                 print(&format!(
-                    "  {other:18} {beside:10.2} {name} costs {:.2} times as much",
-                    ns_per_packet / beside
+                    "  {other:18} {beside:10.2} {name} costs {:.2} times as much{}",
+                    ns_per_packet / beside,
+                    figure.reservation
                 ))?;
             }
         }
@@ -193,6 +197,7 @@ fn measure(scenario: &Scenario, rounds: usize, cores: &[usize]) -> Result<Figure
         by_worker: if count == 1 { Vec::new() } else { by_worker },
         bytes_per_flow: workers.pop().and_then(|worker| worker.bytes_per_flow),
         beside,
+        reservation: scenario.reservation(),
         ..figure
     })
 }
@@ -214,6 +219,7 @@ impl Figure {
             by_worker: Vec::new(),
             bytes_per_flow: None,
             beside: BTreeMap::new(),
+            reservation: "",
         }
     }
 }
@@ -254,12 +260,19 @@ fn alone_or_together(
 struct Start {
     workers: usize,
     waiting: AtomicUsize,
+    /// Packets that workers sent which are done.
+    sent: AtomicU64,
     failed: AtomicBool,
 }
 
 impl Start {
     fn new(workers: usize) -> Self {
-        Self { workers, waiting: AtomicUsize::new(0), failed: AtomicBool::new(false) }
+        Self {
+            workers,
+            waiting: AtomicUsize::new(0),
+            sent: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
+        }
     }
     fn wait(&self) -> Result<(), BenchError> {
         let round = self.waiting.fetch_add(1, Ordering::AcqRel) / self.workers + 1;
@@ -313,7 +326,10 @@ fn run(
             measured.packets += moved;
         }
         measured.bytes_per_flow = bench.bytes_per_flow()?;
-        bench.check()?;
+        // What all share is looked at when nobody changes it any more.
+        start.sent.fetch_add(bench.sent(), Ordering::AcqRel);
+        start.wait()?;
+        bench.check(start.sent.load(Ordering::Acquire))?;
     }
     if pool.available() != pool.capacity() {
         return Err(BenchError::Failed(format!(

@@ -45,6 +45,12 @@ enum Effect {
     Hops(u8),
     /// Every flow of the trace is in the table.
     Counted,
+    /// As `Counted`, and the counts add up to all packets and bytes: a worker's own, or those of all.
+    Summed {
+        all: bool,
+    },
+    /// Every flow of the trace is in the table, with the last packet's time (0) and length.
+    Cached,
     /// Every packet is annotated with its next hop.
     Routed,
     /// As `Routed`, over IPv6.
@@ -88,9 +94,19 @@ impl Scenario {
 
     /// A count by flow under a consistency, on so many workers.
     fn state(consistency: &str, workers: usize, beside: Vec<Self>) -> Self {
-        let summary = format!("count 65,536 flows in {consistency} state, {workers} workers");
+        let (summary, effect) = match consistency {
+            "bounded" => {
+                let others = if workers == 1 { "" } else { " on one, read it on the others" };
+                let work = format!("write each packet's flow{others}, 65,536 flows in bounded state");
+                (format!("{work}, {workers} workers"), Effect::Cached)
+            }
+            _ => {
+                let work = format!("count 65,536 flows in {consistency} state");
+                (format!("{work}, {workers} workers"), Effect::Summed { all: consistency == "strict" })
+            }
+        };
         let (name, function) = (format!("state-{consistency}-{workers}"), format!("state-{consistency}"));
-        let scenario = Self::new(name, &summary, &function, 1, Feed::Trace, Effect::None);
+        let scenario = Self::new(name, &summary, &function, 1, Feed::Trace, effect);
         Self { workers, beside, ..scenario }
     }
 
@@ -157,6 +173,16 @@ impl Scenario {
             ));
         }
         all
+    }
+
+    /// What to know of how its figure compares with those beside it.
+    pub(super) fn reservation(&self) -> &'static str {
+        match self.effect {
+            Effect::Cached => {
+                ", for other work: one worker writes, others read, where `own` and `strict` count"
+            }
+            _ => "",
+        }
     }
 
     /// The chain as an operator would write it.
@@ -295,8 +321,13 @@ impl Bench<'_> {
         BenchError::Failed(format!("`{}`: {problem}", self.scenario.name))
     }
 
-    /// Looks at every packet's bytes, and at what the functions remember.
-    pub(super) fn check(&mut self) -> Result<(), BenchError> {
+    /// Packets that it sent so far.
+    pub(super) fn sent(&self) -> u64 {
+        self.graph.totals().sent.packets
+    }
+
+    /// Looks at every packet's bytes, and at what the functions remember; `all` is what all workers sent.
+    pub(super) fn check(&mut self, all: u64) -> Result<(), BenchError> {
         if let Some(store) = &self.store {
             if store.packets() != PACKETS {
                 return Err(self.failed("packets are missing"));
@@ -312,7 +343,11 @@ impl Bench<'_> {
                             usize::from(frame[22]) == 255 - usize::from(hops) * passes
                                 && netbricks_packet::checksum::internet(&frame[14..34]) == 0
                         }
-                        Effect::None | Effect::Counted | Effect::Shown => frame[22] == 255,
+                        Effect::None
+                        | Effect::Counted
+                        | Effect::Shown
+                        | Effect::Summed { .. }
+                        | Effect::Cached => frame[22] == 255,
                         Effect::Routed | Effect::Routed6 => {
                             let octets: [u8; 4] = [frame[30], frame[31], frame[32], frame[33]];
                             let destination: IpAddr = match effect {
@@ -343,6 +378,20 @@ impl Bench<'_> {
             let found = self.ask(table, "")?;
             if !found.starts_with(&expected) {
                 return Err(self.failed(&format!("{expected}flows were sent, the table says {found}")));
+            }
+        }
+        let (flows, frame) = (self.trace.distinct() as u64, FRAME as u64);
+        let sums = match self.scenario.effect {
+            Effect::Summed { all: false } => Some((self.sent(), self.sent() * frame)),
+            Effect::Summed { all: true } => Some((all, all * frame)),
+            Effect::Cached => Some((0, flows * frame)),
+            _ => None,
+        };
+        if let Some((first, second)) = sums {
+            let (expected, found) = (format!("{flows} {first} {second}"), self.ask("sums", "")?);
+            if found != expected {
+                let problem = format!("flows and sums of the state should be {expected}, found {found}");
+                return Err(self.failed(&problem));
             }
         }
         self.graph.drain(0);

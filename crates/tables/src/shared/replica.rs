@@ -213,7 +213,7 @@ pub struct Writer<T: Changing> {
     log: Vec<T::Change>,
     /// Whether `own` is ours alone and up to date.
     settled: bool,
-    /// Cleared while a change is applied: one that panics leaves it so.
+    /// Cleared while a change, or several that are one, are applied: a panic leaves it so.
     whole: bool,
     /// Changes made.
     done: u64,
@@ -232,15 +232,22 @@ impl<T: Changing + Send + Sync> Writer<T> {
         outcome
     }
 
-    /// Makes several changes of which readers see all or none; what came of each goes to `outcome`, in order.
+    /// Makes several changes of which readers see all or none; what came of each goes to `outcome`, in order. Where
+    /// `changes` or `outcome` panics in between it is none, and the state begins anew, as after a change that panics.
     pub fn update_all(
         &mut self,
         changes: impl IntoIterator<Item = T::Change>,
         mut outcome: impl FnMut(T::Outcome),
     ) {
+        let mut begun = false;
         for change in changes {
-            outcome(self.change(change));
+            if !begun {
+                self.make_ready();
+                begun = true;
+            }
+            outcome(self.apply(change));
         }
+        self.whole |= begun;
         if self.log.len() > self.updates {
             self.publish();
         }
@@ -248,10 +255,7 @@ impl<T: Changing + Send + Sync> Writer<T> {
 
     /// Shows the state with all changes made, published or not.
     pub fn read<R>(&mut self, f: impl FnOnce(&T) -> R) -> R {
-        if !self.whole {
-            self.begin_anew();
-        }
-        self.reclaim();
+        self.make_ready();
         // SAFETY: after `reclaim`, no reader is on `own`, and `&mut self` keeps the writer from changing it.
         self.sides.sides[self.own].with(|side| f(unsafe { &*side }))
     }
@@ -304,16 +308,28 @@ impl<T: Changing + Send + Sync> Writer<T> {
     }
 
     fn change(&mut self, change: T::Change) -> T::Outcome {
+        self.make_ready();
+        let outcome = self.apply(change);
+        self.whole = true;
+        outcome
+    }
+
+    /// Has `own` ours, whole and up to date.
+    fn make_ready(&mut self) {
         if !self.whole {
             self.begin_anew();
         }
         self.reclaim();
-        self.log.push(change.clone());
+    }
+
+    /// Makes a change to what is [ready](Self::make_ready). It is whole again when its caller, whose changes may be
+    /// several, says so.
+    fn apply(&mut self, change: T::Change) -> T::Outcome {
         self.whole = false;
+        self.log.push(change.clone());
         // SAFETY: after `reclaim`, no reader is on `own`, nor comes to it before it is live; `&mut self` is the only
         // writer.
         let outcome = self.sides.sides[self.own].with_mut(|side| unsafe { &mut *side }.apply(&change));
-        self.whole = true;
         self.done += 1;
         outcome
     }

@@ -132,6 +132,41 @@ fn a_change_that_panics_is_never_seen_and_the_state_begins_anew() {
     assert_eq!(reader.read(whole), 5);
 }
 
+/// Whether the change itself panics, where the next one comes from, or where the outcome goes; also as the writer is
+/// dropped, which publishes.
+#[test]
+fn half_of_several_changes_is_never_published() {
+    fn panicking(writer: &mut Writer<Pages>, which: usize) {
+        match which {
+            0 => writer.update_all([1, PANIC], |_| ()),
+            1 => writer.update_all([1, 2].into_iter().inspect(|change| assert!(*change < 2)), |_| ()),
+            _ => writer.update_all([1, 2], |value| assert!(value > 4, "the first of two")),
+        }
+    }
+    for which in 0..3 {
+        for leaves in [false, true] {
+            let (mut writer, publication) = replicated(10, pages);
+            let reader = publication.reader().expect("there is room for a reader");
+            writer.update(3);
+            writer.publish();
+            catch_unwind(AssertUnwindSafe(|| panicking(&mut writer, which))).unwrap_err();
+            if leaves {
+                drop(writer);
+                assert_eq!(reader.read(whole), 3, "panic {which}");
+                continue;
+            }
+            writer.publish();
+            assert_eq!(reader.read(whole), 3, "panic {which}");
+            writer.update_all([], |_| ());
+            writer.publish();
+            assert_eq!(reader.read(whole), 3, "panic {which}");
+            writer.update_all([4, 5], |_| ());
+            writer.publish();
+            assert_eq!((reader.read(whole), writer.read(whole)), (9, 9), "panic {which}");
+        }
+    }
+}
+
 #[test]
 fn readers_are_counted_and_their_places_used_again() {
     let (_writer, publication) = replicated(0, pages);
