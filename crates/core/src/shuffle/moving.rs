@@ -16,6 +16,7 @@ use netbricks_buffer::{Batch, Packet};
 use super::duty::{Duty, Part};
 use super::fabric::{Fabric, Handover};
 use super::key::BUCKETS;
+use super::node::WAITING;
 use crate::node::StateImage;
 
 /// How it stands with a bucket that comes.
@@ -45,6 +46,8 @@ pub(super) struct Moving {
     leaving: Vec<(usize, Vec<u16>)>,
     /// What waits for its bucket's state, in the order of arrival.
     kept: VecDeque<(u16, Packet)>,
+    /// What waited for it, or came behind such: goes on in this order.
+    released: VecDeque<Packet>,
     duty: Option<Duty>,
 }
 
@@ -53,6 +56,8 @@ impl Moving {
         let change = fabric.owners();
         let mut owners = Box::new([0; BUCKETS]);
         owners.copy_from_slice(&change);
+        // All that the node lets it keep: nothing grows while packets come.
+        let room = if fabric.workers > 1 { fabric.ring + WAITING } else { 0 };
         Self {
             me,
             epoch: fabric.epoch.load(Ordering::Acquire),
@@ -61,7 +66,8 @@ impl Moving {
             awaited: Vec::new(),
             arrived: 0,
             leaving: Vec::new(),
-            kept: VecDeque::with_capacity(if fabric.workers > 1 { fabric.ring } else { 0 }),
+            kept: VecDeque::with_capacity(room),
+            released: VecDeque::with_capacity(room),
             duty: None,
         }
     }
@@ -82,15 +88,19 @@ impl Moving {
         !self.awaited.is_empty() || self.arrived > 0
     }
     pub(super) fn kept(&self) -> usize {
-        self.kept.len()
+        self.kept.len() + self.released.len()
     }
     /// Keeps a packet until its bucket's state is here.
     pub(super) fn keep(&mut self, bucket: u16, packet: Packet) {
-        self.kept.push_back((bucket, packet));
+        if self.coming[usize::from(bucket) % BUCKETS] == Coming::Here {
+            self.released.push_back(packet);
+        } else {
+            self.kept.push_back((bucket, packet));
+        }
     }
     /// Gives up everything that it keeps.
     pub(super) fn give_up(&mut self) -> impl Iterator<Item = Packet> + '_ {
-        self.kept.drain(..).map(|(_, packet)| packet)
+        self.released.drain(..).chain(self.kept.drain(..).map(|(_, packet)| packet))
     }
 
     /// Learns of a move, if there is a new one. `given` counts packets that went to each other worker so far.
@@ -183,6 +193,11 @@ impl Moving {
         for moved in fabric.change().moves.iter().filter(|moved| moved.from == from && moved.to == self.me) {
             self.coming[usize::from(moved.bucket)] = Coming::Here;
         }
+        // Once a handover, not once a batch that goes on: what is kept may be as much as a large ring.
+        for _ in 0..self.kept.len() {
+            let Some((bucket, packet)) = self.kept.pop_front() else { break };
+            self.keep(bucket, packet);
+        }
     }
 
     /// Lets go of up to `count` packets whose buckets' state is here, in order.
@@ -193,20 +208,14 @@ impl Moving {
         if self.arrived == 0 {
             return;
         }
-        let mut left = false;
-        for _ in 0..self.kept.len() {
-            let Some((bucket, packet)) = self.kept.pop_front() else { break };
-            if self.coming[usize::from(bucket)] == Coming::Here {
-                if batch.len() < count && !batch.is_full() {
-                    // It is not full.
-                    let _room = batch.push(packet);
-                    continue;
-                }
-                left = true;
-            }
-            self.kept.push_back((bucket, packet));
+        while batch.len() < count
+            && !batch.is_full()
+            && let Some(packet) = self.released.pop_front()
+        {
+            // It is not full.
+            let _room = batch.push(packet);
         }
-        if !left {
+        if self.released.is_empty() {
             for coming in self.coming.iter_mut().filter(|coming| **coming == Coming::Here) {
                 *coming = Coming::No;
             }
@@ -222,7 +231,7 @@ impl Moving {
             && self.leaving.is_empty()
             && self.awaited.is_empty()
             && self.arrived == 0
-            && self.kept.is_empty()
+            && self.kept() == 0
             && self.duty.is_none();
         change.ending |= over;
         over
