@@ -237,3 +237,59 @@ impl Moving {
         over
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use netbricks_buffer::{BATCH, Pool};
+
+    use super::*;
+    use crate::shuffle::ShuffleConfig;
+
+    /// Worker 0 of two, to which buckets 1 and 3 are about to come.
+    fn expecting(ring: usize) -> (Fabric, Moving) {
+        let fabric = Fabric::new(ShuffleConfig { ring, ..ShuffleConfig::default() }, 2, 7).ok().unwrap();
+        let mut moving = Moving::new(0, &fabric);
+        (0..2).for_each(|worker| fabric.set_bound(worker, Vec::new()));
+        fabric.begin([(1, 0), (3, 0)]).unwrap();
+        moving.learn(&fabric, &[0, 0]);
+        (fabric, moving)
+    }
+
+    #[test]
+    fn all_that_may_be_kept_fits_without_growing() {
+        let pool = Pool::builder().frames(8_192).build().unwrap();
+        let (fabric, mut moving) = expecting(16);
+        let reserved = |moving: &Moving| (moving.kept.capacity(), moving.released.capacity());
+        let before = reserved(&moving);
+        let most = fabric.ring + WAITING;
+        (0..most).for_each(|_| moving.keep(1, pool.packet(&[0]).unwrap()));
+        moving.took(&fabric, 1, 0);
+        assert_eq!((moving.kept(), moving.released.len()), (most, most));
+        assert_eq!(reserved(&moving), before);
+    }
+
+    #[test]
+    fn what_is_kept_goes_on_in_order_and_is_turned_over_once() {
+        let pool = Pool::builder().frames(8_192).build().unwrap();
+        let (fabric, mut moving) = expecting(2_048);
+        let packet = |number: u16| pool.packet(&number.to_be_bytes()).unwrap();
+        (0..1_000).for_each(|number| moving.keep(1 + number % 2 * 2, packet(number)));
+        let mut batch = Batch::new();
+        moving.release(&mut batch, BATCH, &fabric);
+        assert!(batch.is_empty(), "the state is not here");
+        moving.took(&fabric, 1, 0);
+        assert!(moving.kept.is_empty(), "no batch looks at what waited again");
+        let (mut came, mut next) = (Vec::new(), 1_000);
+        while moving.is_expecting() {
+            moving.release(&mut batch, 32, &fabric);
+            came.extend(batch.drain().map(|packet| u16::from_be_bytes(packet.data().try_into().unwrap())));
+            // What comes meanwhile goes behind.
+            if next < 1_500 && moving.waits(3) {
+                moving.keep(3, packet(next));
+                next += 1;
+            }
+        }
+        assert_eq!(came, (0..next).collect::<Vec<_>>());
+        assert!(next > 1_000 && fabric.change().pairs == 0);
+    }
+}
