@@ -35,8 +35,11 @@ impl Node for Line {
     }
 }
 
+/// What came out, and on which worker.
+type Sent = Arc<Mutex<Vec<(usize, Vec<u8>)>>>;
+
 /// Keeps what it is to send, and from which worker.
-struct Sink(usize, Arc<Mutex<Vec<(usize, Vec<u8>)>>>);
+struct Sink(usize, Sent);
 
 impl Node for Sink {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
@@ -54,14 +57,13 @@ impl Node for Sink {
 struct Two {
     graphs: Vec<Graph>,
     line: Line,
-    sent: Arc<Mutex<Vec<(usize, Vec<u8>)>>>,
+    sent: Sent,
 }
 
 impl Two {
     fn new(blueprint: &Blueprint) -> Self {
         let (pool, team) = (Pool::builder().frames(512).build().unwrap(), Team::new(2));
-        let (settings, line, sent) =
-            (ShuffleSettings::default(), Line::default(), Arc::<Mutex<Vec<_>>>::default());
+        let (settings, line, sent) = (ShuffleSettings::default(), Line::default(), Sent::default());
         let graphs = (0..2).map(|index| {
             let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
             let mut graph = GraphBuilder::new("test");
