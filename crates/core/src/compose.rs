@@ -10,7 +10,7 @@ use crate::operator::{At, Function, Input, Start};
 use crate::operators::dispatched;
 use crate::reason::{Departure, Edge, Verdict};
 use crate::registry::{BuildError, Worker};
-use crate::shuffle::Part;
+use crate::shuffle::{Part, ShuffleKey};
 use crate::state::Declarations;
 
 /// Makes a node of a function, or of several fused: `compose(worker, |input| ttl(input).then(nat))`.
@@ -87,6 +87,9 @@ impl<A: Function> Node for Fused<A> {
     }
     fn take_part(&mut self, part: &Part) -> Vec<StateImage> {
         self.declarations.take_part(part)
+    }
+    fn bound(&self, by: ShuffleKey) -> Vec<String> {
+        self.declarations.bound(by)
     }
     fn report(&self) -> Vec<Section> {
         self.declarations.reports()

@@ -274,4 +274,7 @@ impl Node for GroupNode {
     fn take_part(&mut self, part: &Part) -> Vec<StateImage> {
         self.sorter.declarations().map(|declared| declared.take_part(part)).unwrap_or_default()
     }
+    fn bound(&self, by: ShuffleKey) -> Vec<String> {
+        self.sorter.declarations().map(|declared| declared.bound(by)).unwrap_or_default()
+    }
 }

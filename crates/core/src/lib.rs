@@ -62,7 +62,7 @@ pub use registry::{
     nearest,
 };
 pub use shuffle::{Shuffle, ShuffleConfig, ShuffleKey, WhenFull};
-pub use state::{Counter, Declared, Flows, State, TableKey};
+pub use state::{Counter, Declared, Flows, Mobility, State, TableKey};
 pub use team::Team;
 pub use view::{Enclosing, Metadata, View};
 

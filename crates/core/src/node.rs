@@ -8,7 +8,7 @@ use netbricks_buffer::Batch;
 use crate::context::Context;
 use crate::events::Schedule;
 use crate::reason::Edge;
-use crate::shuffle::{Crossing, Part};
+use crate::shuffle::{Crossing, Part, ShuffleKey};
 
 /// What a node does in the graph, which is how its packets are accounted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,9 +179,15 @@ pub trait Node {
         Err(ImportError::Unknown { name: name.into() })
     }
     /// Takes out the state of flows that move to another worker: images that [`import`](Self::import) of the same node
-    /// there adds to what it has. State that does not divide by flow stays.
+    /// there adds to what it has. State that is no flow's stays.
     fn take_part(&mut self, _part: &Part) -> Vec<StateImage> {
         Vec::new()
+    }
+    /// The names of its state that is of flows but cannot go with them where a shuffle sorts them by `by`: with it behind
+    /// that shuffle no flow moves. Asked once, when the graph is built. A node that exports state and overrides
+    /// [`take_part`](Self::take_part) says here what that does not take; without, it is all.
+    fn bound(&self, _by: ShuffleKey) -> Vec<String> {
+        self.export().into_iter().map(|(name, _)| name).collect()
     }
     /// Lets go of packets that it queues, a batch at most, as [`drain`](Self::drain) does, but goes on afterwards: flows
     /// move to another worker, and their state may follow only what has been worked on. Called until it holds none, or

@@ -1,6 +1,7 @@
 //! Declared state: an NF asks for its tables and counters by name when it is built, and its user functions get
 //! handles. Export, rebuilding after a panic, metrics and tests all find state by that name.
 
+use std::any::{Any, TypeId};
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -56,6 +57,33 @@ pub trait Declared: 'static {
     fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String>;
     /// Occupancy for metrics: entries and capacity.
     fn occupancy(&self) -> (u64, u64);
+    /// What becomes of it when flows that a shuffle with key `by` sorts go to another worker. What does not say is
+    /// [`Bound`](Mobility::Bound): better no flow moves than one that leaves half of what is known of it behind.
+    fn mobility(&self, _by: ShuffleKey) -> Mobility {
+        Mobility::Bound
+    }
+    /// Takes out what is known of flows that move, as bytes that [`import`](Declared::import) adds to what another
+    /// worker has; asked only of what [`Follows`](Mobility::Follows).
+    fn take_part(&mut self, _part: &Part) -> Vec<u8> {
+        Vec::new()
+    }
+}
+
+/// What becomes of declared state when flows move to another worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mobility {
+    /// What it knows of a flow goes with the flow.
+    Follows,
+    /// It is no flow's, or all workers' already: totals, configuration.
+    Stays,
+    /// It is of flows, but cannot go with them: a shuffle with this behind it refuses to move any.
+    Bound,
+}
+
+impl Mobility {
+    const fn of(follows: bool) -> Self {
+        if follows { Self::Follows } else { Self::Bound }
+    }
 }
 
 impl<K, V> Declared for FlowTable<K, V>
@@ -73,6 +101,41 @@ where
     }
     fn occupancy(&self) -> (u64, u64) {
         (self.len() as u64, self.capacity() as u64)
+    }
+    fn mobility(&self, by: ShuffleKey) -> Mobility {
+        Mobility::of(stored_follows::<K>(by))
+    }
+    fn take_part(&mut self, part: &Part) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.take_where(&mut bytes, |key| stored_in(key, part));
+        bytes
+    }
+}
+
+/// Whether what a table keeps by this type tells which bucket it is of: the types that the keys below are stored as.
+fn stored_follows<K: 'static>(by: ShuffleKey) -> bool {
+    let stored = TypeId::of::<K>();
+    if stored == TypeId::of::<[u64; 5]>() {
+        FlowKey::follows(by)
+    } else if stored == TypeId::of::<IpAddr>() {
+        IpAddr::follows(by)
+    } else {
+        [TypeId::of::<[u64; 1]>(), TypeId::of::<u64>(), TypeId::of::<u32>()].contains(&stored)
+            && u64::follows(by)
+    }
+}
+
+fn stored_in(key: &dyn Any, part: &Part) -> bool {
+    if let Some(flow) = key.downcast_ref() {
+        part.holds(FlowKey::restore(*flow))
+    } else if let Some(address) = key.downcast_ref::<IpAddr>() {
+        part.holds(*address)
+    } else if let Some([number]) = key.downcast_ref::<[u64; 1]>() {
+        part.holds(*number)
+    } else if let Some(number) = key.downcast_ref::<u64>() {
+        part.holds(*number)
+    } else {
+        key.downcast_ref::<u32>().is_some_and(|number| part.holds(*number))
     }
 }
 
@@ -94,6 +157,11 @@ pub trait TableKey: Copy + 'static {
     fn spread(self, _by: ShuffleKey, _hash: &HashKey) -> Option<u64> {
         None
     }
+    /// Whether [`spread`](Self::spread) has an answer for every entry under this key of a shuffle. Where it has not,
+    /// flows with such a table behind their shuffle do not move.
+    fn follows(_by: ShuffleKey) -> bool {
+        false
+    }
 }
 
 impl TableKey for FlowKey {
@@ -108,6 +176,9 @@ impl TableKey for FlowKey {
     fn spread(self, by: ShuffleKey, hash: &HashKey) -> Option<u64> {
         by.spread_flow(&self, hash)
     }
+    fn follows(by: ShuffleKey) -> bool {
+        !matches!(by, ShuffleKey::Port | ShuffleKey::Vlan | ShuffleKey::Owner)
+    }
 }
 impl TableKey for u64 {
     type Stored = [u64; 1];
@@ -121,6 +192,9 @@ impl TableKey for u64 {
     fn spread(self, by: ShuffleKey, hash: &HashKey) -> Option<u64> {
         by.spread_number(self, hash)
     }
+    fn follows(by: ShuffleKey) -> bool {
+        by.is_number()
+    }
 }
 impl TableKey for u32 {
     type Stored = [u64; 1];
@@ -133,6 +207,9 @@ impl TableKey for u32 {
     }
     fn spread(self, by: ShuffleKey, hash: &HashKey) -> Option<u64> {
         by.spread_number(u64::from(self), hash)
+    }
+    fn follows(by: ShuffleKey) -> bool {
+        by.is_number()
     }
 }
 
@@ -148,6 +225,9 @@ impl TableKey for IpAddr {
     }
     fn spread(self, by: ShuffleKey, hash: &HashKey) -> Option<u64> {
         by.spread_address(self, hash)
+    }
+    fn follows(by: ShuffleKey) -> bool {
+        by.is_address()
     }
 }
 
@@ -184,19 +264,24 @@ impl Declared for CounterState {
     fn occupancy(&self) -> (u64, u64) {
         (self.0.get(), u64::MAX)
     }
+    fn mobility(&self, _: ShuffleKey) -> Mobility {
+        Mobility::Stays
+    }
 }
 
 type Read = Box<dyn Fn(&str) -> Result<String, String>>;
 type Report = Box<dyn Fn() -> Section>;
 type Take = Box<dyn Fn(&Part) -> Vec<u8>>;
+type Follows = fn(ShuffleKey) -> bool;
 
 /// What one function declared while it was built.
 #[derive(Default)]
 pub struct Declarations {
     states: Vec<(String, Rc<RefCell<dyn Declared>>)>,
     handlers: Vec<(Handler, Read)>,
-    /// By the state's name: what takes the entries of moving flows out of it.
-    parts: Vec<(String, Take)>,
+    /// By the state's name, where an author's type says it better than what is stored: under which keys entries follow
+    /// their flows, and what takes them out.
+    parts: Vec<(String, Follows, Take)>,
     reports: Vec<Report>,
     settles: Vec<Rc<dyn Settle>>,
     pub(crate) events: Events,
@@ -246,7 +331,7 @@ impl Worker {
             table.borrow_mut().take_where(&mut bytes, |key| part.holds(K::restore(*key)));
             bytes
         });
-        declarations.parts.push((name, take));
+        declarations.parts.push((name, K::follows, take));
     }
 
     /// A handle to a table that is made of configuration and changes with it alone: it has no name, and nobody exports it
@@ -349,7 +434,32 @@ impl Declarations {
         states.chain(self.events.export()).collect()
     }
     pub(crate) fn take_part(&self, part: &Part) -> Vec<StateImage> {
-        self.parts.iter().map(|(name, take)| (name.clone(), take(part))).collect()
+        let by = part.key();
+        let own = |name: &str| self.parts.iter().find(|(known, ..)| known == name);
+        let follow = self.states.iter().filter_map(|(name, state)| {
+            let bytes = match own(name) {
+                Some((_, follows, take)) => follows(by).then(|| take(part))?,
+                None if state.borrow().mobility(by) == Mobility::Follows => {
+                    state.borrow_mut().take_part(part)
+                }
+                None => return None,
+            };
+            Some((name.clone(), bytes))
+        });
+        follow.collect()
+    }
+    /// The state that keeps flows under this key from moving.
+    pub(crate) fn bound(&self, by: ShuffleKey) -> Vec<String> {
+        let is_bound = |name: &str, state: &RefCell<dyn Declared>| match self
+            .parts
+            .iter()
+            .find(|(known, ..)| known == name)
+        {
+            Some((_, follows, _)) => !follows(by),
+            None => state.borrow().mobility(by) == Mobility::Bound,
+        };
+        let bound = self.states.iter().filter(|(name, state)| is_bound(name, state));
+        bound.map(|(name, _)| name.clone()).collect()
     }
     pub(crate) fn import(&self, name: &str, bytes: &[u8], now: u64) -> Result<(), ImportError> {
         let state = self.states.iter().find(|(known, _)| known == name);

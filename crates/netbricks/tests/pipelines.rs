@@ -132,7 +132,8 @@ fn groups_go_their_ways_and_merge() {
                     .into_iter()
                     .zip(names)
                     .map(|(branch, name)| branch.function(name, |input| input.done())),
-            );
+            )
+            .unwrap();
             ends.push(count(merged).send(&wan[0]));
         }
         let summary = ctx.run(ends).unwrap();
@@ -146,6 +147,15 @@ fn groups_go_their_ways_and_merge() {
         assert_eq!(parts.iter().sum::<u64>(), 20_000);
         assert!(parts.iter().all(|part| *part > 1_000), "{parts:?}");
     }
+}
+
+#[test]
+fn merging_no_pipeline_at_all_is_an_error_that_says_so() {
+    let problem = Pipeline::merge([]).err().map(|error| error.to_string());
+    assert_eq!(
+        problem.as_deref(),
+        Some("no pipeline to merge: expected one or more, found an empty list of them")
+    );
 }
 
 #[test]

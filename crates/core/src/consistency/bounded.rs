@@ -8,7 +8,8 @@ use netbricks_tables::{Publication, Reader, Writer, replicated};
 
 use super::{Access, BoundedInconsistency, CannotWrite, Consistency, Contents, maker};
 use crate::registry::{BuildError, Worker};
-use crate::state::{Declared, Settle};
+use crate::shuffle::ShuffleKey;
+use crate::state::{Declared, Mobility, Settle};
 
 /// A handle to state under [`BoundedInconsistency`].
 pub struct Bounded<T: Contents>(Rc<Side<T>>);
@@ -173,5 +174,8 @@ impl<T: Contents> Declared for Seen<T> {
     }
     fn occupancy(&self) -> (u64, u64) {
         Bounded(self.0.clone()).read(|state| state.occupancy())
+    }
+    fn mobility(&self, _: ShuffleKey) -> Mobility {
+        Mobility::Stays
     }
 }

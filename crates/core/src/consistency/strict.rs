@@ -8,7 +8,8 @@ use netbricks_tables::Locked;
 
 use super::{Access, CannotWrite, Consistency, Contents, Strict, maker};
 use crate::registry::Worker;
-use crate::state::Declared;
+use crate::shuffle::ShuffleKey;
+use crate::state::{Declared, Mobility};
 
 /// A handle to state under [`Strict`] consistency.
 pub struct StrictState<T>(Rc<Held<T>>);
@@ -106,5 +107,8 @@ impl<T: Contents> Declared for Seen<T> {
     }
     fn occupancy(&self) -> (u64, u64) {
         self.0.hold(|state| state.occupancy())
+    }
+    fn mobility(&self, _: ShuffleKey) -> Mobility {
+        Mobility::Stays
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Graph, Slot};
 use crate::context::DUTY;
 use crate::node::Role;
-use crate::shuffle::Duty;
+use crate::shuffle::{BoundState, Duty};
 
 /// Shuffles that a graph can have: each has a bit.
 pub(super) const MOST: usize = 64;
@@ -125,6 +125,25 @@ impl Graph {
                         crossing.took(from, refused);
                     }
                 }
+            }
+        }
+    }
+
+    /// Tells each shuffle which state behind it cannot move.
+    pub(super) fn announce_bound(&mut self) {
+        for node in
+            (0..self.cx.crossings.len()).filter(|node| self.cx.crossings[*node] != 0).collect::<Vec<_>>()
+        {
+            let Some(by) = self.slots[node].node.crossing().map(|crossing| crossing.key()) else { continue };
+            let behind = self.behind(node);
+            let bound = behind.into_iter().flat_map(|behind| {
+                let slot = &self.slots[behind];
+                let named = |state| BoundState { node: slot.name.clone(), state };
+                slot.node.bound(by).into_iter().map(named).collect::<Vec<_>>()
+            });
+            let bound = bound.collect();
+            if let Some(crossing) = self.slots[node].node.crossing() {
+                crossing.bound(bound);
             }
         }
     }

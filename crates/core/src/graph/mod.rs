@@ -253,6 +253,7 @@ impl Graph {
         };
         graph.cx.led = graph.slots.iter().all(|slot| slot.role != Role::Receive);
         graph.cx.crossings = crossings;
+        graph.announce_bound();
         graph.set_deadline();
         graph
     }

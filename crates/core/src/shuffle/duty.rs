@@ -1,5 +1,6 @@
 //! What the graph does for a shuffle: it alone reaches the state of the nodes behind it.
 
+use super::key::ShuffleKey;
 use super::key::{BUCKETS, Buckets};
 use crate::node::StateImage;
 use crate::state::TableKey;
@@ -19,6 +20,10 @@ impl Part {
         }
         part
     }
+    /// By what the shuffle sorts.
+    pub fn key(&self) -> ShuffleKey {
+        self.buckets.by
+    }
     /// Whether the entry of this key moves.
     pub fn holds(&self, key: impl TableKey) -> bool {
         self.buckets.of_entry(key).is_some_and(|bucket| self.chosen[usize::from(bucket)])
@@ -27,6 +32,10 @@ impl Part {
 
 /// A node that exchanges packets with its copies on other workers.
 pub trait Crossing {
+    /// By what it sorts packets: what state behind it must go by to move with them.
+    fn key(&self) -> ShuffleKey;
+    /// The state behind it on this worker that cannot move with its packets; told once, when the graph is built.
+    fn bound(&mut self, state: Vec<BoundState>);
     /// Nothing comes to it on this worker any more but from other workers.
     fn close(&mut self);
     /// What the graph is to do for it now.
@@ -35,6 +44,15 @@ pub trait Crossing {
     fn given(&mut self, to: usize, images: Vec<(String, StateImage)>);
     /// The state of [`Duty::Take`] is in place, but for so many images that were refused.
     fn took(&mut self, from: usize, refused: usize);
+}
+
+/// State that cannot move with its flows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BoundState {
+    /// The function that declared it.
+    pub node: String,
+    /// Its name there.
+    pub state: String,
 }
 
 /// What a shuffle asks of its graph.

@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use netbricks_buffer::{Consumer, Producer, Ring};
 
+use super::duty::BoundState;
 use super::key::{BUCKETS, Buckets};
 use super::{ShuffleConfig, WhenFull};
 use crate::node::StateImage;
@@ -36,6 +37,25 @@ pub enum MoveError {
     /// The move before it is still under way.
     #[error("buckets are moving already: ask again when `moving` answers 0")]
     Busy,
+    /// State behind the shuffle would be left behind.
+    #[error(
+        "no bucket moves: state `{state}` of function `{node}` on worker {worker} cannot move with its flows; leave the \
+         buckets where they are, or put `{node}` before the shuffle"
+    )]
+    Bound {
+        /// Where it is.
+        worker: usize,
+        /// Whose it is.
+        node: String,
+        /// Which.
+        state: String,
+    },
+    /// A worker has not built its graph yet: what it has behind the shuffle is not known.
+    #[error("worker {worker} is still starting: ask again")]
+    Starting {
+        /// Which.
+        worker: usize,
+    },
     /// A worker has come to its end.
     #[error("the run is ending: no bucket moves any more")]
     Ending,
@@ -61,6 +81,8 @@ pub(super) struct Change {
     /// State on its way.
     pub(super) handovers: Vec<Handover>,
     owners: Vec<u8>,
+    /// By worker, once it has built its graph: state that cannot move.
+    bound: Vec<Option<Vec<BoundState>>>,
 }
 
 /// State on its way from worker to worker.
@@ -147,7 +169,7 @@ impl Fabric {
             ends: Mutex::new(ends.into_iter().map(Some).collect()),
             standing,
             epoch: AtomicU64::new(0),
-            change: Mutex::new(Change { owners, ..Change::default() }),
+            change: Mutex::new(Change { owners, bound: vec![None; workers], ..Change::default() }),
             refused: AtomicUsize::new(0),
         })
     }
@@ -169,6 +191,13 @@ impl Fabric {
     /// The owner of each bucket.
     pub(super) fn owners(&self) -> Vec<u8> {
         self.change().owners.clone()
+    }
+
+    /// What keeps a worker's flows from moving.
+    pub(super) fn set_bound(&self, worker: usize, state: Vec<BoundState>) {
+        if let Some(bound) = self.change().bound.get_mut(worker) {
+            *bound = Some(state);
+        }
     }
 
     /// Begins to move buckets to their new owners.
@@ -193,6 +222,13 @@ impl Fabric {
         }
         if moves.is_empty() {
             return Ok(());
+        }
+        // Of all workers, whichever gives or takes: nothing has moved yet.
+        for (worker, bound) in change.bound.iter().enumerate() {
+            let bound = bound.as_ref().ok_or(MoveError::Starting { worker })?;
+            if let Some(BoundState { node, state }) = bound.first().cloned() {
+                return Err(MoveError::Bound { worker, node, state });
+            }
         }
         for moved in &moves {
             change.owners[usize::from(moved.bucket)] = moved.to as u8;

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use netbricks_buffer::Packet;
 use netbricks_packet::{FlowKey, HashKey};
 
+use super::related;
 use crate::state::TableKey;
 
 /// Buckets between packets and workers.
@@ -64,14 +65,15 @@ impl ShuffleKey {
         }
     }
 
-    /// The hash of a packet. Without an IP header, what asks for one goes by the pair of Ethernet addresses.
+    /// The hash of a packet. An ICMP error goes with the flow that it is about, in the error's direction; fragments, the
+    /// first included, go by addresses and protocol, so that they meet where a flow is asked for. Without an IP header, what asks for one goes by the pair of Ethernet addresses.
     pub(crate) fn spread(self, packet: &Packet, hash: &HashKey) -> u64 {
         let frame = packet.data();
         match self {
             Self::Port => number(u64::from(packet.ingress()), hash),
             Self::Owner => number(u64::from(packet.owner()), hash),
             Self::Vlan => number(vlan(packet), hash),
-            _ => FlowKey::from_frame(frame)
+            _ => related::flow(frame)
                 .and_then(|flow| self.spread_flow(&flow, hash))
                 .unwrap_or_else(|| link(frame, hash)),
         }
@@ -79,6 +81,13 @@ impl ShuffleKey {
 
     /// The hash of a flow; `None` where the flow does not decide.
     pub(crate) fn spread_flow(self, flow: &FlowKey, hash: &HashKey) -> Option<u64> {
+        let portless;
+        let flow = if flow.is_fragment() {
+            portless = related::portless(flow);
+            &portless
+        } else {
+            flow
+        };
         match self {
             // A function of one's own that answers a flow means one direction of it.
             Self::Flow | Self::Own => Some(hash.hash(flow)),
@@ -89,14 +98,23 @@ impl ShuffleKey {
         }
     }
 
+    /// Whether it is an address that packets are sorted by, or may be.
+    pub(crate) const fn is_address(self) -> bool {
+        matches!(self, Self::Source | Self::Destination | Self::Own)
+    }
+    /// As [`is_address`](Self::is_address), of a number.
+    pub(crate) const fn is_number(self) -> bool {
+        matches!(self, Self::Port | Self::Vlan | Self::Owner | Self::Own)
+    }
+
     /// The hash of an address that somebody keeps state by: it is that by which packets were shuffled.
     pub(crate) fn spread_address(self, ip: IpAddr, hash: &HashKey) -> Option<u64> {
-        matches!(self, Self::Source | Self::Destination | Self::Own).then(|| address(ip, hash))
+        self.is_address().then(|| address(ip, hash))
     }
 
     /// As [`spread_address`](Self::spread_address), of a number.
     pub(crate) fn spread_number(self, value: u64, hash: &HashKey) -> Option<u64> {
-        matches!(self, Self::Port | Self::Vlan | Self::Owner | Self::Own).then(|| number(value, hash))
+        self.is_number().then(|| number(value, hash))
     }
 }
 
@@ -179,10 +197,11 @@ mod tests {
 
     #[test]
     fn an_entry_of_a_flow_is_in_the_bucket_of_its_packets() {
-        let mut seen = 0;
+        let (mut seen, mut related) = (0, 0);
         for (name, frame) in kinds::every() {
-            let Some(flow) = FlowKey::from_frame(&frame) else { continue };
+            let Some(flow) = related::flow(&frame) else { continue };
             seen += 1;
+            related += usize::from(Some(flow) != FlowKey::from_frame(&frame));
             let entry = |by| Buckets::new(by, 7).of_entry(flow);
             let address = |by, address: IpAddr| Buckets::new(by, 7).of_entry(address);
             for by in ShuffleKey::ALL {
@@ -198,7 +217,55 @@ mod tests {
             let symmetric = Buckets::new(ShuffleKey::SymmetricFlow, 7);
             assert_eq!(symmetric.of_entry(flow.reversed()), entry(ShuffleKey::SymmetricFlow), "{name}");
         }
-        assert!(seen > 10, "{seen} kinds have a flow");
+        assert!(seen > 10 && related > 2 && related < seen / 2, "{related} of {seen} go with another flow");
+    }
+
+    #[test]
+    fn an_error_is_in_the_bucket_of_the_flow_it_is_about() {
+        for flow in 0..200u16 {
+            let (server, client) = ("192.0.2.1", format!("10.0.0.{}", flow % 250));
+            let sent = ethernet().ipv4(server, client.as_str()).udp(53, 1_000 + flow).payload(b"x");
+            let sent = sent.build().unwrap();
+            let router = ethernet().ipv4("198.51.100.7", server);
+            // Cut after the eight bytes that a router must quote.
+            let error = router.icmp_time_exceeded(&sent[14..42]).build().unwrap();
+            // It travels as what the client sends does.
+            let back = ethernet().ipv4(client.as_str(), server).udp(1_000 + flow, 53).payload(b"x");
+            let back = back.build().unwrap();
+            for by in
+                [ShuffleKey::SymmetricFlow, ShuffleKey::Flow, ShuffleKey::Source, ShuffleKey::Destination]
+            {
+                assert_eq!(bucket_of(by, &error, |_| ()), bucket_of(by, &back, |_| ()), "{}", by.name());
+            }
+            let (there, here) = (&sent, &error);
+            let by = ShuffleKey::SymmetricFlow;
+            assert_eq!(bucket_of(by, here, |_| ()), bucket_of(by, there, |_| ()));
+        }
+    }
+
+    #[test]
+    fn all_fragments_of_a_flow_are_in_one_bucket_whatever_their_ports() {
+        let fragment = |port: u16, field: u16| {
+            let mut frame =
+                ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(port, 53).payload(&[0; 64]).build().unwrap();
+            frame[20..22].copy_from_slice(&field.to_be_bytes());
+            frame[24..26].fill(0);
+            let sum = netbricks_packet::checksum::internet(&frame[14..34]);
+            frame[24..26].copy_from_slice(&sum.to_be_bytes());
+            frame
+        };
+        // The first, one in the middle, the last; of packets from two ports.
+        let fragments = [(1, 0x2000), (1, 0x2009), (1, 18), (2, 0x2000)];
+        for by in [ShuffleKey::SymmetricFlow, ShuffleKey::Flow] {
+            let buckets = fragments.map(|(port, field)| bucket_of(by, &fragment(port, field), |_| ()));
+            assert_eq!(buckets, [buckets[0]; 4], "{}", by.name());
+            // Who keeps something by a flow without ports, marked as a later fragment's or not, has it move along.
+            let flow = FlowKey::from_frame(&fragment(1, 18)).unwrap();
+            assert!(flow.is_fragment());
+            for entry in [flow, related::portless(&flow)] {
+                assert_eq!(Buckets::new(by, 7).of_entry(entry), Some(buckets[0]));
+            }
+        }
     }
 
     #[test]

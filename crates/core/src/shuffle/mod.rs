@@ -14,11 +14,12 @@ mod fabric;
 mod key;
 mod moving;
 mod node;
+mod related;
 mod sorter;
 
 use netbricks_packet::stack::Root;
 
-pub use duty::{Crossing, Duty, Part};
+pub use duty::{BoundState, Crossing, Duty, Part};
 pub use fabric::MoveError;
 pub use key::{BUCKETS, ShuffleKey};
 

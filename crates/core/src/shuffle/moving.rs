@@ -16,6 +16,7 @@ use netbricks_buffer::{Batch, Packet};
 use super::duty::{Duty, Part};
 use super::fabric::{Fabric, Handover};
 use super::key::BUCKETS;
+use super::node::WAITING;
 use crate::node::StateImage;
 
 /// How it stands with a bucket that comes.
@@ -45,6 +46,8 @@ pub(super) struct Moving {
     leaving: Vec<(usize, Vec<u16>)>,
     /// What waits for its bucket's state, in the order of arrival.
     kept: VecDeque<(u16, Packet)>,
+    /// What waited for it, or came behind such: goes on in this order.
+    released: VecDeque<Packet>,
     duty: Option<Duty>,
 }
 
@@ -53,6 +56,8 @@ impl Moving {
         let change = fabric.owners();
         let mut owners = Box::new([0; BUCKETS]);
         owners.copy_from_slice(&change);
+        // All that the node lets it keep: nothing grows while packets come.
+        let room = if fabric.workers > 1 { fabric.ring + WAITING } else { 0 };
         Self {
             me,
             epoch: fabric.epoch.load(Ordering::Acquire),
@@ -61,7 +66,8 @@ impl Moving {
             awaited: Vec::new(),
             arrived: 0,
             leaving: Vec::new(),
-            kept: VecDeque::with_capacity(if fabric.workers > 1 { fabric.ring } else { 0 }),
+            kept: VecDeque::with_capacity(room),
+            released: VecDeque::with_capacity(room),
             duty: None,
         }
     }
@@ -82,15 +88,19 @@ impl Moving {
         !self.awaited.is_empty() || self.arrived > 0
     }
     pub(super) fn kept(&self) -> usize {
-        self.kept.len()
+        self.kept.len() + self.released.len()
     }
     /// Keeps a packet until its bucket's state is here.
     pub(super) fn keep(&mut self, bucket: u16, packet: Packet) {
-        self.kept.push_back((bucket, packet));
+        if self.coming[usize::from(bucket) % BUCKETS] == Coming::Here {
+            self.released.push_back(packet);
+        } else {
+            self.kept.push_back((bucket, packet));
+        }
     }
     /// Gives up everything that it keeps.
     pub(super) fn give_up(&mut self) -> impl Iterator<Item = Packet> + '_ {
-        self.kept.drain(..).map(|(_, packet)| packet)
+        self.released.drain(..).chain(self.kept.drain(..).map(|(_, packet)| packet))
     }
 
     /// Learns of a move, if there is a new one. `given` counts packets that went to each other worker so far.
@@ -183,6 +193,11 @@ impl Moving {
         for moved in fabric.change().moves.iter().filter(|moved| moved.from == from && moved.to == self.me) {
             self.coming[usize::from(moved.bucket)] = Coming::Here;
         }
+        // Once a handover, not once a batch that goes on: what is kept may be as much as a large ring.
+        for _ in 0..self.kept.len() {
+            let Some((bucket, packet)) = self.kept.pop_front() else { break };
+            self.keep(bucket, packet);
+        }
     }
 
     /// Lets go of up to `count` packets whose buckets' state is here, in order.
@@ -193,20 +208,14 @@ impl Moving {
         if self.arrived == 0 {
             return;
         }
-        let mut left = false;
-        for _ in 0..self.kept.len() {
-            let Some((bucket, packet)) = self.kept.pop_front() else { break };
-            if self.coming[usize::from(bucket)] == Coming::Here {
-                if batch.len() < count && !batch.is_full() {
-                    // It is not full.
-                    let _room = batch.push(packet);
-                    continue;
-                }
-                left = true;
-            }
-            self.kept.push_back((bucket, packet));
+        while batch.len() < count
+            && !batch.is_full()
+            && let Some(packet) = self.released.pop_front()
+        {
+            // It is not full.
+            let _room = batch.push(packet);
         }
-        if !left {
+        if self.released.is_empty() {
             for coming in self.coming.iter_mut().filter(|coming| **coming == Coming::Here) {
                 *coming = Coming::No;
             }
@@ -222,9 +231,65 @@ impl Moving {
             && self.leaving.is_empty()
             && self.awaited.is_empty()
             && self.arrived == 0
-            && self.kept.is_empty()
+            && self.kept() == 0
             && self.duty.is_none();
         change.ending |= over;
         over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netbricks_buffer::{BATCH, Pool};
+
+    use super::*;
+    use crate::shuffle::ShuffleConfig;
+
+    /// Worker 0 of two, to which buckets 1 and 3 are about to come.
+    fn expecting(ring: usize) -> (Fabric, Moving) {
+        let fabric = Fabric::new(ShuffleConfig { ring, ..ShuffleConfig::default() }, 2, 7).ok().unwrap();
+        let mut moving = Moving::new(0, &fabric);
+        (0..2).for_each(|worker| fabric.set_bound(worker, Vec::new()));
+        fabric.begin([(1, 0), (3, 0)]).unwrap();
+        moving.learn(&fabric, &[0, 0]);
+        (fabric, moving)
+    }
+
+    #[test]
+    fn all_that_may_be_kept_fits_without_growing() {
+        let pool = Pool::builder().frames(8_192).build().unwrap();
+        let (fabric, mut moving) = expecting(16);
+        let reserved = |moving: &Moving| (moving.kept.capacity(), moving.released.capacity());
+        let before = reserved(&moving);
+        let most = fabric.ring + WAITING;
+        (0..most).for_each(|_| moving.keep(1, pool.packet(&[0]).unwrap()));
+        moving.took(&fabric, 1, 0);
+        assert_eq!((moving.kept(), moving.released.len()), (most, most));
+        assert_eq!(reserved(&moving), before);
+    }
+
+    #[test]
+    fn what_is_kept_goes_on_in_order_and_is_turned_over_once() {
+        let pool = Pool::builder().frames(8_192).build().unwrap();
+        let (fabric, mut moving) = expecting(2_048);
+        let packet = |number: u16| pool.packet(&number.to_be_bytes()).unwrap();
+        (0..1_000).for_each(|number| moving.keep(1 + number % 2 * 2, packet(number)));
+        let mut batch = Batch::new();
+        moving.release(&mut batch, BATCH, &fabric);
+        assert!(batch.is_empty(), "the state is not here");
+        moving.took(&fabric, 1, 0);
+        assert!(moving.kept.is_empty(), "no batch looks at what waited again");
+        let (mut came, mut next) = (Vec::new(), 1_000);
+        while moving.is_expecting() {
+            moving.release(&mut batch, 32, &fabric);
+            came.extend(batch.drain().map(|packet| u16::from_be_bytes(packet.data().try_into().unwrap())));
+            // What comes meanwhile goes behind.
+            if next < 1_500 && moving.waits(3) {
+                moving.keep(3, packet(next));
+                next += 1;
+            }
+        }
+        assert_eq!(came, (0..next).collect::<Vec<_>>());
+        assert!(next > 1_000 && fabric.change().pairs == 0);
     }
 }

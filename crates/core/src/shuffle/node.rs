@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 
 use netbricks_buffer::{BATCH, Batch, Packet};
 
-use super::duty::{Crossing, Duty, Part};
+use super::duty::{BoundState, Crossing, Duty, Part};
 use super::fabric::{Ends, Fabric};
-use super::key::BUCKETS;
+use super::key::{BUCKETS, ShuffleKey};
 use super::moving::Moving;
 use super::{Sorter, WhenFull};
 use crate::context::Context;
@@ -18,7 +18,7 @@ use crate::registry::BuildError;
 
 /// Packets that wait for room in one ring at most. Nothing that leads here is polled while one waits, so these are what
 /// was on its way within the worker: a few batches, and what functions made of them.
-const WAITING: usize = 8 * BATCH;
+pub(super) const WAITING: usize = 8 * BATCH;
 
 /// ns: what a batch of replayed packets has in common.
 const MILLISECOND: u64 = 1_000_000;
@@ -248,6 +248,11 @@ impl ShuffleNode {
             let (first, last) = buckets.split_once('-').unwrap_or((buckets, buckets));
             let number = |text: &str| text.trim().parse::<usize>().map_err(|_| expected());
             let (first, last, worker) = (number(first)?, number(last)?, number(worker)?);
+            if first > last {
+                return Err(format!(
+                    "buckets {first}-{last} are none: expected the smaller number first, as `{last}-{first} {worker}`"
+                ));
+            }
             if last >= BUCKETS {
                 return Err(super::MoveError::NoBucket { bucket: last }.to_string());
             }
@@ -403,12 +408,21 @@ impl Node for ShuffleNode {
     fn take_part(&mut self, part: &Part) -> Vec<StateImage> {
         self.sorter.declarations().map(|declared| declared.take_part(part)).unwrap_or_default()
     }
+    fn bound(&self, by: ShuffleKey) -> Vec<String> {
+        self.sorter.declarations().map(|declared| declared.bound(by)).unwrap_or_default()
+    }
     fn crossing(&mut self) -> Option<&mut dyn Crossing> {
         Some(self)
     }
 }
 
 impl Crossing for ShuffleNode {
+    fn key(&self) -> ShuffleKey {
+        self.fabric.buckets().by
+    }
+    fn bound(&mut self, state: Vec<BoundState>) {
+        self.fabric.set_bound(self.me, state);
+    }
     fn close(&mut self) {
         self.closing = true;
     }

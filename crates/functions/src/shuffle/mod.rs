@@ -3,6 +3,8 @@
 mod config;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod two_workers;
 
 pub use config::ShuffleSettings;
 

@@ -152,8 +152,8 @@ impl NetBricksContext {
         self.queues.iter().filter(|queue| queue.name == port).cloned().collect()
     }
 
-    /// Runs the pipelines until every source has ended, and drains. `ends` are there to be asked for: a pipeline whose
-    /// end nobody has is none.
+    /// Runs all pipelines of this context until every source has ended, and drains. It asks for `ends` so that the compiler
+    /// reminds who writes a pipeline of its end; which are handed over makes no difference to what runs.
     ///
     /// # Errors
     /// [`ContextError`] when a pipeline leads nowhere, a queue cannot be taken or a worker cannot start.

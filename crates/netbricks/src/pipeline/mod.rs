@@ -166,16 +166,18 @@ impl Pipeline {
 
     /// Pipelines go on as one, whatever headers their functions knew: between nodes there are only packets.
     ///
-    /// # Panics
+    /// # Errors
     /// When there is none.
-    pub fn merge(pipelines: impl IntoIterator<Item = Self>) -> Self {
+    pub fn merge(pipelines: impl IntoIterator<Item = Self>) -> Result<Self, BuildError> {
         let mut pipelines = pipelines.into_iter();
-        let first = pipelines.next().expect("at least one pipeline to merge");
+        let first = pipelines.next().ok_or_else(|| {
+            BuildError::new("no pipeline to merge: expected one or more, found an empty list of them")
+        })?;
         let merged = first.through("merge", Blueprint::new(|_| Ok(netbricks_core::merge(1))), false);
         for other in pipelines {
             merged.draft.borrow_mut().connect(other.from, other.edge, merged.from);
         }
-        merged
+        Ok(merged)
     }
 
     /// Another way out of the node before this, beside the one that the pipeline goes on by.

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use netbricks_buffer::{Batch, Pool};
+use netbricks_core::consistency::{BoundedInconsistency, NoExternalAccess, Strict};
 use netbricks_core::packet::build::ethernet;
-use netbricks_core::packet::{FlowKey, Ip, Link};
-use netbricks_core::tables::{Entry, FlowTableConfig};
+use netbricks_core::packet::{FlowKey, Ip, Link, Tcp};
+use netbricks_core::tables::{Entry, FlowTable, FlowTableConfig, Tallies};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{
     Context, Drop, Edge, Function, Graph, GraphBuilder, GraphError, Input, Node, Operator, Output, Poll,
@@ -100,8 +101,12 @@ impl Node for Witness {
 
 /// Counts each flow's packets in declared state, and drops the packet whose number is not the count: one that came out
 /// of turn, or whose flow's state did not come with it.
-fn in_turn(input: Input, worker: &Worker) -> impl Function + use<> {
-    let flows = worker.flow_table::<FlowKey, u64>("flows", FlowTableConfig::new(4_096));
+fn in_turn(input: Input, worker: &Worker, declared: Declared) -> impl Function + use<> {
+    let config = FlowTableConfig::new(4_096);
+    let flows: netbricks_core::Flows<FlowKey, u64> = match declared {
+        Declared::FlowTable => worker.flow_table::<FlowKey, u64>("flows", config),
+        Declared::NoExternalAccess => worker.state("flows", NoExternalAccess, config),
+    };
     input
         .parse::<Link>()
         .parse::<Ip>()
@@ -127,7 +132,15 @@ fn in_turn(input: Input, worker: &Worker) -> impl Function + use<> {
         .done()
 }
 
+/// How the flows' counts are declared.
+#[derive(Clone, Copy)]
+enum Declared {
+    FlowTable,
+    NoExternalAccess,
+}
+
 struct Run {
+    declared: Declared,
     workers: usize,
     burst: usize,
     config: ShuffleConfig,
@@ -135,7 +148,8 @@ struct Run {
     packets: u64,
 }
 
-const RUN: Run = Run { workers: 2, burst: 32, config: SMALL, flows: 61, packets: 60_000 };
+const RUN: Run =
+    Run { declared: Declared::FlowTable, workers: 2, burst: 32, config: SMALL, flows: 61, packets: 60_000 };
 /// Rings so small that they are full most of the time.
 const SMALL: ShuffleConfig = ShuffleConfig { key: ShuffleKey::SymmetricFlow, full: WhenFull::Wait, ring: 32 };
 
@@ -156,12 +170,13 @@ impl Run {
         let runtime = Runtime::start(config, |worker| {
             let (shuffle, seen) = (shuffle.clone(), seen.clone());
             let source = Flows::new(worker, self.flows, self.packets);
+            let declared = self.declared;
             Factory::new(move |context| -> Result<_, GraphError> {
                 let mut graph = GraphBuilder::new("test");
                 let source = graph.add("source", Box::new(source))?;
                 let failed = |error| GraphError::Node { name: "node".into(), error };
                 let shuffle = graph.add("shuffle", shuffle.node(context.worker()).map_err(failed)?)?;
-                let count = compose(context.worker(), |input| in_turn(input, context.worker()));
+                let count = compose(context.worker(), |input| in_turn(input, context.worker(), declared));
                 let count = graph.add("count", count.map_err(failed)?)?;
                 let out = graph.add("out", Box::new(Witness { worker: context.index(), seen }))?;
                 graph.connect(source, Edge::OUT, shuffle, 0)?;
@@ -219,7 +234,15 @@ fn flows_come_to_one_worker_in_order_and_none_is_lost() {
 
 #[test]
 fn buckets_move_back_and_forth_under_load_with_their_state() {
-    let run = Run { packets: 400_000, ..RUN };
+    move_back_and_forth(&Run { packets: 400_000, ..RUN });
+}
+
+#[test]
+fn a_table_under_no_external_access_moves_with_its_flows() {
+    move_back_and_forth(&Run { packets: 400_000, declared: Declared::NoExternalAccess, ..RUN });
+}
+
+fn move_back_and_forth(run: &Run) {
     let mut moves = 0;
     let (report, seen) = run.go(|runtime| {
         let control = runtime.control();
@@ -338,20 +361,116 @@ fn moves_that_cannot_be_say_why() {
     let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
     let shuffle = Shuffle::new(SMALL);
     let (mut a, _) = by_hand(&team, 0, &pool, &shuffle, &seen);
-    let mut ask = |argument: &str| a.call("shuffle", "move", argument).map_err(|error| error.to_string());
+    let ask = |a: &mut Graph, argument: &str| {
+        a.call("shuffle", "move", argument).map_err(|error| error.to_string())
+    };
     for (argument, problem) in [
         ("0-4096 1", "bucket 4096 does not exist: there are 0 to 4095"),
         ("0-7 2", "worker 2 does not exist: there are 2, from 0"),
+        ("5-2 1", "buckets 5-2 are none: expected the smaller number first, as `2-5 1`"),
         ("all 1", "expected buckets and a worker, as `0-2047 1`, found `all 1`"),
     ] {
-        assert_eq!(ask(argument).unwrap_err(), format!("handler `move`: {problem}"));
+        assert_eq!(ask(&mut a, argument).unwrap_err(), format!("handler `move`: {problem}"));
     }
-    assert_eq!(ask("0 0").unwrap(), "0", "it is there already");
-    assert_eq!(ask("0-1 1, 3 0").unwrap(), "2");
-    assert!(ask("5 1").unwrap_err().contains("moving already"));
+    assert_eq!(ask(&mut a, "0 0").unwrap(), "0", "it is there already");
+    assert!(ask(&mut a, "1 0").unwrap_err().contains("worker 1 is still starting: ask again"));
+    let _b = by_hand(&team, 1, &pool, &shuffle, &seen);
+    assert_eq!(ask(&mut a, "0-1 1, 3 0").unwrap(), "2");
+    assert!(ask(&mut a, "4 1").unwrap_err().contains("moving already"));
     assert!(a.call("shuffle", "owners", "").unwrap().starts_with("0-1 1, 2-4 0, 5-5 1"));
     let again = shuffle.node(&Worker::new(0, 1, pool).of_team(team)).err().unwrap().to_string();
     assert!(again.contains("has its end of this shuffle already"), "{again}");
+}
+
+/// What asking worker 0 for a move answers, where `function` stands behind the shuffle of worker 1 and nothing behind that
+/// of worker 0; and who owns what then.
+fn moving_past(function: impl FnOnce(&Worker) -> Box<dyn Node>) -> (Result<String, String>, String) {
+    let (pool, team, shuffle) = (pool(), Team::new(2), Shuffle::new(SMALL));
+    let mut function = Some(function);
+    let mut graphs = [0, 1].map(|index| {
+        let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+        let mut graph = GraphBuilder::new("test");
+        let source = graph.add("source", Box::new(Flows::new(index, 1, 0))).unwrap();
+        let mut last = graph.add("shuffle", shuffle.node(&worker).unwrap()).unwrap();
+        graph.connect(source, Edge::OUT, last, 0).unwrap();
+        if index == 1
+            && let Some(function) = function.take()
+        {
+            let node = graph.add("knows", function(&worker)).unwrap();
+            graph.connect(last, Edge::OUT, node, 0).unwrap();
+            last = node;
+        }
+        let out = graph.add("out", Box::new(Witness { worker: index, seen: Seen::default() })).unwrap();
+        graph.connect(last, Edge::OUT, out, 0).unwrap();
+        graph.build(pool.clone()).unwrap()
+    });
+    let answer = graphs[0].call("shuffle", "move", "1 0").map_err(|error| error.to_string());
+    let owners = graphs[0].call("shuffle", "owners", "").unwrap();
+    (answer, owners)
+}
+
+/// A function that passes everything, and what it declares.
+fn knowing(declare: impl FnOnce(&Worker)) -> impl FnOnce(&Worker) -> Box<dyn Node> {
+    |worker| {
+        compose(worker, |input| {
+            declare(worker);
+            input.parse_or_pass::<Link>().done()
+        })
+        .unwrap()
+    }
+}
+
+/// A node written by hand whose state nobody divides.
+struct Exports;
+
+impl Node for Exports {
+    fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
+    fn export(&self) -> Vec<netbricks_core::StateImage> {
+        vec![("past".into(), vec![1])]
+    }
+}
+
+#[test]
+fn a_move_that_would_leave_state_behind_is_refused_by_name() {
+    let table = FlowTableConfig::new(8);
+    let refused = |state: &str, (answer, owners): (Result<String, String>, String)| {
+        let problem = answer.unwrap_err();
+        let expected = format!("state `{state}` of function `knows` on worker 1 cannot move with its flows");
+        assert!(problem.contains(&expected), "{problem}");
+        assert!(owners.starts_with("0-0 0, 1-1 1,"), "nothing has moved: {}", &owners[..40]);
+    };
+    refused(
+        "seen",
+        moving_past(knowing(|worker| drop(worker.state::<Tallies, _>("seen", NoExternalAccess, 8)))),
+    );
+    let window = netbricks_core::stream::WindowConfig::new(64, 64, 1_000_000_000);
+    let windows = |worker: &Worker| {
+        compose(worker, |input| {
+            let tcp = input.parse_or_pass::<Link>().parse_or_pass::<Ip>().parse_or_pass::<Tcp>();
+            tcp.window(worker, "windows", window, |_| ()).done()
+        })
+        .unwrap()
+    };
+    refused("windows", moving_past(windows));
+    refused("past", moving_past(|_| Box::new(Exports)));
+    // Packets are sorted by flow: an address says nothing of the bucket.
+    let hosts = |worker: &Worker| drop(worker.flow_table::<std::net::IpAddr, u64>("hosts", table));
+    refused("hosts", moving_past(knowing(hosts)));
+    let pairs = |worker: &Worker| {
+        drop(worker.state::<FlowTable<[u64; 2], u64>, _>("pairs", NoExternalAccess, table));
+    };
+    refused("pairs", moving_past(knowing(pairs)));
+
+    // What follows, what is everybody's, and what is nobody's flow's.
+    let moves = |worker: &Worker| {
+        worker.flow_table::<FlowKey, u64>("flows", table);
+        worker.state::<FlowTable<[u64; 5], u64>, _>("own", NoExternalAccess, table);
+        worker.state::<Tallies, _>("all", Strict, 8);
+        worker.state::<Tallies, _>("most", BoundedInconsistency { updates: 1 }, 8);
+        worker.counter("total");
+    };
+    let (answer, owners) = moving_past(knowing(moves));
+    assert_eq!((answer.as_deref(), owners.starts_with("0-2 0, ")), (Ok("1"), true), "{owners:.40}");
 }
 
 /// Packets 150 µs apart, in their own time, which is told in whole milliseconds as ports do.
