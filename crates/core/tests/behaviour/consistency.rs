@@ -358,7 +358,8 @@ fn every_kind_of_node_gives_the_writer_up_when_its_batch_or_call_ends() {
         assert_eq!(second.call("add", "").unwrap(), "Some(3)", "{kind}");
         assert_eq!(first.call("add", "").unwrap(), "Some(4)", "{kind}");
         through(second.as_mut(), &pool, &[frame(3)]);
-        let panics = std::panic::AssertUnwindSafe(|| through(first.as_mut(), &pool, &[thirteen.clone()]));
+        let panics =
+            std::panic::AssertUnwindSafe(|| through(first.as_mut(), &pool, std::slice::from_ref(&thirteen)));
         std::panic::catch_unwind(panics).unwrap_err();
         assert_eq!(second.call("add", "").unwrap(), "Some(7)", "{kind}");
     }
