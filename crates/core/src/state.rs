@@ -272,7 +272,7 @@ impl Declared for CounterState {
 type Read = Box<dyn Fn(&str) -> Result<String, String>>;
 type Report = Box<dyn Fn() -> Section>;
 type Take = Box<dyn Fn(&Part) -> Vec<u8>>;
-type Follows = fn(ShuffleKey) -> bool;
+type GoesBy = fn(ShuffleKey) -> bool;
 
 /// What one function declared while it was built.
 #[derive(Default)]
@@ -281,7 +281,7 @@ pub struct Declarations {
     handlers: Vec<(Handler, Read)>,
     /// By the state's name, where an author's type says it better than what is stored: under which keys entries follow
     /// their flows, and what takes them out.
-    parts: Vec<(String, Follows, Take)>,
+    parts: Vec<(String, GoesBy, Take)>,
     reports: Vec<Report>,
     settles: Vec<Rc<dyn Settle>>,
     pub(crate) events: Events,

@@ -1,7 +1,7 @@
 //! Byte streams (NetBricks, section 3.1): what a transport's segments say, in the order in which it was written.
 //!
 //! [`Reassembler`] is pure: segments and the time go in, bytes, gaps and ends come out. It keeps out-of-order bytes in
-//! [blocks](blocks) that were there from the beginning, so that neither a packet nor an attacker makes it allocate.
+//! blocks that were there from the beginning, so that neither a packet nor an attacker makes it allocate.
 
 mod blocks;
 mod connection;
