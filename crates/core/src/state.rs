@@ -63,7 +63,7 @@ pub trait Declared: 'static {
         Mobility::Bound
     }
     /// Takes out what is known of flows that move, as bytes that [`import`](Declared::import) adds to what another
-    /// worker has; asked only of what [`Follows`](Mobility::Follows).
+    /// worker has; asked only of what [`Moves`](Mobility::Moves).
     fn take_part(&mut self, _part: &Part) -> Vec<u8> {
         Vec::new()
     }
@@ -73,7 +73,7 @@ pub trait Declared: 'static {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mobility {
     /// What it knows of a flow goes with the flow.
-    Follows,
+    Moves,
     /// It is no flow's, or all workers' already: totals, configuration.
     Stays,
     /// It is of flows, but cannot go with them: a shuffle with this behind it refuses to move any.
@@ -82,7 +82,7 @@ pub enum Mobility {
 
 impl Mobility {
     const fn of(follows: bool) -> Self {
-        if follows { Self::Follows } else { Self::Bound }
+        if follows { Self::Moves } else { Self::Bound }
     }
 }
 
@@ -439,9 +439,7 @@ impl Declarations {
         let follow = self.states.iter().filter_map(|(name, state)| {
             let bytes = match own(name) {
                 Some((_, follows, take)) => follows(by).then(|| take(part))?,
-                None if state.borrow().mobility(by) == Mobility::Follows => {
-                    state.borrow_mut().take_part(part)
-                }
+                None if state.borrow().mobility(by) == Mobility::Moves => state.borrow_mut().take_part(part),
                 None => return None,
             };
             Some((name.clone(), bytes))
