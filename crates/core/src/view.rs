@@ -124,6 +124,8 @@ impl<S: Stack> View<'_, S> {
 pub trait IpRewrite<I> {
     /// The 5-tuple of the IP packet.
     fn flow_key(&self) -> FlowKey;
+    /// The flow that the packet [goes with](FlowKey::related): its own, but for fragments and ICMP errors.
+    fn related_flow(&self) -> FlowKey;
     /// Exchanges source and destination address, which changes no checksum: the packet goes back.
     fn exchange_addresses(&mut self);
     /// Sets the source address, and every checksum that covers it (RFC 1624).
@@ -153,6 +155,11 @@ impl<S: Stack + Holds<Ip, I>, I> IpRewrite<I> for View<'_, S> {
     fn flow_key(&self) -> FlowKey {
         let (at, end, facts) = self.stack.locate();
         FlowKey::at(self.data, at, end, self.stack.payload_end(), facts)
+    }
+    #[inline(always)]
+    fn related_flow(&self) -> FlowKey {
+        let (at, end, facts) = self.stack.locate();
+        FlowKey::related_at(self.data, at, end, self.stack.payload_end(), facts)
     }
     fn exchange_addresses(&mut self) {
         let (at, end, facts) = self.stack.locate();

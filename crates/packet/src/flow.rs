@@ -4,9 +4,8 @@ use core::fmt;
 use core::net::{IpAddr, Ipv6Addr};
 
 use crate::ip::{Ip, IpFacts, IpRef};
-use crate::link::Link;
 use crate::protocol;
-use crate::stack::{Header, Layer, Root, Stack};
+use crate::stack::Header;
 
 /// Addresses, ports and protocol of a flow in one direction: equal if and only if all of it is.
 ///
@@ -21,6 +20,8 @@ pub struct FlowKey([u64; 5]);
 const V6: u64 = 1 << 16;
 const FRAGMENT: u64 = 2 << 16;
 const MAPPED: u64 = 0xffff << 32;
+/// The bits of IPv4's flags and fragment offset (RFC 791, section 3.1) that a later fragment has.
+const LATER_FRAGMENT: u16 = 0x1fff;
 
 impl FlowKey {
     /// The key of these. Addresses of two versions, which no packet has, count as IPv6's.
@@ -98,22 +99,38 @@ impl FlowKey {
     /// When no such header lies there; one that a parse of this frame found always does.
     #[inline(always)]
     pub fn at(frame: &[u8], at: usize, end: usize, limit: usize, facts: IpFacts) -> Self {
+        match Self::plain_at::<LATER_FRAGMENT>(frame, at, end, limit, facts) {
+            Some(key) => key,
+            None => Self::at_any(frame, at, end, limit, facts),
+        }
+    }
+
+    /// As [`at`](Self::at), if the packet is what most are and has none of the bits of `FRAGMENT` in its flags and fragment
+    /// offset.
+    #[inline(always)]
+    pub(crate) fn plain_at<const FRAGMENT: u16>(
+        frame: &[u8],
+        at: usize,
+        end: usize,
+        limit: usize,
+        facts: IpFacts,
+    ) -> Option<Self> {
         const FIXED: usize = 20;
         if matches!(facts, IpFacts::V4)
             && end == at + FIXED
             && limit >= end + 4
             && let Some(bytes) = frame.get(at..end + 4).and_then(<[u8]>::first_chunk::<{ FIXED + 4 }>)
             && protocol::has_ports(bytes[9])
-            && u16::from_be_bytes([bytes[6], bytes[7]]) & 0x1fff == 0
+            && u16::from_be_bytes([bytes[6], bytes[7]]) & FRAGMENT == 0
         {
             let [.., p, o, r, t] = *bytes;
             let addresses = bytes[12..20].first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
-            return Self::v4(
+            return Some(Self::v4(
                 u64::from(u32::from_be_bytes([p, o, r, t])) << 32 | u64::from(bytes[9]) << 24,
                 addresses,
-            );
+            ));
         }
-        Self::at_any(frame, at, end, limit, facts)
+        None
     }
 
     #[inline(never)]
@@ -125,11 +142,8 @@ impl FlowKey {
     /// well-formed IP packet.
     #[inline]
     pub fn from_frame(frame: &[u8]) -> Option<Self> {
-        let link = Layer::<Root, Link>::parse(Root, frame).ok()?;
-        let ip = Layer::<_, Ip>::parse(link, frame).ok()?;
-        let (at, facts) = ip.top();
-        let header = frame.get(at..ip.end())?;
-        Some(Self::of(Ip::view(header, facts), frame.get(ip.end()..ip.limit(frame.len()))?))
+        let (header, payload) = Ip::in_frame(frame)?;
+        Some(Self::of(header, payload))
     }
 
     /// Five words, on which machines that share flows agree: 0 and 1 are the source address, 2 and 3 the destination

@@ -28,6 +28,7 @@ pub mod pppoe;
 pub mod print;
 pub mod protocol;
 pub mod quoted;
+mod related;
 pub mod rewrite;
 #[cfg(test)]
 mod robustness_tests;

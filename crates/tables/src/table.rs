@@ -34,6 +34,14 @@ pub trait Table: 'static {
     /// Looks at what `announce` asked for and asks for the rest. Changes nothing but the ticket, and may do nothing.
     fn approach(&self, key: &Self::Key, ticket: &mut Self::Ticket);
 
+    /// [Approaches](Self::approach) each of these, in order.
+    #[inline(always)]
+    fn approach_all<'k>(&self, keys: impl Iterator<Item = (&'k Self::Key, &'k mut Self::Ticket)>) {
+        for (key, ticket) in keys {
+            self.approach(key, ticket);
+        }
+    }
+
     /// The time (ns on the caller's clock, which never goes back) as of which keys are resolved from now on.
     fn tell(&mut self, now: u64);
 

@@ -14,7 +14,7 @@ use crate::reason::{Drop, Edge};
 
 /// One turn in so many is timed node by node: reading the time stamp counter at every boundary would cost more than
 /// the boundary itself (some 25 cycles each).
-const SAMPLE: u64 = 16;
+const SAMPLE: u64 = 64;
 /// Panics in a row after which a schedulable node gets no more turns.
 const STRIKES: u8 = 64;
 /// Rounds that a packet may go in a cycle within one turn.
@@ -107,7 +107,7 @@ impl Graph {
     fn poll(&mut self, node: usize) -> u64 {
         let slot = &mut self.slots[node];
         let held = if slot.keeps { slot.node.held() } else { 0 };
-        self.running = Running { node, hops: 0, entered: 0, entered_bytes: 0, held, polled: true };
+        self.running = Running { hops: 0, entered: 0, entered_bytes: 0, held, polled: true };
         self.cx.node = node;
         let start = if self.sampled { cycles::now() } else { 0 };
         let poll = slot.node.poll(&mut self.hand, &mut self.cx);
@@ -171,8 +171,7 @@ impl Graph {
             }
             let (packets, bytes) = (self.hand.len() as u64, self.hand.bytes());
             let held = if slot.keeps { slot.node.held() } else { 0 };
-            self.running =
-                Running { node, hops, entered: packets, entered_bytes: bytes, held, polled: false };
+            self.running = Running { hops, entered: packets, entered_bytes: bytes, held, polled: false };
             self.cx.node = node;
             slot.counters.batches += 1;
             slot.counters.arrived.add(packets, bytes);
@@ -303,7 +302,8 @@ impl Graph {
     /// unwinding), new ones never were, and the node is made anew.
     #[cold]
     fn clear_up(&mut self, message: String, place: Option<String>) {
-        let Running { node, entered, entered_bytes, held, polled, .. } = self.running;
+        let Running { entered, entered_bytes, held, polled, .. } = self.running;
+        let node = self.cx.node;
         let in_hand = crate::Count { packets: self.hand.len() as u64, bytes: self.hand.bytes() };
         let first = self.hand.get(0).map(|packet| (packet.len(), packet.data().to_vec()));
         self.hand.clear();
@@ -402,7 +402,7 @@ impl Graph {
     pub(super) fn drain_node(&mut self, node: usize, how: fn(&mut dyn Node, &mut Batch, &mut Context)) {
         let _containing = Containing::enter();
         let held = self.slots[node].node.held();
-        self.running = Running { node, held, ..Running::default() };
+        self.running = Running { held, ..Running::default() };
         self.cx.node = node;
         let result = catch_unwind(AssertUnwindSafe(|| {
             let slot = &mut self.slots[node];

@@ -60,19 +60,13 @@ enum Parked<T: Table> {
     Stacked(T::Key, T::Ticket),
 }
 
-/// Where one packet waits, and all stacks.
-struct Place<'p, A: Operator, T: Table> {
-    parked: &'p mut Parked<T>,
-    stacks: &'p mut [Option<Packed<A>>],
-}
-
 /// Parks one packet: what is before the operator, then its key.
 #[inline(always)]
 fn park<const USUAL: bool, A, T, Q, K>(
     input: &mut A,
     key: &mut K,
     announcer: &T::Announcer,
-    place: Place<'_, A, T>,
+    (parked, stacks): (&mut Parked<T>, &mut [Option<Packed<A>>]),
     at: At<'_, '_>,
     stack: A::In,
 ) where
@@ -88,16 +82,16 @@ fn park<const USUAL: bool, A, T, Q, K>(
         Ok(stack) => {
             let key = key(&View::new(at.bytes, &stack, at.cx, at.slot)).store();
             let ticket = T::announce(announcer, &key);
-            *place.parked = if USUAL && A::RETRACES {
+            *parked = if USUAL && A::RETRACES {
                 Parked::Usual(key, ticket)
             } else {
-                if let Some(waiting) = place.stacks.get_mut(at.slot) {
+                if let Some(waiting) = stacks.get_mut(at.slot) {
                     *waiting = Some(stack.pack());
                 }
                 Parked::Stacked(key, ticket)
             };
         }
-        Err(verdict) => *place.parked = Parked::Gone(verdict),
+        Err(verdict) => *parked = Parked::Gone(verdict),
     }
 }
 
@@ -107,7 +101,8 @@ fn park_any<A, T, Q, K>(
     input: &mut A,
     key: &mut K,
     announcer: &T::Announcer,
-    place: Place<'_, A, T>,
+    parked: &mut Parked<T>,
+    stacks: &mut [Option<Packed<A>>],
     at: At<'_, '_>,
     stack: A::In,
 ) where
@@ -116,7 +111,7 @@ fn park_any<A, T, Q, K>(
     Q: TableKey<Stored = T::Key>,
     K: FnMut(&View<'_, A::Out>) -> Q,
 {
-    park::<false, A, T, Q, K>(input, key, announcer, place, at, stack);
+    park::<false, A, T, Q, K>(input, key, announcer, (parked, stacks), at, stack);
 }
 
 type Packed<A> = <<A as Operator>::Out as Stack>::Packed;
@@ -200,31 +195,31 @@ where
             table.announcer()
         };
         batch.each(|slot, bytes| {
-            let place = Place { parked: &mut parked[slot % BATCH], stacks: &mut *stacks };
+            let parked = &mut parked[slot % BATCH];
             let Some(stack) = inputs(slot) else {
-                *place.parked = Parked::Gone(Verdict::ELSEWHERE);
+                *parked = Parked::Gone(Verdict::ELSEWHERE);
                 return;
             };
             let mut shape = false;
             if !A::USUAL {
                 let at = At::new(slot, bytes, &mut *cx, &mut shape);
-                return park::<false, A, T, Q, K>(input, key, &announcer, place, at, stack);
+                return park::<false, A, T, Q, K>(input, key, &announcer, (parked, stacks), at, stack);
             }
             match Usual::of(bytes.data()) {
                 Some(usual) => {
                     let at = At { usual, ..At::new(slot, bytes, &mut *cx, &mut shape) };
-                    park::<true, A, T, Q, K>(input, key, &announcer, place, at, stack);
+                    park::<true, A, T, Q, K>(input, key, &announcer, (parked, stacks), at, stack);
                 }
                 None => At::new(slot, bytes, &mut *cx, &mut shape)
-                    .apart(|at| park_any::<A, T, Q, K>(input, key, &announcer, place, at, stack)),
+                    .apart(|at| park_any::<A, T, Q, K>(input, key, &announcer, parked, stacks, at, stack)),
             }
         });
         let table = table.borrow();
-        for parked in parked.iter_mut().take(batch.len()) {
-            if let Parked::Usual(key, ticket) | Parked::Stacked(key, ticket) = parked {
-                table.approach(key, ticket);
-            }
-        }
+        let waiting = parked.get_mut(..batch.len()).unwrap_or_default().iter_mut();
+        table.approach_all(waiting.filter_map(|parked| match parked {
+            Parked::Usual(key, ticket) | Parked::Stacked(key, ticket) => Some((&*key, ticket)),
+            Parked::Gone(_) => None,
+        }));
     }
 
     #[inline(always)]
@@ -236,9 +231,9 @@ where
             Parked::Stacked(key, ticket) => (key, ticket, stacks.get(at.slot)),
         };
         let mut table = table.borrow_mut();
+        let waiting = Waiting { input: &*input, first, packed };
         // The stack is found on either way, not before they part: what the usual one doesn't look at isn't found there,
         // and a call on the other one would keep all of it in memory for both.
-        let waiting = Waiting { input: &*input, first, packed };
         if let Some(entry) = table.resolve_here(key, *ticket) {
             return Ok(Self::visit(at, waiting, visit, entry));
         }

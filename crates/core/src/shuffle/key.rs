@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use netbricks_buffer::Packet;
 use netbricks_packet::{FlowKey, HashKey};
 
-use super::related;
 use crate::state::TableKey;
 
 /// Buckets between packets and workers.
@@ -73,7 +72,7 @@ impl ShuffleKey {
             Self::Port => number(u64::from(packet.ingress()), hash),
             Self::Owner => number(u64::from(packet.owner()), hash),
             Self::Vlan => number(vlan(packet), hash),
-            _ => related::flow(frame)
+            _ => FlowKey::related_from_frame(frame)
                 .and_then(|flow| self.spread_flow(&flow, hash))
                 .unwrap_or_else(|| link(frame, hash)),
         }
@@ -83,7 +82,7 @@ impl ShuffleKey {
     pub(crate) fn spread_flow(self, flow: &FlowKey, hash: &HashKey) -> Option<u64> {
         let portless;
         let flow = if flow.is_fragment() {
-            portless = related::portless(flow);
+            portless = flow.portless();
             &portless
         } else {
             flow
@@ -199,7 +198,7 @@ mod tests {
     fn an_entry_of_a_flow_is_in_the_bucket_of_its_packets() {
         let (mut seen, mut related) = (0, 0);
         for (name, frame) in kinds::every() {
-            let Some(flow) = related::flow(&frame) else { continue };
+            let Some(flow) = FlowKey::related_from_frame(&frame) else { continue };
             seen += 1;
             related += usize::from(Some(flow) != FlowKey::from_frame(&frame));
             let entry = |by| Buckets::new(by, 7).of_entry(flow);
@@ -262,7 +261,7 @@ mod tests {
             // Who keeps something by a flow without ports, marked as a later fragment's or not, has it move along.
             let flow = FlowKey::from_frame(&fragment(1, 18)).unwrap();
             assert!(flow.is_fragment());
-            for entry in [flow, related::portless(&flow)] {
+            for entry in [flow, flow.portless()] {
                 assert_eq!(Buckets::new(by, 7).of_entry(entry), Some(buckets[0]));
             }
         }

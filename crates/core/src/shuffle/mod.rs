@@ -14,7 +14,6 @@ mod fabric;
 mod key;
 mod moving;
 mod node;
-mod related;
 mod sorter;
 
 use netbricks_packet::stack::Root;

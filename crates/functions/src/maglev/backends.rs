@@ -30,11 +30,25 @@ pub(super) struct Snapshot {
     pub(super) version: u64,
     /// By number. Who left leaves a hole, so that the others keep theirs.
     known: Vec<Option<Known>>,
+    /// Of each of them what a packet needs, side by side.
+    places: Vec<Place>,
     table: MaglevTable,
     slots: usize,
     secret: Secret,
     /// Of the configuration that all this began with.
     origin: u64,
+}
+
+/// What a flow that goes to a backend remembers, and where that is.
+#[derive(Clone, Copy)]
+struct Place {
+    chosen: u64,
+    mac: MacAddress,
+}
+
+impl Place {
+    /// Of a hole: no flow remembers it, since the numbers end below.
+    const NOWHERE: Self = Self { chosen: u64::MAX, mac: MacAddress::BROADCAST };
 }
 
 /// A backend that flows may go to.
@@ -93,8 +107,15 @@ impl Snapshot {
         let text: String = first.backends.iter().map(|backend| format!("{backend}\n")).collect();
         let origin = hash_text(&format!("{} {}\n{text}", first.slots, first.key), &Secret::from_seed(KEY[0]));
         let none = MaglevTable::new(first.slots, &secret, &[]).map_err(|error| error.to_string())?;
-        let mut next =
-            Self { version: 0, known: Vec::new(), table: none, slots: first.slots, secret, origin };
+        let mut next = Self {
+            version: 0,
+            known: Vec::new(),
+            places: Vec::new(),
+            table: none,
+            slots: first.slots,
+            secret,
+            origin,
+        };
         for backend in &first.backends {
             if next.find(&backend.name).is_some() {
                 return Err(format!("backend `{}` is given twice: take one out", backend.name));
@@ -189,21 +210,28 @@ impl Snapshot {
             })
             .collect();
         self.table = MaglevTable::new(self.slots, &self.secret, &takes).map_err(|error| error.to_string())?;
+        let place = |(number, known): (usize, &Option<Known>)| {
+            known.as_ref().map_or(Place::NOWHERE, |Known { backend, id, .. }| Place {
+                chosen: (number as u64) << 48 | id,
+                mac: backend.mac,
+            })
+        };
+        self.places = self.known.iter().enumerate().map(place).collect();
         Ok(())
     }
 
     /// What a flow that goes to backend `number` remembers, and where it goes.
     #[inline(always)]
     fn chosen(&self, number: usize) -> Option<(u64, MacAddress)> {
-        let known = self.known.get(number)?.as_ref()?;
-        Some(((number as u64) << 48 | known.id, known.backend.mac))
+        let Place { chosen, mac } = *self.places.get(number)?;
+        (chosen != Place::NOWHERE.chosen).then_some((chosen, mac))
     }
 
     /// Where the backend of a flow is, if it is where the flow remembers it.
     #[inline(always)]
     pub(super) fn live(&self, chosen: u64) -> Option<MacAddress> {
-        let known = self.known.get((chosen >> 48) as usize)?.as_ref()?;
-        (known.id == chosen & ID).then_some(known.backend.mac)
+        let place = self.places.get((chosen >> 48) as usize)?;
+        (place.chosen == chosen).then_some(place.mac)
     }
 
     /// The backend of a new flow.

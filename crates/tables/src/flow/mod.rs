@@ -1,6 +1,7 @@
 //! The flow table: a bounded number of flows by key, expiring, with a keyed hash and a bound on the work of every
 //! operation. A batch asks it through [`Table`](crate::Table); everything else here is for the control side.
 
+mod approach;
 mod change;
 mod encode;
 mod entry;
@@ -24,6 +25,7 @@ use crate::memory::{HugeArray, MemoryError};
 use crate::prefetch::prefetch;
 use crate::table::Table;
 use crate::wheel::TimerWheel;
+use approach::Approach;
 use expiry::Clock;
 use place::Home;
 use slots::{NEVER, Slot, Slots};
@@ -355,17 +357,14 @@ impl<K: Key, V: 'static> Table for FlowTable<K, V> {
     }
 
     #[inline(always)]
-    fn approach(&self, _: &K, ticket: &mut FlowTicket) {
-        // A ticket from elsewhere names some groups too, though not this key's.
-        let Home { groups: [first, second], tag } = self.home(ticket.0);
-        let (a, b) = (self.group(first), self.group(second));
-        let found = a.matches(tag) | b.matches(tag) << WIDTH;
-        // No match gives a place as good as any: `resolve` will see that it isn't the flow's.
-        let bit = found.trailing_zeros();
-        let group = if bit < WIDTH as u32 { first } else { second };
-        let slot = group * WIDTH as u32 + bit % WIDTH as u32;
-        self.slots.prefetch(slot as usize);
-        ticket.0 = u64::from(slot);
+    fn approach(&self, key: &K, ticket: &mut FlowTicket) {
+        self.approach_all(std::iter::once((key, ticket)));
+    }
+
+    #[inline(always)]
+    fn approach_all<'k>(&self, keys: impl Iterator<Item = (&'k K, &'k mut FlowTicket)>) {
+        let approach = Approach::to(self);
+        keys.for_each(|(_, ticket)| approach.look(ticket));
     }
 
     #[inline(always)]

@@ -6,7 +6,7 @@ use super::entry::{Entry, Occupied, Place, Vacant};
 use super::expiry::TIMERS_A_LOOKUP;
 use super::slots::Slot;
 use super::{FlowTable, Full};
-use crate::group::{FREE, Group, WIDTH};
+use crate::group::{FREE, WIDTH};
 use crate::hash::Key;
 
 /// Slots of the stash that are used: as many as the bound on an operation's work leaves.
@@ -44,14 +44,6 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     #[inline(always)]
     pub(super) fn home(&self, hash: u64) -> Home {
         Home::of(hash, self.hashed)
-    }
-
-    /// The tags of a group that a [`Home`] named.
-    #[inline(always)]
-    pub(super) fn group(&self, group: u32) -> &Group {
-        debug_assert!((group as usize) < self.groups.len());
-        // SAFETY: `Home::of` scales 32 bits to numbers below `hashed`, and there are `hashed + 1` groups.
-        unsafe { self.groups.get_unchecked(group as usize) }
     }
 
     /// Looks wherever the key can be, for keys that are not where their ticket says.

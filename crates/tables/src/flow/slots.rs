@@ -140,7 +140,19 @@ impl<K: Copy, V> Slots<K, V> {
 
     #[inline(always)]
     pub(super) fn prefetch(&self, index: usize) {
-        let start = self.address(index).cast::<u8>();
+        Self::prefetch_from(self.start(), index);
+    }
+
+    /// Where slots begin, for asking for them.
+    #[inline(always)]
+    pub(super) fn start(&self) -> *const u8 {
+        self.bytes.start().as_ptr()
+    }
+
+    /// As [`prefetch`](Self::prefetch), of slots that begin there.
+    #[inline(always)]
+    pub(super) fn prefetch_from(start: *const u8, index: usize) {
+        let start = start.wrapping_add(index.wrapping_mul(Self::STRIDE));
         prefetch(start);
         // A long slot's times are in its last line, and every hit writes them.
         if Self::STRIDE > CACHE_LINE {

@@ -1,0 +1,108 @@
+//! The flow that a packet goes with: its own, but for ICMP errors and fragments, which belong to flows that their own
+//! addresses or ports do not name.
+
+use crate::ip::{Ip, IpFacts, IpRef};
+use crate::link::Link;
+use crate::stack::{Header, Layer, Root, Stack};
+use crate::{FlowKey, Icmpv4, Icmpv6, protocol};
+
+impl FlowKey {
+    /// The flow that the packet with header `ip` goes with, of which `payload` is what follows the header up to the
+    /// packet's end: fragments, the first one too, with those of their addresses and protocol, [without
+    /// ports](Self::portless); ICMP errors with the flow that they are [about](Self::quoted); all else with its own.
+    ///
+    /// ```
+    /// use netbricks_packet::FlowKey;
+    /// use netbricks_packet::build::ethernet;
+    ///
+    /// let packet = ethernet().ipv4("192.0.2.1", "198.51.100.2").udp(53, 4_000).build()?;
+    /// let quote = &packet[14..42];
+    /// let error = ethernet().ipv4("203.0.113.3", "192.0.2.1").icmp_fragmentation_needed(576, quote).build()?;
+    /// let (flow, related) = (FlowKey::from_frame(&packet), FlowKey::related_from_frame(&error));
+    /// assert_eq!(related, flow.map(|flow| flow.reversed()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn related(ip: IpRef<'_>, payload: &[u8]) -> Self {
+        let own = Self::of(ip, payload);
+        if ip.is_fragment() {
+            return own.portless();
+        }
+        Self::quoted(ip, payload).unwrap_or(own)
+    }
+
+    /// As [`related`](Self::related), of an Ethernet frame; `None` if it holds no well-formed IP packet.
+    #[inline]
+    #[must_use]
+    pub fn related_from_frame(frame: &[u8]) -> Option<Self> {
+        let (header, payload) = Ip::in_frame(frame)?;
+        Some(Self::related(header, payload))
+    }
+
+    /// As [`related`](Self::related), of the packet in `frame` whose header, of which `facts` are known, takes the bytes
+    /// `at..end`, and whose payload ends at `limit`: as a parse found it.
+    ///
+    /// # Panics
+    /// When no such header lies there; one that a parse of this frame found always does.
+    #[inline(always)]
+    #[must_use]
+    pub fn related_at(frame: &[u8], at: usize, end: usize, limit: usize, facts: IpFacts) -> Self {
+        match Self::plain_at::<ANY_FRAGMENT>(frame, at, end, limit, facts) {
+            Some(own) => own,
+            None => Self::related_at_any(frame, at, end, limit, facts),
+        }
+    }
+
+    #[inline(never)]
+    fn related_at_any(frame: &[u8], at: usize, end: usize, limit: usize, facts: IpFacts) -> Self {
+        Self::related(Ip::view(&frame[at..end], facts), &frame[end..limit.min(frame.len())])
+    }
+
+    /// Only the first fragment of a packet has ports: what they all have is addresses and protocol.
+    #[must_use]
+    pub fn portless(&self) -> Self {
+        Self::new(self.source(), self.destination(), 0, 0, self.protocol())
+    }
+
+    /// The flow that an ICMP error is about, in the direction in which the error travels: against what it quotes (RFC 792;
+    /// RFC 4443, section 2.4 (c)). `None` for all other packets, and where too little is quoted.
+    #[must_use]
+    pub fn quoted(ip: IpRef<'_>, payload: &[u8]) -> Option<Self> {
+        let quoted = match ip {
+            IpRef::V4(header) if header.protocol() == protocol::ICMP && !header.is_later_fragment() => {
+                let (icmp, rest) = split::<Icmpv4>(payload)?;
+                icmp.quoted(rest)?
+            }
+            IpRef::V6(header) if header.protocol() == protocol::ICMPV6 && !header.is_later_fragment() => {
+                let (icmp, rest) = split::<Icmpv6>(payload)?;
+                icmp.quoted(rest)?
+            }
+            _ => return None,
+        };
+        let flow = quoted.flow().reversed();
+        Some(if quoted.ip().is_fragment() { flow.portless() } else { flow })
+    }
+}
+
+impl Ip {
+    /// The IP header of an Ethernet frame, behind any VLAN tags, MPLS labels or PPPoE session, and what follows it up to
+    /// the packet's end; `None` if there is no well-formed one.
+    #[inline]
+    #[must_use]
+    pub fn in_frame(frame: &[u8]) -> Option<(IpRef<'_>, &[u8])> {
+        let link = Layer::<Root, Link>::parse(Root, frame).ok()?;
+        let ip = Layer::<_, Ip>::parse(link, frame).ok()?;
+        let (at, facts) = ip.top();
+        let header = Ip::view(frame.get(at..ip.end())?, facts);
+        Some((header, frame.get(ip.end()..ip.limit(frame.len()))?))
+    }
+}
+
+/// Of IPv4's flags and fragment offset (RFC 791, section 3.1), those bits that any fragment has.
+const ANY_FRAGMENT: u16 = 0x3fff;
+
+/// The header at the start of `bytes`, and what follows it.
+fn split<H: Header<Facts = ()>>(bytes: &[u8]) -> Option<(H::Ref<'_>, &[u8])> {
+    let (header, rest) = bytes.split_at_checked(H::find(bytes, 0).ok()?.len)?;
+    Some((H::view(header, ()), rest))
+}
