@@ -3,7 +3,7 @@
 
 use std::error::Error;
 
-use netbricks_core::buffer::{BATCH, Batch, Pool, WorkerSlot};
+use netbricks_core::buffer::{Batch, Pool, WorkerSlot};
 use netbricks_core::{Context, Drop, Edge, GraphBuilder, Node, Output, Poll, Registry, Role, Worker};
 use netbricks_testkit::build::ethernet;
 use toml::Spanned;
@@ -13,6 +13,8 @@ use toml::de::DeTable;
 #[path = "../../netbricks/src/bench/fused.rs"]
 mod fused;
 
+/// Packets in a burst.
+const BURST: usize = 32;
 /// The time to live with which packets come: more than any chain here takes off.
 const FIRST: u8 = 255;
 /// Where the time to live stands in an untagged frame (RFC 791 §3.1).
@@ -33,7 +35,7 @@ impl Node for Source {
         Role::Receive
     }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
-        cx.pool().allocate_written_into(batch, BATCH, &self.0);
+        cx.pool().allocate_written_into(batch, cx.burst(), &self.0);
         Poll::Busy
     }
 }
@@ -74,12 +76,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     graph.connect(source, Edge::OUT, node, 0)?;
     graph.connect(node, Edge::OUT, sink, 0)?;
     let mut graph = graph.build(pool)?;
+    graph.set_burst(BURST);
     for _ in 0..turns {
         graph.turn(0);
     }
     let packets = graph.totals().drops.of(Drop::Discarded).packets;
-    if packets != turns * BATCH as u64 || !graph.unbalanced().is_empty() {
-        return Err(format!("expected {} packets with {functions} hops taken off, found {packets}", turns * BATCH as u64).into());
+    if packets != turns * BURST as u64 || !graph.unbalanced().is_empty() {
+        return Err(format!("expected {} packets with {functions} hops taken off, found {packets}", turns * BURST as u64).into());
     }
     println!("{packets}");
     Ok(())
