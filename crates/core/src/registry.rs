@@ -260,7 +260,8 @@ impl Definition {
         let span = settings.span();
         let made = contain(|| (self.make)(settings)).unwrap_or_else(|caught| {
             let place = caught.place.map(|place| format!(" (at {place})")).unwrap_or_default();
-            let message = format!("checking the settings of `{}` panicked: {}{place}", self.name, caught.message);
+            let message =
+                format!("checking the settings of `{}` panicked: {}{place}", self.name, caught.message);
             Err(SettingsError { message, span: Some(span), suggestion: None })
         });
         made.map_err(|mut error| {

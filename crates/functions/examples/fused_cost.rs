@@ -82,7 +82,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let packets = graph.totals().drops.of(Drop::Discarded).packets;
     if packets != turns * BURST as u64 || !graph.unbalanced().is_empty() {
-        return Err(format!("expected {} packets with {functions} hops taken off, found {packets}", turns * BURST as u64).into());
+        return Err(format!(
+            "expected {} packets with {functions} hops taken off, found {packets}",
+            turns * BURST as u64
+        )
+        .into());
     }
     println!("{packets}");
     Ok(())

@@ -49,7 +49,8 @@ pub(crate) fn returning(
     reopen: Reopen,
 ) -> Result<Box<dyn Port>, PortError> {
     let name = port.name().to_owned();
-    let failed = |action: &str, source| PortError::System { port: name.clone(), action: action.into(), source };
+    let failed =
+        |action: &str, source| PortError::System { port: name.clone(), action: action.into(), source };
     let Capabilities { receive_queues, transmit_queues, .. } = port.capabilities();
     let bells: Result<Vec<OwnedFd>, _> =
         (0..receive_queues).map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)).collect();
@@ -137,8 +138,10 @@ impl Shared {
 
     /// All queues at once, or none.
     fn take_over(&self, mut port: Box<dyn Port>) -> Result<(), PortError> {
-        let receive: Result<Vec<_>, _> = (0..self.receive.len()).map(|queue| port.take_receive(queue)).collect();
-        let transmit: Result<Vec<_>, _> = (0..self.transmit.len()).map(|queue| port.take_transmit(queue)).collect();
+        let receive: Result<Vec<_>, _> =
+            (0..self.receive.len()).map(|queue| port.take_receive(queue)).collect();
+        let transmit: Result<Vec<_>, _> =
+            (0..self.transmit.len()).map(|queue| port.take_transmit(queue)).collect();
         let (receive, transmit) = (receive?, transmit?);
         // Before the queues, so that nobody sees a packet come from a port that is gone.
         let old = std::mem::replace(&mut *self.port(), port);

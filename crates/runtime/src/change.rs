@@ -201,9 +201,7 @@ impl Worker {
         let place = self.position(graph)?;
         self.graphs[place].graph.call(node, handler, argument).map_err(|error| match error {
             CallError::Panicked { message, .. } => CommandError::Panicked { worker, message },
-            error => {
-                CommandError::Call { worker, graph: graph.to_owned(), node: node.to_owned(), error }
-            }
+            error => CommandError::Call { worker, graph: graph.to_owned(), node: node.to_owned(), error },
         })
     }
 
@@ -272,7 +270,8 @@ impl Worker {
         }
         for (name, message) in self.context.release_all() {
             let worker = self.context.index();
-            let warning = format!("worker {worker}: what it kept as `{name}` panicked while it was let go: {message}");
+            let warning =
+                format!("worker {worker}: what it kept as `{name}` panicked while it was let go: {message}");
             self.shared.config.events.tell(Event::Warning(warning));
         }
     }

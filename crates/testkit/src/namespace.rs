@@ -84,7 +84,14 @@ impl Namespaces {
     pub fn attempt(&self, role: &str, line: &str) -> Output {
         // It ends: a test that waits for ever says nothing.
         let mut command = Command::new("timeout");
-        command.args(["--kill-after=5", &LONGEST.as_secs().to_string(), "ip", "netns", "exec", &self.name(role)]);
+        command.args([
+            "--kill-after=5",
+            &LONGEST.as_secs().to_string(),
+            "ip",
+            "netns",
+            "exec",
+            &self.name(role),
+        ]);
         let output = output(command.args(line.split(' ')));
         assert_ne!(output.status.code(), Some(124), "{role}: {line}: not within {LONGEST:?}");
         output

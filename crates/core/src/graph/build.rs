@@ -128,7 +128,8 @@ impl GraphBuilder {
         worker: &Worker,
     ) -> Result<NodeId, GraphError> {
         let name = name.into();
-        let built = contain(|| blueprint.build(worker)).unwrap_or_else(|caught| Err(panicked("making it", &caught)));
+        let built =
+            contain(|| blueprint.build(worker)).unwrap_or_else(|caught| Err(panicked("making it", &caught)));
         let node = built.map_err(|error| GraphError::Node { name: name.clone(), error })?;
         self.insert(name, node, Some((blueprint.clone(), worker.clone())))
     }

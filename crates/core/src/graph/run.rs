@@ -422,7 +422,9 @@ impl Graph {
     pub(super) fn drain_node(&mut self, node: usize, how: fn(&mut dyn Node, &mut Batch, &mut Context)) {
         let _containing = Containing::enter();
         let slot = &mut self.slots[node];
-        if slot.uncertain && let Some(held) = ask_held(slot) {
+        if slot.uncertain
+            && let Some(held) = ask_held(slot)
+        {
             slot.made_certain(held);
         }
         self.running = Running { node, held: self.held(node), ..Running::default() };

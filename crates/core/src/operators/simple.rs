@@ -280,8 +280,10 @@ fn out_of_line<const USUAL: bool, B: Operator>(
     at.apart(|at| tower.apply::<USUAL>(at, stack))
 }
 
-/// So many functions are compiled into one piece of code; longer rows call the pieces one after the other. A call every so
-/// often costs next to nothing, and the time to compile one piece grows faster than the piece.
+/// So many functions are compiled into one piece of code; longer rows call the pieces one after the other. The time to compile
+/// one piece grows faster than the piece: 64 functions in pieces of 32 took two minutes in a test build. Its price is that each
+/// of 64 functions costs more than each of 8 (`bench/fused-cost.sh` counts it): some hundred instructions a packet and call, for
+/// what is handed over and for what the next piece has to find out anew.
 const TOGETHER: usize = 8;
 
 /// Applies a function to a frame of which a function before it may have changed what made it usual, from within the copy
@@ -329,9 +331,7 @@ impl<A: Operator, B: Operator<In = A::Out>> Operator for Then<A, B> {
         batch.each(|slot, bytes| {
             parked.push(match inputs(slot) {
                 None => Err(Verdict::ELSEWHERE),
-                Some(input) => {
-                    passed(dispatched(first, At::new(slot, bytes, &mut *cx, &mut false), input))
-                }
+                Some(input) => passed(dispatched(first, At::new(slot, bytes, &mut *cx, &mut false), input)),
             });
         });
         second.prepare(batch, cx, &|slot| parked[slot].ok());

@@ -8,8 +8,8 @@ use std::rc::Rc;
 use netbricks_core::buffer::{Batch, Packet};
 use netbricks_core::graph::observe_panics;
 use netbricks_core::{
-    BuildError, CallError, Context, Drop, Graph, GraphError, ImportError, Node, NoSettings, Operator, Output, Poll,
-    Refused, Registry, Role, Section, Settings, StateImage, Worker, compose,
+    BuildError, CallError, Context, Drop, Graph, GraphError, ImportError, NoSettings, Node, Operator, Output,
+    Poll, Refused, Registry, Role, Section, Settings, StateImage, Worker, compose,
 };
 
 use crate::harness::{Feed, Rig, Sink, blueprint, check, counters, number, numbered, pool, run_out, worker};
@@ -130,7 +130,10 @@ fn a_panic_over_how_many_packets_are_held_is_contained_at_every_question() {
                 assert!(panics.iter().all(|panic| panic.message.starts_with("question")), "{what}");
                 assert_eq!(panics.iter().map(|panic| panic.packets).sum::<u64>(), lost, "{what}");
                 // A batch or two with each question, and with a new node all that the old one had.
-                assert!(if rebuilt { lost <= 100 } else { lost <= 10 * u64::from(more + 1) }, "{what}: {lost}");
+                assert!(
+                    if rebuilt { lost <= 100 } else { lost <= 10 * u64::from(more + 1) },
+                    "{what}: {lost}"
+                );
                 drop(graph);
                 NEXT.set(None);
                 drop(silent);
@@ -256,7 +259,11 @@ fn a_handler_that_panics_has_its_nodes_state_made_anew() {
     let panic = graph.take_panics().pop().unwrap();
     assert_eq!((panic.node.as_str(), panic.packets, panic.rebuilt), ("count", 0, true));
     assert!(panic.place.unwrap().contains("asked.rs:"));
-    assert_eq!(graph.call("count", "seen.occupancy", "").unwrap(), format!("0 {}", u64::MAX), "half-done state");
+    assert_eq!(
+        graph.call("count", "seen.occupancy", "").unwrap(),
+        format!("0 {}", u64::MAX),
+        "half-done state"
+    );
     feed.add((0..5).map(numbered));
     feed.end();
     run_out(&mut graph);

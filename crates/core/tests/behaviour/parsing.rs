@@ -2,8 +2,8 @@
 
 use netbricks_core::packet::print::{Protocol, dissect};
 use netbricks_core::packet::{Arp, Ethernet, Ip, Ipv4, Link, Udp, Vlan};
-use netbricks_core::view::{Enclosing, Metadata};
 use netbricks_core::tables::FlowTableConfig;
+use netbricks_core::view::{Enclosing, Metadata};
 use netbricks_core::{Drop, Edge, Function, Input, Operator, Verdict, Worker};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::{Report, checksums, kinds, run, run_with};
@@ -61,7 +61,11 @@ fn what_may_pass_passes_where_a_function_does_not_end_in_done() {
         let seen = worker.flow_table::<u64, u8>("seen", FlowTableConfig::new(16));
         input
             .parse::<Ethernet>()
-            .lookup(&seen, |p| u64::from(p.payload()[0]), |_, entry| entry.or_insert_with(|| 7).map_or(0, |v| *v))
+            .lookup(
+                &seen,
+                |p| u64::from(p.payload()[0]),
+                |_, entry| entry.or_insert_with(|| 7).map_or(0, |v| *v),
+            )
             .transform(|p| {
                 let seen = *p.get::<u8>();
                 p.payload_mut()[1] ^= seen;

@@ -75,7 +75,6 @@ impl SharedTransmit {
         };
         Self { shared: Arc::new(shared), waits, reports: true }
     }
-
 }
 
 impl Shared {

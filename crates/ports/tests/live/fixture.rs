@@ -221,7 +221,9 @@ impl Forwarder {
         let Progress { turns, begun, at } = &*self.progress;
         let (turns, begun) = (turns.load(Ordering::Relaxed), begun.load(Ordering::Relaxed));
         let at = *at.lock().unwrap();
-        panic!("the forwarder did not {what} within {PATIENCE:?}: it is {at}, {begun} turns begun, {turns} ended");
+        panic!(
+            "the forwarder did not {what} within {PATIENCE:?}: it is {at}, {begun} turns begun, {turns} ended"
+        );
     }
     /// Packets' turns so far: that it is alive.
     pub(crate) fn turns(&self) -> u64 {

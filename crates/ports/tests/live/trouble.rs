@@ -168,7 +168,10 @@ fn a_flood_is_counted_to_the_last_packet() {
             let socket = UdpSocket::bind("10.0.0.1:0").unwrap();
             let (mut sent, start) = (0, Instant::now());
             while sent < PACKETS {
-                assert!(start.elapsed() < Duration::from_secs(60), "{sent} of {PACKETS} packets could be sent");
+                assert!(
+                    start.elapsed() < Duration::from_secs(60),
+                    "{sent} of {PACKETS} packets could be sent"
+                );
                 sent += u64::from(socket.send_to(b"flood", "10.0.0.2:9").is_ok());
             }
         })

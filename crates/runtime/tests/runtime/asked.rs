@@ -87,12 +87,16 @@ fn a_node_that_cannot_say_what_it_holds_loses_its_batches_and_the_worker_runs_on
     let factory = |name: &'static str, mute: bool| {
         Factory::new(move |context: &WorkerContext| -> Result<_, FactoryError> {
             let node: Box<dyn Node> = if mute { Box::new(Mute) } else { Box::new(Counting::new()) };
-            let nodes =
-                vec![("in", Box::new(Source::new(1_000)) as Box<dyn Node>), ("node", node), ("out", Box::new(Sink))];
+            let nodes = vec![
+                ("in", Box::new(Source::new(1_000)) as Box<dyn Node>),
+                ("node", node),
+                ("out", Box::new(Sink)),
+            ];
             Ok(chain(name, nodes)?.build(context.pool().clone())?)
         })
     };
-    let runtime = Runtime::start_several(config(pool(), 1), |_| vec![factory("mute", true), factory("good", false)]);
+    let runtime =
+        Runtime::start_several(config(pool(), 1), |_| vec![factory("mute", true), factory("good", false)]);
     let report = runtime.unwrap().wait();
     assert!(report.conserved && report.pool_whole, "{:?}", report.unbalanced);
     assert_eq!((report.totals.received.packets, report.totals.sent.packets), (2_000, 1_000));
