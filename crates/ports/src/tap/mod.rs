@@ -1,8 +1,9 @@
 //! `tap`: a TAP device of our own, whose other end is the host's stack. Good for tests, virtual machines and as a way
 //! into the host.
 //!
-//! The device lives as long as the port. Packets go by one system call each, which is what the kernel offers here; with
-//! the offloads on, one packet is up to 64 KiB of a stream.
+//! The device lives as long as the port. Packets go by one system call each: read(2) and write(2) on a TAP device carry one
+//! packet, however many buffers they name, and there is no ring to map and no recvmmsg(2) on what is no socket; batches are
+//! offered to vhost alone (`drivers/net/tun.c`, `tun_sendmsg`). With the offloads on, one packet is up to 64 KiB of a stream.
 
 mod queue;
 
