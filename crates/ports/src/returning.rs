@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use netbricks_buffer::Batch;
 use netbricks_core::{Context, Poll};
@@ -101,16 +101,14 @@ impl Shared {
     }
 
     fn watch(&self, reopen: &Reopen) {
-        let mut patience = LOOK;
-        let (mut tried, mut tries) = (0, 0);
+        let (mut tried, mut tries, mut not_before) = (0, 0, Instant::now());
         loop {
-            std::thread::park_timeout(patience);
+            std::thread::park_timeout(LOOK);
             if self.stop.load(Ordering::Acquire) {
                 return;
             }
             self.receive.iter().for_each(|seat| seat.clear());
             self.transmit.iter().for_each(|seat| seat.clear());
-            patience = LOOK;
             let link = self.port().link();
             if link != Link::Gone {
                 continue;
@@ -120,16 +118,16 @@ impl Shared {
                 continue;
             }
             if tried != interface.index() {
-                (tried, tries) = (interface.index(), 0);
+                (tried, tries, not_before) = (interface.index(), 0, Instant::now());
             }
-            if tries == TRIES {
+            if tries == TRIES || Instant::now() < not_before {
                 continue;
             }
             match reopen(&self.counters).and_then(|port| self.take_over(port)) {
                 Ok(()) => *lock(&self.trouble) = None,
                 Err(error) => {
                     tries += 1;
-                    patience = LONGEST.min(LOOK * (1 << tries.min(8)));
+                    not_before = Instant::now() + LONGEST.min(LOOK * (1 << tries.min(8)));
                     *lock(&self.trouble) = Some(error.to_string());
                 }
             }

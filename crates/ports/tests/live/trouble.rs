@@ -67,6 +67,10 @@ fn make_again(lab: &Lab) {
     lab.run("left", "ip neigh flush dev l0");
 }
 
+fn answers(lab: &Lab) -> bool {
+    lab.try_run("left", "ping -q -c 1 -W 1 -w 2 10.0.0.2").status.success()
+}
+
 /// Twice, with one queue and with two: what was lost is counted, the counters go on, and the new device carries what the old
 /// one did.
 #[test]
@@ -80,7 +84,8 @@ fn an_interface_that_is_made_again_under_its_name_works_again() {
             assert!(!lab.try_run("left", "ping -q -c 2 -i 0.05 -W 1 -w 5 10.0.0.2").status.success());
             make_again(&lab);
             // Both ways, through sockets that did not exist when the forwarder began.
-            lab.run("left", "ping -q -c 3 -i 0.2 -w 30 10.0.0.2");
+            eventually("an answer through the new device", || answers(&lab));
+            lab.run("left", "ping -q -c 3 -i 0.05 -W 5 -w 30 10.0.0.2");
         }
         let before = forwarder.turns();
         eventually("the forwarder's next turn", || forwarder.turns() > before);
@@ -109,7 +114,7 @@ fn a_tap_that_is_made_again_under_its_name_is_taken() {
     lab.run("right", "ip link delete t0");
     lab.run("right", "ip tuntap add dev t0 mode tap multi_queue vnet_hdr");
     lab.run("left", "ip neigh flush dev t0");
-    lab.run("left", "ping -q -c 3 -i 0.2 -w 40 10.0.0.2");
+    eventually("an answer through the new device", || answers(&lab));
     let outcome = forwarder.finish();
     outcome.check();
     assert_eq!((outcome.links, outcome.returned), (vec![Link::Up, Link::Up], vec![0, 1]));
