@@ -348,7 +348,7 @@ macro_rules! quantities {
 quantities! { Duration Bytes Rate Probability }
 
 /// Reads a value that is written as text, for `#[serde(deserialize_with)]` and `Deserialize` of whatever is
-/// [`FromStr`](std::str::FromStr). An error points at that text, also in a list; of a `String` that is parsed when it has been
+/// [`FromStr`]. An error points at that text, also in a list; of a `String` that is parsed when it has been
 /// read it would point at the list.
 ///
 /// # Errors
