@@ -116,7 +116,8 @@ impl<A: Function> Visit for LastLoop<'_, A> {
             dispatched(&mut *self.tower, at, Root)
         };
         match decided {
-            Ok(_) => 0,
+            // `PASS` without a `done` behind it leaves the function at the function's end all the same.
+            Ok(_) | Err(Verdict::PASS) => 0,
             Err(verdict) => verdict.bits(),
         }
     }

@@ -239,16 +239,16 @@ impl Context {
         self.sent.add(packets, bytes);
     }
 
-    /// Counts packets that went to another worker's ring.
+    /// Counts packets that this node of another worker gets from here on: they are no longer this graph's.
     #[inline]
-    pub(crate) fn handed(&mut self, packets: u64, bytes: u64) {
+    pub fn handed(&mut self, packets: u64, bytes: u64) {
         self.stirred |= CROSSED;
         self.handed.add(packets, bytes);
     }
 
-    /// Counts packets that came from other workers' rings.
+    /// Counts packets that came from this node of another worker, where they were counted as [`handed`](Self::handed).
     #[inline]
-    pub(crate) fn taken(&mut self, packets: u64, bytes: u64) {
+    pub fn taken(&mut self, packets: u64, bytes: u64) {
         self.stirred |= CROSSED;
         self.taken.add(packets, bytes);
     }

@@ -137,6 +137,12 @@ impl NodeCounters {
                 + self.drops.total().packets
                 + self.held
     }
+    /// What the node keeps, if nothing but what is counted came and went.
+    pub(crate) fn balance(&self) -> u64 {
+        let came = self.received + self.created + self.arrived + self.taken;
+        let went = self.left + self.sent + self.handed + self.drops.total();
+        (came - went).packets
+    }
     /// Cycles a packet, from the sampled batches; `None` before the first sample.
     pub fn cycles_a_packet(&self) -> Option<f64> {
         (self.sampled_packets > 0).then(|| self.sampled_cycles as f64 / self.sampled_packets as f64)

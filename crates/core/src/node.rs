@@ -74,6 +74,14 @@ pub enum CallError {
         /// What is wrong and what was expected.
         problem: String,
     },
+    /// It panicked, and its node was made anew.
+    #[error("handler `{name}` panicked: {message}")]
+    Panicked {
+        /// The handler.
+        name: String,
+        /// What it said.
+        message: String,
+    },
 }
 
 /// Declared state that could not be taken over.
@@ -92,6 +100,14 @@ pub enum ImportError {
         name: String,
         /// What is wrong.
         problem: String,
+    },
+    /// Taking it over panicked: the node began anew, without what it had been given before.
+    #[error("state `{name}`: taking it over panicked: {message}; its node began anew")]
+    Panicked {
+        /// The state's name.
+        name: String,
+        /// What it said.
+        message: String,
     },
 }
 

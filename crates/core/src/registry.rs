@@ -14,6 +14,7 @@ use toml::de::DeTable;
 
 use crate::annotation::Slots;
 use crate::consistency::Shares;
+use crate::graph::contain;
 use crate::node::Node;
 use crate::state::Declarations;
 use crate::team::Team;
@@ -256,7 +257,14 @@ impl Definition {
     /// # Errors
     /// [`SettingsError`] with the place of a wrong type, an unknown key or a refused value.
     pub fn configure(&self, settings: Spanned<DeTable<'_>>) -> Result<Blueprint, SettingsError> {
-        (self.make)(settings).map_err(|mut error| {
+        let span = settings.span();
+        let made = contain(|| (self.make)(settings)).unwrap_or_else(|caught| {
+            let place = caught.place.map(|place| format!(" (at {place})")).unwrap_or_default();
+            let message =
+                format!("checking the settings of `{}` panicked: {}{place}", self.name, caught.message);
+            Err(SettingsError { message, span: Some(span), suggestion: None })
+        });
+        made.map_err(|mut error| {
             if error.message.starts_with("unknown field")
                 && let Some(found) = error.message.split('`').nth(1)
             {

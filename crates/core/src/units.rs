@@ -347,6 +347,30 @@ macro_rules! quantities {
 }
 quantities! { Duration Bytes Rate Probability }
 
+/// Reads a value that is written as text, for `#[serde(deserialize_with)]` and `Deserialize` of whatever is
+/// [`FromStr`]. An error points at that text, also in a list; of a `String` that is parsed when it has been
+/// read it would point at the list.
+///
+/// # Errors
+/// What parsing says, or that it is no text.
+pub fn from_text<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+where
+    T: FromStr<Err: fmt::Display>,
+    D: Deserializer<'de>,
+{
+    struct Text<T>(std::marker::PhantomData<T>);
+    impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for Text<T> {
+        type Value = T;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a string")
+        }
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+            text.parse().map_err(E::custom)
+        }
+    }
+    deserializer.deserialize_str(Text(std::marker::PhantomData))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -19,6 +19,7 @@ pub mod open;
 mod panics;
 pub mod pcap;
 pub mod port;
+mod returning;
 mod segment;
 #[expect(unsafe_code, reason = "system calls that no library wraps; each block has its proof")]
 mod sys;

@@ -106,6 +106,10 @@ pub trait Port: Send {
     }
     /// The counters of all its queues, one set a queue.
     fn counters(&self) -> Vec<Arc<Counters>>;
+    /// How often its device was deleted, and another made under the same name took its place.
+    fn returned(&self) -> u64 {
+        0
+    }
     /// What an operator should know: the host's stack answers on the interface too, huge pages are missing.
     fn warnings(&self) -> Vec<String> {
         Vec::new()
@@ -171,6 +175,11 @@ pub trait TransmitQueue: Send {
     /// Takes packets off the front of `batch`, in order, and counts them through [`Context::sent`] (or drops them
     /// with a reason). What it has no room for stays in the batch; the caller tries again or counts it.
     fn transmit(&mut self, batch: &mut Batch, cx: &mut Context);
+    /// Whether it takes all that it is given, however long that takes (a file): who shares it then waits for room sooner than
+    /// lose packets.
+    fn is_patient(&self) -> bool {
+        false
+    }
     /// Packets that are sent but whose buffers the device still has. They are counted as sent, not as held.
     fn in_flight(&self) -> usize {
         0

@@ -1,7 +1,7 @@
 //! What the control side does to a worker between two batches: graphs come, take over and go; and what there is to
 //! say of them.
 
-use netbricks_core::Graph;
+use netbricks_core::{CallError, Graph, ImportError};
 
 use std::time::Instant;
 
@@ -111,25 +111,32 @@ impl Worker {
         new.jumped = old.jumped;
         // What is imported has ages: they count from now, and not from the epoch.
         new.graph.advance(time.max(old.graph.now()));
-        let (mut moved, mut refused) = (Vec::new(), Vec::new());
-        match contained(|| old.graph.export()) {
-            Err(message) => refused.push(format!("the export panicked: {message}")),
-            Ok(images) => {
-                for (node, (state, bytes)) in images {
-                    match contained(|| new.graph.import(&node, &state, &bytes)) {
-                        Ok(Ok(())) => moved.push(format!("{node}: {state}")),
-                        Ok(Err(error)) => refused.push(format!("{node}: {error}")),
-                        Err(message) => {
-                            refused.push(format!("{node}: the import of `{state}` panicked: {message}"))
-                        }
+        tell_panics(old, &mut self.panics, &self.shared, index, self.now);
+        let (mut moved, mut refused): (Vec<(String, String)>, _) = (Vec::new(), Vec::new());
+        let images = old.graph.export();
+        for panic in old.graph.take_panics() {
+            refused.push(format!("{}: the export panicked: {}", panic.node, panic.message));
+            if let Some(event) = self.panics.add(index, old.graph.name(), panic, self.now) {
+                self.shared.config.events.tell(event);
+            }
+        }
+        for (node, (state, bytes)) in images {
+            match new.graph.import(&node, &state, &bytes) {
+                Ok(()) => moved.push((node, state)),
+                Err(error) => {
+                    refused.push(format!("{node}: {error}"));
+                    if matches!(error, ImportError::Panicked { .. }) {
+                        let gone = moved.extract_if(.., |(of, _)| *of == node);
+                        refused.extend(gone.map(|(of, state)| format!("{of}: `{state}` went with that")));
                     }
                 }
             }
         }
+        let moved = moved.into_iter().map(|(node, state)| format!("{node}: {state}")).collect();
         let name = new.graph.name().to_owned();
         std::mem::swap(&mut self.graphs[place], &mut new);
+        let old = GraphReport::of(&new.graph);
         tell_panics(&mut new, &mut self.panics, &self.shared, index, self.now);
-        let old = self.report_of(&new.graph);
         self.let_go(new.graph);
         self.retire(&old);
         self.idler.busy();
@@ -149,34 +156,20 @@ impl Worker {
     fn wind_up(&mut self, hosted: &mut Hosted) -> GraphReport {
         let time = hosted.time(self.now);
         hosted.graph.drain(time);
+        let report = GraphReport::of(&hosted.graph);
         tell_panics(hosted, &mut self.panics, &self.shared, self.context.index(), self.now);
-        self.report_of(&hosted.graph)
-    }
-
-    /// What a graph says; its nodes' own parts of the report may panic, counters do not.
-    fn report_of(&self, graph: &Graph) -> GraphReport {
-        contained(|| GraphReport::of(graph)).unwrap_or_else(|message| {
-            let worker = self.context.index();
-            let name = graph.name();
-            let warning = format!("worker {worker}: the report of `{name}` panicked: {message}");
-            self.shared.config.events.tell(Event::Warning(warning));
-            GraphReport {
-                graph: graph.name().to_owned(),
-                totals: graph.totals(),
-                nodes: Vec::new(),
-                unbalanced: Vec::new(),
-                sections: Vec::new(),
-                dropped_headers: Vec::new(),
-            }
-        })
+        report
     }
 
     /// Drops a graph; authors' code may panic in it.
     fn let_go(&self, graph: Graph) {
         let name = graph.name().to_owned();
-        if let Err(message) = contained(|| drop(graph)) {
+        for panic in graph.take_down() {
             let worker = self.context.index();
-            let warning = format!("worker {worker}: `{name}` panicked while it was taken down: {message}");
+            let warning = format!(
+                "worker {worker}: `{}` of `{name}` panicked while it was taken down: {}",
+                panic.node, panic.message
+            );
             self.shared.config.events.tell(Event::Warning(warning));
         }
     }
@@ -206,21 +199,16 @@ impl Worker {
     ) -> Result<String, CommandError> {
         let worker = self.context.index();
         let place = self.position(graph)?;
-        match contained(|| self.graphs[place].graph.call(node, handler, argument)) {
-            Ok(answer) => answer.map_err(|error| CommandError::Call {
-                worker,
-                graph: graph.to_owned(),
-                node: node.to_owned(),
-                error,
-            }),
-            Err(message) => Err(CommandError::Panicked { worker, message }),
-        }
+        self.graphs[place].graph.call(node, handler, argument).map_err(|error| match error {
+            CallError::Panicked { message, .. } => CommandError::Panicked { worker, message },
+            error => CommandError::Call { worker, graph: graph.to_owned(), node: node.to_owned(), error },
+        })
     }
 
     /// What this worker has done so far.
     pub(crate) fn snapshot(&self) -> WorkerReport {
         let mut graphs: Vec<GraphReport> =
-            self.graphs.iter().map(|hosted| self.report_of(&hosted.graph)).collect();
+            self.graphs.iter().map(|hosted| GraphReport::of(&hosted.graph)).collect();
         for retired in &self.retired {
             match graphs.iter_mut().find(|graph| graph.graph == retired.graph) {
                 Some(graph) => graph.absorb(retired),
@@ -280,9 +268,10 @@ impl Worker {
         for (_, (graph, _)) in std::mem::take(&mut self.prepared) {
             self.let_go(graph);
         }
-        if let Err(message) = contained(|| self.context.release_all()) {
+        for (name, message) in self.context.release_all() {
             let worker = self.context.index();
-            let warning = format!("worker {worker}: what it kept panicked while it was let go: {message}");
+            let warning =
+                format!("worker {worker}: what it kept as `{name}` panicked while it was let go: {message}");
             self.shared.config.events.tell(Event::Warning(warning));
         }
     }

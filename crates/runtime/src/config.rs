@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::event::EventSink;
 use crate::idle::IdlePolicy;
 use crate::placement::Placement;
+use crate::worker::contained;
 
 /// Packets that a source is asked for at once by default, as DPDK's examples do: enough to share the cost of a turn,
 /// few enough to stay in the nearest cache.
@@ -205,8 +206,10 @@ impl WorkerContext {
     pub fn release(&self, name: &str) -> bool {
         self.kept.borrow_mut().remove(name).is_some()
     }
-    pub(crate) fn release_all(&self) {
+    /// Lets go of everything that is kept, one by one; answers who panicked in that, and how.
+    pub(crate) fn release_all(&self) -> Vec<(String, String)> {
         let kept = std::mem::take(&mut *self.kept.borrow_mut());
-        drop(kept);
+        let released = kept.into_iter().map(|(name, kept)| (name, contained(|| drop(kept))));
+        released.filter_map(|(name, released)| Some((name, released.err()?))).collect()
     }
 }

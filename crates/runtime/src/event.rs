@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
 use netbricks_core::Panic;
+use netbricks_core::graph::contain;
 
 /// Something that an operator should hear of; its `Display` is one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +71,7 @@ impl fmt::Display for Event {
     }
 }
 
-/// Where events go. It is called on workers' threads: it must not block.
+/// Where events go. It is called on workers' threads: it must not block. If it panics, that event is lost.
 #[derive(Clone)]
 pub struct EventSink(Arc<dyn Fn(Event) + Send + Sync>);
 
@@ -86,7 +87,8 @@ impl EventSink {
     }
     /// Tells an event.
     pub fn tell(&self, event: Event) {
-        (self.0)(event);
+        // Nobody is left to be told.
+        let _panicked = contain(|| (self.0)(event));
     }
 }
 

@@ -4,12 +4,11 @@
 //! It looks at the time and the mailbox once a round of several turns. How many is adapted so that a round takes some
 //! tens of microseconds: then neither costs anything a packet, and graphs never see a time that is much older.
 
-use std::any::Any;
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use netbricks_core::graph::contain;
 use netbricks_core::{Graph, Totals, Turn};
 
 use crate::clock::Clock;
@@ -297,15 +296,10 @@ pub(crate) fn tell_panics(
     }
 }
 
-/// Runs authors' code that is called outside a graph's turn; a panic becomes its message.
+/// Runs authors' code that no graph calls; a panic becomes its message and place.
 pub(crate) fn contained<T>(run: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(run)).map_err(|payload| message(&*payload))
-}
-
-pub(crate) fn message(payload: &(dyn Any + Send)) -> String {
-    match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
-        (Some(text), _) => (*text).to_owned(),
-        (None, Some(text)) => text.clone(),
-        (None, None) => "a panic without a message".to_owned(),
-    }
+    contain(run).map_err(|caught| match caught.place {
+        Some(place) => format!("{} (at {place})", caught.message),
+        None => caught.message,
+    })
 }

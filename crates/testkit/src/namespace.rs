@@ -82,8 +82,19 @@ impl Namespaces {
 
     /// Runs a command, its words separated by single spaces; whether it succeeds is the test's business.
     pub fn attempt(&self, role: &str, line: &str) -> Output {
-        let mut words = line.split(' ');
-        output(self.command(role, words.next().unwrap_or_default()).args(words))
+        // It ends: a test that waits for ever says nothing.
+        let mut command = Command::new("timeout");
+        command.args([
+            "--kill-after=5",
+            &LONGEST.as_secs().to_string(),
+            "ip",
+            "netns",
+            "exec",
+            &self.name(role),
+        ]);
+        let output = output(command.args(line.split(' ')));
+        assert_ne!(output.status.code(), Some(124), "{role}: {line}: not within {LONGEST:?}");
+        output
     }
 
     /// Runs a command that must succeed; answers what it printed.
@@ -175,6 +186,9 @@ impl Drop for Process {
 
 /// How long anything may take to come about, so that a test that fails also ends.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a command may take that moves data.
+const LONGEST: Duration = Duration::from_secs(180);
 
 /// Waits until a condition holds, for half a minute at most.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {

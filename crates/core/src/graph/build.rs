@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use netbricks_buffer::Pool;
 
+use super::contain::{Caught, contain};
 use super::{Graph, Slot, Target};
 use crate::node::Node;
 use crate::reason::Edge;
@@ -127,7 +128,9 @@ impl GraphBuilder {
         worker: &Worker,
     ) -> Result<NodeId, GraphError> {
         let name = name.into();
-        let node = blueprint.build(worker).map_err(|error| GraphError::Node { name: name.clone(), error })?;
+        let built =
+            contain(|| blueprint.build(worker)).unwrap_or_else(|caught| Err(panicked("making it", &caught)));
+        let node = built.map_err(|error| GraphError::Node { name: name.clone(), error })?;
         self.insert(name, node, Some((blueprint.clone(), worker.clone())))
     }
 
@@ -141,7 +144,9 @@ impl GraphBuilder {
         if self.names.insert(name.clone(), id).is_some() {
             return Err(GraphError::NameTaken { name });
         }
-        self.slots.push(Slot::new(name, node, origin));
+        let slot = contain(|| Slot::new(name.clone(), node, origin));
+        let failed = |caught| GraphError::Node { name, error: panicked("asking what it is", &caught) };
+        self.slots.push(slot.map_err(failed)?);
         Ok(id)
     }
 
@@ -171,7 +176,7 @@ impl GraphBuilder {
     /// [`GraphError::NoOutput`], [`GraphError::NoInput`], [`GraphError::ConnectedTwice`].
     pub fn connect(&mut self, from: NodeId, edge: Edge, to: NodeId, input: usize) -> Result<(), GraphError> {
         let (from_name, to_name) = (self.slots[from.0].name.clone(), self.slots[to.0].name.clone());
-        let inputs = self.slots[to.0].node.inputs();
+        let inputs = self.slots[to.0].inputs;
         if input >= inputs {
             return Err(GraphError::NoInput { from: from_name, to: to_name, input, inputs });
         }
@@ -235,7 +240,7 @@ impl GraphBuilder {
             .slots
             .iter()
             .zip(&reached)
-            .find(|(slot, reached)| slot.node.inputs() > 0 && !**reached && !slot.node.is_schedulable())
+            .find(|(slot, reached)| slot.inputs > 0 && !**reached && !slot.schedulable)
         {
             Some((slot, _)) => Err(GraphError::Unreachable { node: slot.name.clone() }),
             None => Ok(()),
@@ -250,4 +255,9 @@ impl GraphBuilder {
         self.check()?;
         Ok(Graph::assemble(self.name, self.slots, pool))
     }
+}
+
+fn panicked(action: &str, Caught { message, place }: &Caught) -> BuildError {
+    let place = place.as_ref().map(|place| format!(" (at {place})")).unwrap_or_default();
+    BuildError::new(format_args!("{action} panicked: {message}{place}"))
 }

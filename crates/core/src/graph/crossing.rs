@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Graph, Slot};
 use crate::context::DUTY;
 use crate::node::Role;
-use crate::shuffle::{BoundState, Duty};
+use crate::shuffle::{BoundState, Crossing, Duty};
 
 /// Shuffles that a graph can have: each has a bit.
 pub(super) const MOST: usize = 64;
@@ -72,14 +72,12 @@ impl Graph {
             let over = self.slots.iter().enumerate().all(|(other, slot)| {
                 let ended =
                     !slot.source || slot.ended || slot.stopped || stopped && slot.role == Role::Receive;
-                other == node || slot.feeds & bit == 0 || ended && (!slot.keeps || slot.node.held() == 0)
+                other == node || slot.feeds & bit == 0 || ended && self.held(other) == 0
             });
             if over {
                 self.slots[node].closed = true;
                 any = true;
-                if let Some(crossing) = self.slots[node].node.crossing() {
-                    crossing.close();
-                }
+                self.crossing(node, |crossing| crossing.close());
             }
         }
         any
@@ -99,31 +97,25 @@ impl Graph {
     #[cold]
     pub(super) fn do_duties(&mut self) {
         for node in std::mem::take(&mut self.duties) {
-            match self.slots[node].node.crossing().and_then(|crossing| crossing.duty()) {
+            match self.crossing(node, |crossing| crossing.duty()).flatten() {
                 None => {}
                 Some(Duty::Give { to, part }) => {
                     let behind = self.behind(node);
                     self.hurry(&behind);
                     let mut images = Vec::new();
                     for behind in behind {
-                        let slot = &mut self.slots[behind];
-                        let name = slot.name.clone();
-                        images.extend(
-                            slot.node.take_part(&part).into_iter().map(|image| (name.clone(), image)),
-                        );
+                        let taken = self.guarded(behind, |node| node.take_part(&part)).unwrap_or_default();
+                        let name = &self.slots[behind].name;
+                        images.extend(taken.into_iter().map(|image| (name.clone(), image)));
                     }
-                    if let Some(crossing) = self.slots[node].node.crossing() {
-                        crossing.given(to, images);
-                    }
+                    self.crossing(node, |crossing| crossing.given(to, images));
                 }
                 Some(Duty::Take { from, images }) => {
                     let refused = images
                         .iter()
                         .filter(|(name, (state, bytes))| self.import(name, state, bytes).is_err())
                         .count();
-                    if let Some(crossing) = self.slots[node].node.crossing() {
-                        crossing.took(from, refused);
-                    }
+                    self.crossing(node, |crossing| crossing.took(from, refused));
                 }
             }
         }
@@ -134,18 +126,24 @@ impl Graph {
         for node in
             (0..self.cx.crossings.len()).filter(|node| self.cx.crossings[*node] != 0).collect::<Vec<_>>()
         {
-            let Some(by) = self.slots[node].node.crossing().map(|crossing| crossing.key()) else { continue };
+            let Some(by) = self.crossing(node, |crossing| crossing.key()) else { continue };
             let behind = self.behind(node);
             let bound = behind.into_iter().flat_map(|behind| {
                 let slot = &self.slots[behind];
                 let named = |state| BoundState { node: slot.name.clone(), state };
-                slot.node.bound(by).into_iter().map(named).collect::<Vec<_>>()
+                let bound = slot.ask(&self.panics, self.cx.now(), |node| node.bound(by));
+                // What cannot even say: better no flow moves.
+                let bound = bound.unwrap_or_else(|| vec!["(it panicked when it was asked)".into()]);
+                bound.into_iter().map(named).collect::<Vec<_>>()
             });
             let bound = bound.collect();
-            if let Some(crossing) = self.slots[node].node.crossing() {
-                crossing.bound(bound);
-            }
+            self.crossing(node, |crossing| crossing.bound(bound));
         }
+    }
+
+    /// Calls a node's part in what goes from worker to worker, where it has one.
+    fn crossing<T>(&mut self, node: usize, call: impl FnOnce(&mut dyn Crossing) -> T) -> Option<T> {
+        self.guarded(node, |node| node.crossing().map(call)).ok().flatten()
     }
 
     /// Lets queued packets through, in order.
@@ -154,13 +152,13 @@ impl Graph {
             if !self.slots[node].keeps || self.slots[node].crossing != 0 {
                 continue;
             }
-            let mut held = self.slots[node].node.held();
+            let mut held = self.held(node);
             while held > 0 {
                 self.drain_node(node, |node, batch, cx| node.hurry(batch, cx));
                 while !self.waiting.is_empty() {
                     self.contained(None);
                 }
-                let left = self.slots[node].node.held();
+                let left = self.held(node);
                 if left >= held {
                     break;
                 }

@@ -50,7 +50,7 @@ fn describe(name: &str, slots: &[Slot]) -> Description {
         .iter()
         .map(|slot| DescribedNode {
             name: slot.name.clone(),
-            kind: slot.node.kind().to_owned(),
+            kind: slot.kind.clone(),
             role: match slot.role {
                 Role::Receive => "receive",
                 Role::Function => "function",

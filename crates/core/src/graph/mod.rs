@@ -4,6 +4,7 @@
 //! Edges are followed by a worklist, not by recursion, and schedulable nodes by a ready list, not by a scan: graphs
 //! have cycles, and a thousand nodes may idle.
 
+mod asked;
 mod build;
 mod contain;
 mod crossing;
@@ -11,14 +12,17 @@ mod export;
 mod run;
 mod timers;
 
+use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use netbricks_buffer::{Batch, Pool};
 
 pub use build::{GraphBuilder, GraphError, NodeId};
-pub use contain::{Panic, observe_panics};
+pub use contain::{Caught, Panic, contain, observe_panics};
 pub use export::{DescribedEdge, DescribedNode, Description};
+
+use asked::Panics;
 
 use crate::context::Context;
 use crate::counters::NodeCounters;
@@ -38,7 +42,11 @@ struct Slot {
     name: String,
     owner: u16,
     node: Box<dyn Node>,
+    /// What it said of itself when it was added.
     role: Role,
+    kind: String,
+    inputs: usize,
+    schedulable: bool,
     keeps: bool,
     /// It has events, and is asked when they are due.
     timed: bool,
@@ -48,6 +56,10 @@ struct Slot {
     /// Where `OUT` leads: the edge that every batch takes.
     out: Option<Target>,
     counters: NodeCounters,
+    /// Questions that it panicked over.
+    unanswered: Cell<u64>,
+    /// As a source: it panicked when it was asked what it kept of its last arrivals, which are not counted yet.
+    uncertain: bool,
     /// Serial number of the waiting batch that takes more packets for this node.
     open: Option<u64>,
     /// Polls in a row that panicked.
@@ -69,20 +81,26 @@ struct Slot {
 impl Slot {
     fn new(name: String, mut node: Box<dyn Node>, origin: Option<(Blueprint, Worker)>) -> Self {
         let crossing = node.crossing().is_some();
+        let schedulable = node.is_schedulable();
         Self {
             name,
             owner: 0,
             role: node.role(),
+            kind: node.kind().to_owned(),
+            inputs: node.inputs(),
+            schedulable,
             keeps: node.keeps_packets(),
             timed: node.schedule().is_some(),
             outputs: node.outputs(),
             targets: Vec::new(),
             out: None,
             counters: NodeCounters::default(),
+            unanswered: Cell::new(0),
+            uncertain: false,
             open: None,
             strikes: 0,
             stopped: false,
-            source: crossing || node.role() == Role::Receive && node.is_schedulable(),
+            source: crossing || node.role() == Role::Receive && schedulable,
             ended: false,
             crossing: u64::from(crossing),
             closed: false,
@@ -100,9 +118,10 @@ struct Waiting {
     batch: Batch,
 }
 
-/// What the node that is running was given, for whoever has to clear up after it.
+/// The node that is running, and what it was given, for whoever has to clear up after it.
 #[derive(Clone, Copy, Default)]
 struct Running {
+    node: usize,
     hops: u32,
     /// Packets that entered it with this call, and those that it held before.
     entered: u64,
@@ -207,21 +226,19 @@ pub struct Graph {
     has_sources: bool,
     /// Shuffles that have asked for something.
     duties: Vec<usize>,
-    panics: VecDeque<Panic>,
+    panics: Panics,
 }
-
-/// Panics kept for whoever asks; older ones are only counted.
-const PANICS_KEPT: usize = 16;
 
 impl Graph {
     fn assemble(name: String, mut slots: Vec<Slot>, pool: Pool) -> Self {
         let mut ready = VecDeque::with_capacity(slots.len());
         let mut timers = BinaryHeap::new();
+        let panics = Panics::new();
         for (i, slot) in slots.iter_mut().enumerate() {
             slot.out = slot.targets.first().copied().flatten();
-            match slot.node.schedule() {
+            match slot.ask(&panics, 0, |node| node.schedule()).flatten() {
                 Some(schedule) => timers.extend(schedule.next().map(|time| Reverse((time, i)))),
-                None if slot.node.is_schedulable() => ready.push_back(i),
+                None if slot.schedulable => ready.push_back(i),
                 None => {}
             }
         }
@@ -248,7 +265,7 @@ impl Graph {
             sources,
             has_sources: sources > 0,
             duties: Vec::new(),
-            panics: VecDeque::with_capacity(PANICS_KEPT),
+            panics,
         };
         graph.cx.led = graph.slots.iter().all(|slot| slot.role != Role::Receive);
         graph.cx.crossings = crossings;
@@ -274,11 +291,12 @@ impl Graph {
     pub fn nodes(&self) -> impl Iterator<Item = NodeStatus> + '_ {
         self.slots.iter().map(|slot| {
             let mut counters = slot.counters.clone();
-            counters.held = if slot.keeps { slot.node.held() } else { 0 };
+            counters.held = slot.held(&self.panics, self.now());
+            counters.panics += slot.unanswered.get();
             NodeStatus {
                 name: slot.name.clone(),
                 owner: slot.owner,
-                kind: slot.node.kind().to_owned(),
+                kind: slot.kind.clone(),
                 role: slot.role,
                 counters,
             }
@@ -295,7 +313,7 @@ impl Graph {
             totals.handed += slot.counters.handed;
             totals.taken += slot.counters.taken;
             totals.drops.merge(&slot.counters.drops);
-            totals.held += if slot.keeps { slot.node.held() } else { 0 };
+            totals.held += slot.held(&self.panics, self.now());
         }
         totals.held += self.waiting.iter().map(|waiting| waiting.batch.len() as u64).sum::<u64>();
         totals
@@ -308,7 +326,7 @@ impl Graph {
 
     /// Panics since the last call, oldest first, at most 16.
     pub fn take_panics(&mut self) -> Vec<Panic> {
-        self.panics.drain(..).collect()
+        self.panics.take()
     }
 
     /// The last dropped headers, newest first, with their node's name.
@@ -316,13 +334,11 @@ impl Graph {
         self.cx.recorder.records().map(|record| (self.slots[record.node].name.as_str(), record))
     }
 
-    /// What each node adds to the report.
+    /// What each node adds to the report; one that panics adds nothing but its panic.
     pub fn reports(&self) -> Vec<(String, Vec<crate::Section>)> {
-        self.slots
-            .iter()
-            .map(|slot| (slot.name.clone(), slot.node.report()))
-            .filter(|(_, sections)| !sections.is_empty())
-            .collect()
+        let of = |slot: &Slot| slot.ask(&self.panics, self.now(), |node| node.report()).unwrap_or_default();
+        let reports = self.slots.iter().map(|slot| (slot.name.clone(), of(slot)));
+        reports.filter(|(_, sections)| !sections.is_empty()).collect()
     }
 
     fn place(&self, node: &str) -> Option<usize> {
@@ -332,10 +348,13 @@ impl Graph {
     /// Calls a node's handler: `call("flows", "flows.size", "")`.
     ///
     /// # Errors
-    /// [`CallError`] when the node or handler is unknown or its argument does not fit.
+    /// [`CallError`] when the node or handler is unknown, its argument does not fit, or it panics: then the node was made
+    /// anew, as after every panic.
     pub fn call(&mut self, node: &str, handler: &str, argument: &str) -> Result<String, CallError> {
         match self.place(node) {
-            Some(i) => self.slots[i].node.call(handler, argument),
+            Some(i) => self.guarded(i, |node| node.call(handler, argument)).unwrap_or_else(|caught| {
+                Err(CallError::Panicked { name: handler.into(), message: caught.message })
+            }),
             None => Err(CallError::Unknown {
                 name: format!("{node}.{handler}"),
                 known: self.slots.iter().map(|slot| slot.name.as_str()).collect::<Vec<_>>().join(", "),
@@ -343,22 +362,25 @@ impl Graph {
         }
     }
 
-    /// All declared state: node, state's name, versioned bytes.
+    /// All declared state: node, state's name, versioned bytes. Of a node that panics there is nothing but its panic.
     pub fn export(&self) -> Vec<(String, StateImage)> {
-        self.slots
-            .iter()
-            .flat_map(|slot| slot.node.export().into_iter().map(|image| (slot.name.clone(), image)))
-            .collect()
+        let of = |slot: &Slot| slot.ask(&self.panics, self.now(), |node| node.export()).unwrap_or_default();
+        let images = |slot| of(slot).into_iter().map(|image| (slot.name.clone(), image));
+        self.slots.iter().flat_map(images).collect()
     }
 
     /// Gives a node state that another exported.
     ///
     /// # Errors
-    /// [`crate::ImportError`] when node or state are unknown or the bytes do not fit; nothing is changed then.
+    /// [`crate::ImportError`] when node or state are unknown or the bytes do not fit; nothing is changed then. Where it panics
+    /// the node begins anew, without what it was given before.
     pub fn import(&mut self, node: &str, state: &str, bytes: &[u8]) -> Result<(), crate::ImportError> {
         match self.place(node) {
             Some(i) => {
-                self.slots[i].node.import(state, bytes, self.cx.now())?;
+                let now = self.cx.now();
+                self.guarded(i, |node| node.import(state, bytes, now)).unwrap_or_else(|caught| {
+                    Err(crate::ImportError::Panicked { name: state.into(), message: caught.message })
+                })?;
                 if self.slots[i].timed {
                     self.rearm(i);
                 }
@@ -370,12 +392,16 @@ impl Graph {
 
     /// Descriptors on which an idle worker may sleep: of the nodes that had nothing.
     pub fn descriptors(&self) -> Vec<std::os::fd::BorrowedFd<'_>> {
-        self.idle.iter().filter_map(|i| self.slots[*i].node.descriptor()).collect()
+        self.idle.iter().filter_map(|i| self.descriptor(*i)).collect()
     }
 
     /// Whether every idle schedulable has a descriptor, so that sleeping on them misses nothing.
     pub fn can_sleep(&self) -> bool {
-        self.ready.is_empty() && self.idle.iter().all(|i| self.slots[*i].node.descriptor().is_some())
+        self.ready.is_empty() && self.idle.iter().all(|i| self.descriptor(*i).is_some())
+    }
+
+    fn descriptor(&self, node: usize) -> Option<std::os::fd::BorrowedFd<'_>> {
+        self.slots[node].ask(&self.panics, self.now(), |node| node.descriptor()).flatten()
     }
 
     /// At most this many packets are asked of a source a turn; 1 to [`netbricks_buffer::BATCH`], others are clamped.

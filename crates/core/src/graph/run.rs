@@ -6,8 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use netbricks_buffer::{Batch, Packet};
 use netbricks_tables::cycles;
 
-use super::contain::{self, Containing, Panic};
-use super::{Graph, PANICS_KEPT, Running, Slot, Target, Turn, Waiting};
+use super::contain::{Caught, Containing, Panic, account, contain};
+use super::{Graph, Running, Slot, Target, Turn, Waiting};
 use crate::context::{CROSSED, Context, DROPPED, DUTY, EMITTED, Leaving, SENT};
 use crate::node::{Node, Poll, Role};
 use crate::reason::{Drop, Edge};
@@ -77,8 +77,7 @@ impl Graph {
         match catch_unwind(AssertUnwindSafe(|| self.run(schedulable))) {
             Ok(moved) => moved,
             Err(payload) => {
-                let (message, place) = contain::account(payload);
-                self.clear_up(message, place);
+                self.clear_up(account(payload));
                 1
             }
         }
@@ -105,20 +104,21 @@ impl Graph {
 
     #[inline(always)]
     fn poll(&mut self, node: usize) -> u64 {
+        let held = if self.slots[node].keeps { self.ask_before(node, 0, 0, 0, true) } else { 0 };
         let slot = &mut self.slots[node];
-        let held = if slot.keeps { slot.node.held() } else { 0 };
-        self.running = Running { hops: 0, entered: 0, entered_bytes: 0, held, polled: true };
+        self.running = Running { node, hops: 0, entered: 0, entered_bytes: 0, held, polled: true };
         self.cx.node = node;
         let start = if self.sampled { cycles::now() } else { 0 };
         let poll = slot.node.poll(&mut self.hand, &mut self.cx);
         let (packets, bytes) = (self.hand.len() as u64, self.hand.bytes());
+        // Asked before anything is counted: a panic here is one of the poll.
+        let held_now = if slot.keeps && slot.role == Role::Receive { slot.node.held() } else { 0 };
         let counters = &mut slot.counters;
         counters.batches += 1;
         counters.left.add(packets, bytes);
         if slot.role == Role::Receive {
             if slot.keeps || self.cx.stirred != 0 {
                 // A queue that delays has received what it holds, and has not received what it copied.
-                let held_now = if slot.keeps { slot.node.held() } else { 0 };
                 let made = self.cx.made;
                 let arrived = (packets + held_now).saturating_sub(held).saturating_sub(made.packets);
                 counters.received.add(arrived, bytes.saturating_sub(made.bytes));
@@ -170,8 +170,10 @@ impl Graph {
                 return;
             }
             let (packets, bytes) = (self.hand.len() as u64, self.hand.bytes());
-            let held = if slot.keeps { slot.node.held() } else { 0 };
-            self.running = Running { hops, entered: packets, entered_bytes: bytes, held, polled: false };
+            let held = if slot.keeps { self.ask_before(node, hops, packets, bytes, false) } else { 0 };
+            let slot = &mut self.slots[node];
+            self.running =
+                Running { node, hops, entered: packets, entered_bytes: bytes, held, polled: false };
             self.cx.node = node;
             slot.counters.batches += 1;
             slot.counters.arrived.add(packets, bytes);
@@ -197,6 +199,18 @@ impl Graph {
                 Some(next) => return self.wait(next, hops),
             }
         }
+    }
+
+    /// What a keeper holds before its turn or call, which runs already: if it panics, that is the one that did.
+    fn ask_before(&mut self, node: usize, hops: u32, entered: u64, entered_bytes: u64, polled: bool) -> u64 {
+        self.running = Running { node, hops, entered, entered_bytes, held: UNKNOWN, polled };
+        self.cx.node = node;
+        let slot = &mut self.slots[node];
+        let held = slot.node.held();
+        if slot.uncertain {
+            slot.made_certain(held);
+        }
+        held
     }
 
     /// Takes over what the node in hand dropped, sent, emitted and created.
@@ -301,9 +315,13 @@ impl Graph {
     /// After a panic: the packets of the call are lost, counted by difference (a keeper may have freed some while
     /// unwinding), new ones never were, and the node is made anew.
     #[cold]
-    fn clear_up(&mut self, message: String, place: Option<String>) {
-        let Running { entered, entered_bytes, held, polled, .. } = self.running;
-        let node = self.cx.node;
+    pub(super) fn clear_up(&mut self, Caught { message, place }: Caught) {
+        let Running { node, entered, entered_bytes, mut held, polled, .. } = self.running;
+        if held == UNKNOWN {
+            // It was not called yet: nothing of what enters is counted.
+            held = self.slots[node].counters.balance();
+            self.slots[node].counters.arrived.add(entered, entered_bytes);
+        }
         let in_hand = crate::Count { packets: self.hand.len() as u64, bytes: self.hand.bytes() };
         let first = self.hand.get(0).map(|packet| (packet.len(), packet.data().to_vec()));
         self.hand.clear();
@@ -314,7 +332,9 @@ impl Graph {
         let mut entered = crate::Count { packets: entered, bytes: entered_bytes };
         if polled && slot.role == Role::Receive {
             // It had not returned, so nothing was counted: what it has in its hands and has not had before was received.
-            let kept = if slot.keeps { slot.node.held() } else { 0 };
+            let kept = ask_held(slot);
+            slot.uncertain |= kept.is_none();
+            let kept = kept.unwrap_or(held);
             let packets = (in_hand.packets + emitted + kept).saturating_sub(held + made.packets);
             entered = crate::Count { packets, bytes: in_hand.bytes.saturating_sub(made.bytes) };
             slot.counters.received += entered;
@@ -322,7 +342,9 @@ impl Graph {
         entered += self.cx.taken;
         let settled = self.cx.drops.total() - self.cx.lost_on_arrival + self.cx.sent + self.cx.handed;
         let rebuilt = rebuild(slot);
-        let keeps_now = if slot.keeps { slot.node.held() } else { 0 };
+        slot.uncertain &= !rebuilt;
+        let answer = if slot.uncertain { None } else { ask_held(slot) };
+        let keeps_now = answer.unwrap_or(if rebuilt { 0 } else { held });
         let lost =
             (entered.packets + held + made.packets).saturating_sub(settled.packets).saturating_sub(keeps_now);
         let lost_bytes = entered.bytes.saturating_sub(settled.bytes);
@@ -350,10 +372,7 @@ impl Graph {
         let panic =
             Panic { node: slot.name.clone(), message, place, packets: lost, time: self.cx.now(), rebuilt };
         self.settle(node);
-        if self.panics.len() == PANICS_KEPT {
-            self.panics.pop_front();
-        }
-        self.panics.push_back(panic);
+        self.panics.push(panic);
     }
 
     /// Takes the graph down: sources are polled no more, keepers give up what they hold, everything runs to
@@ -384,10 +403,11 @@ impl Graph {
             for _ in 0..DRAIN_CALLS {
                 // A transmit queue may have packets in the device's hands even if it holds none.
                 let slot = &self.slots[node];
-                if !slot.keeps && slot.role != Role::Transmit && !slot.node.has_an_end() {
+                let ends = || slot.ask(&self.panics, self.cx.now(), |node| node.has_an_end()) == Some(true);
+                if !slot.keeps && slot.role != Role::Transmit && !ends() {
                     break;
                 }
-                let before = if self.slots[node].keeps { self.slots[node].node.held() } else { 0 };
+                let before = self.held(node);
                 self.drain_node(node, |node, batch, cx| node.drain(batch, cx));
                 while !self.waiting.is_empty() {
                     self.contained(None);
@@ -401,8 +421,13 @@ impl Graph {
 
     pub(super) fn drain_node(&mut self, node: usize, how: fn(&mut dyn Node, &mut Batch, &mut Context)) {
         let _containing = Containing::enter();
-        let held = self.slots[node].node.held();
-        self.running = Running { held, ..Running::default() };
+        let slot = &mut self.slots[node];
+        if slot.uncertain
+            && let Some(held) = ask_held(slot)
+        {
+            slot.made_certain(held);
+        }
+        self.running = Running { node, held: self.held(node), ..Running::default() };
         self.cx.node = node;
         let result = catch_unwind(AssertUnwindSafe(|| {
             let slot = &mut self.slots[node];
@@ -419,10 +444,17 @@ impl Graph {
             }
         }));
         if let Err(payload) = result {
-            let (message, place) = contain::account(payload);
-            self.clear_up(message, place);
+            self.clear_up(account(payload));
         }
     }
+}
+
+/// In [`Running::held`]: the node is just being asked.
+const UNKNOWN: u64 = u64::MAX;
+
+/// What a node that panicked keeps: 0 where it keeps nothing, `None` where it panics over that as well.
+fn ask_held(slot: &Slot) -> Option<u64> {
+    if slot.keeps { contain(|| slot.node.held()).ok() } else { Some(0) }
 }
 
 /// Calls of a keeper's `drain`: each may yield a full batch, and no keeper holds more than a pool.
@@ -432,25 +464,19 @@ const DRAIN_CALLS: usize = 1 << 16;
 fn rebuild(slot: &mut Slot) -> bool {
     let Some((blueprint, worker)) = &slot.origin else { return false };
     // Asked before: where nodes share what stands behind them, the new one takes the old one's place at once.
-    let schedule = slot.node.schedule();
-    match catch_unwind(AssertUnwindSafe(|| blueprint.build(worker))) {
-        Ok(Ok(mut node)) => {
-            if let (Some(new), Some(old)) = (node.schedule(), schedule) {
-                new.resume(&old);
-            }
-            std::mem::swap(&mut slot.node, &mut node);
-            // The old node's drop runs the author's code as well.
-            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(node))) {
-                contain::account(payload);
-            }
-            true
+    let schedule = contain(|| slot.node.schedule()).ok().flatten();
+    let built = contain(|| {
+        let node = blueprint.build(worker).ok()?;
+        if let (Some(new), Some(old)) = (node.schedule(), schedule) {
+            new.resume(&old);
         }
-        Ok(Err(_)) => false,
-        Err(payload) => {
-            contain::account(payload);
-            false
-        }
-    }
+        Some(node)
+    });
+    let Ok(Some(mut node)) = built else { return false };
+    std::mem::swap(&mut slot.node, &mut node);
+    // The old node's drop runs the author's code as well.
+    let _ended = contain(|| drop(node));
+    true
 }
 
 impl std::ops::Add for crate::Count {

@@ -20,7 +20,7 @@ impl Graph {
         // Once every source has ended, whoever still wants turns has work only as long as it holds packets.
         let ended = self.has_sources && self.sources == 0;
         if nobody
-            || ended && self.slots.iter().all(|slot| !slot.keeps || slot.stopped || slot.node.held() == 0)
+            || ended && (0..self.slots.len()).all(|node| self.slots[node].stopped || self.held(node) == 0)
         {
             Turn::Done
         } else if self.cx.knows_time() {
@@ -68,7 +68,8 @@ impl Graph {
     /// Asks a node anew when its next event is due.
     pub(super) fn rearm(&mut self, node: usize) {
         self.timers.retain(|Reverse((_, other))| *other != node);
-        let next = self.slots[node].node.schedule().and_then(|schedule| schedule.next());
+        let schedule = self.slots[node].ask(&self.panics, self.cx.now(), |node| node.schedule());
+        let next = schedule.flatten().and_then(|schedule| schedule.next());
         self.timers.extend(next.map(|time| Reverse((time, node))));
         self.set_deadline();
     }

@@ -1,5 +1,6 @@
 //! Operators that need only the packet in hand.
 
+use std::any::Any;
 use std::marker::PhantomData;
 
 use netbricks_buffer::{BATCH, Batch};
@@ -279,8 +280,10 @@ fn out_of_line<const USUAL: bool, B: Operator>(
     at.apart(|at| tower.apply::<USUAL>(at, stack))
 }
 
-/// So many functions are compiled into one piece of code; longer rows call the pieces one after the other. A call every so
-/// often costs next to nothing, and the time to compile one piece grows faster than the piece.
+/// So many functions are compiled into one piece of code; longer rows call the pieces one after the other. The time to compile
+/// one piece grows faster than the piece: 64 functions in pieces of 32 took two minutes in a test build. Its price is that each
+/// of 64 functions costs more than each of 8 (`bench/fused-cost.sh` counts it): some hundred instructions a packet and call, for
+/// what is handed over and for what the next piece has to find out anew.
 const TOGETHER: usize = 8;
 
 /// Applies a function to a frame of which a function before it may have changed what made it usual, from within the copy
@@ -290,6 +293,16 @@ const TOGETHER: usize = 8;
 #[inline(never)]
 fn afresh<B: Operator>(tower: &mut B, at: At<'_, '_>, stack: B::In) -> Result<B::Out, Verdict> {
     dispatched(tower, at, stack)
+}
+
+/// What a function lets pass goes on to the next one, also where it does not end in `done`: it comes back to the wire by
+/// another way (`forget`), as the next one expects it.
+#[inline(always)]
+fn passed<S: Stack>(decided: Result<S, Verdict>) -> Result<S, Verdict> {
+    match decided {
+        Err(Verdict::PASS) => (&Root as &dyn Any).downcast_ref::<S>().copied().ok_or(Verdict::PASS),
+        decided => decided,
+    }
 }
 
 /// One function after another in one loop: `ttl(input).then(nat)`.
@@ -318,7 +331,7 @@ impl<A: Operator, B: Operator<In = A::Out>> Operator for Then<A, B> {
         batch.each(|slot, bytes| {
             parked.push(match inputs(slot) {
                 None => Err(Verdict::ELSEWHERE),
-                Some(input) => dispatched(first, At::new(slot, bytes, &mut *cx, &mut false), input),
+                Some(input) => passed(dispatched(first, At::new(slot, bytes, &mut *cx, &mut false), input)),
             });
         });
         second.prepare(batch, cx, &|slot| parked[slot].ok());
@@ -329,9 +342,9 @@ impl<A: Operator, B: Operator<In = A::Out>> Operator for Then<A, B> {
         let between = if B::WAITS {
             self.2[at.slot]?
         } else if (A::FUSED - 1) / TOGETHER != (Self::FUSED - 1) / TOGETHER {
-            at.again().apart(|at| out_of_line::<USUAL, A>(&mut self.0, at, stack))?
+            passed(at.again().apart(|at| out_of_line::<USUAL, A>(&mut self.0, at, stack)))?
         } else {
-            upstream!(self, at, stack)
+            passed(self.0.apply::<USUAL>(at.again(), stack))?
         };
         if USUAL && !B::WAITS && *at.reshaped {
             return at.apart(|at| afresh(&mut self.1, at, between));

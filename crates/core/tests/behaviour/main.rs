@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 mod annotations;
+mod asked;
 mod branches;
 mod conservation;
 mod consistency;

@@ -2,10 +2,11 @@
 
 use netbricks_core::packet::print::{Protocol, dissect};
 use netbricks_core::packet::{Arp, Ethernet, Ip, Ipv4, Link, Udp, Vlan};
-use netbricks_core::view::Enclosing;
-use netbricks_core::{Drop, Edge, Function, Input, Operator, Verdict};
+use netbricks_core::tables::FlowTableConfig;
+use netbricks_core::view::{Enclosing, Metadata};
+use netbricks_core::{Drop, Edge, Function, Input, Operator, Verdict, Worker};
 use netbricks_testkit::build::ethernet;
-use netbricks_testkit::{checksums, kinds, run};
+use netbricks_testkit::{Report, checksums, kinds, run, run_with};
 
 fn udp() -> Vec<u8> {
     ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(1000, 53).payload(b"hello").build().unwrap()
@@ -41,6 +42,48 @@ fn unmatched_and_malformed_are_different_reasons() {
 fn a_parse_that_nobody_looks_at_still_selects() {
     let report = run(|input| input.parse::<Ethernet>().parse::<Arp>().done(), [udp(), arp()]);
     assert_eq!((report.out, report.drops.total().packets), (vec![arp()], 1));
+}
+
+/// A function may come back to the wire without `done`: what it lets pass passes as with it, alone, before another function
+/// and before one that waits on memory.
+#[test]
+fn what_may_pass_passes_where_a_function_does_not_end_in_done() {
+    fn open(input: Input) -> impl Function {
+        input.parse::<Link>().parse_or_pass::<Ip>().transform(|p| p.header_mut().decrement_ttl()).forget()
+    }
+    fn closed(input: Input) -> impl Function {
+        input.parse::<Link>().parse_or_pass::<Ip>().transform(|p| p.header_mut().decrement_ttl()).done()
+    }
+    fn marks(input: Input) -> impl Function {
+        input.parse::<Ethernet>().transform(|p| p.payload_mut()[0] ^= 0xff).done()
+    }
+    fn waits(input: Input, worker: &Worker) -> impl Function + use<> {
+        let seen = worker.flow_table::<u64, u8>("seen", FlowTableConfig::new(16));
+        input
+            .parse::<Ethernet>()
+            .lookup(
+                &seen,
+                |p| u64::from(p.payload()[0]),
+                |_, entry| entry.or_insert_with(|| 7).map_or(0, |v| *v),
+            )
+            .transform(|p| {
+                let seen = *p.get::<u8>();
+                p.payload_mut()[1] ^= seen;
+            })
+            .done()
+    }
+    let frames = [udp(), arp(), broken(), udp(), arp()];
+    let same = |found: Report, expected: Report| {
+        assert_eq!(found.out, expected.out);
+        assert_eq!(found.drops, expected.drops);
+        assert_eq!(found.out.len(), 4);
+    };
+    same(run(open, frames.clone()), run(closed, frames.clone()));
+    same(run(|i| open(i).then(marks), frames.clone()), run(|i| closed(i).then(marks), frames.clone()));
+    same(
+        run_with(|i, worker| open(i).then(|i| waits(i, worker)), frames.clone()),
+        run_with(|i, worker| closed(i).then(|i| waits(i, worker)), frames),
+    );
 }
 
 #[test]

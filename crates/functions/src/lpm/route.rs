@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use netbricks_core::tables::{Address, LpmConfig};
-use serde::de::{Deserialize, Deserializer, Error};
+use netbricks_core::units::from_text;
+use serde::de::{Deserialize, Deserializer};
 
 /// A prefix and its next hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,11 +89,20 @@ fn prefix(word: &str) -> Result<(IpAddr, u8), String> {
     Ok((address, len))
 }
 
+/// A route that stands alone, whose errors say where in it they are.
+struct Written(Route);
+
+impl FromStr for Written {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let located = |RouteError { column, problem }| format!("{problem} (character {column})");
+        text.parse().map(Self).map_err(located)
+    }
+}
+
 impl<'de> Deserialize<'de> for Route {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(|RouteError { column, problem }| {
-            D::Error::custom(format_args!("{problem} (character {column})"))
-        })
+        from_text::<Written, D>(deserializer).map(|written| written.0)
     }
 }
 

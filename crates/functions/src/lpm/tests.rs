@@ -2,10 +2,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use netbricks_core::buffer::{Batch, Pool};
 use netbricks_core::packet::Link;
-use netbricks_core::{Context, Function, Input, Node, Operator, Settings, Worker, compose};
+use netbricks_core::{Context, Function, Input, Node, Operator, Registry, Settings, Worker, compose};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::{kinds, run_configured};
 use proptest::prelude::*;
+use toml::de::DeTable;
 
 use super::{LpmSettings, NEXT_HOP, Route, lpm, routes};
 
@@ -166,6 +167,22 @@ fn a_wrong_route_is_an_error_that_says_where_and_what_would_do() {
     }
     let read = routes("10.0.0.0/8\t1 # ours\n\n::/0 4294967295\n").unwrap();
     assert_eq!(read, [route("10.0.0.0/8 1"), route("::/0 4294967295")]);
+}
+
+/// And for `maglev`, whose backends stand in such lists as well.
+#[test]
+fn a_wrong_item_of_a_list_is_pointed_at() {
+    let mut registry = Registry::new();
+    crate::register(&mut registry);
+    for (function, text, item) in [
+        ("lpm", "routes = [\"192.0.2.0/24 7\", \"198.51.100.0/33 8\"]", "\"198.51.100.0/33 8\""),
+        ("lpm", "routes = [\n  \"192.0.2.0/24 7\",\n  'x',\n]", "'x'"),
+        ("lpm", "routes = [\"192.0.2.0/24 7\", 8]", "8"),
+        ("maglev", "backends = [\"a 02:00:00:00:00:01\", \"b 02:00:00\"]", "\"b 02:00:00\""),
+    ] {
+        let error = registry.get(function).unwrap().configure(DeTable::parse(text).unwrap()).err().unwrap();
+        assert_eq!(&text[error.span.clone().unwrap()], item, "{error}");
+    }
 }
 
 #[test]

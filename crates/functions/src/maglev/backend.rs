@@ -4,7 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use netbricks_core::packet::MacAddress;
-use serde::de::{Deserialize, Deserializer, Error};
+use netbricks_core::units::from_text;
+use serde::de::{Deserialize, Deserializer};
 
 /// A backend: who it is on every node, where its packets go, and how many beside the others'.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +85,6 @@ impl fmt::Display for Backend {
 
 impl<'de> Deserialize<'de> for Backend {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+        from_text(deserializer)
     }
 }

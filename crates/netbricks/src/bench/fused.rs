@@ -23,5 +23,7 @@ pub(super) fn register(registry: &mut Registry) {
         "ttl-fused-4": [+ + +]
         "ttl-fused-8": [+ + + + + + +]
         "ttl-fused-16": [+ + + + + + + + + + + + + + +]
+        "ttl-fused-64": [+ + + + + + + + + + + + + + + + + + + + + + + + + + + + + + +
+            + + + + + + + + + + + + + + + + + + + + + + + + + + + + + + + +]
     }
 }

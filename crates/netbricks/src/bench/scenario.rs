@@ -155,7 +155,7 @@ impl Scenario {
             let summary = format!("{times} TTL functions, a node each");
             all.push(Self::new(format!("chain-ttl-{times}"), &summary, "ttl", times, Feed::Fixed, effect));
         }
-        for times in [1u8, 2, 4, 8, 16] {
+        for times in [1u8, 2, 4, 8, 16, 64] {
             let (function, summary) =
                 (format!("ttl-fused-{times}"), format!("{times} TTL functions in one loop"));
             let name = format!("chain-ttl-{times}-fused");

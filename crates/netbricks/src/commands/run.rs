@@ -306,7 +306,9 @@ fn link_event(port: &str, link: Link) -> Event {
     let problem = match link {
         Link::Up => return Event::PortUp { port: port.into() },
         Link::Down => "its device has no link, or was set down; it goes on when the device does",
-        Link::Gone => "its device was removed; the rest of the run goes on",
+        Link::Gone => {
+            "its device was removed; the rest of the run goes on, and it as well when there is one of that name again"
+        }
     };
     Event::PortDown { port: port.into(), problem: problem.into() }
 }
@@ -394,6 +396,7 @@ fn port_summary(port: &dyn Port) -> PortSummary {
         driver: port.driver().to_owned(),
         link: link_name(port.link()).to_owned(),
         mtu: port.mtu(),
+        returned: port.returned(),
         missed: sum(|counters| &counters.missed),
         bad_checksum: sum(|counters| &counters.bad_checksum),
         linearised: sum(|counters| &counters.linearised),

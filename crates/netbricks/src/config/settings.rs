@@ -34,6 +34,11 @@ pub(crate) fn configure<'t, T>(
             }
             return None;
         }
+        // What is said of a key only because it was taken out is nobody's fault but ours.
+        let of = error.message.split('`').nth(1);
+        if culprit.is_none() && removed.iter().any(|name| Some(name.as_str()) == of) {
+            return None;
+        }
         diagnostics.push(explain(what, &error, culprit.as_ref(), settings.span(), keys));
         let (name, _) = culprit?;
         table.get_mut().remove(name.as_str());

@@ -85,6 +85,8 @@ pub struct PortSummary {
     pub driver: String,
     /// `up`, `down` or `gone` at the end.
     pub link: String,
+    /// How often its device was deleted and another of its name took its place.
+    pub returned: u64,
     /// Largest packet it takes, in bytes without the Ethernet header.
     pub mtu: usize,
     /// Packets it brought in.

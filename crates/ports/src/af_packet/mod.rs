@@ -20,6 +20,7 @@ use self::send::Sender;
 use crate::interface::{Interface, refused};
 use crate::open::{Drivers, OpenContext};
 use crate::port::{Capabilities, Counters, Link, Port, PortError, ReceiveQueue, TransmitQueue};
+use crate::returning::{Reopen, Wanted, returning};
 use crate::sys::packet::{self, PacketSocket};
 use crate::taken::Taken;
 
@@ -167,11 +168,26 @@ struct AfPacket {
 }
 
 fn open(name: &str, settings: AfPacketSettings, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
+    let port = open_device(name, &settings, cx, None)?;
+    let (device, name, cx) = (settings.device.clone(), name.to_owned(), cx.clone());
+    let reopen: Reopen = Box::new(move |counters| {
+        Ok(Box::new(open_device(&name, &settings, &cx, Some(counters))?) as Box<dyn Port>)
+    });
+    returning(Box::new(port), &device, Wanted::Up, reopen)
+}
+
+/// Opens the interface, for queues that go on with `known` counters where there are any.
+fn open_device(
+    name: &str,
+    settings: &AfPacketSettings,
+    cx: &OpenContext,
+    known: Option<&[Arc<Counters>]>,
+) -> Result<AfPacket, PortError> {
     let device = settings.device.as_str();
     let interface = Interface::find(name, device)?;
     let refused = |action: String| move |error| refused(name, &action, CAPABILITY, error);
     let mtu = interface.mtu().map_err(refused(format!("asking for the MTU of {device}")))?;
-    let queues = settings.queues.unwrap_or(cx.queues).clamp(1, 256);
+    let queues = known.map_or(settings.queues.unwrap_or(cx.queues).clamp(1, 256), <[_]>::len);
     let membership = if settings.promiscuous {
         let socket = PacketSocket::open().map_err(refused("opening an AF_PACKET socket".into()))?;
         socket.be_promiscuous(interface.index()).map_err(refused(format!("making {device} promiscuous")))?;
@@ -179,7 +195,7 @@ fn open(name: &str, settings: AfPacketSettings, cx: &OpenContext) -> Result<Box<
     } else {
         None
     };
-    let counters: Vec<Arc<Counters>> = (0..queues).map(|_| Arc::default()).collect();
+    let counters = known.map_or_else(|| (0..queues).map(|_| Arc::default()).collect(), <[_]>::to_vec);
     let mut sockets: Vec<PacketSocket> = Vec::with_capacity(queues);
     for _ in 0..queues {
         let socket = PacketSocket::open().map_err(refused("opening an AF_PACKET socket".into()))?;
@@ -230,7 +246,7 @@ fn open(name: &str, settings: AfPacketSettings, cx: &OpenContext) -> Result<Box<
             "packets larger than {largest} bytes, which {device} may hand over (offloads), find no frame and are dropped: give the pool large frames, or switch them off with `ethtool -K {device} gro off` and, at a veth's other end, `ethtool -K DEVICE tso off gso off`"
         ));
     }
-    Ok(Box::new(AfPacket {
+    Ok(AfPacket {
         name: name.into(),
         interface,
         mtu,
@@ -242,7 +258,7 @@ fn open(name: &str, settings: AfPacketSettings, cx: &OpenContext) -> Result<Box<
         sockets: twins,
         _membership: membership,
         warnings,
-    }))
+    })
 }
 
 impl AfPacket {

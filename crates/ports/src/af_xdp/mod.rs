@@ -25,6 +25,7 @@ use self::steering::{Action, Steering, Traffic};
 use crate::interface::{Interface, refused};
 use crate::open::{Drivers, OpenContext};
 use crate::port::{Capabilities, Counters, Link, Port, PortError, ReceiveQueue, TransmitQueue};
+use crate::returning::{Reopen, Wanted, returning};
 use crate::sys::bpf;
 use crate::sys::packet::PacketSocket;
 use crate::sys::xdp::{self, Bind, ReceiveRing, Socket, TransmitRing};
@@ -334,12 +335,34 @@ struct AfXdp {
 }
 
 fn open(name: &str, settings: AfXdpSettings, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
+    let port = open_device(name, &settings, cx, None)?;
+    let (device, name, cx) = (settings.device.clone(), name.to_owned(), cx.clone());
+    let reopen: Reopen = Box::new(move |counters| {
+        Ok(Box::new(open_device(&name, &settings, &cx, Some(counters))?) as Box<dyn Port>)
+    });
+    returning(Box::new(port), &device, Wanted::Up, reopen)
+}
+
+/// Opens the interface, for queues that go on with `known` counters where there are any.
+fn open_device(
+    name: &str,
+    settings: &AfXdpSettings,
+    cx: &OpenContext,
+    known: Option<&[Arc<Counters>]>,
+) -> Result<AfXdp, PortError> {
     let device = settings.device.as_str();
     let interface = Interface::find(name, device)?;
     let raw = |action: String| move |error| refused(name, &action, "CAP_NET_RAW", error);
     let mtu = interface.mtu().map_err(raw(format!("asking for the MTU of {device}")))?;
     let device_queues = interface.receive_queues().min(1024);
-    let queues = settings.queues.unwrap_or(cx.queues).clamp(1, device_queues);
+    let queues = known.map_or(settings.queues.unwrap_or(cx.queues).clamp(1, device_queues), <[_]>::len);
+    if queues > device_queues {
+        return Err(PortError::Setting {
+            port: name.into(),
+            key: "device",
+            problem: format!("{device} had {queues} queues, and has {device_queues} now"),
+        });
+    }
     let target = (cx.pool.region().frames / (4 * device_queues)).min(settings.ring as usize);
     if target < FEWEST {
         let needed = 4 * device_queues * FEWEST;
@@ -359,10 +382,10 @@ fn open(name: &str, settings: AfXdpSettings, cx: &OpenContext) -> Result<Box<dyn
     } else {
         None
     };
-    let attached = attach(name, &interface, &settings, device_queues as u32)?;
+    let attached = attach(name, &interface, settings, device_queues as u32)?;
     let mode = if attached.native { settings.mode } else { mode_behind_driver(name, settings.mode)? };
 
-    let counters: Vec<Arc<Counters>> = (0..queues).map(|_| Arc::default()).collect();
+    let counters = known.map_or_else(|| (0..queues).map(|_| Arc::default()).collect(), <[_]>::to_vec);
     let mut arrivals: Vec<Vec<Arrivals>> = (0..queues).map(|_| Vec::new()).collect();
     let mut senders = Vec::with_capacity(queues);
     let mut sockets = Vec::with_capacity(device_queues);
@@ -370,7 +393,7 @@ fn open(name: &str, settings: AfXdpSettings, cx: &OpenContext) -> Result<Box<dyn
     let mut fragments = attached.fragments;
     for queue in 0..device_queues {
         let bound = bind(&cx.pool, settings.ring, mode, interface.index(), queue as u32, attached.fragments)
-            .map_err(|error| refused_bind(name, device, queue, &settings, error))?;
+            .map_err(|error| refused_bind(name, device, queue, settings, error))?;
         fragments &= bound.fragments;
         let socket = Arc::clone(bound.receive.socket());
         if let Some(time) = settings.busy_poll {
@@ -415,7 +438,7 @@ fn open(name: &str, settings: AfXdpSettings, cx: &OpenContext) -> Result<Box<dyn
             "{device} takes no packets in several buffers, and a frame of the pool holds {small} bytes: larger ones are dropped by the kernel; its MTU is {mtu}"
         ));
     }
-    Ok(Box::new(AfXdp {
+    Ok(AfXdp {
         name: name.into(),
         _attached: attached,
         receivers,
@@ -427,7 +450,7 @@ fn open(name: &str, settings: AfXdpSettings, cx: &OpenContext) -> Result<Box<dyn
         counters,
         _membership: membership,
         warnings,
-    }))
+    })
 }
 
 /// Behind the driver there is no zero copy.

@@ -346,6 +346,9 @@ struct Recording {
 }
 
 impl TransmitQueue for Recording {
+    fn is_patient(&self) -> bool {
+        true
+    }
     fn transmit(&mut self, batch: &mut Batch, cx: &mut Context) {
         let now = cx.now();
         let written = self.writer.with(|writer| {

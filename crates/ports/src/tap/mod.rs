@@ -1,8 +1,9 @@
 //! `tap`: a TAP device of our own, whose other end is the host's stack. Good for tests, virtual machines and as a way
 //! into the host.
 //!
-//! The device lives as long as the port. Packets go by one system call each, which is what the kernel offers here; with
-//! the offloads on, one packet is up to 64 KiB of a stream.
+//! The device lives as long as the port. Packets go by one system call each: read(2) and write(2) on a TAP device carry one
+//! packet, however many buffers they name, and there is no ring to map and no recvmmsg(2) on what is no socket; batches are
+//! offered to vhost alone (`drivers/net/tun.c`, `tun_sendmsg`). With the offloads on, one packet is up to 64 KiB of a stream.
 
 mod queue;
 
@@ -15,6 +16,7 @@ use self::queue::{Receiver, Sender};
 use crate::interface::{Interface, refused};
 use crate::open::{Drivers, OpenContext};
 use crate::port::{Capabilities, Counters, Link, Port, PortError, ReceiveQueue, TransmitQueue};
+use crate::returning::{Reopen, Wanted, returning};
 use crate::sys::interface::padded;
 use crate::sys::tun::{Queue, TUN_F_CSUM, TUN_F_TSO_ECN, TUN_F_TSO4, TUN_F_TSO6, TUN_F_USO4, TUN_F_USO6};
 use crate::taken::Taken;
@@ -167,8 +169,26 @@ struct Tap {
 }
 
 fn open(name: &str, settings: TapSettings, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
+    let port = open_device(name, &settings, cx, None)?;
+    // Not the template that it may have been named by. It is never made again here: somebody deleted it.
+    let device = port.interface.name().to_owned();
+    let (name, cx) = (name.to_owned(), cx.clone());
+    let settings = TapSettings { device: device.clone(), ..settings };
+    let reopen: Reopen = Box::new(move |counters| {
+        Ok(Box::new(open_device(&name, &settings, &cx, Some(counters))?) as Box<dyn Port>)
+    });
+    returning(Box::new(port), &device, Wanted::There, reopen)
+}
+
+/// Makes the device, or attaches to it where it is there, for queues that go on with `known` counters where there are any.
+fn open_device(
+    name: &str,
+    settings: &TapSettings,
+    cx: &OpenContext,
+    known: Option<&[Arc<Counters>]>,
+) -> Result<Tap, PortError> {
     let refused = |action: String| move |error| refused(name, &action, CAPABILITY, error);
-    let count = settings.queues.unwrap_or(cx.queues).clamp(1, 256);
+    let count = known.map_or(settings.queues.unwrap_or(cx.queues).clamp(1, 256), <[_]>::len);
     let (first, device) = Queue::attach(&settings.device)
         .map_err(refused(format!("making the TAP device {}", settings.device)))?;
     let mut queues = vec![Arc::new(first)];
@@ -201,16 +221,16 @@ fn open(name: &str, settings: TapSettings, cx: &OpenContext) -> Result<Box<dyn P
     }
     interface.set_up().map_err(refused(format!("switching {device} on")))?;
     let mtu = interface.mtu().map_err(refused(format!("asking for the MTU of {device}")))?;
-    Ok(Box::new(Tap {
+    Ok(Tap {
         name: name.into(),
         interface,
         mtu,
         offload: settings.offload,
         taken: Taken::new(queues.len(), queues.len()),
-        counters: queues.iter().map(|_| Arc::default()).collect(),
+        counters: known.map_or_else(|| queues.iter().map(|_| Arc::default()).collect(), <[_]>::to_vec),
         queues,
         warnings,
-    }))
+    })
 }
 
 /// Says what the host may leave to us, as much as its kernel knows.

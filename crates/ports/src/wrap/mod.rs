@@ -301,6 +301,9 @@ impl Port for Wrapped {
     fn link(&self) -> Link {
         self.port.link()
     }
+    fn returned(&self) -> u64 {
+        self.port.returned()
+    }
     fn counters(&self) -> Vec<Arc<Counters>> {
         self.port.counters()
     }

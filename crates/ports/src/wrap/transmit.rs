@@ -92,6 +92,9 @@ impl TransmitQueue for Wrapped {
         }
         self.send(cx);
     }
+    fn is_patient(&self) -> bool {
+        self.inner.is_patient()
+    }
     fn in_flight(&self) -> usize {
         self.inner.in_flight()
     }

@@ -5,9 +5,8 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -70,7 +69,9 @@ impl Lab {
     /// Runs a command in a namespace.
     pub(crate) fn try_run(&self, role: &str, command: &str) -> Output {
         let name = self.name(role);
-        Command::new("ip").args(["netns", "exec", &name]).args(command.split(' ')).output().unwrap()
+        let output = bounded("ip").args(["netns", "exec", &name]).args(command.split(' ')).output().unwrap();
+        assert_ne!(output.status.code(), Some(TIMED_OUT), "{role}: {command}: not within {PATIENCE:?}");
+        output
     }
     /// A pair of interfaces, each in its namespace, up.
     pub(crate) fn veth(&self, (role, device): (&str, &str), (other_role, other): (&str, &str)) {
@@ -96,13 +97,26 @@ impl Lab {
 impl Drop for Lab {
     fn drop(&mut self) {
         for name in &self.names {
-            let _ = Command::new("ip").args(["netns", "del", name]).output();
+            let _ = bounded("ip").args(["netns", "del", name]).output();
         }
     }
 }
 
+/// How long anything may take, however busy the machine is: what has not come about by then never will, and the test says
+/// what it was.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What timeout(1) ends with when it has ended its command.
+const TIMED_OUT: i32 = 124;
+
+/// A command that is ended when it does not end itself.
+fn bounded(program: &str) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", &PATIENCE.as_secs().to_string(), program]);
+    command
+}
+
 fn run<A: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = A>) {
-    let output = Command::new(program).args(arguments).output().unwrap();
+    let output = bounded(program).args(arguments).output().unwrap();
     assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
@@ -131,6 +145,7 @@ pub(crate) struct Outcome {
     pub(crate) totals: Totals,
     pub(crate) unbalanced: Vec<String>,
     pub(crate) links: Vec<Link>,
+    pub(crate) returned: Vec<u64>,
     pub(crate) warnings: Vec<String>,
     pub(crate) counters: Vec<Arc<Counters>>,
     pub(crate) available: usize,
@@ -152,26 +167,67 @@ impl Outcome {
 /// Two ports with a wire between them, on a thread of their own.
 pub(crate) struct Forwarder {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Outcome>,
+    progress: Arc<Progress>,
+    outcome: mpsc::Receiver<Outcome>,
+    thread: JoinHandle<()>,
+}
+
+/// Where it is, for whoever waits for it.
+#[derive(Default)]
+struct Progress {
+    turns: AtomicU64,
+    /// Turns that it has begun, the last of which has not ended where this is more.
+    begun: AtomicU64,
+    at: Mutex<&'static str>,
+}
+
+impl Progress {
+    fn is_at(&self, place: &'static str) {
+        *self.at.lock().unwrap() = place;
+    }
 }
 
 impl Forwarder {
     pub(crate) fn start(lab: &Lab, places: [Place; 2], queues: usize, large: usize) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
+        let progress = Arc::new(Progress::default());
         let (ready, opened) = mpsc::channel();
+        let (ends, outcome) = mpsc::channel();
         let thread = {
-            let stop = Arc::clone(&stop);
+            let (stop, progress) = (Arc::clone(&stop), Arc::clone(&progress));
             let places = places.map(|(role, text)| (lab.name(role), text));
-            std::thread::spawn(move || forward(&places, queues, large, &stop, &ready))
+            std::thread::spawn(move || {
+                let _ = ends.send(forward(&places, queues, large, &stop, &progress, &ready));
+            })
         };
-        match opened.recv() {
-            Ok(()) => Self { stop, thread },
-            Err(_) => std::panic::resume_unwind(thread.join().unwrap_err()),
+        let forwarder = Self { stop, progress, outcome, thread };
+        match opened.recv_timeout(PATIENCE) {
+            Ok(()) => forwarder,
+            Err(error) => forwarder.gives_up("start", error),
         }
     }
     pub(crate) fn finish(self) -> Outcome {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap()
+        match self.outcome.recv_timeout(PATIENCE) {
+            Ok(outcome) => outcome,
+            Err(error) => self.gives_up("stop", error),
+        }
+    }
+    /// Its own panic, or where it hangs.
+    fn gives_up(self, what: &str, error: mpsc::RecvTimeoutError) -> ! {
+        if error == mpsc::RecvTimeoutError::Disconnected {
+            std::panic::resume_unwind(self.thread.join().unwrap_err());
+        }
+        let Progress { turns, begun, at } = &*self.progress;
+        let (turns, begun) = (turns.load(Ordering::Relaxed), begun.load(Ordering::Relaxed));
+        let at = *at.lock().unwrap();
+        panic!(
+            "the forwarder did not {what} within {PATIENCE:?}: it is {at}, {begun} turns begun, {turns} ended"
+        );
+    }
+    /// Packets' turns so far: that it is alive.
+    pub(crate) fn turns(&self) -> u64 {
+        self.progress.turns.load(Ordering::Relaxed)
     }
 }
 
@@ -180,8 +236,10 @@ fn forward(
     queues: usize,
     large: usize,
     stop: &AtomicBool,
+    progress: &Progress,
     ready: &mpsc::Sender<()>,
 ) -> Outcome {
+    progress.is_at("opening its ports");
     let slot = WorkerSlot::claim().unwrap();
     let pool = Pool::builder().frames(8192).aligned(true).large(large, 69_632).build().unwrap();
     let mut ports = Vec::new();
@@ -206,9 +264,13 @@ fn forward(
     }
     let mut graph = builder.build(pool.clone()).unwrap();
     ready.send(()).unwrap();
+    progress.is_at("running");
     let start = Instant::now();
     while !stop.load(Ordering::Relaxed) {
-        if matches!(graph.turn(start.elapsed().as_nanos() as u64), Turn::Idle(_)) {
+        progress.begun.fetch_add(1, Ordering::Relaxed);
+        let turn = graph.turn(start.elapsed().as_nanos() as u64);
+        progress.turns.fetch_add(1, Ordering::Relaxed);
+        if matches!(turn, Turn::Idle(_)) {
             // Sleep as a worker would: until a port has something, but look at the clock.
             let mut descriptors: Vec<_> = graph
                 .descriptors()
@@ -221,16 +283,20 @@ fn forward(
             graph.wake();
         }
     }
+    progress.is_at("asking its ports");
     let outcome = Outcome {
         totals: graph.totals(),
         unbalanced: graph.unbalanced(),
         links: ports.iter().map(|port| port.link()).collect(),
+        returned: ports.iter().map(|port| port.returned()).collect(),
         warnings: ports.iter().flat_map(|port| port.warnings()).collect(),
         counters: ports.iter().flat_map(|port| port.counters()).collect(),
         available: 0,
         capacity: pool.capacity(),
     };
+    progress.is_at("letting its queues go");
     drop(graph);
+    progress.is_at("letting its ports go");
     drop(ports);
     drop(slot);
     Outcome { available: pool.available(), ..outcome }

@@ -2,12 +2,13 @@
 
 use std::net::UdpSocket;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use netbricks_buffer::Pool;
 use netbricks_core::Drop;
 use netbricks_ports::Link;
 
-use super::fixture::{Forwarder, Lab, enter, open};
+use super::fixture::{Forwarder, Lab, enter, eventually, open};
 use super::leaving::start;
 
 fn pair(driver: &str) -> [super::fixture::Place; 2] {
@@ -57,16 +58,79 @@ fn a_deleted_tap_is_a_port_that_is_down() {
     assert!(outcome.totals.drops.of(Drop::LinkDown).packets > 0, "{outcome:?}");
 }
 
+/// As it was before: the same addresses at a pair of the same names.
+fn make_again(lab: &Lab) {
+    lab.veth(("box", "b1"), ("right", "r0"));
+    lab.run("right", "ip address add 10.0.0.2/24 dev r0");
+    lab.run("right", "ethtool -K r0 tx off");
+    // The other end has another address now.
+    lab.run("left", "ip neigh flush dev l0");
+}
+
+fn answers(lab: &Lab) -> bool {
+    lab.try_run("left", "ping -q -c 1 -W 1 -w 2 10.0.0.2").status.success()
+}
+
+/// Twice, with one queue and with two: what was lost is counted, the counters go on, and the new device carries what the old
+/// one did.
+#[test]
+fn an_interface_that_is_made_again_under_its_name_works_again() {
+    for (driver, queues) in [("af_packet", 1), ("af_packet", 2), ("af_xdp", 1)] {
+        let Some(lab) = wire() else { return };
+        let forwarder = Forwarder::start(&lab, pair(driver), queues, 64);
+        lab.run("left", "ping -q -c 3 -i 0.05 -W 5 -w 30 10.0.0.2");
+        for _ in 0..2 {
+            lab.run("box", "ip link delete b1");
+            assert!(!lab.try_run("left", "ping -q -c 2 -i 0.05 -W 1 -w 5 10.0.0.2").status.success());
+            make_again(&lab);
+            // Both ways, through sockets that did not exist when the forwarder began.
+            eventually("an answer through the new device", || answers(&lab));
+            lab.run("left", "ping -q -c 3 -i 0.05 -W 5 -w 30 10.0.0.2");
+        }
+        let before = forwarder.turns();
+        eventually("the forwarder's next turn", || forwarder.turns() > before);
+        let outcome = forwarder.finish();
+        outcome.check();
+        assert_eq!(outcome.links, [Link::Up, Link::Up], "{driver}");
+        assert_eq!(outcome.returned, [0, 2], "{driver}");
+        assert!(outcome.totals.drops.of(Drop::LinkDown).packets > 0, "{driver}: {outcome:?}");
+        assert!(outcome.totals.sent.packets >= 18, "{driver}: {outcome:?}");
+    }
+}
+
+/// Somebody's interface of the port's name that is no TAP device is left alone; a TAP device is taken.
+#[test]
+fn a_tap_that_is_made_again_under_its_name_is_taken() {
+    let Some(lab) = Lab::new(&["left", "right"]) else { return };
+    let places = [("left", 1), ("right", 2)].map(|(role, number)| {
+        (role, format!("driver = \"tap\"\ndevice = \"t0\"\naddress = \"10.0.0.{number}/24\""))
+    });
+    let forwarder = Forwarder::start(&lab, places, 1, 128);
+    lab.run("left", "ping -q -c 3 -i 0.05 -W 5 -w 30 10.0.0.2");
+    lab.run("right", "ip link delete t0");
+    lab.run("right", "ip link add t0 type veth peer name t1");
+    assert!(!lab.try_run("left", "ping -q -c 3 -i 0.05 -W 1 -w 5 10.0.0.2").status.success());
+    assert!(lab.run("right", "ip -d link show t0").contains("veth"));
+    lab.run("right", "ip link delete t0");
+    lab.run("right", "ip tuntap add dev t0 mode tap multi_queue vnet_hdr");
+    lab.run("left", "ip neigh flush dev t0");
+    eventually("an answer through the new device", || answers(&lab));
+    let outcome = forwarder.finish();
+    outcome.check();
+    assert_eq!((outcome.links, outcome.returned), (vec![Link::Up, Link::Up], vec![0, 1]));
+}
+
 #[test]
 fn an_interface_that_was_switched_off_works_again() {
     for driver in ["af_packet", "af_xdp"] {
         let Some(lab) = wire() else { return };
         let forwarder = Forwarder::start(&lab, pair(driver), 1, 64);
-        lab.run("left", "ping -q -c 3 -i 0.05 -W 5 10.0.0.2");
+        lab.run("left", "ping -q -c 3 -i 0.05 -W 5 -w 30 10.0.0.2");
         lab.run("box", "ip link set b1 down");
-        assert!(!lab.try_run("left", "ping -q -c 2 -i 0.05 -W 1 10.0.0.2").status.success());
+        assert!(!lab.try_run("left", "ping -q -c 2 -i 0.05 -W 1 -w 5 10.0.0.2").status.success());
         lab.run("box", "ip link set b1 up");
-        lab.run("left", "ping -q -c 3 -i 0.2 -W 5 10.0.0.2");
+        // With -w it goes on until an answer comes: neighbours may have to be found again.
+        lab.run("left", "ping -q -c 1 -i 0.2 -w 30 10.0.0.2");
         let outcome = forwarder.finish();
         outcome.check();
         assert_eq!(outcome.links, [Link::Up, Link::Up], "{driver}");
@@ -107,8 +171,12 @@ fn a_flood_is_counted_to_the_last_packet() {
         let forwarder = Forwarder::start(&lab, pair(driver), 1, 64);
         lab.inside("left", || {
             let socket = UdpSocket::bind("10.0.0.1:0").unwrap();
-            let mut sent = 0;
+            let (mut sent, start) = (0, Instant::now());
             while sent < PACKETS {
+                assert!(
+                    start.elapsed() < Duration::from_secs(60),
+                    "{sent} of {PACKETS} packets could be sent"
+                );
                 sent += u64::from(socket.send_to(b"flood", "10.0.0.2:9").is_ok());
             }
         })

@@ -84,7 +84,9 @@ fn a_replacement_that_fails_leaves_what_ran_on_every_worker() {
     let error = control
         .replace(1, "a", Factory::new(|_: &WorkerContext| -> Result<Graph, GraphError> { panic!("planted") }))
         .unwrap_err();
-    assert_eq!(error.to_string(), "worker 1 could not make the graph: its factory panicked: planted");
+    // With the place, where somebody keeps it.
+    let expected = "worker 1 could not make the graph: its factory panicked: planted";
+    assert!(error.to_string().starts_with(expected), "{error}");
     assert!(matches!(control.replace(0, "c", factory("d", "seen")), Err(CommandError::NoGraph { .. })));
     assert!(matches!(control.install(0, factory("a", "seen")), Err(CommandError::NameTaken { .. })));
     assert!(matches!(

@@ -27,7 +27,8 @@ fn a_worker_that_cannot_be_built_stops_all() {
         })
         .unwrap_err();
         let problem = if panics { "its factory panicked: planted" } else { "queue 2 does not exist" };
-        assert_eq!(error.to_string(), format!("worker 2 could not make the graph: {problem}"));
+        let expected = format!("worker 2 could not make the graph: {problem}");
+        assert!(error.to_string().starts_with(&expected), "{error}");
         assert_eq!(pool.available(), pool.capacity());
     }
     // Nothing of it is left in the way of the next.

@@ -318,10 +318,9 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
             return None;
         }
         slot.seen = tick;
-        let slot = NonNull::from(slot);
         self.worked(1);
         self.counters.hits += 1;
-        Some(slot)
+        Some(self.slots.place(ticket.0 as u32 as usize))
     }
 
     /// Counts work towards [`MAXIMUM_WORK`] where tests assert it.

@@ -54,7 +54,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         let clock = &self.clock;
         if let Some(slot) = self.slots.get_mut(index).filter(|slot| !clock.is_over(slot)) {
             slot.seen = clock.tick as u32;
-            let slot = NonNull::from(slot);
+            let slot = self.slots.place(index);
             self.counters.hits += 1;
             return Entry::Found(Occupied::new(self, slot, index as u32));
         }
@@ -186,9 +186,8 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         let (seen, timeout) = (self.clock.tick as u32, self.idle_timeout);
         let slot = self.slots.get_mut(index).expect("a free tag stands for a slot");
         slot.fill(key, value, seen, timeout);
-        let slot = NonNull::from(slot);
         self.file_timer(index);
-        slot
+        self.slots.place(index)
     }
 
     /// Takes out the flow in slot `index`, if there is one.

@@ -3,6 +3,7 @@
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
+use std::ptr::NonNull;
 
 use crate::memory::{HugeArray, MemoryError};
 use crate::prefetch::{CACHE_LINE, prefetch};
@@ -136,6 +137,15 @@ impl<K: Copy, V> Slots<K, V> {
     #[inline(always)]
     fn address(&self, index: usize) -> *mut Slot<K, V> {
         self.bytes.start().as_ptr().wrapping_add(index.wrapping_mul(Self::STRIDE)).cast()
+    }
+
+    /// Where slot `index` is, which must be there: not through a reference, so that it stays good to write by while others
+    /// look at the slot through the table (under Tree Borrows a pointer that comes of a reference does not).
+    #[inline(always)]
+    pub(super) fn place(&self, index: usize) -> NonNull<Slot<K, V>> {
+        debug_assert!(index < self.len);
+        // SAFETY: the mapping does not begin at 0 and does not reach around the address space, so nothing in it is null.
+        unsafe { NonNull::new_unchecked(self.address(index)) }
     }
 
     #[inline(always)]

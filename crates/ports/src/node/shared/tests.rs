@@ -38,9 +38,14 @@ fn two_graphs_share_a_transmit_queue() {
             .collect();
         workers.into_iter().map(|worker| worker.join().unwrap()).collect()
     });
+    let mut all = Totals::default();
     for totals in &totals {
-        assert_eq!((totals.received.packets, totals.sent.packets), (30_000, 30_000));
+        // What one left the other sent.
+        let sent = totals.sent.packets + totals.handed.packets - totals.taken.packets;
+        assert_eq!((totals.received.packets, sent), (30_000, 30_000));
+        all.merge(totals);
     }
+    assert_eq!((all.sent.packets, all.handed), (60_000, all.taken));
     assert_eq!(counters.sent.load(Ordering::Relaxed), 60_000);
     assert_eq!(pool.available(), pool.capacity());
 }
@@ -91,4 +96,82 @@ fn what_a_shared_line_keeps_is_counted_once() {
         assert_eq!(totals.created.packets, counters.duplicated.load(Ordering::Relaxed));
         assert_eq!(pool.available(), pool.capacity());
     }
+}
+
+/// Does not return from its first call before it is told to; keeps what it is given.
+struct Slow {
+    entered: std::sync::mpsc::Sender<()>,
+    go_on: std::sync::mpsc::Receiver<()>,
+    waited: bool,
+    sent: std::sync::Arc<std::sync::Mutex<Vec<Vec<u8>>>>,
+}
+
+impl TransmitQueue for Slow {
+    fn transmit(&mut self, batch: &mut Batch, cx: &mut Context) {
+        if !std::mem::replace(&mut self.waited, true) {
+            self.entered.send(()).unwrap();
+            self.go_on.recv().unwrap();
+        }
+        cx.sent(batch.len() as u64, batch.bytes());
+        self.sent.lock().unwrap().extend(batch.drain().map(|packet| packet.data().to_vec()));
+    }
+}
+
+/// While one worker is in a system call, another goes on with its packets, in order and up to a bound; all of them go out
+/// when the call returns, without anybody being called again.
+#[test]
+fn nobody_waits_for_a_call_that_another_makes() {
+    const PACKETS: usize = 2 * WAITING;
+    let (pool, directory) = (pool(), Directory::new("slow"));
+    let cx = context(&pool, &directory);
+    let (entered, inside) = std::sync::mpsc::channel();
+    let (release, go_on) = std::sync::mpsc::channel();
+    let sent = std::sync::Arc::<std::sync::Mutex<Vec<Vec<u8>>>>::default();
+    let queue = Slow { entered, go_on, waited: false, sent: sent.clone() };
+    let limits = TransmitLimits { mtu: 1500, checksum_offload: false, segmentation_offload: false };
+    let shared = SharedTransmit::new(Box::new(queue));
+    let graph = |handle: SharedTransmit, packets: usize| {
+        let text = format!("packets = {packets}\nflows = 1\npayload = 'pattern'");
+        let mut from = open("generator", &text, &cx).unwrap();
+        let source = ReceiveNode::take(from.as_mut(), 0, 0).unwrap();
+        let sink = TransmitNode::new(Box::new(handle), "slow", limits, Default::default());
+        let mut builder = netbricks_core::GraphBuilder::new("test");
+        let source = builder.add("in", Box::new(source)).unwrap();
+        let sink = builder.add("out", Box::new(sink)).unwrap();
+        builder.connect(source, netbricks_core::Edge::OUT, sink, 0).unwrap();
+        builder.build(pool.clone()).unwrap()
+    };
+    let (one, other) = (shared.clone(), shared);
+    let (first, second) = std::thread::scope(|scope| {
+        let caller = scope.spawn(|| {
+            let mut graph = graph(one, 1);
+            run(&mut graph, |_| false);
+            graph.totals()
+        });
+        inside.recv().unwrap();
+        // If it waited here, the test would not come to its end.
+        let mut graph = graph(other, PACKETS);
+        let now = run(&mut graph, |_| false);
+        let before = graph.totals();
+        assert_eq!((before.sent.packets, before.handed.packets), (0, WAITING as u64));
+        let lost = before.drops.of(netbricks_core::Drop::TransmitFull).packets;
+        assert_eq!(lost, (PACKETS - WAITING) as u64, "what finds no room is counted");
+        release.send(()).unwrap();
+        let first = caller.join().unwrap();
+        (first, finish(graph, now))
+    });
+    // The one that was called last has sent them.
+    assert_eq!((first.sent.packets, first.taken), (1 + WAITING as u64, second.handed));
+    let expected = collected_from(PACKETS, &cx, &pool);
+    assert_eq!(sent.lock().unwrap()[1..], expected[..WAITING], "the first of them, in order");
+    assert_eq!(pool.available(), pool.capacity());
+}
+
+/// What the generator makes.
+fn collected_from(packets: usize, cx: &crate::OpenContext, pool: &netbricks_buffer::Pool) -> Vec<Vec<u8>> {
+    let text = format!("packets = {packets}\nflows = 1\npayload = 'pattern'");
+    let mut from = open("generator", &text, cx).unwrap();
+    let (mut port, far) = collector(pool);
+    forward(from.as_mut(), &mut port, pool, 32);
+    collected(&far).into_iter().map(|(_, frame)| frame).collect()
 }

@@ -1,0 +1,135 @@
+//! Nodes outside their turns: questions that they answer, calls of the control side, and their end. All of it is authors'
+//! code: what panics there costs an answer, or the state of one node, and never the graph.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+
+use super::contain::{Caught, Panic, contain};
+use super::{Graph, Running, Slot};
+use crate::context::Context;
+use crate::node::Node;
+use netbricks_buffer::Batch;
+
+/// Panics kept for whoever asks; older ones are only counted.
+const KEPT: usize = 16;
+
+/// The last panics of a graph's nodes.
+pub(super) struct Panics(RefCell<VecDeque<Panic>>);
+
+impl Panics {
+    pub(super) fn new() -> Self {
+        Self(RefCell::new(VecDeque::with_capacity(KEPT)))
+    }
+
+    pub(super) fn push(&self, panic: Panic) {
+        let mut panics = self.0.borrow_mut();
+        if panics.len() == KEPT {
+            panics.pop_front();
+        }
+        panics.push_back(panic);
+    }
+
+    #[inline(always)]
+    pub(super) fn take(&mut self) -> Vec<Panic> {
+        self.0.get_mut().drain(..).collect()
+    }
+}
+
+/// In the place of a node that is gone.
+struct Gone;
+
+impl Node for Gone {
+    fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
+}
+
+impl Slot {
+    /// What the node answers; `None` where it panics instead, which is counted and kept. The node goes on: it was only
+    /// looked at.
+    pub(super) fn ask<'a, T: 'a>(
+        &'a self,
+        panics: &Panics,
+        now: u64,
+        question: impl FnOnce(&'a dyn Node) -> T,
+    ) -> Option<T> {
+        match contain(|| question(&*self.node)) {
+            Ok(answer) => Some(answer),
+            Err(Caught { message, place }) => {
+                self.unanswered.set(self.unanswered.get() + 1);
+                let node = self.name.clone();
+                panics.push(Panic { node, message, place, packets: 0, time: now, rebuilt: false });
+                None
+            }
+        }
+    }
+
+    /// Packets that the node keeps: as it says, or as its counters must have it where it cannot say.
+    pub(super) fn held(&self, panics: &Panics, now: u64) -> u64 {
+        if !self.keeps {
+            return 0;
+        }
+        let held = if self.uncertain { None } else { self.ask(panics, now, |node| node.held()) };
+        held.unwrap_or_else(|| self.counters.balance())
+    }
+
+    /// A source can say again what it keeps: all of that has arrived.
+    #[cold]
+    pub(super) fn made_certain(&mut self, held: u64) {
+        self.uncertain = false;
+        let more = held.saturating_sub(self.counters.balance());
+        self.counters.received.add(more, 0);
+    }
+}
+
+/// Each node goes alone: where several panic in their end, the second does so before the first one's panic goes anywhere.
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let _ended = self.end();
+    }
+}
+
+impl Slot {
+    fn end(&mut self) -> Result<(), Caught> {
+        let node: Box<dyn Node> = std::mem::replace(&mut self.node, Box::new(Gone));
+        let origin = self.origin.take();
+        let ended = contain(|| drop(node));
+        // Captured settings are an author's as well.
+        ended.and(contain(|| drop(origin)))
+    }
+}
+
+impl Graph {
+    /// Packets that a node keeps.
+    pub(super) fn held(&self, node: usize) -> u64 {
+        self.slots[node].held(&self.panics, self.cx.now())
+    }
+
+    /// Calls a node between batches. A panic may leave its state half-done: the node is made anew, and the panic's message
+    /// is the answer.
+    pub(super) fn guarded<T>(
+        &mut self,
+        node: usize,
+        call: impl FnOnce(&mut dyn Node) -> T,
+    ) -> Result<T, Caught> {
+        self.running = Running { node, held: self.held(node), ..Running::default() };
+        self.cx.node = node;
+        let answer = contain(|| call(self.slots[node].node.as_mut()));
+        if let Err(caught) = &answer {
+            self.clear_up(caught.clone());
+        }
+        answer
+    }
+
+    /// Lets its nodes go, one by one; answers the panics in that, which cost nothing any more. Dropping it does the same, and
+    /// tells nobody.
+    pub fn take_down(mut self) -> Vec<Panic> {
+        let time = self.cx.now();
+        let mut panics = Vec::new();
+        for mut slot in std::mem::take(&mut self.slots) {
+            if let Err(Caught { message, place }) = slot.end() {
+                let node = slot.name.clone();
+                panics.push(Panic { node, message, place, packets: 0, time, rebuilt: false });
+            }
+        }
+        panics
+    }
+}

@@ -1,0 +1,423 @@
+//! Authors' code outside `process` and `poll`: whatever a node panics over costs an answer or that node's state, and never
+//! the graph or another node's answer.
+
+use std::cell::{Cell, RefCell};
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+
+use netbricks_core::buffer::{Batch, Packet};
+use netbricks_core::graph::observe_panics;
+use netbricks_core::{
+    BuildError, CallError, Context, Drop, Graph, GraphError, ImportError, NoSettings, Node, Operator, Output,
+    Poll, Refused, Registry, Role, Section, Settings, StateImage, Worker, compose,
+};
+
+use crate::harness::{Feed, Rig, Sink, blueprint, check, counters, number, numbered, pool, run_out, worker};
+
+/// Lets every third packet pass and keeps the others until the end; panics in the question of this number, over how many it
+/// keeps, and in as many after it.
+#[derive(Clone, Default)]
+struct Silent {
+    kept: Rc<RefCell<Vec<Packet>>>,
+    asked: Rc<Cell<u32>>,
+    breaks: (u32, u32),
+    /// It brings packets in by itself, so many.
+    brings: Option<u32>,
+}
+
+impl Silent {
+    fn boxed(self) -> Box<dyn Node> {
+        Box::new(self)
+    }
+    /// As another one that takes its place after a panic: with nothing in its hands.
+    fn anew(&self) -> Self {
+        Self { kept: Rc::default(), ..self.clone() }
+    }
+}
+
+impl Node for Silent {
+    fn process(&mut self, _: usize, batch: &mut Batch, _: &mut Context) {
+        let packets: Vec<_> = batch.drain().collect();
+        for packet in packets {
+            if number(packet.data()).is_multiple_of(3) {
+                assert!(batch.push(packet).is_ok());
+            } else {
+                self.kept.borrow_mut().push(packet);
+            }
+        }
+    }
+    fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+        let Some(left) = &mut self.brings else { return Poll::Done };
+        for _ in 0..(*left).min(10) {
+            *left -= 1;
+            let packet = cx.pool().packet(&numbered(*left)).unwrap();
+            if left.is_multiple_of(3) {
+                assert!(batch.push(packet).is_ok());
+            } else {
+                self.kept.borrow_mut().push(packet);
+            }
+        }
+        if *left == 0 { Poll::Done } else { Poll::Busy }
+    }
+    fn is_schedulable(&self) -> bool {
+        self.brings.is_some()
+    }
+    fn role(&self) -> Role {
+        if self.brings.is_some() { Role::Receive } else { Role::Function }
+    }
+    fn inputs(&self) -> usize {
+        usize::from(self.brings.is_none())
+    }
+    fn keeps_packets(&self) -> bool {
+        true
+    }
+    fn held(&self) -> u64 {
+        let asked = self.asked.replace(self.asked.get() + 1);
+        let (first, more) = self.breaks;
+        assert!(!(first..=first + more).contains(&asked), "question {asked}");
+        self.kept.borrow().len() as u64
+    }
+    fn drain(&mut self, batch: &mut Batch, _: &mut Context) {
+        let mut kept = self.kept.borrow_mut();
+        while let Some(packet) = kept.pop() {
+            if let Err(back) = batch.push(packet) {
+                kept.push(back);
+                break;
+            }
+        }
+    }
+}
+
+/// Wherever it happens, and however often in a row: every question that there is in a run is the one to be panicked over.
+#[test]
+fn a_panic_over_how_many_packets_are_held_is_contained_at_every_question() {
+    observe_panics();
+    for (rebuilt, brings) in [(false, false), (true, false), (false, true)] {
+        for more in [0, 1, 5] {
+            let mut first = 0;
+            loop {
+                let what = format!("rebuilt: {rebuilt}, source: {brings}, question {first} and {more} more");
+                let silent = Silent { breaks: (first, more), ..Silent::default() };
+                let sink = Sink::default();
+                let mut rig = Rig::new();
+                let node = if brings {
+                    rig.add("silent", Silent { brings: Some(100), ..silent.clone() }.boxed())
+                } else {
+                    let source = rig.add("source", Box::new(Feed::of((0..100).map(numbered))));
+                    let node = if rebuilt {
+                        // Blueprints cross threads, and what they make does not: the state is on this one.
+                        NEXT.set(Some(silent.clone()));
+                        rig.function("silent", &blueprint(|_| Ok(next().boxed())))
+                    } else {
+                        rig.add("silent", silent.clone().boxed())
+                    };
+                    rig.chain(&[source, node]);
+                    node
+                };
+                let end = rig.add("end", Box::new(sink.clone()));
+                rig.chain(&[node, end]);
+                let (mut graph, pool) = rig.build();
+                graph.set_burst(10);
+                run_out(&mut graph);
+                assert_eq!(graph.drain(0), 0, "{what}");
+                let asked = silent.asked.get();
+                check(&graph);
+                let lost = graph.totals().drops.of(Drop::Panicked).packets;
+                assert_eq!(sink.numbers().len() as u64 + lost, graph.totals().received.packets, "{what}");
+                assert_eq!(graph.totals().received.packets, 100, "{what}");
+                let panics = graph.take_panics();
+                assert!(panics.iter().all(|panic| panic.node == "silent"), "{what}: {panics:?}");
+                assert!(panics.iter().all(|panic| panic.message.starts_with("question")), "{what}");
+                assert_eq!(panics.iter().map(|panic| panic.packets).sum::<u64>(), lost, "{what}");
+                // A batch or two with each question, and with a new node all that the old one had.
+                assert!(
+                    if rebuilt { lost <= 100 } else { lost <= 10 * u64::from(more + 1) },
+                    "{what}: {lost}"
+                );
+                drop(graph);
+                NEXT.set(None);
+                drop(silent);
+                assert_eq!(pool.available(), pool.capacity(), "{what}");
+                if asked < first {
+                    assert!(first > 30, "{what}: too few questions for this to be a test");
+                    assert_eq!(lost, 0, "{what}");
+                    break;
+                }
+                first += 1;
+            }
+        }
+    }
+}
+
+thread_local! {
+    static NEXT: RefCell<Option<Silent>> = const { RefCell::new(None) };
+}
+
+fn next() -> Silent {
+    NEXT.with_borrow(|next| next.as_ref().map(Silent::anew).unwrap())
+}
+
+/// Panics over everything that it is asked between batches.
+#[derive(Default)]
+struct Sullen {
+    polled: bool,
+}
+
+impl Node for Sullen {
+    fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
+    fn poll(&mut self, _: &mut Batch, _: &mut Context) -> Poll {
+        if std::mem::replace(&mut self.polled, true) { Poll::Done } else { Poll::Idle }
+    }
+    fn is_schedulable(&self) -> bool {
+        true
+    }
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        panic!("descriptor")
+    }
+    fn has_an_end(&self) -> bool {
+        panic!("end")
+    }
+    fn export(&self) -> Vec<StateImage> {
+        panic!("export")
+    }
+    fn report(&self) -> Vec<Section> {
+        panic!("report")
+    }
+}
+
+/// A well-behaved neighbour.
+struct Open;
+
+impl Node for Open {
+    fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
+    fn export(&self) -> Vec<StateImage> {
+        vec![("open".into(), vec![1])]
+    }
+    fn report(&self) -> Vec<Section> {
+        vec![Section { title: "open".into(), ..Section::default() }]
+    }
+}
+
+fn messages(graph: &mut Graph) -> Vec<String> {
+    graph.take_panics().into_iter().map(|panic| format!("{}: {}", panic.node, panic.message)).collect()
+}
+
+#[test]
+fn who_panics_over_a_question_spoils_nobody_elses_answer() {
+    observe_panics();
+    let mut rig = Rig::new();
+    let source = rig.add("source", Box::new(Feed::of((0..10).map(numbered))));
+    let (sullen, open) = (rig.add("sullen", Box::new(Sullen::default())), rig.add("open", Box::new(Open)));
+    let end = rig.add("end", Box::new(Sink::default()));
+    rig.chain(&[source, sullen, open, end]);
+    let (mut graph, pool) = rig.build();
+    assert_eq!(graph.export(), [("open".to_owned(), ("open".to_owned(), vec![1]))]);
+    assert_eq!(graph.reports().iter().map(|(node, _)| node.as_str()).collect::<Vec<_>>(), ["open"]);
+    assert_eq!(messages(&mut graph), ["sullen: export", "sullen: report"]);
+    let mut turns = 0;
+    while graph.can_sleep() || !graph.descriptors().is_empty() || graph.take_panics().is_empty() {
+        // Not before it idles is it asked for a descriptor.
+        graph.turn(0);
+        turns += 1;
+        assert!(turns < 100);
+    }
+    run_out(&mut graph);
+    assert_eq!(graph.drain(0), 0);
+    check(&graph);
+    assert_eq!(messages(&mut graph).last().map(String::as_str), Some("sullen: end"));
+    assert!(counters(&graph, "sullen").panics >= 4);
+    assert_eq!((graph.totals().sent.packets, pool.available()), (10, pool.capacity()));
+}
+
+fn counting(worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
+    compose(worker, |input| {
+        let seen = worker.counter("seen");
+        let half_done = seen.clone();
+        worker.handler("break", "Adds a thousand, and panics.", move |argument| {
+            half_done.add(1_000);
+            panic!("told to: {argument}");
+        });
+        input.inspect(move |_| seen.add(1)).done()
+    })
+}
+
+#[test]
+fn a_handler_that_panics_has_its_nodes_state_made_anew() {
+    observe_panics();
+    let mut rig = Rig::new();
+    let feed = Feed::default();
+    feed.add((0..10).map(numbered));
+    let source = rig.add("source", Box::new(feed.clone()));
+    let node = rig.function("count", &blueprint(counting));
+    let end = rig.add("end", Box::new(Sink::default()));
+    rig.chain(&[source, node, end]);
+    let (mut graph, _) = rig.build();
+    graph.turn(0);
+    assert_eq!(graph.call("count", "seen.occupancy", "").unwrap(), format!("10 {}", u64::MAX));
+    let error = graph.call("count", "break", "loud").unwrap_err();
+    assert_eq!(error, CallError::Panicked { name: "break".into(), message: "told to: loud".into() });
+    let panic = graph.take_panics().pop().unwrap();
+    assert_eq!((panic.node.as_str(), panic.packets, panic.rebuilt), ("count", 0, true));
+    assert!(panic.place.unwrap().contains("asked.rs:"));
+    assert_eq!(
+        graph.call("count", "seen.occupancy", "").unwrap(),
+        format!("0 {}", u64::MAX),
+        "half-done state"
+    );
+    feed.add((0..5).map(numbered));
+    feed.end();
+    run_out(&mut graph);
+    assert_eq!(graph.call("count", "seen.occupancy", "").unwrap(), format!("5 {}", u64::MAX));
+}
+
+/// Has two pieces of state, keeps packets, and panics over importing the second when it has taken half of it.
+#[derive(Default)]
+struct Importer {
+    taken: Vec<u8>,
+    kept: Vec<Packet>,
+}
+
+impl Node for Importer {
+    fn process(&mut self, _: usize, batch: &mut Batch, _: &mut Context) {
+        self.kept.extend(batch.drain());
+    }
+    fn keeps_packets(&self) -> bool {
+        true
+    }
+    fn held(&self) -> u64 {
+        self.kept.len() as u64
+    }
+    fn export(&self) -> Vec<StateImage> {
+        vec![("first".into(), self.taken.clone())]
+    }
+    fn import(&mut self, name: &str, bytes: &[u8], _: u64) -> Result<(), ImportError> {
+        self.taken.extend(bytes);
+        assert_eq!(name, "first", "half of it");
+        Ok(())
+    }
+}
+
+#[test]
+fn an_import_that_panics_leaves_no_half_of_it() {
+    observe_panics();
+    let mut rig = Rig::new();
+    let source = rig.add("source", Box::new(Feed::of((0..10).map(numbered))));
+    let node = rig.function("importer", &blueprint(|_| Ok(Box::new(Importer::default()))));
+    let end = rig.add("end", Box::new(Sink::default()));
+    rig.chain(&[source, node, end]);
+    let (mut graph, pool) = rig.build();
+    run_out(&mut graph);
+    assert_eq!(graph.import("importer", "first", &[1, 2]), Ok(()));
+    let error = graph.import("importer", "second", &[3]).unwrap_err();
+    assert!(matches!(&error, ImportError::Panicked { name, .. } if name == "second"), "{error}");
+    assert_eq!(graph.export(), [("importer".to_owned(), ("first".to_owned(), vec![]))]);
+    // What it held went with it, and is counted.
+    check(&graph);
+    assert_eq!(counters(&graph, "importer").drops.of(Drop::Panicked).packets, 10);
+    assert_eq!(pool.available(), pool.capacity());
+}
+
+/// Panics in its end, and in that of what it holds: not at the same time.
+struct Sore(Rc<Cell<u32>>);
+
+impl Node for Sore {
+    fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
+}
+
+impl std::ops::Drop for Sore {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() + 1);
+        panic!("sore");
+    }
+}
+
+/// Had they gone together, the second panic would have ended the process.
+#[test]
+fn nodes_that_panic_in_their_end_go_one_by_one() {
+    observe_panics();
+    let ended = Rc::new(Cell::new(0));
+    let rig = |ended: &Rc<Cell<u32>>| {
+        let mut rig = Rig::new();
+        let source = rig.add("source", Box::new(Feed::of((0..10).map(numbered))));
+        let sore = ["one", "two", "three"].map(|name| rig.add(name, Box::new(Sore(ended.clone()))));
+        let end = rig.add("end", Box::new(Sink::default()));
+        rig.chain(&[source, sore[0], sore[1], sore[2], end]);
+        rig
+    };
+    let (graph, _) = rig(&ended).build();
+    let panics: Vec<_> = graph.take_down().into_iter().map(|panic| (panic.node, panic.message)).collect();
+    assert_eq!(panics, ["one", "two", "three"].map(|name| (name.to_owned(), "sore".to_owned())));
+    drop(rig(&ended).build());
+    drop(rig(&ended));
+    assert_eq!(ended.get(), 9);
+}
+
+/// Panics over one of the questions that are asked when it is added.
+struct Shy(&'static str);
+
+impl Shy {
+    fn at(&self, question: &str) {
+        assert_ne!(self.0, question, "shy");
+    }
+}
+
+impl Node for Shy {
+    fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
+    fn role(&self) -> Role {
+        self.at("role");
+        Role::Function
+    }
+    fn kind(&self) -> &str {
+        self.at("kind");
+        "shy"
+    }
+    fn inputs(&self) -> usize {
+        self.at("inputs");
+        1
+    }
+    fn outputs(&self) -> Vec<Output> {
+        self.at("outputs");
+        Vec::new()
+    }
+    fn keeps_packets(&self) -> bool {
+        self.at("keeps");
+        false
+    }
+    fn is_schedulable(&self) -> bool {
+        self.at("schedulable");
+        false
+    }
+}
+
+#[test]
+fn a_node_that_panics_while_it_is_made_or_added_is_an_error_that_names_it() {
+    observe_panics();
+    for question in ["role", "kind", "inputs", "outputs", "keeps", "schedulable"] {
+        let mut rig = Rig::new();
+        let error = rig.builder.add("shy", Box::new(Shy(question))).unwrap_err();
+        assert!(matches!(&error, GraphError::Node { name, .. } if name == "shy"), "{error}");
+        assert!(error.to_string().contains("asked.rs:"), "{error}");
+    }
+    let pool = pool();
+    let mut rig = Rig::new();
+    let broken = blueprint(|_| panic!("not today"));
+    let error = rig.builder.add_function("broken", &broken, &worker(&pool)).unwrap_err().to_string();
+    assert!(error.starts_with("`broken`: making it panicked: not today (at "), "{error}");
+
+    #[derive(serde::Deserialize)]
+    struct Fussy {}
+    impl Settings for Fussy {
+        const KEYS: &'static [netbricks_core::Key] = &[];
+        fn check(&self) -> Result<(), Refused> {
+            panic!("no settings are good enough")
+        }
+    }
+    let mut registry = Registry::new();
+    registry.add("fussy", "Never content.", |_: &Fussy, worker| counting(worker));
+    registry.add("good", "Always content.", |_: &NoSettings, worker| counting(worker));
+    let table = || toml::Spanned::new(7..9, toml::de::DeTable::new());
+    let error = registry.get("fussy").unwrap().configure(table()).err().unwrap();
+    assert!(error.message.starts_with("checking the settings of `fussy` panicked: no settings"), "{error}");
+    assert_eq!(error.span, Some(7..9));
+    assert!(registry.get("good").unwrap().configure(table()).is_ok());
+}

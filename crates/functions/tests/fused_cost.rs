@@ -1,0 +1,22 @@
+//! What each of 64 functions fused into one node costs beside each of 8, as callgrind counts instructions in the optimised
+//! build, which is the same number every time. At most half as much again; the goal, no more at all, is not met yet.
+
+use std::process::Command;
+
+#[test]
+fn one_of_sixty_four_fused_functions_costs_at_most_half_as_much_again_as_one_of_eight() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/fused-cost.sh");
+    let output = Command::new(script).output().unwrap();
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    if output.status.code() == Some(77) {
+        eprintln!("skipped: {stderr}");
+        return;
+    }
+    assert!(output.status.success(), "{stdout}{stderr}");
+    // A TTL function parses two headers and changes one: it can't be had for nothing, and the script must have counted it.
+    let cost = |functions: &str| {
+        let costs = stdout.split_once(&format!("\"{functions}\":")).unwrap().1;
+        costs[..costs.find([',', '}']).unwrap()].parse::<f64>().unwrap()
+    };
+    assert!(cost("8") > 5.0 && cost("64") > 5.0 && cost("64") <= cost("8") * 1.5, "{stdout}");
+}

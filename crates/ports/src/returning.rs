@@ -1,0 +1,405 @@
+//! A device that was deleted and made again under its old name: a thread of the port looks for it, opens it, and hands its
+//! queues to the workers that have the old ones.
+//!
+//! The packet path pays one relaxed load a batch. All else (looking, opening, letting the old queues go) is that thread's,
+//! which lives in the network namespace in which the port was opened.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use netbricks_buffer::Batch;
+use netbricks_core::{Context, Poll};
+use rustix::event::{EventfdFlags, epoll, eventfd};
+
+use crate::interface::Interface;
+use crate::port::{
+    Capabilities, ChecksumPolicy, Counters, Link, Port, PortError, ReceiveQueue, TransmitQueue,
+};
+use crate::taken::Taken;
+
+/// How often it looks whether the device is there.
+const LOOK: Duration = Duration::from_millis(250);
+/// How long it waits at most after a device that could not be opened, and how often it tries one and the same.
+const LONGEST: Duration = Duration::from_secs(8);
+const TRIES: u32 = 16;
+
+/// Opens the device again for queues that go on with these counters, one set a queue.
+pub(crate) type Reopen = Box<dyn Fn(&[Arc<Counters>]) -> Result<Box<dyn Port>, PortError> + Send>;
+
+/// What has to be there before the device is opened again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// An interface of the name.
+    There,
+    /// One whose link is up: sockets bind to no other.
+    Up,
+}
+
+/// Lets the port go on with whatever is made under its device's name after the device is gone.
+///
+/// # Errors
+/// [`PortError::System`] where there are no threads or descriptors any more.
+pub(crate) fn returning(
+    port: Box<dyn Port>,
+    device: &str,
+    wanted: Wanted,
+    reopen: Reopen,
+) -> Result<Box<dyn Port>, PortError> {
+    let name = port.name().to_owned();
+    let failed =
+        |action: &str, source| PortError::System { port: name.clone(), action: action.into(), source };
+    let Capabilities { receive_queues, transmit_queues, .. } = port.capabilities();
+    let bells: Result<Vec<OwnedFd>, _> =
+        (0..receive_queues).map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)).collect();
+    let bells = bells.map_err(|error| failed("making an event descriptor", error.into()))?;
+    let shared = Arc::new(Shared {
+        counters: port.counters(),
+        device: device.to_owned(),
+        wanted,
+        receive: bells.into_iter().map(|bell| Arc::new(Seat::new(Some(bell)))).collect(),
+        transmit: (0..transmit_queues).map(|_| Arc::new(Seat::new(None))).collect(),
+        port: Mutex::new(port),
+        stop: AtomicBool::new(false),
+        returned: AtomicU64::new(0),
+        trouble: Mutex::new(None),
+    });
+    let watcher = {
+        let shared = Arc::clone(&shared);
+        let thread = Builder::new().name(format!("{name} returns")).spawn(move || shared.watch(&reopen));
+        thread.map_err(|error| failed("starting a thread", error))?
+    };
+    let (driver, taken) = (shared.port().driver(), Taken::new(receive_queues, transmit_queues));
+    Ok(Box::new(Returning { name, driver, shared, taken, watcher: Some(watcher) }))
+}
+
+/// What the port's handle, its thread and its queues share.
+struct Shared {
+    /// The one that is open now, or was last.
+    port: Mutex<Box<dyn Port>>,
+    counters: Vec<Arc<Counters>>,
+    device: String,
+    wanted: Wanted,
+    receive: Vec<Arc<Seat<dyn ReceiveQueue>>>,
+    transmit: Vec<Arc<Seat<dyn TransmitQueue>>>,
+    stop: AtomicBool,
+    returned: AtomicU64,
+    /// Why the last device of the name could not be opened.
+    trouble: Mutex<Option<String>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is behind these is replaced as a whole or not at all.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    fn port(&self) -> MutexGuard<'_, Box<dyn Port>> {
+        lock(&self.port)
+    }
+
+    fn watch(&self, reopen: &Reopen) {
+        let (mut tried, mut tries, mut not_before) = (0, 0, Instant::now());
+        loop {
+            std::thread::park_timeout(LOOK);
+            if self.stop.load(Ordering::Acquire) {
+                return;
+            }
+            self.receive.iter().for_each(|seat| seat.clear());
+            self.transmit.iter().for_each(|seat| seat.clear());
+            let link = self.port().link();
+            if link != Link::Gone {
+                continue;
+            }
+            let Ok(interface) = Interface::find("", &self.device) else { continue };
+            if self.wanted == Wanted::Up && interface.link() != Link::Up {
+                continue;
+            }
+            if tried != interface.index() {
+                (tried, tries, not_before) = (interface.index(), 0, Instant::now());
+            }
+            if tries == TRIES || Instant::now() < not_before {
+                continue;
+            }
+            match reopen(&self.counters).and_then(|port| self.take_over(port)) {
+                Ok(()) => *lock(&self.trouble) = None,
+                Err(error) => {
+                    tries += 1;
+                    not_before = Instant::now() + LONGEST.min(LOOK * (1 << tries.min(8)));
+                    *lock(&self.trouble) = Some(error.to_string());
+                }
+            }
+        }
+    }
+
+    /// All queues at once, or none.
+    fn take_over(&self, mut port: Box<dyn Port>) -> Result<(), PortError> {
+        let receive: Result<Vec<_>, _> =
+            (0..self.receive.len()).map(|queue| port.take_receive(queue)).collect();
+        let transmit: Result<Vec<_>, _> =
+            (0..self.transmit.len()).map(|queue| port.take_transmit(queue)).collect();
+        let (receive, transmit) = (receive?, transmit?);
+        // Before the queues, so that nobody sees a packet come from a port that is gone.
+        let old = std::mem::replace(&mut *self.port(), port);
+        self.returned.fetch_add(1, Ordering::Relaxed);
+        self.receive.iter().zip(receive).for_each(|(seat, queue)| seat.offer(queue));
+        self.transmit.iter().zip(transmit).for_each(|(seat, queue)| seat.offer(queue));
+        drop(old);
+        Ok(())
+    }
+}
+
+/// Where a queue is handed over.
+struct Seat<Q: ?Sized> {
+    waits: AtomicBool,
+    next: Mutex<Option<Box<Q>>>,
+    /// The one before, which the port's thread lets go: that takes system calls.
+    left: Mutex<Option<Box<Q>>>,
+    /// Wakes a worker that sleeps.
+    bell: Option<OwnedFd>,
+}
+
+impl<Q: ?Sized> Seat<Q> {
+    fn new(bell: Option<OwnedFd>) -> Self {
+        Self { waits: AtomicBool::new(false), next: Mutex::new(None), left: Mutex::new(None), bell }
+    }
+
+    fn offer(&self, queue: Box<Q>) {
+        // One that nobody took is as dead as the one in use.
+        let unused = lock(&self.next).replace(queue);
+        drop(unused);
+        self.waits.store(true, Ordering::Release);
+        if let Some(bell) = &self.bell {
+            // It can only fail because it rings already.
+            let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+        }
+    }
+
+    #[inline(always)]
+    fn waits(&self) -> bool {
+        self.waits.load(Ordering::Relaxed)
+    }
+
+    fn take(&self) -> Option<Box<Q>> {
+        let next = lock(&self.next).take();
+        self.waits.store(false, Ordering::Relaxed);
+        if let Some(bell) = &self.bell {
+            let _ = rustix::io::read(bell, &mut [0; 8]);
+        }
+        next
+    }
+
+    /// Puts the waiting queue in the place of `queue`.
+    #[cold]
+    fn swap(&self, queue: &mut Box<Q>) {
+        if let Some(next) = self.take() {
+            let old = std::mem::replace(queue, next);
+            let older = lock(&self.left).replace(old);
+            drop(older);
+        }
+    }
+
+    fn clear(&self) {
+        let left = lock(&self.left).take();
+        drop(left);
+    }
+}
+
+struct Returning {
+    name: String,
+    driver: &'static str,
+    shared: Arc<Shared>,
+    taken: Taken,
+    watcher: Option<JoinHandle<()>>,
+}
+
+impl Returning {
+    fn end(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        if let Some(watcher) = self.watcher.take() {
+            watcher.thread().unpark();
+            // It may be opening a device at this moment, which ends by itself.
+            let _ = watcher.join();
+        }
+    }
+}
+
+impl Drop for Returning {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Port for Returning {
+    fn driver(&self) -> &'static str {
+        self.driver
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn mtu(&self) -> usize {
+        self.shared.port().mtu()
+    }
+    fn capabilities(&self) -> Capabilities {
+        self.shared.port().capabilities()
+    }
+    fn link(&self) -> Link {
+        self.shared.port().link()
+    }
+    fn returned(&self) -> u64 {
+        self.shared.returned.load(Ordering::Relaxed)
+    }
+    fn counters(&self) -> Vec<Arc<Counters>> {
+        self.shared.port().counters()
+    }
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = self.shared.port().warnings();
+        let trouble = lock(&self.shared.trouble).clone();
+        warnings.extend(trouble.map(|trouble| {
+            format!("{} is there again, but cannot be opened: {trouble}", self.shared.device)
+        }));
+        warnings
+    }
+    fn failure(&self) -> Option<Arc<PortError>> {
+        self.shared.port().failure()
+    }
+    fn checksum_policy(&self) -> ChecksumPolicy {
+        self.shared.port().checksum_policy()
+    }
+    fn close(&mut self) -> Result<(), PortError> {
+        self.end();
+        self.shared.port().close()
+    }
+    fn take_receive(&mut self, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
+        self.taken.receive(&self.name, queue)?;
+        let seat = Arc::clone(&self.shared.receive[queue]);
+        // The port's thread takes what it opens, whether or not anybody wants it.
+        let taken = seat.take().map_or_else(|| self.shared.port().take_receive(queue), Ok)?;
+        let failed = |error: rustix::io::Errno| PortError::System {
+            port: self.name.clone(),
+            action: "making an epoll descriptor".into(),
+            source: error.into(),
+        };
+        Ok(Box::new(Receiver::new(taken, seat).map_err(failed)?))
+    }
+    fn take_transmit(&mut self, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
+        self.taken.transmit(&self.name, queue)?;
+        let seat = Arc::clone(&self.shared.transmit[queue]);
+        let taken = seat.take().map_or_else(|| self.shared.port().take_transmit(queue), Ok)?;
+        Ok(Box::new(Sender { queue: taken, seat }))
+    }
+}
+
+struct Receiver {
+    queue: Box<dyn ReceiveQueue>,
+    seat: Arc<Seat<dyn ReceiveQueue>>,
+    /// Readable when the queue's descriptor is, or when another queue waits to take its place.
+    any: OwnedFd,
+    watched: Option<RawFd>,
+}
+
+fn any_of(bell: Option<&OwnedFd>, descriptor: Option<BorrowedFd<'_>>) -> rustix::io::Result<OwnedFd> {
+    let any = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let descriptors = bell.map(AsFd::as_fd).into_iter().chain(descriptor);
+    for (number, descriptor) in descriptors.enumerate() {
+        epoll::add(&any, descriptor, epoll::EventData::new_u64(number as u64), epoll::EventFlags::IN)?;
+    }
+    Ok(any)
+}
+
+impl Receiver {
+    fn new(queue: Box<dyn ReceiveQueue>, seat: Arc<Seat<dyn ReceiveQueue>>) -> rustix::io::Result<Self> {
+        let descriptor = queue.descriptor();
+        let watched = descriptor.map(|descriptor| descriptor.as_raw_fd());
+        let any = any_of(seat.bell.as_ref(), descriptor)?;
+        Ok(Self { queue, seat, any, watched })
+    }
+
+    /// A worker is woken by the descriptor that the queue has now. Where there are no descriptors left it goes on with the
+    /// old one, and looks again at its next turn.
+    #[cold]
+    fn watch(&mut self) {
+        let descriptor = self.queue.descriptor();
+        let raw = descriptor.map(|descriptor| descriptor.as_raw_fd());
+        if let Ok(any) = any_of(self.seat.bell.as_ref(), descriptor) {
+            self.any = any;
+            self.watched = raw;
+        }
+    }
+}
+
+impl ReceiveQueue for Receiver {
+    #[inline]
+    fn receive(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+        let poll = self.queue.receive(batch, cx);
+        if !batch.is_empty() {
+            return poll;
+        }
+        // Only now: what the old queue still had came first.
+        if self.seat.waits() {
+            self.seat.swap(&mut self.queue);
+            self.watch();
+            return Poll::Busy;
+        }
+        if self.queue.descriptor().map(|descriptor| descriptor.as_raw_fd()) != self.watched {
+            self.watch();
+        }
+        poll
+    }
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.watched.map(|_| self.any.as_fd())
+    }
+    fn is_labelled(&self) -> bool {
+        self.queue.is_labelled()
+    }
+    fn keeps_packets(&self) -> bool {
+        self.queue.keeps_packets()
+    }
+    fn held(&self) -> u64 {
+        self.queue.held()
+    }
+    fn release(&mut self, batch: &mut Batch, cx: &mut Context) {
+        self.queue.release(batch, cx);
+    }
+}
+
+struct Sender {
+    queue: Box<dyn TransmitQueue>,
+    seat: Arc<Seat<dyn TransmitQueue>>,
+}
+
+impl TransmitQueue for Sender {
+    #[inline]
+    fn transmit(&mut self, batch: &mut Batch, cx: &mut Context) {
+        if self.seat.waits() {
+            self.seat.swap(&mut self.queue);
+        }
+        self.queue.transmit(batch, cx);
+    }
+    fn is_patient(&self) -> bool {
+        self.queue.is_patient()
+    }
+    fn in_flight(&self) -> usize {
+        self.queue.in_flight()
+    }
+    fn flush(&mut self, cx: &mut Context) {
+        self.queue.flush(cx);
+    }
+    fn needs_flush(&self) -> bool {
+        self.queue.needs_flush()
+    }
+    fn keeps_packets(&self) -> bool {
+        self.queue.keeps_packets()
+    }
+    fn held(&self) -> u64 {
+        self.queue.held()
+    }
+    fn due(&self) -> Option<u64> {
+        self.queue.due()
+    }
+    fn release(&mut self, cx: &mut Context) {
+        self.queue.release(cx);
+    }
+}
