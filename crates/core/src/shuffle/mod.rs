@@ -34,7 +34,7 @@ use node::ShuffleNode;
 use sorter::{Classified, Predefined};
 
 pub(crate) use key::Buckets;
-pub(crate) use sorter::{Classified as SortedBy, Predefined as SortedByKey, Sorter};
+pub(crate) use sorter::{Classified as SortedBy, Predefined as SortedByKey, Sorter, has_sorters_state};
 
 /// What becomes of a packet when the ring to its owner is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]

@@ -6,13 +6,14 @@ use std::sync::atomic::Ordering;
 
 use netbricks_buffer::{BATCH, Batch, Packet};
 
-use super::duty::{BoundState, Crossing, Duty, Part};
+use super::duty::{BoundState, Crossing, Duty};
 use super::fabric::{Ends, Fabric};
 use super::key::{BUCKETS, ShuffleKey};
 use super::moving::Moving;
+use super::sorter::has_sorters_state;
 use super::{Sorter, WhenFull};
 use crate::context::Context;
-use crate::node::{CallError, Handler, ImportError, Node, Output, Poll, StateImage};
+use crate::node::{CallError, Handler, Node, Output, Poll, StateImage};
 use crate::reason::{Drop as Reason, Edge};
 use crate::registry::BuildError;
 
@@ -376,7 +377,7 @@ impl Node for ShuffleNode {
             handler("moving", "Pairs of workers that have not finished the last move."),
             handler("refused", "Images of state that a new owner could not take."),
         ];
-        handlers.extend(self.sorter.declarations().into_iter().flat_map(|declared| declared.handlers()));
+        handlers.extend(self.sorter.handlers());
         handlers
     }
     fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
@@ -387,30 +388,10 @@ impl Node for ShuffleNode {
             "move" => self
                 .move_buckets(argument)
                 .map_err(|problem| CallError::Argument { name: name.into(), problem }),
-            _ => match self.sorter.declarations() {
-                Some(declared) => declared.call(name, argument),
-                None => Err(CallError::Unknown {
-                    name: name.into(),
-                    known: "owners, move, moving, refused".into(),
-                }),
-            },
+            _ => self.sorter.call(name, argument, "owners, move, moving, refused"),
         }
     }
-    fn export(&self) -> Vec<StateImage> {
-        self.sorter.declarations().map(|declared| declared.export()).unwrap_or_default()
-    }
-    fn import(&mut self, name: &str, bytes: &[u8], now: u64) -> Result<(), ImportError> {
-        match self.sorter.declarations() {
-            Some(declared) => declared.import(name, bytes, now),
-            None => Err(ImportError::Unknown { name: name.into() }),
-        }
-    }
-    fn take_part(&mut self, part: &Part) -> Vec<StateImage> {
-        self.sorter.declarations().map(|declared| declared.take_part(part)).unwrap_or_default()
-    }
-    fn bound(&self, by: ShuffleKey) -> Vec<String> {
-        self.sorter.declarations().map(|declared| declared.bound(by)).unwrap_or_default()
-    }
+    has_sorters_state!();
     fn crossing(&mut self) -> Option<&mut dyn Crossing> {
         Some(self)
     }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 mod annotations;
+mod bounded_lookups;
 mod branches;
 mod conservation;
 mod consistency;
@@ -10,6 +11,7 @@ mod drawing;
 mod event_panics;
 mod event_replay;
 mod events;
+mod exports;
 mod fused;
 mod graphs;
 mod harness;
