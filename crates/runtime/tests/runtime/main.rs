@@ -1,6 +1,7 @@
 //! The runtime's behaviour through its public interface.
 #![expect(clippy::unwrap_used, reason = "what tests build on must be there, or they fail")]
 
+mod blocked_events;
 mod change;
 mod conservation;
 mod events;

@@ -17,19 +17,19 @@ use netbricks_core::{
 use netbricks_runtime::{Clock, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime};
 
 /// Where a packet's number within its flow lies: behind Ethernet, IPv4 and UDP.
-const NUMBER: std::ops::Range<usize> = 42..50;
+pub(crate) const NUMBER: std::ops::Range<usize> = 42..50;
 
 /// Packets of UDP flows, each numbered within its flow. Odd workers send the other direction of the same connections.
-struct Flows {
+pub(crate) struct Flows {
     templates: Vec<Vec<u8>>,
     numbers: Vec<u64>,
     left: u64,
     seed: u64,
-    polls: Arc<AtomicU64>,
+    pub(crate) polls: Arc<AtomicU64>,
 }
 
 impl Flows {
-    fn new(worker: usize, flows: u16, packets: u64) -> Self {
+    pub(crate) fn new(worker: usize, flows: u16, packets: u64) -> Self {
         let templates: Vec<Vec<u8>> = (0..flows)
             .map(|flow| {
                 let (a, b, port) = ("10.0.0.1", "10.9.8.7", 1_000 * (1 + worker as u16 / 2) + flow);
@@ -73,12 +73,12 @@ impl Node for Flows {
 }
 
 /// What came out: by flow, each packet's number and the worker that sent it, in the order of sending.
-type Seen = Arc<Mutex<BTreeMap<FlowKey, Vec<(u64, usize)>>>>;
+pub(crate) type Seen = Arc<Mutex<BTreeMap<FlowKey, Vec<(u64, usize)>>>>;
 
 /// Sends everything, and tells.
-struct Witness {
-    worker: usize,
-    seen: Seen,
+pub(crate) struct Witness {
+    pub(crate) worker: usize,
+    pub(crate) seen: Seen,
 }
 
 impl Node for Witness {
@@ -151,9 +151,10 @@ struct Run {
 const RUN: Run =
     Run { declared: Declared::FlowTable, workers: 2, burst: 32, config: SMALL, flows: 61, packets: 60_000 };
 /// Rings so small that they are full most of the time.
-const SMALL: ShuffleConfig = ShuffleConfig { key: ShuffleKey::SymmetricFlow, full: WhenFull::Wait, ring: 32 };
+pub(crate) const SMALL: ShuffleConfig =
+    ShuffleConfig { key: ShuffleKey::SymmetricFlow, full: WhenFull::Wait, ring: 32 };
 
-fn pool() -> Pool {
+pub(crate) fn pool() -> Pool {
     Pool::builder().frames(16_384).build().unwrap()
 }
 
@@ -194,7 +195,7 @@ impl Run {
 }
 
 /// Every flow whole and in order; answers by how many workers each was sent.
-fn check_order(seen: &Seen, flows: usize, packets: u64) -> Vec<usize> {
+pub(crate) fn check_order(seen: &Seen, flows: usize, packets: u64) -> Vec<usize> {
     let seen = seen.lock().unwrap();
     assert_eq!(seen.len(), flows);
     assert_eq!(seen.values().map(|packets| packets.len() as u64).sum::<u64>(), packets);
