@@ -11,10 +11,10 @@ use netbricks_functions::maglev::{Backend, MaglevConfig, maglev};
 use netbricks_functions::ttl::{TtlConfig, ttl};
 
 #[path = "../examples/listing_1_2.rs"]
-#[expect(dead_code, reason = "an example's `main` is not run here")]
+#[expect(dead_code, unreachable_pub, reason = "an example is a program, of which this calls the public part")]
 mod listing_1_2;
 #[path = "../examples/listing_3.rs"]
-#[expect(dead_code, reason = "an example's `main` is not run here")]
+#[expect(dead_code, unreachable_pub, reason = "an example is a program, of which this calls the public part")]
 mod listing_3;
 
 const PACKETS: u64 = 20_000;
@@ -51,17 +51,18 @@ fn run(
 
 #[test]
 fn listing_3_sends_every_flow_where_maglev_does() {
-    let (_, expected) = run("maglev", 1, |input, wan| {
-        let config = MaglevConfig { backends: backends(), slots: 1_009, ..MaglevConfig::default() };
-        let node =
-            input.node("maglev", move |worker| compose(worker, |input| maglev(input, &config, worker)));
-        drop(node.send(wan));
-    });
-    assert!(expected.len() > 200);
-    let destinations: std::collections::BTreeSet<_> =
-        expected.values().map(|frames| frames[0][..6].to_vec()).collect();
-    assert_eq!(destinations.len(), 5, "every backend has flows");
     for workers in [1, 2] {
+        // The generator gives every flow a queue, so that this finds whole flows on any number of workers.
+        let (_, expected) = run("maglev", workers, |input, wan| {
+            let config = MaglevConfig { backends: backends(), slots: 1_009, ..MaglevConfig::default() };
+            let node =
+                input.node("maglev", move |worker| compose(worker, |input| maglev(input, &config, worker)));
+            drop(node.send(wan));
+        });
+        assert!(expected.len() > 200);
+        let macs: std::collections::BTreeSet<_> =
+            expected.values().map(|frames| frames[0][..6].to_vec()).collect();
+        assert_eq!(macs.len(), 5, "every backend has flows");
         let (summary, flows) = run("listing", workers, |input, wan| {
             let groups = listing_3::maglev_nf(input, &backends(), 1_009).unwrap();
             assert_eq!(groups.len(), 5);
