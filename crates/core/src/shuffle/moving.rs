@@ -87,6 +87,12 @@ impl Moving {
     pub(super) fn is_expecting(&self) -> bool {
         !self.awaited.is_empty() || self.arrived > 0
     }
+    /// Whether packets go on that waited for their state: until they have, all that comes for their buckets goes behind
+    /// them, and the move is not over.
+    #[inline(always)]
+    pub(super) fn is_releasing(&self) -> bool {
+        !self.released.is_empty()
+    }
     pub(super) fn kept(&self) -> usize {
         self.kept.len() + self.released.len()
     }
@@ -173,6 +179,16 @@ impl Moving {
             standing.epoch.load(Ordering::Acquire) >= self.epoch
                 && seen >= standing.given[self.me].load(Ordering::Relaxed)
         })
+    }
+
+    /// How many packets this worker must still take from another before it can give away what leaves it: they came before
+    /// the move, so that none of them waits for state.
+    pub(super) fn owed(&self, fabric: &Fabric, from: usize, seen: u64) -> u64 {
+        let standing = &fabric.standing[from];
+        if self.leaving.is_empty() || standing.epoch.load(Ordering::Acquire) < self.epoch {
+            return 0;
+        }
+        standing.given[self.me].load(Ordering::Relaxed).saturating_sub(seen)
     }
 
     pub(super) fn take_duty(&mut self) -> Option<Duty> {

@@ -76,7 +76,9 @@ impl ShuffleNode {
     }
 
     fn is_blocked(&self) -> bool {
-        self.moving.kept() >= self.fabric.ring || self.waiting.iter().any(|waiting| !waiting.is_empty())
+        self.moving.kept() >= self.fabric.ring
+            || self.moving.is_releasing()
+            || self.waiting.iter().any(|waiting| !waiting.is_empty())
     }
 
     /// Sends what is about to go to a worker, behind what waits.
@@ -142,15 +144,21 @@ impl ShuffleNode {
         }
     }
 
-    /// Takes what came from one other worker, each in its turn.
+    /// Takes what came from one other worker, each in its turn. Where too much waits for state already, it is no more than
+    /// what came before that state moved: others may wait for this worker to have seen that.
     fn take(&mut self, batch: &mut Batch, cx: &mut Context) {
+        let full = self.moving.kept() >= self.fabric.ring;
         if self.later.is_empty() {
             let workers = self.fabric.workers;
             for _ in 0..workers {
                 let from = self.next;
                 self.next = (self.next + 1) % workers;
                 let Some(consumer) = &mut self.ends.into[from] else { continue };
-                let count = consumer.pop_up_to(batch, cx.burst());
+                let mut most = cx.burst();
+                if full {
+                    most = most.min(self.moving.owed(&self.fabric, from, self.seen[from]) as usize);
+                }
+                let count = consumer.pop_up_to(batch, most);
                 if count > 0 {
                     self.later_from = from;
                     cx.taken(count as u64, batch.bytes());
@@ -320,7 +328,7 @@ impl Node for ShuffleNode {
         if self.moving.is_expecting() {
             self.moving.release(batch, cx.burst(), &self.fabric);
         }
-        if batch.is_empty() && self.moving.kept() < self.fabric.ring {
+        if batch.is_empty() {
             self.take(batch, cx);
             // What was given by the new owners comes after the word of them: it is there to be read now.
             self.moving.learn(&self.fabric, &self.given);

@@ -289,15 +289,22 @@ fn by_hand(
     let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
     let source = Flows::new(index, 64, 1_000);
     let polls = source.polls.clone();
-    let mut graph = GraphBuilder::new("test");
-    let source = graph.add("source", Box::new(source)).unwrap();
-    let shuffle = graph.add("shuffle", shuffle.node(&worker).unwrap()).unwrap();
-    let out = graph.add("out", Box::new(Witness { worker: index, seen: seen.clone() })).unwrap();
-    graph.connect(source, Edge::OUT, shuffle, 0).unwrap();
-    graph.connect(shuffle, Edge::OUT, out, 0).unwrap();
-    let mut graph = graph.build(pool.clone()).unwrap();
+    let mut graph = fed(&worker, [source], shuffle, seen);
     graph.set_burst(32);
     (graph, polls)
+}
+
+/// Sources that lead to a shuffle and by way of it out.
+fn fed(worker: &Worker, sources: impl IntoIterator<Item = Flows>, shuffle: &Shuffle, seen: &Seen) -> Graph {
+    let mut graph = GraphBuilder::new("test");
+    let shuffle = graph.add("shuffle", shuffle.node(worker).unwrap()).unwrap();
+    let out = graph.add("out", Box::new(Witness { worker: worker.index(), seen: seen.clone() })).unwrap();
+    graph.connect(shuffle, Edge::OUT, out, 0).unwrap();
+    for (number, source) in sources.into_iter().enumerate() {
+        let source = graph.add(format!("source {number}"), Box::new(source)).unwrap();
+        graph.connect(source, Edge::OUT, shuffle, 0).unwrap();
+    }
+    graph.build(worker.pool().clone()).unwrap()
 }
 
 #[test]
@@ -326,6 +333,55 @@ fn who_waits_for_room_polls_no_port_and_still_takes_what_others_send() {
     check_order(&seen, 128, 2_000);
     drop((a, b));
     assert_eq!(pool.available(), pool.capacity());
+}
+
+/// Each worker awaits state that the other gives away only when it has seen all that came before; and with many queues to
+/// receive from, more comes in than rings are emptied of.
+#[test]
+fn two_workers_change_places_at_any_time_however_much_comes_in() {
+    const SOURCES: usize = 8;
+    const EACH: u64 = 2_000;
+    for (ring, burst) in [(1, 256), (8, 1), (8, 32), (64, 4)] {
+        for time in 0..40 {
+            let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+            let shuffle = Shuffle::new(ShuffleConfig { ring, ..SMALL });
+            let mut graphs = [0, 1].map(|index| {
+                let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+                // Each source has flows of its own.
+                let sources = (0..SOURCES).map(|source| Flows::new(index + 2 * source, 16, EACH));
+                let mut graph = fed(&worker, sources, &shuffle, &seen);
+                graph.set_burst(burst);
+                graph
+            });
+            let turns = |graphs: &mut [Graph; 2], count: usize| {
+                for _ in 0..count {
+                    for graph in &mut *graphs {
+                        graph.turn(0);
+                    }
+                }
+            };
+            // Both directions at once, and back again as soon as they are there.
+            turns(&mut graphs, time);
+            for halves in ["0-2047 0, 2048-4095 1", "0-2047 1, 2048-4095 0"] {
+                let moved = (0..5_000).any(|_| {
+                    turns(&mut graphs, 1);
+                    graphs[0].call("shuffle", "move", halves).is_ok_and(|pairs| pairs == "2")
+                });
+                assert!(
+                    moved,
+                    "rings of {ring}, bursts of {burst}, after {time} turns: the move before is not over"
+                );
+            }
+            turns(&mut graphs, 100_000);
+            let ended = graphs.each_mut().map(|graph| graph.turn(0));
+            assert_eq!(
+                ended,
+                [Turn::Done; 2],
+                "rings of {ring}, bursts of {burst}, moved after {time} turns"
+            );
+            check_order(&seen, 2 * SOURCES * 16, 2 * SOURCES as u64 * EACH);
+        }
+    }
 }
 
 #[test]
