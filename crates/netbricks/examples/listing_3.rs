@@ -7,7 +7,7 @@
 //! flows whose backend has gone, ICMP errors, fragments, idle connections.
 
 use netbricks::prelude::*;
-use netbricks::{ContextError, NetBricksContext, Pipeline, Queue};
+use netbricks::{NetBricksContext, Pipeline, Queue, Sent};
 use netbricks_core::{GroupConfig, ShuffleConfig, ShuffleKey};
 use netbricks_functions::maglev::{Backend, LookupTable, MaglevConfig};
 
@@ -55,8 +55,8 @@ pub fn maglev_nf(
 }
 
 /// The operator's part: each backend's packets go on with its Ethernet address.
-pub fn forward(groups: Vec<Pipeline>, backends: &[Backend], to: &Queue) {
-    for (group, backend) in groups.into_iter().zip(backends) {
+pub fn forward(groups: Vec<Pipeline>, backends: &[Backend], to: &Queue) -> Vec<Sent> {
+    let to_backend = |(group, backend): (Pipeline, &Backend)| {
         let mac = backend.mac;
         let rewritten = group.function(&backend.name, move |input| {
             input
@@ -64,9 +64,9 @@ pub fn forward(groups: Vec<Pipeline>, backends: &[Backend], to: &Queue) {
                 .transform(move |pkt| pkt.header_mut().ethernet_mut().set_destination(mac))
                 .done()
         });
-        // Which pipelines end where is all that it says.
-        drop(rewritten.send(to));
-    }
+        rewritten.send(to)
+    };
+    groups.into_iter().zip(backends).map(to_backend).collect()
 }
 
 /// Ports for a run without any device.
@@ -87,8 +87,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // What comes in anywhere but at the last port leaves by that.
     let arriving = queues.iter().filter(|queue| queue.port() != last.port()).map(Queue::receive);
     let groups = maglev_nf(Pipeline::merge(arriving)?, &backends, 65_537)?;
-    forward(groups, &backends, last);
-    let summary: Result<_, ContextError> = ctx.run([]);
-    println!("{}", summary?.text());
+    let summary = ctx.run(forward(groups, &backends, last))?;
+    println!("{}", summary.text());
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use netbricks::prelude::*;
-use netbricks::{NetBricksContext, Pipeline, Queue, Summary};
+use netbricks::{NetBricksContext, Pipeline, Queue, Sent, Summary};
 use netbricks_functions::maglev::{Backend, MaglevConfig, maglev};
 use netbricks_functions::ttl::{TtlConfig, ttl};
 
@@ -27,7 +27,7 @@ fn backends() -> Vec<Backend> {
 fn run(
     name: &str,
     workers: usize,
-    chain: impl FnOnce(Pipeline, &Queue),
+    chain: impl FnOnce(Pipeline, &Queue) -> Vec<Sent>,
 ) -> (Summary, BTreeMap<Option<FlowKey>, Vec<Vec<u8>>>) {
     let file: PathBuf =
         Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("listings-{name}-{workers}.pcap"));
@@ -39,8 +39,8 @@ fn run(
     .unwrap();
     let queues = ctx.queues_of("lan");
     assert_eq!(queues.len(), workers);
-    chain(Pipeline::merge(queues.iter().map(Queue::receive)).unwrap(), &ctx.queues_of("wan")[0]);
-    let summary = ctx.run([]).unwrap();
+    let ends = chain(Pipeline::merge(queues.iter().map(Queue::receive)).unwrap(), &ctx.queues_of("wan")[0]);
+    let summary = ctx.run(ends).unwrap();
     assert!(summary.conserved && summary.held == 0 && summary.failures.is_empty(), "{summary:?}");
     let mut flows = BTreeMap::<_, Vec<_>>::new();
     for frame in netbricks_testkit::captures::frames(&file) {
@@ -57,7 +57,7 @@ fn listing_3_sends_every_flow_where_maglev_does() {
             let config = MaglevConfig { backends: backends(), slots: 1_009, ..MaglevConfig::default() };
             let node =
                 input.node("maglev", move |worker| compose(worker, |input| maglev(input, &config, worker)));
-            drop(node.send(wan));
+            vec![node.send(wan)]
         });
         assert!(expected.len() > 200);
         let macs: std::collections::BTreeSet<_> =
@@ -66,7 +66,7 @@ fn listing_3_sends_every_flow_where_maglev_does() {
         let (summary, flows) = run("listing", workers, |input, wan| {
             let groups = listing_3::maglev_nf(input, &backends(), 1_009).unwrap();
             assert_eq!(groups.len(), 5);
-            listing_3::forward(groups, &backends(), wan);
+            listing_3::forward(groups, &backends(), wan)
         });
         assert_eq!((summary.received, summary.sent), (PACKETS, PACKETS));
         assert!(flows == expected, "{workers} workers");
@@ -83,8 +83,8 @@ fn listing_3_says_what_of_its_backends_cannot_be() {
         NetBricksContext::from_text("[port.lan]\ndriver = \"generator\"\n[port.wan]\ndriver = \"null\"\n")
             .unwrap();
     let groups = listing_3::maglev_nf(ctx.queues_of("lan")[0].receive(), &twice, 251).unwrap();
-    listing_3::forward(groups, &twice, &ctx.queues_of("wan")[0]);
-    let problem = ctx.run([]).unwrap_err().to_string();
+    let ends = listing_3::forward(groups, &twice, &ctx.queues_of("wan")[0]);
+    let problem = ctx.run(ends).unwrap_err().to_string();
     assert!(problem.contains("backend `web` is given twice"), "{problem}");
 }
 
@@ -93,9 +93,9 @@ fn listing_1_decrements_as_the_ttl_function_does() {
     let (_, expected) = run("ttl", 1, |input, wan| {
         let config = TtlConfig::default();
         let node = input.node("ttl", move |worker| compose(worker, |input| ttl(input, &config, worker)));
-        drop(node.send(wan));
+        vec![node.send(wan)]
     });
-    let (summary, flows) = run("ttl-listing", 1, |input, wan| drop(listing_1_2::ttl_nf(input).send(wan)));
+    let (summary, flows) = run("ttl-listing", 1, |input, wan| vec![listing_1_2::ttl_nf(input).send(wan)]);
     assert_eq!(summary.sent, PACKETS);
     assert!(flows == expected);
 }

@@ -141,7 +141,7 @@ where
     let insert =
         |prefix: &str, len, value| RouteChange::Insert { prefix: prefix.parse().unwrap(), len, value };
     let changes = [insert("10.0.0.0", 8, 1), insert("10.1.0.0", 16, 2), insert("2001:db8::", 32, 3)];
-    routes.update_all(changes, |outcome| drop(outcome)).unwrap();
+    routes.update_all(changes, drop).unwrap();
     input
         .parse::<Link>()
         .parse::<Ip>()
