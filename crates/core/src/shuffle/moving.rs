@@ -237,6 +237,11 @@ impl Moving {
             }
             let mut change = fabric.change();
             change.pairs = change.pairs.saturating_sub(std::mem::take(&mut self.arrived));
+            let finished = change.pairs == 0;
+            drop(change);
+            if finished {
+                fabric.kin.finished();
+            }
         }
     }
 
@@ -256,17 +261,21 @@ impl Moving {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use netbricks_buffer::{BATCH, Pool};
 
     use super::*;
-    use crate::shuffle::ShuffleConfig;
+    use crate::shuffle::{Kin, ShuffleConfig};
 
     /// Worker 0 of two, to which buckets 1 and 3 are about to come.
-    fn expecting(ring: usize) -> (Fabric, Moving) {
-        let fabric = Fabric::new(ShuffleConfig { ring, ..ShuffleConfig::default() }, 2, 7).ok().unwrap();
+    fn expecting(ring: usize) -> (Arc<Fabric>, Moving) {
+        let (config, kin) = (ShuffleConfig { ring, ..ShuffleConfig::default() }, Arc::new(Kin::new(2)));
+        let fabric = Arc::new(Fabric::new(config, 2, 7, kin).ok().unwrap());
+        fabric.kin.join(&fabric);
         let mut moving = Moving::new(0, &fabric);
         (0..2).for_each(|worker| fabric.set_bound(worker, Vec::new()));
-        fabric.begin([(1, 0), (3, 0)]).unwrap();
+        fabric.kin.begin([(1, 0), (3, 0)]).unwrap();
         moving.learn(&fabric, &[0, 0]);
         (fabric, moving)
     }

@@ -267,8 +267,8 @@ impl ShuffleNode {
             }
             wanted.extend((first..=last).map(|bucket| (bucket, worker)));
         }
-        self.fabric.begin(wanted).map_err(|error| error.to_string())?;
-        Ok(self.fabric.change().pairs.to_string())
+        self.fabric.kin.begin(wanted).map_err(|error| error.to_string())?;
+        Ok(self.fabric.kin.moving().to_string())
     }
 
     /// `"0-2047 0, 2048-4095 1"`
@@ -381,8 +381,11 @@ impl Node for ShuffleNode {
         let handler = |name: &str, summary: &str| Handler { name: name.into(), summary: summary.into() };
         let mut handlers = vec![
             handler("owners", "Which worker owns which buckets, as `0-2047 0, 2048-4095 1`."),
-            handler("move", "Moves buckets to a worker while traffic flows: `0-2047 1`."),
-            handler("moving", "Pairs of workers that have not finished the last move."),
+            handler(
+                "move",
+                "Moves buckets to a worker while traffic flows, behind all shuffles by this key: `0-2047 1`.",
+            ),
+            handler("moving", "Pairs of workers that have not finished the last move, one for each shuffle."),
             handler("refused", "Images of state that a new owner could not take."),
         ];
         handlers.extend(self.sorter.handlers());
@@ -391,7 +394,7 @@ impl Node for ShuffleNode {
     fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
         match name {
             "owners" => Ok(self.owners()),
-            "moving" => Ok(self.fabric.change().pairs.to_string()),
+            "moving" => Ok(self.fabric.kin.moving().to_string()),
             "refused" => Ok(self.fabric.refused.load(Ordering::Relaxed).to_string()),
             "move" => self
                 .move_buckets(argument)
@@ -409,7 +412,8 @@ impl Crossing for ShuffleNode {
     fn key(&self) -> ShuffleKey {
         self.fabric.buckets().by
     }
-    fn bound(&mut self, state: Vec<BoundState>) {
+    fn bound(&mut self, state: Vec<BoundState>, upstream: usize) {
+        self.fabric.upstream.store(upstream, Ordering::Relaxed);
         self.fabric.set_bound(self.me, state);
     }
     fn close(&mut self) {

@@ -146,10 +146,19 @@ struct Run {
     config: ShuffleConfig,
     flows: u16,
     packets: u64,
+    /// Shuffles one after the other, each with a count behind it.
+    stages: usize,
 }
 
-const RUN: Run =
-    Run { declared: Declared::FlowTable, workers: 2, burst: 32, config: SMALL, flows: 61, packets: 60_000 };
+const RUN: Run = Run {
+    declared: Declared::FlowTable,
+    workers: 2,
+    burst: 32,
+    config: SMALL,
+    flows: 61,
+    packets: 60_000,
+    stages: 1,
+};
 /// Rings so small that they are full most of the time.
 pub(crate) const SMALL: ShuffleConfig =
     ShuffleConfig { key: ShuffleKey::SymmetricFlow, full: WhenFull::Wait, ring: 32 };
@@ -161,7 +170,8 @@ pub(crate) fn pool() -> Pool {
 impl Run {
     /// Every worker brings packets in, shuffles, counts and sends. `while_running` gets the runtime meanwhile.
     fn go(&self, while_running: impl FnOnce(&Runtime)) -> (FinalReport, Seen) {
-        let (shuffle, seen) = (Shuffle::new(self.config), Seen::default());
+        let seen = Seen::default();
+        let shuffles: Vec<Shuffle> = (0..self.stages).map(|_| Shuffle::new(self.config)).collect();
         let mut config = Config::new(pool())
             .workers(self.workers)
             .placement(Placement::Unpinned)
@@ -169,20 +179,27 @@ impl Run {
             .idle(IdlePolicy::Balanced);
         config.burst = self.burst;
         let runtime = Runtime::start(config, |worker| {
-            let (shuffle, seen) = (shuffle.clone(), seen.clone());
+            let (shuffles, seen) = (shuffles.clone(), seen.clone());
             let source = Flows::new(worker, self.flows, self.packets);
             let declared = self.declared;
             Factory::new(move |context| -> Result<_, GraphError> {
                 let mut graph = GraphBuilder::new("test");
-                let source = graph.add("source", Box::new(source))?;
                 let failed = |error| GraphError::Node { name: "node".into(), error };
-                let shuffle = graph.add("shuffle", shuffle.node(context.worker()).map_err(failed)?)?;
-                let count = compose(context.worker(), |input| in_turn(input, context.worker(), declared));
-                let count = graph.add("count", count.map_err(failed)?)?;
                 let out = graph.add("out", Box::new(Witness { worker: context.index(), seen }))?;
-                graph.connect(source, Edge::OUT, shuffle, 0)?;
-                graph.connect(shuffle, Edge::OUT, count, 0)?;
-                graph.connect(count, Edge::OUT, out, 0)?;
+                // From the last to the first: in what order they are made makes no difference.
+                let mut next = out;
+                for (stage, shuffle) in shuffles.iter().enumerate().rev() {
+                    let named = |name: &str| if stage == 0 { name.into() } else { format!("{name} {stage}") };
+                    let node = shuffle.node(context.worker()).map_err(failed)?;
+                    let node = graph.add(named("shuffle"), node)?;
+                    let count = compose(context.worker(), |input| in_turn(input, context.worker(), declared));
+                    let count = graph.add(named("count"), count.map_err(failed)?)?;
+                    graph.connect(node, Edge::OUT, count, 0)?;
+                    graph.connect(count, Edge::OUT, next, 0)?;
+                    next = node;
+                }
+                let source = graph.add("source", Box::new(source))?;
+                graph.connect(source, Edge::OUT, next, 0)?;
                 graph.build(context.pool().clone())
             })
         })
@@ -238,23 +255,93 @@ fn buckets_move_back_and_forth_under_load_with_their_state() {
     move_back_and_forth(&Run { packets: 400_000, ..RUN });
 }
 
+/// A flow is on one worker behind all shuffles by its key, its state and its order too.
+#[test]
+fn shuffles_by_one_key_move_together() {
+    let run = Run { packets: 400_000, stages: 2, ..RUN };
+    let same = |control: &netbricks_runtime::Control| {
+        let owners = |node: &str| control.call(1, "test", node, "owners", "");
+        match (owners("shuffle"), owners("shuffle 1")) {
+            (Ok(one), Ok(other)) => assert_eq!(one, other),
+            // The run is over.
+            _ => {}
+        }
+    };
+    move_back_and_forth_by(&run, ["shuffle", "shuffle 1"], same);
+}
+
+/// One that is made when buckets have moved already goes on with their owners; by another key it does not.
+#[test]
+fn a_shuffle_that_comes_later_has_the_same_owners() {
+    let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+    let make = |key| {
+        let shuffle = Shuffle::new(ShuffleConfig { key, ..SMALL });
+        let graphs = [0, 1].map(|index| by_hand(&team, index, &pool, &shuffle, &seen).0);
+        graphs
+    };
+    let owners = |graphs: &mut [Graph; 2]| graphs[0].call("shuffle", "owners", "").unwrap();
+    let mut first = make(ShuffleKey::SymmetricFlow);
+    assert_eq!(first[0].call("shuffle", "move", "0-4095 1").unwrap(), "1");
+    let mut later = make(ShuffleKey::SymmetricFlow);
+    assert_eq!((owners(&mut first), owners(&mut later)), ("0-4095 1".into(), "0-4095 1".into()));
+    let mut other = make(ShuffleKey::Source);
+    assert!(owners(&mut other).starts_with("0-0 0, 1-1 1"));
+    // What was taken down keeps nobody from moving.
+    for graph in &mut first {
+        graph.drain(0);
+    }
+    drop(first);
+    assert_eq!(later[1].call("shuffle", "move", "7 0").unwrap(), "1");
+}
+
+/// They are not done with a move at the same time, so that no time is right for what is behind both.
+#[test]
+fn what_two_shuffles_lead_to_does_not_move() {
+    let (pool, team) = (pool(), Team::new(2));
+    let shuffles = [(); 2].map(|()| Shuffle::new(SMALL));
+    let mut graphs = [0, 1].map(|index| {
+        let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+        let mut graph = GraphBuilder::new("test");
+        let count = compose(&worker, |input| in_turn(input, &worker, Declared::FlowTable)).unwrap();
+        let count = graph.add("count", count).unwrap();
+        let out = graph.add("out", Box::new(Witness { worker: index, seen: Seen::default() })).unwrap();
+        graph.connect(count, Edge::OUT, out, 0).unwrap();
+        for (number, shuffle) in shuffles.iter().enumerate() {
+            let source = graph.add(format!("in {number}"), Box::new(Flows::new(index, 1, 0))).unwrap();
+            let shuffle = graph.add(format!("shuffle {number}"), shuffle.node(&worker).unwrap()).unwrap();
+            graph.connect(source, Edge::OUT, shuffle, 0).unwrap();
+            graph.connect(shuffle, Edge::OUT, count, 0).unwrap();
+        }
+        graph.build(pool.clone()).unwrap()
+    });
+    let problem = graphs[0].call("shuffle 1", "move", "1 0").unwrap_err().to_string();
+    assert!(problem.contains("state `flows` of function `count` on worker 0 cannot move"), "{problem}");
+}
+
 #[test]
 fn a_table_under_no_external_access_moves_with_its_flows() {
     move_back_and_forth(&Run { packets: 400_000, declared: Declared::NoExternalAccess, ..RUN });
 }
 
 fn move_back_and_forth(run: &Run) {
+    move_back_and_forth_by(run, ["shuffle"; 2], |_| ());
+}
+
+/// Asks one shuffle and then the other for the moves; `look` is called when each is over.
+fn move_back_and_forth_by(run: &Run, asked: [&str; 2], look: impl Fn(&netbricks_runtime::Control)) {
     let mut moves = 0;
     let (report, seen) = run.go(|runtime| {
         let control = runtime.control();
         let mut to = 1;
         let moving = || control.call(1, "test", "shuffle", "moving", "").is_ok_and(|pairs| pairs != "0");
         // Until the run is over: then no worker answers, or none moves any more.
-        while let Ok(pairs) = control.call(0, "test", "shuffle", "move", &format!("0-4095 {to}")) {
-            assert!(pairs == "1" || pairs == "2" || pairs == "0", "{pairs}");
+        while let Ok(pairs) = control.call(0, "test", asked[to], "move", &format!("0-4095 {to}")) {
+            let most = 2 * run.stages;
+            assert!(pairs.parse::<usize>().is_ok_and(|pairs| pairs <= most), "{pairs}");
             while moving() {
                 std::thread::yield_now();
             }
+            look(&control);
             moves += 1;
             to = 1 - to;
         }
