@@ -134,8 +134,8 @@ impl Network {
 }
 
 impl Plan<'_> {
-    /// Puts a shuffle by symmetric flow first into the chains that receive from these ports. All of them begin with the same
-    /// owners, so that what comes by one port meets what comes by another.
+    /// Puts a shuffle by symmetric flow first into the chains that receive from these ports. All of them have one owner table,
+    /// so that what comes by one port meets what comes by another.
     pub(crate) fn put_in(&mut self, parted: &[Parted]) {
         for Parted { number, node, .. } in parted {
             let shuffle = Shuffle::new(ShuffleConfig::default());

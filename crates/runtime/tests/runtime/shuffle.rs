@@ -183,23 +183,7 @@ impl Run {
             let source = Flows::new(worker, self.flows, self.packets);
             let declared = self.declared;
             Factory::new(move |context| -> Result<_, GraphError> {
-                let mut graph = GraphBuilder::new("test");
-                let failed = |error| GraphError::Node { name: "node".into(), error };
-                let out = graph.add("out", Box::new(Witness { worker: context.index(), seen }))?;
-                // From the last to the first: in what order they are made makes no difference.
-                let mut next = out;
-                for (stage, shuffle) in shuffles.iter().enumerate().rev() {
-                    let named = |name: &str| if stage == 0 { name.into() } else { format!("{name} {stage}") };
-                    let node = shuffle.node(context.worker()).map_err(failed)?;
-                    let node = graph.add(named("shuffle"), node)?;
-                    let count = compose(context.worker(), |input| in_turn(input, context.worker(), declared));
-                    let count = graph.add(named("count"), count.map_err(failed)?)?;
-                    graph.connect(node, Edge::OUT, count, 0)?;
-                    graph.connect(count, Edge::OUT, next, 0)?;
-                    next = node;
-                }
-                let source = graph.add("source", Box::new(source))?;
-                graph.connect(source, Edge::OUT, next, 0)?;
+                let graph = staged(context.worker(), source, &shuffles, declared, seen)?;
                 graph.build(context.pool().clone())
             })
         })
@@ -209,6 +193,32 @@ impl Run {
         assert!(report.conserved && report.pool_whole, "{:?}", report.unbalanced);
         (report, seen)
     }
+}
+
+/// A source, shuffles one after the other with a count behind each, and a witness.
+fn staged(
+    worker: &Worker,
+    source: Flows,
+    shuffles: &[Shuffle],
+    declared: Declared,
+    seen: Seen,
+) -> Result<GraphBuilder, GraphError> {
+    let mut graph = GraphBuilder::new("test");
+    let failed = |error| GraphError::Node { name: "node".into(), error };
+    // From the last to the first: in what order they are made makes no difference.
+    let mut next = graph.add("out", Box::new(Witness { worker: worker.index(), seen }))?;
+    for (stage, shuffle) in shuffles.iter().enumerate().rev() {
+        let named = |name: &str| if stage == 0 { name.into() } else { format!("{name} {stage}") };
+        let node = graph.add(named("shuffle"), shuffle.node(worker).map_err(failed)?)?;
+        let count = compose(worker, |input| in_turn(input, worker, declared)).map_err(failed)?;
+        let count = graph.add(named("count"), count)?;
+        graph.connect(node, Edge::OUT, count, 0)?;
+        graph.connect(count, Edge::OUT, next, 0)?;
+        next = node;
+    }
+    let source = graph.add("source", Box::new(source))?;
+    graph.connect(source, Edge::OUT, next, 0)?;
+    Ok(graph)
 }
 
 /// Every flow whole and in order; answers by how many workers each was sent.
@@ -258,7 +268,8 @@ fn buckets_move_back_and_forth_under_load_with_their_state() {
 /// A flow is on one worker behind all shuffles by its key, its state and its order too.
 #[test]
 fn shuffles_by_one_key_move_together() {
-    let run = Run { packets: 400_000, stages: 2, ..RUN };
+    // Rings that hold much: a flow's packets could pass others of it there.
+    let run = Run { packets: 300_000, stages: 2, config: ShuffleConfig { ring: 2_048, ..SMALL }, ..RUN };
     let same = |control: &netbricks_runtime::Control| {
         let owners = |node: &str| control.call(1, "test", node, "owners", "");
         match (owners("shuffle"), owners("shuffle 1")) {
@@ -268,6 +279,42 @@ fn shuffles_by_one_key_move_together() {
         }
     };
     move_back_and_forth_by(&run, ["shuffle", "shuffle 1"], same);
+}
+
+/// What is on its way to the second shuffle is not overtaken by what comes to it by the new owner of the first, however slow
+/// that is to take it.
+#[test]
+fn nobody_overtakes_packets_between_two_shuffles_that_move() {
+    for slow in [2, 20, 60] {
+        let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+        let shuffles = [(); 2].map(|()| Shuffle::new(ShuffleConfig { ring: 2_048, ..SMALL }));
+        let mut graphs = [0, 1].map(|index| {
+            let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+            let source = Flows::new(0, 16, if index == 0 { 40_000 } else { 0 });
+            let graph = staged(&worker, source, &shuffles, Declared::FlowTable, seen.clone()).unwrap();
+            let mut graph = graph.build(pool.clone()).unwrap();
+            graph.set_burst(32);
+            graph
+        });
+        let (mut moves, mut to) = (0, 1);
+        for turn in 0..100_000 {
+            graphs[0].turn(0);
+            if turn % slow == 0 {
+                graphs[1].turn(0);
+            }
+            let asked = graphs[0].call("shuffle", "move", &format!("0-4095 {to}"));
+            if asked.is_ok_and(|pairs| pairs != "0") {
+                (moves, to) = (moves + 1, 1 - to);
+            }
+        }
+        let ended = graphs.each_mut().map(|graph| graph.turn(0));
+        assert_eq!(ended, [Turn::Done; 2], "{moves} moves, one turn in {slow}");
+        assert!(moves > 4, "{moves} moves");
+        for graph in &graphs {
+            assert_eq!(graph.totals().drops.total().packets, 0, "a packet came out of turn, one turn in {slow}");
+        }
+        check_order(&seen, 16, 40_000);
+    }
 }
 
 /// One that is made when buckets have moved already goes on with their owners; by another key it does not.
