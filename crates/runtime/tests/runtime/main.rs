@@ -7,6 +7,7 @@ mod conservation;
 mod events;
 mod groups;
 mod idle;
+mod moves;
 mod nodes;
 mod shuffle;
 mod signals;
