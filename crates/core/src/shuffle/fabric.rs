@@ -1,4 +1,4 @@
-//! What the workers of one shuffle share: the rings, and how far each is with a move. The owner table is that of its [kin].
+//! What the workers of one shuffle share: the rings, and how far each is with a move. The owner table is that of its `kin`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
