@@ -203,3 +203,42 @@ fn shuffles_groups_and_placement_are_drawn() {
         "{dot}"
     );
 }
+
+#[test]
+fn a_shuffle_that_the_file_does_not_name_is_shown_with_its_reason() {
+    let file = |runtime: &str| {
+        format!(
+            "[port.lan]\ndriver = \"tap\"\ndevice = \"nowhere0\"\n[port.wan]\ndriver = \"null\"\n\
+             [[chain]]\nfrom = \"lan\"\nthrough = [\"monitor\", \"ttl\"]\nto = \"wan\"\n[runtime]\n{runtime}"
+        )
+    };
+    let say = |runtime: &str, arguments: &[&str]| {
+        let directory = scratch("put-in", &file(runtime));
+        let output = Command::new(env!("CARGO_BIN_EXE_netbricks"))
+            .args(arguments)
+            .current_dir(&directory)
+            .output()
+            .expect("the binary was built for this test");
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let reason = "  lan.shuffle  a shuffle by symmetric flow, put behind `lan`: the queues of port `lan` may bring the \
+                  two directions of a flow to different workers, and `monitor` keeps state by flow; `shuffles = false` \
+                  in `[runtime]` leaves it out\n";
+    let (two, answers) = ("workers = 2\n", "answers of monitor, ttl ──▶ lan.send\n");
+    assert_eq!(
+        say(two, &["graph", "f.toml"]),
+        format!("lan (tap) ──▶ lan.shuffle ──▶ monitor ──▶ ttl ──▶ wan.send\n{answers}{reason}")
+    );
+    assert!(say(two, &["graph", "f.toml", "--format", "dot"]).contains("\"lan.shuffle\\nshuffle, put in\""));
+    let checked = say(two, &["check", "f.toml"]);
+    assert_eq!(checked, format!("f.toml  2 ports · 1 chain · 2 functions   good\n{reason}"));
+    let json: Value =
+        serde_json::from_str(&say(two, &["check", "f.toml", "--json"])).expect("one JSON object");
+    assert_eq!(json["shuffles"][0]["node"], "lan.shuffle");
+    assert_eq!(json["functions"], serde_json::json!(["monitor", "ttl"]));
+    for runtime in ["workers = 1\n", "workers = 2\nshuffles = false\n"] {
+        let drawn = say(runtime, &["graph", "f.toml"]);
+        assert_eq!(drawn, format!("lan (tap) ──▶ monitor ──▶ ttl ──▶ wan.send\n{answers}"), "{runtime}");
+    }
+}

@@ -91,6 +91,9 @@ impl<A: Function> Node for Fused<A> {
     fn bound(&self, by: ShuffleKey) -> Vec<String> {
         self.declarations.bound(by)
     }
+    fn follows(&self, by: ShuffleKey) -> Vec<String> {
+        self.declarations.follows(by)
+    }
     fn report(&self) -> Vec<Section> {
         self.declarations.reports()
     }

@@ -7,11 +7,11 @@ use netbricks_buffer::{Batch, Packet};
 use netbricks_packet::stack::Root;
 
 use crate::context::Context;
-use crate::node::{CallError, Handler, ImportError, Node, Output, Poll, StateImage};
+use crate::node::{CallError, Handler, Node, Output, Poll};
 use crate::operator::{Input, Operator};
 use crate::reason::{Drop, Edge};
 use crate::registry::{BuildError, Worker};
-use crate::shuffle::{Buckets, Part, ShuffleKey, SortedBy, SortedByKey, Sorter};
+use crate::shuffle::{Buckets, ShuffleKey, SortedBy, SortedByKey, Sorter, has_sorters_state};
 use crate::view::View;
 
 /// How packets are grouped.
@@ -249,32 +249,14 @@ impl Node for GroupNode {
     }
     fn handlers(&self) -> Vec<Handler> {
         let queued = Handler { name: "queued".into(), summary: "Packets in each group's queue.".into() };
-        let declared = self.sorter.declarations().into_iter().flat_map(|declared| declared.handlers());
-        std::iter::once(queued).chain(declared).collect()
+        std::iter::once(queued).chain(self.sorter.handlers()).collect()
     }
     fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
-        match (name, self.sorter.declarations()) {
-            ("queued", _) => {
-                let lengths: Vec<_> = self.queues.iter().map(|queue| queue.len().to_string()).collect();
-                Ok(lengths.join(" "))
-            }
-            (_, Some(declared)) => declared.call(name, argument),
-            (_, None) => Err(CallError::Unknown { name: name.into(), known: "queued".into() }),
+        if name != "queued" {
+            return self.sorter.call(name, argument, "queued");
         }
+        let lengths: Vec<_> = self.queues.iter().map(|queue| queue.len().to_string()).collect();
+        Ok(lengths.join(" "))
     }
-    fn export(&self) -> Vec<StateImage> {
-        self.sorter.declarations().map(|declared| declared.export()).unwrap_or_default()
-    }
-    fn import(&mut self, name: &str, bytes: &[u8], now: u64) -> Result<(), ImportError> {
-        match self.sorter.declarations() {
-            Some(declared) => declared.import(name, bytes, now),
-            None => Err(ImportError::Unknown { name: name.into() }),
-        }
-    }
-    fn take_part(&mut self, part: &Part) -> Vec<StateImage> {
-        self.sorter.declarations().map(|declared| declared.take_part(part)).unwrap_or_default()
-    }
-    fn bound(&self, by: ShuffleKey) -> Vec<String> {
-        self.sorter.declarations().map(|declared| declared.bound(by)).unwrap_or_default()
-    }
+    has_sorters_state!();
 }

@@ -205,6 +205,11 @@ pub trait Node {
     fn bound(&self, _by: ShuffleKey) -> Vec<String> {
         self.export().into_iter().map(|(name, _)| name).collect()
     }
+    /// The names of its state that goes with flows where a shuffle sorts them by `by`. With [`bound`](Self::bound), all that
+    /// it knows by flow: what makes it matter which worker a packet comes to.
+    fn follows(&self, _by: ShuffleKey) -> Vec<String> {
+        Vec::new()
+    }
     /// Lets go of packets that it queues, a batch at most, as [`drain`](Self::drain) does, but goes on afterwards: flows
     /// move to another worker, and their state may follow only what has been worked on. Called until it holds none, or
     /// lets none go.

@@ -12,7 +12,7 @@ use netbricks_packet::stack::{
 use netbricks_packet::{Ip, Tcp};
 use netbricks_tables::Table;
 
-use crate::consistency::Lookable;
+use crate::consistency::{Asked, Lookable};
 use crate::context::Context;
 use crate::operators::{
     Arm, Boundary, Branch, Divert, Filter, Forget, ForgetMetadata, GroupBy, Insert, Insertable, Inspect, Map,
@@ -251,16 +251,17 @@ pub trait Operator: Sized + 'static {
     /// Keys of the whole batch first, then its memory, then `visit` for each packet in order, which gets the entry;
     /// what it returns is metadata for the operators after this.
     ///
-    /// A table that all workers [share](crate::consistency::Strict) is asked under one lock a batch.
-    fn lookup<T, Q, K, U, M>(self, table: &T, key: K, visit: U) -> T::Lookup<Self, Q, K, U, M>
+    /// A table that all workers [share](crate::consistency::Strict) is asked under one lock a batch; one that a writer
+    /// [keeps for readers](crate::consistency::BoundedInconsistency), in one read a batch, which waits for nobody.
+    fn lookup<T, Q, K, U, M>(self, table: &T, key: K, visit: U) -> T::Lookup<Self, Asked<Q, K, U, M>>
     where
         T: Lookable,
         Q: TableKey<Stored = <T::Table as Table>::Key>,
         M: Copy + 'static,
         K: FnMut(&View<'_, Self::Out>) -> Q + 'static,
-        U: FnMut(&mut View<'_, Self::Out>, <T::Table as Table>::Entry<'_>) -> M + 'static,
+        U: FnMut(&mut View<'_, Self::Out>, T::Entry<'_>) -> M + 'static,
     {
-        table.lookup(self, key, visit)
+        table.lookup(self, Asked::new(key, visit))
     }
     /// Shows the byte streams that these packets carry to a user function, window by window, and passes every packet on
     /// unchanged (the paper's window, beside the packets' way). `name` is that of the declared state: connections and how

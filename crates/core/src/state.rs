@@ -448,16 +448,23 @@ impl Declarations {
     }
     /// The state that keeps flows under this key from moving.
     pub(crate) fn bound(&self, by: ShuffleKey) -> Vec<String> {
-        let is_bound = |name: &str, state: &RefCell<dyn Declared>| match self
+        self.of_mobility(by, Mobility::Bound)
+    }
+    /// The state that goes with flows under this key.
+    pub(crate) fn follows(&self, by: ShuffleKey) -> Vec<String> {
+        self.of_mobility(by, Mobility::Moves)
+    }
+    fn of_mobility(&self, by: ShuffleKey, wanted: Mobility) -> Vec<String> {
+        let mobility = |name: &str, state: &RefCell<dyn Declared>| match self
             .parts
             .iter()
             .find(|(known, ..)| known == name)
         {
-            Some((_, follows, _)) => !follows(by),
-            None => state.borrow().mobility(by) == Mobility::Bound,
+            Some((_, follows, _)) => Mobility::of(follows(by)),
+            None => state.borrow().mobility(by),
         };
-        let bound = self.states.iter().filter(|(name, state)| is_bound(name, state));
-        bound.map(|(name, _)| name.clone()).collect()
+        let found = self.states.iter().filter(|(name, state)| mobility(name, state) == wanted);
+        found.map(|(name, _)| name.clone()).collect()
     }
     pub(crate) fn import(&self, name: &str, bytes: &[u8], now: u64) -> Result<(), ImportError> {
         let state = self.states.iter().find(|(known, _)| known == name);

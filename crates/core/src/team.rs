@@ -5,6 +5,8 @@ use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::shuffle::{Kin, ShuffleKey};
+
 /// The workers of one runtime.
 #[derive(Clone)]
 pub struct Team(Arc<Members>);
@@ -12,6 +14,8 @@ pub struct Team(Arc<Members>);
 struct Members {
     workers: usize,
     met: Mutex<Vec<(Meeting, Arc<dyn Any + Send + Sync>)>>,
+    /// By key and seed: what all shuffles have in common that sort alike.
+    kin: Mutex<Vec<(ShuffleKey, u64, Arc<Kin>)>>,
 }
 
 /// A place where the workers' copies of one node meet; each that is made is another. Clones are the same place.
@@ -21,7 +25,7 @@ pub struct Meeting(Arc<()>);
 impl Team {
     /// A team of so many workers, 1 or more.
     pub fn new(workers: usize) -> Self {
-        Self(Arc::new(Members { workers: workers.max(1), met: Mutex::default() }))
+        Self(Arc::new(Members { workers: workers.max(1), met: Mutex::default(), kin: Mutex::default() }))
     }
     /// How many workers there are.
     pub fn workers(&self) -> usize {
@@ -45,6 +49,17 @@ impl Team {
         let made = Arc::new(make()?);
         met.push((place.clone(), made.clone()));
         Ok(made)
+    }
+
+    /// The owner table of shuffles by this key, with hashes of this seed; made for the first that asks.
+    pub(crate) fn kin(&self, key: ShuffleKey, seed: u64, make: impl FnOnce() -> Kin) -> Arc<Kin> {
+        let mut kin = self.0.kin.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((.., known)) = kin.iter().find(|(other, its, _)| (*other, *its) == (key, seed)) {
+            return known.clone();
+        }
+        let made = Arc::new(make());
+        kin.push((key, seed, made.clone()));
+        made
     }
 }
 

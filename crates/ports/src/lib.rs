@@ -31,7 +31,7 @@ mod virtio;
 pub mod wrap;
 
 pub use node::{ReceiveNode, SharedTransmit, TransmitLimits, TransmitNode};
-pub use open::{Driver, Drivers, OpenContext, OpenError};
+pub use open::{Driver, Drivers, OpenContext, OpenError, QueueDivision};
 pub use port::{
     Capabilities, ChecksumPolicy, Counters, Failure, Link, Port, PortError, ReceiveQueue, TransmitQueue,
 };

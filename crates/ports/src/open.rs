@@ -44,6 +44,18 @@ type Open =
     dyn Fn(&str, Spanned<DeTable<'_>>, &OpenContext) -> Result<Box<dyn Port>, OpenError> + Send + Sync;
 type Check = dyn Fn(&str, Spanned<DeTable<'_>>, &Path) -> Result<(), OpenError> + Send + Sync;
 
+/// How a driver's receive queues divide flows. An open port's [`Capabilities`](crate::Capabilities) say it for certain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QueueDivision {
+    /// There is one queue.
+    #[default]
+    One,
+    /// Up to one for each worker, and both directions of a flow arrive on the same.
+    Symmetric,
+    /// Up to one for each worker, and the directions of a flow may arrive on different ones.
+    Asymmetric,
+}
+
 /// A kind of port that can be used by name.
 pub struct Driver {
     /// Its name in configuration: `"af_packet"`.
@@ -54,6 +66,8 @@ pub struct Driver {
     pub keys: &'static [Key],
     /// Whether its ports work only over a pool that was built [`aligned`](netbricks_buffer::PoolBuilder::aligned).
     pub aligned_frames: bool,
+    /// How receive queues divide the flows of its ports, as far as that is known before one is opened.
+    pub division: QueueDivision,
     open: Box<Open>,
     check: Box<Check>,
 }
@@ -183,6 +197,7 @@ impl Drivers {
             summary,
             keys: S::KEYS,
             aligned_frames: false,
+            division: QueueDivision::One,
             open: Box::new(move |port, table, cx| Ok(open(port, read(table)?, cx)?)),
             check: Box::new(move |port, table, directory| Ok(check(port, &read(table)?, directory)?)),
         };
@@ -195,6 +210,14 @@ impl Drivers {
     pub fn want_aligned_frames(&mut self, name: &str) -> &mut Self {
         if let Some(driver) = self.0.get_mut(name) {
             driver.aligned_frames = true;
+        }
+        self
+    }
+
+    /// Says how the queues of the driver's ports divide flows. No effect where there is no such driver.
+    pub fn divide(&mut self, name: &str, division: QueueDivision) -> &mut Self {
+        if let Some(driver) = self.0.get_mut(name) {
+            driver.division = division;
         }
         self
     }
@@ -219,6 +242,12 @@ impl Drivers {
         crate::null::register(&mut drivers);
         crate::pcap::register(&mut drivers);
         crate::generator::register(&mut drivers);
+        for name in ["af_packet", "generator"] {
+            drivers.divide(name, QueueDivision::Symmetric);
+        }
+        for name in ["af_xdp", "tap", "memory", "null"] {
+            drivers.divide(name, QueueDivision::Asymmetric);
+        }
         drivers
     }
 }

@@ -34,6 +34,8 @@ pub use maglev::{MaglevBackend, MaglevError, MaglevTable};
 pub use memory::{HugeArray, MemoryError, Zeroable};
 pub use prefetch::{CACHE_LINE, prefetch};
 pub use recent::{ImageError, Recent, Tallies};
-pub use shared::{Changing, Locked, MAXIMUM_READERS, NoReaderLeft, Publication, Reader, Writer, replicated};
+pub use shared::{
+    Changing, Locked, MAXIMUM_READERS, NoReaderLeft, Publication, ReadTable, Reader, Writer, replicated,
+};
 pub use table::{BULK, Table};
 pub use wheel::TimerWheel;

@@ -1,12 +1,12 @@
 //! State of one writer at a time, for readers who never wait.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use netbricks_tables::{Publication, Reader, Writer, replicated};
 
-use super::{Access, BoundedInconsistency, CannotWrite, Consistency, Contents, maker};
+use super::{Access, BoundedInconsistency, CannotWrite, Consistency, Contents, export_in_steps, maker};
 use crate::registry::{BuildError, Worker};
 use crate::shuffle::ShuffleKey;
 use crate::state::{Declared, Mobility, Settle};
@@ -32,6 +32,8 @@ struct Side<T: Contents> {
     reader: Reader<T>,
     /// From its first update in a batch until the batch's end.
     writer: RefCell<Option<Writer<T>>>,
+    /// How often it wrote.
+    written: Cell<u64>,
 }
 
 impl<T: Contents> Home<T> {
@@ -54,7 +56,10 @@ impl<T: Contents> Side<T> {
         if held.is_none() {
             *held = self.home.take();
         }
-        held.as_mut().map(f).ok_or(CannotWrite::Elsewhere)
+        let writer = held.as_mut().ok_or(CannotWrite::Elsewhere)?;
+        // Before it is done: what panics half way has written too.
+        self.written.set(self.written.get().wrapping_add(1));
+        Ok(f(writer))
     }
 }
 
@@ -109,7 +114,7 @@ impl Consistency for BoundedInconsistency {
                 publication.reader().expect("a new state has no readers yet")
             }
         };
-        let side = Rc::new(Side { home, reader, writer: RefCell::new(None) });
+        let side = Rc::new(Side { home, reader, writer: RefCell::new(None), written: Cell::new(0) });
         worker.declare(&name, Seen(side.clone()));
         worker.declarations.borrow_mut().settles(side.clone());
         Bounded(side)
@@ -123,6 +128,12 @@ impl<T: Contents> Bounded<T> {
     #[must_use]
     pub fn published(&self) -> u64 {
         self.0.reader.published()
+    }
+
+    /// How often this worker wrote: while this stays the same, what it reads is no newer by its own doing.
+    #[inline(always)]
+    pub(crate) fn written(&self) -> u64 {
+        self.0.written.get()
     }
 }
 
@@ -158,7 +169,8 @@ struct Seen<T: Contents>(Rc<Side<T>>);
 
 impl<T: Contents> Declared for Seen<T> {
     fn export(&self) -> Vec<u8> {
-        Bounded(self.0.clone()).read(|state| state.export())
+        let state = Bounded(self.0.clone());
+        export_in_steps(|step| state.read(|state| step(state)))
     }
     fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String> {
         let imported = self.0.write_patiently(|writer| {

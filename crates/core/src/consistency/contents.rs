@@ -16,6 +16,13 @@ where
     fn make(config: &FlowTableConfig) -> Result<Self, String> {
         Self::new(*config).map_err(|error| error.to_string())
     }
+    const STEP_BYTES: usize = Self::STEP_BYTES;
+    fn export_step(&self, slot: usize, bytes: &mut Vec<u8>) -> Option<usize> {
+        self.encode_step(slot, bytes)
+    }
+    fn export_end(bytes: &mut Vec<u8>) {
+        Self::encode_end(bytes);
+    }
     fn least() -> Self {
         Self::new(FlowTableConfig::new(1)).expect("there is memory for a table of one entry")
     }

@@ -5,6 +5,7 @@
 mod asked;
 mod bounded;
 mod contents;
+mod entry;
 mod own;
 mod shares;
 mod strict;
@@ -12,7 +13,12 @@ mod strict;
 use netbricks_tables::Changing;
 
 pub use asked::Lookable;
+#[doc(hidden)]
+pub use asked::{Ask, Asked};
 pub use bounded::Bounded;
+#[doc(hidden)]
+pub use entry::Shown;
+pub use entry::{BoundedEntry, MapEntry};
 pub use shares::Shares;
 pub use strict::StrictState;
 
@@ -33,6 +39,19 @@ pub trait Contents: Changing + Declared + Send + Sync + Sized {
     /// # Errors
     /// What of the configuration cannot be, or memory that is not there.
     fn make(config: &Self::Config) -> Result<Self, String>;
+
+    /// The most bytes that [`export_step`](Self::export_step) appends, where that is known.
+    const STEP_BYTES: usize = 0;
+
+    /// Appends a step of an export, of bounded work, to `bytes`; the first is step 0, with no bytes. Answers which comes
+    /// next, or `None` after the last. Between two steps others may change the state.
+    fn export_step(&self, _step: usize, bytes: &mut Vec<u8>) -> Option<usize> {
+        bytes.extend(self.export());
+        None
+    }
+
+    /// Makes what [`export`](Declared::export) would have given of all steps' bytes.
+    fn export_end(_bytes: &mut Vec<u8>) {}
 
     /// The least there can be: what stands in for state that could not be made, in a node that is not built.
     fn least() -> Self;
@@ -96,10 +115,12 @@ pub struct NoExternalAccess;
 
 /// One for all workers; one writes at a time, and all others read without ever waiting. A read that starts after update `k`
 /// returned sees at least the first `k − updates`. What a worker wrote is published when its batch, event or handler
-/// call ends, at the latest: an idle writer has published everything.
+/// call ends, at the latest: an idle writer has published everything. Lookups of a batch are one read, after which a packet
+/// sees what its own worker wrote for the packets before it.
 ///
 /// Who writes may wait: its first change after something was published, or its first read after that in the same batch,
-/// waits for reads elsewhere that began before. An export is one read, of the whole state.
+/// waits for reads elsewhere that began before. An export of a flow table is many short reads, [in steps](Strict), of
+/// anything else one.
 ///
 /// It takes the memory of two copies. A change is made twice. One that panics is never seen, nor are those that belong to
 /// it ([`Access::update_all`]), and the state begins anew.
@@ -110,8 +131,12 @@ pub struct BoundedInconsistency {
 }
 
 /// One for all workers, behind one lock: all reads and updates are as if they were done one after the other, each at one
-/// time between its start and its end. Lookups of a batch are one step. An export holds the lock for as long as it takes to
-/// write the whole state down, for which all workers' packets wait. A panic inside one makes the state anew, for all.
+/// time between its start and its end. Lookups of a batch are one step. A panic inside one makes the state anew, for all.
+///
+/// An export of a flow table takes the lock again and again, each time for 512 slots, so that nobody's packets wait for all
+/// of it: every flow is in it as it was at one time of the export, and of what others change together meanwhile, it may
+/// have a part. Who needs all of one time writes it down in [`StrictState::transact`]. Exports of anything else are one
+/// step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Strict;
 
@@ -161,6 +186,19 @@ impl Worker {
             T::least()
         })
     }
+}
+
+/// An export in steps, each of which `look` gives the state to; others get theirs in between.
+fn export_in_steps<T: Contents>(mut look: impl FnMut(&mut dyn FnMut(&T))) -> Vec<u8> {
+    let (mut bytes, mut next) = (Vec::new(), Some(0));
+    while let Some(step) = next {
+        // Here, and not while others wait.
+        bytes.reserve(T::STEP_BYTES);
+        look(&mut |state| next = state.export_step(step, &mut bytes));
+        std::thread::yield_now();
+    }
+    T::export_end(&mut bytes);
+    bytes
 }
 
 /// What makes state again as it was at first, once that has succeeded.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use netbricks_tables::Locked;
 
-use super::{Access, CannotWrite, Consistency, Contents, Strict, maker};
+use super::{Access, CannotWrite, Consistency, Contents, Strict, export_in_steps, maker};
 use crate::registry::Worker;
 use crate::shuffle::ShuffleKey;
 use crate::state::{Declared, Mobility};
@@ -100,7 +100,7 @@ struct Seen<T>(Arc<Locked<T>>);
 
 impl<T: Contents> Declared for Seen<T> {
     fn export(&self) -> Vec<u8> {
-        self.0.hold(|state| state.export())
+        export_in_steps(|step| self.0.hold(|state| step(state)))
     }
     fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String> {
         self.0.hold(|state| state.import(bytes, now))

@@ -121,23 +121,31 @@ impl Graph {
         }
     }
 
-    /// Tells each shuffle which state behind it cannot move.
+    /// Tells each shuffle which state behind it cannot move: what says so itself, and what packets of two shuffles come to,
+    /// since they are not done with a move at the same time.
     pub(super) fn announce_bound(&mut self) {
-        for node in
-            (0..self.cx.crossings.len()).filter(|node| self.cx.crossings[*node] != 0).collect::<Vec<_>>()
-        {
+        let crossings: Vec<usize> =
+            (0..self.cx.crossings.len()).filter(|node| self.cx.crossings[*node] != 0).collect();
+        let regions: Vec<Vec<usize>> = crossings.iter().map(|node| self.behind(*node)).collect();
+        for (node, behind) in crossings.into_iter().zip(&regions) {
             let Some(by) = self.crossing(node, |crossing| crossing.key()) else { continue };
-            let behind = self.behind(node);
-            let bound = behind.into_iter().flat_map(|behind| {
-                let slot = &self.slots[behind];
+            let bound = behind.iter().flat_map(|behind| {
+                let slot = &self.slots[*behind];
                 let named = |state| BoundState { node: slot.name.clone(), state };
-                let bound = slot.ask(&self.panics, self.cx.now(), |node| node.bound(by));
+                let several = regions.iter().filter(|region| region.contains(behind)).count() > 1;
+                let bound = slot.ask(&self.panics, self.cx.now(), |node| {
+                    let follows = if several { node.follows(by) } else { Vec::new() };
+                    node.bound(by).into_iter().chain(follows).collect::<Vec<_>>()
+                });
                 // What cannot even say: better no flow moves.
                 let bound = bound.unwrap_or_else(|| vec!["(it panicked when it was asked)".into()]);
                 bound.into_iter().map(named).collect::<Vec<_>>()
             });
             let bound = bound.collect();
-            self.crossing(node, |crossing| crossing.bound(bound));
+            let bit = self.cx.crossings[node];
+            let leads_here = |other: &Slot| other.crossing & !bit != 0 && other.feeds & bit != 0;
+            let upstream = self.slots.iter().filter(|other| leads_here(other)).count();
+            self.crossing(node, |crossing| crossing.bound(bound, upstream));
         }
     }
 
@@ -167,14 +175,14 @@ impl Graph {
         }
     }
 
-    /// The nodes that a node's packets may come to.
+    /// The nodes that a shuffle's packets may come to, and itself; not those behind the next one, which moves their state.
     fn behind(&self, node: usize) -> Vec<usize> {
         let mut reached = vec![node];
         let mut next = 0;
         while let Some(here) = reached.get(next).copied() {
             next += 1;
             for target in self.slots[here].targets.iter().flatten() {
-                if !reached.contains(&target.node) {
+                if !reached.contains(&target.node) && self.slots[target.node].crossing == 0 {
                     reached.push(target.node);
                 }
             }

@@ -3,6 +3,7 @@
 mod branch;
 mod lookup;
 mod lookup_locked;
+mod lookup_shown;
 mod meet;
 mod packetize;
 mod resize;
@@ -12,6 +13,7 @@ mod window;
 pub use branch::{Arm, Branch, GroupBy};
 pub use lookup::{Expiring, Lookup};
 pub use lookup_locked::LookupLocked;
+pub use lookup_shown::LookupShown;
 pub(crate) use meet::fork;
 pub use meet::{Back, Extends, Fork};
 pub use packetize::Packetize;

@@ -34,8 +34,9 @@ impl Part {
 pub trait Crossing {
     /// By what it sorts packets: what state behind it must go by to move with them.
     fn key(&self) -> ShuffleKey;
-    /// The state behind it on this worker that cannot move with its packets; told once, when the graph is built.
-    fn bound(&mut self, state: Vec<BoundState>);
+    /// The state behind it on this worker that cannot move with its packets, and from how many others packets come to it;
+    /// told once, when the graph is built.
+    fn bound(&mut self, state: Vec<BoundState>, upstream: usize);
     /// Nothing comes to it on this worker any more but from other workers.
     fn close(&mut self);
     /// What the graph is to do for it now.

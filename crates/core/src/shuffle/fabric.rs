@@ -1,13 +1,13 @@
-//! What the workers of one shuffle share: the owner table, the rings, and how far each is with a move.
+//! What the workers of one shuffle share: the rings, and how far each is with a move. The owner table is that of its `kin`.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use netbricks_buffer::{Consumer, Producer, Ring};
 
 use super::duty::BoundState;
 use super::key::{BUCKETS, Buckets};
+use super::kin::Kin;
 use super::{ShuffleConfig, WhenFull};
 use crate::node::StateImage;
 use crate::registry::BuildError;
@@ -80,9 +80,8 @@ pub(super) struct Change {
     pub(super) ending: bool,
     /// State on its way.
     pub(super) handovers: Vec<Handover>,
-    owners: Vec<u8>,
     /// By worker, once it has built its graph: state that cannot move.
-    bound: Vec<Option<Vec<BoundState>>>,
+    pub(super) bound: Vec<Option<Vec<BoundState>>>,
 }
 
 /// State on its way from worker to worker.
@@ -123,12 +122,21 @@ pub(crate) struct Fabric {
     /// The number of the last move. One load a batch, of a line that nobody writes but when buckets move.
     pub(super) epoch: AtomicU64,
     change: Mutex<Change>,
+    /// All shuffles by the same key, and who owns its buckets.
+    pub(super) kin: Arc<Kin>,
+    /// Shuffles from which packets come to this one.
+    pub(super) upstream: AtomicUsize,
     /// State that a new owner's nodes refused.
     pub(super) refused: AtomicUsize,
 }
 
 impl Fabric {
-    pub(super) fn new(config: ShuffleConfig, workers: usize, seed: u64) -> Result<Self, BuildError> {
+    pub(super) fn new(
+        config: ShuffleConfig,
+        workers: usize,
+        seed: u64,
+        kin: Arc<Kin>,
+    ) -> Result<Self, BuildError> {
         if workers > MOST_WORKERS {
             return Err(BuildError::new(format_args!(
                 "{workers} workers: at most {MOST_WORKERS} can shuffle"
@@ -160,7 +168,6 @@ impl Fabric {
                 gone: AtomicBool::new(false),
             })
             .collect();
-        let owners = (0..BUCKETS).map(|bucket| (bucket % workers) as u8).collect();
         Ok(Self {
             buckets: Buckets::new(config.key, seed),
             full: config.full,
@@ -169,7 +176,9 @@ impl Fabric {
             ends: Mutex::new(ends.into_iter().map(Some).collect()),
             standing,
             epoch: AtomicU64::new(0),
-            change: Mutex::new(Change { owners, bound: vec![None; workers], ..Change::default() }),
+            change: Mutex::new(Change { bound: vec![None; workers], ..Change::default() }),
+            kin,
+            upstream: AtomicUsize::new(0),
             refused: AtomicUsize::new(0),
         })
     }
@@ -190,7 +199,7 @@ impl Fabric {
 
     /// The owner of each bucket.
     pub(super) fn owners(&self) -> Vec<u8> {
-        self.change().owners.clone()
+        self.kin.owners()
     }
 
     /// What keeps a worker's flows from moving.
@@ -200,47 +209,8 @@ impl Fabric {
         }
     }
 
-    /// Begins to move buckets to their new owners.
-    pub(super) fn begin(&self, wanted: impl IntoIterator<Item = (usize, usize)>) -> Result<(), MoveError> {
-        let mut change = self.change();
-        if change.ending {
-            return Err(MoveError::Ending);
-        }
-        if change.pairs > 0 {
-            return Err(MoveError::Busy);
-        }
-        let mut moves = Vec::new();
-        // Of what is said twice, the last word counts.
-        for (bucket, to) in wanted.into_iter().collect::<BTreeMap<_, _>>() {
-            if to >= self.workers {
-                return Err(MoveError::NoWorker { worker: to, workers: self.workers });
-            }
-            let from = *change.owners.get(bucket).ok_or(MoveError::NoBucket { bucket })?;
-            if usize::from(from) != to {
-                moves.push(Moved { bucket: bucket as u16, from: usize::from(from), to });
-            }
-        }
-        if moves.is_empty() {
-            return Ok(());
-        }
-        // Of all workers, whichever gives or takes: nothing has moved yet.
-        for (worker, bound) in change.bound.iter().enumerate() {
-            let bound = bound.as_ref().ok_or(MoveError::Starting { worker })?;
-            if let Some(BoundState { node, state }) = bound.first().cloned() {
-                return Err(MoveError::Bound { worker, node, state });
-            }
-        }
-        for moved in &moves {
-            change.owners[usize::from(moved.bucket)] = moved.to as u8;
-        }
-        let mut pairs: Vec<(usize, usize)> = moves.iter().map(|moved| (moved.from, moved.to)).collect();
-        pairs.sort_unstable();
-        pairs.dedup();
-        change.pairs = pairs.len();
-        change.moves = moves;
-        change.epoch += 1;
-        // Released after everything that it announces is in place.
-        self.epoch.store(change.epoch, Ordering::Release);
-        Ok(())
+    /// Whether no worker's node is gone.
+    pub(super) fn is_whole(&self) -> bool {
+        !self.standing.iter().any(|standing| standing.gone.load(Ordering::Acquire))
     }
 }

@@ -6,12 +6,13 @@
 //! compiled. Packets of one flow that came one after the other leave one after the other, also while their bucket moves
 //! from owner to owner.
 //!
-//! Read in this order: `key` (which bucket), `fabric` (what the workers share), `node` (what one of them does), `moving`
-//! (how a bucket changes hands).
+//! Read in this order: `key` (which bucket), `kin` (who owns it), `fabric` (what the workers share), `node` (what one of them
+//! does), `moving` (how a bucket changes hands).
 
 mod duty;
 mod fabric;
 mod key;
+mod kin;
 mod moving;
 mod node;
 mod sorter;
@@ -33,7 +34,8 @@ use node::ShuffleNode;
 use sorter::{Classified, Predefined};
 
 pub(crate) use key::Buckets;
-pub(crate) use sorter::{Classified as SortedBy, Predefined as SortedByKey, Sorter};
+pub(crate) use kin::Kin;
+pub(crate) use sorter::{Classified as SortedBy, Predefined as SortedByKey, Sorter, has_sorters_state};
 
 /// What becomes of a packet when the ring to its owner is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
@@ -145,7 +147,17 @@ impl Shuffle {
     }
 
     fn fabric(&self, worker: &Worker) -> Result<std::sync::Arc<Fabric>, BuildError> {
-        let workers = worker.team().workers();
-        worker.team().meet(&self.place, || Fabric::new(self.config, workers, worker.seed()))
+        let (team, seed) = (worker.team(), worker.seed());
+        let workers = team.workers();
+        let fabric = team.meet(&self.place, || {
+            // What functions of one's own say is not comparable: such a shuffle has a table of its own.
+            let kin = match self.config.key {
+                ShuffleKey::Own => std::sync::Arc::new(Kin::new(workers)),
+                key => team.kin(key, seed, || Kin::new(workers)),
+            };
+            Fabric::new(self.config, workers, seed, kin)
+        })?;
+        fabric.kin.join(&fabric);
+        Ok(fabric)
     }
 }

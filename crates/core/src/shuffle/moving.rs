@@ -87,6 +87,12 @@ impl Moving {
     pub(super) fn is_expecting(&self) -> bool {
         !self.awaited.is_empty() || self.arrived > 0
     }
+    /// Whether packets go on that waited for their state: until they have, all that comes for their buckets goes behind
+    /// them, and the move is not over.
+    #[inline(always)]
+    pub(super) fn is_releasing(&self) -> bool {
+        !self.released.is_empty()
+    }
     pub(super) fn kept(&self) -> usize {
         self.kept.len() + self.released.len()
     }
@@ -175,6 +181,16 @@ impl Moving {
         })
     }
 
+    /// How many packets this worker must still take from another before it can give away what leaves it: they came before
+    /// the move, so that none of them waits for state.
+    pub(super) fn owed(&self, fabric: &Fabric, from: usize, seen: u64) -> u64 {
+        let standing = &fabric.standing[from];
+        if self.leaving.is_empty() || standing.epoch.load(Ordering::Acquire) < self.epoch {
+            return 0;
+        }
+        standing.given[self.me].load(Ordering::Relaxed).saturating_sub(seen)
+    }
+
     pub(super) fn take_duty(&mut self) -> Option<Duty> {
         self.duty.take()
     }
@@ -221,6 +237,11 @@ impl Moving {
             }
             let mut change = fabric.change();
             change.pairs = change.pairs.saturating_sub(std::mem::take(&mut self.arrived));
+            let finished = change.pairs == 0;
+            drop(change);
+            if finished {
+                fabric.kin.finished();
+            }
         }
     }
 
@@ -240,17 +261,21 @@ impl Moving {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use netbricks_buffer::{BATCH, Pool};
 
     use super::*;
-    use crate::shuffle::ShuffleConfig;
+    use crate::shuffle::{Kin, ShuffleConfig};
 
     /// Worker 0 of two, to which buckets 1 and 3 are about to come.
-    fn expecting(ring: usize) -> (Fabric, Moving) {
-        let fabric = Fabric::new(ShuffleConfig { ring, ..ShuffleConfig::default() }, 2, 7).ok().unwrap();
+    fn expecting(ring: usize) -> (Arc<Fabric>, Moving) {
+        let (config, kin) = (ShuffleConfig { ring, ..ShuffleConfig::default() }, Arc::new(Kin::new(2)));
+        let fabric = Arc::new(Fabric::new(config, 2, 7, kin).ok().unwrap());
+        fabric.kin.join(&fabric);
         let mut moving = Moving::new(0, &fabric);
         (0..2).for_each(|worker| fabric.set_bound(worker, Vec::new()));
-        fabric.begin([(1, 0), (3, 0)]).unwrap();
+        fabric.kin.begin([(1, 0), (3, 0)]).unwrap();
         moving.learn(&fabric, &[0, 0]);
         (fabric, moving)
     }

@@ -6,13 +6,14 @@ use std::sync::atomic::Ordering;
 
 use netbricks_buffer::{BATCH, Batch, Packet};
 
-use super::duty::{BoundState, Crossing, Duty, Part};
+use super::duty::{BoundState, Crossing, Duty};
 use super::fabric::{Ends, Fabric};
 use super::key::{BUCKETS, ShuffleKey};
 use super::moving::Moving;
+use super::sorter::has_sorters_state;
 use super::{Sorter, WhenFull};
 use crate::context::Context;
-use crate::node::{CallError, Handler, ImportError, Node, Output, Poll, StateImage};
+use crate::node::{CallError, Handler, Node, Output, Poll, StateImage};
 use crate::reason::{Drop as Reason, Edge};
 use crate::registry::BuildError;
 
@@ -75,7 +76,9 @@ impl ShuffleNode {
     }
 
     fn is_blocked(&self) -> bool {
-        self.moving.kept() >= self.fabric.ring || self.waiting.iter().any(|waiting| !waiting.is_empty())
+        self.moving.kept() >= self.fabric.ring
+            || self.moving.is_releasing()
+            || self.waiting.iter().any(|waiting| !waiting.is_empty())
     }
 
     /// Sends what is about to go to a worker, behind what waits.
@@ -141,15 +144,21 @@ impl ShuffleNode {
         }
     }
 
-    /// Takes what came from one other worker, each in its turn.
+    /// Takes what came from one other worker, each in its turn. Where too much waits for state already, it is no more than
+    /// what came before that state moved: others may wait for this worker to have seen that.
     fn take(&mut self, batch: &mut Batch, cx: &mut Context) {
+        let full = self.moving.kept() >= self.fabric.ring;
         if self.later.is_empty() {
             let workers = self.fabric.workers;
             for _ in 0..workers {
                 let from = self.next;
                 self.next = (self.next + 1) % workers;
                 let Some(consumer) = &mut self.ends.into[from] else { continue };
-                let count = consumer.pop_up_to(batch, cx.burst());
+                let mut most = cx.burst();
+                if full {
+                    most = most.min(self.moving.owed(&self.fabric, from, self.seen[from]) as usize);
+                }
+                let count = consumer.pop_up_to(batch, most);
                 if count > 0 {
                     self.later_from = from;
                     cx.taken(count as u64, batch.bytes());
@@ -258,8 +267,8 @@ impl ShuffleNode {
             }
             wanted.extend((first..=last).map(|bucket| (bucket, worker)));
         }
-        self.fabric.begin(wanted).map_err(|error| error.to_string())?;
-        Ok(self.fabric.change().pairs.to_string())
+        self.fabric.kin.begin(wanted).map_err(|error| error.to_string())?;
+        Ok(self.fabric.kin.moving().to_string())
     }
 
     /// `"0-2047 0, 2048-4095 1"`
@@ -319,7 +328,7 @@ impl Node for ShuffleNode {
         if self.moving.is_expecting() {
             self.moving.release(batch, cx.burst(), &self.fabric);
         }
-        if batch.is_empty() && self.moving.kept() < self.fabric.ring {
+        if batch.is_empty() {
             self.take(batch, cx);
             // What was given by the new owners comes after the word of them: it is there to be read now.
             self.moving.learn(&self.fabric, &self.given);
@@ -372,45 +381,28 @@ impl Node for ShuffleNode {
         let handler = |name: &str, summary: &str| Handler { name: name.into(), summary: summary.into() };
         let mut handlers = vec![
             handler("owners", "Which worker owns which buckets, as `0-2047 0, 2048-4095 1`."),
-            handler("move", "Moves buckets to a worker while traffic flows: `0-2047 1`."),
-            handler("moving", "Pairs of workers that have not finished the last move."),
+            handler(
+                "move",
+                "Moves buckets to a worker while traffic flows, behind all shuffles by this key: `0-2047 1`.",
+            ),
+            handler("moving", "Pairs of workers that have not finished the last move, one for each shuffle."),
             handler("refused", "Images of state that a new owner could not take."),
         ];
-        handlers.extend(self.sorter.declarations().into_iter().flat_map(|declared| declared.handlers()));
+        handlers.extend(self.sorter.handlers());
         handlers
     }
     fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
         match name {
             "owners" => Ok(self.owners()),
-            "moving" => Ok(self.fabric.change().pairs.to_string()),
+            "moving" => Ok(self.fabric.kin.moving().to_string()),
             "refused" => Ok(self.fabric.refused.load(Ordering::Relaxed).to_string()),
             "move" => self
                 .move_buckets(argument)
                 .map_err(|problem| CallError::Argument { name: name.into(), problem }),
-            _ => match self.sorter.declarations() {
-                Some(declared) => declared.call(name, argument),
-                None => Err(CallError::Unknown {
-                    name: name.into(),
-                    known: "owners, move, moving, refused".into(),
-                }),
-            },
+            _ => self.sorter.call(name, argument, "owners, move, moving, refused"),
         }
     }
-    fn export(&self) -> Vec<StateImage> {
-        self.sorter.declarations().map(|declared| declared.export()).unwrap_or_default()
-    }
-    fn import(&mut self, name: &str, bytes: &[u8], now: u64) -> Result<(), ImportError> {
-        match self.sorter.declarations() {
-            Some(declared) => declared.import(name, bytes, now),
-            None => Err(ImportError::Unknown { name: name.into() }),
-        }
-    }
-    fn take_part(&mut self, part: &Part) -> Vec<StateImage> {
-        self.sorter.declarations().map(|declared| declared.take_part(part)).unwrap_or_default()
-    }
-    fn bound(&self, by: ShuffleKey) -> Vec<String> {
-        self.sorter.declarations().map(|declared| declared.bound(by)).unwrap_or_default()
-    }
+    has_sorters_state!();
     fn crossing(&mut self) -> Option<&mut dyn Crossing> {
         Some(self)
     }
@@ -420,7 +412,8 @@ impl Crossing for ShuffleNode {
     fn key(&self) -> ShuffleKey {
         self.fabric.buckets().by
     }
-    fn bound(&mut self, state: Vec<BoundState>) {
+    fn bound(&mut self, state: Vec<BoundState>, upstream: usize) {
+        self.fabric.upstream.store(upstream, Ordering::Relaxed);
         self.fabric.set_bound(self.me, state);
     }
     fn close(&mut self) {

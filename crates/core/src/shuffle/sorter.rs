@@ -6,6 +6,7 @@ use netbricks_packet::stack::Root;
 use super::key::Buckets;
 use crate::compose::depart;
 use crate::context::Context;
+use crate::node::{CallError, Handler, ImportError};
 use crate::operator::{At, Input, Operator, Start};
 use crate::reason::{Edge, Verdict};
 use crate::registry::{BuildError, Worker};
@@ -23,6 +24,52 @@ pub(crate) trait Sorter {
         None
     }
 }
+
+impl dyn Sorter {
+    /// Its handlers.
+    pub(crate) fn handlers(&self) -> Vec<Handler> {
+        self.declared(Declarations::handlers)
+    }
+    /// Calls one; `own` are those of the node that it is in.
+    pub(crate) fn call(&self, name: &str, argument: &str, own: &str) -> Result<String, CallError> {
+        match self.declarations() {
+            Some(declared) => declared.call(name, argument),
+            None => Err(CallError::Unknown { name: name.into(), known: own.into() }),
+        }
+    }
+    pub(crate) fn import(&self, name: &str, bytes: &[u8], now: u64) -> Result<(), ImportError> {
+        match self.declarations() {
+            Some(declared) => declared.import(name, bytes, now),
+            None => Err(ImportError::Unknown { name: name.into() }),
+        }
+    }
+    /// What `ask` says of what it declared, if it can declare anything.
+    pub(crate) fn declared<T: Default>(&self, ask: impl FnOnce(&Declarations) -> T) -> T {
+        self.declarations().map(ask).unwrap_or_default()
+    }
+}
+
+/// The part of `Node` that nodes with a `sorter` share: its state is theirs.
+macro_rules! has_sorters_state {
+    () => {
+        fn export(&self) -> Vec<$crate::node::StateImage> {
+            self.sorter.declared(|declared| declared.export())
+        }
+        fn import(&mut self, name: &str, bytes: &[u8], now: u64) -> Result<(), $crate::node::ImportError> {
+            self.sorter.import(name, bytes, now)
+        }
+        fn take_part(&mut self, part: &$crate::shuffle::Part) -> Vec<$crate::node::StateImage> {
+            self.sorter.declared(|declared| declared.take_part(part))
+        }
+        fn bound(&self, by: $crate::shuffle::ShuffleKey) -> Vec<String> {
+            self.sorter.declared(|declared| declared.bound(by))
+        }
+        fn follows(&self, by: $crate::shuffle::ShuffleKey) -> Vec<String> {
+            self.sorter.declared(|declared| declared.follows(by))
+        }
+    };
+}
+pub(crate) use has_sorters_state;
 
 /// By the bytes alone.
 pub(crate) struct Predefined(pub(crate) Buckets);

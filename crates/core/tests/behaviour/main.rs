@@ -4,6 +4,7 @@
 
 mod annotations;
 mod asked;
+mod bounded_lookups;
 mod branches;
 mod conservation;
 mod consistency;
@@ -11,6 +12,7 @@ mod drawing;
 mod event_panics;
 mod event_replay;
 mod events;
+mod exports;
 mod fused;
 mod graphs;
 mod harness;

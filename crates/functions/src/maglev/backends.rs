@@ -354,6 +354,12 @@ impl Current {
         Self { backends, seen, snapshot }
     }
 
+    /// The number of the backend that was chosen.
+    #[inline(always)]
+    pub(super) fn number(chosen: u64) -> usize {
+        (chosen >> 48) as usize
+    }
+
     #[inline(always)]
     pub(super) fn get(&mut self) -> &Snapshot {
         if self.backends.published() != self.seen {

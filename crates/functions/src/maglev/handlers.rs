@@ -38,9 +38,9 @@ impl Changes {
     }
 }
 
-/// Declares what the control side may ask and tell.
-pub(super) fn declare(backends: &Bounded<Backends>, connections: &Flows<FlowKey, u64>, worker: &Worker) {
-    let (added, listed) = (Changes { backends: backends.clone(), replaced: Rc::default() }, backends.clone());
+/// Declares how the control side changes the backends.
+pub(super) fn declare_changes(backends: &Bounded<Backends>, worker: &Worker) {
+    let added = Changes { backends: backends.clone(), replaced: Rc::default() };
     let [drained, removed] = std::array::from_fn(|_| added.clone());
     worker.handler(
         "add",
@@ -58,6 +58,12 @@ pub(super) fn declare(backends: &Bounded<Backends>, connections: &Flows<FlowKey,
         "Takes a backend out; its flows go elsewhere with their next packet: `remove web-3`.",
         move |name| removed.make(|now| now.without(name.trim())),
     );
+}
+
+/// Declares what the control side may ask and tell.
+pub(super) fn declare(backends: &Bounded<Backends>, connections: &Flows<FlowKey, u64>, worker: &Worker) {
+    declare_changes(backends, worker);
+    let listed = backends.clone();
     let (memory, forgotten, connections) = (connections.clone(), connections.clone(), connections.clone());
     worker.handler("memory", "Bytes of memory of this worker's connections, and for how many.", move |_| {
         Ok(memory.with(|table| format!("{} {}", table.bytes(), table.capacity())))

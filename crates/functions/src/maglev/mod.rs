@@ -5,11 +5,13 @@ mod backend;
 mod backends;
 mod config;
 mod handlers;
+mod lookup;
 #[cfg(test)]
 mod tests;
 
 pub use backend::{Backend, BackendError};
 pub use config::MaglevConfig;
+pub use lookup::LookupTable;
 
 use netbricks_core::consistency::{Bounded, BoundedInconsistency};
 use netbricks_core::packet::{FlowKey, Ip, Link, MacAddress};

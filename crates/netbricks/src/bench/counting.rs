@@ -25,7 +25,7 @@ fn config(worker: &Worker) -> FlowTableConfig {
 fn counting<C>(input: Input, worker: &Worker, consistency: C) -> impl Function + use<C>
 where
     C: Consistency,
-    C::Handle<Flows>: Lookable<Table = Flows>,
+    C::Handle<Flows>: for<'e> Lookable<Table = Flows, Entry<'e> = Entry<'e, [u64; 5], (u64, u64)>>,
 {
     let flows = worker.state::<Flows, C>("flows", consistency, config(worker));
     tell(&flows, worker);

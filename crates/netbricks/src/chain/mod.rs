@@ -4,14 +4,16 @@
 mod build;
 mod ports;
 mod shared;
+mod spread;
 
 use std::collections::BTreeSet;
 
 use netbricks_buffer::Pool;
-use netbricks_core::{Edge, Node, Output, Worker};
+use netbricks_core::{Edge, Node, Output, ShuffleKey, Worker};
 
 pub(crate) use build::{Design, LocalPorts, WorkerPorts};
 pub(crate) use ports::{OpenPorts, transmit_nodes};
+pub(crate) use spread::{Division, Parted};
 
 use crate::config::{Origin, Plan, PlannedFunction};
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -57,6 +59,8 @@ struct Shape {
     outputs: Vec<Output>,
     /// It declares state, so that all its uses on a worker are one node.
     stateful: bool,
+    /// Some of that is of flows.
+    by_flow: bool,
     /// It gives packets to other workers and takes theirs.
     crosses: bool,
     /// It keeps packets or wants turns of its own, for more than its events.
@@ -72,6 +76,8 @@ pub(crate) struct Network {
     pub(crate) wires: Vec<Wire>,
     /// Whether a function declares state, by its number in the plan.
     pub(crate) stateful: Vec<bool>,
+    /// Whether some of that state is of flows, by the function's number in the plan.
+    pub(crate) by_flow: Vec<bool>,
     /// Whether a function gives packets to other workers, by its number in the plan.
     pub(crate) crosses: Vec<bool>,
     /// Ports whose packets meet in declared state and so must be worked on by one worker: each port's group.
@@ -115,6 +121,7 @@ impl Network {
         let mut network = Self {
             wires: Vec::new(),
             stateful: shapes.iter().map(|shape| shape.as_ref().is_some_and(|shape| shape.stateful)).collect(),
+            by_flow: shapes.iter().map(|shape| shape.as_ref().is_some_and(|shape| shape.by_flow)).collect(),
             crosses: shapes.iter().map(|shape| shape.as_ref().is_some_and(|shape| shape.crosses)).collect(),
             groups: Vec::new(),
             uses,
@@ -275,30 +282,6 @@ impl Network {
         self.crosses.contains(&true)
     }
 
-    /// Whether a port's packets come to declared state before anything gives them to the worker that has it.
-    pub(crate) fn needs_symmetry(&self, port: usize) -> bool {
-        let mut reached = vec![Place::Receive(port)];
-        let mut next = 0;
-        while let Some(place) = reached.get(next).copied() {
-            next += 1;
-            if let Place::Use(number) = place {
-                let function = self.uses[number].function;
-                if self.crosses[function] {
-                    continue;
-                }
-                if self.stateful[function] {
-                    return true;
-                }
-            }
-            for wire in self.wires.iter().filter(|wire| wire.from == place) {
-                if !reached.contains(&wire.to) {
-                    reached.push(wire.to);
-                }
-            }
-        }
-        false
-    }
-
     /// Whether a port receives or transmits somewhere in the network.
     pub(crate) fn has(&self, place: Place) -> bool {
         self.wires.iter().any(|wire| wire.from == place || (wire.to == place && !wire.if_possible))
@@ -317,6 +300,8 @@ impl Shape {
             crosses: node.crossing().is_some(),
             outputs: node.outputs(),
             stateful: !node.export().is_empty() || !node.report().is_empty(),
+            by_flow: !node.follows(ShuffleKey::SymmetricFlow).is_empty()
+                || !node.bound(ShuffleKey::SymmetricFlow).is_empty(),
             independent: node.keeps_packets() || node.is_schedulable() && node.schedule().is_none(),
         }
     }

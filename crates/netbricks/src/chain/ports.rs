@@ -1,6 +1,5 @@
 //! Ports opened for a run, and their queues shared out among workers.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use netbricks_buffer::Pool;
@@ -10,7 +9,7 @@ use netbricks_ports::{
     TransmitLimits, TransmitNode,
 };
 
-use super::{Network, Place, WorkerPorts};
+use super::{Division, Network, Place, WorkerPorts};
 use crate::config::{Plan, refusal};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -67,9 +66,8 @@ impl OpenPorts {
             .all(|(_, port)| port.capabilities().drives_clock)
     }
 
-    /// Takes all queues that the network uses and shares them out among at most `workers` workers. Queues of one port
-    /// go to workers in turn, or where the file places them; ports whose packets meet in declared state have their queues
-    /// side by side. Workers that would receive nothing are left out, unless others give them packets, or the file
+    /// Takes all queues that the network uses and shares them out among at most `workers` workers, as [`Network::deal`]
+    /// says. Workers that would receive nothing are left out, unless others give them packets, or the file
     /// numbers them.
     pub(crate) fn share_out(
         &mut self,
@@ -77,21 +75,8 @@ impl OpenPorts {
         network: &Network,
         workers: usize,
     ) -> Result<Vec<WorkerPorts>, PortError> {
-        let mut firsts: BTreeMap<usize, usize> = BTreeMap::new();
-        let mut shares: Vec<Vec<(usize, usize)>> = vec![Vec::new(); workers.max(1)];
-        let count = shares.len();
-        for number in (0..self.ports.len()).filter(|number| network.has(Place::Receive(*number))) {
-            let next = firsts.len();
-            let first = *firsts.entry(network.groups[number]).or_insert(next);
-            for queue in 0..self.ports[number].capabilities().receive_queues {
-                let placed = &plan.ports[number].workers;
-                let worker = match placed.len() {
-                    0 => (first + queue) % count,
-                    queues => placed[queue % queues].get_ref() % count,
-                };
-                shares[worker].push((number, queue));
-            }
-        }
+        let queues: Vec<usize> = self.divisions().iter().map(|port| port.queues).collect();
+        let mut shares = network.deal(plan, &queues, workers);
         if !network.crosses() && plan.placed_workers() == 0 {
             shares.retain(|share| !share.is_empty());
         }
@@ -124,20 +109,13 @@ impl OpenPorts {
         Ok(taken)
     }
 
-    /// Ports whose queues may bring the two directions of a flow to different workers, where that matters.
-    pub(crate) fn asymmetric<'p>(
-        &'p self,
-        network: &'p Network,
-        workers: usize,
-    ) -> impl Iterator<Item = &'p str> + 'p {
-        self.ports.iter().enumerate().filter_map(move |(number, port)| {
+    /// How the ports' queues divide their flows.
+    pub(crate) fn divisions(&self) -> Vec<Division> {
+        let of = |port: &dyn Port| {
             let capabilities = port.capabilities();
-            let matters = workers > 1
-                && capabilities.receive_queues > 1
-                && !capabilities.symmetric_rss
-                && network.needs_symmetry(number);
-            matters.then(|| port.name())
-        })
+            Division { queues: capabilities.receive_queues, symmetric: capabilities.symmetric_rss }
+        };
+        self.iter().map(of).collect()
     }
 
     /// A port, by its number in the plan.

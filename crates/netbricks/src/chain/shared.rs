@@ -7,7 +7,7 @@ use std::rc::Rc;
 use netbricks_buffer::Batch;
 use netbricks_core::{
     Blueprint, CallError, Context, Handler, ImportError, Node, Output, Poll, Role, Schedule, Section,
-    StateImage,
+    ShuffleKey, StateImage,
 };
 use send_wrapper::SendWrapper;
 
@@ -107,6 +107,11 @@ impl Node for Door {
             Some(node) => node.import(name, bytes, now),
             None => Err(ImportError::Unknown { name: name.into() }),
         }
+    }
+    /// None of it moves: what one of its places took out would be missed by packets that come to another.
+    fn bound(&self, by: ShuffleKey) -> Vec<String> {
+        let all = |node: &dyn Node| node.bound(by).into_iter().chain(node.follows(by)).collect();
+        self.ask(all).unwrap_or_default()
     }
     fn report(&self) -> Vec<Section> {
         if self.first { self.ask(|node| node.report()).unwrap_or_default() } else { Vec::new() }

@@ -6,15 +6,18 @@ use crate::report::counted;
 
 pub(super) fn check(app: &Application, console: Console, arguments: &FileArguments) -> Result<(), Failure> {
     let file = File::read(&arguments.file)?;
-    match file::check(app, &file) {
+    match file::check_spread(app, &file) {
         Ok(checked) => {
             let plan = &checked.plan;
+            // Those that were put in stand last.
+            let named = plan.functions.len() - checked.shuffles.len();
             if arguments.json {
                 return console.json(&serde_json::json!({
                     "file": file.name,
                     "ok": true,
                     "ports": plan.ports.iter().map(|port| &port.name).collect::<Vec<_>>(),
-                    "functions": plan.functions.iter().map(|function| &function.name).collect::<Vec<_>>(),
+                    "functions": plan.functions.iter().take(named).map(|function| &function.name).collect::<Vec<_>>(),
+                    "shuffles": checked.shuffles,
                     "chains": plan.chains.iter().map(|chain| &chain.name).collect::<Vec<_>>(),
                     "diagnostics": checked.diagnostics.json(&checked.source),
                 }));
@@ -25,8 +28,9 @@ pub(super) fn check(app: &Application, console: Console, arguments: &FileArgumen
                 file.name,
                 counted(plan.ports.len(), "port"),
                 counted(plan.chains.len(), "chain"),
-                counted(plan.functions.len(), "function")
-            ))
+                counted(named, "function")
+            ))?;
+            checked.told_shuffles().try_for_each(|line| console.print(&line))
         }
         Err(faults) if arguments.json => {
             console.json(&serde_json::json!({

@@ -4,9 +4,12 @@ use std::path::{Path, PathBuf};
 
 use netbricks_buffer::Pool;
 use netbricks_core::{GraphBuilder, Worker};
+use netbricks_ports::{Drivers, QueueDivision};
+use toml::de::DeValue;
 
+use super::run::automatic_workers;
 use super::{Application, Console, FAILURE, Failure, USAGE};
-use crate::chain::{Design, Network};
+use crate::chain::{Design, Division, Network, Parted};
 use crate::config::{self, Plan, PlannedPort, RuntimeSettings};
 use crate::diagnostic::{Diagnostic, Diagnostics, Source};
 
@@ -63,6 +66,8 @@ pub(super) struct Checked<'t> {
     pub(super) plan: Plan<'t>,
     pub(super) network: Network,
     pub(super) design: Design,
+    /// Shuffles that the file does not name, in the network too.
+    pub(super) shuffles: Vec<Parted>,
     /// Warnings only.
     pub(super) diagnostics: Diagnostics,
     /// The graph with placeholders for ports.
@@ -75,6 +80,38 @@ const CHECK_FRAMES: usize = 64;
 /// Checks all of a file that can be checked without opening a port. `Err` has all that is wrong.
 pub(super) fn check<'t>(app: &Application, file: &'t File) -> Result<Checked<'t>, Faults<'t>> {
     check_with(app, file, |_| ())
+}
+
+/// As [`check`], with the shuffles that a run would put in, as far as that is known before ports are open.
+pub(super) fn check_spread<'t>(app: &Application, file: &'t File) -> Result<Checked<'t>, Faults<'t>> {
+    let checked = check(app, file)?;
+    let workers = wanted_workers(&checked.network, &checked.plan);
+    let divisions = expected(&checked.plan, &app.drivers, workers);
+    let parted = checked.network.parted(&checked.plan, &divisions, workers);
+    if checked.plan.runtime.shuffles { checked.with_shuffles(file, parted) } else { Ok(checked) }
+}
+
+/// How many workers a plan asks for, whatever its ports turn out to have.
+pub(super) fn wanted_workers(network: &Network, plan: &Plan<'_>) -> usize {
+    let automatic = || automatic_workers(network, plan).max(plan.placed_workers());
+    plan.runtime.workers.unwrap_or_else(automatic)
+}
+
+/// How the queues of a plan's ports will divide flows, each with a queue for each worker where it can have them.
+fn expected(plan: &Plan<'_>, drivers: &Drivers, workers: usize) -> Vec<Division> {
+    let of = |port: &PlannedPort<'_>| {
+        let written = port.settings.get_ref().get("queues").and_then(|queues| match queues.get_ref() {
+            DeValue::Integer(queues) => queues.as_str().parse().ok(),
+            _ => None,
+        });
+        let queues = written.unwrap_or(workers);
+        match drivers.get(&port.driver).map(|driver| driver.division) {
+            None | Some(QueueDivision::One) => Division { queues: 1, symmetric: true },
+            Some(QueueDivision::Symmetric) => Division { queues, symmetric: true },
+            Some(QueueDivision::Asymmetric) => Division { queues, symmetric: queues == 1 },
+        }
+    };
+    plan.ports.iter().map(of).collect()
 }
 
 /// As [`check`], with what the command line says in place of the file's `[runtime]`.
@@ -91,26 +128,58 @@ pub(super) fn check_with<'t>(
     if diagnostics.has_errors() {
         return Err(Faults { source, diagnostics });
     }
-    let pool = match Pool::builder().frames(CHECK_FRAMES).build() {
-        Ok(pool) => pool,
-        Err(error) => {
-            diagnostics.push(Diagnostic::error(error.to_string()));
+    Checked::of(source, plan, file, diagnostics)
+}
+
+impl<'t> Checked<'t> {
+    /// Connects what a plan names.
+    fn of(
+        source: Source<'t>,
+        plan: Plan<'t>,
+        file: &File,
+        mut diagnostics: Diagnostics,
+    ) -> Result<Self, Faults<'t>> {
+        let pool = match Pool::builder().frames(CHECK_FRAMES).build() {
+            Ok(pool) => pool,
+            Err(error) => {
+                diagnostics.push(Diagnostic::error(error.to_string()));
+                return Err(Faults { source, diagnostics });
+            }
+        };
+        let network = Network::of(&plan, &pool, &mut diagnostics);
+        if diagnostics.has_errors() {
             return Err(Faults { source, diagnostics });
         }
-    };
-    let network = Network::of(&plan, &pool, &mut diagnostics);
-    if diagnostics.has_errors() {
-        return Err(Faults { source, diagnostics });
-    }
-    let design = network.design(file.stem(), &plan);
-    let drivers: Vec<String> = plan.ports.iter().map(placed).collect();
-    let worker = Worker::new(0, plan.runtime.seed, pool);
-    match design.stand_in(&drivers, &worker).and_then(|graph| graph.check().map(|()| graph)) {
-        Ok(graph) => Ok(Checked { source, plan, network, design, diagnostics, graph }),
-        Err(error) => {
-            diagnostics.push(Diagnostic::error(error.to_string()));
-            Err(Faults { source, diagnostics })
+        let design = network.design(file.stem(), &plan);
+        let drivers: Vec<String> = plan.ports.iter().map(placed).collect();
+        let worker = Worker::new(0, plan.runtime.seed, pool);
+        match design.stand_in(&drivers, &worker).and_then(|graph| graph.check().map(|()| graph)) {
+            Ok(graph) => Ok(Self { source, plan, network, design, shuffles: Vec::new(), diagnostics, graph }),
+            Err(error) => {
+                diagnostics.push(Diagnostic::error(error.to_string()));
+                Err(Faults { source, diagnostics })
+            }
         }
+    }
+
+    /// With a shuffle behind each of these ports.
+    pub(super) fn with_shuffles(self, file: &File, parted: Vec<Parted>) -> Result<Self, Faults<'t>> {
+        if parted.is_empty() {
+            return Ok(self);
+        }
+        let Self { source, mut plan, diagnostics, .. } = self;
+        plan.put_in(&parted);
+        Ok(Self { shuffles: parted, ..Self::of(source, plan, file, diagnostics)? })
+    }
+
+    /// A line for each shuffle that the file does not name: that it is there, and why.
+    pub(super) fn told_shuffles(&self) -> impl Iterator<Item = String> + '_ {
+        self.shuffles.iter().map(|Parted { node, port, why, .. }| {
+            format!(
+                "  {node}  a shuffle by symmetric flow, put behind `{port}`: {why}; `shuffles = false` in `[runtime]` \
+                 leaves it out\n"
+            )
+        })
     }
 }
 

@@ -10,13 +10,21 @@ use super::{Application, Console, Failure, Format, GraphArguments};
 
 pub(super) fn graph(app: &Application, console: Console, arguments: &GraphArguments) -> Result<(), Failure> {
     let file = File::read(&arguments.file.file)?;
-    let checked = file::check(app, &file).map_err(|faults| faults.told(console))?;
+    let checked = file::check_spread(app, &file).map_err(|faults| faults.told(console))?;
     console.tell(&checked.diagnostics.render(&checked.source, console.color));
-    let description = checked.graph.describe();
+    let mut description = checked.graph.describe();
+    for node in &mut description.nodes {
+        if checked.shuffles.iter().any(|shuffle| shuffle.node == node.name) {
+            node.kind = "shuffle, put in".into();
+        }
+    }
     match arguments.format {
         Format::Json => console.json(&description),
         Format::Text if arguments.file.json => console.json(&description),
-        Format::Text => console.print(&text(&description)),
+        Format::Text => {
+            console.print(&text(&description))?;
+            checked.told_shuffles().try_for_each(|line| console.print(&line))
+        }
         Format::Dot => console.print(&description.dot()),
         Format::Svg => console.print(&svg(&description.dot())?),
     }

@@ -8,6 +8,8 @@ mod graph;
 mod list;
 mod progress;
 mod run;
+#[cfg(test)]
+mod shuffles_tests;
 pub(crate) use run::{placement, places, pool_for, runtime_config, summarise};
 
 use std::io::{IsTerminal, Write};

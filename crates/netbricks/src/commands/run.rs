@@ -15,7 +15,7 @@ use netbricks_runtime::{
 use super::file::{self, Checked, Faults, File};
 use super::progress::LiveLine;
 use super::{Application, Console, FAILURE, Failure, RunArguments, RunLimits};
-use crate::chain::{Network, OpenPorts, Place, WorkerPorts, receive_name, transmit_name};
+use crate::chain::{Network, OpenPorts, Parted, Place, WorkerPorts, receive_name, transmit_name};
 use crate::config::{Cores, Idle, Plan, RuntimeSettings};
 use crate::diagnostic::{Diagnostics, Level};
 use crate::report::WorkerPlace;
@@ -63,23 +63,33 @@ pub(super) fn execute(
     limits: &RunLimits,
     json: bool,
 ) -> Result<Summary, Failure> {
-    let Checked { source, plan, network, design, diagnostics, .. } = checked;
-    console.tell(&diagnostics.render(&source, console.color));
-    let settings = &plan.runtime;
-    let pool = pool_for(&plan, &app.drivers).map_err(|error| Failure::Failed(error.to_string()))?;
+    console.tell(&checked.diagnostics.render(&checked.source, console.color));
+    let Checked { plan, network, .. } = &checked;
+    let pool = pool_for(plan, &app.drivers).map_err(|error| Failure::Failed(error.to_string()))?;
     let mut warnings: Vec<String> = pool.pages().warning().into_iter().collect();
 
-    let wanted =
-        settings.workers.unwrap_or_else(|| automatic_workers(&network, &plan).max(plan.placed_workers()));
+    let wanted = file::wanted_workers(network, plan);
     let interrupted = interruptible()?;
     let mut found = Diagnostics::default();
-    let Some(mut ports) = OpenPorts::open(&plan, &app.drivers, &pool, wanted, &file.directory, &mut found)
-    else {
-        return Err(Faults { source, diagnostics: found }.told(console));
+    let opened = OpenPorts::open(plan, &app.drivers, &pool, wanted, &file.directory, &mut found);
+    let Some(mut ports) = opened else {
+        return Err(Faults { source: checked.source, diagnostics: found }.told(console));
     };
     // What replays repeats exactly only while one worker does all of it.
-    let alone = settings.workers.is_none() && plan.placed_workers() == 0 && ports.is_replay(&network);
+    let alone = plan.runtime.workers.is_none() && plan.placed_workers() == 0 && ports.is_replay(network);
     let workers = if alone { 1 } else { wanted };
+    let parted = network.parted(plan, &ports.divisions(), workers);
+    let checked = if plan.runtime.shuffles {
+        checked.with_shuffles(file, parted).map_err(|faults| faults.told(console))?
+    } else {
+        warnings.extend(parted.into_iter().map(|Parted { why, .. }| {
+            format!("{why}; let a `shuffle` come first in the chain, or take `shuffles = false` out of `[runtime]`")
+        }));
+        checked
+    };
+    let put_in: Vec<String> = checked.told_shuffles().collect();
+    let Checked { plan, network, design, .. } = checked;
+    let settings = &plan.runtime;
     let shares =
         ports.share_out(&plan, &network, workers).map_err(|error| Failure::Failed(error.to_string()))?;
     let workers = shares.len();
@@ -92,12 +102,6 @@ pub(super) fn execute(
         ));
     }
     warnings.extend(ports.iter().flat_map(Port::warnings));
-    warnings.extend(ports.asymmetric(&network, workers).map(|name| {
-        format!(
-            "port `{name}` spreads flows over its queues without regard to direction: the two directions of a flow may meet \
-             different workers' state; let a `shuffle` come first in its chain"
-        )
-    }));
     for warning in &warnings {
         console.complain(Level::Warning, warning);
     }
@@ -112,6 +116,7 @@ pub(super) fn execute(
         if places.len() > 1 {
             places.iter().for_each(|place| console.tell(&format!("  {place}\n")));
         }
+        put_in.iter().for_each(|line| console.tell(line));
     }
 
     let (events, heard) = EventSink::channel(EVENTS);
@@ -194,7 +199,7 @@ fn interruptible() -> Result<Arc<AtomicBool>, Failure> {
 }
 
 /// A worker for each group of ports that must share one, and a core left for everything else.
-fn automatic_workers(network: &Network, plan: &Plan<'_>) -> usize {
+pub(super) fn automatic_workers(network: &Network, plan: &Plan<'_>) -> usize {
     let mut groups: Vec<usize> = (0..plan.ports.len())
         .filter(|port| network.has(Place::Receive(*port)))
         .map(|port| network.groups[port])

@@ -35,6 +35,8 @@ pub struct RuntimeSettings {
     pub burst: usize,
     /// Where randomness starts.
     pub seed: u64,
+    /// Whether a shuffle is put behind ports whose queues part the two directions of a flow.
+    pub shuffles: bool,
 }
 
 impl Default for RuntimeSettings {
@@ -47,6 +49,7 @@ impl Default for RuntimeSettings {
             large_frames: 0,
             burst: 32,
             seed: 0,
+            shuffles: true,
         }
     }
 }
@@ -143,6 +146,12 @@ impl Settings for RuntimeSettings {
             kind: "whole number",
             default: Some("0"),
             summary: "Where everything random starts: a run repeats exactly with the same one.",
+        },
+        Key {
+            name: "shuffles",
+            kind: "true or false",
+            default: Some("true"),
+            summary: "Puts a shuffle before state by flow where a port's queues may part the directions of a flow.",
         },
     ];
 

@@ -233,6 +233,7 @@ impl NetBricksContext {
                 .map(|(function, name)| Use { name: name.clone(), function, chain: 0 })
                 .collect(),
             wires: draft.wires.clone(),
+            by_flow: stateful.clone(),
             stateful: stateful.clone(),
             crosses: draft.crosses.clone(),
             groups: (0..self.plan.ports.len()).collect(),

@@ -2,11 +2,13 @@
 #![expect(clippy::unwrap_used, reason = "what tests build on must be there, or they fail")]
 
 mod asked;
+mod blocked_events;
 mod change;
 mod conservation;
 mod events;
 mod groups;
 mod idle;
+mod moves;
 mod nodes;
 mod shuffle;
 mod signals;

@@ -17,19 +17,19 @@ use netbricks_core::{
 use netbricks_runtime::{Clock, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime};
 
 /// Where a packet's number within its flow lies: behind Ethernet, IPv4 and UDP.
-const NUMBER: std::ops::Range<usize> = 42..50;
+pub(crate) const NUMBER: std::ops::Range<usize> = 42..50;
 
 /// Packets of UDP flows, each numbered within its flow. Odd workers send the other direction of the same connections.
-struct Flows {
+pub(crate) struct Flows {
     templates: Vec<Vec<u8>>,
     numbers: Vec<u64>,
     left: u64,
     seed: u64,
-    polls: Arc<AtomicU64>,
+    pub(crate) polls: Arc<AtomicU64>,
 }
 
 impl Flows {
-    fn new(worker: usize, flows: u16, packets: u64) -> Self {
+    pub(crate) fn new(worker: usize, flows: u16, packets: u64) -> Self {
         let templates: Vec<Vec<u8>> = (0..flows)
             .map(|flow| {
                 let (a, b, port) = ("10.0.0.1", "10.9.8.7", 1_000 * (1 + worker as u16 / 2) + flow);
@@ -73,12 +73,12 @@ impl Node for Flows {
 }
 
 /// What came out: by flow, each packet's number and the worker that sent it, in the order of sending.
-type Seen = Arc<Mutex<BTreeMap<FlowKey, Vec<(u64, usize)>>>>;
+pub(crate) type Seen = Arc<Mutex<BTreeMap<FlowKey, Vec<(u64, usize)>>>>;
 
 /// Sends everything, and tells.
-struct Witness {
-    worker: usize,
-    seen: Seen,
+pub(crate) struct Witness {
+    pub(crate) worker: usize,
+    pub(crate) seen: Seen,
 }
 
 impl Node for Witness {
@@ -101,7 +101,7 @@ impl Node for Witness {
 
 /// Counts each flow's packets in declared state, and drops the packet whose number is not the count: one that came out
 /// of turn, or whose flow's state did not come with it.
-fn in_turn(input: Input, worker: &Worker, declared: Declared) -> impl Function + use<> {
+pub(crate) fn in_turn(input: Input, worker: &Worker, declared: Declared) -> impl Function + use<> {
     let config = FlowTableConfig::new(4_096);
     let flows: netbricks_core::Flows<FlowKey, u64> = match declared {
         Declared::FlowTable => worker.flow_table::<FlowKey, u64>("flows", config),
@@ -134,33 +134,44 @@ fn in_turn(input: Input, worker: &Worker, declared: Declared) -> impl Function +
 
 /// How the flows' counts are declared.
 #[derive(Clone, Copy)]
-enum Declared {
+pub(crate) enum Declared {
     FlowTable,
     NoExternalAccess,
 }
 
-struct Run {
-    declared: Declared,
-    workers: usize,
-    burst: usize,
-    config: ShuffleConfig,
-    flows: u16,
-    packets: u64,
+pub(crate) struct Run {
+    pub(crate) declared: Declared,
+    pub(crate) workers: usize,
+    pub(crate) burst: usize,
+    pub(crate) config: ShuffleConfig,
+    pub(crate) flows: u16,
+    pub(crate) packets: u64,
+    /// Shuffles one after the other, each with a count behind it.
+    pub(crate) stages: usize,
 }
 
-const RUN: Run =
-    Run { declared: Declared::FlowTable, workers: 2, burst: 32, config: SMALL, flows: 61, packets: 60_000 };
+pub(crate) const RUN: Run = Run {
+    declared: Declared::FlowTable,
+    workers: 2,
+    burst: 32,
+    config: SMALL,
+    flows: 61,
+    packets: 60_000,
+    stages: 1,
+};
 /// Rings so small that they are full most of the time.
-const SMALL: ShuffleConfig = ShuffleConfig { key: ShuffleKey::SymmetricFlow, full: WhenFull::Wait, ring: 32 };
+pub(crate) const SMALL: ShuffleConfig =
+    ShuffleConfig { key: ShuffleKey::SymmetricFlow, full: WhenFull::Wait, ring: 32 };
 
-fn pool() -> Pool {
+pub(crate) fn pool() -> Pool {
     Pool::builder().frames(16_384).build().unwrap()
 }
 
 impl Run {
     /// Every worker brings packets in, shuffles, counts and sends. `while_running` gets the runtime meanwhile.
     fn go(&self, while_running: impl FnOnce(&Runtime)) -> (FinalReport, Seen) {
-        let (shuffle, seen) = (Shuffle::new(self.config), Seen::default());
+        let seen = Seen::default();
+        let shuffles: Vec<Shuffle> = (0..self.stages).map(|_| Shuffle::new(self.config)).collect();
         let mut config = Config::new(pool())
             .workers(self.workers)
             .placement(Placement::Unpinned)
@@ -168,20 +179,11 @@ impl Run {
             .idle(IdlePolicy::Balanced);
         config.burst = self.burst;
         let runtime = Runtime::start(config, |worker| {
-            let (shuffle, seen) = (shuffle.clone(), seen.clone());
+            let (shuffles, seen) = (shuffles.clone(), seen.clone());
             let source = Flows::new(worker, self.flows, self.packets);
             let declared = self.declared;
             Factory::new(move |context| -> Result<_, GraphError> {
-                let mut graph = GraphBuilder::new("test");
-                let source = graph.add("source", Box::new(source))?;
-                let failed = |error| GraphError::Node { name: "node".into(), error };
-                let shuffle = graph.add("shuffle", shuffle.node(context.worker()).map_err(failed)?)?;
-                let count = compose(context.worker(), |input| in_turn(input, context.worker(), declared));
-                let count = graph.add("count", count.map_err(failed)?)?;
-                let out = graph.add("out", Box::new(Witness { worker: context.index(), seen }))?;
-                graph.connect(source, Edge::OUT, shuffle, 0)?;
-                graph.connect(shuffle, Edge::OUT, count, 0)?;
-                graph.connect(count, Edge::OUT, out, 0)?;
+                let graph = staged(context.worker(), source, &shuffles, declared, seen)?;
                 graph.build(context.pool().clone())
             })
         })
@@ -193,8 +195,34 @@ impl Run {
     }
 }
 
+/// A source, shuffles one after the other with a count behind each, and a witness.
+pub(crate) fn staged(
+    worker: &Worker,
+    source: Flows,
+    shuffles: &[Shuffle],
+    declared: Declared,
+    seen: Seen,
+) -> Result<GraphBuilder, GraphError> {
+    let mut graph = GraphBuilder::new("test");
+    let failed = |error| GraphError::Node { name: "node".into(), error };
+    // From the last to the first: in what order they are made makes no difference.
+    let mut next = graph.add("out", Box::new(Witness { worker: worker.index(), seen }))?;
+    for (stage, shuffle) in shuffles.iter().enumerate().rev() {
+        let named = |name: &str| if stage == 0 { name.into() } else { format!("{name} {stage}") };
+        let node = graph.add(named("shuffle"), shuffle.node(worker).map_err(failed)?)?;
+        let count = compose(worker, |input| in_turn(input, worker, declared)).map_err(failed)?;
+        let count = graph.add(named("count"), count)?;
+        graph.connect(node, Edge::OUT, count, 0)?;
+        graph.connect(count, Edge::OUT, next, 0)?;
+        next = node;
+    }
+    let source = graph.add("source", Box::new(source))?;
+    graph.connect(source, Edge::OUT, next, 0)?;
+    Ok(graph)
+}
+
 /// Every flow whole and in order; answers by how many workers each was sent.
-fn check_order(seen: &Seen, flows: usize, packets: u64) -> Vec<usize> {
+pub(crate) fn check_order(seen: &Seen, flows: usize, packets: u64) -> Vec<usize> {
     let seen = seen.lock().unwrap();
     assert_eq!(seen.len(), flows);
     assert_eq!(seen.values().map(|packets| packets.len() as u64).sum::<u64>(), packets);
@@ -243,17 +271,28 @@ fn a_table_under_no_external_access_moves_with_its_flows() {
 }
 
 fn move_back_and_forth(run: &Run) {
+    move_back_and_forth_by(run, ["shuffle"; 2], |_| ());
+}
+
+/// Asks one shuffle and then the other for the moves; `look` is called when each is over.
+pub(crate) fn move_back_and_forth_by(
+    run: &Run,
+    asked: [&str; 2],
+    look: impl Fn(&netbricks_runtime::Control),
+) {
     let mut moves = 0;
     let (report, seen) = run.go(|runtime| {
         let control = runtime.control();
         let mut to = 1;
         let moving = || control.call(1, "test", "shuffle", "moving", "").is_ok_and(|pairs| pairs != "0");
         // Until the run is over: then no worker answers, or none moves any more.
-        while let Ok(pairs) = control.call(0, "test", "shuffle", "move", &format!("0-4095 {to}")) {
-            assert!(pairs == "1" || pairs == "2" || pairs == "0", "{pairs}");
+        while let Ok(pairs) = control.call(0, "test", asked[to], "move", &format!("0-4095 {to}")) {
+            let most = 2 * run.stages;
+            assert!(pairs.parse::<usize>().is_ok_and(|pairs| pairs <= most), "{pairs}");
             while moving() {
                 std::thread::yield_now();
             }
+            look(control);
             moves += 1;
             to = 1 - to;
         }
@@ -278,7 +317,7 @@ fn a_full_ring_is_a_drop_with_its_own_reason_where_that_was_asked_for() {
 }
 
 /// One worker's graph of a team, turned by hand.
-fn by_hand(
+pub(crate) fn by_hand(
     team: &Team,
     index: usize,
     pool: &Pool,
@@ -288,15 +327,27 @@ fn by_hand(
     let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
     let source = Flows::new(index, 64, 1_000);
     let polls = source.polls.clone();
-    let mut graph = GraphBuilder::new("test");
-    let source = graph.add("source", Box::new(source)).unwrap();
-    let shuffle = graph.add("shuffle", shuffle.node(&worker).unwrap()).unwrap();
-    let out = graph.add("out", Box::new(Witness { worker: index, seen: seen.clone() })).unwrap();
-    graph.connect(source, Edge::OUT, shuffle, 0).unwrap();
-    graph.connect(shuffle, Edge::OUT, out, 0).unwrap();
-    let mut graph = graph.build(pool.clone()).unwrap();
+    let mut graph = fed(&worker, [source], shuffle, seen);
     graph.set_burst(32);
     (graph, polls)
+}
+
+/// Sources that lead to a shuffle and by way of it out.
+pub(crate) fn fed(
+    worker: &Worker,
+    sources: impl IntoIterator<Item = Flows>,
+    shuffle: &Shuffle,
+    seen: &Seen,
+) -> Graph {
+    let mut graph = GraphBuilder::new("test");
+    let shuffle = graph.add("shuffle", shuffle.node(worker).unwrap()).unwrap();
+    let out = graph.add("out", Box::new(Witness { worker: worker.index(), seen: seen.clone() })).unwrap();
+    graph.connect(shuffle, Edge::OUT, out, 0).unwrap();
+    for (number, source) in sources.into_iter().enumerate() {
+        let source = graph.add(format!("source {number}"), Box::new(source)).unwrap();
+        graph.connect(source, Edge::OUT, shuffle, 0).unwrap();
+    }
+    graph.build(worker.pool().clone()).unwrap()
 }
 
 #[test]

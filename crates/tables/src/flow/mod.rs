@@ -9,6 +9,7 @@ mod expiry;
 mod iterate;
 mod place;
 mod slots;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod transfer;

@@ -128,22 +128,33 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     fn export_keys(&self, chosen: &mut dyn FnMut(&K) -> bool, writer: &mut dyn FnMut(&K, &V, u64, u64)) {
         let mut flows = self.iter();
         while let Some(index) = flows.next_slot() {
-            let Some(slot) = self.slots.get(index) else { continue };
-            let Some((key, value)) = slot.pair() else { continue };
-            if chosen(key) {
-                let age = self.clock.nanoseconds(u64::from(self.clock.age(slot)));
-                let timeout = match slot.timeout() {
-                    NEVER => FOREVER,
-                    ticks => self.clock.exact_timeout(ticks),
-                };
-                writer(key, value, age, timeout);
-            }
+            self.export_slot(index, chosen, writer);
+        }
+    }
+
+    /// Shows the flow of a slot, if there is one that is chosen.
+    pub(super) fn export_slot(
+        &self,
+        index: usize,
+        chosen: &mut dyn FnMut(&K) -> bool,
+        writer: &mut dyn FnMut(&K, &V, u64, u64),
+    ) {
+        let Some(slot) = self.slots.get(index) else { return };
+        let Some((key, value)) = slot.pair() else { return };
+        if chosen(key) {
+            let age = self.clock.nanoseconds(u64::from(self.clock.age(slot)));
+            let timeout = match slot.timeout() {
+                NEVER => FOREVER,
+                ticks => self.clock.exact_timeout(ticks),
+            };
+            writer(key, value, age, timeout);
         }
     }
 }
 
 impl<K: Key + Encode, V: Encode + 'static> FlowTable<K, V> {
-    const RECORD: usize = K::SIZE + V::SIZE + TIMES;
+    pub(super) const HEADER: usize = HEADER;
+    pub(super) const RECORD: usize = K::SIZE + V::SIZE + TIMES;
 
     /// Appends all flows that are not expired to `to`, in a form that [`decode`](Self::decode) reads.
     pub fn encode(&self, to: &mut Vec<u8>) {
@@ -174,26 +185,39 @@ impl<K: Key + Encode, V: Encode + 'static> FlowTable<K, V> {
 
     fn encode_keys(&self, to: &mut Vec<u8>, mut chosen: impl FnMut(&K) -> bool) {
         let start = to.len();
+        Self::begin_image(to);
+        self.export_keys(&mut chosen, &mut |key, value, age, timeout| {
+            Self::record(to, key, value, age, timeout);
+        });
+        Self::end_image(to, start);
+    }
+
+    /// Appends what an export begins with; how many flows there are is written at its [end](Self::end_image).
+    pub(super) fn begin_image(to: &mut Vec<u8>) {
         to.extend(MAGIC);
         to.extend(FORMAT.to_be_bytes());
         for (version, size) in [(K::VERSION, K::SIZE), (V::VERSION, V::SIZE)] {
             to.extend(version.to_be_bytes());
             to.extend((size as u32).to_be_bytes());
         }
-        let count_at = to.len();
         to.extend(0u64.to_be_bytes());
-        let mut flows = 0u64;
-        self.export_keys(&mut chosen, &mut |key, value, age, timeout| {
-            flows += 1;
-            let at = to.len();
-            to.resize(at + Self::RECORD, 0);
-            let (key_bytes, rest) = to[at..].split_at_mut(K::SIZE);
-            let (value_bytes, times) = rest.split_at_mut(V::SIZE);
-            key.encode(key_bytes);
-            value.encode(value_bytes);
-            (age, timeout).encode(times);
-        });
-        to[count_at..count_at + 8].copy_from_slice(&flows.to_be_bytes());
+    }
+
+    /// Appends a flow.
+    pub(super) fn record(to: &mut Vec<u8>, key: &K, value: &V, age: u64, timeout: u64) {
+        let at = to.len();
+        to.resize(at + Self::RECORD, 0);
+        let (key_bytes, rest) = to[at..].split_at_mut(K::SIZE);
+        let (value_bytes, times) = rest.split_at_mut(V::SIZE);
+        key.encode(key_bytes);
+        value.encode(value_bytes);
+        (age, timeout).encode(times);
+    }
+
+    /// Ends the export that begins at `start`: counts its flows, and appends the checksum.
+    pub(super) fn end_image(to: &mut Vec<u8>, start: usize) {
+        let flows = (to.len() - start - HEADER) / Self::RECORD;
+        to[start + HEADER - 8..start + HEADER].copy_from_slice(&(flows as u64).to_be_bytes());
         let checksum = crc32fast::hash(&to[start..]);
         to.extend(checksum.to_be_bytes());
     }

@@ -5,11 +5,13 @@
 mod atomics;
 mod locked;
 mod replica;
+mod shown;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
 pub use locked::Locked;
 pub use replica::{MAXIMUM_READERS, NoReaderLeft, Publication, Reader, Writer, replicated};
+pub use shown::ReadTable;
 
 /// State that changes by changes: values which give the same result wherever they are applied in the same order.
 ///

@@ -1,0 +1,107 @@
+//! The operator that asks the copy of a table which one writer keeps for readers: first keys, hashes and what is looked at
+//! first, as [`Lookup`](super::Lookup) does; then one read for the rest of the memory and every value; at last, packet by
+//! packet, `visit` and all operators after it.
+//!
+//! Values are copied out, so that no read is open while user functions run, and each may write. What this worker writes
+//! meanwhile, the packets after it see: their values are then read again.
+
+use std::marker::PhantomData;
+
+use netbricks_buffer::{BATCH, Batch};
+use netbricks_packet::stack::{Stack, With};
+use netbricks_tables::{ReadTable, Table};
+
+use crate::consistency::{Access, Bounded, Contents, Shown};
+use crate::context::Context;
+use crate::operator::{At, Known, Operator};
+use crate::reason::{Edge, Verdict};
+use crate::state::TableKey;
+use crate::view::View;
+
+/// Looks up each packet of a batch in a table that a writer keeps for readers.
+pub struct LookupShown<A: Operator, T: ReadTable + Contents, Q, K, U, M> {
+    input: A,
+    table: Bounded<T>,
+    key: K,
+    visit: U,
+    parked: Box<[Result<Parked<A, T>, Verdict>]>,
+    /// How often this worker had written when the values were read.
+    written: u64,
+    types: PhantomData<fn() -> (Q, M)>,
+}
+
+/// What waits of a packet.
+struct Parked<A: Operator, T: ReadTable> {
+    stack: <A::Out as Stack>::Packed,
+    key: <T as Table>::Key,
+    ticket: T::Ticket,
+    value: Option<T::Value>,
+}
+
+impl<A: Operator, T: ReadTable + Contents, Q, K, U, M> LookupShown<A, T, Q, K, U, M> {
+    pub(crate) fn new(input: A, table: Bounded<T>, key: K, visit: U) -> Self {
+        let parked = std::iter::repeat_with(|| Err(Verdict::ELSEWHERE)).take(BATCH).collect();
+        Self { input, table, key, visit, parked, written: 0, types: PhantomData }
+    }
+}
+
+impl<A, T, Q, K, U, M> Operator for LookupShown<A, T, Q, K, U, M>
+where
+    A: Operator,
+    T: Shown,
+    Q: TableKey<Stored = <T as Table>::Key>,
+    M: Copy + 'static,
+    K: FnMut(&View<'_, A::Out>) -> Q + 'static,
+    U: FnMut(&mut View<'_, A::Out>, T::Seen<'_>) -> M + 'static,
+{
+    type In = A::In;
+    type Out = Known<A, M>;
+    const WAITS: bool = true;
+    const USUAL: bool = A::USUAL;
+
+    fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
+        self.input.prepare(batch, cx, inputs);
+        let Self { input, table, key, parked, written, .. } = self;
+        let announcer = table.read(Table::announcer);
+        let parked = &mut parked[..batch.len()];
+        batch.each(|slot, bytes| {
+            let Some(place) = parked.get_mut(slot) else { return };
+            let Some(stack) = inputs(slot) else {
+                *place = Err(Verdict::ELSEWHERE);
+                return;
+            };
+            *place =
+                input.apply::<false>(At::new(slot, &mut *bytes, &mut *cx, &mut false), stack).map(|stack| {
+                    let key = key(&View::new(bytes, &stack, cx, slot)).store();
+                    Parked { stack: stack.pack(), ticket: T::announce(&announcer, &key), key, value: None }
+                });
+        });
+        *written = table.written();
+        table.read(|table| {
+            for Parked { key, ticket, .. } in parked.iter_mut().flatten() {
+                table.approach(key, ticket);
+            }
+            for Parked { key, ticket, value, .. } in parked.iter_mut().flatten() {
+                *value = table.show(key, *ticket);
+            }
+        });
+    }
+
+    #[inline(always)]
+    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, _: A::In) -> Result<Self::Out, Verdict> {
+        let Self { table, visit, parked, written, .. } = self;
+        let parked = parked[at.slot].as_mut().map_err(|verdict| *verdict)?;
+        if table.written() != *written {
+            parked.value = table.read(|table| table.show(&parked.key, parked.ticket));
+        }
+        let stack = A::Out::unpack(parked.stack);
+        let now = at.cx.now();
+        let mut view = View::new(at.bytes, &stack, at.cx, at.slot);
+        let value = visit(&mut view, T::shown(parked.value.as_ref(), parked.key, table, now));
+        *at.reshaped |= view.reshaped;
+        Ok(With { outer: stack, value })
+    }
+    fn edges(&self, visit: &mut dyn FnMut(Edge)) {
+        self.input.edges(visit);
+    }
+}

@@ -1,0 +1,48 @@
+//! Maglev's table for functions of one's own: which backend a new flow goes to, and nothing else.
+
+use netbricks_core::Worker;
+use netbricks_core::consistency::{Bounded, BoundedInconsistency};
+use netbricks_core::packet::FlowKey;
+
+use super::MaglevConfig;
+use super::backends::{Backends, Current};
+use super::handlers;
+
+/// The backends that new flows go to, as every worker and node with the same configuration decides: what
+/// [`maglev`](super::maglev) asks where it does not know a flow. Shared by all workers under bounded inconsistency, so that
+/// backends come and go by the handlers `add`, `drain` and `remove` while packets flow.
+///
+/// ```
+/// use netbricks_core::packet::FlowKey;
+/// use netbricks_functions::maglev::{LookupTable, MaglevConfig};
+/// # let pool = netbricks_core::buffer::Pool::builder().frames(64).build()?;
+/// # let worker = netbricks_core::Worker::new(0, 1, pool);
+///
+/// let backends = ["web-1 02:00:00:00:00:01", "web-2 02:00:00:00:00:02"].map(|backend| backend.parse());
+/// let config = MaglevConfig { backends: Vec::from_iter(backends.into_iter().flatten()), slots: 251, ..Default::default() };
+/// let mut table = LookupTable::new(&worker, &config);
+/// let flow = FlowKey::new([10, 0, 0, 1].into(), [192, 0, 2, 1].into(), 1_000, 80, 6);
+/// assert!(table.lookup(&flow).is_some_and(|backend| backend < 2));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct LookupTable(Current);
+
+impl LookupTable {
+    /// Declares the backends of `config` as the function's state `backends`, with the handlers that change them. Settings
+    /// of `config` that are about connections and addresses are not looked at.
+    ///
+    /// Where they cannot be (no prime number of slots, a backend twice) the building of the function fails.
+    pub fn new(worker: &Worker, config: &MaglevConfig) -> Self {
+        let backends: Bounded<Backends> =
+            worker.state("backends", BoundedInconsistency { updates: 0 }, config.state());
+        handlers::declare_changes(&backends, worker);
+        Self(Current::of(backends))
+    }
+
+    /// The backend of a new flow, by its number: those of the configuration have theirs in its order, from 0, and one that
+    /// is added later gets the first that is free. `None` while no backend takes new flows.
+    #[inline]
+    pub fn lookup(&mut self, flow: &FlowKey) -> Option<usize> {
+        self.0.get().choose(flow).map(|(chosen, _)| Current::number(chosen))
+    }
+}

@@ -1,0 +1,158 @@
+//! Shuffles that the file does not name: where the queues of a port may bring the two directions of a flow to different
+//! workers, and state by flow stands behind it, one is put between.
+
+use std::collections::BTreeSet;
+
+use netbricks_core::{Blueprint, Shuffle, ShuffleConfig};
+
+use super::{Network, Place};
+use crate::config::{Origin, Plan, PlannedFunction};
+
+/// How a port's receive queues divide its flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Division {
+    /// Receive queues.
+    pub(crate) queues: usize,
+    /// Both directions of a flow come by the same one.
+    pub(crate) symmetric: bool,
+}
+
+/// A port whose packets must go by way of a shuffle.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub(crate) struct Parted {
+    /// The port's number in the plan.
+    #[serde(skip)]
+    pub(crate) number: usize,
+    /// The port.
+    pub(crate) port: String,
+    /// The shuffle's node, where one is put in.
+    pub(crate) node: String,
+    /// Why.
+    pub(crate) why: String,
+}
+
+impl Network {
+    /// Which queues each of `workers` workers receives from, as ports' numbers and queues'. Queues of one port go to workers
+    /// in turn, or where the file places them; ports whose packets meet in declared state have their queues side by side.
+    pub(crate) fn deal(&self, plan: &Plan<'_>, queues: &[usize], workers: usize) -> Vec<Vec<(usize, usize)>> {
+        let mut firsts: Vec<usize> = Vec::new();
+        let mut shares: Vec<Vec<(usize, usize)>> = vec![Vec::new(); workers.max(1)];
+        let count = shares.len();
+        for number in (0..queues.len()).filter(|number| self.has(Place::Receive(*number))) {
+            let group = self.groups[number];
+            let first = firsts.iter().position(|known| *known == group).unwrap_or_else(|| {
+                firsts.push(group);
+                firsts.len() - 1
+            });
+            for queue in 0..queues[number] {
+                let placed = &plan.ports[number].workers;
+                let worker = match placed.len() {
+                    0 => (first + queue) % count,
+                    queues => placed[queue % queues].get_ref() % count,
+                };
+                shares[worker].push((number, queue));
+            }
+        }
+        shares
+    }
+
+    /// The ports whose flows would come in part to one worker and in part to another, with state by flow behind them.
+    pub(crate) fn parted(&self, plan: &Plan<'_>, ports: &[Division], workers: usize) -> Vec<Parted> {
+        let queues: Vec<usize> = ports.iter().map(|port| port.queues).collect();
+        let shares = self.deal(plan, &queues, workers);
+        // By queue of a port: its worker.
+        let on = |port: usize| -> Vec<usize> {
+            let worker_of = |queue| shares.iter().position(|share| share.contains(&(port, queue)));
+            (0..queues[port]).filter_map(worker_of).collect()
+        };
+        let mut parted = Vec::new();
+        for group in self.groups.iter().copied().collect::<BTreeSet<_>>() {
+            let members: Vec<(usize, usize)> = (0..ports.len())
+                .filter(|port| self.groups[*port] == group && self.has(Place::Receive(*port)))
+                .filter_map(|port| Some((port, self.first_with_flows(port)?)))
+                .collect();
+            let Some((first, _)) = members.first().copied() else { continue };
+            let workers: BTreeSet<usize> = members.iter().flat_map(|(port, _)| on(*port)).collect();
+            if workers.len() < 2 {
+                continue;
+            }
+            let odd = members.iter().find(|(port, _)| ports[*port].queues > 1 && !ports[*port].symmetric);
+            let alike = |port: usize| {
+                ports[port].symmetric
+                    && on(port) == on(first)
+                    && plan.ports[port].driver == plan.ports[first].driver
+            };
+            if odd.is_none() && members.iter().all(|(port, _)| alike(*port)) {
+                continue;
+            }
+            let cause = match odd {
+                Some((port, _)) => format!(
+                    "the queues of port `{}` may bring the two directions of a flow to different workers",
+                    plan.ports[*port].name
+                ),
+                None => {
+                    let names: Vec<_> =
+                        members.iter().map(|(port, _)| format!("`{}`", plan.ports[*port].name)).collect();
+                    format!(
+                        "the queues of ports {} may bring the two directions of a flow to different workers",
+                        names.join(" and ")
+                    )
+                }
+            };
+            parted.extend(members.iter().map(|(port, function)| {
+                let name = &plan.ports[*port].name;
+                let why = format!("{cause}, and `{}` keeps state by flow", plan.functions[*function].name);
+                Parted { number: *port, port: name.clone(), node: format!("{name}.shuffle"), why }
+            }));
+        }
+        parted
+    }
+
+    /// The function with state by flow that a port's packets come to before anything gives them to the worker that has it.
+    fn first_with_flows(&self, port: usize) -> Option<usize> {
+        let mut reached = vec![Place::Receive(port)];
+        let mut next = 0;
+        while let Some(place) = reached.get(next).copied() {
+            next += 1;
+            if let Place::Use(number) = place {
+                let function = self.uses[number].function;
+                if self.crosses[function] {
+                    continue;
+                }
+                if self.by_flow[function] {
+                    return Some(function);
+                }
+            }
+            for wire in self.wires.iter().filter(|wire| wire.from == place) {
+                if !reached.contains(&wire.to) {
+                    reached.push(wire.to);
+                }
+            }
+        }
+        None
+    }
+}
+
+impl Plan<'_> {
+    /// Puts a shuffle by symmetric flow first into the chains that receive from these ports. All of them have one owner table,
+    /// so that what comes by one port meets what comes by another.
+    pub(crate) fn put_in(&mut self, parted: &[Parted]) {
+        for Parted { number, node, .. } in parted {
+            let shuffle = Shuffle::new(ShuffleConfig::default());
+            let function = self.functions.len();
+            for chain in self.chains.iter_mut().filter(|chain| chain.origin == Origin::Port(*number)) {
+                let place = chain.from_place.clone();
+                chain.through.insert(0, (function, place.clone()));
+                self.functions.push(PlannedFunction {
+                    name: node.clone(),
+                    definition: "shuffle".into(),
+                    blueprint: Blueprint::new({
+                        let shuffle = shuffle.clone();
+                        move |worker| shuffle.node(worker)
+                    }),
+                    place,
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Shuffles that a file does not name: state by flow behind a port whose queues part the directions of a flow is as one
+//! worker alone would have it.
+
+use std::sync::Arc;
+
+use netbricks_buffer::Batch;
+use netbricks_core::packet::build::ethernet;
+use netbricks_core::packet::{FlowKey, Ip, Link};
+use netbricks_core::tables::FlowTableConfig;
+use netbricks_core::view::IpRewrite;
+use netbricks_core::{
+    Context, Function, Input, NoSettings, Operator, Poll, Section, TableKey, Worker, compose,
+};
+use netbricks_ports::{
+    Capabilities, Counters, Drivers, OpenContext, Port, PortError, QueueDivision, ReceiveQueue, TransmitQueue,
+};
+
+use super::file::{self, Checked, File};
+use super::run::execute;
+use super::{Application, Console, RunLimits};
+use crate::chain::Division;
+use crate::report::Summary;
+
+const FLOWS: u16 = 60;
+/// Packets of a flow each way.
+const EACH_WAY: u16 = 20;
+
+/// Brings flows of which one direction comes by the first queue, and the other by the last.
+struct Parting(String, usize, Vec<Arc<Counters>>);
+
+impl Port for Parting {
+    fn driver(&self) -> &'static str {
+        "parting"
+    }
+    fn name(&self) -> &str {
+        &self.0
+    }
+    fn mtu(&self) -> usize {
+        1_500
+    }
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { receive_queues: self.1, symmetric_rss: self.1 == 1, ..Capabilities::default() }
+    }
+    fn counters(&self) -> Vec<Arc<Counters>> {
+        self.2.clone()
+    }
+    fn take_receive(&mut self, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
+        let mut frames = Vec::new();
+        for _ in 0..EACH_WAY {
+            for flow in 0..FLOWS {
+                let (client, server) = (format!("10.0.0.{flow}"), "192.0.2.1");
+                let there = ethernet().ipv4(client.as_str(), server).udp(1_000 + flow, 53).payload(b"?");
+                let back = ethernet().ipv4(server, client.as_str()).udp(53, 1_000 + flow).payload(b"!");
+                let ways = [(0, there.build().unwrap()), (self.1 - 1, back.build().unwrap())];
+                frames.extend(ways.into_iter().filter(|(way, _)| *way == queue).map(|(_, frame)| frame));
+            }
+        }
+        Ok(Box::new(Way(frames.into_iter())))
+    }
+    fn take_transmit(&mut self, _: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
+        panic!("nobody sends here")
+    }
+}
+
+struct Way(std::vec::IntoIter<Vec<u8>>);
+
+impl ReceiveQueue for Way {
+    fn receive(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+        for _ in 0..cx.burst() {
+            let Some(frame) = self.0.next() else { return Poll::Done };
+            assert!(batch.push(cx.pool().packet(&frame).unwrap()).is_ok());
+        }
+        Poll::Busy
+    }
+}
+
+/// Counts the packets of each connection, both directions together.
+fn connections(input: Input, worker: &Worker) -> impl Function + use<> {
+    let connections = worker.flow_table::<FlowKey, u64>("connections", FlowTableConfig::new(1_024));
+    let told = connections.clone();
+    worker.report(move || Section {
+        title: "connections".into(),
+        columns: vec!["connection".into(), "packets".into()],
+        rows: told.with(|table| {
+            table
+                .iter()
+                .map(|(key, seen)| vec![FlowKey::restore(*key).to_string(), seen.to_string()])
+                .collect()
+        }),
+        ..Section::default()
+    });
+    input
+        .parse::<Link>()
+        .parse::<Ip>()
+        .lookup(
+            &connections,
+            |p| {
+                let flow = p.flow_key();
+                flow.min(flow.reversed())
+            },
+            |_, entry| entry.or_insert_with(|| 0).map(|seen| *seen += 1).is_some(),
+        )
+        .done()
+}
+
+fn application() -> Application {
+    let mut registry = crate::standard();
+    registry.add("connections", "Counts the packets of connections.", |_: &NoSettings, worker| {
+        compose(worker, |input| connections(input, worker))
+    });
+    let mut drivers = Drivers::standard();
+    drivers.add("parting", "Parts the directions of flows.", |name, _: NoSettings, cx: &OpenContext| {
+        let queues = cx.queues.max(1);
+        Ok(Box::new(Parting(name.into(), queues, (0..queues).map(|_| Arc::default()).collect())))
+    });
+    drivers.divide("parting", QueueDivision::Asymmetric);
+    Application { registry, drivers }
+}
+
+fn file(text: &str) -> File {
+    File { name: "f.toml".into(), text: text.into(), directory: std::path::PathBuf::new() }
+}
+
+fn chain(through: &str, runtime: &str) -> String {
+    format!(
+        "[port.lan]\ndriver = \"parting\"\n[port.wan]\ndriver = \"null\"\n\
+         [[chain]]\nfrom = \"lan\"\nthrough = [{through}]\nto = \"wan\"\n[runtime]\n{runtime}\n"
+    )
+}
+
+fn run(text: &str) -> Summary {
+    let (app, file) = (application(), file(text));
+    let console = Console { color: false, live: false };
+    let checked = file::check(&app, &file).ok().unwrap();
+    let limits = RunLimits { duration: None, quiet: true, unannounced: true };
+    let summary = execute(&app, console, &file, checked, &limits, true).ok().unwrap();
+    let packets = u64::from(2 * FLOWS * EACH_WAY);
+    assert_eq!((summary.received, summary.sent), (packets, packets));
+    assert!(summary.succeeded() && summary.held == 0, "{summary:?}");
+    summary
+}
+
+fn rows(summary: &Summary) -> Vec<Vec<String>> {
+    let mut rows: Vec<_> = summary.sections.iter().flat_map(|section| section.section.rows.clone()).collect();
+    rows.sort();
+    rows
+}
+
+#[test]
+fn both_directions_meet_at_one_workers_state_whatever_the_queues_do() {
+    let alone = rows(&run(&chain("\"connections\"", "workers = 1")));
+    assert_eq!(alone.len(), usize::from(FLOWS));
+    assert!(alone.iter().all(|row| row[1] == (2 * EACH_WAY).to_string()), "{alone:?}");
+    for burst in [1, 32, 256] {
+        for workers in [2, 3] {
+            let summary = run(&chain("\"connections\"", &format!("workers = {workers}\nburst = {burst}")));
+            assert_eq!(rows(&summary), alone, "{workers} workers, bursts of {burst}");
+            let node = summary.nodes.iter().find(|node| node.name == "lan.shuffle").unwrap();
+            assert!(node.kind == "shuffle" && node.handed > 0, "{node:?}");
+            assert!(summary.warnings.iter().all(|warning| !warning.contains("directions")));
+        }
+    }
+}
+
+#[test]
+fn switched_off_it_is_missed_and_a_warning_says_so() {
+    let summary = run(&chain("\"connections\"", "workers = 2\nshuffles = false"));
+    assert_eq!(rows(&summary).len(), usize::from(2 * FLOWS), "each worker knows half of each connection");
+    assert!(summary.nodes.iter().all(|node| node.kind != "shuffle"));
+    let expected = "the queues of port `lan` may bring the two directions of a flow to different workers, and \
+                    `connections` keeps state by flow; let a `shuffle` come first in the chain";
+    assert!(summary.warnings.iter().any(|warning| warning.contains(expected)), "{:?}", summary.warnings);
+}
+
+#[test]
+fn none_is_put_in_where_it_would_do_nothing() {
+    for (through, runtime) in [
+        ("\"connections\"", "workers = 1"),
+        // The file's own does it.
+        ("\"shuffle\", \"connections\"", "workers = 2"),
+        // Totals are no flow's.
+        ("\"ttl\", \"macswap\"", "workers = 2"),
+    ] {
+        let summary = run(&chain(through, runtime));
+        assert!(summary.nodes.iter().all(|node| !node.name.ends_with(".shuffle")), "{through}, {runtime}");
+    }
+}
+
+fn checked<'t>(app: &Application, file: &'t File) -> Checked<'t> {
+    file::check_spread(app, file).ok().unwrap()
+}
+
+#[test]
+fn it_is_in_the_drawing_with_its_reason() {
+    let app = application();
+    let named = |text: &str| {
+        let file = file(text);
+        let checked = checked(&app, &file);
+        let edges: Vec<_> =
+            checked.graph.describe().edges.into_iter().map(|edge| (edge.from, edge.to)).collect();
+        (edges, checked.told_shuffles().collect::<Vec<_>>())
+    };
+    let (edges, told) = named(&chain("\"connections\"", "workers = 2"));
+    let edge = |from: &str, to: &str| (from.to_owned(), to.to_owned());
+    assert!(
+        edges.contains(&edge("lan", "lan.shuffle")) && edges.contains(&edge("lan.shuffle", "connections"))
+    );
+    assert_eq!(told.len(), 1);
+    assert!(
+        told[0].contains("port `lan`") && told[0].contains("`connections` keeps state by flow"),
+        "{told:?}"
+    );
+    for runtime in ["workers = 1", "workers = 2\nshuffles = false"] {
+        let (edges, told) = named(&chain("\"connections\"", runtime));
+        assert!(edges.contains(&edge("lan", "connections")) && told.is_empty(), "{runtime}");
+    }
+}
+
+/// Ports that bring a flow's two directions to one function's state.
+#[test]
+fn ports_whose_flows_meet_are_judged_together() {
+    let app = application();
+    let text = "[port.lan]\ndriver = \"af_packet\"\ndevice = \"a\"\n[port.wan]\ndriver = \"af_packet\"\n\
+                device = \"b\"\n[[chain]]\nfrom = \"lan\"\nthrough = [\"connections\"]\nto = \"wan\"\n\
+                [[chain]]\nfrom = \"wan\"\nthrough = [\"connections\"]\nto = \"lan\"\n[runtime]\nworkers = 2\n";
+    let file = file(text);
+    let checked = file::check(&app, &file).ok().unwrap();
+    let parted = |divisions: [(usize, bool); 2], workers| {
+        let divisions = divisions.map(|(queues, symmetric)| Division { queues, symmetric });
+        let parted = checked.network.parted(&checked.plan, &divisions, workers);
+        parted.into_iter().map(|parted| parted.node).collect::<Vec<_>>()
+    };
+    let both = ["lan.shuffle", "wan.shuffle"];
+    assert!(parted([(2, true), (2, true)], 2).is_empty(), "one hash, the same queues, the same workers");
+    assert!(parted([(1, false), (1, false)], 2).is_empty(), "one queue each, side by side");
+    assert!(parted([(2, false), (2, false)], 1).is_empty(), "one worker");
+    assert_eq!(parted([(2, true), (2, false)], 2), both);
+    assert_eq!(parted([(2, true), (1, true)], 2), both, "a queue that the other port has not");
+}

@@ -1,0 +1,135 @@
+//! Events run on time while their worker waits for room in a full ring, and what they send waits in its turn.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use netbricks_buffer::Pool;
+use netbricks_core::packet::build::ethernet;
+use netbricks_core::{
+    Drop, Edge, Function, Graph, GraphBuilder, Input, Operator, Shuffle, ShuffleConfig, Team, Turn, Worker,
+    compose,
+};
+
+use crate::shuffle::{Flows, NUMBER, SMALL, Seen, Witness, check_order, pool};
+
+const PERIOD: u64 = 1_000_000;
+/// Flows of which a packet each is sent at every time.
+const SENT: u16 = 16;
+
+/// Sends a packet of each of its flows every period, numbered within its flow.
+fn beacon(input: Input, worker: &Worker) -> impl Function + use<> {
+    let flow = |flow: u16| {
+        let port = 20_000 + 100 * worker.index() as u16 + flow;
+        ethernet().ipv4("10.0.0.1", "10.9.8.7").udp(port, 53).payload(&[0; 8]).build().unwrap()
+    };
+    let templates: Vec<Vec<u8>> = (0..SENT).map(flow).collect();
+    let number = Cell::new(0u64);
+    worker.invoke_every("send", PERIOD, move |event| {
+        for template in &templates {
+            let made = event.inject(Edge::OUT, template.len(), |frame| {
+                frame.copy_from_slice(template);
+                frame[NUMBER].copy_from_slice(&number.get().to_be_bytes());
+            });
+            assert!(made);
+        }
+        number.set(number.get() + 1);
+    });
+    input.done()
+}
+
+/// A worker whose source and whose events lead to one shuffle.
+struct Side {
+    graph: Graph,
+    polls: Arc<AtomicU64>,
+}
+
+impl Side {
+    fn new(team: &Team, index: usize, pool: &Pool, shuffle: &Shuffle, seen: &Seen) -> Self {
+        let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+        let source = Flows::new(index, 64, 1_000);
+        let polls = source.polls.clone();
+        let mut graph = GraphBuilder::new("test");
+        let source = graph.add("source", Box::new(source)).unwrap();
+        let beacon = graph.add("beacon", compose(&worker, |input| beacon(input, &worker)).unwrap()).unwrap();
+        let shuffle = graph.add("shuffle", shuffle.node(&worker).unwrap()).unwrap();
+        let out = graph.add("out", Box::new(Witness { worker: index, seen: seen.clone() })).unwrap();
+        graph.connect(source, Edge::OUT, beacon, 0).unwrap();
+        graph.connect(beacon, Edge::OUT, shuffle, 0).unwrap();
+        graph.connect(shuffle, Edge::OUT, out, 0).unwrap();
+        let mut graph = graph.build(pool.clone()).unwrap();
+        graph.set_burst(32);
+        Self { graph, polls }
+    }
+
+    fn turns(&mut self, count: usize, now: u64) {
+        (0..count).for_each(|_| {
+            self.graph.turn(now);
+        });
+    }
+
+    fn ask(&mut self, handler: &str) -> u64 {
+        self.graph.call("beacon", handler, "").unwrap().parse().unwrap()
+    }
+}
+
+/// Two workers whose rings to each other are full, and packets behind them.
+fn blocked(pool: &Pool, seen: &Seen) -> [Side; 2] {
+    let (team, shuffle) = (Team::new(2), Shuffle::new(ShuffleConfig { ring: 8, ..SMALL }));
+    let mut sides = [0, 1].map(|index| Side::new(&team, index, pool, &shuffle, seen));
+    for side in &mut sides {
+        side.turns(100, 1);
+        assert_eq!(side.graph.totals().handed.packets, 8, "the ring is full");
+        assert!(side.graph.totals().held > 0, "and packets wait for it");
+    }
+    // The first took nothing yet: now both rings are full.
+    sides[0].turns(1, 1);
+    sides
+}
+
+#[test]
+fn events_run_on_time_while_rings_are_full_both_ways() {
+    let (pool, seen) = (pool(), Seen::default());
+    let mut sides = blocked(&pool, &seen);
+    const TIMES: u64 = 40;
+    // One worker never gets its turn: the other stays blocked for as long as it likes.
+    let [a, b] = &mut sides;
+    let polls = a.polls.load(Ordering::Relaxed);
+    for time in 1..=TIMES {
+        a.turns(5, 1 + time * PERIOD);
+        assert_eq!((a.ask("send.runs"), a.ask("send.missed")), (time, 0));
+        assert!(a.graph.totals().is_conserved() && a.graph.unbalanced().is_empty());
+    }
+    assert_eq!(a.polls.load(Ordering::Relaxed), polls, "its source waits");
+    b.turns(5, 1 + TIMES * PERIOD);
+    assert_eq!((b.ask("send.runs"), b.ask("send.missed")), (1, TIMES - 1), "late, once, and counted");
+    for _ in 0..10_000 {
+        sides.iter_mut().for_each(|side| side.turns(1, 1 + TIMES * PERIOD));
+    }
+    for side in &mut sides {
+        assert_eq!(side.graph.turn(1 + TIMES * PERIOD), Turn::Done);
+        assert_eq!(side.graph.totals().drops.total().packets, 0);
+    }
+    let events = u64::from(SENT) * (TIMES + 1);
+    let on = check_order(&seen, 128 + 2 * usize::from(SENT), 2_000 + events);
+    assert!(on.iter().all(|workers| *workers == 1));
+    drop(sides);
+    assert_eq!(pool.available(), pool.capacity());
+}
+
+#[test]
+fn what_events_send_into_a_full_ring_is_bounded_and_counted() {
+    let (pool, seen) = (pool(), Seen::default());
+    let mut sides = blocked(&pool, &seen);
+    let [a, _] = &mut sides;
+    let times = 600;
+    for time in 1..=times {
+        a.turns(1, 1 + time * PERIOD);
+        assert!(a.graph.totals().held <= 8 * 256 + 32, "{}", a.graph.totals().held);
+    }
+    let totals = a.graph.totals();
+    assert_eq!((a.ask("send.runs"), totals.created.packets), (times, times * u64::from(SENT)));
+    assert!(totals.drops.of(Drop::RingFull).packets > 0);
+    assert_eq!(totals.drops.of(Drop::RingFull), totals.drops.total());
+    assert!(totals.is_conserved() && a.graph.unbalanced().is_empty());
+}

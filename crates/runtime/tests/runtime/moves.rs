@@ -1,0 +1,162 @@
+//! Buckets move behind all shuffles by one key, in the order in which packets pass them, and whatever else is going on.
+
+use netbricks_core::{
+    Edge, Graph, GraphBuilder, Shuffle, ShuffleConfig, ShuffleKey, Team, Turn, Worker, compose,
+};
+use netbricks_runtime::Control;
+
+use crate::shuffle::{
+    Declared, Flows, RUN, Run, SMALL, Seen, Witness, by_hand, check_order, fed, in_turn,
+    move_back_and_forth_by, pool, staged,
+};
+
+/// A flow is on one worker behind all shuffles by its key, its state and its order too.
+#[test]
+fn shuffles_by_one_key_move_together() {
+    // Rings that hold much: a flow's packets could pass others of it there.
+    let run = Run { packets: 300_000, stages: 2, config: ShuffleConfig { ring: 2_048, ..SMALL }, ..RUN };
+    let same = |control: &Control| {
+        let owners = |node: &str| control.call(1, "test", node, "owners", "");
+        // Unless the run is over.
+        if let (Ok(one), Ok(other)) = (owners("shuffle"), owners("shuffle 1")) {
+            assert_eq!(one, other);
+        }
+    };
+    move_back_and_forth_by(&run, ["shuffle", "shuffle 1"], same);
+}
+
+/// What is on its way to the second shuffle is not overtaken by what comes to it by the new owner of the first, however slow
+/// that is to take it.
+#[test]
+fn nobody_overtakes_packets_between_two_shuffles_that_move() {
+    for slow in [2, 20, 60] {
+        let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+        let shuffles = [(); 2].map(|()| Shuffle::new(ShuffleConfig { ring: 2_048, ..SMALL }));
+        let mut graphs = [0, 1].map(|index| {
+            let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+            let source = Flows::new(0, 16, if index == 0 { 40_000 } else { 0 });
+            let graph = staged(&worker, source, &shuffles, Declared::FlowTable, seen.clone()).unwrap();
+            let mut graph = graph.build(pool.clone()).unwrap();
+            graph.set_burst(32);
+            graph
+        });
+        let (mut moves, mut to) = (0, 1);
+        for turn in 0..100_000 {
+            graphs[0].turn(0);
+            if turn % slow == 0 {
+                graphs[1].turn(0);
+            }
+            let asked = graphs[0].call("shuffle", "move", &format!("0-4095 {to}"));
+            if asked.is_ok_and(|pairs| pairs != "0") {
+                (moves, to) = (moves + 1, 1 - to);
+            }
+        }
+        let ended = graphs.each_mut().map(|graph| graph.turn(0));
+        assert_eq!(ended, [Turn::Done; 2], "{moves} moves, one turn in {slow}");
+        assert!(moves > 4, "{moves} moves");
+        for graph in &graphs {
+            assert_eq!(
+                graph.totals().drops.total().packets,
+                0,
+                "a packet came out of turn, one turn in {slow}"
+            );
+        }
+        check_order(&seen, 16, 40_000);
+    }
+}
+
+/// One that is made when buckets have moved already goes on with their owners; by another key it does not.
+#[test]
+fn a_shuffle_that_comes_later_has_the_same_owners() {
+    let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+    let make = |key| {
+        let shuffle = Shuffle::new(ShuffleConfig { key, ..SMALL });
+        [0, 1].map(|index| by_hand(&team, index, &pool, &shuffle, &seen).0)
+    };
+    let owners = |graphs: &mut [Graph; 2]| graphs[0].call("shuffle", "owners", "").unwrap();
+    let mut first = make(ShuffleKey::SymmetricFlow);
+    assert_eq!(first[0].call("shuffle", "move", "0-4095 1").unwrap(), "1");
+    let mut later = make(ShuffleKey::SymmetricFlow);
+    assert_eq!((owners(&mut first), owners(&mut later)), ("0-4095 1".into(), "0-4095 1".into()));
+    let mut other = make(ShuffleKey::Source);
+    assert!(owners(&mut other).starts_with("0-0 0, 1-1 1"));
+    // What was taken down keeps nobody from moving.
+    for graph in &mut first {
+        graph.drain(0);
+    }
+    drop(first);
+    assert_eq!(later[1].call("shuffle", "move", "7 0").unwrap(), "1");
+}
+
+/// They are not done with a move at the same time, so that no time is right for what is behind both.
+#[test]
+fn what_two_shuffles_lead_to_does_not_move() {
+    let (pool, team) = (pool(), Team::new(2));
+    let shuffles = [(); 2].map(|()| Shuffle::new(SMALL));
+    let mut graphs = [0, 1].map(|index| {
+        let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+        let mut graph = GraphBuilder::new("test");
+        let count = compose(&worker, |input| in_turn(input, &worker, Declared::FlowTable)).unwrap();
+        let count = graph.add("count", count).unwrap();
+        let out = graph.add("out", Box::new(Witness { worker: index, seen: Seen::default() })).unwrap();
+        graph.connect(count, Edge::OUT, out, 0).unwrap();
+        for (number, shuffle) in shuffles.iter().enumerate() {
+            let source = graph.add(format!("in {number}"), Box::new(Flows::new(index, 1, 0))).unwrap();
+            let shuffle = graph.add(format!("shuffle {number}"), shuffle.node(&worker).unwrap()).unwrap();
+            graph.connect(source, Edge::OUT, shuffle, 0).unwrap();
+            graph.connect(shuffle, Edge::OUT, count, 0).unwrap();
+        }
+        graph.build(pool.clone()).unwrap()
+    });
+    let problem = graphs[0].call("shuffle 1", "move", "1 0").unwrap_err().to_string();
+    assert!(problem.contains("state `flows` of function `count` on worker 0 cannot move"), "{problem}");
+}
+
+/// Each worker awaits state that the other gives away only when it has seen all that came before; and with many queues to
+/// receive from, more comes in than rings are emptied of.
+#[test]
+fn two_workers_change_places_at_any_time_however_much_comes_in() {
+    const SOURCES: usize = 8;
+    const EACH: u64 = 2_000;
+    for (ring, burst) in [(1, 256), (8, 1), (8, 32), (64, 4)] {
+        for time in 0..40 {
+            let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+            let shuffle = Shuffle::new(ShuffleConfig { ring, ..SMALL });
+            let mut graphs = [0, 1].map(|index| {
+                let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+                // Each source has flows of its own.
+                let sources = (0..SOURCES).map(|source| Flows::new(index + 2 * source, 16, EACH));
+                let mut graph = fed(&worker, sources, &shuffle, &seen);
+                graph.set_burst(burst);
+                graph
+            });
+            let turns = |graphs: &mut [Graph; 2], count: usize| {
+                for _ in 0..count {
+                    for graph in &mut *graphs {
+                        graph.turn(0);
+                    }
+                }
+            };
+            // Both directions at once, and back again as soon as they are there.
+            turns(&mut graphs, time);
+            for halves in ["0-2047 0, 2048-4095 1", "0-2047 1, 2048-4095 0"] {
+                let moved = (0..5_000).any(|_| {
+                    turns(&mut graphs, 1);
+                    graphs[0].call("shuffle", "move", halves).is_ok_and(|pairs| pairs == "2")
+                });
+                assert!(
+                    moved,
+                    "rings of {ring}, bursts of {burst}, after {time} turns: the move before is not over"
+                );
+            }
+            turns(&mut graphs, 100_000);
+            let ended = graphs.each_mut().map(|graph| graph.turn(0));
+            assert_eq!(
+                ended,
+                [Turn::Done; 2],
+                "rings of {ring}, bursts of {burst}, moved after {time} turns"
+            );
+            check_order(&seen, 2 * SOURCES * 16, 2 * SOURCES as u64 * EACH);
+        }
+    }
+}

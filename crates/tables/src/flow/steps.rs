@@ -1,0 +1,133 @@
+//! An export in steps, for tables that others use meanwhile: between two steps flows may come, go and change.
+
+use super::{Encode, FlowTable};
+use crate::hash::Key;
+
+/// Slots that one step looks at.
+const STEP: usize = 512;
+
+impl<K: Key + Encode, V: Encode + 'static> FlowTable<K, V> {
+    /// The most bytes that a [step](Self::encode_step) appends: room for who takes a lock for it.
+    pub const STEP_BYTES: usize = Self::HEADER + STEP * Self::RECORD;
+
+    /// Appends the flows of 512 slots from `slot` on that are not expired to `to`, which is empty before the first step, at
+    /// slot 0; answers where the next step begins, or `None` after the last. [`encode_end`](Self::encode_end) then makes an
+    /// export of it.
+    ///
+    /// Flows never move: one that is there during all steps is in the export once, as it was at its step. One that comes or
+    /// goes meanwhile may be in it or not.
+    ///
+    /// ```
+    /// use netbricks_tables::{FlowTable, FlowTableConfig, Table};
+    ///
+    /// let mut flows: FlowTable<u32, u32> = FlowTable::new(FlowTableConfig::new(10_000))?;
+    /// flows.lookup_bulk(&[1, 2, 3], 0, |at, entry| { entry.or_insert_with(|| at as u32); });
+    /// let (mut bytes, mut next) = (Vec::new(), Some(0));
+    /// while let Some(slot) = next {
+    ///     next = flows.encode_step(slot, &mut bytes);
+    ///     // Packets may be looked up here.
+    /// }
+    /// FlowTable::<u32, u32>::encode_end(&mut bytes);
+    /// let mut whole = Vec::new();
+    /// flows.encode(&mut whole);
+    /// assert_eq!(bytes, whole);
+    /// # Ok::<(), netbricks_tables::TableError>(())
+    /// ```
+    pub fn encode_step(&self, slot: usize, to: &mut Vec<u8>) -> Option<usize> {
+        if to.is_empty() {
+            Self::begin_image(to);
+        }
+        let end = self.slots.len().min(slot.saturating_add(STEP));
+        for index in slot..end {
+            if self.slots.get(index).is_some_and(|slot| slot.is_live() && !self.clock.is_over(slot)) {
+                self.export_slot(index, &mut |_| true, &mut |key, value, age, timeout| {
+                    Self::record(to, key, value, age, timeout);
+                });
+            }
+        }
+        (end < self.slots.len()).then_some(end)
+    }
+
+    /// Ends what steps have written.
+    pub fn encode_end(to: &mut Vec<u8>) {
+        Self::end_image(to, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::flow::FlowTableConfig;
+    use crate::table::Table;
+
+    type Flows = FlowTable<u64, u64>;
+
+    fn put(flows: &mut Flows, key: u64, value: u64) {
+        if let Some(place) = flows.lookup(key, 0).or_insert_with(|| value) {
+            *place = value;
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Keys below 1,000 stay; all others come, go and change between the steps.
+        #[test]
+        fn what_stays_is_in_it_once_and_whole_whatever_happens_between_steps(
+            changes in prop::collection::vec((0u64..4_000, any::<bool>()), 0..400),
+            each in 1usize..40,
+        ) {
+            let mut flows = Flows::new(FlowTableConfig::new(4_096)).unwrap();
+            (0..2_000).for_each(|key| put(&mut flows, key, key));
+            let mut possible: BTreeMap<u64, Vec<u64>> = (0..2_000).map(|key| (key, vec![key])).collect();
+            let (mut bytes, mut next, mut steps) = (Vec::new(), Some(0), 0);
+            let mut changes = changes.chunks(each);
+            while let Some(slot) = next {
+                next = flows.encode_step(slot, &mut bytes);
+                steps += 1;
+                for (number, (key, stays)) in changes.next().unwrap_or_default().iter().enumerate() {
+                    match key {
+                        0..1_000 => {}
+                        _ if *stays => {
+                            let value = key + 10_000 * (steps + number as u64);
+                            put(&mut flows, *key, value);
+                            possible.entry(*key).or_default().push(value);
+                        }
+                        _ => drop(flows.remove(key)),
+                    }
+                }
+            }
+            Flows::encode_end(&mut bytes);
+            prop_assert!(steps > 4);
+            let mut taken = Flows::new(FlowTableConfig::new(8_192)).unwrap();
+            let count = taken.decode(&bytes, 0).unwrap();
+            prop_assert_eq!(count, taken.len(), "a flow is in it twice");
+            for key in 0..1_000 {
+                prop_assert_eq!(taken.get(&key), Some(&key));
+            }
+            for (key, value) in &taken {
+                prop_assert!(possible.get(key).is_some_and(|values| values.contains(value)), "{} {}", key, value);
+            }
+        }
+    }
+
+    #[test]
+    fn a_step_takes_no_more_room_than_it_says() {
+        let mut flows = Flows::new(FlowTableConfig::new(4_096)).unwrap();
+        (0..4_096).for_each(|key| put(&mut flows, key, key));
+        let (mut bytes, mut next) = (Vec::new(), Some(0));
+        while let Some(slot) = next {
+            let before = bytes.len();
+            next = flows.encode_step(slot, &mut bytes);
+            assert!(bytes.len() - before <= Flows::STEP_BYTES);
+        }
+        Flows::encode_end(&mut bytes);
+        let mut whole = Vec::new();
+        flows.encode(&mut whole);
+        assert_eq!(bytes, whole);
+    }
+}

@@ -1,0 +1,36 @@
+//! Tables that readers ask who may change nothing: those of one writer, who changes them meanwhile elsewhere.
+
+use std::hash::Hash;
+
+use crate::flow::{FlowTable, FlowTicket};
+use crate::hash::Key;
+use crate::lpm::Routes;
+use crate::table::Table;
+
+/// A table that can be asked by a shared reference, in the same steps as [`Table`]: `announce`, `approach`, then [`show`].
+///
+/// [`show`]: Self::show
+pub trait ReadTable: Table {
+    /// What there is to know under a key: a copy, so that it outlives the read.
+    type Value: Copy + 'static;
+
+    /// The value for `key`, as of the time that the table was last told; refreshes and counts nothing. The ticket is a
+    /// hint, as for [`resolve`](Table::resolve).
+    fn show(&self, key: &Self::Key, ticket: Self::Ticket) -> Option<Self::Value>;
+}
+
+impl<K: Key, V: Copy + 'static> ReadTable for FlowTable<K, V> {
+    type Value = V;
+    #[inline(always)]
+    fn show(&self, key: &K, _: FlowTicket) -> Option<V> {
+        self.get(key).copied()
+    }
+}
+
+impl<V: Copy + Eq + Hash + 'static> ReadTable for Routes<V> {
+    type Value = V;
+    #[inline(always)]
+    fn show(&self, address: &Self::Key, (): ()) -> Option<V> {
+        self.longest(*address).copied()
+    }
+}
