@@ -5,11 +5,13 @@
 
 mod blocks;
 mod connection;
+mod gate;
 mod lane;
 mod packetize;
 mod queue;
 mod reassembler;
 mod replace;
+mod rewriter;
 mod segment;
 mod settings;
 mod transfer;
@@ -17,12 +19,16 @@ mod window;
 
 pub use blocks::BLOCK;
 pub use connection::Side;
+pub(crate) use gate::Post;
+pub use gate::{Crowded, Fate, Gate, GateConfig, Held, Replacing};
 pub use lane::Output;
+pub(crate) use packetize::Workings;
 pub use packetize::{
-    Emit, LINGER, OPENING, PacketizeConfig, PacketizeCounters, Packetizer, Passage, Rewriter,
+    Emit, LINGER, OPENING, PacketizeConfig, PacketizeCounters, Packetizer, Passage, Strangers,
 };
 pub use reassembler::{Arrival, Counters, Reassembler};
 pub use replace::{Replace, ReplaceError};
+pub use rewriter::{Cut, Rewriter, Source};
 pub use segment::{Protocol, Segment};
 pub use settings::{Full, Overlap, StreamConfig, StreamError};
 pub(crate) use window::Room;

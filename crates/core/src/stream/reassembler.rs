@@ -262,6 +262,32 @@ impl<P: Protocol> Reassembler<P> {
         self.end(number, end, &mut |_| ());
     }
 
+    /// Ends a connection that goes on being known, and tells nobody; from now on it is at this stage.
+    pub(super) fn reset(&mut self, number: u32, stage: Stage) {
+        let mut tell = Teller { counters: &mut self.counters, deliver: &mut |_: Delivery<'_>| () };
+        close(self.connections.at(number), number, End::Reset, &mut self.blocks, &mut tell);
+        self.connections.comes_to(number, stage);
+    }
+    /// Something was heard of it at `now` (ns).
+    pub(super) fn heard(&mut self, number: u32, now: u64) {
+        self.connections.heard(number, now);
+    }
+    /// When something was heard of it last (ns).
+    pub(super) fn last_heard(&self, number: u32) -> u64 {
+        self.connections.get(number).heard
+    }
+    /// The connection that was silent longest.
+    pub(super) fn oldest(&self) -> Option<u32> {
+        self.connections.oldest()
+    }
+    /// From whom to whom a direction of a connection goes.
+    pub(super) fn flow(&self, number: u32, side: Side) -> FlowKey {
+        let connection = self.connections.get(number);
+        let key = FlowKey::from_words(connection.key);
+        // The direction of the canonical key is number 0.
+        if (connection.client == 0) == (side == Side::Client) { key } else { key.reversed() }
+    }
+
     /// Bytes that wait in a direction of a connection for others before them.
     pub(super) fn waiting(&self, number: u32, side: Side) -> usize {
         let connection = self.connections.get(number);

@@ -92,6 +92,17 @@ pub enum WindowError {
         /// Bytes of a window.
         size: usize,
     },
+    /// What is kept of a direction is too little for its windows.
+    #[error(
+        "eight windows, each as long as replacements may make it, are {needed} bytes, but a direction may take only \
+         {flow_memory}: raise `flow_memory`, or lower `size` or `longer`"
+    )]
+    Share {
+        /// Bytes that a direction takes.
+        needed: usize,
+        /// Bytes that it may.
+        flow_memory: usize,
+    },
     /// The streams below.
     #[error(transparent)]
     Streams(#[from] StreamError),
@@ -109,6 +120,9 @@ pub enum Why {
     Gap,
     /// There is no memory to keep it until it is full.
     NoRoom,
+    /// Its bytes were held for the timeout, or their sender waits for them to go on: in the packets' way only
+    /// ([`Gate`](super::Gate)).
+    Due,
     /// The direction ended. Nothing follows, and there may be nothing in it.
     End(End),
 }
@@ -141,7 +155,7 @@ impl<'a> Window<'a> {
     }
 }
 
-const NONE: u32 = u32::MAX;
+pub(super) const NONE: u32 = u32::MAX;
 
 /// What a direction has of its next window.
 #[derive(Clone, Copy, Debug)]
@@ -162,16 +176,26 @@ impl Part {
 }
 
 /// Memory for parts of windows.
-struct Buffers {
+pub(super) struct Buffers {
     bytes: HugeArray<u8>,
     size: usize,
-    free: Vec<u32>,
+    pub(super) free: Vec<u32>,
 }
 
 impl Buffers {
-    fn of(&mut self, buffer: u32) -> &mut [u8] {
+    pub(super) fn of(&mut self, buffer: u32) -> &mut [u8] {
         let first = buffer as usize * self.size;
         &mut self.bytes[first..first + self.size]
+    }
+    /// The first bytes of one; nothing of none.
+    pub(super) fn get(&self, buffer: u32, len: usize) -> &[u8] {
+        match buffer {
+            NONE => &[],
+            _ => &self.bytes[buffer as usize * self.size..][..len],
+        }
+    }
+    pub(super) fn in_use(&self) -> usize {
+        self.bytes.len() / self.size - self.free.len()
     }
 }
 
@@ -193,29 +217,32 @@ struct Cutter {
     parts: Vec<[Part; 2]>,
 }
 
+/// Memory for parts of windows, `most` of them at most.
+pub(super) fn buffers(size: usize, slide: usize, memory: usize, most: usize) -> Result<Buffers, WindowError> {
+    match (size, slide) {
+        (0, _) => return Err(WindowError::Size),
+        (_, 0) => return Err(WindowError::Still { size }),
+        _ if slide > size => return Err(WindowError::Slide { size, slide }),
+        _ => {}
+    }
+    // A part's length is 32 bits, as its buffer's number.
+    if memory / size >= NONE as usize || size >= NONE as usize {
+        return Err(WindowError::TooMuch { memory, size });
+    }
+    let count = most.min(memory / size) as u32;
+    let bytes = HugeArray::zeroed(count as usize * size)?;
+    Ok(Buffers { bytes, size, free: (0..count).rev().collect() })
+}
+
 impl<P: Protocol> Room<P> {
     pub(crate) fn new(config: WindowConfig) -> Result<Self, WindowError> {
         let WindowConfig { size, slide, memory, streams } = config;
-        match (size, slide) {
-            (0, _) => return Err(WindowError::Size),
-            (_, 0) => return Err(WindowError::Still { size }),
-            _ if slide > size => return Err(WindowError::Slide { size, slide }),
-            _ if size > memory && memory > 0 => return Err(WindowError::Memory { memory, size }),
-            _ => {}
+        if size > memory && memory > 0 && size > 0 {
+            return Err(WindowError::Memory { memory, size });
         }
-        let most = memory / size;
-        // A part's length is 32 bits, as its buffer's number.
-        if most >= NONE as usize || size >= NONE as usize {
-            return Err(WindowError::TooMuch { memory, size });
-        }
-        let streams = Reassembler::new(streams)?;
         // No more than there are directions.
-        let count = most.min(streams.capacity().saturating_mul(2)) as u32;
-        let buffers = Buffers {
-            bytes: HugeArray::zeroed(count as usize * size)?,
-            size,
-            free: (0..count).rev().collect(),
-        };
+        let buffers = buffers(size, slide, memory, streams.flows.saturating_mul(2))?;
+        let streams = Reassembler::new(streams)?;
         let parts = vec![[Part::NOTHING; 2]; streams.capacity()];
         Ok(Self(streams, Cutter { size, slide, buffers, parts }))
     }
@@ -240,7 +267,7 @@ impl<P: Protocol, F: FnMut(&Window<'_>)> Windows<P, F> {
     }
     /// Windows that have memory while they are being filled.
     pub fn filling(&self) -> usize {
-        self.cutter.buffers.bytes.len() / self.cutter.size - self.cutter.buffers.free.len()
+        self.cutter.buffers.in_use()
     }
 
     /// Takes a segment of `flow` that arrived at `now` (ns).
@@ -340,11 +367,7 @@ impl Cutter {
 
     /// Shows the bytes that a part has.
     fn show_part(&self, delivery: &Delivery<'_>, part: &Part, why: Why, f: &mut impl FnMut(&Window<'_>)) {
-        let bytes = match part.buffer {
-            NONE => &[],
-            buffer => &self.buffers.bytes[buffer as usize * self.size..][..part.len as usize],
-        };
-        f(&shown(delivery, part, bytes, why));
+        f(&shown(delivery, part, self.buffers.get(part.buffer, part.len as usize), why));
     }
 
     /// Gives back the memory of a part.

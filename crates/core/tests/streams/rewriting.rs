@@ -4,7 +4,9 @@
 use netbricks_core::packet::stack::Header;
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{FlowKey, Tcp};
-use netbricks_core::stream::{BLOCK, Output, PacketizeConfig, Packetizer, Passage, Replace, Rewriter, Side};
+use netbricks_core::stream::{
+    BLOCK, Output, PacketizeConfig, Packetizer, Passage, Replace, Rewriter, Source,
+};
 
 use super::exercise::flow;
 
@@ -137,10 +139,10 @@ struct Understates;
 
 impl Rewriter for Understates {
     type Memory = ();
-    fn rewrite(&self, (): &mut (), _: Side, bytes: &[u8], output: &mut Output<'_>) {
+    fn rewrite(&mut self, _: &Source, (): &mut (), bytes: &[u8], output: &mut Output<'_>) {
         output.pass(bytes);
     }
-    fn flush(&self, (): &mut (), _: Side, _: &mut Output<'_>) {}
+    fn flush(&mut self, _: &Source, (): &mut (), _: &mut Output<'_>) {}
     fn most(&self, _: usize) -> (usize, usize) {
         (0, 0)
     }
