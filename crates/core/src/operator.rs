@@ -271,7 +271,9 @@ pub trait Operator: Sized + 'static {
     /// `f` sees each direction of a connection in order, learns of gaps, and is called a last time when the direction ends:
     /// also when it was silent for the timeout, and when the graph is taken down. A function's other packets are in their
     /// own order: a window is shown when the packet passes that fills it. What `f` may do and what becomes of its panics is
-    /// as for any user function. Fragments of IP packets count as lost: put what reassembles them before this.
+    /// as for any user function. Fragments of IP packets count as lost: put what reassembles them before this. Where a shuffle
+    /// moves a connection, `f` of the old worker learns of [its end](crate::stream::End::Moved) there, and that of the new one
+    /// goes on with the next window.
     ///
     /// ```
     /// use netbricks_core::packet::{Ip, Link, Tcp};

@@ -158,10 +158,13 @@ impl Connections {
 
     /// All of them, by stage, and of a stage the one that was silent longest first.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Connection> {
+        self.numbers().map(|number| self.get(number))
+    }
+    /// As [`iter`](Self::iter).
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
         let place = |number: u32| (number != NONE).then_some(number);
         self.queues.iter().flat_map(move |queue| {
             std::iter::successors(place(queue.oldest), move |number| place(self.get(*number).newer))
-                .map(|number| self.get(number))
         })
     }
 

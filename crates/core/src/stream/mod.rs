@@ -7,6 +7,7 @@ mod blocks;
 mod connection;
 mod gate;
 mod lane;
+mod moving;
 mod packetize;
 mod queue;
 mod reassembler;
@@ -76,6 +77,8 @@ pub enum End {
     Evicted,
     /// The same addresses and ports opened another connection.
     Replaced,
+    /// Another worker goes on with it.
+    Moved,
     /// Whoever follows it is taken down.
     Drained,
 }
@@ -89,6 +92,7 @@ impl End {
             Self::Idle => "idle",
             Self::Evicted => "evicted",
             Self::Replaced => "replaced",
+            Self::Moved => "moved",
             Self::Drained => "drained",
         }
     }

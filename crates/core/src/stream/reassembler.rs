@@ -89,10 +89,10 @@ pub enum Arrival {
 pub struct Reassembler<P: Protocol> {
     pub(super) config: StreamConfig,
     /// Blocks that a connection may have.
-    share: usize,
+    pub(super) share: usize,
     pub(super) index: FlowTable<[u64; 5], u32>,
     pub(super) connections: Connections,
-    blocks: Blocks,
+    pub(super) blocks: Blocks,
     expired_by_new: usize,
     counters: Counters,
     protocol: PhantomData<fn() -> P>,
@@ -257,6 +257,7 @@ impl<P: Protocol> Reassembler<P> {
     pub(super) fn forget(&mut self, number: u32, end: End) {
         match end {
             End::Idle => self.counters.expired += 1,
+            End::Moved => {}
             _ => self.counters.evicted += 1,
         }
         self.end(number, end, &mut |_| ());
@@ -279,6 +280,21 @@ impl<P: Protocol> Reassembler<P> {
     /// The connection that was silent longest.
     pub(super) fn oldest(&self) -> Option<u32> {
         self.connections.oldest()
+    }
+    /// The numbers of all connections.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
+        self.connections.numbers()
+    }
+    /// A connection's canonical key.
+    pub(super) fn key(&self, number: u32) -> FlowKey {
+        FlowKey::from_words(self.connections.get(number).key)
+    }
+    /// Where a direction of a connection has come to, unless it ended or never began.
+    pub(super) fn progress(&self, number: u32, side: Side) -> Option<u64> {
+        let connection = self.connections.get(number);
+        let way = if side == Side::Client { connection.client } else { 1 - connection.client };
+        let direction = &connection.directions[way];
+        (direction.phase == Phase::Open).then(|| direction.next - direction.first)
     }
     /// From whom to whom a direction of a connection goes.
     pub(super) fn flow(&self, number: u32, side: Side) -> FlowKey {
@@ -330,12 +346,12 @@ impl<P: Protocol> Reassembler<P> {
     }
 
     /// Follows a connection from where it stood elsewhere.
-    pub(super) fn resume(&mut self, connection: &Connection) -> bool {
-        let Entry::Vacant(place) = self.index.lookup(connection.key, connection.heard) else { return false };
-        let Some(number) = self.connections.add(*connection) else { return false };
+    pub(super) fn resume(&mut self, connection: &Connection) -> Option<u32> {
+        let Entry::Vacant(place) = self.index.lookup(connection.key, connection.heard) else { return None };
+        let number = self.connections.add(*connection)?;
         place.insert(number);
         self.counters.connections += 1;
-        true
+        Some(number)
     }
 
     /// Ends a connection and forgets it.

@@ -10,3 +10,4 @@ mod nodes;
 mod shuffle;
 mod signals;
 mod start;
+mod streams;
