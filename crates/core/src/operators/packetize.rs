@@ -132,11 +132,16 @@ where
         let now = cx.now();
         let passage = self.1.borrow_mut().push(flow, header, &frame[end..limit], now, |emit| {
             if emit.back {
-                return answer(emit, flow, header, &frame[..ip], cx, slot);
+                answer(emit, flow, header, &frame[..ip], cx, slot);
+                return true;
             }
             let len = end + emit.len;
             let Some(mut packet) = cx.pool().allocate(len) else {
-                return cx.lost_on_creation(Drop::PoolExhausted, len as u64);
+                // What it carries waits for the next packet.
+                if emit.len == 0 {
+                    cx.lost_on_creation(Drop::PoolExhausted, len as u64);
+                }
+                return false;
             };
             let to = packet.data_mut();
             to[..end].copy_from_slice(&frame[..end]);
@@ -149,8 +154,13 @@ where
             }
             count = count.wrapping_add(1);
             write_header(emit, flow, &mut to[tcp..], end - tcp);
-            if let Err(packet) = cx.create_for(slot, Edge::OUT, packet) {
-                cx.lost_on_creation(Drop::RateLimited, packet.len() as u64);
+            match cx.create_segment(slot, Edge::OUT, packet) {
+                Ok(()) => true,
+                Err(_) if emit.len > 0 => false,
+                Err(packet) => {
+                    cx.lost_on_creation(Drop::RateLimited, packet.len() as u64);
+                    false
+                }
             }
         });
         match passage {

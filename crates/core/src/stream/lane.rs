@@ -62,6 +62,9 @@ pub(super) struct Lane {
     /// Bytes of the output, and how many of them its receiver has.
     pub(super) sent: u64,
     pub(super) acknowledged: u64,
+    /// How many went out in a packet, and whether the end did: the rest goes with the next packets of this direction.
+    pub(super) launched: u64,
+    pub(super) end_launched: bool,
     /// The receiver has its end too.
     end_acknowledged: bool,
     /// Up to where the sender was told that the receiver has its bytes.
@@ -96,6 +99,8 @@ impl Default for Lane {
             emitted: 0,
             sent: 0,
             acknowledged: 0,
+            launched: 0,
+            end_launched: false,
             end_acknowledged: false,
             told: 0,
             asked: 0,

@@ -9,6 +9,8 @@ use netbricks_packet::tcp::{TcpRef, flags};
 use netbricks_packet::{FlowKey, Tcp, TcpOption};
 use netbricks_tables::MemoryError;
 
+use crate::context::SEGMENTS_A_PACKET;
+
 use super::blocks::{BLOCK, Blocks};
 use super::connection::Stage;
 use super::lane::{Edits, Lane, Output};
@@ -24,6 +26,9 @@ pub const OPENING: u64 = 30_000_000_000;
 
 /// Connections that a new one may end because nothing was heard of them.
 const EXPIRED_BY_NEW: usize = 2;
+
+/// A packet with more bytes may send one more segment for each so many: it has several in it (TSO).
+const LARGE: usize = 2_048;
 
 /// What becomes of packets whose connection is not rewritten: there was no place for it, or its beginning was not seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -273,14 +278,16 @@ impl<R: Rewriter> Packetizer<R> {
             || lanes.is_some_and(|lanes| lanes.iter().all(|lane| lane.rewrites || lane.cut.is_some()))
     }
 
-    /// Takes a segment of `flow` that arrived at `now` (ns), and says which go out in its place, in order.
+    /// Takes a segment of `flow` that arrived at `now` (ns), and says which go out in its place, in order. `send` answers
+    /// whether it could send one: what it could not, and what becomes of a packet that makes more than a few of it, goes out
+    /// with the next packets of its direction.
     pub fn push(
         &mut self,
         flow: FlowKey,
         header: TcpRef<'_>,
         payload: &[u8],
         now: u64,
-        mut send: impl FnMut(&Emit<'_>),
+        mut send: impl FnMut(&Emit<'_>) -> bool,
     ) -> Passage {
         let mut segment = Tcp::segment(header, payload);
         if segment.opens {
@@ -381,7 +388,7 @@ impl<R: Rewriter> Packetizer<R> {
             self.streams.comes_to(number, if agreed { Stage::Open } else { Stage::Opening });
         }
         if let Some(cut) = self.lanes[connection][way].cut {
-            let before = before.map_or(0, |before| before.sent);
+            let before = before.map_or(0, |before| before.launched);
             return self.sever(number, side, cut, before, header, send);
         }
         if segment.opens {
@@ -423,7 +430,7 @@ impl<R: Rewriter> Packetizer<R> {
             && arrival == Arrival::Old
             && lane.emitted < lane.taken
             && lane.input(header.sequence_number()) >= before.emitted
-            && lane.sent == before.sent
+            && lane.sent == before.launched
         {
             let acknowledgment = lane.own(self.rewriter.waits(&self.memories[connection][way]));
             let number = header.acknowledgment_number();
@@ -440,7 +447,8 @@ impl<R: Rewriter> Packetizer<R> {
             kept: (len > 0).then_some((&self.kept, lane, from)),
         };
         if segment.aborts {
-            let at = lane.output_of(&self.edits, lane.input(header.sequence_number())).min(lane.ends());
+            let most = if lane.launched < lane.sent { lane.launched } else { lane.ends() };
+            let at = lane.output_of(&self.edits, lane.input(header.sequence_number())).min(most);
             send(&emit(at, 0, 0));
             return Passage::Replaced;
         }
@@ -450,28 +458,52 @@ impl<R: Rewriter> Packetizer<R> {
             [] => segment.ends && before.finished,
             _ => start < before.emitted,
         };
+        // What its receiver has went out, whatever became of it here.
+        let launched = before.launched.max(lane.acknowledged);
         let again = if !repeats {
-            before.sent..before.sent
+            launched..launched
         } else {
             let end = (start + segment.bytes.len() as u64).min(before.emitted);
-            lane.answer_from(&self.edits, start)..lane.output_behind(&self.edits, end).min(before.sent)
+            let end = lane.output_behind(&self.edits, end).min(launched);
+            lane.answer_from(&self.edits, start).min(end)..end
         };
-        let from = if again.is_empty() { before.sent } else { again.start };
-        let to = if lane.sent > before.sent { lane.sent } else { again.end.max(from) };
-        self.counters.resent += before.sent.saturating_sub(from).min(to.saturating_sub(from));
+        let fresh = launched..lane.sent;
+        let to = if !fresh.is_empty() {
+            fresh.end
+        } else if again.is_empty() {
+            launched
+        } else {
+            again.end
+        };
         // At the end of all its bytes, and where its sender says so.
-        let fin = lane.finished && (segment.ends || !before.finished) && to == lane.sent;
+        let fin = lane.finished && (segment.ends || !lane.end_launched) && to == lane.sent;
         let push = if header.flags() & flags::PSH != 0 { flags::PSH } else { 0 };
         let most = usize::from(self.lanes[connection][1 - way].segment_size(header.options_bytes().len()));
-        let mut at = from;
-        while at < to {
-            let len = ((to - at) as usize).min(most);
-            let last = at + len as u64 == to;
-            let fin = if last && fin { flags::FIN } else { 0 };
-            send(&emit(at, len, fin | if last { push } else { 0 }));
-            at += len as u64;
+        // As much as a full batch of such packets may send together, so that what goes out does not depend on batches. What
+        // did not go out yet comes no later than what did.
+        let left = SEGMENTS_A_PACKET + segment.bytes.len() / LARGE;
+        let (mut at, mut resent, mut ended) = (launched, 0, false);
+        let nothing = again.is_empty() && fresh.is_empty();
+        let repeated = match (again.is_empty(), fresh.is_empty()) {
+            (true, _) => 0,
+            (_, true) => left,
+            _ => left / 2,
+        };
+        for (range, mut left) in [(again, repeated), (fresh, left - repeated)] {
+            let mut next = range.start;
+            while next < range.end && left > 0 {
+                let len = ((range.end - next) as usize).min(most);
+                let last = next + len as u64 == to;
+                let end = if last && fin { flags::FIN } else { 0 };
+                if !send(&emit(next, len, end | if last { push } else { 0 })) {
+                    break;
+                }
+                (next, left, ended) = (next + len as u64, left - 1, ended || end != 0);
+                resent += next.min(launched) - (next - len as u64).min(launched);
+            }
+            at = at.max(next);
         }
-        if from == to {
+        if nothing {
             // It has no bytes to go on: those that are held, those that wait, those that the receiver has. An old byte
             // makes the receiver say what it has (RFC 9293, section 3.8.4), which the sender counts as a duplicate
             // acknowledgment, or is what it missed.
@@ -479,9 +511,9 @@ impl<R: Rewriter> Packetizer<R> {
                 && (matches!(arrival, Arrival::Waits | Arrival::Refused)
                     || start < lane.input_acknowledged(&self.edits));
             match (fin, asks) {
-                (true, _) => send(&emit(lane.sent, 0, flags::FIN)),
+                (true, _) => ended = send(&emit(lane.sent, 0, flags::FIN)),
                 (false, true) => {
-                    send(&Emit { len: 1, kept: None, ..emit(lane.acknowledged.wrapping_sub(1), 0, 0) })
+                    send(&Emit { len: 1, kept: None, ..emit(lane.acknowledged.wrapping_sub(1), 0, 0) });
                 }
                 // A keep-alive stays one.
                 (false, false) => {
@@ -501,6 +533,10 @@ impl<R: Rewriter> Packetizer<R> {
                 }
             }
         }
+        self.counters.resent += resent;
+        let lane = &mut self.lanes[connection][way];
+        lane.launched = at;
+        lane.end_launched |= ended;
         Passage::Replaced
     }
 
@@ -530,7 +566,7 @@ impl<R: Rewriter> Packetizer<R> {
         cut: Cut,
         sent: u64,
         header: TcpRef<'_>,
-        mut send: impl FnMut(&Emit<'_>),
+        mut send: impl FnMut(&Emit<'_>) -> bool,
     ) -> Passage {
         let [own, other] = [side, side.other()].map(|side| side as usize);
         let lanes = &mut self.lanes[number as usize];
@@ -547,7 +583,7 @@ impl<R: Rewriter> Packetizer<R> {
     }
 
     /// A packet of a connection that was cut.
-    fn refuse(&mut self, cut: Cut, header: TcpRef<'_>, mut send: impl FnMut(&Emit<'_>)) -> Passage {
+    fn refuse(&mut self, cut: Cut, header: TcpRef<'_>, mut send: impl FnMut(&Emit<'_>) -> bool) -> Passage {
         self.counters.refused += 1;
         if cut == Cut::Reset && header.flags() & (flags::ACK | flags::RST) == flags::ACK {
             // What its sender expects next, by its own word (RFC 9293, section 3.10.7.1).

@@ -145,6 +145,8 @@ impl End {
 struct Middle<R: Rewriter> {
     packetizer: Packetizer<R>,
     flow: FlowKey,
+    /// Says when the line to go on takes nothing, if it ever doesn't.
+    line: Option<Random>,
 }
 
 impl<R: Rewriter> Middle<R> {
@@ -158,6 +160,9 @@ impl<R: Rewriter> Middle<R> {
         let flow = if from == Side::Client { self.flow } else { self.flow.reversed() };
         let mut out = [Vec::new(), Vec::new()];
         let passage = self.packetizer.push(flow, Tcp::view(&bytes, ()), &packet.bytes, now, |emit| {
+            if emit.len > 1 && self.line.as_mut().is_some_and(|line| line.below(20) == 0) {
+                return false;
+            }
             let mut bytes = vec![0; emit.len];
             emit.write(&mut bytes);
             out[usize::from(emit.back)].push(Packet {
@@ -167,6 +172,7 @@ impl<R: Rewriter> Middle<R> {
                 window: emit.window,
                 bytes,
             });
+            true
         });
         match passage {
             Passage::Unchanged => [vec![packet.clone()], Vec::new()],
@@ -247,7 +253,7 @@ pub(crate) fn conversation<R: Rewriter>(
     (ends[0].peer_first, ends[1].peer_first) = (ends[1].first, ends[0].first);
     (ends[0].window, ends[1].window) = (ends[1].own_window, ends[0].own_window);
     let packetizer = Packetizer::new(config, rewriter).expect("so little memory is there");
-    let mut middle = Middle { packetizer, flow: flow(1) };
+    let mut middle = Middle { packetizer, flow: flow(1), line: None };
     // Both take segments of 100 bytes at most.
     for (way, opening) in [(0, flags::SYN), (1, flags::SYN | flags::ACK)] {
         let packet = Packet {
@@ -264,6 +270,7 @@ pub(crate) fn conversation<R: Rewriter>(
             (1, packet.number, packet.acknowledgment)
         );
     }
+    middle.line = (trouble > 0).then(|| Random::new(trouble as u64));
     // By time and a serial number: to whom a packet goes, or the middle on the way there.
     let mut flying: BTreeMap<(u64, u64), (usize, bool, Packet)> = BTreeMap::new();
     let mut serial = 0;

@@ -133,6 +133,7 @@ impl<R: Rewriter> Way<R> {
             let mut bytes = vec![0; emit.len];
             emit.write(&mut bytes);
             out.push((emit.back, emit.number, emit.acknowledgment, emit.flags, bytes));
+            true
         });
         (passage, out)
     }

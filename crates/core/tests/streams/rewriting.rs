@@ -40,6 +40,7 @@ impl<R: Rewriter> Middle<R> {
             let mut bytes = vec![0; emit.len];
             emit.write(&mut bytes);
             out.push((emit.number, emit.flags, bytes));
+            true
         });
         if passage == Passage::Unchanged {
             out.push((numbers[0], flag, bytes.to_vec()));
@@ -260,4 +261,40 @@ fn what_a_syn_carries_is_rewritten_when_it_comes_again() {
     }
     middle.pass(flow(1).reversed(), [FIRST[1] - 1, FIRST[0]], flags::SYN | ACK, b"");
     assert_eq!(middle.client(1, [0, 0], ACK, b"cat").1[0].2, b"elephant");
+}
+
+/// One packet makes more than it may send, and then the line takes nothing for a while: nothing is lost, and all of it goes
+/// with what comes next, though that says nothing new.
+#[test]
+fn what_a_packet_cannot_send_goes_with_the_next() {
+    let mut middle = Middle::new(4, 4_096, Replace::new(b"a", &[b'x'; 128], None).expect("both are short"));
+    middle.shake_hands(1);
+    let mut got = Vec::new();
+    let mut take = |out: Out| {
+        for (number, _, bytes) in out {
+            assert_eq!(number.wrapping_sub(FIRST[1]) as usize, got.len(), "in order, and once");
+            got.extend(bytes);
+        }
+        got.len()
+    };
+    let (_, out) = middle.server(1, [0, 0], ACK, &[b'a'; 500]);
+    let first = take(out);
+    assert!(first > 0 && first < 500 * 128);
+    let header = Tcp::new(0, 0, FIRST[1] + 500, FIRST[0], ACK).octets();
+    let passage =
+        middle.packetizer.push(flow(1).reversed(), Tcp::view(header.as_ref(), ()), b"", 0, |_| false);
+    assert_eq!(passage, Passage::Replaced);
+    // Its end is behind all of it.
+    let mut ends = 0;
+    for turn in 0..100 {
+        let flag = if turn == 0 { flags::FIN | ACK } else { ACK };
+        let (_, out) = middle.server(1, [if turn == 0 { 500 } else { 501 }, 0], flag, b"");
+        let last = out.last().expect("each packet goes on").1;
+        ends += usize::from(last & flags::FIN != 0);
+        if take(out.into_iter().filter(|(.., bytes)| !bytes.is_empty()).collect()) == 500 * 128 {
+            break;
+        }
+        assert_eq!(ends, 0, "not before all is said");
+    }
+    assert_eq!((got, ends), (vec![b'x'; 500 * 128], 1));
 }
