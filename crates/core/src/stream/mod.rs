@@ -9,6 +9,7 @@ mod gate;
 mod lane;
 mod moving;
 mod packetize;
+mod plausible;
 mod queue;
 mod reassembler;
 mod replace;
@@ -30,7 +31,7 @@ pub use packetize::{
 pub use reassembler::{Arrival, Counters, Reassembler};
 pub use replace::{Replace, ReplaceError};
 pub use rewriter::{Cut, Rewriter, Source};
-pub use segment::{Protocol, Segment};
+pub use segment::{Credit, Protocol, Segment};
 pub use settings::{Full, Overlap, StreamConfig, StreamError};
 pub(crate) use window::Room;
 pub use window::{Why, Window, WindowConfig, WindowError, Windows};

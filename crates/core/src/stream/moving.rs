@@ -4,9 +4,9 @@
 use netbricks_packet::{FlowKey, checksum};
 
 use super::blocks::{BLOCK, NONE};
-use super::connection::{Connection, Side, Stage};
+use super::connection::{Connection, ORIGIN, Offer, Side, Stage, UNKNOWN};
 use super::reassembler::Reassembler;
-use super::segment::Protocol;
+use super::segment::{MOST_SHIFT, Protocol};
 use super::transfer::{CONNECTION, connection, number, write_connection};
 use super::window::{Part, Windows};
 
@@ -108,6 +108,12 @@ impl<P: Protocol> Reassembler<P> {
         let connection = self.connections.get(number);
         write_connection(connection, bytes);
         for direction in &connection.directions {
+            bytes.extend(direction.edge.to_be_bytes());
+            bytes.push(match direction.offer {
+                Offer::Unseen => u8::MAX,
+                Offer::None => u8::MAX - 1,
+                Offer::Shift(shift) => shift,
+            });
             bytes.extend(direction.waiting.blocks.to_be_bytes());
             let mut block = direction.waiting.head;
             while block != NONE {
@@ -154,9 +160,16 @@ impl<'a> Reader<'a> {
     }
 
     fn moved(&mut self, now: u64, size: usize) -> Option<Moved<'a>> {
-        let connection = connection(self.take(CONNECTION)?, now)?;
+        let mut connection = connection(self.take(CONNECTION)?, now)?;
         let mut waiting = [Vec::new(), Vec::new()];
-        for (direction, waiting) in connection.directions.iter().zip(&mut waiting) {
+        for (direction, waiting) in connection.directions.iter_mut().zip(&mut waiting) {
+            direction.edge = self.number(8).filter(|edge| *edge == UNKNOWN || *edge < ORIGIN << 1)?;
+            direction.offer = match self.number(1)? as u8 {
+                u8::MAX => Offer::Unseen,
+                0xfe => Offer::None,
+                shift if shift <= MOST_SHIFT => Offer::Shift(shift),
+                _ => return None,
+            };
             let mut last = direction.next;
             for _ in 0..self.number(4)? {
                 let mut piece = Reader(self.take(PIECE)?);

@@ -290,6 +290,8 @@ impl<R: Rewriter> Packetizer<R> {
         mut send: impl FnMut(&Emit<'_>) -> bool,
     ) -> Passage {
         let mut segment = Tcp::segment(header, payload);
+        // Its windows are of what goes out, and its receiver sees nothing else.
+        segment.credit = None;
         if segment.opens {
             // What it carries (RFC 7413) is not acknowledged by whoever does not see it, and comes again.
             (segment.bytes, segment.ends) = (&[], false);

@@ -245,8 +245,9 @@ fn windows_that_cannot_be_say_why() {
 
 /// By the direction's key, since a connection's number is another one where it moves to.
 type ByFlow = BTreeMap<String, Vec<Shown>>;
+type SharedByFlow = Rc<RefCell<ByFlow>>;
 
-fn watched(config: WindowConfig) -> (Rc<RefCell<ByFlow>>, Windows<Tcp, impl FnMut(&Window<'_>)>) {
+fn watched(config: WindowConfig) -> (SharedByFlow, Windows<Tcp, impl FnMut(&Window<'_>)>) {
     let shown = Rc::new(RefCell::new(ByFlow::new()));
     let seen = shown.clone();
     let windows = Windows::new(config, move |window: &Window<'_>| {
@@ -301,10 +302,10 @@ fn windows_go_on_where_their_connections_move_to() {
             gather(&mut all, owner[connection as usize]);
         }
         one.finish();
-        for at in 0..2 {
-            two[at].finish();
+        for (at, windows) in two.iter_mut().enumerate() {
+            windows.finish();
             gather(&mut all, at);
-            assert_eq!((two[at].filling(), two[at].streams().memory().0), (0, 0));
+            assert_eq!((windows.filling(), windows.streams().memory().0), (0, 0));
         }
         assert_eq!(all, alone.take(), "seed {seed}: {size}");
     }

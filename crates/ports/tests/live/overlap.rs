@@ -201,8 +201,16 @@ fn reassembled(overlap: Overlap, client: u16, first: u32, pieces: &[Piece]) -> V
     let (mut whole, mut end) = (Vec::new(), None);
     let mut push = |number: u32, opens: bool, ends: bool, bytes: &[u8]| {
         let number = u64::from(number);
-        let segment =
-            Segment { number, opens, answers: false, ends, aborts: false, acknowledges: None, bytes };
+        let segment = Segment {
+            number,
+            opens,
+            answers: false,
+            ends,
+            aborts: false,
+            acknowledges: None,
+            credit: None,
+            bytes,
+        };
         streams.push(flow, segment, 0, |told| match told.what {
             What::Bytes(more) => whole.extend_from_slice(more),
             What::End(why) => end = Some(why),
