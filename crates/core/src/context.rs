@@ -59,8 +59,9 @@ const NEW: u64 = 1 << 32;
 /// New packets that one call of a node may make: answers do not multiply traffic without bound.
 pub const CREATED_LIMIT: usize = 2 * netbricks_buffer::BATCH;
 
-/// As much for segments of streams, which are what came and no answer to it: so many for each packet of a full batch.
-pub(crate) const SEGMENTS_LIMIT: usize = SEGMENTS_A_PACKET * netbricks_buffer::BATCH;
+/// As much for segments of streams, which are what came and no answer to it.
+pub(crate) const SEGMENTS_LIMIT: usize = 8 * netbricks_buffer::BATCH;
+/// More segments than it brings that a packet of a stream may send.
 pub(crate) const SEGMENTS_A_PACKET: usize = 4;
 
 /// Deadlines to which a source goes one by one between two arrivals. Where there are more (a capture with a hole of years),

@@ -27,9 +27,6 @@ pub const OPENING: u64 = 30_000_000_000;
 /// Connections that a new one may end because nothing was heard of them.
 const EXPIRED_BY_NEW: usize = 2;
 
-/// A packet with more bytes may send one more segment for each so many: it has several in it (TSO).
-const LARGE: usize = 2_048;
-
 /// What becomes of packets whose connection is not rewritten: there was no place for it, or its beginning was not seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strangers {
@@ -481,9 +478,11 @@ impl<R: Rewriter> Packetizer<R> {
         let fin = lane.finished && (segment.ends || !lane.end_launched) && to == lane.sent;
         let push = if header.flags() & flags::PSH != 0 { flags::PSH } else { 0 };
         let most = usize::from(self.lanes[connection][1 - way].segment_size(header.options_bytes().len()));
-        // As much as a full batch of such packets may send together, so that what goes out does not depend on batches. What
-        // did not go out yet comes no later than what did.
-        let left = SEGMENTS_A_PACKET + segment.bytes.len() / LARGE;
+        // Its own bytes (several segments, where it was not cut) and those that waited for it, and as much more as a full batch
+        // of packets may send together: so what goes out does not depend on batches. What did not go out yet comes no later
+        // than what did.
+        let said = segment.bytes.len().max((lane.taken - before.taken) as usize);
+        let left = SEGMENTS_A_PACKET + said / most;
         let (mut at, mut resent, mut ended) = (launched, 0, false);
         let nothing = again.is_empty() && fresh.is_empty();
         let repeated = match (again.is_empty(), fresh.is_empty()) {

@@ -298,3 +298,16 @@ fn what_a_packet_cannot_send_goes_with_the_next() {
     }
     assert_eq!((got, ends), (vec![b'x'; 500 * 128], 1));
 }
+
+/// Else each loss would cost as many packets as came behind it.
+#[test]
+fn what_waited_for_a_packet_goes_on_with_it() {
+    let mut middle = Middle::new(4, 256, cats());
+    middle.shake_hands(1);
+    for at in (500..20_000).step_by(500).rev() {
+        let (_, out) = middle.server(1, [at, 0], ACK, &[b'y'; 500]);
+        assert!(out.iter().all(|(.., bytes)| bytes.len() <= 1), "it waits");
+    }
+    let (_, out) = middle.server(1, [0, 0], ACK, &[b'y'; 500]);
+    assert_eq!(out.iter().map(|(.., bytes)| bytes.len()).sum::<usize>(), 20_000 / 536 * 536 + 20_000 % 536);
+}
