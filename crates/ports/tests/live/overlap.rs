@@ -101,7 +101,7 @@ fn schedule(random: &mut impl Rng) -> Vec<Piece> {
     let mut piece = |at: u32, len: u32, said: u32| {
         // Who said it and where, so that no two agree by chance.
         let bytes = (at..at + len).map(|place| (said * 37 + place % 31) as u8).collect();
-        pieces.push(Piece { at, bytes, ends: at + len == length && said % 3 == 0 });
+        pieces.push(Piece { at, bytes, ends: at + len == length && said.is_multiple_of(3) });
     };
     let count = 2 + below(9);
     for said in 1..=count {
@@ -158,7 +158,8 @@ fn agree(wire: &mut Wire, listener: &TcpListener, seed: u64) -> [bool; 2] {
     let pieces = schedule(&mut random);
     let client = 20_000 + seed as u16;
     // Numbers wrap in the middle of some.
-    let first = if seed % 4 == 0 { 0u32.wrapping_sub(random.next_u32() % 1_000) } else { random.next_u32() };
+    let first =
+        if seed.is_multiple_of(4) { 0u32.wrapping_sub(random.next_u32() % 1_000) } else { random.next_u32() };
     wire.send(client, first.wrapping_sub(1), 0, flags::SYN, b"");
     let (number, answer) = wire.hear(client);
     assert_eq!(answer, flags::SYN | flags::ACK, "seed {seed}");

@@ -63,7 +63,7 @@ impl Node for Streams {
             }
             let Some(mut packet) = cx.pool().packet(&self.templates[connection as usize]) else { break };
             // But for the first, which says where a stream begins whose opening nobody saw, pairs change places.
-            let number = if turn == 0 || turn == SEGMENTS - 1 { turn } else { (turn - 1 ^ 1) + 1 };
+            let number = if turn == 0 || turn == SEGMENTS - 1 { turn } else { ((turn - 1) ^ 1) + 1 };
             packet.data_mut()[SEQUENCE].copy_from_slice(&((number * BYTES) as u32).to_be_bytes());
             packet.data_mut()[NUMBER].copy_from_slice(&number.to_be_bytes());
             batch.push(packet).unwrap();
