@@ -59,6 +59,11 @@ const NEW: u64 = 1 << 32;
 /// New packets that one call of a node may make: answers do not multiply traffic without bound.
 pub const CREATED_LIMIT: usize = 2 * netbricks_buffer::BATCH;
 
+/// As much for segments of streams, which are what came and no answer to it.
+pub(crate) const SEGMENTS_LIMIT: usize = 8 * netbricks_buffer::BATCH;
+/// More segments than it brings that a packet of a stream may send.
+pub(crate) const SEGMENTS_A_PACKET: usize = 4;
+
 /// Deadlines to which a source goes one by one between two arrivals. Where there are more (a capture with a hole of years),
 /// the rest of them are missed, so that no time stamp makes a graph run for ever.
 const STEPS: u32 = 1_024;
@@ -89,7 +94,7 @@ impl Context {
             crossings: Vec::new(),
             led: false,
             burst: netbricks_buffer::BATCH,
-            leaving: Vec::with_capacity(2 * netbricks_buffer::BATCH + CREATED_LIMIT),
+            leaving: Vec::with_capacity(2 * netbricks_buffer::BATCH + SEGMENTS_LIMIT),
             newborn: 0,
             recorder: Recorder::default(),
             node: 0,
@@ -204,17 +209,22 @@ impl Context {
     /// # Errors
     /// Gives the packet back when this call made [`CREATED_LIMIT`] already.
     pub fn create(&mut self, edge: Edge, packet: Packet) -> Result<(), Packet> {
-        self.bear(edge, packet, 0)
+        self.bear(edge, packet, 0, CREATED_LIMIT)
     }
 
     /// As [`create`](Self::create), on behalf of the packet in a `slot` of the batch: it leaves before whatever later slots
     /// send away, and after its cause, so that their order does not depend on how packets came in batches.
     pub(crate) fn create_for(&mut self, slot: usize, edge: Edge, packet: Packet) -> Result<(), Packet> {
-        self.bear(edge, packet, (slot as u64) << SLOT | NEW)
+        self.bear(edge, packet, (slot as u64) << SLOT | NEW, CREATED_LIMIT)
     }
 
-    fn bear(&mut self, edge: Edge, packet: Packet, order: u64) -> Result<(), Packet> {
-        if self.newborn == CREATED_LIMIT {
+    /// As [`create_for`](Self::create_for), of a segment of a stream that came in that slot's packet or before.
+    pub(crate) fn create_segment(&mut self, slot: usize, edge: Edge, packet: Packet) -> Result<(), Packet> {
+        self.bear(edge, packet, (slot as u64) << SLOT | NEW, SEGMENTS_LIMIT)
+    }
+
+    fn bear(&mut self, edge: Edge, packet: Packet, order: u64, limit: usize) -> Result<(), Packet> {
+        if self.newborn >= limit {
             return Err(packet);
         }
         self.stirred |= EMITTED;

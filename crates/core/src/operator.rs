@@ -21,7 +21,9 @@ use crate::operators::{
 use crate::reason::{Drop, Edge, Verdict};
 use crate::registry::Worker;
 use crate::state::{State, TableKey};
-use crate::stream::{Packetizer, Protocol, Rewriter, Window, WindowConfig};
+use crate::stream::{
+    Fate, Gate, GateConfig, Packetizer, Protocol, Replacing, Rewriter, Window, WindowConfig,
+};
 use crate::view::View;
 
 /// One packet of the batch in hand.
@@ -270,7 +272,9 @@ pub trait Operator: Sized + 'static {
     /// `f` sees each direction of a connection in order, learns of gaps, and is called a last time when the direction ends:
     /// also when it was silent for the timeout, and when the graph is taken down. A function's other packets are in their
     /// own order: a window is shown when the packet passes that fills it. What `f` may do and what becomes of its panics is
-    /// as for any user function. Fragments of IP packets count as lost: put what reassembles them before this.
+    /// as for any user function. Fragments of IP packets count as lost: put what reassembles them before this. Where a shuffle
+    /// moves a connection, `f` of the old worker learns of [its end](crate::stream::End::Moved) there, and that of the new one
+    /// goes on with the next window.
     ///
     /// ```
     /// use netbricks_core::packet::{Ip, Link, Tcp};
@@ -303,6 +307,57 @@ pub trait Operator: Sized + 'static {
         F: FnMut(&Window<'_>) + 'static,
     {
         Windowed::new(self, worker, name, config, f)
+    }
+    /// As [`window`](Self::window), in the packets' way: the bytes of a window go on only when `f` has seen them and says
+    /// [`Pass`](crate::stream::Fate::Pass). Until then they are held, or `f` cuts the connection, or replaces some of them. What
+    /// leaves, and on which edges, is as with [`packetize`](Self::packetize), which sends it; packets of connections that were
+    /// cut are dropped as [`Denied`](Drop::Denied), and resets go to both ends: on [`Edge::OUT`], and back on
+    /// [`Edge::REPLY`].
+    ///
+    /// Connections whose beginning did not pass here are never shown:
+    /// [`Strangers`](crate::stream::Strangers) says whether they pass.
+    ///
+    /// ```
+    /// use netbricks_core::packet::{Ip, Link, Tcp};
+    /// use netbricks_core::stream::{Cut, Fate, GateConfig};
+    /// use netbricks_core::{Edge, Function, Input, Operator, Worker};
+    ///
+    /// /// Takes card numbers out of what is sent: four groups of four digits.
+    /// fn censor(input: Input, worker: &Worker) -> impl Function {
+    ///     // Windows share 18 bytes, so that a number is whole in one of them, and wait for 50 ms to be full.
+    ///     let config = GateConfig::new(1_000, 982, 50_000_000);
+    ///     input
+    ///         .parse_or::<Link>(Edge::OUT)
+    ///         .parse_or::<Ip>(Edge::OUT)
+    ///         .parse_or::<Tcp>(Edge::OUT)
+    ///         .window_in_path(worker, "streams", config, |window, replacing| {
+    ///             let digits = |group: &[u8]| group.iter().all(u8::is_ascii_digit);
+    ///             let card = |text: &[u8]| text.chunks(5).all(|group| digits(&group[..4]));
+    ///             let mut at = 0;
+    ///             while let Some(next) = window.bytes[at..].windows(19).position(card) {
+    ///                 at += next + 19;
+    ///                 if !replacing.replace(at - 19..at, b"****") {
+    ///                     return Fate::Cut(Cut::Reset);
+    ///                 }
+    ///             }
+    ///             Fate::Pass
+    ///         })
+    ///         .done()
+    /// }
+    /// # let _ = censor;
+    /// ```
+    fn window_in_path<F, I>(
+        self,
+        worker: &Worker,
+        name: &str,
+        config: GateConfig,
+        f: F,
+    ) -> Packetize<Self, Gate<F>, I>
+    where
+        Self::Out: Holds<Ip, I> + Stack<Top = Tcp>,
+        F: FnMut(&Window<'_>, &mut Replacing<'_, '_>) -> Fate + 'static,
+    {
+        Packetize::new(self, worker.gate(name, config, f))
     }
     /// Rewrites the byte streams that these packets carry (the paper's window in the packets' way, and packetize). Packets
     /// of connections whose beginning passed here end here, as [`Rewritten`](Drop::Rewritten), and others go on in their

@@ -47,9 +47,7 @@ pub fn register(registry: &mut Registry) {
         .add(
             "http-inspect",
             "Reports the request lines and hosts of HTTP connections.",
-            |config: &http_inspect::HttpInspectConfig, worker| {
-                compose(worker, |input| http_inspect::http_inspect(input, config, worker))
-            },
+            |config: &http_inspect::HttpInspectConfig, worker| http_inspect::node(config, worker),
         )
         .add(
             "lpm",

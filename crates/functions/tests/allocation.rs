@@ -285,6 +285,30 @@ fn requests_are_found_without_allocating() {
     assert_eq!(counted.out, (WARM + COUNTED) * BURST);
 }
 
+/// Connections that hold, pass and are cut, opened again and again.
+#[test]
+fn requests_are_held_and_cut_without_allocating() {
+    use netbricks_core::packet::tcp::flags;
+    let frames = (0..6u16).flat_map(|client| {
+        let up = |sequence| ethernet().ipv4("10.0.0.1", "10.0.0.2").tcp(client, 80).sequence(sequence);
+        let down = ethernet().ipv4("10.0.0.2", "10.0.0.1").tcp(80, client).sequence(99).ack(10);
+        let opening =
+            [up(9).flags(flags::SYN).build().unwrap(), down.flags(flags::SYN | flags::ACK).build().unwrap()];
+        let host = if client % 2 == 0 { "a.test" } else { "blocked.test" };
+        let pieces = [(10, "GET / HTTP/1.1\r\nHost".to_owned()), (30, format!(": {host}\r\n\r\n"))];
+        let said = pieces.map(|(at, text)| up(at).ack(100).payload(text.as_bytes()).build().unwrap());
+        opening.into_iter().chain(said)
+    });
+    let block: Make = |worker| {
+        let block = vec!["blocked.test".to_owned()];
+        let config = http_inspect::HttpInspectConfig { flows: 4, latest: 2, block, ..Default::default() };
+        http_inspect::node(&config, worker)
+    };
+    let counted = through("http-inspect", block, frames.collect());
+    nothing_allocated("http-inspect", &counted);
+    assert!(counted.out > COUNTED * BURST / 2);
+}
+
 /// A connection whose bytes come again and again, in order and not.
 #[test]
 fn streams_are_rewritten_without_allocating() {

@@ -104,6 +104,10 @@ fn functions() -> Vec<(&'static str, Make)> {
             let config = configs().http;
             compose(worker, |input| http_inspect::http_inspect(input, &config, worker))
         }),
+        ("http-block", |worker| {
+            let block = vec!["example.org".to_owned()];
+            http_inspect::node(&http_inspect::HttpInspectConfig { block, ..configs().http }, worker)
+        }),
         ("rewrite-stream", |worker| {
             let config = configs().rewrite;
             compose(worker, |input| rewrite_stream::rewrite_stream(input, &config, worker))

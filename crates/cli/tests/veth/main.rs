@@ -2,6 +2,7 @@
 //! Needs root; elsewhere each test says that it was skipped.
 
 mod answers;
+mod blocking;
 mod fixture;
 mod idle;
 mod leaving;

@@ -2,10 +2,13 @@
 //! (NetBricks, section 3.1, window and packetize).
 
 use std::marker::PhantomData;
+use std::net::IpAddr;
 
 use netbricks_buffer::Batch;
+use netbricks_packet::build::{BuildError as Unbuildable, Builder, ipv4, ipv6};
 use netbricks_packet::stack::{Header, Holds, Stack};
-use netbricks_packet::{FlowKey, Ip, IpMut, Tcp, checksum};
+use netbricks_packet::tcp::TcpRef;
+use netbricks_packet::{FlowKey, Ip, IpMut, Tcp, TcpOption, checksum};
 
 use super::{passes_on, upstream};
 use crate::context::Context;
@@ -13,7 +16,10 @@ use crate::operator::{At, Operator};
 use crate::reason::{Drop, Edge, Verdict};
 use crate::registry::{BuildError, Worker};
 use crate::state::{Declared, State};
-use crate::stream::{Emit, PacketizeConfig, Packetizer, Passage, Rewriter};
+use crate::stream::{
+    Emit, Fate, Gate, GateConfig, PacketizeConfig, Packetizer, Passage, Post, Replacing, Rewriter, Window,
+    Workings,
+};
 
 /// Connections that one run of the timeout's event forgets.
 const EXPIRED_A_RUN: usize = 1_024;
@@ -32,19 +38,19 @@ impl<A: Operator, R: Rewriter, I> Packetize<A, R, I> {
 impl Worker {
     /// Declares streams that are rewritten, with the worker's seed, and the event that forgets silent connections. Where
     /// they can't be, the node's building fails with that error.
-    pub fn packetizer<R: Rewriter + Clone>(
+    pub fn packetizer<R: Rewriter>(
         &self,
         name: &str,
         config: PacketizeConfig,
         rewriter: R,
     ) -> State<Packetizer<R>> {
         let config = PacketizeConfig { seed: self.seed(), ..config };
-        let packetizer = Packetizer::new(config, rewriter.clone()).or_else(|error| {
+        let workings = Workings::new(config).or_else(|error| {
             self.fail(BuildError::new(format_args!("streams `{name}`: {error}")));
-            Packetizer::new(PacketizeConfig::SMALLEST, rewriter)
+            Workings::new(PacketizeConfig::SMALLEST)
         });
-        let packetizer = match packetizer {
-            Ok(packetizer) => self.declare(name, packetizer),
+        let packetizer = match workings {
+            Ok(workings) => self.declare(name, Packetizer::over(workings, rewriter)),
             // The failure stands already, and nothing can run without memory for a page.
             Err(error) => panic!("no memory for one connection: {error}"),
         };
@@ -53,6 +59,26 @@ impl Worker {
             expiring.borrow_mut().expire(event.now(), EXPIRED_A_RUN);
         });
         packetizer
+    }
+
+    /// Declares windows in the packets' way ([`window_in_path`](crate::Operator::window_in_path)), for those who want their
+    /// handle: `packetize` takes it. Where they can't be, the node's building fails with that error.
+    pub fn gate<F>(&self, name: &str, config: GateConfig, f: F) -> State<Packetizer<Gate<F>>>
+    where
+        F: FnMut(&Window<'_>, &mut Replacing<'_, '_>) -> Fate + 'static,
+    {
+        let post = Post::new(config).or_else(|error| {
+            self.fail(BuildError::new(format_args!("windows `{name}`: {error}")));
+            Post::new(GateConfig::SMALLEST)
+        });
+        let gate = match post {
+            Ok(post) => self.packetizer(name, config.packets, Gate::over(post, f)),
+            // As above.
+            Err(error) => panic!("no memory for a window of one byte: {error}"),
+        };
+        let finishing = gate.clone();
+        self.at_the_end(move || finishing.borrow_mut().finish());
+        gate
     }
 }
 
@@ -97,11 +123,7 @@ where
         if Ip::view(&frame[ip..ip_end], facts).is_fragment() {
             // Without its first fragment the segment comes nowhere, with numbers that the other side does not know. Its
             // sender sends it again.
-            return if self.1.borrow().rewrites(flow) {
-                Err(Verdict::drop(Drop::Fragment))
-            } else {
-                unchanged
-            };
+            return if self.1.borrow().takes(flow) { Err(Verdict::drop(Drop::Fragment)) } else { unchanged };
         }
         let (tcp, _) = stack.top();
         let (end, limit) = (stack.end(), stack.limit(frame.len()));
@@ -109,9 +131,17 @@ where
         let mut count = 0;
         let now = cx.now();
         let passage = self.1.borrow_mut().push(flow, header, &frame[end..limit], now, |emit| {
+            if emit.back {
+                answer(emit, flow, header, &frame[..ip], cx, slot);
+                return true;
+            }
             let len = end + emit.len;
             let Some(mut packet) = cx.pool().allocate(len) else {
-                return cx.lost_on_creation(Drop::PoolExhausted, len as u64);
+                // What it carries waits for the next packet.
+                if emit.len == 0 {
+                    cx.lost_on_creation(Drop::PoolExhausted, len as u64);
+                }
+                return false;
             };
             let to = packet.data_mut();
             to[..end].copy_from_slice(&frame[..end]);
@@ -124,16 +154,87 @@ where
             }
             count = count.wrapping_add(1);
             write_header(emit, flow, &mut to[tcp..], end - tcp);
-            if let Err(packet) = cx.create_for(slot, Edge::OUT, packet) {
-                cx.lost_on_creation(Drop::RateLimited, packet.len() as u64);
+            match cx.create_segment(slot, Edge::OUT, packet) {
+                Ok(()) => true,
+                Err(_) if emit.len > 0 => false,
+                Err(packet) => {
+                    cx.lost_on_creation(Drop::RateLimited, packet.len() as u64);
+                    false
+                }
             }
         });
         match passage {
             Passage::Unchanged => unchanged,
             Passage::Replaced => Err(Verdict::drop(Drop::Rewritten)),
             Passage::NoRoom => Err(Verdict::drop(Drop::TableFull)),
+            Passage::Refused => Err(Verdict::drop(Drop::Denied)),
         }
     }
+}
+
+/// Sends a segment to whoever sent the packet that begins with `link`, in the name of the other end of `flow`.
+#[cold]
+fn answer(emit: &Emit<'_>, flow: FlowKey, header: TcpRef<'_>, link: &[u8], cx: &mut Context, slot: usize) {
+    // Behind labels, in a session or in a tunnel the way back is not the way here.
+    if !is_plain(link) {
+        return;
+    }
+    let times = header.options().flatten().find_map(|option| match option {
+        TcpOption::Timestamps { value, echo_reply } => Some((value, echo_reply)),
+        _ => None,
+    });
+    let [from, to] = [flow.destination(), flow.source()];
+    let [from_port, to_port] = [flow.destination_port(), flow.source_port()];
+    let length = link.len() + LONGEST_ANSWER;
+    let Some(mut packet) = cx.pool().allocate(length) else {
+        return cx.lost_on_creation(Drop::PoolExhausted, length as u64);
+    };
+    let Some((front, rest)) = packet.data_mut().split_at_mut_checked(link.len()) else { return };
+    front.copy_from_slice(link);
+    front[..12].rotate_left(6);
+    let written = match (from, to) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            write_answer(emit, times, ipv4(from, to).ttl(64).tcp(from_port, to_port), rest)
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            write_answer(emit, times, ipv6(from, to).hop_limit(64).tcp(from_port, to_port), rest)
+        }
+        // A packet's addresses are of one version.
+        _ => return,
+    };
+    let Ok(written) = written else { return };
+    packet.truncate(link.len() + written);
+    if let Err(packet) = cx.create_for(slot, Edge::REPLY, packet) {
+        cx.lost_on_creation(Drop::RateLimited, packet.len() as u64);
+    }
+}
+
+/// IPv6, TCP, and timestamps between two bytes that fill up.
+const LONGEST_ANSWER: usize = 40 + 20 + 12;
+
+fn write_answer(
+    emit: &Emit<'_>,
+    times: Option<(u32, u32)>,
+    tcp: Builder<'_, Tcp>,
+    room: &mut [u8],
+) -> Result<usize, Unbuildable> {
+    let tcp = tcp.sequence(emit.number).ack(emit.acknowledgment).window(emit.window);
+    // Who agreed on them wants them in every segment (RFC 7323, section 3.2); what its sender heard last is not too old.
+    let tcp = match times {
+        Some((value, echo)) => tcp.timestamps(echo, value),
+        None => tcp,
+    };
+    tcp.flags(emit.flags).write(room)
+}
+
+/// Whether this is Ethernet with any number of tags, and nothing else.
+fn is_plain(link: &[u8]) -> bool {
+    let tags = link.len().checked_sub(14).filter(|tags| tags % 4 == 0);
+    tags.is_some_and(|tags| {
+        link[12..12 + tags]
+            .chunks_exact(4)
+            .all(|tag| matches!(tag[..2], [0x81, 0x00] | [0x88, 0xa8] | [0x91, 0x00]))
+    })
 }
 
 /// The numbers of a segment whose header has `len` bytes, and its checksum.

@@ -44,6 +44,17 @@ pub(super) enum Stage {
     Over,
 }
 
+/// Whether a sender has the windows that it takes shifted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Offer {
+    /// Its first segment was not seen.
+    Unseen,
+    /// No.
+    None,
+    /// By so many bits, if the other side offers it too.
+    Shift(u8),
+}
+
 /// Nothing is known of its end.
 pub(super) const UNKNOWN: u64 = u64::MAX;
 
@@ -61,13 +72,24 @@ pub(super) struct Direction {
     pub(super) next: u64,
     /// Position behind the last byte.
     pub(super) end: u64,
+    /// Position behind the last byte that its receiver said it takes.
+    pub(super) edge: u64,
+    /// What its sender offered, who receives the other direction.
+    pub(super) offer: Offer,
     /// What waits, all of it behind `next`.
     pub(super) waiting: List,
 }
 
 impl Direction {
-    pub(super) const UNSEEN: Self =
-        Self { phase: Phase::Unseen, first: ORIGIN, next: ORIGIN, end: UNKNOWN, waiting: List::EMPTY };
+    pub(super) const UNSEEN: Self = Self {
+        phase: Phase::Unseen,
+        first: ORIGIN,
+        next: ORIGIN,
+        end: UNKNOWN,
+        edge: UNKNOWN,
+        offer: Offer::Unseen,
+        waiting: List::EMPTY,
+    };
 
     /// The position of a number of `bits` bits: the one that is nearest to the next byte's.
     #[inline]
@@ -75,6 +97,13 @@ impl Direction {
         let unused = 64 - bits;
         let distance = (number.wrapping_sub(self.next) << unused).cast_signed() >> unused;
         self.next.wrapping_add_signed(distance)
+    }
+
+    /// Whether its receiver takes what lies at a position ahead of the next byte, as far as its windows were seen: else it
+    /// never counts, and must not make what comes later look known. What is next counts in any case: the window that lets it
+    /// through may be what was not seen.
+    pub(super) fn takes(&self, position: u64, bytes: bool) -> bool {
+        position <= self.next || self.edge == UNKNOWN || position < self.edge + u64::from(!bytes)
     }
 
     /// It has said nothing.
@@ -158,10 +187,13 @@ impl Connections {
 
     /// All of them, by stage, and of a stage the one that was silent longest first.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Connection> {
+        self.numbers().map(|number| self.get(number))
+    }
+    /// As [`iter`](Self::iter).
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
         let place = |number: u32| (number != NONE).then_some(number);
         self.queues.iter().flat_map(move |queue| {
             std::iter::successors(place(queue.oldest), move |number| place(self.get(*number).newer))
-                .map(|number| self.get(number))
         })
     }
 

@@ -3,6 +3,7 @@
 
 use super::blocks::{Blocks, List, NONE};
 use super::packetize::PacketizeCounters;
+use super::rewriter::Cut;
 
 /// What a sender takes that doesn't say (RFC 9293, section 3.7.1).
 const DEFAULT_SEGMENT_SIZE: u16 = 536;
@@ -49,6 +50,10 @@ pub(super) struct Lane {
     /// Its rewriter made more of its bytes than it said, and there was no memory for that. Nothing goes on any more: what
     /// is missing is not known, and must not be made up.
     pub(super) torn: bool,
+    /// Its rewriter was told of its end.
+    pub(super) over: bool,
+    /// Its rewriter lets nothing more of the connection through.
+    pub(super) cut: Option<Cut>,
     /// The number of its first byte.
     pub(super) first: u32,
     /// Bytes of the input that the rewriter has had, and those of which it said what becomes of them.
@@ -57,6 +62,9 @@ pub(super) struct Lane {
     /// Bytes of the output, and how many of them its receiver has.
     pub(super) sent: u64,
     pub(super) acknowledged: u64,
+    /// How many went out in a packet, and whether the end did: the rest goes with the next packets of this direction.
+    pub(super) launched: u64,
+    pub(super) end_launched: bool,
     /// The receiver has its end too.
     end_acknowledged: bool,
     /// Up to where the sender was told that the receiver has its bytes.
@@ -71,6 +79,8 @@ pub(super) struct Lane {
     pub(super) kept: List,
     /// The block in which the latest output begins, and its position.
     recent: (u32, u64),
+    /// The window of its receiver, as its sender was told last.
+    pub(super) window: u16,
     /// What the sender of this direction takes in one segment (bytes), and by what it shifts its windows.
     pub(super) maximum_segment_size: u16,
     pub(super) scale: Option<u8>,
@@ -82,11 +92,15 @@ impl Default for Lane {
             rewrites: false,
             finished: false,
             torn: false,
+            over: false,
+            cut: None,
             first: 0,
             taken: 0,
             emitted: 0,
             sent: 0,
             acknowledged: 0,
+            launched: 0,
+            end_launched: false,
             end_acknowledged: false,
             told: 0,
             asked: 0,
@@ -95,6 +109,7 @@ impl Default for Lane {
             newest: NONE,
             kept: List::EMPTY,
             recent: (NONE, 0),
+            window: 0,
             maximum_segment_size: DEFAULT_SEGMENT_SIZE,
             scale: None,
         }
@@ -262,6 +277,17 @@ impl Lane {
         self.first.wrapping_add(self.told as u32)
     }
 
+    /// The sender sends bytes again that are held back: what it is told, which is to send them no more, but for the last one
+    /// where it has to ask again.
+    pub(super) fn own(&mut self, all: bool) -> u32 {
+        self.told = self.told.max(self.taken - u64::from(!all));
+        self.first.wrapping_add(self.told as u32)
+    }
+    /// Whether its sender has bytes to send again that it gave.
+    pub(super) fn is_owed(&self) -> bool {
+        self.told < self.taken
+    }
+
     /// Where the output begins that answers a segment whose input begins at `start`: what the sender does not have to send
     /// again any more is sent with it.
     pub(super) fn answer_from(&self, edits: &Edits, start: u64) -> u64 {
@@ -273,7 +299,7 @@ impl Lane {
     }
 
     /// How many bytes of input its receiver takes who takes `bytes` of output from a number on.
-    pub(super) fn window(&self, edits: &Edits, number: u32, bytes: u64) -> u64 {
+    pub(super) fn takes(&self, edits: &Edits, number: u32, bytes: u64) -> u64 {
         let edge = self.position(number, self.sent).min(self.ends()) + bytes;
         let input = match edge.checked_sub(self.sent) {
             Some(more) => self.emitted + more,
@@ -334,6 +360,20 @@ impl<'a> Output<'a> {
         self.lane.recent = if tail == NONE { (NONE, 0) } else { (tail, self.kept.piece(tail).start) };
     }
 
+    /// Lets nothing more through of this connection, in either direction.
+    pub fn cut(&mut self, cut: Cut) {
+        self.counters.cut += u64::from(self.lane.cut.is_none());
+        self.lane.cut.get_or_insert(cut);
+    }
+    /// Whether nothing is let through.
+    pub fn is_cut(&self) -> bool {
+        self.lane.cut.is_some()
+    }
+    /// Whether there is memory for a replacement.
+    pub fn can_replace(&self) -> bool {
+        self.edits.available() > 0
+    }
+
     /// These bytes, which are next of those it was given, go on as they are.
     pub fn pass(&mut self, bytes: &[u8]) {
         self.lane.emitted += bytes.len() as u64;
@@ -369,7 +409,7 @@ impl<'a> Output<'a> {
 
     fn send(&mut self, bytes: &[u8]) {
         let lane = &mut *self.lane;
-        if lane.torn {
+        if lane.torn || lane.cut.is_some() {
             return;
         }
         let (tail, sent) = (lane.kept.tail, lane.sent);

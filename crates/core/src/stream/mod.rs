@@ -5,11 +5,15 @@
 
 mod blocks;
 mod connection;
+mod gate;
 mod lane;
+mod moving;
 mod packetize;
+mod plausible;
 mod queue;
 mod reassembler;
 mod replace;
+mod rewriter;
 mod segment;
 mod settings;
 mod transfer;
@@ -17,13 +21,17 @@ mod window;
 
 pub use blocks::BLOCK;
 pub use connection::Side;
+pub(crate) use gate::Post;
+pub use gate::{Crowded, Fate, Gate, GateConfig, Held, Replacing};
 pub use lane::Output;
+pub(crate) use packetize::Workings;
 pub use packetize::{
-    Emit, LINGER, OPENING, PacketizeConfig, PacketizeCounters, Packetizer, Passage, Rewriter,
+    Emit, LINGER, OPENING, PacketizeConfig, PacketizeCounters, Packetizer, Passage, Strangers,
 };
 pub use reassembler::{Arrival, Counters, Reassembler};
 pub use replace::{Replace, ReplaceError};
-pub use segment::{Protocol, Segment};
+pub use rewriter::{Cut, Rewriter, Source};
+pub use segment::{Credit, Protocol, Segment};
 pub use settings::{Full, Overlap, StreamConfig, StreamError};
 pub(crate) use window::Room;
 pub use window::{Why, Window, WindowConfig, WindowError, Windows};
@@ -70,6 +78,8 @@ pub enum End {
     Evicted,
     /// The same addresses and ports opened another connection.
     Replaced,
+    /// Another worker goes on with it.
+    Moved,
     /// Whoever follows it is taken down.
     Drained,
 }
@@ -83,6 +93,7 @@ impl End {
             Self::Idle => "idle",
             Self::Evicted => "evicted",
             Self::Replaced => "replaced",
+            Self::Moved => "moved",
             Self::Drained => "drained",
         }
     }

@@ -9,9 +9,12 @@ use netbricks_packet::tcp::{TcpRef, flags};
 use netbricks_packet::{FlowKey, Tcp, TcpOption};
 use netbricks_tables::MemoryError;
 
+use crate::context::SEGMENTS_A_PACKET;
+
 use super::blocks::{BLOCK, Blocks};
 use super::connection::Stage;
 use super::lane::{Edits, Lane, Output};
+use super::rewriter::{Cut, Rewriter, Source};
 use super::{Arrival, End, Full, Protocol, Reassembler, Side, StreamConfig, StreamError, What};
 
 /// Nanoseconds after which a connection is forgotten that both sides ended or one reset, if nothing more is heard of it: as
@@ -24,19 +27,14 @@ pub const OPENING: u64 = 30_000_000_000;
 /// Connections that a new one may end because nothing was heard of them.
 const EXPIRED_BY_NEW: usize = 2;
 
-/// What is done to streams.
-pub trait Rewriter: 'static {
-    /// What it remembers of one direction of a connection between calls.
-    type Memory: Copy + Default + 'static;
-    /// Takes the next bytes that `from` sent and says what becomes of them. It may hold back bytes at their end whose
-    /// fate is not known yet: it must know them again.
-    fn rewrite(&self, memory: &mut Self::Memory, from: Side, bytes: &[u8], output: &mut Output<'_>);
-    /// Says what becomes of all that was held back: nothing more comes, or not before these bytes have gone on. That is
-    /// no more than [`most`](Self::most) says of no input.
-    fn flush(&self, memory: &mut Self::Memory, from: Side, output: &mut Output<'_>);
-    /// The most bytes that become of `input` bytes and those held back, and the most replacements in them. Where there
-    /// are more after all and no memory for them, the connection goes no further.
-    fn most(&self, input: usize) -> (usize, usize);
+/// What becomes of packets whose connection is not rewritten: there was no place for it, or its beginning was not seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strangers {
+    /// They go on unchanged.
+    #[default]
+    Pass,
+    /// They are dropped: nothing goes on that the rewriter has not seen.
+    Refuse,
 }
 
 /// How streams that are rewritten are kept.
@@ -55,14 +53,23 @@ pub struct PacketizeConfig {
     /// Nanoseconds of silence after which a connection is forgotten; no more than [`OPENING`] until its sides have shaken
     /// hands, and no more than [`LINGER`] when it is over.
     pub idle: u64,
+    /// What becomes of packets of other connections.
+    pub strangers: Strangers,
     /// Seed of the connections' keyed hash.
     pub seed: u64,
 }
 
 impl PacketizeConfig {
     /// As little as there can be.
-    pub(crate) const SMALLEST: Self =
-        Self { flows: 1, flow_memory: BLOCK, memory: BLOCK, edits: 1, idle: 1, seed: 0 };
+    pub(crate) const SMALLEST: Self = Self {
+        flows: 1,
+        flow_memory: BLOCK,
+        memory: BLOCK,
+        edits: 1,
+        idle: 1,
+        strangers: Strangers::Pass,
+        seed: 0,
+    };
 }
 
 impl Default for PacketizeConfig {
@@ -74,6 +81,7 @@ impl Default for PacketizeConfig {
             memory: 32 << 20,
             edits: 65_536,
             idle: 3_600_000_000_000,
+            strangers: Strangers::default(),
             seed: 0,
         }
     }
@@ -92,6 +100,8 @@ pub struct Emit<'a> {
     pub window: u16,
     /// How many bytes it carries.
     pub len: usize,
+    /// It goes to whoever sent the packet that came, in the name of the other end.
+    pub back: bool,
     kept: Option<(&'a Blocks, &'a Lane, u64)>,
 }
 
@@ -113,6 +123,9 @@ pub enum Passage {
     Replaced,
     /// There is no memory for what would become of it: it counts as lost, and will be sent again.
     NoRoom,
+    /// It goes nowhere: its connection was cut, or is none that is rewritten and those are [refused](Strangers::Refuse).
+    /// Resets went out, if any.
+    Refused,
 }
 
 /// What has happened.
@@ -126,6 +139,10 @@ pub struct PacketizeCounters {
     pub no_room: u64,
     /// Packets of connections that are not rewritten: their beginning was not seen, or there were too many.
     pub unchanged: u64,
+    /// Connections that the rewriter cut.
+    pub cut: u64,
+    /// Packets that went nowhere since their connection was cut or is none that is rewritten.
+    pub refused: u64,
 }
 
 /// Connections that are rewritten.
@@ -139,17 +156,21 @@ pub struct Packetizer<R: Rewriter> {
     /// Bytes of input for whose output there is room even if most of them come out of order: no larger window is let
     /// through, so that one loss does not become many.
     room: u64,
+    strangers: Strangers,
     rewriter: R,
     counters: PacketizeCounters,
 }
 
-impl<R: Rewriter> Packetizer<R> {
-    /// No connection yet.
-    ///
-    /// # Errors
-    /// [`StreamError`], as of a [`Reassembler`] with these bounds.
-    pub fn new(config: PacketizeConfig, rewriter: R) -> Result<Self, StreamError> {
-        let PacketizeConfig { flows, flow_memory, memory, edits, idle, seed } = config;
+/// What a packetizer needs beside its rewriter.
+pub(crate) struct Workings {
+    config: PacketizeConfig,
+    streams: Reassembler<Tcp>,
+    kept: Blocks,
+}
+
+impl Workings {
+    pub(crate) fn new(config: PacketizeConfig) -> Result<Self, StreamError> {
+        let PacketizeConfig { flows, flow_memory, memory, idle, seed, .. } = config;
         let mut streams = Reassembler::new(StreamConfig {
             flows,
             flow_memory,
@@ -161,13 +182,28 @@ impl<R: Rewriter> Packetizer<R> {
             ..StreamConfig::default()
         })?;
         streams.forget_sooner(OPENING, LINGER);
+        let kept = Blocks::new(memory / BLOCK).map_err(|error: MemoryError| StreamError::NoMemory(error))?;
+        Ok(Self { config, streams, kept })
+    }
+}
+
+impl<R: Rewriter> Packetizer<R> {
+    /// No connection yet.
+    ///
+    /// # Errors
+    /// [`StreamError`], as of a [`Reassembler`] with these bounds.
+    pub fn new(config: PacketizeConfig, rewriter: R) -> Result<Self, StreamError> {
+        Workings::new(config).map(|workings| Self::over(workings, rewriter))
+    }
+
+    pub(crate) fn over(Workings { config, streams, kept }: Workings, rewriter: R) -> Self {
+        let PacketizeConfig { flows, flow_memory, edits, strangers, .. } = config;
         let half = flow_memory / 2;
         let mut room = half;
         while room > 0 && rewriter.most(room).0 > half {
             room -= room.div_ceil(16);
         }
-        let kept = Blocks::new(memory / BLOCK).map_err(|error: MemoryError| StreamError::NoMemory(error))?;
-        Ok(Self {
+        Self {
             streams,
             lanes: vec![[Lane::default(); 2]; flows],
             memories: vec![[R::Memory::default(); 2]; flows],
@@ -176,9 +212,10 @@ impl<R: Rewriter> Packetizer<R> {
             share: flow_memory / BLOCK,
             // Segments end where they do.
             room: (room as u64 / 4 * 3).max(1),
+            strangers,
             rewriter,
             counters: PacketizeCounters::default(),
-        })
+        }
     }
 
     /// What has happened so far.
@@ -194,56 +231,88 @@ impl<R: Rewriter> Packetizer<R> {
         self.kept.used() as usize * BLOCK + self.streams.memory().0
     }
 
+    /// What rewrites them.
+    pub fn rewriter(&self) -> &R {
+        &self.rewriter
+    }
+
     /// Forgets connections that were silent for too long at `now` (ns), `most` at most; answers how many.
     pub fn expire(&mut self, now: u64, most: usize) -> usize {
         for ended in 0..most {
             let Some(number) = self.streams.overdue(now) else { return ended };
-            self.forget(number, End::Idle);
+            self.forget(number, End::Idle, now);
         }
         most
     }
 
-    fn forget(&mut self, number: u32, end: End) {
-        self.lanes[number as usize].iter_mut().for_each(|lane| lane.clear(&mut self.kept, &mut self.edits));
-        self.memories[number as usize] = [R::Memory::default(); 2];
+    /// Forgets all connections, since nothing more will come.
+    pub fn finish(&mut self) {
+        while let Some(number) = self.streams.oldest() {
+            self.forget(number, End::Drained, self.streams.last_heard(number));
+        }
+    }
+
+    fn forget(&mut self, number: u32, end: End, now: u64) {
+        self.clear(number, end, now);
         self.streams.forget(number, end);
     }
 
-    /// Whether the streams of `flow` are rewritten.
-    pub fn rewrites(&self, flow: FlowKey) -> bool {
-        let lanes = self.streams.side(flow).map(|(number, _)| &self.lanes[number as usize]);
-        lanes.is_some_and(|lanes| lanes.iter().all(|lane| lane.rewrites))
+    /// Nothing is known of a connection's directions any more.
+    fn clear(&mut self, number: u32, end: End, now: u64) {
+        for side in [Side::Client, Side::Server] {
+            let source = Source { connection: number, side, flow: self.streams.flow(number, side), now };
+            let (connection, way) = (number as usize, side as usize);
+            let (lane, memory) = (&mut self.lanes[connection][way], &mut self.memories[connection][way]);
+            conclude(&mut self.rewriter, &source, lane, memory, end);
+            lane.clear(&mut self.kept, &mut self.edits);
+        }
     }
 
-    /// Takes a segment of `flow` that arrived at `now` (ns), and says which go out in its place, in order.
+    /// Whether the streams of `flow` are rewritten, or none of it goes on.
+    pub fn takes(&self, flow: FlowKey) -> bool {
+        let lanes = self.streams.side(flow).map(|(number, _)| &self.lanes[number as usize]);
+        self.strangers == Strangers::Refuse
+            || lanes.is_some_and(|lanes| lanes.iter().all(|lane| lane.rewrites || lane.cut.is_some()))
+    }
+
+    /// Takes a segment of `flow` that arrived at `now` (ns), and says which go out in its place, in order. `send` answers
+    /// whether it could send one: what it could not, and what becomes of a packet that makes more than a few of it, goes out
+    /// with the next packets of its direction.
     pub fn push(
         &mut self,
         flow: FlowKey,
         header: TcpRef<'_>,
         payload: &[u8],
         now: u64,
-        mut send: impl FnMut(&Emit<'_>),
+        mut send: impl FnMut(&Emit<'_>) -> bool,
     ) -> Passage {
         let mut segment = Tcp::segment(header, payload);
+        // Its windows are of what goes out, and its receiver sees nothing else.
+        segment.credit = None;
         if segment.opens {
             // What it carries (RFC 7413) is not acknowledged by whoever does not see it, and comes again.
             (segment.bytes, segment.ends) = (&[], false);
         }
-        if let Some((number, _)) = self.streams.side(flow)
-            && self.streams.is_overdue(number, now)
-        {
-            self.forget(number, End::Idle);
+        if let Some((number, side)) = self.streams.side(flow) {
+            let cut = self.lanes[number as usize][side as usize].cut;
+            // Whoever opens one anew where another was cut is asked about anew.
+            let anew = cut.is_some() && segment.opens && !segment.answers;
+            if anew || self.streams.is_overdue(number, now) {
+                self.forget(number, if anew { End::Replaced } else { End::Idle }, now);
+            } else if let Some(cut) = cut {
+                self.streams.heard(number, now);
+                return self.refuse(cut, header, send);
+            }
         }
         if self.streams.side(flow).is_none() {
             if !segment.opens || segment.answers {
-                self.counters.unchanged += 1;
-                return Passage::Unchanged;
+                return self.strange(false);
             }
             self.expire(now, EXPIRED_BY_NEW);
             if self.streams.len() == self.streams.capacity()
                 && let Some(number) = self.streams.expendable()
             {
-                self.forget(number, End::Evicted);
+                self.forget(number, End::Evicted, now);
             }
         }
         if let Some((number, side)) = self.streams.side(flow)
@@ -259,53 +328,67 @@ impl<R: Rewriter> Packetizer<R> {
         // Their sender waits for bytes to go on that are held back.
         if let Some((number, side)) = streams.side(flow) {
             let lane = &mut lanes[number as usize][side as usize];
+            let memory = &mut memories[number as usize][side as usize];
             if lane.rewrites
-                && lane.is_overdue(header.sequence_number(), segment.bytes.len())
+                && (lane.is_overdue(header.sequence_number(), segment.bytes.len())
+                    || rewriter.is_due(memory, now))
+                // What goes on now may be lost: its sender must still have some of it.
+                && (!R::HOLDS || lane.is_owed())
                 && fits(rewriter.most(0), lane, *share, kept, edits)
             {
-                let memory = &mut memories[number as usize][side as usize];
-                rewriter.flush(memory, side, &mut Output::new(lane, kept, edits, counters));
+                let source = Source { connection: number, side, flow, now };
+                rewriter.flush(&source, memory, &mut Output::new(lane, kept, edits, counters));
             }
         }
         let arrival = streams.push(flow, segment, now, |told| {
+            let source = Source { connection: told.connection, side: told.side, flow: told.flow, now };
             let (connection, side) = (told.connection as usize, told.side);
             let (lane, memory) =
                 (&mut lanes[connection][side as usize], &mut memories[connection][side as usize]);
             match told.what {
-                What::Bytes(bytes) if lane.rewrites => {
+                What::Bytes(bytes) if lane.rewrites && lane.cut.is_none() => {
                     let output = &mut Output::new(lane, kept, edits, counters);
                     output.taken(bytes.len());
-                    rewriter.rewrite(memory, side, bytes, output);
+                    rewriter.rewrite(&source, memory, bytes, output);
                 }
                 What::End(End::Finished) if lane.rewrites => {
-                    rewriter.flush(memory, side, &mut Output::new(lane, kept, edits, counters));
-                    lane.finished = true;
+                    let output = &mut Output::new(lane, kept, edits, counters);
+                    rewriter.end(&source, memory, End::Finished, Some(output));
+                    (lane.finished, lane.over) = (true, true);
                 }
                 // Late segments are still translated.
-                What::End(End::Reset) => lane.give_up(kept, edits),
+                What::End(End::Reset) => {
+                    conclude(rewriter, &source, lane, memory, End::Reset);
+                    lane.give_up(kept, edits);
+                }
                 What::Bytes(_) => {}
                 // Forgotten, or another one's.
-                What::Gap(_) | What::End(_) => {
+                What::End(end) => {
+                    conclude(rewriter, &source, lane, memory, end);
                     lane.clear(kept, edits);
-                    *memory = R::Memory::default();
+                }
+                // There are none.
+                What::Gap(_) => {
+                    conclude(rewriter, &source, lane, memory, End::Evicted);
+                    lane.clear(kept, edits);
                 }
             }
         });
         let Some((number, side)) = self.streams.side(flow) else {
-            self.counters.unchanged += 1;
-            return Passage::Unchanged;
+            return self.strange(segment.opens);
         };
         let (connection, way) = (number as usize, side as usize);
         if self.streams.counters().connections != connections {
-            for way in 0..2 {
-                self.lanes[connection][way].clear(&mut self.kept, &mut self.edits);
-                self.memories[connection][way] = R::Memory::default();
-            }
+            self.clear(number, End::Replaced, now);
             self.streams.comes_to(number, Stage::Opening);
         } else if self.streams.stage(number) != Stage::Over {
             let agreed = self.streams.stage(number) == Stage::Open
                 || !segment.opens && self.agrees(connection, side, header);
             self.streams.comes_to(number, if agreed { Stage::Open } else { Stage::Opening });
+        }
+        if let Some(cut) = self.lanes[connection][way].cut {
+            let before = before.map_or(0, |before| before.launched);
+            return self.sever(number, side, cut, before, header, send);
         }
         if segment.opens {
             if arrival != Arrival::Ignored {
@@ -325,14 +408,14 @@ impl<R: Rewriter> Packetizer<R> {
                 flags: header.flags(),
                 window: header.window(),
                 len: 0,
+                back: false,
                 kept: None,
             });
             return Passage::Replaced;
         }
         let lanes = &mut self.lanes[connection];
         if !lanes[0].rewrites || !lanes[1].rewrites {
-            self.counters.unchanged += 1;
-            return Passage::Unchanged;
+            return self.strange(false);
         }
         if lanes[0].torn || lanes[1].torn {
             self.counters.no_room += 1;
@@ -340,18 +423,31 @@ impl<R: Rewriter> Packetizer<R> {
         }
         let waits = self.streams.waiting(number, side.other()) > 0;
         let (acknowledgment, window) = self.acknowledge(connection, way, header, waits);
-        let lane = &self.lanes[connection][way];
+        let lane = &mut self.lanes[connection][way];
         let before = before.filter(|before| before.rewrites).unwrap_or(*lane);
+        if R::HOLDS
+            && arrival == Arrival::Old
+            && lane.emitted < lane.taken
+            && lane.input(header.sequence_number()) >= before.emitted
+            && lane.sent == before.launched
+        {
+            let acknowledgment = lane.own(self.rewriter.waits(&self.memories[connection][way]));
+            let number = header.acknowledgment_number();
+            send(&Emit { window: lane.window, ..bare(number, acknowledgment, flags::ACK, true) });
+        }
+        let lane = &self.lanes[connection][way];
         let emit = |from: u64, len: usize, more: u8| Emit {
             number: lane.number(from),
             acknowledgment,
             flags: header.flags() & !(flags::FIN | flags::PSH | flags::URG) | more,
             window,
             len,
+            back: false,
             kept: (len > 0).then_some((&self.kept, lane, from)),
         };
         if segment.aborts {
-            let at = lane.output_of(&self.edits, lane.input(header.sequence_number())).min(lane.ends());
+            let most = if lane.launched < lane.sent { lane.launched } else { lane.ends() };
+            let at = lane.output_of(&self.edits, lane.input(header.sequence_number())).min(most);
             send(&emit(at, 0, 0));
             return Passage::Replaced;
         }
@@ -361,28 +457,54 @@ impl<R: Rewriter> Packetizer<R> {
             [] => segment.ends && before.finished,
             _ => start < before.emitted,
         };
+        // What its receiver has went out, whatever became of it here.
+        let launched = before.launched.max(lane.acknowledged);
         let again = if !repeats {
-            before.sent..before.sent
+            launched..launched
         } else {
             let end = (start + segment.bytes.len() as u64).min(before.emitted);
-            lane.answer_from(&self.edits, start)..lane.output_behind(&self.edits, end).min(before.sent)
+            let end = lane.output_behind(&self.edits, end).min(launched);
+            lane.answer_from(&self.edits, start).min(end)..end
         };
-        let from = if again.is_empty() { before.sent } else { again.start };
-        let to = if lane.sent > before.sent { lane.sent } else { again.end.max(from) };
-        self.counters.resent += before.sent.saturating_sub(from).min(to.saturating_sub(from));
+        let fresh = launched..lane.sent;
+        let to = if !fresh.is_empty() {
+            fresh.end
+        } else if again.is_empty() {
+            launched
+        } else {
+            again.end
+        };
         // At the end of all its bytes, and where its sender says so.
-        let fin = lane.finished && (segment.ends || !before.finished) && to == lane.sent;
+        let fin = lane.finished && (segment.ends || !lane.end_launched) && to == lane.sent;
         let push = if header.flags() & flags::PSH != 0 { flags::PSH } else { 0 };
         let most = usize::from(self.lanes[connection][1 - way].segment_size(header.options_bytes().len()));
-        let mut at = from;
-        while at < to {
-            let len = ((to - at) as usize).min(most);
-            let last = at + len as u64 == to;
-            let fin = if last && fin { flags::FIN } else { 0 };
-            send(&emit(at, len, fin | if last { push } else { 0 }));
-            at += len as u64;
+        // Its own bytes (several segments, where it was not cut) and those that waited for it, and as much more as a full batch
+        // of packets may send together: so what goes out does not depend on batches. What did not go out yet comes no later
+        // than what did.
+        let said = segment.bytes.len().max((lane.taken - before.taken) as usize);
+        let left = SEGMENTS_A_PACKET + said / most;
+        let (mut at, mut resent, mut ended) = (launched, 0, false);
+        let nothing = again.is_empty() && fresh.is_empty();
+        let repeated = match (again.is_empty(), fresh.is_empty()) {
+            (true, _) => 0,
+            (_, true) => left,
+            _ => left / 2,
+        };
+        for (range, mut left) in [(again, repeated), (fresh, left - repeated)] {
+            let mut next = range.start;
+            while next < range.end && left > 0 {
+                let len = ((range.end - next) as usize).min(most);
+                let last = next + len as u64 == to;
+                let end = if last && fin { flags::FIN } else { 0 };
+                if !send(&emit(next, len, end | if last { push } else { 0 })) {
+                    break;
+                }
+                (next, left, ended) = (next + len as u64, left - 1, ended || end != 0);
+                resent += next.min(launched) - (next - len as u64).min(launched);
+            }
+            at = at.max(next);
         }
-        if from == to {
+        if nothing {
             // It has no bytes to go on: those that are held, those that wait, those that the receiver has. An old byte
             // makes the receiver say what it has (RFC 9293, section 3.8.4), which the sender counts as a duplicate
             // acknowledgment, or is what it missed.
@@ -390,9 +512,9 @@ impl<R: Rewriter> Packetizer<R> {
                 && (matches!(arrival, Arrival::Waits | Arrival::Refused)
                     || start < lane.input_acknowledged(&self.edits));
             match (fin, asks) {
-                (true, _) => send(&emit(lane.sent, 0, flags::FIN)),
+                (true, _) => ended = send(&emit(lane.sent, 0, flags::FIN)),
                 (false, true) => {
-                    send(&Emit { len: 1, kept: None, ..emit(lane.acknowledged.wrapping_sub(1), 0, 0) })
+                    send(&Emit { len: 1, kept: None, ..emit(lane.acknowledged.wrapping_sub(1), 0, 0) });
                 }
                 // A keep-alive stays one.
                 (false, false) => {
@@ -412,7 +534,63 @@ impl<R: Rewriter> Packetizer<R> {
                 }
             }
         }
+        self.counters.resent += resent;
+        let lane = &mut self.lanes[connection][way];
+        lane.launched = at;
+        lane.end_launched |= ended;
         Passage::Replaced
+    }
+
+    /// A packet of a connection that is not rewritten; `opens` says that it is a new one, without a place.
+    fn strange(&mut self, opens: bool) -> Passage {
+        match (self.strangers, opens) {
+            (Strangers::Pass, _) => {
+                self.counters.unchanged += 1;
+                Passage::Unchanged
+            }
+            (Strangers::Refuse, true) => {
+                self.counters.no_room += 1;
+                Passage::NoRoom
+            }
+            (Strangers::Refuse, false) => {
+                self.counters.refused += 1;
+                Passage::Refused
+            }
+        }
+    }
+
+    /// The packet in hand cut its connection, whose direction `side` had sent `sent` bytes before it.
+    fn sever(
+        &mut self,
+        number: u32,
+        side: Side,
+        cut: Cut,
+        sent: u64,
+        header: TcpRef<'_>,
+        mut send: impl FnMut(&Emit<'_>) -> bool,
+    ) -> Passage {
+        let [own, other] = [side, side.other()].map(|side| side as usize);
+        let lanes = &mut self.lanes[number as usize];
+        if cut == Cut::Reset {
+            let acknowledgment = lanes[other].translate(&self.edits, header.acknowledgment_number(), false);
+            send(&bare(lanes[own].number(sent), acknowledgment, flags::RST | flags::ACK, false));
+        }
+        let now = self.streams.last_heard(number);
+        self.clear(number, End::Reset, now);
+        self.lanes[number as usize].iter_mut().for_each(|lane| lane.cut = Some(cut));
+        // Where nobody was told to stop, it is known for as long as any.
+        self.streams.reset(number, if cut == Cut::Reset { Stage::Over } else { Stage::Open });
+        self.refuse(cut, header, send)
+    }
+
+    /// A packet of a connection that was cut.
+    fn refuse(&mut self, cut: Cut, header: TcpRef<'_>, mut send: impl FnMut(&Emit<'_>) -> bool) -> Passage {
+        self.counters.refused += 1;
+        if cut == Cut::Reset && header.flags() & (flags::ACK | flags::RST) == flags::ACK {
+            // What its sender expects next, by its own word (RFC 9293, section 3.10.7.1).
+            send(&bare(header.acknowledgment_number(), 0, flags::RST, true));
+        }
+        Passage::Refused
     }
 
     /// Whether there is room for whatever becomes of `bytes` more bytes and of those that wait for them, and at an end of
@@ -425,6 +603,9 @@ impl<R: Rewriter> Packetizer<R> {
         // What is sent again is answered with what is kept.
         if !lane.rewrites || !says_more {
             return true;
+        }
+        if bytes > 0 && !self.rewriter.has_room(&self.memories[number as usize][side as usize]) {
+            return false;
         }
         let most = self.rewriter.most(bytes + self.streams.waiting(number, side));
         if start > lane.taken {
@@ -471,9 +652,30 @@ impl<R: Rewriter> Packetizer<R> {
         other.acknowledge(header.acknowledgment_number(), kept, edits);
         let bytes = u64::from(header.window()) << shift;
         let acknowledgment = other.translate(edits, header.acknowledgment_number(), waits);
-        let window = other.window(edits, header.acknowledgment_number(), bytes).min(*room) >> shift;
-        (acknowledgment, window.min(0xffff) as u16)
+        let window = other.takes(edits, header.acknowledgment_number(), bytes).min(*room) >> shift;
+        other.window = window.min(0xffff) as u16;
+        (acknowledgment, other.window)
     }
+}
+
+/// A packet without bytes.
+fn bare(number: u32, acknowledgment: u32, flags: u8, back: bool) -> Emit<'static> {
+    Emit { number, acknowledgment, flags, window: 0, len: 0, back, kept: None }
+}
+
+/// A direction's rewriter learns of its end, where not all of it was told.
+fn conclude<R: Rewriter>(
+    rewriter: &mut R,
+    source: &Source,
+    lane: &mut Lane,
+    memory: &mut R::Memory,
+    end: End,
+) {
+    if lane.rewrites && !lane.over {
+        rewriter.end(source, memory, end, None);
+        lane.over = true;
+    }
+    *memory = R::Memory::default();
 }
 
 /// The most blocks that so many bytes more take.

@@ -6,17 +6,12 @@ use netbricks_packet::FlowKey;
 use netbricks_tables::{Entry, FlowTable, FlowTableConfig, Table};
 
 use super::blocks::{BLOCK, Blocks, MOST, NONE};
-use super::connection::{Connection, Connections, Direction, Phase, Side, Stage, UNKNOWN};
+use super::connection::{Connection, Connections, Direction, Offer, Phase, Side, Stage, UNKNOWN};
+use super::plausible::{REACH, is_another, is_plausible, take_credit};
 use super::queue::Stored;
 use super::segment::{Protocol, Segment};
 use super::settings::{Full, Overlap, StreamConfig, StreamError};
 use super::{Delivery, End, What};
-
-/// How far from the next byte a segment may lie, in bytes: no receiver's window is larger (RFC 7323, section 2.3).
-const REACH: u64 = 1 << 30;
-
-/// How far from the next byte a reset may lie: an unscaled window, since a wild one must not end a connection.
-const RESET_REACH: u64 = 1 << 16;
 
 /// Connections that a new one may end because nothing was heard of them.
 const EXPIRED_BY_NEW: usize = 2;
@@ -76,8 +71,9 @@ pub enum Arrival {
 /// let mut told = Vec::new();
 /// for (number, bytes) in [(4_294_967_294, "GE"), (2, "/"), (0, "T ")] {
 ///     let bytes = bytes.as_bytes();
+///     let (opens, answers, ends, aborts) = (false, false, false, false);
 ///     let segment =
-///         Segment { number, opens: false, answers: false, ends: false, aborts: false, acknowledges: None, bytes };
+///         Segment { number, opens, answers, ends, aborts, acknowledges: None, credit: None, bytes };
 ///     streams.push(flow, segment, 0, |delivery| match delivery.what {
 ///         What::Bytes(bytes) => told.extend_from_slice(bytes),
 ///         other => panic!("{other:?}"),
@@ -89,10 +85,10 @@ pub enum Arrival {
 pub struct Reassembler<P: Protocol> {
     pub(super) config: StreamConfig,
     /// Blocks that a connection may have.
-    share: usize,
+    pub(super) share: usize,
     pub(super) index: FlowTable<[u64; 5], u32>,
     pub(super) connections: Connections,
-    blocks: Blocks,
+    pub(super) blocks: Blocks,
     expired_by_new: usize,
     counters: Counters,
     protocol: PhantomData<fn() -> P>,
@@ -162,7 +158,7 @@ impl<P: Protocol> Reassembler<P> {
     ) -> Arrival {
         let canonical = flow.canonical();
         let way = usize::from(canonical != flow);
-        let known = match self.index.lookup(canonical.words(), now) {
+        let known = match self.index.lookup(canonical.packed(), now) {
             Entry::Found(number) => Some(*number.get()),
             Entry::Vacant(_) | Entry::Full => None,
         };
@@ -257,9 +253,51 @@ impl<P: Protocol> Reassembler<P> {
     pub(super) fn forget(&mut self, number: u32, end: End) {
         match end {
             End::Idle => self.counters.expired += 1,
+            End::Moved => {}
             _ => self.counters.evicted += 1,
         }
         self.end(number, end, &mut |_| ());
+    }
+
+    /// Ends a connection that goes on being known, and tells nobody; from now on it is at this stage.
+    pub(super) fn reset(&mut self, number: u32, stage: Stage) {
+        let mut tell = Teller { counters: &mut self.counters, deliver: &mut |_: Delivery<'_>| () };
+        close(self.connections.at(number), number, End::Reset, &mut self.blocks, &mut tell);
+        self.connections.comes_to(number, stage);
+    }
+    /// Something was heard of it at `now` (ns).
+    pub(super) fn heard(&mut self, number: u32, now: u64) {
+        self.connections.heard(number, now);
+    }
+    /// When something was heard of it last (ns).
+    pub(super) fn last_heard(&self, number: u32) -> u64 {
+        self.connections.get(number).heard
+    }
+    /// The connection that was silent longest.
+    pub(super) fn oldest(&self) -> Option<u32> {
+        self.connections.oldest()
+    }
+    /// The numbers of all connections.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
+        self.connections.numbers()
+    }
+    /// A connection's canonical key.
+    pub(super) fn key(&self, number: u32) -> FlowKey {
+        FlowKey::from_words(self.connections.get(number).key)
+    }
+    /// Where a direction of a connection has come to, unless it ended or never began.
+    pub(super) fn progress(&self, number: u32, side: Side) -> Option<u64> {
+        let connection = self.connections.get(number);
+        let way = if side == Side::Client { connection.client } else { 1 - connection.client };
+        let direction = &connection.directions[way];
+        (direction.phase == Phase::Open).then(|| direction.next - direction.first)
+    }
+    /// From whom to whom a direction of a connection goes.
+    pub(super) fn flow(&self, number: u32, side: Side) -> FlowKey {
+        let connection = self.connections.get(number);
+        let key = FlowKey::from_words(connection.key);
+        // The direction of the canonical key is number 0.
+        if (connection.client == 0) == (side == Side::Client) { key } else { key.reversed() }
     }
 
     /// Bytes that wait in a direction of a connection for others before them.
@@ -276,7 +314,7 @@ impl<P: Protocol> Reassembler<P> {
     /// Which direction of a connection `flow` is, if that is followed.
     pub fn side(&self, flow: FlowKey) -> Option<(u32, Side)> {
         let canonical = flow.canonical();
-        let number = *self.index.get(&canonical.words())?;
+        let number = *self.index.get(&canonical.packed())?;
         let way = usize::from(canonical != flow);
         let client = self.connections.get(number).client == way;
         Some((number, if client { Side::Client } else { Side::Server }))
@@ -296,7 +334,7 @@ impl<P: Protocol> Reassembler<P> {
             self.counters.evicted += 1;
             self.end(self.connections.oldest()?, End::Evicted, deliver);
         }
-        let Entry::Vacant(place) = self.index.lookup(key, now) else { return None };
+        let Entry::Vacant(place) = self.index.lookup(packed(key), now) else { return None };
         let number = self.connections.add(Connection::new(key, client, now))?;
         place.insert(number);
         self.counters.connections += 1;
@@ -304,12 +342,14 @@ impl<P: Protocol> Reassembler<P> {
     }
 
     /// Follows a connection from where it stood elsewhere.
-    pub(super) fn resume(&mut self, connection: &Connection) -> bool {
-        let Entry::Vacant(place) = self.index.lookup(connection.key, connection.heard) else { return false };
-        let Some(number) = self.connections.add(*connection) else { return false };
+    pub(super) fn resume(&mut self, connection: &Connection) -> Option<u32> {
+        let Entry::Vacant(place) = self.index.lookup(packed(connection.key), connection.heard) else {
+            return None;
+        };
+        let number = self.connections.add(*connection)?;
         place.insert(number);
         self.counters.connections += 1;
-        true
+        Some(number)
     }
 
     /// Ends a connection and forgets it.
@@ -317,7 +357,7 @@ impl<P: Protocol> Reassembler<P> {
         let mut tell = Teller { counters: &mut self.counters, deliver };
         let connection = self.connections.at(number);
         close(connection, number, end, &mut self.blocks, &mut tell);
-        self.index.remove(&connection.key);
+        self.index.remove(&packed(connection.key));
         self.connections.remove(number);
     }
 
@@ -339,6 +379,9 @@ impl<P: Protocol> Reassembler<P> {
             tell.counters.ignored += 1;
             return Arrival::Ignored;
         }
+        if let Some(credit) = segment.credit {
+            take_credit(connection, way, &segment, credit, P::BITS);
+        }
         if let Some(acknowledged) = segment.acknowledges.filter(|_| self.config.gaps_by_acknowledgment) {
             let mut other = Following::new(connection, number, 1 - way, &mut self.blocks, &mut tell);
             other.acknowledged(acknowledged, P::BITS);
@@ -352,6 +395,9 @@ impl<P: Protocol> Reassembler<P> {
             || direction.phase == Phase::Open && segment.opens && direction.is_silent()
         {
             direction.open(segment.number);
+            if let Some(credit) = segment.credit.filter(|_| segment.opens) {
+                direction.offer = credit.shift.map_or(Offer::None, Offer::Shift);
+            }
         }
         let shares = connection_shares(self.share, connection, way);
         let mut following = Following::new(connection, number, way, &mut self.blocks, &mut tell);
@@ -424,6 +470,11 @@ impl<P: Protocol> Reassembler<P> {
     }
 }
 
+/// As the index keeps it, from words on which machines agree.
+fn packed(key: [u64; 5]) -> [u64; 5] {
+    FlowKey::from_words(key).packed()
+}
+
 /// Blocks that a direction may have, since the other has some of the connection's share.
 fn connection_shares(share: usize, connection: &Connection, way: usize) -> usize {
     share.saturating_sub(connection.directions[1 - way].waiting.blocks as usize)
@@ -432,34 +483,6 @@ fn connection_shares(share: usize, connection: &Connection, way: usize) -> usize
 /// Which direction is the client's, if this segment is the first.
 fn client(way: usize, segment: &Segment<'_>) -> usize {
     if segment.answers { 1 - way } else { way }
-}
-
-/// Whether a segment opens another connection than the one that is followed: it opens one at another number, and the one
-/// that was is over, or never came further than opening. Else it may be forged, and does not count (RFC 5961, section 4).
-fn is_another(connection: &Connection, way: usize, segment: &Segment<'_>, bits: u32) -> bool {
-    if !segment.opens || segment.answers {
-        return false;
-    }
-    let (own, other) = (&connection.directions[way], &connection.directions[1 - way]);
-    let same = own.phase != Phase::Unseen && own.position(segment.number, bits) == own.first;
-    let ended = own.phase == Phase::Ended || other.phase == Phase::Ended;
-    // A SYN that is sent again after a reset is new: a server that still had an older connection was told so first
-    // (RFC 9293, section 3.5.1, half-open connections).
-    connection.is_over() || !same && (ended || own.is_silent() && other.is_silent())
-}
-
-/// Whether a segment may count at all, by its number.
-fn is_plausible(direction: &Direction, segment: &Segment<'_>, bits: u32) -> bool {
-    let position = direction.position(segment.number, bits);
-    match direction.phase {
-        Phase::Unseen | Phase::Ended => true,
-        // RFC 5961, section 3.2, asks for the very next number; whoever only looks may have missed some before it.
-        Phase::Open if segment.aborts => (direction.next..=direction.next + RESET_REACH).contains(&position),
-        // RFC 5961, section 4: of an open connection, nothing but the segment that opened it opens it. What is known of
-        // one that said nothing yet may be an answer from an older connection (RFC 9293, section 3.5.1).
-        Phase::Open if segment.opens => position == direction.first || direction.is_silent(),
-        Phase::Open => position.abs_diff(direction.next) <= REACH,
-    }
 }
 
 /// Ends what has not ended of a connection.

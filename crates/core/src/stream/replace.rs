@@ -1,6 +1,6 @@
 //! The rewriter that puts one string in the place of another, wherever segments cut it.
 
-use super::{Output, Rewriter, Side};
+use super::{Output, Rewriter, Side, Source};
 
 /// The most bytes of a string that is looked for, and of what is put in its place.
 const LONGEST: usize = 4_096;
@@ -62,8 +62,8 @@ impl Rewriter for Replace {
     /// How many bytes of the string the last bytes are.
     type Memory = u16;
 
-    fn rewrite(&self, memory: &mut u16, from: Side, bytes: &[u8], output: &mut Output<'_>) {
-        if self.only.is_some_and(|only| only != from) {
+    fn rewrite(&mut self, source: &Source, memory: &mut u16, bytes: &[u8], output: &mut Output<'_>) {
+        if self.only.is_some_and(|only| only != source.side) {
             return output.pass(bytes);
         }
         // Of `bytes`, those from `pass` on are not said anything of yet; those that match come last.
@@ -98,7 +98,7 @@ impl Rewriter for Replace {
         *memory = matched as u16;
     }
 
-    fn flush(&self, memory: &mut u16, _: Side, output: &mut Output<'_>) {
+    fn flush(&mut self, _: &Source, memory: &mut u16, output: &mut Output<'_>) {
         output.pass(&self.find[..usize::from(std::mem::take(memory))]);
     }
 

@@ -1,8 +1,8 @@
 //! What a reassembler wants to know of a segment, and how TCP says it.
 
-use netbricks_packet::Tcp;
 use netbricks_packet::stack::Header;
 use netbricks_packet::tcp::flags;
+use netbricks_packet::{Tcp, TcpOption};
 
 /// A transport whose segments are pieces of a stream of numbered bytes.
 pub trait Protocol: Header {
@@ -27,9 +27,23 @@ pub struct Segment<'a> {
     pub aborts: bool,
     /// Its sender has all bytes of the other direction before this number.
     pub acknowledges: Option<u64>,
+    /// How many bytes of the other direction its sender takes, where the protocol says so.
+    pub credit: Option<Credit>,
     /// Its bytes.
     pub bytes: &'a [u8],
 }
+
+/// What a receiver takes (RFC 9293, section 3.8.6; RFC 7323, section 2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credit {
+    /// The window as it stands in the segment: bytes behind what it acknowledges, once shifted.
+    pub window: u32,
+    /// Of a segment that opens: by how many bits windows after it are shifted, if its sender offers that.
+    pub shift: Option<u8>,
+}
+
+/// RFC 7323, section 2.3.
+pub(super) const MOST_SHIFT: u8 = 14;
 
 /// RFC 9293. Urgent data stays in its place among the others (`SO_OOBINLINE`): RFC 6093 says that applications should
 /// take it so, and a sender and a receiver that don't agree about the pointer's meaning then agree about the bytes.
@@ -49,6 +63,16 @@ impl Protocol for Tcp {
             ends: set(flags::FIN) && !set(flags::RST),
             aborts: set(flags::RST),
             acknowledges: set(flags::ACK).then(|| u64::from(header.acknowledgment_number())),
+            credit: set(flags::ACK | flags::SYN).then(|| Credit {
+                window: u32::from(header.window()),
+                shift: match opens {
+                    true => header.options().flatten().find_map(|option| match option {
+                        TcpOption::WindowScale(shift) => Some(shift.min(MOST_SHIFT)),
+                        _ => None,
+                    }),
+                    false => None,
+                },
+            }),
             bytes: if set(flags::RST) { &[] } else { payload },
         }
     }

@@ -10,7 +10,7 @@ use super::segment::Protocol;
 /// Version (2 bytes) and number of connections (4).
 const HEAD: usize = 6;
 /// Key, which direction is the client's, and both directions.
-const CONNECTION: usize = 40 + 1 + 2 * DIRECTION;
+pub(super) const CONNECTION: usize = 40 + 1 + 2 * DIRECTION;
 /// Phase and three positions.
 const DIRECTION: usize = 1 + 3 * 8;
 const VERSION: u16 = 1;
@@ -23,12 +23,7 @@ impl<P: Protocol> Reassembler<P> {
         bytes.extend(VERSION.to_be_bytes());
         bytes.extend((self.len() as u32).to_be_bytes());
         for connection in self.connections.iter() {
-            connection.key.iter().for_each(|word| bytes.extend(word.to_be_bytes()));
-            bytes.push(connection.client as u8);
-            for Direction { phase, first, next, end, .. } in &connection.directions {
-                bytes.push(*phase as u8);
-                [first, next, end].iter().for_each(|position| bytes.extend(position.to_be_bytes()));
-            }
+            write_connection(connection, &mut bytes);
         }
         // An even number of bytes, so that the checksum over all with it is zero.
         if bytes.len() % 2 == 1 {
@@ -65,16 +60,25 @@ impl<P: Protocol> Reassembler<P> {
         let Some(parsed) = parsed else {
             return Err("an exported stream is in no phase that there is, or ends before it begins".into());
         };
-        Ok(parsed.into_iter().filter(|connection| self.resume(connection)).count())
+        Ok(parsed.into_iter().filter(|connection| self.resume(connection).is_some()).count())
     }
 }
 
-fn number(bytes: &[u8], at: usize) -> u64 {
-    bytes[at..at + 8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+pub(super) fn write_connection(connection: &Connection, bytes: &mut Vec<u8>) {
+    connection.key.iter().for_each(|word| bytes.extend(word.to_be_bytes()));
+    bytes.push(connection.client as u8);
+    for Direction { phase, first, next, end, .. } in &connection.directions {
+        bytes.push(*phase as u8);
+        [first, next, end].iter().for_each(|position| bytes.extend(position.to_be_bytes()));
+    }
 }
 
-fn connection(bytes: &[u8], now: u64) -> Option<Connection> {
-    let key = [0, 8, 16, 24, 32].map(|at| number(bytes, at));
+pub(super) fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+pub(super) fn connection(bytes: &[u8], now: u64) -> Option<Connection> {
+    let key = [0, 8, 16, 24, 32].map(|at| number(&bytes[at..at + 8]));
     let client = usize::from(bytes[40]);
     let mut connection = Connection::new(key, client, now);
     for (way, bytes) in bytes[41..].chunks_exact(DIRECTION).enumerate() {
@@ -84,7 +88,7 @@ fn connection(bytes: &[u8], now: u64) -> Option<Connection> {
             2 => Phase::Ended,
             _ => return None,
         };
-        let [first, next, end] = [1, 9, 17].map(|at| number(bytes, at));
+        let [first, next, end] = [1, 9, 17].map(|at| number(&bytes[at..at + 8]));
         let direction = Direction { phase, first, next, end, ..Direction::UNSEEN };
         if !direction.is_sound() {
             return None;

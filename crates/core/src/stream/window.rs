@@ -6,11 +6,13 @@ use std::fmt;
 use netbricks_packet::FlowKey;
 use netbricks_tables::{HugeArray, MemoryError};
 
+use super::moving::is_moved;
 use super::{
     BLOCK, Delivery, End, Full, Overlap, Protocol, Reassembler, Segment, Side, StreamConfig, StreamError,
     What,
 };
-use crate::state::Declared;
+use crate::shuffle::{self, ShuffleKey};
+use crate::state::{Declared, Mobility};
 
 /// How windows are to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +94,17 @@ pub enum WindowError {
         /// Bytes of a window.
         size: usize,
     },
+    /// What is kept of a direction is too little for its windows.
+    #[error(
+        "eight windows, each as long as replacements may make it, are {needed} bytes, but a direction may take only \
+         {flow_memory}: raise `flow_memory`, or lower `size` or `longer`"
+    )]
+    Share {
+        /// Bytes that a direction takes.
+        needed: usize,
+        /// Bytes that it may.
+        flow_memory: usize,
+    },
     /// The streams below.
     #[error(transparent)]
     Streams(#[from] StreamError),
@@ -109,6 +122,9 @@ pub enum Why {
     Gap,
     /// There is no memory to keep it until it is full.
     NoRoom,
+    /// Its bytes were held for the timeout, or their sender waits for them to go on: in the packets' way only
+    /// ([`Gate`](super::Gate)).
+    Due,
     /// The direction ended. Nothing follows, and there may be nothing in it.
     End(End),
 }
@@ -141,20 +157,20 @@ impl<'a> Window<'a> {
     }
 }
 
-const NONE: u32 = u32::MAX;
+pub(super) const NONE: u32 = u32::MAX;
 
 /// What a direction has of its next window.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+pub(super) struct Part {
     /// Where its bytes are; [`NONE`] while it has none.
-    buffer: u32,
-    len: u32,
+    pub(super) buffer: u32,
+    pub(super) len: u32,
     /// How many of them were in the window before.
-    seen: u32,
+    pub(super) seen: u32,
     /// The first one's place in the direction.
-    offset: u64,
+    pub(super) offset: u64,
     /// Bytes that are missing before the first one.
-    gap: u64,
+    pub(super) gap: u64,
 }
 
 impl Part {
@@ -162,60 +178,82 @@ impl Part {
 }
 
 /// Memory for parts of windows.
-struct Buffers {
+pub(super) struct Buffers {
     bytes: HugeArray<u8>,
     size: usize,
-    free: Vec<u32>,
+    pub(super) free: Vec<u32>,
 }
 
 impl Buffers {
-    fn of(&mut self, buffer: u32) -> &mut [u8] {
+    pub(super) fn of(&mut self, buffer: u32) -> &mut [u8] {
         let first = buffer as usize * self.size;
         &mut self.bytes[first..first + self.size]
+    }
+    /// The first bytes of one; nothing of none.
+    pub(super) fn get(&self, buffer: u32, len: usize) -> &[u8] {
+        match buffer {
+            NONE => &[],
+            _ => &self.bytes[buffer as usize * self.size..][..len],
+        }
+    }
+    /// Gives back the memory of a part.
+    fn release(&mut self, part: &mut Part) {
+        if part.buffer != NONE {
+            self.free.push(part.buffer);
+        }
+        (part.buffer, part.len, part.seen) = (NONE, 0, 0);
+    }
+    pub(super) fn in_use(&self) -> usize {
+        self.bytes.len() / self.size - self.free.len()
     }
 }
 
 /// Streams, cut into windows, and the function that sees them: declared state of whoever uses
 /// [`window`](crate::Operator::window).
 pub struct Windows<P: Protocol, F> {
-    streams: Reassembler<P>,
-    cutter: Cutter,
+    pub(super) streams: Reassembler<P>,
+    pub(super) cutter: Cutter,
     f: F,
+    /// Ends of which the function has not been told: those who have connections move may not call it.
+    moved: Vec<(u32, Side, FlowKey, u64)>,
 }
 
 /// All that windows need but the function that sees them.
 pub(crate) struct Room<P: Protocol>(Reassembler<P>, Cutter);
 
-struct Cutter {
-    size: usize,
+pub(super) struct Cutter {
+    pub(super) size: usize,
     slide: usize,
-    buffers: Buffers,
-    parts: Vec<[Part; 2]>,
+    pub(super) buffers: Buffers,
+    pub(super) parts: Vec<[Part; 2]>,
+}
+
+/// Memory for parts of windows, `most` of them at most.
+pub(super) fn buffers(size: usize, slide: usize, memory: usize, most: usize) -> Result<Buffers, WindowError> {
+    match (size, slide) {
+        (0, _) => return Err(WindowError::Size),
+        (_, 0) => return Err(WindowError::Still { size }),
+        _ if slide > size => return Err(WindowError::Slide { size, slide }),
+        _ => {}
+    }
+    // A part's length is 32 bits, as its buffer's number.
+    if memory / size >= NONE as usize || size >= NONE as usize {
+        return Err(WindowError::TooMuch { memory, size });
+    }
+    let count = most.min(memory / size) as u32;
+    let bytes = HugeArray::zeroed(count as usize * size)?;
+    Ok(Buffers { bytes, size, free: (0..count).rev().collect() })
 }
 
 impl<P: Protocol> Room<P> {
     pub(crate) fn new(config: WindowConfig) -> Result<Self, WindowError> {
         let WindowConfig { size, slide, memory, streams } = config;
-        match (size, slide) {
-            (0, _) => return Err(WindowError::Size),
-            (_, 0) => return Err(WindowError::Still { size }),
-            _ if slide > size => return Err(WindowError::Slide { size, slide }),
-            _ if size > memory && memory > 0 => return Err(WindowError::Memory { memory, size }),
-            _ => {}
+        if size > memory && memory > 0 && size > 0 {
+            return Err(WindowError::Memory { memory, size });
         }
-        let most = memory / size;
-        // A part's length is 32 bits, as its buffer's number.
-        if most >= NONE as usize || size >= NONE as usize {
-            return Err(WindowError::TooMuch { memory, size });
-        }
-        let streams = Reassembler::new(streams)?;
         // No more than there are directions.
-        let count = most.min(streams.capacity().saturating_mul(2)) as u32;
-        let buffers = Buffers {
-            bytes: HugeArray::zeroed(count as usize * size)?,
-            size,
-            free: (0..count).rev().collect(),
-        };
+        let buffers = buffers(size, slide, memory, streams.flows.saturating_mul(2))?;
+        let streams = Reassembler::new(streams)?;
         let parts = vec![[Part::NOTHING; 2]; streams.capacity()];
         Ok(Self(streams, Cutter { size, slide, buffers, parts }))
     }
@@ -231,7 +269,7 @@ impl<P: Protocol, F: FnMut(&Window<'_>)> Windows<P, F> {
     }
 
     pub(crate) fn over(Room(streams, cutter): Room<P>, f: F) -> Self {
-        Self { streams, cutter, f }
+        Self { streams, cutter, f, moved: Vec::new() }
     }
 
     /// The streams below.
@@ -240,23 +278,51 @@ impl<P: Protocol, F: FnMut(&Window<'_>)> Windows<P, F> {
     }
     /// Windows that have memory while they are being filled.
     pub fn filling(&self) -> usize {
-        self.cutter.buffers.bytes.len() / self.cutter.size - self.cutter.buffers.free.len()
+        self.cutter.buffers.in_use()
     }
 
     /// Takes a segment of `flow` that arrived at `now` (ns).
     pub fn push(&mut self, flow: FlowKey, segment: Segment<'_>, now: u64) {
-        let Self { streams, cutter, f } = self;
+        self.tell_of_moves();
+        let Self { streams, cutter, f, .. } = self;
         streams.push(flow, segment, now, |delivery| cutter.take(delivery, f));
     }
     /// Ends connections that were silent for too long at `now` (ns), `most` at most.
     pub fn expire(&mut self, now: u64, most: usize) -> usize {
-        let Self { streams, cutter, f } = self;
+        self.tell_of_moves();
+        let Self { streams, cutter, f, .. } = self;
         streams.expire(now, most, |delivery| cutter.take(delivery, f))
+    }
+    /// Tells of connections that moved away.
+    #[inline]
+    fn tell_of_moves(&mut self) {
+        if !self.moved.is_empty() {
+            let why = Why::End(End::Moved);
+            for (connection, side, flow, offset) in self.moved.drain(..) {
+                (self.f)(&Window { connection, side, flow, offset, bytes: &[], seen: 0, gap: 0, why });
+            }
+        }
     }
     /// Ends all connections, since nothing more will come.
     pub fn finish(&mut self) {
-        let Self { streams, cutter, f } = self;
+        self.tell_of_moves();
+        let Self { streams, cutter, f, .. } = self;
         streams.finish(|delivery| cutter.take(delivery, f));
+    }
+}
+
+impl<P: Protocol, F> Windows<P, F> {
+    /// Forgets a connection that goes on elsewhere.
+    pub(super) fn give_away(&mut self, number: u32) {
+        for side in [Side::Client, Side::Server] {
+            if let Some(offset) = self.streams.progress(number, side) {
+                self.moved.push((number, side, self.streams.flow(number, side), offset));
+            }
+            let part = &mut self.cutter.parts[number as usize][side as usize];
+            self.cutter.buffers.release(part);
+            *part = Part::NOTHING;
+        }
+        self.streams.forget(number, End::Moved);
     }
 }
 
@@ -340,19 +406,11 @@ impl Cutter {
 
     /// Shows the bytes that a part has.
     fn show_part(&self, delivery: &Delivery<'_>, part: &Part, why: Why, f: &mut impl FnMut(&Window<'_>)) {
-        let bytes = match part.buffer {
-            NONE => &[],
-            buffer => &self.buffers.bytes[buffer as usize * self.size..][..part.len as usize],
-        };
-        f(&shown(delivery, part, bytes, why));
+        f(&shown(delivery, part, self.buffers.get(part.buffer, part.len as usize), why));
     }
 
-    /// Gives back the memory of a part.
     fn release(&mut self, part: &mut Part) {
-        if part.buffer != NONE {
-            self.buffers.free.push(part.buffer);
-        }
-        (part.buffer, part.len, part.seen) = (NONE, 0, 0);
+        self.buffers.release(part);
     }
 }
 
@@ -367,7 +425,17 @@ impl<P: Protocol, F: FnMut(&Window<'_>) + 'static> Declared for Windows<P, F> {
         self.streams.encode()
     }
     fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String> {
+        if is_moved(bytes) {
+            return self.put(bytes, now);
+        }
         self.streams.decode(bytes, now).map(|_| ())
+    }
+    fn mobility(&self, by: ShuffleKey) -> Mobility {
+        // By any other key the two directions may part.
+        if by == ShuffleKey::SymmetricFlow { Mobility::Moves } else { Mobility::Bound }
+    }
+    fn take_part(&mut self, part: &shuffle::Part) -> Vec<u8> {
+        self.take_where(|flow| part.holds(flow))
     }
     fn occupancy(&self) -> (u64, u64) {
         (self.streams.len() as u64, self.streams.capacity() as u64)

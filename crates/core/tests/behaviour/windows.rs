@@ -1,9 +1,10 @@
 //! The window operator in a graph: beside the packets' way, by the clock, at its end, and when its function panics.
 
 use netbricks_core::graph::observe_panics;
+use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{Ip, Link, Tcp};
-use netbricks_core::stream::{StreamConfig, WindowConfig};
-use netbricks_core::{Drop, Function, Input, Operator, Worker, compose};
+use netbricks_core::stream::{Cut, Fate, GateConfig, PacketizeConfig, StreamConfig, Why, WindowConfig};
+use netbricks_core::{Drop, Edge, Function, Input, Operator, Worker, compose};
 use netbricks_testkit::build::ethernet;
 use std::cell::RefCell;
 
@@ -139,4 +140,97 @@ fn windows_that_cannot_be_fail_the_building_of_their_node() {
     assert!(built(WindowConfig { size: 0, ..config() }).unwrap().contains("size is 0 bytes"));
     let none = StreamConfig { flows: 0, ..StreamConfig::default() };
     assert!(built(WindowConfig { streams: none, ..config() }).unwrap().contains("capacity is 0 flows"));
+}
+
+/// Cuts at a window that begins with a question mark, and panics at one that begins with an exclamation mark.
+fn gated(input: Input, worker: &Worker) -> impl Function {
+    input
+        .parse_or::<Link>(Edge::OUT)
+        .parse_or::<Ip>(Edge::OUT)
+        .parse_or::<Tcp>(Edge::OUT)
+        .window_in_path(worker, "streams", GateConfig::new(4, 4, 0), |window, replacing| {
+            assert!(!window.bytes.starts_with(b"!"), "a window in the way");
+            match window.bytes {
+                [b'?', ..] => Fate::Cut(Cut::Reset),
+                [b'x', ..] if replacing.replace(0..1, b"XXXX") => Fate::Pass,
+                _ if window.why == Why::Due => Fate::Hold,
+                _ => Fate::Pass,
+            }
+        })
+        .done()
+}
+
+fn opening(port: u16) -> [Vec<u8>; 2] {
+    let syn =
+        ethernet().vlan(7).ipv4("10.0.0.1", "10.0.0.2").tcp(port, 80).sequence(u32::MAX).flags(flags::SYN);
+    let answer = ethernet().vlan(7).ipv4("10.0.0.2", "10.0.0.1").tcp(80, port).sequence(6).ack(0);
+    [syn, answer.flags(flags::SYN | flags::ACK)].map(|tcp| tcp.build().unwrap())
+}
+
+/// At 1, 32 and 256 packets a batch: the run compares them.
+#[test]
+fn windows_in_the_packets_way_hold_and_cut_and_replace() {
+    let said = |port, at, text| {
+        let tcp = ethernet().vlan(7).ipv4("10.0.0.1", "10.0.0.2").tcp(port, 80).sequence(at).ack(7);
+        tcp.payload(str::as_bytes(text)).build().unwrap()
+    };
+    let mut frames = [opening(1), opening(2), opening(3)].concat();
+    frames.extend([
+        said(1, 0, "ab"),
+        said(2, 0, "?"),
+        said(3, 4, "late"),
+        said(1, 2, "cdefghi"),
+        said(3, 0, "xyzw"),
+    ]);
+    frames.extend([said(2, 1, "again"), said(1, 9, "j")]);
+    let report = netbricks_testkit::run_with(gated, frames);
+    let text = |frame: &Vec<u8>| String::from_utf8_lossy(&frame[58..]).into_owned();
+    let texts: Vec<String> = report.out[6..].iter().map(text).filter(|text| text.len() > 1).collect();
+    assert_eq!(texts, ["abcdefgh", "XXXXyzwlate"]);
+    assert_eq!(report.replies.len(), 2, "a reset for each");
+    assert_eq!(report.dropped(Drop::Denied), 2);
+}
+
+#[test]
+fn a_panic_in_a_window_in_the_packets_way_costs_its_batch() {
+    observe_panics();
+    let frames = [opening(1), opening(2)].concat().into_iter();
+    let frames = frames.chain([tcp(1, 0, "abcd"), tcp(2, 0, "!"), tcp(1, 4, "efgh"), tcp(3, 0, "no stream")]);
+    let (sink, mut rig) = (Sink::default(), Rig::new());
+    let source = rig.add("source", Box::new(Feed::of(frames)));
+    let node = rig.function("gated", &blueprint(|worker| compose(worker, |input| gated(input, worker))));
+    let end = rig.add("end", Box::new(sink.clone()));
+    rig.chain(&[source, node, end]);
+    let (mut graph, pool) = rig.build();
+    graph.set_burst(1);
+    run_out(&mut graph);
+    let panics = graph.take_panics();
+    assert_eq!((panics.len(), panics[0].packets, panics[0].rebuilt), (1, 1, true));
+    assert!(panics[0].message.contains("a window in the way"), "{}", panics[0].message);
+    // Its streams begin anew: others' are strangers now.
+    assert_eq!(sink.frames().len(), 4 + 1 + 2);
+    assert!(graph.totals().is_conserved());
+    graph.drain(0);
+    drop(graph);
+    assert_eq!(pool.available(), pool.capacity());
+}
+
+#[test]
+fn windows_in_the_packets_way_that_cannot_be_fail_the_building_of_their_node() {
+    let worker = crate::harness::worker(&crate::harness::pool());
+    let built = |config: GateConfig| {
+        compose(&worker, |input| {
+            let tcp = input.parse::<Link>().parse::<Ip>().parse::<Tcp>();
+            tcp.window_in_path(&worker, "gate", config, |_, _| Fate::Pass).done()
+        })
+        .err()
+        .map(|error| error.to_string())
+    };
+    let good = GateConfig::new(4, 4, 0);
+    assert_eq!(built(good), None);
+    let error = built(GateConfig { slide: 5, ..good }).unwrap();
+    assert!(error.starts_with("windows `gate`: its size is 4 bytes but it slides by 5"), "{error}");
+    let packets = PacketizeConfig { flows: 0, ..good.packets };
+    let error = built(GateConfig { packets, ..good }).unwrap();
+    assert!(error.starts_with("streams `gate`: connections: ") && error.contains("capacity is 0"), "{error}");
 }

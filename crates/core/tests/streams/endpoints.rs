@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use netbricks_core::packet::stack::Header;
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{FlowKey, Tcp};
-use netbricks_core::stream::{BLOCK, PacketizeConfig, Packetizer, Passage, Replace, Side};
+use netbricks_core::stream::{
+    BLOCK, PacketizeConfig, Packetizer, Passage, Replace, Rewriter, Side, Strangers,
+};
 use netbricks_testkit::mutate::Random;
 
 use super::exercise::flow;
@@ -140,40 +142,47 @@ impl End {
 }
 
 /// The rewriter between them.
-struct Middle {
-    packetizer: Packetizer<Replace>,
+struct Middle<R: Rewriter> {
+    packetizer: Packetizer<R>,
     flow: FlowKey,
+    /// Says when the line to go on takes nothing, if it ever doesn't.
+    line: Option<Random>,
 }
 
-impl Middle {
-    fn pass(&mut self, from: Side, packet: &Packet, options: &[u8], now: u64) -> Vec<Packet> {
+impl<R: Rewriter> Middle<R> {
+    /// What goes on, and what goes back.
+    fn pass(&mut self, from: Side, packet: &Packet, options: &[u8], now: u64) -> [Vec<Packet>; 2] {
         let mut header = Tcp::new(0, 0, packet.number, packet.acknowledgment, packet.flags);
         header.set_window(packet.window);
         let mut bytes = header.octets().to_vec();
         bytes[12] += (options.len() / 4 * 16) as u8;
         bytes.extend(options);
         let flow = if from == Side::Client { self.flow } else { self.flow.reversed() };
-        let mut out = Vec::new();
+        let mut out = [Vec::new(), Vec::new()];
         let passage = self.packetizer.push(flow, Tcp::view(&bytes, ()), &packet.bytes, now, |emit| {
+            if emit.len > 1 && self.line.as_mut().is_some_and(|line| line.below(20) == 0) {
+                return false;
+            }
             let mut bytes = vec![0; emit.len];
             emit.write(&mut bytes);
-            out.push(Packet {
+            out[usize::from(emit.back)].push(Packet {
                 number: emit.number,
                 acknowledgment: emit.acknowledgment,
                 flags: emit.flags,
                 window: emit.window,
                 bytes,
             });
+            true
         });
         match passage {
-            Passage::Unchanged => vec![packet.clone()],
-            Passage::Replaced => out,
-            Passage::NoRoom => Vec::new(),
+            Passage::Unchanged => [vec![packet.clone()], Vec::new()],
+            Passage::Replaced | Passage::Refused => out,
+            Passage::NoRoom => <[_; 2]>::default(),
         }
     }
 }
 
-fn replaced(data: &[u8], find: &[u8], put: &[u8]) -> Vec<u8> {
+pub(crate) fn replaced(data: &[u8], find: &[u8], put: &[u8]) -> Vec<u8> {
     let (mut out, mut at) = (Vec::new(), 0);
     while at < data.len() {
         if data[at..].starts_with(find) {
@@ -192,6 +201,30 @@ fn converse(seed: u64, trouble: usize) -> u64 {
     // Few different bytes, so that there are many occurrences, and many beginnings of one.
     let find: &[u8] = [&b"aab"[..], b"abcab", b"a", b"bbbb"][random.below(4)];
     let put: &[u8] = [&b"<longer than that>"[..], b"x", b"", b"aab"][random.below(4)];
+    let replace = Replace::new(find, put, None).expect("both strings are short");
+    let (packetizer, _) = conversation(random, trouble, CONFIG, replace, |data| replaced(data, find, put));
+    packetizer.counters().replaced
+}
+
+pub(crate) const CONFIG: PacketizeConfig = PacketizeConfig {
+    flows: 4,
+    flow_memory: 64 * BLOCK,
+    memory: 256 * BLOCK,
+    edits: 4_096,
+    idle: 1 << 40,
+    strangers: Strangers::Pass,
+    seed: 1,
+};
+
+/// Two ends talk through a rewriter, and each must have what `expected` makes of what the other wrote. Answers the rewriter
+/// and what they wrote.
+pub(crate) fn conversation<R: Rewriter>(
+    mut random: Random,
+    trouble: usize,
+    config: PacketizeConfig,
+    rewriter: R,
+    expected: impl Fn(&[u8]) -> Vec<u8>,
+) -> (Packetizer<R>, [Vec<u8>; 2]) {
     let text = |random: &mut Random, length: usize| -> Vec<u8> {
         (0..length).map(|_| b"abcab"[random.below(5)]).collect()
     };
@@ -219,17 +252,8 @@ fn converse(seed: u64, trouble: usize) -> u64 {
     let mut ends = [end("client", lengths[0], &mut random), end("server", lengths[1], &mut random)];
     (ends[0].peer_first, ends[1].peer_first) = (ends[1].first, ends[0].first);
     (ends[0].window, ends[1].window) = (ends[1].own_window, ends[0].own_window);
-    let config = PacketizeConfig {
-        flows: 4,
-        flow_memory: 64 * BLOCK,
-        memory: 256 * BLOCK,
-        edits: 4_096,
-        idle: 1 << 40,
-        seed: 1,
-    };
-    let replace = Replace::new(find, put, None).expect("both strings are short");
-    let packetizer = Packetizer::new(config, replace).expect("so little memory is there");
-    let mut middle = Middle { packetizer, flow: flow(1) };
+    let packetizer = Packetizer::new(config, rewriter).expect("so little memory is there");
+    let mut middle = Middle { packetizer, flow: flow(1), line: None };
     // Both take segments of 100 bytes at most.
     for (way, opening) in [(0, flags::SYN), (1, flags::SYN | flags::ACK)] {
         let packet = Packet {
@@ -240,12 +264,13 @@ fn converse(seed: u64, trouble: usize) -> u64 {
             bytes: Vec::new(),
         };
         let side = [Side::Client, Side::Server][way];
-        let out = middle.pass(side, &packet, &[2, 4, 0, 100], 0);
+        let [out, _] = middle.pass(side, &packet, &[2, 4, 0, 100], 0);
         assert_eq!(
             (out.len(), out[0].number, out[0].acknowledgment),
             (1, packet.number, packet.acknowledgment)
         );
     }
+    middle.line = (trouble > 0).then(|| Random::new(trouble as u64));
     // By time and a serial number: to whom a packet goes, or the middle on the way there.
     let mut flying: BTreeMap<(u64, u64), (usize, bool, Packet)> = BTreeMap::new();
     let mut serial = 0;
@@ -254,7 +279,7 @@ fn converse(seed: u64, trouble: usize) -> u64 {
         now += 1;
         assert!(
             now < 1_000_000,
-            "seed {seed}: it does not end: {find:?} {put:?} {:?}",
+            "it does not end: {:?}",
             ends.each_ref().map(|end| (
                 end.una,
                 end.next,
@@ -294,28 +319,31 @@ fn converse(seed: u64, trouble: usize) -> u64 {
                 out.drain(..).for_each(|packet| launch(&mut random, 1 - to, false, packet));
             } else {
                 let side = [Side::Server, Side::Client][to];
-                for packet in middle.pass(side, &packet, &[], now) {
+                let [on, back] = middle.pass(side, &packet, &[], now);
+                for packet in on {
                     assert!(packet.bytes.len() <= 100, "no segment is larger than its receiver takes");
                     launch(&mut random, to, true, packet);
+                }
+                for packet in back {
+                    launch(&mut random, 1 - to, true, packet);
                 }
             }
         }
     }
-    let counters = middle.packetizer.counters();
-    assert_eq!(counters.unchanged, 0);
+    assert_eq!(middle.packetizer.counters().unchanged, 0);
     for way in 0..2 {
         let (sent, received) = (&ends[way].data, &ends[1 - way].received);
-        let expected = replaced(sent, find, put);
+        let expected = expected(sent);
         assert!(
             *received == expected,
-            "seed {seed}, {}: {} bytes, {} expected, equal up to {}, {find:?} {put:?}",
+            "{}: {} bytes, {} expected, equal up to {}",
             ends[way].name,
             received.len(),
             expected.len(),
             received.iter().zip(&expected).take_while(|(a, b)| a == b).count()
         );
     }
-    counters.replaced
+    (middle.packetizer, ends.map(|end| end.data))
 }
 
 #[test]

@@ -89,7 +89,16 @@ pub(crate) fn flow(number: u32) -> FlowKey {
 
 pub(crate) fn segment(number: u32, bytes: &[u8]) -> Segment<'_> {
     let number = u64::from(number);
-    Segment { number, opens: false, answers: false, ends: false, aborts: false, acknowledges: None, bytes }
+    Segment {
+        number,
+        opens: false,
+        answers: false,
+        ends: false,
+        aborts: false,
+        acknowledges: None,
+        credit: None,
+        bytes,
+    }
 }
 
 /// What was told of one direction, held against what every direction promises.

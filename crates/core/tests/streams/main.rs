@@ -6,6 +6,7 @@ mod endpoints;
 #[expect(unreachable_pub, reason = "the fuzz crate exports this file's functions")]
 mod exercise;
 mod flood;
+mod gates;
 mod model;
 mod rewriting;
 mod rules;

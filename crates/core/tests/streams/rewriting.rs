@@ -4,7 +4,9 @@
 use netbricks_core::packet::stack::Header;
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{FlowKey, Tcp};
-use netbricks_core::stream::{BLOCK, Output, PacketizeConfig, Packetizer, Passage, Replace, Rewriter, Side};
+use netbricks_core::stream::{
+    BLOCK, Output, PacketizeConfig, Packetizer, Passage, Replace, Rewriter, Source,
+};
 
 use super::exercise::flow;
 
@@ -38,6 +40,7 @@ impl<R: Rewriter> Middle<R> {
             let mut bytes = vec![0; emit.len];
             emit.write(&mut bytes);
             out.push((emit.number, emit.flags, bytes));
+            true
         });
         if passage == Passage::Unchanged {
             out.push((numbers[0], flag, bytes.to_vec()));
@@ -137,10 +140,10 @@ struct Understates;
 
 impl Rewriter for Understates {
     type Memory = ();
-    fn rewrite(&self, (): &mut (), _: Side, bytes: &[u8], output: &mut Output<'_>) {
+    fn rewrite(&mut self, _: &Source, (): &mut (), bytes: &[u8], output: &mut Output<'_>) {
         output.pass(bytes);
     }
-    fn flush(&self, (): &mut (), _: Side, _: &mut Output<'_>) {}
+    fn flush(&mut self, _: &Source, (): &mut (), _: &mut Output<'_>) {}
     fn most(&self, _: usize) -> (usize, usize) {
         (0, 0)
     }
@@ -258,4 +261,53 @@ fn what_a_syn_carries_is_rewritten_when_it_comes_again() {
     }
     middle.pass(flow(1).reversed(), [FIRST[1] - 1, FIRST[0]], flags::SYN | ACK, b"");
     assert_eq!(middle.client(1, [0, 0], ACK, b"cat").1[0].2, b"elephant");
+}
+
+/// One packet makes more than it may send, and then the line takes nothing for a while: nothing is lost, and all of it goes
+/// with what comes next, though that says nothing new.
+#[test]
+fn what_a_packet_cannot_send_goes_with_the_next() {
+    let mut middle = Middle::new(4, 4_096, Replace::new(b"a", &[b'x'; 128], None).expect("both are short"));
+    middle.shake_hands(1);
+    let mut got = Vec::new();
+    let mut take = |out: Out| {
+        for (number, _, bytes) in out {
+            assert_eq!(number.wrapping_sub(FIRST[1]) as usize, got.len(), "in order, and once");
+            got.extend(bytes);
+        }
+        got.len()
+    };
+    let (_, out) = middle.server(1, [0, 0], ACK, &[b'a'; 500]);
+    let first = take(out);
+    assert!(first > 0 && first < 500 * 128);
+    let header = Tcp::new(0, 0, FIRST[1] + 500, FIRST[0], ACK).octets();
+    let passage =
+        middle.packetizer.push(flow(1).reversed(), Tcp::view(header.as_ref(), ()), b"", 0, |_| false);
+    assert_eq!(passage, Passage::Replaced);
+    // Its end is behind all of it.
+    let mut ends = 0;
+    for turn in 0..100 {
+        let flag = if turn == 0 { flags::FIN | ACK } else { ACK };
+        let (_, out) = middle.server(1, [if turn == 0 { 500 } else { 501 }, 0], flag, b"");
+        let last = out.last().expect("each packet goes on").1;
+        ends += usize::from(last & flags::FIN != 0);
+        if take(out.into_iter().filter(|(.., bytes)| !bytes.is_empty()).collect()) == 500 * 128 {
+            break;
+        }
+        assert_eq!(ends, 0, "not before all is said");
+    }
+    assert_eq!((got, ends), (vec![b'x'; 500 * 128], 1));
+}
+
+/// Else each loss would cost as many packets as came behind it.
+#[test]
+fn what_waited_for_a_packet_goes_on_with_it() {
+    let mut middle = Middle::new(4, 256, cats());
+    middle.shake_hands(1);
+    for at in (500..20_000).step_by(500).rev() {
+        let (_, out) = middle.server(1, [at, 0], ACK, &[b'y'; 500]);
+        assert!(out.iter().all(|(.., bytes)| bytes.len() <= 1), "it waits");
+    }
+    let (_, out) = middle.server(1, [0, 0], ACK, &[b'y'; 500]);
+    assert_eq!(out.iter().map(|(.., bytes)| bytes.len()).sum::<usize>(), 20_000 / 536 * 536 + 20_000 % 536);
 }

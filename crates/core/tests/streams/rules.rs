@@ -2,7 +2,7 @@
 
 use netbricks_core::packet::{FlowKey, Tcp};
 use netbricks_core::stream::{
-    Arrival, BLOCK, End, Full, Reassembler, Segment, Side, StreamConfig, StreamError, What,
+    Arrival, BLOCK, Credit, End, Full, Reassembler, Segment, Side, StreamConfig, StreamError, What,
 };
 
 use super::exercise::{flow, segment};
@@ -223,4 +223,47 @@ fn bounds_that_do_not_do_are_named() {
     let error = refused(StreamConfig { memory: 1_000, ..usual }).to_string();
     assert!(error.contains("1000 bytes for all") && error.contains("262144"), "{error}");
     assert_eq!(End::Finished.name(), "finished");
+}
+
+fn takes(window: u32, shift: Option<u8>, segment: Segment<'_>) -> Segment<'_> {
+    Segment { credit: Some(Credit { window, shift }), ..segment }
+}
+
+/// Else whoever sends an end, or bytes, that no receiver would take hides what comes after it from whoever looks on.
+#[test]
+fn what_lies_behind_the_receivers_window_does_not_count() {
+    let (client, server) = (flow(1), flow(1).reversed());
+    let ignored = (Arrival::Ignored, String::new());
+    // By both offers, the window's number, and how many bytes it is.
+    for (offers, window, bytes) in [
+        ([None, None], 100, 100),
+        ([Some(3), Some(2)], 25, 100),
+        ([None, Some(7)], 100, 100),
+        ([Some(7), None], 100, 100),
+    ] {
+        let mut heard = Heard::new(StreamConfig { gaps_by_acknowledgment: false, ..StreamConfig::default() });
+        heard.told(client, takes(10, offers[0], syn(1_000)));
+        let answer = Segment { answers: true, ..syn(500) };
+        heard.told(server, takes(40, offers[1], Segment { acknowledges: Some(1_000), ..answer }));
+        // That of a segment that opens is never shifted.
+        assert_eq!(heard.push(client, fin(1_041, b"")), ignored);
+        assert_eq!(heard.told(client, segment(1_000, b"go")), "go");
+        assert_eq!(heard.push(client, segment(1_040, b"x")), ignored);
+        heard.told(server, takes(window, None, ack(500, 1_002)));
+        assert_eq!(heard.push(client, segment(1_002 + bytes, b"x")), ignored);
+        assert_eq!(heard.push(client, fin(1_002 + bytes + 1, b"")), ignored);
+        assert_eq!(heard.push(client, segment(1_001 + bytes, b"x")).0, Arrival::Waits, "{offers:?}");
+        // A smaller window takes nothing back.
+        heard.told(server, takes(1, None, ack(500, 1_002)));
+        assert_eq!(heard.push(client, segment(1_000 + bytes, b"x")).0, Arrival::Waits);
+        // What is next counts: what let it through may not have been seen.
+        let rest = vec![b'y'; bytes as usize - 2];
+        assert_eq!(heard.told(client, segment(1_002, &rest)).len(), bytes as usize);
+        assert_eq!(heard.told(client, segment(1_002 + bytes, b"more")), "more");
+    }
+    // Who has not seen both ends' offers knows no window.
+    let mut heard = Heard::new(StreamConfig { gaps_by_acknowledgment: false, ..StreamConfig::default() });
+    heard.told(client, segment(1_000, b"middle"));
+    heard.told(server, takes(10, None, ack(500, 1_006)));
+    assert_eq!(heard.push(client, segment(9_000, b"far")).0, Arrival::Waits);
 }

@@ -7,8 +7,8 @@ use std::rc::Rc;
 use netbricks_core::Declared;
 use netbricks_core::packet::Tcp;
 use netbricks_core::stream::{
-    BLOCK, Delivery, Reassembler, Segment, Side, StreamConfig, What, Why, Window, WindowConfig, WindowError,
-    Windows,
+    BLOCK, Delivery, End, Reassembler, Segment, Side, StreamConfig, What, Why, Window, WindowConfig,
+    WindowError, Windows,
 };
 use netbricks_testkit::mutate::Random;
 
@@ -241,4 +241,73 @@ fn windows_that_cannot_be_say_why() {
     let config = WindowConfig { streams: flows, ..WindowConfig::new(1, 1, 1) };
     let error = Windows::<Tcp, _>::new(config, |_: &Window<'_>| ()).unwrap_err().to_string();
     assert!(error.contains("capacity is 0"), "{error}");
+}
+
+/// By the direction's key, since a connection's number is another one where it moves to.
+type ByFlow = BTreeMap<String, Vec<Shown>>;
+type SharedByFlow = Rc<RefCell<ByFlow>>;
+
+fn watched(config: WindowConfig) -> (SharedByFlow, Windows<Tcp, impl FnMut(&Window<'_>)>) {
+    let shown = Rc::new(RefCell::new(ByFlow::new()));
+    let seen = shown.clone();
+    let windows = Windows::new(config, move |window: &Window<'_>| {
+        seen.borrow_mut().entry(window.flow.to_string()).or_default().push(Shown::of(window));
+    });
+    (shown, windows.expect("these bounds are possible"))
+}
+
+/// Two that hand connections to and fro show together what one alone shows.
+#[test]
+fn windows_go_on_where_their_connections_move_to() {
+    let mut moves = 0;
+    for seed in 1..2_000 {
+        let mut random = Random::new(seed);
+        let size = 1 + random.below(90);
+        let config = config(size, 1 + random.below(size));
+        let (alone, mut one) = watched(config);
+        let (seen, mut two) = ([0; 2].map(|_| watched(config))).into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
+        let mut owner = [0; 4];
+        let mut all = ByFlow::new();
+        let gather = |all: &mut ByFlow, at: usize| {
+            for (flow, shown) in seen[at].take() {
+                for shown in shown {
+                    if shown.why == Why::End(End::Moved) {
+                        assert_eq!((shown.bytes.len(), shown.gap), (0, 0), "all of it goes on elsewhere");
+                    } else {
+                        all.entry(flow.clone()).or_default().push(shown);
+                    }
+                }
+            }
+        };
+        for (number, (connection, reversed, at, bytes, ends)) in traffic(&mut random).into_iter().enumerate()
+        {
+            if random.below(4) == 0 {
+                let leaving = random.below(4);
+                let (from, to) = (owner[leaving], 1 - owner[leaving]);
+                let key = flow(leaving as u32).canonical();
+                let bytes = two[from].take_where(|flow| flow == key);
+                for broken in (0..bytes.len()).filter(|_| seed % 40 == 0) {
+                    let mut broken_bytes = bytes.clone();
+                    broken_bytes[broken] ^= 4;
+                    assert!(two[to].import(&broken_bytes, 0).is_err(), "byte {broken}");
+                }
+                two[to].import(&bytes, number as u64).unwrap();
+                owner[leaving] = to;
+                moves += 1;
+            }
+            let flow = if reversed { flow(connection).reversed() } else { flow(connection) };
+            let segment = Segment { ends, ..segment(at, &bytes) };
+            one.push(flow, segment, number as u64);
+            two[owner[connection as usize]].push(flow, segment, number as u64);
+            gather(&mut all, owner[connection as usize]);
+        }
+        one.finish();
+        for (at, windows) in two.iter_mut().enumerate() {
+            windows.finish();
+            gather(&mut all, at);
+            assert_eq!((windows.filling(), windows.streams().memory().0), (0, 0));
+        }
+        assert_eq!(all, alone.take(), "seed {seed}: {size}");
+    }
+    assert!(moves > 10_000, "{moves}");
 }

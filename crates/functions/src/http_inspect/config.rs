@@ -19,6 +19,8 @@ pub struct HttpInspectConfig {
     pub hosts: usize,
     /// How many of the latest requests the report shows.
     pub latest: usize,
+    /// Hosts to which connections are cut.
+    pub block: Vec<String>,
 }
 
 const MOST_FLOWS: usize = 1 << 20;
@@ -26,9 +28,22 @@ const MOST_PORTS: usize = 16;
 const MOST_SHOWN: usize = 1_024;
 /// What a connection may take of the memory (bytes), and so the least that there is.
 pub(super) const FLOW_MEMORY: usize = 64 << 10;
+/// As much of it may wait for acknowledgments in one direction where connections are cut: what is sent in one round trip.
+pub(super) const PATH_MEMORY: usize = 1 << 20;
 const MEMORY: std::ops::RangeInclusive<usize> = FLOW_MEMORY..=1 << 32;
 const IDLE: std::ops::RangeInclusive<Duration> =
     Duration::from_nanoseconds(1_000_000)..=Duration::from_nanoseconds(86_400_000_000_000);
+
+/// The most bytes of a host to be blocked: what a request says is kept that far.
+const LONGEST: usize = 128;
+
+/// A name or an IPv4 address, without the dot at its end.
+fn is_host(name: &str) -> bool {
+    let label = |label: &str| {
+        !label.is_empty() && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+    };
+    name.len() <= LONGEST && name.split('.').all(label)
+}
 
 impl Default for HttpInspectConfig {
     fn default() -> Self {
@@ -39,6 +54,7 @@ impl Default for HttpInspectConfig {
             memory: 4 << 20,
             hosts: 64,
             latest: 32,
+            block: Vec::new(),
         }
     }
 }
@@ -81,6 +97,12 @@ impl Settings for HttpInspectConfig {
             default: Some("32"),
             summary: "How many of the latest requests the report shows.",
         },
+        Key {
+            name: "block",
+            kind: "list of host names, 0 to 1,024 of them",
+            default: Some("[]"),
+            summary: "Hosts, with all names below them, to which connections are cut before their server sees the request.",
+        },
     ];
 
     fn check(&self) -> Result<(), Refused> {
@@ -106,6 +128,16 @@ impl Settings for HttpInspectConfig {
             if number == 0 || number > MOST_SHOWN {
                 return refused(key, format!("must be 1 to 1,024, found {number}"));
             }
+        }
+        if self.block.len() > MOST_SHOWN {
+            return refused("block", format!("must be 0 to 1,024 hosts, found {}", self.block.len()));
+        }
+        if let Some(name) = self.block.iter().find(|name| !is_host(name)) {
+            let problem = format!(
+                "must be names of hosts such as \"example.org\", without port, path or `*` (names below one are blocked \
+                 with it), of {LONGEST} bytes at most, found {name:?}"
+            );
+            return refused("block", problem);
         }
         Ok(())
     }

@@ -1,6 +1,8 @@
 //! Reports HTTP requests: their lines and hosts, out of the byte streams of the connections to port 80 (a window beside
-//! the packets' way: NetBricks, section 3.1).
+//! the packets' way: NetBricks, section 3.1). Or stands in their way, and cuts connections to named hosts.
 
+#[cfg(test)]
+mod blocking;
 mod config;
 mod parse;
 mod state;
@@ -10,24 +12,35 @@ mod tests;
 pub use config::HttpInspectConfig;
 
 use netbricks_core::packet::{Ip, Link, Tcp};
-use netbricks_core::stream::{StreamConfig, WindowConfig};
-use netbricks_core::{Function, Input, Operator, Worker};
+use netbricks_core::stream::{
+    Fate, GateConfig, PacketizeConfig, Strangers, StreamConfig, Window, WindowConfig,
+};
+use netbricks_core::{Edge, Function, Input, Node, Operator, State, Worker, compose};
 
-use config::FLOW_MEMORY;
+use config::{FLOW_MEMORY, PATH_MEMORY};
 use state::{Counts, Requests};
 
 /// Bytes that are looked at in one go.
 const WINDOW: usize = 4_096;
 
+/// The function that the settings ask for: [`http_inspect`], or [`http_block`] where hosts are blocked.
+///
+/// # Errors
+/// Whatever keeps it from being built.
+pub fn node(
+    config: &HttpInspectConfig,
+    worker: &Worker,
+) -> Result<Box<dyn Node>, netbricks_core::BuildError> {
+    if config.block.is_empty() {
+        compose(worker, |input| http_inspect(input, config, worker))
+    } else {
+        compose(worker, |input| http_block(input, config, worker))
+    }
+}
+
 /// Reports request lines and hosts of connections to the configured ports. Packets are never changed.
 pub fn http_inspect(input: Input, config: &HttpInspectConfig, worker: &Worker) -> impl Function + use<> {
-    let requests = worker.declare("requests", Requests::new(config));
-    state::report(&requests, worker);
-    let counts = Counts {
-        requests: worker.counter("seen"),
-        no_requests: worker.counter("not-http"),
-        gaps: worker.counter("gaps"),
-    };
+    let (requests, counts) = declare(config, worker);
     // Nothing is kept until a window is full: a request is known as soon as it is there.
     let windows = WindowConfig {
         memory: 0,
@@ -40,9 +53,7 @@ pub fn http_inspect(input: Input, config: &HttpInspectConfig, worker: &Worker) -
         },
         ..WindowConfig::new(WINDOW, WINDOW, config.idle.nanoseconds())
     };
-    let ports: Box<[u16]> = config.ports.as_slice().into();
-    let servers = ports.clone();
-    let http = move |port: u16| ports.contains(&port);
+    let (http, to_server) = (served(config), to_server(config));
     input
         .parse_or_pass::<Link>()
         .parse_or_pass::<Ip>()
@@ -54,7 +65,7 @@ pub fn http_inspect(input: Input, config: &HttpInspectConfig, worker: &Worker) -
             },
             |both_ways| {
                 both_ways.window(worker, "streams", windows, move |window| {
-                    if servers.contains(&window.flow.destination_port()) {
+                    if to_server(window) {
                         requests.borrow_mut().take(window, &counts);
                     }
                 })
@@ -62,4 +73,61 @@ pub fn http_inspect(input: Input, config: &HttpInspectConfig, worker: &Worker) -
             |other| other,
         )
         .done()
+}
+
+/// As [`http_inspect`], in the packets' way: the head of a request is held until its host is known, and a connection to one
+/// that is blocked is reset.
+pub fn http_block(input: Input, config: &HttpInspectConfig, worker: &Worker) -> impl Function + use<> {
+    let (requests, counts) = declare(config, worker);
+    let windows = GateConfig {
+        memory: config.memory,
+        longer: 1,
+        packets: PacketizeConfig {
+            flows: config.flows,
+            flow_memory: PATH_MEMORY.min(config.memory),
+            memory: config.memory,
+            edits: 1,
+            idle: config.idle.nanoseconds(),
+            // Else whoever fills its table speaks to whomever.
+            strangers: Strangers::Refuse,
+            ..PacketizeConfig::default()
+        },
+        ..GateConfig::new(WINDOW, WINDOW, 0)
+    };
+    let (http, to_server) = (served(config), to_server(config));
+    // All leave on the edge on which packets leave that are made here: so they keep their order.
+    input
+        .parse_or::<Link>(Edge::OUT)
+        .parse_or::<Ip>(Edge::OUT)
+        .parse_or::<Tcp>(Edge::OUT)
+        .divert(Edge::OUT, move |packet| {
+            let header = packet.header();
+            !http(header.destination_port()) && !http(header.source_port())
+        })
+        .window_in_path(worker, "streams", windows, move |window, _| {
+            if to_server(window) { requests.borrow_mut().decide(window, &counts) } else { Fate::Pass }
+        })
+        .done()
+}
+
+fn declare(config: &HttpInspectConfig, worker: &Worker) -> (State<Requests>, Counts) {
+    let requests = worker.declare("requests", Requests::new(config));
+    state::report(&requests, worker);
+    let counts = Counts {
+        requests: worker.counter("seen"),
+        no_requests: worker.counter("not-http"),
+        gaps: worker.counter("gaps"),
+        blocked: worker.counter("blocked"),
+    };
+    (requests, counts)
+}
+
+fn served(config: &HttpInspectConfig) -> impl Fn(u16) -> bool + Clone + use<> {
+    let ports: Box<[u16]> = config.ports.as_slice().into();
+    move |port| ports.contains(&port)
+}
+
+fn to_server(config: &HttpInspectConfig) -> impl Fn(&Window<'_>) -> bool + use<> {
+    let http = served(config);
+    move |window| http(window.flow.destination_port())
 }

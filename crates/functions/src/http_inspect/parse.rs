@@ -83,6 +83,8 @@ pub(super) struct Parser {
 pub(super) enum Found<'a> {
     /// A request with its line and its host, which may be empty.
     Request { line: &'a [u8], host: &'a [u8] },
+    /// A host that a request names, whether or not it is the one that counts; cut off where it is not `whole`.
+    Host { name: &'a [u8], whole: bool },
     /// Something else stands where a request should begin.
     NoRequest,
 }
@@ -137,6 +139,11 @@ impl Parser {
         }
     }
 
+    /// Whether a request's line or fields have begun and not ended.
+    pub(super) fn is_in_head(&self) -> bool {
+        self.phase == Phase::Fields || self.phase == Phase::Start && !self.line.get().is_empty()
+    }
+
     /// Nothing follows: a request whose fields have not ended is one all the same.
     pub(super) fn end(&mut self, mut found: impl FnMut(Found<'_>)) {
         if self.phase == Phase::Fields {
@@ -164,6 +171,9 @@ impl Parser {
                     self.request = *line;
                     self.host.clear();
                     (self.phase, self.framing) = (Phase::Fields, Framing::Length(0));
+                    if let Some((name, ends)) = target_host(text) {
+                        found(Found::Host { name, whole: ends || !line.cut });
+                    }
                 } else if self.phase == Phase::Start {
                     self.phase = Phase::Lost;
                     found(Found::NoRequest);
@@ -179,7 +189,12 @@ impl Parser {
                     Framing::Unknown => Phase::Lost,
                 };
             }
-            Phase::Fields => self.field(text),
+            Phase::Fields => {
+                if let Some(name) = named_host(text) {
+                    found(Found::Host { name, whole: !line.cut });
+                }
+                self.field(text);
+            }
             Phase::ChunkSize => {
                 self.phase = match chunk_size(text) {
                     Some(0) => Phase::Trailers,
@@ -214,6 +229,34 @@ impl Parser {
             };
         }
     }
+}
+
+/// The host of an absolute or authority form (RFC 9112, section 3.2), which counts before the field, and whether it ends
+/// within the line.
+fn target_host(line: &[u8]) -> Option<(&[u8], bool)> {
+    let mut words = line.split(|byte| *byte == b' ');
+    let (method, target) = (words.next()?, words.next()?);
+    let ends = words.next().is_some();
+    if method == b"CONNECT" {
+        return Some((target, ends));
+    }
+    let scheme = target.windows(3).position(|three| three == b"://").filter(|_| !target.starts_with(b"/"))?;
+    let rest = &target[scheme + 3..];
+    let end = rest.iter().position(|byte| b"/?#".contains(byte));
+    let authority = &rest[..end.unwrap_or(rest.len())];
+    // Behind whoever asks, if that is said.
+    let host = authority.rsplit(|byte| *byte == b'@').next().unwrap_or(authority);
+    Some((host, ends || end.is_some()))
+}
+
+/// The host that a line among the fields names. Lenient servers also read a name with a space behind it, and a value on a line
+/// of its own (RFC 9112, sections 5.1 and 5.2).
+fn named_host(line: &[u8]) -> Option<&[u8]> {
+    if line.first().is_some_and(u8::is_ascii_whitespace) {
+        return Some(line.trim_ascii());
+    }
+    let colon = line.iter().position(|byte| *byte == b':')?;
+    line[..colon].trim_ascii_end().eq_ignore_ascii_case(b"host").then(|| line[colon + 1..].trim_ascii())
 }
 
 /// A chunk's size, in front of its extensions (RFC 9112, section 7.1).

@@ -2,7 +2,7 @@
 
 use netbricks_core::node::SectionMerge;
 use netbricks_core::packet::{FlowKey, checksum};
-use netbricks_core::stream::{Why, Window};
+use netbricks_core::stream::{Cut, Fate, Why, Window};
 use netbricks_core::{Counter, Declared, Section, State, Worker};
 
 use super::HttpInspectConfig;
@@ -27,6 +27,8 @@ struct Request {
 pub(super) struct Requests {
     parsers: Vec<Parser>,
     log: Log,
+    /// Hosts to which nobody may speak.
+    block: Box<[Box<[u8]>]>,
 }
 
 /// Requests that were found.
@@ -47,6 +49,7 @@ pub(super) struct Counts {
     pub(super) requests: Counter,
     pub(super) no_requests: Counter,
     pub(super) gaps: Counter,
+    pub(super) blocked: Counter,
 }
 
 impl Requests {
@@ -59,14 +62,31 @@ impl Requests {
             most_latest: config.latest,
             next: 0,
         };
-        Self { parsers: vec![Parser::NEW; config.flows], log }
+        let block = config.block.iter().map(|name| name.as_bytes().into()).collect();
+        Self { parsers: vec![Parser::NEW; config.flows], log, block }
     }
 
-    /// Takes a window of what a client sent.
-    pub(super) fn take(&mut self, window: &Window<'_>, counts: &Counts) {
-        let Self { parsers, log } = self;
-        let Some(parser) = parsers.get_mut(window.connection as usize) else { return };
+    /// Takes a window of what a client sent that waits for a decision.
+    pub(super) fn decide(&mut self, window: &Window<'_>, counts: &Counts) -> Fate {
+        if self.take(window, counts) {
+            counts.blocked.add(1);
+            return Fate::Cut(Cut::Reset);
+        }
+        // Its host may be among what follows.
+        let waits = self.parsers.get(window.connection as usize).is_some_and(Parser::is_in_head);
+        if waits { Fate::Hold } else { Fate::Pass }
+    }
+
+    /// Takes a window of what a client sent; answers whether it speaks to a host to which nobody may.
+    pub(super) fn take(&mut self, window: &Window<'_>, counts: &Counts) -> bool {
+        let Self { parsers, log, block } = self;
+        let Some(parser) = parsers.get_mut(window.connection as usize) else { return false };
+        let mut blocked = false;
         let mut found = |found: Found<'_>| match found {
+            // Of one that is longer than any of them, the rest is not known.
+            Found::Host { name, whole } => {
+                blocked |= block.iter().any(|of| !whole || is_within(host_name(name), of));
+            }
             Found::NoRequest => counts.no_requests.add(1),
             Found::Request { line, host } => {
                 counts.requests.add(1);
@@ -82,7 +102,24 @@ impl Requests {
             parser.end(&mut found);
             *parser = Parser::NEW;
         }
+        blocked
     }
+}
+
+/// A host without its port, and without the dot that ends a full name.
+fn host_name(host: &[u8]) -> &[u8] {
+    let end = match host.first() {
+        Some(b'[') => host.iter().position(|byte| *byte == b']').map(|end| end + 1),
+        _ => host.iter().position(|byte| *byte == b':'),
+    };
+    let name = &host[..end.unwrap_or(host.len())];
+    name.strip_suffix(b".").unwrap_or(name)
+}
+
+/// Whether a name is `of` or below it.
+fn is_within(name: &[u8], of: &[u8]) -> bool {
+    let Some(below) = name.len().checked_sub(of.len()) else { return false };
+    name[below..].eq_ignore_ascii_case(of) && (below == 0 || name[below - 1] == b'.')
 }
 
 impl Log {

@@ -14,13 +14,13 @@ use super::{HttpInspectConfig, http_inspect};
 
 /// A request, and what is to be found of it.
 #[derive(Clone, Debug)]
-struct Sent {
+pub(super) struct Sent {
     line: String,
-    host: String,
-    text: Vec<u8>,
+    pub(super) host: String,
+    pub(super) text: Vec<u8>,
 }
 
-fn request(random: &mut Random) -> Sent {
+pub(super) fn request(random: &mut Random) -> Sent {
     let method = ["GET", "POST", "HEAD", "OPTIONS", "M-SEARCH"][random.below(5)];
     let line = format!("{method} /{}?q={} HTTP/1.{}", random.below(1000), random.next(), random.below(2));
     let host = ["example.org", "[2001:db8::1]:80", "b.test", ""][random.below(4)].to_owned();
@@ -131,6 +131,7 @@ fn found(text: &str) -> Vec<String> {
     let (mut parser, mut all) = (Parser::NEW, Vec::new());
     let mut note = |found: Found<'_>| {
         all.push(match found {
+            Found::Host { .. } => return,
             Found::NoRequest => "-".to_owned(),
             Found::Request { line, host } => {
                 format!("{} @{}", String::from_utf8_lossy(line), String::from_utf8_lossy(host))
@@ -304,6 +305,12 @@ fn settings_that_do_not_do_are_named() {
     assert_eq!(refused("memory = 1"), "`memory` must be 65,536 to 4,294,967,296 bytes, found 1");
     assert_eq!(refused("hosts = 0"), "`hosts` must be 1 to 1,024, found 0");
     assert_eq!(refused("latest = 1025"), "`latest` must be 1 to 1,024, found 1025");
+    for name in ["", ".", "a..b", "*.a", "a:80", "a/b", &"a".repeat(129)] {
+        let refused = refused(&format!("block = [\"good.org\", {name:?}]"));
+        assert!(refused.starts_with("`block` must be names of hosts such as"), "{refused}");
+    }
+    let many = refused(&format!("block = {:?}", ["a"; 1_025]));
+    assert_eq!(many, "`block` must be 0 to 1,024 hosts, found 1025");
     assert!(toml::from_str::<HttpInspectConfig>("").unwrap().check().is_ok());
     assert!(toml::from_str::<HttpInspectConfig>("port = 80").is_err());
 }

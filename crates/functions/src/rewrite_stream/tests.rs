@@ -129,6 +129,29 @@ fn what_is_none_of_its_business_passes_unchanged() {
     assert_eq!(report.out, frames);
 }
 
+/// More than any batch may make, at 1, 32 and 256 packets a batch: the run compares what leaves.
+#[test]
+fn whatever_becomes_of_bytes_all_of_it_goes_on_at_every_batch_size() {
+    const LONGER: usize = 128;
+    let mut frames = vec![client(99, 0, flags::SYN, ""), server(499, 100, flags::SYN | ACK, "")];
+    for segment in 0..8 {
+        frames.push(server(500 + 40 * segment, 100, PUSH, &"a".repeat(40)));
+    }
+    // Its sender sends the last of it again and again, as long as not all is acknowledged.
+    frames.extend((0..700).map(|_| server(500 + 280, 100, PUSH, &"a".repeat(40))));
+    let report = run_configured(rewrite_stream, RewriteStreamConfig::new("a", &"x".repeat(LONGER)), frames);
+    let mut known = 0;
+    for Left(from_server, number, .., text) in report.out.iter().map(|frame| read(frame)) {
+        if from_server && !text.is_empty() {
+            let at = number.wrapping_sub(500) as usize;
+            assert!(at <= known, "a hole before {at}");
+            known = known.max(at + text.len());
+        }
+    }
+    assert_eq!(known, 8 * 40 * LONGER);
+    assert_eq!(report.dropped(Drop::RateLimited) + report.dropped(Drop::PoolExhausted), 0);
+}
+
 /// The first fragment of a segment, with more to come.
 fn fragment(mut frame: Vec<u8>) -> Vec<u8> {
     frame[20..22].copy_from_slice(&0x2000u16.to_be_bytes());

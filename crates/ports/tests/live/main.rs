@@ -6,4 +6,5 @@
 mod fixture;
 mod forwarding;
 mod leaving;
+mod overlap;
 mod trouble;

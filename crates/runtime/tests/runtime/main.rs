@@ -13,3 +13,4 @@ mod nodes;
 mod shuffle;
 mod signals;
 mod start;
+mod streams;

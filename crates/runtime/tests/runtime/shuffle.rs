@@ -8,6 +8,7 @@ use netbricks_buffer::{Batch, Pool};
 use netbricks_core::consistency::{BoundedInconsistency, NoExternalAccess, Strict};
 use netbricks_core::packet::build::ethernet;
 use netbricks_core::packet::{FlowKey, Ip, Link, Tcp};
+use netbricks_core::stream::WindowConfig;
 use netbricks_core::tables::{Entry, FlowTable, FlowTableConfig, Tallies};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{
@@ -494,15 +495,6 @@ fn a_move_that_would_leave_state_behind_is_refused_by_name() {
         "seen",
         moving_past(knowing(|worker| drop(worker.state::<Tallies, _>("seen", NoExternalAccess, 8)))),
     );
-    let window = netbricks_core::stream::WindowConfig::new(64, 64, 1_000_000_000);
-    let windows = |worker: &Worker| {
-        compose(worker, |input| {
-            let tcp = input.parse_or_pass::<Link>().parse_or_pass::<Ip>().parse_or_pass::<Tcp>();
-            tcp.window(worker, "windows", window, |_| ()).done()
-        })
-        .unwrap()
-    };
-    refused("windows", moving_past(windows));
     refused("past", moving_past(|_| Box::new(Exports)));
     // Packets are sorted by flow: an address says nothing of the bucket.
     let hosts = |worker: &Worker| drop(worker.flow_table::<std::net::IpAddr, u64>("hosts", table));
@@ -518,6 +510,7 @@ fn a_move_that_would_leave_state_behind_is_refused_by_name() {
         worker.state::<FlowTable<[u64; 5], u64>, _>("own", NoExternalAccess, table);
         worker.state::<Tallies, _>("all", Strict, 8);
         worker.state::<Tallies, _>("most", BoundedInconsistency { updates: 1 }, 8);
+        worker.windows::<Tcp, _>("windows", WindowConfig::new(64, 64, 1_000_000_000), |_| ());
         worker.counter("total");
     };
     let (answer, owners) = moving_past(knowing(moves));

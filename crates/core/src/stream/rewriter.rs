@@ -1,0 +1,67 @@
+//! What is done to streams on their way: the trait that [`Replace`](super::Replace) and [`Gate`](super::Gate) implement.
+
+use netbricks_packet::FlowKey;
+
+use super::{End, Output, Side};
+
+/// Whose bytes a rewriter is given, and when.
+#[derive(Clone, Copy, Debug)]
+pub struct Source {
+    /// The connection's number: nobody else's until both its directions ended.
+    pub connection: u32,
+    /// Which of its directions.
+    pub side: Side,
+    /// From whom to whom.
+    pub flow: FlowKey,
+    /// The time (ns).
+    pub now: u64,
+}
+
+/// How a connection is ended from the middle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// Both ends are sent a reset, and again whenever they send something all the same.
+    Reset,
+    /// Nothing of it goes on any more, and nobody is told.
+    Silence,
+}
+
+/// What is done to streams.
+pub trait Rewriter: 'static {
+    /// What it remembers of one direction of a connection between calls.
+    type Memory: Copy + Default + 'static;
+    /// Whether it may hold back more than a few bytes: their sender is then answered when it sends them again, so that it
+    /// goes on to those that follow.
+    const HOLDS: bool = false;
+    /// Takes the next bytes of a direction and says what becomes of them. It may hold back bytes at their end whose fate is
+    /// not known yet: it must know them again.
+    fn rewrite(&mut self, source: &Source, memory: &mut Self::Memory, bytes: &[u8], output: &mut Output<'_>);
+    /// Bytes that are held back are waited for: their sender sent them again and again, or they are [due](Self::is_due).
+    /// Says what becomes of them, which is no more than [`most`](Self::most) says of no input.
+    fn flush(&mut self, source: &Source, memory: &mut Self::Memory, output: &mut Output<'_>);
+    /// The direction ended, and `memory` is forgotten after this. Where all of it was told, `output` takes what was held
+    /// back, all of it; else there is none.
+    fn end(&mut self, source: &Source, memory: &mut Self::Memory, end: End, output: Option<&mut Output<'_>>) {
+        let _ = end;
+        if let Some(output) = output {
+            self.flush(source, memory, output);
+        }
+    }
+    /// The most bytes that become of `input` bytes and those held back, and the most replacements in them. Where there
+    /// are more after all and no memory for them, the connection goes no further.
+    fn most(&self, input: usize) -> (usize, usize);
+    /// Whether it could hold back what it may have to of a direction's next bytes. If not, they count as lost.
+    fn has_room(&self, _memory: &Self::Memory) -> bool {
+        true
+    }
+    /// Whether bytes that it holds back go on only when others follow them. Else their sender is left the last of them to send
+    /// again, so that [`flush`](Self::flush) is called.
+    fn waits(&self, _memory: &Self::Memory) -> bool {
+        false
+    }
+    /// Whether bytes were held back for so long at `now` (ns) that [`flush`](Self::flush) is to be called with the next
+    /// packet of their direction.
+    fn is_due(&self, _memory: &Self::Memory, _now: u64) -> bool {
+        false
+    }
+}

@@ -1,0 +1,163 @@
+//! Windows over streams go on while their connections move between workers under load: every byte is shown once, in its place.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use netbricks_buffer::{Batch, Pool};
+use netbricks_core::packet::build::ethernet;
+use netbricks_core::packet::{Ip, Link, Tcp};
+use netbricks_core::stream::{End, StreamConfig, Why, Window, WindowConfig};
+use netbricks_core::{
+    Context, Drop, Edge, GraphBuilder, GraphError, Node, Operator, Output, Poll, Role, Shuffle,
+    ShuffleConfig, ShuffleKey, WhenFull, compose,
+};
+use netbricks_runtime::{Clock, Config, Factory, IdlePolicy, Placement, Runtime};
+
+/// Connections, and segments of each direction of each: so many bytes as a number has, which says where it lies.
+const CONNECTIONS: u16 = 48;
+const SEGMENTS: u64 = 4_096;
+const BYTES: u64 = 8;
+/// Of a window: no whole number of segments.
+const SIZE: usize = 20;
+
+/// Behind Ethernet and IPv4.
+const SEQUENCE: std::ops::Range<usize> = 38..42;
+const NUMBER: std::ops::Range<usize> = 54..62;
+
+/// One direction of all connections, each segment before the one that should go first.
+struct Streams {
+    templates: Vec<Vec<u8>>,
+    next: u64,
+}
+
+impl Streams {
+    fn new(worker: usize) -> Self {
+        let frame = |connection: u16| {
+            let (a, b) = ("10.0.0.1", "10.9.8.7");
+            let tcp = match worker {
+                0 => ethernet().ipv4(a, b).tcp(1_000 + connection, 80),
+                _ => ethernet().ipv4(b, a).tcp(80, 1_000 + connection),
+            };
+            tcp.payload(&[0; BYTES as usize]).build().unwrap()
+        };
+        Self { templates: (0..CONNECTIONS).map(frame).collect(), next: 0 }
+    }
+}
+
+impl Node for Streams {
+    fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
+    fn inputs(&self) -> usize {
+        0
+    }
+    fn is_schedulable(&self) -> bool {
+        true
+    }
+    fn role(&self) -> Role {
+        Role::Receive
+    }
+    fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+        while batch.len() < cx.burst() {
+            let (turn, connection) = (self.next / u64::from(CONNECTIONS), self.next % u64::from(CONNECTIONS));
+            if turn == SEGMENTS {
+                return Poll::Done;
+            }
+            let Some(mut packet) = cx.pool().packet(&self.templates[connection as usize]) else { break };
+            // But for the first, which says where a stream begins whose opening nobody saw, pairs change places.
+            let number = if turn == 0 || turn == SEGMENTS - 1 { turn } else { ((turn - 1) ^ 1) + 1 };
+            packet.data_mut()[SEQUENCE].copy_from_slice(&((number * BYTES) as u32).to_be_bytes());
+            packet.data_mut()[NUMBER].copy_from_slice(&number.to_be_bytes());
+            batch.push(packet).unwrap();
+            self.next += 1;
+        }
+        Poll::Busy
+    }
+}
+
+struct Sink;
+
+impl Node for Sink {
+    fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
+        cx.sent(batch.len() as u64, batch.bytes());
+        batch.clear();
+    }
+    fn role(&self) -> Role {
+        Role::Transmit
+    }
+    fn outputs(&self) -> Vec<Output> {
+        Vec::new()
+    }
+}
+
+/// What windows on all workers showed.
+#[derive(Default)]
+struct Shown {
+    bytes: AtomicU64,
+    wrong: AtomicU64,
+    missing: AtomicU64,
+    moved: AtomicU64,
+}
+
+impl Shown {
+    fn see(&self, window: &Window<'_>) {
+        let place = |at: usize| window.offset + at as u64;
+        let byte = |at: usize| (place(at) / BYTES).to_be_bytes()[(place(at) % BYTES) as usize];
+        let wrong = (0..window.bytes.len()).filter(|at| window.bytes[*at] != byte(*at)).count();
+        self.bytes.fetch_add(window.fresh().len() as u64, Relaxed);
+        self.wrong.fetch_add(wrong as u64, Relaxed);
+        self.missing.fetch_add(window.gap, Relaxed);
+        self.moved.fetch_add(u64::from(window.why == Why::End(End::Moved)), Relaxed);
+    }
+}
+
+#[test]
+fn windows_move_back_and_forth_under_load_with_their_connections() {
+    let config = ShuffleConfig { key: ShuffleKey::SymmetricFlow, full: WhenFull::Wait, ring: 32 };
+    let (shuffle, shown) = (Shuffle::new(config), Arc::new(Shown::default()));
+    let pool = Pool::builder().frames(16_384).build().unwrap();
+    let config = Config::new(pool)
+        .workers(2)
+        .placement(Placement::Unpinned)
+        .clock(Clock::Driven)
+        .idle(IdlePolicy::Balanced);
+    let runtime = Runtime::start(config, |worker| {
+        let (shuffle, shown) = (shuffle.clone(), shown.clone());
+        Factory::new(move |context| -> Result<_, GraphError> {
+            let mut graph = GraphBuilder::new("test");
+            let failed = |error| GraphError::Node { name: "node".into(), error };
+            let streams = StreamConfig { flows: 128, flow_memory: 64 << 10, ..StreamConfig::default() };
+            let windows = WindowConfig { streams, ..WindowConfig::new(SIZE, SIZE, u64::MAX) };
+            let node = compose(context.worker(), |input| {
+                let tcp = input.parse::<Link>().parse::<Ip>().parse::<Tcp>();
+                tcp.window(context.worker(), "windows", windows, move |window| shown.see(window)).done()
+            });
+            let nodes = [
+                graph.add("source", Box::new(Streams::new(worker)))?,
+                graph.add("shuffle", shuffle.node(context.worker()).map_err(failed)?)?,
+                graph.add("windows", node.map_err(failed)?)?,
+                graph.add("out", Box::new(Sink))?,
+            ];
+            for pair in nodes.windows(2) {
+                graph.connect(pair[0], Edge::OUT, pair[1], 0)?;
+            }
+            graph.build(context.pool().clone())
+        })
+    })
+    .unwrap();
+    let control = runtime.control();
+    let (mut moves, mut to) = (0, 1);
+    while let Ok(pairs) = control.call(0, "test", "shuffle", "move", &format!("0-4095 {to}")) {
+        assert!(["0", "1", "2"].contains(&pairs.as_str()), "{pairs}");
+        while control.call(1, "test", "shuffle", "moving", "").is_ok_and(|pairs| pairs != "0") {
+            std::thread::yield_now();
+        }
+        (moves, to) = (moves + 1, 1 - to);
+    }
+    let report = runtime.wait();
+    assert!(report.conserved && report.pool_whole, "{:?}", report.unbalanced);
+    assert_eq!(report.totals.drops.of(Drop::Panicked).packets, 0);
+    let [bytes, wrong, missing, moved] =
+        [&shown.bytes, &shown.wrong, &shown.missing, &shown.moved].map(|count| count.load(Relaxed));
+    let all = 2 * u64::from(CONNECTIONS) * SEGMENTS * BYTES;
+    assert_eq!((bytes, wrong, missing), (all, 0, 0), "after {moves} moves, {moved} of directions");
+    assert!(moves > 10 && moved > 500, "{moves} moves, {moved} of directions");
+}
