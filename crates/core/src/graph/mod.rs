@@ -211,6 +211,8 @@ pub struct Graph {
     serial: u64,
     spare: Vec<Batch>,
     ready: VecDeque<usize>,
+    /// Whether the schedulable whose turn it is still stands first in `ready`.
+    in_place: bool,
     idle: VecDeque<usize>,
     sleeping: BinaryHeap<Reverse<(u64, usize)>>,
     /// As `sleeping`, of nodes that wait for their events: these come first when they are due.
@@ -255,6 +257,7 @@ impl Graph {
             serial: 0,
             spare: Vec::with_capacity(16),
             ready,
+            in_place: false,
             idle: VecDeque::with_capacity(schedulable),
             sleeping: BinaryHeap::with_capacity(schedulable),
             timers,

@@ -67,6 +67,11 @@ impl Graph {
         {
             return Some(node);
         }
+        if self.ready.len() == 1 {
+            // Where one source is busy it keeps its place: taking it out and putting it back costs as much as a node.
+            self.in_place = true;
+            return self.ready.front().copied();
+        }
         self.ready.pop_front().or_else(|| self.idle.pop_front())
     }
 
@@ -131,7 +136,12 @@ impl Graph {
             counters.sampled_packets += packets;
         }
         slot.strikes = 0;
+        let in_place = std::mem::take(&mut self.in_place);
+        if in_place && poll != Poll::Busy {
+            self.ready.pop_front();
+        }
         match poll {
+            Poll::Busy if in_place => {}
             Poll::Busy => self.ready.push_back(node),
             Poll::Idle => self.idle.push_back(node),
             Poll::Until(time) if slot.timed => self.timers.push(Reverse((time, node))),
@@ -321,6 +331,9 @@ impl Graph {
             // It was not called yet: nothing of what enters is counted.
             held = self.slots[node].counters.balance();
             self.slots[node].counters.arrived.add(entered, entered_bytes);
+        }
+        if std::mem::take(&mut self.in_place) {
+            self.ready.pop_front();
         }
         let in_hand = crate::Count { packets: self.hand.len() as u64, bytes: self.hand.bytes() };
         let first = self.hand.get(0).map(|packet| (packet.len(), packet.data().to_vec()));
