@@ -188,7 +188,7 @@ impl Drop for Process {
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long a command may take that moves data.
-const LONGEST: Duration = Duration::from_secs(180);
+const LONGEST: Duration = Duration::from_secs(660);
 
 /// Waits until a condition holds, for half a minute at most.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {

@@ -119,7 +119,8 @@ pub struct NoExternalAccess;
 /// sees what its own worker wrote for the packets before it.
 ///
 /// Who writes may wait: its first change after something was published, or its first read after that in the same batch,
-/// waits for reads elsewhere that began before. An export of a flow table is many short reads, [in steps](Strict), of
+/// waits for reads elsewhere that began before. Reads refresh nothing: an entry with a timeout stays for that time after
+/// it was last put, and is not shown after it. An export of a flow table is many short reads, [in steps](Strict), of
 /// anything else one.
 ///
 /// It takes the memory of two copies. A change is made twice. One that panics is never seen, nor are those that belong to

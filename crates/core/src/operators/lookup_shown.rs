@@ -77,12 +77,13 @@ where
                 });
         });
         *written = table.written();
+        let now = cx.now();
         table.read(|table| {
             for Parked { key, ticket, .. } in parked.iter_mut().flatten() {
                 table.approach(key, ticket);
             }
             for Parked { key, ticket, value, .. } in parked.iter_mut().flatten() {
-                *value = table.show(key, *ticket);
+                *value = table.show(key, *ticket, now);
             }
         });
     }
@@ -91,11 +92,11 @@ where
     fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, _: A::In) -> Result<Self::Out, Verdict> {
         let Self { table, visit, parked, written, .. } = self;
         let parked = parked[at.slot].as_mut().map_err(|verdict| *verdict)?;
+        let now = at.cx.now();
         if table.written() != *written {
-            parked.value = table.read(|table| table.show(&parked.key, parked.ticket));
+            parked.value = table.read(|table| table.show(&parked.key, parked.ticket, now));
         }
         let stack = A::Out::unpack(parked.stack);
-        let now = at.cx.now();
         let mut view = View::new(at.bytes, &stack, at.cx, at.slot);
         let value = visit(&mut view, T::shown(parked.value.as_ref(), parked.key, table, now));
         *at.reshaped |= view.reshaped;

@@ -66,6 +66,13 @@ impl Clock {
         self.age(slot) >= slot.timeout() && slot.timeout() != NEVER
     }
 
+    /// Whether the flow in `slot` is expired at `now` (ns), if that is after the table's time.
+    pub(super) fn is_over_at<K: Copy, V>(&self, slot: &Slot<K, V>, now: u64) -> bool {
+        let further = self.whole_ticks(now).saturating_sub(self.tick);
+        let age = u64::from(self.age(slot)).saturating_add(further);
+        age >= u64::from(slot.timeout()) && slot.timeout() != NEVER
+    }
+
     /// The tick at which the flow in `slot` is over.
     fn end<K: Copy, V>(&self, slot: &Slot<K, V>) -> Option<u64> {
         let left = slot.timeout().saturating_sub(self.age(slot));

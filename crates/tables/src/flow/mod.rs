@@ -281,6 +281,14 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         slot.pair().map(|(_, value)| value)
     }
 
+    /// As [`get`](Self::get), as of `now` (ns) if that is later: for readers of a table that nobody tells the time.
+    #[must_use]
+    pub fn get_at(&self, key: &K, now: u64) -> Option<&V> {
+        let index = self.find(key, self.home(key.hash(&self.secret)))?;
+        let slot = self.slots.get(index).filter(|slot| !self.clock.is_over_at(slot, now))?;
+        slot.pair().map(|(_, value)| value)
+    }
+
     /// As [`get`](Self::get), to change it.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         let index = self.find(key, self.home(key.hash(&self.secret)))?;

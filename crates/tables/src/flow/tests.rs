@@ -535,3 +535,18 @@ fn bulk_equals_one_by_one() {
 fn the_parts_of_the_bound_add_up() {
     const { assert!(2 * WIDTH + STASH + SAMPLE + 2 * TIMERS_A_LOOKUP <= MAXIMUM_WORK) };
 }
+
+/// A reader says what time it is; whoever could tell the table has nothing to write.
+#[test]
+fn a_table_that_nobody_tells_the_time_shows_no_flow_that_is_over() {
+    for (wait, shown) in [(0, true), (900, true), (1_200, false), (1 << 40, false), (u64::MAX, false)] {
+        let mut flows: FlowTable<u64, u32> = FlowTable::new(config(10, Some(1_000), Full::Refuse)).unwrap();
+        flows.lookup(1, 50).or_insert_with(|| 7);
+        let now = u64::saturating_add(50, wait);
+        assert_eq!(flows.get_at(&1, now).is_some(), shown, "{wait}");
+        // As if it were told.
+        assert_eq!(flows.get(&1), Some(&7));
+        flows.expire(now, 0);
+        assert_eq!(flows.get(&1).is_some(), shown, "{wait}");
+    }
+}

@@ -281,7 +281,7 @@ impl<K: Key + Encode, V: Encode + 'static> FlowTable<K, V> {
     }
 
     /// All flows of an export, or what is wrong with it.
-    fn records(bytes: &[u8]) -> Result<Vec<(K, V, u64, u64)>, ImportError> {
+    pub(super) fn records(bytes: &[u8]) -> Result<Vec<(K, V, u64, u64)>, ImportError> {
         let length = |expected: u64| ImportError::Length { expected, found: bytes.len() as u64 };
         let shortest = (HEADER + CHECKSUM) as u64;
         let (magic, rest) = bytes.split_first_chunk().ok_or(length(shortest))?;

@@ -14,23 +14,23 @@ pub trait ReadTable: Table {
     /// What there is to know under a key: a copy, so that it outlives the read.
     type Value: Copy + 'static;
 
-    /// The value for `key`, as of the time that the table was last told; refreshes and counts nothing. The ticket is a
-    /// hint, as for [`resolve`](Table::resolve).
-    fn show(&self, key: &Self::Key, ticket: Self::Ticket) -> Option<Self::Value>;
+    /// The value for `key` as of `now` (ns), or of the time that the table was last told if that is later; refreshes and
+    /// counts nothing. The ticket is a hint, as for [`resolve`](Table::resolve).
+    fn show(&self, key: &Self::Key, ticket: Self::Ticket, now: u64) -> Option<Self::Value>;
 }
 
 impl<K: Key, V: Copy + 'static> ReadTable for FlowTable<K, V> {
     type Value = V;
     #[inline(always)]
-    fn show(&self, key: &K, _: FlowTicket) -> Option<V> {
-        self.get(key).copied()
+    fn show(&self, key: &K, _: FlowTicket, now: u64) -> Option<V> {
+        self.get_at(key, now).copied()
     }
 }
 
 impl<V: Copy + Eq + Hash + 'static> ReadTable for Routes<V> {
     type Value = V;
     #[inline(always)]
-    fn show(&self, address: &Self::Key, (): ()) -> Option<V> {
+    fn show(&self, address: &Self::Key, (): (), _: u64) -> Option<V> {
         self.longest(*address).copied()
     }
 }
