@@ -281,10 +281,10 @@ fn out_of_line<const USUAL: bool, B: Operator>(
 }
 
 /// So many functions are compiled into one piece of code; longer rows call the pieces one after the other. The time to compile
-/// one piece grows faster than the piece: 64 functions in pieces of 32 took two minutes in a test build. Its price is that each
-/// of 64 functions costs more than each of 8 (`bench/fused-cost.sh` counts it): some hundred instructions a packet and call, for
-/// what is handed over and for what the next piece has to find out anew.
-const TOGETHER: usize = 8;
+/// one piece grows faster than the piece: 64 functions in pieces of 16 take as long as in pieces of 8, in pieces of 22 three
+/// times that. A call from piece to piece costs some instructions for what is handed over and for what the next piece has to
+/// find out anew, so that each of 64 functions costs 7 % more than each of 8 (`bench/fused-cost.sh` counts it).
+const TOGETHER: usize = 16;
 
 /// Applies a function to a frame of which a function before it may have changed what made it usual, from within the copy
 /// for usual frames: most who could have changed that changed an address.
