@@ -208,15 +208,23 @@ impl<Q: ?Sized> Seat<Q> {
 
     fn offer(&self, queue: Box<Q>) {
         // One that nobody took is as dead as the one in use.
-        let mut next = lock(&self.next);
-        let unused = next.replace(queue);
-        self.waits.store(true, Ordering::Release);
-        if let Some(bell) = &self.bell {
-            // It can only fail because it rings already.
-            let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
-        }
-        drop(next);
+        let unused = self.change(|next| next.replace(queue));
         drop(unused);
+    }
+
+    /// Changes what waits, and with it, under the same lock, what the packet path sees and hears: one that is offered while
+    /// another is taken is not to be taken for that, and no bell rings for what was taken already.
+    fn change<R>(&self, change: impl FnOnce(&mut Option<Box<Q>>) -> R) -> R {
+        let mut next = lock(&self.next);
+        let answer = change(&mut next);
+        self.waits.store(next.is_some(), Ordering::Release);
+        // A bell can only fail because it rings already, or does not.
+        match &self.bell {
+            Some(bell) if next.is_some() => drop(rustix::io::write(bell, &1u64.to_ne_bytes())),
+            Some(bell) => drop(rustix::io::read(bell, &mut [0; 8])),
+            None => {}
+        }
+        answer
     }
 
     #[inline(always)]
@@ -225,14 +233,7 @@ impl<Q: ?Sized> Seat<Q> {
     }
 
     fn take(&self) -> Option<Box<Q>> {
-        // Kept to the end: one that is offered meanwhile is not to be taken for the one that was.
-        let mut waiting = lock(&self.next);
-        let next = waiting.take();
-        self.waits.store(false, Ordering::Relaxed);
-        if let Some(bell) = &self.bell {
-            let _ = rustix::io::read(bell, &mut [0; 8]);
-        }
-        next
+        self.change(Option::take)
     }
 
     /// Puts the waiting queue in the place of `queue`.

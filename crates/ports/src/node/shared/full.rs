@@ -93,7 +93,7 @@ impl TransmitQueue for Refilled {
     fn transmit(&mut self, batch: &mut Batch, cx: &mut Context) {
         let count = batch.len();
         let sent = self.sent.fetch_add(count, Ordering::Relaxed);
-        assert!(sent < 100 * BUDGET, "whoever sends is kept for ever");
+        assert!(sent < 100_000, "whoever sends is kept for ever");
         cx.sent(count as u64, batch.bytes());
         batch.clear();
         let mut more = Batch::new();
