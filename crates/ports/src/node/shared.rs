@@ -290,7 +290,7 @@ impl TransmitQueue for SharedTransmit {
                 break;
             }
         }
-        while served != Served::All {
+        loop {
             let came = sending.fill(before, BATCH);
             shared.waiting.fetch_sub(came, Ordering::Relaxed);
             if sending.hand.is_empty() {
