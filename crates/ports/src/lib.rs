@@ -30,7 +30,7 @@ mod testing;
 mod virtio;
 pub mod wrap;
 
-pub use node::{ReceiveNode, SharedTransmit, TransmitLimits, TransmitNode};
+pub use node::{LiveLimits, ReceiveNode, SharedTransmit, TransmitLimits, TransmitNode};
 pub use open::{Driver, Drivers, OpenContext, OpenError, QueueDivision};
 pub use port::{
     Capabilities, ChecksumPolicy, Counters, Failure, Link, Port, PortError, ReceiveQueue, TransmitQueue,

@@ -14,7 +14,7 @@ use netbricks_core::{Context, Drop, Node, Poll, Role};
 
 pub use shared::SharedTransmit;
 pub(crate) use transmit::offer;
-pub use transmit::{TransmitLimits, TransmitNode};
+pub use transmit::{LiveLimits, TransmitLimits, TransmitNode};
 
 use crate::checksum::Judge;
 use crate::port::{ChecksumPolicy, Counters, Port, PortError, ReceiveQueue};

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use netbricks_buffer::Batch;
 use netbricks_core::{Context, Poll};
 
+use crate::node::LiveLimits;
+
 /// What a port can do, as far as it decides how a graph is built over it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Capabilities {
@@ -200,6 +202,10 @@ pub trait TransmitQueue: Send {
     }
     /// When the first of the packets that it keeps is due (ns); [`flush`](Self::flush) sends it then.
     fn due(&self) -> Option<u64> {
+        None
+    }
+    /// What it takes, where that may change while it runs. Asked once.
+    fn limits(&self) -> Option<LiveLimits> {
         None
     }
     /// Sends what it keeps, due or not; called at shutdown.

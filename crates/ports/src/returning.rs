@@ -4,7 +4,9 @@
 //! The packet path pays one relaxed load a batch. All else (looking, opening, letting the old queues go) is that thread's,
 //! which lives in the network namespace in which the port was opened.
 
+use std::any::Any;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
@@ -15,6 +17,7 @@ use netbricks_core::{Context, Poll};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 
 use crate::interface::Interface;
+use crate::node::{LiveLimits, TransmitLimits};
 use crate::port::{
     Capabilities, ChecksumPolicy, Counters, Link, Port, PortError, ReceiveQueue, TransmitQueue,
 };
@@ -57,6 +60,7 @@ pub(crate) fn returning(
     let bells = bells.map_err(|error| failed("making an event descriptor", error.into()))?;
     let shared = Arc::new(Shared {
         counters: port.counters(),
+        limits: LiveLimits::new(TransmitLimits::of(port.as_ref())),
         device: device.to_owned(),
         wanted,
         receive: bells.into_iter().map(|bell| Arc::new(Seat::new(Some(bell)))).collect(),
@@ -80,6 +84,8 @@ struct Shared {
     /// The one that is open now, or was last.
     port: Mutex<Box<dyn Port>>,
     counters: Vec<Arc<Counters>>,
+    /// What the device that is open now takes.
+    limits: LiveLimits,
     device: String,
     wanted: Wanted,
     receive: Vec<Arc<Seat<dyn ReceiveQueue>>>,
@@ -101,37 +107,41 @@ impl Shared {
     }
 
     fn watch(&self, reopen: &Reopen) {
-        let (mut tried, mut tries, mut not_before) = (0, 0, Instant::now());
+        let mut attempts = Attempts { device: 0, failed: 0, not_before: Instant::now() };
         loop {
             std::thread::park_timeout(LOOK);
             if self.stop.load(Ordering::Acquire) {
                 return;
             }
-            self.receive.iter().for_each(|seat| seat.clear());
-            self.transmit.iter().for_each(|seat| seat.clear());
-            let link = self.port().link();
-            if link != Link::Gone {
-                continue;
-            }
-            let Ok(interface) = Interface::find("", &self.device) else { continue };
-            if self.wanted == Wanted::Up && interface.link() != Link::Up {
-                continue;
-            }
-            if tried != interface.index() {
-                (tried, tries, not_before) = (interface.index(), 0, Instant::now());
-            }
-            if tries == TRIES || Instant::now() < not_before {
-                continue;
-            }
-            match reopen(&self.counters).and_then(|port| self.take_over(port)) {
-                Ok(()) => *lock(&self.trouble) = None,
-                Err(error) => {
-                    tries += 1;
-                    not_before = Instant::now() + LONGEST.min(LOOK * (1 << tries.min(8)));
-                    *lock(&self.trouble) = Some(error.to_string());
-                }
-            }
+            // A driver that panics is one that could not open the device: it is told, and asked again as often.
+            let looked = catch_unwind(AssertUnwindSafe(|| self.look(reopen, &mut attempts)));
+            let trouble = match looked {
+                Ok(Ok(())) => continue,
+                Ok(Err(error)) => error.to_string(),
+                Err(payload) => format!("its driver panicked: {}", message(payload.as_ref())),
+            };
+            attempts.fail();
+            *lock(&self.trouble) = Some(trouble);
         }
+    }
+
+    /// Takes the device if it is there again.
+    fn look(&self, reopen: &Reopen, attempts: &mut Attempts) -> Result<(), PortError> {
+        self.receive.iter().for_each(|seat| seat.clear());
+        self.transmit.iter().for_each(|seat| seat.clear());
+        let link = self.port().link();
+        if link != Link::Gone {
+            return Ok(());
+        }
+        let Ok(interface) = Interface::find("", &self.device) else { return Ok(()) };
+        if self.wanted == Wanted::Up && interface.link() != Link::Up {
+            return Ok(());
+        }
+        if attempts.are_due(interface.index()) {
+            self.take_over(reopen(&self.counters)?)?;
+            *lock(&self.trouble) = None;
+        }
+        Ok(())
     }
 
     /// All queues at once, or none.
@@ -142,12 +152,42 @@ impl Shared {
             (0..self.transmit.len()).map(|queue| port.take_transmit(queue)).collect();
         let (receive, transmit) = (receive?, transmit?);
         // Before the queues, so that nobody sees a packet come from a port that is gone.
+        self.limits.set(TransmitLimits::of(port.as_ref()));
         let old = std::mem::replace(&mut *self.port(), port);
         self.returned.fetch_add(1, Ordering::Relaxed);
         self.receive.iter().zip(receive).for_each(|(seat, queue)| seat.offer(queue));
         self.transmit.iter().zip(transmit).for_each(|(seat, queue)| seat.offer(queue));
         drop(old);
         Ok(())
+    }
+}
+
+/// What was tried of a device.
+struct Attempts {
+    device: u32,
+    failed: u32,
+    not_before: Instant,
+}
+
+impl Attempts {
+    fn are_due(&mut self, device: u32) -> bool {
+        if self.device != device {
+            *self = Self { device, failed: 0, not_before: Instant::now() };
+        }
+        self.failed < TRIES && Instant::now() >= self.not_before
+    }
+    fn fail(&mut self) {
+        self.failed = self.failed.saturating_add(1);
+        self.not_before = Instant::now() + LONGEST.min(LOOK * (1 << self.failed.min(8)));
+    }
+}
+
+/// What a panic says.
+fn message(payload: &(dyn Any + Send)) -> &str {
+    match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
+        (Some(text), _) => text,
+        (None, Some(text)) => text,
+        (None, None) => "(no text)",
     }
 }
 
@@ -168,13 +208,23 @@ impl<Q: ?Sized> Seat<Q> {
 
     fn offer(&self, queue: Box<Q>) {
         // One that nobody took is as dead as the one in use.
-        let unused = lock(&self.next).replace(queue);
+        let unused = self.change(|next| next.replace(queue));
         drop(unused);
-        self.waits.store(true, Ordering::Release);
-        if let Some(bell) = &self.bell {
-            // It can only fail because it rings already.
-            let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+    }
+
+    /// Changes what waits, and with it, under the same lock, what the packet path sees and hears: one that is offered while
+    /// another is taken is not to be taken for that, and no bell rings for what was taken already.
+    fn change<R>(&self, change: impl FnOnce(&mut Option<Box<Q>>) -> R) -> R {
+        let mut next = lock(&self.next);
+        let answer = change(&mut next);
+        self.waits.store(next.is_some(), Ordering::Release);
+        // A bell can only fail because it rings already, or does not.
+        match &self.bell {
+            Some(bell) if next.is_some() => drop(rustix::io::write(bell, &1u64.to_ne_bytes())),
+            Some(bell) => drop(rustix::io::read(bell, &mut [0; 8])),
+            None => {}
         }
+        answer
     }
 
     #[inline(always)]
@@ -183,12 +233,7 @@ impl<Q: ?Sized> Seat<Q> {
     }
 
     fn take(&self) -> Option<Box<Q>> {
-        let next = lock(&self.next).take();
-        self.waits.store(false, Ordering::Relaxed);
-        if let Some(bell) = &self.bell {
-            let _ = rustix::io::read(bell, &mut [0; 8]);
-        }
-        next
+        self.change(Option::take)
     }
 
     /// Puts the waiting queue in the place of `queue`.
@@ -288,7 +333,7 @@ impl Port for Returning {
         self.taken.transmit(&self.name, queue)?;
         let seat = Arc::clone(&self.shared.transmit[queue]);
         let taken = seat.take().map_or_else(|| self.shared.port().take_transmit(queue), Ok)?;
-        Ok(Box::new(Sender { queue: taken, seat }))
+        Ok(Box::new(Sender { queue: taken, seat, limits: self.shared.limits.clone() }))
     }
 }
 
@@ -368,6 +413,7 @@ impl ReceiveQueue for Receiver {
 struct Sender {
     queue: Box<dyn TransmitQueue>,
     seat: Arc<Seat<dyn TransmitQueue>>,
+    limits: LiveLimits,
 }
 
 impl TransmitQueue for Sender {
@@ -399,7 +445,13 @@ impl TransmitQueue for Sender {
     fn due(&self) -> Option<u64> {
         self.queue.due()
     }
+    fn limits(&self) -> Option<LiveLimits> {
+        Some(self.limits.clone())
+    }
     fn release(&mut self, cx: &mut Context) {
         self.queue.release(cx);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,38 +3,47 @@
 //! Whoever finds the queue free sends, its own packets and those that wait. Whoever does not leaves its packets in a ring of
 //! its own and goes on: nobody waits for a system call that another makes. A ring that is full is a queue that is full, but
 //! where the queue is a file, for which one waits.
+//!
+//! What waits goes by age, whichever worker left it: a flow that went from one worker to another keeps its order. Nobody is
+//! kept by others' packets for longer than [`BUDGET`] says; what is left then is for whoever comes next, which is a worker
+//! with packets or one that looks after the queue in [`flush`](TransmitQueue::flush).
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-use netbricks_buffer::{Batch, Consumer, Packet, Producer, Ring};
+use netbricks_buffer::{BATCH, Batch};
 use netbricks_core::{Context, Drop};
 
-use super::transmit::offer;
+use self::left::{Leaves, Left, Tickets, WAITING};
+use super::transmit::{FLUSH_INTERVAL, LiveLimits, TRIES};
 use crate::port::TransmitQueue;
 
-/// Packets that a worker may leave for others to send.
-const WAITING: usize = 1024;
-/// How often a worker that has sent looks once more for what others left meanwhile. Only where they bring packets faster than
-/// the queue takes them does it come to that; the next of them then sends what is left.
+mod left;
+
+/// Packets of others that a worker sends in one call at most: as many as one of them may have left.
+const BUDGET: usize = WAITING;
+/// How often a worker that has sent looks once more for what others left meanwhile, within its budget.
 const ROUNDS: usize = 64;
+/// When somebody looks after what was over the budget (ns).
+const SOON: u64 = 50_000;
 
 /// A transmit queue that several workers share.
 pub struct SharedTransmit {
     shared: Arc<Shared>,
     /// Where this worker's packets wait while another sends.
-    waits: Producer,
+    leaves: Leaves,
     /// The handle that reports what all of them hold, so that it is counted once.
     reports: bool,
 }
 
 struct Shared {
     sending: Mutex<Sending>,
+    tickets: Tickets,
     /// Packets that were left in rings.
     waiting: AtomicUsize,
     keeps: bool,
     patient: bool,
-    needs_flush: bool,
+    limits: Option<LiveLimits>,
     /// What the queue said when it was used last: held, in flight, due.
     held: AtomicU64,
     in_flight: AtomicUsize,
@@ -46,54 +55,89 @@ const NEVER: u64 = u64::MAX;
 
 struct Sending {
     queue: Box<dyn TransmitQueue>,
-    rings: Vec<Consumer>,
+    rings: Vec<Left>,
     /// What came out of a ring and was not taken yet: the queue is full. First in line.
     hand: Batch,
+    /// The queue has the hand now: whoever called it counts what is in it.
+    offered: bool,
+}
+
+/// What became of that which waited.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Served {
+    /// The queue took all of it.
+    All,
+    /// It took as much as the budget allows.
+    Part,
+    /// It is full.
+    Full,
 }
 
 impl Clone for SharedTransmit {
     fn clone(&self) -> Self {
-        let (waits, comes) = Ring::new(WAITING);
-        self.shared.lock().rings.push(comes);
-        Self { shared: self.shared.clone(), waits, reports: false }
+        let (leaves, left) = left::ring();
+        self.shared.lock().rings.push(left);
+        Self { shared: self.shared.clone(), leaves, reports: false }
     }
 }
 
 impl SharedTransmit {
     /// Shares `queue`; each worker's transmit node gets a clone.
     pub fn new(queue: Box<dyn TransmitQueue>) -> Self {
-        let (waits, comes) = Ring::new(WAITING);
+        let (leaves, left) = left::ring();
         let shared = Shared {
+            tickets: Tickets::default(),
             waiting: AtomicUsize::new(0),
             keeps: queue.keeps_packets(),
             patient: queue.is_patient(),
-            needs_flush: queue.needs_flush(),
+            limits: queue.limits(),
             held: AtomicU64::new(0),
             in_flight: AtomicUsize::new(0),
             due: AtomicU64::new(NEVER),
-            sending: Mutex::new(Sending { queue, rings: vec![comes], hand: Batch::new() }),
+            sending: Mutex::new(Sending { queue, rings: vec![left], hand: Batch::new(), offered: false }),
         };
-        Self { shared: Arc::new(shared), waits, reports: true }
+        Self { shared: Arc::new(shared), leaves, reports: true }
+    }
+}
+
+impl Sending {
+    /// Fills the hand with what was left before ticket `before`, by age, up to `count` packets in all; answers how many came.
+    fn fill(&mut self, before: u64, count: usize) -> usize {
+        let count = count.min(BATCH).saturating_sub(self.hand.len());
+        left::take(&mut self.rings, before, count, &mut self.hand)
+    }
+
+    /// Offers the hand for as long as the queue takes of it. It is asked again by those who ask for the queue again.
+    fn offer(&mut self, cx: &mut Context) {
+        self.offered = true;
+        let mut before = usize::MAX;
+        while !self.hand.is_empty() && self.hand.len() < before {
+            before = self.hand.len();
+            self.queue.transmit(&mut self.hand, cx);
+        }
+        self.offered = false;
     }
 }
 
 impl Shared {
-    /// Leaves packets to whoever sends now; what does not fit stays in the batch.
+    /// Leaves packets to whoever sends next; what does not fit stays in the batch.
     #[cold]
-    fn leave(&self, waits: &mut Producer, batch: &mut Batch, cx: &mut Context) {
+    fn leave(&self, leaves: &mut Leaves, batch: &mut Batch, cx: &mut Context) {
         let (packets, bytes) = (batch.len(), batch.bytes());
         // Before they can be seen: nobody takes more than is counted.
         self.waiting.fetch_add(packets, Ordering::Relaxed);
-        let left = waits.push(batch);
+        let left = leaves.push(batch, &self.tickets);
         self.waiting.fetch_sub(packets - left, Ordering::Relaxed);
         cx.handed(left as u64, bytes - batch.bytes());
     }
 
-    /// After a panic in the driver, which its graph contains, the queue stays as usable as it was to that worker. What was in
-    /// hand was counted as lost with it.
+    /// After a panic in the driver, which its graph contains, the queue stays as usable as it was to that worker. What the
+    /// queue had of the hand was counted as lost with it.
     fn mended<'m>(&'m self, mut sending: MutexGuard<'m, Sending>) -> MutexGuard<'m, Sending> {
         self.sending.clear_poison();
-        sending.hand.clear();
+        if std::mem::take(&mut sending.offered) {
+            sending.hand.clear();
+        }
         sending
     }
 
@@ -111,80 +155,97 @@ impl Shared {
         }
     }
 
-    /// Sends what waits in rings, ring by ring in order; answers whether the queue took all of it.
-    fn serve(&self, sending: &mut Sending, cx: &mut Context) -> bool {
-        let Sending { queue, rings, hand } = sending;
-        for ring in rings {
-            loop {
-                if hand.is_empty() {
-                    let came = ring.pop(hand);
-                    self.waiting.fetch_sub(came, Ordering::Relaxed);
-                }
-                if hand.is_empty() {
-                    break;
-                }
-                cx.taken(hand.len() as u64, hand.bytes());
-                offer(&mut **queue, hand, cx);
-                if !hand.is_empty() {
-                    // Whoever comes next takes them over.
-                    cx.handed(hand.len() as u64, hand.bytes());
-                    return false;
-                }
+    /// Sends what was left before ticket `before`, by age, as far as the budget goes.
+    fn serve(&self, sending: &mut Sending, before: u64, budget: &mut usize, cx: &mut Context) -> Served {
+        loop {
+            let came = sending.fill(before, *budget);
+            self.waiting.fetch_sub(came, Ordering::Relaxed);
+            let count = sending.hand.len();
+            if count == 0 {
+                let more = *budget == 0 && left::oldest(&mut sending.rings, before).is_some();
+                return if more { Served::Part } else { Served::All };
+            }
+            cx.taken(count as u64, sending.hand.bytes());
+            sending.offer(cx);
+            let rest = sending.hand.len();
+            *budget = budget.saturating_sub(count - rest);
+            if rest > 0 {
+                // Whoever comes next takes them over.
+                cx.handed(rest as u64, sending.hand.bytes());
+                return Served::Full;
             }
         }
-        true
     }
 
-    fn send(&self, mut sending: MutexGuard<'_, Sending>, batch: &mut Batch, cx: &mut Context) {
-        // What waits came first, of this worker's flows too.
-        if self.serve(&mut sending, cx) && !batch.is_empty() {
-            sending.queue.transmit(batch, cx);
+    fn send(
+        &self,
+        mut sending: MutexGuard<'_, Sending>,
+        leaves: &mut Leaves,
+        batch: &mut Batch,
+        cx: &mut Context,
+    ) {
+        let mut budget = BUDGET;
+        // What was left before this call came first, of this worker's flows too.
+        let served = self.serve(&mut sending, self.tickets.next(), &mut budget, cx);
+        match served {
+            _ if batch.is_empty() => {}
+            Served::All => sending.queue.transmit(batch, cx),
+            Served::Part => self.leave(leaves, batch, cx),
+            Served::Full => {}
         }
-        self.unlock(sending, cx);
+        self.unlock(sending, served, budget, cx);
     }
 
-    /// What the queue says now, for those who ask while another has it.
-    fn note(&self, sending: &Sending) {
+    /// What the queue says now, for those who ask while another has it; and when somebody has to come back for what waits.
+    fn note(&self, sending: &Sending, served: Served, cx: &Context) {
         self.held.store(if self.keeps { sending.queue.held() } else { 0 }, Ordering::Relaxed);
         self.in_flight.store(sending.queue.in_flight(), Ordering::Relaxed);
-        self.due.store(sending.queue.due().unwrap_or(NEVER), Ordering::Relaxed);
+        let again = match served {
+            Served::All => NEVER,
+            Served::Part => cx.now().saturating_add(SOON),
+            Served::Full => cx.now().saturating_add(FLUSH_INTERVAL),
+        };
+        self.due.store(sending.queue.due().unwrap_or(NEVER).min(again), Ordering::Relaxed);
     }
 
     /// Lets the queue go. Who found it taken until now has left its packets, and does not come back for them: between the
     /// fence here and the one in `transmit`, either it finds the queue free or we find its packets.
-    fn unlock(&self, sending: MutexGuard<'_, Sending>, cx: &mut Context) {
-        self.note(&sending);
+    fn unlock(
+        &self,
+        sending: MutexGuard<'_, Sending>,
+        mut served: Served,
+        mut budget: usize,
+        cx: &mut Context,
+    ) {
+        self.note(&sending, served, cx);
         drop(sending);
         for _ in 0..ROUNDS {
             fence(Ordering::SeqCst);
-            if self.waiting.load(Ordering::Relaxed) == 0 {
+            if served == Served::Full || budget == 0 || self.waiting.load(Ordering::Relaxed) == 0 {
                 return;
             }
             let Some(mut sending) = self.try_lock() else { return };
-            let all = self.serve(&mut sending, cx);
-            self.note(&sending);
+            served = self.serve(&mut sending, u64::MAX, &mut budget, cx);
+            self.note(&sending, served, cx);
             drop(sending);
-            if !all {
-                return;
-            }
         }
     }
 }
 
 impl TransmitQueue for SharedTransmit {
     fn transmit(&mut self, batch: &mut Batch, cx: &mut Context) {
-        let Self { shared, waits, .. } = self;
+        let Self { shared, leaves, .. } = self;
         let Some(sending) = shared.try_lock() else {
-            shared.leave(waits, batch, cx);
+            shared.leave(leaves, batch, cx);
             fence(Ordering::SeqCst);
             if let Some(sending) = shared.try_lock() {
-                shared.send(sending, batch, cx);
+                shared.send(sending, leaves, batch, cx);
             } else if shared.patient && !batch.is_empty() {
-                shared.send(shared.lock(), batch, cx);
+                shared.send(shared.lock(), leaves, batch, cx);
             }
             return;
         };
-        shared.send(sending, batch, cx);
+        shared.send(sending, leaves, batch, cx);
     }
     fn is_patient(&self) -> bool {
         self.shared.patient
@@ -194,13 +255,15 @@ impl TransmitQueue for SharedTransmit {
     }
     fn flush(&mut self, cx: &mut Context) {
         if let Some(mut sending) = self.shared.try_lock() {
-            self.shared.serve(&mut sending, cx);
+            let mut budget = BUDGET;
+            let served = self.shared.serve(&mut sending, u64::MAX, &mut budget, cx);
             sending.queue.flush(cx);
-            self.shared.unlock(sending, cx);
+            self.shared.unlock(sending, served, budget, cx);
         }
     }
+    /// Whatever the queue needs: somebody has to come back for what a full one left, though nobody sends any more.
     fn needs_flush(&self) -> bool {
-        self.shared.needs_flush
+        true
     }
     fn keeps_packets(&self) -> bool {
         self.shared.keeps
@@ -211,20 +274,37 @@ impl TransmitQueue for SharedTransmit {
     fn due(&self) -> Option<u64> {
         Some(self.shared.due.load(Ordering::Relaxed)).filter(|due| *due != NEVER)
     }
-    /// Waits for the queue: nobody is kept from anything any more.
+    fn limits(&self) -> Option<LiveLimits> {
+        self.shared.limits.clone()
+    }
+    /// Waits for the queue: nobody is kept from anything any more. What a full one does not take, whoever left it, is lost.
     fn release(&mut self, cx: &mut Context) {
-        let mut sending = self.shared.lock();
-        if !self.shared.serve(&mut sending, cx) {
-            // It is full and stays so.
-            let lost: Vec<Packet> = sending.hand.drain().collect();
-            let bytes = lost.iter().map(|packet| packet.len() as u64).sum();
-            cx.taken(lost.len() as u64, bytes);
-            lost.into_iter().for_each(|packet| cx.drop_packet(packet, Drop::TransmitFull));
+        let shared = &self.shared;
+        let mut sending = shared.lock();
+        // Those who go on may leave more: that is theirs to send.
+        let before = shared.tickets.next();
+        let mut served = Served::Full;
+        for _ in 0..TRIES {
+            served = shared.serve(&mut sending, before, &mut { usize::MAX }, cx);
+            if served == Served::All {
+                break;
+            }
+        }
+        loop {
+            let came = sending.fill(before, BATCH);
+            shared.waiting.fetch_sub(came, Ordering::Relaxed);
+            if sending.hand.is_empty() {
+                break;
+            }
+            cx.taken(sending.hand.len() as u64, sending.hand.bytes());
+            cx.drop_batch(&mut sending.hand, Drop::TransmitFull);
         }
         sending.queue.release(cx);
-        self.shared.unlock(sending, cx);
+        shared.unlock(sending, served, BUDGET, cx);
     }
 }
 
+#[cfg(test)]
+mod full;
 #[cfg(test)]
 mod tests;

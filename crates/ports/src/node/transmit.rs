@@ -3,6 +3,7 @@
 //! times.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use netbricks_buffer::{Batch, GsoKind, Offload, Packet};
 use netbricks_core::{Context, Drop, Node, Output, Poll, Role};
@@ -34,10 +35,52 @@ impl TransmitLimits {
     }
 }
 
+/// What a port takes, where that changes while it runs: its device was deleted, and another made under its name.
+/// Clones share it.
+#[derive(Clone, Debug)]
+pub struct LiveLimits {
+    now: Arc<AtomicU64>,
+    longest: usize,
+}
+
+impl LiveLimits {
+    const CHECKSUM: u64 = 1;
+    const SEGMENTATION: u64 = 2;
+
+    /// As they are at first.
+    pub fn new(limits: TransmitLimits) -> Self {
+        Self { now: Arc::new(AtomicU64::new(Self::packed(limits))), longest: usize::MAX }
+    }
+    /// The same, with no larger MTU than `mtu`, whatever the device's.
+    #[must_use]
+    pub fn at_most(self, mtu: usize) -> Self {
+        Self { longest: self.longest.min(mtu), ..self }
+    }
+    /// Those of the device that is there now.
+    pub fn set(&self, limits: TransmitLimits) {
+        self.now.store(Self::packed(limits), Ordering::Relaxed);
+    }
+    /// As they are now.
+    #[inline]
+    pub fn get(&self) -> TransmitLimits {
+        let packed = self.now.load(Ordering::Relaxed);
+        TransmitLimits {
+            mtu: self.longest.min((packed >> 2) as usize),
+            checksum_offload: packed & Self::CHECKSUM != 0,
+            segmentation_offload: packed & Self::SEGMENTATION != 0,
+        }
+    }
+    fn packed(limits: TransmitLimits) -> u64 {
+        let checksum = if limits.checksum_offload { Self::CHECKSUM } else { 0 };
+        let segmentation = if limits.segmentation_offload { Self::SEGMENTATION } else { 0 };
+        (limits.mtu as u64) << 2 | checksum | segmentation
+    }
+}
+
 /// Times that a queue that takes nothing is asked again before the rest of a batch counts as lost.
-const TRIES: usize = 64;
+pub(super) const TRIES: usize = 64;
 /// How long a transmit node sleeps between turns in which it only looks after what is on its way (ns).
-const FLUSH_INTERVAL: u64 = 1_000_000;
+pub(super) const FLUSH_INTERVAL: u64 = 1_000_000;
 /// The same while nothing is on its way (ns): waking up for nothing every millisecond takes some 2 % of a core.
 const LONGEST_INTERVAL: u64 = 8_000_000;
 
@@ -46,6 +89,8 @@ pub struct TransmitNode {
     queue: Box<dyn TransmitQueue>,
     kind: String,
     limits: TransmitLimits,
+    /// Where they change.
+    live: Option<LiveLimits>,
     counters: Arc<Counters>,
     keeps: bool,
     /// The graph is being taken down: nothing is kept any more, whatever other nodes still give up.
@@ -74,7 +119,8 @@ impl TransmitNode {
         let keeps = queue.keeps_packets() || queue.needs_flush();
         let kind = format!("{driver} transmit");
         let interval = FLUSH_INTERVAL;
-        Self { queue, kind, limits, counters, keeps, drained: false, interval, out: Batch::new() }
+        let live = queue.limits();
+        Self { queue, kind, limits, live, counters, keeps, drained: false, interval, out: Batch::new() }
     }
 
     /// Takes transmit queue `queue` of a port.
@@ -190,6 +236,9 @@ const LAST_FLUSHES: usize = 1_000;
 impl Node for TransmitNode {
     #[inline]
     fn process(&mut self, _input: usize, batch: &mut Batch, cx: &mut Context) {
+        if let Some(live) = &self.live {
+            self.limits = live.get();
+        }
         // One branch a packet over lines that the sender has touched already.
         let plain = self.limits.mtu + 14;
         if batch.iter().any(|packet| packet.len() > plain || packet.needs_device()) {

@@ -242,7 +242,7 @@ pub(crate) fn wrap(
         None => None,
     };
     Ok(Box::new(Wrapped {
-        mtu: common.mtu.unwrap_or(own),
+        mtu: common.mtu,
         checksum: common.checksum,
         line: line.does_something().then_some(line),
         impair: common.impair,
@@ -257,7 +257,7 @@ pub(crate) fn wrap(
 /// A port with its wrappers.
 struct Wrapped {
     port: Box<dyn Port>,
-    mtu: usize,
+    mtu: Option<usize>,
     checksum: ChecksumPolicy,
     line: Option<LineSettings>,
     impair: Impair,
@@ -293,7 +293,8 @@ impl Port for Wrapped {
         self.port.name()
     }
     fn mtu(&self) -> usize {
-        self.mtu
+        // The port's own may be another by now.
+        self.mtu.map_or(self.port.mtu(), |mtu| mtu.min(self.port.mtu()))
     }
     fn capabilities(&self) -> Capabilities {
         self.port.capabilities()
@@ -337,10 +338,10 @@ impl Port for Wrapped {
     fn take_transmit(&mut self, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
         let inner = self.port.take_transmit(queue)?;
         let (line, tap) = (self.line(Impair::Transmit, queue), self.tap());
-        if line.is_none() && tap.is_none() {
+        if line.is_none() && tap.is_none() && (self.mtu.is_none() || inner.limits().is_none()) {
             return Ok(inner);
         }
-        Ok(Box::new(transmit::Wrapped::new(inner, line, tap)))
+        Ok(Box::new(transmit::Wrapped::new(inner, line, tap, self.mtu)))
     }
 }
 

@@ -8,7 +8,7 @@ use netbricks_core::{Context, Drop};
 
 use super::Tap;
 use super::line::{Exit, Line};
-use crate::node::offer;
+use crate::node::{LiveLimits, offer};
 use crate::pcap::Direction;
 use crate::port::{Counters, TransmitQueue};
 
@@ -16,6 +16,8 @@ pub(super) struct Wrapped {
     inner: Box<dyn TransmitQueue>,
     line: Option<Line>,
     tap: Option<Tap>,
+    /// The largest that it may take, whatever the port can.
+    mtu: Option<usize>,
     /// Off the line, on the way to the queue: empty between calls, but for one that panicked.
     ready: VecDeque<Packet>,
     out: Batch,
@@ -41,9 +43,14 @@ impl Exit for Out<'_> {
 }
 
 impl Wrapped {
-    pub(super) fn new(inner: Box<dyn TransmitQueue>, line: Option<Line>, tap: Option<Tap>) -> Self {
+    pub(super) fn new(
+        inner: Box<dyn TransmitQueue>,
+        line: Option<Line>,
+        tap: Option<Tap>,
+        mtu: Option<usize>,
+    ) -> Self {
         let ready = VecDeque::with_capacity(4 * netbricks_buffer::BATCH);
-        Self { inner, line, tap, ready, out: Batch::new() }
+        Self { inner, line, tap, mtu, ready, out: Batch::new() }
     }
 
     /// Frees what a queue that panicked did not get to: it was counted as lost then.
@@ -119,6 +126,13 @@ impl TransmitQueue for Wrapped {
     fn due(&self) -> Option<u64> {
         let line = self.line.as_ref().and_then(Line::due);
         line.into_iter().chain(self.inner.due()).min()
+    }
+    fn limits(&self) -> Option<LiveLimits> {
+        let limits = self.inner.limits();
+        match self.mtu {
+            Some(mtu) => limits.map(|limits| limits.at_most(mtu)),
+            None => limits,
+        }
     }
     fn release(&mut self, cx: &mut Context) {
         self.clear_up();

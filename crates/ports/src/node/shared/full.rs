@@ -1,0 +1,335 @@
+//! Queues that say that they are full, and workers that never stop leaving packets.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use netbricks_buffer::Pool;
+use netbricks_core::{Edge, Graph, GraphBuilder, Totals};
+
+use super::*;
+use crate::testing::*;
+use crate::{ReceiveNode, TransmitLimits, TransmitNode};
+
+/// What a [`Narrow`] queue sent and was asked, and the packets for which it has room.
+#[derive(Default)]
+struct Wire {
+    room: AtomicUsize,
+    calls: AtomicUsize,
+    sent: Mutex<Vec<Vec<u8>>>,
+}
+
+impl Wire {
+    fn calls(&self) -> usize {
+        self.calls.load(Ordering::Relaxed)
+    }
+    fn sent(&self) -> Vec<Vec<u8>> {
+        self.sent.lock().unwrap().clone()
+    }
+}
+
+/// Takes `step` packets a call at most, as long as there is room; keeps nothing and asks for nothing, like a socket.
+struct Narrow {
+    wire: Arc<Wire>,
+    step: usize,
+}
+
+impl TransmitQueue for Narrow {
+    fn transmit(&mut self, batch: &mut Batch, cx: &mut Context) {
+        self.wire.calls.fetch_add(1, Ordering::Relaxed);
+        let room = self.wire.room.load(Ordering::Relaxed);
+        let mut out = Batch::new();
+        batch.take_front(room.min(self.step).min(batch.len()), &mut out);
+        self.wire.room.store(room - out.len(), Ordering::Relaxed);
+        cx.sent(out.len() as u64, out.bytes());
+        self.wire.sent.lock().unwrap().extend(out.drain().map(|packet| packet.data().to_vec()));
+    }
+}
+
+fn narrow(room: usize, step: usize) -> (Arc<Wire>, SharedTransmit) {
+    let wire = Arc::new(Wire { room: room.into(), ..Wire::default() });
+    let shared = SharedTransmit::new(Box::new(Narrow { wire: wire.clone(), step }));
+    (wire, shared)
+}
+
+const LIMITS: TransmitLimits =
+    TransmitLimits { mtu: 1500, checksum_offload: false, segmentation_offload: false };
+
+fn graph(from: &mut dyn crate::Port, handle: SharedTransmit, pool: &Pool) -> Graph {
+    let source = ReceiveNode::take(from, 0, 0).unwrap();
+    let sink = TransmitNode::new(Box::new(handle), "narrow", LIMITS, Arc::default());
+    let mut builder = GraphBuilder::new("test");
+    let source = builder.add("in", Box::new(source)).unwrap();
+    let sink = builder.add("out", Box::new(sink)).unwrap();
+    builder.connect(source, Edge::OUT, sink, 0).unwrap();
+    builder.build(pool.clone()).unwrap()
+}
+
+/// A batch of packets, each with `first` and its number as its bytes.
+fn batch(pool: &Pool, first: u8, packets: u8) -> Batch {
+    let mut batch = Batch::new();
+    for number in 0..packets {
+        assert!(batch.push(pool.packet(&[first, number]).unwrap()).is_ok());
+    }
+    batch
+}
+
+/// Leaves packets while somebody else has the queue.
+fn leave(handle: &mut SharedTransmit, mut batch: Batch, cx: &mut Context) {
+    let shared = handle.shared.clone();
+    let taken = shared.lock();
+    handle.transmit(&mut batch, cx);
+    assert!(batch.is_empty());
+    drop(taken);
+}
+
+/// While it sends, another worker leaves as much as it sends.
+struct Refilled {
+    other: Arc<Mutex<Option<SharedTransmit>>>,
+    cx: Context,
+    sent: Arc<AtomicUsize>,
+}
+
+impl TransmitQueue for Refilled {
+    fn transmit(&mut self, batch: &mut Batch, cx: &mut Context) {
+        let count = batch.len();
+        let sent = self.sent.fetch_add(count, Ordering::Relaxed);
+        assert!(sent < 100_000, "whoever sends is kept for ever");
+        cx.sent(count as u64, batch.bytes());
+        batch.clear();
+        let mut more = Batch::new();
+        self.cx.pool().allocate_written_into(&mut more, count, b"more");
+        if let Some(other) = self.other.lock().unwrap().as_mut() {
+            other.transmit(&mut more, &mut self.cx);
+        }
+        assert!(more.is_empty(), "it has room for as much as left it");
+    }
+}
+
+/// Who sends is not the sender of those that never stop: its own packets and a bounded number of theirs go out, and it
+/// comes back.
+#[test]
+fn nobody_is_kept_as_the_sender_of_others() {
+    let pool = pool();
+    let (other, sent) = (Arc::default(), Arc::new(AtomicUsize::new(0)));
+    let queue = Refilled { other: Arc::clone(&other), cx: Context::new(pool.clone()), sent: sent.clone() };
+    let mut shared = SharedTransmit::new(Box::new(queue));
+    let mut cx = Context::new(pool.clone());
+    let mut one = shared.clone();
+    for _ in 0..3 {
+        let mut left = Batch::new();
+        pool.allocate_written_into(&mut left, BATCH, b"left");
+        leave(&mut one, left, &mut cx);
+    }
+    *other.lock().unwrap() = Some(one);
+    let mut own = batch(&pool, 1, 8);
+    shared.transmit(&mut own, &mut cx);
+    assert!(own.is_empty());
+    let before = sent.load(Ordering::Relaxed);
+    assert_eq!(before, BUDGET + 8);
+    shared.flush(&mut cx);
+    assert_eq!(sent.load(Ordering::Relaxed), before + BUDGET, "a turn takes as many");
+    // The circle of handles and queue is undone.
+    let one = other.lock().unwrap().take();
+    drop(one);
+}
+
+/// With older packets than it may send before its own, a worker puts these behind them.
+#[test]
+fn what_is_over_the_budget_stays_in_order() {
+    let pool = pool();
+    let (wire, mut own) = narrow(usize::MAX, BATCH);
+    let mut cx = Context::new(pool.clone());
+    let mut others = [own.clone(), own.clone()];
+    for other in &mut others {
+        for number in 0..4 {
+            leave(other, batch(&pool, number, 200), &mut cx);
+        }
+    }
+    let mut last = batch(&pool, 9, 3);
+    own.transmit(&mut last, &mut cx);
+    assert!(last.is_empty());
+    assert_eq!(wire.sent().len(), BUDGET);
+    assert!(own.due().is_some_and(|due| due <= SOON), "somebody comes back soon");
+    own.flush(&mut cx);
+    let sent = wire.sent();
+    assert_eq!(sent.len(), 2 * 800 + 3);
+    assert_eq!(sent[1600..], [vec![9, 0], vec![9, 1], vec![9, 2]]);
+    assert_eq!(own.due(), None);
+    assert_eq!(pool.available(), pool.capacity());
+}
+
+/// At shutdown all that waits in front of a queue that takes nothing is lost under its reason, whoever goes first.
+#[test]
+fn what_waits_in_front_of_a_full_queue_is_counted_at_the_end() {
+    for (first, room) in [(0, 0), (1, 0), (0, 100), (1, 100)] {
+        let (pool, directory) = (pool(), Directory::new("full"));
+        let cx = context(&pool, &directory);
+        let (wire, shared) = narrow(0, BATCH);
+        let (one, other) = (shared.clone(), shared.clone());
+        let mut graphs: Vec<_> = [one, other]
+            .into_iter()
+            .map(|handle| {
+                let mut from = open("generator", "packets = 900", &cx).unwrap();
+                graph(from.as_mut(), handle, &pool)
+            })
+            .collect();
+        let taken = shared.shared.lock();
+        for graph in &mut graphs {
+            run(graph, |_| false);
+            assert_eq!(graph.totals().handed.packets, 900);
+        }
+        drop(taken);
+        wire.room.store(room, Ordering::Relaxed);
+        let mut totals = Totals::default();
+        graphs[first].drain(0);
+        graphs[1 - first].drain(0);
+        graphs.iter().for_each(|graph| totals.merge(&graph.totals()));
+        assert!(totals.is_conserved(), "{totals:?}");
+        assert_eq!((totals.held, totals.crossing(), totals.sent.packets), (0, 0, room as u64));
+        assert_eq!(totals.drops.of(Drop::TransmitFull).packets, 1_800 - room as u64);
+        // Both still have their handles: nothing was freed uncounted.
+        assert_eq!(pool.available(), pool.capacity());
+    }
+}
+
+/// What a full queue left goes out when it has room, though no worker has a packet to send any more.
+#[test]
+fn what_a_full_queue_left_goes_out_without_new_traffic() {
+    let pool = pool();
+    let (wire, shared) = narrow(0, BATCH);
+    let (mut from, far) = crate::memory::Memory::new("in", 1, 1_024, &pool);
+    let mut idle = graph(&mut from, shared.clone(), &pool);
+    let mut cx = Context::new(pool.clone());
+    let mut other = shared.clone();
+    leave(&mut other, batch(&pool, 1, 100), &mut cx);
+    let mut now = 1_000_000_000;
+    let mut turns = |graph: &mut Graph, milliseconds: u64| {
+        for _ in 0..4 * milliseconds {
+            graph.turn(now);
+            now += 250_000;
+        }
+    };
+    turns(&mut idle, 20);
+    assert!((2..=100).contains(&wire.calls()), "it is asked now and then: {}", wire.calls());
+    wire.room.store(usize::MAX, Ordering::Relaxed);
+    turns(&mut idle, 20);
+    assert_eq!(wire.sent().len(), 100);
+    let totals = idle.totals();
+    assert_eq!((totals.taken.packets - totals.handed.packets, totals.sent.packets), (100, 100));
+    far.end();
+    finish(idle, now);
+    assert_eq!(pool.available(), pool.capacity());
+}
+
+/// A full queue is asked as often as its users say, and not that often for each of these times.
+#[test]
+fn tries_of_a_full_queue_do_not_multiply() {
+    let pool = pool();
+    let (wire, mut shared) = narrow(0, BATCH);
+    let mut cx = Context::new(pool.clone());
+    leave(&mut shared.clone(), batch(&pool, 1, 10), &mut cx);
+    let mut own = batch(&pool, 2, 10);
+    super::super::transmit::offer(&mut shared, &mut own, &mut cx);
+    assert_eq!((own.len(), wire.calls()), (10, TRIES));
+    shared.release(&mut cx);
+    assert_eq!(wire.calls(), 2 * TRIES);
+    assert_eq!(cx.take_drops().of(Drop::TransmitFull).packets, 10, "the others are still the caller's");
+}
+
+/// A queue that takes a little at a time is not full: it is asked for as long as it takes some.
+#[test]
+fn a_slow_queue_is_not_a_full_one() {
+    let pool = pool();
+    let (wire, mut shared) = narrow(17, 3);
+    let mut cx = Context::new(pool.clone());
+    leave(&mut shared.clone(), batch(&pool, 1, 20), &mut cx);
+    shared.flush(&mut cx);
+    assert_eq!((wire.sent().len(), wire.calls()), (17, 7));
+    wire.room.store(usize::MAX, Ordering::Relaxed);
+    let mut own = batch(&pool, 2, 1);
+    shared.transmit(&mut own, &mut cx);
+    let expected: Vec<Vec<u8>> = (0..20).map(|number| vec![1, number]).chain([vec![2, 0]]).collect();
+    assert_eq!(wire.sent(), expected);
+}
+
+/// A flow that went from one worker to another keeps its order, whichever of them came first to the queue.
+#[test]
+fn what_waits_goes_by_age_and_not_by_worker() {
+    let pool = pool();
+    let (wire, mut first) = narrow(usize::MAX, BATCH);
+    let mut cx = Context::new(pool.clone());
+    let mut second = first.clone();
+    let mut third = first.clone();
+    let mut expected = Vec::new();
+    for (turn, handle) in [2, 1, 0, 2, 0, 0, 1].into_iter().enumerate() {
+        let handle = [&mut first, &mut second, &mut third].into_iter().nth(handle).unwrap();
+        leave(handle, batch(&pool, turn as u8, 5), &mut cx);
+        expected.extend((0..5).map(|number| vec![turn as u8, number]));
+    }
+    second.transmit(&mut batch(&pool, 7, 1), &mut cx);
+    expected.push(vec![7, 0]);
+    assert_eq!(wire.sent(), expected);
+}
+
+/// A driver that panics in its flush costs nothing of what waits for it.
+#[test]
+fn what_waits_outlives_a_panic_in_a_flush() {
+    struct Shaky(Narrow, bool);
+    impl TransmitQueue for Shaky {
+        fn transmit(&mut self, batch: &mut Batch, cx: &mut Context) {
+            self.0.transmit(batch, cx);
+        }
+        fn flush(&mut self, _cx: &mut Context) {
+            assert!(std::mem::replace(&mut self.1, true), "the first time");
+        }
+    }
+    let pool = pool();
+    let wire = Arc::new(Wire::default());
+    let mut shared = SharedTransmit::new(Box::new(Shaky(Narrow { wire: wire.clone(), step: BATCH }, false)));
+    let mut cx = Context::new(pool.clone());
+    leave(&mut shared.clone(), batch(&pool, 1, 10), &mut cx);
+    let flushed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        shared.flush(&mut Context::new(pool.clone()))
+    }));
+    assert!(flushed.is_err());
+    wire.room.store(usize::MAX, Ordering::Relaxed);
+    shared.flush(&mut cx);
+    assert_eq!(wire.sent().len(), 10);
+}
+
+/// Marks and packets of a ring keep step, however they are left and taken: by a model.
+#[test]
+fn marks_keep_step_with_packets() {
+    let pool = pool();
+    let tickets = Tickets::default();
+    let (mut leaves, left) = left::ring();
+    let (mut rings, mut model) = ([left], std::collections::VecDeque::new());
+    let (mut next, mut seed) = (0u32, 1u64);
+    let mut random = |below: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((seed >> 33) % below) as usize
+    };
+    for _ in 0..20_000 {
+        if random(2) == 0 {
+            let mut batch = Batch::new();
+            for _ in 0..=random(if next.is_multiple_of(3) { 2 } else { 60 }) {
+                assert!(batch.push(pool.packet(&next.to_be_bytes()).unwrap()).is_ok());
+                next += 1;
+            }
+            let (ticket, all) = (tickets.next(), batch.len() as u32);
+            let pushed = leaves.push(&mut batch, &tickets);
+            model.extend((0..pushed as u32).map(|number| (ticket, next - all + number)));
+            assert!(pushed as u32 == all || model.len() == WAITING);
+        } else {
+            let (before, count, mut batch) =
+                (tickets.next() - random(3).min(1) as u64 * (tickets.next() / 2), random(80), Batch::new());
+            let taken = left::take(&mut rings, before, count, &mut batch);
+            let ready = model.iter().take_while(|(ticket, _)| *ticket < before).count();
+            assert_eq!(taken, ready.min(count));
+            for (packet, (_, number)) in batch.iter().zip(model.drain(..taken)) {
+                assert_eq!(packet.data(), number.to_be_bytes());
+            }
+        }
+    }
+    assert!(next > 100_000);
+}

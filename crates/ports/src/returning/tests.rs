@@ -1,0 +1,147 @@
+use std::sync::atomic::AtomicUsize;
+
+use netbricks_buffer::Pool;
+use netbricks_core::{Drop as Reason, Node};
+
+use super::*;
+use crate::TransmitNode;
+use crate::testing::*;
+
+/// A memory port with an MTU, whose device may be gone.
+struct Device {
+    port: Box<dyn Port>,
+    mtu: usize,
+    link: Link,
+}
+
+impl Port for Device {
+    fn driver(&self) -> &'static str {
+        "device"
+    }
+    fn name(&self) -> &str {
+        "under-test"
+    }
+    fn mtu(&self) -> usize {
+        self.mtu
+    }
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { segmentation_offload: false, ..self.port.capabilities() }
+    }
+    fn link(&self) -> Link {
+        self.link
+    }
+    fn counters(&self) -> Vec<Arc<Counters>> {
+        self.port.counters()
+    }
+    fn take_receive(&mut self, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
+        self.port.take_receive(queue)
+    }
+    fn take_transmit(&mut self, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
+        self.port.take_transmit(queue)
+    }
+}
+
+fn device(mtu: usize, link: Link, pool: &Pool) -> Box<dyn Port> {
+    Box::new(Device { port: Box::new(collector(pool).0), mtu, link })
+}
+
+/// Waits until something is so, for half a minute at most.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..3_000 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("not within half a minute: {what}");
+}
+
+/// Packets of 4,000 bytes that `node` finds too big for its port.
+fn too_big(node: &mut TransmitNode, pool: &Pool) -> u64 {
+    let (mut batch, mut cx) = (Batch::new(), Context::new(pool.clone()));
+    pool.allocate_written_into(&mut batch, 3, &[0; 4_000]);
+    node.process(0, &mut batch, &mut cx);
+    cx.take_drops().of(Reason::TooBig).packets
+}
+
+/// What is sent is held against the MTU of the device that is there now, and not of the first of its name; but against no
+/// larger one than the port's settings say.
+#[test]
+fn a_device_that_returns_brings_its_own_mtu() {
+    for (settings, refused) in [("", 0), ("mtu = 1400", 3)] {
+        for shared in [false, true] {
+            let pool = Pool::builder().frames(64).frame_size(8_192).build().unwrap();
+            let directory = Directory::new("other-mtu");
+            let again = {
+                let pool = pool.clone();
+                Box::new(move |_: &[Arc<Counters>]| Ok(device(9_000, Link::Up, &pool)))
+            };
+            // The loopback device is there on every machine.
+            let port = returning(device(1_500, Link::Gone, &pool), "lo", Wanted::There, again).unwrap();
+            let common = toml::from_str(settings).unwrap();
+            let mut port = crate::wrap::wrap(port, &common, &context(&pool, &directory)).unwrap();
+            let mut queue = port.take_transmit(0).unwrap();
+            if shared {
+                queue = Box::new(crate::SharedTransmit::new(queue));
+            }
+            let limits = TransmitLimits { mtu: 1_400, ..TransmitLimits::of(port.as_ref()) };
+            let mut node = TransmitNode::new(queue, "device", limits, Arc::default());
+            until("it returned", || port.returned() == 1);
+            assert_eq!(too_big(&mut node, &pool), refused, "{settings:?} {shared}");
+            assert_eq!(port.mtu(), if refused == 0 { 9_000 } else { 1_400 });
+        }
+    }
+}
+
+/// A driver that panics while it opens the device is reported, and asked again.
+#[test]
+fn a_panic_while_opening_does_not_end_the_watch() {
+    let pool = pool();
+    let (calls, works) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let reopen = {
+        let (calls, works, pool) = (calls.clone(), works.clone(), pool.clone());
+        Box::new(move |_: &[Arc<Counters>]| {
+            calls.fetch_add(1, Ordering::Relaxed);
+            assert!(works.load(Ordering::Relaxed), "not yet");
+            Ok(device(1_500, Link::Up, &pool))
+        })
+    };
+    let port = returning(device(1_500, Link::Gone, &pool), "lo", Wanted::There, reopen).unwrap();
+    until("it says so", || port.warnings().iter().any(|warning| warning.contains("panicked: not yet")));
+    assert_eq!(port.returned(), 0);
+    works.store(true, Ordering::Relaxed);
+    until("it returned", || port.returned() == 1);
+    assert!(calls.load(Ordering::Relaxed) >= 2);
+    until("all is well", || port.warnings().is_empty());
+}
+
+/// A queue that is offered while the one before is taken is taken too.
+#[test]
+fn a_queue_that_is_offered_while_another_is_taken_is_not_forgotten() {
+    const OFFERS: u32 = 20_000;
+    let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+    let seat = Seat::<u32>::new(Some(bell));
+    let rings = |seat: &Seat<u32>| {
+        let mut bells =
+            [rustix::event::PollFd::new(seat.bell.as_ref().unwrap(), rustix::event::PollFlags::IN)];
+        rustix::event::poll(&mut bells, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap()
+            == 1
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| (1..=OFFERS).for_each(|number| seat.offer(Box::new(number))));
+        let mut last = 0;
+        while last < OFFERS {
+            let agree = seat.change(|next| next.is_some() == seat.waits());
+            assert!(agree, "one waits, and nobody knows");
+            if seat.waits() {
+                let taken = seat.take().map_or(last, |number| *number);
+                assert!(taken > last, "one was taken that was not there");
+                last = taken;
+            }
+            if last == OFFERS {
+                assert!(!rings(&seat), "nothing waits, and it wakes its worker for ever");
+            }
+        }
+    });
+    assert!(!seat.waits());
+}
