@@ -174,8 +174,11 @@ mod tests {
     use super::super::moving::Moving;
     use super::*;
 
-    /// Two shuffles of two workers by one key, each with its workers' parts; the second moves first.
-    fn two() -> (Arc<Kin>, [(Arc<Fabric>, [Moving; 2]); 2]) {
+    /// What the workers of a shuffle share, and each worker's part.
+    type Parts = (Arc<Fabric>, [Moving; 2]);
+
+    /// Two shuffles of two workers by one key; the second moves first.
+    fn two() -> (Arc<Kin>, [Parts; 2]) {
         let kin = Arc::new(Kin::new(2));
         let shuffles = [(); 2].map(|()| {
             let fabric = Fabric::new(ShuffleConfig::default(), 2, 7, kin.clone()).ok().unwrap();
