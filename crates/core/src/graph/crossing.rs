@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Graph, Slot};
 use crate::context::DUTY;
 use crate::node::Role;
-use crate::shuffle::{BoundState, Crossing, Duty};
+use crate::shuffle::{BoundState, Crossing, Duty, ShuffleKey};
 
 /// Shuffles that a graph can have: each has a bit.
 pub(super) const MOST: usize = 64;
@@ -121,14 +121,17 @@ impl Graph {
         }
     }
 
-    /// Tells each shuffle which state behind it cannot move: what says so itself, and what packets of two shuffles come to,
-    /// since they are not done with a move at the same time.
+    /// Tells each shuffle which state behind it cannot move: what says so itself, what packets of two shuffles come to,
+    /// since they are not done with a move at the same time, and the order in which packets come to a shuffle by another
+    /// key: those from the old owner and those from the new one would reach a third worker by two rings.
     pub(super) fn announce_bound(&mut self) {
         let crossings: Vec<usize> =
             (0..self.cx.crossings.len()).filter(|node| self.cx.crossings[*node] != 0).collect();
         let regions: Vec<Vec<usize>> = crossings.iter().map(|node| self.behind(*node)).collect();
-        for (node, behind) in crossings.into_iter().zip(&regions) {
-            let Some(by) = self.crossing(node, |crossing| crossing.key()) else { continue };
+        let keys: Vec<Option<ShuffleKey>> =
+            crossings.iter().map(|node| self.crossing(*node, |crossing| crossing.key())).collect();
+        for (number, (node, behind)) in crossings.iter().copied().zip(&regions).enumerate() {
+            let Some(by) = keys[number] else { continue };
             let bound = behind.iter().flat_map(|behind| {
                 let slot = &self.slots[*behind];
                 let named = |state| BoundState { node: slot.name.clone(), state };
@@ -141,7 +144,24 @@ impl Graph {
                 let bound = bound.unwrap_or_else(|| vec!["(it panicked when it was asked)".into()]);
                 bound.into_iter().map(named).collect::<Vec<_>>()
             });
-            let bound = bound.collect();
+            // Those that say `Own` have a table each.
+            let alike = |other: Option<ShuffleKey>| other == Some(by) && by != ShuffleKey::Own;
+            let leads_to = |other: usize| {
+                behind
+                    .iter()
+                    .flat_map(|here| self.slots[*here].targets.iter().flatten())
+                    .any(|target| target.node == other)
+            };
+            let parting = crossings
+                .iter()
+                .copied()
+                .zip(keys.iter().copied())
+                .filter(|(other, key)| *other != node && !alike(*key) && leads_to(*other))
+                .map(|(other, _)| BoundState {
+                    node: self.slots[other].name.clone(),
+                    state: "(the order of its packets)".into(),
+                });
+            let bound = bound.chain(parting).collect();
             let bit = self.cx.crossings[node];
             let leads_here = |other: &Slot| other.crossing & !bit != 0 && other.feeds & bit != 0;
             let upstream = self.slots.iter().filter(|other| leads_here(other)).count();

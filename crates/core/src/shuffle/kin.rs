@@ -24,26 +24,37 @@ pub(crate) struct Kin {
 struct Table {
     owners: Vec<u8>,
     shuffles: Vec<Weak<Fabric>>,
-    /// Of the last move: what it was, between how many pairs of workers, and the shuffles that have not begun it, last first.
+    /// Of the last move: what it was, between how many pairs of workers, the shuffle that is at it, and those that have not
+    /// begun it, last first.
     moves: Vec<Moved>,
     pairs: usize,
-    pending: Vec<Arc<Fabric>>,
+    under_way: Option<Weak<Fabric>>,
+    pending: Vec<Weak<Fabric>>,
 }
 
 impl Table {
-    /// Begins the move behind the next shuffle.
+    /// Begins the move behind the next shuffle, unless one is still at it.
     fn go_on(&mut self) {
-        while let Some(shuffle) = self.pending.pop() {
+        if self.left() > 0 {
+            return;
+        }
+        self.under_way = None;
+        while let Some(next) = self.pending.pop() {
+            let Some(shuffle) = next.upgrade().filter(|shuffle| shuffle.is_whole()) else { continue };
+            self.under_way = Some(next);
             let mut change = shuffle.change();
-            if change.ending || !shuffle.is_whole() {
-                continue;
-            }
             change.pairs = self.pairs;
             change.moves.clone_from(&self.moves);
             change.epoch += 1;
             // Released after everything that it announces is in place.
             return shuffle.epoch.store(change.epoch, Ordering::Release);
         }
+    }
+
+    /// Pairs of workers for which the shuffle at it waits. For one that has lost a node nobody waits: it may never be done.
+    fn left(&self) -> usize {
+        let shuffle = self.under_way.as_ref().and_then(Weak::upgrade);
+        shuffle.filter(|shuffle| shuffle.is_whole()).map_or(0, |shuffle| shuffle.change().pairs)
     }
 }
 
@@ -74,10 +85,9 @@ impl Kin {
 
     /// Pairs of workers that have not finished the last move, of all shuffles.
     pub(super) fn moving(&self) -> usize {
-        let table = self.table();
-        let begun: usize =
-            table.shuffles.iter().filter_map(Weak::upgrade).map(|shuffle| shuffle.change().pairs).sum();
-        begun + table.pairs * table.pending.len()
+        let mut table = self.table();
+        table.go_on();
+        table.left() + table.pairs * table.pending.len()
     }
 
     /// A shuffle has finished the move.
@@ -85,17 +95,38 @@ impl Kin {
         self.table().go_on();
     }
 
-    /// Begins to move buckets to their new owners, behind all shuffles or none.
+    /// Ends a worker's part in a shuffle, if that is over and no move of it is still to come. What has changed hands in the
+    /// table already is not over before its state has followed.
+    pub(super) fn end(&self, shuffle: &Fabric, is_over: impl FnOnce(&Change) -> bool) -> bool {
+        let mut table = self.table();
+        table.go_on();
+        if table.pending.iter().any(|other| std::ptr::eq(other.as_ptr(), shuffle)) {
+            return false;
+        }
+        // With the table locked no move begins in between.
+        let mut change = shuffle.change();
+        let over = is_over(&change);
+        change.ending |= over;
+        over
+    }
+
+    /// Begins to move buckets to their new owners, behind all shuffles that are not ending, or none.
     pub(super) fn begin(&self, wanted: impl IntoIterator<Item = (usize, usize)>) -> Result<(), MoveError> {
         let mut table = self.table();
+        table.go_on();
         // A node of it is gone: its graph was taken down, or never came to run.
         table.shuffles.retain(|shuffle| shuffle.upgrade().is_some_and(|shuffle| shuffle.is_whole()));
         let shuffles: Vec<Arc<Fabric>> = table.shuffles.iter().filter_map(Weak::upgrade).collect();
-        let changes: Vec<MutexGuard<'_, Change>> = shuffles.iter().map(|shuffle| shuffle.change()).collect();
-        if changes.is_empty() || changes.iter().any(|change| change.ending) {
+        // To one that is ending nothing comes any more: its packets have no need of new owners, and it keeps none from them.
+        let going: Vec<(&Arc<Fabric>, MutexGuard<'_, Change>)> = shuffles
+            .iter()
+            .map(|shuffle| (shuffle, shuffle.change()))
+            .filter(|(_, change)| !change.ending)
+            .collect();
+        if going.is_empty() {
             return Err(MoveError::Ending);
         }
-        if !table.pending.is_empty() || changes.iter().any(|change| change.pairs > 0) {
+        if table.under_way.is_some() {
             return Err(MoveError::Busy);
         }
         let mut moves = Vec::new();
@@ -113,7 +144,7 @@ impl Kin {
             return Ok(());
         }
         // Of all workers, whichever gives or takes: nothing has moved yet.
-        for change in &changes {
+        for (_, change) in &going {
             for (worker, bound) in change.bound.iter().enumerate() {
                 let bound = bound.as_ref().ok_or(MoveError::Starting { worker })?;
                 if let Some(BoundState { node, state }) = bound.first().cloned() {
@@ -127,12 +158,72 @@ impl Kin {
         let mut pairs: Vec<(usize, usize)> = moves.iter().map(|moved| (moved.from, moved.to)).collect();
         pairs.sort_unstable();
         pairs.dedup();
-        drop(changes);
+        let mut going: Vec<&Arc<Fabric>> = going.into_iter().map(|(shuffle, _)| shuffle).collect();
+        going.sort_by_key(|shuffle| Reverse(shuffle.upstream.load(Ordering::Relaxed)));
         table.pairs = pairs.len();
         table.moves = moves;
-        table.pending = shuffles;
-        table.pending.sort_by_key(|shuffle| Reverse(shuffle.upstream.load(Ordering::Relaxed)));
+        table.pending = going.into_iter().map(Arc::downgrade).collect();
         table.go_on();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ShuffleConfig;
+    use super::super::moving::Moving;
+    use super::*;
+
+    /// What the workers of a shuffle share, and each worker's part.
+    type Parts = (Arc<Fabric>, [Moving; 2]);
+
+    /// Two shuffles of two workers by one key; the second moves first.
+    fn two() -> (Arc<Kin>, [Parts; 2]) {
+        let kin = Arc::new(Kin::new(2));
+        let shuffles = [(); 2].map(|()| {
+            let fabric = Fabric::new(ShuffleConfig::default(), 2, 7, kin.clone()).ok().unwrap();
+            let fabric = Arc::new(fabric);
+            kin.join(&fabric);
+            (0..2).for_each(|worker| fabric.set_bound(worker, Vec::new()));
+            let parts = [0, 1].map(|worker| Moving::new(worker, &fabric));
+            (fabric, parts)
+        });
+        (kin, shuffles)
+    }
+
+    #[test]
+    fn a_shuffle_that_has_ended_keeps_no_other_from_moving() {
+        let (kin, [(ended, [over, _]), (going, [last, _])]) = two();
+        assert!(over.is_over(&ended));
+        kin.begin([(1, 0)]).unwrap();
+        assert_eq!((kin.moving(), ended.change().epoch, going.change().epoch), (1, 0, 1));
+        assert!(!last.is_over(&going), "it has not even learnt of the move");
+
+        let (kin, shuffles) = two();
+        assert!(shuffles.iter().all(|(fabric, [part, _])| part.is_over(fabric)));
+        assert_eq!(kin.begin([(1, 0)]), Err(MoveError::Ending));
+    }
+
+    #[test]
+    fn a_shuffle_that_dies_in_the_middle_of_a_move_keeps_nobody_waiting() {
+        let (kin, [(next, _), (dies, _)]) = two();
+        kin.begin([(1, 0), (3, 0)]).unwrap();
+        assert_eq!((kin.moving(), dies.change().epoch, next.change().epoch), (2, 1, 0));
+        dies.standing[0].gone.store(true, Ordering::Release);
+        assert_eq!((kin.moving(), next.change().epoch), (1, 1), "the next one goes on");
+        next.change().pairs = 0;
+        kin.finished();
+        assert_eq!((kin.moving(), kin.begin([(1, 1)])), (0, Ok(())));
+        assert_eq!((next.change().epoch, dies.change().epoch), (2, 1));
+    }
+
+    #[test]
+    fn a_shuffle_whose_move_is_still_to_come_is_not_over() {
+        let (kin, [(waits, [part, _]), (first, _)]) = two();
+        kin.begin([(1, 0)]).unwrap();
+        assert!(!part.is_over(&waits), "its bucket has changed hands already, the state behind it has not");
+        first.change().pairs = 0;
+        kin.finished();
+        assert_eq!(waits.change().pairs, 1, "it was not passed over");
     }
 }

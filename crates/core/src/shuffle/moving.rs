@@ -72,6 +72,10 @@ impl Moving {
         }
     }
 
+    /// The owner of each bucket, as far as this worker knows: by this it gives packets away.
+    pub(super) fn owners(&self) -> &[u8] {
+        &*self.owners
+    }
     /// The owner of a bucket.
     #[inline(always)]
     pub(super) fn owner(&self, bucket: u16) -> usize {
@@ -246,16 +250,15 @@ impl Moving {
     }
 
     /// Whether this worker has nothing to do with moves any more, and none will begin.
-    pub(super) fn is_over(&mut self, fabric: &Fabric) -> bool {
-        let mut change = fabric.change();
-        let over = change.epoch == self.epoch
-            && self.leaving.is_empty()
-            && self.awaited.is_empty()
-            && self.arrived == 0
-            && self.kept() == 0
-            && self.duty.is_none();
-        change.ending |= over;
-        over
+    pub(super) fn is_over(&self, fabric: &Fabric) -> bool {
+        fabric.kin.end(fabric, |change| {
+            change.epoch == self.epoch
+                && self.leaving.is_empty()
+                && self.awaited.is_empty()
+                && self.arrived == 0
+                && self.kept() == 0
+                && self.duty.is_none()
+        })
     }
 }
 

@@ -270,18 +270,6 @@ impl ShuffleNode {
         self.fabric.kin.begin(wanted).map_err(|error| error.to_string())?;
         Ok(self.fabric.kin.moving().to_string())
     }
-
-    /// `"0-2047 0, 2048-4095 1"`
-    fn owners(&self) -> String {
-        let owners = self.fabric.owners();
-        let mut text = Vec::new();
-        let mut first = 0;
-        for run in owners.chunk_by(|a, b| a == b) {
-            text.push(format!("{first}-{} {}", first + run.len() - 1, run[0]));
-            first += run.len();
-        }
-        text.join(", ")
-    }
 }
 
 impl Node for ShuffleNode {
@@ -382,6 +370,10 @@ impl Node for ShuffleNode {
         let mut handlers = vec![
             handler("owners", "Which worker owns which buckets, as `0-2047 0, 2048-4095 1`."),
             handler(
+                "routes",
+                "To which worker this one gives which buckets: `owners`, once the last move is over.",
+            ),
+            handler(
                 "move",
                 "Moves buckets to a worker while traffic flows, behind all shuffles by this key: `0-2047 1`.",
             ),
@@ -393,19 +385,31 @@ impl Node for ShuffleNode {
     }
     fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
         match name {
-            "owners" => Ok(self.owners()),
+            "owners" => Ok(runs(&self.fabric.owners())),
+            "routes" => Ok(runs(self.moving.owners())),
             "moving" => Ok(self.fabric.kin.moving().to_string()),
             "refused" => Ok(self.fabric.refused.load(Ordering::Relaxed).to_string()),
             "move" => self
                 .move_buckets(argument)
                 .map_err(|problem| CallError::Argument { name: name.into(), problem }),
-            _ => self.sorter.call(name, argument, "owners, move, moving, refused"),
+            _ => self.sorter.call(name, argument, "owners, routes, move, moving, refused"),
         }
     }
     has_sorters_state!();
     fn crossing(&mut self) -> Option<&mut dyn Crossing> {
         Some(self)
     }
+}
+
+/// `"0-2047 0, 2048-4095 1"`
+fn runs(owners: &[u8]) -> String {
+    let mut text = Vec::new();
+    let mut first = 0;
+    for run in owners.chunk_by(|a, b| a == b) {
+        text.push(format!("{first}-{} {}", first + run.len() - 1, run[0]));
+        first += run.len();
+    }
+    text.join(", ")
 }
 
 impl Crossing for ShuffleNode {

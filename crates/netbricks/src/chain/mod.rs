@@ -9,7 +9,8 @@ mod spread;
 use std::collections::BTreeSet;
 
 use netbricks_buffer::Pool;
-use netbricks_core::{Edge, Node, Output, ShuffleKey, Worker};
+use netbricks_core::graph::{Caught, contain};
+use netbricks_core::{Blueprint, BuildError, Edge, Node, Output, ShuffleKey, Worker};
 
 pub(crate) use build::{Design, LocalPorts, WorkerPorts};
 pub(crate) use ports::{OpenPorts, transmit_nodes};
@@ -61,8 +62,8 @@ struct Shape {
     stateful: bool,
     /// Some of that is of flows.
     by_flow: bool,
-    /// It gives packets to other workers and takes theirs.
-    crosses: bool,
+    /// It gives packets to other workers and takes theirs, by this.
+    sorts: Option<ShuffleKey>,
     /// It keeps packets or wants turns of its own, for more than its events.
     independent: bool,
 }
@@ -80,6 +81,8 @@ pub(crate) struct Network {
     pub(crate) by_flow: Vec<bool>,
     /// Whether a function gives packets to other workers, by its number in the plan.
     pub(crate) crosses: Vec<bool>,
+    /// By what it sorts them.
+    pub(crate) sorts: Vec<Option<ShuffleKey>>,
     /// Ports whose packets meet in declared state and so must be worked on by one worker: each port's group.
     pub(crate) groups: Vec<usize>,
 }
@@ -101,19 +104,13 @@ impl Network {
             .iter()
             .map(|function| {
                 let worker = Worker::new(0, plan.runtime.seed, pool.clone());
-                match function.blueprint.build(&worker) {
-                    Ok(mut node) => Some(Shape::of(node.as_mut())),
-                    Err(error) => {
-                        diagnostics.push(
-                            Diagnostic::error(format!(
-                                "function `{}` cannot be made: {error}",
-                                function.name
-                            ))
+                let shape = Shape::of(&function.blueprint, &worker).map_err(|error| {
+                    diagnostics.push(
+                        Diagnostic::error(format!("function `{}` cannot be made: {error}", function.name))
                             .at(function.place.clone(), ""),
-                        );
-                        None
-                    }
-                }
+                    );
+                });
+                shape.ok()
             })
             .collect();
         let uses = uses(plan);
@@ -122,7 +119,11 @@ impl Network {
             wires: Vec::new(),
             stateful: shapes.iter().map(|shape| shape.as_ref().is_some_and(|shape| shape.stateful)).collect(),
             by_flow: shapes.iter().map(|shape| shape.as_ref().is_some_and(|shape| shape.by_flow)).collect(),
-            crosses: shapes.iter().map(|shape| shape.as_ref().is_some_and(|shape| shape.crosses)).collect(),
+            sorts: shapes.iter().map(|shape| shape.as_ref().and_then(|shape| shape.sorts)).collect(),
+            crosses: shapes
+                .iter()
+                .map(|shape| shape.as_ref().is_some_and(|shape| shape.sorts.is_some()))
+                .collect(),
             groups: Vec::new(),
             uses,
         };
@@ -295,9 +296,25 @@ impl Wire {
 }
 
 impl Shape {
-    fn of(node: &mut dyn Node) -> Self {
+    /// Makes a function once, asks it, and lets it go. All of that is authors' code: what panics is said of the function.
+    fn of(blueprint: &Blueprint, worker: &Worker) -> Result<Self, BuildError> {
+        let panicked = |action: &str, Caught { message, place }: Caught| {
+            let place = place.map(|place| format!(" (at {place})")).unwrap_or_default();
+            BuildError::new(format_args!("{action} panicked: {message}{place}"))
+        };
+        let made = contain(|| blueprint.build(worker)).map_err(|caught| panicked("making it", caught))?;
+        let mut node = made?;
+        let shape = contain(|| Self::asked(node.as_mut()));
+        // By itself: a second panic while the first one unwinds would end the process.
+        let dropped = contain(|| drop(node));
+        let shape = shape.map_err(|caught| panicked("asking what it is", caught))?;
+        dropped.map_err(|caught| panicked("dropping it", caught))?;
+        Ok(shape)
+    }
+
+    fn asked(node: &mut dyn Node) -> Self {
         Self {
-            crosses: node.crossing().is_some(),
+            sorts: node.crossing().map(|crossing| crossing.key()),
             outputs: node.outputs(),
             stateful: !node.export().is_empty() || !node.report().is_empty(),
             by_flow: !node.follows(ShuffleKey::SymmetricFlow).is_empty()

@@ -1,12 +1,14 @@
 //! Shuffles that the file does not name: where the queues of a port may bring the two directions of a flow to different
-//! workers, and state by flow stands behind it, one is put between.
+//! workers, and state by flow stands behind it, one is put between; also where the packets of one port come to that state by a
+//! shuffle and those of another do not.
 
 use std::collections::BTreeSet;
 
-use netbricks_core::{Blueprint, Shuffle, ShuffleConfig};
+use netbricks_core::{Blueprint, Shuffle, ShuffleConfig, ShuffleKey};
 
 use super::{Network, Place};
 use crate::config::{Origin, Plan, PlannedFunction};
+use crate::diagnostic::Diagnostic;
 
 /// How a port's receive queues divide its flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +31,15 @@ pub(crate) struct Parted {
     pub(crate) node: String,
     /// Why.
     pub(crate) why: String,
+}
+
+/// A function with state by flow that packets of one port come to as they are received, and those of another by a shuffle.
+struct Mixed {
+    function: usize,
+    received: usize,
+    shuffled: usize,
+    /// The last shuffle on that way.
+    by: usize,
 }
 
 impl Network {
@@ -65,6 +76,8 @@ impl Network {
             let worker_of = |queue| shares.iter().position(|share| share.contains(&(port, queue)));
             (0..queues[port]).filter_map(worker_of).collect()
         };
+        // Those that the file names have their owners on all workers.
+        let mixed = if workers > 1 { self.mixed(ports.len()) } else { Vec::new() };
         let mut parted = Vec::new();
         for group in self.groups.iter().copied().collect::<BTreeSet<_>>() {
             let members: Vec<(usize, usize)> = (0..ports.len())
@@ -72,8 +85,12 @@ impl Network {
                 .filter_map(|port| Some((port, self.first_with_flows(port)?)))
                 .collect();
             let Some((first, _)) = members.first().copied() else { continue };
+            let mixed = mixed.iter().find(|mixed| {
+                self.groups[mixed.received] == group
+                    && self.sorts[mixed.by] == Some(ShuffleKey::SymmetricFlow)
+            });
             let workers: BTreeSet<usize> = members.iter().flat_map(|(port, _)| on(*port)).collect();
-            if workers.len() < 2 {
+            if workers.len() < 2 && mixed.is_none() {
                 continue;
             }
             let odd = members.iter().find(|(port, _)| ports[*port].queues > 1 && !ports[*port].symmetric);
@@ -82,15 +99,19 @@ impl Network {
                     && on(port) == on(first)
                     && plan.ports[port].driver == plan.ports[first].driver
             };
-            if odd.is_none() && members.iter().all(|(port, _)| alike(*port)) {
+            if odd.is_none() && mixed.is_none() && members.iter().all(|(port, _)| alike(*port)) {
                 continue;
             }
-            let cause = match odd {
-                Some((port, _)) => format!(
+            let cause = match (odd, mixed) {
+                (Some((port, _)), _) => format!(
                     "the queues of port `{}` may bring the two directions of a flow to different workers",
                     plan.ports[*port].name
                 ),
-                None => {
+                (None, Some(Mixed { shuffled, by, .. })) => format!(
+                    "`{}` gives flows of port `{}` to workers that do not receive them",
+                    plan.functions[*by].name, plan.ports[*shuffled].name
+                ),
+                (None, None) => {
                     let names: Vec<_> =
                         members.iter().map(|(port, _)| format!("`{}`", plan.ports[*port].name)).collect();
                     format!(
@@ -108,28 +129,86 @@ impl Network {
         parted
     }
 
+    /// What is wrong where the file's own shuffle gives one port's flows to their owners by another key than that of those
+    /// that can be put in, and another port's flows come to the same state as they are received.
+    pub(crate) fn unmet(&self, plan: &Plan<'_>, workers: usize) -> Vec<Diagnostic> {
+        let mixed = if workers > 1 { self.mixed(plan.ports.len()) } else { Vec::new() };
+        let named = |mixed: &&Mixed| self.sorts[mixed.by] != Some(ShuffleKey::SymmetricFlow);
+        mixed
+            .iter()
+            .filter(named)
+            .map(|Mixed { function, received, shuffled, by }| {
+                let function = &plan.functions[*function].name;
+                let [received_name, shuffled_name] =
+                    [received, shuffled].map(|port| &plan.ports[*port].name);
+                let by = &plan.functions[*by];
+                let warning = Diagnostic::warning(format!(
+                    "the two directions of a flow may come to `{function}` on different workers: by port \
+                     `{shuffled_name}` where `{}` gives them to, by port `{received_name}` where they are received",
+                    by.name
+                ));
+                let chain = plan.chains.iter().find(|chain| chain.origin == Origin::Port(*received));
+                let warning = match chain {
+                    Some(chain) => warning
+                        .at(chain.from_place.clone(), format!("no shuffle between here and `{function}`")),
+                    None => warning,
+                };
+                warning.at(by.place.clone(), format!("sorts what port `{shuffled_name}` receives")).help(format!(
+                    "let both go by a shuffle that brings a flow's directions to one worker, such as \
+                     `key = \"symmetric-flow\"`, or put `{function}` before `{}`",
+                    by.name
+                ))
+            })
+            .collect()
+    }
+
+    /// Each pair of a port whose packets come to state by flow as they are received, and one whose packets are shuffled first:
+    /// one for each such state and port.
+    fn mixed(&self, ports: usize) -> Vec<Mixed> {
+        let met: Vec<Vec<(usize, Option<usize>)>> = (0..ports).map(|port| self.flows_met(port)).collect();
+        let mut mixed = Vec::new();
+        for (received, own) in met.iter().enumerate() {
+            for (function, _) in own.iter().filter(|(_, by)| by.is_none()) {
+                let other = met.iter().enumerate().filter(|(shuffled, _)| *shuffled != received).find_map(
+                    |(shuffled, met)| {
+                        let by = met.iter().find(|(other, by)| other == function && by.is_some())?.1?;
+                        Some(Mixed { function: *function, received, shuffled, by })
+                    },
+                );
+                mixed.extend(other);
+            }
+        }
+        mixed
+    }
+
     /// The function with state by flow that a port's packets come to before anything gives them to the worker that has it.
     fn first_with_flows(&self, port: usize) -> Option<usize> {
-        let mut reached = vec![Place::Receive(port)];
+        self.flows_met(port).into_iter().find(|(_, by)| by.is_none()).map(|(function, _)| function)
+    }
+
+    /// The functions with state by flow that a port's packets come to, nearest first, each with the last shuffle before it on
+    /// a way there.
+    fn flows_met(&self, port: usize) -> Vec<(usize, Option<usize>)> {
+        let mut met = Vec::new();
+        let mut reached = vec![(Place::Receive(port), None)];
         let mut next = 0;
-        while let Some(place) = reached.get(next).copied() {
+        while let Some((place, mut by)) = reached.get(next).copied() {
             next += 1;
             if let Place::Use(number) = place {
                 let function = self.uses[number].function;
                 if self.crosses[function] {
-                    continue;
-                }
-                if self.by_flow[function] {
-                    return Some(function);
+                    by = Some(function);
+                } else if self.by_flow[function] && !met.contains(&(function, by)) {
+                    met.push((function, by));
                 }
             }
             for wire in self.wires.iter().filter(|wire| wire.from == place) {
-                if !reached.contains(&wire.to) {
-                    reached.push(wire.to);
+                if !reached.contains(&(wire.to, by)) {
+                    reached.push((wire.to, by));
                 }
             }
         }
-        None
+        met
     }
 }
 

@@ -84,9 +84,14 @@ pub(super) fn check<'t>(app: &Application, file: &'t File) -> Result<Checked<'t>
 
 /// As [`check`], with the shuffles that a run would put in, as far as that is known before ports are open.
 pub(super) fn check_spread<'t>(app: &Application, file: &'t File) -> Result<Checked<'t>, Faults<'t>> {
-    let checked = check(app, file)?;
+    let mut checked = check(app, file)?;
     let workers = wanted_workers(&checked.network, &checked.plan);
     let divisions = expected(&checked.plan, &app.drivers, workers);
+    checked
+        .network
+        .unmet(&checked.plan, workers)
+        .into_iter()
+        .for_each(|unmet| checked.diagnostics.push(unmet));
     let parted = checked.network.parted(&checked.plan, &divisions, workers);
     if checked.plan.runtime.shuffles { checked.with_shuffles(file, parted) } else { Ok(checked) }
 }

@@ -6,6 +6,8 @@ mod file;
 mod generate;
 mod graph;
 mod list;
+#[cfg(test)]
+mod panics_tests;
 mod progress;
 mod run;
 #[cfg(test)]
@@ -286,6 +288,8 @@ pub(crate) fn main(app: &Application, arguments: impl IntoIterator<Item = std::f
         }
     };
     let console = Console::new(line.color);
+    // A function's panic is told where it belongs, with its place; not as it happens.
+    netbricks_core::graph::observe_panics();
     let code = match dispatch(app, console, line.command, &matches) {
         Ok(()) | Err(Failure::Closed) => 0,
         Err(Failure::Told(code)) => code,

@@ -78,6 +78,8 @@ pub(super) fn execute(
     // What replays repeats exactly only while one worker does all of it.
     let alone = plan.runtime.workers.is_none() && plan.placed_workers() == 0 && ports.is_replay(network);
     let workers = if alone { 1 } else { wanted };
+    network.unmet(plan, workers).into_iter().for_each(|unmet| found.push(unmet));
+    console.tell(&found.render(&checked.source, console.color));
     let parted = network.parted(plan, &ports.divisions(), workers);
     let checked = if plan.runtime.shuffles {
         checked.with_shuffles(file, parted).map_err(|faults| faults.told(console))?

@@ -45,17 +45,7 @@ impl Port for Parting {
         self.2.clone()
     }
     fn take_receive(&mut self, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
-        let mut frames = Vec::new();
-        for _ in 0..EACH_WAY {
-            for flow in 0..FLOWS {
-                let (client, server) = (format!("10.0.0.{flow}"), "192.0.2.1");
-                let there = ethernet().ipv4(client.as_str(), server).udp(1_000 + flow, 53).payload(b"?");
-                let back = ethernet().ipv4(server, client.as_str()).udp(53, 1_000 + flow).payload(b"!");
-                let ways = [(0, there.build().unwrap()), (self.1 - 1, back.build().unwrap())];
-                frames.extend(ways.into_iter().filter(|(way, _)| *way == queue).map(|(_, frame)| frame));
-            }
-        }
-        Ok(Box::new(Way(frames.into_iter())))
+        Ok(Box::new(Way::of(queue == 0, queue == self.1 - 1)))
     }
     fn take_transmit(&mut self, _: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
         panic!("nobody sends here")
@@ -63,6 +53,50 @@ impl Port for Parting {
 }
 
 struct Way(std::vec::IntoIter<Vec<u8>>);
+
+impl Way {
+    /// One direction of all flows, or the other, or both.
+    fn of(there: bool, back: bool) -> Self {
+        let mut frames = Vec::new();
+        for _ in 0..EACH_WAY {
+            for flow in 0..FLOWS {
+                let (client, server) = (format!("10.0.0.{flow}"), "192.0.2.1");
+                let one = ethernet().ipv4(client.as_str(), server).udp(1_000 + flow, 53).payload(b"?");
+                let other = ethernet().ipv4(server, client.as_str()).udp(53, 1_000 + flow).payload(b"!");
+                let ways = [(there, one.build().unwrap()), (back, other.build().unwrap())];
+                frames.extend(ways.into_iter().filter(|(is_here, _)| *is_here).map(|(_, frame)| frame));
+            }
+        }
+        Self(frames.into_iter())
+    }
+}
+
+/// Brings one direction of all flows by one queue: `lan` that of the clients, `wan` that of the servers.
+struct OneWay(String, Arc<Counters>);
+
+impl Port for OneWay {
+    fn driver(&self) -> &'static str {
+        "one-way"
+    }
+    fn name(&self) -> &str {
+        &self.0
+    }
+    fn mtu(&self) -> usize {
+        1_500
+    }
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { receive_queues: 1, symmetric_rss: true, ..Capabilities::default() }
+    }
+    fn counters(&self) -> Vec<Arc<Counters>> {
+        vec![self.1.clone()]
+    }
+    fn take_receive(&mut self, _: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
+        Ok(Box::new(Way::of(self.0 == "lan", self.0 == "wan")))
+    }
+    fn take_transmit(&mut self, _: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
+        panic!("nobody sends here")
+    }
+}
 
 impl ReceiveQueue for Way {
     fn receive(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
@@ -114,6 +148,9 @@ fn application() -> Application {
         Ok(Box::new(Parting(name.into(), queues, (0..queues).map(|_| Arc::default()).collect())))
     });
     drivers.divide("parting", QueueDivision::Asymmetric);
+    drivers.add("one-way", "Brings one direction of flows.", |name, _: NoSettings, _: &OpenContext| {
+        Ok(Box::new(OneWay(name.into(), Arc::default())))
+    });
     Application { registry, drivers }
 }
 
@@ -236,4 +273,58 @@ fn ports_whose_flows_meet_are_judged_together() {
     assert!(parted([(2, false), (2, false)], 1).is_empty(), "one worker");
     assert_eq!(parted([(2, true), (2, false)], 2), both);
     assert_eq!(parted([(2, true), (1, true)], 2), both, "a queue that the other port has not");
+}
+
+/// Two ports that bring a direction each, of which only `lan`'s chain names a shuffle.
+fn one_shuffled(key: &str, workers: usize) -> String {
+    format!(
+        "[port.lan]\ndriver = \"one-way\"\n[port.wan]\ndriver = \"one-way\"\n[port.out]\ndriver = \"null\"\n\
+         [function.named]\nuse = \"shuffle\"\nkey = \"{key}\"\n\
+         [[chain]]\nfrom = \"lan\"\nthrough = [\"named\", \"connections\"]\nto = \"out\"\n\
+         [[chain]]\nfrom = \"wan\"\nthrough = [\"connections\"]\nto = \"out\"\n\
+         [runtime]\nworkers = {workers}\n"
+    )
+}
+
+#[test]
+fn a_port_beside_one_with_a_shuffle_of_its_own_gets_one_too() {
+    let alone = rows(&run(&one_shuffled("symmetric-flow", 1)));
+    assert_eq!(alone.len(), usize::from(FLOWS));
+    for workers in [2, 3] {
+        let summary = run(&one_shuffled("symmetric-flow", workers));
+        assert_eq!(rows(&summary), alone, "{workers} workers");
+        let mut shuffles: Vec<_> = summary
+            .nodes
+            .iter()
+            .filter(|node| node.kind == "shuffle")
+            .map(|node| node.name.as_str())
+            .collect();
+        shuffles.sort_unstable();
+        shuffles.dedup();
+        assert_eq!(shuffles, ["named", "wan.shuffle"]);
+    }
+    let (app, file) = (application(), file(&one_shuffled("symmetric-flow", 2)));
+    let told: Vec<String> = checked(&app, &file).told_shuffles().collect();
+    let why = "`named` gives flows of port `lan` to workers that do not receive them, and `connections` keeps state by flow";
+    assert!(told.len() == 1 && told[0].contains("put behind `wan`") && told[0].contains(why), "{told:?}");
+}
+
+#[test]
+fn a_shuffle_by_another_key_before_state_that_another_port_comes_to_is_warned_of_in_its_place() {
+    let (app, text) = (application(), one_shuffled("source", 2));
+    let file = file(&text);
+    let checked = checked(&app, &file);
+    assert_eq!(checked.told_shuffles().count(), 0, "none that could be put in would do it");
+    let shown = checked.diagnostics.render(&checked.source, false);
+    for part in [
+        "warning: the two directions of a flow may come to `connections` on different workers: by port `lan` where `named` \
+         gives them to, by port `wan` where they are received",
+        "f.toml:15:8",
+        "from = \"wan\"",
+        "no shuffle between here and `connections`",
+    ] {
+        assert!(shown.contains(part), "{part} is not in {shown}");
+    }
+    let file = self::file(&one_shuffled("source", 1));
+    assert!(self::checked(&app, &file).diagnostics.is_empty(), "one worker has all");
 }

@@ -236,6 +236,7 @@ impl NetBricksContext {
             by_flow: stateful.clone(),
             stateful: stateful.clone(),
             crosses: draft.crosses.clone(),
+            sorts: vec![None; draft.crosses.len()],
             groups: (0..self.plan.ports.len()).collect(),
         };
         let design = Design {

@@ -6,7 +6,7 @@ use netbricks_core::{
 use netbricks_runtime::Control;
 
 use crate::shuffle::{
-    Declared, Flows, RUN, Run, SMALL, Seen, Witness, by_hand, check_order, fed, in_turn,
+    Declared, Flows, MOST, RUN, Run, SMALL, Seen, Witness, by_hand, check_order, fed, in_turn,
     move_back_and_forth_by, pool, staged,
 };
 
@@ -14,12 +14,11 @@ use crate::shuffle::{
 #[test]
 fn shuffles_by_one_key_move_together() {
     // Rings that hold much: a flow's packets could pass others of it there.
-    let run = Run { packets: 300_000, stages: 2, config: ShuffleConfig { ring: 2_048, ..SMALL }, ..RUN };
-    let same = |control: &Control| {
-        let owners = |node: &str| control.call(1, "test", node, "owners", "");
-        // Unless the run is over.
-        if let (Ok(one), Ok(other)) = (owners("shuffle"), owners("shuffle 1")) {
-            assert_eq!(one, other);
+    let run = Run { packets: MOST, stages: 2, config: ShuffleConfig { ring: 2_048, ..SMALL }, ..RUN };
+    let same = |control: &Control, owner: usize| {
+        for (worker, node) in [(0, "shuffle"), (0, "shuffle 1"), (1, "shuffle"), (1, "shuffle 1")] {
+            let routes = control.call(worker, "test", node, "routes", "").unwrap();
+            assert_eq!(routes, format!("0-4095 {owner}"), "`{node}` of worker {worker}");
         }
     };
     move_back_and_forth_by(&run, ["shuffle", "shuffle 1"], same);
@@ -88,6 +87,83 @@ fn a_shuffle_that_comes_later_has_the_same_owners() {
     assert_eq!(later[1].call("shuffle", "move", "7 0").unwrap(), "1");
 }
 
+/// Turns of both, one after the other.
+fn turn(graphs: &mut [Graph; 2], count: usize) {
+    for _ in 0..count {
+        for graph in &mut *graphs {
+            graph.turn(0);
+        }
+    }
+}
+
+/// What comes to one of them is over on both workers; the other goes on.
+#[test]
+fn a_shuffle_that_has_ended_keeps_no_other_by_its_key_from_moving() {
+    let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+    let make = |packets| {
+        let shuffle = Shuffle::new(SMALL);
+        [0, 1].map(|index| {
+            let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+            fed(&worker, [Flows::new(index, 16, packets)], &shuffle, &seen)
+        })
+    };
+    let (mut ended, mut going) = (make(0), make(1_000));
+    turn(&mut ended, 100);
+    assert_eq!(ended.each_mut().map(|graph| graph.turn(0)), [Turn::Done; 2]);
+    for to in [1, 0] {
+        assert_ne!(going[0].call("shuffle", "move", &format!("0-4095 {to}")).unwrap(), "0");
+        turn(&mut going, 20);
+        assert_eq!(going[1].call("shuffle", "routes", "").unwrap(), format!("0-4095 {to}"));
+    }
+    turn(&mut going, 100_000);
+    assert_eq!(going.each_mut().map(|graph| graph.turn(0)), [Turn::Done; 2]);
+    check_order(&seen, 32, 2_000);
+    let problem = going[0].call("shuffle", "move", "0-4095 1").unwrap_err().to_string();
+    assert!(problem.contains("the run is ending: no bucket moves any more"), "{problem}");
+}
+
+/// Its graphs are gone before it was done: the next one by its key moves, and so do later moves.
+#[test]
+fn a_shuffle_that_dies_in_the_middle_of_a_move_does_not_block_the_others() {
+    let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+    let make = || {
+        let shuffle = Shuffle::new(SMALL);
+        [0, 1].map(|index| by_hand(&team, index, &pool, &shuffle, &seen).0)
+    };
+    // Who came last moves first.
+    let (mut going, dies) = (make(), make());
+    assert_eq!(going[0].call("shuffle", "move", "0-4095 1").unwrap(), "2");
+    drop(dies);
+    assert_eq!(going[0].call("shuffle", "moving", "").unwrap(), "1");
+    turn(&mut going, 20);
+    let owners = |graph: &mut Graph| ["moving", "routes"].map(|ask| graph.call("shuffle", ask, "").unwrap());
+    assert_eq!(owners(&mut going[0]), ["0", "0-4095 1"]);
+    assert_eq!(going[0].call("shuffle", "move", "0-4095 0").unwrap(), "1");
+}
+
+/// What the first had given to the old owner and what it gives to the new one would reach a third worker by two rings.
+#[test]
+fn a_shuffle_before_one_by_another_key_does_not_move() {
+    let (pool, team, seen) = (pool(), Team::new(3), Seen::default());
+    let keys = [ShuffleKey::SymmetricFlow, ShuffleKey::SymmetricFlow, ShuffleKey::Source];
+    let shuffles = keys.map(|key| Shuffle::new(ShuffleConfig { key, ..SMALL }));
+    let mut graphs = [0, 1, 2].map(|index| {
+        let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+        let graph = staged(&worker, Flows::new(index, 1, 0), &shuffles, Declared::FlowTable, seen.clone());
+        graph.unwrap().build(pool.clone()).unwrap()
+    });
+    for node in ["shuffle", "shuffle 1"] {
+        let problem = graphs[0].call(node, "move", "1 0").unwrap_err().to_string();
+        let expected = "state `(the order of its packets)` of function `shuffle 2` on worker 0 cannot move";
+        assert!(problem.contains(expected), "{problem}");
+    }
+    assert!(
+        graphs[0].call("shuffle", "owners", "").unwrap().starts_with("0-0 0, 1-1 1,"),
+        "nothing has moved"
+    );
+    assert_eq!(graphs[0].call("shuffle 2", "move", "1 0").unwrap(), "1", "nothing is behind the last");
+}
+
 /// They are not done with a move at the same time, so that no time is right for what is behind both.
 #[test]
 fn what_two_shuffles_lead_to_does_not_move() {
@@ -130,18 +206,11 @@ fn two_workers_change_places_at_any_time_however_much_comes_in() {
                 graph.set_burst(burst);
                 graph
             });
-            let turns = |graphs: &mut [Graph; 2], count: usize| {
-                for _ in 0..count {
-                    for graph in &mut *graphs {
-                        graph.turn(0);
-                    }
-                }
-            };
             // Both directions at once, and back again as soon as they are there.
-            turns(&mut graphs, time);
+            turn(&mut graphs, time);
             for halves in ["0-2047 0, 2048-4095 1", "0-2047 1, 2048-4095 0"] {
                 let moved = (0..5_000).any(|_| {
-                    turns(&mut graphs, 1);
+                    turn(&mut graphs, 1);
                     graphs[0].call("shuffle", "move", halves).is_ok_and(|pairs| pairs == "2")
                 });
                 assert!(
@@ -149,7 +218,7 @@ fn two_workers_change_places_at_any_time_however_much_comes_in() {
                     "rings of {ring}, bursts of {burst}, after {time} turns: the move before is not over"
                 );
             }
-            turns(&mut graphs, 100_000);
+            turn(&mut graphs, 100_000);
             let ended = graphs.each_mut().map(|graph| graph.turn(0));
             assert_eq!(
                 ended,

@@ -1,7 +1,7 @@
 //! Windows over streams go on while their connections move between workers under load: every byte is shown once, in its place.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use netbricks_buffer::{Batch, Pool};
 use netbricks_core::packet::build::ethernet;
@@ -13,9 +13,9 @@ use netbricks_core::{
 };
 use netbricks_runtime::{Clock, Config, Factory, IdlePolicy, Placement, Runtime};
 
-/// Connections, and segments of each direction of each: so many bytes as a number has, which says where it lies.
+/// Connections, and segments of each direction of each at most: so many bytes as a number has, which says where it lies.
 const CONNECTIONS: u16 = 48;
-const SEGMENTS: u64 = 4_096;
+const SEGMENTS: u64 = (1 << 18) + 1;
 const BYTES: u64 = 8;
 /// Of a window: no whole number of segments.
 const SIZE: usize = 20;
@@ -24,14 +24,20 @@ const SIZE: usize = 20;
 const SEQUENCE: std::ops::Range<usize> = 38..42;
 const NUMBER: std::ops::Range<usize> = 54..62;
 
+/// What has to have happened before traffic ends.
+const MOVES: u64 = 40;
+const MOVED: u64 = 1_000;
+const SHOWN: u64 = 2_000_000;
+
 /// One direction of all connections, each segment before the one that should go first.
 struct Streams {
     templates: Vec<Vec<u8>>,
     next: u64,
+    shown: Arc<Shown>,
 }
 
 impl Streams {
-    fn new(worker: usize) -> Self {
+    fn new(worker: usize, shown: Arc<Shown>) -> Self {
         let frame = |connection: u16| {
             let (a, b) = ("10.0.0.1", "10.9.8.7");
             let tcp = match worker {
@@ -40,7 +46,7 @@ impl Streams {
             };
             tcp.payload(&[0; BYTES as usize]).build().unwrap()
         };
-        Self { templates: (0..CONNECTIONS).map(frame).collect(), next: 0 }
+        Self { templates: (0..CONNECTIONS).map(frame).collect(), next: 0, shown }
     }
 }
 
@@ -58,16 +64,19 @@ impl Node for Streams {
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         while batch.len() < cx.burst() {
             let (turn, connection) = (self.next / u64::from(CONNECTIONS), self.next % u64::from(CONNECTIONS));
-            if turn == SEGMENTS {
+            // Behind the first and any number of pairs.
+            let whole = turn % 2 == 1 && connection == 0;
+            if whole && (turn == SEGMENTS || self.shown.enough.load(Relaxed)) {
                 return Poll::Done;
             }
             let Some(mut packet) = cx.pool().packet(&self.templates[connection as usize]) else { break };
             // But for the first, which says where a stream begins whose opening nobody saw, pairs change places.
-            let number = if turn == 0 || turn == SEGMENTS - 1 { turn } else { ((turn - 1) ^ 1) + 1 };
+            let number = if turn == 0 { turn } else { ((turn - 1) ^ 1) + 1 };
             packet.data_mut()[SEQUENCE].copy_from_slice(&((number * BYTES) as u32).to_be_bytes());
             packet.data_mut()[NUMBER].copy_from_slice(&number.to_be_bytes());
             batch.push(packet).unwrap();
             self.next += 1;
+            self.shown.brought.fetch_add(BYTES, Relaxed);
         }
         Poll::Busy
     }
@@ -88,9 +97,11 @@ impl Node for Sink {
     }
 }
 
-/// What windows on all workers showed.
+/// What windows on all workers showed, of how many bytes; and that it is enough.
 #[derive(Default)]
 struct Shown {
+    enough: AtomicBool,
+    brought: AtomicU64,
     bytes: AtomicU64,
     wrong: AtomicU64,
     missing: AtomicU64,
@@ -124,6 +135,7 @@ fn windows_move_back_and_forth_under_load_with_their_connections() {
         Factory::new(move |context| -> Result<_, GraphError> {
             let mut graph = GraphBuilder::new("test");
             let failed = |error| GraphError::Node { name: "node".into(), error };
+            let source = Box::new(Streams::new(worker, shown.clone()));
             let streams = StreamConfig { flows: 128, flow_memory: 64 << 10, ..StreamConfig::default() };
             let windows = WindowConfig { streams, ..WindowConfig::new(SIZE, SIZE, u64::MAX) };
             let node = compose(context.worker(), |input| {
@@ -131,7 +143,7 @@ fn windows_move_back_and_forth_under_load_with_their_connections() {
                 tcp.window(context.worker(), "windows", windows, move |window| shown.see(window)).done()
             });
             let nodes = [
-                graph.add("source", Box::new(Streams::new(worker)))?,
+                graph.add("source", source)?,
                 graph.add("shuffle", shuffle.node(context.worker()).map_err(failed)?)?,
                 graph.add("windows", node.map_err(failed)?)?,
                 graph.add("out", Box::new(Sink))?,
@@ -144,20 +156,22 @@ fn windows_move_back_and_forth_under_load_with_their_connections() {
     })
     .unwrap();
     let control = runtime.control();
-    let (mut moves, mut to) = (0, 1);
-    while let Ok(pairs) = control.call(0, "test", "shuffle", "move", &format!("0-4095 {to}")) {
+    let mut moves = 0;
+    while moves < MOVES || shown.moved.load(Relaxed) < MOVED || shown.bytes.load(Relaxed) < SHOWN {
+        let to = 1 - moves % 2;
+        let pairs = control.call(0, "test", "shuffle", "move", &format!("0-4095 {to}")).unwrap();
         assert!(["0", "1", "2"].contains(&pairs.as_str()), "{pairs}");
-        while control.call(1, "test", "shuffle", "moving", "").is_ok_and(|pairs| pairs != "0") {
+        while control.call(1, "test", "shuffle", "moving", "").unwrap() != "0" {
             std::thread::yield_now();
         }
-        (moves, to) = (moves + 1, 1 - to);
+        moves += 1;
     }
+    shown.enough.store(true, Relaxed);
     let report = runtime.wait();
     assert!(report.conserved && report.pool_whole, "{:?}", report.unbalanced);
     assert_eq!(report.totals.drops.of(Drop::Panicked).packets, 0);
     let [bytes, wrong, missing, moved] =
         [&shown.bytes, &shown.wrong, &shown.missing, &shown.moved].map(|count| count.load(Relaxed));
-    let all = 2 * u64::from(CONNECTIONS) * SEGMENTS * BYTES;
+    let all = shown.brought.load(Relaxed);
     assert_eq!((bytes, wrong, missing), (all, 0, 0), "after {moves} moves, {moved} of directions");
-    assert!(moves > 10 && moved > 500, "{moves} moves, {moved} of directions");
 }
