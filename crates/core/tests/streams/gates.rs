@@ -303,6 +303,44 @@ fn strangers_pass_or_are_refused() {
     }
 }
 
+/// Its first bytes were held and sent again before the server said more than that it is there. A window of 0 would stop their
+/// sender for good: what it asks with then has no byte (Linux), and is answered all the same.
+#[test]
+fn a_sender_whose_first_bytes_are_held_is_told_of_the_window_of_the_handshake() {
+    let config = GateConfig { longer: 1, packets: CONFIG, ..GateConfig::new(64, 64, 0) };
+    for (scales, expected) in [([None, None], 600), ([Some(3), Some(2)], 600 >> 2), ([None, Some(2)], 600)] {
+        let held = |window: &Window<'_>, _: &mut Replacing<'_, '_>| {
+            if window.bytes.len() < 5 { Fate::Hold } else { Fate::Pass }
+        };
+        let mut way = through(config, held);
+        let mut push = |from: FlowKey, numbers: [u32; 2], flags: u8, options: Option<u8>, bytes: &[u8]| {
+            let mut header = Tcp::new(0, 0, numbers[0], numbers[1], flags);
+            header.set_window(600);
+            let mut octets = header.octets().to_vec();
+            if let Some(shift) = options {
+                octets[12] += 16;
+                octets.extend([3, 3, shift, 0]);
+            }
+            let mut back = Vec::new();
+            way.packetizer.push(from, Tcp::view(&octets, ()), bytes, 0, |emit| {
+                if emit.back {
+                    back.push((emit.number, emit.acknowledgment, emit.window));
+                }
+                true
+            });
+            back
+        };
+        push(flow(1), [99, 0], flags::SYN, scales[0], b"");
+        push(flow(1).reversed(), [499, 100], flags::SYN | flags::ACK, scales[1], b"");
+        push(flow(1), [100, 500], flags::ACK, None, b"");
+        assert_eq!(push(flow(1), [100, 500], flags::ACK, None, b"ab"), []);
+        let told = (500, 102, expected);
+        assert_eq!(push(flow(1), [100, 500], flags::ACK, None, b"ab"), [told], "{scales:?}");
+        assert_eq!(push(flow(1), [101, 500], flags::ACK, None, b""), [told], "a probe");
+        assert_eq!(push(flow(1), [102, 500], flags::ACK, None, b""), [], "an acknowledgment");
+    }
+}
+
 /// A sender of little things waits for each to be acknowledged (RFC 896) before it sends the next.
 #[test]
 fn who_sends_again_what_is_held_is_told_to_go_on() {
