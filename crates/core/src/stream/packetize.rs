@@ -236,8 +236,14 @@ impl<R: Rewriter> Packetizer<R> {
         &self.rewriter
     }
 
-    /// Forgets connections that were silent for too long at `now` (ns), `most` at most; answers how many.
+    /// Forgets connections that were silent for too long at `now` (ns), `most` at most; answers how many. As many are cut at
+    /// most of which bytes are held back for too long.
     pub fn expire(&mut self, now: u64, most: usize) -> usize {
+        for _ in 0..most {
+            let Some(number) = self.rewriter.overstays(now) else { break };
+            self.counters.cut += 1;
+            self.close(number, Cut::Reset);
+        }
         for ended in 0..most {
             let Some(number) = self.streams.overdue(now) else { return ended };
             self.forget(number, End::Idle, now);
@@ -576,12 +582,17 @@ impl<R: Rewriter> Packetizer<R> {
             let acknowledgment = lanes[other].translate(&self.edits, header.acknowledgment_number(), false);
             send(&bare(lanes[own].number(sent), acknowledgment, flags::RST | flags::ACK, false));
         }
+        self.close(number, cut);
+        self.refuse(cut, header, send)
+    }
+
+    /// Nothing of a connection goes on any more.
+    fn close(&mut self, number: u32, cut: Cut) {
         let now = self.streams.last_heard(number);
         self.clear(number, End::Reset, now);
         self.lanes[number as usize].iter_mut().for_each(|lane| lane.cut = Some(cut));
         // Where nobody was told to stop, it is known for as long as any.
         self.streams.reset(number, if cut == Cut::Reset { Stage::Over } else { Stage::Open });
-        self.refuse(cut, header, send)
     }
 
     /// A packet of a connection that was cut.
@@ -605,7 +616,7 @@ impl<R: Rewriter> Packetizer<R> {
         if !lane.rewrites || !says_more {
             return true;
         }
-        if bytes > 0 && !self.rewriter.has_room(&self.memories[number as usize][side as usize]) {
+        if bytes > 0 && !self.rewriter.has_room(side, &self.memories[number as usize][side as usize]) {
             return false;
         }
         let most = self.rewriter.most(bytes + self.streams.waiting(number, side));

@@ -283,6 +283,47 @@ fn what_cannot_be_held_is_refused_or_shown_at_once() {
     }
 }
 
+/// Who says half of something takes memory from others for so long, and from the other direction never.
+#[test]
+fn one_who_says_nothing_more_takes_no_memory_for_ever() {
+    let config = GateConfig {
+        memory: 16,
+        only: Some(Side::Client),
+        longest: 1_000,
+        longer: 1,
+        packets: CONFIG,
+        ..GateConfig::new(8, 4, 0)
+    };
+    let mut way = through(config, |window: &Window<'_>, _: &mut Replacing<'_, '_>| {
+        assert_eq!(window.side, Side::Client);
+        Fate::Hold
+    });
+    for number in 1..=3 {
+        way.open(number);
+    }
+    assert_eq!(way.says(1, 100, b"abc").0, Passage::Replaced);
+    way.now = 500;
+    assert_eq!(way.says(2, 100, b"abc").0, Passage::Replaced);
+    assert_eq!(way.says(3, 100, b"abc").0, Passage::NoRoom);
+    let answer = way.push(flow(3).reversed(), [500, 100], flags::ACK, b"an answer");
+    assert_eq!(bytes_on(&answer.1), b"an answer", "of what is not shown nothing is held");
+    // The second one goes on: its time begins anew.
+    way.now = 900;
+    assert_eq!(bytes_on(&way.says(2, 103, b"defgh").1), b"abcd");
+    way.now = 999;
+    way.packetizer.expire(way.now, 10);
+    assert_eq!((way.packetizer.counters().cut, way.packetizer.rewriter().holding()), (0, 2));
+    way.now = 1_600;
+    way.packetizer.expire(way.now, 10);
+    assert_eq!((way.packetizer.counters().cut, way.packetizer.rewriter().holding()), (1, 1));
+    let reset = (true, 500, 0, flags::RST, Vec::new());
+    assert_eq!(way.says(1, 103, b"late"), (Passage::Refused, vec![reset]));
+    assert_eq!(way.says(3, 100, b"abc").0, Passage::Replaced);
+    way.now = 2_600;
+    way.packetizer.expire(way.now, 10);
+    assert_eq!((way.packetizer.counters().cut, way.packetizer.rewriter().holding()), (3, 0));
+}
+
 #[test]
 fn strangers_pass_or_are_refused() {
     for strangers in [Strangers::Pass, Strangers::Refuse] {

@@ -119,15 +119,13 @@ proptest! {
             let (mut here, mut have, mut least) = (BTreeSet::new(), 0, 0);
             for (at, end) in pieces {
                 here.insert((at, end));
-                let mut decided = least;
                 while let Some((_, end)) = here.iter().find(|(at, _)| *at == have) {
                     have = *end;
-                    decided = if undecided(&texts, have) { decided } else { have };
                 }
                 if have > before {
                     break;
                 }
-                least = decided;
+                least = if undecided(&texts, have) { least } else { have };
             }
             expected.insert(port, (blocked, text[..before].to_vec(), least));
         }
@@ -272,7 +270,7 @@ fn a_request_that_hides_behind_another_is_found() {
     assert_eq!(through(&refused), b"");
 }
 
-/// What came in whole requests has gone on before anything is held or cut.
+/// Whether requests end within a head at this place.
 fn undecided(requests: &[Vec<u8>], at: usize) -> bool {
     let mut start = 0;
     for text in requests {
