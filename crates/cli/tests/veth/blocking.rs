@@ -20,6 +20,22 @@ class Handler(http.server.BaseHTTPRequestHandler):
 http.server.ThreadingHTTPServer(('10.0.0.2', 8080), Handler).serve_forever()
 ";
 
+/// Asks for a host in two writes: between them the first one is sent again and again, since nobody acknowledges it.
+const SLOWLY: &str = "
+import socket, sys, time
+client = socket.create_connection(('10.0.0.2', 8080), timeout=20)
+client.sendall(b'GET / HTTP/1.1\r\nConnection: close\r\nHost: ')
+time.sleep(1.5)
+client.sendall(sys.argv[1].encode() + b'\r\n\r\n')
+count = 0
+while True:
+    some = client.recv(65536)
+    if not some:
+        break
+    count += len(some)
+print(count)
+";
+
 #[test]
 fn curl_is_cut_off_from_blocked_hosts_alone() {
     let Some(segment) = Segment::new("blocking", Driver::AfPacket, &["ping", "curl", "python3", "ethtool"])
@@ -31,7 +47,7 @@ fn curl_is_cut_off_from_blocked_hosts_alone() {
     }
     let run = segment.start(
         &format!(
-            "{}[function.web]\nuse = \"http-inspect\"\nports = [8080]\nmemory = 16_777_216\nblock = [\"bad.example\"]\n\
+            "{}[function.web]\nuse = \"http-inspect\"\nports = [8080]\nblock = [\"bad.example\"]\n\
              [[chain]]\nfrom = \"left\"\nthrough = [\"web\"]\nto = \"right\"\n\
              [[chain]]\nfrom = \"right\"\nthrough = [\"web\"]\nto = \"left\"\n",
             segment.ports()
@@ -61,9 +77,14 @@ fn curl_is_cut_off_from_blocked_hosts_alone() {
         // Its connection was reset (curl's code 56).
         assert_eq!(ask("www.bad.example"), (Some(56), "0".into()));
     }
+    let slowly = segment.directory.join("slowly.py");
+    std::fs::write(&slowly, SLOWLY).expect("the directory can be written");
+    let output = segment.namespaces.attempt("client", &format!("python3 {} good.example", slowly.display()));
+    let count: usize = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap_or_default();
+    assert!(count > 2_000_000, "{count} bytes: {}", String::from_utf8_lossy(&output.stderr));
     let asked = std::fs::read_to_string(&asked).expect("the server wrote it");
     assert!(!asked.contains("bad.example"), "{asked}");
-    assert_eq!(asked.matches("good.example").count(), 3);
+    assert_eq!(asked.matches("good.example").count(), 4);
     let report = run.finish();
     assert!(report["dropped"].to_string().contains("denied"), "{report}");
 }

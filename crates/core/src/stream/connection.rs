@@ -103,7 +103,11 @@ impl Direction {
     /// never counts, and must not make what comes later look known. What is next counts in any case: the window that lets it
     /// through may be what was not seen.
     pub(super) fn takes(&self, position: u64, bytes: bool) -> bool {
-        position <= self.next || self.edge == UNKNOWN || position < self.edge + u64::from(!bytes)
+        // An edge behind what is known is out of date: acknowledgments are not seen any more.
+        position <= self.next
+            || self.edge == UNKNOWN
+            || self.edge < self.next
+            || position < self.edge + u64::from(!bytes)
     }
 
     /// It has said nothing.

@@ -8,8 +8,9 @@ use std::ops::Range;
 
 use super::packetize::PacketizeConfig;
 use super::rewriter::{Cut, Rewriter, Source};
+use super::stays::Stays;
 use super::window::{Buffers, NONE, Window, WindowError, buffers};
-use super::{End, Output, Why};
+use super::{End, Output, Side, Why};
 
 /// How windows in the packets' way are to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +23,12 @@ pub struct GateConfig {
     /// Nanoseconds for which bytes are held at most before they are shown, though their window is not full: with the next
     /// packet of their direction after that, at the latest when their sender sends them again. 0: as soon as they come.
     pub timeout: u64,
+    /// The only direction that is shown, and so held; the other one goes on as it comes, whatever memory there is. `None`:
+    /// both are.
+    pub only: Option<Side>,
+    /// Nanoseconds for which a direction may have bytes that are held while none of them goes on. Then its connection is cut,
+    /// as by [`Cut::Reset`], so that who says nothing more takes no memory from others.
+    pub longest: u64,
     /// Bytes of memory for bytes that are held, of all connections; at least `size`. A direction takes `size` of it while
     /// it has bytes that are held.
     pub memory: usize,
@@ -49,19 +56,23 @@ impl GateConfig {
         size: 1,
         slide: 1,
         timeout: 0,
+        only: None,
+        longest: u64::MAX,
         memory: 1,
         crowded: Crowded::Refuse,
         longer: 1,
         packets: PacketizeConfig::SMALLEST,
     };
 
-    /// Windows of `size` bytes, every `slide` bytes, that are shown after `timeout` ns; 16 MiB for bytes that are held,
-    /// replacements up to four times as long, and for the rest as [`PacketizeConfig::default`].
+    /// Windows of `size` bytes, every `slide` bytes, that are shown after `timeout` ns, of both directions; 16 MiB for bytes
+    /// that are held, for however long; replacements up to four times as long, and for the rest as [`PacketizeConfig::default`].
     pub fn new(size: usize, slide: usize, timeout: u64) -> Self {
         Self {
             size,
             slide,
             timeout,
+            only: None,
+            longest: u64::MAX,
             memory: 16 << 20,
             crowded: Crowded::default(),
             longer: 4,
@@ -167,11 +178,12 @@ impl Default for Held {
 pub struct Gate<F> {
     config: GateConfig,
     buffers: Buffers,
+    stays: Stays,
     f: F,
 }
 
 /// All that a gate needs but the function that is asked.
-pub(crate) struct Post(GateConfig, Buffers);
+pub(crate) struct Post(GateConfig, Buffers, Stays);
 
 impl Post {
     pub(crate) fn new(config: GateConfig) -> Result<Self, WindowError> {
@@ -184,7 +196,8 @@ impl Post {
         if needed > packets.flow_memory && config != GateConfig::SMALLEST {
             return Err(WindowError::Share { needed, flow_memory: packets.flow_memory });
         }
-        Ok(Self(config, buffers))
+        let stays = Stays::new(buffers.free.len());
+        Ok(Self(config, buffers, stays))
     }
 }
 
@@ -192,8 +205,8 @@ impl Post {
 const SHARE: usize = 8;
 
 impl<F> Gate<F> {
-    pub(crate) fn over(Post(config, buffers): Post, f: F) -> Self {
-        Self { config, buffers, f }
+    pub(crate) fn over(Post(config, buffers, stays): Post, f: F) -> Self {
+        Self { config, buffers, stays, f }
     }
     /// Directions of which bytes are held.
     pub fn holding(&self) -> usize {
@@ -222,7 +235,7 @@ where
         bytes: &'b [u8],
         output: &mut Output<'_>,
     ) -> &'b [u8] {
-        let Self { config, buffers, f } = self;
+        let Self { config, buffers, stays, f } = self;
         let whole = bytes.len() >= config.size;
         let fresh = bytes.len() > held.seen as usize;
         let (why, shown) = match buffers.free.last() {
@@ -232,6 +245,7 @@ where
             Some(_) => {
                 // The last of those that are free.
                 held.buffer = buffers.free.pop().unwrap_or(NONE);
+                stays.begin(held.buffer, source);
                 buffers.of(held.buffer)[..bytes.len()].copy_from_slice(bytes);
                 (held.len, held.since) = (bytes.len() as u32, source.now);
                 held.waits = !fresh && held.waits;
@@ -246,7 +260,7 @@ where
 
     /// Shows what is held, and lets go of what was decided on.
     fn show(&mut self, source: &Source, held: &mut Held, why: Why, output: Option<&mut Output<'_>>) {
-        let Self { config, buffers, f } = self;
+        let Self { config, buffers, stays, f } = self;
         let len = held.len as usize;
         let to = ask(f, config, source, held, buffers.get(held.buffer, len), why, output);
         if to < len {
@@ -255,6 +269,10 @@ where
             (held.len, held.seen, held.since) = (left, left, source.now);
             held.waits = why == Why::Due;
             held.offset += to as u64;
+            if to > 0 && held.buffer != NONE {
+                stays.end(held.buffer);
+                stays.begin(held.buffer, source);
+            }
         } else {
             self.release(held);
         }
@@ -262,6 +280,7 @@ where
 
     fn release(&mut self, held: &mut Held) {
         if held.buffer != NONE {
+            self.stays.end(held.buffer);
             self.buffers.free.push(held.buffer);
         }
         *held = Held { offset: held.offset + u64::from(held.len), ..Held::default() };
@@ -311,7 +330,10 @@ where
     const HOLDS: bool = true;
 
     fn rewrite(&mut self, source: &Source, held: &mut Held, mut bytes: &[u8], output: &mut Output<'_>) {
-        let GateConfig { size, timeout, .. } = self.config;
+        let GateConfig { size, timeout, only, .. } = self.config;
+        if only.is_some_and(|only| only != source.side) {
+            return output.pass(bytes);
+        }
         while !bytes.is_empty() && !output.is_cut() {
             if held.buffer == NONE {
                 bytes = self.in_place(source, held, bytes, output);
@@ -341,8 +363,10 @@ where
     }
 
     fn end(&mut self, source: &Source, held: &mut Held, end: End, output: Option<&mut Output<'_>>) {
-        self.show(source, held, Why::End(end), output);
-        self.release(held);
+        if self.config.only.is_none_or(|only| only == source.side) {
+            self.show(source, held, Why::End(end), output);
+            self.release(held);
+        }
     }
 
     fn most(&self, input: usize) -> (usize, usize) {
@@ -350,8 +374,17 @@ where
         (input.saturating_add(self.config.size).saturating_mul(self.config.longer.max(1)), 0)
     }
 
-    fn has_room(&self, held: &Held) -> bool {
-        self.config.crowded == Crowded::Show || held.buffer != NONE || !self.buffers.free.is_empty()
+    fn has_room(&self, side: Side, held: &Held) -> bool {
+        let shown = self.config.only.is_none_or(|only| only == side);
+        let fits = held.buffer != NONE || !self.buffers.free.is_empty();
+        !shown || fits || self.config.crowded == Crowded::Show
+    }
+
+    fn overstays(&self, now: u64) -> Option<u32> {
+        self.stays
+            .longest()
+            .filter(|stay| now.saturating_sub(stay.since) >= self.config.longest)
+            .map(|stay| stay.connection)
     }
 
     fn waits(&self, held: &Held) -> bool {

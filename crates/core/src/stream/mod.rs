@@ -16,6 +16,7 @@ mod replace;
 mod rewriter;
 mod segment;
 mod settings;
+mod stays;
 mod transfer;
 mod window;
 

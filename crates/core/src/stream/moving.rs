@@ -4,7 +4,7 @@
 use netbricks_packet::{FlowKey, checksum};
 
 use super::blocks::{BLOCK, NONE};
-use super::connection::{Connection, ORIGIN, Offer, Side, Stage, UNKNOWN};
+use super::connection::{Connection, ORIGIN, Offer, Phase, Side, Stage, UNKNOWN};
 use super::reassembler::Reassembler;
 use super::segment::{MOST_SHIFT, Protocol};
 use super::transfer::{CONNECTION, connection, number, write_connection};
@@ -85,6 +85,7 @@ impl<P: Protocol, F> Windows<P, F> {
                             (part.buffer, part.len) = (buffer, bytes.len() as u32);
                         }
                         None => {
+                            self.streams.counters.refused += 1;
                             part.gap += bytes.len().saturating_sub(part.seen as usize) as u64;
                             part.seen = 0;
                         }
@@ -130,12 +131,16 @@ impl<P: Protocol> Reassembler<P> {
 
     /// Goes on with a connection; what waits in it as far as there is memory.
     fn unpack(&mut self, connection: &Connection, waiting: &[Vec<(u64, u64, &[u8])>; 2]) -> Option<u32> {
-        let number = self.resume(connection)?;
+        let Some(number) = self.resume(connection) else {
+            self.counters.refused_connections += 1;
+            return None;
+        };
         for (way, pieces) in waiting.iter().enumerate() {
             for (from, start, bytes) in pieces {
                 let room = self.share.saturating_sub(self.connections.get(number).blocks());
                 if room == 0 || self.blocks.available() == 0 {
-                    break;
+                    self.counters.refused += 1;
+                    continue;
                 }
                 let list = &mut self.connections.at(number).directions[way].waiting;
                 self.blocks.insert(list, list.tail, *from, *start, bytes);
@@ -171,7 +176,11 @@ impl<'a> Reader<'a> {
                 _ => return None,
             };
             let mut last = direction.next;
-            for _ in 0..self.number(4)? {
+            let pieces = self.number(4)?;
+            if pieces > 0 && direction.phase != Phase::Open {
+                return None;
+            }
+            for _ in 0..pieces {
                 let mut piece = Reader(self.take(PIECE)?);
                 let (from, start, len) = (piece.number(8)?, piece.number(8)?, piece.number(2)?);
                 let sound =
@@ -187,7 +196,7 @@ impl<'a> Reader<'a> {
             let mut part = Reader(self.take(PART)?);
             let (seen, offset, gap, len) =
                 (part.number(4)?, part.number(8)?, part.number(8)?, part.number(4)?);
-            let sound = len < size as u64 && seen < size as u64 && gap < 1 << 62;
+            let sound = len < size as u64 && seen <= len && gap < 1 << 62;
             let part = Part { buffer: NONE, len: 0, seen: seen as u32, offset, gap };
             Some((part, self.take(sound.then_some(len as usize)?)?))
         };

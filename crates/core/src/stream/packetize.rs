@@ -236,8 +236,14 @@ impl<R: Rewriter> Packetizer<R> {
         &self.rewriter
     }
 
-    /// Forgets connections that were silent for too long at `now` (ns), `most` at most; answers how many.
+    /// Forgets connections that were silent for too long at `now` (ns), `most` at most; answers how many. As many are cut at
+    /// most of which bytes are held back for too long.
     pub fn expire(&mut self, now: u64, most: usize) -> usize {
+        for _ in 0..most {
+            let Some(number) = self.rewriter.overstays(now) else { break };
+            self.counters.cut += 1;
+            self.close(number, Cut::Reset);
+        }
         for ended in 0..most {
             let Some(number) = self.streams.overdue(now) else { return ended };
             self.forget(number, End::Idle, now);
@@ -425,12 +431,13 @@ impl<R: Rewriter> Packetizer<R> {
         let (acknowledgment, window) = self.acknowledge(connection, way, header, waits);
         let lane = &mut self.lanes[connection][way];
         let before = before.filter(|before| before.rewrites).unwrap_or(*lane);
-        if R::HOLDS
-            && arrival == Arrival::Old
-            && lane.emitted < lane.taken
-            && lane.input(header.sequence_number()) >= before.emitted
-            && lane.sent == before.launched
-        {
+        let at = lane.input(header.sequence_number());
+        // Whoever was told of a window of 0 asks with no byte at all, before those it was told of.
+        let probes = segment.bytes.is_empty() && !segment.ends && !segment.aborts && at < lane.taken;
+        let again = arrival == Arrival::Old && at >= before.emitted && lane.sent == before.launched;
+        // What was lost on its way on, its sender must still have.
+        let all_has_come = lane.acknowledged == lane.sent;
+        if R::HOLDS && lane.emitted < lane.taken && all_has_come && (probes || again) {
             let acknowledgment = lane.own(self.rewriter.waits(&self.memories[connection][way]));
             let number = header.acknowledgment_number();
             send(&Emit { window: lane.window, ..bare(number, acknowledgment, flags::ACK, true) });
@@ -575,12 +582,17 @@ impl<R: Rewriter> Packetizer<R> {
             let acknowledgment = lanes[other].translate(&self.edits, header.acknowledgment_number(), false);
             send(&bare(lanes[own].number(sent), acknowledgment, flags::RST | flags::ACK, false));
         }
+        self.close(number, cut);
+        self.refuse(cut, header, send)
+    }
+
+    /// Nothing of a connection goes on any more.
+    fn close(&mut self, number: u32, cut: Cut) {
         let now = self.streams.last_heard(number);
         self.clear(number, End::Reset, now);
         self.lanes[number as usize].iter_mut().for_each(|lane| lane.cut = Some(cut));
         // Where nobody was told to stop, it is known for as long as any.
         self.streams.reset(number, if cut == Cut::Reset { Stage::Over } else { Stage::Open });
-        self.refuse(cut, header, send)
     }
 
     /// A packet of a connection that was cut.
@@ -604,7 +616,7 @@ impl<R: Rewriter> Packetizer<R> {
         if !lane.rewrites || !says_more {
             return true;
         }
-        if bytes > 0 && !self.rewriter.has_room(&self.memories[number as usize][side as usize]) {
+        if bytes > 0 && !self.rewriter.has_room(side, &self.memories[number as usize][side as usize]) {
             return false;
         }
         let most = self.rewriter.most(bytes + self.streams.waiting(number, side));
@@ -635,16 +647,33 @@ impl<R: Rewriter> Packetizer<R> {
         if !old.rewrites || old.first != lane.first {
             old.clear(&mut self.kept, &mut self.edits);
             *old = lane;
+            if header.flags() & flags::ACK != 0 {
+                self.agree_on_window(connection, way, header.window());
+            }
+        }
+    }
+
+    /// Whoever answers says how much it takes at first, unshifted; from now on its sender is told so in shifted numbers, also
+    /// where nothing came from the receiver since.
+    fn agree_on_window(&mut self, connection: usize, way: usize, window: u16) {
+        let shift = self.shift(connection, way);
+        self.lanes[connection][1 - way].window = (u64::from(window).min(self.room) >> shift) as u16;
+    }
+
+    /// By what the windows are shifted that a side says.
+    fn shift(&self, connection: usize, way: usize) -> u8 {
+        match self.lanes[connection].map(|lane| lane.scale) {
+            // Only where both say so (RFC 7323, section 2.2).
+            [Some(_), Some(_)] => self.lanes[connection][way].scale.unwrap_or_default(),
+            _ => 0,
         }
     }
 
     /// Takes note of what the sender of this segment has of the other direction; answers acknowledgment number and window
     /// as the other side has to see them.
     fn acknowledge(&mut self, connection: usize, way: usize, header: TcpRef<'_>, waits: bool) -> (u32, u16) {
+        let shift = self.shift(connection, way);
         let Self { lanes, kept, edits, room, .. } = self;
-        let scales = lanes[connection].map(|lane| lane.scale);
-        // Only where both say so (RFC 7323, section 2.2).
-        let shift = if let [Some(_), Some(_)] = scales { scales[way].unwrap_or_default() } else { 0 };
         let other = &mut lanes[connection][1 - way];
         if header.flags() & flags::ACK == 0 {
             return (header.acknowledgment_number(), header.window());

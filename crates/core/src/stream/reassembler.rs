@@ -90,7 +90,7 @@ pub struct Reassembler<P: Protocol> {
     pub(super) connections: Connections,
     pub(super) blocks: Blocks,
     expired_by_new: usize,
-    counters: Counters,
+    pub(super) counters: Counters,
     protocol: PhantomData<fn() -> P>,
 }
 
@@ -501,8 +501,8 @@ fn close<D: FnMut(Delivery<'_>)>(
             // Nobody was told that it began.
             Phase::Unseen => following.direction.phase = Phase::Ended,
             Phase::Open => {
-                // A receiver that is reset never sees what lay behind a gap.
-                if end != End::Reset {
+                // A receiver that is reset never sees what lay behind a gap, and one that moves waits for it elsewhere.
+                if !matches!(end, End::Reset | End::Moved) {
                     following.flush();
                 }
                 following.end(end);

@@ -50,9 +50,14 @@ pub trait Rewriter: 'static {
     /// The most bytes that become of `input` bytes and those held back, and the most replacements in them. Where there
     /// are more after all and no memory for them, the connection goes no further.
     fn most(&self, input: usize) -> (usize, usize);
-    /// Whether it could hold back what it may have to of a direction's next bytes. If not, they count as lost.
-    fn has_room(&self, _memory: &Self::Memory) -> bool {
+    /// Whether it could hold back what it may have to of this direction's next bytes. If not, they count as lost.
+    fn has_room(&self, _side: Side, _memory: &Self::Memory) -> bool {
         true
+    }
+    /// The number of a connection of which bytes were held back for longer than they may be at `now` (ns), if there is one.
+    /// It is cut, as by [`Cut::Reset`]; both ends learn of that when they say something.
+    fn overstays(&self, _now: u64) -> Option<u32> {
+        None
     }
     /// Whether bytes that it holds back go on only when others follow them. Else their sender is left the last of them to send
     /// again, so that [`flush`](Self::flush) is called.

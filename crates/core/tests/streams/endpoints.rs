@@ -89,9 +89,10 @@ impl End {
             self.next = to;
         }
         if self.window == 0 && self.una == self.next && self.next < all && now >= self.due {
-            // A window probe.
+            // A window probe: nothing, before the next byte, as Linux has it.
             self.due = now + TIMEOUT;
-            out.push(self.packet(self.next, self.next + 1));
+            let number = self.first.wrapping_add(self.next as u32).wrapping_sub(1);
+            out.push(Packet { number, ..self.packet(self.next, self.next) });
         }
     }
 
@@ -135,7 +136,8 @@ impl End {
         while let Some(byte) = self.seen.get(&self.received.len()) {
             self.received.push(*byte);
         }
-        if !packet.bytes.is_empty() || packet.flags & flags::FIN != 0 {
+        let probes = start < has as i64;
+        if !packet.bytes.is_empty() || packet.flags & flags::FIN != 0 || probes {
             out.push(self.packet(self.next, self.next));
         }
     }
@@ -251,7 +253,6 @@ pub(crate) fn conversation<R: Rewriter>(
     };
     let mut ends = [end("client", lengths[0], &mut random), end("server", lengths[1], &mut random)];
     (ends[0].peer_first, ends[1].peer_first) = (ends[1].first, ends[0].first);
-    (ends[0].window, ends[1].window) = (ends[1].own_window, ends[0].own_window);
     let packetizer = Packetizer::new(config, rewriter).expect("so little memory is there");
     let mut middle = Middle { packetizer, flow: flow(1), line: None };
     // Both take segments of 100 bytes at most.
@@ -269,6 +270,8 @@ pub(crate) fn conversation<R: Rewriter>(
             (out.len(), out[0].number, out[0].acknowledgment),
             (1, packet.number, packet.acknowledgment)
         );
+        // All that either knows of the other's window until it says more.
+        ends[1 - way].window = usize::from(out[0].window);
     }
     middle.line = (trouble > 0).then(|| Random::new(trouble as u64));
     // By time and a serial number: to whom a packet goes, or the middle on the way there.

@@ -283,6 +283,47 @@ fn what_cannot_be_held_is_refused_or_shown_at_once() {
     }
 }
 
+/// Who says half of something takes memory from others for so long, and from the other direction never.
+#[test]
+fn one_who_says_nothing_more_takes_no_memory_for_ever() {
+    let config = GateConfig {
+        memory: 16,
+        only: Some(Side::Client),
+        longest: 1_000,
+        longer: 1,
+        packets: CONFIG,
+        ..GateConfig::new(8, 4, 0)
+    };
+    let mut way = through(config, |window: &Window<'_>, _: &mut Replacing<'_, '_>| {
+        assert_eq!(window.side, Side::Client);
+        Fate::Hold
+    });
+    for number in 1..=3 {
+        way.open(number);
+    }
+    assert_eq!(way.says(1, 100, b"abc").0, Passage::Replaced);
+    way.now = 500;
+    assert_eq!(way.says(2, 100, b"abc").0, Passage::Replaced);
+    assert_eq!(way.says(3, 100, b"abc").0, Passage::NoRoom);
+    let answer = way.push(flow(3).reversed(), [500, 100], flags::ACK, b"an answer");
+    assert_eq!(bytes_on(&answer.1), b"an answer", "of what is not shown nothing is held");
+    // The second one goes on: its time begins anew.
+    way.now = 900;
+    assert_eq!(bytes_on(&way.says(2, 103, b"defgh").1), b"abcd");
+    way.now = 999;
+    way.packetizer.expire(way.now, 10);
+    assert_eq!((way.packetizer.counters().cut, way.packetizer.rewriter().holding()), (0, 2));
+    way.now = 1_600;
+    way.packetizer.expire(way.now, 10);
+    assert_eq!((way.packetizer.counters().cut, way.packetizer.rewriter().holding()), (1, 1));
+    let reset = (true, 500, 0, flags::RST, Vec::new());
+    assert_eq!(way.says(1, 103, b"late"), (Passage::Refused, vec![reset]));
+    assert_eq!(way.says(3, 100, b"abc").0, Passage::Replaced);
+    way.now = 2_600;
+    way.packetizer.expire(way.now, 10);
+    assert_eq!((way.packetizer.counters().cut, way.packetizer.rewriter().holding()), (3, 0));
+}
+
 #[test]
 fn strangers_pass_or_are_refused() {
     for strangers in [Strangers::Pass, Strangers::Refuse] {
@@ -300,6 +341,44 @@ fn strangers_pass_or_are_refused() {
         assert_eq!(way.says(3, 100, b"all the same").0, middle);
         assert!(way.packetizer.takes(flow(1)));
         assert_eq!(way.packetizer.takes(flow(3)), strangers == Strangers::Refuse);
+    }
+}
+
+/// Its first bytes were held and sent again before the server said more than that it is there. A window of 0 would stop their
+/// sender for good: what it asks with then has no byte (Linux), and is answered all the same.
+#[test]
+fn a_sender_whose_first_bytes_are_held_is_told_of_the_window_of_the_handshake() {
+    let config = GateConfig { longer: 1, packets: CONFIG, ..GateConfig::new(64, 64, 0) };
+    for (scales, expected) in [([None, None], 600), ([Some(3), Some(2)], 600 >> 2), ([None, Some(2)], 600)] {
+        let held = |window: &Window<'_>, _: &mut Replacing<'_, '_>| {
+            if window.bytes.len() < 5 { Fate::Hold } else { Fate::Pass }
+        };
+        let mut way = through(config, held);
+        let mut push = |from: FlowKey, numbers: [u32; 2], flags: u8, options: Option<u8>, bytes: &[u8]| {
+            let mut header = Tcp::new(0, 0, numbers[0], numbers[1], flags);
+            header.set_window(600);
+            let mut octets = header.octets().to_vec();
+            if let Some(shift) = options {
+                octets[12] += 16;
+                octets.extend([3, 3, shift, 0]);
+            }
+            let mut back = Vec::new();
+            way.packetizer.push(from, Tcp::view(&octets, ()), bytes, 0, |emit| {
+                if emit.back {
+                    back.push((emit.number, emit.acknowledgment, emit.window));
+                }
+                true
+            });
+            back
+        };
+        push(flow(1), [99, 0], flags::SYN, scales[0], b"");
+        push(flow(1).reversed(), [499, 100], flags::SYN | flags::ACK, scales[1], b"");
+        push(flow(1), [100, 500], flags::ACK, None, b"");
+        assert_eq!(push(flow(1), [100, 500], flags::ACK, None, b"ab"), []);
+        let told = (500, 102, expected);
+        assert_eq!(push(flow(1), [100, 500], flags::ACK, None, b"ab"), [told], "{scales:?}");
+        assert_eq!(push(flow(1), [101, 500], flags::ACK, None, b""), [told], "a probe");
+        assert_eq!(push(flow(1), [102, 500], flags::ACK, None, b""), [], "an acknowledgment");
     }
 }
 

@@ -261,6 +261,16 @@ fn what_lies_behind_the_receivers_window_does_not_count() {
         assert_eq!(heard.told(client, segment(1_002, &rest)).len(), bytes as usize);
         assert_eq!(heard.told(client, segment(1_002 + bytes, b"more")), "more");
     }
+    // Nor does the edge count that is behind what came: the way back is not seen any more.
+    let mut heard = Heard::new(StreamConfig::default());
+    heard.told(client, takes(65_535, None, syn(1_000)));
+    let answer = Segment { answers: true, acknowledges: Some(1_000), ..syn(500) };
+    heard.told(server, takes(65_535, None, answer));
+    for at in (0..70_000).step_by(1_000) {
+        assert_eq!(heard.told(client, segment(1_000 + at, &[b'z'; 1_000])).len(), 1_000, "{at}");
+    }
+    assert_eq!(heard.push(client, segment(71_003, b"def")), (Arrival::Waits, String::new()), "swapped");
+    assert_eq!(heard.told(client, segment(71_000, b"abc")), "abcdef");
     // Who has not seen both ends' offers knows no window.
     let mut heard = Heard::new(StreamConfig { gaps_by_acknowledgment: false, ..StreamConfig::default() });
     heard.told(client, segment(1_000, b"middle"));

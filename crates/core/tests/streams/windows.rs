@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use netbricks_core::Declared;
-use netbricks_core::packet::Tcp;
+use netbricks_core::packet::{Tcp, checksum};
 use netbricks_core::stream::{
     BLOCK, Delivery, End, Reassembler, Segment, Side, StreamConfig, What, Why, Window, WindowConfig,
     WindowError, Windows,
@@ -254,6 +254,55 @@ fn watched(config: WindowConfig) -> (SharedByFlow, Windows<Tcp, impl FnMut(&Wind
         seen.borrow_mut().entry(window.flow.to_string()).or_default().push(Shown::of(window));
     });
     (shown, windows.expect("these bounds are possible"))
+}
+
+/// A window's part, and bytes that wait behind a hole.
+fn leaving(bytes: &[u8], waits: &[u8]) -> (Windows<Tcp, impl FnMut(&Window<'_>)>, Vec<u8>) {
+    let (_, mut windows) = watched(WindowConfig::new(40, 40, 1_000));
+    windows.push(flow(1), segment(100, bytes), 0);
+    if !waits.is_empty() {
+        windows.push(flow(1), segment(200, waits), 0);
+    }
+    let moved = windows.take_where(|_| true);
+    (windows, moved)
+}
+
+#[test]
+fn what_moves_away_is_no_gap_and_what_finds_no_place_is_counted() {
+    let (windows, moved) = leaving(b"abc", b"later");
+    let counters = windows.streams().counters();
+    assert_eq!((counters.gaps, counters.gap_bytes, counters.bytes), (0, 0, 3));
+    assert_eq!(windows.streams().memory().0, 0);
+    let streams = StreamConfig { flows: 1, flow_memory: BLOCK, memory: BLOCK, ..StreamConfig::default() };
+    let (_, mut full) = watched(WindowConfig { memory: 0, streams, ..WindowConfig::new(40, 40, 1_000) });
+    let refused = |full: &Windows<Tcp, _>| {
+        let counters = full.streams().counters();
+        (counters.refused_connections, counters.refused)
+    };
+    full.push(flow(2), segment(100, b"here"), 0);
+    full.import(&moved, 0).unwrap();
+    assert_eq!(refused(&full), (1, 0), "there is no place for it");
+    full.take_where(|_| true);
+    full.import(&moved, 0).unwrap();
+    assert_eq!(refused(&full), (1, 1), "there is no memory for its part of a window");
+}
+
+#[test]
+fn parts_of_windows_that_cannot_be_are_refused() {
+    let even = leaving(b"abc", b"").1.len() == leaving(b"abcd", b"").1.len();
+    let (_, moved) = leaving(if even { b"abcd" } else { b"abc" }, b"");
+    let with = |seen: u8| {
+        let mut bytes = moved.clone();
+        let end = bytes.len() - 2;
+        // The first number of the last direction's part, in which nothing is.
+        bytes[end - 24 + 3] = seen;
+        bytes.truncate(end);
+        let sum = checksum::internet(&bytes);
+        bytes.extend(sum.to_be_bytes());
+        watched(WindowConfig::new(40, 40, 1_000)).1.import(&bytes, 0)
+    };
+    assert_eq!(with(0), Ok(()));
+    assert!(with(1).is_err(), "more was shown than there is");
 }
 
 /// Two that hand connections to and fro show together what one alone shows.

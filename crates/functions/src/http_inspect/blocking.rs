@@ -1,6 +1,6 @@
 //! Tests of blocked hosts: nothing of a request for one reaches its server, and all else does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use netbricks_core::Drop;
 use netbricks_core::packet::stack::{Header, Layer, Root, Stack};
@@ -101,6 +101,7 @@ proptest! {
                 at = end;
             }
             segments.sort();
+            let pieces: Vec<_> = segments.iter().map(|(_, at, end)| (*at, *end)).collect();
             let segment = |at: usize, end: usize| client(port, first.wrapping_add(at as u32), 500, ACK, &text[at..end]);
             frames.extend(segments.into_iter().map(|(_, at, end)| segment(at, end)));
             let mut before = 0;
@@ -113,15 +114,29 @@ proptest! {
                 before += request.text.len();
             }
             cut += u64::from(blocked);
-            expected.insert(port, (blocked, text[..before].to_vec()));
+            let texts: Vec<_> = requests.iter().map(|request| request.text.clone()).collect();
+            // What was decided by the last packet that brought nothing of the blocked request.
+            let (mut here, mut have, mut least) = (BTreeSet::new(), 0, 0);
+            for (at, end) in pieces {
+                here.insert((at, end));
+                while let Some((_, end)) = here.iter().find(|(at, _)| *at == have) {
+                    have = *end;
+                }
+                if have > before {
+                    break;
+                }
+                least = if undecided(&texts, have) { least } else { have };
+            }
+            expected.insert(port, (blocked, text[..before].to_vec(), least));
         }
         let report = run_configured(http_block, blocking(&["Example.org", "test"]), frames);
         let reached = reached(&report);
-        for (port, (blocked, before)) in &expected {
+        for (port, (blocked, before, least)) in &expected {
             let reached = &reached[port];
             if *blocked {
                 // What came with its beginning is held with it.
                 prop_assert!(before.starts_with(reached), "{port}");
+                prop_assert!(reached.len() >= *least, "{port}: {} of {least}", reached.len());
             } else {
                 prop_assert_eq!(reached, before, "{}", port);
             }
@@ -193,7 +208,89 @@ fn however_a_host_is_named_it_is_the_same() {
     for host in ["worse-bad.example", "bad.example.org", "example", ""] {
         passes(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"));
     }
-    passes("no HTTP at all: Host: bad.example\r\n".into());
+}
+
+/// Each of these is a request for a blocked host to some server that is in use.
+#[test]
+fn what_a_lenient_server_takes_for_a_request_is_one() {
+    let host = "Host: bad.example\r\n\r\n";
+    for line in [
+        "GET  / HTTP/1.1",
+        "GET / HTTP/1.1 ",
+        " GET / HTTP/1.1",
+        "GET\t/ HTTP/1.1",
+        "GET / HTTP/1.01",
+        "GET / HTTP/2.0",
+        "get / http/1.1",
+        "GET /",
+        "no HTTP at all",
+        &format!("{} / HTTP/1.1", "M".repeat(40)),
+    ] {
+        assert_eq!(through(&format!("{line}\r\n{host}")), b"", "{line}");
+        assert_eq!(through(&format!("\r\n{line}\nX: y\n{host}")), b"", "{line}");
+    }
+    for ask in [
+        "GET  http://bad.example/ HTTP/1.1\r\nHost: good.example\r\n\r\n",
+        "GET / HTTP/1.1\rHost: bad.example\r\n\r\n",
+        "GET / HTTP/1.1\r\nX: y\r\r\nHost: bad.example\r\n\r\n",
+        "GET / HTTP/1.1\r\nX: y\rHost: bad.example\r\n\r\n",
+        "Host: bad.example\r\n\r\n",
+    ] {
+        assert_eq!(through(ask), b"", "{ask:?}");
+    }
+    let spaces = " ".repeat(300);
+    assert_eq!(through(&format!("GET / HTTP/1.1\r\nHost:\r\n{spaces}bad.example\r\n\r\n")), b"");
+}
+
+/// A second request that hides behind a first one, of which servers may disagree where it ends.
+#[test]
+fn a_request_that_hides_behind_another_is_found() {
+    let ask = "GET / HTTP/1.1\r\nHost: bad.example\r\n\r\n";
+    let long = format!("GET /{} HTTP/1.1\r\nHost: bad.example\r\n\r\n", "x".repeat(300));
+    for head in [
+        "Content-Length: 0000000000000000\r\n\r\n",
+        &format!("Content-Length: {}1000\r\n\r\n", "0".repeat(300)),
+        "Content-Length : 1000\r\n\r\n",
+        "Content-Length: 1000\r\nContent-Length: 0\r\n\r\n",
+        "Content-Length: 1000\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "Transfer-Encoding: chunked\r\nContent-Length: 0\r\n\r\n3e8\r\n",
+        "Transfer-Encoding: chunked\r\n\r\n3e8\r0\r\n\r\n",
+        "Content-Length: 1000\r\n \r\n\r\n",
+        "Content-Length: 1000\r\n\r\r\n\r\n",
+        "Upgrade: none\r\n\r\n",
+    ] {
+        for ask in [ask, &long] {
+            let all = format!("GET / HTTP/1.1\r\nHost: good.example\r\n{head}{ask}");
+            let reached = through(&all);
+            assert!(!reached.ends_with(b"bad.example\r\n\r\n"), "{all:?}");
+            assert!(reached.is_empty(), "it came in one piece: {all:?}");
+        }
+    }
+    let refused = format!("CONNECT good.example HTTP/1.1\r\n\r\n{ask}");
+    assert_eq!(through(&refused), b"");
+}
+
+/// Whether requests end within a head at this place.
+fn undecided(requests: &[Vec<u8>], at: usize) -> bool {
+    let mut start = 0;
+    for text in requests {
+        let end = |of: &[u8]| text.windows(of.len()).position(|some| some == of).map(|at| at + of.len());
+        let head = [end(b"\r\n\r\n"), end(b"\n\n")].into_iter().flatten().min().expect("each head ends");
+        if (start + 1..start + head).contains(&at) {
+            return true;
+        }
+        start += text.len();
+    }
+    false
+}
+
+#[test]
+fn a_body_goes_on_as_it_comes() {
+    // No line of it ends, nor does it.
+    for head in ["Content-Length: 1000", "Upgrade: something", "Content-Length: x"] {
+        let all = format!("POST / HTTP/1.1\r\nHost: good.example\r\n{head}\r\n\r\nso far");
+        assert_eq!(through(&all), all.as_bytes());
+    }
 }
 
 #[test]

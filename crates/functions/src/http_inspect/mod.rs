@@ -13,7 +13,7 @@ pub use config::HttpInspectConfig;
 
 use netbricks_core::packet::{Ip, Link, Tcp};
 use netbricks_core::stream::{
-    Fate, GateConfig, PacketizeConfig, Strangers, StreamConfig, Window, WindowConfig,
+    Fate, GateConfig, PacketizeConfig, Side, Strangers, StreamConfig, Window, WindowConfig,
 };
 use netbricks_core::{Edge, Function, Input, Node, Operator, State, Worker, compose};
 
@@ -22,6 +22,9 @@ use state::{Counts, Requests};
 
 /// Bytes that are looked at in one go.
 const WINDOW: usize = 4_096;
+
+/// Nanoseconds for which a head may be held: 20 s.
+const LONGEST_HEAD: u64 = 20_000_000_000;
 
 /// The function that the settings ask for: [`http_inspect`], or [`http_block`] where hosts are blocked.
 ///
@@ -80,7 +83,10 @@ pub fn http_inspect(input: Input, config: &HttpInspectConfig, worker: &Worker) -
 pub fn http_block(input: Input, config: &HttpInspectConfig, worker: &Worker) -> impl Function + use<> {
     let (requests, counts) = declare(config, worker);
     let windows = GateConfig {
-        memory: config.memory,
+        // A window for each of them: nobody can take another one's, nor any by saying nothing more.
+        memory: config.flows.saturating_mul(WINDOW),
+        only: Some(Side::Client),
+        longest: LONGEST_HEAD,
         longer: 1,
         packets: PacketizeConfig {
             flows: config.flows,
@@ -129,5 +135,9 @@ fn served(config: &HttpInspectConfig) -> impl Fn(u16) -> bool + Clone + use<> {
 
 fn to_server(config: &HttpInspectConfig) -> impl Fn(&Window<'_>) -> bool + use<> {
     let http = served(config);
-    move |window| http(window.flow.destination_port())
+    move |window| {
+        // Where both ports are served, it is the one that was opened that serves.
+        let may_answer = http(window.flow.source_port());
+        http(window.flow.destination_port()) && (!may_answer || window.side == Side::Client)
+    }
 }

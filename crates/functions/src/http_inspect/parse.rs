@@ -51,8 +51,10 @@ enum Phase {
     Body(u64),
     /// The line with a chunk's size is next.
     ChunkSize,
-    /// So many bytes of a chunk and of the line's end behind it.
+    /// So many bytes of a chunk.
     Chunk(u64),
+    /// The line that ends behind a chunk.
+    ChunkEnd,
     /// Trailer fields are next.
     Trailers,
     /// The rest is another protocol's.
@@ -70,8 +72,17 @@ enum Framing {
 /// What is known of one client's requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parser {
+    /// Whatever a lenient server may take for a request is one, and whatever it may take for a host is one.
+    wary: bool,
+    /// Servers may disagree about where its requests begin: from now on nothing is skipped.
+    doubtful: bool,
+    /// A line may have ended with the byte before, which was a CR; and whether anything was in it.
+    after_cr: bool,
+    in_line: bool,
     phase: Phase,
     framing: Framing,
+    /// A length was given.
+    sized: bool,
     /// The line that has not ended yet.
     line: Text<LINE>,
     request: Text<LINE>,
@@ -90,13 +101,22 @@ pub(super) enum Found<'a> {
 }
 
 impl Parser {
+    /// Finds the requests that are as they should be.
     pub(super) const NEW: Self = Self {
+        wary: false,
+        doubtful: false,
+        after_cr: false,
+        in_line: false,
         phase: Phase::Start,
         framing: Framing::Length(0),
+        sized: false,
         line: Text::EMPTY,
         request: Text::EMPTY,
         host: Text::EMPTY,
     };
+
+    /// Misses no host that a server may find, and so holds more for requests than are any.
+    pub(super) const WARY: Self = Self { wary: true, ..Self::NEW };
 
     /// Takes the next bytes.
     pub(super) fn feed(&mut self, mut bytes: &[u8], mut found: impl FnMut(Found<'_>)) {
@@ -108,6 +128,7 @@ impl Parser {
                     bytes = &bytes[skipped as usize..];
                     self.skip(skipped, left);
                 }
+                _ if self.wary => bytes = self.piece(bytes, &mut found),
                 _ => {
                     let end = bytes.iter().position(|byte| *byte == b'\n');
                     let (line, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
@@ -124,6 +145,40 @@ impl Parser {
                 }
             }
         }
+    }
+
+    /// Takes what is before the next LF or CR, and that; answers the rest. Some servers end lines at a CR alone, for others it
+    /// is as a space.
+    fn piece<'b>(&mut self, bytes: &'b [u8], found: &mut impl FnMut(Found<'_>)) -> &'b [u8] {
+        let end = bytes.iter().position(|byte| b"\r\n".contains(byte));
+        let (piece, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
+        self.doubtful |= self.after_cr && bytes.first() != Some(&b'\n');
+        self.after_cr = false;
+        let blank = self.line.get().iter().all(u8::is_ascii_whitespace);
+        // However many spaces a line begins with, what follows them is kept.
+        let spaces =
+            if blank { piece.iter().take_while(|byte| byte.is_ascii_whitespace()).count() } else { 0 };
+        if spaces > 0 && self.line.get().is_empty() {
+            self.line.add(b" ");
+        }
+        self.line.add(&piece[spaces..]);
+        let Some((end, rest)) = rest.split_first() else { return rest };
+        if *end == b'\r' && self.phase == Phase::ChunkSize {
+            // The chunk begins behind the LF.
+            self.after_cr = true;
+            return rest;
+        }
+        let line = self.line;
+        self.line.clear();
+        if !line.get().is_empty() {
+            self.in_line = true;
+            self.take(&line, found);
+        } else if *end == b'\n' && !self.in_line {
+            self.take(&line, found);
+        }
+        self.after_cr = *end == b'\r';
+        self.in_line &= self.after_cr;
+        rest
     }
 
     /// So many bytes are missing.
@@ -146,7 +201,7 @@ impl Parser {
 
     /// Nothing follows: a request whose fields have not ended is one all the same.
     pub(super) fn end(&mut self, mut found: impl FnMut(Found<'_>)) {
-        if self.phase == Phase::Fields {
+        if self.phase == Phase::Fields && !self.request.get().is_empty() {
             found(Found::Request { line: self.request.get(), host: self.host.get() });
         }
     }
@@ -155,78 +210,128 @@ impl Parser {
         self.phase = match (self.phase, left - count) {
             (Phase::Body(_), 0) => Phase::Start,
             (Phase::Body(_), left) => Phase::Body(left),
-            (_, 0) => Phase::ChunkSize,
+            (_, 0) => Phase::ChunkEnd,
             (_, left) => Phase::Chunk(left),
         };
     }
 
     fn take(&mut self, line: &Text<LINE>, found: &mut impl FnMut(Found<'_>)) {
         let text = line.get();
+        if self.wary {
+            self.look_for_host(line, found);
+        }
         match self.phase {
             // RFC 9112, section 2.2: an empty line before a request line is ignored.
             Phase::Start if text.is_empty() => {}
-            Phase::Start | Phase::Lost => {
-                // Where it is lost, a line that was cut off proves too little.
-                if is_request_line(text, line.cut && self.phase == Phase::Start) {
-                    self.request = *line;
-                    self.host.clear();
-                    (self.phase, self.framing) = (Phase::Fields, Framing::Length(0));
-                    if let Some((name, ends)) = target_host(text) {
-                        found(Found::Host { name, whole: ends || !line.cut });
-                    }
-                } else if self.phase == Phase::Start {
-                    self.phase = Phase::Lost;
-                    found(Found::NoRequest);
-                }
-            }
+            Phase::Start | Phase::Lost => self.begin(line, found),
             Phase::Fields if text.is_empty() => {
-                found(Found::Request { line: self.request.get(), host: self.host.get() });
+                if !self.request.get().is_empty() {
+                    found(Found::Request { line: self.request.get(), host: self.host.get() });
+                }
+                let tunnel = self.request.get().starts_with(b"CONNECT ");
+                // A server that refuses to connect goes on with requests.
+                self.doubtful |= self.wary && tunnel;
                 self.phase = match self.framing {
-                    _ if self.request.get().starts_with(b"CONNECT ") => Phase::Tunnel,
+                    _ if self.doubtful => Phase::Lost,
+                    _ if tunnel => Phase::Tunnel,
                     Framing::Length(0) => Phase::Start,
                     Framing::Length(length) => Phase::Body(length),
                     Framing::Chunked => Phase::ChunkSize,
                     Framing::Unknown => Phase::Lost,
                 };
+                self.doubtful |= self.wary && self.phase == Phase::Lost;
             }
             Phase::Fields => {
-                if let Some(name) = named_host(text) {
-                    found(Found::Host { name, whole: !line.cut });
-                }
-                self.field(text);
+                self.doubtful |= self.wary && text.first().is_some_and(u8::is_ascii_whitespace);
+                self.field(line);
             }
             Phase::ChunkSize => {
-                self.phase = match chunk_size(text) {
+                self.phase = match chunk_size(text).filter(|_| !(self.wary && line.cut)) {
+                    _ if self.doubtful => Phase::Lost,
                     Some(0) => Phase::Trailers,
-                    // Behind a chunk comes the end of its line.
-                    Some(size) => Phase::Chunk(size.saturating_add(2)),
+                    Some(size) => Phase::Chunk(size),
                     None => Phase::Lost,
                 };
+                self.doubtful |= self.wary && self.phase == Phase::Lost;
             }
-            Phase::Trailers if text.is_empty() => self.phase = Phase::Start,
+            Phase::ChunkEnd if text.is_empty() && !self.doubtful => self.phase = Phase::ChunkSize,
+            Phase::ChunkEnd => {
+                self.phase = Phase::Lost;
+                self.doubtful |= self.wary;
+            }
+            Phase::Trailers if text.is_empty() => {
+                self.phase = if self.doubtful { Phase::Lost } else { Phase::Start };
+            }
             Phase::Trailers | Phase::Body(_) | Phase::Chunk(_) | Phase::Tunnel => {}
         }
     }
 
-    fn field(&mut self, text: &[u8]) {
+    /// Takes a line where a request may begin.
+    fn begin(&mut self, line: &Text<LINE>, found: &mut impl FnMut(Found<'_>)) {
+        let text = line.get();
+        // Where it is lost, a line that was cut off proves too little.
+        let is_one = is_request_line(text, line.cut && self.phase == Phase::Start);
+        if !is_one && self.phase == Phase::Start {
+            found(Found::NoRequest);
+            self.doubtful |= self.wary;
+        }
+        if is_one || self.wary && self.phase == Phase::Start {
+            self.request = if is_one { *line } else { Text::EMPTY };
+            self.host.clear();
+            (self.phase, self.framing, self.sized) = (Phase::Fields, Framing::Length(0), false);
+            if let Some((name, ends)) = target_host(text).filter(|_| !self.wary) {
+                found(Found::Host { name, whole: ends || !line.cut });
+            }
+        } else {
+            self.phase = Phase::Lost;
+        }
+    }
+
+    /// Looks for a host that any server may find in a line.
+    fn look_for_host(&self, line: &Text<LINE>, found: &mut impl FnMut(Found<'_>)) {
+        let text = line.get();
+        if matches!(self.phase, Phase::Start | Phase::Lost)
+            && let Some((name, ends)) = target_host(text)
+        {
+            // Among lines that are of no request, one that is cut off is no more than it seems to be.
+            found(Found::Host { name, whole: ends || !line.cut || self.phase == Phase::Lost });
+        }
+        if let Some(name) = named_host(text) {
+            let continues = text.first().is_some_and(u8::is_ascii_whitespace);
+            found(Found::Host { name, whole: !line.cut || continues && self.phase != Phase::Fields });
+        }
+    }
+
+    fn field(&mut self, line: &Text<LINE>) {
+        let text = line.get();
         let Some(colon) = text.iter().position(|byte| *byte == b':') else { return };
-        let (name, value) = (&text[..colon], text[colon + 1..].trim_ascii());
+        let (mut name, value) = (&text[..colon], text[colon + 1..].trim_ascii());
+        if self.wary {
+            // RFC 9112, section 5.1: some take the name without the space.
+            self.doubtful |= name.trim_ascii() != name;
+            name = name.trim_ascii();
+            // What follows may be another protocol's, or not.
+            self.doubtful |= name.eq_ignore_ascii_case(b"upgrade");
+        }
         if name.eq_ignore_ascii_case(b"host") {
             self.host = Text::of(value);
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
             // RFC 9112, section 6.3: it counts before any length, and `chunked` comes last.
             let last = value.rsplit(|byte| *byte == b',').next().unwrap_or_default().trim_ascii();
             let chunked = last.eq_ignore_ascii_case(b"chunked");
-            self.framing = if chunked { Framing::Chunked } else { Framing::Unknown };
-        } else if name.eq_ignore_ascii_case(b"content-length") && matches!(self.framing, Framing::Length(_)) {
-            let length = number(value, 10);
+            let twice = self.wary && (self.sized || self.framing != Framing::Length(0));
+            self.framing = if chunked && !twice { Framing::Chunked } else { Framing::Unknown };
+        } else if name.eq_ignore_ascii_case(b"content-length") {
+            let length = number(value, 10).filter(|_| !(self.wary && line.cut));
             // Two that differ: section 6.3 calls it an error of the sender.
             self.framing = match (self.framing, length) {
-                (Framing::Length(known), Some(length)) if known == 0 || known == length => {
+                (Framing::Length(known), Some(length)) if !self.sized || known == length => {
                     Framing::Length(length)
                 }
+                (Framing::Chunked, _) if !self.wary => Framing::Chunked,
                 _ => Framing::Unknown,
             };
+            self.sized = true;
         }
     }
 }
@@ -234,7 +339,9 @@ impl Parser {
 /// The host of an absolute or authority form (RFC 9112, section 3.2), which counts before the field, and whether it ends
 /// within the line.
 fn target_host(line: &[u8]) -> Option<(&[u8], bool)> {
-    let mut words = line.split(|byte| *byte == b' ');
+    // Lenient servers take any number of whitespace between them (RFC 9112, section 3).
+    let space = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0x0b;
+    let mut words = line.split(space).filter(|word| !word.is_empty());
     let (method, target) = (words.next()?, words.next()?);
     let ends = words.next().is_some();
     if method == b"CONNECT" {
@@ -266,7 +373,8 @@ fn chunk_size(line: &[u8]) -> Option<u64> {
 }
 
 fn number(digits: &[u8], radix: u32) -> Option<u64> {
-    if digits.is_empty() || digits.len() > 15 {
+    let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
+    if digits.is_empty() || digits.len() - zeros > 15 {
         return None;
     }
     digits.iter().try_fold(0, |number: u64, digit| {

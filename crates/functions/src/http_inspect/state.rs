@@ -26,6 +26,8 @@ struct Request {
 /// Everything that is remembered, all of it bounded and there from the beginning.
 pub(super) struct Requests {
     parsers: Vec<Parser>,
+    /// What each of them is at the beginning.
+    new: Parser,
     log: Log,
     /// Hosts to which nobody may speak.
     block: Box<[Box<[u8]>]>,
@@ -63,7 +65,8 @@ impl Requests {
             next: 0,
         };
         let block = config.block.iter().map(|name| name.as_bytes().into()).collect();
-        Self { parsers: vec![Parser::NEW; config.flows], log, block }
+        let new = if config.block.is_empty() { Parser::NEW } else { Parser::WARY };
+        Self { parsers: vec![new; config.flows], new, log, block }
     }
 
     /// Takes a window of what a client sent that waits for a decision.
@@ -79,7 +82,7 @@ impl Requests {
 
     /// Takes a window of what a client sent; answers whether it speaks to a host to which nobody may.
     pub(super) fn take(&mut self, window: &Window<'_>, counts: &Counts) -> bool {
-        let Self { parsers, log, block } = self;
+        let Self { parsers, new, log, block } = self;
         let Some(parser) = parsers.get_mut(window.connection as usize) else { return false };
         let mut blocked = false;
         let mut found = |found: Found<'_>| match found {
@@ -100,7 +103,7 @@ impl Requests {
         parser.feed(window.fresh(), &mut found);
         if let Why::End(_) = window.why {
             parser.end(&mut found);
-            *parser = Parser::NEW;
+            *parser = *new;
         }
         blocked
     }

@@ -204,6 +204,29 @@ fn reports_are_bounded_and_tell_of_the_rest() {
     assert_eq!(latest, ["GET /7 HTTP/1.1", "GET /8 HTTP/1.1", "GET /9 HTTP/1.1"]);
 }
 
+/// Each direction has a parser's bytes to itself, though both ports are served.
+#[test]
+fn answers_between_served_ports_are_no_requests() {
+    let segment = |from: u16, to: u16, sequence: u32, flags: u8, bytes: &[u8]| {
+        let tcp = ethernet().ipv4("10.0.0.1", "10.0.0.2").tcp(from, to).sequence(sequence).flags(flags);
+        tcp.payload(bytes).build().unwrap()
+    };
+    let back = |sequence: u32, flags: u8, bytes: &[u8]| {
+        let tcp = ethernet().ipv4("10.0.0.2", "10.0.0.1").tcp(80, 8080).sequence(sequence).flags(flags);
+        tcp.payload(bytes).build().unwrap()
+    };
+    let frames = [
+        segment(8080, 80, 99, flags::SYN, b""),
+        back(499, flags::SYN | flags::ACK, b""),
+        segment(8080, 80, 100, flags::ACK, b"GET / HTTP/1.1\r\nHo"),
+        back(500, flags::ACK, b"HTTP/1.1 100 Continue\r\n\r\n"),
+        segment(8080, 80, 118, flags::ACK, b"st: a\r\n\r\n"),
+    ];
+    let config = HttpInspectConfig { ports: vec![80, 8080], ..HttpInspectConfig::default() };
+    let report = run_configured(http_inspect, config, frames);
+    assert_eq!(rows(&report, "requests by host"), [["a", "1"]]);
+}
+
 #[test]
 fn every_kind_passes_unchanged() {
     let frames: Vec<_> =
