@@ -24,9 +24,9 @@ http.server.ThreadingHTTPServer(('10.0.0.2', 8080), Handler).serve_forever()
 const SLOWLY: &str = "
 import socket, sys, time
 client = socket.create_connection(('10.0.0.2', 8080), timeout=20)
-client.sendall(b'GET / HTTP/1.1\r\nConnection: close\r\nHost: ')
+client.sendall(b'GET / HTTP/1.1\\r\\nConnection: close\\r\\nHost: ')
 time.sleep(1.5)
-client.sendall(sys.argv[1].encode() + b'\r\n\r\n')
+client.sendall(sys.argv[1].encode() + b'\\r\\n\\r\\n')
 count = 0
 while True:
     some = client.recv(65536)
