@@ -1,5 +1,7 @@
 //! Up to 256 owned packets, in order. What the operators' loops run over; compaction happens in place.
 
+use std::hint::black_box;
+use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -39,6 +41,12 @@ impl Slots {
     fn copy_from(&mut self, at: usize, from: &Self, first: usize, count: usize) {
         self.places[at..at + count].copy_from_slice(&from.places[first..first + count]);
         self.spans[at..at + count].copy_from_slice(&from.spans[first..first + count]);
+    }
+    /// The first place and the first span, of [`BATCH`] each, with leave to write them as far as the borrow allows.
+    #[inline(always)]
+    fn starts(&mut self) -> (NonNull<Place>, NonNull<Span>) {
+        let Self { places, spans } = self;
+        (NonNull::from(places).cast(), NonNull::from(spans).cast())
     }
     /// Moves the packets of a range to `at` on.
     #[inline(always)]
@@ -319,54 +327,48 @@ impl Batch {
     pub fn compact_with(&mut self, mut f: impl Visit) -> usize {
         let len = self.len;
         let bytes = NonNull::from(&mut self.bytes);
+        let (places, spans) = self.slots.starts();
         let mut parting = Parting {
-            slots: &mut self.slots,
+            places,
+            spans,
             gone: [const { MaybeUninit::uninit() }; BATCH],
             done: 0,
             left: 0,
+            lent: PhantomData,
         };
+        // In memory it costs the usual packet one comparison; in registers it would be carried from each packet to the next.
+        black_box(&mut parting);
         for slot in 0..len {
-            let Slots { places, spans } = &mut *parting.slots;
-            let place = places[slot & (BATCH - 1)];
-            // SAFETY: the first `len` places held packets; from `slot` on nothing was written yet.
-            let mut line = unsafe { place.unwrap_unchecked() };
-            let span = NonNull::from(&mut spans[slot & (BATCH - 1)]);
-            // SAFETY: the batch owns the packet and is borrowed for changing; the span is that packet's, and neither it
+            // SAFETY: no batch has more packets than places.
+            let place = unsafe { places.add(slot) };
+            // SAFETY: as above, and there are as many spans.
+            let span = unsafe { spans.add(slot) };
+            // SAFETY: the first `len` places held packets, and from `slot` on nothing was written yet, so that this one
+            // does; the batch owns that packet and is borrowed for changing; the span is that packet's, and neither it
             // nor the count of bytes is looked at before the loan ends.
-            let mut lent = unsafe { Bytes::within(line, span, bytes) };
+            let mut lent = unsafe { Bytes::within(place.cast(), span, bytes) };
             let verdict = f.visit(slot, &mut lent);
-            if verdict == 0 {
-                if parting.left > 0 {
-                    let Slots { places, spans } = &mut *parting.slots;
-                    let kept = slot.wrapping_sub(parting.left) & (BATCH - 1);
-                    places[kept] = place;
-                    spans[kept] = spans[slot & (BATCH - 1)];
-                }
-            } else {
-                // SAFETY: as above; the loan has ended.
-                let meta = unsafe { line.as_mut() };
-                meta.fresh.verdict = verdict;
-                meta.fresh.slot = slot as u16;
-                parting.gone[parting.left & (BATCH - 1)].write(place);
-                parting.left += 1;
+            if verdict != 0 {
+                parting.leave(slot, verdict);
+            } else if parting.left > 0 {
+                parting.close_up(slot);
             }
-            parting.done = slot + 1;
         }
-        parting.done - parting.left
+        len - parting.left
     }
 
     /// Runs `f` over the packets in order.
     #[inline(always)]
     pub fn each(&mut self, mut f: impl FnMut(usize, &mut Bytes<'_>)) {
         let bytes = NonNull::from(&mut self.bytes);
-        let Slots { places, spans } = &mut *self.slots;
+        let (places, spans) = self.slots.starts();
         for slot in 0..self.len {
-            let place = places[slot & (BATCH - 1)];
-            // SAFETY: the first `len` places hold packets.
-            let line = unsafe { place.unwrap_unchecked() };
-            let span = NonNull::from(&mut spans[slot & (BATCH - 1)]);
-            // SAFETY: as in `compact_with`.
-            let mut lent = unsafe { Bytes::within(line, span, bytes) };
+            // SAFETY: no batch has more packets than places.
+            let place = unsafe { places.add(slot) };
+            // SAFETY: as above, and there are as many spans.
+            let span = unsafe { spans.add(slot) };
+            // SAFETY: the first `len` places hold packets; else as in `compact_with`.
+            let mut lent = unsafe { Bytes::within(place.cast(), span, bytes) };
             f(slot, &mut lent);
         }
     }
@@ -376,11 +378,49 @@ impl Batch {
 /// dropping this puts them behind. As many have left as there are stale places behind the kept ones, so whenever that
 /// happens, also in the middle, every packet is owned once.
 struct Parting<'b> {
-    slots: &'b mut Slots,
+    /// [`BATCH`] of each, which are lent to this.
+    places: NonNull<Place>,
+    spans: NonNull<Span>,
     gone: [MaybeUninit<Place>; BATCH],
-    /// Packets that have stayed or left.
+    /// Since one has left: packets that have stayed or left.
     done: usize,
     left: usize,
+    lent: PhantomData<&'b mut Slots>,
+}
+
+impl Parting<'_> {
+    /// The packet in `slot` leaves.
+    #[inline(always)]
+    fn leave(&mut self, slot: usize, verdict: u16) {
+        // SAFETY: there are more places than slots of a batch.
+        let place = unsafe { self.places.add(slot) };
+        // SAFETY: the places are lent to us.
+        let place = unsafe { place.read() };
+        // SAFETY: the place of a packet that has neither left nor moved holds it.
+        let mut line = unsafe { place.unwrap_unchecked() };
+        // SAFETY: the batch owns the packet, and nobody has it on loan.
+        let meta = unsafe { line.as_mut() };
+        meta.fresh.verdict = verdict;
+        meta.fresh.slot = slot as u16;
+        self.gone[self.left & (BATCH - 1)].write(place);
+        self.left += 1;
+        self.done = slot + 1;
+    }
+
+    /// The packet in `slot` stays, and moves up to those that did.
+    #[inline(always)]
+    fn close_up(&mut self, slot: usize) {
+        let kept = slot - self.left;
+        // SAFETY: `kept` is at most `slot`, of which there are fewer than places.
+        let (from, to) = unsafe { (self.places.add(slot), self.places.add(kept)) };
+        // SAFETY: the places are lent to us.
+        unsafe { to.write(from.read()) };
+        // SAFETY: as above, and there are as many spans.
+        let (from, to) = unsafe { (self.spans.add(slot), self.spans.add(kept)) };
+        // SAFETY: the spans are lent to us.
+        unsafe { to.write(from.read()) };
+        self.done = slot + 1;
+    }
 }
 
 impl Drop for Parting<'_> {
@@ -391,9 +431,16 @@ impl Drop for Parting<'_> {
             // SAFETY: as many as have left were written.
             let gone = unsafe { gone.assume_init_ref() };
             for (slot, line) in (self.done - self.left..).zip(gone.iter().flatten()) {
-                self.slots.places[slot] = Some(*line);
+                // SAFETY: `slot` is less than `done`, which is at most the number of places.
+                let place = unsafe { self.places.add(slot) };
+                // SAFETY: the places are lent to us.
+                unsafe { place.write(Some(*line)) };
+                // SAFETY: as above, and there are as many spans.
+                let span = unsafe { self.spans.add(slot) };
                 // SAFETY: the batch owns the packet.
-                self.slots.spans[slot] = Span::of(unsafe { line.as_ref() });
+                let of = Span::of(unsafe { line.as_ref() });
+                // SAFETY: the spans are lent to us.
+                unsafe { span.write(of) };
             }
         }
     }

@@ -129,12 +129,11 @@ impl Packet {
     /// nothing is loaded or checked again after it.
     #[inline(always)]
     pub fn open<R>(&mut self, f: impl FnOnce(&mut Bytes<'_>) -> R) -> R {
-        let line = self.0;
-        // SAFETY: the handle is unique.
-        let mut span = Span::of(unsafe { line.as_ref() });
+        let mut span = Span::of(self.line());
         let mut total = 0;
-        // SAFETY: the packet is borrowed for changing, and this is its span.
-        f(&mut unsafe { Bytes::within(line, NonNull::from(&mut span), NonNull::from(&mut total)) })
+        let place = NonNull::from(&mut self.0);
+        // SAFETY: the packet is borrowed for changing, and these are its handle and span.
+        f(&mut unsafe { Bytes::within(place, NonNull::from(&mut span), NonNull::from(&mut total)) })
     }
 
     /// Adds `count` zero bytes before the first.
@@ -443,7 +442,8 @@ impl Span {
 /// A packet's bytes and room, lent to operators for one call. Who resizes writes the new bounds to where they are kept at
 /// once, so that nothing is left to do when the loan ends, which is nearly always without that.
 pub struct Bytes<'b> {
-    line: NonNull<Meta>,
+    /// Where the owner keeps the packet's handle: read by the few who need its line.
+    place: NonNull<NonNull<Meta>>,
     /// `frame + start`.
     first: NonNull<u8>,
     start: usize,
@@ -459,20 +459,31 @@ impl Bytes<'_> {
     /// The bytes of a packet, and where the bounds and the sum of bytes are kept.
     ///
     /// # Safety
-    /// For as long as the bytes live, the packet is lent for changing, `span` is its own and lent for changing, and so is
-    /// `total`.
+    /// For as long as the bytes live, the packet whose handle is in `place` is lent for changing, `place` keeps it, `span`
+    /// is its own and lent for changing, and so is `total`.
     #[inline(always)]
-    pub(crate) unsafe fn within(line: NonNull<Meta>, span: NonNull<Span>, total: NonNull<u64>) -> Self {
+    pub(crate) unsafe fn within(
+        place: NonNull<NonNull<Meta>>,
+        span: NonNull<Span>,
+        total: NonNull<u64>,
+    ) -> Self {
         // SAFETY: the caller lends the span.
         let Span { first, start, len } = unsafe { span.read() };
-        Self { line, first, start: start as usize, len: len as usize, span, total, lent: PhantomData }
+        Self { place, first, start: start as usize, len: len as usize, span, total, lent: PhantomData }
+    }
+
+    /// The packet's metadata.
+    #[inline(always)]
+    fn line(&self) -> NonNull<Meta> {
+        // SAFETY: the place holds the packet's handle for as long as the bytes live.
+        unsafe { self.place.read() }
     }
 
     /// Moves the bounds, here and where they are kept: `start + len` is at most the capacity.
     #[inline]
     fn rebound(&mut self, start: usize, len: usize) {
         // SAFETY: the packet is lent to us, so that its line is there and nobody else's.
-        let line = unsafe { self.line.as_mut() };
+        let line = unsafe { self.line().as_mut() };
         line.start = start as u32;
         // What the line says, not what these bytes know: a panic may have kept an earlier change from them.
         let before = std::mem::replace(&mut line.len, len as u32);
@@ -489,8 +500,8 @@ impl Bytes<'_> {
     /// only the copy must be in memory then, and the original stays in registers.
     #[inline(always)]
     pub fn apart<R>(&mut self, f: impl FnOnce(&mut Bytes<'_>) -> R) -> R {
-        let Self { line, first, start, len, span, total, lent } = *self;
-        let mut copy = Bytes { line, first, start, len, span, total, lent };
+        let Self { place, first, start, len, span, total, lent } = *self;
+        let mut copy = Bytes { place, first, start, len, span, total, lent };
         let result = f(&mut copy);
         (self.first, self.start, self.len) = (copy.first, copy.start, copy.len);
         result
@@ -500,7 +511,7 @@ impl Bytes<'_> {
     #[inline(always)]
     fn capacity(&self) -> usize {
         // SAFETY: the packet is lent to us, so that its line is there; nobody writes its capacity.
-        unsafe { self.line.as_ref() }.capacity as usize
+        unsafe { self.line().as_ref() }.capacity as usize
     }
 
     /// How many bytes there are.
@@ -535,7 +546,7 @@ impl Bytes<'_> {
     /// The bytes and the annotations, for writing both.
     #[inline(always)]
     pub fn parts(&mut self) -> (&mut [u8], Annotations<'_>) {
-        let annotations = Annotations { line: self.line, lent: PhantomData };
+        let annotations = Annotations { line: self.line(), lent: PhantomData };
         (self.data_mut(), annotations)
     }
     /// Adds `count` zero bytes before the first and lends them.

@@ -110,7 +110,7 @@ impl Graph {
         node: usize,
         call: impl FnOnce(&mut dyn Node) -> T,
     ) -> Result<T, Caught> {
-        self.running = Running { node, held: self.held(node), ..Running::default() };
+        self.running = Running { held: self.held(node), ..Running::default() };
         self.cx.node = node;
         let answer = contain(|| call(self.slots[node].node.as_mut()));
         if let Err(caught) = &answer {

@@ -118,10 +118,9 @@ struct Waiting {
     batch: Batch,
 }
 
-/// The node that is running, and what it was given, for whoever has to clear up after it.
+/// What the node that is running was given, for whoever has to clear up after it.
 #[derive(Clone, Copy, Default)]
 struct Running {
-    node: usize,
     hops: u32,
     /// Packets that entered it with this call, and those that it held before.
     entered: u64,

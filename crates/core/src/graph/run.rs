@@ -27,10 +27,13 @@ impl Graph {
     pub fn turn(&mut self, now: u64) -> Turn {
         self.cx.advance(now);
         if self.waiting.is_empty() {
-            let by_events = if self.cx.deadline <= self.cx.now() { self.run_due() } else { 0 };
-            if !self.waiting.is_empty() {
-                // A panic in what an event sent to: what waits goes on first.
-                return Turn::Moved(by_events);
+            let mut by_events = 0;
+            if self.cx.deadline <= self.cx.now() {
+                by_events = self.run_due();
+                if !self.waiting.is_empty() {
+                    // A panic in what an event sent to: what waits goes on first.
+                    return Turn::Moved(by_events);
+                }
             }
             if !self.duties.is_empty() {
                 self.do_duties();
@@ -109,10 +112,10 @@ impl Graph {
 
     #[inline(always)]
     fn poll(&mut self, node: usize) -> u64 {
-        let held = if self.slots[node].keeps { self.ask_before(node, 0, 0, 0, true) } else { 0 };
         let slot = &mut self.slots[node];
-        self.running = Running { node, hops: 0, entered: 0, entered_bytes: 0, held, polled: true };
+        self.running = Running { hops: 0, entered: 0, entered_bytes: 0, held: 0, polled: true };
         self.cx.node = node;
+        let held = if slot.keeps { ask_before(slot, &mut self.running) } else { 0 };
         let start = if self.sampled { cycles::now() } else { 0 };
         let poll = slot.node.poll(&mut self.hand, &mut self.cx);
         let (packets, bytes) = (self.hand.len() as u64, self.hand.bytes());
@@ -131,29 +134,30 @@ impl Graph {
                 counters.received.add(packets, bytes);
             }
         }
-        if self.sampled {
-            counters.sampled_cycles += cycles::now().wrapping_sub(start);
-            counters.sampled_packets += packets;
-        }
         slot.strikes = 0;
         let in_place = std::mem::take(&mut self.in_place);
-        if in_place && poll != Poll::Busy {
-            self.ready.pop_front();
-        }
-        match poll {
-            Poll::Busy if in_place => {}
-            Poll::Busy => self.ready.push_back(node),
-            Poll::Idle => self.idle.push_back(node),
-            Poll::Until(time) if slot.timed => self.timers.push(Reverse((time, node))),
-            Poll::Until(time) => self.sleeping.push(Reverse((time, node))),
-            Poll::Done => {
-                slot.ended = true;
-                if slot.source {
-                    self.sources -= 1;
+        if !(in_place && poll == Poll::Busy) {
+            if in_place {
+                self.ready.pop_front();
+            }
+            match poll {
+                Poll::Busy => self.ready.push_back(node),
+                Poll::Idle => self.idle.push_back(node),
+                Poll::Until(time) if slot.timed => self.timers.push(Reverse((time, node))),
+                Poll::Until(time) => self.sleeping.push(Reverse((time, node))),
+                Poll::Done => {
+                    slot.ended = true;
+                    if slot.source {
+                        self.sources -= 1;
+                    }
                 }
             }
         }
         let out = slot.out;
+        if self.sampled {
+            slot.counters.sampled_cycles += cycles::now().wrapping_sub(start);
+            slot.counters.sampled_packets += packets;
+        }
         if self.cx.stirred != 0 {
             self.settle(node);
         }
@@ -168,59 +172,60 @@ impl Graph {
 
     /// Runs the batch in hand along `OUT` edges, until nothing of it is left or another batch must go first.
     #[inline(always)]
-    fn follow(&mut self, mut target: Target, mut hops: u32) {
+    fn follow(&mut self, target: Target, hops: u32) {
+        if self.sampled { self.follow_timed(target, hops) } else { self.follow_as::<false>(target, hops) }
+    }
+
+    #[inline(never)]
+    fn follow_timed(&mut self, target: Target, hops: u32) {
+        self.follow_as::<true>(target, hops);
+    }
+
+    #[inline(always)]
+    fn follow_as<const TIMED: bool>(&mut self, target: Target, mut hops: u32) {
+        let Target { mut node, mut input } = target;
         let limit = ROUNDS * self.slots.len() as u32;
-        let mut stamp = if self.sampled { cycles::now() } else { 0 };
+        let mut stamp = if TIMED { cycles::now() } else { 0 };
+        let mut slot = &mut self.slots[node];
         loop {
-            let Target { node, input } = target;
-            let slot = &mut self.slots[node];
             hops += 1;
             if hops > limit {
                 self.went_round(node);
                 return;
             }
             let (packets, bytes) = (self.hand.len() as u64, self.hand.bytes());
-            let held = if slot.keeps { self.ask_before(node, hops, packets, bytes, false) } else { 0 };
-            let slot = &mut self.slots[node];
-            self.running =
-                Running { node, hops, entered: packets, entered_bytes: bytes, held, polled: false };
+            self.running = Running { hops, entered: packets, entered_bytes: bytes, held: 0, polled: false };
             self.cx.node = node;
+            if slot.keeps {
+                ask_before(slot, &mut self.running);
+            }
             slot.counters.batches += 1;
             slot.counters.arrived.add(packets, bytes);
             slot.node.process(input, &mut self.hand, &mut self.cx);
-            if self.sampled {
+            if TIMED {
                 let now = cycles::now();
                 slot.counters.sampled_cycles += now.wrapping_sub(stamp);
                 slot.counters.sampled_packets += packets;
                 stamp = now;
             }
-            slot.counters.left.add(self.hand.len() as u64, self.hand.bytes());
             let out = slot.out;
+            if !self.hand.is_empty() {
+                slot.counters.left.add(self.hand.len() as u64, self.hand.bytes());
+            }
             if self.cx.stirred != 0 {
                 self.settle(node);
             }
             if self.hand.is_empty() {
                 return;
             }
-            match out {
-                None => return self.nowhere(node),
-                Some(next) if self.slots[next.node].open.is_none() => target = next,
+            let Some(next) = out else { return self.nowhere(node) };
+            slot = &mut self.slots[next.node];
+            if slot.open.is_some() {
                 // What waits there already came first.
-                Some(next) => return self.wait(next, hops),
+                return self.wait(next, hops);
             }
+            Target { node, input } = next;
         }
-    }
-
-    /// What a keeper holds before its turn or call, which runs already: if it panics, that is the one that did.
-    fn ask_before(&mut self, node: usize, hops: u32, entered: u64, entered_bytes: u64, polled: bool) -> u64 {
-        self.running = Running { node, hops, entered, entered_bytes, held: UNKNOWN, polled };
-        self.cx.node = node;
-        let slot = &mut self.slots[node];
-        let held = slot.node.held();
-        if slot.uncertain {
-            slot.made_certain(held);
-        }
-        held
     }
 
     /// Takes over what the node in hand dropped, sent, emitted and created.
@@ -326,7 +331,8 @@ impl Graph {
     /// unwinding), new ones never were, and the node is made anew.
     #[cold]
     pub(super) fn clear_up(&mut self, Caught { message, place }: Caught) {
-        let Running { node, entered, entered_bytes, mut held, polled, .. } = self.running;
+        let Running { entered, entered_bytes, mut held, polled, .. } = self.running;
+        let node = self.cx.node;
         if held == UNKNOWN {
             // It was not called yet: nothing of what enters is counted.
             held = self.slots[node].counters.balance();
@@ -440,7 +446,7 @@ impl Graph {
         {
             slot.made_certain(held);
         }
-        self.running = Running { node, held: self.held(node), ..Running::default() };
+        self.running = Running { held: self.held(node), ..Running::default() };
         self.cx.node = node;
         let result = catch_unwind(AssertUnwindSafe(|| {
             let slot = &mut self.slots[node];
@@ -464,6 +470,17 @@ impl Graph {
 
 /// In [`Running::held`]: the node is just being asked.
 const UNKNOWN: u64 = u64::MAX;
+
+/// What a keeper holds before its turn or call, which runs already: if it panics, that is the one that did.
+fn ask_before(slot: &mut Slot, running: &mut Running) -> u64 {
+    running.held = UNKNOWN;
+    let held = slot.node.held();
+    if slot.uncertain {
+        slot.made_certain(held);
+    }
+    running.held = held;
+    held
+}
 
 /// What a node that panicked keeps: 0 where it keeps nothing, `None` where it panics over that as well.
 fn ask_held(slot: &Slot) -> Option<u64> {
