@@ -411,14 +411,22 @@ impl Parting<'_> {
     #[inline(always)]
     fn close_up(&mut self, slot: usize) {
         let kept = slot - self.left;
-        // SAFETY: `kept` is at most `slot`, of which there are fewer than places.
-        let (from, to) = unsafe { (self.places.add(slot), self.places.add(kept)) };
+        // SAFETY: there are more places than slots of a batch.
+        let from = unsafe { self.places.add(slot) };
+        // SAFETY: as above, and `kept` is at most `slot`.
+        let to = unsafe { self.places.add(kept) };
         // SAFETY: the places are lent to us.
-        unsafe { to.write(from.read()) };
-        // SAFETY: as above, and there are as many spans.
-        let (from, to) = unsafe { (self.spans.add(slot), self.spans.add(kept)) };
+        let place = unsafe { from.read() };
+        // SAFETY: as above.
+        unsafe { to.write(place) };
+        // SAFETY: there are as many spans as places.
+        let from = unsafe { self.spans.add(slot) };
+        // SAFETY: as above.
+        let to = unsafe { self.spans.add(kept) };
         // SAFETY: the spans are lent to us.
-        unsafe { to.write(from.read()) };
+        let span = unsafe { from.read() };
+        // SAFETY: as above.
+        unsafe { to.write(span) };
         self.done = slot + 1;
     }
 }
