@@ -280,11 +280,11 @@ fn out_of_line<const USUAL: bool, B: Operator>(
     at.apart(|at| tower.apply::<USUAL>(at, stack))
 }
 
-/// So many functions are compiled into one piece of code; longer rows call the pieces one after the other. The time to compile
-/// one piece grows faster than the piece: 64 functions in pieces of 16 take as long as in pieces of 8, in pieces of 22 three
-/// times that. A call from piece to piece costs some instructions for what is handed over and for what the next piece has to
-/// find out anew, so that each of 64 functions costs 7 % more than each of 8 (`bench/fused-cost.sh` counts it).
-const TOGETHER: usize = 16;
+/// So many functions are compiled into one piece of code; longer rows call the pieces one after the other, and each call costs
+/// some instructions for what is handed over and for what the next piece has to find out anew. In pieces of 32 each of 64
+/// functions costs less than each of 8 (`bench/fused-cost.sh` counts it), in pieces of 16 an eighth more. 64 functions of 64
+/// types take 20 s to compile so, optimised; where they are not, pieces of 32 take minutes and pieces of 16 seconds.
+const TOGETHER: usize = if cfg!(debug_assertions) { 16 } else { 32 };
 
 /// Applies a function to a frame of which a function before it may have changed what made it usual, from within the copy
 /// for usual frames: most who could have changed that changed an address.
