@@ -60,7 +60,7 @@ pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Func
                 };
                 let mac = match known {
                     Some(mac) => mac,
-                    None => balancer.decide(entry, packet.frame())?,
+                    None => balancer.decide(Unknown { entry, frame: packet.frame() })?,
                 };
                 packet.outer_mut::<Link>().ethernet_mut().set_destination(mac);
                 Some(())
@@ -78,9 +78,16 @@ struct Balancer {
     moved: Counter,
 }
 
+/// A packet that has no backend. Put together for the call: an entry that is only passed on lies where it came from, side by
+/// side with where the view is, and the compiler must suppose that who gets the one reads the other.
+struct Unknown<'e, 'f> {
+    entry: Entry<'e, [u64; 5], u64>,
+    frame: &'f [u8],
+}
+
 impl Balancer {
     #[inline(never)]
-    fn decide(&mut self, entry: Entry<'_, [u64; 5], u64>, frame: &[u8]) -> Option<MacAddress> {
+    fn decide(&mut self, Unknown { entry, frame }: Unknown<'_, '_>) -> Option<MacAddress> {
         let (header, payload) = Ip::in_frame(frame)?;
         let flow = FlowKey::related(header, payload);
         let backends = self.current.get();
