@@ -311,3 +311,101 @@ fn what_waited_for_a_packet_goes_on_with_it() {
     let (_, out) = middle.server(1, [0, 0], ACK, &[b'y'; 500]);
     assert_eq!(out.iter().map(|(.., bytes)| bytes.len()).sum::<usize>(), 20_000 / 536 * 536 + 20_000 % 536);
 }
+
+/// What waits behind it says that more follows: however often its sender sends it again, it is not given up.
+#[test]
+fn the_beginning_of_a_string_is_kept_while_what_follows_waits() {
+    let mut middle = Middle::new(4, 64, cats());
+    middle.shake_hands(1);
+    middle.server(1, [0, 0], ACK, b"a c");
+    middle.server(1, [8, 0], ACK, b"!");
+    for _ in 0..10 {
+        let (_, out) = middle.server(1, [0, 0], ACK, b"a c");
+        assert!(out.iter().all(|(.., bytes)| bytes.len() <= 2), "{out:?}");
+    }
+    let (_, out) = middle.server(1, [3, 0], ACK, b"at it");
+    assert_eq!(out.iter().flat_map(|(.., bytes)| bytes.clone()).collect::<Vec<_>>(), b"elephant it!");
+}
+
+/// RFC 5681, section 2: with another window it would be none, and its sender waits for three of them.
+#[test]
+fn duplicate_acknowledgments_stay_such_whatever_comes_between() {
+    let mut middle = Middle::new(4, 256, cats());
+    middle.shake_hands(1);
+    let mut told = Vec::new();
+    for turn in 0..5 {
+        middle.server(1, [6 * turn, 0], ACK, b"a cat ");
+        // The first of them was lost on its way on.
+        let header = {
+            let mut header = Tcp::new(0, 0, FIRST[0], FIRST[1], ACK);
+            header.set_window(2_000);
+            header.octets()
+        };
+        let header = Tcp::view(header.as_ref(), ());
+        middle.packetizer.push(flow(1), header, b"", 0, |emit| {
+            told.push((emit.back, emit.number, emit.acknowledgment, emit.window));
+            true
+        });
+    }
+    assert_eq!(told.len(), 5);
+    assert!(told.iter().all(|one| *one == told[0]), "{told:?}");
+}
+
+/// A packet of the sender makes only a few more than it has bytes for. If nothing more comes from it, what is left goes when
+/// its receiver says something.
+#[test]
+fn what_is_left_goes_when_its_receiver_says_something() {
+    let mut middle = Middle::new(4, 4_096, Replace::new(b"a", &[b'x'; 128], None).expect("both are short"));
+    middle.shake_hands(1);
+    let (_, out) = middle.server(1, [0, 0], flags::FIN | ACK, &[b'a'; 500]);
+    let mut got = out.iter().map(|(.., bytes)| bytes.len() as u32).sum::<u32>();
+    assert!(got < 500 * 128);
+    let mut ends = 0;
+    while ends == 0 {
+        let (_, out) = middle.client(1, [0, got], ACK, b"");
+        assert!((2..=3).contains(&out.len()), "{out:?}");
+        // The acknowledgment itself goes on.
+        assert_eq!(out[0], (FIRST[0], ACK, Vec::new()));
+        for (number, flag, bytes) in &out[1..] {
+            assert_eq!(*number, FIRST[1] + got, "in order, and once");
+            assert!(bytes.iter().all(|byte| *byte == b'x'));
+            got += bytes.len() as u32;
+            ends += u32::from(flag & flags::FIN != 0);
+        }
+    }
+    assert_eq!((got, ends), (500 * 128, 1));
+    assert_eq!(middle.client(1, [0, got + 1], ACK, b"").1.len(), 1);
+}
+
+/// It has more to say, which was lost: else it would have pushed this. Its timer sends nothing else before this is acknowledged.
+#[test]
+fn the_beginning_of_a_string_is_acknowledged_where_more_is_to_follow() {
+    for flag in [ACK, ACK | flags::PSH] {
+        let mut middle = Middle::new(4, 64, cats());
+        middle.shake_hands(1);
+        middle.server(1, [0, 0], flag, b"a c");
+        middle.client(1, [0, 2], ACK, b"");
+        let mut got = Vec::new();
+        for _ in 0..5 {
+            let (_, out) = middle.server(1, [2, 0], flag, b"c");
+            let [(number, _, bytes)] = &out[..] else { panic!("{out:?}") };
+            // A byte that its receiver has, so that it says so; or the next.
+            match number - FIRST[1] {
+                1 => assert_eq!((got.len(), bytes.len()), (0, 1)),
+                2 => got = bytes.clone(),
+                _ => panic!("{out:?}"),
+            }
+        }
+        let header = Tcp::new(0, 0, FIRST[0], FIRST[1] + 2 + got.len() as u32, ACK).octets();
+        let mut told = 0;
+        middle.packetizer.push(flow(1), Tcp::view(header.as_ref(), ()), b"", 0, |emit| {
+            told = emit.acknowledgment;
+            true
+        });
+        assert_eq!(told, FIRST[1] + 3);
+        let (_, out) = middle.server(1, [3, 0], ACK, b"at");
+        got.extend(out.into_iter().flat_map(|(.., bytes)| bytes));
+        let expected: &[u8] = if flag == ACK { b"elephant" } else { b"cat" };
+        assert_eq!(got, expected);
+    }
+}
