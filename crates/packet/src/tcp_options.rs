@@ -193,6 +193,18 @@ pub fn with_sack(options: &[u8], blocks: &[(u32, u32)], to: &mut [u8; LONGEST]) 
     end
 }
 
+/// Writes the sender's clock into options that have one (RFC 7323, section 3).
+pub fn set_clock(options: &mut [u8], value: u32) {
+    let mut all = TcpOptions::new(options);
+    while let Some(Ok(option)) = all.next() {
+        if let TcpOption::Timestamps { .. } = option {
+            let end = all.offset();
+            options[end - 8..end - 4].copy_from_slice(&value.to_be_bytes());
+            return;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     extern crate std;
@@ -273,5 +285,33 @@ mod tests {
             fitted[told.len()] += 1;
         }
         assert!(fitted.iter().all(|times| *times > 100), "{fitted:?}");
+    }
+    #[test]
+    fn a_clock_is_written_and_nothing_else_is() {
+        let mut random = Random(44);
+        let mut written = 0;
+        for _ in 0..50_000 {
+            let size = random.below(41);
+            let mut bytes = oracle::tcp_options(&mut random, size);
+            if random.chance(4) {
+                oracle::mutate(&mut random, &mut bytes);
+            }
+            let mut after = bytes.clone();
+            set_clock(&mut after, 0x0102_0304);
+            let mut clocks = 0;
+            for (before, after) in TcpOptions::new(&bytes).zip(TcpOptions::new(&after)) {
+                match (before, after) {
+                    (Ok(TcpOption::Timestamps { echo_reply, .. }), after) if clocks == 0 => {
+                        assert_eq!(after, Ok(TcpOption::Timestamps { value: 0x0102_0304, echo_reply }));
+                        clocks += 1;
+                    }
+                    (before, after) => assert_eq!(before, after),
+                }
+            }
+            let changed = bytes.iter().zip(&after).filter(|(before, after)| before != after).count();
+            assert!(changed <= 4 * clocks, "{changed}");
+            written += clocks;
+        }
+        assert!(written > 1_000, "{written}");
     }
 }

@@ -8,6 +8,7 @@ use netbricks_buffer::Batch;
 use netbricks_packet::build::{BuildError as Unbuildable, Builder, ipv4, ipv6};
 use netbricks_packet::stack::{Header, Holds, Stack};
 use netbricks_packet::tcp::TcpRef;
+use netbricks_packet::tcp_options::TcpOptions;
 use netbricks_packet::{FlowKey, Ip, IpMut, Tcp, TcpOption, checksum};
 
 use super::{passes_on, upstream};
@@ -189,10 +190,15 @@ fn answer(
     if !is_plain(link) {
         return false;
     }
-    let times = header.options().flatten().find_map(|option| match option {
-        TcpOption::Timestamps { value, echo_reply } => Some((value, echo_reply)),
-        _ => None,
-    });
+    let times = |options: TcpOptions<'_>| {
+        options.flatten().find_map(|option| match option {
+            TcpOption::Timestamps { value, echo_reply } => Some((value, echo_reply)),
+            _ => None,
+        })
+    };
+    // Its own, or what its receiver heard last, which is not too old.
+    let times = times(TcpOptions::new(emit.options))
+        .or_else(|| times(header.options()).map(|(value, echo_reply)| (echo_reply, value)));
     let [from, to] = [flow.destination(), flow.source()];
     let [from_port, to_port] = [flow.destination_port(), flow.source_port()];
     let mut bytes = [0; ANSWER];
@@ -246,9 +252,9 @@ fn write_answer(
     room: &mut [u8],
 ) -> Result<usize, Unbuildable> {
     let tcp = tcp.sequence(emit.number).ack(emit.acknowledgment).window(emit.window);
-    // Who agreed on them wants them in every segment (RFC 7323, section 3.2); what its sender heard last is not too old.
+    // Who agreed on them wants them in every segment (RFC 7323, section 3.2).
     let tcp = match times {
-        Some((value, echo)) => tcp.timestamps(echo, value),
+        Some((value, echo)) => tcp.timestamps(value, echo),
         None => tcp,
     };
     tcp.flags(emit.flags).payload(bytes).write(room)

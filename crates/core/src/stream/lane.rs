@@ -97,6 +97,10 @@ pub(super) struct Lane {
     pub(super) selective: bool,
     /// Where segments began that came out of order, the latest first.
     pub(super) late: [u64; MOST],
+    /// What its sender sent again though it was here or at the receiver, until it is told so.
+    pub(super) twice: Option<(u64, u64)>,
+    /// Its sender's clock, as its receiver may have seen it.
+    pub(super) clock: Option<u32>,
     /// Up to where bytes waited here of which the sender was told.
     pub(super) vouched: u64,
     /// Up to where the receiver was sent what it missed, by what it said.
@@ -134,6 +138,8 @@ impl Default for Lane {
             said: (0, 0, u64::MAX),
             selective: false,
             late: [0; MOST],
+            twice: None,
+            clock: None,
             vouched: 0,
             mended: 0,
             maximum_segment_size: DEFAULT_SEGMENT_SIZE,

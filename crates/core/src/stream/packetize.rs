@@ -381,14 +381,20 @@ impl<R: Rewriter> Packetizer<R> {
         }
         let waits = !self.streams.direction(number, side.other()).waiting.is_empty();
         let (acknowledgment, window) = self.acknowledge(connection, way, header, waits);
-        let mut room = [0; LONGEST];
-        let options = self.options(number, side, header, &mut room);
         let lane = &mut self.lanes[connection][way];
         let before = before.filter(|before| before.rewrites).unwrap_or(*lane);
         let at = lane.input(header.sequence_number());
-        if arrival == Arrival::Waits {
-            lane.came_late(at, segment.bytes.len());
+        if arrival != Arrival::Ignored {
+            lane.came(header, at, segment.bytes.len());
         }
+        match arrival {
+            Arrival::Waits => lane.came_late(at, segment.bytes.len()),
+            Arrival::Old => lane.came_again(&self.edits, at, segment.bytes.len()),
+            _ => {}
+        }
+        let mut room = [0; LONGEST];
+        let options = self.options(number, side, header, &mut room);
+        let lane = &mut self.lanes[connection][way];
         // Whoever was told of a window of 0 asks with no byte at all, before those it was told of.
         let probes = segment.bytes.is_empty() && !segment.ends && !segment.aborts && at < lane.taken;
         let again = arrival == Arrival::Old && at >= before.emitted && lane.sent == before.launched;
@@ -633,23 +639,21 @@ impl<R: Rewriter> Packetizer<R> {
 
     /// The options of a segment, as its receiver has to see them.
     fn options<'a>(
-        &self,
+        &mut self,
         number: u32,
         side: Side,
         header: TcpRef<'a>,
         room: &'a mut [u8; LONGEST],
     ) -> &'a [u8] {
-        let lanes = &self.lanes[number as usize];
-        let agreed = lanes.iter().all(|lane| lane.selective) && header.flags() & flags::ACK != 0;
         let other = side.other();
-        sack::options(
-            header,
-            agreed,
-            &lanes[other as usize],
-            &self.edits,
-            self.streams.runs(number, other),
-            room,
-        )
+        let waiting = self.streams.runs(number, other);
+        let lanes = &mut self.lanes[number as usize];
+        let agreed = lanes.iter().all(|lane| lane.selective) && header.flags() & flags::ACK != 0;
+        let both = [&lanes[side as usize], &lanes[other as usize]];
+        let options = sack::options(header, agreed, both, &self.edits, waiting, room);
+        // Once is enough.
+        lanes[other as usize].twice = None;
+        options
     }
 
     /// Takes note of what the sender of this segment has of the other direction; answers acknowledgment number and window

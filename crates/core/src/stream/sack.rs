@@ -6,7 +6,7 @@
 //! does (section 8), and that is of what the receiver has.
 
 use netbricks_packet::tcp::TcpRef;
-use netbricks_packet::tcp_options::{LONGEST, with_sack};
+use netbricks_packet::tcp_options::{LONGEST, set_clock, with_sack};
 use netbricks_packet::{Tcp, TcpOption};
 
 use super::lane::{Edit, Edits, Lane};
@@ -49,22 +49,44 @@ pub(super) fn said(header: TcpRef<'_>) -> impl Iterator<Item = (u32, u32)> {
     blocks.into_iter().flat_map(|blocks| blocks.iter()).take(MOST)
 }
 
-/// The options of a segment that acknowledges, as whoever sends `lane` has to see them. What they tell of selective
-/// acknowledgments is nothing where the ends have not `agreed` on those.
+/// The clock of a segment's sender and what it heard last of the other's, where they have agreed on those.
+pub(super) fn clocks(header: TcpRef<'_>) -> Option<(u32, u32)> {
+    header.options().flatten().find_map(|option| match option {
+        TcpOption::Timestamps { value, echo_reply } => Some((value, echo_reply)),
+        _ => None,
+    })
+}
+
+/// The options of a segment of `own`, as the sender of `other` has to see them. What they tell of selective acknowledgments is
+/// nothing where the ends have not `agreed` on those.
 pub(super) fn options<'a>(
     header: TcpRef<'a>,
     agreed: bool,
-    lane: &Lane,
+    [own, other]: [&Lane; 2],
     edits: &Edits,
     waiting: impl Iterator<Item = (u64, u64)>,
     room: &'a mut [u8; LONGEST],
 ) -> &'a [u8] {
-    let told = if agreed { lane.tell(header, edits, waiting) } else { Told::default() };
-    if told.count == 0 && !header.options().flatten().any(|option| option.is_sack()) {
-        return header.options_bytes();
+    let told = if agreed { other.tell(header, edits, waiting) } else { Told::default() };
+    let clock = clocks(header).and_then(|(value, _)| own.clock.filter(|clock| value != *clock));
+    let said = header.options_bytes();
+    let len = if told.count > 0 || header.options().flatten().any(|option| option.is_sack()) {
+        with_sack(said, &told.blocks[..told.count], room)
+    } else if clock.is_some() {
+        room[..said.len()].copy_from_slice(said);
+        said.len()
+    } else {
+        return said;
+    };
+    if let Some(clock) = clock {
+        set_clock(&mut room[..len], clock);
     }
-    let len = with_sack(header.options_bytes(), &told.blocks[..told.count], room);
     &room[..len]
+}
+
+/// Whether a clock showed this earlier (RFC 7323, section 5.2).
+fn is_before(value: u32, clock: u32) -> bool {
+    value.wrapping_sub(clock).cast_signed() < 0
 }
 
 impl Lane {
@@ -74,6 +96,28 @@ impl Lane {
         self.late[0] = place;
         if self.selective {
             self.vouched = self.vouched.max(place + len as u64);
+        }
+    }
+
+    /// A segment of so many bytes came from this place. What becomes of those that wait for it goes on with it: with an older
+    /// clock than what its receiver saw meanwhile none of that would count there (RFC 7323, section 5.3).
+    pub(super) fn came(&mut self, header: TcpRef<'_>, place: u64, len: usize) {
+        // What its receiver would not look at does not set it, and is shown as it is set.
+        if place + len as u64 + 1 < self.told {
+            return;
+        }
+        if let Some((value, _)) = clocks(header)
+            && self.clock.is_none_or(|clock| is_before(clock, value))
+        {
+            self.clock = Some(value);
+        }
+    }
+
+    /// All bytes of a segment were here. What its receiver does not have yet may be sent again because of that.
+    pub(super) fn came_again(&mut self, edits: &Edits, place: u64, len: usize) {
+        let end = place + len as u64;
+        if self.selective && len > 1 && (end <= self.input_acknowledged(edits) || place > self.taken) {
+            self.twice = Some((place, end));
         }
     }
 
@@ -103,10 +147,16 @@ impl Lane {
             }
         }
         let mut has = self.inputs(edits, &mut edges[..count]).into_iter().take(count / 2);
-        if twice && let Some(block) = has.next().filter(|(from, to)| from < to && *to <= self.told) {
+        let has_twice =
+            if twice { has.next().filter(|(from, to)| from < to && *to <= self.told) } else { None };
+        let runs = self.runs(waiting);
+        let here_twice = self.twice.filter(|(from, to)| {
+            *to <= self.told || runs.iter().flatten().any(|(first, behind)| first <= from && to <= behind)
+        });
+        if let Some(block) = here_twice.or(has_twice) {
             told.add(self, block);
         }
-        self.runs(waiting).into_iter().flatten().for_each(|run| told.add(self, run));
+        runs.into_iter().flatten().for_each(|run| told.add(self, run));
         has.filter(|(from, to)| self.told < *from && from < to).for_each(|block| told.add(self, block));
         told
     }

@@ -32,11 +32,23 @@ impl<R: Rewriter> Middle<R> {
     }
 
     fn pass(&mut self, flow: FlowKey, numbers: [u32; 2], flag: u8, bytes: &[u8]) -> (Passage, Out) {
+        self.with_options(flow, numbers, flag, &[], bytes)
+    }
+
+    fn with_options(
+        &mut self,
+        flow: FlowKey,
+        numbers: [u32; 2],
+        flag: u8,
+        options: &[u8],
+        bytes: &[u8],
+    ) -> (Passage, Out) {
         let mut header = Tcp::new(0, 0, numbers[0], numbers[1], flag);
         header.set_window(u16::MAX);
+        header.set_options_len(options.len());
         let mut out = Vec::new();
-        let header = header.octets();
-        let passage = self.packetizer.push(flow, Tcp::view(header.as_ref(), ()), bytes, self.now, |emit| {
+        let header = [&header.octets(), options].concat();
+        let passage = self.packetizer.push(flow, Tcp::view(&header, ()), bytes, self.now, |emit| {
             let mut bytes = vec![0; emit.len];
             emit.write(&mut bytes);
             out.push((emit.number, emit.flags, bytes));
@@ -317,10 +329,10 @@ fn what_waited_for_a_packet_goes_on_with_it() {
 fn the_beginning_of_a_string_is_kept_while_what_follows_waits() {
     let mut middle = Middle::new(4, 64, cats());
     middle.shake_hands(1);
-    middle.server(1, [0, 0], ACK, b"a c");
+    middle.server(1, [0, 0], ACK | flags::PSH, b"a c");
     middle.server(1, [8, 0], ACK, b"!");
     for _ in 0..10 {
-        let (_, out) = middle.server(1, [0, 0], ACK, b"a c");
+        let (_, out) = middle.server(1, [0, 0], ACK | flags::PSH, b"a c");
         assert!(out.iter().all(|(.., bytes)| bytes.len() <= 2), "{out:?}");
     }
     let (_, out) = middle.server(1, [3, 0], ACK, b"at it");
@@ -392,7 +404,7 @@ fn the_beginning_of_a_string_is_acknowledged_where_more_is_to_follow() {
             // A byte that its receiver has, so that it says so; or the next.
             match number - FIRST[1] {
                 1 => assert_eq!((got.len(), bytes.len()), (0, 1)),
-                2 => got = bytes.clone(),
+                2 if !bytes.is_empty() => got = bytes.clone(),
                 _ => panic!("{out:?}"),
             }
         }
@@ -408,4 +420,39 @@ fn the_beginning_of_a_string_is_acknowledged_where_more_is_to_follow() {
         let expected: &[u8] = if flag == ACK { b"elephant" } else { b"cat" };
         assert_eq!(got, expected);
     }
+}
+
+/// Its sender was told that it arrived, and sends it again only when its timer runs out.
+#[test]
+fn what_waited_here_and_was_lost_on_its_way_on_is_sent_again() {
+    let mut middle = Middle::new(4, 256, cats());
+    for (flow, numbers, flag) in [
+        (flow(1), [FIRST[0] - 1, 0], flags::SYN),
+        (flow(1).reversed(), [FIRST[1] - 1, FIRST[0]], flags::SYN | ACK),
+        (flow(1), FIRST, ACK),
+    ] {
+        middle.with_options(flow, numbers, flag, &[2, 4, 0, 100, 1, 1, 4, 2], b"");
+    }
+    let data: Vec<u8> = (0..1_000u32).map(|at| b'p' + (at % 7) as u8).collect();
+    for at in (100..1_000).step_by(100) {
+        middle.server(1, [at, 0], ACK, &data[at as usize..at as usize + 100]);
+    }
+    let (_, out) = middle.server(1, [0, 0], ACK, &data[..100]);
+    assert_eq!(out.iter().map(|(.., bytes)| bytes.len()).sum::<usize>(), 1_000);
+    // Its receiver has the first 200 bytes, and those from 300 on.
+    let has = |middle: &mut Middle<Replace>, behind: u32| {
+        let mut options = vec![1, 1, 5, 10];
+        options.extend((FIRST[1] + 300).to_be_bytes());
+        options.extend((FIRST[1] + behind).to_be_bytes());
+        let (_, out) = middle.with_options(flow(1), [FIRST[0], FIRST[1] + 200], ACK, &options, b"");
+        let mut got: Vec<u8> = Vec::new();
+        for (number, _, bytes) in &out[1..] {
+            assert_eq!(*number, FIRST[1] + 200 + got.len() as u32);
+            got.extend(bytes);
+        }
+        got
+    };
+    assert_eq!(has(&mut middle, 370), b"", "it may have been overtaken");
+    assert_eq!(has(&mut middle, 1_000), &data[200..300]);
+    assert_eq!(has(&mut middle, 1_000), b"", "once");
 }

@@ -153,6 +153,16 @@ fn selective_acknowledgments_are_of_what_was_sent() {
         has(504, &[(503, 504), (513, 517)]),
         server(530, 100, ACK, "hen"),
         client(100, 504, ACK, ""),
+        // It has the first elephant: of what came before that it is not known any more what became what.
+        has(517, &[(500, 504)]),
+        has(517, &[(513, 517)]),
+        // That is late: what it says has been said.
+        has(504, &[(512, 517)]),
+        // It has all, and the server sends it again.
+        client(100, 530, ACK, ""),
+        server(500, 100, ACK, "dog cat dog "),
+        client(100, 530, ACK, ""),
+        client(100, 530, ACK, ""),
     ];
     let report = run_configured(rewrite_stream, RewriteStreamConfig::new("cat", "elephant"), frames);
     let left: Vec<_> = report.out.iter().filter(|frame| !read(frame).0).map(|frame| blocks(frame)).collect();
@@ -167,6 +177,12 @@ fn selective_acknowledgments_are_of_what_was_sent() {
             vec![],
             vec![(523, 526)],
             vec![(523, 526), (508, 512)],
+            vec![(530, 533), (523, 526)],
+            vec![(530, 533), (523, 526)],
+            vec![(508, 512), (530, 533), (523, 526)],
+            vec![(530, 533), (523, 526)],
+            vec![(530, 533), (523, 526)],
+            vec![(500, 512), (530, 533), (523, 526)],
             vec![(530, 533), (523, 526)],
         ]
     );

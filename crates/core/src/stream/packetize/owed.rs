@@ -12,7 +12,7 @@ use super::{Emit, Packetizer};
 const ANSWERS: usize = 2;
 /// Bytes of such a segment at most: what an Ethernet link takes.
 pub(crate) const ANSWER: usize = 1_460;
-/// Timestamps are the only option that it has, between two bytes that fill up.
+/// Options of such a segment, if its ends have agreed on timestamps: those, behind two bytes that fill up.
 const OPTIONS: usize = 12;
 
 impl<R: Rewriter> Packetizer<R> {
@@ -32,6 +32,16 @@ impl<R: Rewriter> Packetizer<R> {
         let own = lanes[side as usize];
         let lane = &mut lanes[side.other() as usize];
         let most = usize::from(own.segment_size(OPTIONS)).min(ANSWER);
+        let mut times = [0; OPTIONS];
+        times[..4].copy_from_slice(&[1, 1, 8, 10]);
+        let options: &[u8] = match super::sack::clocks(header) {
+            Some((value, echo)) => {
+                times[4..8].copy_from_slice(&lane.clock.unwrap_or(echo).to_be_bytes());
+                times[8..].copy_from_slice(&value.to_be_bytes());
+                &times
+            }
+            None => &[],
+        };
         let mut left = ANSWERS;
         for range in
             [lane.missed(header, edits, most as u64), lane.launched.max(lane.acknowledged)..lane.sent]
@@ -47,7 +57,7 @@ impl<R: Rewriter> Packetizer<R> {
                     acknowledgment: own.number(own.told),
                     flags: flags::ACK | end,
                     window: own.window,
-                    options: &[],
+                    options,
                     len,
                     back: true,
                     kept: Some((kept, lane, at)),
