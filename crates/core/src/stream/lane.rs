@@ -91,7 +91,7 @@ pub(super) struct Lane {
     recent: (u32, u64),
     /// The window of its receiver, as its sender was told last.
     pub(super) window: u16,
-    /// What the receiver said last: acknowledgment number and window; and up to where the sender was told then.
+    /// What the receiver said last: acknowledgment number and window; and what of the input those counted from.
     pub(super) said: (u32, u16, u64),
     /// It understands selective acknowledgments of what it sends.
     pub(super) selective: bool,
@@ -338,14 +338,15 @@ impl Lane {
         }
     }
 
-    /// How many bytes of input its receiver takes who takes `bytes` of output from a number on.
+    /// How many bytes of input its receiver takes who takes `bytes` of output from a number on. What is held back takes no room
+    /// there yet: where that is as much as it takes, it would go on only if more could follow it.
     pub(super) fn takes(&self, edits: &Edits, number: u32, bytes: u64) -> u64 {
         let edge = self.output(number).min(self.ends()) + bytes;
         let input = match edge.checked_sub(self.sent) {
             Some(more) => self.emitted + more,
             None => self.input_of(edits, edge),
         };
-        input.saturating_sub(self.told)
+        input.saturating_sub(self.told.min(self.emitted))
     }
 
     /// The most bytes of a segment to this direction's sender, with so many bytes of options (RFC 6691).

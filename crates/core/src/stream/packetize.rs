@@ -586,11 +586,15 @@ impl<R: Rewriter> Packetizer<R> {
         if bytes > 0 && !self.rewriter.has_room(side, &self.memories[number as usize][side as usize]) {
             return false;
         }
-        let most = self.rewriter.most(bytes + self.streams.waiting(number, side));
+        let waiting = self.streams.waiting(number, side);
+        let most = self.rewriter.most(bytes + waiting);
+        let left = self.kept.available();
         if start > lane.taken {
-            return blocks_of(most.0) <= self.share / 2;
+            return blocks_of(most.0) <= self.share.min(left) / 2;
         }
-        fits(most, lane, self.share, &self.kept, &self.edits)
+        // Who has none has a place for what waits; who is not acknowledged gets no more than is left for all others.
+        let share = if waiting > 0 || lane.kept.is_empty() { self.share } else { self.share.min(left) };
+        fits(most, lane, share, &self.kept, &self.edits)
     }
 
     /// Whether this is a client that has the server's answer: nobody else knows its number.
@@ -668,7 +672,7 @@ impl<R: Rewriter> Packetizer<R> {
         other.acknowledge(header.acknowledgment_number(), kept, edits);
         let bytes = u64::from(header.window()) << shift;
         let acknowledgment = other.translate(edits, header.acknowledgment_number(), waits);
-        let says = (header.acknowledgment_number(), header.window(), other.told);
+        let says = (header.acknowledgment_number(), header.window(), other.told.min(other.emitted));
         // Whoever says the same again is told as the same again, whatever came meanwhile: with another window it would be no
         // duplicate acknowledgment (RFC 5681, section 2).
         if std::mem::replace(&mut other.said, says) != says {

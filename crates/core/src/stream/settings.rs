@@ -100,7 +100,9 @@ pub struct PacketizeConfig {
     /// Bytes of memory that one direction may take for bytes that its receiver has not acknowledged. No larger window is
     /// let through than fits half of it, whatever becomes of its bytes.
     pub flow_memory: usize,
-    /// Bytes of memory for all of them; and as much again for segments that are out of order.
+    /// Bytes of memory for all of them; and as much again for segments that are out of order. A direction that has bytes which
+    /// are not acknowledged gets no more than is left for all others: what is beyond that counts as lost. So of n that
+    /// acknowledge nothing each has one part of n + 1, and one is left.
     pub memory: usize,
     /// Replacements in bytes that are not acknowledged, of all connections.
     pub edits: usize,

@@ -456,3 +456,37 @@ fn what_waited_here_and_was_lost_on_its_way_on_is_sent_again() {
     assert_eq!(has(&mut middle, 1_000), &data[200..300]);
     assert_eq!(has(&mut middle, 1_000), b"", "once");
 }
+
+/// Connections that never acknowledge anything, as many as would have all memory between them.
+#[test]
+fn those_who_acknowledge_nothing_leave_memory_for_others() {
+    let (blocks, flows) = (1_024, 16);
+    let memory = blocks * BLOCK;
+    let config = PacketizeConfig { flows: 32, flow_memory: memory / 4, memory, ..PacketizeConfig::default() };
+    let packetizer = Packetizer::new(config, cats()).expect("so little memory is there");
+    let mut middle = Middle { packetizer, now: 0 };
+    for greedy in 1..=flows {
+        middle.shake_hands(greedy);
+    }
+    // All of them at once, as long as any of them gets on.
+    let mut at = vec![0; flows as usize];
+    let mut going = true;
+    while std::mem::take(&mut going) {
+        for (greedy, at) in (1..=flows).zip(&mut at) {
+            if middle.server(greedy, [*at, 0], ACK, &[b'y'; 500]).0 == Passage::Replaced {
+                (*at, going) = (*at + 500, true);
+            }
+        }
+    }
+    let [least, most] = [at.iter().min(), at.iter().max()].map(|at| at.copied().unwrap_or_default());
+    assert!(least * 10 > most * 8, "they share it: {least} to {most}");
+    let left = memory - middle.packetizer.memory();
+    assert!(left > memory / 20, "{left} bytes");
+    // Who acknowledges goes on as if they were not there.
+    middle.shake_hands(100);
+    for turn in 0..1_000 {
+        let (passage, out) = middle.server(100, [500 * turn, 0], ACK, &[b'y'; 500]);
+        assert_eq!((passage, out.len()), (Passage::Replaced, 1));
+        middle.client(100, [0, 500 * (turn + 1)], ACK, b"");
+    }
+}
