@@ -138,8 +138,7 @@ impl Lane {
                     && from >= self.shifted
                     // A single byte was asked for, here or by a keep-alive.
                     && from + 1 < to;
-                // What is not behind all that is acknowledged was said before that was.
-                if from < to && to <= sent && (again || from > acknowledged.max(self.acknowledged)) {
+                if from < to && to <= sent && (again || from > acknowledged) {
                     edges[count] = Edge { output: from, ends: false, block: count / 2 };
                     edges[count + 1] = Edge { output: to, ends: true, block: count / 2 };
                     (count, twice) = (count + 2, twice || again);
@@ -157,6 +156,7 @@ impl Lane {
             told.add(self, block);
         }
         runs.into_iter().flatten().for_each(|run| told.add(self, run));
+        // What is not behind all that is acknowledged was said before that was.
         has.filter(|(from, to)| self.told < *from && from < to).for_each(|block| told.add(self, block));
         told
     }
