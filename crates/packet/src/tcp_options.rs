@@ -264,7 +264,7 @@ mod tests {
             let blocks: Vec<_> = (0..count).map(|_| (random.word() as u32, random.word() as u32)).collect();
             let mut to = [0xaa; LONGEST];
             let len = with_sack(&bytes, &blocks, &mut to);
-            assert!(len % 4 == 0 && len <= LONGEST);
+            assert!(len.is_multiple_of(4) && len <= LONGEST);
             let items: Result<Vec<_>, _> = TcpOptions::new(&to[..len]).collect();
             let items = items.expect("what is written is well formed");
             let before = TcpOptions::new(&bytes).map_while(Result::ok).filter(|option| !option.is_sack());
