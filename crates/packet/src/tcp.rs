@@ -155,6 +155,14 @@ impl Tcp {
         self.set_checksum(update16(self.checksum(), u16::from(self.0[13]), u16::from(flags)));
         self.0[13] = flags;
     }
+    /// Writes how many bytes of options stand behind it, a multiple of 4 up to 40, and carries that into the checksum; what the
+    /// options themselves are worth in it is the caller's business.
+    pub fn set_options_len(&mut self, bytes: usize) {
+        let word = |header: &Self| u16::from_be_bytes([header.0[12], header.0[13]]);
+        let old = word(self);
+        self.put_data_offset((Self::SIZE + bytes).div_ceil(4) as u8);
+        self.set_checksum(update16(self.checksum(), old, word(self)));
+    }
     /// Writes the urgent pointer and carries it into the checksum.
     #[inline(always)]
     pub fn set_urgent_pointer(&mut self, pointer: u16) {
@@ -322,7 +330,7 @@ mod tests {
             let len = Tcp::find(segment, 6).unwrap().len;
             let mut header = Tcp::view_mut(&mut segment[..len], ());
             let value = random.word() as u32;
-            match random.below(8) {
+            match random.below(9) {
                 0 => header.set_source_port(value as u16),
                 1 => header.set_destination_port(value as u16),
                 2 => header.set_sequence_number(value),
@@ -330,6 +338,7 @@ mod tests {
                 4 => header.set_window(value as u16),
                 5 => header.set_flags(value as u8),
                 6 => header.set_urgent_pointer(value as u16),
+                7 => header.set_options_len(value as usize % 11 * 4),
                 _ => {
                     let before = header.as_ref().maximum_segment_size();
                     let limit = value as u16;

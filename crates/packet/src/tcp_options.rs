@@ -50,6 +50,13 @@ pub enum TcpOption<'a> {
     },
 }
 
+impl TcpOption<'_> {
+    /// Whether it is of the kind of selective acknowledgments, well formed or not.
+    pub fn is_sack(&self) -> bool {
+        matches!(self, Self::Sack(_) | Self::Unknown { kind: 5, .. })
+    }
+}
+
 /// The blocks of a SACK option: 1 to 4 pairs of sequence numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SackBlocks<'a>(&'a [[u8; 8]]);
@@ -139,6 +146,65 @@ fn read(kind: u8, data: &[u8]) -> TcpOption<'_> {
     }
 }
 
+/// The most bytes of options that a header has room for.
+pub const LONGEST: usize = 40;
+
+/// Writes options as they are, but of selective acknowledgments (RFC 2018) the first of `blocks` that there is room for and no
+/// others: first sequence number of each and the one after its last. What stands behind a length that lies is left out.
+/// Answers how many bytes that took, a multiple of 4.
+///
+/// ```
+/// use netbricks_packet::tcp_options::{LONGEST, with_sack};
+///
+/// let timestamps = [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2];
+/// let mut options = [0; LONGEST];
+/// let len = with_sack(&timestamps, &[(7, 9)], &mut options);
+/// assert_eq!(options[..12], timestamps);
+/// assert_eq!(options[12..len], [1, 1, 5, 10, 0, 0, 0, 7, 0, 0, 0, 9]);
+/// ```
+pub fn with_sack(options: &[u8], blocks: &[(u32, u32)], to: &mut [u8; LONGEST]) -> usize {
+    const NO_OPERATION: u8 = 1;
+    const SACK: u8 = 5;
+    let options = &options[..options.len().min(LONGEST)];
+    let (mut len, mut all) = (0, TcpOptions::new(options));
+    loop {
+        let from = all.offset();
+        let Some(Ok(option)) = all.next() else { break };
+        if !option.is_sack() {
+            // With the no-operations before it, so that it stands where it stood.
+            let option = &options[from..all.offset()];
+            to[len..len + option.len()].copy_from_slice(option);
+            len += option.len();
+        }
+    }
+    // Numbers lie at multiples of four.
+    let at = (len + 2).next_multiple_of(4);
+    let count = blocks.len().min(LONGEST.saturating_sub(at) / 8);
+    let end = if count > 0 { at + 8 * count } else { len.next_multiple_of(4) };
+    to[len..end].fill(NO_OPERATION);
+    if count > 0 {
+        (to[at - 2], to[at - 1]) = (SACK, 2 + 8 * count as u8);
+        for ((first, behind), place) in blocks.iter().zip(to[at..end].as_chunks_mut::<8>().0) {
+            let (left, right) = place.split_at_mut(4);
+            left.copy_from_slice(&first.to_be_bytes());
+            right.copy_from_slice(&behind.to_be_bytes());
+        }
+    }
+    end
+}
+
+/// Writes the sender's clock into options that have one (RFC 7323, section 3).
+pub fn set_clock(options: &mut [u8], value: u32) {
+    let mut all = TcpOptions::new(options);
+    while let Some(Ok(option)) = all.next() {
+        if let TcpOption::Timestamps { .. } = option {
+            let end = all.offset();
+            options[end - 8..end - 4].copy_from_slice(&value.to_be_bytes());
+            return;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     extern crate std;
@@ -183,5 +249,69 @@ mod tests {
             assert!(items.len() <= bytes.len());
             assert!(items.iter().rev().skip(1).all(Result::is_ok));
         }
+    }
+    #[test]
+    fn selective_acknowledgments_are_replaced_and_nothing_else_is() {
+        let mut random = Random(43);
+        let mut fitted = [0; 5];
+        for _ in 0..50_000 {
+            let size = random.below(11) * 4;
+            let mut bytes = oracle::tcp_options(&mut random, size);
+            if random.chance(4) {
+                oracle::mutate(&mut random, &mut bytes);
+            }
+            let count = random.below(5);
+            let blocks: Vec<_> = (0..count).map(|_| (random.word() as u32, random.word() as u32)).collect();
+            let mut to = [0xaa; LONGEST];
+            let len = with_sack(&bytes, &blocks, &mut to);
+            assert!(len.is_multiple_of(4) && len <= LONGEST);
+            let items: Result<Vec<_>, _> = TcpOptions::new(&to[..len]).collect();
+            let items = items.expect("what is written is well formed");
+            let before = TcpOptions::new(&bytes).map_while(Result::ok).filter(|option| !option.is_sack());
+            let (sacks, others): (Vec<_>, Vec<_>) = items.into_iter().partition(TcpOption::is_sack);
+            assert_eq!(others, before.collect::<Vec<_>>());
+            let told: Vec<_> = match sacks[..] {
+                [] => Vec::new(),
+                [TcpOption::Sack(blocks)] => blocks.iter().collect(),
+                _ => panic!("{sacks:?}"),
+            };
+            assert_eq!(told, blocks[..told.len()]);
+            // As many as fit: one more would not.
+            let room = LONGEST.saturating_sub(len) / 8;
+            assert!(
+                told.len() == blocks.len() || room == 0 || told.is_empty() && len + 12 > LONGEST,
+                "{len}"
+            );
+            fitted[told.len()] += 1;
+        }
+        assert!(fitted.iter().all(|times| *times > 100), "{fitted:?}");
+    }
+    #[test]
+    fn a_clock_is_written_and_nothing_else_is() {
+        let mut random = Random(44);
+        let mut written = 0;
+        for _ in 0..50_000 {
+            let size = random.below(41);
+            let mut bytes = oracle::tcp_options(&mut random, size);
+            if random.chance(4) {
+                oracle::mutate(&mut random, &mut bytes);
+            }
+            let mut after = bytes.clone();
+            set_clock(&mut after, 0x0102_0304);
+            let mut clocks = 0;
+            for (before, after) in TcpOptions::new(&bytes).zip(TcpOptions::new(&after)) {
+                match (before, after) {
+                    (Ok(TcpOption::Timestamps { echo_reply, .. }), after) if clocks == 0 => {
+                        assert_eq!(after, Ok(TcpOption::Timestamps { value: 0x0102_0304, echo_reply }));
+                        clocks += 1;
+                    }
+                    (before, after) => assert_eq!(before, after),
+                }
+            }
+            let changed = bytes.iter().zip(&after).filter(|(before, after)| before != after).count();
+            assert!(changed <= 4 * clocks, "{changed}");
+            written += clocks;
+        }
+        assert!(written > 1_000, "{written}");
     }
 }

@@ -8,6 +8,7 @@ use netbricks_buffer::Batch;
 use netbricks_packet::build::{BuildError as Unbuildable, Builder, ipv4, ipv6};
 use netbricks_packet::stack::{Header, Holds, Stack};
 use netbricks_packet::tcp::TcpRef;
+use netbricks_packet::tcp_options::TcpOptions;
 use netbricks_packet::{FlowKey, Ip, IpMut, Tcp, TcpOption, checksum};
 
 use super::{passes_on, upstream};
@@ -17,8 +18,8 @@ use crate::reason::{Drop, Edge, Verdict};
 use crate::registry::{BuildError, Worker};
 use crate::state::{Declared, State};
 use crate::stream::{
-    Emit, Fate, Gate, GateConfig, PacketizeConfig, Packetizer, Passage, Post, Replacing, Rewriter, Window,
-    Workings,
+    ANSWER, Emit, Fate, Gate, GateConfig, PacketizeConfig, Packetizer, Passage, Post, Replacing, Rewriter,
+    Window, Workings,
 };
 
 /// Connections that one run of the timeout's event forgets.
@@ -132,9 +133,10 @@ where
         let now = cx.now();
         let passage = self.1.borrow_mut().push(flow, header, &frame[end..limit], now, |emit| {
             if emit.back {
-                answer(emit, flow, header, &frame[..ip], cx, slot);
-                return true;
+                return answer(emit, flow, header, &frame[..ip], cx, slot);
             }
+            let fixed = tcp + Tcp::SIZE;
+            let end = fixed + emit.options.len();
             let len = end + emit.len;
             let Some(mut packet) = cx.pool().allocate(len) else {
                 // What it carries waits for the next packet.
@@ -144,7 +146,8 @@ where
                 return false;
             };
             let to = packet.data_mut();
-            to[..end].copy_from_slice(&frame[..end]);
+            to[..fixed].copy_from_slice(&frame[..fixed]);
+            to[fixed..end].copy_from_slice(emit.options);
             emit.write(&mut to[end..]);
             stack.resized(len as isize - limit as isize).restate(to);
             if let IpMut::V4(mut header) = Ip::view_mut(&mut to[ip..ip_end], facts) {
@@ -153,7 +156,7 @@ where
                 header.set_identification(identification);
             }
             count = count.wrapping_add(1);
-            write_header(emit, flow, &mut to[tcp..], end - tcp);
+            write_header(emit, flow, &mut to[tcp..]);
             match cx.create_segment(slot, Edge::OUT, packet) {
                 Ok(()) => true,
                 Err(_) if emit.len > 0 => false,
@@ -172,40 +175,69 @@ where
     }
 }
 
-/// Sends a segment to whoever sent the packet that begins with `link`, in the name of the other end of `flow`.
+/// Sends a segment to whoever sent the packet that begins with `link`, in the name of the other end of `flow`. What could not be
+/// sent is lost if it has no bytes, else it may be sent later.
 #[cold]
-fn answer(emit: &Emit<'_>, flow: FlowKey, header: TcpRef<'_>, link: &[u8], cx: &mut Context, slot: usize) {
+fn answer(
+    emit: &Emit<'_>,
+    flow: FlowKey,
+    header: TcpRef<'_>,
+    link: &[u8],
+    cx: &mut Context,
+    slot: usize,
+) -> bool {
     // Behind labels, in a session or in a tunnel the way back is not the way here.
     if !is_plain(link) {
-        return;
+        return false;
     }
-    let times = header.options().flatten().find_map(|option| match option {
-        TcpOption::Timestamps { value, echo_reply } => Some((value, echo_reply)),
-        _ => None,
-    });
+    let times = |options: TcpOptions<'_>| {
+        options.flatten().find_map(|option| match option {
+            TcpOption::Timestamps { value, echo_reply } => Some((value, echo_reply)),
+            _ => None,
+        })
+    };
+    // Its own, or what its receiver heard last, which is not too old.
+    let times = times(TcpOptions::new(emit.options))
+        .or_else(|| times(header.options()).map(|(value, echo_reply)| (echo_reply, value)));
     let [from, to] = [flow.destination(), flow.source()];
     let [from_port, to_port] = [flow.destination_port(), flow.source_port()];
-    let length = link.len() + LONGEST_ANSWER;
+    let mut bytes = [0; ANSWER];
+    let bytes = &mut bytes[..emit.len.min(ANSWER)];
+    emit.write(bytes);
+    let length = link.len() + LONGEST_ANSWER + bytes.len();
     let Some(mut packet) = cx.pool().allocate(length) else {
-        return cx.lost_on_creation(Drop::PoolExhausted, length as u64);
+        if bytes.is_empty() {
+            cx.lost_on_creation(Drop::PoolExhausted, length as u64);
+        }
+        return false;
     };
-    let Some((front, rest)) = packet.data_mut().split_at_mut_checked(link.len()) else { return };
+    let Some((front, rest)) = packet.data_mut().split_at_mut_checked(link.len()) else { return false };
     front.copy_from_slice(link);
     front[..12].rotate_left(6);
     let written = match (from, to) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
-            write_answer(emit, times, ipv4(from, to).ttl(64).tcp(from_port, to_port), rest)
+            write_answer(emit, times, ipv4(from, to).ttl(64).tcp(from_port, to_port), bytes, rest)
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
-            write_answer(emit, times, ipv6(from, to).hop_limit(64).tcp(from_port, to_port), rest)
+            write_answer(emit, times, ipv6(from, to).hop_limit(64).tcp(from_port, to_port), bytes, rest)
         }
         // A packet's addresses are of one version.
-        _ => return,
+        _ => return false,
     };
-    let Ok(written) = written else { return };
+    let Ok(written) = written else { return false };
     packet.truncate(link.len() + written);
-    if let Err(packet) = cx.create_for(slot, Edge::REPLY, packet) {
-        cx.lost_on_creation(Drop::RateLimited, packet.len() as u64);
+    let created = match bytes {
+        [] => cx.create_for(slot, Edge::REPLY, packet),
+        _ => cx.create_segment(slot, Edge::REPLY, packet),
+    };
+    match created {
+        Ok(()) => true,
+        Err(packet) => {
+            if bytes.is_empty() {
+                cx.lost_on_creation(Drop::RateLimited, packet.len() as u64);
+            }
+            false
+        }
     }
 }
 
@@ -216,15 +248,16 @@ fn write_answer(
     emit: &Emit<'_>,
     times: Option<(u32, u32)>,
     tcp: Builder<'_, Tcp>,
+    bytes: &[u8],
     room: &mut [u8],
 ) -> Result<usize, Unbuildable> {
     let tcp = tcp.sequence(emit.number).ack(emit.acknowledgment).window(emit.window);
-    // Who agreed on them wants them in every segment (RFC 7323, section 3.2); what its sender heard last is not too old.
+    // Who agreed on them wants them in every segment (RFC 7323, section 3.2).
     let tcp = match times {
-        Some((value, echo)) => tcp.timestamps(echo, value),
+        Some((value, echo)) => tcp.timestamps(value, echo),
         None => tcp,
     };
-    tcp.flags(emit.flags).write(room)
+    tcp.flags(emit.flags).payload(bytes).write(room)
 }
 
 /// Whether this is Ethernet with any number of tags, and nothing else.
@@ -237,35 +270,18 @@ fn is_plain(link: &[u8]) -> bool {
     })
 }
 
-/// The numbers of a segment whose header has `len` bytes, and its checksum.
-fn write_header(emit: &Emit<'_>, flow: FlowKey, segment: &mut [u8], len: usize) {
+/// The numbers of a segment, and its checksum.
+fn write_header(emit: &Emit<'_>, flow: FlowKey, segment: &mut [u8]) {
+    let len = Tcp::SIZE + emit.options.len();
     let mut header = Tcp::view_mut(&mut segment[..len], ());
     header.set_sequence_number(emit.number);
     header.set_acknowledgment_number(emit.acknowledgment);
+    header.set_options_len(emit.options.len());
     header.set_flags(emit.flags);
     header.set_window(emit.window);
     // Urgent data stays among the other, and where its end is now nobody says.
     header.set_urgent_pointer(0);
-    header.change_options(without_sack);
     header.set_checksum(0);
     let checksum = checksum::transport(flow.source(), flow.destination(), 6, segment);
     Tcp::view_mut(&mut segment[..len], ()).set_checksum(checksum);
-}
-
-/// Makes no-operations of options that promise or are selective acknowledgments.
-fn without_sack(options: &mut [u8]) {
-    const NO_OPERATION: u8 = 1;
-    let mut at = 0;
-    while let Some([kind, rest @ ..]) = options.get(at..) {
-        let len = match (kind, rest.first()) {
-            (0, _) => return,
-            (&NO_OPERATION, _) => 1,
-            (_, Some(len)) if *len >= 2 => usize::from(*len),
-            _ => return,
-        };
-        if let (4 | 5, Some(option)) = (*kind, options.get_mut(at..at + len)) {
-            option.fill(NO_OPERATION);
-        }
-        at += len;
-    }
 }

@@ -80,6 +80,11 @@ impl Blocks {
     pub(super) fn piece(&self, block: u32) -> &Piece {
         &self.pieces[block as usize]
     }
+    /// As [`piece`](Self::piece), if there is a block.
+    #[inline]
+    pub(super) fn get(&self, block: u32) -> Option<&Piece> {
+        self.pieces.get(block as usize)
+    }
     /// What a block holds.
     #[inline]
     pub(super) fn bytes(&self, block: u32) -> &[u8] {

@@ -6,11 +6,10 @@
 use std::fmt;
 use std::ops::Range;
 
-use super::packetize::PacketizeConfig;
 use super::rewriter::{Cut, Rewriter, Source};
 use super::stays::Stays;
 use super::window::{Buffers, NONE, Window, WindowError, buffers};
-use super::{End, Output, Side, Why};
+use super::{End, Output, PacketizeConfig, Side, Why};
 
 /// How windows in the packets' way are to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 use super::blocks::{Blocks, List, NONE};
 use super::packetize::PacketizeCounters;
 use super::rewriter::Cut;
+use super::sack::MOST;
 
 /// What a sender takes that doesn't say (RFC 9293, section 3.7.1).
 const DEFAULT_SEGMENT_SIZE: u16 = 536;
@@ -14,12 +15,19 @@ const PATIENCE: u8 = 3;
 
 /// A replacement: these bytes of the input became those of the output.
 #[derive(Clone, Copy, Debug, Default)]
-struct Edit {
-    input: u64,
-    input_end: u64,
-    output: u64,
-    output_end: u64,
+pub(super) struct Edit {
+    pub(super) input: u64,
+    pub(super) input_end: u64,
+    pub(super) output: u64,
+    pub(super) output_end: u64,
     next: u32,
+}
+
+impl Edit {
+    /// Output position less input position, behind it.
+    pub(super) fn shift(&self) -> i64 {
+        self.output_end.wrapping_sub(self.input_end).cast_signed()
+    }
 }
 
 /// Memory for replacements.
@@ -68,11 +76,13 @@ pub(super) struct Lane {
     /// The receiver has its end too.
     end_acknowledged: bool,
     /// Up to where the sender was told that the receiver has its bytes.
-    told: u64,
+    pub(super) told: u64,
     /// How often bytes that are held back were sent again since the last new ones.
     asked: u8,
-    /// Output position less input position, before the first replacement that is not acknowledged.
-    shift: i64,
+    /// Output position less input position, before the first replacement that is not acknowledged, and from which output
+    /// position on.
+    pub(super) shift: i64,
+    pub(super) shifted: u64,
     oldest: u32,
     newest: u32,
     /// The output from `acknowledged` on, and perhaps a little before.
@@ -81,6 +91,20 @@ pub(super) struct Lane {
     recent: (u32, u64),
     /// The window of its receiver, as its sender was told last.
     pub(super) window: u16,
+    /// What the receiver said last: acknowledgment number and window; and what of the input those counted from.
+    pub(super) said: (u32, u16, u64),
+    /// It understands selective acknowledgments of what it sends.
+    pub(super) selective: bool,
+    /// Where segments began that came out of order, the latest first.
+    pub(super) late: [u64; MOST],
+    /// What its sender sent again though it was here or at the receiver, until it is told so.
+    pub(super) twice: Option<(u64, u64)>,
+    /// Its sender's clock, as its receiver may have seen it.
+    pub(super) clock: Option<u32>,
+    /// Up to where bytes waited here of which the sender was told.
+    pub(super) vouched: u64,
+    /// Up to where the receiver was sent what it missed, by what it said.
+    pub(super) mended: u64,
     /// What the sender of this direction takes in one segment (bytes), and by what it shifts its windows.
     pub(super) maximum_segment_size: u16,
     pub(super) scale: Option<u8>,
@@ -105,11 +129,19 @@ impl Default for Lane {
             told: 0,
             asked: 0,
             shift: 0,
+            shifted: 0,
             oldest: NONE,
             newest: NONE,
             kept: List::EMPTY,
             recent: (NONE, 0),
             window: 0,
+            said: (0, 0, u64::MAX),
+            selective: false,
+            late: [0; MOST],
+            twice: None,
+            clock: None,
+            vouched: 0,
+            mended: 0,
             maximum_segment_size: DEFAULT_SEGMENT_SIZE,
             scale: None,
         }
@@ -132,7 +164,8 @@ impl Lane {
 
     fn forget_oldest(&mut self, edits: &mut Edits) {
         let edit = &mut edits.all[self.oldest as usize];
-        self.shift = edit.output_end.wrapping_sub(edit.input_end).cast_signed();
+        self.shift = edit.shift();
+        self.shifted = edit.output_end;
         let next = std::mem::replace(&mut edit.next, edits.free);
         edits.free = self.oldest;
         edits.available += 1;
@@ -151,6 +184,10 @@ impl Lane {
     pub(super) fn input(&self, number: u32) -> u64 {
         self.position(number, self.taken)
     }
+    /// Output position of a receiver's number.
+    pub(super) fn output(&self, number: u32) -> u64 {
+        self.position(number, self.sent)
+    }
     /// The number that the receiver is given for an output position.
     pub(super) fn number(&self, position: u64) -> u32 {
         self.first.wrapping_add(position as u32)
@@ -160,18 +197,21 @@ impl Lane {
         self.sent + u64::from(self.finished)
     }
 
-    /// A sender's segment came; answers whether what is held back has to go on: its bytes were sent so often again that
-    /// nothing seems to follow them.
-    pub(super) fn is_overdue(&mut self, number: u32, len: usize) -> bool {
+    /// A sender's segment came; answers whether it only repeats bytes that are held back.
+    pub(super) fn repeats_held(&mut self, number: u32, len: usize) -> bool {
         let start = self.input(number);
-        if self.emitted < self.taken && start < self.taken && start + len as u64 > self.emitted {
-            self.asked = self.asked.saturating_add(1);
-        }
+        let end = start + len as u64;
+        let repeats = self.rewrites && start < self.taken && self.emitted < end && end <= self.taken;
+        self.asked = self.asked.saturating_add(u8::from(repeats));
+        repeats
+    }
+    /// They were repeated so often that nothing seems to follow them: they have to go on.
+    pub(super) fn is_overdue(&self) -> bool {
         self.asked >= PATIENCE
     }
 
     /// Replacements that its receiver has not acknowledged, in order.
-    fn edits<'e>(&self, edits: &'e Edits) -> impl Iterator<Item = &'e Edit> + use<'e> {
+    pub(super) fn edits<'e>(&self, edits: &'e Edits) -> impl Iterator<Item = &'e Edit> + use<'e> {
         let get = |at: u32| edits.all.get(at as usize);
         std::iter::successors(get(self.oldest), move |edit| get(edit.next))
     }
@@ -186,7 +226,7 @@ impl Lane {
             if input < edit.input_end {
                 return edit.output;
             }
-            shift = edit.output_end.wrapping_sub(edit.input_end).cast_signed();
+            shift = edit.shift();
         }
         input.saturating_add_signed(shift)
     }
@@ -201,7 +241,7 @@ impl Lane {
             if input <= edit.input_end {
                 return edit.output_end;
             }
-            shift = edit.output_end.wrapping_sub(edit.input_end).cast_signed();
+            shift = edit.shift();
         }
         input.saturating_add_signed(shift)
     }
@@ -214,7 +254,7 @@ impl Lane {
                 // Of a replacement it has all or nothing.
                 return if output > edit.output { edit.input } else { output.saturating_add_signed(-shift) };
             }
-            shift = edit.output_end.wrapping_sub(edit.input_end).cast_signed();
+            shift = edit.shift();
         }
         output.saturating_add_signed(-shift).min(self.emitted)
     }
@@ -230,7 +270,7 @@ impl Lane {
 
     /// Its receiver acknowledges all before a number.
     pub(super) fn acknowledge(&mut self, number: u32, kept: &mut Blocks, edits: &mut Edits) {
-        let position = self.position(number, self.sent);
+        let position = self.output(number);
         if position > self.ends() {
             return;
         }
@@ -298,14 +338,15 @@ impl Lane {
         }
     }
 
-    /// How many bytes of input its receiver takes who takes `bytes` of output from a number on.
+    /// How many bytes of input its receiver takes who takes `bytes` of output from a number on. What is held back takes no room
+    /// there yet: where that is as much as it takes, it would go on only if more could follow it.
     pub(super) fn takes(&self, edits: &Edits, number: u32, bytes: u64) -> u64 {
-        let edge = self.position(number, self.sent).min(self.ends()) + bytes;
+        let edge = self.output(number).min(self.ends()) + bytes;
         let input = match edge.checked_sub(self.sent) {
             Some(more) => self.emitted + more,
             None => self.input_of(edits, edge),
         };
-        input.saturating_sub(self.told)
+        input.saturating_sub(self.told.min(self.emitted))
     }
 
     /// The most bytes of a segment to this direction's sender, with so many bytes of options (RFC 6691).

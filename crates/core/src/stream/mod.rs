@@ -14,6 +14,7 @@ mod queue;
 mod reassembler;
 mod replace;
 mod rewriter;
+mod sack;
 mod segment;
 mod settings;
 mod stays;
@@ -25,15 +26,14 @@ pub use connection::Side;
 pub(crate) use gate::Post;
 pub use gate::{Crowded, Fate, Gate, GateConfig, Held, Replacing};
 pub use lane::Output;
+pub(crate) use packetize::ANSWER;
 pub(crate) use packetize::Workings;
-pub use packetize::{
-    Emit, LINGER, OPENING, PacketizeConfig, PacketizeCounters, Packetizer, Passage, Strangers,
-};
+pub use packetize::{Emit, PacketizeCounters, Packetizer, Passage};
 pub use reassembler::{Arrival, Counters, Reassembler};
 pub use replace::{Replace, ReplaceError};
 pub use rewriter::{Cut, Rewriter, Source};
 pub use segment::{Credit, Protocol, Segment};
-pub use settings::{Full, Overlap, StreamConfig, StreamError};
+pub use settings::{Full, LINGER, OPENING, Overlap, PacketizeConfig, Strangers, StreamConfig, StreamError};
 pub(crate) use window::Room;
 pub use window::{Why, Window, WindowConfig, WindowError, Windows};
 

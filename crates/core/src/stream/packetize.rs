@@ -2,10 +2,12 @@
 //!
 //! Each direction of a connection is a [lane](lane). What a rewriter made of its bytes is kept until the receiver has it,
 //! so that a retransmission is answered with the same bytes however the rewriter would see them now. Acknowledgments and
-//! windows are translated back. Selective acknowledgments are not: their option is taken off the SYN, so that nobody sends
-//! any (RFC 2018, section 2).
+//! windows are translated back, [selective ones](sack) too.
+
+mod owed;
 
 use netbricks_packet::tcp::{TcpRef, flags};
+use netbricks_packet::tcp_options::LONGEST;
 use netbricks_packet::{FlowKey, Tcp, TcpOption};
 use netbricks_tables::MemoryError;
 
@@ -15,77 +17,16 @@ use super::blocks::{BLOCK, Blocks};
 use super::connection::Stage;
 use super::lane::{Edits, Lane, Output};
 use super::rewriter::{Cut, Rewriter, Source};
-use super::{Arrival, End, Full, Protocol, Reassembler, Side, StreamConfig, StreamError, What};
+use super::sack;
+use super::{
+    Arrival, End, Full, LINGER, OPENING, PacketizeConfig, Protocol, Reassembler, Side, Strangers,
+    StreamConfig, StreamError, What,
+};
 
-/// Nanoseconds after which a connection is forgotten that both sides ended or one reset, if nothing more is heard of it: as
-/// long as Linux keeps such a one itself (`TCP_TIMEWAIT_LEN`).
-pub const LINGER: u64 = 60_000_000_000;
-
-/// Nanoseconds of silence after which a connection is forgotten whose sides have not shaken hands.
-pub const OPENING: u64 = 30_000_000_000;
+pub(crate) use owed::ANSWER;
 
 /// Connections that a new one may end because nothing was heard of them.
 const EXPIRED_BY_NEW: usize = 2;
-
-/// What becomes of packets whose connection is not rewritten: there was no place for it, or its beginning was not seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Strangers {
-    /// They go on unchanged.
-    #[default]
-    Pass,
-    /// They are dropped: nothing goes on that the rewriter has not seen.
-    Refuse,
-}
-
-/// How streams that are rewritten are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PacketizeConfig {
-    /// The most connections at a time. Where there are as many, a new one takes the place of one that is over, else of one
-    /// whose sides have not shaken hands; else it is passed on unchanged.
-    pub flows: usize,
-    /// Bytes of memory that one direction may take for bytes that its receiver has not acknowledged. No larger window is
-    /// let through than fits half of it, whatever becomes of its bytes.
-    pub flow_memory: usize,
-    /// Bytes of memory for all of them; and as much again for segments that are out of order.
-    pub memory: usize,
-    /// Replacements in bytes that are not acknowledged, of all connections.
-    pub edits: usize,
-    /// Nanoseconds of silence after which a connection is forgotten; no more than [`OPENING`] until its sides have shaken
-    /// hands, and no more than [`LINGER`] when it is over.
-    pub idle: u64,
-    /// What becomes of packets of other connections.
-    pub strangers: Strangers,
-    /// Seed of the connections' keyed hash.
-    pub seed: u64,
-}
-
-impl PacketizeConfig {
-    /// As little as there can be.
-    pub(crate) const SMALLEST: Self = Self {
-        flows: 1,
-        flow_memory: BLOCK,
-        memory: BLOCK,
-        edits: 1,
-        idle: 1,
-        strangers: Strangers::Pass,
-        seed: 0,
-    };
-}
-
-impl Default for PacketizeConfig {
-    /// 1,024 connections with 1 MiB a direction, twice 32 MiB together, 65,536 replacements, for an hour.
-    fn default() -> Self {
-        Self {
-            flows: 1_024,
-            flow_memory: 1 << 20,
-            memory: 32 << 20,
-            edits: 65_536,
-            idle: 3_600_000_000_000,
-            strangers: Strangers::default(),
-            seed: 0,
-        }
-    }
-}
 
 /// A packet to be sent in the place of one that came: its headers with these numbers, and these bytes.
 #[derive(Debug)]
@@ -98,6 +39,8 @@ pub struct Emit<'a> {
     pub flags: u8,
     /// Window, as it stands in the header.
     pub window: u16,
+    /// Its options, a multiple of 4 bytes.
+    pub options: &'a [u8],
     /// How many bytes it carries.
     pub len: usize,
     /// It goes to whoever sent the packet that came, in the name of the other end.
@@ -335,9 +278,17 @@ impl<R: Rewriter> Packetizer<R> {
         if let Some((number, side)) = streams.side(flow) {
             let lane = &mut lanes[number as usize][side as usize];
             let memory = &mut memories[number as usize][side as usize];
+            // What waits follows them.
+            let alone = streams.direction(number, side).waiting.is_empty();
+            let again = alone && lane.repeats_held(header.sequence_number(), segment.bytes.len());
+            // Who has no more to say says so (RFC 9293, section 3.9.1.2, MUST-61). Who has, and waits for these to arrive
+            // before it sends more, is told that they did.
+            let goes_on = again && !R::HOLDS && header.flags() & flags::PSH == 0;
+            if goes_on && lane.acknowledged == lane.sent {
+                lane.own(true);
+            }
             if lane.rewrites
-                && (lane.is_overdue(header.sequence_number(), segment.bytes.len())
-                    || rewriter.is_due(memory, now))
+                && (again && !goes_on && lane.is_overdue() || rewriter.is_due(memory, now))
                 // What goes on now may be lost: its sender must still have some of it.
                 && (!R::HOLDS || lane.is_owed())
                 && fits(rewriter.most(0), lane, *share, kept, edits)
@@ -413,6 +364,7 @@ impl<R: Rewriter> Packetizer<R> {
                 acknowledgment,
                 flags: header.flags(),
                 window: header.window(),
+                options: header.options_bytes(),
                 len: 0,
                 back: false,
                 kept: None,
@@ -427,11 +379,22 @@ impl<R: Rewriter> Packetizer<R> {
             self.counters.no_room += 1;
             return Passage::NoRoom;
         }
-        let waits = self.streams.waiting(number, side.other()) > 0;
+        let waits = !self.streams.direction(number, side.other()).waiting.is_empty();
         let (acknowledgment, window) = self.acknowledge(connection, way, header, waits);
         let lane = &mut self.lanes[connection][way];
         let before = before.filter(|before| before.rewrites).unwrap_or(*lane);
         let at = lane.input(header.sequence_number());
+        if arrival != Arrival::Ignored {
+            lane.came(header, at, segment.bytes.len());
+        }
+        match arrival {
+            Arrival::Waits => lane.came_late(at, segment.bytes.len()),
+            Arrival::Old => lane.came_again(&self.edits, at, segment.bytes.len()),
+            _ => {}
+        }
+        let mut room = [0; LONGEST];
+        let options = self.options(number, side, header, &mut room);
+        let lane = &mut self.lanes[connection][way];
         // Whoever was told of a window of 0 asks with no byte at all, before those it was told of.
         let probes = segment.bytes.is_empty() && !segment.ends && !segment.aborts && at < lane.taken;
         let again = arrival == Arrival::Old && at >= before.emitted && lane.sent == before.launched;
@@ -448,6 +411,7 @@ impl<R: Rewriter> Packetizer<R> {
             acknowledgment,
             flags: header.flags() & !(flags::FIN | flags::PSH | flags::URG) | more,
             window,
+            options,
             len,
             back: false,
             kept: (len > 0).then_some((&self.kept, lane, from)),
@@ -484,7 +448,7 @@ impl<R: Rewriter> Packetizer<R> {
         // At the end of all its bytes, and where its sender says so.
         let fin = lane.finished && (segment.ends || !lane.end_launched) && to == lane.sent;
         let push = if header.flags() & flags::PSH != 0 { flags::PSH } else { 0 };
-        let most = usize::from(self.lanes[connection][1 - way].segment_size(header.options_bytes().len()));
+        let most = usize::from(self.lanes[connection][1 - way].segment_size(options.len()));
         // Its own bytes (several segments, where it was not cut) and those that waited for it, and as much more as a full batch
         // of packets may send together: so what goes out does not depend on batches. What did not go out yet comes no later
         // than what did.
@@ -515,8 +479,10 @@ impl<R: Rewriter> Packetizer<R> {
             // It has no bytes to go on: those that are held, those that wait, those that the receiver has. An old byte
             // makes the receiver say what it has (RFC 9293, section 3.8.4), which the sender counts as a duplicate
             // acknowledgment, or is what it missed.
+            let held_again = !R::HOLDS && arrival == Arrival::Old && start >= lane.emitted;
             let asks = !segment.bytes.is_empty()
                 && (matches!(arrival, Arrival::Waits | Arrival::Refused)
+                    || held_again
                     || start < lane.input_acknowledged(&self.edits));
             match (fin, asks) {
                 (true, _) => ended = send(&emit(lane.sent, 0, flags::FIN)),
@@ -545,6 +511,7 @@ impl<R: Rewriter> Packetizer<R> {
         let lane = &mut self.lanes[connection][way];
         lane.launched = at;
         lane.end_launched |= ended;
+        self.pay(number, side, header, send);
         Passage::Replaced
     }
 
@@ -619,11 +586,15 @@ impl<R: Rewriter> Packetizer<R> {
         if bytes > 0 && !self.rewriter.has_room(side, &self.memories[number as usize][side as usize]) {
             return false;
         }
-        let most = self.rewriter.most(bytes + self.streams.waiting(number, side));
+        let waiting = self.streams.waiting(number, side);
+        let most = self.rewriter.most(bytes + waiting);
+        let left = self.kept.available();
         if start > lane.taken {
-            return blocks_of(most.0) <= self.share / 2;
+            return blocks_of(most.0) <= self.share.min(left) / 2;
         }
-        fits(most, lane, self.share, &self.kept, &self.edits)
+        // Who has none has a place for what waits; who is not acknowledged gets no more than is left for all others.
+        let share = if waiting > 0 || lane.kept.is_empty() { self.share } else { self.share.min(left) };
+        fits(most, lane, share, &self.kept, &self.edits)
     }
 
     /// Whether this is a client that has the server's answer: nobody else knows its number.
@@ -639,6 +610,7 @@ impl<R: Rewriter> Packetizer<R> {
             match option {
                 TcpOption::MaximumSegmentSize(size) => lane.maximum_segment_size = size,
                 TcpOption::WindowScale(shift) => lane.scale = Some(shift.min(14)),
+                TcpOption::SackPermitted => lane.selective = true,
                 _ => {}
             }
         }
@@ -669,6 +641,25 @@ impl<R: Rewriter> Packetizer<R> {
         }
     }
 
+    /// The options of a segment, as its receiver has to see them.
+    fn options<'a>(
+        &mut self,
+        number: u32,
+        side: Side,
+        header: TcpRef<'a>,
+        room: &'a mut [u8; LONGEST],
+    ) -> &'a [u8] {
+        let other = side.other();
+        let waiting = self.streams.runs(number, other);
+        let lanes = &mut self.lanes[number as usize];
+        let agreed = lanes.iter().all(|lane| lane.selective) && header.flags() & flags::ACK != 0;
+        let both = [&lanes[side as usize], &lanes[other as usize]];
+        let options = sack::options(header, agreed, both, &self.edits, waiting, room);
+        // Once is enough.
+        lanes[other as usize].twice = None;
+        options
+    }
+
     /// Takes note of what the sender of this segment has of the other direction; answers acknowledgment number and window
     /// as the other side has to see them.
     fn acknowledge(&mut self, connection: usize, way: usize, header: TcpRef<'_>, waits: bool) -> (u32, u16) {
@@ -681,15 +672,20 @@ impl<R: Rewriter> Packetizer<R> {
         other.acknowledge(header.acknowledgment_number(), kept, edits);
         let bytes = u64::from(header.window()) << shift;
         let acknowledgment = other.translate(edits, header.acknowledgment_number(), waits);
-        let window = other.takes(edits, header.acknowledgment_number(), bytes).min(*room) >> shift;
-        other.window = window.min(0xffff) as u16;
+        let says = (header.acknowledgment_number(), header.window(), other.told.min(other.emitted));
+        // Whoever says the same again is told as the same again, whatever came meanwhile: with another window it would be no
+        // duplicate acknowledgment (RFC 5681, section 2).
+        if std::mem::replace(&mut other.said, says) != says {
+            let window = other.takes(edits, header.acknowledgment_number(), bytes).min(*room) >> shift;
+            other.window = window.min(0xffff) as u16;
+        }
         (acknowledgment, other.window)
     }
 }
 
 /// A packet without bytes.
 fn bare(number: u32, acknowledgment: u32, flags: u8, back: bool) -> Emit<'static> {
-    Emit { number, acknowledgment, flags, window: 0, len: 0, back, kept: None }
+    Emit { number, acknowledgment, flags, window: 0, options: &[], len: 0, back, kept: None }
 }
 
 /// A direction's rewriter learns of its end, where not all of it was told.

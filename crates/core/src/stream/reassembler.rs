@@ -285,11 +285,15 @@ impl<P: Protocol> Reassembler<P> {
     pub(super) fn key(&self, number: u32) -> FlowKey {
         FlowKey::from_words(self.connections.get(number).key)
     }
-    /// Where a direction of a connection has come to, unless it ended or never began.
-    pub(super) fn progress(&self, number: u32, side: Side) -> Option<u64> {
+    /// A direction of a connection.
+    pub(super) fn direction(&self, number: u32, side: Side) -> &Direction {
         let connection = self.connections.get(number);
         let way = if side == Side::Client { connection.client } else { 1 - connection.client };
-        let direction = &connection.directions[way];
+        &connection.directions[way]
+    }
+    /// Where a direction of a connection has come to, unless it ended or never began.
+    pub(super) fn progress(&self, number: u32, side: Side) -> Option<u64> {
+        let direction = self.direction(number, side);
         (direction.phase == Phase::Open).then(|| direction.next - direction.first)
     }
     /// From whom to whom a direction of a connection goes.
@@ -302,9 +306,7 @@ impl<P: Protocol> Reassembler<P> {
 
     /// Bytes that wait in a direction of a connection for others before them.
     pub(super) fn waiting(&self, number: u32, side: Side) -> usize {
-        let connection = self.connections.get(number);
-        let way = if side == Side::Client { connection.client } else { 1 - connection.client };
-        let first = connection.directions[way].waiting.head;
+        let first = self.direction(number, side).waiting.head;
         let blocks = std::iter::successors((first != NONE).then_some(first), |block| {
             Some(self.blocks.piece(*block).next).filter(|next| *next != NONE)
         });

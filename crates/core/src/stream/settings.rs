@@ -74,6 +74,75 @@ impl Default for StreamConfig {
     }
 }
 
+/// Nanoseconds after which a connection is forgotten that both sides ended or one reset, if nothing more is heard of it: as
+/// long as Linux keeps such a one itself (`TCP_TIMEWAIT_LEN`).
+pub const LINGER: u64 = 60_000_000_000;
+
+/// Nanoseconds of silence after which a connection is forgotten whose sides have not shaken hands.
+pub const OPENING: u64 = 30_000_000_000;
+
+/// What becomes of packets whose connection is not rewritten: there was no place for it, or its beginning was not seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strangers {
+    /// They go on unchanged.
+    #[default]
+    Pass,
+    /// They are dropped: nothing goes on that the rewriter has not seen.
+    Refuse,
+}
+
+/// How streams that are rewritten are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacketizeConfig {
+    /// The most connections at a time. Where there are as many, a new one takes the place of one that is over, else of one
+    /// whose sides have not shaken hands; else it is passed on unchanged.
+    pub flows: usize,
+    /// Bytes of memory that one direction may take for bytes that its receiver has not acknowledged. No larger window is
+    /// let through than fits half of it, whatever becomes of its bytes.
+    pub flow_memory: usize,
+    /// Bytes of memory for all of them; and as much again for segments that are out of order. A direction that has bytes which
+    /// are not acknowledged gets no more than is left for all others: what is beyond that counts as lost. So of n that
+    /// acknowledge nothing each has one part of n + 1, and one is left.
+    pub memory: usize,
+    /// Replacements in bytes that are not acknowledged, of all connections.
+    pub edits: usize,
+    /// Nanoseconds of silence after which a connection is forgotten; no more than [`OPENING`] until its sides have shaken
+    /// hands, and no more than [`LINGER`] when it is over.
+    pub idle: u64,
+    /// What becomes of packets of other connections.
+    pub strangers: Strangers,
+    /// Seed of the connections' keyed hash.
+    pub seed: u64,
+}
+
+impl PacketizeConfig {
+    /// As little as there can be.
+    pub(crate) const SMALLEST: Self = Self {
+        flows: 1,
+        flow_memory: BLOCK,
+        memory: BLOCK,
+        edits: 1,
+        idle: 1,
+        strangers: Strangers::Pass,
+        seed: 0,
+    };
+}
+
+impl Default for PacketizeConfig {
+    /// 1,024 connections with 1 MiB a direction, twice 32 MiB together, 65,536 replacements, for an hour.
+    fn default() -> Self {
+        Self {
+            flows: 1_024,
+            flow_memory: 1 << 20,
+            memory: 32 << 20,
+            edits: 65_536,
+            idle: 3_600_000_000_000,
+            strangers: Strangers::default(),
+            seed: 0,
+        }
+    }
+}
+
 /// Why a reassembler could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {

@@ -382,6 +382,37 @@ fn a_sender_whose_first_bytes_are_held_is_told_of_the_window_of_the_handshake() 
     }
 }
 
+/// Its receiver takes four bytes or five, and eight are needed before any goes on. Nobody would say anything any more if the four that are
+/// held took its window.
+#[test]
+fn what_is_held_takes_nothing_of_a_window_that_is_smaller() {
+    let config = GateConfig { longer: 1, packets: CONFIG, ..GateConfig::new(64, 64, 0) };
+    let mut way = through(
+        config,
+        |window: &Window<'_>, _: &mut Replacing<'_, '_>| {
+            if window.bytes.len() < 8 { Fate::Hold } else { Fate::Pass }
+        },
+    );
+    way.open(1);
+    let told = |way: &mut Way<_>, window: u16| {
+        let mut header = Tcp::new(0, 0, 500, 100, flags::ACK);
+        header.set_window(window);
+        let header = header.octets();
+        let mut told = Vec::new();
+        way.packetizer.push(flow(1).reversed(), Tcp::view(&header, ()), b"", 0, |emit| {
+            told.push((emit.acknowledgment, emit.window));
+            true
+        });
+        told
+    };
+    assert_eq!(told(&mut way, 4), [(100, 4)]);
+    way.says(1, 100, b"abcd");
+    way.says(1, 100, b"abcd");
+    assert_eq!(told(&mut way, 5), [(104, 5)]);
+    assert_eq!(bytes_on(&way.says(1, 104, b"efgh").1), b"abcdefgh");
+    assert_eq!(told(&mut way, 5), [(104, 1)], "now they take it");
+}
+
 /// A sender of little things waits for each to be acknowledged (RFC 896) before it sends the next.
 #[test]
 fn who_sends_again_what_is_held_is_told_to_go_on() {

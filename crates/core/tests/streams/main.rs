@@ -11,4 +11,5 @@ mod model;
 mod rewriting;
 mod rules;
 mod schedules;
+mod selective;
 mod windows;

@@ -32,11 +32,23 @@ impl<R: Rewriter> Middle<R> {
     }
 
     fn pass(&mut self, flow: FlowKey, numbers: [u32; 2], flag: u8, bytes: &[u8]) -> (Passage, Out) {
+        self.with_options(flow, numbers, flag, &[], bytes)
+    }
+
+    fn with_options(
+        &mut self,
+        flow: FlowKey,
+        numbers: [u32; 2],
+        flag: u8,
+        options: &[u8],
+        bytes: &[u8],
+    ) -> (Passage, Out) {
         let mut header = Tcp::new(0, 0, numbers[0], numbers[1], flag);
         header.set_window(u16::MAX);
+        header.set_options_len(options.len());
         let mut out = Vec::new();
-        let header = header.octets();
-        let passage = self.packetizer.push(flow, Tcp::view(header.as_ref(), ()), bytes, self.now, |emit| {
+        let header = [&header.octets(), options].concat();
+        let passage = self.packetizer.push(flow, Tcp::view(&header, ()), bytes, self.now, |emit| {
             let mut bytes = vec![0; emit.len];
             emit.write(&mut bytes);
             out.push((emit.number, emit.flags, bytes));
@@ -310,4 +322,171 @@ fn what_waited_for_a_packet_goes_on_with_it() {
     }
     let (_, out) = middle.server(1, [0, 0], ACK, &[b'y'; 500]);
     assert_eq!(out.iter().map(|(.., bytes)| bytes.len()).sum::<usize>(), 20_000 / 536 * 536 + 20_000 % 536);
+}
+
+/// What waits behind it says that more follows: however often its sender sends it again, it is not given up.
+#[test]
+fn the_beginning_of_a_string_is_kept_while_what_follows_waits() {
+    let mut middle = Middle::new(4, 64, cats());
+    middle.shake_hands(1);
+    middle.server(1, [0, 0], ACK | flags::PSH, b"a c");
+    middle.server(1, [8, 0], ACK, b"!");
+    for _ in 0..10 {
+        let (_, out) = middle.server(1, [0, 0], ACK | flags::PSH, b"a c");
+        assert!(out.iter().all(|(.., bytes)| bytes.len() <= 2), "{out:?}");
+    }
+    let (_, out) = middle.server(1, [3, 0], ACK, b"at it");
+    assert_eq!(out.iter().flat_map(|(.., bytes)| bytes.clone()).collect::<Vec<_>>(), b"elephant it!");
+}
+
+/// RFC 5681, section 2: with another window it would be none, and its sender waits for three of them.
+#[test]
+fn duplicate_acknowledgments_stay_such_whatever_comes_between() {
+    let mut middle = Middle::new(4, 256, cats());
+    middle.shake_hands(1);
+    let mut told = Vec::new();
+    for turn in 0..5 {
+        middle.server(1, [6 * turn, 0], ACK, b"a cat ");
+        // The first of them was lost on its way on.
+        let header = {
+            let mut header = Tcp::new(0, 0, FIRST[0], FIRST[1], ACK);
+            header.set_window(2_000);
+            header.octets()
+        };
+        let header = Tcp::view(header.as_ref(), ());
+        middle.packetizer.push(flow(1), header, b"", 0, |emit| {
+            told.push((emit.back, emit.number, emit.acknowledgment, emit.window));
+            true
+        });
+    }
+    assert_eq!(told.len(), 5);
+    assert!(told.iter().all(|one| *one == told[0]), "{told:?}");
+}
+
+/// A packet of the sender makes only a few more than it has bytes for. If nothing more comes from it, what is left goes when
+/// its receiver says something.
+#[test]
+fn what_is_left_goes_when_its_receiver_says_something() {
+    let mut middle = Middle::new(4, 4_096, Replace::new(b"a", &[b'x'; 128], None).expect("both are short"));
+    middle.shake_hands(1);
+    let (_, out) = middle.server(1, [0, 0], flags::FIN | ACK, &[b'a'; 500]);
+    let mut got = out.iter().map(|(.., bytes)| bytes.len() as u32).sum::<u32>();
+    assert!(got < 500 * 128);
+    let mut ends = 0;
+    while ends == 0 {
+        let (_, out) = middle.client(1, [0, got], ACK, b"");
+        assert!((2..=3).contains(&out.len()), "{out:?}");
+        // The acknowledgment itself goes on.
+        assert_eq!(out[0], (FIRST[0], ACK, Vec::new()));
+        for (number, flag, bytes) in &out[1..] {
+            assert_eq!(*number, FIRST[1] + got, "in order, and once");
+            assert!(bytes.iter().all(|byte| *byte == b'x'));
+            got += bytes.len() as u32;
+            ends += u32::from(flag & flags::FIN != 0);
+        }
+    }
+    assert_eq!((got, ends), (500 * 128, 1));
+    assert_eq!(middle.client(1, [0, got + 1], ACK, b"").1.len(), 1);
+}
+
+/// It has more to say, which was lost: else it would have pushed this. Its timer sends nothing else before this is acknowledged.
+#[test]
+fn the_beginning_of_a_string_is_acknowledged_where_more_is_to_follow() {
+    for flag in [ACK, ACK | flags::PSH] {
+        let mut middle = Middle::new(4, 64, cats());
+        middle.shake_hands(1);
+        middle.server(1, [0, 0], flag, b"a c");
+        middle.client(1, [0, 2], ACK, b"");
+        let mut got = Vec::new();
+        for _ in 0..5 {
+            let (_, out) = middle.server(1, [2, 0], flag, b"c");
+            let [(number, _, bytes)] = &out[..] else { panic!("{out:?}") };
+            // A byte that its receiver has, so that it says so; or the next.
+            match number - FIRST[1] {
+                1 => assert_eq!((got.len(), bytes.len()), (0, 1)),
+                2 if !bytes.is_empty() => got = bytes.clone(),
+                _ => panic!("{out:?}"),
+            }
+        }
+        let header = Tcp::new(0, 0, FIRST[0], FIRST[1] + 2 + got.len() as u32, ACK).octets();
+        let mut told = 0;
+        middle.packetizer.push(flow(1), Tcp::view(header.as_ref(), ()), b"", 0, |emit| {
+            told = emit.acknowledgment;
+            true
+        });
+        assert_eq!(told, FIRST[1] + 3);
+        let (_, out) = middle.server(1, [3, 0], ACK, b"at");
+        got.extend(out.into_iter().flat_map(|(.., bytes)| bytes));
+        let expected: &[u8] = if flag == ACK { b"elephant" } else { b"cat" };
+        assert_eq!(got, expected);
+    }
+}
+
+/// Its sender was told that it arrived, and sends it again only when its timer runs out.
+#[test]
+fn what_waited_here_and_was_lost_on_its_way_on_is_sent_again() {
+    let mut middle = Middle::new(4, 256, cats());
+    for (flow, numbers, flag) in [
+        (flow(1), [FIRST[0] - 1, 0], flags::SYN),
+        (flow(1).reversed(), [FIRST[1] - 1, FIRST[0]], flags::SYN | ACK),
+        (flow(1), FIRST, ACK),
+    ] {
+        middle.with_options(flow, numbers, flag, &[2, 4, 0, 100, 1, 1, 4, 2], b"");
+    }
+    let data: Vec<u8> = (0..1_000u32).map(|at| b'p' + (at % 7) as u8).collect();
+    for at in (100..1_000).step_by(100) {
+        middle.server(1, [at, 0], ACK, &data[at as usize..at as usize + 100]);
+    }
+    let (_, out) = middle.server(1, [0, 0], ACK, &data[..100]);
+    assert_eq!(out.iter().map(|(.., bytes)| bytes.len()).sum::<usize>(), 1_000);
+    // Its receiver has the first 200 bytes, and those from 300 on.
+    let has = |middle: &mut Middle<Replace>, behind: u32| {
+        let mut options = vec![1, 1, 5, 10];
+        options.extend((FIRST[1] + 300).to_be_bytes());
+        options.extend((FIRST[1] + behind).to_be_bytes());
+        let (_, out) = middle.with_options(flow(1), [FIRST[0], FIRST[1] + 200], ACK, &options, b"");
+        let mut got: Vec<u8> = Vec::new();
+        for (number, _, bytes) in &out[1..] {
+            assert_eq!(*number, FIRST[1] + 200 + got.len() as u32);
+            got.extend(bytes);
+        }
+        got
+    };
+    assert_eq!(has(&mut middle, 370), b"", "it may have been overtaken");
+    assert_eq!(has(&mut middle, 1_000), &data[200..300]);
+    assert_eq!(has(&mut middle, 1_000), b"", "once");
+}
+
+/// Connections that never acknowledge anything, as many as would have all memory between them.
+#[test]
+fn those_who_acknowledge_nothing_leave_memory_for_others() {
+    let (blocks, flows) = (1_024, 16);
+    let memory = blocks * BLOCK;
+    let config = PacketizeConfig { flows: 32, flow_memory: memory / 4, memory, ..PacketizeConfig::default() };
+    let packetizer = Packetizer::new(config, cats()).expect("so little memory is there");
+    let mut middle = Middle { packetizer, now: 0 };
+    for greedy in 1..=flows {
+        middle.shake_hands(greedy);
+    }
+    // All of them at once, as long as any of them gets on.
+    let mut at = vec![0; flows as usize];
+    let mut going = true;
+    while std::mem::take(&mut going) {
+        for (greedy, at) in (1..=flows).zip(&mut at) {
+            if middle.server(greedy, [*at, 0], ACK, &[b'y'; 500]).0 == Passage::Replaced {
+                (*at, going) = (*at + 500, true);
+            }
+        }
+    }
+    let [least, most] = [at.iter().min(), at.iter().max()].map(|at| at.copied().unwrap_or_default());
+    assert!(least * 10 > most * 8, "they share it: {least} to {most}");
+    let left = memory - middle.packetizer.memory();
+    assert!(left > memory / 20, "{left} bytes");
+    // Who acknowledges goes on as if they were not there.
+    middle.shake_hands(100);
+    for turn in 0..1_000 {
+        let (passage, out) = middle.server(100, [500 * turn, 0], ACK, &[b'y'; 500]);
+        assert_eq!((passage, out.len()), (Passage::Replaced, 1));
+        middle.client(100, [0, 500 * (turn + 1)], ACK, b"");
+    }
 }

@@ -24,7 +24,6 @@ fn read(frame: &[u8]) -> Left {
     }
     assert_eq!(checksum::is_valid(source, destination, 6, &frame[ip.end()..]), Some(true));
     let header = Tcp::view(&frame[ip.end()..tcp.end()], ());
-    assert!(!header.options().flatten().any(|option| option == TcpOption::SackPermitted));
     let text = String::from_utf8_lossy(&frame[tcp.end()..]).into_owned();
     Left(
         header.source_port() == 80,
@@ -46,6 +45,19 @@ fn server(sequence: u32, acknowledged: u32, flag: u8, text: &str) -> Vec<u8> {
     let tcp = tcp.ack(acknowledged).flags(flag);
     let tcp = if flag & flags::SYN != 0 { tcp.maximum_segment_size(1_400).sack_permitted() } else { tcp };
     tcp.payload(text.as_bytes()).build().unwrap()
+}
+
+/// The blocks of a frame.
+fn blocks(frame: &[u8]) -> Vec<(u32, u32)> {
+    let ip = Layer::<_, Ip>::parse(Layer::<Root, Link>::parse(Root, frame).unwrap(), frame).unwrap();
+    let tcp = Layer::<_, Tcp>::parse(ip, frame).unwrap();
+    let header = Tcp::view(&frame[ip.end()..tcp.end()], ());
+    let mut all = header.options().flatten();
+    all.find_map(|option| match option {
+        TcpOption::Sack(blocks) => Some(blocks.iter().collect()),
+        _ => None,
+    })
+    .unwrap_or_default()
 }
 
 const ACK: u8 = flags::ACK;
@@ -115,6 +127,65 @@ fn retransmissions_are_answered_with_the_same_bytes_in_small_enough_segments() {
         ("elephant elephant elephant elephant elephant ", "elephant elephant elephant elephant ");
     assert_eq!(texts, ["", "", all, all, "", rest]);
     assert_eq!((left[4].2, left[5].1), (504, 509));
+}
+
+#[test]
+fn selective_acknowledgments_are_of_what_was_sent() {
+    let has = |acknowledged, blocks: &[(u32, u32)]| {
+        let tcp = ethernet().vlan(3).ipv4("10.0.0.1", "10.0.0.2").tcp(1_000, 80).sequence(100);
+        let tcp = tcp.ack(acknowledged).timestamps(7, 8).selective_acknowledgment(blocks);
+        tcp.build().unwrap()
+    };
+    let frames = [
+        client(99, 0, flags::SYN, ""),
+        server(499, 100, flags::SYN | ACK, ""),
+        server(500, 100, ACK, "dog cat dog cat dog "),
+        // Of the output it has a dog, all but the first byte of an elephant, and a dog; all that; and what was never sent.
+        has(500, &[(505, 517)]),
+        has(500, &[(504, 517), (521, 530)]),
+        has(500, &[(504, 600), (520, 510), (499, 500)]),
+        // What came twice, and what is one byte, which may have been asked for.
+        has(504, &[(500, 504), (513, 517)]),
+        has(504, &[(503, 504)]),
+        // Bytes of the server that wait for others here.
+        server(523, 100, ACK, "fox"),
+        client(100, 504, ACK, ""),
+        has(504, &[(503, 504), (513, 517)]),
+        server(530, 100, ACK, "hen"),
+        client(100, 504, ACK, ""),
+        // It has the first elephant: of what came before that it is not known any more what became what.
+        has(517, &[(505, 512)]),
+        has(517, &[(513, 517)]),
+        // That is late: what it says has been said.
+        has(504, &[(512, 517)]),
+        // It has all, and the server sends it again.
+        client(100, 530, ACK, ""),
+        server(500, 100, ACK, "dog cat dog "),
+        client(100, 530, ACK, ""),
+        client(100, 530, ACK, ""),
+    ];
+    let report = run_configured(rewrite_stream, RewriteStreamConfig::new("cat", "elephant"), frames);
+    let left: Vec<_> = report.out.iter().filter(|frame| !read(frame).0).map(|frame| blocks(frame)).collect();
+    assert_eq!(
+        left,
+        [
+            vec![],
+            vec![(507, 512)],
+            vec![(504, 512), (515, 520)],
+            vec![],
+            vec![(500, 504), (508, 512)],
+            vec![],
+            vec![(523, 526)],
+            vec![(523, 526), (508, 512)],
+            vec![(530, 533), (523, 526)],
+            vec![(530, 533), (523, 526)],
+            vec![(508, 512), (530, 533), (523, 526)],
+            vec![(530, 533), (523, 526)],
+            vec![(530, 533), (523, 526)],
+            vec![(500, 512), (530, 533), (523, 526)],
+            vec![(530, 533), (523, 526)],
+        ]
+    );
 }
 
 #[test]
