@@ -7,7 +7,7 @@ use netbricks_packet::ip::Version;
 use netbricks_packet::protocol;
 
 /// VLAN tags that are looked behind.
-pub(crate) const TAGS: usize = 2;
+const TAGS: usize = 2;
 /// Extension headers of IPv6 that are looked behind.
 pub(crate) const EXTENSIONS: usize = 4;
 /// Of the flags and the fragment offset of IPv4 (RFC 791, section 3.1): not zero in any fragment.

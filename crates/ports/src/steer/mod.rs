@@ -4,7 +4,7 @@
 //! A [`Filter`] speaks of what [`Facts`] can know of a frame's beginning and of nothing else, so that the same rules can be
 //! applied to a packet in memory and compiled into a program that the kernel runs.
 
-mod facts;
+pub(crate) mod facts;
 mod filter;
 mod settings;
 
@@ -15,7 +15,8 @@ pub(crate) use settings::KEY;
 pub use facts::{Facts, IpFacts};
 pub use filter::{Contradiction, Filter, NoPrefix, Prefix};
 
-/// Rules that one port may have: as many of the longest fit into the longest program that the kernel takes.
+/// Rules that one port may have: a packet may be held against all of them, and the longest make a program of less than the
+/// 4,096 instructions that the kernel takes.
 pub const MOST_RULES: usize = 64;
 
 /// What of the traffic goes to which queue.
