@@ -95,8 +95,8 @@ impl Direction {
         Arc::new(Self { wires, rules: OnceLock::new() })
     }
     /// The queue at which a frame arrives that was put on queue `sent`.
-    fn queue(&self, frame: &[u8], sent: usize) -> usize {
-        self.rules.get().and_then(|rules| rules.queue(frame)).map_or(sent, usize::from)
+    fn queue_of(&self, frame: &[u8], sent: usize) -> usize {
+        self.rules.get().and_then(|rules| rules.queue_of(frame)).map_or(sent, usize::from)
     }
 }
 
@@ -158,7 +158,7 @@ impl FarEnd {
     /// # Errors
     /// Gives it back when the queue is full.
     pub fn push_packet(&self, queue: usize, packet: Packet) -> Result<(), Packet> {
-        let queue = self.arriving.queue(packet.data(), queue);
+        let queue = self.arriving.queue_of(packet.data(), queue);
         self.arriving.wires[queue].push(packet)
     }
     /// Nothing more will arrive: the receive queues end when they are empty.
@@ -313,7 +313,7 @@ impl Transmit {
     fn steered(&self, rules: &Rules, batch: &mut Batch, cx: &mut Context) {
         let mut queues = [0_u16; BATCH];
         for (queue, packet) in queues.iter_mut().zip(batch.iter()) {
-            *queue = rules.queue(packet.data()).unwrap_or(self.queue as u16);
+            *queue = rules.queue_of(packet.data()).unwrap_or(self.queue as u16);
         }
         for (queue, wire) in (0_u16..).zip(&self.to.wires) {
             if !queues[..batch.len()].contains(&queue) {

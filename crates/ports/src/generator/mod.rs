@@ -157,7 +157,7 @@ struct Share {
 impl Share {
     /// Packets that no rule speaks of are dealt out by their flow, as without rules.
     fn has(&self, frame: &[u8], flow: u64) -> bool {
-        self.rules.queue(frame).map_or(flow % self.queues, u64::from) == self.queue
+        self.rules.queue_of(frame).map_or(flow % self.queues, u64::from) == self.queue
     }
 }
 

@@ -265,7 +265,7 @@ proptest! {
         let mut expected = vec![Vec::new(); 3];
         let mut rest = BTreeMap::new();
         for (time, frame) in &all {
-            match rules.queue(frame) {
+            match rules.queue_of(frame) {
                 Some(queue) => expected[usize::from(queue)].push((*time, frame.clone())),
                 None => {
                     let flow = FlowKey::from_frame(frame).unwrap().canonical().words();

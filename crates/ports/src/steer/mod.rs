@@ -95,7 +95,7 @@ impl Rules {
 
     /// The queue at which a frame arrives; `None` where no rule speaks of it.
     #[inline]
-    pub fn queue(&self, frame: &[u8]) -> Option<u16> {
+    pub fn queue_of(&self, frame: &[u8]) -> Option<u16> {
         let facts = Facts::of(frame);
         self.0.iter().find(|rule| rule.filter.matches(&facts)).map(|rule| rule.queue)
     }

@@ -69,7 +69,7 @@ proptest! {
         }
         let list = if mirror { Rules::new(kept).unwrap() } else { list };
         if list.is_symmetric() {
-            prop_assert_eq!(list.queue(&made.bytes()), list.queue(&made.reversed().bytes()), "{:?}", list);
+            prop_assert_eq!(list.queue_of(&made.bytes()), list.queue_of(&made.reversed().bytes()), "{:?}", list);
         }
     }
 
@@ -83,7 +83,7 @@ proptest! {
                 expected = Some(rule.queue);
             }
         }
-        prop_assert_eq!(list.queue(&frame), expected);
+        prop_assert_eq!(list.queue_of(&frame), expected);
     }
 }
 

@@ -15,6 +15,7 @@ const PACKET_FANOUT_HASH: u32 = 0;
 const PACKET_FANOUT_CBPF: u32 = 6;
 const PACKET_FANOUT_DATA: libc::c_int = 22;
 const PACKET_FANOUT_FLAG_UNIQUEID: u32 = 0x2000;
+const PACKET_FANOUT_FLAG_IGNORE_OUTGOING: u32 = 0x4000;
 const TPACKET_V3: libc::c_int = 2;
 const ETH_P_ALL: u16 = libc::ETH_P_ALL as u16;
 /// The block is ours.
@@ -126,10 +127,12 @@ impl PacketSocket {
 
     /// Joins a group of sockets among which flows are spread: a new one, or that of `first`. The socket must be bound.
     pub(crate) fn join(&self, first: Option<&Self>, spread: Spread) -> io::Result<()> {
-        let spread = match spread {
-            Spread::Hash => PACKET_FANOUT_HASH,
-            Spread::Program => PACKET_FANOUT_CBPF,
-        };
+        // What a socket ignores by itself, its group hears all the same; kernels that do not know the flag pass it over.
+        let spread = PACKET_FANOUT_FLAG_IGNORE_OUTGOING
+            | match spread {
+                Spread::Hash => PACKET_FANOUT_HASH,
+                Spread::Program => PACKET_FANOUT_CBPF,
+            };
         match first {
             None => self.set(libc::PACKET_FANOUT, &((spread | PACKET_FANOUT_FLAG_UNIQUEID) << 16)),
             Some(first) => {

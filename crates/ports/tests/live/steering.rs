@@ -130,12 +130,12 @@ fn check(lab: &Lab, queues: &mut [Box<dyn ReceiveQueue>], rules: &Rules, pool: &
     send(lab, frames);
     let found = receive(queues, pool, wanted);
     for (what, queue, frame) in &told {
-        assert_eq!(rules.queue(frame).map(usize::from), Some(*queue), "{what}");
+        assert_eq!(rules.queue_of(frame).map(usize::from), Some(*queue), "{what}");
         assert_eq!(found.get(frame), Some(queue), "{what}, {when}");
     }
     let mut counts = [0; QUEUES];
     for [there, back] in &untold {
-        assert_eq!(rules.queue(there), None);
+        assert_eq!(rules.queue_of(there), None);
         assert_eq!(found.get(there), found.get(back), "both directions of a flow come to one queue, {when}");
         counts[found[there]] += 1;
     }
@@ -233,4 +233,37 @@ fn what_arrives_while_a_port_is_opened_comes_once_and_to_its_queue() {
     }
     stop.store(true, Ordering::Relaxed);
     sending.join().unwrap();
+}
+
+/// A group of sockets hears no more of what leaves by its interface than a single one does.
+#[test]
+fn what_the_host_sends_is_no_arrival() {
+    for (queues, rules) in [(1, ""), (2, ""), (2, "steer = [{ protocol = 'udp', queue = 1 }]")] {
+        let Some(lab) = lab() else { return };
+        lab.run("box", "ip address add 10.0.0.2/24 dev b0");
+        lab.run("box", "ip neigh add 10.0.0.1 lladdr 02:00:00:00:00:01 dev b0");
+        let pool = Pool::builder().frames(1024).aligned(true).build().unwrap();
+        let opened = lab.inside("box", {
+            let (pool, rules) = (pool.clone(), rules.to_owned());
+            move || {
+                let text = format!("driver = \"af_packet\"\ndevice = \"b0\"\nqueues = {queues}\n{rules}");
+                open("port", &text, &pool, 1).unwrap()
+            }
+        });
+        let mut port = opened.join().unwrap();
+        let mut taken: Vec<_> = (0..queues).map(|queue| port.take_receive(queue).unwrap()).collect();
+        let sent = lab.inside("box", || {
+            let socket = std::net::UdpSocket::bind("10.0.0.2:0").unwrap();
+            for _ in 0..100 {
+                socket.send_to(b"from the host", "10.0.0.1:9").unwrap();
+            }
+        });
+        sent.join().unwrap();
+        // What comes last came after all that the host sent.
+        let last = ethernet().ipv4("10.0.0.1", "10.0.0.2").tcp(1, 2).payload(b"last").build().unwrap();
+        send(&lab, vec![last.clone()]);
+        let found = receive(&mut taken, &pool, 1);
+        assert!(found.contains_key(&last));
+        assert_eq!(found.len() - 1, 0, "packets of the host's own came by {queues} queues, {rules}");
+    }
 }

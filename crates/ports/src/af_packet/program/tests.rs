@@ -122,7 +122,7 @@ proptest! {
         let Some(arrival) = Arrival::of(&frame, untags) else { return Ok(()) };
         let program = program(&list);
         let found = run(&program, &arrival);
-        match list.queue(&frame) {
+        match list.queue_of(&frame) {
             Some(queue) => prop_assert_eq!(found, u32::from(queue)),
             // What no rule speaks of is divided as if there were none.
             None => prop_assert_eq!(found, run(&super::program(&Rules::default()), &arrival)),
