@@ -280,12 +280,7 @@ impl Drivers {
         for name in ["af_xdp", "tap", "memory", "null"] {
             drivers.divide(name, QueueDivision::Asymmetric);
         }
-        let fixed = [
-            ("af_xdp", Fixed::NetworkCard),
-            ("null", Fixed::Silent),
-            ("pcap", Fixed::OneQueue),
-            ("tap", Fixed::Kernel),
-        ];
+        let fixed = [("af_xdp", Fixed::NetworkCard), ("null", Fixed::Silent), ("pcap", Fixed::OneQueue)];
         for (name, fixed) in fixed {
             drivers.fix(name, fixed);
         }

@@ -3,9 +3,8 @@
 //!
 //! Receiving goes through a TPACKET_V3 ring, a block at a time, with virtio-net headers, so that large packets and
 //! partial checksums pass as they are (`receive`). Sending goes by sendmmsg(2), a batch a system call (`send`).
-//! Several queues share the arrivals by a symmetric hash of the flow, or as rules say that the kernel runs (`program`).
+//! Several queues share the arrivals by a symmetric hash of the flow, or as rules say, of which the kernel runs a program.
 
-mod program;
 mod receive;
 mod send;
 
@@ -23,7 +22,7 @@ use crate::interface::{Interface, refused};
 use crate::open::{Drivers, OpenContext};
 use crate::port::{Capabilities, Counters, Link, Port, PortError, ReceiveQueue, TransmitQueue};
 use crate::returning::{Reopen, Wanted, returning};
-use crate::steer::{Rules, Unsteerable};
+use crate::steer::{Rules, Unsteerable, program};
 use crate::sys::packet::{BlockRing, PacketSocket, Spread};
 use crate::taken::Taken;
 
@@ -286,7 +285,7 @@ impl Receiving {
         }
         if let (Some(first), Spread::Program, true) = (rings.first(), spread, rings.len() > 1) {
             let action = format!("having a program share out what arrives on {device}");
-            first.socket().choose_by(&program::program(rules)).map_err(tried(action))?;
+            first.socket().choose_by(&program(rules)).map_err(tried(action))?;
         }
         let mut receivers = Vec::with_capacity(rings.len());
         let mut sockets = Vec::with_capacity(rings.len());

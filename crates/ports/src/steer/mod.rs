@@ -4,12 +4,16 @@
 //! A [`Filter`] speaks of what [`Facts`] can know of a frame's beginning and of nothing else, so that the same rules can be
 //! applied to a packet in memory and compiled into a program that the kernel runs.
 
-pub(crate) mod facts;
+mod extended;
+mod facts;
 mod filter;
+mod program;
 mod settings;
 
 use std::sync::Arc;
 
+pub(crate) use extended::extended;
+pub(crate) use program::program;
 pub(crate) use settings::KEY;
 
 pub use facts::{Facts, IpFacts};
@@ -136,12 +140,6 @@ pub enum Fixed {
     /// Nothing arrives.
     #[error("nothing arrives at it: give the rules to the port that packets come from")]
     Silent,
-    /// The host's kernel chooses.
-    #[error(
-        "the kernel chooses among a TAP's queues, by which of them last sent for a flow; a `shuffle` first in the chain gives \
-         each flow to a worker"
-    )]
-    Kernel,
     /// The network card chooses.
     #[error(
         "an AF_XDP socket receives from one queue of the network card, which has rules of its own (`ethtool -N DEVICE flow-type \

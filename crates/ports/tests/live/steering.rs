@@ -267,3 +267,22 @@ fn what_the_host_sends_is_no_arrival() {
         assert_eq!(found.len() - 1, 0, "packets of the host's own came by {queues} queues, {rules}");
     }
 }
+
+/// What the host sends by a TAP device comes to the port's queues as the rules say.
+#[test]
+fn a_tap_brings_each_packet_to_the_queue_that_the_rules_say() {
+    let Some(lab) = lab() else { return };
+    let pool = Pool::builder().frames(4096).aligned(true).build().unwrap();
+    lab.run("left", "ip link delete l0");
+    let opened = lab.inside("left", {
+        let pool = pool.clone();
+        move || {
+            let text = format!("driver = \"tap\"\ndevice = \"l0\"\nqueues = {QUEUES}\nsteer = {RULES}");
+            open("port", &text, &pool, 1).unwrap()
+        }
+    });
+    let mut port = opened.join().unwrap();
+    let rules = port.rules();
+    let mut queues: Vec<_> = (0..QUEUES).map(|queue| port.take_receive(queue).unwrap()).collect();
+    check(&lab, &mut queues, &rules, &pool, "by a TAP");
+}

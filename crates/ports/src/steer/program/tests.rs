@@ -8,15 +8,15 @@ use crate::steer::{MOST_RULES, Rule};
 const MOST: usize = 4096;
 
 /// What the kernel shows a program of a group: `skb_vlan_untag` and `eth_type_trans` came before it.
-struct Arrival<'f> {
-    tag: Option<u32>,
+pub(in super::super) struct Arrival<'f> {
+    pub(in super::super) tag: Option<u32>,
     protocol: u32,
     data: &'f [u8],
 }
 
 impl<'f> Arrival<'f> {
     /// A frame as it arrives, its first tag taken off if it is of a kind that the kernel takes off.
-    fn of(frame: &'f [u8], untags: bool) -> Option<Self> {
+    pub(in super::super) fn of(frame: &'f [u8], untags: bool) -> Option<Self> {
         let half = |at: usize| Some(u32::from(u16::from_be_bytes(*frame.get(at..)?.first_chunk()?)));
         // Lengths become numbers that no protocol has.
         let protocol = |number: u32| if number < 0x600 { 4 } else { number };
@@ -30,7 +30,7 @@ impl<'f> Arrival<'f> {
 }
 
 /// Runs a program as the kernel defines it (Documentation/networking/filter.rst); panics where its checker would refuse.
-fn run(program: &[Instruction], arrival: &Arrival<'_>) -> u32 {
+pub(in super::super) fn run(program: &[Instruction], arrival: &Arrival<'_>) -> u32 {
     let (mut a, mut x, mut at) = (0_u32, 0_u32, 0);
     let mut memory = [None; 16];
     loop {

@@ -1,7 +1,7 @@
 //! Rules as a classic BPF program, which the kernel runs for every arrival to choose among the sockets of a fanout group
 //! (packet(7), `PACKET_FANOUT_CBPF`).
 //!
-//! It finds out what [`Facts`](crate::steer::Facts) knows of a frame, each into a word of its memory, holds that against one
+//! It finds out what [`Facts`](super::Facts) knows of a frame, each into a word of its memory, holds that against one
 //! rule after the other, and hashes flows that none speaks of. It sees what a socket of the group would get: a packet from
 //! its network layer on, and beside it the first VLAN tag, which the kernel has taken off.
 
@@ -11,8 +11,8 @@ use netbricks_packet::ethernet::ethertype;
 use netbricks_packet::ip::Version;
 use netbricks_packet::protocol;
 
-use crate::steer::facts::{EXTENSIONS, FRAGMENT_V4, FRAGMENT_V6};
-use crate::steer::{Filter, Prefix, Rules};
+use super::facts::{EXTENSIONS, FRAGMENT_V4, FRAGMENT_V6};
+use super::{Filter, Prefix, Rules};
 use crate::sys::packet::Instruction;
 
 // Words of the program's memory. What is not known of a packet has a value that no rule can ask for.
@@ -32,45 +32,45 @@ const NO_PROTOCOL: u32 = 0x100;
 const NO_PORT: u32 = 0x1_0000;
 
 // What stands beside the packet (linux/filter.h).
-const AD_PROTOCOL: u32 = AD;
-const AD_VLAN_TAG: u32 = AD + 44;
-const AD_VLAN_TAG_PRESENT: u32 = AD + 48;
+pub(super) const AD_PROTOCOL: u32 = AD;
+pub(super) const AD_VLAN_TAG: u32 = AD + 44;
+pub(super) const AD_VLAN_TAG_PRESENT: u32 = AD + 48;
 const AD: u32 = -0x1000_i32 as u32;
 
 // Opcodes (linux/bpf_common.h): a class, a width or operation, a mode.
-const LOAD: u16 = 0x00;
-const LOAD_X: u16 = 0x01;
-const STORE: u16 = 0x02;
-const COMPUTE: u16 = 0x04;
-const JUMP: u16 = 0x05;
-const RETURN: u16 = 0x06;
-const MOVE: u16 = 0x07;
+pub(super) const LOAD: u16 = 0x00;
+pub(super) const LOAD_X: u16 = 0x01;
+pub(super) const STORE: u16 = 0x02;
+pub(super) const COMPUTE: u16 = 0x04;
+pub(super) const JUMP: u16 = 0x05;
+pub(super) const RETURN: u16 = 0x06;
+pub(super) const MOVE: u16 = 0x07;
 const WORD: u16 = 0x00;
 const HALF: u16 = 0x08;
 const BYTE: u16 = 0x10;
-const VALUE: u16 = 0x00;
-const ABSOLUTE: u16 = 0x20;
-const INDIRECT: u16 = 0x40;
-const MEMORY: u16 = 0x60;
-const LENGTH: u16 = 0x80;
-const BY_X: u16 = 0x08;
+pub(super) const VALUE: u16 = 0x00;
+pub(super) const ABSOLUTE: u16 = 0x20;
+pub(super) const INDIRECT: u16 = 0x40;
+pub(super) const MEMORY: u16 = 0x60;
+pub(super) const LENGTH: u16 = 0x80;
+pub(super) const BY_X: u16 = 0x08;
 const ADD: u16 = 0x00;
 const MULTIPLY: u16 = 0x20;
 const AND: u16 = 0x50;
 const SHIFT_LEFT: u16 = 0x60;
 const SHIFT_RIGHT: u16 = 0x70;
 const XOR: u16 = 0xa0;
-const ALWAYS: u16 = 0x00;
-const EQUAL: u16 = 0x10;
-const AT_LEAST: u16 = 0x30;
-const ANY_BIT: u16 = 0x40;
-const ACCUMULATOR: u16 = 0x10;
+pub(super) const ALWAYS: u16 = 0x00;
+pub(super) const EQUAL: u16 = 0x10;
+pub(super) const AT_LEAST: u16 = 0x30;
+pub(super) const ANY_BIT: u16 = 0x40;
+pub(super) const ACCUMULATOR: u16 = 0x10;
 const TO_X: u16 = 0x00;
-const TO_A: u16 = 0x80;
+pub(super) const TO_A: u16 = 0x80;
 
 /// The program: the queue of the first rule that matches, or a number by which the flow is divided, alike for both of its
 /// directions.
-pub(super) fn program(rules: &Rules) -> Vec<Instruction> {
+pub(crate) fn program(rules: &Rules) -> Vec<Instruction> {
     let mut a = Assembler::default();
     let known = a.label();
     link(&mut a, known);
@@ -80,6 +80,10 @@ pub(super) fn program(rules: &Rules) -> Vec<Instruction> {
         matches(&mut a, &rule.filter, next);
         a.emit(RETURN | VALUE, rule.queue.into());
         a.bind(next);
+        if rule.filter == Filter::ANY {
+            // Nothing comes further, and the verifier of eBPF refuses what is never reached.
+            return a.finish();
+        }
     }
     hash(&mut a);
     a.finish()
@@ -419,4 +423,4 @@ impl Assembler {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
