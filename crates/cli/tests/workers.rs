@@ -242,3 +242,75 @@ fn a_shuffle_that_the_file_does_not_name_is_shown_with_its_reason() {
         assert_eq!(drawn, format!("lan (tap) ──▶ monitor ──▶ ttl ──▶ wan.send\n{answers}"), "{runtime}");
     }
 }
+
+/// The rules of a file against what a generator with one queue makes of the same settings.
+#[test]
+fn steered_queues_bring_what_the_rules_say_and_every_packet_is_accounted_for() {
+    let lan = "[port.lan]\ndriver = \"generator\"\nprotocol = \"mix\"\nip = \"mix\"\nflows = 300\npackets = 20_000\n";
+    let chain = "[[chain]]\nfrom = \"lan\"\nthrough = [\"ttl\"]\nto = \"wan\"\n";
+    let wan = |to: &str| format!("[port.wan]\n{to}\n{chain}");
+    let plain = scratch("unsteered", &format!("{lan}{}", wan("driver = \"pcap\"\nwrite = \"out.pcap\"")));
+    report(&run(&plain, &["--workers", "1"]));
+    let frames = netbricks_testkit::captures::frames(&plain.join("out.pcap"));
+    let is = |wanted: fn(&netbricks_core::packet::FlowKey) -> bool| {
+        let keys = frames.iter().filter_map(|frame| netbricks_core::packet::FlowKey::from_frame(frame));
+        keys.filter(wanted).count() as u64
+    };
+    let vxlan = is(|key| key.protocol() == 17 && key.destination_port() == 4789);
+    let other_udp = is(|key| key.protocol() == 17 && key.destination_port() != 4789);
+    let v6_tcp = is(|key| key.protocol() == 6 && key.is_v6());
+    let rest = 20_000 - vxlan - other_udp - v6_tcp;
+    assert!([vxlan, other_udp, v6_tcp, rest].iter().all(|packets| *packets > 500));
+
+    let steer = "steer = [\n    { protocol = \"udp\", destination_port = 4789, queue = 1 },\n    \
+                 { protocol = \"udp\", queue = 0 },\n    { ip = \"v6\", protocol = \"tcp\", queue = 1 },\n    \
+                 { queue = 0 },\n]\n";
+    let steered = scratch("steered", &format!("{lan}{steer}{}", wan("driver = \"null\"")));
+    for burst in ["1", "32", "256"] {
+        let report = report(&run(&steered, &["--workers", "2", "--burst", burst]));
+        assert_eq!((&report["workers"], &report["sent"]), (&Value::from(2), &Value::from(20_000)));
+        let queues = serde_json::json!([other_udp + rest, vxlan + v6_tcp]);
+        assert_eq!(report["ports"][0]["queues"], queues, "bursts of {burst}");
+        let receives = |worker: usize| &report["placement"][worker]["receives"];
+        assert_eq!(
+            (receives(0), receives(1)),
+            (&serde_json::json!(["lan.0"]), &serde_json::json!(["lan.1"]))
+        );
+    }
+    let output = Command::new(env!("CARGO_BIN_EXE_netbricks"))
+        .args(["run", "f.toml", "--workers", "2"])
+        .current_dir(&steered)
+        .output()
+        .expect("the binary was built for this test");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("lan: steered: "));
+}
+
+/// Rules that part the directions of conversations get a shuffle, and those that do not get none: either way state by flow is
+/// as one worker alone would have it.
+#[test]
+fn rules_that_part_directions_change_no_flows_state() {
+    let file = |steer: &str| {
+        format!(
+            "[port.lan]\ndriver = \"generator\"\nconversation = true\npayload = \"http\"\nflows = 40\n\
+             packets = 20_000\n{steer}\n[port.wan]\ndriver = \"null\"\n[function.flows]\nuse = \"monitor\"\n\
+             top = 100_000\n[[chain]]\nfrom = \"lan\"\nthrough = [\"flows\"]\nto = \"wan\"\n"
+        )
+    };
+    let alone = scratch("conversations", &file(""));
+    let counted = |report: &Value| flows(report).into_iter().collect::<std::collections::BTreeSet<_>>();
+    let expected = counted(&report(&run(&alone, &["--workers", "1"])));
+    let there = "{ protocol = \"tcp\", destination_port = 80, queue = 1 }";
+    let back = "{ protocol = \"tcp\", source_port = 80, queue = 1 }";
+    for (steer, parts) in [
+        (format!("steer = [{there}, {{ queue = 0 }}]"), true),
+        (format!("steer = [{there}, {back}, {{ queue = 0 }}]"), false),
+    ] {
+        let directory = scratch("conversations-steered", &file(&steer));
+        let report = report(&run(&directory, &["--workers", "2"]));
+        assert_eq!(counted(&report), expected, "{steer}");
+        let nodes = report["nodes"].as_array().expect("a list");
+        assert_eq!(nodes.iter().any(|node| node["name"] == "lan.shuffle"), parts, "{steer}");
+        let queues = report["ports"][0]["queues"].as_array().expect("a list");
+        assert_eq!(queues[0] != 0, parts, "the conversations are all over port 80: {report}");
+    }
+}

@@ -1,7 +1,7 @@
 //! Ports: memory, captures, generator, TAP, AF_PACKET, AF_XDP, and wrappers.
 //!
 //! Read in this order: `port` (what every port is), `open` (drivers by name), `node` (a port in a graph), then any
-//! driver; `wrap` has what every port can be put into.
+//! driver; `wrap` has what every port can be put into, `steer` the rules by which packets come to queues.
 #![deny(unsafe_code)]
 
 pub mod af_packet;
@@ -21,6 +21,7 @@ pub mod pcap;
 pub mod port;
 mod returning;
 mod segment;
+pub mod steer;
 #[expect(unsafe_code, reason = "system calls that no library wraps; each block has its proof")]
 mod sys;
 mod taken;

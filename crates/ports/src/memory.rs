@@ -3,15 +3,16 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use netbricks_buffer::{Batch, Packet, Pool};
+use netbricks_buffer::{BATCH, Batch, Packet, Pool};
 use netbricks_core::{Context, Key, Poll, Refused, Settings};
 
 use crate::arrival::Arrivals;
 use crate::node::{count_received, count_sent};
 use crate::open::{Drivers, OpenContext};
 use crate::port::{Capabilities, Counters, Port, PortError, ReceiveQueue, TransmitQueue};
+use crate::steer::{Rules, Unsteerable};
 use crate::taken::Taken;
 
 /// What may be written for a memory port.
@@ -63,9 +64,9 @@ struct Wire {
 }
 
 impl Wire {
-    fn new(capacity: usize) -> Arc<Self> {
+    fn new(capacity: usize) -> Self {
         let packets = Mutex::new(VecDeque::with_capacity(capacity));
-        Arc::new(Self { packets, capacity, ended: AtomicBool::new(false) })
+        Self { packets, capacity, ended: AtomicBool::new(false) }
     }
     fn packets(&self) -> std::sync::MutexGuard<'_, VecDeque<Packet>> {
         // A queue is whole between any two operations, so a panic elsewhere leaves it usable.
@@ -81,14 +82,30 @@ impl Wire {
     }
 }
 
-type Wires = Vec<Arc<Wire>>;
+/// One direction: a wire for each queue, and the rules by which packets come to them.
+#[derive(Debug)]
+struct Direction {
+    wires: Vec<Wire>,
+    rules: OnceLock<Rules>,
+}
+
+impl Direction {
+    fn new(queues: usize, capacity: usize) -> Arc<Self> {
+        let wires = (0..queues).map(|_| Wire::new(capacity)).collect();
+        Arc::new(Self { wires, rules: OnceLock::new() })
+    }
+    /// The queue at which a frame arrives that was put on queue `sent`.
+    fn queue_of(&self, frame: &[u8], sent: usize) -> usize {
+        self.rules.get().and_then(|rules| rules.queue_of(frame)).map_or(sent, usize::from)
+    }
+}
 
 /// A memory port.
 #[derive(Debug)]
 pub struct Memory {
     name: String,
-    arriving: Wires,
-    leaving: Wires,
+    arriving: Arc<Direction>,
+    leaving: Arc<Direction>,
     counters: Vec<Arc<Counters>>,
     taken: Taken,
     drives_clock: bool,
@@ -98,15 +115,15 @@ pub struct Memory {
 #[derive(Clone, Debug)]
 pub struct FarEnd {
     pool: Pool,
-    arriving: Wires,
-    leaving: Wires,
+    arriving: Arc<Direction>,
+    leaving: Arc<Direction>,
 }
 
 impl Memory {
     /// A port with `queues` queues each way, of up to `capacity` packets each, and its far end, which takes frames for
     /// what it pushes from `pool`. Packets that are pushed with a time drive the graph's clock.
     pub fn new(name: &str, queues: usize, capacity: usize, pool: &Pool) -> (Self, FarEnd) {
-        let wires = || (0..queues).map(|_| Wire::new(capacity)).collect::<Wires>();
+        let wires = || Direction::new(queues, capacity);
         let far = FarEnd { pool: pool.clone(), arriving: wires(), leaving: wires() };
         let port = Self { drives_clock: true, ..Self::over(name, far.arriving.clone(), far.leaving.clone()) };
         (port, far)
@@ -114,20 +131,19 @@ impl Memory {
 
     /// Two ports that are each other's peer.
     pub fn pair((first, second): (&str, &str), queues: usize, capacity: usize) -> (Self, Self) {
-        let wires = || (0..queues).map(|_| Wire::new(capacity)).collect::<Wires>();
-        let (there, back) = (wires(), wires());
+        let (there, back) = (Direction::new(queues, capacity), Direction::new(queues, capacity));
         (Self::over(first, back.clone(), there.clone()), Self::over(second, there, back))
     }
 
-    fn over(name: &str, arriving: Wires, leaving: Wires) -> Self {
-        let counters = arriving.iter().map(|_| Arc::default()).collect();
-        let taken = Taken::new(arriving.len(), leaving.len());
+    fn over(name: &str, arriving: Arc<Direction>, leaving: Arc<Direction>) -> Self {
+        let counters = arriving.wires.iter().map(|_| Arc::default()).collect();
+        let taken = Taken::new(arriving.wires.len(), leaving.wires.len());
         Self { name: name.into(), arriving, leaving, counters, taken, drives_clock: false }
     }
 }
 
 impl FarEnd {
-    /// Lets a frame arrive on a queue at no particular time. `false` when the queue is full or no buffer is free.
+    /// Lets a frame arrive on a queue, or where the port's rules say, at no particular time. `false` when the queue is full or no buffer is free.
     pub fn push(&self, queue: usize, frame: &[u8]) -> bool {
         self.push_at(queue, frame, 0)
     }
@@ -142,29 +158,25 @@ impl FarEnd {
     /// # Errors
     /// Gives it back when the queue is full.
     pub fn push_packet(&self, queue: usize, packet: Packet) -> Result<(), Packet> {
-        self.arriving[queue].push(packet)
+        let queue = self.arriving.queue_of(packet.data(), queue);
+        self.arriving.wires[queue].push(packet)
     }
     /// Nothing more will arrive: the receive queues end when they are empty.
     pub fn end(&self) {
-        self.arriving.iter().for_each(|wire| wire.ended.store(true, Ordering::Release));
+        self.arriving.wires.iter().for_each(|wire| wire.ended.store(true, Ordering::Release));
     }
     /// The next packet that the port sent on a queue.
     pub fn pop(&self, queue: usize) -> Option<Packet> {
-        self.leaving[queue].packets().pop_front()
+        self.leaving.wires[queue].packets().pop_front()
     }
     /// The bytes of all packets that the port sent on a queue since the last call.
     pub fn frames(&self, queue: usize) -> Vec<Vec<u8>> {
-        self.leaving[queue].packets().drain(..).map(|packet| packet.data().to_vec()).collect()
+        self.leaving.wires[queue].packets().drain(..).map(|packet| packet.data().to_vec()).collect()
     }
 }
 
 /// Ports that wait for their peers, by the names of both.
-type Links = Mutex<BTreeMap<(String, String), (Vec<Weak<Wire>>, Vec<Weak<Wire>>)>>;
-
-/// The wires, if all are still held by the port that made them.
-fn alive(wires: &[Weak<Wire>]) -> Option<Wires> {
-    wires.iter().map(Weak::upgrade).collect()
-}
+type Links = Mutex<BTreeMap<(String, String), (Weak<Direction>, Weak<Direction>)>>;
 
 pub(crate) fn register(drivers: &mut Drivers) {
     let links = Links::default();
@@ -173,7 +185,7 @@ pub(crate) fn register(drivers: &mut Drivers) {
         "Joins two ports of the same run, or a port with itself, through bounded queues in memory.",
         move |name, settings: MemorySettings, cx: &OpenContext| {
             let peer = settings.peer.as_deref().unwrap_or(name);
-            let wires = || (0..cx.queues.max(1)).map(|_| Wire::new(settings.capacity)).collect::<Wires>();
+            let wires = || Direction::new(cx.queues.max(1), settings.capacity);
             if peer == name {
                 let wires = wires();
                 return Ok(Box::new(Memory::over(name, wires.clone(), wires)));
@@ -183,13 +195,12 @@ pub(crate) fn register(drivers: &mut Drivers) {
             let theirs = (peer.to_owned(), name.to_owned());
             // The peer that was opened first left both directions here; they are worth taking while it lives.
             if let Some((there, back)) = links.remove(&theirs)
-                && let (Some(there), Some(back)) = (alive(&there), alive(&back))
+                && let (Some(there), Some(back)) = (there.upgrade(), back.upgrade())
             {
                 return Ok(Box::new(Memory::over(name, there, back)));
             }
             let (there, back) = (wires(), wires());
-            let weak = |wires: &Wires| wires.iter().map(Arc::downgrade).collect();
-            links.insert(ours, (weak(&there), weak(&back)));
+            links.insert(ours, (Arc::downgrade(&there), Arc::downgrade(&back)));
             Ok(Box::new(Memory::over(name, back, there)))
         },
     );
@@ -207,8 +218,8 @@ impl Port for Memory {
     }
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            receive_queues: self.arriving.len(),
-            transmit_queues: self.leaving.len(),
+            receive_queues: self.arriving.wires.len(),
+            transmit_queues: self.leaving.wires.len(),
             // Packets keep their metadata on the way, so the far side knows what is left to do.
             checksum_offload: true,
             segmentation_offload: true,
@@ -219,24 +230,35 @@ impl Port for Memory {
     fn counters(&self) -> Vec<Arc<Counters>> {
         self.counters.clone()
     }
+    fn steer(&mut self, rules: &Rules) -> Result<(), Unsteerable> {
+        rules.check_queues(self.arriving.wires.len())?;
+        if self.taken.is_any() {
+            return Err(Unsteerable::Taken);
+        }
+        self.arriving.rules.set(rules.clone()).map_err(|_| Unsteerable::Taken)
+    }
+    fn rules(&self) -> Rules {
+        self.arriving.rules.get().cloned().unwrap_or_default()
+    }
     fn take_receive(&mut self, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
         self.taken.receive(&self.name, queue)?;
-        let (wire, counters) = (self.arriving[queue].clone(), self.counters[queue].clone());
         Ok(Box::new(Receive {
-            wire,
-            counters,
+            from: self.arriving.clone(),
+            queue,
+            counters: self.counters[queue].clone(),
             arrivals: Arrivals::default(),
             drives_clock: self.drives_clock,
         }))
     }
     fn take_transmit(&mut self, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
         self.taken.transmit(&self.name, queue)?;
-        Ok(Box::new(Transmit { wire: self.leaving[queue].clone(), counters: self.counters[queue].clone() }))
+        Ok(Box::new(Transmit { to: self.leaving.clone(), queue, counters: self.counters[queue].clone() }))
     }
 }
 
 struct Receive {
-    wire: Arc<Wire>,
+    from: Arc<Direction>,
+    queue: usize,
     counters: Arc<Counters>,
     arrivals: Arrivals,
     drives_clock: bool,
@@ -244,11 +266,12 @@ struct Receive {
 
 impl ReceiveQueue for Receive {
     fn receive(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
-        let ended = self.wire.ended.load(Ordering::Acquire);
+        let wire = &self.from.wires[self.queue];
+        let ended = wire.ended.load(Ordering::Acquire);
         let mut refused = false;
         self.arrivals.begin(cx);
         {
-            let mut packets = self.wire.packets();
+            let mut packets = wire.packets();
             while batch.len() < cx.burst()
                 && let Some(front) = packets.front()
             {
@@ -279,14 +302,53 @@ impl ReceiveQueue for Receive {
 }
 
 struct Transmit {
-    wire: Arc<Wire>,
+    to: Arc<Direction>,
+    queue: usize,
     counters: Arc<Counters>,
+}
+
+impl Transmit {
+    /// Puts each packet on the wire that the far side's rules say, in order, with one lock for each such wire.
+    #[inline(never)]
+    fn steered(&self, rules: &Rules, batch: &mut Batch, cx: &mut Context) {
+        let mut queues = [0_u16; BATCH];
+        for (queue, packet) in queues.iter_mut().zip(batch.iter()) {
+            *queue = rules.queue_of(packet.data()).unwrap_or(self.queue as u16);
+        }
+        for (queue, wire) in (0_u16..).zip(&self.to.wires) {
+            if !queues[..batch.len()].contains(&queue) {
+                continue;
+            }
+            let mut packets = wire.packets();
+            let (mut room, mut kept) = (wire.capacity - packets.len(), 0);
+            let stays = batch.compact(|slot, _| {
+                if queues[slot] == queue && room > 0 {
+                    room -= 1;
+                    return 1;
+                }
+                queues[kept] = queues[slot];
+                kept += 1;
+                0
+            });
+            let mut bytes = 0;
+            let before = packets.len();
+            packets.extend(batch.drain_from(stays).inspect(|packet| bytes += packet.len() as u64));
+            let sent = (packets.len() - before) as u64;
+            cx.sent(sent, bytes);
+            Counters::add(&self.counters.sent, sent);
+            Counters::add(&self.counters.sent_bytes, bytes);
+        }
+    }
 }
 
 impl TransmitQueue for Transmit {
     fn transmit(&mut self, batch: &mut Batch, cx: &mut Context) {
-        let mut packets = self.wire.packets();
-        let room = self.wire.capacity - packets.len();
+        if let Some(rules) = self.to.rules.get() {
+            return self.steered(rules, batch, cx);
+        }
+        let wire = &self.to.wires[self.queue];
+        let mut packets = wire.packets();
+        let room = wire.capacity - packets.len();
         if room >= batch.len() {
             count_sent(&self.counters, batch, cx);
             packets.extend(batch.drain());

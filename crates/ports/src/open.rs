@@ -14,6 +14,7 @@ use toml::Spanned;
 use toml::de::DeTable;
 
 use crate::port::{Port, PortError};
+use crate::steer::{Fixed, Rules};
 use crate::wrap::{self, Common};
 
 /// What a driver needs to open a port.
@@ -68,6 +69,8 @@ pub struct Driver {
     pub aligned_frames: bool,
     /// How receive queues divide the flows of its ports, as far as that is known before one is opened.
     pub division: QueueDivision,
+    /// Why none of its ports can steer, where that is known before one is opened.
+    pub fixed: Option<Fixed>,
     open: Box<Open>,
     check: Box<Check>,
 }
@@ -91,9 +94,13 @@ impl Driver {
         cx: &OpenContext,
     ) -> Result<Box<dyn Port>, OpenError> {
         let (common, own) = self.split(settings)?;
+        self.check_rules(name, &common.steer)?;
         let seed = common.seed.unwrap_or_else(|| seed_of(cx.seed, name));
         let cx = OpenContext { seed, ..cx.clone() };
-        let port = (self.open)(name, own, &cx).map_err(|error| self.suggest(error))?;
+        let mut port = (self.open)(name, own, &cx).map_err(|error| self.suggest(error))?;
+        if !common.steer.is_empty() {
+            port.steer(&common.steer).map_err(|reason| PortError::Steer { port: name.into(), reason })?;
+        }
         Ok(wrap::wrap(port, &common, &cx)?)
     }
 
@@ -108,8 +115,24 @@ impl Driver {
         settings: Spanned<DeTable<'_>>,
         directory: &Path,
     ) -> Result<(), OpenError> {
-        let (_, own) = self.split(settings)?;
+        let (common, own) = self.split(settings)?;
+        self.check_rules(name, &common.steer)?;
         (self.check)(name, own, directory).map_err(|error| self.suggest(error))
+    }
+
+    /// The rules in settings by which a port of theirs steers; none where they are wrong.
+    pub fn rules(&self, settings: Spanned<DeTable<'_>>) -> Rules {
+        self.split(settings).map(|(common, _)| common.steer).unwrap_or_default()
+    }
+
+    /// Refuses rules where none could be followed.
+    fn check_rules(&self, port: &str, rules: &Rules) -> Result<(), PortError> {
+        match self.fixed {
+            Some(fixed) if !rules.is_empty() => {
+                Err(PortError::Steer { port: port.into(), reason: fixed.into() })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The settings that all ports share, and the driver's own.
@@ -198,6 +221,7 @@ impl Drivers {
             keys: S::KEYS,
             aligned_frames: false,
             division: QueueDivision::One,
+            fixed: None,
             open: Box::new(move |port, table, cx| Ok(open(port, read(table)?, cx)?)),
             check: Box::new(move |port, table, directory| Ok(check(port, &read(table)?, directory)?)),
         };
@@ -218,6 +242,14 @@ impl Drivers {
     pub fn divide(&mut self, name: &str, division: QueueDivision) -> &mut Self {
         if let Some(driver) = self.0.get_mut(name) {
             driver.division = division;
+        }
+        self
+    }
+
+    /// Says that no port of the driver can steer, and why. No effect where there is no such driver.
+    pub fn fix(&mut self, name: &str, fixed: Fixed) -> &mut Self {
+        if let Some(driver) = self.0.get_mut(name) {
+            driver.fixed = Some(fixed);
         }
         self
     }
@@ -247,6 +279,10 @@ impl Drivers {
         }
         for name in ["af_xdp", "tap", "memory", "null"] {
             drivers.divide(name, QueueDivision::Asymmetric);
+        }
+        let fixed = [("af_xdp", Fixed::NetworkCard), ("null", Fixed::Silent), ("pcap", Fixed::OneQueue)];
+        for (name, fixed) in fixed {
+            drivers.fix(name, fixed);
         }
         drivers
     }

@@ -8,6 +8,7 @@ use netbricks_buffer::Batch;
 use netbricks_core::{Context, Poll};
 
 use crate::node::LiveLimits;
+use crate::steer::{Fixed, Rules, Unsteerable};
 
 /// What a port can do, as far as it decides how a graph is built over it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -132,6 +133,18 @@ pub trait Port: Send {
     /// [`PortError`] when what was written cannot be kept.
     fn close(&mut self) -> Result<(), PortError> {
         Ok(())
+    }
+    /// Has each packet arrive at the queue of the first rule that matches it, and those that none matches where they would
+    /// without rules. To be asked once, before queues are taken.
+    ///
+    /// # Errors
+    /// [`Unsteerable`], with what can be done instead.
+    fn steer(&mut self, _rules: &Rules) -> Result<(), Unsteerable> {
+        Err(Fixed::Driver.into())
+    }
+    /// The rules that it steers by.
+    fn rules(&self) -> Rules {
+        Rules::default()
     }
     /// Takes receive queue `queue`.
     ///
@@ -282,6 +295,14 @@ pub enum PortError {
         queue: usize,
         /// `"was taken already"`, `"does not exist: there are 2"`
         problem: String,
+    },
+    /// Rules that it cannot steer by.
+    #[error("port `{port}` cannot steer: {reason}")]
+    Steer {
+        /// The port.
+        port: String,
+        /// Why not, and what can be done instead.
+        reason: Unsteerable,
     },
     /// The kernel refused.
     #[error("port `{port}`: {action}: {source}")]

@@ -21,6 +21,7 @@ use crate::node::{LiveLimits, TransmitLimits};
 use crate::port::{
     Capabilities, ChecksumPolicy, Counters, Link, Port, PortError, ReceiveQueue, TransmitQueue,
 };
+use crate::steer::{Rules, Unsteerable};
 use crate::taken::Taken;
 
 /// How often it looks whether the device is there.
@@ -69,6 +70,7 @@ pub(crate) fn returning(
         stop: AtomicBool::new(false),
         returned: AtomicU64::new(0),
         trouble: Mutex::new(None),
+        rules: Mutex::default(),
     });
     let watcher = {
         let shared = Arc::clone(&shared);
@@ -94,6 +96,8 @@ struct Shared {
     returned: AtomicU64,
     /// Why the last device of the name could not be opened.
     trouble: Mutex<Option<String>>,
+    /// What every device of the name is told to steer by.
+    rules: Mutex<Rules>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -138,7 +142,14 @@ impl Shared {
             return Ok(());
         }
         if attempts.are_due(interface.index()) {
-            self.take_over(reopen(&self.counters)?)?;
+            let mut port = reopen(&self.counters)?;
+            // Until it has taken over, so that rules that are given meanwhile are given to it.
+            let rules = lock(&self.rules);
+            if !rules.is_empty() {
+                let name = port.name().to_owned();
+                port.steer(&rules).map_err(|reason| PortError::Steer { port: name, reason })?;
+            }
+            self.take_over(port)?;
             *lock(&self.trouble) = None;
         }
         Ok(())
@@ -312,6 +323,15 @@ impl Port for Returning {
     }
     fn checksum_policy(&self) -> ChecksumPolicy {
         self.shared.port().checksum_policy()
+    }
+    fn steer(&mut self, rules: &Rules) -> Result<(), Unsteerable> {
+        let mut kept = lock(&self.shared.rules);
+        self.shared.port().steer(rules)?;
+        *kept = rules.clone();
+        Ok(())
+    }
+    fn rules(&self) -> Rules {
+        lock(&self.shared.rules).clone()
     }
     fn close(&mut self) -> Result<(), PortError> {
         self.end();

@@ -13,6 +13,10 @@ impl Taken {
     pub(crate) fn new(receive: usize, transmit: usize) -> Self {
         Self { receive: vec![false; receive], transmit: vec![false; transmit] }
     }
+    /// Whether a queue that receives was handed out.
+    pub(crate) fn is_any(&self) -> bool {
+        self.receive.contains(&true)
+    }
     /// Marks receive queue `queue` as handed out.
     pub(crate) fn receive(&mut self, port: &str, queue: usize) -> Result<(), PortError> {
         mark(&mut self.receive, port, "receive", queue)

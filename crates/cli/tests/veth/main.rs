@@ -7,4 +7,5 @@ mod fixture;
 mod idle;
 mod leaving;
 mod rewriting;
+mod steering;
 mod traffic;

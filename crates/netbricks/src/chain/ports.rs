@@ -113,7 +113,11 @@ impl OpenPorts {
     pub(crate) fn divisions(&self) -> Vec<Division> {
         let of = |port: &dyn Port| {
             let capabilities = port.capabilities();
-            Division { queues: capabilities.receive_queues, symmetric: capabilities.symmetric_rss }
+            Division {
+                queues: capabilities.receive_queues,
+                symmetric: capabilities.symmetric_rss,
+                rules: port.rules(),
+            }
         };
         self.iter().map(of).collect()
     }

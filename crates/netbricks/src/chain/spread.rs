@@ -5,18 +5,21 @@
 use std::collections::BTreeSet;
 
 use netbricks_core::{Blueprint, Shuffle, ShuffleConfig, ShuffleKey};
+use netbricks_ports::steer::Rules;
 
 use super::{Network, Place};
 use crate::config::{Origin, Plan, PlannedFunction};
 use crate::diagnostic::Diagnostic;
 
 /// How a port's receive queues divide its flows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Division {
     /// Receive queues.
     pub(crate) queues: usize,
     /// Both directions of a flow come by the same one.
     pub(crate) symmetric: bool,
+    /// What is steered past the division.
+    pub(crate) rules: Rules,
 }
 
 /// A port whose packets must go by way of a shuffle.
@@ -97,6 +100,7 @@ impl Network {
             let alike = |port: usize| {
                 ports[port].symmetric
                     && on(port) == on(first)
+                    && ports[port].rules == ports[first].rules
                     && plan.ports[port].driver == plan.ports[first].driver
             };
             if odd.is_none() && mixed.is_none() && members.iter().all(|(port, _)| alike(*port)) {

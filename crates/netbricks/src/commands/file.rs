@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use netbricks_buffer::Pool;
 use netbricks_core::{GraphBuilder, Worker};
-use netbricks_ports::{Drivers, QueueDivision};
+use netbricks_ports::{Drivers, PortError, QueueDivision};
 use toml::de::DeValue;
 
 use super::run::automatic_workers;
@@ -87,6 +87,15 @@ pub(super) fn check_spread<'t>(app: &Application, file: &'t File) -> Result<Chec
     let mut checked = check(app, file)?;
     let workers = wanted_workers(&checked.network, &checked.plan);
     let divisions = expected(&checked.plan, &app.drivers, workers);
+    for (port, division) in checked.plan.ports.iter().zip(&divisions) {
+        if let Err(reason) = division.rules.check_queues(division.queues) {
+            let error = PortError::Steer { port: port.name.clone(), reason };
+            checked.diagnostics.push(config::refusal(&error, &port.settings));
+        }
+    }
+    if checked.diagnostics.has_errors() {
+        return Err(Faults { source: checked.source, diagnostics: checked.diagnostics });
+    }
     checked
         .network
         .unmet(&checked.plan, workers)
@@ -110,11 +119,14 @@ fn expected(plan: &Plan<'_>, drivers: &Drivers, workers: usize) -> Vec<Division>
             _ => None,
         });
         let queues = written.unwrap_or(workers);
-        match drivers.get(&port.driver).map(|driver| driver.division) {
-            None | Some(QueueDivision::One) => Division { queues: 1, symmetric: true },
-            Some(QueueDivision::Symmetric) => Division { queues, symmetric: true },
-            Some(QueueDivision::Asymmetric) => Division { queues, symmetric: queues == 1 },
-        }
+        let driver = drivers.get(&port.driver);
+        let rules = driver.map(|driver| driver.rules(port.settings.clone())).unwrap_or_default();
+        let (queues, symmetric) = match driver.map(|driver| driver.division) {
+            None | Some(QueueDivision::One) => (1, true),
+            Some(QueueDivision::Symmetric) => (queues, true),
+            Some(QueueDivision::Asymmetric) => (queues, queues == 1),
+        };
+        Division { queues, symmetric: symmetric && rules.is_symmetric(), rules }
     };
     plan.ports.iter().map(of).collect()
 }

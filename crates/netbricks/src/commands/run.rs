@@ -408,6 +408,12 @@ fn port_summary(port: &dyn Port) -> PortSummary {
         bad_checksum: sum(|counters| &counters.bad_checksum),
         linearised: sum(|counters| &counters.linearised),
         no_buffer: sum(|counters| &counters.no_buffer),
+        queues: counters
+            .iter()
+            .take(port.capabilities().receive_queues)
+            .map(|queue| queue.received.load(Ordering::Relaxed))
+            .collect(),
+        steered: !port.rules().is_empty(),
         ..PortSummary::default()
     }
 }

@@ -263,7 +263,10 @@ fn ports_whose_flows_meet_are_judged_together() {
     let file = file(text);
     let checked = file::check(&app, &file).ok().unwrap();
     let parted = |divisions: [(usize, bool); 2], workers| {
-        let divisions = divisions.map(|(queues, symmetric)| Division { queues, symmetric });
+        let divisions = divisions.map(|(queues, symmetric)| {
+            let rules = netbricks_ports::steer::Rules::default();
+            Division { queues, symmetric, rules }
+        });
         let parted = checked.network.parted(&checked.plan, &divisions, workers);
         parted.into_iter().map(|parted| parted.node).collect::<Vec<_>>()
     };
@@ -273,6 +276,33 @@ fn ports_whose_flows_meet_are_judged_together() {
     assert!(parted([(2, false), (2, false)], 1).is_empty(), "one worker");
     assert_eq!(parted([(2, true), (2, false)], 2), both);
     assert_eq!(parted([(2, true), (1, true)], 2), both, "a queue that the other port has not");
+}
+
+/// Ports that steer: by the same rules, which keep directions together, they are as alike as without; by others they part what
+/// meets at one state.
+#[test]
+fn rules_part_the_directions_of_flows_unless_they_are_symmetric_and_alike() {
+    let app = application();
+    let put_in = |[lan, wan]: [&str; 2]| {
+        let port = |name: &str, steer: &str| {
+            format!("[port.{name}]\ndriver = \"af_packet\"\ndevice = \"{name}\"\nsteer = [{steer}]\n")
+        };
+        let chains = "[[chain]]\nfrom = \"lan\"\nthrough = [\"connections\"]\nto = \"wan\"\n\
+                      [[chain]]\nfrom = \"wan\"\nthrough = [\"connections\"]\nto = \"lan\"\n[runtime]\nworkers = 2\n";
+        let file = file(&format!("{}{}{chains}", port("lan", lan), port("wan", wan)));
+        checked(&app, &file).shuffles.len()
+    };
+    let udp = "{ protocol = \"udp\", queue = 1 }";
+    let to_53 = "{ protocol = \"udp\", destination_port = 53, queue = 1 }";
+    let from_53 = "{ protocol = \"udp\", source_port = 53, queue = 1 }";
+    assert_eq!(put_in(["", ""]), 0);
+    assert_eq!(put_in([udp, udp]), 0);
+    assert_eq!(put_in([udp, ""]), 2, "what comes by queue 1 here comes by either there");
+    assert_eq!(put_in([to_53, to_53]), 2);
+    let both = format!("{to_53}, {from_53}");
+    assert_eq!(put_in([&both, &both]), 0);
+    let vlan = "{ vlan = 10, queue = 1 }";
+    assert_eq!(put_in([vlan, vlan]), 2, "a flow may come back by another VLAN");
 }
 
 /// Two ports that bring a direction each, of which only `lan`'s chain names a shuffle.

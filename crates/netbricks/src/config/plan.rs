@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use netbricks_core::{Blueprint, Key, Registry};
+use netbricks_ports::steer::Unsteerable;
 use netbricks_ports::{COMMON_KEYS, Driver, Drivers, OpenError, PortError};
 use toml::Spanned;
 use toml::de::DeTable;
@@ -261,6 +262,7 @@ pub fn refusal(error: &PortError, settings: &Spanned<DeTable<'_>>) -> Diagnostic
             (text_at(device), label)
         }
         PortError::File { path, .. } => (text_at(path), String::new()),
+        PortError::Steer { reason, .. } => rule_at(reason, settings),
         _ => (None, String::new()),
     };
     let message = match error {
@@ -270,7 +272,24 @@ pub fn refusal(error: &PortError, settings: &Spanned<DeTable<'_>>) -> Diagnostic
         error => error.to_string(),
     };
     let diagnostic = Diagnostic::error(message).at(place.unwrap_or_else(|| settings.span()), label);
-    Diagnostic { machine: !matches!(error, PortError::Setting { .. }), ..diagnostic }
+    let wrong_file = match error {
+        PortError::Setting { .. } => true,
+        PortError::Steer { reason, .. } => !matches!(reason, Unsteerable::System { .. }),
+        _ => false,
+    };
+    Diagnostic { machine: !wrong_file, ..diagnostic }
+}
+
+/// The place of what cannot be steered by, and how to mend it: the queue's, where a rule names one that there is not.
+fn rule_at(reason: &Unsteerable, settings: &Spanned<DeTable<'_>>) -> (Option<Range<usize>>, String) {
+    let Some(list) = settings.get_ref().get("steer") else { return (None, String::new()) };
+    let Unsteerable::NoQueue { rule, queues, .. } = reason else { return (Some(list.span()), String::new()) };
+    let queue = list.get_ref().get(*rule).and_then(|rule| rule.get_ref().get("queue"));
+    let label = match queues {
+        1 => "name queue 0, or have more `workers` in `[runtime]`".to_owned(),
+        _ => format!("name one of queues 0 to {}, or have more `workers` in `[runtime]`", queues - 1),
+    };
+    (Some(queue.map_or(list.span(), Spanned::span)), label)
 }
 
 struct Resolver<'t, 'a> {

@@ -117,6 +117,15 @@ fn explain(
     let span = span.clone();
     let kind = keys.iter().find(|known| known.name == key).map(|known| format!("expected: {}", known.kind));
     if message.starts_with("unknown field") {
+        let mut names = message.split('`').skip(1).step_by(2);
+        // In a table inside the key's value serde lists what there is.
+        if let Some(found) = names.next().filter(|found| found != key) {
+            return Diagnostic::error(format!("unknown key `{found}` in `{key}` of {what}")).meant(
+                span,
+                found,
+                names.collect::<Vec<_>>(),
+            );
+        }
         return Diagnostic::error(format!("unknown key `{key}` for {what}")).meant(
             span,
             key,

@@ -109,6 +109,10 @@ pub struct PortSummary {
     pub linearised: u64,
     /// Arrivals for which no buffer was free.
     pub no_buffer: u64,
+    /// Packets that arrived at each of its receive queues, lost ones included.
+    pub queues: Vec<u64>,
+    /// Rules said at which.
+    pub steered: bool,
 }
 
 /// A node's part in it.

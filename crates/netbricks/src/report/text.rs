@@ -125,6 +125,13 @@ impl Summary {
         let mut out = String::new();
         for port in &self.ports {
             // A String takes every write.
+            if port.steered {
+                let queues = port.queues.iter().enumerate();
+                let queues: Vec<_> = queues
+                    .map(|(queue, packets)| format!("{} at queue {queue}", thousands(*packets)))
+                    .collect();
+                let _ = writeln!(out, "{}: steered: {}", port.name, queues.join(", "));
+            }
             if port.missed > 0 {
                 let _ = writeln!(
                     out,

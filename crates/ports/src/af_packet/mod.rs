@@ -3,11 +3,12 @@
 //!
 //! Receiving goes through a TPACKET_V3 ring, a block at a time, with virtio-net headers, so that large packets and
 //! partial checksums pass as they are (`receive`). Sending goes by sendmmsg(2), a batch a system call (`send`).
-//! Several queues share the arrivals by a symmetric hash of the flow.
+//! Several queues share the arrivals by a symmetric hash of the flow, or as rules say, of which the kernel runs a program.
 
 mod receive;
 mod send;
 
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,7 +22,8 @@ use crate::interface::{Interface, refused};
 use crate::open::{Drivers, OpenContext};
 use crate::port::{Capabilities, Counters, Link, Port, PortError, ReceiveQueue, TransmitQueue};
 use crate::returning::{Reopen, Wanted, returning};
-use crate::sys::packet::{self, PacketSocket};
+use crate::steer::{Rules, Unsteerable, program};
+use crate::sys::packet::{BlockRing, PacketSocket, Spread};
 use crate::taken::Taken;
 
 const DRIVER: &str = "af_packet";
@@ -153,15 +155,14 @@ impl Settings for AfPacketSettings {
 /// An open interface.
 struct AfPacket {
     name: String,
+    settings: AfPacketSettings,
     interface: Interface,
     mtu: usize,
-    offload: bool,
-    receivers: Vec<Option<Receiver>>,
+    receiving: Receiving,
     senders: Vec<Option<Sender>>,
     taken: Taken,
     counters: Vec<Arc<Counters>>,
-    /// The receivers' sockets once more, to ask for what the kernel dropped wherever the receivers are.
-    sockets: Vec<PacketSocket>,
+    rules: Rules,
     /// Holds the promiscuous mode.
     _membership: Option<PacketSocket>,
     warnings: Vec<String>,
@@ -196,31 +197,8 @@ fn open_device(
         None
     };
     let counters = known.map_or_else(|| (0..queues).map(|_| Arc::default()).collect(), <[_]>::to_vec);
-    let mut sockets: Vec<PacketSocket> = Vec::with_capacity(queues);
-    for _ in 0..queues {
-        let socket = PacketSocket::open().map_err(refused("opening an AF_PACKET socket".into()))?;
-        let set_up = || {
-            socket.carry_virtio_headers()?;
-            socket.ignore_outgoing()?;
-            socket.bind(interface.index(), true)?;
-            if queues > 1 { socket.join(sockets.first()) } else { Ok(()) }
-        };
-        set_up().map_err(refused(format!("binding an AF_PACKET socket to {device}")))?;
-        sockets.push(socket);
-    }
-    let (block, blocks) = (settings.block.bytes(), settings.ring.bytes() / settings.block.bytes());
-    let timeout = (settings.block_timeout.nanoseconds() / 1_000_000) as u32;
-    let mut receivers = Vec::with_capacity(queues);
-    let mut twins = Vec::with_capacity(queues);
-    for (socket, counters) in sockets.into_iter().zip(&counters) {
-        twins.push(socket.twin().map_err(refused("duplicating a socket".into()))?);
-        // Only now, with all sockets in the group: what came before it was complete is thrown away here, since several
-        // sockets may have seen it.
-        let ring = socket
-            .into_ring(block as usize, blocks as usize, timeout)
-            .map_err(refused(format!("making a receive ring of {} bytes for {device}", block * blocks)))?;
-        receivers.push(Some(Receiver::new(ring, Arc::clone(counters))));
-    }
+    let receiving = Receiving::on(&interface, settings, &counters, &Rules::default())
+        .map_err(|(action, error)| refused(action)(error))?;
     let mut senders = Vec::with_capacity(queues);
     for counters in &counters {
         let sender = || {
@@ -248,24 +226,83 @@ fn open_device(
     }
     Ok(AfPacket {
         name: name.into(),
+        settings: settings.clone(),
         interface,
         mtu,
-        offload: settings.offload,
-        receivers,
+        receiving,
         senders,
         taken: Taken::new(queues, queues),
         counters,
-        sockets: twins,
+        rules: Rules::default(),
         _membership: membership,
         warnings,
     })
+}
+
+/// The receiving side of all queues.
+struct Receiving {
+    receivers: Vec<Option<Receiver>>,
+    /// Their sockets once more, to ask for what the kernel dropped wherever the receivers are.
+    sockets: Vec<PacketSocket>,
+}
+
+impl Receiving {
+    /// A socket for each set of counters, which share the interface's arrivals as the rules say. An error comes with what
+    /// was tried.
+    fn on(
+        interface: &Interface,
+        settings: &AfPacketSettings,
+        counters: &[Arc<Counters>],
+        rules: &Rules,
+    ) -> Result<Self, (String, io::Error)> {
+        let device = interface.name();
+        let tried = |action: String| move |error| (action, error);
+        let (block, blocks) = (settings.block.bytes(), settings.ring.bytes() / settings.block.bytes());
+        let timeout = (settings.block_timeout.nanoseconds() / 1_000_000) as u32;
+        let spread = if rules.is_empty() { Spread::Hash } else { Spread::Program };
+        let mut rings: Vec<BlockRing> = Vec::with_capacity(counters.len());
+        for _ in counters {
+            let socket = PacketSocket::open().map_err(tried("opening an AF_PACKET socket".into()))?;
+            let set_up = || {
+                socket.carry_virtio_headers()?;
+                socket.ignore_outgoing()?;
+                // Until all are in the group and it has its program, each would hear what others hear too.
+                socket.hear_nothing()
+            };
+            set_up().map_err(tried(format!("setting up an AF_PACKET socket for {device}")))?;
+            let action = format!("making a receive ring of {} bytes for {device}", block * blocks);
+            // Before it joins, so that the group's order is that of the queues.
+            let ring = socket.into_ring(block as usize, blocks as usize, timeout).map_err(tried(action))?;
+            let join = || {
+                ring.socket().bind(interface.index(), true)?;
+                match counters.len() {
+                    1 => Ok(()),
+                    _ => ring.socket().join(rings.first().map(BlockRing::socket), spread),
+                }
+            };
+            join().map_err(tried(format!("binding an AF_PACKET socket to {device}")))?;
+            rings.push(ring);
+        }
+        if let (Some(first), Spread::Program, true) = (rings.first(), spread, rings.len() > 1) {
+            let action = format!("having a program share out what arrives on {device}");
+            first.socket().choose_by(&program(rules)).map_err(tried(action))?;
+        }
+        let mut receivers = Vec::with_capacity(rings.len());
+        let mut sockets = Vec::with_capacity(rings.len());
+        for (ring, counters) in rings.into_iter().zip(counters) {
+            sockets.push(ring.socket().twin().map_err(tried("duplicating a socket".into()))?);
+            ring.socket().hear_all().map_err(tried(format!("listening to {device}")))?;
+            receivers.push(Some(Receiver::new(ring, Arc::clone(counters))));
+        }
+        Ok(Self { receivers, sockets })
+    }
 }
 
 impl AfPacket {
     /// Adds to `missed` what the kernel dropped since the last call. Called by the control side only, so that the
     /// counter has one writer and receiving makes no system call for it.
     fn count_missed(&self) {
-        for (socket, counters) in self.sockets.iter().zip(&self.counters) {
+        for (socket, counters) in self.receiving.sockets.iter().zip(&self.counters) {
             if let Ok(statistics) = socket.statistics() {
                 counters.missed.fetch_add(u64::from(statistics.drops), Ordering::Relaxed);
             }
@@ -285,12 +322,12 @@ impl Port for AfPacket {
     }
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            receive_queues: self.receivers.len(),
+            receive_queues: self.counters.len(),
             transmit_queues: self.senders.len(),
-            // The kernel's fanout hash puts the smaller address and port first.
-            symmetric_rss: true,
-            checksum_offload: self.offload,
-            segmentation_offload: self.offload,
+            // The kernel's fanout hash puts the smaller address and port first, and our program's takes both alike.
+            symmetric_rss: self.rules.is_symmetric(),
+            checksum_offload: self.settings.offload,
+            segmentation_offload: self.settings.offload,
             ..Capabilities::default()
         }
     }
@@ -305,9 +342,23 @@ impl Port for AfPacket {
     fn warnings(&self) -> Vec<String> {
         self.warnings.clone()
     }
+    fn steer(&mut self, rules: &Rules) -> Result<(), Unsteerable> {
+        rules.check_queues(self.counters.len())?;
+        if self.taken.is_any() {
+            return Err(Unsteerable::Taken);
+        }
+        // A group is divided by what its first socket said: others take the place of those that are there.
+        self.receiving = Receiving::on(&self.interface, &self.settings, &self.counters, rules)
+            .map_err(|(action, source)| Unsteerable::System { action, source })?;
+        self.rules = rules.clone();
+        Ok(())
+    }
+    fn rules(&self) -> Rules {
+        self.rules.clone()
+    }
     fn take_receive(&mut self, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
         self.taken.receive(&self.name, queue)?;
-        let receiver = self.receivers[queue].take().expect("a queue that was not taken is there");
+        let receiver = self.receiving.receivers[queue].take().expect("a queue that was not taken is there");
         Ok(Box::new(receiver))
     }
     fn take_transmit(&mut self, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
@@ -321,6 +372,6 @@ impl PacketSocket {
     /// The same socket under another descriptor.
     fn twin(&self) -> std::io::Result<Self> {
         let descriptor: OwnedFd = self.as_fd().try_clone_to_owned()?;
-        Ok(packet::PacketSocket::from(descriptor))
+        Ok(Self::from(descriptor))
     }
 }

@@ -20,6 +20,7 @@ use crate::arrival::Arrivals;
 use crate::node::count_received;
 use crate::open::{Drivers, OpenContext};
 use crate::port::{Capabilities, Counters, Port, PortError, ReceiveQueue, TransmitQueue};
+use crate::steer::{Rules, Unsteerable};
 use crate::taken::Taken;
 use conversation::Conversations;
 use flow::{Chooser, Flow};
@@ -44,6 +45,7 @@ pub struct Generator {
     settings: GeneratorSettings,
     seed: u64,
     counters: Vec<Arc<Counters>>,
+    rules: Rules,
     taken: Taken,
 }
 
@@ -66,7 +68,8 @@ impl Generator {
         }
         let queues = cx.queues.clamp(1, settings.flows);
         let counters = (0..queues).map(|_| Arc::default()).collect();
-        Ok(Self { name: name.into(), settings, seed: cx.seed, counters, taken: Taken::new(queues, 0) })
+        let (rules, taken) = (Rules::default(), Taken::new(queues, 0));
+        Ok(Self { name: name.into(), settings, seed: cx.seed, counters, rules, taken })
     }
 }
 
@@ -83,8 +86,8 @@ impl Port for Generator {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             receive_queues: self.counters.len(),
-            // A flow's packets of both directions come from one queue.
-            symmetric_rss: true,
+            // A flow's packets of both directions come from one queue, unless rules part them.
+            symmetric_rss: self.rules.is_symmetric(),
             drives_clock: self.settings.clock == Clock::Own,
             ..Capabilities::default()
         }
@@ -92,15 +95,27 @@ impl Port for Generator {
     fn counters(&self) -> Vec<Arc<Counters>> {
         self.counters.clone()
     }
+    fn steer(&mut self, rules: &Rules) -> Result<(), Unsteerable> {
+        rules.check_queues(self.counters.len())?;
+        if self.taken.is_any() {
+            return Err(Unsteerable::Taken);
+        }
+        self.rules = rules.clone();
+        Ok(())
+    }
+    fn rules(&self) -> Rules {
+        self.rules.clone()
+    }
     fn take_receive(&mut self, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
         self.taken.receive(&self.name, queue)?;
-        Ok(Box::new(Source::new(
-            &self.settings,
-            self.seed,
-            queue,
-            self.counters.len(),
-            self.counters[queue].clone(),
-        )))
+        let (queues, counters) = (self.counters.len(), self.counters[queue].clone());
+        if self.rules.is_empty() {
+            return Ok(Box::new(Source::new(&self.settings, self.seed, queue, queues, counters)));
+        }
+        // Which packets a queue has, only they themselves tell: it makes all of them, as the one queue of a generator would.
+        let mut source = Source::new(&self.settings, self.seed, 0, 1, counters);
+        source.share = Some(Share { rules: self.rules.clone(), queue: queue as u64, queues: queues as u64 });
+        Ok(Box::new(source))
     }
     fn take_transmit(&mut self, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
         self.taken.transmit(&self.name, queue)?;
@@ -131,6 +146,30 @@ struct Next {
 /// Packets that are chosen ahead: while those before them are written, their flows' state comes from memory. It is
 /// fixed, so that no batch size changes what is drawn.
 const AHEAD: usize = 16;
+
+/// Which of all packets a queue has, where rules say so.
+struct Share {
+    rules: Rules,
+    queue: u64,
+    queues: u64,
+}
+
+impl Share {
+    /// Packets that no rule speaks of are dealt out by their flow, as without rules.
+    fn has(&self, frame: &[u8], flow: u64) -> bool {
+        self.rules.queue_of(frame).map_or(flow % self.queues, u64::from) == self.queue
+    }
+}
+
+/// What became of a chosen packet.
+enum Made {
+    /// It is in the batch.
+    Here,
+    /// It belongs to another queue.
+    Elsewhere,
+    /// No buffer is free.
+    NoBuffer,
+}
 
 /// How times are spaced.
 #[derive(Clone, Copy)]
@@ -166,6 +205,7 @@ struct Source {
     start: Option<u64>,
     next: Option<Next>,
     arrivals: Arrivals,
+    share: Option<Share>,
     counters: Arc<Counters>,
 }
 
@@ -214,6 +254,7 @@ impl Source {
             start: None,
             next: None,
             arrivals: Arrivals::default(),
+            share: None,
             counters,
         };
         (0..AHEAD).for_each(|_| {
@@ -262,13 +303,13 @@ impl Source {
         Next { choice, time: start.saturating_add(offset) }
     }
 
-    /// Makes the chosen packet. `false` when no buffer is free.
+    /// Makes the chosen packet.
     #[inline(always)]
-    fn make(&mut self, next: Next, batch: &mut Batch, cx: &mut Context) -> bool {
+    fn make(&mut self, next: Next, batch: &mut Batch, cx: &mut Context) -> Made {
         let (flow, size) = (next.choice.flow as usize, next.choice.size as usize);
         let bytes = self.sizes[size];
         let most = bytes.max(256);
-        let Some(mut packet) = cx.pool().allocate(most) else { return false };
+        let Some(mut packet) = cx.pool().allocate(most) else { return Made::NoBuffer };
         let state = &mut self.flows[flow];
         let room = packet.data_mut();
         let written = match &mut self.conversations {
@@ -280,8 +321,14 @@ impl Source {
         self.packets += 1;
         self.bytes += written as u64;
         self.packets_left -= 1;
+        if let Some(share) = &self.share
+            && !share.has(packet.data(), self.flows[flow].number)
+        {
+            return Made::Elsewhere;
+        }
         // There is room: a burst is at most a batch.
-        batch.push(packet).is_ok()
+        let _ = batch.push(packet);
+        Made::Here
     }
 }
 
@@ -294,8 +341,9 @@ pub(crate) fn below(random: &mut impl Rng, count: usize) -> usize {
 impl ReceiveQueue for Source {
     fn receive(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         self.arrivals.begin(cx);
+        let mut elsewhere = 0;
         let poll = loop {
-            if batch.len() >= cx.burst() || batch.is_full() {
+            if batch.len() + elsewhere >= cx.burst() || batch.is_full() {
                 break Poll::Busy;
             }
             if self.packets_left == 0 {
@@ -317,14 +365,19 @@ impl ReceiveQueue for Source {
                 self.next = Some(next);
                 break if self.clock == Clock::Real { Poll::Until(next.time) } else { Poll::Busy };
             }
-            if !self.make(next, batch, cx) {
-                self.next = Some(next);
-                // Nothing is lost: it is made when a buffer is free.
-                break match self.clock {
-                    _ if !batch.is_empty() => Poll::Busy,
-                    Clock::Own => Arrivals::stalled(cx),
-                    Clock::Real => Poll::Idle,
-                };
+            match self.make(next, batch, cx) {
+                Made::Here => {}
+                // They count for the burst as well, so that a turn ends.
+                Made::Elsewhere => elsewhere += 1,
+                Made::NoBuffer => {
+                    self.next = Some(next);
+                    // Nothing is lost: it is made when a buffer is free.
+                    break match self.clock {
+                        _ if !batch.is_empty() => Poll::Busy,
+                        Clock::Own => Arrivals::stalled(cx),
+                        Clock::Real => Poll::Idle,
+                    };
+                }
             }
         };
         count_received(&self.counters, batch);

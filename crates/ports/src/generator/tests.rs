@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use netbricks_buffer::Pool;
 use netbricks_packet::FlowKey;
 use proptest::prelude::*;
 
@@ -203,4 +204,81 @@ fn on_real_time_packets_come_when_they_are_due() {
     assert_eq!(queue.receive(&mut batch, &mut graph), Poll::Busy);
     assert_eq!(batch.len(), 256);
     assert!(batch.iter().all(|packet| packet.received_at() == graph.now()));
+}
+
+/// Frames and times of each of a port's queues.
+fn queues_of(from: &mut dyn Port, queues: usize, burst: usize, pool: &Pool) -> Vec<Vec<(u64, Vec<u8>)>> {
+    let frames = (0..queues).map(|queue| {
+        let (mut to, far) = collector(pool);
+        let mut builder = netbricks_core::GraphBuilder::new("queue");
+        let source = crate::ReceiveNode::take(from, 0, queue).unwrap();
+        let source = builder.add("in", Box::new(source)).unwrap();
+        let sink = builder.add("out", Box::new(crate::TransmitNode::take(&mut to, 0).unwrap())).unwrap();
+        builder.connect(source, netbricks_core::Edge::OUT, sink, 0).unwrap();
+        let mut graph = builder.build(pool.clone()).unwrap();
+        graph.set_burst(burst);
+        let now = run(&mut graph, |_| false);
+        let totals = finish(graph, now);
+        assert_eq!(
+            from.counters()[queue].received.load(std::sync::atomic::Ordering::Relaxed),
+            totals.sent.packets
+        );
+        collected(&far)
+    });
+    frames.collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    /// Together the queues have what a generator with one queue makes, byte for byte and each at its time; each has what the
+    /// rules say, and of the rest whole flows.
+    #[test]
+    fn rules_deal_out_what_one_queue_would_make(
+        shape in prop::sample::select(vec![
+            "protocol = 'mix'\nip = 'mix'", "payload = 'dns'", "conversation = true\npayload = 'http'",
+            "payload = 'random'\nframe_sizes = 'imix'\nrate = '20 kpps'",
+        ]),
+        rules in crate::steer::frames::rules(3),
+        by_port in any::<bool>(),
+        flows in 3usize..50,
+        seed in 0u64..1000,
+    ) {
+        let (pool, directory) = (pool(), Directory::new("generator-rules"));
+        let cx = OpenContext { queues: 3, ..context(&pool, &directory) };
+        let text = "[{ protocol = 'udp', destination_port = 53, queue = 2 }, { protocol = 'tcp', source_port = 80, queue = 1 },
+                     { source = '10.0.0.0/30', queue = 0 }, { destination = '2001:db8:5::/112', queue = 1 }]";
+        let settings = format!("{shape}\nflows = {flows}\nseed = {seed}\npackets = 600");
+        let rules = if by_port {
+            let rules = open("generator", &format!("{settings}\nsteer = {text}"), &cx).unwrap().rules();
+            prop_assert_eq!(rules.iter().count(), 4);
+            rules
+        } else {
+            rules
+        };
+        let all = generate(&settings, 32);
+        let steered = |burst| -> Vec<Vec<(u64, Vec<u8>)>> {
+            let mut port = open("generator", &settings, &cx).unwrap();
+            port.steer(&rules).unwrap();
+            queues_of(port.as_mut(), 3, burst, &pool)
+        };
+        let found = steered(32);
+        let mut expected = vec![Vec::new(); 3];
+        let mut rest = BTreeMap::new();
+        for (time, frame) in &all {
+            match rules.queue_of(frame) {
+                Some(queue) => expected[usize::from(queue)].push((*time, frame.clone())),
+                None => {
+                    let flow = FlowKey::from_frame(frame).unwrap().canonical().words();
+                    // Every packet differs in its time; conversations of one flow have different ports.
+                    let flow = [flow[0], flow[1], flow[2], flow[3]];
+                    let place = found.iter().position(|queue| queue.iter().any(|(at, bytes)| at == time && bytes == frame));
+                    let place = place.expect("it is made by one of the queues");
+                    prop_assert_eq!(*rest.entry(flow).or_insert(place), place, "a flow is whole");
+                    expected[place].push((*time, frame.clone()));
+                }
+            }
+        }
+        prop_assert!(found == expected, "each queue has what the rules say");
+        prop_assert!(steered(1) == found && steered(256) == found);
+    }
 }

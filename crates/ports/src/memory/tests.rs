@@ -1,6 +1,7 @@
 use netbricks_core::Drop;
 
 use super::*;
+use crate::steer::{Filter, Rule};
 use crate::testing::*;
 use crate::{ChecksumPolicy, Drivers, ReceiveNode};
 
@@ -102,4 +103,49 @@ fn wrong_checksums_are_counted_or_dropped_as_the_policy_says() {
         let packet = far.pop(0).unwrap();
         assert_eq!((packet.ingress(), packet.queue()), (3, 4));
     }
+}
+
+/// What a port sends comes to its peer's queues as the peer's rules say, in order, and what none speaks of to the queue of
+/// its number; what a full queue has no room for is counted and takes nothing else with it.
+#[test]
+fn a_peer_that_steers_gets_what_its_rules_say() {
+    let pool = pool();
+    let frame = |number: u16| {
+        let mut frame = [0; 60];
+        frame[12..14].copy_from_slice(&[[0x88, 0xcc], [0x08, 0x06], [0x86, 0xdd]][usize::from(number) % 3]);
+        frame[40..42].copy_from_slice(&number.to_be_bytes());
+        frame
+    };
+    let rules = |rules: [(u16, u16); 2]| {
+        let rule = |(number, queue)| Rule { filter: Filter::ANY.ethertype(number), queue };
+        Rules::new(rules.map(rule)).unwrap()
+    };
+    for burst in BURSTS {
+        let (mut from, near) = Memory::new("in", 1, 300, &pool);
+        let (mut there, mut here) = Memory::pair(("there", "here"), 3, 90);
+        here.steer(&rules([(0x88cc, 2), (0x0806, 1)])).unwrap();
+        for number in 0..300 {
+            near.push(0, &frame(number));
+        }
+        near.end();
+        let totals = forward(&mut from, &mut there, &pool, burst);
+        assert_eq!((totals.sent.packets, totals.drops.of(Drop::TransmitFull).packets), (270, 30));
+        assert_eq!(there.counters()[0].sent.load(Ordering::Relaxed), 270);
+        let (mut cx, mut batch) = (Context::new(pool.clone()), Batch::new());
+        for (queue, kind) in [(0, 2), (1, 1), (2, 0)] {
+            let mut receive = here.take_receive(queue).unwrap();
+            let mut numbers = Vec::new();
+            while receive.receive(&mut batch, &mut cx) == Poll::Busy {
+                let number = |packet: &Packet| u16::from_be_bytes([packet.data()[40], packet.data()[41]]);
+                numbers.extend(batch.iter().map(number));
+                batch.clear();
+            }
+            let expected: Vec<u16> = (0..300).filter(|number| number % 3 == kind).take(90).collect();
+            assert_eq!(numbers, expected, "queue {queue} at bursts of {burst}");
+        }
+        assert!(matches!(here.steer(&rules([(0x88cc, 2), (0x0806, 1)])), Err(Unsteerable::Taken)));
+    }
+    let (mut port, _far) = Memory::new("in", 2, 8, &pool);
+    let refused = port.steer(&rules([(0x88cc, 1), (0x0806, 2)])).unwrap_err().to_string();
+    assert!(refused.contains("rule 2 names queue 2, and there are 2 queues"), "{refused}");
 }

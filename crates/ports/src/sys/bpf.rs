@@ -11,6 +11,7 @@ const MAP_UPDATE: libc::c_long = 2;
 const MAP_DELETE: libc::c_long = 3;
 const PROG_LOAD: libc::c_long = 5;
 const LINK_CREATE: libc::c_long = 28;
+const PROG_TYPE_SOCKET_FILTER: u32 = 1;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
 /// The program copes with packets in several buffers.
@@ -59,7 +60,7 @@ struct MapElement {
     flags: u64,
 }
 
-#[derive(IntoBytes, Immutable, FromZeros)]
+#[derive(Clone, Copy, IntoBytes, Immutable, FromZeros)]
 #[repr(C)]
 struct ProgLoad {
     kind: u32,
@@ -173,15 +174,31 @@ const LOG: usize = 64 << 10;
 impl Program {
     /// Loads an XDP program. An error of the verifier carries the end of its log.
     pub(crate) fn load_xdp(instructions: &[Instruction], flags: u32, called: &str) -> io::Result<Self> {
+        let head = ProgLoad {
+            kind: PROG_TYPE_XDP,
+            flags,
+            name: name(called),
+            attach_type: ATTACH_XDP,
+            ..FromZeros::new_zeroed()
+        };
+        Self::load_logged(instructions, &head)
+    }
+    /// Loads a socket filter, as [`load_xdp`](Self::load_xdp).
+    pub(crate) fn load_filter(instructions: &[Instruction], called: &str) -> io::Result<Self> {
+        let head = ProgLoad { kind: PROG_TYPE_SOCKET_FILTER, name: name(called), ..FromZeros::new_zeroed() };
+        Self::load_logged(instructions, &head)
+    }
+
+    fn load_logged(instructions: &[Instruction], head: &ProgLoad) -> io::Result<Self> {
         let mut log = Vec::new();
-        let first = Self::load(instructions, flags, called, &mut log);
+        let first = Self::load(instructions, head, &mut log);
         match first {
             Err(error)
                 if error.raw_os_error() == Some(libc::EINVAL)
                     || error.raw_os_error() == Some(libc::EACCES) =>
             {
                 log.resize(LOG, 0);
-                Self::load(instructions, flags, called, &mut log).map_err(|error| {
+                Self::load(instructions, head, &mut log).map_err(|error| {
                     let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
                     let text = String::from_utf8_lossy(&log[..end]);
                     let last: Vec<&str> = text.lines().rev().take(3).collect();
@@ -197,19 +214,15 @@ impl Program {
         }
     }
 
-    fn load(instructions: &[Instruction], flags: u32, called: &str, log: &mut [u8]) -> io::Result<Self> {
+    fn load(instructions: &[Instruction], head: &ProgLoad, log: &mut [u8]) -> io::Result<Self> {
         let attributes = ProgLoad {
-            kind: PROG_TYPE_XDP,
             count: instructions.len() as u32,
             instructions: instructions.as_ptr() as u64,
             license: c"Dual MIT/GPL".as_ptr() as u64,
             log_level: u32::from(!log.is_empty()),
             log_size: log.len() as u32,
             log: if log.is_empty() { 0 } else { log.as_mut_ptr() as u64 },
-            flags,
-            name: name(called),
-            attach_type: ATTACH_XDP,
-            ..FromZeros::new_zeroed()
+            ..*head
         };
         // SAFETY: instructions, licence and log are as long as the attributes say, or a C string, and outlive the call.
         Ok(Self(unsafe { create(PROG_LOAD, &attributes) }?))
@@ -227,6 +240,12 @@ impl Program {
 /// An attachment, which ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Link(OwnedFd);
+
+impl AsFd for Program {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
 
 impl AsFd for Link {
     fn as_fd(&self) -> BorrowedFd<'_> {

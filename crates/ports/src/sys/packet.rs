@@ -12,7 +12,10 @@ use super::socket::{check, get, set};
 
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 const PACKET_FANOUT_HASH: u32 = 0;
+const PACKET_FANOUT_CBPF: u32 = 6;
+const PACKET_FANOUT_DATA: libc::c_int = 22;
 const PACKET_FANOUT_FLAG_UNIQUEID: u32 = 0x2000;
+const PACKET_FANOUT_FLAG_IGNORE_OUTGOING: u32 = 0x4000;
 const TPACKET_V3: libc::c_int = 2;
 const ETH_P_ALL: u16 = libc::ETH_P_ALL as u16;
 /// The block is ours.
@@ -49,6 +52,28 @@ pub(crate) struct Statistics {
     pub(crate) drops: u32,
     freezes: u32,
 }
+
+/// How a group of sockets divides what arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spread {
+    /// By a symmetric hash of the flow.
+    Hash,
+    /// As a program says.
+    Program,
+}
+
+/// An instruction of classic BPF: `struct sock_filter` (linux/filter.h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Instruction {
+    pub(crate) code: u16,
+    pub(crate) if_true: u8,
+    pub(crate) if_false: u8,
+    pub(crate) value: u32,
+}
+
+const _: () = assert!(size_of::<Instruction>() == size_of::<libc::sock_filter>());
+const _: () = assert!(align_of::<Instruction>() == align_of::<libc::sock_filter>());
 
 /// A raw packet socket, which receives nothing before it is bound.
 #[derive(Debug)]
@@ -100,18 +125,54 @@ impl PacketSocket {
             .or_else(|_| set(self, libc::SOL_SOCKET, libc::SO_SNDBUF, &bytes))
     }
 
-    /// Joins a group of sockets among which flows are spread by a symmetric hash: a new one, or that of `first`. The
-    /// socket must be bound.
-    pub(crate) fn join(&self, first: Option<&Self>) -> io::Result<()> {
+    /// Joins a group of sockets among which flows are spread: a new one, or that of `first`. The socket must be bound.
+    pub(crate) fn join(&self, first: Option<&Self>, spread: Spread) -> io::Result<()> {
+        // What a socket ignores by itself, its group hears all the same; kernels that do not know the flag pass it over.
+        let spread = PACKET_FANOUT_FLAG_IGNORE_OUTGOING
+            | match spread {
+                Spread::Hash => PACKET_FANOUT_HASH,
+                Spread::Program => PACKET_FANOUT_CBPF,
+            };
         match first {
-            None => {
-                self.set(libc::PACKET_FANOUT, &((PACKET_FANOUT_HASH | PACKET_FANOUT_FLAG_UNIQUEID) << 16))
-            }
+            None => self.set(libc::PACKET_FANOUT, &((spread | PACKET_FANOUT_FLAG_UNIQUEID) << 16)),
             Some(first) => {
                 let group: u32 = get(first, libc::SOL_PACKET, libc::PACKET_FANOUT)?;
-                self.set(libc::PACKET_FANOUT, &(PACKET_FANOUT_HASH << 16 | group & 0xffff))
+                self.set(libc::PACKET_FANOUT, &(spread << 16 | group & 0xffff))
             }
         }
+    }
+
+    /// Has a program choose among the sockets of the group that this one has joined: what it answers, modulo their number,
+    /// in the order in which they joined. That order is another when one of them gets its ring afterwards, for which the
+    /// kernel takes it out and puts it in again.
+    pub(crate) fn choose_by(&self, program: &[Instruction]) -> io::Result<()> {
+        self.set_program(libc::SOL_PACKET, PACKET_FANOUT_DATA, program)
+    }
+
+    /// Hears nothing, whatever it is bound to, until it is to [`hear_all`](Self::hear_all).
+    pub(crate) fn hear_nothing(&self) -> io::Result<()> {
+        const RETURN: u16 = 0x06;
+        let nothing = Instruction { code: RETURN, if_true: 0, if_false: 0, value: 0 };
+        self.set_program(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &[nothing])
+    }
+    /// Hears again what it is bound to.
+    pub(crate) fn hear_all(&self) -> io::Result<()> {
+        set(self, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0_i32)
+    }
+
+    fn set_program(
+        &self,
+        level: libc::c_int,
+        option: libc::c_int,
+        program: &[Instruction],
+    ) -> io::Result<()> {
+        let len = program.len().try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
+        let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut().cast() };
+        let (descriptor, size) = (self.0.as_raw_fd(), size_of_val(&program) as libc::socklen_t);
+        let program = (&raw const program).cast();
+        // SAFETY: the descriptor is open; pointer and size describe a sock_fprog, and what that points to are as many
+        // instructions as it says, laid out as sock_filter is. The kernel only reads them, before it returns.
+        check(unsafe { libc::setsockopt(descriptor, level, option, program, size) }).map(|_| ())
     }
 
     /// Binds to an interface, for sending only or for packets of all protocols as well.

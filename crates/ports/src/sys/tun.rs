@@ -1,11 +1,12 @@
 //! TAP devices: `/dev/net/tun` (Documentation/networking/tuntap.rst).
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::bpf::Program;
 use super::interface::{NAME, padded};
 use super::socket::check;
 
@@ -22,6 +23,8 @@ pub(crate) const TUN_F_USO4: u32 = 0x20;
 /// And over IPv6.
 pub(crate) const TUN_F_USO6: u32 = 0x40;
 
+/// `_IOR('T', 224, int)` (linux/if_tun.h).
+const TUNSETSTEERINGEBPF: libc::c_ulong = 0x8004_54e0;
 const FLAGS: libc::c_int = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | libc::IFF_MULTI_QUEUE;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -58,6 +61,15 @@ impl Queue {
             libc::ioctl(self.0.as_raw_fd(), libc::TUNSETOFFLOAD as _, libc::c_ulong::from(flags))
         })
         .map(|_| ())
+    }
+
+    /// Has a program choose among the device's queues for what the host sends, by what it answers modulo their number, in
+    /// the order in which they were attached; `None` leaves that to the kernel again. The device keeps the program.
+    pub(crate) fn choose_by(&self, program: Option<&Program>) -> io::Result<()> {
+        let descriptor = program.map_or(-1, |program| program.as_fd().as_raw_fd());
+        let descriptor = (&raw const descriptor).cast::<libc::c_int>();
+        // SAFETY: the descriptor is open; the request reads an int, which is what it is given.
+        check(unsafe { libc::ioctl(self.0.as_raw_fd(), TUNSETSTEERINGEBPF as _, descriptor) }).map(|_| ())
     }
 
     /// Its descriptor.

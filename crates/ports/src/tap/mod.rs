@@ -17,6 +17,8 @@ use crate::interface::{Interface, refused};
 use crate::open::{Drivers, OpenContext};
 use crate::port::{Capabilities, Counters, Link, Port, PortError, ReceiveQueue, TransmitQueue};
 use crate::returning::{Reopen, Wanted, returning};
+use crate::steer::{Rules, Unsteerable, extended, program};
+use crate::sys::bpf::Program;
 use crate::sys::interface::padded;
 use crate::sys::tun::{Queue, TUN_F_CSUM, TUN_F_TSO_ECN, TUN_F_TSO4, TUN_F_TSO6, TUN_F_USO4, TUN_F_USO6};
 use crate::taken::Taken;
@@ -165,7 +167,17 @@ struct Tap {
     queues: Vec<Arc<Queue>>,
     taken: Taken,
     counters: Vec<Arc<Counters>>,
+    rules: Rules,
     warnings: Vec<String>,
+}
+
+impl Drop for Tap {
+    fn drop(&mut self) {
+        if !self.rules.is_empty() {
+            // A device of somebody else's making stays. Where it is gone there is nothing to take back.
+            let _ = self.queues[0].choose_by(None);
+        }
+    }
 }
 
 fn open(name: &str, settings: TapSettings, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
@@ -229,6 +241,7 @@ fn open_device(
         taken: Taken::new(queues.len(), queues.len()),
         counters: known.map_or_else(|| queues.iter().map(|_| Arc::default()).collect(), <[_]>::to_vec),
         queues,
+        rules: Rules::default(),
         warnings,
     })
 }
@@ -272,6 +285,24 @@ impl Port for Tap {
     }
     fn warnings(&self) -> Vec<String> {
         self.warnings.clone()
+    }
+    fn steer(&mut self, rules: &Rules) -> Result<(), Unsteerable> {
+        rules.check_queues(self.queues.len())?;
+        if self.taken.is_any() {
+            return Err(Unsteerable::Taken);
+        }
+        let device = self.interface.name();
+        let failed = |action: String| move |source| Unsteerable::System { action, source };
+        let loaded = Program::load_filter(&extended(&program(rules)), "nb_steer")
+            .map_err(failed(format!("loading a program for {device}, which needs CAP_BPF")))?;
+        self.queues[0]
+            .choose_by(Some(&loaded))
+            .map_err(failed(format!("having a program choose among the queues of {device}")))?;
+        self.rules = rules.clone();
+        Ok(())
+    }
+    fn rules(&self) -> Rules {
+        self.rules.clone()
     }
     fn take_receive(&mut self, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
         self.taken.receive(&self.name, queue)?;

@@ -23,6 +23,7 @@ use crate::pcap::{Format, Precision, SharedWriter, Writer};
 use crate::port::{
     Capabilities, ChecksumPolicy, Counters, Failure, Link, Port, PortError, ReceiveQueue, TransmitQueue,
 };
+use crate::steer::{self, Rules, Unsteerable};
 use line::Line;
 
 /// Which packets a line works on.
@@ -55,6 +56,7 @@ pub struct Common {
     capture: Option<PathBuf>,
     checksum: ChecksumPolicy,
     mtu: Option<usize>,
+    pub(crate) steer: Rules,
 }
 
 impl Default for Common {
@@ -73,6 +75,7 @@ impl Default for Common {
             capture: None,
             checksum: ChecksumPolicy::Trust,
             mtu: None,
+            steer: Rules::default(),
         }
     }
 }
@@ -157,6 +160,7 @@ pub const COMMON_KEYS: &[Key] = &[
         default: Some("the port's own"),
         summary: "Largest frame that is sent, without its link header; larger ones are dropped as too-big.",
     },
+    steer::KEY,
 ];
 
 impl Settings for Common {
@@ -316,6 +320,12 @@ impl Port for Wrapped {
     }
     fn checksum_policy(&self) -> ChecksumPolicy {
         self.checksum
+    }
+    fn steer(&mut self, rules: &Rules) -> Result<(), Unsteerable> {
+        self.port.steer(rules)
+    }
+    fn rules(&self) -> Rules {
+        self.port.rules()
     }
     fn close(&mut self) -> Result<(), PortError> {
         let closed = self.port.close();

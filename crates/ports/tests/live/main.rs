@@ -7,4 +7,5 @@ mod fixture;
 mod forwarding;
 mod leaving;
 mod overlap;
+mod steering;
 mod trouble;

@@ -1,0 +1,426 @@
+//! Rules as a classic BPF program, which the kernel runs for every arrival to choose among the sockets of a fanout group
+//! (packet(7), `PACKET_FANOUT_CBPF`).
+//!
+//! It finds out what [`Facts`](super::Facts) knows of a frame, each into a word of its memory, holds that against one
+//! rule after the other, and hashes flows that none speaks of. It sees what a socket of the group would get: a packet from
+//! its network layer on, and beside it the first VLAN tag, which the kernel has taken off.
+
+use std::net::IpAddr;
+
+use netbricks_packet::ethernet::ethertype;
+use netbricks_packet::ip::Version;
+use netbricks_packet::protocol;
+
+use super::facts::{EXTENSIONS, FRAGMENT_V4, FRAGMENT_V6};
+use super::{Filter, Prefix, Rules};
+use crate::sys::packet::Instruction;
+
+// Words of the program's memory. What is not known of a packet has a value that no rule can ask for.
+const VLAN: u32 = 0;
+const ETHERTYPE: u32 = 1;
+const NETWORK: u32 = 2;
+const PROTOCOL: u32 = 3;
+const TRANSPORT: u32 = 4;
+const SOURCE_PORT: u32 = 5;
+const DESTINATION_PORT: u32 = 6;
+const VERSION: u32 = 7;
+/// Four words each; of IPv4 the first.
+const SOURCE: u32 = 8;
+const DESTINATION: u32 = 12;
+const NO_VLAN: u32 = 0x1000;
+const NO_PROTOCOL: u32 = 0x100;
+const NO_PORT: u32 = 0x1_0000;
+
+// What stands beside the packet (linux/filter.h).
+pub(super) const AD_PROTOCOL: u32 = AD;
+pub(super) const AD_VLAN_TAG: u32 = AD + 44;
+pub(super) const AD_VLAN_TAG_PRESENT: u32 = AD + 48;
+const AD: u32 = -0x1000_i32 as u32;
+
+// Opcodes (linux/bpf_common.h): a class, a width or operation, a mode.
+pub(super) const LOAD: u16 = 0x00;
+pub(super) const LOAD_X: u16 = 0x01;
+pub(super) const STORE: u16 = 0x02;
+pub(super) const COMPUTE: u16 = 0x04;
+pub(super) const JUMP: u16 = 0x05;
+pub(super) const RETURN: u16 = 0x06;
+pub(super) const MOVE: u16 = 0x07;
+const WORD: u16 = 0x00;
+const HALF: u16 = 0x08;
+const BYTE: u16 = 0x10;
+pub(super) const VALUE: u16 = 0x00;
+pub(super) const ABSOLUTE: u16 = 0x20;
+pub(super) const INDIRECT: u16 = 0x40;
+pub(super) const MEMORY: u16 = 0x60;
+pub(super) const LENGTH: u16 = 0x80;
+pub(super) const BY_X: u16 = 0x08;
+const ADD: u16 = 0x00;
+const MULTIPLY: u16 = 0x20;
+const AND: u16 = 0x50;
+const SHIFT_LEFT: u16 = 0x60;
+const SHIFT_RIGHT: u16 = 0x70;
+const XOR: u16 = 0xa0;
+pub(super) const ALWAYS: u16 = 0x00;
+pub(super) const EQUAL: u16 = 0x10;
+pub(super) const AT_LEAST: u16 = 0x30;
+pub(super) const ANY_BIT: u16 = 0x40;
+pub(super) const ACCUMULATOR: u16 = 0x10;
+const TO_X: u16 = 0x00;
+pub(super) const TO_A: u16 = 0x80;
+
+/// The program: the queue of the first rule that matches, or a number by which the flow is divided, alike for both of its
+/// directions.
+pub(crate) fn program(rules: &Rules) -> Vec<Instruction> {
+    let mut a = Assembler::default();
+    let known = a.label();
+    link(&mut a, known);
+    a.bind(known);
+    for rule in rules.iter() {
+        let next = a.label();
+        matches(&mut a, &rule.filter, next);
+        a.emit(RETURN | VALUE, rule.queue.into());
+        a.bind(next);
+        if rule.filter == Filter::ANY {
+            // Nothing comes further, and the verifier of eBPF refuses what is never reached.
+            return a.finish();
+        }
+    }
+    hash(&mut a);
+    a.finish()
+}
+
+/// Tags and EtherType, then what follows them; goes to `known` where there is no more to know.
+fn link(a: &mut Assembler, known: Label) {
+    for (word, value) in [
+        (VLAN, NO_VLAN),
+        (PROTOCOL, NO_PROTOCOL),
+        (SOURCE_PORT, NO_PORT),
+        (DESTINATION_PORT, NO_PORT),
+        (NETWORK, 0),
+        (TRANSPORT, 0),
+        (VERSION, 0),
+    ] {
+        a.set(word, value);
+    }
+    a.emit(LOAD | VALUE, 0);
+    for word in SOURCE..SOURCE + 8 {
+        a.emit(STORE, word);
+    }
+    let (tagged, second, network, v4, v6) = (a.label(), a.label(), a.label(), a.label(), a.label());
+    a.emit(LOAD | WORD | ABSOLUTE, AD_PROTOCOL);
+    a.emit(STORE, ETHERTYPE);
+    a.emit(LOAD | WORD | ABSOLUTE, AD_VLAN_TAG_PRESENT);
+    a.unless(EQUAL, 0, tagged);
+    tag(a, true, network);
+    a.go(second);
+    a.bind(tagged);
+    a.emit(LOAD | WORD | ABSOLUTE, AD_VLAN_TAG);
+    a.emit(COMPUTE | AND, 0xfff);
+    a.emit(STORE, VLAN);
+    a.bind(second);
+    tag(a, false, network);
+
+    a.bind(network);
+    a.load(ETHERTYPE);
+    a.when(EQUAL, ethertype::IPV4.into(), v4);
+    a.when(EQUAL, ethertype::IPV6.into(), v6);
+    a.go(known);
+    let transport = a.label();
+    a.bind(v4);
+    ipv4(a, transport, known);
+    a.bind(v6);
+    ipv6(a, transport, known);
+
+    a.bind(transport);
+    let ports = a.label();
+    a.load(PROTOCOL);
+    for number in (0..=u8::MAX).filter(|number| protocol::has_ports(*number)) {
+        a.when(EQUAL, number.into(), ports);
+    }
+    a.go(known);
+    a.bind(ports);
+    a.need(TRANSPORT, 4, known);
+    a.at(TRANSPORT);
+    a.copy(HALF, 0, SOURCE_PORT);
+    a.copy(HALF, 2, DESTINATION_PORT);
+}
+
+/// A tag in the packet; goes to `network` where there is none.
+fn tag(a: &mut Assembler, is_first: bool, network: Label) {
+    let tag = a.label();
+    a.load(ETHERTYPE);
+    for number in [ethertype::VLAN, ethertype::SERVICE_VLAN, ethertype::LEGACY_QINQ] {
+        a.when(EQUAL, number.into(), tag);
+    }
+    a.go(network);
+    a.bind(tag);
+    a.need(NETWORK, 4, network);
+    a.at(NETWORK);
+    if is_first {
+        a.emit(LOAD | HALF | INDIRECT, 0);
+        a.emit(COMPUTE | AND, 0xfff);
+        a.emit(STORE, VLAN);
+    }
+    a.copy(HALF, 2, ETHERTYPE);
+    a.advance(4, NETWORK);
+}
+
+fn ipv4(a: &mut Assembler, transport: Label, known: Label) {
+    a.need(NETWORK, 20, known);
+    a.at(NETWORK);
+    a.emit(LOAD | BYTE | INDIRECT, 0);
+    a.emit(COMPUTE | SHIFT_RIGHT, 4);
+    a.unless(EQUAL, 4, known);
+    a.emit(LOAD | BYTE | INDIRECT, 0);
+    a.emit(COMPUTE | AND, 0xf);
+    a.emit(COMPUTE | SHIFT_LEFT, 2);
+    a.unless(AT_LEAST, 20, known);
+    a.emit(COMPUTE | ADD | BY_X, 0);
+    a.emit(STORE, TRANSPORT);
+    a.set(VERSION, 4);
+    a.copy(BYTE, 9, PROTOCOL);
+    a.copy(WORD, 12, SOURCE);
+    a.copy(WORD, 16, DESTINATION);
+    a.emit(LOAD | HALF | INDIRECT, 6);
+    a.when(ANY_BIT, FRAGMENT_V4.into(), known);
+    a.go(transport);
+}
+
+fn ipv6(a: &mut Assembler, transport: Label, known: Label) {
+    a.need(NETWORK, 40, known);
+    a.at(NETWORK);
+    a.emit(LOAD | BYTE | INDIRECT, 0);
+    a.emit(COMPUTE | SHIFT_RIGHT, 4);
+    a.unless(EQUAL, 6, known);
+    a.set(VERSION, 6);
+    for word in 0..4 {
+        a.copy(WORD, 8 + 4 * word, SOURCE + word);
+        a.copy(WORD, 24 + 4 * word, DESTINATION + word);
+    }
+    a.copy(BYTE, 6, PROTOCOL);
+    a.advance(40, TRANSPORT);
+    let (cut, done) = (a.label(), a.label());
+    for _ in 0..EXTENSIONS {
+        let (fragment, options, next) = (a.label(), a.label(), a.label());
+        a.load(PROTOCOL);
+        a.when(EQUAL, protocol::FRAGMENT.into(), fragment);
+        for number in [protocol::HOP_BY_HOP, protocol::ROUTING, protocol::DESTINATION_OPTIONS] {
+            a.when(EQUAL, number.into(), options);
+        }
+        a.go(done);
+        a.bind(fragment);
+        a.need(TRANSPORT, 4, cut);
+        a.at(TRANSPORT);
+        a.copy(BYTE, 0, PROTOCOL);
+        a.emit(LOAD | HALF | INDIRECT, 2);
+        a.when(ANY_BIT, FRAGMENT_V6.into(), known);
+        a.advance(8, TRANSPORT);
+        a.go(next);
+        a.bind(options);
+        a.need(TRANSPORT, 4, cut);
+        a.at(TRANSPORT);
+        a.copy(BYTE, 0, PROTOCOL);
+        a.emit(LOAD | BYTE | INDIRECT, 1);
+        a.emit(COMPUTE | SHIFT_LEFT, 3);
+        a.emit(COMPUTE | ADD, 8);
+        a.emit(COMPUTE | ADD | BY_X, 0);
+        a.emit(STORE, TRANSPORT);
+        a.bind(next);
+    }
+    a.go(done);
+    a.bind(cut);
+    a.set(PROTOCOL, NO_PROTOCOL);
+    a.go(known);
+    a.bind(done);
+    a.go(transport);
+}
+
+/// Goes to `next` unless a filter matches.
+fn matches(a: &mut Assembler, filter: &Filter, next: Label) {
+    let version = filter.version.map(|version| match version {
+        Version::V4 => 4,
+        Version::V6 => 6,
+    });
+    let fields = [
+        (VLAN, filter.vlan.map(u32::from)),
+        (ETHERTYPE, filter.ethertype.map(u32::from)),
+        (VERSION, version),
+        (PROTOCOL, filter.protocol.map(u32::from)),
+        (SOURCE_PORT, filter.source_port.map(u32::from)),
+        (DESTINATION_PORT, filter.destination_port.map(u32::from)),
+    ];
+    for (word, wanted) in fields {
+        if let Some(wanted) = wanted {
+            a.load(word);
+            a.unless(EQUAL, wanted, next);
+        }
+    }
+    for (first, prefix) in [(SOURCE, filter.source), (DESTINATION, filter.destination)] {
+        if let Some(prefix) = prefix {
+            within(a, first, prefix, next);
+        }
+    }
+}
+
+fn within(a: &mut Assembler, first: u32, prefix: Prefix, next: Label) {
+    let words = match prefix.address() {
+        IpAddr::V4(address) => vec![address.to_bits()],
+        IpAddr::V6(address) => {
+            let bits = address.to_bits();
+            vec![(bits >> 96) as u32, (bits >> 64) as u32, (bits >> 32) as u32, bits as u32]
+        }
+    };
+    let mut left = u32::from(prefix.bits());
+    for (word, wanted) in (first..).zip(words) {
+        if left == 0 {
+            return;
+        }
+        a.load(word);
+        if left < 32 {
+            a.emit(COMPUTE | AND, u32::MAX << (32 - left));
+        }
+        a.unless(EQUAL, wanted, next);
+        left = left.saturating_sub(32);
+    }
+}
+
+/// Returns a hash of addresses, protocol and ports that does not change with the direction: the kernel's own, by which other
+/// groups are divided, is not there for programs to read unless the device or the sender computed it.
+fn hash(a: &mut Assembler) {
+    // What is added up is symmetric; multipliers are those of MurmurHash3's finaliser and the golden ratio's.
+    const SUM: u32 = NETWORK;
+    const PARTS: [(u32, u32); 5] = [
+        (SOURCE_PORT, DESTINATION_PORT),
+        (SOURCE, DESTINATION),
+        (SOURCE + 1, DESTINATION + 1),
+        (SOURCE + 2, DESTINATION + 2),
+        (SOURCE + 3, DESTINATION + 3),
+    ];
+    a.load(PROTOCOL);
+    a.emit(STORE, SUM);
+    for (one, other) in PARTS {
+        a.at(one);
+        a.load(other);
+        a.emit(COMPUTE | XOR | BY_X, 0);
+        a.emit(COMPUTE | MULTIPLY, 0x9e37_79b1);
+        a.emit(STORE, TRANSPORT);
+        a.load(other);
+        a.emit(COMPUTE | ADD | BY_X, 0);
+        a.at(TRANSPORT);
+        a.emit(COMPUTE | ADD | BY_X, 0);
+        a.at(SUM);
+        a.emit(COMPUTE | ADD | BY_X, 0);
+        mix(a, 15, 0x85eb_ca6b);
+        a.emit(STORE, SUM);
+    }
+    mix(a, 16, 0x85eb_ca6b);
+    mix(a, 13, 0xc2b2_ae35);
+    mix(a, 16, 1);
+    a.emit(RETURN | ACCUMULATOR, 0);
+}
+
+/// A = (A ^ A >> bits) * by
+fn mix(a: &mut Assembler, bits: u32, by: u32) {
+    a.emit(MOVE | TO_X, 0);
+    a.emit(COMPUTE | SHIFT_RIGHT, bits);
+    a.emit(COMPUTE | XOR | BY_X, 0);
+    a.emit(COMPUTE | MULTIPLY, by);
+}
+
+/// Somewhere further on to jump to; bound once.
+#[derive(Clone, Copy)]
+struct Label(usize);
+
+/// Which field of a jump tells how far it goes.
+#[derive(Clone, Copy)]
+enum Way {
+    IfTrue,
+    IfFalse,
+    Always,
+}
+
+#[derive(Default)]
+struct Assembler {
+    instructions: Vec<Instruction>,
+    labels: Vec<usize>,
+    jumps: Vec<(usize, Way, Label)>,
+}
+
+impl Assembler {
+    fn emit(&mut self, code: u16, value: u32) {
+        self.instructions.push(Instruction { code, if_true: 0, if_false: 0, value });
+    }
+    fn label(&mut self) -> Label {
+        self.labels.push(usize::MAX);
+        Label(self.labels.len() - 1)
+    }
+    fn bind(&mut self, label: Label) {
+        self.labels[label.0] = self.instructions.len();
+    }
+    fn jump(&mut self, way: Way, test: u16, value: u32, label: Label) {
+        self.jumps.push((self.instructions.len(), way, label));
+        self.emit(JUMP | test, value);
+    }
+    /// Jumps where the test of A holds.
+    fn when(&mut self, test: u16, value: u32, label: Label) {
+        self.jump(Way::IfTrue, test, value, label);
+    }
+    /// Jumps where it does not.
+    fn unless(&mut self, test: u16, value: u32, label: Label) {
+        self.jump(Way::IfFalse, test, value, label);
+    }
+    fn go(&mut self, label: Label) {
+        self.jump(Way::Always, ALWAYS, 0, label);
+    }
+    /// A = a word of the memory.
+    fn load(&mut self, word: u32) {
+        self.emit(LOAD | MEMORY, word);
+    }
+    /// X = a word of the memory.
+    fn at(&mut self, word: u32) {
+        self.emit(LOAD_X | MEMORY, word);
+    }
+    /// A word of the memory = a value.
+    fn set(&mut self, word: u32, value: u32) {
+        self.emit(LOAD | VALUE, value);
+        self.emit(STORE, word);
+    }
+    /// A word of the memory = the packet's bytes at X + `offset`.
+    fn copy(&mut self, width: u16, offset: u32, word: u32) {
+        self.emit(LOAD | width | INDIRECT, offset);
+        self.emit(STORE, word);
+    }
+    /// A word of the memory = X + `bytes`.
+    fn advance(&mut self, bytes: u32, word: u32) {
+        self.emit(MOVE | TO_A, 0);
+        self.emit(COMPUTE | ADD, bytes);
+        self.emit(STORE, word);
+    }
+    /// Jumps unless the packet has `bytes` from the offset in a word of the memory on. A load past its end would end the
+    /// program.
+    fn need(&mut self, word: u32, bytes: u32, otherwise: Label) {
+        self.load(word);
+        self.emit(COMPUTE | ADD, bytes);
+        self.emit(MOVE | TO_X, 0);
+        self.emit(LOAD | LENGTH, 0);
+        self.unless(AT_LEAST | BY_X, 0, otherwise);
+    }
+
+    fn finish(mut self) -> Vec<Instruction> {
+        for (place, way, label) in &self.jumps {
+            // Jumps are counted from the instruction after them.
+            let distance = self.labels[label.0] - place - 1;
+            let jump = &mut self.instructions[*place];
+            let near = || u8::try_from(distance).expect("labels lie within a rule or before the first");
+            match way {
+                Way::IfTrue => jump.if_true = near(),
+                Way::IfFalse => jump.if_false = near(),
+                Way::Always => jump.value = distance as u32,
+            }
+        }
+        self.instructions
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests;

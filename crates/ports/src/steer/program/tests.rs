@@ -1,0 +1,179 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::steer::frames::{made, mutated, mutations, rules};
+use crate::steer::{MOST_RULES, Rule};
+
+/// Instructions that the kernel takes (`BPF_MAXINSNS`).
+const MOST: usize = 4096;
+
+/// What the kernel shows a program of a group: `skb_vlan_untag` and `eth_type_trans` came before it.
+pub(in super::super) struct Arrival<'f> {
+    pub(in super::super) tag: Option<u32>,
+    protocol: u32,
+    data: &'f [u8],
+}
+
+impl<'f> Arrival<'f> {
+    /// A frame as it arrives, its first tag taken off if it is of a kind that the kernel takes off.
+    pub(in super::super) fn of(frame: &'f [u8], untags: bool) -> Option<Self> {
+        let half = |at: usize| Some(u32::from(u16::from_be_bytes(*frame.get(at..)?.first_chunk()?)));
+        // Lengths become numbers that no protocol has.
+        let protocol = |number: u32| if number < 0x600 { 4 } else { number };
+        let first = half(12)?;
+        if untags && matches!(first, 0x8100 | 0x88a8) {
+            let (tag, next) = (half(14)?, half(16)?);
+            return Some(Self { tag: Some(tag), protocol: protocol(next), data: &frame[18..] });
+        }
+        Some(Self { tag: None, protocol: protocol(first), data: &frame[14..] })
+    }
+}
+
+/// Runs a program as the kernel defines it (Documentation/networking/filter.rst); panics where its checker would refuse.
+pub(in super::super) fn run(program: &[Instruction], arrival: &Arrival<'_>) -> u32 {
+    let (mut a, mut x, mut at) = (0_u32, 0_u32, 0);
+    let mut memory = [None; 16];
+    loop {
+        let Instruction { code, if_true, if_false, value } = program[at];
+        at += 1;
+        let operand = if code & BY_X != 0 { x } else { value };
+        match code & 7 {
+            LOAD => {
+                let offset = match code & 0xe0 {
+                    VALUE => {
+                        a = value;
+                        continue;
+                    }
+                    MEMORY => {
+                        a = memory[value as usize].expect("a word that was stored on every way here");
+                        continue;
+                    }
+                    LENGTH => {
+                        a = arrival.data.len() as u32;
+                        continue;
+                    }
+                    ABSOLUTE if value == AD_PROTOCOL => {
+                        a = arrival.protocol;
+                        continue;
+                    }
+                    ABSOLUTE if value == AD_VLAN_TAG_PRESENT => {
+                        a = u32::from(arrival.tag.is_some());
+                        continue;
+                    }
+                    ABSOLUTE if value == AD_VLAN_TAG => {
+                        a = arrival.tag.unwrap_or(0);
+                        continue;
+                    }
+                    INDIRECT => (x + value) as usize,
+                    mode => panic!("no such load: {mode:#x}"),
+                };
+                let width = match code & 0x18 {
+                    WORD => 4,
+                    HALF => 2,
+                    BYTE => 1,
+                    width => panic!("no such width: {width:#x}"),
+                };
+                // A load from where there is nothing ends a program with 0: ours never lets that happen.
+                let bytes = arrival.data.get(offset..offset + width).expect("within the packet");
+                a = bytes.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte));
+            }
+            LOAD_X => {
+                assert_eq!(code, LOAD_X | MEMORY);
+                x = memory[value as usize].expect("a word that was stored on every way here");
+            }
+            STORE => memory[value as usize] = Some(a),
+            COMPUTE => {
+                a = match code & 0xf0 {
+                    ADD => a.wrapping_add(operand),
+                    MULTIPLY => a.wrapping_mul(operand),
+                    AND => a & operand,
+                    XOR => a ^ operand,
+                    SHIFT_LEFT => a.checked_shl(operand).unwrap(),
+                    SHIFT_RIGHT => a.checked_shr(operand).unwrap(),
+                    operation => panic!("no such operation: {operation:#x}"),
+                }
+            }
+            JUMP if code & 0xf0 == ALWAYS => at += value as usize,
+            JUMP => {
+                let holds = match code & 0xf0 {
+                    EQUAL => a == operand,
+                    AT_LEAST => a >= operand,
+                    ANY_BIT => a & operand != 0,
+                    test => panic!("no such test: {test:#x}"),
+                };
+                at += usize::from(if holds { if_true } else { if_false });
+            }
+            RETURN => return if code & 0x18 == ACCUMULATOR { a } else { value },
+            MOVE if code & 0xf8 == TO_A => a = x,
+            MOVE => x = a,
+            class => unreachable!("three bits: {class}"),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3_000))]
+
+    #[test]
+    fn the_program_says_what_the_rules_say(
+        list in rules(256), made in made(), changes in mutations(), untags in any::<bool>(),
+    ) {
+        let frame = mutated(made.bytes(), &changes);
+        let Some(arrival) = Arrival::of(&frame, untags) else { return Ok(()) };
+        let program = program(&list);
+        let found = run(&program, &arrival);
+        match list.queue_of(&frame) {
+            Some(queue) => prop_assert_eq!(found, u32::from(queue)),
+            // What no rule speaks of is divided as if there were none.
+            None => prop_assert_eq!(found, run(&super::program(&Rules::default()), &arrival)),
+        }
+    }
+
+    #[test]
+    fn both_directions_of_a_flow_have_one_hash(made in made(), changes in mutations(), untags in any::<bool>()) {
+        let program = program(&Rules::default());
+        let (there, back) = (made.bytes(), made.reversed().bytes());
+        let (there, back) = (Arrival::of(&there, untags), Arrival::of(&back, untags));
+        if let (Some(there), Some(back)) = (there, back) {
+            prop_assert_eq!(run(&program, &there), run(&program, &back));
+        }
+        // Whatever arrives, it ends.
+        let frame = mutated(made.bytes(), &changes);
+        if let Some(arrival) = Arrival::of(&frame, untags) {
+            run(&program, &arrival);
+        }
+    }
+}
+
+/// As long as they come: no list that an operator may write is refused by the kernel.
+#[test]
+fn as_many_rules_as_there_may_be_fit_into_a_program() {
+    let address = "2001:db8::/127".parse::<Prefix>().unwrap();
+    let long =
+        Filter::ANY.in_vlan(1).ethertype(0x86dd).version(Version::V6).protocol(17).from(address).to(address);
+    let rule = |port| Rule { filter: long.from_port(port).to_port(1), queue: 1 };
+    let rules = Rules::new((0..MOST_RULES as u16).map(rule)).unwrap();
+    let length = program(&rules).len();
+    assert!(length <= MOST, "{length} instructions");
+}
+
+#[test]
+fn flows_are_spread_evenly() {
+    let program = program(&Rules::default());
+    for queues in [2, 3, 4, 8] {
+        let mut counts = vec![0_u32; queues as usize];
+        for flow in 0..8_000_u16 {
+            // Neighbours, as a network has them.
+            let mut packet = [0; 42];
+            packet[12..14].copy_from_slice(&[8, 0]);
+            packet[14] = 0x45;
+            packet[23] = 17;
+            packet[26..30].copy_from_slice(&[10, 0, (flow >> 8) as u8, flow as u8]);
+            packet[30..34].copy_from_slice(&[10, 0, 0, 1]);
+            packet[34..38].copy_from_slice(&[4, 0, 0, 53]);
+            counts[(run(&program, &Arrival::of(&packet, true).unwrap()) % queues) as usize] += 1;
+        }
+        let fair = 8_000 / queues;
+        assert!(counts.iter().all(|count| count.abs_diff(fair) < fair / 5), "{counts:?}");
+    }
+}
