@@ -159,12 +159,12 @@ impl Worker {
             hosted.timer = None;
             let mut rested = false;
             let mut now = hosted.time(self.now);
-            for _ in 0..self.round_turns {
-                self.turns += 1;
-                let turn = match &self.shared.limit {
-                    None => hosted.graph.turn(now),
+            let mut left = self.round_turns;
+            while left > 0 {
+                let (turn, turns) = match &self.shared.limit {
+                    None => hosted.graph.turns(now, left),
                     Some(_) => match limited_turn(&self.shared, &mut hosted.graph, now) {
-                        Some(turn) => turn,
+                        Some(turn) => (turn, 1),
                         None => {
                             round.starved = true;
                             rested = true;
@@ -172,6 +172,8 @@ impl Worker {
                         }
                     },
                 };
+                self.turns += u64::from(turns);
+                left = left.saturating_sub(turns);
                 match turn {
                     Turn::Moved(packets) => {
                         round.moved += packets;

@@ -184,7 +184,7 @@ impl Graph {
             while held > 0 {
                 self.drain_node(node, |node, batch, cx| node.hurry(batch, cx));
                 while !self.waiting.is_empty() {
-                    self.contained(None);
+                    self.contained(None, 1);
                 }
                 let left = self.held(node);
                 if left >= held {
@@ -221,9 +221,9 @@ impl Graph {
             let mut moved = 0;
             for node in &crossings {
                 if !self.slots[*node].ended {
-                    moved += self.contained(Some(*node));
+                    moved += self.contained(Some(*node), 1);
                     while !self.waiting.is_empty() {
-                        self.contained(None);
+                        self.contained(None, 1);
                     }
                     self.do_duties();
                 }

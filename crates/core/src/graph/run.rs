@@ -25,39 +25,46 @@ const ASK_IDLE: u64 = 8;
 impl Graph {
     /// Gives the next schedulable its turn at time `now` (ns) and runs what it yields to completion.
     pub fn turn(&mut self, now: u64) -> Turn {
+        self.turns(now, 1).0
+    }
+
+    /// As [`turn`](Self::turn), up to `most` times (at least once), as long as nobody but the same busy source has anything to
+    /// do: what surrounds a turn is paid once. Answers what all of them came to, and how many there were.
+    pub fn turns(&mut self, now: u64, most: u32) -> (Turn, u32) {
         self.cx.advance(now);
-        if self.waiting.is_empty() {
-            let mut by_events = 0;
-            if self.cx.deadline <= self.cx.now() {
-                by_events = self.run_due();
-                if !self.waiting.is_empty() {
-                    // A panic in what an event sent to: what waits goes on first.
-                    return Turn::Moved(by_events);
-                }
-            }
-            if !self.duties.is_empty() {
-                self.do_duties();
-            }
-            self.wake_due();
-            let Some(node) = self.next_schedulable() else {
-                return if by_events > 0 { Turn::Moved(by_events) } else { self.rest() };
-            };
-            self.turns += 1;
-            self.sampled = self.turns.is_multiple_of(SAMPLE);
-            let moved = by_events + self.contained(Some(node));
-            if moved == 0 && self.cx.blocked != 0 {
-                return self.rest();
-            }
-            self.dry = if moved > 0 { 0 } else { self.dry + 1 };
-            // Idle only when every schedulable in turn had nothing.
-            if !self.ready.is_empty() || self.dry < self.idle.len() || self.idle.is_empty() {
-                return Turn::Moved(moved);
-            }
-            self.dry = 0;
-            return if moved > 0 { Turn::Moved(moved) } else { self.rest() };
+        if !self.waiting.is_empty() {
+            // A panic ended the turn before: what waited goes on first.
+            return (Turn::Moved(self.contained(None, 1)), 1);
         }
-        // A panic ended the turn before: what waited goes on first.
-        Turn::Moved(self.contained(None))
+        let mut by_events = 0;
+        if self.cx.deadline <= self.cx.now() {
+            by_events = self.run_due();
+            if !self.waiting.is_empty() {
+                // A panic in what an event sent to: what waits goes on first.
+                return (Turn::Moved(by_events), 1);
+            }
+        }
+        if !self.duties.is_empty() {
+            self.do_duties();
+        }
+        self.wake_due();
+        let Some(node) = self.next_schedulable() else {
+            return (if by_events > 0 { Turn::Moved(by_events) } else { self.rest() }, 1);
+        };
+        let before = self.turns;
+        self.count_turn();
+        let moved = by_events + self.contained(Some(node), most);
+        let turns = (self.turns - before) as u32;
+        if moved == 0 && self.cx.blocked != 0 {
+            return (self.rest(), turns);
+        }
+        self.dry = if moved > 0 { 0 } else { self.dry + 1 };
+        // Idle only when every schedulable in turn had nothing.
+        if !self.ready.is_empty() || self.dry < self.idle.len() || self.idle.is_empty() {
+            return (Turn::Moved(moved), turns);
+        }
+        self.dry = 0;
+        (if moved > 0 { Turn::Moved(moved) } else { self.rest() }, turns)
     }
 
     #[inline(always)]
@@ -80,9 +87,9 @@ impl Graph {
 
     /// Runs with every panic contained; answers how many packets moved.
     #[inline(always)]
-    pub(super) fn contained(&mut self, schedulable: Option<usize>) -> u64 {
+    pub(super) fn contained(&mut self, schedulable: Option<usize>, most: u32) -> u64 {
         let _containing = Containing::enter();
-        match catch_unwind(AssertUnwindSafe(|| self.run(schedulable))) {
+        match catch_unwind(AssertUnwindSafe(|| self.run(schedulable, most))) {
             Ok(moved) => moved,
             Err(payload) => {
                 self.clear_up(account(payload));
@@ -91,11 +98,44 @@ impl Graph {
         }
     }
 
-    fn run(&mut self, schedulable: Option<usize>) -> u64 {
-        let mut moved = 0;
-        if let Some(node) = schedulable {
-            moved = self.poll(node);
+    fn run(&mut self, schedulable: Option<usize>, most: u32) -> u64 {
+        let Some(node) = schedulable else { return self.run_waiting() };
+        let (mut moved, mut left) = (0, most);
+        loop {
+            let packets = self.poll(node);
+            moved += packets;
+            if !self.waiting.is_empty() {
+                moved += self.run_waiting();
+            }
+            left = left.saturating_sub(1);
+            if left == 0 || packets == 0 || !self.goes_on(node) {
+                return moved;
+            }
+            self.count_turn();
+            self.in_place = true;
         }
+    }
+
+    #[inline(always)]
+    fn count_turn(&mut self) {
+        self.turns += 1;
+        self.sampled = self.turns.is_multiple_of(SAMPLE);
+    }
+
+    /// Whether the next turn is the same node's, and nothing comes before it.
+    #[inline(always)]
+    fn goes_on(&self, node: usize) -> bool {
+        self.ready.len() == 1
+            && self.ready.front() == Some(&node)
+            && (self.idle.is_empty() || !self.turns.is_multiple_of(ASK_IDLE))
+            && self.sleeping.is_empty()
+            && self.cx.deadline > self.cx.now()
+            && self.duties.is_empty()
+            && self.cx.blocked == 0
+    }
+
+    fn run_waiting(&mut self) -> u64 {
+        let mut moved = 0;
         while let Some(Waiting { target, hops, mut batch }) = self.waiting.pop_front() {
             let slot = &mut self.slots[target.node];
             if slot.open == Some(self.serial) {
@@ -404,7 +444,7 @@ impl Graph {
         self.timers.clear();
         self.set_deadline();
         while !self.waiting.is_empty() {
-            self.contained(None);
+            self.contained(None, 1);
         }
         self.drain_keepers();
         if self.drain_crossings() {
@@ -429,7 +469,7 @@ impl Graph {
                 let before = self.held(node);
                 self.drain_node(node, |node, batch, cx| node.drain(batch, cx));
                 while !self.waiting.is_empty() {
-                    self.contained(None);
+                    self.contained(None, 1);
                 }
                 if before == 0 {
                     break;

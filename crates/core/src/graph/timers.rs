@@ -59,7 +59,7 @@ impl Graph {
                 break;
             }
             self.timers.pop();
-            moved += self.contained(Some(node));
+            moved += self.contained(Some(node), 1);
         }
         self.set_deadline();
         moved

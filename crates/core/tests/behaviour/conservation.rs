@@ -96,6 +96,7 @@ proptest! {
         burst in 1usize..64,
         packets in 0u32..800,
         rebuild: bool,
+        turns in 1u32..9,
     ) {
         let mut rig = Rig::new();
         let source = rig.add("source", Box::new(Feed::of((0..packets).map(numbered))));
@@ -124,7 +125,7 @@ proptest! {
         let (mut graph, pool) = rig.build();
         graph.set_burst(burst);
         for now in 0..400 {
-            let _ = graph.turn(now);
+            let _ = graph.turns(now, turns);
             check(&graph);
             let used = pool.capacity() - pool.available();
             prop_assert_eq!(graph.totals().held as usize, used, "a packet is neither held nor free");

@@ -6,7 +6,7 @@ use netbricks_core::buffer::Batch;
 use netbricks_core::{Context, Edge, Function, Input, Node, Operator, Poll, Role, Worker};
 
 use crate::events::{Log, log, node_of, take_log};
-use crate::harness::{Rig, Sink, numbered, run_out};
+use crate::harness::{Rig, Sink, numbered, run_out_by};
 
 /// Packets with arrival times, which drive the clock as a capture's do.
 struct Capture(VecDeque<(u64, u32)>);
@@ -52,7 +52,7 @@ fn tally(input: Input, worker: &'static Worker) -> impl Function + use<> {
     input.inspect(move |_| seen.add(1)).done()
 }
 
-fn replay(arrivals: &[(u64, u32)], burst: usize) -> (Vec<u32>, Log) {
+fn replay(arrivals: &[(u64, u32)], burst: usize, turns: u32) -> (Vec<u32>, Log) {
     let mut rig = Rig::new();
     let sink = Sink::default();
     let source = rig.add("source", Box::new(Capture(arrivals.iter().copied().collect())));
@@ -61,7 +61,7 @@ fn replay(arrivals: &[(u64, u32)], burst: usize) -> (Vec<u32>, Log) {
     rig.chain(&[source, node, end]);
     let (mut graph, pool) = rig.build();
     graph.set_burst(burst);
-    run_out(&mut graph);
+    run_out_by(&mut graph, turns);
     graph.drain(0);
     assert_eq!(pool.available(), pool.capacity());
     (sink.numbers(), take_log())
@@ -83,9 +83,9 @@ fn no_batch_spans_a_deadline_whatever_its_size() {
         }
         expected.push(*number);
     }
-    for burst in [1, 32, 256] {
-        let (numbers, log) = replay(&arrivals, burst);
-        assert_eq!(numbers, expected, "at {burst}");
+    for (burst, turns) in [(1, 1), (32, 1), (256, 1), (1, 64), (32, 64)] {
+        let (numbers, log) = replay(&arrivals, burst, turns);
+        assert_eq!(numbers, expected, "at {burst}, {turns} turns at once");
         assert!(log.iter().all(|(_, now, due, missed)| now == due && *missed == 0), "on time to the ns");
     }
 }
@@ -94,7 +94,7 @@ fn no_batch_spans_a_deadline_whatever_its_size() {
 fn a_hole_of_years_in_a_capture_is_missed_and_not_run_through() {
     let epoch = 1_700_000_000_000_000_000;
     let arrivals = [(epoch, 0), (epoch + 10, 1), (u64::MAX - 1_000, 2), (u64::MAX - 900, 3)];
-    let results = [1, 32, 256].map(|burst| replay(&arrivals, burst));
+    let results = [(1, 1), (32, 1), (256, 1), (1, 64)].map(|(burst, turns)| replay(&arrivals, burst, turns));
     assert!(results.iter().all(|result| result == &results[0]));
     let (numbers, log) = &results[0];
     assert_eq!(

@@ -236,9 +236,15 @@ impl Rig {
 
 /// Runs until every source has ended, checking after each turn that every packet is accounted for.
 pub(crate) fn run_out(graph: &mut Graph) {
+    run_out_by(graph, 1);
+}
+
+/// As [`run_out`], by up to so many turns at once.
+pub(crate) fn run_out_by(graph: &mut Graph, most: u32) {
     for turns in 0.. {
         assert!(turns < 100_000, "the graph does not end");
-        let turn = graph.turn(0);
+        let (turn, taken) = graph.turns(0, most);
+        assert!((1..=most).contains(&taken));
         check(graph);
         match turn {
             Turn::Done => break,

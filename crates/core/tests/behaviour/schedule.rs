@@ -50,6 +50,59 @@ fn idle_sources_are_asked_now_and_then_while_others_are_busy() {
 }
 
 #[test]
+fn turns_at_once_are_the_same_as_turns_one_by_one() {
+    const TURNS: u32 = 180;
+    let run = |busy: usize, most: u32| {
+        let mut feeds: Vec<Feed> = (0..busy as u32)
+            .map(|i| Feed::of((0..900).map(|n| numbered(i * 1_000 + n))))
+            .collect();
+        feeds.extend([Feed::default(), Feed::default()]);
+        let (mut graph, sink) = rig(&feeds);
+        graph.set_burst(3);
+        let (mut left, mut moved, mut calls) = (TURNS, 0, 0);
+        while left > 0 {
+            let (turn, taken) = graph.turns(0, most.min(left));
+            check(&graph);
+            assert!((1..=most.min(left)).contains(&taken), "{taken} of {left}");
+            left -= taken;
+            calls += 1;
+            if let Turn::Moved(packets) = turn {
+                moved += packets;
+            }
+        }
+        let polls: Vec<usize> = feeds.iter().map(|feed| feed.polls().len()).collect();
+        (calls, (sink.numbers(), polls, moved))
+    };
+    for busy in [1, 2] {
+        let (_, one_by_one) = run(busy, 1);
+        for most in [2, 7, 64, 1_000] {
+            let (calls, at_once) = run(busy, most);
+            assert_eq!(at_once, one_by_one, "{busy} busy, {most} at once");
+            // Two that are busy take turns, so that nobody has two.
+            assert!(if busy == 1 { calls < TURNS } else { calls == TURNS }, "{calls} calls");
+        }
+    }
+}
+
+#[test]
+fn a_source_that_ends_or_rests_takes_no_turn_more() {
+    for until in [None, Some(1_000)] {
+        let feed = Feed::default();
+        feed.add((0..10).map(numbered));
+        feed.until(until);
+        let (mut graph, sink) = rig(std::slice::from_ref(&feed));
+        graph.set_burst(4);
+        assert_eq!(graph.turns(0, 100), (Turn::Moved(10), 3));
+        assert_eq!(graph.turns(0, 100), (Turn::Idle(until), 1));
+        assert_eq!(sink.numbers(), (0..10).collect::<Vec<_>>());
+    }
+    let (mut graph, _) = rig(&[Feed::of((0..10).map(numbered))]);
+    graph.set_burst(4);
+    assert_eq!(graph.turns(0, 100), (Turn::Moved(10), 3));
+    assert_eq!(graph.turns(0, 100), (Turn::Done, 1));
+}
+
+#[test]
 fn a_graph_with_nothing_to_do_is_idle_until_it_is_woken() {
     let feed = Feed::default();
     let (mut graph, sink) = rig(std::slice::from_ref(&feed));
