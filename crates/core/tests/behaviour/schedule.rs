@@ -53,9 +53,8 @@ fn idle_sources_are_asked_now_and_then_while_others_are_busy() {
 fn turns_at_once_are_the_same_as_turns_one_by_one() {
     const TURNS: u32 = 180;
     let run = |busy: usize, most: u32| {
-        let mut feeds: Vec<Feed> = (0..busy as u32)
-            .map(|i| Feed::of((0..900).map(|n| numbered(i * 1_000 + n))))
-            .collect();
+        let mut feeds: Vec<Feed> =
+            (0..busy as u32).map(|i| Feed::of((0..900).map(|n| numbered(i * 1_000 + n)))).collect();
         feeds.extend([Feed::default(), Feed::default()]);
         let (mut graph, sink) = rig(&feeds);
         graph.set_burst(3);
