@@ -392,7 +392,7 @@ impl Parting<'_> {
     /// The packet in `slot` leaves.
     #[inline(always)]
     fn leave(&mut self, slot: usize, verdict: u16) {
-        // SAFETY: there are more places than slots of a batch.
+        // SAFETY: there are as many places as a batch has slots.
         let place = unsafe { self.places.add(slot) };
         // SAFETY: the places are lent to us.
         let place = unsafe { place.read() };
@@ -411,7 +411,7 @@ impl Parting<'_> {
     #[inline(always)]
     fn close_up(&mut self, slot: usize) {
         let kept = slot - self.left;
-        // SAFETY: there are more places than slots of a batch.
+        // SAFETY: there are as many places as a batch has slots.
         let from = unsafe { self.places.add(slot) };
         // SAFETY: as above, and `kept` is at most `slot`.
         let to = unsafe { self.places.add(kept) };

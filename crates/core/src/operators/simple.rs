@@ -283,7 +283,8 @@ fn out_of_line<const USUAL: bool, B: Operator>(
 /// So many functions are compiled into one piece of code; longer rows call the pieces one after the other, and each call costs
 /// some instructions for what is handed over and for what the next piece has to find out anew. In pieces of 32 each of 64
 /// functions costs less than each of 8 (`bench/fused-cost.sh` counts it), in pieces of 16 an eighth more. 64 functions of 64
-/// types take 20 s to compile so, optimised; where they are not, pieces of 32 take minutes and pieces of 16 seconds.
+/// types take 20 s to compile so with `opt-level` 3; with 0 or 1 pieces of 32 take minutes and pieces of 16 seconds. What tells
+/// the two apart here is whether debug assertions are on.
 const TOGETHER: usize = if cfg!(debug_assertions) { 16 } else { 32 };
 
 /// Applies a function to a frame of which a function before it may have changed what made it usual, from within the copy

@@ -381,10 +381,12 @@ impl<R: Rewriter> Packetizer<R> {
         }
         let waits = !self.streams.direction(number, side.other()).waiting.is_empty();
         let (acknowledgment, window) = self.acknowledge(connection, way, header, waits);
+        let room = self.room;
         let lane = &mut self.lanes[connection][way];
         let before = before.filter(|before| before.rewrites).unwrap_or(*lane);
         let at = lane.input(header.sequence_number());
-        if arrival != Arrival::Ignored {
+        // Who says something from far ahead may be anybody.
+        if arrival != Arrival::Ignored && at <= lane.taken.saturating_add(room) {
             lane.came(header, at, segment.bytes.len());
         }
         match arrival {
@@ -511,7 +513,9 @@ impl<R: Rewriter> Packetizer<R> {
         let lane = &mut self.lanes[connection][way];
         lane.launched = at;
         lane.end_launched |= ended;
-        self.pay(number, side, header, send);
+        if arrival != Arrival::Ignored {
+            self.pay(number, side, header, send);
+        }
         Passage::Replaced
     }
 

@@ -1,5 +1,5 @@
 //! Steering: an ordered list of rules says at which of a port's receive queues packets arrive. The first rule whose filter
-//! matches decides; what none matches arrives where it would without rules.
+//! matches decides; what none matches goes by the driver's hash.
 //!
 //! A [`Filter`] speaks of what [`Facts`] can know of a frame's beginning and of nothing else, so that the same rules can be
 //! applied to a packet in memory and compiled into a program that the kernel runs.

@@ -208,6 +208,8 @@ fn open_device(
         let (queue, _) = Queue::attach(&device).map_err(refused(format!("adding a queue to {device}")))?;
         queues.push(Arc::new(queue));
     }
+    // A device that outlives its users keeps the program of one who was killed.
+    let _ = queues[0].choose_by(None);
     let mut warnings = Vec::new();
     if settings.offload {
         let largest = cx.pool.largest_packet();

@@ -10,8 +10,8 @@ use super::{Emit, Packetizer};
 
 /// Segments that a packet of a receiver is answered with at most, so that what a batch makes fits what it may make.
 const ANSWERS: usize = 2;
-/// Bytes of such a segment at most: what an Ethernet link takes.
-pub(crate) const ANSWER: usize = 1_460;
+/// Bytes of such a segment at most: what an Ethernet link takes behind IPv6 and timestamps.
+pub(crate) const ANSWER: usize = 1_428;
 /// Options of such a segment, if its ends have agreed on timestamps: those, behind two bytes that fill up.
 const OPTIONS: usize = 12;
 
@@ -27,10 +27,16 @@ impl<R: Rewriter> Packetizer<R> {
         if header.flags() & (flags::ACK | flags::RST) != flags::ACK {
             return;
         }
+        let shift = self.shift(number as usize, side as usize);
         let Self { lanes, kept, edits, counters, .. } = self;
         let lanes = &mut lanes[number as usize];
         let own = lanes[side as usize];
         let lane = &mut lanes[side.other() as usize];
+        if !lane.has_sent(header.acknowledgment_number()) {
+            return;
+        }
+        // What it takes: beyond that it would say so, and be answered again.
+        let edge = lane.output(header.acknowledgment_number()) + (u64::from(header.window()) << shift);
         let most = usize::from(own.segment_size(OPTIONS)).min(ANSWER);
         let mut times = [0; OPTIONS];
         times[..4].copy_from_slice(&[1, 1, 8, 10]);
@@ -43,9 +49,10 @@ impl<R: Rewriter> Packetizer<R> {
             None => &[],
         };
         let mut left = ANSWERS;
-        for range in
-            [lane.missed(header, edits, most as u64), lane.launched.max(lane.acknowledged)..lane.sent]
-        {
+        for range in [
+            lane.missed(header, edits, most as u64),
+            lane.launched.max(lane.acknowledged)..lane.sent.min(edge),
+        ] {
             let mut at = range.start;
             while at < range.end && left > 0 {
                 let len = ((range.end - at) as usize).min(most);
