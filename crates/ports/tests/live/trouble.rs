@@ -115,6 +115,10 @@ fn a_tap_that_is_made_again_under_its_name_is_taken() {
     lab.run("right", "ip tuntap add dev t0 mode tap multi_queue vnet_hdr");
     lab.run("left", "ip neigh flush dev t0");
     eventually("an answer through the new device", || answers(&lab));
+    // The kernel looks at who has a carrier once a second, and packets pass before that.
+    eventually("a device that is said to run", || {
+        !lab.run("right", "ip link show t0").contains("state DOWN")
+    });
     let outcome = forwarder.finish();
     outcome.check();
     assert_eq!((outcome.links, outcome.returned), (vec![Link::Up, Link::Up], vec![0, 1]));
