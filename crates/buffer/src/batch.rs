@@ -360,16 +360,27 @@ impl Batch {
     /// Runs `f` over the packets in order.
     #[inline(always)]
     pub fn each(&mut self, mut f: impl FnMut(usize, &mut Bytes<'_>)) {
+        self.each_beside(std::iter::repeat(()), |slot, bytes, ()| f(slot, bytes));
+    }
+
+    /// As [`each`](Batch::each), with what lies beside each packet, as far as there is some: no number has to be turned into
+    /// a place for that.
+    #[inline(always)]
+    pub fn each_beside<T>(
+        &mut self,
+        beside: impl IntoIterator<Item = T>,
+        mut f: impl FnMut(usize, &mut Bytes<'_>, T),
+    ) {
         let bytes = NonNull::from(&mut self.bytes);
         let (places, spans) = self.slots.starts();
-        for slot in 0..self.len {
+        for (slot, beside) in (0..self.len).zip(beside) {
             // SAFETY: no batch has more packets than places.
             let place = unsafe { places.add(slot) };
             // SAFETY: as above, and there are as many spans.
             let span = unsafe { spans.add(slot) };
             // SAFETY: the first `len` places hold packets; else as in `compact_with`.
             let mut lent = unsafe { Bytes::within(place.cast(), span, bytes) };
-            f(slot, &mut lent);
+            f(slot, &mut lent, beside);
         }
     }
 }

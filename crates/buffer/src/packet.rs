@@ -444,10 +444,9 @@ impl Span {
 pub struct Bytes<'b> {
     /// Where the owner keeps the packet's handle: read by the few who need its line.
     place: NonNull<NonNull<Meta>>,
-    /// `frame + start`.
-    first: NonNull<u8>,
-    start: usize,
-    len: usize,
+    /// Where they are. Numbers as narrow as they are kept: wider ones the compiler would compute in pairs, beside the packets'
+    /// way, for those few who resize.
+    now: Span,
     /// Where the packet's owner keeps its span.
     span: NonNull<Span>,
     /// Where the owner adds up the bytes of all its packets.
@@ -468,8 +467,8 @@ impl Bytes<'_> {
         total: NonNull<u64>,
     ) -> Self {
         // SAFETY: the caller lends the span.
-        let Span { first, start, len } = unsafe { span.read() };
-        Self { place, first, start: start as usize, len: len as usize, span, total, lent: PhantomData }
+        let now = unsafe { span.read() };
+        Self { place, now, span, total, lent: PhantomData }
     }
 
     /// The packet's metadata.
@@ -493,17 +492,17 @@ impl Bytes<'_> {
         // SAFETY: the sum is lent to us.
         let total = unsafe { self.total.as_mut() };
         *total = total.wrapping_add(len as u64).wrapping_sub(u64::from(before));
-        (self.first, self.start, self.len) = (span.first, start, len);
+        self.now = span;
     }
 
     /// Lends a copy of the bounds with the same bytes, and takes over what became of it. For a call that is not inlined:
     /// only the copy must be in memory then, and the original stays in registers.
     #[inline(always)]
     pub fn apart<R>(&mut self, f: impl FnOnce(&mut Bytes<'_>) -> R) -> R {
-        let Self { place, first, start, len, span, total, lent } = *self;
-        let mut copy = Bytes { place, first, start, len, span, total, lent };
+        let Self { place, now, span, total, lent } = *self;
+        let mut copy = Bytes { place, now, span, total, lent };
         let result = f(&mut copy);
-        (self.first, self.start, self.len) = (copy.first, copy.start, copy.len);
+        self.now = copy.now;
         result
     }
 
@@ -518,30 +517,30 @@ impl Bytes<'_> {
     #[inline(always)]
     #[expect(clippy::len_without_is_empty, reason = "a packet of no bytes is no collection without items")]
     pub fn len(&self) -> usize {
-        self.len
+        self.now.len as usize
     }
     /// Bytes that `push_front` can take.
     #[inline(always)]
     pub fn headroom(&self) -> usize {
-        self.start
+        self.now.start as usize
     }
     /// Bytes that `extend` can take.
     #[inline(always)]
     pub fn tailroom(&self) -> usize {
-        self.capacity() - self.start - self.len
+        self.capacity() - self.headroom() - self.len()
     }
     /// The bytes.
     #[inline(always)]
     pub fn data(&self) -> &[u8] {
         // SAFETY: start + len is at most the capacity, the frame was zeroed when the pool was made, and the packet
         // whose only handle is lent to us has it alone.
-        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
+        unsafe { std::slice::from_raw_parts(self.now.first.as_ptr(), self.len()) }
     }
     /// The bytes, for writing.
     #[inline(always)]
     pub fn data_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `data`.
-        unsafe { std::slice::from_raw_parts_mut(self.first.as_ptr(), self.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.now.first.as_ptr(), self.len()) }
     }
     /// The bytes and the annotations, for writing both.
     #[inline(always)]
@@ -555,10 +554,10 @@ impl Bytes<'_> {
     /// [`NoRoom`] when the headroom is smaller; nothing is changed then.
     #[inline]
     pub fn push_front(&mut self, count: usize) -> Result<&mut [u8], NoRoom> {
-        let Some(start) = self.start.checked_sub(count) else {
-            return Err(NoRoom { needed: count, available: self.start });
+        let Some(start) = self.headroom().checked_sub(count) else {
+            return Err(NoRoom { needed: count, available: self.headroom() });
         };
-        self.rebound(start, self.len + count);
+        self.rebound(start, self.len() + count);
         let new = &mut self.data_mut()[..count];
         new.fill(0);
         Ok(new)
@@ -569,10 +568,10 @@ impl Bytes<'_> {
     /// [`NoRoom`] when there are fewer; nothing is changed then.
     #[inline]
     pub fn pull_front(&mut self, count: usize) -> Result<(), NoRoom> {
-        let Some(len) = self.len.checked_sub(count) else {
-            return Err(NoRoom { needed: count, available: self.len });
+        let Some(len) = self.len().checked_sub(count) else {
+            return Err(NoRoom { needed: count, available: self.len() });
         };
-        self.rebound(self.start + count, len);
+        self.rebound(self.headroom() + count, len);
         Ok(())
     }
     /// Adds `count` zero bytes behind the last and lends them.
@@ -584,8 +583,8 @@ impl Bytes<'_> {
         if count > self.tailroom() {
             return Err(NoRoom { needed: count, available: self.tailroom() });
         }
-        let before = self.len;
-        self.rebound(self.start, before + count);
+        let before = self.len();
+        self.rebound(self.headroom(), before + count);
         let new = &mut self.data_mut()[before..];
         new.fill(0);
         Ok(new)
@@ -593,8 +592,8 @@ impl Bytes<'_> {
     /// Cuts to `len` bytes; no effect when there are fewer.
     #[inline(always)]
     pub fn truncate(&mut self, len: usize) {
-        if len < self.len {
-            self.rebound(self.start, len);
+        if len < self.len() {
+            self.rebound(self.headroom(), len);
         }
     }
 }

@@ -42,6 +42,7 @@ pub mod recorder;
 pub mod registry;
 pub mod shuffle;
 pub mod state;
+mod stored;
 pub mod stream;
 pub mod team;
 pub mod units;
@@ -63,6 +64,7 @@ pub use registry::{
 };
 pub use shuffle::{Shuffle, ShuffleConfig, ShuffleKey, WhenFull};
 pub use state::{Counter, Declared, Flows, Mobility, State, TableKey};
+pub use stored::StoredFlow;
 pub use team::Team;
 pub use view::{Enclosing, Metadata, View};
 

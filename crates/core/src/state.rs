@@ -14,6 +14,7 @@ use crate::events::Events;
 use crate::node::{CallError, Handler, ImportError, Poll, Section, StateImage};
 use crate::registry::{BuildError, Worker};
 use crate::shuffle::{Part, ShuffleKey};
+use crate::stored::StoredFlow;
 
 /// A handle to declared state, owned by one worker (`NoExternalAccess`, the paper's section 3.1).
 pub struct State<T: ?Sized>(Rc<RefCell<T>>);
@@ -115,7 +116,7 @@ where
 /// Whether what a table keeps by this type tells which bucket it is of: the types that the keys below are stored as.
 fn stored_follows<K: 'static>(by: ShuffleKey) -> bool {
     let stored = TypeId::of::<K>();
-    if stored == TypeId::of::<[u64; 5]>() {
+    if stored == TypeId::of::<StoredFlow>() {
         FlowKey::follows(by)
     } else if stored == TypeId::of::<IpAddr>() {
         IpAddr::follows(by)
@@ -126,7 +127,7 @@ fn stored_follows<K: 'static>(by: ShuffleKey) -> bool {
 }
 
 fn stored_in(key: &dyn Any, part: &Part) -> bool {
-    if let Some(flow) = key.downcast_ref() {
+    if let Some(flow) = key.downcast_ref::<StoredFlow>() {
         part.holds(FlowKey::restore(*flow))
     } else if let Some(address) = key.downcast_ref::<IpAddr>() {
         part.holds(*address)
@@ -164,22 +165,6 @@ pub trait TableKey: Copy + 'static {
     }
 }
 
-impl TableKey for FlowKey {
-    type Stored = [u64; 5];
-    #[inline(always)]
-    fn store(self) -> [u64; 5] {
-        self.packed()
-    }
-    fn restore(stored: [u64; 5]) -> Self {
-        Self::unpacked(stored)
-    }
-    fn spread(self, by: ShuffleKey, hash: &HashKey) -> Option<u64> {
-        by.spread_flow(&self, hash)
-    }
-    fn follows(by: ShuffleKey) -> bool {
-        !matches!(by, ShuffleKey::Port | ShuffleKey::Vlan | ShuffleKey::Owner)
-    }
-}
 impl TableKey for u64 {
     type Stored = [u64; 1];
     #[inline(always)]

@@ -11,9 +11,10 @@ use crate::stack::Header;
 ///
 /// An ICMP echo's identifier stands in both ports; a later fragment, which has no ports, has zeros and a flag.
 ///
-/// Inside are five words, of which IPv4 needs two. The first is, from its most significant bit on: source port (16 bits),
-/// destination port (16), protocol (8), flags (8), zero (16). IPv4's addresses are the second, the source's first, and the
-/// rest is 0; IPv6's are the other four.
+/// Inside are five words, of which IPv4 needs two. One is, from its most significant bit on: source port (16 bits),
+/// destination port (16), protocol (8), flags (8), zero (16). With IPv4 that is the first, the addresses, the source's
+/// first, are the second, and the rest is 0; with IPv6 the addresses are the first four, and it is the last, which is never
+/// 0 then.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowKey([u64; 5]);
 
@@ -53,7 +54,7 @@ impl FlowKey {
     #[inline(always)]
     const fn v6(first: u64, source: u128, destination: u128) -> Self {
         let (a, c) = ((source >> 64) as u64, (destination >> 64) as u64);
-        Self([first | V6, a, source as u64, c, destination as u64])
+        Self([a, source as u64, c, destination as u64, first | V6])
     }
 
     /// The key that was [`packed`](Self::packed) so.
@@ -61,7 +62,7 @@ impl FlowKey {
     pub const fn unpacked(packed: [u64; 5]) -> Self {
         Self(packed)
     }
-    /// As it is inside: for tables, whose hashes don't look at words that are 0 at the end.
+    /// As it is inside: for tables, whose hashes don't look at words that are 0 at the end, which tells IPv4 from IPv6.
     #[inline(always)]
     pub const fn packed(&self) -> [u64; 5] {
         self.0
@@ -70,7 +71,7 @@ impl FlowKey {
     /// The key that has these words: as [`words`](Self::words) gave them. Of words that no key has, some are not looked at.
     #[inline(always)]
     pub const fn from_words([a, b, c, d, last]: [u64; 5]) -> Self {
-        if last & V6 == 0 { Self::v4(last, b << 32 | d & 0xffff_ffff) } else { Self([last, a, b, c, d]) }
+        if last & V6 == 0 { Self::v4(last, b << 32 | d & 0xffff_ffff) } else { Self([a, b, c, d, last]) }
     }
 
     /// The key of a packet with header `ip` and what follows it up to the packet's end.
@@ -121,7 +122,9 @@ impl FlowKey {
             && limit >= end + 4
             && let Some(bytes) = frame.get(at..end + 4).and_then(<[u8]>::first_chunk::<{ FIXED + 4 }>)
             && protocol::has_ports(bytes[9])
-            && u16::from_be_bytes([bytes[6], bytes[7]]) & FRAGMENT == 0
+            // Both bytes at once, in whatever order the machine has.
+            && let Some(fragment) = bytes[6..].first_chunk()
+            && u16::from_ne_bytes(*fragment) & FRAGMENT.to_be() == 0
         {
             let [.., p, o, r, t] = *bytes;
             let addresses = bytes[12..20].first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
@@ -150,31 +153,36 @@ impl FlowKey {
     /// (IPv4 addresses as ::ffff:a.b.c.d), each read big-endian; the last is ports, protocol and flags.
     #[inline(always)]
     pub const fn words(&self) -> [u64; 5] {
-        let [last, a, b, c, d] = self.0;
+        let [first, addresses, ..] = self.0;
         if self.is_v6() {
-            [a, b, c, d, last]
+            self.0
         } else {
-            [0, MAPPED | a >> 32, 0, MAPPED | a & 0xffff_ffff, last]
+            [0, MAPPED | addresses >> 32, 0, MAPPED | addresses & 0xffff_ffff, first]
         }
+    }
+    /// Ports, protocol and flags.
+    #[inline(always)]
+    const fn facts(&self) -> u64 {
+        if self.is_v6() { self.0[4] } else { self.0[0] }
     }
     /// Whether the packet is IPv6.
     #[inline(always)]
     pub const fn is_v6(&self) -> bool {
-        self.0[0] & V6 != 0
+        self.0[4] != 0
     }
     /// Whether it is a later fragment, whose ports are not known.
     #[inline(always)]
     pub const fn is_fragment(&self) -> bool {
-        self.0[0] & FRAGMENT != 0
+        self.facts() & FRAGMENT != 0
     }
     /// The addresses, IPv4's in the lower 32 bits.
     #[inline(always)]
     const fn ends(&self) -> (u128, u128) {
-        let [_, a, b, c, d] = self.0;
+        let [a, b, c, d, _] = self.0;
         if self.is_v6() {
             ((a as u128) << 64 | b as u128, (c as u128) << 64 | d as u128)
         } else {
-            ((a >> 32) as u128, (a & 0xffff_ffff) as u128)
+            ((b >> 32) as u128, (b & 0xffff_ffff) as u128)
         }
     }
     const fn address(&self, bits: u128) -> IpAddr {
@@ -197,27 +205,28 @@ impl FlowKey {
     /// The sender's port, an ICMP echo's identifier, or 0.
     #[inline(always)]
     pub const fn source_port(&self) -> u16 {
-        (self.0[0] >> 48) as u16
+        (self.facts() >> 48) as u16
     }
     /// The receiver's port, an ICMP echo's identifier, or 0.
     #[inline(always)]
     pub const fn destination_port(&self) -> u16 {
-        (self.0[0] >> 32) as u16
+        (self.facts() >> 32) as u16
     }
     /// The transport protocol.
     #[inline(always)]
     pub const fn protocol(&self) -> u8 {
-        (self.0[0] >> 24) as u8
+        (self.facts() >> 24) as u8
     }
 
     /// The key of the answers.
     #[inline(always)]
     #[must_use]
     pub const fn reversed(&self) -> Self {
-        let [first, a, b, c, d] = self.0;
-        let ports = ((first >> 32) as u32).rotate_left(16);
-        let first = (ports as u64) << 32 | first & 0xffff_ffff;
-        if self.is_v6() { Self([first, c, d, a, b]) } else { Self::v4(first, a.rotate_left(32)) }
+        let [a, b, c, d, _] = self.0;
+        let facts = self.facts();
+        let ports = ((facts >> 32) as u32).rotate_left(16);
+        let facts = (ports as u64) << 32 | facts & 0xffff_ffff;
+        if self.is_v6() { Self([c, d, a, b, facts]) } else { Self::v4(facts, b.rotate_left(32)) }
     }
     /// One key for both directions: the lesser of this one and its reverse, addresses first.
     #[inline(always)]
@@ -424,7 +433,7 @@ mod tests {
     #[test]
     fn every_bit_of_the_key_counts() {
         let hash = HashKey::new([1, 2]);
-        let key = FlowKey([7 | V6, 3, 4, 5, 6]);
+        let key = FlowKey([3, 4, 5, 6, 7 | V6]);
         let mut hashes = HashSet::from([hash.hash(&key)]);
         for bit in 0..320 {
             let mut other = key;

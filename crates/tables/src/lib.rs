@@ -27,8 +27,8 @@ pub use flow::{
 };
 pub use hash::{Key, Secret, hash_words};
 pub use lpm::{
-    Address, Lpm, LpmAnnouncer, LpmConfig, LpmError, LpmImportError, LpmTableError, RouteChange, Routes,
-    RoutesAnnouncer,
+    Address, Lpm, LpmAnnouncer, LpmConfig, LpmError, LpmImportError, LpmTableError, LpmTicket, RouteChange,
+    Routes, RoutesAnnouncer,
 };
 pub use maglev::{MaglevBackend, MaglevError, MaglevTable};
 pub use memory::{HugeArray, MemoryError, Zeroable};

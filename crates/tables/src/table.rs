@@ -15,8 +15,9 @@ pub const BULK: usize = 32;
 pub trait Table: 'static {
     /// What the table is asked by.
     type Key: Copy + 'static;
-    /// What is known about a key before it is looked up: usually its hash and where it seems to be.
-    type Ticket: Copy + 'static;
+    /// What is known about a key before it is looked up: usually its hash and where it seems to be. The default knows
+    /// nothing.
+    type Ticket: Copy + Default + 'static;
     /// What there is for a key: a value to use, or a place where one may be put.
     type Entry<'t>
     where
@@ -34,11 +35,14 @@ pub trait Table: 'static {
     /// Looks at what `announce` asked for and asks for the rest. Changes nothing but the ticket, and may do nothing.
     fn approach(&self, key: &Self::Key, ticket: &mut Self::Ticket);
 
-    /// [Approaches](Self::approach) each of these, in order.
+    /// [Approaches](Self::approach) each of these, in order. Tickets without a key are of no packet: they may say anything,
+    /// and what becomes of them does not matter, so that a table that needs no keys here need not tell them apart.
     #[inline(always)]
-    fn approach_all<'k>(&self, keys: impl Iterator<Item = (&'k Self::Key, &'k mut Self::Ticket)>) {
+    fn approach_all<'k>(&self, keys: impl Iterator<Item = (Option<&'k Self::Key>, &'k mut Self::Ticket)>) {
         for (key, ticket) in keys {
-            self.approach(key, ticket);
+            if let Some(key) = key {
+                self.approach(key, ticket);
+            }
         }
     }
 

@@ -20,9 +20,9 @@ use crate::view::View;
 /// use netbricks_core::packet::{Ip, Link};
 /// use netbricks_core::tables::{FlowTable, FlowTableConfig};
 /// use netbricks_core::view::{IpRewrite, Metadata};
-/// use netbricks_core::{Drop, Function, Input, Operator, Worker};
+/// use netbricks_core::{Drop, Function, Input, Operator, StoredFlow, Worker};
 ///
-/// type Flows = FlowTable<[u64; 5], u64>;
+/// type Flows = FlowTable<StoredFlow, u64>;
 ///
 /// /// Lets the first two packets of each flow pass: of each worker's, or of all workers together.
 /// fn quota<C>(input: Input, worker: &Worker, consistency: C) -> impl Function + use<C>

@@ -4,6 +4,7 @@
 //! loop: what was found tells what else to ask for. Last loop: the entry, `visit`, and everything after. Keys wait by
 //! slot, and stacks where they can't be had again from the frame alone; nothing allocates.
 
+use std::hint::black_box;
 use std::marker::PhantomData;
 
 use netbricks_buffer::{BATCH, Batch};
@@ -45,28 +46,46 @@ pub struct Lookup<A: Operator, T: Table, Q, K, U, M> {
     key: K,
     visit: U,
     parked: Box<[Parked<T>; BATCH]>,
+    /// What the table has said so far of packets that are parked. Apart, so that a loop over them need not look at the rest.
+    tickets: Box<[T::Ticket; BATCH]>,
     /// Of packets that are [`Parked::Stacked`].
     stacks: Box<[Option<Packed<A>>]>,
     types: PhantomData<fn() -> (Q, M)>,
 }
 
-/// What waits of a packet: its key, and what the table said so far.
+/// What waits of a packet.
 enum Parked<T: Table> {
-    /// It left before, or is not ours.
+    /// Nothing: it left before, or is not ours.
     Gone(Verdict),
-    /// Its stack can be had again.
-    Usual(T::Key, T::Ticket),
-    /// Its stack waits as well.
-    Stacked(T::Key, T::Ticket),
+    /// Its key; its stack can be had again.
+    Usual(T::Key),
+    /// Its key, and its stack waits as well.
+    Stacked(T::Key),
+}
+
+impl<T: Table> Parked<T> {
+    #[inline(always)]
+    fn key(&self) -> Option<&T::Key> {
+        match self {
+            Self::Usual(key) | Self::Stacked(key) => Some(key),
+            Self::Gone(_) => None,
+        }
+    }
 }
 
 /// Parks one packet: what is before the operator, then its key.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "put together they would be written to memory for every packet"
+)]
 #[inline(always)]
 fn park<const USUAL: bool, A, T, Q, K>(
     input: &mut A,
     key: &mut K,
     announcer: &T::Announcer,
-    (parked, stacks): (&mut Parked<T>, &mut [Option<Packed<A>>]),
+    parked: &mut Parked<T>,
+    ticket: &mut T::Ticket,
+    stacks: &mut [Option<Packed<A>>],
     at: At<'_, '_>,
     stack: A::In,
 ) where
@@ -81,14 +100,14 @@ fn park<const USUAL: bool, A, T, Q, K>(
     match input.apply::<USUAL>(at.again(), stack) {
         Ok(stack) => {
             let key = key(&View::new(at.bytes, &stack, at.cx, at.slot)).store();
-            let ticket = T::announce(announcer, &key);
+            *ticket = T::announce(announcer, &key);
             *parked = if USUAL && A::RETRACES {
-                Parked::Usual(key, ticket)
+                Parked::Usual(key)
             } else {
                 if let Some(waiting) = stacks.get_mut(at.slot) {
                     *waiting = Some(stack.pack());
                 }
-                Parked::Stacked(key, ticket)
+                Parked::Stacked(key)
             };
         }
         Err(verdict) => *parked = Parked::Gone(verdict),
@@ -96,12 +115,14 @@ fn park<const USUAL: bool, A, T, Q, K>(
 }
 
 /// As [`park`], for frames that are not usual: out of line, so that the loop for those that are has constants.
+#[expect(clippy::too_many_arguments, reason = "as of `park`")]
 #[inline(never)]
 fn park_any<A, T, Q, K>(
     input: &mut A,
     key: &mut K,
     announcer: &T::Announcer,
     parked: &mut Parked<T>,
+    ticket: &mut T::Ticket,
     stacks: &mut [Option<Packed<A>>],
     at: At<'_, '_>,
     stack: A::In,
@@ -111,7 +132,7 @@ fn park_any<A, T, Q, K>(
     Q: TableKey<Stored = T::Key>,
     K: FnMut(&View<'_, A::Out>) -> Q,
 {
-    park::<false, A, T, Q, K>(input, key, announcer, (parked, stacks), at, stack);
+    park::<false, A, T, Q, K>(input, key, announcer, parked, ticket, stacks, at, stack);
 }
 
 type Packed<A> = <<A as Operator>::Out as Stack>::Packed;
@@ -119,7 +140,8 @@ type Packed<A> = <<A as Operator>::Out as Stack>::Packed;
 impl<A: Operator, T: Table, Q, K, U, M> Lookup<A, T, Q, K, U, M> {
     pub(crate) fn new(input: A, table: State<T>, key: K, visit: U) -> Self {
         let parked = Box::new(std::array::from_fn(|_| Parked::Gone(Verdict::ELSEWHERE)));
-        Self { input, table, key, visit, parked, stacks: [None; BATCH].into(), types: PhantomData }
+        let (tickets, stacks) = (Box::new([T::Ticket::default(); BATCH]), [None; BATCH].into());
+        Self { input, table, key, visit, parked, tickets, stacks, types: PhantomData }
     }
 
     /// What the ticket found.
@@ -151,6 +173,13 @@ struct Waiting<'w, A: Operator> {
     first: A::In,
     /// If it waited too.
     packed: Option<&'w Option<Packed<A>>>,
+}
+
+/// The verdict over a packet that is [`Parked::Gone`]. Out of line, so that usual ones are asked for first.
+#[cold]
+#[inline(never)]
+fn gone(verdict: Verdict) -> Verdict {
+    verdict
 }
 
 impl<A: Operator> Waiting<'_, A> {
@@ -187,15 +216,15 @@ where
     #[inline(always)]
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
         self.input.prepare(batch, cx, inputs);
-        let Self { input, table, key, parked, stacks, .. } = self;
+        let Self { input, table, key, parked, tickets, stacks, .. } = self;
         let announcer = {
             let mut table = table.borrow_mut();
             table.tell(cx.now());
             table.expire(cx.now(), EXPIRE);
             table.announcer()
         };
-        batch.each(|slot, bytes| {
-            let parked = &mut parked[slot % BATCH];
+        let places = parked.iter_mut().zip(tickets.iter_mut());
+        batch.each_beside(places, |slot, bytes, (parked, ticket)| {
             let Some(stack) = inputs(slot) else {
                 *parked = Parked::Gone(Verdict::ELSEWHERE);
                 return;
@@ -203,38 +232,38 @@ where
             let mut shape = false;
             if !A::USUAL {
                 let at = At::new(slot, bytes, &mut *cx, &mut shape);
-                return park::<false, A, T, Q, K>(input, key, &announcer, (parked, stacks), at, stack);
+                return park::<false, A, T, Q, K>(input, key, &announcer, parked, ticket, stacks, at, stack);
             }
             match Usual::of(bytes.data()) {
                 Some(usual) => {
                     let at = At { usual, ..At::new(slot, bytes, &mut *cx, &mut shape) };
-                    park::<true, A, T, Q, K>(input, key, &announcer, (parked, stacks), at, stack);
+                    park::<true, A, T, Q, K>(input, key, &announcer, parked, ticket, stacks, at, stack);
                 }
-                None => At::new(slot, bytes, &mut *cx, &mut shape)
-                    .apart(|at| park_any::<A, T, Q, K>(input, key, &announcer, parked, stacks, at, stack)),
+                None => {
+                    At::new(slot, bytes, &mut *cx, &mut shape).apart(|at| {
+                        park_any::<A, T, Q, K>(input, key, &announcer, parked, ticket, stacks, at, stack)
+                    });
+                }
             }
         });
-        let table = table.borrow();
-        let waiting = parked.get_mut(..batch.len()).unwrap_or_default().iter_mut();
-        table.approach_all(waiting.filter_map(|parked| match parked {
-            Parked::Usual(key, ticket) | Parked::Stacked(key, ticket) => Some((&*key, ticket)),
-            Parked::Gone(_) => None,
-        }));
+        let keys = parked.iter().map(Parked::key);
+        table.borrow().approach_all(keys.zip(tickets.iter_mut()).take(batch.len()));
     }
 
     #[inline(always)]
     fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, first: A::In) -> Result<Self::Out, Verdict> {
-        let Self { input, table, visit, parked, stacks, .. } = self;
-        let (key, ticket, packed) = match &parked[at.slot % BATCH] {
-            Parked::Gone(verdict) => return Err(*verdict),
-            Parked::Usual(key, ticket) => (key, ticket, None),
-            Parked::Stacked(key, ticket) => (key, ticket, stacks.get(at.slot)),
+        let Self { input, table, visit, parked, tickets, stacks, .. } = self;
+        let (key, packed) = match &parked[at.slot % BATCH] {
+            Parked::Usual(key) => (key, None),
+            // The slot's number comes from memory: the loop would else carry the place of the next stack.
+            Parked::Stacked(key) => (key, stacks.get(black_box(at.slot))),
+            Parked::Gone(verdict) => return Err(gone(*verdict)),
         };
-        let mut table = table.borrow_mut();
         let waiting = Waiting { input: &*input, first, packed };
+        let mut table = table.borrow_mut();
         // The stack is found on either way, not before they part: what the usual one doesn't look at isn't found there,
         // and a call on the other one would keep all of it in memory for both.
-        if let Some(entry) = table.resolve_here(key, *ticket) {
+        if let Some(entry) = table.resolve_here(key, tickets[at.slot % BATCH]) {
             return Ok(Self::visit(at, waiting, visit, entry));
         }
         let known = waiting.find(at.bytes.data());

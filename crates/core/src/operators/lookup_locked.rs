@@ -77,9 +77,7 @@ where
                 });
         });
         table.transact(|table| {
-            for (_, key, ticket) in parked.iter_mut().flatten() {
-                table.approach(key, ticket);
-            }
+            table.approach_all(parked.iter_mut().flatten().map(|(_, key, ticket)| (Some(&*key), ticket)));
             batch.each(|slot, bytes| {
                 let (Some(Ok((packed, key, ticket))), Some(found)) = (parked.get(slot), found.get_mut(slot))
                 else {

@@ -79,9 +79,8 @@ where
         *written = table.written();
         let now = cx.now();
         table.read(|table| {
-            for Parked { key, ticket, .. } in parked.iter_mut().flatten() {
-                table.approach(key, ticket);
-            }
+            let parked_keys = parked.iter_mut().flatten();
+            table.approach_all(parked_keys.map(|Parked { key, ticket, .. }| (Some(&*key), ticket)));
             for Parked { key, ticket, value, .. } in parked.iter_mut().flatten() {
                 *value = table.show(key, *ticket, now);
             }

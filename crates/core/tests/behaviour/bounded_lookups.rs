@@ -11,18 +11,18 @@ use netbricks_core::consistency::{
 use netbricks_core::packet::{FlowKey, Ip, Link, Udp};
 use netbricks_core::tables::{FlowTableConfig, Full, LpmConfig, MapChange, RouteChange, Routes};
 use netbricks_core::view::{IpRewrite, Metadata};
-use netbricks_core::{Blueprint, Function, Input, Operator, TableKey, Worker, compose};
+use netbricks_core::{Blueprint, Function, Input, Operator, StoredFlow, TableKey, Worker, compose};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::run_with;
 
 use crate::consistency::{Flows, frame, numbering, through};
 use crate::harness::pool;
 
-fn key(source: u16) -> [u64; 5] {
+fn key(source: u16) -> StoredFlow {
     FlowKey::from_frame(&frame(source)).unwrap().store()
 }
 
-fn put(source: u16, value: u64) -> MapChange<[u64; 5], u64> {
+fn put(source: u16, value: u64) -> MapChange<StoredFlow, u64> {
     MapChange::Put { key: key(source), value, timeout: None, now: 0 }
 }
 

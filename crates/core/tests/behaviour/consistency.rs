@@ -16,7 +16,7 @@ use netbricks_core::tables::{
 use netbricks_core::view::{IpRewrite, Metadata};
 use netbricks_core::{
     Blueprint, BuildError, Context, Function, GroupConfig, Groups, Input, Node, Operator, Shuffle,
-    ShuffleConfig, Worker, compose,
+    ShuffleConfig, StoredFlow, Worker, compose,
 };
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::linear::{Operation, linearizable, record};
@@ -25,7 +25,7 @@ use proptest::prelude::*;
 
 use crate::harness::{pool, worker};
 
-pub(crate) type Flows = FlowTable<[u64; 5], u64>;
+pub(crate) type Flows = FlowTable<StoredFlow, u64>;
 
 pub(crate) fn frame(source: u16) -> Vec<u8> {
     ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(source, 53).payload(b"\0").build().unwrap()

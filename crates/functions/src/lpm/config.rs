@@ -1,10 +1,8 @@
 //! What an operator may write for `lpm`.
 
-use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use netbricks_core::tables::Lpm;
 use netbricks_core::{Key, Refused, Settings};
 
 use super::route::{self, Route};
@@ -71,19 +69,6 @@ impl LpmSettings {
             let problem =
                 "must hold at least one route as \"192.0.2.0/24 7\", or `table` name a file of them".into();
             return Err(Refused { key: "routes", problem });
-        }
-        let (v4, _) = route::sizes(&all);
-        let groups = v4.map_or(0, |size| size.groups);
-        let next_hops = all.iter().filter(|route| route.prefix.is_ipv4()).map(|route| route.next_hop);
-        let next_hops = next_hops.collect::<std::collections::BTreeSet<_>>().len();
-        let maximum = Lpm::<Ipv4Addr, u32>::MAXIMUM;
-        if groups > maximum || next_hops > maximum {
-            let key = if self.table.is_some() { "table" } else { "routes" };
-            let problem = format!(
-                "gives IPv4 {next_hops} next hops and {groups} /24s with longer prefixes, but at most {maximum} of each are \
-                 possible: take some out"
-            );
-            return Err(Refused { key, problem });
         }
         Ok(all)
     }

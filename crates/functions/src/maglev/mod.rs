@@ -17,7 +17,7 @@ use netbricks_core::consistency::{Bounded, BoundedInconsistency};
 use netbricks_core::packet::{FlowKey, Ip, Link, MacAddress};
 use netbricks_core::tables::{Entry, FlowTableConfig, Full};
 use netbricks_core::view::{Enclosing, IpRewrite, Metadata};
-use netbricks_core::{Counter, Drop, Function, Input, Operator, Worker};
+use netbricks_core::{Counter, Drop, Function, Input, Operator, StoredFlow, Worker};
 
 use backends::{Backends, Current};
 
@@ -81,7 +81,7 @@ struct Balancer {
 /// A packet that has no backend. Put together for the call: an entry that is only passed on lies where it came from, side by
 /// side with where the view is, and the compiler must suppose that who gets the one reads the other.
 struct Unknown<'e, 'f> {
-    entry: Entry<'e, [u64; 5], u64>,
+    entry: Entry<'e, StoredFlow, u64>,
     frame: &'f [u8],
 }
 

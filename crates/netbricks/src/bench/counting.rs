@@ -6,11 +6,13 @@ use netbricks_core::consistency::{
 use netbricks_core::packet::{FlowKey, Ip, Link};
 use netbricks_core::tables::{Entry, FlowTable, FlowTableConfig, Full, MapChange};
 use netbricks_core::view::IpRewrite;
-use netbricks_core::{Function, Input, NoSettings, Operator, Registry, TableKey, Worker, compose};
+use netbricks_core::{
+    Function, Input, NoSettings, Operator, Registry, StoredFlow, TableKey, Worker, compose,
+};
 
 use super::feed::FLOWS;
 
-type Flows = FlowTable<[u64; 5], (u64, u64)>;
+type Flows = FlowTable<StoredFlow, (u64, u64)>;
 
 fn config(worker: &Worker) -> FlowTableConfig {
     FlowTableConfig {
@@ -25,7 +27,7 @@ fn config(worker: &Worker) -> FlowTableConfig {
 fn counting<C>(input: Input, worker: &Worker, consistency: C) -> impl Function + use<C>
 where
     C: Consistency,
-    C::Handle<Flows>: for<'e> Lookable<Table = Flows, Entry<'e> = Entry<'e, [u64; 5], (u64, u64)>>,
+    C::Handle<Flows>: for<'e> Lookable<Table = Flows, Entry<'e> = Entry<'e, StoredFlow, (u64, u64)>>,
 {
     let flows = worker.state::<Flows, C>("flows", consistency, config(worker));
     tell(&flows, worker);

@@ -13,7 +13,7 @@ use netbricks_core::tables::{Entry, FlowTable, FlowTableConfig, Tallies};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{
     Context, Drop, Edge, Function, Graph, GraphBuilder, GraphError, Input, Node, Operator, Output, Poll,
-    Role, Shuffle, ShuffleConfig, ShuffleKey, Team, Turn, WhenFull, Worker, compose,
+    Role, Shuffle, ShuffleConfig, ShuffleKey, StoredFlow, Team, Turn, WhenFull, Worker, compose,
 };
 use netbricks_runtime::{Clock, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime};
 
@@ -514,7 +514,7 @@ fn a_move_that_would_leave_state_behind_is_refused_by_name() {
     // What follows, what is everybody's, and what is nobody's flow's.
     let moves = |worker: &Worker| {
         worker.flow_table::<FlowKey, u64>("flows", table);
-        worker.state::<FlowTable<[u64; 5], u64>, _>("own", NoExternalAccess, table);
+        worker.state::<FlowTable<StoredFlow, u64>, _>("own", NoExternalAccess, table);
         worker.state::<Tallies, _>("all", Strict, 8);
         worker.state::<Tallies, _>("most", BoundedInconsistency { updates: 1 }, 8);
         worker.windows::<Tcp, _>("windows", WindowConfig::new(64, 64, 1_000_000_000), |_| ());

@@ -358,19 +358,20 @@ impl<K: Key, V: 'static> Table for FlowTable<K, V> {
     #[inline(always)]
     fn announce(announcer: &FlowAnnouncer, key: &K) -> FlowTicket {
         let hash = key.hash(&announcer.secret);
-        for group in Home::of(hash, announcer.hashed).groups {
-            prefetch(announcer.groups.wrapping_add(group as usize));
+        // Somewhere in each group, which lies in one cache line.
+        for at in Home::bytes(hash, announcer.hashed) {
+            prefetch(announcer.groups.cast::<u8>().wrapping_add(at));
         }
         FlowTicket(hash)
     }
 
     #[inline(always)]
     fn approach(&self, key: &K, ticket: &mut FlowTicket) {
-        self.approach_all(std::iter::once((key, ticket)));
+        self.approach_all(std::iter::once((Some(key), ticket)));
     }
 
     #[inline(always)]
-    fn approach_all<'k>(&self, keys: impl Iterator<Item = (&'k K, &'k mut FlowTicket)>) {
+    fn approach_all<'k>(&self, keys: impl Iterator<Item = (Option<&'k K>, &'k mut FlowTicket)>) {
         let approach = Approach::to(self);
         keys.for_each(|(_, ticket)| approach.look(ticket));
     }

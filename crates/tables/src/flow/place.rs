@@ -6,7 +6,7 @@ use super::entry::{Entry, Occupied, Place, Vacant};
 use super::expiry::TIMERS_A_LOOKUP;
 use super::slots::Slot;
 use super::{FlowTable, Full};
-use crate::group::{FREE, WIDTH};
+use crate::group::{FREE, Group, WIDTH};
 use crate::hash::Key;
 
 /// Slots of the stash that are used: as many as the bound on an operation's work leaves.
@@ -36,6 +36,17 @@ impl Home {
         let scaled = |half: u64| ((half * hashed as u64) >> 32) as u32;
         // Never `FREE`.
         Self { groups: [scaled(hash >> 32), scaled(hash & 0xffff_ffff)], tag: hash as u16 | 0x8000 }
+    }
+}
+
+impl Home {
+    /// A byte of each of the groups that [`of`](Self::of) names, counted from the first group's first: which one does not
+    /// matter to who only asks for the line.
+    #[inline(always)]
+    pub(super) fn bytes(hash: u64, hashed: usize) -> [usize; 2] {
+        // Not rounded down to the group's first byte, which would be an instruction.
+        let scaled = |half: u64| ((half * hashed as u64) >> (32 - Group::BYTES.ilog2())) as usize;
+        [scaled(hash >> 32), scaled(hash & 0xffff_ffff)]
     }
 }
 

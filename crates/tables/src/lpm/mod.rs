@@ -8,14 +8,17 @@ mod routes;
 mod tests;
 mod transfer;
 mod trie;
+mod walk;
 
 pub use address::Address;
 pub use change::RouteChange;
 pub use routes::{Routes, RoutesAnnouncer};
 pub use transfer::LpmImportError;
+pub use walk::LpmTicket;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::memory::MemoryError;
 use crate::prefetch::prefetch;
@@ -27,8 +30,8 @@ use trie::{Cell, Route, Trie};
 pub struct LpmConfig {
     /// The most prefixes held at a time; 1 or more.
     pub prefixes: usize,
-    /// The most groups of 256 cells: IPv4 needs one for each /24 that holds a longer prefix, IPv6 one for each /16, /24,
-    /// /32 and so on. [`for_prefixes`](Self::for_prefixes) counts them.
+    /// The most groups of cells: IPv4 needs one for each /20 and each /26 that holds a longer prefix, IPv6 one for each
+    /// /16, /24, /32 and so on. [`for_prefixes`](Self::for_prefixes) counts them.
     pub groups: usize,
 }
 
@@ -48,7 +51,7 @@ impl LpmConfig {
         for (prefix, len) in prefixes {
             let len = len.min(A::BITS);
             all.insert((prefix.truncated(len), len));
-            groups.extend((A::ROOT..len).step_by(8).map(|end| (end, prefix.truncated(end))));
+            groups.extend((A::ROOT..len).step_by(A::STRIDE.into()).map(|end| (end, prefix.truncated(end))));
         }
         Self { prefixes: all.len().max(1), groups: groups.len() }
     }
@@ -60,15 +63,14 @@ pub enum LpmTableError {
     /// A table for no prefixes.
     #[error("a prefix table's capacity is 0 prefixes: give it 1 or more")]
     CapacityZero,
-    /// More groups than a cell can name.
-    #[error(
-        "a prefix table is to have {groups} groups, but at most {maximum} are possible for these addresses: \
-         take out prefixes that need one"
-    )]
-    TooManyGroups {
-        /// Groups asked for.
-        groups: usize,
-        /// Groups possible.
+    /// More than a cell can name.
+    #[error("a prefix table is to have {asked} {what}, but at most {maximum} are possible: ask for less")]
+    TooMany {
+        /// `"prefixes"` or `"groups"`.
+        what: &'static str,
+        /// Asked for.
+        asked: usize,
+        /// Possible.
         maximum: usize,
     },
     /// Memory can't be had.
@@ -114,20 +116,14 @@ pub enum LpmError {
         /// Groups that there are.
         groups: usize,
     },
-    /// Too many different values.
-    #[error("no room for another value: the table can tell {maximum} apart")]
-    ValuesFull {
-        /// Values that cells can name.
-        maximum: usize,
-    },
 }
 
 /// Values by prefix of an IPv4 or IPv6 address; the longest prefix that holds an address decides.
 ///
 /// # Memory and work
-/// IPv4: 48 MiB and 768 bytes a group. IPv6: 320 KiB and 1,280 bytes a group. All of it is allocated and touched when the
-/// table is made. A lookup reads one cell, and one more for each group on its way. Inserting or removing a prefix of
-/// length `n` writes the cells that it decides: up to 2²⁴ for 0.0.0.0/0, 256 for a /16, one for a /24 or /32. The answers
+/// IPv4: 5 MiB and 320 bytes a group. IPv6: 320 KiB and 1,280 bytes a group. All of it is allocated and touched when the table
+/// is made. A lookup reads one cell, and one more for each group on its way. Inserting or removing a prefix writes the cells
+/// that it decides: those of one stride, of which it has at most 2²⁰ (0.0.0.0/0), and of the groups behind them. The answers
 /// between are never wrong, since nobody looks while the table is changed.
 ///
 /// ```
@@ -154,22 +150,23 @@ pub struct Lpm<A: Address, V: 'static> {
     numbers: HashMap<V, u32>,
     prefixes: BTreeMap<(A, u8), u32>,
     capacity: usize,
+    /// What tickets know holds for this edition of this table alone.
+    edition: u64,
+}
+
+/// A number that no edition of any table had.
+fn edition() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// What announcing an address to an [`Lpm`] takes.
-#[derive(Debug)]
-pub struct LpmAnnouncer<C>(*const C);
-
-impl<C> Clone for LpmAnnouncer<C> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<C> Copy for LpmAnnouncer<C> {}
+#[derive(Clone, Copy, Debug)]
+pub struct LpmAnnouncer(*const Cell);
 
 impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
-    /// How many groups there can be, and how many different values.
-    pub const MAXIMUM: usize = A::Cell::MAXIMUM;
+    /// How many prefixes there can be, and how many groups.
+    pub const MAXIMUM: usize = Cell::MAXIMUM;
 
     /// An empty table.
     ///
@@ -177,12 +174,14 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
     /// When the capacity is 0, there are more groups than can be numbered, or there is no memory for them.
     pub fn new(config: LpmConfig) -> Result<Self, LpmTableError> {
         let LpmConfig { prefixes: capacity, groups } = config;
-        let maximum = A::Cell::MAXIMUM;
+        let maximum = Self::MAXIMUM;
         if capacity == 0 {
             return Err(LpmTableError::CapacityZero);
         }
-        if groups > maximum {
-            return Err(LpmTableError::TooManyGroups { groups, maximum });
+        for (what, asked) in [("prefixes", capacity), ("groups", groups)] {
+            if asked > maximum {
+                return Err(LpmTableError::TooMany { what, asked, maximum });
+            }
         }
         let trie = Trie::new(groups).map_err(|source| LpmTableError::Memory { groups, source })?;
         Ok(Self {
@@ -193,6 +192,7 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
             numbers: HashMap::new(),
             prefixes: BTreeMap::new(),
             capacity,
+            edition: edition(),
         })
     }
 
@@ -253,6 +253,7 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
             let (address, network) = (prefix.to_string(), network.to_string());
             return Err(LpmError::HostBits { address, len, network });
         }
+        self.edition = edition();
         let before = self.prefixes.get(&(prefix, len)).copied();
         if before.is_none() && self.len() == self.capacity {
             return Err(LpmError::PrefixesFull { capacity: self.capacity });
@@ -270,7 +271,7 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
             self.numbers.insert(value, number);
             return Ok(replaced);
         }
-        let number = self.number_of(value)?;
+        let number = self.number_of(value);
         let replaced = before.and_then(|number| self.values[number as usize]);
         self.prefixes.insert((prefix, len), number);
         self.trie.insert(prefix, len, Route::new(number, len));
@@ -282,6 +283,7 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
 
     /// Takes a prefix out; the value that it had.
     pub fn remove(&mut self, prefix: A, len: u8) -> Option<V> {
+        self.edition = edition();
         let number = self.prefixes.remove(&(prefix, len))?;
         let value = self.values[number as usize];
         let around = (0..len).rev().find_map(|shorter| {
@@ -302,27 +304,22 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
         }
     }
 
-    /// The number of a value, with one use more.
-    fn number_of(&mut self, value: V) -> Result<u32, LpmError> {
+    /// The number of a value, with one use more: at most that of prefixes, since whoever changes its value either shares the
+    /// old one or takes its number.
+    fn number_of(&mut self, value: V) -> u32 {
         if let Some(number) = self.numbers.get(&value) {
             self.uses[*number as usize] += 1;
-            return Ok(*number);
+            return *number;
         }
-        let number = match self.free_values.pop() {
-            Some(number) => number,
-            None if self.values.len() > A::Cell::MAXIMUM => {
-                return Err(LpmError::ValuesFull { maximum: A::Cell::MAXIMUM });
-            }
-            None => {
-                self.values.push(None);
-                self.uses.push(0);
-                (self.values.len() - 1) as u32
-            }
-        };
+        let number = self.free_values.pop().unwrap_or_else(|| {
+            self.values.push(None);
+            self.uses.push(0);
+            (self.values.len() - 1) as u32
+        });
         self.values[number as usize] = Some(value);
         self.uses[number as usize] = 1;
         self.numbers.insert(value, number);
-        Ok(number)
+        number
     }
 
     fn give_back(&mut self, number: u32) {
@@ -339,9 +336,9 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
 
 impl<A: Address, V: Copy + Eq + Hash + 'static> Table for Lpm<A, V> {
     type Key = A;
-    type Ticket = ();
+    type Ticket = LpmTicket<A>;
     type Entry<'t> = Option<&'t V>;
-    type Announcer = LpmAnnouncer<A::Cell>;
+    type Announcer = LpmAnnouncer;
 
     #[inline(always)]
     fn announcer(&self) -> Self::Announcer {
@@ -349,25 +346,31 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Table for Lpm<A, V> {
     }
 
     #[inline(always)]
-    fn announce(announcer: &Self::Announcer, address: &A) {
+    fn announce(announcer: &Self::Announcer, address: &A) -> LpmTicket<A> {
         prefetch(announcer.0.wrapping_add(address.root()));
+        LpmTicket::default()
     }
 
     #[inline(always)]
-    fn approach(&self, address: &A, (): &mut ()) {
-        self.trie.prefetch_second(*address);
+    fn approach(&self, address: &A, ticket: &mut LpmTicket<A>) {
+        self.approach_all(std::iter::once((Some(address), ticket)));
+    }
+
+    #[inline(always)]
+    fn approach_all<'k>(&self, keys: impl Iterator<Item = (Option<&'k A>, &'k mut LpmTicket<A>)>) {
+        self.walk(keys.filter_map(|(address, ticket)| Some((*address?, ticket))));
     }
 
     #[inline(always)]
     fn tell(&mut self, _: u64) {}
 
     #[inline(always)]
-    fn resolve(&mut self, address: A, (): ()) -> Option<&V> {
-        self.longest(address)
+    fn resolve(&mut self, address: A, ticket: LpmTicket<A>) -> Option<&V> {
+        self.values[self.number(address, ticket)].as_ref()
     }
     #[inline(always)]
-    fn resolve_here(&mut self, address: &A, (): ()) -> Option<Option<&V>> {
-        Some(self.longest(*address))
+    fn resolve_here(&mut self, address: &A, ticket: LpmTicket<A>) -> Option<Option<&V>> {
+        Some(self.resolve(*address, ticket))
     }
     #[inline(always)]
     fn resolve_elsewhere(&mut self, address: &A) -> Option<&V> {

@@ -3,10 +3,9 @@
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Address, Lpm, LpmAnnouncer, LpmConfig, LpmError, LpmImportError, LpmTableError};
+use super::{Address, Lpm, LpmAnnouncer, LpmConfig, LpmError, LpmImportError, LpmTableError, LpmTicket};
 use crate::flow::Encode;
 use crate::hash::{Key, Secret};
-use crate::lpm::address::sealed::Strides;
 use crate::table::Table;
 
 /// Values by prefix of an IPv4 or IPv6 address: an [`Lpm`] for each version. A version without prefixes takes no memory.
@@ -29,8 +28,8 @@ pub struct Routes<V: 'static> {
 /// What announcing an address to [`Routes`] takes.
 #[derive(Clone, Copy, Debug)]
 pub struct RoutesAnnouncer {
-    v4: Option<LpmAnnouncer<<Ipv4Addr as Strides>::Cell>>,
-    v6: Option<LpmAnnouncer<<Ipv6Addr as Strides>::Cell>>,
+    v4: Option<LpmAnnouncer>,
+    v6: Option<LpmAnnouncer>,
 }
 
 impl<V: Copy + Eq + Hash + 'static> Routes<V> {
@@ -46,6 +45,18 @@ impl<V: Copy + Eq + Hash + 'static> Routes<V> {
     #[must_use]
     pub const fn none() -> Self {
         Self { v4: None, v6: None }
+    }
+
+    /// As [`longest`](Self::longest), which `ticket` may know.
+    #[inline(always)]
+    pub(crate) fn known(&self, address: IpAddr, ticket: LpmTicket<Ipv6Addr>) -> Option<&V> {
+        match address {
+            IpAddr::V4(_) => self.longest(address),
+            IpAddr::V6(address) => {
+                let v6 = self.v6.as_ref()?;
+                v6.values[v6.number(address, ticket)].as_ref()
+            }
+        }
     }
 
     /// The value of the longest prefix that holds `address`.
@@ -167,7 +178,7 @@ fn take<A: Address + Encode, V: Copy + Eq + Hash + Encode>(
 
 impl<V: Copy + Eq + Hash + 'static> Table for Routes<V> {
     type Key = IpAddr;
-    type Ticket = ();
+    type Ticket = LpmTicket<Ipv6Addr>;
     type Entry<'t> = Option<&'t V>;
     type Announcer = RoutesAnnouncer;
 
@@ -180,7 +191,7 @@ impl<V: Copy + Eq + Hash + 'static> Table for Routes<V> {
     }
 
     #[inline(always)]
-    fn announce(announcer: &RoutesAnnouncer, address: &IpAddr) {
+    fn announce(announcer: &RoutesAnnouncer, address: &IpAddr) -> Self::Ticket {
         match (address, announcer) {
             (IpAddr::V4(address), RoutesAnnouncer { v4: Some(announcer), .. }) => {
                 <Lpm<Ipv4Addr, V> as Table>::announce(announcer, address);
@@ -190,27 +201,34 @@ impl<V: Copy + Eq + Hash + 'static> Table for Routes<V> {
             }
             _ => {}
         }
+        LpmTicket::default()
     }
 
     #[inline(always)]
-    fn approach(&self, address: &IpAddr, ticket: &mut ()) {
-        match (address, self) {
-            (IpAddr::V4(address), Self { v4: Some(lpm), .. }) => lpm.approach(address, ticket),
-            (IpAddr::V6(address), Self { v6: Some(lpm), .. }) => lpm.approach(address, ticket),
-            _ => {}
-        }
+    fn approach(&self, address: &IpAddr, ticket: &mut Self::Ticket) {
+        self.approach_all(std::iter::once((Some(address), ticket)));
+    }
+
+    /// IPv6's way is long; IPv4's is mostly one cell, which was announced.
+    #[inline(always)]
+    fn approach_all<'k>(&self, keys: impl Iterator<Item = (Option<&'k IpAddr>, &'k mut Self::Ticket)>) {
+        let Some(v6) = &self.v6 else { return };
+        v6.walk(keys.filter_map(|(address, ticket)| match address {
+            Some(IpAddr::V6(address)) => Some((*address, ticket)),
+            Some(IpAddr::V4(_)) | None => None,
+        }));
     }
 
     #[inline(always)]
     fn tell(&mut self, _: u64) {}
 
     #[inline(always)]
-    fn resolve(&mut self, address: IpAddr, (): ()) -> Option<&V> {
-        self.longest(address)
+    fn resolve(&mut self, address: IpAddr, ticket: Self::Ticket) -> Option<&V> {
+        self.known(address, ticket)
     }
     #[inline(always)]
-    fn resolve_here(&mut self, address: &IpAddr, (): ()) -> Option<Option<&V>> {
-        Some(self.longest(*address))
+    fn resolve_here(&mut self, address: &IpAddr, ticket: Self::Ticket) -> Option<Option<&V>> {
+        Some(self.known(*address, ticket))
     }
     #[inline(always)]
     fn resolve_elsewhere(&mut self, address: &IpAddr) -> Option<&V> {

@@ -1,11 +1,9 @@
 //! Handing prefixes over, to the next version of a function or to a restart: versioned, checksummed, all or nothing.
 
-use std::collections::HashSet;
 use std::hash::Hash;
 
 use super::{Address, Lpm, LpmConfig};
 use crate::flow::Encode;
-use crate::lpm::trie::Cell;
 
 /// "NBLP", the version of the header and the records, bits of an address, version and size of a value, prefixes; then
 /// the prefixes (address, length, value); then the CRC-32 of all before it.
@@ -105,8 +103,7 @@ impl<A: Address + Encode, V: Copy + Eq + Hash + Encode + 'static> Lpm<A, V> {
         let prefixes = Self::records(bytes)?;
         let needed = LpmConfig::for_prefixes(prefixes.iter().map(|(prefix, len, _)| (*prefix, *len)));
         let there = LpmConfig { prefixes: self.capacity(), groups: self.groups().1 };
-        let values = prefixes.iter().map(|(_, _, value)| value).collect::<HashSet<_>>().len();
-        if needed.prefixes > there.prefixes || needed.groups > there.groups || values > A::Cell::MAXIMUM {
+        if needed.prefixes > there.prefixes || needed.groups > there.groups {
             return Err(LpmImportError::NoRoom { needed, there });
         }
         Ok(prefixes)

@@ -1,7 +1,8 @@
-//! A trie of large strides in one array: the cells of the first stride, then groups of 256 cells for what is decided by
-//! the next 8 bits each. Every cell knows how long the prefix is that wrote it, so that a change touches only the cells
+//! A trie of large strides in one array: the cells of the first stride, then groups of cells for what is decided by the
+//! bits of each further one. Every cell knows how long the prefix is that wrote it, so that a change touches only the cells
 //! that its prefix decides.
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::address::Address;
@@ -9,44 +10,34 @@ use crate::memory::{HugeArray, MemoryError, Zeroable};
 use crate::prefetch::prefetch;
 
 /// A cell: nothing (0), the number of a value, or the number of the group that decides.
-pub trait Cell: Copy + Eq + Zeroable + 'static {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(super) struct Cell(u32);
+// SAFETY: an integer, without drop.
+unsafe impl Zeroable for Cell {}
+
+impl Cell {
     /// The largest number of a value, and how many groups there can be.
-    const MAXIMUM: usize;
-    /// The cell of a value, or of nothing (0).
-    fn of_value(value: u32) -> Self;
-    /// The cell of a group.
-    fn of_group(group: usize) -> Self;
+    pub(super) const MAXIMUM: usize = (u32::MAX >> 1) as usize;
+    const GROUP: u32 = 1 << 31;
+
+    fn of_value(value: u32) -> Self {
+        Self(value)
+    }
+    fn of_group(group: usize) -> Self {
+        Self(group as u32 | Self::GROUP)
+    }
     /// The group that decides.
-    fn group(self) -> Option<usize>;
+    #[inline(always)]
+    fn group(self) -> Option<usize> {
+        (self.0 >= Self::GROUP).then_some((self.0 & !Self::GROUP) as usize)
+    }
     /// The value, if no group decides.
-    fn value(self) -> usize;
+    #[inline(always)]
+    fn value(self) -> usize {
+        self.0 as usize
+    }
 }
-
-macro_rules! cells {
-    ($($integer:ty)*) => {$(
-        impl Cell for $integer {
-            const MAXIMUM: usize = (<$integer>::MAX >> 1) as usize;
-            fn of_value(value: u32) -> Self {
-                value as $integer
-            }
-            fn of_group(group: usize) -> Self {
-                group as $integer | !(<$integer>::MAX >> 1)
-            }
-            #[inline(always)]
-            fn group(self) -> Option<usize> {
-                (self > <$integer>::MAX >> 1).then_some((self & (<$integer>::MAX >> 1)) as usize)
-            }
-            #[inline(always)]
-            fn value(self) -> usize {
-                self as usize
-            }
-        }
-    )*};
-}
-cells!(u16 u32);
-
-/// Cells in a group.
-const GROUP: usize = 256;
 
 /// What wrote a cell: a value's number, and its prefix's length plus 1; both 0 where nothing did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,23 +54,28 @@ impl Route {
     }
 }
 
-pub(super) struct Trie<A: Address> {
-    cells: HugeArray<A::Cell>,
+pub(super) struct Trie<A> {
+    cells: HugeArray<Cell>,
     /// By cell, [`Route::depth`]; nothing of it where a group decides. Lookups never look here.
     depths: HugeArray<u8>,
     free: Vec<u32>,
     groups: usize,
+    of: PhantomData<A>,
 }
 
 impl<A: Address> Trie<A> {
+    /// Cells in a group.
+    const GROUP: usize = 1 << A::STRIDE;
+
     /// An empty trie of at most `groups` groups.
     pub(super) fn new(groups: usize) -> Result<Self, MemoryError> {
-        let cells = (1 << A::ROOT) + groups * GROUP;
+        let cells = (1 << A::ROOT) + groups * Self::GROUP;
         Ok(Self {
             cells: HugeArray::zeroed(cells)?,
             depths: HugeArray::zeroed(cells)?,
             free: (0..groups as u32).rev().collect(),
             groups,
+            of: PhantomData,
         })
     }
 
@@ -93,7 +89,7 @@ impl<A: Address> Trie<A> {
 
     /// Where the first cell of any lookup is.
     #[inline(always)]
-    pub(super) fn start(&self) -> *const A::Cell {
+    pub(super) fn start(&self) -> *const Cell {
         self.cells.start().as_ptr().cast_const()
     }
 
@@ -103,32 +99,37 @@ impl<A: Address> Trie<A> {
         let mut cell = self.cells[address.root()];
         let mut level = 0;
         while let Some(group) = cell.group() {
-            cell = self.cells[Self::first_of(group) + address.byte(level)];
+            cell = self.cells[Self::first_of(group) + address.part(level)];
             level += 1;
         }
         cell.value()
     }
 
-    /// Asks for the second cell of a lookup, if there is one.
+    /// The number that cell `index` says; or the next cell on the way of `address`, which is asked for, where `level` strides
+    /// after the first are behind it.
     #[inline(always)]
-    pub(super) fn prefetch_second(&self, address: A) {
-        if let Some(group) = self.cells[address.root()].group() {
-            prefetch(self.start().wrapping_add(Self::first_of(group) + address.byte(0)));
-        }
+    pub(super) fn step(&self, index: usize, address: A, level: u8) -> Result<u32, usize> {
+        let cell = self.cells[index];
+        let Some(group) = cell.group() else { return Ok(cell.0) };
+        let next = Self::first_of(group) + address.part(level);
+        prefetch(self.start().wrapping_add(next));
+        Err(next)
     }
 
     #[inline(always)]
     fn first_of(group: usize) -> usize {
-        (1 << A::ROOT) + group * GROUP
+        (1 << A::ROOT) + group * Self::GROUP
     }
 
     /// How many groups are missing on the way to a prefix.
     pub(super) fn missing(&self, prefix: A, len: u8) -> usize {
         let (mut index, mut end, mut level) = (prefix.root(), A::ROOT, 0);
         while len > end {
-            let Some(group) = self.cells[index].group() else { return usize::from((len - end).div_ceil(8)) };
-            index = Self::first_of(group) + prefix.byte(level);
-            end += 8;
+            let Some(group) = self.cells[index].group() else {
+                return usize::from((len - end).div_ceil(A::STRIDE));
+            };
+            index = Self::first_of(group) + prefix.part(level);
+            end += A::STRIDE;
             level += 1;
         }
         0
@@ -144,8 +145,8 @@ impl<A: Address> Trie<A> {
         let (mut index, mut end, mut level) = (prefix.root(), A::ROOT, 0);
         while len > end {
             let Some(group) = self.group_at(index) else { return };
-            index = Self::first_of(group) + prefix.byte(level);
-            end += 8;
+            index = Self::first_of(group) + prefix.part(level);
+            end += A::STRIDE;
             level += 1;
         }
         self.paint(index..index + (1 << (end - len)), route, &|depth| depth <= route.depth);
@@ -159,15 +160,15 @@ impl<A: Address> Trie<A> {
         while len > end {
             let Some(group) = self.cells[index].group() else { return };
             way.push((index, group, end));
-            index = Self::first_of(group) + prefix.byte(level);
-            end += 8;
+            index = Self::first_of(group) + prefix.part(level);
+            end += A::STRIDE;
             level += 1;
         }
         self.paint(index..index + (1 << (end - len)), parent, &|depth| depth == len + 1);
         while let Some((cell, group, before)) = way.pop() {
             let first = Self::first_of(group);
             // Prefixes no longer than what leads here cover the whole group, so that all its cells are equal.
-            let idle = (first..first + GROUP)
+            let idle = (first..first + Self::GROUP)
                 .all(|index| self.cells[index].group().is_none() && self.depths[index] <= before + 1);
             if !idle {
                 break;
@@ -186,15 +187,15 @@ impl<A: Address> Trie<A> {
         let group = self.free.pop()? as usize;
         let first = Self::first_of(group);
         let (cell, depth) = (self.cells[index], self.depths[index]);
-        self.cells[first..first + GROUP].fill(cell);
-        self.depths[first..first + GROUP].fill(depth);
-        self.cells[index] = A::Cell::of_group(group);
+        self.cells[first..first + Self::GROUP].fill(cell);
+        self.depths[first..first + Self::GROUP].fill(depth);
+        self.cells[index] = Cell::of_group(group);
         Some(group)
     }
 
     #[cfg(test)]
     pub(super) fn first_stride_is_empty(&self) -> bool {
-        (0..1 << A::ROOT).all(|index| self.cells[index] == A::Cell::of_value(0) && self.depths[index] == 0)
+        (0..1 << A::ROOT).all(|index| self.cells[index] == Cell::of_value(0) && self.depths[index] == 0)
     }
 
     fn paint(&mut self, range: Range<usize>, route: Route, over: &impl Fn(u8) -> bool) {
@@ -202,10 +203,10 @@ impl<A: Address> Trie<A> {
             match self.cells[index].group() {
                 Some(group) => {
                     let first = Self::first_of(group);
-                    self.paint(first..first + GROUP, route, over);
+                    self.paint(first..first + Self::GROUP, route, over);
                 }
                 None if over(self.depths[index]) => {
-                    self.cells[index] = A::Cell::of_value(route.value);
+                    self.cells[index] = Cell::of_value(route.value);
                     self.depths[index] = route.depth;
                 }
                 None => {}

@@ -30,7 +30,7 @@ impl<K: Key, V: Copy + 'static> ReadTable for FlowTable<K, V> {
 impl<V: Copy + Eq + Hash + 'static> ReadTable for Routes<V> {
     type Value = V;
     #[inline(always)]
-    fn show(&self, address: &Self::Key, (): (), _: u64) -> Option<V> {
-        self.longest(*address).copied()
+    fn show(&self, address: &Self::Key, ticket: Self::Ticket, _: u64) -> Option<V> {
+        self.known(*address, ticket).copied()
     }
 }

@@ -1,0 +1,89 @@
+//! The step between announcing addresses and resolving them: many walk down the trie side by side, each a cell at a time, so
+//! that they wait for memory together.
+
+use super::trie::Trie;
+use super::{Address, Lpm};
+use crate::table::BULK;
+
+/// What is known of an address before it is looked up in an [`Lpm`]; the default knows nothing, and costs the whole way.
+#[derive(Clone, Copy, Debug)]
+pub struct LpmTicket<A>(Option<Found<A>>);
+
+/// Whose number was found when.
+#[derive(Clone, Copy, Debug)]
+struct Found<A> {
+    address: A,
+    /// Of the table: no other has the same, and it has another after every change.
+    edition: u64,
+    number: u32,
+}
+
+impl<A> Default for LpmTicket<A> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+/// An address on its way.
+struct Walk<'k, A> {
+    address: A,
+    ticket: &'k mut LpmTicket<A>,
+    /// The cell that was asked for.
+    cell: usize,
+    level: u8,
+}
+
+impl<A: Address, V: 'static> Lpm<A, V> {
+    /// Finds the numbers of all these addresses.
+    #[inline]
+    pub(super) fn walk<'k>(&self, mut keys: impl Iterator<Item = (A, &'k mut LpmTicket<A>)>) {
+        loop {
+            let mut walks = [const { None }; BULK];
+            let mut walking = 0;
+            for (place, (address, ticket)) in walks.iter_mut().zip(keys.by_ref()) {
+                *place = Some(Walk { address, ticket, cell: address.root(), level: 0 });
+                walking += 1;
+            }
+            let last = walking < BULK;
+            let mut left = walking;
+            while left > 0 {
+                for place in &mut walks[..walking] {
+                    if let Some(walk) = place
+                        && let Some(number) = walk.step(&self.trie)
+                    {
+                        let (address, edition) = (walk.address, self.edition);
+                        *walk.ticket = LpmTicket(Some(Found { address, edition, number }));
+                        *place = None;
+                        left -= 1;
+                    }
+                }
+            }
+            if last {
+                return;
+            }
+        }
+    }
+
+    /// The number of the value that decides for `address`, which `ticket` may know.
+    #[inline(always)]
+    pub(super) fn number(&self, address: A, ticket: LpmTicket<A>) -> usize {
+        match ticket.0 {
+            Some(found) if found.edition == self.edition && found.address == address => found.number as usize,
+            _ => self.trie.find(address),
+        }
+    }
+}
+
+impl<A: Address> Walk<'_, A> {
+    /// Looks at the cell, and asks for the next one unless it has the answer: the number of a value, or 0.
+    #[inline(always)]
+    fn step(&mut self, trie: &Trie<A>) -> Option<u32> {
+        match trie.step(self.cell, self.address, self.level) {
+            Ok(number) => Some(number),
+            Err(next) => {
+                (self.cell, self.level) = (next, self.level + 1);
+                None
+            }
+        }
+    }
+}
