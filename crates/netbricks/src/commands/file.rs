@@ -115,7 +115,7 @@ pub(super) fn wanted_workers(network: &Network, plan: &Plan<'_>) -> usize {
 fn expected(plan: &Plan<'_>, drivers: &Drivers, workers: usize) -> Vec<Division> {
     let of = |port: &PlannedPort<'_>| {
         let written = port.settings.get_ref().get("queues").and_then(|queues| match queues.get_ref() {
-            DeValue::Integer(queues) => queues.as_str().parse().ok(),
+            DeValue::Integer(queues) => usize::from_str_radix(queues.as_str(), queues.radix()).ok(),
             _ => None,
         });
         let queues = written.unwrap_or(workers);
