@@ -1,6 +1,6 @@
 //! Up to 256 owned packets, in order. What the operators' loops run over; compaction happens in place.
 
-use std::hint::black_box;
+use std::hint::{black_box, cold_path};
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, DerefMut};
@@ -349,8 +349,10 @@ impl Batch {
             let mut lent = unsafe { Bytes::within(place.cast(), span, bytes) };
             let verdict = f.visit(slot, &mut lent);
             if verdict != 0 {
+                cold_path();
                 parting.leave(slot, verdict);
             } else if parting.left > 0 {
+                cold_path();
                 parting.close_up(slot);
             }
         }

@@ -1,6 +1,7 @@
 //! The 5-tuple of a packet, its two directions, and keyed hashes of it.
 
 use core::fmt;
+use core::hint::cold_path;
 use core::net::{IpAddr, Ipv6Addr};
 
 use crate::ip::{Ip, IpFacts, IpRef};
@@ -102,7 +103,10 @@ impl FlowKey {
     pub fn at(frame: &[u8], at: usize, end: usize, limit: usize, facts: IpFacts) -> Self {
         match Self::plain_at::<LATER_FRAGMENT>(frame, at, end, limit, facts) {
             Some(key) => key,
-            None => Self::at_any(frame, at, end, limit, facts),
+            None => {
+                cold_path();
+                Self::at_any(frame, at, end, limit, facts)
+            }
         }
     }
 

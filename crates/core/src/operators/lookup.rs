@@ -4,7 +4,7 @@
 //! loop: what was found tells what else to ask for. Last loop: the entry, `visit`, and everything after. Keys wait by
 //! slot, and stacks where they can't be had again from the frame alone; nothing allocates.
 
-use std::hint::black_box;
+use std::hint::{black_box, cold_path};
 use std::marker::PhantomData;
 
 use netbricks_buffer::{BATCH, Batch};
@@ -175,13 +175,6 @@ struct Waiting<'w, A: Operator> {
     packed: Option<&'w Option<Packed<A>>>,
 }
 
-/// The verdict over a packet that is [`Parked::Gone`]. Out of line, so that usual ones are asked for first.
-#[cold]
-#[inline(never)]
-fn gone(verdict: Verdict) -> Verdict {
-    verdict
-}
-
 impl<A: Operator> Waiting<'_, A> {
     /// Unpacked, or found out again from the frame: what nobody looks at isn't.
     #[inline(always)]
@@ -240,6 +233,7 @@ where
                     park::<true, A, T, Q, K>(input, key, &announcer, parked, ticket, stacks, at, stack);
                 }
                 None => {
+                    cold_path();
                     At::new(slot, bytes, &mut *cx, &mut shape).apart(|at| {
                         park_any::<A, T, Q, K>(input, key, &announcer, parked, ticket, stacks, at, stack)
                     });
@@ -256,8 +250,14 @@ where
         let (key, packed) = match &parked[at.slot % BATCH] {
             Parked::Usual(key) => (key, None),
             // The slot's number comes from memory: the loop would else carry the place of the next stack.
-            Parked::Stacked(key) => (key, stacks.get(black_box(at.slot))),
-            Parked::Gone(verdict) => return Err(gone(*verdict)),
+            Parked::Stacked(key) => {
+                cold_path();
+                (key, stacks.get(black_box(at.slot)))
+            }
+            Parked::Gone(verdict) => {
+                cold_path();
+                return Err(*verdict);
+            }
         };
         let waiting = Waiting { input: &*input, first, packed };
         let mut table = table.borrow_mut();
@@ -266,6 +266,7 @@ where
         if let Some(entry) = table.resolve_here(key, tickets[at.slot % BATCH]) {
             return Ok(Self::visit(at, waiting, visit, entry));
         }
+        cold_path();
         let known = waiting.find(at.bytes.data());
         let entry = table.resolve_elsewhere(key);
         let value = at.apart(|at| Self::visit_out_of_line(at, waiting, visit, entry));

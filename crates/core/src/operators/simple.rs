@@ -1,6 +1,7 @@
 //! Operators that need only the packet in hand.
 
 use std::any::Any;
+use std::hint::cold_path;
 use std::marker::PhantomData;
 
 use netbricks_buffer::{BATCH, Batch};
@@ -261,7 +262,10 @@ pub(crate) fn dispatched<A: Operator>(
     }
     match Usual::of(at.bytes.data()) {
         Some(usual) => tower.apply::<true>(At { usual, reshaped: &mut false, ..at }, stack),
-        None => at.apart(|at| out_of_line::<false, A>(tower, at, stack)),
+        None => {
+            cold_path();
+            at.apart(|at| out_of_line::<false, A>(tower, at, stack))
+        }
     }
 }
 
@@ -348,6 +352,7 @@ impl<A: Operator, B: Operator<In = A::Out>> Operator for Then<A, B> {
             passed(self.0.apply::<USUAL>(at.again(), stack))?
         };
         if USUAL && !B::WAITS && *at.reshaped {
+            cold_path();
             return at.apart(|at| afresh(&mut self.1, at, between));
         }
         if !USUAL && A::WAITS && !B::WAITS {

@@ -13,6 +13,8 @@ pub use backend::{Backend, BackendError};
 pub use config::MaglevConfig;
 pub use lookup::LookupTable;
 
+use std::hint::cold_path;
+
 use netbricks_core::consistency::{Bounded, BoundedInconsistency};
 use netbricks_core::packet::{FlowKey, Ip, Link, MacAddress};
 use netbricks_core::tables::{Entry, FlowTableConfig, Full};
@@ -60,7 +62,10 @@ pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Func
                 };
                 let mac = match known {
                     Some(mac) => mac,
-                    None => balancer.decide(Unknown { entry, frame: packet.frame() })?,
+                    None => {
+                        cold_path();
+                        balancer.decide(Unknown { entry, frame: packet.frame() })?
+                    }
                 };
                 packet.outer_mut::<Link>().ethernet_mut().set_destination(mac);
                 Some(())
