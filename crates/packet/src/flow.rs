@@ -103,10 +103,7 @@ impl FlowKey {
     pub fn at(frame: &[u8], at: usize, end: usize, limit: usize, facts: IpFacts) -> Self {
         match Self::plain_at::<LATER_FRAGMENT>(frame, at, end, limit, facts) {
             Some(key) => key,
-            None => {
-                cold_path();
-                Self::at_any(frame, at, end, limit, facts)
-            }
+            None => Self::at_any(frame, at, end, limit, facts),
         }
     }
 
@@ -137,6 +134,7 @@ impl FlowKey {
                 addresses,
             ));
         }
+        cold_path();
         None
     }
 

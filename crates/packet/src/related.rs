@@ -1,8 +1,6 @@
 //! The flow that a packet goes with: its own, but for ICMP errors and fragments, which belong to flows that their own
 //! addresses or ports do not name.
 
-use core::hint::cold_path;
-
 use crate::ip::{Ip, IpFacts, IpRef};
 use crate::link::Link;
 use crate::stack::{Header, Layer, Root, Stack};
@@ -51,10 +49,7 @@ impl FlowKey {
     pub fn related_at(frame: &[u8], at: usize, end: usize, limit: usize, facts: IpFacts) -> Self {
         match Self::plain_at::<ANY_FRAGMENT>(frame, at, end, limit, facts) {
             Some(own) => own,
-            None => {
-                cold_path();
-                Self::related_at_any(frame, at, end, limit, facts)
-            }
+            None => Self::related_at_any(frame, at, end, limit, facts),
         }
     }
 

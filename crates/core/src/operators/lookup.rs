@@ -266,7 +266,6 @@ where
         if let Some(entry) = table.resolve_here(key, tickets[at.slot % BATCH]) {
             return Ok(Self::visit(at, waiting, visit, entry));
         }
-        cold_path();
         let known = waiting.find(at.bytes.data());
         let entry = table.resolve_elsewhere(key);
         let value = at.apart(|at| Self::visit_out_of_line(at, waiting, visit, entry));

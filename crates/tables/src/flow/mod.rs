@@ -30,6 +30,7 @@ use approach::Approach;
 use expiry::Clock;
 use place::Home;
 use slots::{NEVER, Slot, Slots};
+use std::hint::cold_path;
 use std::ptr::NonNull;
 
 /// The most slots that one operation probes, moves or expires.
@@ -322,14 +323,17 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     #[inline(always)]
     fn hit(&mut self, key: &K, ticket: FlowTicket) -> Option<NonNull<Slot<K, V>>> {
         let tick = self.clock.tick as u32;
-        let slot = self.slots.get_mut(ticket.0 as u32 as usize)?;
-        if tick.wrapping_sub(slot.seen) >= slot.timeout() || slot.key() != Some(key) {
-            return None;
+        if let Some(slot) = self.slots.get_mut(ticket.0 as u32 as usize)
+            && tick.wrapping_sub(slot.seen) < slot.timeout()
+            && slot.key() == Some(key)
+        {
+            slot.seen = tick;
+            self.worked(1);
+            self.counters.hits += 1;
+            return Some(self.slots.place(ticket.0 as u32 as usize));
         }
-        slot.seen = tick;
-        self.worked(1);
-        self.counters.hits += 1;
-        Some(self.slots.place(ticket.0 as u32 as usize))
+        cold_path();
+        None
     }
 
     /// Counts work towards [`MAXIMUM_WORK`] where tests assert it.
