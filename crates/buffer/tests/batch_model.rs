@@ -287,6 +287,22 @@ fn a_packet_that_was_exchanged_in_its_slot_is_the_one_that_loops_see() {
 }
 
 #[test]
+fn what_lies_beside_goes_with_its_packet_as_far_as_there_is_some() {
+    let pool = Pool::builder().frames(8).build().unwrap();
+    let mut batch = Batch::new();
+    for byte in 0..3 {
+        batch.push(pool.packet(&[byte]).unwrap()).unwrap();
+    }
+    for beside in [&["a", "b"][..], &["a", "b", "c"], &["a", "b", "c", "d"]] {
+        let mut seen = Vec::new();
+        batch.each_beside(beside, |slot, bytes, name| seen.push((slot, bytes.data()[0], *name)));
+        let expected: Vec<_> =
+            [(0, 0, "a"), (1, 1, "b"), (2, 2, "c")].into_iter().take(beside.len()).collect();
+        assert_eq!(seen, expected);
+    }
+}
+
+#[test]
 fn bytes_that_grow_and_shrink_at_both_ends_stay_where_they_are() {
     let pool = Pool::builder().frames(8).frame_size(1024).build().unwrap();
     let mut batch = Batch::new();

@@ -38,7 +38,7 @@ impl Encode for StoredFlow {
         self.0.encode(to);
     }
     fn decode(from: &[u8]) -> Option<Self> {
-        <[u64; 5]>::decode(from).map(Self)
+        FlowKey::try_unpacked(<[u64; 5]>::decode(from)?).map(FlowKey::store)
     }
 }
 
@@ -56,5 +56,67 @@ impl TableKey for FlowKey {
     }
     fn follows(by: ShuffleKey) -> bool {
         !matches!(by, ShuffleKey::Port | ShuffleKey::Vlan | ShuffleKey::Owner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use netbricks_tables::{FlowTable, FlowTableConfig, ImportError, Table};
+
+    use super::*;
+
+    fn flows() -> [FlowKey; 2] {
+        [
+            FlowKey::new([192, 0, 2, 1].into(), [198, 51, 100, 2].into(), 5_353, 53, 17),
+            FlowKey::new([0x2001_u16, 0xdb8, 1, 2, 3, 4, 5, 6].into(), [9_u16; 8].into(), 5_353, 53, 17),
+        ]
+    }
+
+    #[test]
+    fn every_bit_of_a_flow_counts_in_its_hash() {
+        let secret = Secret::from_seed(7);
+        for flow in flows() {
+            let mut hashes = HashSet::from([flow.store().hash(&secret)]);
+            let mut bits = 0;
+            for bit in 0..320 {
+                let mut packed = flow.packed();
+                packed[bit / 64] ^= 1 << (bit % 64);
+                let Some(other) = FlowKey::try_unpacked(packed) else { continue };
+                assert!(hashes.insert(other.store().hash(&secret)), "bit {bit} of {flow}");
+                bits += 1;
+            }
+            // Addresses, and with IPv4 that it is one; ports, protocol, and whether it is a later fragment.
+            assert_eq!(bits, if flow.is_v6() { 256 } else { 64 + 1 } + 32 + 8 + 1, "{flow}");
+        }
+    }
+
+    #[test]
+    fn exports_bring_flows_and_nothing_else() {
+        let mut table: FlowTable<StoredFlow, u64> = FlowTable::new(FlowTableConfig::new(8)).unwrap();
+        for (flow, value) in flows().into_iter().zip(1..) {
+            table.lookup(flow.store(), 0).or_insert_with(|| value);
+        }
+        let mut bytes = Vec::new();
+        table.encode(&mut bytes);
+        let mut taken: FlowTable<StoredFlow, u64> = FlowTable::new(FlowTableConfig::new(8)).unwrap();
+        assert_eq!(taken.decode(&bytes, 0), Ok(2));
+        for (flow, value) in flows().into_iter().zip(1..) {
+            assert_eq!(taken.get(&flow.store()), Some(&value));
+            let mut to = [0; StoredFlow::SIZE];
+            flow.store().encode(&mut to);
+            assert_eq!(StoredFlow::decode(&to), Some(flow.store()));
+            to[StoredFlow::SIZE - 1] ^= 1;
+            assert_eq!(StoredFlow::decode(&to), None);
+        }
+        // As tables were exported that kept five words.
+        let mut old: FlowTable<[u64; 5], u64> = FlowTable::new(FlowTableConfig::new(8)).unwrap();
+        old.lookup(flows()[0].packed(), 0).or_insert_with(|| 1);
+        let mut bytes = Vec::new();
+        old.encode(&mut bytes);
+        let refused = taken.decode(&bytes, 0).unwrap_err();
+        assert!(matches!(refused, ImportError::Version { what: "key", .. }), "{refused}");
+        assert_eq!(taken.len(), 2);
     }
 }

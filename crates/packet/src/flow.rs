@@ -58,6 +58,15 @@ impl FlowKey {
         Self([a, source as u64, c, destination as u64, first | V6])
     }
 
+    /// The key that has this form inside; `None` where no key has: what came from outside may say anything.
+    pub const fn try_unpacked(packed: [u64; 5]) -> Option<Self> {
+        let key = Self(packed);
+        let [_, _, c, d, last] = packed;
+        let version = if key.is_v6() { V6 } else { 0 };
+        let known = key.facts() & 0xff_ffff == key.facts() & (V6 | FRAGMENT);
+        let whole = key.facts() & V6 == version && (key.is_v6() || (c | d | last) == 0);
+        if known && whole { Some(key) } else { None }
+    }
     /// The key that was [`packed`](Self::packed) so.
     #[inline(always)]
     pub const fn unpacked(packed: [u64; 5]) -> Self {
@@ -418,6 +427,14 @@ mod tests {
                 key
             );
             assert_eq!(FlowKey::unpacked(key.packed()), key);
+            assert_eq!(FlowKey::try_unpacked(key.packed()), Some(key));
+            // IPv4's rest is 0, and of the word with the ports the last 24 bits are known.
+            for word in 0..5 {
+                let mut packed = key.packed();
+                packed[word] ^= 1 << (random.word() % 16);
+                let is_address = if sample.v6 { word < 4 } else { word == 1 };
+                assert_eq!(FlowKey::try_unpacked(packed).is_some(), is_address, "word {word} of {key}");
+            }
             let reversed = key.reversed();
             assert_eq!(
                 (reversed.source(), reversed.source_port()),

@@ -39,25 +39,10 @@ impl Group {
     }
 }
 
-/// One comparison into a mask register. 256 bits and not the 512 that would hold two groups: on a Cascade Lake all of a
-/// packet's work, the parts without vectors too, then took some 10 to 14 % longer, presumably since wide registers lower
-/// the clock.
-#[cfg(all(target_arch = "x86_64", target_feature = "avx512bw", target_feature = "avx512vl"))]
-#[inline(always)]
-fn matching(tags: &[u16; WIDTH], tag: u16) -> u32 {
-    use std::arch::x86_64::{_mm256_cmpeq_epi16_mask, _mm256_loadu_si256, _mm256_set1_epi16};
-    // SAFETY: 32 readable bytes; AVX is part of what is compiled for.
-    let tags = unsafe { _mm256_loadu_si256(tags.as_ptr().cast()) };
-    // SAFETY: AVX.
-    let tag = unsafe { _mm256_set1_epi16(tag as i16) };
-    // SAFETY: AVX-512's byte and word instructions at this width are part of what is compiled for.
-    let bits = unsafe { _mm256_cmpeq_epi16_mask(tags, tag) };
-    u32::from(bits)
-}
-
 /// SSE2 by name, but the compiler joins the comparisons of two groups to AVX2's width where that is compiled in: two
-/// comparisons, a pack and a mask for 32 slots.
-#[cfg(all(target_arch = "x86_64", not(all(target_feature = "avx512bw", target_feature = "avx512vl"))))]
+/// comparisons, a pack and a mask for 32 slots. 512 bits do it in one comparison, but on a Cascade Lake all of a packet's
+/// work, the parts without vectors too, then took some 10 to 14 % longer: presumably wide registers lower the clock.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn matching(tags: &[u16; WIDTH], tag: u16) -> u32 {
     use std::arch::x86_64::{

@@ -84,9 +84,7 @@ pub trait Table: 'static {
             for (ticket, key) in tickets.iter_mut().zip(keys).skip(1) {
                 *ticket = Self::announce(&announcer, key);
             }
-            for (ticket, key) in tickets.iter_mut().zip(keys) {
-                self.approach(key, ticket);
-            }
+            self.approach_all(keys.iter().map(Some).zip(tickets.iter_mut()));
             for (at, (ticket, key)) in tickets.iter().zip(keys).enumerate() {
                 visit(chunk * BULK + at, self.resolve(*key, *ticket));
             }

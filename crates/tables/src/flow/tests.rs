@@ -228,6 +228,12 @@ proptest! {
     }
 
     #[test]
+    fn what_is_asked_for_lies_in_the_groups_that_a_hash_names(hash in any::<u64>(), hashed in 1usize..1 << 28) {
+        let asked = Home::bytes(hash, hashed).map(|byte| (byte / crate::group::Group::BYTES) as u32);
+        prop_assert_eq!(asked, Home::of(hash, hashed).groups);
+    }
+
+    #[test]
     fn stale_and_foreign_tickets_only_cost_time(words in prop::collection::vec(any::<u64>(), 1..50)) {
         let mut table: FlowTable<u64, u64> = FlowTable::new(config(30, None, Full::EvictOldest)).unwrap();
         for (at, word) in words.iter().enumerate() {

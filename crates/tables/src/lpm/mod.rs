@@ -1,4 +1,4 @@
-//! Longest-prefix match: which of many prefixes that hold an address is the longest, in one or two memory accesses for
+//! Longest-prefix match: which of many prefixes that hold an address is the longest, in one to three memory accesses for
 //! IPv4 and a few for IPv6, however many prefixes there are.
 
 mod address;
@@ -28,7 +28,7 @@ use trie::{Cell, Route, Trie};
 /// How large a longest-prefix-match table is to be. It never grows: what does not fit is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LpmConfig {
-    /// The most prefixes held at a time; 1 or more.
+    /// The most prefixes held at a time; 1 or more, at most [`Lpm::MAXIMUM`].
     pub prefixes: usize,
     /// The most groups of cells: IPv4 needs one for each /20 and each /26 that holds a longer prefix, IPv6 one for each
     /// /16, /24, /32 and so on. [`for_prefixes`](Self::for_prefixes) counts them.
@@ -121,8 +121,9 @@ pub enum LpmError {
 /// Values by prefix of an IPv4 or IPv6 address; the longest prefix that holds an address decides.
 ///
 /// # Memory and work
-/// IPv4: 5 MiB and 320 bytes a group. IPv6: 320 KiB and 1,280 bytes a group. All of it is allocated and touched when the table
-/// is made. A lookup reads one cell, and one more for each group on its way. Inserting or removing a prefix writes the cells
+/// IPv4: 5 MiB and 320 bytes a group. IPv6: 320 KiB and 1,280 bytes a group. A fifth of each lies apart from the rest, and
+/// either part takes whole units of 2 MiB where it is larger than 128 KiB. All of it is allocated and touched when the table is
+/// made. A lookup reads one cell, and one more for each group on its way. Inserting or removing a prefix writes the cells
 /// that it decides: those of one stride, of which it has at most 2²⁰ (0.0.0.0/0), and of the groups behind them. The answers
 /// between are never wrong, since nobody looks while the table is changed.
 ///
@@ -171,7 +172,8 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
     /// An empty table.
     ///
     /// # Errors
-    /// When the capacity is 0, there are more groups than can be numbered, or there is no memory for them.
+    /// When the capacity is 0, there are more prefixes or groups than [can be numbered](Self::MAXIMUM), or there is no memory
+    /// for them.
     pub fn new(config: LpmConfig) -> Result<Self, LpmTableError> {
         let LpmConfig { prefixes: capacity, groups } = config;
         let maximum = Self::MAXIMUM;
@@ -351,10 +353,9 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Table for Lpm<A, V> {
         LpmTicket::default()
     }
 
+    /// Nothing: one address alone has nobody to wait with.
     #[inline(always)]
-    fn approach(&self, address: &A, ticket: &mut LpmTicket<A>) {
-        self.approach_all(std::iter::once((Some(address), ticket)));
-    }
+    fn approach(&self, _: &A, _: &mut LpmTicket<A>) {}
 
     #[inline(always)]
     fn approach_all<'k>(&self, keys: impl Iterator<Item = (Option<&'k A>, &'k mut LpmTicket<A>)>) {

@@ -205,18 +205,23 @@ impl<V: Copy + Eq + Hash + 'static> Table for Routes<V> {
     }
 
     #[inline(always)]
-    fn approach(&self, address: &IpAddr, ticket: &mut Self::Ticket) {
-        self.approach_all(std::iter::once((Some(address), ticket)));
-    }
+    fn approach(&self, _: &IpAddr, _: &mut Self::Ticket) {}
 
-    /// IPv6's way is long; IPv4's is mostly one cell, which was announced.
+    /// IPv6's addresses walk all their way; IPv4's ask for the second cell, behind which hardly any goes.
     #[inline(always)]
     fn approach_all<'k>(&self, keys: impl Iterator<Item = (Option<&'k IpAddr>, &'k mut Self::Ticket)>) {
-        let Some(v6) = &self.v6 else { return };
-        v6.walk(keys.filter_map(|(address, ticket)| match address {
-            Some(IpAddr::V6(address)) => Some((*address, ticket)),
-            Some(IpAddr::V4(_)) | None => None,
-        }));
+        let v6 = keys.filter_map(|(address, ticket)| match (address, &self.v4) {
+            (Some(IpAddr::V6(address)), _) => Some((*address, ticket)),
+            (Some(IpAddr::V4(address)), Some(v4)) => {
+                v4.ask_for_second(*address);
+                None
+            }
+            _ => None,
+        });
+        match &self.v6 {
+            Some(table) => table.walk(v6),
+            None => v6.for_each(drop),
+        }
     }
 
     #[inline(always)]

@@ -183,22 +183,74 @@ fn what_a_ticket_knows_holds_for_one_address_of_one_table_until_that_changes() {
         table.approach(&inside, &mut ticket);
         ticket
     };
-    for (table, value) in [(&mut one, 1), (&mut other, 5)] {
-        table.insert(address("2001:db8::"), 32, value).unwrap();
-        table.insert(address("2001:db8:7::"), 48, value + 1).unwrap();
-    }
+    one.insert(address("2001:db8::"), 32, 1).unwrap();
+    one.insert(address("2001:db8:7::"), 48, 2).unwrap();
+    // The same numbers, the other way round.
+    other.insert(address("2001:db8:7::"), 48, 6).unwrap();
+    other.insert(address("2001:db8::"), 32, 5).unwrap();
     let early = ticket(&one);
     assert_eq!(one.resolve(inside, early), Some(&2));
     assert_eq!(one.resolve(outside, early), Some(&1), "another address");
     assert_eq!(other.resolve(inside, early), Some(&6), "another table");
-    one.insert(address("2001:db8:7::"), 48, 3).unwrap();
-    assert_eq!(one.resolve(inside, early), Some(&3));
+    one.insert(address("2001:db8:7::"), 64, 3).unwrap();
+    assert_eq!(one.resolve(inside, early), Some(&3), "a longer prefix came");
     let early = ticket(&one);
-    one.remove(address("2001:db8:7::"), 48);
-    assert_eq!(one.resolve(inside, early), Some(&1));
+    one.insert(address("2001:db8:7::"), 64, 1).unwrap();
+    assert_eq!(one.resolve(inside, early), Some(&1), "its prefix has another's value");
+    one.insert(address("2001:db8:7::"), 64, 3).unwrap();
+    let early = ticket(&one);
+    one.remove(address("2001:db8:7::"), 64);
+    assert_eq!(one.resolve(inside, early), Some(&2), "it went");
     let early = ticket(&one);
     one.clear();
-    assert_eq!(one.resolve(inside, early), None);
+    for number in 0..3 {
+        // Takes all numbers that were there.
+        one.insert(address("2001:db9::").truncated(32 - number), 32 - number, 10 + u32::from(number))
+            .unwrap();
+    }
+    let expected = one.longest(inside).copied();
+    assert_eq!(one.resolve(inside, early).copied(), expected, "others have the numbers");
+    assert_ne!(expected, Some(10));
+}
+
+/// As [`Table::approach_all`] is called by a batch: among others that have no key, and with tickets of anybody.
+fn walked_together<A: Address>(table: &mut Lpm<A, u32>, addresses: impl Iterator<Item = A>) {
+    let addresses: Vec<A> = addresses.collect();
+    let stale = {
+        let mut ticket = LpmTicket::default();
+        table.approach_all(std::iter::once((Some(&addresses[0]), &mut ticket)));
+        ticket
+    };
+    for count in [0, 1, 31, 32, 33, 64, 65, addresses.len()] {
+        for every in [1, 2, 5] {
+            let here = addresses[..count].iter().enumerate();
+            let keys: Vec<Option<A>> = here.map(|(at, key)| (at % every == 0).then_some(*key)).collect();
+            let mut tickets = vec![stale; count];
+            table.approach_all(keys.iter().map(Option::as_ref).zip(&mut tickets));
+            for (key, ticket) in keys.iter().flatten().zip(tickets.into_iter().step_by(every)) {
+                assert!(matches!(ticket.0, Some(found) if found.address == *key), "{key} was not walked for");
+                let expected = table.longest(*key).copied();
+                assert_eq!(table.resolve(*key, ticket).copied(), expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_batch_walks_to_what_each_alone_finds() {
+    let config = LpmConfig { prefixes: 300, groups: 1_000 };
+    let mut v6: Lpm<Ipv6Addr, u32> = Lpm::new(config).unwrap();
+    let mut v4: Lpm<Ipv4Addr, u32> = Lpm::new(config).unwrap();
+    let scattered = |number: u32| number.wrapping_mul(0x9e37_79b9);
+    for number in 0..200u32 {
+        let len = 8 + (number % 25) as u8;
+        v4.insert(Ipv4Addr::from_bits(scattered(number)).truncated(len), len, number).unwrap();
+        let (bits, len) =
+            (u128::from(scattered(number)) << 96 | u128::from(number), 16 + (number % 60) as u8);
+        v6.insert(Ipv6Addr::from_bits(bits).truncated(len), len, number).unwrap();
+    }
+    walked_together(&mut v4, (0..200).map(|number| Ipv4Addr::from_bits(scattered(number) ^ (number % 3))));
+    walked_together(&mut v6, (0..200).map(|number| Ipv6Addr::from_bits(u128::from(scattered(number)) << 96)));
 }
 
 #[test]

@@ -7,12 +7,12 @@ use crate::table::BULK;
 
 /// What is known of an address before it is looked up in an [`Lpm`]; the default knows nothing, and costs the whole way.
 #[derive(Clone, Copy, Debug)]
-pub struct LpmTicket<A>(Option<Found<A>>);
+pub struct LpmTicket<A>(pub(super) Option<Found<A>>);
 
 /// Whose number was found when.
 #[derive(Clone, Copy, Debug)]
-struct Found<A> {
-    address: A,
+pub(super) struct Found<A> {
+    pub(super) address: A,
     /// Of the table: no other has the same, and it has another after every change.
     edition: u64,
     number: u32,
@@ -62,6 +62,12 @@ impl<A: Address, V: 'static> Lpm<A, V> {
                 return;
             }
         }
+    }
+
+    /// Asks for the second cell on the way of `address`, if it goes there.
+    #[inline(always)]
+    pub(super) fn ask_for_second(&self, address: A) {
+        let _ = self.trie.step(address.root(), address, 0);
     }
 
     /// The number of the value that decides for `address`, which `ticket` may know.
