@@ -180,7 +180,8 @@ fn what_a_ticket_knows_holds_for_one_address_of_one_table_until_that_changes() {
     let (inside, outside) = (address("2001:db8:7::1"), address("2001:db8:8::1"));
     let ticket = |table: &Table6| {
         let mut ticket = Table6::announce(&table.announcer(), &inside);
-        table.approach(&inside, &mut ticket);
+        table.approach_all(std::iter::once((Some(&inside), &mut ticket)));
+        assert!(ticket.0.is_some());
         ticket
     };
     one.insert(address("2001:db8::"), 32, 1).unwrap();
