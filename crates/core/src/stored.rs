@@ -62,8 +62,11 @@ impl TableKey for FlowKey {
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
     use netbricks_tables::{FlowTable, FlowTableConfig, ImportError, Table};
+
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -89,6 +92,28 @@ mod tests {
             }
             // Addresses, and with IPv4 that it is one; ports, protocol, and whether it is a later fragment.
             assert_eq!(bits, if flow.is_v6() { 256 } else { 64 + 1 } + 32 + 8 + 1, "{flow}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn words_that_are_left_out_are_no_others(
+            addresses in any::<[u32; 2]>(), ports in any::<[u16; 2]>(), rest in any::<[u64; 4]>(), seed in any::<u64>(),
+        ) {
+            let secret = Secret::from_seed(seed);
+            let [source, destination] = addresses.map(|bits| IpAddr::from(Ipv4Addr::from_bits(bits)));
+            let short = FlowKey::new(source, destination, ports[0], ports[1], 6);
+            let [first, second, ..] = short.packed();
+            prop_assert_eq!(short.store().hash(&secret), hash_words(&[first, second], &secret));
+            // IPv6 whose first two words are the same.
+            let [a, b] = [[first, second], [rest[0], rest[1]]].map(|[high, low]| u128::from(high) << 64 | u128::from(low));
+            let long = FlowKey::new(Ipv6Addr::from_bits(a).into(), Ipv6Addr::from_bits(b).into(), ports[0], ports[1], 6);
+            prop_assert_eq!(&long.packed()[..2], &[first, second][..]);
+            prop_assert_eq!(long.store().hash(&secret), hash_words(&long.packed(), &secret));
+            prop_assert_ne!(short.store().hash(&secret), long.store().hash(&secret));
+            prop_assert_ne!(short, long);
+            let back = short.reversed();
+            prop_assert_eq!(back == short, back.store().hash(&secret) == short.store().hash(&secret));
         }
     }
 

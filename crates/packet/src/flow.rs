@@ -72,7 +72,7 @@ impl FlowKey {
     pub const fn unpacked(packed: [u64; 5]) -> Self {
         Self(packed)
     }
-    /// As it is inside: for tables, whose hashes don't look at words that are 0 at the end, which tells IPv4 from IPv6.
+    /// As it is inside: for tables, whose hashes leave out what is 0 with IPv4. The last word tells the versions apart.
     #[inline(always)]
     pub const fn packed(&self) -> [u64; 5] {
         self.0

@@ -12,6 +12,8 @@ use super::queue::Stored;
 use super::segment::{Protocol, Segment};
 use super::settings::{Full, Overlap, StreamConfig, StreamError};
 use super::{Delivery, End, What};
+use crate::state::TableKey;
+use crate::stored::StoredFlow;
 
 /// Connections that a new one may end because nothing was heard of them.
 const EXPIRED_BY_NEW: usize = 2;
@@ -86,7 +88,7 @@ pub struct Reassembler<P: Protocol> {
     pub(super) config: StreamConfig,
     /// Blocks that a connection may have.
     pub(super) share: usize,
-    pub(super) index: FlowTable<[u64; 5], u32>,
+    pub(super) index: FlowTable<StoredFlow, u32>,
     pub(super) connections: Connections,
     pub(super) blocks: Blocks,
     expired_by_new: usize,
@@ -158,7 +160,7 @@ impl<P: Protocol> Reassembler<P> {
     ) -> Arrival {
         let canonical = flow.canonical();
         let way = usize::from(canonical != flow);
-        let known = match self.index.lookup(canonical.packed(), now) {
+        let known = match self.index.lookup(canonical.store(), now) {
             Entry::Found(number) => Some(*number.get()),
             Entry::Vacant(_) | Entry::Full => None,
         };
@@ -316,7 +318,7 @@ impl<P: Protocol> Reassembler<P> {
     /// Which direction of a connection `flow` is, if that is followed.
     pub fn side(&self, flow: FlowKey) -> Option<(u32, Side)> {
         let canonical = flow.canonical();
-        let number = *self.index.get(&canonical.packed())?;
+        let number = *self.index.get(&canonical.store())?;
         let way = usize::from(canonical != flow);
         let client = self.connections.get(number).client == way;
         Some((number, if client { Side::Client } else { Side::Server }))
@@ -336,7 +338,7 @@ impl<P: Protocol> Reassembler<P> {
             self.counters.evicted += 1;
             self.end(self.connections.oldest()?, End::Evicted, deliver);
         }
-        let Entry::Vacant(place) = self.index.lookup(packed(key), now) else { return None };
+        let Entry::Vacant(place) = self.index.lookup(stored(key), now) else { return None };
         let number = self.connections.add(Connection::new(key, client, now))?;
         place.insert(number);
         self.counters.connections += 1;
@@ -345,7 +347,7 @@ impl<P: Protocol> Reassembler<P> {
 
     /// Follows a connection from where it stood elsewhere.
     pub(super) fn resume(&mut self, connection: &Connection) -> Option<u32> {
-        let Entry::Vacant(place) = self.index.lookup(packed(connection.key), connection.heard) else {
+        let Entry::Vacant(place) = self.index.lookup(stored(connection.key), connection.heard) else {
             return None;
         };
         let number = self.connections.add(*connection)?;
@@ -359,7 +361,7 @@ impl<P: Protocol> Reassembler<P> {
         let mut tell = Teller { counters: &mut self.counters, deliver };
         let connection = self.connections.at(number);
         close(connection, number, end, &mut self.blocks, &mut tell);
-        self.index.remove(&packed(connection.key));
+        self.index.remove(&stored(connection.key));
         self.connections.remove(number);
     }
 
@@ -473,8 +475,8 @@ impl<P: Protocol> Reassembler<P> {
 }
 
 /// As the index keeps it, from words on which machines agree.
-fn packed(key: [u64; 5]) -> [u64; 5] {
-    FlowKey::from_words(key).packed()
+fn stored(key: [u64; 5]) -> StoredFlow {
+    FlowKey::from_words(key).store()
 }
 
 /// Blocks that a direction may have, since the other has some of the connection's share.
