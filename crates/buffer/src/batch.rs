@@ -6,7 +6,8 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use crate::depot::{self, Place, Shared};
+use crate::class::{Class, Place};
+use crate::depot::{self, Shared};
 use crate::packet::{Bytes, Packet, Span};
 use crate::prefetch::prefetch_address;
 
@@ -279,18 +280,18 @@ impl Batch {
         unsafe { depot::free(&self.slots.places[..len]) };
     }
 
-    /// Adds up to `count` packets of `bytes`, which fit a small frame of the pool; answers how many.
+    /// Adds up to `count` packets of `bytes` in frames of a class, which must be that large; answers how many.
     #[inline(always)]
-    pub(crate) fn allocate(&mut self, pool: &Shared, count: usize, bytes: &[u8]) -> usize {
+    pub(crate) fn allocate(&mut self, pool: &Shared, class: &Class, count: usize, bytes: &[u8]) -> usize {
         let end = (self.len + count.min(BATCH)).min(BATCH);
         let Slots { places, spans } = &mut *self.slots;
-        let taken = pool.take(&mut places[self.len..end]);
+        let taken = pool.take(class, &mut places[self.len..end]);
         let end = self.len + taken;
         for (place, span) in places[self.len..end].iter().zip(&mut spans[self.len..end]) {
             let Some(line) = *place else { continue };
             // SAFETY: the frame has just left the free ones. The handle's drop is the batch's business.
             let mut packet = ManuallyDrop::new(unsafe { Packet::claim(line) });
-            if !bytes.is_empty() && packet.extend_from(bytes).is_ok() {
+            if !bytes.is_empty() && packet.append(bytes) {
                 self.bytes = self.bytes.wrapping_add(bytes.len() as u64);
             }
             *span = Span::of(packet.line());
@@ -414,7 +415,7 @@ impl Parting<'_> {
         // SAFETY: the batch owns the packet, and nobody has it on loan.
         let meta = unsafe { line.as_mut() };
         meta.fresh.verdict = verdict;
-        meta.fresh.slot = slot as u16;
+        meta.fresh.slot = slot as u8;
         self.gone[self.left & (BATCH - 1)].write(place);
         self.left += 1;
         self.done = slot + 1;

@@ -1,45 +1,25 @@
-//! Who owns the frames that no packet uses. Each worker has a cache of plain memory; caches are filled from and emptied
-//! into a shared depot in bulk, so a packet freed on another core finds its way home with its neighbours.
+//! Who owns a pool's frames: its memory, the sizes of frame in it, and the count of those that packets have.
 
-use std::cell::UnsafeCell;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::HEADROOM;
-use crate::meta::{ANNOTATED, Fresh, Lines, Meta};
+use crate::class::{Class, Place, Shape};
+use crate::meta::{Fresh, Lines, Meta};
 use crate::packet::Packet;
 use crate::region::{Mapping, SharedMapping};
-use crate::{poison, worker};
+use crate::{HEADROOM, poison, worker};
 
-/// Frames that a worker's cache holds at most, in a pool large enough; half of them move at a time.
-const CACHE: usize = 512;
-
-/// Where a batch, a cache or an iterator keeps a packet's or a free frame's line. As large as the pointer.
-pub(crate) type Place = Option<NonNull<Meta>>;
-
-/// One size of frame.
-pub(crate) struct Class {
-    first: u32,
-    pub(crate) frames: u32,
-    depot: Mutex<Vec<NonNull<Meta>>>,
-}
+/// Bytes behind a packet that a short frame must have left: who adds a little moves into no other frame.
+const SPARE: usize = 64;
 
 /// What one thread did to the pool: counters that only grow.
 #[derive(Default)]
+#[repr(align(128))]
 struct Tally {
     taken: AtomicU64,
     given: AtomicU64,
     copied: AtomicU64,
     exhausted: AtomicU64,
-}
-
-#[repr(align(128))]
-struct Cache {
-    /// Written by the slot's owner only.
-    len: AtomicU32,
-    tally: Tally,
-    frames: UnsafeCell<[Place; CACHE]>,
 }
 
 /// A pool's memory and free frames.
@@ -50,20 +30,19 @@ struct Cache {
 pub(crate) struct Shared {
     pub(crate) memory: SharedMapping,
     pub(crate) metas: Mapping,
-    pub(crate) frame_size: usize,
-    /// Bytes from one small frame to the next.
-    pub(crate) stride: usize,
-    pub(crate) large_size: usize,
-    /// Frames that move between a cache and the depot at a time; a cache holds twice as many.
-    bulk: usize,
+    /// Frames that take any packet of the usual length, lie first in memory and have the first numbers.
     pub(crate) small: Class,
+    /// Frames for jumbo frames, and for packets that a device cuts later.
     pub(crate) large: Class,
-    caches: Box<[Cache]>,
+    /// Frames for short packets, side by side: more of what is looked at lies in a page.
+    pub(crate) short: Class,
+    /// By worker slot.
+    tallies: Box<[Tally]>,
     /// The tally of all threads that are no workers.
     others: Tally,
 }
 
-// SAFETY: frames move between threads through the depots' locks; a cache is touched only by the thread that has
+// SAFETY: frames move between threads through the depots' locks; a stack is touched only by the thread that has
 // claimed its worker slot; all else is atomic or never written after the pool is made.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
@@ -79,62 +58,39 @@ impl Shared {
     /// A pool in leaked memory, all its frames in the depots, the first on top. Sizes were checked by the builder.
     pub(crate) fn leak(
         (memory, metas): (SharedMapping, Mapping),
-        (frames, frame_size, stride): (usize, usize, usize),
-        (large_frames, large_size): (usize, usize),
+        [small, large, short]: [Shape; 3],
     ) -> NonNull<Self> {
-        let class = |first: usize, frames: usize| Class {
-            first: first as u32,
-            frames: frames as u32,
-            depot: Mutex::new(Vec::with_capacity(frames)),
-        };
-        let cache = |_| Cache {
-            len: AtomicU32::new(0),
-            tally: Tally::default(),
-            frames: UnsafeCell::new([None; CACHE]),
-        };
+        let behind_small = (small.frames, small.bytes());
+        let behind_large = (behind_small.0 + large.frames, behind_small.1 + large.bytes());
         let pool = NonNull::from(Box::leak(Box::new(Self {
             memory,
             metas,
-            frame_size,
-            stride,
-            large_size,
-            // A cache must not starve the other workers of a small pool.
-            bulk: (frames / 8).clamp(1, CACHE / 2),
-            small: class(0, frames),
-            large: class(frames, large_frames),
-            caches: (0..worker::SLOTS).map(cache).collect(),
+            small: Class::new(small, 0, 0, true),
+            large: Class::new(large, behind_small.0, behind_small.1, false),
+            short: Class::new(short, behind_large.0, behind_large.1, true),
+            tallies: (0..worker::SLOTS).map(|_| Tally::default()).collect(),
             others: Tally::default(),
         })));
         // SAFETY: it was leaked above and nobody else has it yet.
         let shared = unsafe { pool.as_ref() };
-        for class in [&shared.small, &shared.large] {
-            let mut depot = class.depot.lock().unwrap_or_else(PoisonError::into_inner);
-            for index in (class.first..class.first + class.frames).rev() {
-                depot.push(shared.write_line(pool, index));
-            }
+        for class in [&shared.small, &shared.large, &shared.short] {
+            class.fill(|index, offset| shared.write_line(pool, index, offset, class.shape));
         }
         pool
     }
 
     /// Writes what stays the same in a frame's line for as long as the pool lives.
-    fn write_line(&self, pool: NonNull<Self>, index: u32) -> NonNull<Meta> {
-        let (offset, capacity) = if index < self.large.first {
-            (index as usize * self.stride, self.frame_size)
-        } else {
-            let small = (self.small.frames as usize * self.stride).next_multiple_of(4096);
-            (small + (index - self.large.first) as usize * self.large_size, self.large_size)
-        };
-        // SAFETY: the mapping was made for all small frames and all large ones behind them.
+    fn write_line(&self, pool: NonNull<Self>, index: u32, offset: usize, shape: Shape) -> NonNull<Meta> {
+        // SAFETY: the mapping was made for the frames of all classes, one class behind the other.
         let frame = unsafe { self.memory.mapping.base().add(offset) };
-        // With the gap behind a small frame, which nobody ever has.
-        let gap = if index < self.large.first { self.stride - capacity } else { 0 };
-        poison::freed(frame, capacity + gap);
+        // With the gap behind a frame, which nobody ever has.
+        poison::freed(frame, shape.stride);
         let line = self.line(index);
         let meta = Meta {
             frame,
             pool,
             index,
-            capacity: capacity as u32,
+            capacity: shape.size as u32,
             start: HEADROOM as u32,
             len: 0,
             fresh: Fresh::NEW,
@@ -145,11 +101,11 @@ impl Shared {
     }
 
     pub(crate) fn capacity(&self) -> usize {
-        (self.small.frames + self.large.frames) as usize
+        self.small.shape.frames + self.large.shape.frames + self.short.shape.frames
     }
 
     fn tallies(&self) -> impl Iterator<Item = &Tally> {
-        self.caches.iter().map(|cache| &cache.tally).chain([&self.others])
+        self.tallies.iter().chain([&self.others])
     }
 
     fn sum(&self, counter: fn(&Tally) -> &AtomicU64) -> u64 {
@@ -184,20 +140,41 @@ impl Shared {
         unsafe { self.metas.base().cast::<Lines>().add(index as usize) }.cast()
     }
 
-    pub(crate) fn is_small(&self, index: u32) -> bool {
-        index < self.large.first
+    /// Which size the frame of this number has; the number must be below the capacity.
+    #[inline(always)]
+    fn class_of(&self, index: u32) -> &Class {
+        if self.small.has(index) {
+            &self.small
+        } else if self.short.has(index) {
+            &self.short
+        } else {
+            &self.large
+        }
     }
 
-    /// This thread's cache, if it is a worker.
+    /// The smallest frames that hold `end` bytes, those before the packet's first included.
     #[inline(always)]
-    fn cache(&self) -> Option<&Cache> {
-        self.caches.get(worker::index())
+    pub(crate) fn class_for(&self, end: usize) -> Option<&Class> {
+        // Where there are no short frames their size is 0.
+        if end < self.short.shape.size.saturating_sub(SPARE - 1) {
+            Some(&self.short)
+        } else if end <= self.small.shape.size {
+            Some(&self.small)
+        } else {
+            (end <= self.large.shape.size).then_some(&self.large)
+        }
+    }
+
+    /// This thread's tally, if it is a worker.
+    #[inline(always)]
+    fn tally(&self) -> Option<&Tally> {
+        self.tallies.get(worker::index())
     }
 
     /// Counts for this thread. With `Release` this must be the thread's last touch of the pool.
     fn count(&self, counter: fn(&Tally) -> &AtomicU64, by: usize, order: Ordering) {
-        match self.cache() {
-            Some(cache) => bump(counter(&cache.tally), by, order),
+        match self.tally() {
+            Some(tally) => bump(counter(tally), by, order),
             None => _ = counter(&self.others).fetch_add(by as u64, order),
         }
     }
@@ -206,77 +183,38 @@ impl Shared {
         self.count(|tally| &tally.copied, 1, Ordering::Relaxed);
     }
 
-    /// Takes `out.len()` small frames; answers how many there were, and counts those that there were not. Places behind
-    /// those are left as they were.
+    /// Takes `out.len()` frames of a class, small ones where there are no short ones left; answers how many there were, and
+    /// counts those that there were not. Places behind those are left as they were.
     #[inline(always)]
-    pub(crate) fn take(&self, out: &mut [Place]) -> usize {
-        if let Some(cache) = self.cache() {
-            let len = cache.len.load(Ordering::Relaxed) as usize;
-            // SAFETY: only the thread with this worker slot touches the cache, and this is it.
-            let frames = unsafe { &*cache.frames.get() };
-            if let Some(rest) = len.checked_sub(out.len())
-                && let Some(top) = frames.get(rest..len)
-            {
-                out.copy_from_slice(top);
-                cache.len.store(rest as u32, Ordering::Relaxed);
-                bump(&cache.tally.taken, top.len(), Ordering::Relaxed);
-                return top.len();
-            }
+    pub(crate) fn take(&self, class: &Class, out: &mut [Place]) -> usize {
+        if let Some(tally) = self.tally()
+            && class.take(out)
+        {
+            bump(&tally.taken, out.len(), Ordering::Relaxed);
+            return out.len();
         }
-        self.take_slowly(out)
+        self.take_slowly(class, out)
     }
 
     #[inline(never)]
-    fn take_slowly(&self, out: &mut [Place]) -> usize {
-        let mut taken = 0;
-        if let Some(cache) = self.cache() {
-            let mut len = cache.len.load(Ordering::Relaxed) as usize;
-            // SAFETY: as in `take`; reclaiming leaves slots alone that somebody has.
-            let frames = unsafe { &mut *cache.frames.get() };
-            while taken < out.len() {
-                if len == 0 {
-                    len = self.withdraw(&self.small, &mut frames[..self.bulk]);
-                    if len == 0 {
-                        break;
-                    }
-                }
-                let count = len.min(out.len() - taken);
-                out[taken..taken + count].copy_from_slice(&frames[len - count..len]);
-                len -= count;
-                taken += count;
-            }
-            cache.len.store(len as u32, Ordering::Relaxed);
-        } else {
-            while taken < out.len() {
-                let more = self.withdraw(&self.small, &mut out[taken..]);
-                if more == 0 {
-                    break;
-                }
-                taken += more;
-            }
+    fn take_slowly(&self, class: &Class, out: &mut [Place]) -> usize {
+        let mut taken = class.take_anywhere(out);
+        if taken < out.len() && std::ptr::eq(class, &self.short) {
+            taken += self.small.take_anywhere(&mut out[taken..]);
         }
-        self.count_taken(taken, out.len());
+        self.count(|tally| &tally.taken, taken, Ordering::Relaxed);
+        if taken < out.len() {
+            self.count(|tally| &tally.exhausted, out.len() - taken, Ordering::Relaxed);
+        }
         taken
     }
 
-    fn count_taken(&self, taken: usize, wanted: usize) {
-        self.count(|tally| &tally.taken, taken, Ordering::Relaxed);
-        if taken < wanted {
-            self.count(|tally| &tally.exhausted, wanted - taken, Ordering::Relaxed);
-        }
-    }
-
-    /// A packet of length 0 with room for `len` bytes from `start` on (for copies that keep their headroom), or behind
-    /// the usual headroom.
+    /// A packet of length 0 with room for `len` bytes from `start` on (for packets that keep their headroom), or behind the
+    /// usual headroom.
     pub(crate) fn frame_for(&self, len: usize, start: Option<usize>) -> Option<Packet> {
         let end = start.unwrap_or(HEADROOM).checked_add(len)?;
         let mut place = [None];
-        if end <= self.frame_size {
-            self.take(&mut place);
-        } else if self.large.frames > 0 && end <= self.large_size {
-            let taken = self.withdraw(&self.large, &mut place);
-            self.count_taken(taken, 1);
-        }
+        self.take(self.class_for(end)?, &mut place);
         // SAFETY: the frame has just left the free ones.
         let mut packet = unsafe { Packet::claim(place[0]?) };
         match start {
@@ -285,91 +223,25 @@ impl Shared {
         }
     }
 
-    /// Takes back small frames.
+    /// Takes back frames of a class of this pool.
     ///
     /// # Safety
-    /// They are small frames of this pool that no packet has any more. The pool may be gone when this returns.
+    /// They are of that class, and no packet has them any more. The pool may be gone when this returns.
     #[inline(always)]
-    unsafe fn give(&self, frames: &[Place]) {
-        if let Some(cache) = self.cache() {
-            let len = cache.len.load(Ordering::Relaxed) as usize;
-            let end = len + frames.len();
-            // SAFETY: only the thread with this worker slot touches the cache, and this is it.
-            let mine = unsafe { &mut *cache.frames.get() };
-            if end <= 2 * self.bulk
-                && let Some(top) = mine.get_mut(len..end)
-            {
-                top.copy_from_slice(frames);
-                cache.len.store(end as u32, Ordering::Relaxed);
-                bump(&cache.tally.given, frames.len(), Ordering::Release);
-                return;
-            }
+    unsafe fn give(&self, class: &Class, frames: &[Place]) {
+        if let Some(tally) = self.tally()
+            && class.give(frames)
+        {
+            bump(&tally.given, frames.len(), Ordering::Release);
+            return;
         }
-        self.give_slowly(frames);
+        self.give_slowly(class, frames);
     }
 
     #[inline(never)]
-    fn give_slowly(&self, frames: &[Place]) {
-        if let Some(cache) = self.cache() {
-            let mut len = cache.len.load(Ordering::Relaxed) as usize;
-            // SAFETY: as in `give`.
-            let mine = unsafe { &mut *cache.frames.get() };
-            for chunk in frames.chunks(self.bulk) {
-                if len + chunk.len() > 2 * self.bulk {
-                    let keep = len.saturating_sub(self.bulk);
-                    self.small.deposit(&mine[keep..len]);
-                    len = keep;
-                }
-                mine[len..len + chunk.len()].copy_from_slice(chunk);
-                len += chunk.len();
-            }
-            cache.len.store(len as u32, Ordering::Relaxed);
-        } else {
-            self.small.deposit(frames);
-        }
+    fn give_slowly(&self, class: &Class, frames: &[Place]) {
+        class.give_anyhow(frames);
         self.count(|tally| &tally.given, frames.len(), Ordering::Release);
-    }
-
-    /// Takes up to `out.len()` frames out of a depot, and where that is empty out of the caches of workers that are gone.
-    fn withdraw(&self, class: &Class, out: &mut [Place]) -> usize {
-        let taken = class.withdraw(out);
-        if taken == 0 && class.first == 0 && self.reclaim() { class.withdraw(out) } else { taken }
-    }
-
-    /// Empties the caches of workers that are gone into the depot; answers whether there was anything.
-    #[cold]
-    fn reclaim(&self) -> bool {
-        let mut any = false;
-        for (index, cache) in self.caches.iter().enumerate() {
-            if cache.len.load(Ordering::Relaxed) == 0 || !worker::try_claim(index) {
-                continue;
-            }
-            let len = cache.len.load(Ordering::Relaxed) as usize;
-            // SAFETY: the slot was just claimed, so no thread uses this cache until it is released.
-            let frames = unsafe { &*cache.frames.get() };
-            self.small.deposit(&frames[..len]);
-            cache.len.store(0, Ordering::Relaxed);
-            worker::release(index);
-            any |= len > 0;
-        }
-        any
-    }
-}
-
-impl Class {
-    fn withdraw(&self, out: &mut [Place]) -> usize {
-        let mut depot = self.depot.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = out.len().min(depot.len());
-        for place in &mut out[..count] {
-            *place = depot.pop();
-        }
-        count
-    }
-
-    fn deposit(&self, frames: &[Place]) {
-        let mut depot = self.depot.lock().unwrap_or_else(PoisonError::into_inner);
-        // Within the capacity reserved at the start: a depot never holds more frames than there are.
-        depot.extend(frames.iter().flatten());
     }
 }
 
@@ -386,25 +258,20 @@ pub(crate) unsafe fn free(lines: &[Place]) {
         let pool = line.pool;
         // SAFETY: a pool lives as long as one of its frames is out.
         let shared = unsafe { pool.as_ref() };
-        let small = shared.is_small(line.index);
+        let class = shared.class_of(line.index);
         let same = rest
             .iter()
             .map_while(|place| {
                 // SAFETY: as for the first.
                 let line = unsafe { (*place)?.as_ref() };
-                (line.pool == pool && shared.is_small(line.index) == small).then_some(*place).flatten()
+                (line.pool == pool && class.has(line.index)).then_some(*place).flatten()
             })
             // SAFETY: the caller owns the packet.
             .map(|line| unsafe { end_use(line) })
             .count();
         let (run, others) = rest.split_at(same);
-        if small {
-            // SAFETY: they are of this pool, small, and their packets end here.
-            unsafe { shared.give(run) };
-        } else {
-            shared.large.deposit(run);
-            shared.count(|tally| &tally.given, run.len(), Ordering::Release);
-        }
+        // SAFETY: they are of this pool and class, and their packets end here.
+        unsafe { shared.give(class, run) };
         rest = others;
     }
 }
@@ -417,7 +284,7 @@ pub(crate) unsafe fn free(lines: &[Place]) {
 pub(crate) unsafe fn end_use(line: NonNull<Meta>) {
     // SAFETY: the packet is the caller's.
     let meta = unsafe { line.as_ref() };
-    if meta.fresh.flags & ANNOTATED != 0 {
+    if meta.fresh.annotated {
         // SAFETY: a packet's pointer was made from its pool's memory.
         wipe(unsafe { Lines::annotations(line) });
     }

@@ -1,9 +1,11 @@
 //! Frame pools, owned packets, batches and rings between cores.
 //!
 //! Frames lie in a shared memory file, metadata in a private table; a [`Packet`] is the one handle to both. Read in
-//! this order: `region` (the memory), `depot` (who owns what is free), `pool`, `packet`, `batch`, `queue`, `ring`.
+//! this order: `region` (the memory), `class` (frames that are free), `depot` (all that a pool has), `pool`, `packet`,
+//! `batch`, `queue`, `ring`.
 
 mod batch;
+mod class;
 mod depot;
 mod meta;
 mod packet;

@@ -56,9 +56,8 @@ pub struct VlanTag {
 }
 
 pub(crate) const TRACED: u8 = 1;
-pub(crate) const ANNOTATED: u8 = 2;
-pub(crate) const VLAN: u8 = 4;
-pub(crate) const VLAN_AD: u8 = 8;
+pub(crate) const VLAN: u8 = 2;
+pub(crate) const VLAN_AD: u8 = 4;
 
 /// What a pool has of a frame beside its bytes, by frame index. Annotations lie behind the line, so that where they are is
 /// known without a look at it: one wait for memory where there would be two, one after the other.
@@ -109,7 +108,10 @@ pub(crate) struct Fresh {
     checksum_start: u16,
     checksum_offset: u16,
     /// The slot of the batch that it left, if it has a verdict.
-    pub(crate) slot: u16,
+    pub(crate) slot: u8,
+    /// Whether the annotations were lent for writing. Not one of the flags: whoever annotates would have to wait for them
+    /// before it can write them back.
+    pub(crate) annotated: bool,
 }
 
 const NEEDS_CHECKSUM: u8 = 1;
@@ -132,6 +134,7 @@ impl Fresh {
         checksum_start: 0,
         checksum_offset: 0,
         slot: 0,
+        annotated: false,
     };
 
     pub(crate) fn offload(&self) -> Offload {

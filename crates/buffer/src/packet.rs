@@ -1,13 +1,14 @@
 //! An owned packet: the one handle to a frame and its metadata. It is not `Clone`; sending it consumes it; dropping it
 //! returns the frame to its pool. That is the packet isolation of the NetBricks paper, section 3.2.
 
+use std::hint::cold_path;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use crate::HEADROOM;
 use crate::depot::{self, Shared};
-use crate::meta::{ANNOTATED, Fresh, Lines, Meta, Offload, TRACED, VLAN, VLAN_AD, VlanTag};
+use crate::meta::{Fresh, Lines, Meta, Offload, TRACED, VLAN, VLAN_AD, VlanTag};
 use crate::poison;
 
 /// A packet. Its bytes lie in one piece.
@@ -99,7 +100,7 @@ impl Packet {
     pub fn headroom(&self) -> usize {
         self.line().start as usize
     }
-    /// Bytes behind its last that `extend` can take.
+    /// Bytes behind its last that its frame can take; for more than that [`extend`](Packet::extend) takes a larger one.
     #[inline(always)]
     pub fn tailroom(&self) -> usize {
         let line = self.line();
@@ -151,10 +152,11 @@ impl Packet {
     pub fn pull_front(&mut self, count: usize) -> Result<(), NoRoom> {
         self.open(|bytes| bytes.pull_front(count))
     }
-    /// Adds `count` zero bytes behind the last and lends them.
+    /// Adds `count` zero bytes behind the last and lends them. Where the tailroom is smaller the packet moves into a larger
+    /// frame (a copy, which the pool counts), with all that belongs to it.
     ///
     /// # Errors
-    /// [`NoRoom`] when the tailroom is smaller; nothing is changed then.
+    /// [`NoRoom`] when no frame is that large, or none that is is free; nothing is changed then.
     pub fn extend(&mut self, count: usize) -> Result<&mut [u8], NoRoom> {
         let before = self.len();
         self.open(|bytes| bytes.extend(count).map(|_| ()))?;
@@ -166,6 +168,17 @@ impl Packet {
     /// As [`extend`](Packet::extend).
     #[inline]
     pub fn extend_from(&mut self, more: &[u8]) -> Result<(), NoRoom> {
+        if !self.append(more) {
+            cold_path();
+            self.outgrow(more.len())?;
+            self.append(more);
+        }
+        Ok(())
+    }
+    /// As [`extend_from`](Packet::extend_from), if the frame has room: a part of it without a call, around which the bounds
+    /// would be written and read back.
+    #[inline(always)]
+    pub(crate) fn append(&mut self, more: &[u8]) -> bool {
         let write = |room: &mut [u8]| match room.get_mut(..more.len()) {
             Some(place) => {
                 place.copy_from_slice(more);
@@ -175,10 +188,7 @@ impl Packet {
         };
         // SAFETY: exactly the bytes that are counted are written, and none is read.
         let copied = unsafe { self.fill(write) };
-        if copied < more.len() {
-            return Err(NoRoom { needed: more.len(), available: self.tailroom() });
-        }
-        Ok(())
+        copied == more.len()
     }
     /// Cuts the packet to `len` bytes; no effect when it has fewer.
     #[inline]
@@ -219,14 +229,28 @@ impl Packet {
 
     /// Another packet with the same bytes and metadata, counted by the pool. `None` when no frame is free.
     pub fn try_copy(&self) -> Option<Self> {
+        self.copy_with_room(0)
+    }
+
+    /// Moves into a frame with room for `more` bytes behind the last.
+    #[cold]
+    #[inline(never)]
+    fn outgrow(&mut self, more: usize) -> Result<(), NoRoom> {
+        let none = NoRoom { needed: more, available: self.tailroom() };
+        *self = self.copy_with_room(more).ok_or(none)?;
+        Ok(())
+    }
+
+    /// As [`try_copy`](Packet::try_copy), with room for `more` bytes behind the last.
+    fn copy_with_room(&self, more: usize) -> Option<Self> {
         let line = self.line();
         // SAFETY: a pool lives as long as one of its frames is out.
         let shared = unsafe { line.pool.as_ref() };
-        let mut copy = shared.frame_for(self.len(), Some(line.start as usize))?;
+        let mut copy = shared.frame_for(self.len().checked_add(more)?, Some(line.start as usize))?;
         copy.line_mut().fresh = line.fresh;
-        copy.line_mut().fresh.flags &= !ANNOTATED;
+        copy.line_mut().fresh.annotated = false;
         copy.extend_from(self.data()).ok()?;
-        if line.fresh.flags & ANNOTATED != 0 {
+        if line.fresh.annotated {
             *copy.annotations_mut() = *self.annotations();
         }
         shared.count_copy();
@@ -283,7 +307,7 @@ impl Packet {
     /// The slot that it had in the batch that a loop gave it its verdict in.
     #[inline(always)]
     pub fn slot(&self) -> u16 {
-        self.line().fresh.slot
+        u16::from(self.line().fresh.slot)
     }
     /// Why it left its batch, as [`Batch::compact`](crate::Batch::compact) stored it.
     #[inline(always)]
@@ -347,7 +371,7 @@ impl Packet {
     /// The same, for writing.
     #[inline]
     pub fn annotations_mut(&mut self) -> &mut [u8; 64] {
-        self.line_mut().fresh.flags |= ANNOTATED;
+        self.line_mut().fresh.annotated = true;
         // SAFETY: a packet's pointer was made from its pool's memory.
         let mut place = unsafe { Lines::annotations(self.0) };
         // SAFETY: the annotation line belongs to this packet's frame, and this is the only handle.
@@ -364,7 +388,7 @@ impl Packet {
     #[inline(always)]
     pub fn into_raw(self) -> RawFrame {
         let packet = ManuallyDrop::new(self);
-        if packet.line().fresh.flags & ANNOTATED != 0 {
+        if packet.line().fresh.annotated {
             // SAFETY: a packet's pointer was made from its pool's memory.
             depot::wipe(unsafe { Lines::annotations(packet.0) });
         }
@@ -409,7 +433,7 @@ impl Annotations<'_> {
     pub fn get_mut(&mut self) -> &mut [u8; 64] {
         // SAFETY: the packet is lent to us for changing, so that its line is there and nobody else's.
         let line = unsafe { self.line.as_mut() };
-        line.fresh.flags |= ANNOTATED;
+        line.fresh.annotated = true;
         // SAFETY: as in `get`.
         let mut place = unsafe { Lines::annotations(self.line) };
         // SAFETY: as in `get`, and the packet is lent to us alone.
@@ -442,7 +466,7 @@ impl Span {
 /// A packet's bytes and room, lent to operators for one call. Who resizes writes the new bounds to where they are kept at
 /// once, so that nothing is left to do when the loan ends, which is nearly always without that.
 pub struct Bytes<'b> {
-    /// Where the owner keeps the packet's handle: read by the few who need its line.
+    /// Where the owner keeps the packet's handle: for the few who need its line, or another frame.
     place: NonNull<NonNull<Meta>>,
     /// Where they are. Numbers as narrow as they are kept: wider ones the compiler would compute in pairs, beside the packets'
     /// way, for those few who resize.
@@ -458,8 +482,8 @@ impl Bytes<'_> {
     /// The bytes of a packet, and where the bounds and the sum of bytes are kept.
     ///
     /// # Safety
-    /// For as long as the bytes live, the packet whose handle is in `place` is lent for changing, `place` keeps it, `span`
-    /// is its own and lent for changing, and so is `total`.
+    /// For as long as the bytes live, the packet whose handle is in `place` is lent for changing, and so are `place`, which
+    /// may hold the handle of another one in its stead afterwards, `span`, which is its own, and `total`.
     #[inline(always)]
     pub(crate) unsafe fn within(
         place: NonNull<NonNull<Meta>>,
@@ -506,6 +530,19 @@ impl Bytes<'_> {
         result
     }
 
+    /// Moves into a frame with room for `more` bytes behind the last.
+    #[cold]
+    #[inline(never)]
+    fn outgrow(&mut self, more: usize) -> Result<(), NoRoom> {
+        // SAFETY: the place is lent to us, and a packet is no more than its handle.
+        let packet = unsafe { self.place.cast::<Packet>().as_mut() };
+        packet.outgrow(more)?;
+        self.now = Span::of(packet.line());
+        // SAFETY: the span is lent to us.
+        unsafe { self.span.write(self.now) };
+        Ok(())
+    }
+
     /// Bytes of the whole frame.
     #[inline(always)]
     fn capacity(&self) -> usize {
@@ -524,7 +561,7 @@ impl Bytes<'_> {
     pub fn headroom(&self) -> usize {
         self.now.start as usize
     }
-    /// Bytes that `extend` can take.
+    /// Bytes behind the last that the frame can take; for more than that [`extend`](Bytes::extend) takes a larger one.
     #[inline(always)]
     pub fn tailroom(&self) -> usize {
         self.capacity() - self.headroom() - self.len()
@@ -574,14 +611,16 @@ impl Bytes<'_> {
         self.rebound(self.headroom() + count, len);
         Ok(())
     }
-    /// Adds `count` zero bytes behind the last and lends them.
+    /// Adds `count` zero bytes behind the last and lends them; as [`Packet::extend`], which says what happens where there is
+    /// no room.
     ///
     /// # Errors
-    /// [`NoRoom`] when the tailroom is smaller; nothing is changed then.
+    /// [`NoRoom`] when no frame is that large, or none that is is free; nothing is changed then.
     #[inline]
     pub fn extend(&mut self, count: usize) -> Result<&mut [u8], NoRoom> {
         if count > self.tailroom() {
-            return Err(NoRoom { needed: count, available: self.tailroom() });
+            cold_path();
+            self.outgrow(count)?;
         }
         let before = self.len();
         self.rebound(self.headroom(), before + count);

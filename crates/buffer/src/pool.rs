@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::HEADROOM;
 use crate::batch::Batch;
+use crate::class::Shape;
 use crate::depot::Shared;
 use crate::meta::Lines;
 use crate::packet::{Packet, RawFrame};
@@ -100,6 +101,8 @@ pub struct PoolBuilder {
     aligned: bool,
     large_frames: usize,
     large_size: usize,
+    short_frames: usize,
+    short_size: usize,
 }
 
 impl PoolBuilder {
@@ -129,6 +132,18 @@ impl PoolBuilder {
         self
     }
 
+    /// How many short frames, and their bytes with headroom (a multiple of 64): for packets that leave 64 bytes of one free
+    /// behind them (default none; 512 bytes take packets of up to 192). When there are none left such packets take small
+    /// frames, and one that outgrows its frame moves.
+    ///
+    /// What is looked at of short packets lies in a quarter of the pages then, and address translation is what a core
+    /// waits for that touches thousands. Not for pools that a device takes frames of: it takes small ones, whatever comes.
+    pub fn short(mut self, frames: usize, bytes: usize) -> Self {
+        self.short_frames = frames;
+        self.short_size = bytes;
+        self
+    }
+
     fn check(&self) -> Result<(), PoolError> {
         let shape = |holds, what, found| if holds { Ok(()) } else { Err(PoolError::Shape { what, found }) };
         let size = self.frame_size;
@@ -143,6 +158,19 @@ impl PoolBuilder {
             self.large_frames == 0 || (size + 1..=1 << 20).contains(&self.large_size),
             "large frames that are larger than the small ones and at most 1,048,576 bytes",
             self.large_size,
+        )?;
+        shape(self.short_frames <= 1 << 24, "at most 16,777,216 short frames", self.short_frames)?;
+        shape(
+            !self.aligned || self.short_frames == 0,
+            "no short frames where frames are aligned, which a device does not take",
+            self.short_frames,
+        )?;
+        shape(
+            self.short_frames == 0
+                || (self.short_size.is_multiple_of(LINE)
+                    && (HEADROOM + 2 * LINE..size).contains(&self.short_size)),
+            "short frames of a multiple of 64 bytes, at least 384 and less than small ones",
+            self.short_size,
         )
     }
 
@@ -153,24 +181,40 @@ impl PoolBuilder {
     pub fn build(self) -> Result<Pool, PoolError> {
         self.check()?;
         bury(&mut ORPHANS.lock().unwrap_or_else(PoisonError::into_inner));
-        let Self { frames, frame_size, aligned, large_frames, large_size } = self;
-        let stride = if aligned { frame_size } else { frame_size + LINE };
-        let large_size = if large_frames > 0 { large_size.next_multiple_of(4096) } else { 0 };
-        let all = frames + large_frames;
-        let no_memory = |source| PoolError::Memory { frames: all, size: frame_size, source };
-        let bytes = (frames * stride).next_multiple_of(4096) + large_frames * large_size;
-        let memory = SharedMapping::new(bytes).map_err(no_memory)?;
+        let Self { frames, frame_size: size, .. } = self;
+        let small = Shape { frames, size, stride: if self.aligned { size } else { size + LINE } };
+        let large = match self.large_frames {
+            0 => Shape::default(),
+            frames => {
+                let size = self.large_size.next_multiple_of(4096);
+                Shape { frames, size, stride: size }
+            }
+        };
+        let short = match self.short_frames {
+            0 => Shape::default(),
+            frames => Shape { frames, size: self.short_size, stride: self.short_size + LINE },
+        };
+        let shapes = [small, large, short];
+        let all = shapes.iter().map(|shape| shape.frames).sum::<usize>();
+        let no_memory = |source| PoolError::Memory { frames: all, size, source };
+        let memory = SharedMapping::new(shapes.iter().map(|shape| shape.bytes()).sum()).map_err(no_memory)?;
         let metas = Mapping::private(all * size_of::<Lines>()).map_err(no_memory)?;
-        let memories = (memory, metas);
-        let small = (frames, frame_size, stride);
-        Ok(Pool(Arc::new(Handle(Shared::leak(memories, small, (large_frames, large_size))))))
+        Ok(Pool(Arc::new(Handle(Shared::leak((memory, metas), shapes)))))
     }
 }
 
 impl Pool {
     /// A pool to be.
     pub fn builder() -> PoolBuilder {
-        PoolBuilder { frames: 4096, frame_size: 2048, aligned: false, large_frames: 0, large_size: 69_632 }
+        PoolBuilder {
+            frames: 4096,
+            frame_size: 2048,
+            aligned: false,
+            large_frames: 0,
+            large_size: 69_632,
+            short_frames: 0,
+            short_size: 512,
+        }
     }
 
     #[inline(always)]
@@ -184,18 +228,18 @@ impl Pool {
     pub fn available(&self) -> usize {
         self.shared().available()
     }
-    /// All frames, small and large.
+    /// All frames, whatever their size.
     pub fn capacity(&self) -> usize {
         self.shared().capacity()
     }
     /// Bytes of the largest packet behind its frame's headroom.
     pub fn largest_packet(&self) -> usize {
         let shared = self.shared();
-        if shared.large.frames > 0 { shared.large_size - HEADROOM } else { shared.frame_size - HEADROOM }
+        shared.large.shape.size.max(shared.small.shape.size) - HEADROOM
     }
     /// Bytes of the largest packet that a small frame takes behind its headroom.
     pub fn small_packet(&self) -> usize {
-        self.shared().frame_size - HEADROOM
+        self.shared().small.shape.size - HEADROOM
     }
     /// On what pages the frames lie.
     pub fn pages(&self) -> Pages {
@@ -239,17 +283,17 @@ impl Pool {
     /// the pool is exhausted (counted). Their tailroom is [`small_packet`](Pool::small_packet).
     #[inline]
     pub fn allocate_into(&self, batch: &mut Batch, count: usize) -> usize {
-        batch.allocate(self.shared(), count, &[])
+        let shared = self.shared();
+        batch.allocate(shared, &shared.small, count, &[])
     }
 
-    /// Adds up to `count` packets of these bytes to the batch, as [`allocate_into`](Pool::allocate_into); none where the
-    /// bytes are more than a small frame takes.
+    /// Adds up to `count` packets of these bytes to the batch; answers how many. Fewer than fit mean that the pool is
+    /// exhausted (counted), or that no frame is that large (not counted).
     #[inline]
     pub fn allocate_written_into(&self, batch: &mut Batch, count: usize, bytes: &[u8]) -> usize {
-        if bytes.len() > self.small_packet() {
-            return 0;
-        }
-        batch.allocate(self.shared(), count, bytes)
+        let shared = self.shared();
+        let Some(class) = shared.class_for(HEADROOM.saturating_add(bytes.len())) else { return 0 };
+        batch.allocate(shared, class, count, bytes)
     }
 
     /// The shared memory file in which all frames lie, for devices and processes that map it.
@@ -264,13 +308,8 @@ impl Pool {
     /// Where the small frames are, for devices that work on them directly.
     pub fn region(&self) -> Region {
         let shared = self.shared();
-        Region {
-            base: shared.memory.mapping.base(),
-            len: shared.small.frames as usize * shared.stride,
-            frame_size: shared.frame_size,
-            stride: shared.stride,
-            frames: shared.small.frames as usize,
-        }
+        let Shape { frames, size, stride } = shared.small.shape;
+        Region { base: shared.memory.mapping.base(), len: frames * stride, frame_size: size, stride, frames }
     }
 
     /// Makes a packet again of what [`Packet::into_raw`] gave away: the frame's bytes from `start` (bytes from the
@@ -292,7 +331,7 @@ impl Pool {
 
     /// Whether the packet's frame is one of this pool's small frames.
     pub fn owns_small(&self, packet: &Packet) -> bool {
-        packet.is_of(self.0.0) && self.shared().is_small(packet.index())
+        packet.is_of(self.0.0) && self.shared().small.has(packet.index())
     }
 }
 

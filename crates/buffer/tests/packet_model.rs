@@ -5,6 +5,7 @@ use netbricks_buffer::{GsoKind, HEADROOM, NoRoom, Offload, Packet, Pool, VlanTag
 use proptest::prelude::*;
 
 const FRAME: usize = 1024;
+const SHORT: usize = 512;
 const SECRET: u8 = 0xee;
 
 #[derive(Clone, Debug)]
@@ -36,17 +37,31 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The model: the bytes, and where in the frame they start.
+/// The model: the bytes, where in the frame they start, and the frame's size.
 struct Model {
     start: usize,
     bytes: Vec<u8>,
+    frame: usize,
+    /// Whether there are short frames.
+    short: bool,
+    /// Times that it moved into a larger frame.
+    moved: u64,
 }
 
 impl Model {
     fn tailroom(&self) -> usize {
-        FRAME - self.start - self.bytes.len()
+        self.frame - self.start - self.bytes.len()
+    }
+    /// Where a frame that is too small is the short one, there is a larger one.
+    fn outgrow(&mut self, more: usize) {
+        let end = more.saturating_add(self.start + self.bytes.len());
+        if end > self.frame && end <= FRAME {
+            self.frame = FRAME;
+            self.moved += 1;
+        }
     }
     fn extend(&mut self, more: &[u8]) -> Result<(), NoRoom> {
+        self.outgrow(more.len());
         if more.len() > self.tailroom() {
             return Err(NoRoom { needed: more.len(), available: self.tailroom() });
         }
@@ -54,6 +69,7 @@ impl Model {
         Ok(())
     }
     fn extend_zeros(&mut self, count: usize) -> Result<(), NoRoom> {
+        self.outgrow(count);
         if count > self.tailroom() {
             return Err(NoRoom { needed: count, available: self.tailroom() });
         }
@@ -134,6 +150,9 @@ fn both(packet: &mut Packet, model: &mut Model, step: &Step) {
             assert_eq!(copy.flow_hash(), packet.flow_hash());
             assert_ne!(copy.index(), packet.index());
             *packet = copy;
+            // A copy takes the smallest frame that leaves some room.
+            let end = model.start + model.bytes.len();
+            model.frame = if model.short && end + 64 <= SHORT { SHORT } else { FRAME };
         }
     }
     assert_eq!(packet.data(), model.bytes);
@@ -141,12 +160,19 @@ fn both(packet: &mut Packet, model: &mut Model, step: &Step) {
     assert_eq!(packet.tailroom(), model.tailroom());
 }
 
-/// A pool all of whose frames were once full of secrets, from the first byte to the last, annotations included.
-fn soiled(frames: usize) -> Pool {
-    let pool = Pool::builder().frames(frames).frame_size(FRAME).build().expect("memory for a few frames");
-    let soiled: Vec<_> = (0..frames)
-        .map(|_| {
-            let mut packet = pool.allocate(FRAME - HEADROOM).expect("a free frame");
+/// A pool all of whose frames were once full of secrets, from the first byte to the last, annotations included: so many
+/// small ones, and so many short ones.
+fn soiled(small: usize, short: usize) -> Pool {
+    let pool = Pool::builder().frames(small).frame_size(FRAME).short(short, SHORT).build();
+    let pool = pool.expect("memory for a few frames");
+    let sizes = [vec![FRAME; small], vec![SHORT; short]].concat();
+    let soiled: Vec<_> = sizes
+        .into_iter()
+        .map(|size| {
+            let fits = if size == SHORT { size - 64 } else { size };
+            let mut packet = pool.allocate(fits - HEADROOM).expect("a free frame");
+            assert_eq!(packet.tailroom(), size - fits);
+            packet.extend(size - fits).expect("all of the tailroom");
             packet.push_front(HEADROOM).expect("all of the headroom");
             packet.data_mut().fill(SECRET);
             packet.annotations_mut().fill(SECRET);
@@ -180,26 +206,30 @@ proptest! {
     /// The frames' bytes are all secret at first and no step writes a secret: equality with the model shows that none
     /// is seen.
     #[test]
-    fn a_packet_behaves_like_a_vector(steps in proptest::collection::vec(step(), 1..40)) {
-        let pool = soiled(2);
+    fn a_packet_behaves_like_a_vector(steps in proptest::collection::vec(step(), 1..40), short in any::<bool>()) {
+        let pool = soiled(2, if short { 2 } else { 0 });
         let mut packet = pool.empty(0).unwrap();
         assert_new(&packet);
-        let mut model = Model { start: packet.headroom(), bytes: Vec::new() };
+        let frame = if short { SHORT } else { FRAME };
+        let mut model = Model { start: packet.headroom(), bytes: Vec::new(), frame, short, moved: 0 };
         for step in &steps {
             both(&mut packet, &mut model, step);
         }
         let copies = steps.iter().filter(|step| matches!(step, Step::Copy)).count();
-        prop_assert_eq!(pool.counters().copied, copies as u64);
+        prop_assert_eq!(pool.counters().copied, copies as u64 + model.moved);
         drop(packet);
-        prop_assert_eq!(pool.available(), 2);
+        prop_assert_eq!(pool.available(), pool.capacity());
     }
 
     /// The same through bounds that are lent, by a packet and by a batch.
     #[test]
-    fn lent_bytes_behave_like_the_packet(counts in proptest::collection::vec((0..4u8, 0..400usize), 1..20)) {
-        let pool = soiled(2);
+    fn lent_bytes_behave_like_the_packet(
+        counts in proptest::collection::vec((0..4u8, 0..400usize), 1..20),
+        short in any::<bool>(),
+    ) {
+        let pool = soiled(3, if short { 2 } else { 0 });
         let mut batch = netbricks_buffer::Batch::new();
-        prop_assert_eq!(pool.allocate_into(&mut batch, 1), 1);
+        prop_assert!(batch.push(pool.empty(0).unwrap()).is_ok());
         let mut packet = batch.get(0).unwrap().try_copy().unwrap();
         let mut through_batch = Vec::new();
         batch.each(|_, bytes| {
@@ -222,12 +252,79 @@ proptest! {
         prop_assert_eq!(batch.get(0).unwrap().data(), packet.data());
         prop_assert!(packet.data().iter().all(|byte| *byte == 0));
         prop_assert_eq!(batch.bytes(), packet.len() as u64);
+        drop((batch, packet));
+        prop_assert_eq!(pool.available(), pool.capacity());
     }
+}
+
+/// In a batch of which others leave, stay and are lent one by one.
+#[test]
+fn what_outgrows_its_frame_takes_everything_along_and_gives_the_frame_back() {
+    let pool = soiled(4, 4);
+    let mut batch = netbricks_buffer::Batch::new();
+    for mark in 0..4u8 {
+        let mut packet = pool.packet(&[mark; 100]).unwrap();
+        assert_eq!(packet.tailroom(), SHORT - HEADROOM - 100);
+        packet.set_owner(u16::from(mark));
+        packet.annotations_mut()[5] = mark + 1;
+        packet.set_vlan(Some(VlanTag { protocol: 0x8100, control: 7 }));
+        batch.push(packet).unwrap();
+    }
+    let kept = batch.compact(|slot, bytes| match slot {
+        0 => 9,
+        1 => {
+            bytes.extend(300).unwrap()[299] = 8;
+            let (_, mut annotations) = bytes.parts();
+            assert_eq!(annotations.get()[5], 2);
+            annotations.get_mut()[6] = 1;
+            0
+        }
+        2 => {
+            bytes.extend(400).unwrap();
+            3
+        }
+        _ => 0,
+    });
+    assert_eq!((kept, pool.counters().copied), (2, 2));
+    {
+        let mut last = batch.packet(1).unwrap();
+        last.resize(500).unwrap();
+        assert_eq!(last.data(), [&[3; 100][..], &[0; 400]].concat());
+    }
+    let first = batch.get(0).unwrap();
+    assert_eq!(first.data(), [&[1; 100][..], &[0; 299], &[8]].concat());
+    assert_eq!((first.owner(), &first.annotations()[5..8]), (1, &[2, 1, 0][..]));
+    assert_eq!(first.vlan(), Some(VlanTag { protocol: 0x8100, control: 7 }));
+    assert_eq!((batch.bytes(), pool.available()), (400 + 500 + 100 + 500, 4));
+    let gone: Vec<_> = batch.drain_from(2).map(|packet| (packet.verdict(), packet.len())).collect();
+    assert_eq!(gone, [(9, 100), (3, 500)]);
+    drop(batch);
+    assert_eq!(pool.available(), 8);
+    // Nothing of it shows in the frames that were left.
+    let fresh: Vec<_> = std::iter::from_fn(|| pool.empty(0)).collect();
+    assert_eq!(fresh.len(), 8);
+    fresh.iter().for_each(assert_new);
+}
+
+#[test]
+fn a_packet_that_finds_no_larger_frame_stays_as_it_is() {
+    let pool = soiled(1, 1);
+    let mut short = pool.packet(&[1; 100]).unwrap();
+    let small = pool.packet(&[2; 600]).unwrap();
+    let none = Err(NoRoom { needed: 157, available: 156 });
+    assert_eq!(short.extend(157).map(|_| ()), none);
+    assert_eq!(short.extend_from(&[7; 157]), none);
+    assert_eq!(short.extend(usize::MAX).map(|_| ()), Err(NoRoom { needed: usize::MAX, available: 156 }));
+    // What no frame holds is not asked for.
+    assert_eq!((pool.counters().exhausted, pool.counters().copied, short.data()), (2, 0, &[1; 100][..]));
+    drop(small);
+    short.extend_from(&[7; 157]).unwrap();
+    assert_eq!((short.data(), pool.available()), (&[&[1; 100][..], &[7; 157]].concat()[..], 1));
 }
 
 #[test]
 fn no_way_of_making_a_packet_shows_a_secret() {
-    let pool = soiled(4);
+    let pool = soiled(4, 4);
     let check = |packet: Packet, len: usize| {
         assert_new(&packet);
         assert_eq!(packet.len(), len);
@@ -248,7 +345,7 @@ fn no_way_of_making_a_packet_shows_a_secret() {
 
 #[test]
 fn a_copy_takes_metadata_and_annotations_along_and_leaves_none_behind() {
-    let pool = soiled(2);
+    let pool = soiled(2, 0);
     let mut packet = pool.packet(b"first").unwrap();
     packet.annotations_mut()[63] = 9;
     packet.set_owner(4);
@@ -267,7 +364,7 @@ fn a_copy_takes_metadata_and_annotations_along_and_leaves_none_behind() {
 
 #[test]
 fn a_panicking_visitor_leaves_a_packet_as_far_as_it_got() {
-    let pool = soiled(1);
+    let pool = soiled(1, 0);
     let mut packet = pool.packet(b"some bytes").unwrap();
     let headroom = packet.headroom();
     let visit = std::panic::AssertUnwindSafe(|| {

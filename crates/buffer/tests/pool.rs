@@ -126,21 +126,71 @@ fn sizes_that_no_frame_has_are_refused() {
 }
 
 #[test]
+fn short_packets_take_short_frames_while_there_are_any() {
+    let pool = Pool::builder().frames(3).frame_size(1024).short(5, 512).build().unwrap();
+    assert_eq!((pool.capacity(), pool.small_packet(), pool.region().frames), (8, 1024 - HEADROOM, 3));
+    let room = |packet: &netbricks_buffer::Packet| packet.headroom() + packet.len() + packet.tailroom();
+    // 64 bytes are left behind one.
+    for (len, size) in [(0, 512), (192, 512), (193, 1024), (1024 - HEADROOM, 1024)] {
+        let packet = pool.allocate(len).unwrap();
+        assert_eq!((room(&packet), pool.owns_small(&packet)), (size, size == 1024), "{len} bytes");
+    }
+    let mut batch = Batch::new();
+    assert_eq!(pool.allocate_written_into(&mut batch, 7, &[1; 64]), 7);
+    assert_eq!(batch.iter().map(room).collect::<Vec<_>>(), [[512; 5].as_slice(), &[1024; 2]].concat());
+    assert_eq!((pool.counters().exhausted, pool.available()), (0, 1));
+    assert_eq!(pool.allocate_written_into(&mut batch, 7, &[1; 64]), 1);
+    assert_eq!((pool.counters().exhausted, pool.available()), (6, 0));
+    // Those of both sizes in one go, in whatever order.
+    let both: Vec<_> = batch.drain().collect();
+    for packet in both.into_iter().rev() {
+        batch.push(packet).unwrap();
+    }
+    batch.clear();
+    assert_eq!(pool.available(), 8);
+    // Without a length there is only one size to choose from.
+    assert_eq!(pool.allocate_into(&mut batch, 5), 3);
+    assert!(batch.iter().all(|packet| pool.owns_small(packet)));
+}
+
+/// What a worker has in its stack of short frames comes back when it is gone.
+#[test]
+fn short_frames_of_workers_that_are_gone_are_found() {
+    let pool = Pool::builder().frames(64).short(64, 512).build().unwrap();
+    let for_worker = pool.clone();
+    std::thread::spawn(move || {
+        let _slot = WorkerSlot::claim().unwrap();
+        let all: Vec<_> = (0..64).map(|_| for_worker.empty(64).unwrap()).collect();
+        assert!(all.iter().all(|packet| !for_worker.owns_small(packet)));
+    })
+    .join()
+    .unwrap();
+    let found = std::iter::repeat_with(|| pool.empty(64)).take(64).flatten();
+    assert!(found.collect::<Vec<_>>().iter().all(|packet| !pool.owns_small(packet)));
+    assert_eq!(pool.available(), 128);
+}
+
+#[test]
 fn frames_do_not_overlap() {
     for (aligned, stride) in [(false, 1024 + 64), (true, 1024)] {
         let pool =
             Pool::builder().frames(6).frame_size(1024).aligned(aligned).large(3, 4096).build().unwrap();
         let region = pool.region();
         assert_eq!((region.frame_size, region.stride, region.len), (1024, stride, 6 * stride));
-        fill_and_look(&pool);
+        fill_and_look(&pool, 0);
     }
+    fill_and_look(
+        &Pool::builder().frames(6).frame_size(1024).large(3, 4096).short(9, 512).build().unwrap(),
+        9,
+    );
 }
 
 /// Every byte of every frame, and of its annotations, is its own.
-fn fill_and_look(pool: &Pool) {
+fn fill_and_look(pool: &Pool, short: usize) {
     let mut packets: Vec<_> =
         (0..6).map(|_| pool.allocate(1024 - HEADROOM).expect("a small frame")).collect();
     packets.extend((0..3).map(|_| pool.allocate(4096 - HEADROOM).expect("a large frame")));
+    packets.extend((0..short).map(|_| pool.allocate(512 - 64 - HEADROOM).expect("a short frame")));
     for (mark, packet) in (1..).zip(&mut packets) {
         packet.push_front(HEADROOM).expect("all of the headroom");
         packet.data_mut().fill(mark);
@@ -165,6 +215,12 @@ fn bad_numbers_are_refused_with_what_was_expected() {
     for size in [0, 2048, (1 << 20) + 1, usize::MAX] {
         assert!(build(new().large(1, size)).contains("larger than the small ones"));
     }
+    assert!(build(new().short(usize::MAX, 512)).contains("16,777,216 short frames"));
+    for size in [0, 256, 320, 500, 2048, 4096, usize::MAX] {
+        let error = build(new().short(1, size));
+        assert!(error.contains("short frames of a multiple of 64 bytes"), "{error}");
+    }
+    assert!(build(new().aligned(true).short(1, 512)).contains("where frames are aligned"));
     let error = new().frames(1 << 24).frame_size(65_536).large(1 << 20, 1 << 20).build().unwrap_err();
     assert!(matches!(error, PoolError::Memory { frames: 17_825_792, size: 65_536, .. }), "{error}");
     assert!(error.to_string().starts_with("no memory for 17825792 frames of 65536 bytes: "));

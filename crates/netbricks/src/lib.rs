@@ -6,6 +6,7 @@ mod chain;
 mod commands;
 pub mod config;
 pub mod diagnostic;
+mod frames;
 mod pipeline;
 pub mod prelude;
 mod report;

@@ -11,7 +11,7 @@ use netbricks_packet::build::ethernet;
 use netbricks_ports::Drivers;
 use netbricks_runtime::{Clock, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime, allowed_cores};
 
-use super::{BURST, BenchError, Figure};
+use super::{BURST, BenchError, Figure, How};
 use crate::chain::{Design, Network, WorkerPorts};
 use crate::config;
 use crate::diagnostic::{Diagnostics, Source};
@@ -57,20 +57,19 @@ impl Cores {
     ];
 
     /// Runs it; the figure is time of both workers together, a packet.
-    pub(super) fn measure(&self, rounds: usize) -> Result<Figure, BenchError> {
+    pub(super) fn measure(&self, how: How) -> Result<Figure, BenchError> {
         let failed = |problem: String| BenchError::Failed(format!("`{}`: {problem}", self.name));
         let cores = allowed_cores();
         if cores.len() < WORKERS {
             return Err(failed(format!("needs {WORKERS} cores, this process may use {}", cores.len())));
         }
         let placement = Placement::Cores(cores[cores.len() - WORKERS..].to_vec());
-        let pool =
-            Pool::builder().frames(FRAMES).build().map_err(|error| BenchError::Failed(error.to_string()))?;
+        let pool = how.pool(FRAMES)?;
         let design = self.design(&pool)?;
         self.round(&design, &pool, &placement, WARM_UP)?;
-        let mut times = Vec::with_capacity(rounds);
+        let mut times = Vec::with_capacity(how.rounds);
         let mut packets = 0;
-        for _ in 0..rounds {
+        for _ in 0..how.rounds {
             let report = self.round(&design, &pool, &placement, PACKETS)?;
             let moved = report.totals.sent.packets;
             times.push(report.seconds * 1e9 / moved as f64);

@@ -16,6 +16,7 @@ use netbricks_core::consistency::Shares;
 use serde::Serialize;
 
 use crate::commands::BenchArguments;
+use crate::frames::{self, Writer};
 use cores::Cores;
 use scenario::Scenario;
 
@@ -34,6 +35,19 @@ enum Wanted<'a> {
     Scenario(&'a Scenario),
     /// A runtime whose workers give each other packets.
     Cores(&'a Cores),
+}
+
+/// How it is measured.
+#[derive(Clone, Copy, Debug)]
+struct How {
+    rounds: usize,
+    writer: Writer,
+}
+
+impl How {
+    fn pool(self, frames: usize) -> Result<Pool, BenchError> {
+        frames::pool(frames, 0, self.writer).map_err(|error| BenchError::Failed(error.to_string()))
+    }
 }
 
 /// What one benchmark came to.
@@ -109,12 +123,14 @@ pub(crate) fn command(arguments: &BenchArguments) -> Result<(), BenchError> {
     if rounds < ROUNDS {
         return Err(BenchError::Usage(format!("`--rounds` must be at least {ROUNDS}, found {rounds}")));
     }
+    let writer = if arguments.device_frames { Writer::Device } else { Writer::Us };
+    let how = How { rounds, writer };
     let cores = cores(arguments.core)?;
     let mut figures = Vec::new();
     for wanted in wanted {
         let figure = match wanted {
-            Wanted::Scenario(scenario) => measure(scenario, rounds, &cores)?,
-            Wanted::Cores(cores) => cores.measure(rounds)?,
+            Wanted::Scenario(scenario) => measure(scenario, how, &cores)?,
+            Wanted::Cores(cores) => cores.measure(how)?,
         };
         if arguments.json {
             print(&json(&figure)?)?;
@@ -181,15 +197,16 @@ struct Measured {
 }
 
 /// Measures a scenario, and before it what is to stand beside.
-fn measure(scenario: &Scenario, rounds: usize, cores: &[usize]) -> Result<Figure, BenchError> {
+fn measure(scenario: &Scenario, how: How, cores: &[usize]) -> Result<Figure, BenchError> {
     let mut beside = BTreeMap::new();
     for other in &scenario.beside {
-        beside.insert(other.name.clone(), measure(other, rounds, cores)?.ns_per_packet);
+        beside.insert(other.name.clone(), measure(other, how, cores)?.ns_per_packet);
     }
-    let mut workers = alone_or_together(scenario, rounds, cores)?;
+    let mut workers = alone_or_together(scenario, how, cores)?;
     let count = workers.len();
     let by_worker = workers.iter().map(|worker| median(worker.times.clone())).collect();
-    let rounds = (0..rounds).map(|round| workers.iter().map(|w| w.times[round]).sum::<f64>() / count as f64);
+    let rounds =
+        (0..how.rounds).map(|round| workers.iter().map(|w| w.times[round]).sum::<f64>() / count as f64);
     let figure = Figure::of(scenario.name.clone(), rounds.collect(), workers.iter().map(|w| w.packets).sum());
     Ok(Figure {
         mpps: figure.mpps * count as f64,
@@ -230,11 +247,7 @@ fn median(mut times: Vec<f64>) -> f64 {
 }
 
 /// Runs a scenario's workers, each on its core; rounds begin together.
-fn alone_or_together(
-    scenario: &Scenario,
-    rounds: usize,
-    cores: &[usize],
-) -> Result<Vec<Measured>, BenchError> {
+fn alone_or_together(scenario: &Scenario, how: How, cores: &[usize]) -> Result<Vec<Measured>, BenchError> {
     if cores.len() < scenario.workers {
         return Err(BenchError::Failed(format!(
             "`{}` needs {} cores, and this process may run on {}: allow it more with `taskset`",
@@ -248,7 +261,7 @@ fn alone_or_together(
         let workers: Vec<_> = (0..scenario.workers)
             .map(|index| {
                 let (shares, start) = (&shares, &start);
-                scope.spawn(move || start.guard(|| run(scenario, rounds, cores[index], index, shares, start)))
+                scope.spawn(move || start.guard(|| run(scenario, how, cores[index], index, shares, start)))
             })
             .collect();
         let panicked = |_| Err(BenchError::Failed(format!("`{}` panicked", scenario.name)));
@@ -303,7 +316,7 @@ impl Drop for Failing<'_> {
 
 fn run(
     scenario: &Scenario,
-    rounds: usize,
+    how: How,
     core: usize,
     index: usize,
     shares: &Shares,
@@ -312,14 +325,13 @@ fn run(
     netbricks_runtime::pin_this_thread(core)
         .map_err(|error| BenchError::Failed(format!("pinning to core {core}: {error}")))?;
     let _slot = WorkerSlot::claim().map_err(|error| BenchError::Failed(error.to_string()))?;
-    let pool =
-        Pool::builder().frames(2 * PACKETS).build().map_err(|error| BenchError::Failed(error.to_string()))?;
-    let mut measured = Measured { times: Vec::with_capacity(rounds), packets: 0, bytes_per_flow: None };
+    let pool = how.pool(2 * PACKETS)?;
+    let mut measured = Measured { times: Vec::with_capacity(how.rounds), packets: 0, bytes_per_flow: None };
     {
         let mut bench = scenario.build(&pool, index, shares)?;
         start.wait()?;
         bench.round(WARM_UP)?;
-        for _ in 0..rounds {
+        for _ in 0..how.rounds {
             start.wait()?;
             let (time, moved) = bench.round(ROUND)?;
             measured.times.push(time.as_secs_f64() * 1e9 / moved as f64);

@@ -17,6 +17,9 @@ pub(crate) struct BenchArguments {
     /// Rounds to take the median of, at least 7
     #[arg(long, value_name = "N")]
     pub(crate) rounds: Option<usize>,
+    /// Put packets of any length into frames of 2 KiB, as where a device (`af_xdp`) fills them
+    #[arg(long)]
+    pub(crate) device_frames: bool,
     /// List what can be measured
     #[arg(long)]
     pub(crate) list: bool,

@@ -18,11 +18,10 @@ use super::{Application, Console, FAILURE, Failure, RunArguments, RunLimits};
 use crate::chain::{Network, OpenPorts, Parted, Place, WorkerPorts, receive_name, transmit_name};
 use crate::config::{Cores, Idle, Plan, RuntimeSettings};
 use crate::diagnostic::{Diagnostics, Level};
+use crate::frames::{self, Writer};
 use crate::report::WorkerPlace;
 use crate::report::{NodeSection, NodeSummary, PortSummary, Summary, counted, memory};
 
-/// Bytes of a large frame: a packet of 64 KiB that the kernel has not cut, with its headers and headroom.
-const LARGE_FRAME: usize = 69_632;
 /// How often somebody looks: the live line, links, warnings.
 const INTERVAL: Duration = Duration::from_millis(500);
 /// Unread events beyond which new ones are lost.
@@ -160,12 +159,9 @@ pub(super) fn execute(
 pub(crate) fn pool_for(plan: &Plan<'_>, drivers: &Drivers) -> Result<Pool, PoolError> {
     let settings = &plan.runtime;
     let aligned = |driver: &str| drivers.get(driver).is_some_and(|driver| driver.aligned_frames);
-    let mut builder =
-        Pool::builder().frames(settings.frames).aligned(plan.ports.iter().any(|port| aligned(&port.driver)));
-    if settings.large_frames > 0 {
-        builder = builder.large(settings.large_frames, LARGE_FRAME);
-    }
-    builder.build()
+    let device = plan.ports.iter().any(|port| aligned(&port.driver));
+    let writer = if device { Writer::Device } else { Writer::Us };
+    frames::pool(settings.frames, settings.large_frames, writer)
 }
 
 /// Where workers run.

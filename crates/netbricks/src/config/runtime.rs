@@ -27,7 +27,7 @@ pub struct RuntimeSettings {
     pub cores: Option<Cores>,
     /// How an idle worker waits.
     pub idle: Idle,
-    /// Packet buffers in the pool.
+    /// Packet buffers in the pool, and as many short ones where no device fills them.
     pub frames: usize,
     /// Buffers for packets that do not fit a frame.
     pub large_frames: usize,
@@ -127,7 +127,7 @@ impl Settings for RuntimeSettings {
             name: "frames",
             kind: "whole number of 2 KiB packet buffers, 64 to 16777216",
             default: Some("16_384"),
-            summary: "Packet buffers, shared by all workers and ports.",
+            summary: "Packet buffers, shared by all workers and ports; as many of 512 bytes beside them for packets of up to 192, unless a port is `af_xdp`.",
         },
         Key {
             name: "large_frames",

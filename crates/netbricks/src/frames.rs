@@ -1,0 +1,30 @@
+//! The packet buffers of a process.
+
+use netbricks_buffer::{Pool, PoolError};
+
+/// Bytes of a large frame: a packet of 64 KiB that the kernel has not cut, with its headers and headroom.
+const LARGE: usize = 69_632;
+/// Bytes of a short frame: packets of up to 192 bytes, with their headroom and a little room behind.
+const SHORT: usize = 512;
+
+/// Who puts packets into frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writer {
+    /// We do, and know how long they are: there are short frames for short ones.
+    Us,
+    /// A device too, which takes any frame for any packet and wants them aligned.
+    Device,
+}
+
+/// So many frames of 2 KiB, as many short ones where those are of use, and so many large ones.
+pub(crate) fn pool(frames: usize, large: usize, writer: Writer) -> Result<Pool, PoolError> {
+    let mut builder = Pool::builder().frames(frames);
+    if large > 0 {
+        builder = builder.large(large, LARGE);
+    }
+    match writer {
+        Writer::Us => builder.short(frames, SHORT),
+        Writer::Device => builder.aligned(true),
+    }
+    .build()
+}
