@@ -167,10 +167,10 @@ pub trait Node {
     fn has_an_end(&self) -> bool {
         false
     }
-    /// A file descriptor that becomes readable when a poll would yield packets: idle workers sleep on it.
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
+    /// Calls `watch` with file descriptors of which one becomes readable when a poll would yield packets: idle workers sleep
+    /// on them. With none, where there are none. Nobody watches them while there are packets, which would cost the kernel
+    /// a call a packet.
+    fn descriptors<'n>(&'n self, _watch: &mut dyn FnMut(BorrowedFd<'n>)) {}
     /// Its handlers.
     fn handlers(&self) -> Vec<Handler> {
         Vec::new()

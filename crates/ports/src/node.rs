@@ -124,8 +124,8 @@ impl Node for ReceiveNode {
         self.queue.release(batch, cx);
         self.label(batch, cx.now());
     }
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.queue.descriptor()
+    fn descriptors<'n>(&'n self, watch: &mut dyn FnMut(BorrowedFd<'n>)) {
+        self.queue.descriptors(watch);
     }
 }
 

@@ -164,10 +164,8 @@ pub trait ReceiveQueue: Send {
     /// `cx` to the arrivals' time, cut to whole milliseconds, and ends a batch where the next millisecond begins, so
     /// that results do not depend on the batch size.
     fn receive(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll;
-    /// Becomes readable when packets wait.
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
+    /// Calls `watch` with descriptors of which one becomes readable when packets wait, if there are such.
+    fn descriptors<'q>(&'q self, _watch: &mut dyn FnMut(BorrowedFd<'q>)) {}
     /// Whether its packets carry the port and queue of their arrival already, so that nobody writes them again.
     fn is_labelled(&self) -> bool {
         false

@@ -5,7 +5,7 @@
 //! which lives in the network namespace in which the port was opened.
 
 use std::any::Any;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use netbricks_buffer::Batch;
 use netbricks_core::{Context, Poll};
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::event::{EventfdFlags, eventfd};
 
 use crate::interface::Interface;
 use crate::node::{LiveLimits, TransmitLimits};
@@ -342,12 +342,7 @@ impl Port for Returning {
         let seat = Arc::clone(&self.shared.receive[queue]);
         // The port's thread takes what it opens, whether or not anybody wants it.
         let taken = seat.take().map_or_else(|| self.shared.port().take_receive(queue), Ok)?;
-        let failed = |error: rustix::io::Errno| PortError::System {
-            port: self.name.clone(),
-            action: "making an epoll descriptor".into(),
-            source: error.into(),
-        };
-        Ok(Box::new(Receiver::new(taken, seat).map_err(failed)?))
+        Ok(Box::new(Receiver { queue: taken, seat }))
     }
     fn take_transmit(&mut self, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
         self.taken.transmit(&self.name, queue)?;
@@ -360,39 +355,6 @@ impl Port for Returning {
 struct Receiver {
     queue: Box<dyn ReceiveQueue>,
     seat: Arc<Seat<dyn ReceiveQueue>>,
-    /// Readable when the queue's descriptor is, or when another queue waits to take its place.
-    any: OwnedFd,
-    watched: Option<RawFd>,
-}
-
-fn any_of(bell: Option<&OwnedFd>, descriptor: Option<BorrowedFd<'_>>) -> rustix::io::Result<OwnedFd> {
-    let any = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    let descriptors = bell.map(AsFd::as_fd).into_iter().chain(descriptor);
-    for (number, descriptor) in descriptors.enumerate() {
-        epoll::add(&any, descriptor, epoll::EventData::new_u64(number as u64), epoll::EventFlags::IN)?;
-    }
-    Ok(any)
-}
-
-impl Receiver {
-    fn new(queue: Box<dyn ReceiveQueue>, seat: Arc<Seat<dyn ReceiveQueue>>) -> rustix::io::Result<Self> {
-        let descriptor = queue.descriptor();
-        let watched = descriptor.map(|descriptor| descriptor.as_raw_fd());
-        let any = any_of(seat.bell.as_ref(), descriptor)?;
-        Ok(Self { queue, seat, any, watched })
-    }
-
-    /// A worker is woken by the descriptor that the queue has now. Where there are no descriptors left it goes on with the
-    /// old one, and looks again at its next turn.
-    #[cold]
-    fn watch(&mut self) {
-        let descriptor = self.queue.descriptor();
-        let raw = descriptor.map(|descriptor| descriptor.as_raw_fd());
-        if let Ok(any) = any_of(self.seat.bell.as_ref(), descriptor) {
-            self.any = any;
-            self.watched = raw;
-        }
-    }
 }
 
 impl ReceiveQueue for Receiver {
@@ -405,16 +367,20 @@ impl ReceiveQueue for Receiver {
         // Only now: what the old queue still had came first.
         if self.seat.waits() {
             self.seat.swap(&mut self.queue);
-            self.watch();
             return Poll::Busy;
-        }
-        if self.queue.descriptor().map(|descriptor| descriptor.as_raw_fd()) != self.watched {
-            self.watch();
         }
         poll
     }
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.watched.map(|_| self.any.as_fd())
+    fn descriptors<'q>(&'q self, watch: &mut dyn FnMut(BorrowedFd<'q>)) {
+        let mut any = false;
+        self.queue.descriptors(&mut |descriptor| {
+            any = true;
+            watch(descriptor);
+        });
+        // And when another queue waits to take its place.
+        if let Some(bell) = self.seat.bell.as_ref().filter(|_| any) {
+            watch(bell.as_fd());
+        }
     }
     fn is_labelled(&self) -> bool {
         self.queue.is_labelled()

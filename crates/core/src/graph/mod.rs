@@ -15,6 +15,7 @@ mod timers;
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::os::fd::BorrowedFd;
 
 use netbricks_buffer::{Batch, Pool};
 
@@ -393,17 +394,26 @@ impl Graph {
     }
 
     /// Descriptors on which an idle worker may sleep: of the nodes that had nothing.
-    pub fn descriptors(&self) -> Vec<std::os::fd::BorrowedFd<'_>> {
-        self.idle.iter().filter_map(|i| self.descriptor(*i)).collect()
+    pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        let mut all = Vec::new();
+        for node in &self.idle {
+            self.watch(*node, &mut |descriptor| all.push(descriptor));
+        }
+        all
     }
 
     /// Whether every idle schedulable has a descriptor, so that sleeping on them misses nothing.
     pub fn can_sleep(&self) -> bool {
-        self.ready.is_empty() && self.idle.iter().all(|i| self.descriptor(*i).is_some())
+        self.ready.is_empty()
+            && self.idle.iter().all(|node| {
+                let mut any = false;
+                self.watch(*node, &mut |_| any = true);
+                any
+            })
     }
 
-    fn descriptor(&self, node: usize) -> Option<std::os::fd::BorrowedFd<'_>> {
-        self.slots[node].ask(&self.panics, self.now(), |node| node.descriptor()).flatten()
+    fn watch<'g>(&'g self, node: usize, watch: &mut dyn FnMut(BorrowedFd<'g>)) {
+        self.slots[node].ask(&self.panics, self.now(), |node| node.descriptors(watch));
     }
 
     /// At most this many packets are asked of a source a turn; 1 to [`netbricks_buffer::BATCH`], others are clamped.

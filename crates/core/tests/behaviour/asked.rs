@@ -171,7 +171,7 @@ impl Node for Sullen {
     fn is_schedulable(&self) -> bool {
         true
     }
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    fn descriptors<'n>(&'n self, _: &mut dyn FnMut(BorrowedFd<'n>)) {
         panic!("descriptor")
     }
     fn has_an_end(&self) -> bool {

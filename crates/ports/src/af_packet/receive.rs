@@ -137,8 +137,8 @@ impl ReceiveQueue for Receiver {
         Poll::Busy
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.ring.socket().as_fd())
+    fn descriptors<'q>(&'q self, watch: &mut dyn FnMut(BorrowedFd<'q>)) {
+        watch(self.ring.socket().as_fd());
     }
 }
 

@@ -11,14 +11,13 @@ mod queue;
 mod steering;
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use netbricks_buffer::{Batch, Pool};
 use netbricks_core::units::Duration;
 use netbricks_core::{Key, Refused, Settings};
-use rustix::event::epoll;
 
 use self::queue::{Arrivals, Receiver, Sender};
 use self::steering::{Action, Steering, Traffic};
@@ -414,13 +413,7 @@ fn open_device(
     }
     let mut receivers = Vec::with_capacity(queues);
     for (queue, arrivals) in arrivals.into_iter().enumerate() {
-        let mine = sockets.iter().filter(|watched| watched.queue == queue).map(|watched| &watched.socket);
-        let several = if arrivals.len() > 1 {
-            Some(any_of(mine).map_err(raw("making an epoll descriptor".into()))?)
-        } else {
-            None
-        };
-        receivers.push(Some(Receiver::new(arrivals, several, Batch::new(), Arc::clone(&counters[queue]))));
+        receivers.push(Some(Receiver::new(arrivals, Batch::new(), Arc::clone(&counters[queue]))));
     }
 
     let mut warnings: Vec<String> = interface.host_stack().is_cut_off().into_iter().collect();
@@ -493,15 +486,6 @@ fn refused_bind(
             refused(name, &action, "CAP_NET_RAW", error)
         }
     }
-}
-
-/// A descriptor that is readable when one of the sockets is.
-fn any_of<'s>(sockets: impl Iterator<Item = &'s Arc<Socket>>) -> io::Result<OwnedFd> {
-    let any = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    for (number, socket) in sockets.enumerate() {
-        epoll::add(&any, &**socket, epoll::EventData::new_u64(number as u64), epoll::EventFlags::IN)?;
-    }
-    Ok(any)
 }
 
 impl AfXdp {

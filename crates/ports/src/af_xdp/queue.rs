@@ -1,7 +1,7 @@
 //! The two directions of an `af_xdp` queue. Arrivals are the pool's own frames, which the kernel filled; departures are
 //! lent to it until it has sent them. Nothing is copied by us where a packet fits a frame.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use netbricks_buffer::{Batch, Packet};
@@ -160,18 +160,11 @@ pub(super) struct Receiver {
     scratch: Batch,
     idle: u32,
     counters: Arc<Counters>,
-    /// Becomes readable with any of the sockets, where there are several.
-    several: Option<OwnedFd>,
 }
 
 impl Receiver {
-    pub(super) fn new(
-        arrivals: Vec<Arrivals>,
-        several: Option<OwnedFd>,
-        scratch: Batch,
-        counters: Arc<Counters>,
-    ) -> Self {
-        Self { arrivals, first: 0, scratch, idle: 0, counters, several }
+    pub(super) fn new(arrivals: Vec<Arrivals>, scratch: Batch, counters: Arc<Counters>) -> Self {
+        Self { arrivals, first: 0, scratch, idle: 0, counters }
     }
 }
 
@@ -215,11 +208,9 @@ impl ReceiveQueue for Receiver {
         Poll::Busy
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        match (&self.several, self.arrivals.first()) {
-            (Some(several), _) => Some(several.as_fd()),
-            (None, Some(arrivals)) => Some(arrivals.ring.socket().as_fd()),
-            (None, None) => None,
+    fn descriptors<'q>(&'q self, watch: &mut dyn FnMut(BorrowedFd<'q>)) {
+        for arrivals in &self.arrivals {
+            watch(arrivals.ring.socket().as_fd());
         }
     }
 }

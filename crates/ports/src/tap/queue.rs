@@ -79,8 +79,8 @@ impl ReceiveQueue for Receiver {
         Poll::Busy
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(if self.gone { self.never.as_fd() } else { self.queue.file().as_fd() })
+    fn descriptors<'q>(&'q self, watch: &mut dyn FnMut(BorrowedFd<'q>)) {
+        watch(if self.gone { self.never.as_fd() } else { self.queue.file().as_fd() });
     }
 }
 

@@ -165,11 +165,10 @@ impl ReceiveQueue for Wrapped {
         }
         poll
     }
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        // A worker that slept on it would miss what comes off the line.
-        match &self.line {
-            Some(line) if line.keeps() => None,
-            _ => self.inner.descriptor(),
+    fn descriptors<'q>(&'q self, watch: &mut dyn FnMut(BorrowedFd<'q>)) {
+        // A worker that slept on them would miss what comes off the line.
+        if !self.line.as_ref().is_some_and(|line| line.keeps()) {
+            self.inner.descriptors(watch);
         }
     }
     fn is_labelled(&self) -> bool {

@@ -106,8 +106,10 @@ impl Node for PipeSource {
         }
         Poll::Idle
     }
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.watched.then(|| self.pipe.as_fd())
+    fn descriptors<'n>(&'n self, watch: &mut dyn FnMut(BorrowedFd<'n>)) {
+        if self.watched {
+            watch(self.pipe.as_fd());
+        }
     }
 }
 
