@@ -140,10 +140,12 @@ impl Class {
         taken
     }
 
-    /// Puts frames onto this thread's stack, if there is room. The caller sees to it that they are of this class, and that
-    /// no packet has them any more.
+    /// Puts frames onto this thread's stack, if there is room.
+    ///
+    /// # Safety
+    /// They are frames of this class that no packet has any more.
     #[inline(always)]
-    pub(crate) fn give(&self, frames: &[Place]) -> bool {
+    pub(crate) unsafe fn give(&self, frames: &[Place]) -> bool {
         let Some(stack) = self.stack() else { return false };
         let len = stack.len.load(Ordering::Relaxed) as usize;
         let end = len + frames.len();
@@ -160,7 +162,10 @@ impl Class {
     }
 
     /// As [`give`](Self::give), where there is no room too: others go to the depot then.
-    pub(crate) fn give_anyhow(&self, frames: &[Place]) {
+    ///
+    /// # Safety
+    /// As of [`give`](Self::give).
+    pub(crate) unsafe fn give_anyhow(&self, frames: &[Place]) {
         let Some(stack) = self.stack() else { return self.deposit(frames) };
         let mut len = stack.len.load(Ordering::Relaxed) as usize;
         // SAFETY: as in `give`.

@@ -230,17 +230,22 @@ impl Shared {
     #[inline(always)]
     unsafe fn give(&self, class: &Class, frames: &[Place]) {
         if let Some(tally) = self.tally()
-            && class.give(frames)
+            // SAFETY: as the caller says.
+            && unsafe { class.give(frames) }
         {
             bump(&tally.given, frames.len(), Ordering::Release);
             return;
         }
-        self.give_slowly(class, frames);
+        // SAFETY: as the caller says; the stack took none.
+        unsafe { self.give_slowly(class, frames) };
     }
 
+    /// # Safety
+    /// As of [`give`](Self::give).
     #[inline(never)]
-    fn give_slowly(&self, class: &Class, frames: &[Place]) {
-        class.give_anyhow(frames);
+    unsafe fn give_slowly(&self, class: &Class, frames: &[Place]) {
+        // SAFETY: as the caller says.
+        unsafe { class.give_anyhow(frames) };
         self.count(|tally| &tally.given, frames.len(), Ordering::Release);
     }
 }

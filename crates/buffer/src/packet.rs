@@ -523,10 +523,21 @@ impl Bytes<'_> {
     /// only the copy must be in memory then, and the original stays in registers.
     #[inline(always)]
     pub fn apart<R>(&mut self, f: impl FnOnce(&mut Bytes<'_>) -> R) -> R {
+        /// Where `f` panics after the packet moved, these bytes must not go on with the frame that it had.
+        struct Original<'o, 'b>(&'o mut Bytes<'b>);
+        impl Drop for Original<'_, '_> {
+            fn drop(&mut self) {
+                // SAFETY: the span is lent to us.
+                self.0.now = unsafe { self.0.span.read() };
+            }
+        }
         let Self { place, now, span, total, lent } = *self;
         let mut copy = Bytes { place, now, span, total, lent };
+        let mut original = Original(self);
         let result = f(&mut copy);
-        self.now = copy.now;
+        original.0.now = copy.now;
+        // What the span says is known already.
+        std::mem::forget(original);
         result
     }
 

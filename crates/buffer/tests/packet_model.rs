@@ -306,6 +306,30 @@ fn what_outgrows_its_frame_takes_everything_along_and_gives_the_frame_back() {
     fresh.iter().for_each(assert_new);
 }
 
+/// The frame that it had is another packet's by then.
+#[test]
+fn who_catches_a_panic_after_the_packet_moved_goes_on_with_the_new_frame() {
+    let pool = soiled(2, 1);
+    let mut batch = netbricks_buffer::Batch::new();
+    batch.push(pool.packet(&[1; 100]).unwrap()).unwrap();
+    let mut other = None;
+    batch.each(|_, bytes| {
+        let moving = std::panic::AssertUnwindSafe(|| {
+            bytes.apart(|bytes| {
+                bytes.extend(400).unwrap();
+                panic!("on purpose")
+            })
+        });
+        assert!(std::panic::catch_unwind(moving).is_err());
+        let taken = pool.packet(&[9; 100]).unwrap();
+        assert_eq!((bytes.len(), bytes.data()[0]), (500, 1));
+        bytes.data_mut().fill(2);
+        other = Some(taken);
+    });
+    assert_eq!(other.unwrap().data(), &[9; 100]);
+    assert_eq!(batch.get(0).unwrap().data(), &[2; 500]);
+}
+
 #[test]
 fn a_packet_that_finds_no_larger_frame_stays_as_it_is() {
     let pool = soiled(1, 1);

@@ -16,7 +16,7 @@ fn alone() -> MutexGuard<'static, ()> {
 #[test]
 fn every_frame_comes_home_from_every_thread() {
     let _alone = alone();
-    let pool = Pool::builder().frames(3000).large(8, 16_384).build().unwrap();
+    let pool = Pool::builder().frames(3000).large(8, 16_384).short(1000, 512).build().unwrap();
     thread::scope(|scope| {
         let (mut to_next, first_in) = mpsc::sync_channel::<Batch>(2);
         let last_out = to_next.clone();
@@ -30,7 +30,12 @@ fn every_frame_comes_home_from_every_thread() {
                 let _slot = (number % 2 == 0).then(|| WorkerSlot::claim().unwrap());
                 for round in 0..3000 {
                     let mut batch = Batch::new();
-                    pool.allocate_into(&mut batch, 1 + round % 256);
+                    pool.allocate_into(&mut batch, 1 + round % 128);
+                    pool.allocate_written_into(&mut batch, round % 67, &[1; 64]);
+                    if let Some(mut packet) = batch.packet(round % 200) {
+                        // From a short frame into a small one.
+                        let _ = packet.extend(400);
+                    }
                     if round % 10 == 0
                         && let Some(packet) = pool.allocate(9000)
                         && let Some(copy) = packet.try_copy()
@@ -49,10 +54,11 @@ fn every_frame_comes_home_from_every_thread() {
     });
     assert_eq!(pool.available(), pool.capacity());
     let all: Vec<_> = std::iter::from_fn(|| pool.empty(0)).collect();
-    assert_eq!(all.len(), 3000, "also those in caches of threads that are gone");
+    assert_eq!(all.len(), 4000, "also those in caches of threads that are gone");
     let mut frames: Vec<_> = all.iter().map(netbricks_buffer::Packet::index).collect();
     frames.sort_unstable();
-    assert_eq!(frames, (0..3000).collect::<Vec<_>>(), "each of them once");
+    // All but the large ones.
+    assert_eq!(frames, (0..3000).chain(3008..4008).collect::<Vec<_>>(), "each of them once");
 }
 
 #[test]
@@ -156,6 +162,7 @@ fn short_packets_take_short_frames_while_there_are_any() {
 /// What a worker has in its stack of short frames comes back when it is gone.
 #[test]
 fn short_frames_of_workers_that_are_gone_are_found() {
+    let _alone = alone();
     let pool = Pool::builder().frames(64).short(64, 512).build().unwrap();
     let for_worker = pool.clone();
     std::thread::spawn(move || {
@@ -193,6 +200,7 @@ fn fill_and_look(pool: &Pool, short: usize) {
     packets.extend((0..short).map(|_| pool.allocate(512 - 64 - HEADROOM).expect("a short frame")));
     for (mark, packet) in (1..).zip(&mut packets) {
         packet.push_front(HEADROOM).expect("all of the headroom");
+        packet.extend(packet.tailroom()).expect("all of the tailroom");
         packet.data_mut().fill(mark);
         packet.annotations_mut().fill(mark);
     }

@@ -159,8 +159,8 @@ struct Lane {
 
 impl Lane {
     fn new(burst: usize, keep: bool) -> Self {
-        let pool =
-            Pool::builder().frames(2048).large(ROUND, 16_384).build().expect("there is memory for a pool");
+        let pool = Pool::builder().frames(2048).large(ROUND, 16_384).short(2048, 512).build();
+        let pool = pool.expect("there is memory for a pool");
         let worker = Worker::new(0, 1, pool.clone());
         let feed = Feed::default();
         let sink = |ordered| {

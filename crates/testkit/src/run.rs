@@ -95,11 +95,11 @@ pub fn run_configured<C: Send + Sync + 'static, F: Function, P: Frame>(
     run_with(move |input, worker| function(input, config, worker), frames)
 }
 
-/// This thread's worker: number 0, seed 1, with a pool that all runs share, so that a run finds used frames.
+/// This thread's worker: number 0, seed 1, with a pool that all runs share, so that a run finds used frames, and all sizes of them.
 fn worker() -> &'static Worker {
     thread_local! {
         static WORKER: &'static Worker = {
-            match Pool::builder().frames(2048).large(64, 69_632).build() {
+            match Pool::builder().frames(2048).large(64, 69_632).short(1024, 512).build() {
                 Ok(pool) => Box::leak(Box::new(Worker::new(0, 1, pool))),
                 Err(error) => panic!("no pool for a test: {error}"),
             }

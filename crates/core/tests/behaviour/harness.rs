@@ -11,7 +11,7 @@ use netbricks_core::{
 };
 
 pub(crate) fn pool() -> Pool {
-    Pool::builder().frames(1024).build().unwrap()
+    Pool::builder().frames(1024).short(512, 512).build().unwrap()
 }
 
 pub(crate) fn worker(pool: &Pool) -> Worker {

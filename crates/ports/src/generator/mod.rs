@@ -55,7 +55,8 @@ impl Generator {
     /// # Errors
     /// [`PortError::Setting`] when the pool has no frames for the largest size.
     pub fn new(name: &str, settings: GeneratorSettings, cx: &OpenContext) -> Result<Self, PortError> {
-        let largest = settings.frame_sizes.list().into_iter().max().unwrap_or(SMALLEST).max(256);
+        let largest =
+            settings.frame_sizes.list().into_iter().max().unwrap_or(SMALLEST).max(settings.payload.least());
         if largest > cx.pool.largest_packet() {
             return Err(PortError::Setting {
                 port: name.into(),
@@ -191,6 +192,8 @@ struct Source {
     ahead: [Choice; AHEAD],
     place: usize,
     sizes: Vec<usize>,
+    /// Bytes that frames may have whose size is less.
+    least: usize,
     flows: Vec<Flow>,
     chooser: Chooser,
     templates: Templates,
@@ -244,6 +247,7 @@ impl Source {
             templates: Templates::new(&sizes, settings.payload),
             conversations: settings.conversation.then(|| Conversations::new(flows.len(), settings.payload)),
             sizes,
+            least: settings.payload.least(),
             flows,
             spacing,
             clock: settings.clock,
@@ -308,7 +312,7 @@ impl Source {
     fn make(&mut self, next: Next, batch: &mut Batch, cx: &mut Context) -> Made {
         let (flow, size) = (next.choice.flow as usize, next.choice.size as usize);
         let bytes = self.sizes[size];
-        let most = bytes.max(256);
+        let most = bytes.max(self.least);
         let Some(mut packet) = cx.pool().allocate(most) else { return Made::NoBuffer };
         let state = &mut self.flows[flow];
         let room = packet.data_mut();

@@ -23,6 +23,16 @@ pub enum Payload {
     Http,
 }
 
+impl Payload {
+    /// Bytes that frames may have whose size is less: all headers with all their options and a byte, or a short message.
+    pub(super) fn least(self) -> usize {
+        match self {
+            Self::Zero | Self::Pattern | Self::Random => 128,
+            Self::Dns | Self::Http => 256,
+        }
+    }
+}
+
 /// Writes into a slice from the front; what does not fit is left out.
 pub(super) struct Pen<'b> {
     room: &'b mut [u8],
