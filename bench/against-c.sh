@@ -6,6 +6,9 @@
 # DIRECTORY holds the C side: nfbench.c and its Makefile (Debian: libdpdk-dev, libhyperscan-dev). Huge pages must be
 # reserved (`sysctl -w vm.nr_hugepages=1024`) and nothing else should run. A round in which the control, C's MAC swap,
 # moved by more than 3 % from its median is marked with a star and left out, unless that leaves fewer than three.
+#
+# C's packets are in mbufs of 2 KiB, which it cannot choose by a packet's length; ours are, as where we copy packets in,
+# in frames of 512 bytes. BENCH_OPTIONS="--device-frames" puts them into frames of 2 KiB, as where a device fills them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 baseline=${1:?usage: bench/against-c.sh DIRECTORY-WITH-nfbench.c [ROUNDS] [CORE]}
@@ -31,7 +34,8 @@ for round in $(seq "$rounds"); do
             lpm) set -- lpm-64k lpm-uniform ;;
             mag) set -- maglev-90 maglev-100 ;;
         esac
-        quiet "$ours" bench --json --core "$core" "$@" >>"$work/ours.$round"
+        # shellcheck disable=SC2086
+        quiet "$ours" bench --json --core "$core" ${BENCH_OPTIONS:-} "$@" >>"$work/ours.$round"
     done
     echo "round $round of $rounds done" >&2
 done

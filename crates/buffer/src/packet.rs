@@ -533,7 +533,7 @@ impl Bytes<'_> {
         }
         let Self { place, now, span, total, lent } = *self;
         let mut copy = Bytes { place, now, span, total, lent };
-        let mut original = Original(self);
+        let original = Original(self);
         let result = f(&mut copy);
         original.0.now = copy.now;
         // What the span says is known already.

@@ -25,12 +25,12 @@ pub enum PoolError {
         found: usize,
     },
     /// The memory is not to be had.
-    #[error("no memory for {frames} frames of {size} bytes: {source}")]
+    #[error("no memory for {frames} frames, {bytes} bytes: {source}")]
     Memory {
-        /// Frames asked for.
+        /// Frames asked for, of all sizes.
         frames: usize,
-        /// Bytes of a frame.
-        size: usize,
+        /// Bytes of all of them.
+        bytes: usize,
         /// What the kernel said.
         source: io::Error,
     },
@@ -196,8 +196,9 @@ impl PoolBuilder {
         };
         let shapes = [small, large, short];
         let all = shapes.iter().map(|shape| shape.frames).sum::<usize>();
-        let no_memory = |source| PoolError::Memory { frames: all, size, source };
-        let memory = SharedMapping::new(shapes.iter().map(|shape| shape.bytes()).sum()).map_err(no_memory)?;
+        let bytes = shapes.iter().map(|shape| shape.bytes()).sum();
+        let no_memory = |source| PoolError::Memory { frames: all, bytes, source };
+        let memory = SharedMapping::new(bytes).map_err(no_memory)?;
         let metas = Mapping::private(all * size_of::<Lines>()).map_err(no_memory)?;
         Ok(Pool(Arc::new(Handle(Shared::leak((memory, metas), shapes)))))
     }

@@ -56,6 +56,22 @@ fn with_file(name: &str) -> PathBuf {
     directory
 }
 
+/// A line that keeps more packets than there are buffers for.
+#[test]
+fn a_run_says_how_often_no_buffer_was_free() {
+    let directory = with_file("no_buffer");
+    let file = "[port.lan]\ndriver = \"generator\"\npackets = 1000\ndelay = \"10s\"\n\
+         [port.wan]\ndriver = \"null\"\n[[chain]]\nfrom = \"lan\"\nto = \"wan\"\n[runtime]\nframes = 64\n";
+    std::fs::write(directory.join("small.toml"), file).expect("the directory can be written");
+    let report = json(&netbricks(&directory, &["run", "small.toml", "--json"]));
+    // As many short ones.
+    assert_eq!(report["pool"]["frames"].as_u64(), Some(128), "{report}");
+    assert!(report["pool"]["exhausted"].as_u64() > Some(0) && report["conserved"] == true, "{report}");
+    let text = netbricks(&directory, &["run", "small.toml"]);
+    let text = String::from_utf8_lossy(&text.stdout);
+    assert!(text.contains("times when none of 128 was free: `frames` in [runtime] gives more"), "{text}");
+}
+
 #[test]
 fn a_run_accounts_for_every_packet() {
     let directory = with_file("run");

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
 
 use netbricks_buffer::Packet;
 use netbricks_core::tables::Address;
@@ -83,23 +84,37 @@ impl Trace {
         tuples.len()
     }
 
-    /// The frame of packet `number`: Ethernet, IPv4 with time to live 255, UDP, 22 bytes.
+    /// The frame of packet `number`.
     pub(super) fn write(&self, number: usize, packet: &mut Packet) {
-        let mut frame = [0; FRAME];
-        frame[..12].copy_from_slice(&[1, 2, 3, 4, 5, 6, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15]);
-        frame[12] = 8;
-        frame[14] = 0x45;
-        frame[17] = (FRAME - 14) as u8;
-        frame[22] = 255;
-        frame[23] = 17;
-        frame[26..38].copy_from_slice(&self.flows[number % FLOWS]);
-        frame[39] = (FRAME - 34) as u8;
+        let mut frame = unpatched();
+        frame[FLOW].copy_from_slice(&self.flows[number % FLOWS]);
         let checksum = netbricks_packet::checksum::internet(&frame[14..34]);
         frame[24..26].copy_from_slice(&checksum.to_be_bytes());
         if packet.len() == FRAME {
             packet.data_mut().copy_from_slice(&frame);
         }
     }
+}
+
+/// Where a frame has its flow's addresses and ports.
+const FLOW: Range<usize> = 26..38;
+
+/// A frame before its flow and the IPv4 checksum are written into it: Ethernet, IPv4 with time to live 255, UDP, 22 bytes.
+pub(super) fn unpatched() -> [u8; FRAME] {
+    let mut frame = [0; FRAME];
+    frame[..12].copy_from_slice(&[1, 2, 3, 4, 5, 6, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15]);
+    frame[12] = 8;
+    frame[14] = 0x45;
+    frame[17] = (FRAME - 14) as u8;
+    frame[22] = 255;
+    frame[23] = 17;
+    frame[39] = (FRAME - 34) as u8;
+    frame
+}
+
+/// Whether a frame is this one, whichever flow was written into it.
+pub(super) fn is_but_for_its_flow(frame: &[u8], expected: &[u8; FRAME]) -> bool {
+    frame.len() == FRAME && frame[..24] == expected[..24] && frame[FLOW.end..] == expected[FLOW.end..]
 }
 
 /// IPv6 destinations, one a packet, of 65,536 that lie in the routes of [`routes6`].

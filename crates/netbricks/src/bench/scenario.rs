@@ -12,7 +12,10 @@ use netbricks_functions::lpm::NEXT_HOP;
 use netbricks_ports::Drivers;
 use netbricks_ports::bench::{self, Store, write_at, write_tuples};
 
-use super::feed::{FLOWS, FRAME, TRACE, Trace, backends, destinations6, routes, routes6, write6};
+use super::feed::{
+    FLOWS, FRAME, TRACE, Trace, backends, destinations6, is_but_for_its_flow, routes, routes6, unpatched,
+    write6,
+};
 use super::{BURST, BenchError, PACKETS, counting, fused, segments};
 use crate::chain::{LocalPorts, Network};
 use crate::config;
@@ -46,7 +49,7 @@ enum Effect {
     Swapped,
     /// So many hops are taken off, checksum included.
     Hops(u8),
-    /// Every flow of the trace is in the table.
+    /// Every flow of the trace is in the table, and its counts add up to all packets and bytes.
     Counted,
     /// As `Counted`, and the counts add up to all packets and bytes: a worker's own, or those of all.
     Summed {
@@ -198,6 +201,8 @@ impl Scenario {
             text += &match self.effect {
                 Effect::Routed => format!("routes = {:?}\n", routes()),
                 Effect::Routed6 => format!("routes = {:?}\n", routes6()),
+                // All of them, so that `check` can add up what was counted.
+                Effect::Counted => format!("top = {FLOWS}\n"),
                 Effect::Balanced { .. } => format!("backends = {:?}\ncapacity = {FLOWS}\n", backends()),
                 _ => String::new(),
             };
@@ -323,6 +328,16 @@ impl Bench<'_> {
         Ok(numbers.next().zip(numbers.next()).map(|(bytes, flows)| bytes / flows))
     }
 
+    /// Packets and bytes of all flows that the function reports.
+    fn counted(&self) -> (u64, u64) {
+        let sections = self.graph.reports().into_iter().flat_map(|(_, sections)| sections);
+        sections.flat_map(|section| section.rows).fold((0, 0), |(packets, bytes), row| {
+            let number =
+                |column: usize| row.get(column).and_then(|cell| cell.parse::<u64>().ok()).unwrap_or(0);
+            (packets + number(1), bytes + number(2))
+        })
+    }
+
     fn failed(&self, problem: &str) -> BenchError {
         BenchError::Failed(format!("`{}`: {problem}", self.scenario.name))
     }
@@ -344,16 +359,24 @@ impl Bench<'_> {
                 let frame = packet.data();
                 let as_expected = frame.len() == FRAME
                     && match effect {
-                        Effect::Swapped => frame[0] == if passes % 2 == 0 { 1 } else { 0x10 },
+                        Effect::Swapped => {
+                            let mut expected = unpatched();
+                            if passes % 2 == 1 {
+                                expected[..12].rotate_left(6);
+                            }
+                            is_but_for_its_flow(frame, &expected)
+                        }
                         Effect::Hops(hops) => {
-                            usize::from(frame[22]) == 255 - usize::from(hops) * passes
+                            let mut expected = unpatched();
+                            expected[22] = (255 - usize::from(hops) * passes) as u8;
+                            is_but_for_its_flow(frame, &expected)
                                 && netbricks_packet::checksum::internet(&frame[14..34]) == 0
                         }
-                        Effect::None
-                        | Effect::Counted
-                        | Effect::Shown
-                        | Effect::Summed { .. }
-                        | Effect::Cached => frame[22] == 255,
+                        // Its bytes are a segment's, or the pool's.
+                        Effect::Shown => frame[22] == 255,
+                        Effect::None | Effect::Counted | Effect::Summed { .. } | Effect::Cached => {
+                            is_but_for_its_flow(frame, &unpatched())
+                        }
                         Effect::Routed | Effect::Routed6 => {
                             let octets: [u8; 4] = [frame[30], frame[31], frame[32], frame[33]];
                             let destination: IpAddr = match effect {
@@ -387,6 +410,14 @@ impl Bench<'_> {
             }
         }
         let (flows, frame) = (self.trace.distinct() as u64, FRAME as u64);
+        if self.scenario.effect == Effect::Counted {
+            let (expected, found) = (self.sent(), self.counted());
+            if found != (expected, expected * frame) {
+                let problem =
+                    format!("{expected} packets of {frame} bytes were sent, counted were {found:?}");
+                return Err(self.failed(&problem));
+            }
+        }
         let sums = match self.scenario.effect {
             Effect::Summed { all: false } => Some((self.sent(), self.sent() * frame)),
             Effect::Summed { all: true } => Some((all, all * frame)),

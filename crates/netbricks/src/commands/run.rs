@@ -20,7 +20,7 @@ use crate::config::{Cores, Idle, Plan, RuntimeSettings};
 use crate::diagnostic::{Diagnostics, Level};
 use crate::frames::{self, Writer};
 use crate::report::WorkerPlace;
-use crate::report::{NodeSection, NodeSummary, PortSummary, Summary, counted, memory};
+use crate::report::{NodeSection, NodeSummary, PoolSummary, PortSummary, Summary, counted, memory};
 
 /// How often somebody looks: the live line, links, warnings.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -144,6 +144,7 @@ pub(super) fn execute(
     let report = attend(console, runtime, &ports, &heard, limits, json, &interrupted)?;
     let mut summary = summarise(&report, &plan, &network, &mut ports, warnings, workers);
     summary.placement = places;
+    summary.pool = PoolSummary::from(&pool);
     // Devices keep buffers to receive into for as long as their ports are open.
     drop(ports);
     let (available, capacity) = (pool.available(), pool.capacity());

@@ -18,7 +18,7 @@ use crate::chain::{Design, Network, OpenPorts, Place, Use, WorkerPorts, transmit
 use crate::commands::{placement, places, pool_for, runtime_config, summarise};
 use crate::config::{Plan, PlannedFunction, PlannedPort, parse, resolve_ports};
 use crate::diagnostic::{Diagnostics, Source};
-use crate::report::Summary;
+use crate::report::{PoolSummary, Summary};
 
 /// Why there is no context, or no run.
 #[derive(Debug, thiserror::Error)]
@@ -204,6 +204,7 @@ impl NetBricksContext {
         let report = runtime.wait();
         let mut summary = summarise(&report, &self.plan, &network, &mut self.ports, Vec::new(), self.workers);
         summary.placement = places;
+        summary.pool = PoolSummary::from(&self.pool);
         Ok(summary)
     }
 

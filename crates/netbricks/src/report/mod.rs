@@ -6,6 +6,7 @@ mod text;
 
 use std::collections::BTreeMap;
 
+use netbricks_buffer::{Pool, PoolCounters};
 use netbricks_core::{Count, Drops, NodeCounters, Section, Totals};
 use netbricks_runtime::PanicReport;
 use serde::Serialize;
@@ -36,6 +37,8 @@ pub struct Summary {
     pub ports: Vec<PortSummary>,
     /// The nodes, in the order of the chains; counters of all workers added up.
     pub nodes: Vec<NodeSummary>,
+    /// The packet buffers.
+    pub pool: PoolSummary,
     /// What functions add to the report.
     pub sections: Vec<NodeSection>,
     /// Panics that were contained, by node and place.
@@ -50,6 +53,24 @@ pub struct Summary {
     pub placement: Vec<WorkerPlace>,
     /// From the first turn to the end of the drain.
     pub seconds: f64,
+}
+
+/// A run's packet buffers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PoolSummary {
+    /// Buffers of all sizes.
+    pub frames: usize,
+    /// Times that a buffer was asked for and none was free: for arrivals, which are dropped or wait, and for answers.
+    pub exhausted: u64,
+    /// Packets that were copied: by functions, or into a larger buffer when they grew.
+    pub copied: u64,
+}
+
+impl From<&Pool> for PoolSummary {
+    fn from(pool: &Pool) -> Self {
+        let PoolCounters { exhausted, copied } = pool.counters();
+        Self { frames: pool.capacity(), exhausted, copied }
+    }
 }
 
 /// A worker's place in a run.

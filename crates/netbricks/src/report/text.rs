@@ -123,6 +123,14 @@ impl Summary {
     /// What stands outside the tables: losses before us, panics, warnings, failures.
     fn notes_text(&self) -> Option<String> {
         let mut out = String::new();
+        if self.pool.exhausted > 0 {
+            let _ = writeln!(
+                out,
+                "a packet buffer was asked for {} times when none of {} was free: `frames` in [runtime] gives more",
+                thousands(self.pool.exhausted),
+                thousands(self.pool.frames as u64)
+            );
+        }
         for port in &self.ports {
             // A String takes every write.
             if port.steered {
@@ -204,6 +212,7 @@ impl Summary {
 mod tests {
     use netbricks_core::{Drop, NodeCounters, Role};
 
+    use super::super::PoolSummary;
     use super::super::PortSummary;
     use super::*;
 
@@ -242,6 +251,21 @@ mod tests {
              ttl       170,412,032  170,377,951            7.9           61.2  34,081 ttl-expired\n\
              \n\
              170,500,152 received + 0 created = 170,466,071 sent + 34,081 dropped + 0 held   every packet accounted for\n"
+        );
+    }
+
+    #[test]
+    fn packets_without_a_buffer_are_noted() {
+        let note = |exhausted| {
+            let pool = PoolSummary { frames: 32_768, exhausted, copied: 1 };
+            Summary { pool, ..Summary::default() }.notes_text()
+        };
+        assert_eq!(note(0), None);
+        assert_eq!(
+            note(1_200).as_deref(),
+            Some(
+                "a packet buffer was asked for 1,200 times when none of 32,768 was free: `frames` in [runtime] gives more\n"
+            )
         );
     }
 
