@@ -165,6 +165,11 @@ fn edition() -> u64 {
 #[derive(Clone, Copy, Debug)]
 pub struct LpmAnnouncer(*const Cell);
 
+impl LpmAnnouncer {
+    /// Of no table: what it asks for is nobody's memory, which asking does not mind.
+    pub(super) const NOWHERE: Self = Self(std::ptr::null());
+}
+
 impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
     /// How many prefixes there can be, and how many groups.
     pub const MAXIMUM: usize = Cell::MAXIMUM;

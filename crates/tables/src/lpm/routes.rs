@@ -28,8 +28,8 @@ pub struct Routes<V: 'static> {
 /// What announcing an address to [`Routes`] takes.
 #[derive(Clone, Copy, Debug)]
 pub struct RoutesAnnouncer {
-    v4: Option<LpmAnnouncer>,
-    v6: Option<LpmAnnouncer>,
+    v4: LpmAnnouncer,
+    v6: LpmAnnouncer,
 }
 
 impl<V: Copy + Eq + Hash + 'static> Routes<V> {
@@ -185,21 +185,20 @@ impl<V: Copy + Eq + Hash + 'static> Table for Routes<V> {
     #[inline(always)]
     fn announcer(&self) -> RoutesAnnouncer {
         RoutesAnnouncer {
-            v4: self.v4.as_ref().map(Table::announcer),
-            v6: self.v6.as_ref().map(Table::announcer),
+            v4: self.v4.as_ref().map_or(LpmAnnouncer::NOWHERE, Table::announcer),
+            v6: self.v6.as_ref().map_or(LpmAnnouncer::NOWHERE, Table::announcer),
         }
     }
 
     #[inline(always)]
     fn announce(announcer: &RoutesAnnouncer, address: &IpAddr) -> Self::Ticket {
-        match (address, announcer) {
-            (IpAddr::V4(address), RoutesAnnouncer { v4: Some(announcer), .. }) => {
-                <Lpm<Ipv4Addr, V> as Table>::announce(announcer, address);
+        match address {
+            IpAddr::V4(address) => {
+                <Lpm<Ipv4Addr, V> as Table>::announce(&announcer.v4, address);
             }
-            (IpAddr::V6(address), RoutesAnnouncer { v6: Some(announcer), .. }) => {
-                <Lpm<Ipv6Addr, V> as Table>::announce(announcer, address);
+            IpAddr::V6(address) => {
+                <Lpm<Ipv6Addr, V> as Table>::announce(&announcer.v6, address);
             }
-            _ => {}
         }
         LpmTicket::default()
     }
