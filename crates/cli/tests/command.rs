@@ -264,6 +264,32 @@ fn ctrl_c_drains_and_reports() {
 }
 
 #[test]
+fn a_run_ends_when_its_duration_has_passed() {
+    let directory = scratch("duration");
+    // Far more packets than come in that time: were it not kept, the test would fail and not hang. Half of them are
+    // lost, so that one burst is enough for some of each kind.
+    std::fs::write(
+        directory.join("f.toml"),
+        "[port.lan]\ndriver = \"generator\"\npackets = 1_000_000_000\nloss = \"50 %\"\n[port.wan]\ndriver = \"null\"\n\
+         [[chain]]\nfrom = \"lan\"\nthrough = [\"ttl\"]\nto = \"wan\"\n",
+    )
+    .expect("the directory can be written");
+    let report = json(&netbricks(&directory, &["run", "f.toml", "--duration", "200ms", "--json"]));
+    let number = |key: &str| report[key].as_u64().expect("a number");
+    let dropped: u64 =
+        report["dropped"].as_object().expect("an object").values().filter_map(Value::as_u64).sum();
+    assert_eq!(report["conserved"], true);
+    assert!((1..1_000_000_000).contains(&number("received")), "{report}");
+    assert!(number("sent") > 0 && dropped > 0, "{report}");
+    assert_eq!(
+        number("received") + number("created"),
+        number("sent") + number("consumed") + number("held") + dropped,
+        "{report}"
+    );
+    assert_eq!(report["ports"][1]["sent"], report["sent"]);
+}
+
+#[test]
 fn generate_speaks_of_flags() {
     let directory = scratch("generate-flags");
     let said = |arguments: &[&str]| {

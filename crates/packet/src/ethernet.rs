@@ -176,3 +176,74 @@ pub mod ethertype {
         matches!(number, VLAN | SERVICE_VLAN | LEGACY_QINQ)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    extern crate std;
+    use std::string::ToString;
+
+    const ALL_NODES: MacAddress = MacAddress::new([0x33, 0x33, 0, 0, 0, 1]);
+    const SENDER: MacAddress = MacAddress::new([2, 0, 0, 0, 0, 9]);
+    /// IPv6 from the sender to all nodes, as on the wire.
+    const BYTES: [u8; 14] = [0x33, 0x33, 0, 0, 0, 1, 2, 0, 0, 0, 0, 9, 0x86, 0xdd];
+
+    #[test]
+    fn fields_are_where_the_standard_draws_them() {
+        let mut header = Ethernet::new(ALL_NODES, SENDER, ethertype::IPV6);
+        assert_eq!(header.octets(), BYTES);
+        let read = Ethernet::view(&BYTES, ());
+        assert_eq!((read.destination(), read.source(), read.ethertype()), (ALL_NODES, SENDER, 0x86dd));
+        assert_eq!(
+            read.to_string(),
+            "ethernet destination 33:33:00:00:00:01, source 02:00:00:00:00:09, ethertype ipv6 (0x86dd)"
+        );
+        header.swap_addresses();
+        assert_eq!(header.octets(), [2, 0, 0, 0, 0, 9, 0x33, 0x33, 0, 0, 0, 1, 0x86, 0xdd]);
+    }
+
+    #[test]
+    fn a_type_says_what_follows_and_a_length_where_that_ends() {
+        let find = |type_or_length: u16, size: usize| {
+            let mut frame = [0; 1600];
+            frame[12..14].copy_from_slice(&type_or_length.to_be_bytes());
+            Ethernet::find(&frame[..size], 0).map(|found| (found.next, found.len, found.total))
+        };
+        assert_eq!(find(0x0600, 14), Ok((0x0600, 14, None)));
+        assert_eq!(find(0x0800, 1600), Ok((0x0800, 14, None)));
+        assert_eq!(find(0, 60), Ok((NOTHING, 14, Some(14))));
+        assert_eq!(find(46, 60), Ok((NOTHING, 14, Some(60))));
+        assert_eq!(find(1500, 1514), Ok((NOTHING, 14, Some(1514))));
+        // IEEE 802.3-2022, clause 3.2.6: neither a length nor a type.
+        for undefined in [1501, 0x05ff] {
+            assert_eq!(find(undefined, 60), Ok((NOTHING, 14, None)));
+        }
+        let beyond = find(46, 59).unwrap_err();
+        assert_eq!(
+            beyond.to_string(),
+            "ethernet: its 802.3 length points beyond the frame (needed 60, found 59)"
+        );
+        let short = find(0x0800, 13).unwrap_err();
+        assert_eq!(
+            short.to_string(),
+            "ethernet: the frame ends before the header does (needed 14, found 13)"
+        );
+    }
+
+    #[test]
+    fn a_length_follows_the_payload_and_a_type_stays() {
+        let set = |before: u16, total: usize| {
+            let mut header = Ethernet::new(ALL_NODES, SENDER, before);
+            Ethernet::set_total(&mut header, total);
+            header.ethertype()
+        };
+        assert_eq!((set(46, 114), set(1500, 14), set(0, 9_000)), (100, 0, 1500));
+        assert_eq!((set(1501, 114), set(ethertype::IPV4, 114)), (1501, 0x0800));
+    }
+
+    #[test]
+    fn three_types_announce_a_tag() {
+        let tags: std::vec::Vec<u16> = (0..=u16::MAX).filter(|number| ethertype::is_vlan(*number)).collect();
+        assert_eq!(tags, [0x8100, 0x88a8, 0x9100]);
+    }
+}

@@ -198,3 +198,99 @@ impl Header for Icmpv4 {
 }
 
 follows! { Icmpv4: Ipv4 | Ip = [1, FIRST_FRAGMENT | 1]; }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::oracle::{self, Random};
+    use crate::protocol;
+    extern crate std;
+    use std::string::ToString;
+
+    /// A message of that type and code, with the four bytes behind the checksum.
+    fn message(message_type: u8, code: u8, rest: [u8; 4]) -> Icmpv4 {
+        let [a, b, c, d] = rest;
+        *Icmpv4::view(&[message_type, code, 0, 0, a, b, c, d], ())
+    }
+
+    #[test]
+    fn an_echo_is_as_the_rfc_draws_it_and_is_answered() {
+        // The sum of its words, 0x0800 + 0x1234 + 0x0001, is 0x1a35.
+        let bytes = [8, 0, 0xe5, 0xca, 0x12, 0x34, 0, 1];
+        let mut echo = Icmpv4::echo_request(0x1234, 1);
+        assert_eq!((echo.message_type(), echo.code(), echo.checksum()), (8, 0, 0));
+        echo.set_checksum(0xe5ca);
+        assert_eq!(echo.octets(), bytes);
+        assert_eq!((echo.identifier(), echo.sequence_number()), (Some(0x1234), Some(1)));
+        assert_eq!(
+            echo.to_string(),
+            "icmp message_type 8, code 0, checksum 0xe5ca, rest_of_header 0x12340001"
+        );
+
+        assert!(echo.become_reply());
+        assert_eq!(echo.octets(), [0, 0, 0xed, 0xca, 0x12, 0x34, 0, 1]);
+        assert!(echo.set_identifier(0x4321));
+        assert_eq!(echo.octets(), [0, 0, 0xbc, 0xdd, 0x43, 0x21, 0, 1]);
+        let before = echo;
+        assert!(!echo.become_reply(), "a reply is not answered");
+        assert_eq!(echo, before);
+    }
+
+    #[test]
+    fn changes_keep_the_checksum() {
+        let mut random = Random(51);
+        let mut changed = 0;
+        for _ in 0..20_000 {
+            let mut sample = oracle::packet(&mut random);
+            if sample.protocol != protocol::ICMP {
+                continue;
+            }
+            let header = Icmpv4::view_mut(&mut sample.bytes[sample.transport..], ());
+            let identifier = random.word() as u16;
+            changed += usize::from(header.set_identifier(identifier));
+            assert_eq!(header.identifier(), Some(identifier));
+            let answered = header.code() == 0;
+            assert_eq!(header.become_reply(), answered);
+            let written = sample.bytes.clone();
+            sample.refresh();
+            assert_eq!(written, sample.bytes, "an update is a recomputation");
+        }
+        assert!(changed > 1_000);
+    }
+
+    #[test]
+    fn what_a_type_says_is_read_of_that_type_only() {
+        let needed = message(kind::DESTINATION_UNREACHABLE, kind::FRAGMENTATION_NEEDED, [0, 0, 0x05, 0xdc]);
+        let unreachable = message(kind::DESTINATION_UNREACHABLE, 3, [0, 0, 0x05, 0xdc]);
+        let redirect = message(kind::REDIRECT, 1, [10, 0, 0, 254]);
+        let problem = message(kind::PARAMETER_PROBLEM, 0, [20, 0, 0, 0]);
+        let timestamp = message(kind::TIMESTAMP_REQUEST, 0, [0x12, 0x34, 0, 1]);
+        let said = |header: Icmpv4| (header.next_hop_mtu(), header.gateway(), header.pointer());
+        assert_eq!(said(needed), (Some(1500), None, None));
+        assert_eq!(said(unreachable), (None, None, None));
+        assert_eq!(said(redirect), (None, Some(Ipv4Addr::new(10, 0, 0, 254)), None));
+        assert_eq!(said(problem), (None, None, Some(20)));
+        for mut header in [needed, unreachable, redirect, problem, timestamp] {
+            let before = header;
+            assert_eq!((header.identifier(), header.sequence_number()), (None, None), "{header}");
+            assert!(!header.set_identifier(7) && !header.become_reply() && header == before, "{header}");
+        }
+        let mut odd = message(kind::ECHO_REQUEST, 1, [0; 4]);
+        assert!(!odd.become_reply(), "RFC 792: an echo's code is 0");
+    }
+
+    #[test]
+    fn five_types_are_errors() {
+        let errors: std::vec::Vec<u8> =
+            (0..=u8::MAX).filter(|kind| message(*kind, 0, [0; 4]).is_error()).collect();
+        assert_eq!(errors, [3, 4, 5, 11, 12]);
+    }
+
+    #[test]
+    fn a_message_cut_short_is_refused() {
+        let found = Icmpv4::find(&[0; 8], 1).unwrap();
+        assert_eq!((found.len, found.total, found.next), (8, None, NOTHING));
+        let short = Icmpv4::find(&[0; 7], 1).unwrap_err();
+        assert_eq!(short.to_string(), "icmp: the bytes end before the header does (needed 8, found 7)");
+    }
+}

@@ -206,3 +206,113 @@ impl Header for Icmpv6 {
 }
 
 follows! { Icmpv6: Ipv6 | Ip = [58, FIRST_FRAGMENT | 58]; }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::oracle::{self, Random};
+    use crate::protocol;
+    extern crate std;
+    use core::net::Ipv6Addr;
+    use std::string::ToString;
+    use std::vec::Vec;
+
+    #[test]
+    fn an_echo_is_as_the_rfc_draws_it_and_is_answered() {
+        // From ::1 to ::1 the pseudo-header's words, 1 + 1 + 8 bytes + protocol 58, are 0x0044 together; with the message's,
+        // 0x8000 + 0x1234 + 0x0001, that is 0x9279.
+        let bytes = [128, 0, 0x6d, 0x86, 0x12, 0x34, 0, 1];
+        let mut echo = Icmpv6::echo_request(0x1234, 1);
+        assert_eq!((echo.message_type(), echo.code(), echo.checksum()), (128, 0, 0));
+        echo.set_checksum(0x6d86);
+        assert_eq!(echo.octets(), bytes);
+        assert_eq!((echo.identifier(), echo.sequence_number()), (Some(0x1234), Some(1)));
+        assert_eq!(
+            echo.to_string(),
+            "icmpv6 message_type 128, code 0, checksum 0x6d86, rest_of_header 0x12340001"
+        );
+
+        assert!(echo.become_reply());
+        assert_eq!(echo.octets(), [129, 0, 0x6c, 0x86, 0x12, 0x34, 0, 1]);
+        assert!(echo.set_identifier(0x4321));
+        assert_eq!(echo.octets(), [129, 0, 0x3b, 0x99, 0x43, 0x21, 0, 1]);
+        let before = echo;
+        assert!(!echo.become_reply(), "a reply is not answered");
+        assert_eq!(echo, before);
+    }
+
+    #[test]
+    fn changes_keep_the_checksum() {
+        let mut random = Random(52);
+        let mut changed = 0;
+        for _ in 0..20_000 {
+            let mut sample = oracle::packet(&mut random);
+            if sample.protocol != protocol::ICMPV6 {
+                continue;
+            }
+            let header = Icmpv6::view_mut(&mut sample.bytes[sample.transport..], ());
+            let identifier = random.word() as u16;
+            changed += usize::from(header.set_identifier(identifier));
+            assert_eq!(header.identifier(), Some(identifier));
+            let answered = header.code() == 0;
+            assert_eq!(header.become_reply(), answered);
+            let written = sample.bytes.clone();
+            sample.refresh();
+            assert_eq!(written, sample.bytes, "an update is a recomputation");
+        }
+        assert!(changed > 1_000);
+    }
+
+    #[test]
+    fn what_a_type_says_is_read_of_that_type_only() {
+        let too_big = Icmpv6::new(kind::PACKET_TOO_BIG, 0, 1280);
+        let problem = Icmpv6::new(kind::PARAMETER_PROBLEM, 0, 40);
+        assert_eq!(too_big.octets(), [2, 0, 0, 0, 0, 0, 0x05, 0x00]);
+        assert_eq!((too_big.mtu(), too_big.pointer()), (Some(1280), None));
+        assert_eq!((problem.mtu(), problem.pointer()), (None, Some(40)));
+        for mut header in [too_big, problem, Icmpv6::new(kind::NEIGHBOR_SOLICITATION, 0, 0)] {
+            let before = header;
+            assert_eq!((header.identifier(), header.sequence_number()), (None, None), "{header}");
+            assert!(!header.set_identifier(7) && !header.become_reply() && header == before, "{header}");
+        }
+        let mut odd = Icmpv6::new(kind::ECHO_REQUEST, 1, 0);
+        assert!(!odd.become_reply(), "RFC 4443, section 4.1: an echo's code is 0");
+    }
+
+    #[test]
+    fn types_below_128_are_errors_and_four_of_them_quote() {
+        let quote = Ipv6::new(Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST, protocol::UDP, 8).octets();
+        let errors: Vec<u8> = (0..=u8::MAX).filter(|kind| Icmpv6::new(*kind, 0, 0).is_error()).collect();
+        assert!(errors.into_iter().eq(0..128));
+        let quoting: Vec<u8> =
+            (0..=u8::MAX).filter(|kind| Icmpv6::new(*kind, 0, 0).quoted(&quote).is_some()).collect();
+        assert_eq!(quoting, [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn two_errors_count_their_quote_in_words_of_64_bits() {
+        let header = Ipv6::new(Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST, protocol::UDP, 1000).octets();
+        let mut payload = header.to_vec();
+        payload.resize(136, 0);
+        let transport = |message_type: u8, rest_of_header: u32| {
+            Icmpv6::new(message_type, 0, rest_of_header)
+                .quoted(&payload)
+                .map(|quoted| quoted.transport().len())
+        };
+        // 16 words are 128 bytes, of which the header takes 40; where the byte is part of a number, all is quote.
+        for counting in [kind::DESTINATION_UNREACHABLE, kind::TIME_EXCEEDED] {
+            assert_eq!((transport(counting, 16 << 24), transport(counting, 0)), (Some(88), Some(96)));
+        }
+        for other in [kind::PACKET_TOO_BIG, kind::PARAMETER_PROBLEM] {
+            assert_eq!(transport(other, 16 << 24), Some(96));
+        }
+    }
+
+    #[test]
+    fn a_message_cut_short_is_refused() {
+        let found = Icmpv6::find(&[0; 8], 58).unwrap();
+        assert_eq!((found.len, found.total, found.next), (8, None, NOTHING));
+        let short = Icmpv6::find(&[0; 7], 58).unwrap_err();
+        assert_eq!(short.to_string(), "icmpv6: the bytes end before the header does (needed 8, found 7)");
+    }
+}

@@ -88,3 +88,79 @@ impl Follows<Ethernet> for Vlan {
 impl Follows<Vlan> for Vlan {
     const NUMBERS: &'static [u16] = <Self as Follows<Ethernet>>::NUMBERS;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stack::NOTHING;
+    extern crate std;
+    use std::string::ToString;
+
+    #[test]
+    fn bits_are_where_the_standard_draws_them() {
+        // PCP 5, DEI set, VLAN 0x123, IPv4.
+        let bytes = [0b1011_0001, 0x23, 0x08, 0x00];
+        let tag = Vlan::view(&bytes, ());
+        assert_eq!((tag.pcp(), tag.dei(), tag.vid(), tag.ethertype()), (5, true, 0x123, ethertype::IPV4));
+        assert_eq!(tag.to_string(), "vlan pcp 5, dei, vid 291, ethertype ipv4 (0x0800)");
+        assert_eq!(Vlan::new(0xf123, ethertype::IPV4).octets(), [0x01, 0x23, 0x08, 0x00]);
+    }
+
+    #[test]
+    fn a_field_is_written_without_its_neighbours() {
+        for background in [0x00, 0xff] {
+            for pcp in 0..8 {
+                let mut tag = Vlan([background; 4]);
+                tag.set_pcp(pcp);
+                assert_eq!(tag.octets(), [pcp << 5 | background & 0x1f, background, background, background]);
+            }
+            for dei in [false, true] {
+                let mut tag = Vlan([background; 4]);
+                tag.set_dei(dei);
+                assert_eq!(tag.octets()[0], background & 0xef | u8::from(dei) << 4);
+                assert_eq!(tag.octets()[1..], [background; 3]);
+            }
+            for vid in 0..4096 {
+                let mut tag = Vlan([background; 4]);
+                tag.set_vid(vid);
+                let [high, low] = vid.to_be_bytes();
+                assert_eq!(tag.octets(), [background & 0xf0 | high, low, background, background]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_type_says_what_follows_and_a_length_where_that_ends() {
+        let find = |type_or_length: u16, size: usize| {
+            let mut bytes = [0; 1600];
+            bytes[2..4].copy_from_slice(&type_or_length.to_be_bytes());
+            Vlan::find(&bytes[..size], ethertype::VLAN).map(|found| (found.next, found.len, found.total))
+        };
+        assert_eq!(find(0x8100, 4), Ok((0x8100, 4, None)));
+        assert_eq!(find(42, 46), Ok((NOTHING, 4, Some(46))));
+        assert_eq!(find(1500, 1504), Ok((NOTHING, 4, Some(1504))));
+        assert_eq!(find(1501, 46), Ok((NOTHING, 4, None)));
+        let beyond = find(42, 45).unwrap_err();
+        assert_eq!(
+            beyond.to_string(),
+            "vlan: its 802.3 length points beyond the frame (needed 46, found 45)"
+        );
+        let short = find(0x0800, 3).unwrap_err();
+        assert_eq!(short.to_string(), "vlan: the frame ends before the tag does (needed 4, found 3)");
+    }
+
+    #[test]
+    fn a_length_follows_the_payload_and_a_type_stays() {
+        let set = |before: u16, total: usize| {
+            let mut tag = Vlan::new(7, before);
+            Vlan::set_total(&mut tag, total);
+            assert_eq!(tag.vid(), 7);
+            tag.ethertype()
+        };
+        assert_eq!((set(46, 104), set(1500, 4), set(0, 9_000)), (100, 0, 1500));
+        assert_eq!((set(1501, 104), set(ethertype::IPV4, 104)), (1501, 0x0800));
+        let mut tag = Vlan::new(7, 46);
+        Vlan::announce(&mut tag, ethertype::IPV6);
+        assert_eq!(tag.octets(), [0, 7, 0x86, 0xdd]);
+    }
+}

@@ -1,0 +1,108 @@
+//! `netbricks bench`: what can be measured, what a figure says, and what it refuses. How fast anything is, is not asked.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn bench(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_netbricks"))
+        .arg("bench")
+        .args(arguments)
+        .output()
+        .expect("the binary was built for this test")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn the_list_names_every_benchmark_that_is_promised() {
+    let output = bench(&["--list"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let list = text(&output.stdout);
+    let listed: Vec<_> = list.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    let promised = [
+        "harness",
+        "alloc",
+        "macswap",
+        "ttl",
+        "monitor-64k",
+        "chain-ttl-1",
+        "chain-ttl-2",
+        "chain-ttl-4",
+        "chain-ttl-8",
+        "chain-ttl-16",
+        "chain-ttl-1-fused",
+        "chain-ttl-2-fused",
+        "chain-ttl-4-fused",
+        "chain-ttl-8-fused",
+        "chain-ttl-16-fused",
+        "chain-ttl-64-fused",
+        "chain-wire-1",
+        "chain-wire-2",
+        "chain-wire-4",
+        "chain-wire-8",
+        "chain-wire-16",
+        "chain-wire-64",
+        "maglev-90",
+        "maglev-100",
+        "lpm-64k",
+        "lpm-uniform",
+        "lpm6",
+        "shuffle-2",
+        "state-strict-2",
+        "state-bounded-2",
+        "reassemble",
+    ];
+    let missing: Vec<_> = promised.iter().filter(|name| !listed.contains(name)).collect();
+    assert!(missing.is_empty(), "{missing:?} of\n{list}");
+    for line in list.lines() {
+        assert!(line.split_whitespace().count() > 1, "`{line}` does not say what is measured");
+    }
+}
+
+#[test]
+fn a_figure_is_one_json_object_a_line() {
+    // Whoever puts packets into the frames, the figure has one form.
+    for (arguments, names) in [
+        (&["harness", "alloc"][..], &["harness", "alloc"][..]),
+        (&["harness", "--device-frames"], &["harness"]),
+    ] {
+        let output = bench(&[arguments, &["--json"]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let printed = text(&output.stdout);
+        let figures: Vec<Value> =
+            printed.lines().map(|line| serde_json::from_str(line).expect("one JSON object a line")).collect();
+        let named: Vec<_> = figures.iter().filter_map(|figure| figure["name"].as_str()).collect();
+        assert_eq!(named, names, "{printed}");
+        for figure in &figures {
+            let number = |key: &str| figure[key].as_f64().unwrap_or_else(|| panic!("no `{key}` in {figure}"));
+            let (median, min, max) = (number("ns_per_packet"), number("min"), number("max"));
+            assert!(0.0 < min && min <= median && median <= max, "{figure}");
+            // One worker: a packet each so many ns is that many million a second.
+            assert!((number("mpps") * median / 1e3 - 1.0).abs() < 1e-6, "{figure}");
+            assert!(figure["packets"].as_u64().is_some_and(|packets| packets > 0), "{figure}");
+            assert_eq!(figure["burst"], 32, "{figure}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused_with_what_to_write() {
+    let said = |arguments: &[&str]| {
+        let output = bench(arguments);
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+        assert!(output.stdout.is_empty(), "{}", text(&output.stdout));
+        text(&output.stderr)
+    };
+    let few = said(&["harness", "--rounds", "6"]);
+    assert!(few.contains("`--rounds` must be at least 7, found 6"), "{few}");
+    // Nothing is measured where one of the names is wrong.
+    let unknown = said(&["harness", "monitor-64"]);
+    assert!(unknown.contains("no benchmark `monitor-64`; did you mean `monitor-64k`?"), "{unknown}");
+    let strange = said(&["throughput"]);
+    assert!(strange.contains("no benchmark `throughput`; `netbricks bench --list`"), "{strange}");
+    let nothing = said(&[]);
+    assert!(nothing.contains("<NAME>"), "{nothing}");
+}
