@@ -145,15 +145,24 @@ impl Icmpv4 {
             return false;
         }
         self.put_message_type(kind::ECHO_REPLY);
-        self.set_checksum(update16(self.checksum(), u16::from(kind::ECHO_REQUEST) << 8, 0));
+        self.carry(u16::from(kind::ECHO_REQUEST) << 8, 0);
         true
+    }
+    /// Carries a change of the header, which is written already, into the checksum (RFC 1624).
+    #[inline]
+    fn carry(&mut self, old: u16, new: u16) {
+        let carried = update16(self.checksum(), old, new);
+        // Of a message of zeros alone, as the answer to a ping without identifier, number and bytes is one, the checksum is
+        // the other zero. It holds whatever follows.
+        let zeros = self.message_type() == 0 && self.code() == 0 && self.rest_of_header() == 0;
+        self.set_checksum(if carried == 0 && zeros { 0xffff } else { carried });
     }
     /// Writes an echo's identifier and carries it into the checksum; says whether it is an echo.
     #[inline]
     pub fn set_identifier(&mut self, identifier: u16) -> bool {
         let Some(old) = self.identifier() else { return false };
         self.put_rest_of_header(u32::from(identifier) << 16 | self.rest_of_header() & 0xffff);
-        self.set_checksum(update16(self.checksum(), old, identifier));
+        self.carry(old, identifier);
         true
     }
     /// The packet that an error quotes in its `payload`, which is what follows these 8 bytes; `None` if it is no error
@@ -234,6 +243,22 @@ mod tests {
         let before = echo;
         assert!(!echo.become_reply(), "a reply is not answered");
         assert_eq!(echo, before);
+    }
+
+    /// Nothing but zeros follows the checksum of such an answer, whose own sum must then not be zero.
+    #[test]
+    fn an_answer_of_zeros_has_a_checksum_that_holds() {
+        for payload in [&[][..], &[0; 7], &[1, 2]] {
+            let mut bytes = [&[8, 0, 0, 0, 0, 0, 0, 0][..], payload].concat();
+            let checksum = crate::checksum::internet(&bytes);
+            bytes[2..4].copy_from_slice(&checksum.to_be_bytes());
+            let echo = Icmpv4::view_mut(&mut bytes, ());
+            assert!(echo.become_reply());
+            assert_eq!(crate::checksum::internet(&bytes), 0, "{bytes:?}");
+            let echo = Icmpv4::view_mut(&mut bytes, ());
+            assert!(echo.set_identifier(7) && echo.set_identifier(0));
+            assert_eq!(crate::checksum::internet(&bytes), 0, "{bytes:?}");
+        }
     }
 
     #[test]
