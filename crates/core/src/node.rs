@@ -26,7 +26,7 @@ pub enum Role {
 pub enum Poll {
     /// There may be more at once.
     Busy,
-    /// Nothing to do now; ask again as the idle policy says, or when [`Node::descriptor`] becomes readable.
+    /// Nothing to do now; ask again as the idle policy says, or when one of [`Node::descriptors`] becomes readable.
     Idle,
     /// Nothing to do before this time (ns, the graph's clock).
     Until(u64),
