@@ -7,7 +7,7 @@
 # reserved (`sysctl -w vm.nr_hugepages=1024`) and nothing else should run. A round in which the control, C's MAC swap,
 # moved by more than 3 % from its median is marked with a star and left out, unless that leaves fewer than three.
 #
-# C's packets are in mbufs of 2 KiB, which it cannot choose by a packet's length; ours are, as where we copy packets in,
+# C's packets are in mbufs of 2 KiB, whatever their length; ours are, as where we copy packets in,
 # in frames of 512 bytes. BENCH_OPTIONS="--device-frames" puts them into frames of 2 KiB, as where a device fills them.
 set -euo pipefail
 cd "$(dirname "$0")/.."

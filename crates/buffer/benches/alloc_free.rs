@@ -1,4 +1,4 @@
-//! What it costs to take 32 frames from a worker's cache, make 64-byte packets of them, and give them back: the counterpart
+//! What it costs to take 32 frames from a worker's stack, make 64-byte packets of them, and give them back: the counterpart
 //! of DPDK's `rte_pktmbuf_alloc_bulk` and `rte_pktmbuf_free_bulk`. Times are of one burst of 32.
 
 use divan::Bencher;

@@ -388,6 +388,8 @@ impl Batch {
     }
 }
 
+const _: () = assert!(BATCH <= 1 << 8, "a packet's metadata keep its slot in a byte");
+
 /// A batch that is being parted: those that stay move to the front as they come, those that leave wait in `gone`, and
 /// dropping this puts them behind. As many have left as there are stale places behind the kept ones, so whenever that
 /// happens, also in the middle, every packet is owned once.

@@ -521,7 +521,7 @@ impl Bytes<'_> {
 
     /// Lends a copy of the bounds with the same bytes, and takes over what became of it. For a call that is not inlined:
     /// only the copy must be in memory then, and the original stays in registers. After a panic in `f` the original shows no
-    /// bytes, though the packet has them.
+    /// bytes, though the packet has them until somebody resizes the original.
     #[inline(always)]
     pub fn apart<R>(&mut self, f: impl FnOnce(&mut Bytes<'_>) -> R) -> R {
         let Self { place, span, total, lent, .. } = *self;

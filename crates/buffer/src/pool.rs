@@ -41,7 +41,7 @@ pub enum PoolError {
 pub struct PoolCounters {
     /// Packets that were asked for and could not be had.
     pub exhausted: u64,
-    /// Packets copied.
+    /// Packets copied, those that moved into a larger frame among them.
     pub copied: u64,
 }
 
@@ -224,7 +224,7 @@ impl Pool {
         unsafe { self.0.0.as_ref() }
     }
 
-    /// Frames that no packet uses, whichever worker's cache they are in. Exact when no other thread allocates or
+    /// Frames that no packet uses, whichever worker has them at hand. Exact when no other thread allocates or
     /// frees at the moment.
     pub fn available(&self) -> usize {
         self.shared().available()

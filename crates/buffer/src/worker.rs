@@ -1,13 +1,13 @@
-//! Which worker a thread is: an index into the per-worker caches of every pool.
+//! Which worker a thread is: an index into the per-worker stacks of free frames of every pool.
 //!
-//! An index belongs to one thread at a time, so a cache is plain memory; a pool's `take` and `give` look the index up
+//! An index belongs to one thread at a time, so a stack is plain memory; a pool's `take` and `give` look the index up
 //! in a thread-local, as DPDK does with its lcore number.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Workers that may have a cache at one time.
+/// Workers that may have stacks at one time.
 pub(crate) const SLOTS: usize = 64;
 const NONE: usize = usize::MAX;
 
@@ -23,7 +23,7 @@ pub(crate) fn index() -> usize {
     MINE.get()
 }
 
-/// A thread's claim to a cache in every pool. While it lives, packets that this thread allocates and frees go through
+/// A thread's claim to stacks of free frames in every pool. While it lives, packets that this thread allocates and frees go through
 /// plain memory; other threads use the pools' shared depots.
 #[derive(Debug)]
 pub struct WorkerSlot {
@@ -65,9 +65,9 @@ impl Drop for WorkerSlot {
     }
 }
 
-/// Claims slot `index` without becoming its worker: for whoever empties a cache that nobody uses.
+/// Claims slot `index` without becoming its worker: for whoever empties a stack that nobody uses.
 pub(crate) fn try_claim(index: usize) -> bool {
-    // Acquire: what the last owner left in the caches is seen.
+    // Acquire: what the last owner left in the stacks is seen.
     CLAIMED[index].compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
 }
 

@@ -54,7 +54,7 @@ fn every_frame_comes_home_from_every_thread() {
     });
     assert_eq!(pool.available(), pool.capacity());
     let all: Vec<_> = std::iter::from_fn(|| pool.empty(0)).collect();
-    assert_eq!(all.len(), 4000, "also those in caches of threads that are gone");
+    assert_eq!(all.len(), 4000, "also those that threads had that are gone");
     let mut frames: Vec<_> = all.iter().map(netbricks_buffer::Packet::index).collect();
     frames.sort_unstable();
     // All but the large ones.
@@ -62,7 +62,7 @@ fn every_frame_comes_home_from_every_thread() {
 }
 
 #[test]
-fn a_live_workers_cache_leaves_most_of_a_small_pool_to_others() {
+fn a_live_workers_stack_leaves_most_of_a_small_pool_to_others() {
     let _alone = alone();
     let pool = Pool::builder().frames(64).build().unwrap();
     let (ready, done) = (&Barrier::new(2), &Barrier::new(2));

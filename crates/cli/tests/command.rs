@@ -69,7 +69,7 @@ fn a_run_says_how_often_no_buffer_was_free() {
     assert!(report["pool"]["exhausted"].as_u64() > Some(0) && report["conserved"] == true, "{report}");
     let text = netbricks(&directory, &["run", "small.toml"]);
     let text = String::from_utf8_lossy(&text.stdout);
-    assert!(text.contains("times when none of 128 was free: `frames` in [runtime] gives more"), "{text}");
+    assert!(text.contains("times when none that is large enough was free, of 128 in all"), "{text}");
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn ctrl_c_drains_and_reports() {
 #[test]
 fn a_run_ends_when_its_duration_has_passed() {
     let directory = scratch("duration");
-    // Far more packets than come in that time: were it not kept, the test would fail and not hang. Half of them are
+    // Of real time, since what is tested is the option. Far more packets than come in that time: were it not kept, the test would fail and not hang. Half of them are
     // lost, so that one burst is enough for some of each kind.
     std::fs::write(
         directory.join("f.toml"),

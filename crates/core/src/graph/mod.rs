@@ -407,13 +407,14 @@ impl Graph {
         self.ready.is_empty()
             && self.idle.iter().all(|node| {
                 let mut any = false;
-                self.watch(*node, &mut |_| any = true);
-                any
+                // One that panics may have named some.
+                self.watch(*node, &mut |_| any = true) && any
             })
     }
 
-    fn watch<'g>(&'g self, node: usize, watch: &mut dyn FnMut(BorrowedFd<'g>)) {
-        self.slots[node].ask(&self.panics, self.now(), |node| node.descriptors(watch));
+    /// Whether it named all.
+    fn watch<'g>(&'g self, node: usize, watch: &mut dyn FnMut(BorrowedFd<'g>)) -> bool {
+        self.slots[node].ask(&self.panics, self.now(), |node| node.descriptors(watch)).is_some()
     }
 
     /// At most this many packets are asked of a source a turn; 1 to [`netbricks_buffer::BATCH`], others are clamped.

@@ -60,7 +60,8 @@ pub struct Summary {
 pub struct PoolSummary {
     /// Buffers of all sizes.
     pub frames: usize,
-    /// Times that a buffer was asked for and none was free: for arrivals, which are dropped or wait, and for answers.
+    /// Times that a buffer was asked for and none that is large enough was free: for arrivals, which are dropped or asked for
+    /// again, for answers, and for frames that a device is given.
     pub exhausted: u64,
     /// Packets that were copied: by functions, or into a larger buffer when they grew.
     pub copied: u64,

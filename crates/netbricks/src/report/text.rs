@@ -126,7 +126,8 @@ impl Summary {
         if self.pool.exhausted > 0 {
             let _ = writeln!(
                 out,
-                "a packet buffer was asked for {} times when none of {} was free: `frames` in [runtime] gives more",
+                "a packet buffer was asked for {} times when none that is large enough was free, of {} in all: `frames` \
+                 and `large_frames` in [runtime] give more",
                 thousands(self.pool.exhausted),
                 thousands(self.pool.frames as u64)
             );
@@ -264,7 +265,7 @@ mod tests {
         assert_eq!(
             note(1_200).as_deref(),
             Some(
-                "a packet buffer was asked for 1,200 times when none of 32,768 was free: `frames` in [runtime] gives more\n"
+                "a packet buffer was asked for 1,200 times when none that is large enough was free, of 32,768 in all: `frames` and `large_frames` in [runtime] give more\n"
             )
         );
     }

@@ -115,6 +115,51 @@ fn a_panic_while_opening_does_not_end_the_watch() {
     until("all is well", || port.warnings().is_empty());
 }
 
+/// Queues with so many pipes to watch.
+struct Piped(Vec<OwnedFd>);
+
+impl ReceiveQueue for Piped {
+    fn receive(&mut self, _: &mut Batch, _: &mut Context) -> Poll {
+        Poll::Idle
+    }
+    fn descriptors<'q>(&'q self, watch: &mut dyn FnMut(BorrowedFd<'q>)) {
+        self.0.iter().for_each(|pipe| watch(pipe.as_fd()));
+    }
+}
+
+/// Those of the queue that is there now, and the bell for the next; a queue without any is asked again and again, bell or not.
+#[test]
+fn a_worker_watches_the_queue_and_the_bell() {
+    use std::os::fd::AsRawFd;
+    let descriptor = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+    let watched = |receiver: &Receiver| {
+        let mut all = Vec::new();
+        receiver.descriptors(&mut |descriptor| all.push(descriptor.as_raw_fd()));
+        all
+    };
+    let seat = Arc::new(Seat::<dyn ReceiveQueue>::new(Some(descriptor())));
+    let bell = seat.bell.as_ref().unwrap().as_raw_fd();
+    let pipes = |count: usize| -> (Box<dyn ReceiveQueue>, Vec<i32>) {
+        let pipes: Vec<_> = (0..count).map(|_| descriptor()).collect();
+        let numbers = pipes.iter().map(AsRawFd::as_raw_fd).collect();
+        (Box::new(Piped(pipes)), numbers)
+    };
+    let (queue, numbers) = pipes(2);
+    let mut receiver = Receiver { queue, seat: Arc::clone(&seat) };
+    assert_eq!(watched(&receiver), [numbers[0], numbers[1], bell]);
+    let pool = pool();
+    let (mut batch, mut cx) = (Batch::new(), Context::new(pool));
+    for count in [1, 3, 0] {
+        let (queue, mut numbers) = pipes(count);
+        seat.offer(queue);
+        assert!(matches!(receiver.receive(&mut batch, &mut cx), Poll::Busy));
+        if count > 0 {
+            numbers.push(bell);
+        }
+        assert_eq!(watched(&receiver), numbers);
+    }
+}
+
 /// A queue that is offered while the one before is taken is taken too.
 #[test]
 fn a_queue_that_is_offered_while_another_is_taken_is_not_forgotten() {

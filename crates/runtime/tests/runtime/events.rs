@@ -36,7 +36,7 @@ fn a_quiet_worker_sleeps_until_the_next_event_and_wakes_for_it() {
         let (pipe, polls) = source.take().unwrap();
         Factory::new(move |context| {
             let mut graph = beacons(context.worker())?;
-            let source = graph.add("in", Box::new(PipeSource { pipe, polls, watched: true }))?;
+            let source = graph.add("in", Box::new(PipeSource { pipe, polls, watched: true, other: None }))?;
             let beacon = graph.find("beacon").unwrap();
             graph.connect(source, Edge::OUT, beacon, 0)?;
             graph.build(context.pool().clone())

@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use netbricks_runtime::{Clock, Config, Factory, IdlePolicy, Runtime};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -16,16 +17,20 @@ struct Piped {
 }
 
 fn piped(config: Config, watched: bool) -> Piped {
+    with_other(config, watched, None)
+}
+
+fn with_other(config: Config, watched: bool, other: Option<OwnedFd>) -> Piped {
     let (read, pipe) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).unwrap();
     let polls = Arc::new(AtomicU64::new(0));
-    let mut read = Some((read, polls.clone()));
+    let mut read = Some((read, polls.clone(), other));
     let runtime = Runtime::start(config, |_| {
-        let (pipe, polls) = read.take().unwrap();
+        let (pipe, polls, other) = read.take().unwrap();
         Factory::new(move |context| {
             chain(
                 "g",
                 vec![
-                    ("in", Box::new(PipeSource { pipe, polls, watched })),
+                    ("in", Box::new(PipeSource { pipe, polls, watched, other })),
                     ("count", Box::new(Counting::new())),
                     ("out", Box::new(Sink)),
                 ],
@@ -35,6 +40,31 @@ fn piped(config: Config, watched: bool) -> Piped {
     })
     .unwrap();
     Piped { runtime, pipe, polls }
+}
+
+/// A worker that watched the first alone would sleep for ever.
+#[test]
+fn a_sleeping_worker_wakes_for_each_of_a_nodes_descriptors() {
+    let (read, other) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).unwrap();
+    let config = config(pool(), 1).clock(Clock::real()).idle(IdlePolicy::Quiet);
+    let Piped { runtime, pipe, polls } = with_other(config, true, Some(read));
+    for (number, from) in (1..).zip([&other, &pipe, &other]) {
+        // It sleeps: nobody asks the node any more.
+        let mut before = u64::MAX;
+        while std::mem::replace(&mut before, polls.load(Ordering::Relaxed)) != before {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        rustix::io::write(from, &[7; 20]).unwrap();
+        // Nothing is asked of the worker, which would wake it.
+        let late = Instant::now() + Duration::from_secs(30);
+        while runtime.progress().sent.packets < number * 20 {
+            assert!(Instant::now() < late, "packets that wait in a pipe wake nobody");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    let report = runtime.stop();
+    assert_eq!(report.totals.sent.packets, 60);
+    assert!(report.conserved && report.pool_whole);
 }
 
 #[test]

@@ -84,6 +84,8 @@ pub(crate) struct PipeSource {
     pub(crate) pipe: OwnedFd,
     pub(crate) polls: Arc<AtomicU64>,
     pub(crate) watched: bool,
+    /// A second pipe, which is read when the first is empty.
+    pub(crate) other: Option<OwnedFd>,
 }
 
 impl Node for PipeSource {
@@ -100,7 +102,10 @@ impl Node for PipeSource {
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         self.polls.fetch_add(1, Ordering::Relaxed);
         let mut bytes = [0; 32];
-        let count = rustix::io::read(&self.pipe, &mut bytes).unwrap_or(0);
+        let mut count = rustix::io::read(&self.pipe, &mut bytes).unwrap_or(0);
+        if let Some(other) = self.other.as_ref().filter(|_| count == 0) {
+            count = rustix::io::read(other, &mut bytes).unwrap_or(0);
+        }
         for byte in &bytes[..count] {
             batch.push(cx.pool().packet(&[*byte; 60]).unwrap()).unwrap();
         }
@@ -109,6 +114,7 @@ impl Node for PipeSource {
     fn descriptors<'n>(&'n self, watch: &mut dyn FnMut(BorrowedFd<'n>)) {
         if self.watched {
             watch(self.pipe.as_fd());
+            self.other.iter().for_each(|other| watch(other.as_fd()));
         }
     }
 }
