@@ -209,8 +209,9 @@ impl ReceiveQueue for Receiver {
     }
 
     fn descriptors<'q>(&'q self, watch: &mut dyn FnMut(BorrowedFd<'q>)) {
-        for arrivals in &self.arrivals {
-            watch(arrivals.ring.socket().as_fd());
+        // Without frames to fill the kernel wakes nobody: whoever slept on such a socket would not see that some are free again.
+        if self.arrivals.iter().all(|arrivals| arrivals.ring.stocked() > 0) {
+            self.arrivals.iter().for_each(|arrivals| watch(arrivals.ring.socket().as_fd()));
         }
     }
 }

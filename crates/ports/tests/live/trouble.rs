@@ -4,9 +4,9 @@ use std::net::UdpSocket;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use netbricks_buffer::Pool;
-use netbricks_core::Drop;
-use netbricks_ports::Link;
+use netbricks_buffer::{Batch, Pool};
+use netbricks_core::{Context, Drop};
+use netbricks_ports::{Link, ReceiveQueue};
 
 use super::fixture::{Forwarder, Lab, enter, eventually, open};
 use super::leaving::start;
@@ -163,6 +163,44 @@ fn packets_without_a_frame_to_fit_are_counted() {
     outcome.check();
     assert_eq!(outcome.totals.drops.of(Drop::TooBig).packets, 20, "{outcome:?}");
     assert!(outcome.warnings.iter().any(|warning| warning.contains("large frames")), "{outcome:?}");
+}
+
+/// A worker that slept on a socket whose frames are all elsewhere would sleep for ever: they come back without its doing.
+#[test]
+fn an_af_xdp_queue_that_has_no_frames_is_not_watched() {
+    let Some(lab) = wire() else { return };
+    lab.run("left", "ip neigh add 10.0.0.2 lladdr 02:00:00:00:00:02 dev l0");
+    let pool = Pool::builder().frames(256).aligned(true).build().unwrap();
+    let opened = lab.inside("box", {
+        let pool = pool.clone();
+        move || open("port", "driver = \"af_xdp\"\ndevice = \"b0\"", &pool, 1).unwrap()
+    });
+    let mut port = opened.join().unwrap();
+    let mut queue = port.take_receive(0).unwrap();
+    let watched = |queue: &dyn ReceiveQueue| {
+        let mut count = 0;
+        queue.descriptors(&mut |_| count += 1);
+        count
+    };
+    assert!(watched(queue.as_ref()) > 0);
+    // All that the kernel has not got, and what comes in those that it has.
+    let mut held: Vec<_> = std::iter::from_fn(|| pool.empty(0)).collect();
+    assert!(held.len() < 256);
+    let (mut cx, mut batch) = (Context::new(pool.clone()), Batch::new());
+    eventually("the end of the kernel's frames", || {
+        let sending = lab.inside("left", || {
+            let socket = UdpSocket::bind("10.0.0.1:0").unwrap();
+            (0..8).for_each(|_| drop(socket.send_to(b"one more", "10.0.0.2:9")));
+        });
+        sending.join().unwrap();
+        queue.receive(&mut batch, &mut cx);
+        held.extend(batch.drain());
+        watched(queue.as_ref()) == 0
+    });
+    assert_eq!(held.len(), 256);
+    drop(held);
+    queue.receive(&mut batch, &mut cx);
+    assert!(watched(queue.as_ref()) > 0);
 }
 
 #[test]
