@@ -325,7 +325,7 @@ impl Batch {
 
     /// As [`compact`](Batch::compact), for a loop that must be inlined whatever its size.
     #[inline(always)]
-    pub fn compact_with(&mut self, mut f: impl Visit) -> usize {
+    pub fn compact_with<F: Visit>(&mut self, mut f: F) -> usize {
         let len = self.len;
         let bytes = NonNull::from(&mut self.bytes);
         let (places, spans) = self.slots.starts();
@@ -339,7 +339,7 @@ impl Batch {
         };
         // In memory it costs the usual packet one comparison; in registers it would be carried from each packet to the next.
         black_box(&mut parting);
-        for slot in 0..len {
+        let lend = |slot: usize| {
             // SAFETY: no batch has more packets than places.
             let place = unsafe { places.add(slot) };
             // SAFETY: as above, and there are as many spans.
@@ -347,15 +347,32 @@ impl Batch {
             // SAFETY: the first `len` places held packets, and from `slot` on nothing was written yet, so that this one
             // does; the batch owns that packet and is borrowed for changing; the span is that packet's, and neither it
             // nor the count of bytes is looked at before the loan ends.
-            let mut lent = unsafe { Bytes::within(place.cast(), span, bytes) };
-            let verdict = f.visit(slot, &mut lent);
+            unsafe { Bytes::within(place.cast(), span, bytes) }
+        };
+        let mut slot = 0;
+        while slot < len {
+            // Those that stay, in a loop of their own: what the others take is in nobody's registers there.
+            let verdict = loop {
+                let verdict = f.visit(slot, &mut lend(slot));
+                if verdict != 0 {
+                    break verdict;
+                }
+                if parting.left > 0 {
+                    cold_path();
+                    parting.close_up(slot);
+                }
+                slot += 1;
+                if slot == len {
+                    return len - parting.left;
+                }
+            };
+            let verdict = if F::is_unfinished(verdict) { f.finish(slot, &mut lend(slot)) } else { verdict };
             if verdict != 0 {
-                cold_path();
                 parting.leave(slot, verdict);
             } else if parting.left > 0 {
-                cold_path();
                 parting.close_up(slot);
             }
+            slot += 1;
         }
         len - parting.left
     }
@@ -475,6 +492,16 @@ impl Drop for Parting<'_> {
 pub trait Visit {
     /// Looks at the packet in a slot and answers 0 if it stays, else the verdict under which it leaves.
     fn visit(&mut self, slot: usize, bytes: &mut Bytes<'_>) -> u16;
+    /// Whether this verdict of [`visit`](Visit::visit) is none: then the packet comes to [`finish`](Visit::finish).
+    #[inline(always)]
+    fn is_unfinished(_verdict: u16) -> bool {
+        false
+    }
+    /// As `visit`, of a packet that was put off: the rest of the work, where most packets take little of it and the loop over
+    /// them is to hold no more than that.
+    fn finish(&mut self, _slot: usize, _bytes: &mut Bytes<'_>) -> u16 {
+        0
+    }
 }
 
 struct Calling<F>(F);

@@ -6,7 +6,7 @@ use netbricks_packet::stack::Root;
 use crate::context::Context;
 use crate::events::Schedule;
 use crate::node::{CallError, Handler, ImportError, Node, Output, Poll, Section, StateImage};
-use crate::operator::{At, Function, Input, Start};
+use crate::operator::{At, Function, Input, Pass, Start};
 use crate::operators::dispatched;
 use crate::reason::{Departure, Edge, Verdict};
 use crate::registry::{BuildError, Worker};
@@ -113,16 +113,30 @@ impl<A: Function> Visit for LastLoop<'_, A> {
         let at = At::new(slot, bytes, &mut *self.cx, &mut reshaped);
         // What waited on memory was parsed in an earlier loop: a second copy of the rest would only keep user functions
         // from being inlined.
-        let decided = if A::WAITS {
-            self.tower.apply::<false>(at, Root)
+        decided(if A::WAITS {
+            self.tower.apply::<false>(At { pass: Pass::First, ..at }, Root)
         } else {
             dispatched(&mut *self.tower, at, Root)
-        };
-        match decided {
-            // `PASS` without a `done` behind it leaves the function at the function's end all the same.
-            Ok(_) | Err(Verdict::PASS) => 0,
-            Err(verdict) => verdict.bits(),
-        }
+        })
+    }
+    #[inline(always)]
+    fn is_unfinished(verdict: u16) -> bool {
+        A::WAITS && verdict == Verdict::AGAIN.bits()
+    }
+    #[inline(never)]
+    fn finish(&mut self, slot: usize, bytes: &mut Bytes<'_>) -> u16 {
+        let mut reshaped = false;
+        let at = At { pass: Pass::Second, ..At::new(slot, bytes, &mut *self.cx, &mut reshaped) };
+        decided(self.tower.apply::<false>(at, Root))
+    }
+}
+
+#[inline(always)]
+fn decided<S>(decided: Result<S, Verdict>) -> u16 {
+    match decided {
+        // `PASS` without a `done` behind it leaves the function at the function's end all the same.
+        Ok(_) | Err(Verdict::PASS) => 0,
+        Err(verdict) => verdict.bits(),
     }
 }
 

@@ -36,6 +36,19 @@ pub struct At<'a, 'b> {
     /// Whether somebody may have changed what made this frame a usual one. A local variable of whoever applies the tower:
     /// in one piece of code it is known without looking.
     pub(crate) reshaped: &'a mut bool,
+    pub(crate) pass: Pass,
+}
+
+/// How a packet that waits in a lookup goes on from there. Known when the loop is compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pass {
+    /// At once, whatever it takes.
+    Only,
+    /// Only if it takes little; otherwise its verdict is [`Verdict::AGAIN`], and nothing was done. So the loop has no calls
+    /// for which it would have to keep everything in memory.
+    First,
+    /// It had that verdict.
+    Second,
 }
 
 impl<'a, 'b> At<'a, 'b> {
@@ -46,23 +59,23 @@ impl<'a, 'b> At<'a, 'b> {
         cx: &'a mut Context,
         reshaped: &'a mut bool,
     ) -> Self {
-        Self { slot, bytes, cx, usual: Usual::default(), reshaped }
+        Self { slot, bytes, cx, usual: Usual::default(), reshaped, pass: Pass::Only }
     }
 
     /// The same packet, for an operator further up.
     #[inline(always)]
     pub(crate) fn again(&mut self) -> At<'_, 'b> {
-        let Self { slot, bytes, cx, usual, reshaped } = self;
-        At { slot: *slot, bytes, cx, usual: *usual, reshaped }
+        let Self { slot, bytes, cx, usual, reshaped, pass } = self;
+        At { slot: *slot, bytes, cx, usual: *usual, reshaped, pass: *pass }
     }
 
     /// Lends the packet to code that is not inlined: only copies of what changes must be in memory then, and what the loop
     /// has stays in registers.
     #[inline(always)]
     pub(crate) fn apart<R>(self, f: impl FnOnce(At<'_, '_>) -> R) -> R {
-        let Self { slot, bytes, cx, usual, reshaped } = self;
+        let Self { slot, bytes, cx, usual, reshaped, pass } = self;
         let mut shape = *reshaped;
-        let result = bytes.apart(|bytes| f(At { slot, bytes, cx, usual, reshaped: &mut shape }));
+        let result = bytes.apart(|bytes| f(At { slot, bytes, cx, usual, reshaped: &mut shape, pass }));
         *reshaped = shape;
         result
     }

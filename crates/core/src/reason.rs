@@ -116,6 +116,8 @@ impl Verdict {
     pub const REPLY: Self = Self::edge(Edge::REPLY);
     /// Another arm of a branch has the packet.
     pub(crate) const ELSEWHERE: Self = Self(NonZeroU16::MIN.saturating_add(0x200));
+    /// Nothing was done yet: the packet has to come once more, [alone](crate::operator::Pass::Second).
+    pub(crate) const AGAIN: Self = Self(NonZeroU16::MIN.saturating_add(0x201));
     /// Dropped for this reason.
     #[inline(always)]
     pub const fn drop(reason: Drop) -> Self {

@@ -75,5 +75,16 @@ numbers! {
 /// The protocol's payload begins with a source and a destination port of 16 bits each.
 #[inline(always)]
 pub const fn has_ports(number: u8) -> bool {
-    matches!(number, TCP | UDP | SCTP | UDP_LITE | DCCP)
+    // One load for a chain of comparisons, in front of every flow key.
+    WITH_PORTS[number as usize]
 }
+
+static WITH_PORTS: [bool; 256] = {
+    let mut with = [false; 256];
+    let mut all: &[u8] = &[TCP, UDP, SCTP, UDP_LITE, DCCP];
+    while let [number, rest @ ..] = all {
+        with[*number as usize] = true;
+        all = rest;
+    }
+    with
+};

@@ -130,11 +130,13 @@ impl Usual {
     pub const BYTES: usize = Self::IP + 20;
     /// Where the IPv4 header begins.
     const IP: usize = 14;
+    /// The shortest usual frame has room for two ports: who reads them need not look again. Ethernet pads to more.
+    const SHORTEST: usize = Self::BYTES + 4;
 
     /// Looks whether a frame is usual.
     #[inline(always)]
     pub fn of(frame: &[u8]) -> Option<Self> {
-        let fixed = frame.first_chunk::<{ Self::BYTES }>()?;
+        let fixed = frame.first_chunk::<{ Self::SHORTEST }>()?;
         let total = usize::from(u16::from_be_bytes([fixed[Self::IP + 2], fixed[Self::IP + 3]]));
         let usual = u16::from_be_bytes([fixed[12], fixed[13]]) == 0x0800
             && fixed[Self::IP] == 0x45

@@ -26,6 +26,13 @@ impl Group {
         matching(&self.tags, tag)
     }
 
+    /// One bit for each slot of two groups whose tag is `tag`, slot 0 of the first lowest, that of the second above the
+    /// first's highest.
+    #[inline(always)]
+    pub(crate) fn both_match(first: &Self, second: &Self, tag: u16) -> u32 {
+        both_matching(&first.tags, &second.tags, tag)
+    }
+
     /// One bit for each free slot.
     #[inline(always)]
     pub(crate) fn free(&self) -> u32 {
@@ -39,9 +46,7 @@ impl Group {
     }
 }
 
-/// SSE2 by name, but the compiler joins the comparisons of two groups to AVX2's width where that is compiled in: two
-/// comparisons, a pack and a mask for 32 slots. 512 bits do it in one comparison, but on a Cascade Lake all of a packet's
-/// work, the parts without vectors too, then took some 10 to 14 % longer: presumably wide registers lower the clock.
+/// Sixteen tags by SSE2, which every x86-64 has.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn matching(tags: &[u16; WIDTH], tag: u16) -> u32 {
@@ -64,6 +69,41 @@ fn matching(tags: &[u16; WIDTH], tag: u16) -> u32 {
     // SAFETY: SSE2.
     let bits = unsafe { _mm_movemask_epi8(both) };
     bits as u32
+}
+
+/// Two groups by AVX2: a comparison each, straight from memory, a pack and a mask. 512 bits do it in one comparison, but on a
+/// Cascade Lake all of a packet's work, the parts without vectors too, then took some 10 to 14 % longer: presumably wide
+/// registers lower the clock.
+#[cfg(all(target_arch = "x86_64", target_feature = "avx2"))]
+#[inline(always)]
+fn both_matching(first: &[u16; WIDTH], second: &[u16; WIDTH], tag: u16) -> u32 {
+    use std::arch::x86_64::{
+        _mm256_cmpeq_epi16, _mm256_loadu_si256, _mm256_movemask_epi8, _mm256_packs_epi16,
+        _mm256_permute4x64_epi64, _mm256_set1_epi16,
+    };
+    // SAFETY: 32 readable bytes; AVX2 is compiled in, here and in each line below.
+    let first = unsafe { _mm256_loadu_si256(first.as_ptr().cast()) };
+    // SAFETY: as above.
+    let second = unsafe { _mm256_loadu_si256(second.as_ptr().cast()) };
+    // SAFETY: AVX2.
+    let tag = unsafe { _mm256_set1_epi16(tag as i16) };
+    // SAFETY: AVX2.
+    let first = unsafe { _mm256_cmpeq_epi16(first, tag) };
+    // SAFETY: AVX2.
+    let second = unsafe { _mm256_cmpeq_epi16(second, tag) };
+    // SAFETY: AVX2. Saturation keeps 0 and -1 as they are; each half holds a half of either group.
+    let halves = unsafe { _mm256_packs_epi16(first, second) };
+    // SAFETY: AVX2. The first group's halves before the second's.
+    let both = unsafe { _mm256_permute4x64_epi64::<0b11_01_10_00>(halves) };
+    // SAFETY: AVX2.
+    let bits = unsafe { _mm256_movemask_epi8(both) };
+    bits as u32
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_feature = "avx2")))]
+#[inline(always)]
+fn both_matching(first: &[u16; WIDTH], second: &[u16; WIDTH], tag: u16) -> u32 {
+    matching(first, tag) | matching(second, tag) << WIDTH
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -99,6 +139,19 @@ mod tests {
         fn simd_equals_portable_on_any_tags(tags in any::<[u16; 16]>(), tag in any::<u16>(), at in 0usize..16) {
             prop_assert_eq!(Group { tags }.matches(tag), portable(&tags, tag));
             prop_assert_eq!(Group { tags }.matches(tags[at]), portable(&tags, tags[at]));
+        }
+
+        #[test]
+        fn two_groups_together_equal_each_alone(
+            tags in any::<[[u16; 16]; 2]>(), same in any::<u32>(), tag in any::<u16>(),
+        ) {
+            // Both groups hold the tag in places of every kind.
+            let [first, second] = [0, 1].map(|group| Group {
+                tags: std::array::from_fn(|at| if same >> (16 * group + at) & 1 == 1 { tag } else { tags[group][at] }),
+            });
+            let alone = portable(&first.tags, tag) | portable(&second.tags, tag) << WIDTH;
+            prop_assert_eq!(Group::both_match(&first, &second, tag), alone);
+            prop_assert_eq!(alone & same, same);
         }
     }
 }

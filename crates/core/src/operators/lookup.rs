@@ -4,7 +4,7 @@
 //! loop: what was found tells what else to ask for. Last loop: the entry, `visit`, and everything after. Keys wait by
 //! slot, and stacks where they can't be had again from the frame alone; nothing allocates.
 
-use std::hint::{black_box, cold_path};
+use std::hint::cold_path;
 use std::marker::PhantomData;
 
 use netbricks_buffer::{BATCH, Batch};
@@ -12,7 +12,7 @@ use netbricks_packet::stack::{Stack, Usual, With};
 use netbricks_tables::{Encode, FlowTable, Key, Routes, Table};
 
 use crate::context::Context;
-use crate::operator::{At, Known, Operator};
+use crate::operator::{At, Known, Operator, Pass};
 use crate::reason::{Edge, Verdict};
 use crate::state::{State, TableKey};
 use crate::view::View;
@@ -45,12 +45,18 @@ pub struct Lookup<A: Operator, T: Table, Q, K, U, M> {
     table: State<T>,
     key: K,
     visit: U,
-    parked: Box<[Parked<T>; BATCH]>,
-    /// What the table has said so far of packets that are parked. Apart, so that a loop over them need not look at the rest.
-    tickets: Box<[T::Ticket; BATCH]>,
+    waiting: Box<[Waiting<T>; BATCH]>,
     /// Of packets that are [`Parked::Stacked`].
     stacks: Box<[Option<Packed<A>>]>,
     types: PhantomData<fn() -> (Q, M)>,
+}
+
+/// A packet that waits: whole cache lines, so that its place is found without a multiplication.
+#[repr(align(64))]
+struct Waiting<T: Table> {
+    /// What the table has said so far.
+    ticket: T::Ticket,
+    parked: Parked<T>,
 }
 
 /// What waits of a packet.
@@ -63,28 +69,25 @@ enum Parked<T: Table> {
     Stacked(T::Key),
 }
 
-impl<T: Table> Parked<T> {
+impl<T: Table> Waiting<T> {
+    /// Its key, if it has one, and its ticket.
     #[inline(always)]
-    fn key(&self) -> Option<&T::Key> {
-        match self {
-            Self::Usual(key) | Self::Stacked(key) => Some(key),
-            Self::Gone(_) => None,
-        }
+    fn ask(&mut self) -> (Option<&T::Key>, &mut T::Ticket) {
+        let key = match &self.parked {
+            Parked::Usual(key) | Parked::Stacked(key) => Some(key),
+            Parked::Gone(_) => None,
+        };
+        (key, &mut self.ticket)
     }
 }
 
 /// Parks one packet: what is before the operator, then its key.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "put together they would be written to memory for every packet"
-)]
 #[inline(always)]
 fn park<const USUAL: bool, A, T, Q, K>(
     input: &mut A,
     key: &mut K,
     announcer: &T::Announcer,
-    parked: &mut Parked<T>,
-    ticket: &mut T::Ticket,
+    waiting: &mut Waiting<T>,
     stacks: &mut [Option<Packed<A>>],
     at: At<'_, '_>,
     stack: A::In,
@@ -95,6 +98,7 @@ fn park<const USUAL: bool, A, T, Q, K>(
     K: FnMut(&View<'_, A::Out>) -> Q,
 {
     let mut at = at;
+    let Waiting { ticket, parked } = waiting;
     // Each way writes its own fields in place: one `Result` built first and copied in costs 4 ns a packet
     // (narrow stores read back wide before they have left the store buffer).
     match input.apply::<USUAL>(at.again(), stack) {
@@ -115,14 +119,12 @@ fn park<const USUAL: bool, A, T, Q, K>(
 }
 
 /// As [`park`], for frames that are not usual: out of line, so that the loop for those that are has constants.
-#[expect(clippy::too_many_arguments, reason = "as of `park`")]
 #[inline(never)]
 fn park_any<A, T, Q, K>(
     input: &mut A,
     key: &mut K,
     announcer: &T::Announcer,
-    parked: &mut Parked<T>,
-    ticket: &mut T::Ticket,
+    waiting: &mut Waiting<T>,
     stacks: &mut [Option<Packed<A>>],
     at: At<'_, '_>,
     stack: A::In,
@@ -132,56 +134,65 @@ fn park_any<A, T, Q, K>(
     Q: TableKey<Stored = T::Key>,
     K: FnMut(&View<'_, A::Out>) -> Q,
 {
-    park::<false, A, T, Q, K>(input, key, announcer, parked, ticket, stacks, at, stack);
+    park::<false, A, T, Q, K>(input, key, announcer, waiting, stacks, at, stack);
 }
 
 type Packed<A> = <<A as Operator>::Out as Stack>::Packed;
 
-impl<A: Operator, T: Table, Q, K, U, M> Lookup<A, T, Q, K, U, M> {
+impl<A: Operator, T: Table, Q, K, U, M> Lookup<A, T, Q, K, U, M>
+where
+    U: FnMut(&mut View<'_, A::Out>, T::Entry<'_>) -> M,
+{
+    /// Whether stacks of usual frames are found out again: what waits with its stack is rare then.
+    const RETRACES: bool = A::USUAL && A::RETRACES;
+
     pub(crate) fn new(input: A, table: State<T>, key: K, visit: U) -> Self {
-        let parked = Box::new(std::array::from_fn(|_| Parked::Gone(Verdict::ELSEWHERE)));
-        let (tickets, stacks) = (Box::new([T::Ticket::default(); BATCH]), [None; BATCH].into());
-        Self { input, table, key, visit, parked, tickets, stacks, types: PhantomData }
+        let none = |_| Waiting { ticket: T::Ticket::default(), parked: Parked::Gone(Verdict::ELSEWHERE) };
+        let (waiting, stacks) = (Box::new(std::array::from_fn(none)), [None; BATCH].into());
+        Self { input, table, key, visit, waiting, stacks, types: PhantomData }
     }
 
     /// What the ticket found.
     #[inline(always)]
-    fn visit(at: At<'_, '_>, stack: Waiting<'_, A>, visit: &mut U, entry: T::Entry<'_>) -> Known<A, M>
-    where
-        U: FnMut(&mut View<'_, A::Out>, T::Entry<'_>) -> M,
-    {
-        let stack = stack.find(at.bytes.data());
+    fn visit(at: At<'_, '_>, stack: A::Out, visit: &mut U, entry: T::Entry<'_>) -> Known<A, M> {
         let mut view = View::new(at.bytes, &stack, at.cx, at.slot);
         let value = visit(&mut view, entry);
         *at.reshaped |= view.reshaped;
         With { outer: stack, value }
     }
 
-    /// A new flow, say, or no room for one.
-    #[inline(never)]
-    fn visit_out_of_line(at: At<'_, '_>, stack: Waiting<'_, A>, visit: &mut U, entry: T::Entry<'_>) -> M
-    where
-        U: FnMut(&mut View<'_, A::Out>, T::Entry<'_>) -> M,
-    {
-        Self::visit(at, stack, visit, entry).value
-    }
-}
-
-/// What is known of a packet that has waited.
-struct Waiting<'w, A: Operator> {
-    input: &'w A,
-    first: A::In,
-    /// If it waited too.
-    packed: Option<&'w Option<Packed<A>>>,
-}
-
-impl<A: Operator> Waiting<'_, A> {
-    /// Unpacked, or found out again from the frame: what nobody looks at isn't.
+    /// What is known of a packet that has waited: found out again from the frame, where that was usual, or unpacked.
     #[inline(always)]
-    fn find(&self, frame: &[u8]) -> A::Out {
-        let packed = self.packed.copied().flatten().map(A::Out::unpack);
-        let Some(stack) = packed.or_else(|| self.input.retrace(frame, self.first)) else { unparked() };
+    fn find(
+        input: &A,
+        stacks: &[Option<Packed<A>>],
+        frame: &[u8],
+        slot: usize,
+        first: A::In,
+        usual: bool,
+    ) -> A::Out {
+        let stack = match usual {
+            true => input.retrace(frame, first),
+            false => stacks.get(slot).copied().flatten().map(A::Out::unpack),
+        };
+        let Some(stack) = stack else { unparked() };
         stack
+    }
+
+    /// Any packet that waits: those with a new flow, say, and frames that are not usual. Out of line, so that all of this is
+    /// in the loop once, with constants.
+    #[inline(never)]
+    fn resolve_any(
+        at: At<'_, '_>,
+        stack: A::Out,
+        visit: &mut U,
+        table: &State<T>,
+        key: &T::Key,
+        ticket: T::Ticket,
+    ) -> M {
+        let mut table = table.borrow_mut();
+        let entry = table.resolve(*key, ticket);
+        Self::visit(at, stack, visit, entry).value
     }
 }
 
@@ -209,67 +220,72 @@ where
     #[inline(always)]
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
         self.input.prepare(batch, cx, inputs);
-        let Self { input, table, key, parked, tickets, stacks, .. } = self;
+        let Self { input, table, key, waiting, stacks, .. } = self;
         let announcer = {
             let mut table = table.borrow_mut();
             table.tell(cx.now());
             table.expire(cx.now(), EXPIRE);
             table.announcer()
         };
-        let places = parked.iter_mut().zip(tickets.iter_mut());
-        batch.each_beside(places, |slot, bytes, (parked, ticket)| {
+        batch.each_beside(waiting.iter_mut(), |slot, bytes, waiting| {
             let Some(stack) = inputs(slot) else {
-                *parked = Parked::Gone(Verdict::ELSEWHERE);
+                waiting.parked = Parked::Gone(Verdict::ELSEWHERE);
                 return;
             };
             let mut shape = false;
             if !A::USUAL {
                 let at = At::new(slot, bytes, &mut *cx, &mut shape);
-                return park::<false, A, T, Q, K>(input, key, &announcer, parked, ticket, stacks, at, stack);
+                return park::<false, A, T, Q, K>(input, key, &announcer, waiting, stacks, at, stack);
             }
             match Usual::of(bytes.data()) {
                 Some(usual) => {
                     let at = At { usual, ..At::new(slot, bytes, &mut *cx, &mut shape) };
-                    park::<true, A, T, Q, K>(input, key, &announcer, parked, ticket, stacks, at, stack);
+                    park::<true, A, T, Q, K>(input, key, &announcer, waiting, stacks, at, stack);
                 }
                 None => {
                     cold_path();
                     At::new(slot, bytes, &mut *cx, &mut shape).apart(|at| {
-                        park_any::<A, T, Q, K>(input, key, &announcer, parked, ticket, stacks, at, stack)
+                        park_any::<A, T, Q, K>(input, key, &announcer, waiting, stacks, at, stack)
                     });
                 }
             }
         });
-        let keys = parked.iter().map(Parked::key);
-        table.borrow().approach_all(keys.zip(tickets.iter_mut()).take(batch.len()));
+        table.borrow().approach_all(waiting.iter_mut().map(Waiting::ask).take(batch.len()));
     }
 
     #[inline(always)]
     fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, first: A::In) -> Result<Self::Out, Verdict> {
-        let Self { input, table, visit, parked, tickets, stacks, .. } = self;
-        let (key, packed) = match &parked[at.slot % BATCH] {
-            Parked::Usual(key) => (key, None),
-            // The slot's number comes from memory: the loop would else carry the place of the next stack.
-            Parked::Stacked(key) => {
-                cold_path();
-                (key, stacks.get(black_box(at.slot)))
-            }
+        let Self { input, table, visit, waiting, stacks, .. } = self;
+        let Waiting { ticket, parked } = &waiting[at.slot % BATCH];
+        let (key, usual) = match parked {
+            Parked::Usual(key) => (key, true),
+            Parked::Stacked(key) => (key, false),
             Parked::Gone(verdict) => {
                 cold_path();
                 return Err(*verdict);
             }
         };
-        let waiting = Waiting { input: &*input, first, packed };
-        let mut table = table.borrow_mut();
-        // The stack is found on either way, not before they part: what the usual one doesn't look at isn't found there,
-        // and a call on the other one would keep all of it in memory for both.
-        if let Some(entry) = table.resolve_here(key, tickets[at.slot % BATCH]) {
-            return Ok(Self::visit(at, waiting, visit, entry));
+        if at.pass == Pass::Second {
+            // Alone in a function of its own, which has no loop to keep small.
+            let stack = Self::find(input, stacks, at.bytes.data(), at.slot, first, usual);
+            let mut table = table.borrow_mut();
+            return Ok(Self::visit(at, stack, visit, table.resolve(*key, *ticket)));
         }
-        let known = waiting.find(at.bytes.data());
-        let entry = table.resolve_elsewhere(key);
-        let value = at.apart(|at| Self::visit_out_of_line(at, waiting, visit, entry));
-        Ok(With { outer: known, value })
+        if usual == Self::RETRACES
+            && let Some(entry) = table.borrow_mut().resolve_here(key, *ticket)
+        {
+            // On either way, not before they part: what the user function does not look at isn't found here, and a call on
+            // the other one would keep all of it in memory for both.
+            let stack = Self::find(input, stacks, at.bytes.data(), at.slot, first, Self::RETRACES);
+            return Ok(Self::visit(at, stack, visit, entry));
+        }
+        cold_path();
+        if at.pass == Pass::First {
+            return Err(Verdict::AGAIN);
+        }
+        let stack = Self::find(input, stacks, at.bytes.data(), at.slot, first, usual);
+        let value = at.apart(|at| Self::resolve_any(at, stack, visit, table, key, *ticket));
+        Ok(With { outer: stack, value })
     }
     fn edges(&self, visit: &mut dyn FnMut(Edge)) {
         self.input.edges(visit);

@@ -11,9 +11,9 @@ use crate::hash::Key;
 /// What the step takes of a table, as local variables: while tickets are written, the compiler must suppose that the table
 /// changes.
 pub(super) struct Approach<'t, K, V> {
-    /// One more than `hashed`.
     groups: &'t [Group],
-    hashed: usize,
+    /// Of the groups that a hash may name.
+    bytes: u64,
     slots: PhantomData<&'t Slots<K, V>>,
     first_slot: *const u8,
 }
@@ -21,32 +21,42 @@ pub(super) struct Approach<'t, K, V> {
 impl<'t, K: Key, V: 'static> Approach<'t, K, V> {
     #[inline(always)]
     pub(super) fn to(table: &'t FlowTable<K, V>) -> Self {
-        let FlowTable { groups, hashed, slots, .. } = table;
+        let FlowTable { groups, hashed_bytes, slots, .. } = table;
         // `look` relies on it.
-        assert!(*hashed < groups.len());
-        Self { groups, hashed: *hashed, slots: PhantomData, first_slot: slots.start() }
+        assert!(*hashed_bytes <= size_of_val::<[Group]>(groups) as u64);
+        Self { groups, bytes: *hashed_bytes, slots: PhantomData, first_slot: slots.start() }
     }
 
-    /// The tags of a group that a [`Home`] named.
+    /// The tags of the group that begins at a byte.
+    ///
+    /// # Safety
+    /// A group must begin there.
     #[inline(always)]
-    fn group(&self, group: u32) -> &'t Group {
-        debug_assert!((group as usize) < self.groups.len());
-        // SAFETY: `Home::of` scales 32 bits to numbers below `hashed`, and there are more groups than that.
-        unsafe { self.groups.get_unchecked(group as usize) }
+    unsafe fn group(&self, byte: usize) -> &'t Group {
+        // SAFETY: the caller says that a group begins there, so that it lies whole in the slice.
+        let group = unsafe { self.groups.as_ptr().byte_add(byte) };
+        // SAFETY: as above, and the slice is borrowed for as long as what is returned.
+        unsafe { &*group }
     }
 
     /// Turns what a ticket knows from a hash into a slot.
     #[inline(always)]
     pub(super) fn look(&self, ticket: &mut FlowTicket) {
         // A ticket from elsewhere names some groups too, though not this key's.
-        let Home { groups: [first, second], tag } = Home::of(ticket.0, self.hashed);
-        let (a, b) = (self.group(first), self.group(second));
-        let found = a.matches(tag) | b.matches(tag) << WIDTH;
+        // By bytes throughout: a group's number would be shifted there and back.
+        let [first, second] = Home::bytes(ticket.0, self.bytes).map(|byte| byte & !(Group::BYTES - 1));
+        let tag = Home::tag(ticket.0);
+        // SAFETY: `Home::bytes` scales 64 bits to numbers below `self.bytes`, which is no more than the groups have
+        // (`to`), and rounded down to a group's size, a power of two, they are where one begins.
+        let a = unsafe { self.group(first) };
+        // SAFETY: as above.
+        let b = unsafe { self.group(second) };
+        let found = Group::both_match(a, b, tag);
         // No match gives a place as good as any: `resolve` will see that it isn't the flow's.
         let bit = found.trailing_zeros();
         let group = if bit < WIDTH as u32 { first } else { second };
-        let slot = group * WIDTH as u32 + bit % WIDTH as u32;
-        Slots::<K, V>::prefetch_from(self.first_slot, slot as usize);
-        ticket.0 = u64::from(slot);
+        let slot = group / (Group::BYTES / WIDTH) + bit as usize % WIDTH;
+        Slots::<K, V>::prefetch_from(self.first_slot, slot);
+        ticket.0 = slot as u64;
     }
 }

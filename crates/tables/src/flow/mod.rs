@@ -177,7 +177,10 @@ pub struct FlowTable<K: Key, V: 'static> {
     counters: Counters,
     secret: Secret,
     /// Groups that hashes name: all but the stash.
+    /// Groups that a hash may name; one more is the stash.
     hashed: usize,
+    /// And their bytes. Kept, since a compiler that knows it for a multiple masks what it scales by it.
+    hashed_bytes: u64,
     len: usize,
     stashed: usize,
     capacity: usize,
@@ -206,7 +209,7 @@ pub struct FlowAnnouncer {
     secret: Secret,
     /// For prefetching alone: never read through.
     groups: *const Group,
-    hashed: usize,
+    hashed_bytes: u64,
 }
 
 impl<K: Key, V: 'static> FlowTable<K, V> {
@@ -235,6 +238,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
             counters: Counters::default(),
             secret: Secret::from_seed(seed),
             hashed,
+            hashed_bytes: (hashed * Group::BYTES) as u64,
             len: 0,
             stashed: 0,
             capacity,
@@ -356,14 +360,14 @@ impl<K: Key, V: 'static> Table for FlowTable<K, V> {
     #[inline(always)]
     fn announcer(&self) -> FlowAnnouncer {
         let groups = self.groups.start().as_ptr().cast_const();
-        FlowAnnouncer { secret: self.secret, groups, hashed: self.hashed }
+        FlowAnnouncer { secret: self.secret, groups, hashed_bytes: self.hashed_bytes }
     }
 
     #[inline(always)]
     fn announce(announcer: &FlowAnnouncer, key: &K) -> FlowTicket {
         let hash = key.hash(&announcer.secret);
         // Somewhere in each group, which lies in one cache line.
-        for at in Home::bytes(hash, announcer.hashed) {
+        for at in Home::bytes(hash, announcer.hashed_bytes) {
             prefetch(announcer.groups.cast::<u8>().wrapping_add(at));
         }
         FlowTicket(hash)

@@ -29,24 +29,29 @@ pub(super) struct Home {
 }
 
 impl Home {
-    /// The high and the low half of the hash name a group each, the low 15 bits the tag. The groups' numbers are below
-    /// `hashed`, whatever the hash.
+    /// The hash, scaled to the bytes of all groups that it may name, names the first; what is left of it behind the point,
+    /// scaled likewise, the second; the low 15 bits are the tag.
+    ///
+    /// Of 64 bits, `2·log2(groups) + 5` name groups: with up to 2²² groups (50 million flows) none of them is the tag's, too.
     #[inline(always)]
-    pub(super) fn of(hash: u64, hashed: usize) -> Self {
-        let scaled = |half: u64| ((half * hashed as u64) >> 32) as u32;
-        // Never `FREE`.
-        Self { groups: [scaled(hash >> 32), scaled(hash & 0xffff_ffff)], tag: hash as u16 | 0x8000 }
+    pub(super) fn of(hash: u64, bytes: u64) -> Self {
+        let groups = Self::bytes(hash, bytes).map(|byte| (byte / Group::BYTES) as u32);
+        Self { groups, tag: Self::tag(hash) }
     }
-}
 
-impl Home {
-    /// A byte of each of the groups that [`of`](Self::of) names, counted from the first group's first: which one does not
-    /// matter to who only asks for the line.
+    /// Never [`FREE`].
     #[inline(always)]
-    pub(super) fn bytes(hash: u64, hashed: usize) -> [usize; 2] {
-        // Not rounded down to the group's first byte, which would be an instruction.
-        let scaled = |half: u64| ((half * hashed as u64) >> (32 - Group::BYTES.ilog2())) as usize;
-        [scaled(hash >> 32), scaled(hash & 0xffff_ffff)]
+    pub(super) fn tag(hash: u64) -> u16 {
+        hash as u16 | 0x8000
+    }
+
+    /// A byte of each of the groups that [`of`](Self::of) names, counted from the first group's first, and below `bytes`
+    /// whatever the hash. Which one does not matter to who only asks for the line, and to round it down would be an instruction.
+    #[inline(always)]
+    pub(super) fn bytes(hash: u64, bytes: u64) -> [usize; 2] {
+        let first = u128::from(hash) * u128::from(bytes);
+        let second = u128::from(first as u64) * u128::from(bytes);
+        [(first >> 64) as usize, (second >> 64) as usize]
     }
 }
 
@@ -54,7 +59,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     /// Where a key with this hash can be.
     #[inline(always)]
     pub(super) fn home(&self, hash: u64) -> Home {
-        Home::of(hash, self.hashed)
+        Home::of(hash, self.hashed_bytes)
     }
 
     /// Looks wherever the key can be, for keys that are not where their ticket says.

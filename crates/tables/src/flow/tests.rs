@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use super::expiry::TIMERS_A_LOOKUP;
 use super::place::{SAMPLE, STASH};
 use super::*;
+use crate::group::FREE;
 
 fn config(capacity: usize, idle_timeout: Option<u64>, full: Full) -> FlowTableConfig {
     FlowTableConfig { capacity, idle_timeout, full, seed: 42 }
@@ -228,9 +229,10 @@ proptest! {
     }
 
     #[test]
-    fn what_is_asked_for_lies_in_the_groups_that_a_hash_names(hash in any::<u64>(), hashed in 1usize..1 << 28) {
-        let asked = Home::bytes(hash, hashed).map(|byte| (byte / crate::group::Group::BYTES) as u32);
-        prop_assert_eq!(asked, Home::of(hash, hashed).groups);
+    fn what_a_hash_names_is_there(hash in prop_oneof![any::<u64>(), Just(u64::MAX), Just(0)], hashed in 1u64..1 << 28) {
+        let Home { groups, tag } = Home::of(hash, hashed * Group::BYTES as u64);
+        prop_assert!(groups.iter().all(|group| u64::from(*group) < hashed), "{:?}", groups);
+        prop_assert_ne!(tag, FREE);
     }
 
     #[test]
@@ -299,6 +301,22 @@ fn stays_usable_under_churn() {
         assert!(table.lookup(key, 0).or_insert_with(|| ()).is_some(), "full at {}", table.len());
     }
     check(&table);
+}
+
+/// Both groups and the tag are chosen evenly and by different bits: any two of them say nothing of the third.
+#[test]
+fn the_two_groups_and_the_tag_of_hashes_are_independent() {
+    const GROUPS: usize = 13;
+    let secret = Secret::from_seed(3);
+    let mut counts = vec![0u32; GROUPS * GROUPS * 16];
+    for key in 0..(counts.len() * 64) as u64 {
+        let Home { groups: [first, second], tag } =
+            Home::of(key.hash(&secret), (GROUPS * Group::BYTES) as u64);
+        counts[(first as usize * GROUPS + second as usize) * 16 + (tag & 15) as usize] += 1;
+    }
+    // Mean 64, and 2,703 degrees of freedom: the standard deviation is 73.5.
+    let chi: f64 = counts.iter().map(|count| (f64::from(*count) - 64.0).powi(2) / 64.0).sum();
+    assert!(chi < 2_703.0 + 6.0 * 73.5, "chi-square {chi}");
 }
 
 /// Keys that all hash to one pair of groups with one tag, as only somebody with the secret can choose them.

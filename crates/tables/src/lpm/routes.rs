@@ -21,7 +21,7 @@ use crate::table::Table;
 /// ```
 #[derive(Debug)]
 pub struct Routes<V: 'static> {
-    v4: Option<Lpm<Ipv4Addr, V>>,
+    pub(super) v4: Option<Lpm<Ipv4Addr, V>>,
     v6: Option<Lpm<Ipv6Addr, V>>,
 }
 
@@ -206,9 +206,13 @@ impl<V: Copy + Eq + Hash + 'static> Table for Routes<V> {
     #[inline(always)]
     fn approach(&self, _: &IpAddr, _: &mut Self::Ticket) {}
 
-    /// IPv6's addresses walk all their way; IPv4's ask for the second cell, behind which hardly any goes.
+    /// IPv6's addresses walk all their way; IPv4's ask for the second cell, behind which hardly any goes, and where few go
+    /// even there only in company: the processor looks far enough ahead to wait for those few together.
     #[inline(always)]
     fn approach_all<'k>(&self, keys: impl Iterator<Item = (Option<&'k IpAddr>, &'k mut Self::Ticket)>) {
+        if self.v6.is_none() && self.v4.as_ref().is_none_or(|v4| !v4.trie.is_deep()) {
+            return;
+        }
         let v6 = keys.filter_map(|(address, ticket)| match (address, &self.v4) {
             (Some(IpAddr::V6(address)), _) => Some((*address, ticket)),
             (Some(IpAddr::V4(address)), Some(v4)) => {

@@ -1,5 +1,5 @@
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
 
@@ -95,8 +95,10 @@ fn play<A: Address + Encode>(lpm: &mut Lpm<A, u32>, steps: &[Step], of: impl Fn(
         assert_eq!(lpm.lookup(*address, 0).copied(), expected);
         assert_eq!(answers[at], (at, expected));
     }
+    let (counted, forks) = lpm.trie.forks_as_counted();
+    assert_eq!(counted, forks);
     lpm.clear();
-    assert_eq!((lpm.len(), lpm.groups().0), (0, 0));
+    assert_eq!((lpm.len(), lpm.groups().0, lpm.trie.forks_as_counted().0), (0, 0, 0));
     assert!(addresses.iter().all(|address| lpm.longest(*address).is_none()));
 }
 
@@ -252,6 +254,36 @@ fn a_batch_walks_to_what_each_alone_finds() {
     }
     walked_together(&mut v4, (0..200).map(|number| Ipv4Addr::from_bits(scattered(number) ^ (number % 3))));
     walked_together(&mut v6, (0..200).map(|number| Ipv6Addr::from_bits(u128::from(scattered(number)) << 96)));
+}
+
+/// Routes ask for second cells in the one case and not in the other.
+#[test]
+fn shallow_and_deep_routes_answer_alike() {
+    let prefixes = 1 << 15;
+    let mut routes: Routes<u32> = Routes::new(Some(LpmConfig { prefixes, groups: prefixes }), None).unwrap();
+    let address = |number: u32| IpAddr::from(Ipv4Addr::from_bits(number << 12 | 0x300));
+    for number in 0..prefixes as u32 {
+        assert!(!routes.v4.as_ref().unwrap().trie.is_deep(), "{number}");
+        if number % 5_000 == 0 {
+            ask(&mut routes, number, address);
+        }
+        routes.insert(address(number), 24, number).unwrap();
+    }
+    assert!(routes.v4.as_ref().unwrap().trie.is_deep());
+    ask(&mut routes, prefixes as u32, address);
+    assert_eq!(routes.remove(address(7), 24), Some(7));
+    assert!(!routes.v4.as_ref().unwrap().trie.is_deep());
+}
+
+/// Asks for the routes up to `known`, and for those that there are not.
+fn ask(routes: &mut Routes<u32>, known: u32, address: impl Fn(u32) -> IpAddr) {
+    let asked: Vec<u32> = (0..100).map(|at| at * 397).collect();
+    let addresses: Vec<IpAddr> = asked.iter().map(|number| address(*number)).collect();
+    let mut answers = vec![];
+    routes.lookup_bulk(&addresses, 0, |_, found| answers.push(found.copied()));
+    let expected: Vec<Option<u32>> =
+        asked.iter().map(|number| (*number < known).then_some(*number)).collect();
+    assert_eq!(answers, expected);
 }
 
 #[test]

@@ -60,6 +60,8 @@ pub(super) struct Trie<A> {
     depths: HugeArray<u8>,
     free: Vec<u32>,
     groups: usize,
+    /// Cells of the first stride where a group decides.
+    forks: usize,
     of: PhantomData<A>,
 }
 
@@ -75,6 +77,7 @@ impl<A: Address> Trie<A> {
             depths: HugeArray::zeroed(cells)?,
             free: (0..groups as u32).rev().collect(),
             groups,
+            forks: 0,
             of: PhantomData,
         })
     }
@@ -176,6 +179,7 @@ impl<A: Address> Trie<A> {
             self.cells[cell] = self.cells[first];
             self.depths[cell] = self.depths[first];
             self.free.push(group as u32);
+            self.forks -= usize::from(cell < 1 << A::ROOT);
         }
     }
 
@@ -190,7 +194,20 @@ impl<A: Address> Trie<A> {
         self.cells[first..first + Self::GROUP].fill(cell);
         self.depths[first..first + Self::GROUP].fill(depth);
         self.cells[index] = Cell::of_group(group);
+        self.forks += usize::from(index < 1 << A::ROOT);
         Some(group)
+    }
+
+    /// Whether lookups often go on behind the first stride: behind a 32nd of its cells, or more. Where fewer do there is
+    /// also less memory to wait for.
+    #[inline(always)]
+    pub(super) fn is_deep(&self) -> bool {
+        self.forks >= 1 << (A::ROOT - 5)
+    }
+
+    #[cfg(test)]
+    pub(super) fn forks_as_counted(&self) -> (usize, usize) {
+        (self.forks, (0..1 << A::ROOT).filter(|index| self.cells[*index].group().is_some()).count())
     }
 
     #[cfg(test)]
