@@ -125,6 +125,10 @@ impl<A: Function> Visit for LastLoop<'_, A> {
     }
     #[inline(never)]
     fn finish(&mut self, slot: usize, bytes: &mut Bytes<'_>) -> u16 {
+        // Said where it is compiled: nobody else's tower has to be compiled twice.
+        if !A::WAITS {
+            return 0;
+        }
         let mut reshaped = false;
         let at = At { pass: Pass::Second, ..At::new(slot, bytes, &mut *self.cx, &mut reshaped) };
         decided(self.tower.apply::<false>(at, Root))
