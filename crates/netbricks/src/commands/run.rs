@@ -386,6 +386,9 @@ pub(crate) fn summarise(
         summary
             .failures
             .extend(worker.failure.iter().map(|failure| format!("worker {}: {failure}", worker.worker)));
+        if let Some(why) = worker.gave_up.as_ref().filter(|why| !summary.failures.contains(why)) {
+            summary.failures.push(why.clone());
+        }
     }
     summary
 }

@@ -207,6 +207,8 @@ struct Source {
     bytes: u64,
     start: Option<u64>,
     next: Option<Next>,
+    /// Polls in a row that found no buffer.
+    stalled: u32,
     arrivals: Arrivals,
     share: Option<Share>,
     counters: Arc<Counters>,
@@ -257,6 +259,7 @@ impl Source {
             bytes: 0,
             start: None,
             next: None,
+            stalled: 0,
             arrivals: Arrivals::default(),
             share: None,
             counters,
@@ -321,6 +324,7 @@ impl Source {
             None => self.templates.write(room, state, size, &mut self.contents),
         };
         packet.truncate(written);
+        self.stalled = 0;
         packet.set_received_at(next.time);
         self.packets += 1;
         self.bytes += written as u64;
@@ -378,7 +382,10 @@ impl ReceiveQueue for Source {
                     // Nothing is lost: it is made when a buffer is free.
                     break match self.clock {
                         _ if !batch.is_empty() => Poll::Busy,
-                        Clock::Own => Arrivals::stalled(cx),
+                        Clock::Own => {
+                            self.stalled += 1;
+                            Arrivals::stalled_again(cx, self.stalled - 1)
+                        }
                         Clock::Real => Poll::Idle,
                     };
                 }
