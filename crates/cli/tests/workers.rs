@@ -315,6 +315,36 @@ fn rules_that_part_directions_change_no_flows_state() {
     }
 }
 
+/// Packets of two ports meet, so that an answer belongs to neither; whoever reads the report learns what to add.
+#[test]
+fn answers_with_nowhere_to_go_are_explained() {
+    let hops = vec!["\"hops\""; 64].join(", ");
+    let text = format!(
+        "[port.lan]\ndriver = \"generator\"\npackets = 300\nflows = 64\n\
+         [port.far]\ndriver = \"generator\"\npackets = 300\nflows = 64\n[port.wan]\ndriver = \"null\"\n\
+         [function.split]\nuse = \"group-by\"\ngroups = 2\n\
+         [function.hops]\nuse = \"ttl\"\nanswer_v4 = \"192.0.2.1\"\n\
+         [[chain]]\nfrom = \"lan\"\nthrough = [\"split\"]\nto = \"wan\"\n\
+         [[chain]]\nfrom = \"far\"\nthrough = [\"split\"]\nto = \"wan\"\n\
+         [[chain]]\nname = \"both\"\nfrom = \"split.1\"\nthrough = [{hops}]\nto = \"wan\"\n"
+    );
+    let said = |text: &str| {
+        let found = report(&run(&scratch("answers", text), &["--workers", "1"]));
+        let lost = found["dropped"]["unconnected"].as_u64().unwrap_or(0);
+        let of_answers = |said: &&Value| said.as_str().is_some_and(|said| said.contains("answers of"));
+        (lost, found["warnings"].as_array().and_then(|said| said.iter().find(of_answers).cloned()))
+    };
+    let (lost, warning) = said(&text);
+    assert!(lost > 0);
+    let expected = format!(
+        "{lost} answers of `hops#64` had nowhere to go (dropped as `unconnected`): its packets come from ports `lan` and \
+         `far`, so say where they belong: `[[chain]]` with `from = \"hops.reply\"` and `to`"
+    );
+    assert_eq!(warning, Some(Value::String(expected)));
+    // As it says.
+    assert_eq!(said(&format!("{text}[[chain]]\nfrom = \"hops.reply\"\nto = \"wan\"\n")), (0, None));
+}
+
 /// One port to another through `through`, over a pool of as few buffers as there may be.
 fn few_buffers(port: &str, through: &str, workers: usize) -> String {
     format!(
