@@ -37,6 +37,12 @@ pub(crate) fn register(drivers: &mut Drivers) {
         "Makes traffic: sizes, flows, conversations, DNS, HTTP, at a rate or as fast as it goes, from a seed.",
         |name, settings: GeneratorSettings, cx: &OpenContext| Ok(Box::new(Generator::new(name, settings, cx)?)),
     );
+    drivers.limit_queues("generator", queues);
+}
+
+/// How many queues there are where so many are wanted: each has a flow at least.
+fn queues(settings: &GeneratorSettings, wanted: usize) -> usize {
+    wanted.clamp(1, settings.flows)
 }
 
 /// A generator port.
@@ -67,7 +73,7 @@ impl Generator {
                 ),
             });
         }
-        let queues = cx.queues.clamp(1, settings.flows);
+        let queues = queues(&settings, cx.queues);
         let counters = (0..queues).map(|_| Arc::default()).collect();
         let (rules, taken) = (Rules::default(), Taken::new(queues, 0));
         Ok(Self { name: name.into(), settings, seed: cx.seed, counters, rules, taken })
