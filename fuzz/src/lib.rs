@@ -8,10 +8,13 @@ mod exercise;
 mod model;
 #[path = "../../crates/packet/tests/packet/oracles.rs"]
 mod oracles;
+#[path = "../../crates/core/tests/streams/rewritten.rs"]
+mod rewritten;
 #[path = "../../crates/core/tests/streams/exercise.rs"]
 mod streams;
 
 pub use echo::{Answer, frame as echo_frame, message as echo_message};
 pub use exercise::{changes, difference, flow_key, header, parsers, printing};
 pub use oracles::{flow, ipv4_options, ipv6_extensions, tcp_options, usual};
+pub use rewritten::rewritten;
 pub use streams::streams;

@@ -3,8 +3,8 @@
 
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::meta::Meta;
 use crate::worker;
@@ -49,6 +49,10 @@ pub(crate) struct Class {
     /// Frames that move between a stack and the depot at a time; a stack holds twice as many.
     bulk: usize,
     depot: Mutex<Vec<NonNull<Meta>>>,
+    /// Frames in the depot, written under its lock: who finds none does not wait for it.
+    stored: AtomicUsize,
+    /// [`worker::releases`] before the last search of the stacks, plus 1: until there are more, another would find nothing.
+    searched: AtomicU64,
     /// By worker slot; none where frames come out of the depot one by one.
     stacks: Box<[Stack]>,
 }
@@ -65,6 +69,8 @@ impl Class {
             // A stack must not starve the other workers of a small pool.
             bulk: (shape.frames / 8).clamp(1, STACK / 2),
             depot: Mutex::new(Vec::with_capacity(shape.frames)),
+            stored: AtomicUsize::new(0),
+            searched: AtomicU64::new(0),
             stacks: (0..stacked).map(stack).collect(),
         }
     }
@@ -72,11 +78,12 @@ impl Class {
     /// Puts all frames into the depot, the first on top: `line` makes one's line of its number and its place in the pool's
     /// memory.
     pub(crate) fn fill(&self, line: impl Fn(u32, usize) -> NonNull<Meta>) {
-        let mut depot = self.depot.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut depot = self.depot();
         let frames = (0..self.shape.frames).rev();
         depot.extend(
             frames.map(|frame| line(self.first + frame as u32, self.offset + frame * self.shape.stride)),
         );
+        self.stored.store(depot.len(), Ordering::Relaxed);
     }
 
     /// Whether the frame of this number is one of these.
@@ -183,29 +190,51 @@ impl Class {
     }
 
     /// Takes up to `out.len()` frames out of the depot, and where that is empty out of the stacks of workers that are gone.
+    /// Where there are none either, it reads two counters: packets fall back on frames of another size for as long as these
+    /// are out, each by way of here.
     fn withdraw(&self, out: &mut [Place]) -> usize {
         let taken = self.pop(out);
         if taken == 0 && self.reclaim() { self.pop(out) } else { taken }
     }
 
+    fn depot(&self) -> MutexGuard<'_, Vec<NonNull<Meta>>> {
+        #[cfg(test)]
+        tests::count(&tests::LOCKED);
+        self.depot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn pop(&self, out: &mut [Place]) -> usize {
-        let mut depot = self.depot.lock().unwrap_or_else(PoisonError::into_inner);
+        // Who has a frame deposited before this, in whatever order threads agree on, has its count too.
+        if self.stored.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        let mut depot = self.depot();
         let count = out.len().min(depot.len());
         for place in &mut out[..count] {
             *place = depot.pop();
         }
+        self.stored.store(depot.len(), Ordering::Relaxed);
         count
     }
 
     fn deposit(&self, frames: &[Place]) {
-        let mut depot = self.depot.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut depot = self.depot();
         // Within the capacity reserved at the start: a depot never holds more frames than there are.
         depot.extend(frames.iter().flatten());
+        self.stored.store(depot.len(), Ordering::Relaxed);
     }
 
-    /// Empties the stacks of workers that are gone into the depot; answers whether there was anything.
-    #[cold]
+    /// Empties the stacks of workers that are gone into the depot; answers whether there was anything. It looks only where a
+    /// slot was given up since the last time: a worker that is there keeps what it has.
     fn reclaim(&self) -> bool {
+        let releases = worker::releases().wrapping_add(1);
+        self.searched.load(Ordering::Relaxed) != releases && self.search(releases)
+    }
+
+    #[cold]
+    fn search(&self, releases: u64) -> bool {
+        #[cfg(test)]
+        tests::count(&tests::SEARCHED);
         let mut any = false;
         for (index, stack) in self.stacks.iter().enumerate() {
             if stack.len.load(Ordering::Relaxed) == 0 || !worker::try_claim(index) {
@@ -216,9 +245,107 @@ impl Class {
             let frames = unsafe { &*stack.frames.get() };
             self.deposit(&frames[..len]);
             stack.len.store(0, Ordering::Relaxed);
+            // Counted like any other: whoever searches frames of another size meanwhile passes this slot by, and comes back.
             worker::release(index);
             any |= len > 0;
         }
+        // Of the time before it: a slot given up meanwhile may have been passed by.
+        self.searched.store(releases, Ordering::Relaxed);
         any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::mpsc;
+    use std::thread::{self, LocalKey};
+
+    use crate::{Packet, Pool, WorkerSlot, worker};
+
+    thread_local! {
+        /// Times that this thread took a depot's lock, and searched the stacks.
+        pub(super) static LOCKED: Cell<u64> = const { Cell::new(0) };
+        pub(super) static SEARCHED: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(super) fn count(counter: &'static LocalKey<Cell<u64>>) {
+        counter.set(counter.get() + 1);
+    }
+
+    const SHORT: usize = 64;
+
+    /// All short frames that there are.
+    fn exhaust(pool: &Pool) -> Vec<Packet> {
+        let packets = std::iter::repeat_with(|| pool.empty(64)).map_while(|packet| packet);
+        packets.take_while(|packet| !pool.owns_small(packet)).collect()
+    }
+
+    /// A short packet that gets a small frame takes no lock for it, nor looks into every worker's stack.
+    fn small_ones_come_cheaply(pool: &Pool) {
+        let (locked, searched) = (LOCKED.get(), SEARCHED.get());
+        assert!((0..1_000).all(|_| pool.empty(64).is_some_and(|packet| pool.owns_small(&packet))));
+        assert_eq!((LOCKED.get() - locked, SEARCHED.get() - searched), (0, 0));
+    }
+
+    #[test]
+    fn exhaustion_is_remembered_until_frames_come_back() {
+        let _alone = worker::tests::alone();
+        let _slot = WorkerSlot::claim().unwrap();
+        let pool = Pool::builder().frames(64).short(SHORT, 512).build().unwrap();
+        let mut out = exhaust(&pool);
+        assert_eq!(out.len(), SHORT);
+        for back in [1, 2, 15, 16, 17, SHORT] {
+            small_ones_come_cheaply(&pool);
+            // More than this thread's stack holds go by way of the depot.
+            out.truncate(SHORT - back);
+            out.extend(exhaust(&pool));
+            assert_eq!(out.len(), SHORT, "{back} came back");
+        }
+        small_ones_come_cheaply(&pool);
+    }
+
+    /// Of a thread that is no worker, whose frames go to the depot at once.
+    #[test]
+    fn frames_that_another_thread_frees_are_found() {
+        let _alone = worker::tests::alone();
+        let _slot = WorkerSlot::claim().unwrap();
+        let pool = Pool::builder().frames(64).short(SHORT, 512).build().unwrap();
+        let mut out = exhaust(&pool);
+        for back in [1, 20] {
+            small_ones_come_cheaply(&pool);
+            let freed = out.split_off(SHORT - back);
+            thread::spawn(|| drop(freed)).join().unwrap();
+            out.extend(exhaust(&pool));
+            assert_eq!(out.len(), SHORT);
+        }
+    }
+
+    /// Also those that a worker has in its stack when this thread finds none.
+    #[test]
+    fn frames_of_a_worker_that_goes_later_are_found() {
+        let _alone = worker::tests::alone();
+        let _slot = WorkerSlot::claim().unwrap();
+        let pool = Pool::builder().frames(64).short(SHORT, 512).build().unwrap();
+        let mut out = exhaust(&pool);
+        for _ in 0..3 {
+            let freed = out.split_off(SHORT - 16);
+            let ((has_them, had), (go, gone)) = (mpsc::channel(), mpsc::channel::<()>());
+            let worker = thread::spawn(move || {
+                let _slot = WorkerSlot::claim().unwrap();
+                drop(freed);
+                has_them.send(()).unwrap();
+                // Until the other end is let go of.
+                assert!(gone.recv().is_err());
+            });
+            had.recv().unwrap();
+            assert_eq!(exhaust(&pool).len(), 0, "it is there");
+            small_ones_come_cheaply(&pool);
+            drop(go);
+            worker.join().unwrap();
+            out.extend(exhaust(&pool));
+            assert_eq!(out.len(), SHORT);
+            small_ones_come_cheaply(&pool);
+        }
     }
 }

@@ -128,6 +128,7 @@ mod tests {
     #[test]
     fn packets_keep_their_order_between_two_threads() {
         const PACKETS: u64 = 200_000;
+        let _alone = crate::worker::tests::alone();
         let pool = Pool::builder().frames(1024).build().unwrap();
         let (mut producer, mut consumer) = Ring::new(128);
         let sender = {

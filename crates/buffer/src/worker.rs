@@ -5,13 +5,15 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Workers that may have stacks at one time.
 pub(crate) const SLOTS: usize = 64;
 const NONE: usize = usize::MAX;
 
 static CLAIMED: [AtomicBool; SLOTS] = [const { AtomicBool::new(false) }; SLOTS];
+/// How often a slot was given up.
+static RELEASES: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     static MINE: Cell<usize> = const { Cell::new(NONE) };
@@ -73,14 +75,31 @@ pub(crate) fn try_claim(index: usize) -> bool {
 
 pub(crate) fn release(index: usize) {
     CLAIMED[index].store(false, Ordering::Release);
+    // Behind the store: who sees this count also sees that the slot is free.
+    RELEASES.fetch_add(1, Ordering::Release);
+}
+
+/// How often a slot was given up so far: while that stays the same, no more stacks have lost their worker.
+#[inline(always)]
+pub(crate) fn releases() -> u64 {
+    RELEASES.load(Ordering::Acquire)
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
     use super::*;
+
+    /// Slots are the process's: one test's frames would be out of reach while another has the slot that it gave up.
+    pub(crate) fn alone() -> MutexGuard<'static, ()> {
+        static ONE: Mutex<()> = Mutex::new(());
+        ONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
     #[test]
     fn a_thread_has_one_slot_and_gives_it_back() {
+        let _alone = alone();
         let first = WorkerSlot::claim().unwrap();
         assert_eq!(WorkerSlot::claim().unwrap_err(), NoWorkerSlot::Twice);
         drop(first);

@@ -314,3 +314,73 @@ fn rules_that_part_directions_change_no_flows_state() {
         assert_eq!(queues[0] != 0, parts, "the conversations are all over port 80: {report}");
     }
 }
+
+/// Packets of two ports meet, so that an answer belongs to neither; whoever reads the report learns what to add.
+#[test]
+fn answers_with_nowhere_to_go_are_explained() {
+    let hops = vec!["\"hops\""; 64].join(", ");
+    let text = format!(
+        "[port.lan]\ndriver = \"generator\"\npackets = 300\nflows = 64\n\
+         [port.far]\ndriver = \"generator\"\npackets = 300\nflows = 64\n[port.wan]\ndriver = \"null\"\n\
+         [function.split]\nuse = \"group-by\"\ngroups = 2\n\
+         [function.hops]\nuse = \"ttl\"\nanswer_v4 = \"192.0.2.1\"\n\
+         [[chain]]\nfrom = \"lan\"\nthrough = [\"split\"]\nto = \"wan\"\n\
+         [[chain]]\nfrom = \"far\"\nthrough = [\"split\"]\nto = \"wan\"\n\
+         [[chain]]\nname = \"both\"\nfrom = \"split.1\"\nthrough = [{hops}]\nto = \"wan\"\n"
+    );
+    let said = |text: &str| {
+        let found = report(&run(&scratch("answers", text), &["--workers", "1"]));
+        let lost = found["dropped"]["unconnected"].as_u64().unwrap_or(0);
+        let of_answers = |said: &&Value| said.as_str().is_some_and(|said| said.contains("answers of"));
+        (lost, found["warnings"].as_array().and_then(|said| said.iter().find(of_answers).cloned()))
+    };
+    let (lost, warning) = said(&text);
+    assert!(lost > 0);
+    let expected = format!(
+        "{lost} answers of `hops#64` had nowhere to go (dropped as `unconnected`): its packets come from ports `lan` and \
+         `far`, so say where they belong: `[[chain]]` with `from = \"hops.reply\"` and `to`"
+    );
+    assert_eq!(warning, Some(Value::String(expected)));
+    // As it says.
+    assert_eq!(said(&format!("{text}[[chain]]\nfrom = \"hops.reply\"\nto = \"wan\"\n")), (0, None));
+}
+
+/// One port to another through `through`, over a pool of as few buffers as there may be.
+fn few_buffers(port: &str, through: &str, workers: usize) -> String {
+    format!(
+        "[port.lan]\ndriver = \"generator\"\n{port}\n[port.wan]\ndriver = \"null\"\n\
+         [[chain]]\nfrom = \"lan\"\nthrough = [{through}]\nto = \"wan\"\n\
+         [runtime]\nframes = 64\nworkers = {workers}\n"
+    )
+}
+
+/// The generator moves the clock: what keeps all buffers for a time gives them back, and other workers do too.
+#[test]
+fn a_generator_that_finds_no_buffer_goes_on_when_there_are_some() {
+    for (name, port, through, workers) in [
+        ("delay", "packets = 1000\ndelay = \"10 s\"", "", 1),
+        ("delay-shuffle", "packets = 1000\ndelay = \"10 s\"", "\"shuffle\"", 2),
+        ("shuffle", "packets = 20000", "\"shuffle\"", 2),
+    ] {
+        let directory = scratch(&format!("few-buffers-{name}"), &few_buffers(port, through, workers));
+        // Long enough for any machine; a run that hangs has sent less.
+        let report = report(&run(&directory, &["--duration", "60s"]));
+        let packets = if name == "shuffle" { 20_000 } else { 1_000 };
+        assert_eq!(report["sent"], packets, "{name}: {report}");
+        assert!(report["pool"]["exhausted"].as_u64() > Some(0), "{name}: {report}");
+    }
+}
+
+#[test]
+fn a_generator_whose_buffers_nobody_gives_back_fails_the_run() {
+    let directory = scratch("no-buffers", &few_buffers("packets = 1000\ndelay = \"100 h\"", "", 1));
+    let output = run(&directory, &["--duration", "60s"]);
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    let why = report["failures"][0].as_str().unwrap_or_default();
+    assert!(
+        why.starts_with("graph `f`: its sources wait for packet buffers, of which 0 of 128 are free"),
+        "{report}"
+    );
+    assert_eq!(report["conserved"], true, "{report}");
+}

@@ -9,6 +9,8 @@ const MILLISECOND: u64 = 1_000_000;
 /// How long a source whose pool is empty waits before it asks again (ns). It asks for a time rather than for its next
 /// turn: whoever keeps the buffers may wait for a time as well, and only this source moves the clock.
 const STALLED: u64 = 100_000;
+/// How often a wait in a row may be twice as long as the one before: up to 0.1 s, and never longer than all before it.
+const DOUBLINGS: u32 = 10;
 
 /// The clock of a source.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,7 +49,13 @@ impl Arrivals {
 
     /// What a source answers that found no buffer for its first packet.
     pub(crate) fn stalled(cx: &Context) -> Poll {
-        Poll::Until(cx.now().saturating_add(STALLED))
+        Self::stalled_again(cx, 0)
+    }
+
+    /// As [`stalled`](Self::stalled), of a source that has been so `times` before in a row and will not give up: whoever
+    /// keeps buffers for hours of the graph's time gives them back after some thousand turns.
+    pub(crate) fn stalled_again(cx: &Context, times: u32) -> Poll {
+        Poll::Until(cx.now().saturating_add(STALLED << times.min(DOUBLINGS)))
     }
 }
 

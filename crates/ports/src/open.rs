@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use netbricks_buffer::Pool;
 use netbricks_core::{Key, Settings, SettingsError, nearest};
 use toml::Spanned;
-use toml::de::DeTable;
+use toml::de::{DeTable, DeValue};
 
 use crate::port::{Port, PortError};
 use crate::steer::{Fixed, Rules};
@@ -43,6 +43,7 @@ pub enum OpenError {
 
 type Open =
     dyn Fn(&str, Spanned<DeTable<'_>>, &OpenContext) -> Result<Box<dyn Port>, OpenError> + Send + Sync;
+type CountQueues = dyn Fn(Spanned<DeTable<'_>>, usize) -> Option<usize> + Send + Sync;
 type Check = dyn Fn(&str, Spanned<DeTable<'_>>, &Path) -> Result<(), OpenError> + Send + Sync;
 
 /// How a driver's receive queues divide flows. An open port's [`Capabilities`](crate::Capabilities) say it for certain.
@@ -71,6 +72,7 @@ pub struct Driver {
     pub division: QueueDivision,
     /// Why none of its ports can steer, where that is known before one is opened.
     pub fixed: Option<Fixed>,
+    queues: Option<Box<CountQueues>>,
     open: Box<Open>,
     check: Box<Check>,
 }
@@ -123,6 +125,22 @@ impl Driver {
     /// The rules in settings by which a port of theirs steers; none where they are wrong.
     pub fn rules(&self, settings: Spanned<DeTable<'_>>) -> Rules {
         self.split(settings).map(|(common, _)| common.steer).unwrap_or_default()
+    }
+
+    /// How many receive queues a port with these settings has where `wanted` are asked for, as far as that is known before it
+    /// is opened.
+    pub fn receive_queues(&self, settings: Spanned<DeTable<'_>>, wanted: usize) -> usize {
+        let written = settings.get_ref().get("queues").and_then(|queues| match queues.get_ref() {
+            DeValue::Integer(queues) => usize::from_str_radix(queues.as_str(), queues.radix()).ok(),
+            _ => None,
+        });
+        let wanted = written.unwrap_or(wanted);
+        let count = |queues: &CountQueues| queues(self.split(settings).ok()?.1, wanted);
+        match (self.division, &self.queues) {
+            (QueueDivision::One, _) => 1,
+            (_, None) => wanted,
+            (_, Some(queues)) => count(queues.as_ref()).unwrap_or(wanted),
+        }
     }
 
     /// Refuses rules where none could be followed.
@@ -222,6 +240,7 @@ impl Drivers {
             aligned_frames: false,
             division: QueueDivision::One,
             fixed: None,
+            queues: None,
             open: Box::new(move |port, table, cx| Ok(open(port, read(table)?, cx)?)),
             check: Box::new(move |port, table, directory| Ok(check(port, &read(table)?, directory)?)),
         };
@@ -242,6 +261,19 @@ impl Drivers {
     pub fn divide(&mut self, name: &str, division: QueueDivision) -> &mut Self {
         if let Some(driver) = self.0.get_mut(name) {
             driver.division = division;
+        }
+        self
+    }
+
+    /// Says how many receive queues a port of the driver has by its settings, where so many are wanted. No effect where there is
+    /// no such driver, or where its ports have one queue.
+    pub fn limit_queues<S: Settings>(
+        &mut self,
+        name: &str,
+        queues: impl Fn(&S, usize) -> usize + Send + Sync + 'static,
+    ) -> &mut Self {
+        if let Some(driver) = self.0.get_mut(name) {
+            driver.queues = Some(Box::new(move |table, wanted| Some(queues(&read(table).ok()?, wanted))));
         }
         self
     }

@@ -229,6 +229,7 @@ impl Worker {
             cpu_seconds: used.tv_sec as f64 + used.tv_nsec as f64 / 1e9,
             panics: self.panics.reports().to_vec(),
             failure: None,
+            gave_up: self.gave_up.clone(),
         }
     }
 

@@ -68,6 +68,13 @@ impl Shared {
         self.letterboxes.iter().for_each(|letterbox| letterbox.bell.ring());
     }
 
+    /// What all workers have published.
+    pub(crate) fn progress(&self) -> Progress {
+        let mut progress = Progress::default();
+        self.published.iter().for_each(|published| progress.merge(&published.read()));
+        progress
+    }
+
     /// The reports of workers that have ended. A poisoned lock guards nothing here that could be half-written.
     pub(crate) fn ended(&self) -> MutexGuard<'_, Vec<Option<WorkerReport>>> {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
@@ -291,9 +298,7 @@ impl Control {
 
     /// Live sums over all workers, as they were published at most some milliseconds ago. Costs the workers nothing.
     pub fn progress(&self) -> Progress {
-        let mut progress = Progress::default();
-        self.0.published.iter().for_each(|published| progress.merge(&published.read()));
-        progress
+        self.0.progress()
     }
 
     /// As [`progress`](Self::progress), by worker.

@@ -53,6 +53,11 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// Grows whenever a packet comes, goes or changes hands.
+    pub(crate) fn packets(&self) -> u64 {
+        let ends = self.received.packets + self.created + self.sent.packets + self.dropped + self.consumed;
+        ends + self.handed + self.taken
+    }
     pub(crate) fn merge(&mut self, other: &Self) {
         self.received += other.received;
         self.created += other.created;

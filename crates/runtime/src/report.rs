@@ -253,6 +253,8 @@ pub struct WorkerReport {
     pub panics: Vec<PanicReport>,
     /// Why it ended, where that was a fault of the runtime and not the run's end.
     pub failure: Option<String>,
+    /// Why it ended a run before its sources had ended: they waited for buffers, and nobody gave any back.
+    pub gave_up: Option<String>,
 }
 
 /// All workers at one moment (each between two of its batches).

@@ -262,6 +262,7 @@ impl Seat {
             cpu_seconds: 0.0,
             panics: Vec::new(),
             failure: Some(format!("the worker itself panicked: {message}")),
+            gave_up: None,
         });
         // The mailbox closes and every frame goes home before anybody learns of the end.
         let closed = contained(|| drop(worker));

@@ -26,8 +26,12 @@ const LONG_ROUND: Duration = Duration::from_micros(50);
 /// How often totals are published while there is work.
 const PUBLISH: Duration = Duration::from_millis(5);
 /// Timers in a row that move nothing, after which a driven graph without sources is taken to have ended: what ticks
-/// for ever would otherwise keep it alive for ever.
+/// for ever would otherwise keep it alive for ever. One with sources that have not ended takes a step a round from there on.
 const EMPTY_TIMERS: u32 = 1 << 16;
+/// How long such sources may wait in vain while no worker moves a packet: by then nobody gives a buffer back.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// What one step counts at most of that: a process that was halted has not waited.
+const LONGEST_STEP: Duration = Duration::from_millis(10);
 
 /// A graph on its worker.
 pub(crate) struct Hosted {
@@ -36,6 +40,10 @@ pub(crate) struct Hosted {
     /// Where a driven clock was made to jump to (ns).
     pub(crate) jumped: u64,
     empty_timers: u32,
+    /// It took a step, so that it needs another round.
+    stepped: bool,
+    /// How long its sources wait in vain.
+    waiting: Option<Waiting>,
     done: bool,
     /// Its next timer (ns), when it is idle.
     timer: Option<u64>,
@@ -44,7 +52,16 @@ pub(crate) struct Hosted {
 impl Hosted {
     pub(crate) fn new(mut graph: Graph, clock: Clock, burst: usize) -> Self {
         graph.set_burst(burst);
-        Self { graph, clock, jumped: 0, empty_timers: 0, done: false, timer: None }
+        Self {
+            graph,
+            clock,
+            jumped: 0,
+            empty_timers: 0,
+            stepped: false,
+            waiting: None,
+            done: false,
+            timer: None,
+        }
     }
 
     pub(crate) fn time(&self, instant: Instant) -> u64 {
@@ -58,14 +75,50 @@ impl Hosted {
         let waits = !matches!(self.clock, Clock::Driven)
             || !self.graph.can_sleep()
             || !self.graph.descriptors().is_empty();
-        if waits {
+        let weary = self.empty_timers >= EMPTY_TIMERS;
+        if waits || weary && self.graph.awaits_time() {
             return false;
         }
         self.jumped = self.jumped.max(timer);
         self.empty_timers += 1;
-        self.done = self.empty_timers > EMPTY_TIMERS;
+        self.done = weary;
         true
     }
+
+    /// For a driven graph whose sources all wait for a time, as they do while no buffer is free, and that may not jump there:
+    /// nobody else moves its time, so it has come there by the next round. Between the two other workers, which may have the
+    /// buffers, go on. Answers whether it is so.
+    fn step(&mut self, timer: Option<u64>) -> bool {
+        let Some(timer) = timer else { return false };
+        let steps = matches!(self.clock, Clock::Driven) && self.graph.awaits_time();
+        if steps {
+            self.jumped = self.jumped.max(timer);
+        }
+        self.stepped = steps;
+        steps
+    }
+
+    /// Whether it has waited in vain for as long as that may take, in which no worker has done anything.
+    fn is_stuck(&mut self, now: Instant, done: impl Fn() -> u64) -> bool {
+        let waiting =
+            self.waiting.get_or_insert_with(|| Waiting { last: now, long: Duration::ZERO, done: done() });
+        waiting.long += now.saturating_duration_since(waiting.last).min(LONGEST_STEP);
+        waiting.last = now;
+        if waiting.long < PATIENCE {
+            return false;
+        }
+        let (before, now_done) = (waiting.done, done());
+        (waiting.long, waiting.done) = (Duration::ZERO, now_done);
+        before == now_done
+    }
+}
+
+/// A driven graph whose sources wait for buffers.
+struct Waiting {
+    last: Instant,
+    long: Duration,
+    /// What all workers had done when it began.
+    done: u64,
 }
 
 /// What a round came to.
@@ -91,6 +144,8 @@ pub(crate) struct Worker {
     pub(crate) prepared: BTreeMap<u64, (Graph, Clock)>,
     pub(crate) idler: Idler,
     pub(crate) panics: PanicLog,
+    /// Why it ended the run.
+    pub(crate) gave_up: Option<String>,
     pub(crate) now: Instant,
     round_turns: u32,
     pub(crate) turns: u64,
@@ -108,6 +163,7 @@ impl Worker {
             prepared: BTreeMap::new(),
             idler,
             panics: PanicLog::default(),
+            gave_up: None,
             now: Instant::now(),
             round_turns: 1,
             turns: 0,
@@ -156,7 +212,7 @@ impl Worker {
             if hosted.done {
                 continue;
             }
-            hosted.timer = None;
+            (hosted.timer, hosted.stepped) = (None, false);
             let mut rested = false;
             let mut now = hosted.time(self.now);
             let mut left = self.round_turns;
@@ -179,6 +235,7 @@ impl Worker {
                         round.moved += packets;
                         if packets > 0 {
                             hosted.empty_timers = 0;
+                            hosted.waiting = None;
                         }
                     }
                     Turn::Idle(timer) => {
@@ -194,6 +251,10 @@ impl Worker {
                         }
                         hosted.timer = timer;
                         rested = true;
+                        let done = || self.shared.progress().packets();
+                        if hosted.step(timer) && hosted.is_stuck(self.now, done) {
+                            self.gave_up.get_or_insert_with(|| give_up(hosted, &self.shared));
+                        }
                         break;
                     }
                     Turn::Done => {
@@ -230,7 +291,7 @@ impl Worker {
             .filter_map(|hosted| hosted.clock.until(hosted.timer?, self.now))
             .chain(self.shared.deadline().map(|deadline| deadline.saturating_duration_since(self.now)))
             .min();
-        let watched = !starved && running().all(|hosted| hosted.graph.can_sleep());
+        let watched = !starved && running().all(|hosted| hosted.graph.can_sleep() && !hosted.stepped);
         match self.idler.rest(watched, timer) {
             Rest::Pause(pauses) => (0..pauses).for_each(|_| std::hint::spin_loop()),
             Rest::Yield => std::thread::yield_now(),
@@ -260,6 +321,27 @@ impl Worker {
         self.graphs.iter().for_each(|hosted| totals.merge(&hosted.graph.totals()));
         self.shared.published[self.context.index()].publish(&totals, self.turns, self.idler.sleeps);
     }
+}
+
+/// Ends a graph whose sources wait for buffers that nobody gives back, and the run with it; answers why.
+#[cold]
+fn give_up(hosted: &mut Hosted, shared: &Shared) -> String {
+    hosted.done = true;
+    let pool = &shared.config.pool;
+    let why = format!(
+        "graph `{}`: its sources wait for packet buffers, of which {} of {} are free, and no packet has moved for {} s: \
+         the pool needs more of them, or what holds packets has to hold fewer",
+        hosted.graph.name(),
+        pool.available(),
+        pool.capacity(),
+        PATIENCE.as_secs()
+    );
+    if shared.config.linger {
+        shared.config.events.tell(Event::Warning(why.clone()));
+    } else {
+        shared.stop();
+    }
+    why
 }
 
 /// A turn that receives no more than what is left of the limit; `None` when other workers hold what is left.

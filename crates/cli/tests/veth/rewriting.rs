@@ -11,7 +11,7 @@ const DOWNLOAD: usize = 50_000_000;
 const FIND: &str = "a needle in a haystack";
 const REPLACE: &str = "many needles, each of which is longer than the one that was there before";
 
-/// Serves a file to whoever asks, without saying how long it is.
+/// Serves a file to whoever asks, without saying how long it is; prints how its connections control congestion.
 const SERVER: &str = "
 import socket, sys, threading
 content = open(sys.argv[1], 'rb').read()
@@ -20,6 +20,8 @@ listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 listener.bind(('::', 8080))
 listener.listen()
 def serve(connection):
+    control = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+    print(control.rstrip(b'\\0').decode(), flush=True)
     asked = b''
     while b'\\r\\n\\r\\n' not in asked:
         more = connection.recv(65536)
@@ -50,6 +52,11 @@ fn content() -> String {
 }
 
 fn downloads(test: &str, line: &str, addresses: &[&str]) {
+    downloads_by(test, None, line, addresses);
+}
+
+/// As [`downloads`], from a server that controls congestion so.
+fn downloads_by(test: &str, control: Option<&str>, line: &str, addresses: &[&str]) {
     let length = DOWNLOAD;
     let Some(segment) = Segment::new(test, Driver::AfPacket, &["ping", "curl", "python3", "ethtool"]) else {
         return;
@@ -57,6 +64,10 @@ fn downloads(test: &str, line: &str, addresses: &[&str]) {
     for (role, device) in [("client", "c0"), ("server", "s0")] {
         // Whole segments, as a wire has them.
         segment.namespaces.run(role, &format!("ethtool -K {device} tso off gso off gro off"));
+    }
+    if let Some(control) = control {
+        // Of this namespace alone.
+        segment.namespaces.run("server", &format!("sysctl -qw net.ipv4.tcp_congestion_control={control}"));
     }
     let content = &content()[..length];
     let file = segment.directory.join("file");
@@ -99,6 +110,9 @@ fn downloads(test: &str, line: &str, addresses: &[&str]) {
         assert!(received == expected.as_bytes(), "{address}: it is not what was to come");
         eprintln!("{test}, {address}: {:.1} MB/s", rate.trim().parse::<f64>().unwrap_or_default() / 1e6);
     }
+    let controls = std::fs::read_to_string(segment.directory.join("web")).unwrap_or_default();
+    assert!(control.is_none_or(|control| controls.lines().all(|line| line == control)), "{controls}");
+    assert!(controls.lines().count() > addresses.len(), "one for each connection: {controls}");
     let report = run.finish();
     let consumed = report["consumed"].as_u64().unwrap_or_default();
     assert!(consumed > length as u64 / 1_500, "{report}");
@@ -113,4 +127,20 @@ fn curl_sees_what_was_rewritten() {
 #[test]
 fn curl_sees_it_also_with_loss_and_reordering() {
     downloads("rewriting-lossy", "loss = 0.01\nreorder = 0.01\n", &["10.0.0.2"]);
+}
+
+/// BBR sends by what it measures of the line and not by what is lost: it must see the acknowledgments and time stamps of a line
+/// that it believes in.
+#[test]
+fn curl_sees_it_also_with_loss_from_a_server_that_uses_bbr() {
+    let available = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+    let controls = std::fs::read_to_string(available).unwrap_or_default();
+    if !controls.split_whitespace().any(|control| control == "bbr") {
+        eprintln!(
+            "skipped: needs congestion control by bbr (`modprobe tcp_bbr`); the kernel has {}",
+            controls.trim()
+        );
+        return;
+    }
+    downloads_by("rewriting-bbr", Some("bbr"), "loss = 0.01\n", &["10.0.0.2"]);
 }

@@ -412,6 +412,14 @@ impl Graph {
             })
     }
 
+    /// Whether its receiving nodes wait for a time, those of them that have not ended: where nobody but they move the clock
+    /// they are asked again only when somebody does.
+    pub fn awaits_time(&self) -> bool {
+        let receives = |node: &usize| self.slots[*node].role == Role::Receive;
+        self.sleeping.iter().any(|Reverse((_, node))| receives(node))
+            && !self.idle.iter().chain(&self.ready).any(receives)
+    }
+
     /// Whether it named all.
     fn watch<'g>(&'g self, node: usize, watch: &mut dyn FnMut(BorrowedFd<'g>)) -> bool {
         self.slots[node].ask(&self.panics, self.now(), |node| node.descriptors(watch)).is_some()

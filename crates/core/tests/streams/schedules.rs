@@ -123,3 +123,31 @@ fn any_bytes_are_a_schedule() {
         super::exercise::streams(&bytes);
     }
 }
+
+#[test]
+fn any_bytes_are_connections_that_are_rewritten() {
+    let mut random = Random::new(13);
+    let mut sums = [0; 4];
+    for _ in 0..20_000 {
+        let length = random.below(400);
+        let mut bytes: Vec<u8> = (0..length).map(|_| (random.next() >> random.below(8)) as u8).collect();
+        // Most of what comes belongs to connections that were opened, and little of it resets them.
+        for (place, operation) in bytes.chunks_exact_mut(8).enumerate() {
+            match (place, random.below(8)) {
+                (0, _) => (operation[0], operation[1], operation[2]) = (0, 0x02, 1),
+                (1, _) => (operation[0], operation[1], operation[2], operation[3]) = (4, 0x12, 1, 2),
+                (_, 0) => {}
+                _ => {
+                    (operation[0], operation[1]) = (operation[0] & 4, 0x10 | operation[1] & 0x08);
+                    // What comes first is early in the stream.
+                    let within = (place * 8).min(200) as u8;
+                    (operation[2], operation[3]) = (2 + operation[2] % within, 2 + operation[3] % within);
+                }
+            }
+        }
+        let counters = super::rewritten::rewritten(&bytes);
+        let happened = [counters.replaced, counters.resent, counters.no_room, counters.refused];
+        sums.iter_mut().zip(happened).for_each(|(sum, count)| *sum += count);
+    }
+    assert!(sums.iter().all(|sum| *sum > 1_000), "replaced, resent, no room, refused: {sums:?}");
+}

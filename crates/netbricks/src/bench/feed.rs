@@ -84,38 +84,36 @@ impl Trace {
         tuples.len()
     }
 
-    /// The frame of packet `number`.
-    pub(super) fn write(&self, number: usize, packet: &mut Packet) {
-        let mut frame = unpatched();
+    /// The frame of packet `number`: Ethernet, IPv4 with time to live 255, UDP, 22 bytes.
+    pub(super) fn frame(&self, number: usize) -> [u8; FRAME] {
+        let mut frame = [0; FRAME];
+        frame[..12].copy_from_slice(&[1, 2, 3, 4, 5, 6, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15]);
+        frame[12] = 8;
+        frame[14] = 0x45;
+        frame[17] = (FRAME - 14) as u8;
+        frame[22] = 255;
+        frame[23] = 17;
+        frame[39] = (FRAME - 34) as u8;
         frame[FLOW].copy_from_slice(&self.flows[number % FLOWS]);
         let checksum = netbricks_packet::checksum::internet(&frame[14..34]);
-        frame[24..26].copy_from_slice(&checksum.to_be_bytes());
+        frame[CHECKSUM].copy_from_slice(&checksum.to_be_bytes());
+        frame
+    }
+
+    /// Writes [`frame`](Self::frame) into a packet.
+    pub(super) fn write(&self, number: usize, packet: &mut Packet) {
         if packet.len() == FRAME {
-            packet.data_mut().copy_from_slice(&frame);
+            packet.data_mut().copy_from_slice(&self.frame(number));
         }
     }
 }
 
 /// Where a frame has its flow's addresses and ports.
-const FLOW: Range<usize> = 26..38;
-
-/// A frame before its flow and the IPv4 checksum are written into it: Ethernet, IPv4 with time to live 255, UDP, 22 bytes.
-pub(super) fn unpatched() -> [u8; FRAME] {
-    let mut frame = [0; FRAME];
-    frame[..12].copy_from_slice(&[1, 2, 3, 4, 5, 6, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15]);
-    frame[12] = 8;
-    frame[14] = 0x45;
-    frame[17] = (FRAME - 14) as u8;
-    frame[22] = 255;
-    frame[23] = 17;
-    frame[39] = (FRAME - 34) as u8;
-    frame
-}
-
-/// Whether a frame is this one, whichever flow was written into it.
-pub(super) fn is_but_for_its_flow(frame: &[u8], expected: &[u8; FRAME]) -> bool {
-    frame.len() == FRAME && frame[..24] == expected[..24] && frame[FLOW.end..] == expected[FLOW.end..]
-}
+pub(super) const FLOW: Range<usize> = 26..38;
+/// Where it has its IPv4 checksum.
+pub(super) const CHECKSUM: Range<usize> = 24..26;
+/// Where an IPv6 frame has its destination.
+pub(super) const DESTINATION6: Range<usize> = 38..54;
 
 /// IPv6 destinations, one a packet, of 65,536 that lie in the routes of [`routes6`].
 pub(super) fn destinations6() -> Vec<[u8; 16]> {
@@ -133,7 +131,7 @@ pub(super) fn destinations6() -> Vec<[u8; 16]> {
 }
 
 /// The frame that IPv6 destinations are written into: Ethernet, IPv6 with hop limit 255, UDP, 2 bytes.
-pub(super) fn write6(packet: &mut Packet) {
+pub(super) fn frame6() -> [u8; FRAME] {
     let mut frame = [0; FRAME];
     frame[..14].copy_from_slice(&[1, 2, 3, 4, 5, 6, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x86, 0xdd]);
     frame[14] = 0x60;
@@ -142,8 +140,13 @@ pub(super) fn write6(packet: &mut Packet) {
     frame[21] = 255;
     frame[22] = 0x20;
     frame[59] = (FRAME - 54) as u8;
+    frame
+}
+
+/// Writes [`frame6`] into a packet.
+pub(super) fn write6(packet: &mut Packet) {
     if packet.len() == FRAME {
-        packet.data_mut().copy_from_slice(&frame);
+        packet.data_mut().copy_from_slice(&frame6());
     }
 }
 

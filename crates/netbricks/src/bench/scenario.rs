@@ -1,20 +1,20 @@
 //! What can be measured: which functions in a chain, fed how, checked how.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use netbricks_buffer::Pool;
 use netbricks_core::consistency::Shares;
-use netbricks_core::{Annotation, Graph, Node, Totals, Turn, Worker};
+use netbricks_core::{Annotation, Graph, Node, Registry, Totals, Turn, Worker};
 use netbricks_functions::lpm::NEXT_HOP;
 use netbricks_ports::Drivers;
 use netbricks_ports::bench::{self, Store, write_at, write_tuples};
 
 use super::feed::{
-    FLOWS, FRAME, TRACE, Trace, backends, destinations6, is_but_for_its_flow, routes, routes6, unpatched,
-    write6,
+    CHECKSUM, DESTINATION6, FLOW, FLOWS, FRAME, TRACE, Trace, backends, destinations6, frame6, routes,
+    routes6, write6,
 };
 use super::{BURST, BenchError, PACKETS, counting, fused, segments};
 use crate::chain::{LocalPorts, Network};
@@ -23,6 +23,8 @@ use crate::diagnostic::{Diagnostics, Source};
 
 /// Turns at once: a worker's round has as many, and more.
 const ROUND: usize = 64;
+/// The packets go round whole times, so that each ends in its place with what was written last for that.
+const _: () = assert!(TRACE.is_multiple_of(PACKETS) && PACKETS.is_multiple_of(BURST));
 
 /// How packets come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,6 +215,12 @@ impl Scenario {
     /// The graph, built through the same configuration and chain code as `run`'s, over a store of packets.
     /// Workers share what `shares` holds.
     pub(super) fn build(&self, pool: &Pool, index: usize, shares: &Shares) -> Result<Bench<'_>, BenchError> {
+        let mut registry = crate::standard();
+        register(&mut registry, shares);
+        self.build_of(&registry, pool, index)
+    }
+
+    fn build_of(&self, registry: &Registry, pool: &Pool, index: usize) -> Result<Bench<'_>, BenchError> {
         let failed = |problem: String| BenchError::Failed(format!("`{}`: {problem}", self.name));
         let trace = Trace::new();
         let (receive, transmit, store): (Box<dyn Node>, Box<dyn Node>, _) = match self.feed {
@@ -230,14 +238,10 @@ impl Scenario {
                 (store.source(), store.sink(), Some(store))
             }
         };
-        let mut registry = crate::standard();
-        fused::register(&mut registry);
-        counting::register(&mut registry, shares);
-        segments::register(&mut registry);
         let text = self.text();
         let source = Source::new(self.name.clone(), &text);
         let mut diagnostics = Diagnostics::default();
-        let plan = config::read(&text, &registry, &Drivers::standard(), Path::new("."), &mut diagnostics);
+        let plan = config::read(&text, registry, &Drivers::standard(), Path::new("."), &mut diagnostics);
         let network = Network::of(&plan, pool, &mut diagnostics);
         if diagnostics.has_errors() {
             return Err(failed(diagnostics.render(&source, false)));
@@ -259,9 +263,17 @@ impl Scenario {
         match (self.feed, self.effect) {
             (Feed::Trace | Feed::Scattered | Feed::Trace6 | Feed::Segments, _) => TRACE / PACKETS,
             (_, Effect::Hops(hops)) => 128 / usize::from(hops),
-            _ => 32,
+            // Odd: what is done and then undone shows.
+            _ => 31,
         }
     }
+}
+
+/// Adds what only benchmarks have.
+fn register(registry: &mut Registry, shares: &Shares) {
+    fused::register(registry);
+    counting::register(registry, shares);
+    segments::register(registry);
 }
 
 /// A benchmark that is set up.
@@ -347,6 +359,31 @@ impl Bench<'_> {
         self.graph.totals().sent.packets
     }
 
+    /// The packets' frames as they were fed the last time, in the order in which they go out next.
+    fn fed(&self) -> Box<dyn Iterator<Item = [u8; FRAME]> + '_> {
+        let flows = match self.scenario.feed {
+            Feed::Trace => self.trace.tuples(),
+            Feed::Scattered => self.trace.scattered(),
+            Feed::Trace6 => {
+                let destinations = destinations6().into_iter().skip(TRACE - PACKETS);
+                return Box::new(destinations.map(|destination| {
+                    let mut frame = frame6();
+                    frame[DESTINATION6].copy_from_slice(&destination);
+                    frame
+                }));
+            }
+            Feed::Fixed | Feed::Segments | Feed::Allocate => {
+                return Box::new((0..PACKETS).map(|number| self.trace.frame(number)));
+            }
+        };
+        Box::new(flows.into_iter().skip(TRACE - PACKETS).enumerate().map(|(number, flow)| {
+            // The checksum stays that of the flow which the frame was written with, as the yardstick leaves it.
+            let mut frame = self.trace.frame(number);
+            frame[FLOW].copy_from_slice(&flow);
+            frame
+        }))
+    }
+
     /// Looks at every packet's bytes, and at what the functions remember; `all` is what all workers sent.
     pub(super) fn check(&mut self, all: u64) -> Result<(), BenchError> {
         if let Some(store) = &self.store {
@@ -354,43 +391,48 @@ impl Bench<'_> {
                 return Err(self.failed("packets are missing"));
             }
             let (effect, passes) = (self.scenario.effect, self.passes);
+            let mut fed: Vec<_> = self.fed().collect();
             let mut wrong = 0;
-            store.for_each(|_, packet| {
-                let frame = packet.data();
-                let as_expected = frame.len() == FRAME
-                    && match effect {
-                        Effect::Swapped => {
-                            let mut expected = unpatched();
-                            if passes % 2 == 1 {
-                                expected[..12].rotate_left(6);
-                            }
-                            is_but_for_its_flow(frame, &expected)
+            store.for_each(|place, packet| {
+                let (frame, expected) = (packet.data(), fed[place].as_mut_slice());
+                let next_hop = || self.next_hop.read(packet.annotations()).map(|hop| hop.to_string());
+                let as_expected = match effect {
+                    Effect::Swapped => {
+                        if passes % 2 == 1 {
+                            expected[..12].rotate_left(6);
                         }
-                        Effect::Hops(hops) => {
-                            let mut expected = unpatched();
-                            expected[22] = (255 - usize::from(hops) * passes) as u8;
-                            is_but_for_its_flow(frame, &expected)
-                                && netbricks_packet::checksum::internet(&frame[14..34]) == 0
-                        }
-                        // Its bytes are a segment's, or the pool's.
-                        Effect::Shown => frame[22] == 255,
-                        Effect::None | Effect::Counted | Effect::Summed { .. } | Effect::Cached => {
-                            is_but_for_its_flow(frame, &unpatched())
-                        }
-                        Effect::Routed | Effect::Routed6 => {
-                            let octets: [u8; 4] = [frame[30], frame[31], frame[32], frame[33]];
-                            let destination: IpAddr = match effect {
-                                Effect::Routed => octets.into(),
-                                _ => {
-                                    frame[38..54].first_chunk::<16>().map_or(octets.into(), |v6| (*v6).into())
-                                }
-                            };
-                            let found =
-                                self.next_hop.read(packet.annotations()).map(|next_hop| next_hop.to_string());
-                            found == self.graph.call("f1", "lookup", &destination.to_string()).ok()
-                        }
-                        Effect::Balanced { .. } => frame[..5] == [2, 0, 0, 0, 1] && frame[5] < 100,
-                    };
+                        frame == expected
+                    }
+                    Effect::Hops(hops) => {
+                        expected[22] = (255 - usize::from(hops) * passes) as u8;
+                        expected[CHECKSUM].fill(0);
+                        let checksum = netbricks_packet::checksum::internet(&expected[14..34]);
+                        expected[CHECKSUM].copy_from_slice(&checksum.to_be_bytes());
+                        frame == expected
+                    }
+                    // Its addresses, ports and sequence number are a segment's.
+                    Effect::Shown => frame.len() == FRAME && frame[22] == 255,
+                    Effect::None | Effect::Counted | Effect::Summed { .. } | Effect::Cached => {
+                        frame == expected
+                    }
+                    Effect::Routed | Effect::Routed6 => {
+                        let destination = match effect {
+                            Effect::Routed => expected[30..]
+                                .first_chunk()
+                                .map(|v4: &[u8; 4]| Ipv4Addr::from(*v4).to_string()),
+                            _ => expected[DESTINATION6]
+                                .first_chunk()
+                                .map(|v6: &[u8; 16]| Ipv6Addr::from(*v6).to_string()),
+                        };
+                        let looked_up =
+                            self.graph.call("f1", "lookup", &destination.unwrap_or_default()).ok();
+                        frame == expected && looked_up.is_some() && next_hop() == looked_up
+                    }
+                    Effect::Balanced { .. } => {
+                        let backend = frame.len() == FRAME && frame[..5] == [2, 0, 0, 0, 1] && frame[5] < 100;
+                        backend && frame[6..] == expected[6..]
+                    }
+                };
                 wrong += usize::from(!as_expected);
             });
             if wrong > 0 {
@@ -442,3 +484,6 @@ impl Bench<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

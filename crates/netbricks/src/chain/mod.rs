@@ -85,6 +85,8 @@ pub(crate) struct Network {
     pub(crate) sorts: Vec<Option<ShuffleKey>>,
     /// Ports whose packets meet in declared state and so must be worked on by one worker: each port's group.
     pub(crate) groups: Vec<usize>,
+    /// Uses whose answers, should they give any, have nowhere to go: their packets come from several ports.
+    pub(crate) unanswered: Vec<usize>,
 }
 
 /// The node names of a port: where it receives, and where it transmits.
@@ -125,6 +127,7 @@ impl Network {
                 .map(|shape| shape.as_ref().is_some_and(|shape| shape.sorts.is_some()))
                 .collect(),
             groups: Vec::new(),
+            unanswered: Vec::new(),
             uses,
         };
         let Some(shapes) = shapes.into_iter().collect::<Option<Vec<_>>>() else { return network };
@@ -225,7 +228,9 @@ impl Network {
                         if_possible: output.optional,
                         ..Wire::out(Place::Use(number), Place::Transmit(*port))
                     });
-                } else if !output.optional {
+                } else if output.optional {
+                    self.unanswered.push(number);
+                } else {
                     let name = &plan.functions[function].name;
                     diagnostics.push(
                         Diagnostic::error(format!("`{name}`'s way out `{}` is not connected", output.name))
@@ -238,6 +243,20 @@ impl Network {
                 }
             }
         }
+    }
+
+    /// What to say of a use that dropped `answers` because its packets come from several ports, so that none of these is where
+    /// answers belong. That a function answers at all shows only when it does.
+    pub(crate) fn said_of_answers(&self, plan: &Plan<'_>, number: usize, answers: u64) -> String {
+        let Use { name, function, chain } = &self.uses[number];
+        let function = &plan.functions[*function].name;
+        let ports: Vec<String> =
+            roots(plan)[*chain].iter().map(|port| format!("`{}`", plan.ports[*port].name)).collect();
+        format!(
+            "{answers} answers of `{name}` had nowhere to go (dropped as `unconnected`): its packets come from ports {}, so \
+             say where they belong: `[[chain]]` with `from = \"{function}.reply\"` and `to`",
+            ports.join(" and ")
+        )
     }
 
     /// A node that holds packets cannot tell later by which chain they came.

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use netbricks_buffer::Pool;
 use netbricks_core::{GraphBuilder, Worker};
 use netbricks_ports::{Drivers, PortError, QueueDivision};
-use toml::de::DeValue;
 
 use super::run::automatic_workers;
 use super::{Application, Console, FAILURE, Failure, USAGE};
@@ -114,17 +113,12 @@ pub(super) fn wanted_workers(network: &Network, plan: &Plan<'_>) -> usize {
 /// How the queues of a plan's ports will divide flows, each with a queue for each worker where it can have them.
 fn expected(plan: &Plan<'_>, drivers: &Drivers, workers: usize) -> Vec<Division> {
     let of = |port: &PlannedPort<'_>| {
-        let written = port.settings.get_ref().get("queues").and_then(|queues| match queues.get_ref() {
-            DeValue::Integer(queues) => usize::from_str_radix(queues.as_str(), queues.radix()).ok(),
-            _ => None,
-        });
-        let queues = written.unwrap_or(workers);
         let driver = drivers.get(&port.driver);
+        let queues = driver.map_or(1, |driver| driver.receive_queues(port.settings.clone(), workers));
         let rules = driver.map(|driver| driver.rules(port.settings.clone())).unwrap_or_default();
-        let (queues, symmetric) = match driver.map(|driver| driver.division) {
-            None | Some(QueueDivision::One) => (1, true),
-            Some(QueueDivision::Symmetric) => (queues, true),
-            Some(QueueDivision::Asymmetric) => (queues, queues == 1),
+        let symmetric = match driver.map(|driver| driver.division) {
+            None | Some(QueueDivision::One | QueueDivision::Symmetric) => true,
+            Some(QueueDivision::Asymmetric) => queues == 1,
         };
         Division { queues, symmetric: symmetric && rules.is_symmetric(), rules }
     };

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use netbricks_buffer::{Pool, PoolError};
-use netbricks_core::GraphError;
+use netbricks_core::{Drop, GraphError};
 use netbricks_ports::{Counters, Drivers, Link, Port};
 use netbricks_runtime::{
     Clock, Config, Event, EventSink, Factory, FinalReport, IdlePolicy, Placement, Runtime, allowed_cores,
@@ -142,6 +142,7 @@ pub(super) fn execute(
     })
     .map_err(|error| Failure::Failed(error.to_string()))?;
     let report = attend(console, runtime, &ports, &heard, limits, json, &interrupted)?;
+    let told = warnings.len();
     let mut summary = summarise(&report, &plan, &network, &mut ports, warnings, workers);
     summary.placement = places;
     summary.pool = PoolSummary::from(&pool);
@@ -152,6 +153,9 @@ pub(super) fn execute(
         summary
             .warnings
             .push(format!("{} of {capacity} packet buffers have not come home", capacity - available));
+    }
+    for warning in &summary.warnings[told..] {
+        console.complain(Level::Warning, warning);
     }
     Ok(summary)
 }
@@ -368,6 +372,13 @@ pub(crate) fn summarise(
             node.counters.clone(),
         ));
     }
+    for number in &network.unanswered {
+        let node = summary.nodes.iter().find(|node| node.name == network.uses[*number].name);
+        let answers = node.and_then(|node| node.dropped.get(Drop::Unconnected.name())).copied();
+        if let Some(answers) = answers.filter(|answers| *answers > 0) {
+            summary.warnings.push(network.said_of_answers(plan, *number, answers));
+        }
+    }
     // Workers differ in what they reach: the order is that of the chains.
     let order = |node: &NodeSummary| {
         let use_ = network.uses.iter().position(|use_| use_.name == node.name);
@@ -386,6 +397,9 @@ pub(crate) fn summarise(
         summary
             .failures
             .extend(worker.failure.iter().map(|failure| format!("worker {}: {failure}", worker.worker)));
+        if let Some(why) = worker.gave_up.as_ref().filter(|why| !summary.failures.contains(why)) {
+            summary.failures.push(why.clone());
+        }
     }
     summary
 }

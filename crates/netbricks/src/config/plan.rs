@@ -285,9 +285,13 @@ fn rule_at(reason: &Unsteerable, settings: &Spanned<DeTable<'_>>) -> (Option<Ran
     let Some(list) = settings.get_ref().get("steer") else { return (None, String::new()) };
     let Unsteerable::NoQueue { rule, queues, .. } = reason else { return (Some(list.span()), String::new()) };
     let queue = list.get_ref().get(*rule).and_then(|rule| rule.get_ref().get("queue"));
+    // A generator has no more queues than flows.
+    let flows = settings.get_ref().get("flows").and_then(|flows| flows.get_ref().as_integer());
+    let flows = flows.and_then(|flows| usize::from_str_radix(flows.as_str(), flows.radix()).ok());
+    let more = if flows == Some(*queues) { "`flows`" } else { "`workers` in `[runtime]`" };
     let label = match queues {
-        1 => "name queue 0, or have more `workers` in `[runtime]`".to_owned(),
-        _ => format!("name one of queues 0 to {}, or have more `workers` in `[runtime]`", queues - 1),
+        1 => format!("name queue 0, or have more {more}"),
+        _ => format!("name one of queues 0 to {}, or have more {more}", queues - 1),
     };
     (Some(queue.map_or(list.span(), Spanned::span)), label)
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use netbricks_core::{Key, Settings, SettingsError};
 use toml::Spanned;
-use toml::de::DeTable;
+use toml::de::{DeTable, DeValue};
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -28,7 +28,7 @@ pub(crate) fn configure<'t, T>(
             Err(error) => error,
         };
         let culprit = culprit(&error, table.get_ref());
-        if let Some(key) = missing(&error.message) {
+        if let (Some(key), None) = (missing(&error.message), &culprit) {
             if !removed.iter().any(|name| name == key) {
                 diagnostics.push(lacking(what, key, settings.span(), keys));
             }
@@ -40,7 +40,7 @@ pub(crate) fn configure<'t, T>(
             return None;
         }
         diagnostics.push(explain(what, &error, culprit.as_ref(), settings.span(), keys));
-        let (name, _) = culprit?;
+        let name = culprit?.key().to_owned();
         table.get_mut().remove(name.as_str());
         removed.push(name);
     }
@@ -81,50 +81,85 @@ fn lacking(what: &str, key: &str, header: Range<usize>, keys: &[Key]) -> Diagnos
     }
 }
 
-/// The key in whose name or value an error is, and the error's place.
-fn culprit(error: &SettingsError, table: &DeTable<'_>) -> Option<(String, Range<usize>)> {
+/// Where in a table an error is.
+struct Culprit {
+    /// The keys that lead there, the table's own first: the last has a wrong name or value, or lacks something.
+    path: Vec<String>,
+    /// The error's place.
+    span: Range<usize>,
+}
+
+impl Culprit {
+    /// The table's key.
+    fn key(&self) -> &str {
+        self.path.first().map_or("", String::as_str)
+    }
+}
+
+/// The key in whose name or value an error is.
+fn culprit(error: &SettingsError, table: &DeTable<'_>) -> Option<Culprit> {
     let by_place = error.span.as_ref().and_then(|span| {
-        table
-            .iter()
-            .find(|(key, value)| {
-                let within = |outer: Range<usize>| {
-                    !outer.is_empty() && outer.start <= span.start && span.end <= outer.end
-                };
-                within(key.span()) || within(value.span())
-            })
-            .map(|(key, _)| (key.get_ref().to_string(), span.clone()))
+        let mut path = Vec::new();
+        leads_to(span, table, &mut path).then(|| Culprit { path, span: span.clone() })
     });
     by_place.or_else(|| {
         // A refused value names its key in front.
         let name = error.message.split('`').nth(1)?;
         let value = table.get(name)?;
-        Some((name.to_owned(), value.span()))
+        Some(Culprit { path: vec![name.to_owned()], span: value.span() })
     })
+}
+
+fn holds(outer: &Range<usize>, span: &Range<usize>) -> bool {
+    !outer.is_empty() && outer.start <= span.start && span.end <= outer.end
+}
+
+/// Finds the keys that lead to a place. A table with a header of its own does not enclose what it holds.
+fn leads_to(span: &Range<usize>, table: &DeTable<'_>, path: &mut Vec<String>) -> bool {
+    for (key, value) in table {
+        path.push(key.get_ref().to_string());
+        if holds(&key.span(), span) || leads_into(span, value, path) || holds(&value.span(), span) {
+            return true;
+        }
+        path.pop();
+    }
+    false
+}
+
+fn leads_into(span: &Range<usize>, value: &Spanned<DeValue<'_>>, path: &mut Vec<String>) -> bool {
+    match value.get_ref() {
+        DeValue::Table(table) => leads_to(span, table, path),
+        DeValue::Array(items) => {
+            items.iter().any(|item| leads_into(span, item, path) || holds(&item.span(), span))
+        }
+        _ => false,
+    }
 }
 
 /// An error of `serde` or of the settings' own check, in words for whoever wrote the file.
 fn explain(
     what: &str,
     error: &SettingsError,
-    culprit: Option<&(String, Range<usize>)>,
+    culprit: Option<&Culprit>,
     header: Range<usize>,
     keys: &[Key],
 ) -> Diagnostic {
     let message = error.message.trim();
-    let Some((key, span)) = culprit else {
+    let Some(Culprit { path, span }) = culprit else {
         return Diagnostic::error(format!("{what}: {message}")).at(header, "");
     };
-    let span = span.clone();
+    let (key, span) = (path.first().map_or("", String::as_str), span.clone());
     let kind = keys.iter().find(|known| known.name == key).map(|known| format!("expected: {}", known.kind));
+    if let Some(lacks) = missing(message) {
+        return Diagnostic::error(format!("`{}` of {what} lacks the key `{lacks}`", path.join(".")))
+            .at(span, format!("add `{lacks} = …`"));
+    }
     if message.starts_with("unknown field") {
-        let mut names = message.split('`').skip(1).step_by(2);
         // In a table inside the key's value serde lists what there is.
-        if let Some(found) = names.next().filter(|found| found != key) {
-            return Diagnostic::error(format!("unknown key `{found}` in `{key}` of {what}")).meant(
-                span,
-                found,
-                names.collect::<Vec<_>>(),
-            );
+        if let Some((found, outer)) = path.split_last().filter(|(_, outer)| !outer.is_empty()) {
+            let names = message.split('`').skip(1).step_by(2).skip(1);
+            return Diagnostic::error(format!("unknown key `{found}` in `{}` of {what}", outer.join(".")))
+                .meant(span, found, names.collect::<Vec<_>>());
         }
         return Diagnostic::error(format!("unknown key `{key}` for {what}")).meant(
             span,
@@ -148,9 +183,19 @@ fn explain(
         if let Some((found, expected)) =
             message.strip_prefix(prefix).and_then(|rest| rest.split_once(", expected "))
         {
+            let found = match found {
+                "map" => "a table",
+                "sequence" => "a list",
+                found => found,
+            };
             return Diagnostic::error(format!("`{key}` of {what} {words}: found {found}"))
                 .at(span, kind.unwrap_or_else(|| format!("expected {expected}")));
         }
+    }
+    if message.starts_with("data did not match any variant") {
+        // Of several shapes that a value may have it has none.
+        return Diagnostic::error(format!("`{key}` of {what} has a value that does not fit"))
+            .at(span, kind.unwrap_or_default());
     }
     let message = message.strip_prefix(&format!("`{key}` ")).unwrap_or(message);
     let diagnostic = Diagnostic::error(format!("`{key}` of {what}: {message}"));
@@ -160,3 +205,6 @@ fn explain(
         None => diagnostic.at(span, ""),
     }
 }
+
+#[cfg(test)]
+mod tests;

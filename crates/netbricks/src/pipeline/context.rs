@@ -239,6 +239,7 @@ impl NetBricksContext {
             crosses: draft.crosses.clone(),
             sorts: vec![None; draft.crosses.len()],
             groups: (0..self.plan.ports.len()).collect(),
+            unanswered: Vec::new(),
         };
         let design = Design {
             name: "pipelines".into(),

@@ -37,6 +37,12 @@ pub(crate) fn register(drivers: &mut Drivers) {
         "Makes traffic: sizes, flows, conversations, DNS, HTTP, at a rate or as fast as it goes, from a seed.",
         |name, settings: GeneratorSettings, cx: &OpenContext| Ok(Box::new(Generator::new(name, settings, cx)?)),
     );
+    drivers.limit_queues("generator", queues);
+}
+
+/// How many queues there are where so many are wanted: each has a flow at least.
+fn queues(settings: &GeneratorSettings, wanted: usize) -> usize {
+    wanted.clamp(1, settings.flows)
 }
 
 /// A generator port.
@@ -67,7 +73,7 @@ impl Generator {
                 ),
             });
         }
-        let queues = cx.queues.clamp(1, settings.flows);
+        let queues = queues(&settings, cx.queues);
         let counters = (0..queues).map(|_| Arc::default()).collect();
         let (rules, taken) = (Rules::default(), Taken::new(queues, 0));
         Ok(Self { name: name.into(), settings, seed: cx.seed, counters, rules, taken })
@@ -207,6 +213,8 @@ struct Source {
     bytes: u64,
     start: Option<u64>,
     next: Option<Next>,
+    /// Polls in a row that found no buffer.
+    stalled: u32,
     arrivals: Arrivals,
     share: Option<Share>,
     counters: Arc<Counters>,
@@ -257,6 +265,7 @@ impl Source {
             bytes: 0,
             start: None,
             next: None,
+            stalled: 0,
             arrivals: Arrivals::default(),
             share: None,
             counters,
@@ -321,6 +330,7 @@ impl Source {
             None => self.templates.write(room, state, size, &mut self.contents),
         };
         packet.truncate(written);
+        self.stalled = 0;
         packet.set_received_at(next.time);
         self.packets += 1;
         self.bytes += written as u64;
@@ -378,7 +388,10 @@ impl ReceiveQueue for Source {
                     // Nothing is lost: it is made when a buffer is free.
                     break match self.clock {
                         _ if !batch.is_empty() => Poll::Busy,
-                        Clock::Own => Arrivals::stalled(cx),
+                        Clock::Own => {
+                            self.stalled += 1;
+                            Arrivals::stalled_again(cx, self.stalled - 1)
+                        }
                         Clock::Real => Poll::Idle,
                     };
                 }

@@ -3,6 +3,7 @@
 
 mod asked;
 mod blocked_events;
+mod buffers;
 mod change;
 mod conservation;
 mod events;
