@@ -265,6 +265,14 @@ impl Connections {
         }
     }
 
+    /// Some were heard of before others that are older here: all in the order in which they were heard of again.
+    pub(super) fn sort(&mut self) {
+        let mut numbers: Vec<u32> = self.numbers().collect();
+        numbers.sort_by_key(|number| self.get(*number).heard);
+        self.queues = [Queue { oldest: NONE, newest: NONE }; 3];
+        numbers.into_iter().for_each(|number| self.append(number));
+    }
+
     fn append(&mut self, number: u32) {
         let queue = &mut self.queues[self.all[number as usize].stage as usize];
         let older = std::mem::replace(&mut queue.newest, number);

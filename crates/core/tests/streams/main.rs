@@ -8,6 +8,7 @@ mod exercise;
 mod flood;
 mod gates;
 mod model;
+mod moving;
 mod rewriting;
 mod rules;
 mod schedules;
