@@ -151,19 +151,20 @@ struct Middle<R: Rewriter> {
     /// Says when the line to go on takes nothing, if it ever doesn't.
     line: Option<Random>,
     elsewhere: Option<Elsewhere<R>>,
+    /// One that the connection never leaves: what comes out of that is what has to.
+    alone: Option<Packetizer<R>>,
 }
 
-/// Where the connection moves to, and one that it never leaves: what comes out of that is what has to.
+/// Where the connection moves to.
 pub(crate) struct Elsewhere<R: Rewriter> {
     pub(crate) other: Packetizer<R>,
-    pub(crate) alone: Packetizer<R>,
     pub(crate) random: Random,
     pub(crate) moves: usize,
 }
 
 impl<R: Rewriter> Elsewhere<R> {
     /// Now and then, the connection changes places with nothing.
-    fn change(&mut self, here: &mut Packetizer<R>, now: u64) {
+    pub(crate) fn change(&mut self, here: &mut Packetizer<R>, now: u64) {
         if self.random.below(6) > 0 {
             return;
         }
@@ -230,9 +231,9 @@ impl<R: Rewriter> Middle<R> {
             taken.push(len <= 1 || self.line.as_mut().is_none_or(|line| line.below(20) > 0));
             taken[taken.len() - 1]
         });
-        if let Some(elsewhere) = &mut self.elsewhere {
+        if let Some(alone) = &mut self.alone {
             let mut taken = taken.into_iter();
-            let alone = push(&mut elsewhere.alone, flow, &bytes, &packet.bytes, now, |_| {
+            let alone = push(alone, flow, &bytes, &packet.bytes, now, |_| {
                 taken.next().expect("no more is sent than by the others")
             });
             assert_eq!((&passage, &sent), (&alone.0, &alone.1), "as if it had not moved");
@@ -297,14 +298,14 @@ pub(crate) fn conversation<R: Rewriter>(
     (packetizer, sent)
 }
 
-/// As [`conversation`], in two places where there is one `elsewhere`.
+/// As [`conversation`], in two places where there is one `elsewhere`, and in one that it never leaves.
 pub(crate) fn conversation_between<R: Rewriter>(
     mut random: Random,
     trouble: usize,
     packetizer: Packetizer<R>,
-    elsewhere: Option<Elsewhere<R>>,
+    elsewhere: Option<(Elsewhere<R>, Packetizer<R>)>,
     expected: impl Fn(&[u8]) -> Vec<u8>,
-) -> (Packetizer<R>, Option<Elsewhere<R>>, [Vec<u8>; 2]) {
+) -> (Packetizer<R>, Option<(Elsewhere<R>, Packetizer<R>)>, [Vec<u8>; 2]) {
     let text = |random: &mut Random, length: usize| -> Vec<u8> {
         (0..length).map(|_| b"abcab"[random.below(5)]).collect()
     };
@@ -331,7 +332,8 @@ pub(crate) fn conversation_between<R: Rewriter>(
     };
     let mut ends = [end("client", lengths[0], &mut random), end("server", lengths[1], &mut random)];
     (ends[0].peer_first, ends[1].peer_first) = (ends[1].first, ends[0].first);
-    let mut middle = Middle { packetizer, flow: flow(1), line: None, elsewhere };
+    let (elsewhere, alone) = elsewhere.unzip();
+    let mut middle = Middle { packetizer, flow: flow(1), line: None, elsewhere, alone };
     // Both take segments of 100 bytes at most.
     for (way, opening) in [(0, flags::SYN), (1, flags::SYN | flags::ACK)] {
         let packet = Packet {
@@ -423,7 +425,7 @@ pub(crate) fn conversation_between<R: Rewriter>(
             received.iter().zip(&expected).take_while(|(a, b)| a == b).count()
         );
     }
-    (middle.packetizer, middle.elsewhere, ends.map(|end| end.data))
+    (middle.packetizer, middle.elsewhere.zip(middle.alone), ends.map(|end| end.data))
 }
 
 #[test]

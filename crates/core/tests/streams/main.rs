@@ -7,6 +7,7 @@ mod endpoints;
 mod exercise;
 mod flood;
 mod gates;
+mod homeless;
 mod model;
 mod moving;
 mod rewriting;

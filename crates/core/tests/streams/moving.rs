@@ -17,11 +17,12 @@ fn moved<R: Rewriter>(
     expected: impl Fn(&[u8]) -> Vec<u8>,
 ) -> (usize, Packetizer<R>) {
     let new = || Packetizer::new(config, rewriter()).expect("so little memory is there");
-    let elsewhere = Elsewhere { other: new(), alone: new(), random: Random::new(seed), moves: 0 };
-    let (mut here, elsewhere, _) = conversation_between(random, trouble, new(), Some(elsewhere), expected);
-    let mut elsewhere = elsewhere.expect("it was there");
+    let elsewhere = Elsewhere { other: new(), random: Random::new(seed), moves: 0 };
+    let (mut here, elsewhere, _) =
+        conversation_between(random, trouble, new(), Some((elsewhere, new())), expected);
+    let (mut elsewhere, alone) = elsewhere.expect("they were there");
     let counters = [here.counters(), elsewhere.other.counters()];
-    let alone = elsewhere.alone.counters();
+    let alone = alone.counters();
     assert_eq!(counters[0].replaced + counters[1].replaced, alone.replaced);
     assert_eq!(counters[0].resent + counters[1].resent, alone.resent);
     assert_eq!(counters.map(|counters| (counters.homeless, counters.cut)), [(0, 0); 2]);
