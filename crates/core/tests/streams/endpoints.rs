@@ -183,6 +183,9 @@ impl<R: Rewriter> Elsewhere<R> {
     }
 }
 
+/// Where the connection moves to, and one that it never leaves.
+type Both<R> = (Elsewhere<R>, Packetizer<R>);
+
 /// All that a packet consists of.
 type Sent = (Packet, Vec<u8>, bool);
 
@@ -303,9 +306,9 @@ pub(crate) fn conversation_between<R: Rewriter>(
     mut random: Random,
     trouble: usize,
     packetizer: Packetizer<R>,
-    elsewhere: Option<(Elsewhere<R>, Packetizer<R>)>,
+    elsewhere: Option<Both<R>>,
     expected: impl Fn(&[u8]) -> Vec<u8>,
-) -> (Packetizer<R>, Option<(Elsewhere<R>, Packetizer<R>)>, [Vec<u8>; 2]) {
+) -> (Packetizer<R>, Option<Both<R>>, [Vec<u8>; 2]) {
     let text = |random: &mut Random, length: usize| -> Vec<u8> {
         (0..length).map(|_| b"abcab"[random.below(5)]).collect()
     };

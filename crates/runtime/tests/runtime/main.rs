@@ -10,6 +10,7 @@ mod groups;
 mod idle;
 mod moves;
 mod nodes;
+mod rewritten;
 mod shuffle;
 mod signals;
 mod start;
