@@ -4,11 +4,12 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use netbricks_core::packet::checksum;
+use netbricks_core::packet::stack::Header;
 use netbricks_core::packet::tcp::flags;
+use netbricks_core::packet::{Tcp, checksum};
 use netbricks_core::stream::{
-    BLOCK, End, Fate, GateConfig, Output, PacketizeConfig, Packetizer, Passage, Replace, Replacing, Rewriter,
-    Side, Source, Strangers, Why, Window,
+    BLOCK, End, Fate, GateConfig, OPENING, Output, PacketizeConfig, Packetizer, Passage, Replace, Replacing,
+    Rewriter, Side, Source, Strangers, Why, Window,
 };
 use netbricks_core::{Declared, Mobility, ShuffleKey};
 use netbricks_testkit::mutate::Random;
@@ -93,6 +94,19 @@ fn where_strangers_are_refused_each_that_finds_no_place_is_reset() {
     moves(&mut here, &mut there);
     assert_eq!(lost(&there), (1, 1));
     is_cut(&mut there, 1);
+}
+
+/// Its end counts as a byte, and takes none from whoever was told that it arrived.
+#[test]
+fn without_a_place_one_that_ended_unchanged_passes() {
+    let (mut here, mut there) = (cats(CONFIG), cats(PacketizeConfig { flows: 1, ..CONFIG }));
+    there.open(9);
+    here.open(1);
+    here.push(flow(1), [100, 500], flags::FIN | flags::ACK, b"dog");
+    here.push(flow(1).reversed(), [500, 104], flags::ACK, b"");
+    moves(&mut here, &mut there);
+    assert_eq!(lost(&there), (1, 0));
+    assert_eq!(there.push(flow(1).reversed(), [500, 104], flags::ACK, b"a dog").0, Passage::Unchanged);
 }
 
 #[test]
@@ -239,7 +253,7 @@ fn what_is_held_is_shown_or_cut_when_it_would_have_been() {
     assert_eq!(bytes_on(&here.says(1, 101, b"b").1), b"ab");
 }
 
-/// Of silence as well.
+/// Of silence as well, and sooner where its ends have not shaken hands.
 #[test]
 fn a_silent_connection_is_forgotten_when_it_would_have_been() {
     let config = PacketizeConfig { idle: 1_000, ..CONFIG };
@@ -255,6 +269,50 @@ fn a_silent_connection_is_forgotten_when_it_would_have_been() {
         there.packetizer.expire(now, 10);
         assert_eq!(there.packetizer.occupancy().0, left, "at {now}");
     }
+    let (mut here, mut there) = (cats(CONFIG), cats(CONFIG));
+    here.push(flow(1), [99, 0], flags::SYN, b"");
+    here.open(2);
+    moves(&mut here, &mut there);
+    for (now, left) in [(OPENING - 1, 2), (OPENING, 1)] {
+        there.packetizer.expire(now, 10);
+        assert_eq!(there.packetizer.occupancy().0, left, "at {now}");
+    }
+}
+
+/// A receiver's word counts as shifted as it agreed to.
+#[test]
+fn windows_are_shifted_where_a_connection_moves_to() {
+    let windows = |moved: bool| {
+        let (mut here, mut there) = (cats(CONFIG), cats(CONFIG));
+        let mut told = Vec::new();
+        let mut push =
+            |way: &mut Way<Replace>, from, numbers: [u32; 2], flags, shift: Option<u8>, bytes: &[u8]| {
+                let mut header = Tcp::new(0, 0, numbers[0], numbers[1], flags);
+                header.set_window(1_000);
+                let mut octets = header.octets().to_vec();
+                if let Some(shift) = shift {
+                    octets[12] += 16;
+                    octets.extend([3, 3, shift, 0]);
+                }
+                way.packetizer.push(from, Tcp::view(&octets, ()), bytes, 0, |emit| {
+                    told.push((emit.number, emit.acknowledgment, emit.window));
+                    true
+                });
+            };
+        let (client, server) = (flow(1), flow(1).reversed());
+        push(&mut here, client, [99, 0], flags::SYN, Some(3), b"");
+        push(&mut here, server, [499, 100], flags::SYN | flags::ACK, Some(2), b"");
+        push(&mut here, client, [100, 500], flags::ACK, None, b"a cat");
+        if moved {
+            moves(&mut here, &mut there);
+        }
+        let way = if moved { &mut there } else { &mut here };
+        push(way, server, [500, 104], flags::ACK, None, b"a cat");
+        push(way, client, [105, 507], flags::ACK, None, b"");
+        told
+    };
+    assert_eq!(windows(true), windows(false));
+    assert!(windows(false).iter().any(|(.., window)| *window < 1_000), "shifted twice it would be more");
 }
 
 #[test]
@@ -279,6 +337,20 @@ fn a_gates_function_learns_that_a_connection_moved_before_anything_else() {
     there.says(1, 111, b"defgh");
     assert_eq!(told.take(), [(1, Side::Client, 8, Why::Full, b"abcdefgh".to_vec())]);
     here.open(2);
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let sees = || {
+        let seen = seen.clone();
+        through(GateConfig { timeout: 0, ..config }, move |window: &Window<'_>, _: &mut Replacing<'_, '_>| {
+            seen.borrow_mut().push((window.seen, window.bytes.len()));
+            Fate::Hold
+        })
+    };
+    let (mut from, mut to) = (sees(), sees());
+    from.open(1);
+    from.says(1, 100, b"abc");
+    moves(&mut from, &mut to);
+    to.says(1, 103, b"de");
+    assert_eq!(seen.take(), [(0, 3), (3, 5)], "what was shown is known to have been");
     let moved = Why::End(End::Moved);
     let ends = [(0, Side::Client, 11, moved, Vec::new()), (0, Side::Server, 0, moved, Vec::new())];
     assert_eq!(told.take(), ends);
@@ -398,13 +470,18 @@ fn summed(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
+/// More often than not one that makes a number very small or very large.
+fn byte() -> impl Strategy<Value = u8> {
+    prop_oneof![any::<u8>(), prop::sample::select(vec![0, 1, 0x3f, 0x7f, 0x80, 0xff])]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn no_image_breaks_anything(
         gate: bool,
-        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), byte()), 0..6),
         cut in prop::option::weighted(0.1, any::<prop::sample::Index>()),
         sums: bool,
         seed: u64,
@@ -445,4 +522,10 @@ fn an_error_says_what_is_wrong() {
     let problem = import(&summed(other));
     assert!(problem.contains("of version 3, found version 2"), "{problem}");
     assert!(import(&summed(good[..good.len() - 8].to_vec())).contains("end in the middle"));
+    // An end that no segment can have told: gaps were counted by it.
+    let mut far = good;
+    let end = 6 + 1 + 41 + 1 + 2 * 8;
+    assert_eq!(far[end..end + 8], u64::MAX.to_be_bytes(), "it has not ended");
+    far[end] = 0x7f;
+    assert!(import(&summed(far)).contains("none that can be"));
 }

@@ -31,6 +31,8 @@ enum Moved<'a> {
 
 struct Live<'a> {
     connection: Connection,
+    /// When it was heard of last (ns).
+    heard: u64,
     waiting: [Waiting<'a>; 2],
     lanes: [MovedLane<'a>; 2],
     /// What the rewriter knows of them.
@@ -44,11 +46,11 @@ impl<R: Rewriter> Packetizer<R> {
     /// they [cannot](Rewriter::MOVES).
     ///
     /// Where there is no place for one there, or no memory for its unacknowledged bytes, its replacements or what the rewriter
-    /// holds, it counts as [`homeless`](super::PacketizeCounters::homeless). A connection whose ends understand each other without
-    /// it, since nothing was changed or held back in vain, is from then on not rewritten, where such
-    /// [pass](Strangers::Pass). Any other is cut, as by [`Cut::Reset`]: both ends learn of that when they say something; so many
-    /// connections as there may be are known as such. Bytes that waited for others and find no memory count as lost, since
-    /// their sender still has them.
+    /// holds, it counts as [`homeless`](super::PacketizeCounters::homeless). Where nothing of it was changed yet, and whatever is
+    /// held back its sender still has, its ends understand each other without us: where such [pass](Strangers::Pass), it passes
+    /// unchanged from then on. Any other is cut, as by [`Cut::Reset`]: each end is reset when it says something. As many are
+    /// known to be cut as there may be connections; of more an old one is forgotten. Bytes that waited for others and find no
+    /// memory count as lost, since their sender still has them.
     pub fn take_where(&mut self, mut leaves: impl FnMut(FlowKey) -> bool) -> Vec<u8> {
         if !R::MOVES {
             return Vec::new();
@@ -145,7 +147,11 @@ impl<R: Rewriter> Packetizer<R> {
         let count = from.number(4).ok_or_else(broken)?;
         // All of it is read before anything changes.
         let moved: Option<Vec<Moved<'_>>> = (0..count).map(|_| self.read(&mut from, now)).collect();
-        for moved in moved.filter(|_| from.0.len() < 2).ok_or_else(broken)? {
+        let moved = moved.filter(|_| from.0.len() < 2).ok_or_else(broken)?;
+        if moved.is_empty() {
+            return Ok(());
+        }
+        for moved in moved {
             match moved {
                 Moved::Cut(flow, cut) => self.remember(flow, cut, now),
                 Moved::Live(live) => self.receive(&live, now),
@@ -160,7 +166,7 @@ impl<R: Rewriter> Packetizer<R> {
         let cut = match from.byte()? {
             LIVE => {
                 let (mut connection, waiting) = from.connection(now)?;
-                connection.heard = from.number(8)?.min(now);
+                let heard = from.number(8)?.min(now);
                 let key = FlowKey::from_words(connection.key);
                 connection.stage = match from.byte()? {
                     0 => Stage::Open,
@@ -182,7 +188,7 @@ impl<R: Rewriter> Packetizer<R> {
                     }
                 }
                 let is_key = key.canonical() == key && key.words() == connection.key;
-                let live = Box::new(Live { connection, waiting, lanes, known });
+                let live = Box::new(Live { connection, heard, waiting, lanes, known });
                 return is_key.then_some(Moved::Live(live));
             }
             RESET => Cut::Reset,
@@ -212,7 +218,7 @@ impl<R: Rewriter> Packetizer<R> {
     }
 
     fn goes_on(&mut self, live: &Live<'_>, now: u64) -> bool {
-        let Live { connection, waiting, lanes, known } = live;
+        let Live { connection, heard, waiting, lanes, known } = live;
         let flow = FlowKey::from_words(connection.key);
         let needs = lanes.each_ref().map(MovedLane::needs);
         let [(blocks, edits), (more_blocks, more_edits)] = needs;
@@ -229,7 +235,7 @@ impl<R: Rewriter> Packetizer<R> {
             self.set_aside(number, End::Evicted, &mut Vec::new());
         }
         let Some(number) = self.streams.unpack(connection, waiting) else { return false };
-        self.streams.connections.at(number).heard = connection.heard;
+        self.streams.connections.at(number).heard = *heard;
         self.streams.connections.comes_to(number, connection.stage);
         for (way, side) in SIDES.into_iter().enumerate() {
             let lane = &lanes[way];
