@@ -8,6 +8,7 @@ mod exercise;
 mod flood;
 mod gates;
 mod homeless;
+mod images;
 mod model;
 mod moving;
 mod rewriting;

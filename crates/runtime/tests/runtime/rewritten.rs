@@ -28,8 +28,8 @@ const SERVER: u32 = 0_u32.wrapping_sub(5_000);
 const CLIENT: u32 = 100;
 
 /// What has to have happened before traffic ends, and within what time.
-const MOVES: u64 = 40;
-const BYTES: u64 = 2_000_000;
+const MOVES: u64 = 200;
+const BYTES: u64 = 8_000_000;
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// One connection, as both its ends see it.
@@ -58,7 +58,7 @@ impl Shared {
     fn is_over(&self) -> bool {
         let over = |talk: &Mutex<Talk>| {
             let talk = talk.lock().unwrap();
-            talk.next == talk.acknowledged && talk.next % SAID.len() == 0
+            talk.next == talk.acknowledged && talk.next.is_multiple_of(SAID.len())
         };
         self.enough.load(Relaxed) && self.talks.iter().all(over) || self.given_up.load(Relaxed)
     }
