@@ -23,20 +23,39 @@ pub(in crate::stream) struct MovedLane<'a> {
 impl Lane {
     /// All of a direction whose rewriter did as it said: neither torn nor cut. Of what is kept, that which may be sent again.
     pub(in crate::stream) fn write(&self, kept: &Blocks, edits: &Edits, to: &mut Vec<u8>) {
-        let Self { rewrites, finished, over, end_launched, end_acknowledged, selective, .. } = *self;
-        let Self { first, taken, emitted, sent, acknowledged, launched, told, asked, .. } = *self;
-        let Self { shift, shifted, window, said, late, twice, clock, vouched, mended, .. } = *self;
-        // Where things lie here says nothing elsewhere. A field that is new has to be named here or above.
+        // Every field is named, so that a new one is not forgotten. Where things lie here says nothing elsewhere.
         let Self {
+            rewrites,
+            finished,
             torn: _,
+            over,
             cut: _,
+            first,
+            taken,
+            emitted,
+            sent,
+            acknowledged,
+            launched,
+            end_launched,
+            end_acknowledged,
+            told,
+            asked,
+            shift,
+            shifted,
             oldest: _,
             newest: _,
             kept: _,
             recent: _,
+            window,
+            said,
+            selective,
+            late,
+            twice,
+            clock,
+            vouched,
+            mended,
             maximum_segment_size,
             scale,
-            ..
         } = *self;
         let set = [
             rewrites,
