@@ -328,7 +328,9 @@ pub trait Operator: Sized + 'static {
     /// [`Edge::REPLY`].
     ///
     /// Connections whose beginning did not pass here are never shown:
-    /// [`Strangers`](crate::stream::Strangers) says whether they pass.
+    /// [`Strangers`](crate::stream::Strangers) says whether they pass. Where a shuffle by symmetric flow moves one, bytes that are
+    /// held go with it and are shown there when they would have been here; `f` of the old worker learns that
+    /// [its directions moved](crate::stream::End::Moved).
     ///
     /// ```
     /// use netbricks_core::packet::{Ip, Link, Tcp};
@@ -377,7 +379,8 @@ pub trait Operator: Sized + 'static {
     /// place on [`Edge::OUT`]; the rest goes on unchanged. In either case nothing of this function comes after it. What does
     /// not come here has to leave on [`Edge::OUT`] as well (`parse_or`, `divert`), so that packets keep their order. Both
     /// directions must pass the same worker. First fragments of what is rewritten are dropped, as
-    /// [`Fragment`](Drop::Fragment): put what reassembles them before this.
+    /// [`Fragment`](Drop::Fragment): put what reassembles them before this. Where a shuffle by symmetric flow moves a connection,
+    /// all that is known of it goes along, if its rewriter [can](Rewriter::MOVES).
     ///
     /// ```
     /// use netbricks_core::packet::{Ip, Link, Tcp};

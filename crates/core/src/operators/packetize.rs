@@ -16,7 +16,8 @@ use crate::context::Context;
 use crate::operator::{At, Operator};
 use crate::reason::{Drop, Edge, Verdict};
 use crate::registry::{BuildError, Worker};
-use crate::state::{Declared, State};
+use crate::shuffle::{self, ShuffleKey};
+use crate::state::{Declared, Mobility, State};
 use crate::stream::{
     ANSWER, Emit, Fate, Gate, GateConfig, PacketizeConfig, Packetizer, Passage, Post, Replacing, Rewriter,
     Window, Workings,
@@ -83,18 +84,21 @@ impl Worker {
     }
 }
 
-/// What is rewritten cannot go on elsewhere: there the numbers of what was said before are not known. Nothing is exported.
+/// A changed function does not know the numbers of what was said before, so nothing is exported; where buckets move, all goes with
+/// them that a rewriter can [hand over](Rewriter::MOVES).
 impl<R: Rewriter> Declared for Packetizer<R> {
     fn export(&self) -> Vec<u8> {
         Vec::new()
     }
-    fn import(&mut self, bytes: &[u8], _: u64) -> Result<(), String> {
-        match bytes.len() {
-            0 => Ok(()),
-            found => Err(format!(
-                "streams that are rewritten are not handed over: 0 bytes expected, found {found}"
-            )),
-        }
+    fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String> {
+        if bytes.is_empty() { Ok(()) } else { self.put(bytes, now) }
+    }
+    fn mobility(&self, by: ShuffleKey) -> Mobility {
+        // By any other key the two directions may part.
+        if R::MOVES && by == ShuffleKey::SymmetricFlow { Mobility::Moves } else { Mobility::Bound }
+    }
+    fn take_part(&mut self, part: &shuffle::Part) -> Vec<u8> {
+        self.take_where(|flow| part.holds(flow))
     }
     fn occupancy(&self) -> (u64, u64) {
         let (connections, most) = self.occupancy();

@@ -1,6 +1,7 @@
 //! One connection: two directions, and its place among all by the time it was last heard of.
 
 use super::blocks::{List, NONE};
+use super::plausible::REACH;
 
 /// A direction of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -115,9 +116,13 @@ impl Direction {
         self.next == self.first && self.waiting.is_empty()
     }
 
-    /// Its positions follow each other, and there is room before and behind them.
+    /// Its positions follow each other, there is room before and behind them, and its end is none that no segment can have told.
     pub(super) fn is_sound(&self) -> bool {
-        self.first >= ORIGIN && self.first <= self.next && self.next <= self.end && self.next < ORIGIN << 1
+        self.first >= ORIGIN
+            && self.first <= self.next
+            && self.next <= self.end
+            && self.next < ORIGIN << 1
+            && (self.end == UNKNOWN || self.end - self.next <= 2 * REACH)
     }
 
     /// Its first byte has this number.
@@ -263,6 +268,14 @@ impl Connections {
             self.at(number).stage = stage;
             self.append(number);
         }
+    }
+
+    /// Some were heard of before others that are older here: all in the order in which they were heard of again.
+    pub(super) fn sort(&mut self) {
+        let mut numbers: Vec<u32> = self.numbers().collect();
+        numbers.sort_by_key(|number| self.get(*number).heard);
+        self.queues = [Queue { oldest: NONE, newest: NONE }; 3];
+        numbers.into_iter().for_each(|number| self.append(number));
     }
 
     fn append(&mut self, number: u32) {

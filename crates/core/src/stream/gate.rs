@@ -3,6 +3,8 @@
 //! A [`Gate`] is a [`Rewriter`], so that numbers, acknowledgments and retransmissions are the packetizer's business. Of a
 //! direction it holds the bytes that were not decided on, and nothing else: a window is what is held.
 
+mod moving;
+
 use std::fmt;
 use std::ops::Range;
 
@@ -211,6 +213,14 @@ impl<F> Gate<F> {
     pub fn holding(&self) -> usize {
         self.buffers.in_use()
     }
+
+    fn release(&mut self, held: &mut Held) {
+        if held.buffer != NONE {
+            self.stays.end(held.buffer);
+            self.buffers.free.push(held.buffer);
+        }
+        *held = Held { offset: held.offset + u64::from(held.len), ..Held::default() };
+    }
 }
 
 impl<F> Gate<F>
@@ -276,14 +286,6 @@ where
             self.release(held);
         }
     }
-
-    fn release(&mut self, held: &mut Held) {
-        if held.buffer != NONE {
-            self.stays.end(held.buffer);
-            self.buffers.free.push(held.buffer);
-        }
-        *held = Held { offset: held.offset + u64::from(held.len), ..Held::default() };
-    }
 }
 
 /// Shows `bytes`; answers how many of them were decided on. After a cut it is all of them.
@@ -327,10 +329,11 @@ where
 {
     type Memory = Held;
     const HOLDS: bool = true;
+    const MOVES: bool = true;
 
     fn rewrite(&mut self, source: &Source, held: &mut Held, mut bytes: &[u8], output: &mut Output<'_>) {
-        let GateConfig { size, timeout, only, .. } = self.config;
-        if only.is_some_and(|only| only != source.side) {
+        let GateConfig { size, timeout, .. } = self.config;
+        if !self.shows(source.side) {
             return output.pass(bytes);
         }
         while !bytes.is_empty() && !output.is_cut() {
@@ -362,7 +365,7 @@ where
     }
 
     fn end(&mut self, source: &Source, held: &mut Held, end: End, output: Option<&mut Output<'_>>) {
-        if self.config.only.is_none_or(|only| only == source.side) {
+        if self.shows(source.side) {
             self.show(source, held, Why::End(end), output);
             self.release(held);
         }
@@ -374,9 +377,8 @@ where
     }
 
     fn has_room(&self, side: Side, held: &Held) -> bool {
-        let shown = self.config.only.is_none_or(|only| only == side);
         let fits = held.buffer != NONE || !self.buffers.free.is_empty();
-        !shown || fits || self.config.crowded == Crowded::Show
+        !self.shows(side) || fits || self.config.crowded == Crowded::Show
     }
 
     fn overstays(&self, now: u64) -> Option<u32> {
@@ -388,6 +390,29 @@ where
 
     fn waits(&self, held: &Held) -> bool {
         held.waits
+    }
+
+    fn pack(&mut self, source: &Source, held: &mut Held, to: &mut Vec<u8>) {
+        if self.shows(source.side) {
+            self.give(held, to);
+        }
+    }
+
+    fn left(&mut self, source: &Source, mut held: Held, end: End) {
+        self.end(source, &mut held, end, None);
+    }
+
+    fn accepts(&self, _: Side, held: Range<u64>, bytes: &[u8]) -> bool {
+        // Of a direction that is not shown there is nothing.
+        moving::accepts(held.clone(), bytes) || held.is_empty() && bytes.is_empty()
+    }
+
+    fn unpack(&mut self, source: &Source, held: Range<u64>, bytes: &[u8]) -> Option<Held> {
+        self.take(source, held, bytes)
+    }
+
+    fn unpacked(&mut self) {
+        self.stays.sort();
     }
 
     fn is_due(&self, held: &Held, now: u64) -> bool {

@@ -1,10 +1,14 @@
 //! One direction of a connection that is rewritten: which of its bytes went out as which, and those that its receiver has
 //! not acknowledged. Positions count bytes from the first, on the way in and on the way out.
 
+mod moving;
+
 use super::blocks::{Blocks, List, NONE};
 use super::packetize::PacketizeCounters;
 use super::rewriter::Cut;
 use super::sack::MOST;
+
+pub(super) use moving::MovedLane;
 
 /// What a sender takes that doesn't say (RFC 9293, section 3.7.1).
 const DEFAULT_SEGMENT_SIZE: u16 = 536;
@@ -45,6 +49,19 @@ impl Edits {
     }
     pub(super) fn available(&self) -> usize {
         self.available
+    }
+
+    /// One more of a lane, behind its others; answers whether there was a place.
+    fn add(&mut self, lane: &mut Lane, edit: Edit) -> bool {
+        let at = self.free;
+        let Some(place) = self.all.get_mut(at as usize) else { return false };
+        self.free = std::mem::replace(place, Edit { next: NONE, ..edit }).next;
+        self.available -= 1;
+        match std::mem::replace(&mut lane.newest, at) {
+            NONE => lane.oldest = at,
+            newest => self.all[newest as usize].next = at,
+        }
+        true
     }
 }
 
@@ -424,7 +441,6 @@ impl<'a> Output<'a> {
     /// In the place of the next `input` bytes these go on.
     pub fn replace(&mut self, input: usize, bytes: &[u8]) {
         let lane = &mut *self.lane;
-        let at = self.edits.free;
         let edit = Edit {
             input: lane.emitted,
             input_end: lane.emitted + input as u64,
@@ -433,15 +449,9 @@ impl<'a> Output<'a> {
             next: NONE,
         };
         // There is one for each that the rewriter said it may need: so many were asked for before it was called.
-        let Some(place) = self.edits.all.get_mut(at as usize).filter(|_| !lane.torn) else {
+        if lane.torn || !self.edits.add(lane, edit) {
             lane.torn = true;
             return;
-        };
-        self.edits.free = std::mem::replace(place, edit).next;
-        self.edits.available -= 1;
-        match std::mem::replace(&mut lane.newest, at) {
-            NONE => lane.oldest = at,
-            newest => self.edits.all[newest as usize].next = at,
         }
         lane.emitted += input as u64;
         self.counters.replaced += 1;

@@ -11,6 +11,7 @@ mod moving;
 mod packetize;
 mod plausible;
 mod queue;
+mod reader;
 mod reassembler;
 mod replace;
 mod rewriter;

@@ -5,9 +5,10 @@ use netbricks_packet::{FlowKey, checksum};
 
 use super::blocks::{BLOCK, NONE};
 use super::connection::{Connection, ORIGIN, Offer, Phase, Side, Stage, UNKNOWN};
+use super::reader::Reader;
 use super::reassembler::Reassembler;
 use super::segment::{MOST_SHIFT, Protocol};
-use super::transfer::{CONNECTION, connection, number, write_connection};
+use super::transfer::{CONNECTION, connection, write_connection};
 use super::window::{Part, Windows};
 
 /// Not that of [`Reassembler::encode`]: what is here takes nothing from whoever hands it over but what it had.
@@ -18,10 +19,13 @@ const PIECE: usize = 8 + 8 + 2;
 /// How many were shown, the place of the first, the gap before it, and how many there are.
 const PART: usize = 4 + 8 + 8 + 4;
 
+/// Bytes that wait: where their run began, where they do, and they.
+pub(super) type Waiting<'a> = Vec<(u64, u64, &'a [u8])>;
+
 /// One connection on its way. What it refers to is among the bytes that came.
 struct Moved<'a> {
     connection: Connection,
-    waiting: [Vec<(u64, u64, &'a [u8])>; 2],
+    waiting: [Waiting<'a>; 2],
     parts: [(Part, &'a [u8]); 2],
 }
 
@@ -105,7 +109,7 @@ pub(super) fn is_moved(bytes: &[u8]) -> bool {
 
 impl<P: Protocol> Reassembler<P> {
     /// Where a connection stands, and what waits in it.
-    fn pack(&self, number: u32, bytes: &mut Vec<u8>) {
+    pub(super) fn pack(&self, number: u32, bytes: &mut Vec<u8>) {
         let connection = self.connections.get(number);
         write_connection(connection, bytes);
         for direction in &connection.directions {
@@ -130,7 +134,7 @@ impl<P: Protocol> Reassembler<P> {
     }
 
     /// Goes on with a connection; what waits in it as far as there is memory.
-    fn unpack(&mut self, connection: &Connection, waiting: &[Vec<(u64, u64, &[u8])>; 2]) -> Option<u32> {
+    pub(super) fn unpack(&mut self, connection: &Connection, waiting: &[Waiting<'_>; 2]) -> Option<u32> {
         let Some(number) = self.resume(connection) else {
             self.counters.refused_connections += 1;
             return None;
@@ -151,20 +155,9 @@ impl<P: Protocol> Reassembler<P> {
     }
 }
 
-/// What is left of the bytes that came.
-struct Reader<'a>(&'a [u8]);
-
 impl<'a> Reader<'a> {
-    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count)?;
-        self.0 = rest;
-        Some(taken)
-    }
-    fn number(&mut self, bytes: usize) -> Option<u64> {
-        Some(number(self.take(bytes)?))
-    }
-
-    fn moved(&mut self, now: u64, size: usize) -> Option<Moved<'a>> {
+    /// What [`Reassembler::pack`] wrote.
+    pub(super) fn connection(&mut self, now: u64) -> Option<(Connection, [Waiting<'a>; 2])> {
         let mut connection = connection(self.take(CONNECTION)?, now)?;
         let mut waiting = [Vec::new(), Vec::new()];
         for (direction, waiting) in connection.directions.iter_mut().zip(&mut waiting) {
@@ -183,8 +176,11 @@ impl<'a> Reader<'a> {
             for _ in 0..pieces {
                 let mut piece = Reader(self.take(PIECE)?);
                 let (from, start, len) = (piece.number(8)?, piece.number(8)?, piece.number(2)?);
-                let sound =
-                    from <= start && start >= last && start > direction.next && start < last + (1 << 31);
+                let sound = from <= start
+                    && start >= last
+                    && start > direction.next
+                    && start < last + (1 << 31)
+                    && start + len <= direction.end;
                 if !sound || !(1..=BLOCK as u64).contains(&len) {
                     return None;
                 }
@@ -192,6 +188,11 @@ impl<'a> Reader<'a> {
                 waiting.push((from, start, self.take(len as usize)?));
             }
         }
+        Some((connection, waiting))
+    }
+
+    fn moved(&mut self, now: u64, size: usize) -> Option<Moved<'a>> {
+        let (connection, waiting) = self.connection(now)?;
         let mut part = || {
             let mut part = Reader(self.take(PART)?);
             let (seen, offset, gap, len) =

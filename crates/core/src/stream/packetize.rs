@@ -4,7 +4,9 @@
 //! so that a retransmission is answered with the same bytes however the rewriter would see them now. Acknowledgments and
 //! windows are translated back, [selective ones](sack) too.
 
+mod moving;
 mod owed;
+mod severed;
 
 use netbricks_packet::tcp::{TcpRef, flags};
 use netbricks_packet::tcp_options::LONGEST;
@@ -24,6 +26,7 @@ use super::{
 };
 
 pub(crate) use owed::ANSWER;
+use severed::Severed;
 
 /// Connections that a new one may end because nothing was heard of them.
 const EXPIRED_BY_NEW: usize = 2;
@@ -82,10 +85,12 @@ pub struct PacketizeCounters {
     pub no_room: u64,
     /// Packets of connections that are not rewritten: their beginning was not seen, or there were too many.
     pub unchanged: u64,
-    /// Connections that the rewriter cut.
+    /// Connections that were cut: by the rewriter, or since they found no room where they moved to.
     pub cut: u64,
     /// Packets that went nowhere since their connection was cut or is none that is rewritten.
     pub refused: u64,
+    /// Connections that came from another worker and found no room here.
+    pub homeless: u64,
 }
 
 /// Connections that are rewritten.
@@ -102,6 +107,10 @@ pub struct Packetizer<R: Rewriter> {
     strangers: Strangers,
     rewriter: R,
     counters: PacketizeCounters,
+    /// Directions whose end the rewriter has not been told of: those who have connections move may not call it.
+    gone: Vec<(Source, R::Memory, End)>,
+    /// Connections that found no room where they moved to, and so are cut.
+    severed: Severed,
 }
 
 /// What a packetizer needs beside its rewriter.
@@ -158,6 +167,8 @@ impl<R: Rewriter> Packetizer<R> {
             strangers,
             rewriter,
             counters: PacketizeCounters::default(),
+            gone: Vec::new(),
+            severed: Severed::default(),
         }
     }
 
@@ -182,6 +193,8 @@ impl<R: Rewriter> Packetizer<R> {
     /// Forgets connections that were silent for too long at `now` (ns), `most` at most; answers how many. As many are cut at
     /// most of which bytes are held back for too long.
     pub fn expire(&mut self, now: u64, most: usize) -> usize {
+        self.tell_of_ends();
+        self.severed.expire(now, most);
         for _ in 0..most {
             let Some(number) = self.rewriter.overstays(now) else { break };
             self.counters.cut += 1;
@@ -196,6 +209,7 @@ impl<R: Rewriter> Packetizer<R> {
 
     /// Forgets all connections, since nothing more will come.
     pub fn finish(&mut self) {
+        self.tell_of_ends();
         while let Some(number) = self.streams.oldest() {
             self.forget(number, End::Drained, self.streams.last_heard(number));
         }
@@ -221,6 +235,7 @@ impl<R: Rewriter> Packetizer<R> {
     pub fn takes(&self, flow: FlowKey) -> bool {
         let lanes = self.streams.side(flow).map(|(number, _)| &self.lanes[number as usize]);
         self.strangers == Strangers::Refuse
+            || self.severed.holds(flow)
             || lanes.is_some_and(|lanes| lanes.iter().all(|lane| lane.rewrites || lane.cut.is_some()))
     }
 
@@ -235,6 +250,7 @@ impl<R: Rewriter> Packetizer<R> {
         now: u64,
         mut send: impl FnMut(&Emit<'_>) -> bool,
     ) -> Passage {
+        self.tell_of_ends();
         let mut segment = Tcp::segment(header, payload);
         // Its windows are of what goes out, and its receiver sees nothing else.
         segment.credit = None;
@@ -254,6 +270,9 @@ impl<R: Rewriter> Packetizer<R> {
             }
         }
         if self.streams.side(flow).is_none() {
+            if let Some(cut) = self.severed.cut(flow, segment.opens && !segment.answers, now) {
+                return self.refuse(cut, header, send);
+            }
             if !segment.opens || segment.answers {
                 return self.strange(false);
             }

@@ -1,5 +1,7 @@
 //! The rewriter that puts one string in the place of another, wherever segments cut it.
 
+use std::ops::Range;
+
 use super::{Output, Rewriter, Side, Source};
 
 /// The most bytes of a string that is looked for, and of what is put in its place.
@@ -61,6 +63,7 @@ impl Replace {
 impl Rewriter for Replace {
     /// How many bytes of the string the last bytes are.
     type Memory = u16;
+    const MOVES: bool = true;
 
     fn rewrite(&mut self, source: &Source, memory: &mut u16, bytes: &[u8], output: &mut Output<'_>) {
         if self.only.is_some_and(|only| only != source.side) {
@@ -106,5 +109,20 @@ impl Rewriter for Replace {
         let input = input + self.find.len();
         let times = input / self.find.len();
         (input + times * self.put.len().saturating_sub(self.find.len()), times)
+    }
+
+    fn pack(&mut self, _: &Source, memory: &mut u16, to: &mut Vec<u8>) {
+        // The bytes and not their number: whoever looks for another string would make up others.
+        to.extend(&self.find[..usize::from(std::mem::take(memory))]);
+    }
+
+    fn accepts(&self, _: Side, held: Range<u64>, bytes: &[u8]) -> bool {
+        bytes.len() < LONGEST && bytes.len() as u64 == held.end - held.start
+    }
+
+    fn unpack(&mut self, source: &Source, _: Range<u64>, bytes: &[u8]) -> Option<u16> {
+        let looks = self.only.is_none_or(|only| only == source.side);
+        let begins = looks && bytes.len() < self.find.len() && self.find.starts_with(bytes);
+        (begins || bytes.is_empty()).then_some(bytes.len() as u16)
     }
 }

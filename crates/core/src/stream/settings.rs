@@ -95,7 +95,8 @@ pub enum Strangers {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketizeConfig {
     /// The most connections at a time. Where there are as many, a new one takes the place of one that is over, else of one
-    /// whose sides have not shaken hands; else it is passed on unchanged.
+    /// whose sides have not shaken hands; else it is passed on unchanged. One that moves here takes a place likewise; what
+    /// becomes of it without one, [`Packetizer::take_where`](super::Packetizer::take_where) says.
     pub flows: usize,
     /// Bytes of memory that one direction may take for bytes that its receiver has not acknowledged. No larger window is
     /// let through than fits half of it, whatever becomes of its bytes.

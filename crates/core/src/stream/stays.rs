@@ -32,9 +32,13 @@ impl Stays {
 
     /// One begins that has not.
     pub(super) fn begin(&mut self, buffer: u32, source: &Source) {
+        self.append(buffer, source.now, source.connection);
+    }
+
+    fn append(&mut self, buffer: u32, since: u64, connection: u32) {
         let older = std::mem::replace(&mut self.newest, buffer);
         let Some(place) = self.all.get_mut(buffer as usize) else { return };
-        *place = Stay { since: source.now, connection: source.connection, older, newer: NONE };
+        *place = Stay { since, connection, older, newer: NONE };
         match self.all.get_mut(older as usize) {
             Some(older) => older.newer = buffer,
             None => self.oldest = buffer,
@@ -51,6 +55,26 @@ impl Stays {
         match self.all.get_mut(newer as usize) {
             Some(newer) => newer.older = older,
             None => self.newest = older,
+        }
+    }
+
+    /// Since when (ns) one lasts that has begun.
+    pub(super) fn since(&self, buffer: u32) -> u64 {
+        self.all.get(buffer as usize).map_or(0, |stay| stay.since)
+    }
+
+    /// Some began before others that began earlier here: all that have begun and not ended, longest first again.
+    pub(super) fn sort(&mut self) {
+        let known = |buffer: u32| self.all.get(buffer as usize).map(|stay| (stay.since, buffer, stay.newer));
+        let mut begun: Vec<(u64, u32)> =
+            std::iter::successors(known(self.oldest), |(.., newer)| known(*newer))
+                .map(|(since, buffer, _)| (since, buffer))
+                .collect();
+        begun.sort();
+        (self.oldest, self.newest) = (NONE, NONE);
+        for (since, buffer) in begun {
+            let connection = self.all[buffer as usize].connection;
+            self.append(buffer, since, connection);
         }
     }
 }

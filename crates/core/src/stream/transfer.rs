@@ -4,6 +4,7 @@
 use netbricks_packet::checksum;
 
 use super::connection::{Connection, Direction, Phase};
+use super::reader::number;
 use super::reassembler::Reassembler;
 use super::segment::Protocol;
 
@@ -71,10 +72,6 @@ pub(super) fn write_connection(connection: &Connection, bytes: &mut Vec<u8>) {
         bytes.push(*phase as u8);
         [first, next, end].iter().for_each(|position| bytes.extend(position.to_be_bytes()));
     }
-}
-
-pub(super) fn number(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 pub(super) fn connection(bytes: &[u8], now: u64) -> Option<Connection> {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use netbricks_core::Declared;
 use netbricks_core::packet::stack::Header;
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{FlowKey, Tcp};
@@ -13,7 +14,7 @@ use netbricks_testkit::mutate::Random;
 
 use super::exercise::flow;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Packet {
     number: u32,
     acknowledgment: u32,
@@ -149,6 +150,71 @@ struct Middle<R: Rewriter> {
     flow: FlowKey,
     /// Says when the line to go on takes nothing, if it ever doesn't.
     line: Option<Random>,
+    elsewhere: Option<Elsewhere<R>>,
+    /// One that the connection never leaves: what comes out of that is what has to.
+    alone: Option<Packetizer<R>>,
+}
+
+/// Where the connection moves to.
+pub(crate) struct Elsewhere<R: Rewriter> {
+    pub(crate) other: Packetizer<R>,
+    pub(crate) random: Random,
+    pub(crate) moves: usize,
+}
+
+impl<R: Rewriter> Elsewhere<R> {
+    /// Now and then, the connection changes places with nothing.
+    pub(crate) fn change(&mut self, here: &mut Packetizer<R>, now: u64) {
+        if self.random.below(6) > 0 {
+            return;
+        }
+        let mut bytes = here.take_where(|_| true);
+        assert_eq!((here.occupancy().0, here.memory()), (0, 0), "all memory is given back");
+        if self.random.below(40) == 0 {
+            let at = self.random.below(bytes.len());
+            bytes[at] ^= 0x40;
+            assert!(self.other.import(&bytes, now).is_err(), "byte {at}");
+            assert_eq!((self.other.occupancy().0, self.other.memory()), (0, 0), "nothing was changed");
+            bytes[at] ^= 0x40;
+        }
+        self.other.import(&bytes, now).expect("nothing is wrong with it");
+        std::mem::swap(here, &mut self.other);
+        self.moves += 1;
+    }
+}
+
+/// Where the connection moves to, and one that it never leaves.
+type Both<R> = (Elsewhere<R>, Packetizer<R>);
+
+/// All that a packet consists of.
+type Sent = (Packet, Vec<u8>, bool);
+
+fn push<R: Rewriter>(
+    packetizer: &mut Packetizer<R>,
+    flow: FlowKey,
+    bytes: &[u8],
+    payload: &[u8],
+    now: u64,
+    mut takes: impl FnMut(usize) -> bool,
+) -> (Passage, Vec<Sent>) {
+    let mut out = Vec::new();
+    let passage = packetizer.push(flow, Tcp::view(bytes, ()), payload, now, |emit| {
+        if !takes(emit.len) {
+            return false;
+        }
+        let mut bytes = vec![0; emit.len];
+        emit.write(&mut bytes);
+        let packet = Packet {
+            number: emit.number,
+            acknowledgment: emit.acknowledgment,
+            flags: emit.flags,
+            window: emit.window,
+            bytes,
+        };
+        out.push((packet, emit.options.to_vec(), emit.back));
+        true
+    });
+    (passage, out)
 }
 
 impl<R: Rewriter> Middle<R> {
@@ -160,22 +226,25 @@ impl<R: Rewriter> Middle<R> {
         bytes[12] += (options.len() / 4 * 16) as u8;
         bytes.extend(options);
         let flow = if from == Side::Client { self.flow } else { self.flow.reversed() };
-        let mut out = [Vec::new(), Vec::new()];
-        let passage = self.packetizer.push(flow, Tcp::view(&bytes, ()), &packet.bytes, now, |emit| {
-            if emit.len > 1 && self.line.as_mut().is_some_and(|line| line.below(20) == 0) {
-                return false;
-            }
-            let mut bytes = vec![0; emit.len];
-            emit.write(&mut bytes);
-            out[usize::from(emit.back)].push(Packet {
-                number: emit.number,
-                acknowledgment: emit.acknowledgment,
-                flags: emit.flags,
-                window: emit.window,
-                bytes,
-            });
-            true
+        if let Some(elsewhere) = &mut self.elsewhere {
+            elsewhere.change(&mut self.packetizer, now);
+        }
+        let mut taken = Vec::new();
+        let (passage, sent) = push(&mut self.packetizer, flow, &bytes, &packet.bytes, now, |len| {
+            taken.push(len <= 1 || self.line.as_mut().is_none_or(|line| line.below(20) > 0));
+            taken[taken.len() - 1]
         });
+        if let Some(alone) = &mut self.alone {
+            let mut taken = taken.into_iter();
+            let alone = push(alone, flow, &bytes, &packet.bytes, now, |_| {
+                taken.next().expect("no more is sent than by the others")
+            });
+            assert_eq!((&passage, &sent), (&alone.0, &alone.1), "as if it had not moved");
+        }
+        let mut out = [Vec::new(), Vec::new()];
+        for (packet, _, back) in sent {
+            out[usize::from(back)].push(packet);
+        }
         match passage {
             Passage::Unchanged => [vec![packet.clone()], Vec::new()],
             Passage::Replaced | Passage::Refused => out,
@@ -221,12 +290,25 @@ pub(crate) const CONFIG: PacketizeConfig = PacketizeConfig {
 /// Two ends talk through a rewriter, and each must have what `expected` makes of what the other wrote. Answers the rewriter
 /// and what they wrote.
 pub(crate) fn conversation<R: Rewriter>(
-    mut random: Random,
+    random: Random,
     trouble: usize,
     config: PacketizeConfig,
     rewriter: R,
     expected: impl Fn(&[u8]) -> Vec<u8>,
 ) -> (Packetizer<R>, [Vec<u8>; 2]) {
+    let packetizer = Packetizer::new(config, rewriter).expect("so little memory is there");
+    let (packetizer, _, sent) = conversation_between(random, trouble, packetizer, None, expected);
+    (packetizer, sent)
+}
+
+/// As [`conversation`], in two places where there is one `elsewhere`, and in one that it never leaves.
+pub(crate) fn conversation_between<R: Rewriter>(
+    mut random: Random,
+    trouble: usize,
+    packetizer: Packetizer<R>,
+    elsewhere: Option<Both<R>>,
+    expected: impl Fn(&[u8]) -> Vec<u8>,
+) -> (Packetizer<R>, Option<Both<R>>, [Vec<u8>; 2]) {
     let text = |random: &mut Random, length: usize| -> Vec<u8> {
         (0..length).map(|_| b"abcab"[random.below(5)]).collect()
     };
@@ -253,8 +335,8 @@ pub(crate) fn conversation<R: Rewriter>(
     };
     let mut ends = [end("client", lengths[0], &mut random), end("server", lengths[1], &mut random)];
     (ends[0].peer_first, ends[1].peer_first) = (ends[1].first, ends[0].first);
-    let packetizer = Packetizer::new(config, rewriter).expect("so little memory is there");
-    let mut middle = Middle { packetizer, flow: flow(1), line: None };
+    let (elsewhere, alone) = elsewhere.unzip();
+    let mut middle = Middle { packetizer, flow: flow(1), line: None, elsewhere, alone };
     // Both take segments of 100 bytes at most.
     for (way, opening) in [(0, flags::SYN), (1, flags::SYN | flags::ACK)] {
         let packet = Packet {
@@ -346,7 +428,7 @@ pub(crate) fn conversation<R: Rewriter>(
             received.iter().zip(&expected).take_while(|(a, b)| a == b).count()
         );
     }
-    (middle.packetizer, ends.map(|end| end.data))
+    (middle.packetizer, middle.elsewhere.zip(middle.alone), ends.map(|end| end.data))
 }
 
 #[test]

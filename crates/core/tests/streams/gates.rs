@@ -109,15 +109,15 @@ fn what_is_held_at_random_goes_on_unchanged() {
 }
 
 /// A gate and what passes it, by hand: clients' bytes begin at 100, servers' at 500.
-struct Way<R: Rewriter> {
-    packetizer: Packetizer<R>,
-    now: u64,
+pub(crate) struct Way<R: Rewriter> {
+    pub(crate) packetizer: Packetizer<R>,
+    pub(crate) now: u64,
 }
 
 /// What went out: back or on, number, acknowledgment, flags, bytes.
-type Out = Vec<(bool, u32, u32, u8, Vec<u8>)>;
+pub(crate) type Out = Vec<(bool, u32, u32, u8, Vec<u8>)>;
 
-fn through<F>(config: GateConfig, f: F) -> Way<Gate<F>>
+pub(crate) fn through<F>(config: GateConfig, f: F) -> Way<Gate<F>>
 where
     F: FnMut(&Window<'_>, &mut Replacing<'_, '_>) -> Fate + 'static,
 {
@@ -126,7 +126,13 @@ where
 }
 
 impl<R: Rewriter> Way<R> {
-    fn push(&mut self, flow: FlowKey, numbers: [u32; 2], flags: u8, bytes: &[u8]) -> (Passage, Out) {
+    pub(crate) fn push(
+        &mut self,
+        flow: FlowKey,
+        numbers: [u32; 2],
+        flags: u8,
+        bytes: &[u8],
+    ) -> (Passage, Out) {
         let mut out = Vec::new();
         let header = Tcp::new(0, 0, numbers[0], numbers[1], flags).octets();
         let passage = self.packetizer.push(flow, Tcp::view(header.as_ref(), ()), bytes, self.now, |emit| {
@@ -137,17 +143,17 @@ impl<R: Rewriter> Way<R> {
         });
         (passage, out)
     }
-    fn open(&mut self, number: u32) {
+    pub(crate) fn open(&mut self, number: u32) {
         self.push(flow(number), [99, 0], flags::SYN, b"");
         self.push(flow(number).reversed(), [499, 100], flags::SYN | flags::ACK, b"");
         self.push(flow(number), [100, 500], flags::ACK, b"");
     }
-    fn says(&mut self, number: u32, at: u32, bytes: &[u8]) -> (Passage, Out) {
+    pub(crate) fn says(&mut self, number: u32, at: u32, bytes: &[u8]) -> (Passage, Out) {
         self.push(flow(number), [at, 500], flags::ACK, bytes)
     }
 }
 
-fn bytes_on(out: &Out) -> Vec<u8> {
+pub(crate) fn bytes_on(out: &Out) -> Vec<u8> {
     out.iter().filter(|(back, ..)| !back).flat_map(|(.., bytes)| bytes.clone()).collect()
 }
 

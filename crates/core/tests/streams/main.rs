@@ -7,7 +7,10 @@ mod endpoints;
 mod exercise;
 mod flood;
 mod gates;
+mod homeless;
+mod images;
 mod model;
+mod moving;
 mod rewriting;
 #[expect(unreachable_pub, reason = "as above")]
 mod rewritten;

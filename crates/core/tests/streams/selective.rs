@@ -9,7 +9,7 @@ use netbricks_core::packet::{FlowKey, Tcp, TcpOption, tcp_options};
 use netbricks_core::stream::{Packetizer, Passage, Replace};
 use netbricks_testkit::mutate::Random;
 
-use super::endpoints::CONFIG;
+use super::endpoints::{CONFIG, Elsewhere};
 use super::exercise::flow;
 
 /// What segments carry at most.
@@ -17,7 +17,7 @@ const SEGMENT: usize = 100;
 const TIMEOUT: u64 = 300;
 const ACK: u8 = flags::ACK;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Packet {
     number: u32,
     acknowledgment: u32,
@@ -250,8 +250,10 @@ fn converse(seed: u64, trouble: [usize; 2], strings: Option<(&[u8], &[u8])>, lie
         fin: None,
     };
     let replace = Replace::new(find, put, None).expect("both strings are short");
-    let mut middle = Packetizer::new(CONFIG, replace).expect("so little memory is there");
-    let pass = |middle: &mut Packetizer<Replace>, flow: FlowKey, packet: &Packet, now: u64| {
+    let new = || Packetizer::new(CONFIG, replace.clone()).expect("so little memory is there");
+    let (mut middle, mut moving) = (new(), new());
+    let mut elsewhere = Elsewhere { other: new(), random: Random::new(seed), moves: 0 };
+    let push = |middle: &mut Packetizer<Replace>, flow: FlowKey, packet: &Packet, now: u64| {
         let header = Tcp::new(0, 0, packet.number, packet.acknowledgment, packet.flags);
         let mut bytes = header.octets().to_vec();
         bytes[12] += (packet.options.len() / 4 * 16) as u8;
@@ -270,6 +272,13 @@ fn converse(seed: u64, trouble: [usize; 2], strings: Option<(&[u8], &[u8])>, lie
             true
         });
         assert!(matches!(passage, Passage::Replaced | Passage::NoRoom), "{passage:?}");
+        out
+    };
+    let mut pass = |middle: &mut Packetizer<Replace>, flow: FlowKey, packet: &Packet, now: u64| {
+        let out = push(middle, flow, packet, now);
+        // As if it moved now and then.
+        elsewhere.change(&mut moving, now);
+        assert_eq!(push(&mut moving, flow, packet, now), out, "seed {seed}");
         out
     };
     let opening = |number: u32, acknowledgment, flags| {

@@ -41,6 +41,10 @@ pub fn rewrite_stream(input: Input, config: &RewriteStreamConfig, worker: &Worke
     worker.handler("no-room", "How many packets found no room and count as lost.", move |_| {
         Ok(counted.borrow().counters().no_room.to_string())
     });
+    let counted = streams.clone();
+    worker.handler("homeless", "How many connections moved here and found no room.", move |_| {
+        Ok(counted.borrow().counters().homeless.to_string())
+    });
     let ports: Box<[u16]> = config.ports.as_slice().into();
     let served = move |port: u16| ports.contains(&port);
     // All leave on the edge on which packets leave that are made here: so they keep their order.

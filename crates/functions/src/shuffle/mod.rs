@@ -2,6 +2,8 @@
 
 mod config;
 #[cfg(test)]
+mod rewritten;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod two_workers;

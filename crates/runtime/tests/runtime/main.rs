@@ -11,6 +11,7 @@ mod groups;
 mod idle;
 mod moves;
 mod nodes;
+mod rewritten;
 mod shuffle;
 mod signals;
 mod start;

@@ -1,0 +1,197 @@
+//! A direction that moves to another worker: all that is known of it, as bytes, and from them.
+
+use std::ops::Range;
+
+use super::{Edit, Edits, Lane};
+use crate::stream::blocks::{BLOCK, Blocks, List, NONE};
+use crate::stream::reader::Reader;
+use crate::stream::segment::MOST_SHIFT;
+
+/// No position is as large: whatever is added to one fits 64 bits.
+const FAR: u64 = 1 << 62;
+/// A direction that does not shift its windows.
+const UNSHIFTED: u8 = u8::MAX;
+
+/// A direction on its way. What it refers to is among the bytes that came.
+pub(in crate::stream) struct MovedLane<'a> {
+    lane: Lane,
+    edits: Vec<Edit>,
+    /// The output that its receiver has not acknowledged.
+    kept: &'a [u8],
+}
+
+impl Lane {
+    /// All of a direction whose rewriter did as it said: neither torn nor cut. Of what is kept, that which may be sent again.
+    pub(in crate::stream) fn write(&self, kept: &Blocks, edits: &Edits, to: &mut Vec<u8>) {
+        // Every field is named, so that a new one is not forgotten. Where things lie here says nothing elsewhere.
+        let Self {
+            rewrites,
+            finished,
+            torn: _,
+            over,
+            cut: _,
+            first,
+            taken,
+            emitted,
+            sent,
+            acknowledged,
+            launched,
+            end_launched,
+            end_acknowledged,
+            told,
+            asked,
+            shift,
+            shifted,
+            oldest: _,
+            newest: _,
+            kept: _,
+            recent: _,
+            window,
+            said,
+            selective,
+            late,
+            twice,
+            clock,
+            vouched,
+            mended,
+            maximum_segment_size,
+            scale,
+        } = *self;
+        let set = [
+            rewrites,
+            finished,
+            over,
+            end_launched,
+            end_acknowledged,
+            selective,
+            twice.is_some(),
+            clock.is_some(),
+        ];
+        to.push(set.into_iter().rev().fold(0, |flags, flag| flags << 1 | u8::from(flag)));
+        to.push(asked);
+        to.push(scale.unwrap_or(UNSHIFTED));
+        to.extend(first.to_be_bytes());
+        to.extend(clock.unwrap_or_default().to_be_bytes());
+        to.extend(window.to_be_bytes());
+        to.extend(maximum_segment_size.to_be_bytes());
+        to.extend(said.0.to_be_bytes());
+        to.extend(said.1.to_be_bytes());
+        let (from, behind) = twice.unwrap_or_default();
+        let places =
+            [taken, emitted, sent, acknowledged, launched, told, shifted, vouched, mended, from, behind];
+        let others = [said.2, shift.cast_unsigned()];
+        places.iter().chain(&late).chain(&others).for_each(|number| to.extend(number.to_be_bytes()));
+        let count = self.edits(edits).count();
+        to.extend((count as u32).to_be_bytes());
+        for Edit { input, input_end, output, output_end, next: _ } in self.edits(edits) {
+            [input, input_end, output, output_end].iter().for_each(|place| to.extend(place.to_be_bytes()));
+        }
+        let start = to.len();
+        to.resize(start + (sent - acknowledged) as usize, 0);
+        self.read(kept, acknowledged, &mut to[start..]);
+    }
+}
+
+impl<'a> MovedLane<'a> {
+    /// What [`Lane::write`] wrote; nothing of what none can be.
+    pub(in crate::stream) fn read(from: &mut Reader<'a>) -> Option<Self> {
+        let flags = from.byte()?;
+        let set = |place: u8| flags >> place & 1 == 1;
+        let mut lane = Lane { rewrites: set(0), finished: set(1), over: set(2), ..Lane::default() };
+        (lane.end_launched, lane.end_acknowledged, lane.selective) = (set(3), set(4), set(5));
+        lane.asked = from.byte()?;
+        lane.scale = match from.byte()? {
+            UNSHIFTED => None,
+            shift if shift <= MOST_SHIFT => Some(shift),
+            _ => return None,
+        };
+        lane.first = from.number(4)? as u32;
+        let clock = from.number(4)? as u32;
+        lane.clock = set(7).then_some(clock);
+        (lane.window, lane.maximum_segment_size) = (from.number(2)? as u16, from.number(2)? as u16);
+        let said = (from.number(4)? as u32, from.number(2)? as u16);
+        let mut place = || from.number(8).filter(|place| *place < FAR);
+        (lane.taken, lane.emitted, lane.sent) = (place()?, place()?, place()?);
+        (lane.acknowledged, lane.launched, lane.told) = (place()?, place()?, place()?);
+        (lane.shifted, lane.vouched, lane.mended) = (place()?, place()?, place()?);
+        let twice = (place()?, place()?);
+        lane.twice = set(6).then_some(twice);
+        for late in &mut lane.late {
+            *late = place()?;
+        }
+        lane.said = (said.0, said.1, from.number(8)?);
+        lane.shift = from.number(8)?.cast_signed();
+        let count = from.number(4)?;
+        let edits: Option<Vec<Edit>> = (0..count).map(|_| edit(from)).collect();
+        let mut moved = Self { lane, edits: edits?, kept: &[] };
+        if !moved.is_sound() {
+            return None;
+        }
+        moved.kept = from.take(usize::try_from(lane.sent - lane.acknowledged).ok()?)?;
+        Some(moved)
+    }
+
+    /// Whether its positions follow each other.
+    fn is_sound(&self) -> bool {
+        let Lane { taken, emitted, sent, acknowledged, launched, told, .. } = self.lane;
+        let (mut shift, mut input, mut output) = (self.lane.shift, 0, self.lane.shifted);
+        for edit in &self.edits {
+            let follows = input <= edit.input
+                && edit.input <= edit.input_end
+                && output <= edit.output
+                && edit.output <= edit.output_end
+                && acknowledged <= edit.output_end
+                && edit.output.wrapping_sub(edit.input).cast_signed() == shift;
+            if !follows {
+                return false;
+            }
+            (shift, input, output) = (edit.shift(), edit.input_end, edit.output_end);
+        }
+        input <= emitted
+            && emitted <= taken
+            && output <= sent
+            && acknowledged <= sent
+            && launched <= sent
+            && told <= taken + 1
+            && sent.wrapping_sub(emitted).cast_signed() == shift
+            && self.lane.shift.unsigned_abs() < FAR
+    }
+
+    /// Whether a rewriter has more to say of it.
+    pub(in crate::stream) fn is_rewritten(&self) -> bool {
+        self.lane.rewrites && !self.lane.over
+    }
+    /// The places of its bytes that are held back.
+    pub(in crate::stream) fn held(&self) -> Range<u64> {
+        self.lane.emitted..self.lane.taken
+    }
+    /// The blocks that it takes, and the replacements.
+    pub(in crate::stream) fn needs(&self) -> (usize, usize) {
+        (self.kept.len().div_ceil(BLOCK), self.edits.len())
+    }
+    /// Whether its ends understand each other without whoever rewrites it: numbers are the same on both sides, nothing that the
+    /// receiver may ask for again is another than its sender has, and its sender still has all that the receiver has not.
+    pub(in crate::stream) fn is_unaltered(&self) -> bool {
+        let Lane { shift, told, acknowledged, end_acknowledged, .. } = self.lane;
+        shift == 0 && self.edits.is_empty() && told <= acknowledged + u64::from(end_acknowledged)
+    }
+
+    /// Goes on with it; there is room for what it needs.
+    pub(in crate::stream) fn settle(&self, kept: &mut Blocks, edits: &mut Edits) -> Lane {
+        let mut lane = self.lane;
+        for edit in &self.edits {
+            lane.torn |= !edits.add(&mut lane, *edit);
+        }
+        let mut list = List::EMPTY;
+        let (_, missing) = kept.insert(&mut list, NONE, 0, lane.acknowledged, self.kept);
+        lane.torn |= missing > 0;
+        lane.kept = list;
+        lane
+    }
+}
+
+fn edit(from: &mut Reader<'_>) -> Option<Edit> {
+    let mut place = || from.number(8).filter(|place| *place < FAR);
+    let (input, input_end, output, output_end) = (place()?, place()?, place()?, place()?);
+    Some(Edit { input, input_end, output, output_end, next: NONE })
+}
