@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use netbricks_buffer::{BATCH, Batch, Packet, Pool};
+use netbricks_buffer::{BATCH, Batch, Bytes, Packet, Pool, Visit};
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ enum Step {
     Append,
     Clear,
     Each(usize),
-    Compact { seed: u64, panic_at: Option<usize> },
+    Compact { seed: u64, put_off: u64, panic_at: Option<usize> },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -41,8 +41,8 @@ fn step() -> impl Strategy<Value = Step> {
         Just(Step::Append),
         Just(Step::Clear),
         len.prop_map(Step::Each),
-        (any::<u64>(), proptest::option::of(slot))
-            .prop_map(|(seed, panic_at)| Step::Compact { seed, panic_at }),
+        (any::<u64>(), any::<u64>(), proptest::option::of(slot))
+            .prop_map(|(seed, put_off, panic_at)| Step::Compact { seed, put_off, panic_at }),
     ]
 }
 
@@ -150,23 +150,25 @@ impl World {
                 });
                 self.model.iter_mut().for_each(|(_, old)| *old = len.min(*old));
             }
-            Step::Compact { seed, panic_at } => self.compact(seed, panic_at),
+            Step::Compact { seed, put_off, panic_at } => self.compact(seed, put_off, panic_at),
         }
     }
 
-    /// Decides by the seed's bits, cuts one byte off every third packet, panics in the slot asked for.
-    fn compact(&mut self, seed: u64, panic_at: Option<usize>) {
+    /// Decides by the seed's bits, for some packets only when they come again, cuts one byte off every third packet, panics in
+    /// the slot asked for.
+    fn compact(&mut self, seed: u64, put_off: u64, panic_at: Option<usize>) {
         let verdict = |slot: usize| if seed >> (slot % 64) & 1 == 0 { 0 } else { slot as u16 + 1 };
         let all = std::mem::take(&mut self.model);
         let kept = catch_unwind(AssertUnwindSafe(|| {
-            self.batch.compact(|slot, bytes| {
+            let decide = |slot: usize, bytes: &mut Bytes<'_>| {
                 assert_eq!(bytes.len(), all[slot].1);
                 if slot.is_multiple_of(3) {
                     bytes.truncate(bytes.len().saturating_sub(1));
                 }
                 assert_ne!(Some(slot), panic_at, "on purpose");
                 verdict(slot)
-            })
+            };
+            self.batch.compact_with(PuttingOff(put_off, decide))
         }));
         let visited = panic_at.unwrap_or(usize::MAX);
         // A size holds from when it is set, also in the slot that panics.
@@ -198,6 +200,22 @@ impl World {
             assert_eq!((batch.is_empty(), batch.is_full()), (model.is_empty(), model.len() == BATCH));
         }
         assert_eq!(self.pool.available(), self.pool.capacity() - self.model.len() - self.other_model.len());
+    }
+}
+
+/// Puts off the packets in slots whose bit is set.
+struct PuttingOff<F>(u64, F);
+
+impl<F: FnMut(usize, &mut Bytes<'_>) -> u16> Visit for PuttingOff<F> {
+    fn visit(&mut self, slot: usize, bytes: &mut Bytes<'_>) -> u16 {
+        if self.0 >> (slot % 64) & 1 == 1 { u16::MAX } else { self.1(slot, bytes) }
+    }
+    fn is_unfinished(verdict: u16) -> bool {
+        verdict == u16::MAX
+    }
+    fn finish(&mut self, slot: usize, bytes: &mut Bytes<'_>) -> u16 {
+        assert_eq!(self.0 >> (slot % 64) & 1, 1, "nobody else's");
+        self.1(slot, bytes)
     }
 }
 

@@ -111,22 +111,23 @@ impl<A: Function> Visit for LastLoop<'_, A> {
     fn visit(&mut self, slot: usize, bytes: &mut Bytes<'_>) -> u16 {
         let mut reshaped = false;
         let at = At::new(slot, bytes, &mut *self.cx, &mut reshaped);
-        // What waited on memory was parsed in an earlier loop: a second copy of the rest would only keep user functions
-        // from being inlined.
+        // What waited on memory was parsed in an earlier loop: there is no copy for usual frames.
         decided(if A::WAITS {
-            self.tower.apply::<false>(At { pass: Pass::First, ..at }, Root)
+            let pass = if A::PUTS_OFF { Pass::First } else { Pass::Only };
+            self.tower.apply::<false>(At { pass, ..at }, Root)
         } else {
             dispatched(&mut *self.tower, at, Root)
         })
     }
     #[inline(always)]
     fn is_unfinished(verdict: u16) -> bool {
-        A::WAITS && verdict == Verdict::AGAIN.bits()
+        A::PUTS_OFF && verdict == Verdict::AGAIN.bits()
     }
     #[inline(never)]
     fn finish(&mut self, slot: usize, bytes: &mut Bytes<'_>) -> u16 {
-        // Said where it is compiled: nobody else's tower has to be compiled twice.
-        if !A::WAITS {
+        // Said where it is compiled: nobody else's tower has to be compiled twice. Here the second copy is what keeps calls out
+        // of the loop.
+        if !A::PUTS_OFF {
             return 0;
         }
         let mut reshaped = false;

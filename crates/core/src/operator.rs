@@ -39,7 +39,8 @@ pub struct At<'a, 'b> {
     pub(crate) pass: Pass,
 }
 
-/// How a packet that waits in a lookup goes on from there. Known when the loop is compiled.
+/// How a packet that waits in a lookup goes on from there. Known when the loop is compiled, but in rows of functions so long
+/// that they are compiled in pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pass {
     /// At once, whatever it takes.
@@ -83,7 +84,8 @@ impl<'a, 'b> At<'a, 'b> {
 
 /// A tower of operators from stack `In` to stack `Out`.
 ///
-/// `apply` is the last loop over the batch; `prepare` holds all earlier ones and is empty unless something in the
+/// `apply` is the last loop over the batch (a packet that a lookup puts off comes to it once more, alone); `prepare` holds all
+/// earlier ones and is empty unless something in the
 /// tower waits on memory. Both are inlined into one node.
 ///
 /// Every word at least once: look, find out, remember, decide, divide, change size, and end.
@@ -143,6 +145,9 @@ pub trait Operator: Sized + 'static {
     /// Whether `prepare` does anything, so that a branch knows whether to park its packets.
     #[doc(hidden)]
     const WAITS: bool;
+    /// Whether `apply` in the [first pass](Pass::First) may answer [`Verdict::AGAIN`], so that a second one is worth compiling.
+    #[doc(hidden)]
+    const PUTS_OFF: bool;
     /// Whether a copy of the tower for usual frames is worth having.
     #[doc(hidden)]
     const USUAL: bool;
@@ -534,6 +539,7 @@ impl<S: Stack> Operator for Start<S> {
     type In = S;
     type Out = S;
     const WAITS: bool = false;
+    const PUTS_OFF: bool = false;
     const USUAL: bool = false;
     const IDENTITY: bool = true;
     const RETRACES: bool = true;

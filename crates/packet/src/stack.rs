@@ -118,7 +118,7 @@ pub trait Follows<Outer>: Header {
     }
 }
 
-/// A frame of the shape that nearly all have: Ethernet without tags and IPv4 without options, whole. What is known of it
+/// A frame of the shape that nearly all have: Ethernet without tags and IPv4 without options, whole, of 38 bytes or more. What is known of it
 /// waits in registers, so that a second function fused behind a first need not look again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usual {

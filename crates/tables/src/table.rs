@@ -53,12 +53,9 @@ pub trait Table: 'static {
     fn resolve(&mut self, key: Self::Key, ticket: Self::Ticket) -> Self::Entry<'_>;
 
     /// As [`resolve`](Self::resolve), if that takes no more than a look where the ticket says: the part that a loop over
-    /// packets should inline. Where it is `None`, [`resolve_elsewhere`](Self::resolve_elsewhere) has the answer. A table
+    /// packets should inline. Where it is `None` nothing has changed, and `resolve` has the answer. A table
     /// that finds nothing rare about any answer gives them all here.
     fn resolve_here(&mut self, key: &Self::Key, ticket: Self::Ticket) -> Option<Self::Entry<'_>>;
-
-    /// As [`resolve`](Self::resolve), without a ticket.
-    fn resolve_elsewhere(&mut self, key: &Self::Key) -> Self::Entry<'_>;
 
     /// Looks up one key.
     #[inline(always)]

@@ -53,6 +53,7 @@ where
     type In = A::In;
     type Out = L::Out;
     const WAITS: bool = A::WAITS || L::WAITS || R::WAITS;
+    const PUTS_OFF: bool = if L::WAITS || R::WAITS { L::PUTS_OFF || R::PUTS_OFF } else { A::PUTS_OFF };
     const USUAL: bool = A::USUAL || L::USUAL || R::USUAL;
 
     #[inline(always)]
@@ -125,6 +126,7 @@ where
     type In = A::In;
     type Out = G::Out;
     const WAITS: bool = A::WAITS || G::WAITS;
+    const PUTS_OFF: bool = if G::WAITS { G::PUTS_OFF } else { A::PUTS_OFF };
     const USUAL: bool = A::USUAL || G::USUAL;
 
     #[inline(always)]

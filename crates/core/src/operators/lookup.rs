@@ -215,6 +215,7 @@ where
     type In = A::In;
     type Out = Known<A, M>;
     const WAITS: bool = true;
+    const PUTS_OFF: bool = true;
     const USUAL: bool = A::USUAL;
 
     #[inline(always)]

@@ -57,6 +57,7 @@ where
     type In = A::In;
     type Out = Known<A, M>;
     const WAITS: bool = true;
+    const PUTS_OFF: bool = false;
     const USUAL: bool = A::USUAL;
 
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {

@@ -30,6 +30,7 @@ macro_rules! passes_on {
     () => {
         type In = A::In;
         const WAITS: bool = A::WAITS;
+        const PUTS_OFF: bool = A::PUTS_OFF;
         const USUAL: bool = A::USUAL;
         #[inline(always)]
         fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {

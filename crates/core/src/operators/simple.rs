@@ -24,6 +24,7 @@ impl<A: Operator, H: Follows<<A::Out as Stack>::Top>> Operator for Parse<A, H> {
     type Out = Parsed<A, H>;
     type In = A::In;
     const WAITS: bool = A::WAITS;
+    const PUTS_OFF: bool = A::PUTS_OFF;
     const USUAL: bool = A::USUAL || H::USUAL;
     const RETRACES: bool = A::RETRACES && H::USUAL;
     #[inline(always)]
@@ -121,6 +122,7 @@ impl<A: Operator, F: FnMut(&mut View<'_, A::Out>) -> bool + 'static> Operator fo
     type Out = A::Out;
     type In = A::In;
     const WAITS: bool = A::WAITS;
+    const PUTS_OFF: bool = A::PUTS_OFF;
     const USUAL: bool = A::USUAL;
     #[inline(always)]
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
@@ -207,6 +209,7 @@ impl<A: Operator> Operator for Boundary<A> {
     type In = A::In;
     type Out = Root;
     const WAITS: bool = A::WAITS;
+    const PUTS_OFF: bool = A::PUTS_OFF;
     const USUAL: bool = A::USUAL;
     const IDENTITY: bool = A::IDENTITY;
     #[inline(always)]
@@ -231,6 +234,7 @@ impl<A: Operator> Operator for Send<A> {
     type In = A::In;
     type Out = Root;
     const WAITS: bool = A::WAITS;
+    const PUTS_OFF: bool = A::PUTS_OFF;
     const USUAL: bool = A::USUAL;
     #[inline(always)]
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
@@ -321,6 +325,7 @@ impl<A: Operator, B: Operator<In = A::Out>> Operator for Then<A, B> {
     type In = A::In;
     type Out = B::Out;
     const WAITS: bool = A::WAITS || B::WAITS;
+    const PUTS_OFF: bool = if B::WAITS { B::PUTS_OFF } else { A::PUTS_OFF };
     const USUAL: bool = A::USUAL || B::USUAL;
     const IDENTITY: bool = A::IDENTITY && B::IDENTITY;
     const FUSED: usize = A::FUSED + B::FUSED;

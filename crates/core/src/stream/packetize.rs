@@ -445,8 +445,11 @@ impl<R: Rewriter> Packetizer<R> {
         }
         // What it has again, and what it has made new.
         let start = lane.input(header.sequence_number());
+        // Of what its receiver has not, some is ours to send again: its sender was told that it came. And where that is more
+        // than the receiver takes at once, for more went on than came, the sender was told of a window of 0, and can but ask.
+        let ours = probes && start < lane.told && lane.input_acknowledged(&self.edits) < lane.told;
         let repeats = match segment.bytes {
-            [] => segment.ends && before.finished,
+            [] => segment.ends && before.finished || ours,
             _ => start < before.emitted,
         };
         // What its receiver has went out, whatever became of it here.
@@ -454,7 +457,7 @@ impl<R: Rewriter> Packetizer<R> {
         let again = if !repeats {
             launched..launched
         } else {
-            let end = (start + segment.bytes.len() as u64).min(before.emitted);
+            let end = if ours { lane.told } else { start + segment.bytes.len() as u64 }.min(before.emitted);
             let end = lane.output_behind(&self.edits, end).min(launched);
             lane.answer_from(&self.edits, start).min(end)..end
         };

@@ -300,11 +300,38 @@ fn who_changes_the_shape_of_a_frame_is_noticed() {
         // Longer than one piece: the eighth reshapes, and the ninth is called from another piece.
         agree!(seed, hops, swap, ports, tag, hops, untag, hops, relength, stamp, hops, stamp);
         agree!(seed, count, hops, swap, hops, hops, hops, hops, relength, stamp, swap, stamp);
+        // Who puts packets off is called from another piece.
+        agree!(
+            seed, count, hops, stamp, swap, hops, stamp, swap, stamp, hops, stamp, swap, stamp, hops, stamp,
+            swap, stamp, hops, stamp, relength, stamp
+        );
         agree!(
             seed, stamp, swap, stamp, hops, stamp, hops, stamp, relength, stamp, stamp, stamp, hops, stamp,
             stamp, swap, relength, stamp, hops, stamp
         );
     }
+}
+
+/// Of the shortest frames that may be usual: with no room for ports, and with some of it.
+#[test]
+fn frames_as_short_as_can_be_do_too() {
+    let whole = ethernet().ipv4("192.0.2.1", "198.51.100.2").ttl(9).udp(1, 2).build().unwrap();
+    let frames: Vec<Vec<u8>> = (34..=42)
+        .map(|len| {
+            let mut frame = whole[..len].to_vec();
+            frame[16..18].copy_from_slice(&(len as u16 - 14).to_be_bytes());
+            frame
+        })
+        .collect();
+    let usual = |frame: &Vec<u8>| netbricks_core::packet::stack::Usual::of(frame).is_some();
+    assert_eq!(frames.iter().map(usual).collect::<Vec<_>>(), [[false; 4].as_slice(), &[true; 5]].concat());
+    let fused = blueprint(|w| compose(w, |i| hops(i, w).then(|i| count(i, w)).then(|i| ports(i, w))));
+    let nodes = [
+        blueprint(|w| compose(w, |i| hops(i, w))),
+        blueprint(|w| compose(w, |i| count(i, w))),
+        blueprint(|w| compose(w, |i| ports(i, w))),
+    ];
+    assert_eq!(outcome(&[fused], &frames), outcome(&nodes, &frames));
 }
 
 /// Without a link header these addresses look like the beginning of a usual frame, until they are exchanged.

@@ -4,12 +4,13 @@ use std::cell::Cell;
 
 use netbricks_core::buffer::{Batch, Packet};
 use netbricks_core::graph::observe_panics;
-use netbricks_core::packet::Ethernet;
+use netbricks_core::packet::{Ethernet, FlowKey, Ip, Link};
 use netbricks_core::tables::FlowTableConfig;
-use netbricks_core::view::Metadata;
+use netbricks_core::view::{IpRewrite, Metadata};
 use netbricks_core::{
     Context, Drop, Edge, Function, Graph, Input, Node, Operator, Poll, Role, Turn, Worker, compose,
 };
+use netbricks_testkit::build::ethernet;
 
 use crate::harness::{Feed, Rig, Sink, act, blueprint, check, counters, number, numbered, run_out, split};
 
@@ -451,6 +452,68 @@ fn a_panic_around_what_waits_on_memory_costs_its_batch() {
                     assert!(seen[96] >= 12, "{what}: the old table is lost, {}", seen[96]);
                 }
             }
+        }
+    }
+}
+
+/// As [`waiting`], of IP packets; panics at a TTL of 1.
+fn tracking(input: Input, worker: &Worker, panics: Place) -> impl Function {
+    let flows = worker.flow_table::<FlowKey, u64>("flows", FlowTableConfig::new(16));
+    let at = move |place, ttl: u8| assert!(panics != place || ttl != 1, "{place:?}");
+    input
+        .parse::<Link>()
+        .parse::<Ip>()
+        .lookup(
+            &flows,
+            |p| p.flow_key(),
+            move |p, entry| {
+                at(Place::Visit, p.header().ttl());
+                entry.or_insert_with(|| 0).map_or(u64::MAX, |seen| std::mem::replace(seen, *seen + 1))
+            },
+        )
+        .transform(move |p| at(Place::After, p.header().ttl()))
+        .done()
+}
+
+/// A new flow, and a frame that is not usual, are put off by the loop over the others: what panics then costs no more, and all
+/// packets before and behind it keep their order.
+#[test]
+fn a_panic_with_a_packet_that_was_put_off_costs_its_batch() {
+    let frame = |number: u32, new: bool| {
+        let ttl = if number == 100 { 1 } else { 64 };
+        let port = if new && number == 100 { 9_999 } else { 1_000 + (number % 8) as u16 };
+        let payload = number.to_be_bytes();
+        let frame = match number % 8 {
+            4 if !new => {
+                ethernet().ipv6("2001:db8::1", "2001:db8::2").ttl(ttl).udp(port, 53).payload(&payload).build()
+            }
+            _ => {
+                ethernet().ipv4("192.0.2.1", "198.51.100.2").ttl(ttl).udp(port, 53).payload(&payload).build()
+            }
+        };
+        frame.unwrap()
+    };
+    observe_panics();
+    for new in [true, false] {
+        for place in [Place::Visit, Place::After] {
+            let what = format!("{place:?}, new flow: {new}");
+            let sink = Sink::default();
+            let mut rig = Rig::new();
+            let source = rig.add("source", Box::new(Feed::of((0..200).map(|number| frame(number, new)))));
+            let node =
+                rig.function("waits", &blueprint(move |w| compose(w, |input| tracking(input, w, place))));
+            let end = rig.add("end", Box::new(sink.clone()));
+            rig.chain(&[source, node, end]);
+            let (mut graph, pool) = rig.build();
+            graph.set_burst(32);
+            run_out(&mut graph);
+            let last = |frame: &Vec<u8>| number(frame.last_chunk::<4>().unwrap());
+            let numbers: Vec<u32> = sink.frames().iter().map(last).collect();
+            assert_eq!(numbers, (0..96).chain(128..200).collect::<Vec<u32>>(), "{what}");
+            let panics = graph.take_panics();
+            assert_eq!((panics.len(), panics[0].packets), (1, 32), "{what}");
+            assert!(panics[0].message.contains(&format!("{place:?}")), "{what}: {}", panics[0].message);
+            assert_eq!(pool.available(), pool.capacity(), "{what}");
         }
     }
 }

@@ -69,6 +69,24 @@ fn censored(seed: u64, trouble: usize) -> u64 {
     packetizer.counters().replaced
 }
 
+/// Each byte becomes 18: more goes on than the receiver takes at once, and what was held of it its sender was told to have
+/// arrived. So when some of it is lost the sender has a window of 0, and nothing to send again: it can but ask.
+#[test]
+fn who_can_but_ask_gets_the_rest_sent() {
+    for seed in 50..240 {
+        let config = config(88, 70, 10);
+        let gate = Gate::new(config, |window: &Window<'_>, replacing: &mut Replacing<'_, '_>| {
+            for (at, _) in window.bytes.iter().enumerate().filter(|(_, byte)| **byte == b'a') {
+                assert!(replacing.replace(at..at + 1, b"<longer than that>"));
+            }
+            if window.why == Why::Due { Fate::Hold } else { Fate::Pass }
+        });
+        let gate = gate.expect("these bounds are possible");
+        let expected = |data: &[u8]| replaced(data, b"a", b"<longer than that>");
+        conversation(Random::new(seed), 12, config.packets, gate, expected);
+    }
+}
+
 #[test]
 fn a_string_is_replaced_across_windows_and_all_is_shown_once() {
     let mut all = 0;

@@ -176,8 +176,7 @@ pub struct FlowTable<K: Key, V: 'static> {
     clock: Clock,
     counters: Counters,
     secret: Secret,
-    /// Groups that hashes name: all but the stash.
-    /// Groups that a hash may name; one more is the stash.
+    /// Groups that hashes name; one more is the stash.
     hashed: usize,
     /// And their bytes. Kept, since a compiler that knows it for a multiple masks what it scales by it.
     hashed_bytes: u64,
@@ -198,8 +197,8 @@ pub struct FlowTable<K: Key, V: 'static> {
 
 /// What is known of a key before it is looked up in a [`FlowTable`]; the default knows nothing, and costs a search.
 ///
-/// One word, since a batch keeps one a packet: the key's hash, of which the slot where the flow seems to be replaces
-/// the lower half once that is known. Who has to search anew hashes anew.
+/// One word, since a batch keeps one a packet: the key's hash, and in its place the slot where the flow seems to be once that
+/// is known. Who has to search anew hashes anew.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FlowTicket(u64);
 
@@ -403,11 +402,6 @@ impl<K: Key, V: 'static> Table for FlowTable<K, V> {
     fn resolve_here(&mut self, key: &K, ticket: FlowTicket) -> Option<Entry<'_, K, V>> {
         let slot = self.hit(key, ticket)?;
         Some(Entry::Found(Occupied::new(self, slot, ticket.0 as u32)))
-    }
-
-    #[inline(always)]
-    fn resolve_elsewhere(&mut self, key: &K) -> Entry<'_, K, V> {
-        self.search(key)
     }
 }
 

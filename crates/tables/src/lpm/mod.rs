@@ -378,10 +378,6 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Table for Lpm<A, V> {
     fn resolve_here(&mut self, address: &A, ticket: LpmTicket<A>) -> Option<Option<&V>> {
         Some(self.resolve(*address, ticket))
     }
-    #[inline(always)]
-    fn resolve_elsewhere(&mut self, address: &A) -> Option<&V> {
-        self.longest(*address)
-    }
 }
 
 impl<A: Address, V: 'static> std::fmt::Debug for Lpm<A, V> {

@@ -238,10 +238,6 @@ impl<V: Copy + Eq + Hash + 'static> Table for Routes<V> {
     fn resolve_here(&mut self, address: &IpAddr, ticket: Self::Ticket) -> Option<Option<&V>> {
         Some(self.known(*address, ticket))
     }
-    #[inline(always)]
-    fn resolve_elsewhere(&mut self, address: &IpAddr) -> Option<&V> {
-        self.longest(*address)
-    }
 }
 
 impl Key for IpAddr {
