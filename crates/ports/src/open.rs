@@ -44,6 +44,7 @@ pub enum OpenError {
 type Open =
     dyn Fn(&str, Spanned<DeTable<'_>>, &OpenContext) -> Result<Box<dyn Port>, OpenError> + Send + Sync;
 type CountQueues = dyn Fn(Spanned<DeTable<'_>>, usize) -> Option<usize> + Send + Sync;
+type Transmits = dyn Fn(Spanned<DeTable<'_>>) -> Option<bool> + Send + Sync;
 type Check = dyn Fn(&str, Spanned<DeTable<'_>>, &Path) -> Result<(), OpenError> + Send + Sync;
 
 /// How a driver's receive queues divide flows. An open port's [`Capabilities`](crate::Capabilities) say it for certain.
@@ -73,6 +74,7 @@ pub struct Driver {
     /// Why none of its ports can steer, where that is known before one is opened.
     pub fixed: Option<Fixed>,
     queues: Option<Box<CountQueues>>,
+    transmits: Option<Box<Transmits>>,
     open: Box<Open>,
     check: Box<Check>,
 }
@@ -125,6 +127,13 @@ impl Driver {
     /// The rules in settings by which a port of theirs steers; none where they are wrong.
     pub fn rules(&self, settings: Spanned<DeTable<'_>>) -> Rules {
         self.split(settings).map(|(common, _)| common.steer).unwrap_or_default()
+    }
+
+    /// Whether a port with these settings transmits, as far as that is known before it is opened: `true` also where it is not
+    /// known, and where they are wrong.
+    pub fn transmits(&self, settings: Spanned<DeTable<'_>>) -> bool {
+        let known = |transmits: &Transmits| transmits(self.split(settings).ok()?.1);
+        self.transmits.as_deref().and_then(known).unwrap_or(true)
     }
 
     /// How many receive queues a port with these settings has where `wanted` are asked for, as far as that is known before it
@@ -241,6 +250,7 @@ impl Drivers {
             division: QueueDivision::One,
             fixed: None,
             queues: None,
+            transmits: None,
             open: Box::new(move |port, table, cx| Ok(open(port, read(table)?, cx)?)),
             check: Box::new(move |port, table, directory| Ok(check(port, &read(table)?, directory)?)),
         };
@@ -274,6 +284,18 @@ impl Drivers {
     ) -> &mut Self {
         if let Some(driver) = self.0.get_mut(name) {
             driver.queues = Some(Box::new(move |table, wanted| Some(queues(&read(table).ok()?, wanted))));
+        }
+        self
+    }
+
+    /// Says by its settings whether a port of the driver transmits. No effect where there is no such driver.
+    pub fn limit_transmitting<S: Settings>(
+        &mut self,
+        name: &str,
+        transmits: impl Fn(&S) -> bool + Send + Sync + 'static,
+    ) -> &mut Self {
+        if let Some(driver) = self.0.get_mut(name) {
+            driver.transmits = Some(Box::new(move |table| Some(transmits(&read(table).ok()?))));
         }
         self
     }

@@ -186,18 +186,5 @@ pub(crate) fn transmit_nodes(
 
 /// A port that is asked for a direction that it does not have.
 fn one_way(planned: &crate::config::PlannedPort<'_>, capabilities: &Capabilities) -> Option<Diagnostic> {
-    let (place, wanted, has) = match planned {
-        p if p.receives.is_some() && capabilities.receive_queues == 0 => {
-            (p.receives.clone()?, "receives from", "sends")
-        }
-        p if p.transmits.is_some() && capabilities.transmit_queues == 0 => {
-            (p.transmits.clone()?, "sends to", "receives")
-        }
-        _ => return None,
-    };
-    Some(
-        Diagnostic::error(format!("a chain {wanted} port `{}`, which only {has}", planned.name))
-            .at(place, "")
-            .at(planned.driver_place.clone(), format!("set up like this, `{}` only {has}", planned.driver)),
-    )
+    planned.one_way(capabilities.receive_queues > 0, capabilities.transmit_queues > 0)
 }

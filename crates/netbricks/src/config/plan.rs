@@ -146,6 +146,13 @@ pub fn resolve<'t>(
     if !diagnostics.has_errors() {
         loops(&used, &chains, diagnostics);
     }
+    // Other directions show only when a port is opened. What is broken in another way may not mean what it says.
+    let whole = !diagnostics.has_errors();
+    for port in ports.iter().filter(|_| whole) {
+        let transmits =
+            drivers.get(&port.driver).is_none_or(|driver| driver.transmits(port.settings.clone()));
+        port.one_way(true, transmits).into_iter().for_each(|error| diagnostics.push(error));
+    }
     let mut plan = Plan { ports, functions: used, chains, runtime };
     if !diagnostics.has_errors() {
         plan.forget_unused_ports();
@@ -231,6 +238,20 @@ fn plan_port<'t>(
         settings: entry.settings.clone(),
         receives: None,
         transmits: None,
+    }
+}
+
+impl PlannedPort<'_> {
+    /// What is wrong where a chain asks a port for a direction that it does not have.
+    pub fn one_way(&self, receives: bool, transmits: bool) -> Option<Diagnostic> {
+        let (place, wanted, has) = match (&self.receives, &self.transmits) {
+            (Some(place), _) if !receives => (place, "receives from", "sends"),
+            (_, Some(place)) if !transmits => (place, "sends to", "receives"),
+            _ => return None,
+        };
+        let asked = Diagnostic::error(format!("a chain {wanted} port `{}`, which only {has}", self.name));
+        let set_up = format!("set up like this, `{}` only {has}", self.driver);
+        Some(asked.at(place.clone(), "").at(self.driver_place.clone(), set_up))
     }
 }
 

@@ -38,6 +38,7 @@ pub(crate) fn register(drivers: &mut Drivers) {
         |name, settings: GeneratorSettings, cx: &OpenContext| Ok(Box::new(Generator::new(name, settings, cx)?)),
     );
     drivers.limit_queues("generator", queues);
+    drivers.limit_transmitting("generator", |_: &GeneratorSettings| false);
 }
 
 /// How many queues there are where so many are wanted: each has a flow at least.

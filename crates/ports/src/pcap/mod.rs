@@ -194,6 +194,7 @@ pub(crate) fn register(drivers: &mut Drivers) {
         check,
         |name, settings: PcapSettings, cx: &OpenContext| Ok(Box::new(Pcap::open(name, settings, cx)?)),
     );
+    drivers.limit_transmitting("pcap", |settings: &PcapSettings| settings.write.is_some());
 }
 
 /// A capture port.
