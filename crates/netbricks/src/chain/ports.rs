@@ -41,7 +41,8 @@ impl OpenPorts {
             let Some(driver) = drivers.get(&planned.driver) else { continue };
             match driver.open(&planned.name, planned.settings.clone(), &cx) {
                 Ok(port) => {
-                    if let Some(diagnostic) = one_way(planned, &port.capabilities()) {
+                    let Capabilities { receive_queues, transmit_queues, .. } = port.capabilities();
+                    if let Some(diagnostic) = planned.one_way(receive_queues > 0, transmit_queues > 0) {
                         diagnostics.push(diagnostic);
                     }
                     ports.push(port);
@@ -182,9 +183,4 @@ pub(crate) fn transmit_nodes(
         nodes.push(Box::new(TransmitNode::new(Box::new(handle), port.driver(), limits, counters)));
     }
     Ok(nodes)
-}
-
-/// A port that is asked for a direction that it does not have.
-fn one_way(planned: &crate::config::PlannedPort<'_>, capabilities: &Capabilities) -> Option<Diagnostic> {
-    planned.one_way(capabilities.receive_queues > 0, capabilities.transmit_queues > 0)
 }
