@@ -1,6 +1,6 @@
 //! Up to 256 owned packets, in order. What the operators' loops run over; compaction happens in place.
 
-use std::hint::{black_box, cold_path};
+use std::hint::{assert_unchecked, black_box, cold_path};
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, DerefMut};
@@ -349,21 +349,32 @@ impl Batch {
             // nor the count of bytes is looked at before the loan ends.
             unsafe { Bytes::within(place.cast(), span, bytes) }
         };
+        if len == 0 {
+            return 0;
+        }
         let mut slot = 0;
-        while slot < len {
-            // Those that stay, in a loop of their own: what the others take is in nobody's registers there.
+        // Where the loop over those that stay ends: behind the last while none has left, behind each once one has, since what
+        // follows it has to move up. So the usual packet costs one comparison, and what the others take is in nobody's
+        // registers.
+        let mut stop = len;
+        loop {
             let verdict = loop {
+                // SAFETY: `slot` is below `len`, and no batch has more packets than places.
+                unsafe { assert_unchecked(slot < BATCH) };
                 let verdict = f.visit(slot, &mut lend(slot));
                 if verdict != 0 {
                     break verdict;
                 }
-                if parting.left > 0 {
-                    cold_path();
-                    parting.close_up(slot);
-                }
                 slot += 1;
-                if slot == len {
-                    return len - parting.left;
+                if slot == stop {
+                    if parting.left > 0 {
+                        cold_path();
+                        parting.close_up(slot - 1);
+                    }
+                    if slot == len {
+                        return len - parting.left;
+                    }
+                    stop += 1;
                 }
             };
             let verdict = if F::is_unfinished(verdict) { f.finish(slot, &mut lend(slot)) } else { verdict };
@@ -373,8 +384,13 @@ impl Batch {
                 parting.close_up(slot);
             }
             slot += 1;
+            if slot == len {
+                return len - parting.left;
+            }
+            if parting.left > 0 {
+                stop = slot + 1;
+            }
         }
-        len - parting.left
     }
 
     /// Runs `f` over the packets in order.

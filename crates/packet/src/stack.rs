@@ -118,11 +118,13 @@ pub trait Follows<Outer>: Header {
     }
 }
 
-/// A frame of the shape that nearly all have: Ethernet without tags and IPv4 without options, whole, of 38 bytes or more. What is known of it
-/// waits in registers, so that a second function fused behind a first need not look again.
+/// A frame of the shape that nearly all have: Ethernet without tags and IPv4 without options, whole, with 4 bytes or more behind
+/// its header. What is known of it waits in registers, so that a second function fused behind a first need not look again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usual {
-    total: usize,
+    /// Bytes by which IPv4's total length goes beyond the ports. Not the length itself, and in 32 bits: so a compiler knows that
+    /// the ports are in the packet.
+    beyond: u32,
 }
 
 impl Usual {
@@ -130,28 +132,32 @@ impl Usual {
     pub const BYTES: usize = Self::IP + 20;
     /// Where the IPv4 header begins.
     const IP: usize = 14;
-    /// The shortest usual frame has room for two ports: who reads them need not look again. Ethernet pads to more.
-    const SHORTEST: usize = Self::BYTES + 4;
+    /// Bytes of two ports, which the shortest usual packet has room for: who reads them need not look again.
+    const PORTS: usize = 4;
+    const SHORTEST: usize = Self::BYTES + Self::PORTS;
 
     /// Looks whether a frame is usual.
     #[inline(always)]
     pub fn of(frame: &[u8]) -> Option<Self> {
         let fixed = frame.first_chunk::<{ Self::SHORTEST }>()?;
-        let total = usize::from(u16::from_be_bytes([fixed[Self::IP + 2], fixed[Self::IP + 3]]));
+        let beyond = Self::beyond([fixed[Self::IP + 2], fixed[Self::IP + 3]]);
         let usual = u16::from_be_bytes([fixed[12], fixed[13]]) == 0x0800
             && fixed[Self::IP] == 0x45
-            && total.wrapping_sub(20) <= frame.len() - Self::BYTES;
-        usual.then_some(Self { total })
+            && beyond as usize <= frame.len() - Self::SHORTEST;
+        usual.then_some(Self { beyond })
+    }
+
+    /// Of a length that is too short it is more than any frame has.
+    #[inline(always)]
+    fn beyond(total: [u8; 2]) -> u32 {
+        u32::from(u16::from_be_bytes(total)).wrapping_sub((Self::BYTES - Self::IP + Self::PORTS) as u32)
     }
 
     /// What [`of`](Self::of) found in a frame that it found usual, found out again. In another it means nothing.
     #[inline(always)]
     fn again(frame: &[u8]) -> Self {
-        let total = frame
-            .get(Self::IP + 2..)
-            .and_then(<[u8]>::first_chunk)
-            .map_or(0, |total| u16::from_be_bytes(*total));
-        Self { total: usize::from(total) }
+        let total = frame.get(Self::IP + 2..).and_then(<[u8]>::first_chunk);
+        Self { beyond: total.map_or(0, |total| Self::beyond(*total)) }
     }
 
     /// Whether writing header `H` at offset `at` may change the answer.
@@ -164,7 +170,7 @@ impl Usual {
     /// IPv4's total length (bytes), if `at` is where its header begins.
     #[inline(always)]
     pub(crate) fn ip(self, at: usize) -> Option<usize> {
-        (at == Self::IP).then_some(self.total)
+        (at == Self::IP).then_some(Self::BYTES - Self::IP + Self::PORTS + self.beyond as usize)
     }
 }
 

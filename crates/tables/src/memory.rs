@@ -63,6 +63,12 @@ pub struct HugeArray<T> {
 }
 
 impl<T: Zeroable> HugeArray<T> {
+    /// An array of no elements, which takes no memory.
+    #[must_use]
+    pub const fn empty() -> Self {
+        Self { start: NonNull::dangling(), len: 0, mapped: 0 }
+    }
+
     /// Maps `len` zeroed elements (at least one page), rounded up to 2 MiB where a huge page is worth it.
     ///
     /// # Errors
@@ -154,8 +160,8 @@ impl<T> Deref for HugeArray<T> {
     type Target = [T];
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: `start` is page-aligned, `len` elements fit the mapping, all are initialised (zeroed at first, and
-        // `Zeroable` says that this is a value), and `self` owns them.
+        // SAFETY: `start` is aligned, `len` elements fit the mapping (where there is none, they are none), all are
+        // initialised (zeroed at first, and `Zeroable` says that this is a value), and `self` owns them.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -203,6 +209,13 @@ mod tests {
             array.fill(0xa5);
             assert!(array.iter().all(|byte| *byte == 0xa5));
         }
+    }
+
+    #[test]
+    fn an_empty_one_is_a_slice_of_nothing() {
+        let mut array = HugeArray::<u64>::empty();
+        array.fill(1);
+        assert_eq!((array.len(), array.first(), array.iter().next()), (0, None, None));
     }
 
     #[test]

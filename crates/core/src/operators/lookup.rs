@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 
 use netbricks_buffer::{BATCH, Batch};
 use netbricks_packet::stack::{Stack, Usual, With};
-use netbricks_tables::{Encode, FlowTable, Key, Routes, Table};
+use netbricks_tables::{Encode, Entry, FlowTable, Key, Routes, Table};
 
 use crate::context::Context;
 use crate::operator::{At, Known, Operator, Pass};
@@ -37,6 +37,60 @@ impl<K: Key + Encode, V: Encode + 'static> Expiring for FlowTable<K, V> {
 impl<V: 'static> Expiring for Routes<V> {
     #[inline(always)]
     fn expire(&mut self, _: u64, _: usize) {}
+}
+
+/// What is done with an entry: a function of the author's, or [two](KnownOr).
+#[doc(hidden)]
+pub trait Visitor<S, T: Table, M>: 'static {
+    /// In the loop over the batch. `None` where it takes more than belongs there: nothing has changed then.
+    fn here(&mut self, view: &mut View<'_, S>, entry: T::Entry<'_>) -> Option<M>;
+    /// Whatever it takes.
+    fn anywhere(&mut self, view: &mut View<'_, S>, entry: T::Entry<'_>) -> M;
+}
+
+impl<S, T, M, U> Visitor<S, T, M> for U
+where
+    T: Table,
+    U: FnMut(&mut View<'_, S>, T::Entry<'_>) -> M + 'static,
+{
+    #[inline(always)]
+    fn here(&mut self, view: &mut View<'_, S>, entry: T::Entry<'_>) -> Option<M> {
+        Some(self(view, entry))
+    }
+    #[inline(always)]
+    fn anywhere(&mut self, view: &mut View<'_, S>, entry: T::Entry<'_>) -> M {
+        self(view, entry)
+    }
+}
+
+/// One function for flows that are known, another for what is not, or not so simple, and what is theirs.
+#[doc(hidden)]
+pub struct KnownOr<X, H, U>(pub(crate) X, pub(crate) H, pub(crate) U);
+
+/// What [`Operator::lookup_or`] makes.
+pub type LookupOr<A, K, V, Q, F, X, H, U, M> = Lookup<A, FlowTable<K, V>, Q, F, KnownOr<X, H, U>, M>;
+
+impl<S, K, V, M, X, H, U> Visitor<S, FlowTable<K, V>, M> for KnownOr<X, H, U>
+where
+    K: Key,
+    X: 'static,
+    H: FnMut(&mut X, &mut View<'_, S>, &mut V) -> Option<M> + 'static,
+    U: FnMut(&mut X, &mut View<'_, S>, Entry<'_, K, V>) -> M + 'static,
+{
+    #[inline(always)]
+    fn here(&mut self, view: &mut View<'_, S>, entry: Entry<'_, K, V>) -> Option<M> {
+        let Entry::Found(mut flow) = entry else { return None };
+        let found = (self.1)(&mut self.0, view, flow.get_mut());
+        if found.is_none() {
+            cold_path();
+            flow.forget_hit();
+        }
+        found
+    }
+    #[inline(always)]
+    fn anywhere(&mut self, view: &mut View<'_, S>, entry: Entry<'_, K, V>) -> M {
+        (self.2)(&mut self.0, view, entry)
+    }
 }
 
 /// Looks up each packet of a batch in a table.
@@ -141,7 +195,7 @@ type Packed<A> = <<A as Operator>::Out as Stack>::Packed;
 
 impl<A: Operator, T: Table, Q, K, U, M> Lookup<A, T, Q, K, U, M>
 where
-    U: FnMut(&mut View<'_, A::Out>, T::Entry<'_>) -> M,
+    U: Visitor<A::Out, T, M>,
 {
     /// Whether stacks of usual frames are found out again: what waits with its stack is rare then.
     const RETRACES: bool = A::USUAL && A::RETRACES;
@@ -156,7 +210,7 @@ where
     #[inline(always)]
     fn visit(at: At<'_, '_>, stack: A::Out, visit: &mut U, entry: T::Entry<'_>) -> Known<A, M> {
         let mut view = View::new(at.bytes, &stack, at.cx, at.slot);
-        let value = visit(&mut view, entry);
+        let value = visit.anywhere(&mut view, entry);
         *at.reshaped |= view.reshaped;
         With { outer: stack, value }
     }
@@ -210,7 +264,7 @@ where
     Q: TableKey<Stored = T::Key>,
     M: Copy + 'static,
     K: FnMut(&View<'_, A::Out>) -> Q + 'static,
-    U: FnMut(&mut View<'_, A::Out>, T::Entry<'_>) -> M + 'static,
+    U: Visitor<A::Out, T, M>,
 {
     type In = A::In;
     type Out = Known<A, M>;
@@ -278,7 +332,11 @@ where
             // On either way, not before they part: what the user function does not look at isn't found here, and a call on
             // the other one would keep all of it in memory for both.
             let stack = Self::find(input, stacks, at.bytes.data(), at.slot, first, Self::RETRACES);
-            return Ok(Self::visit(at, stack, visit, entry));
+            let mut view = View::new(&mut *at.bytes, &stack, &mut *at.cx, at.slot);
+            if let Some(value) = visit.here(&mut view, entry) {
+                *at.reshaped |= view.reshaped;
+                return Ok(With { outer: stack, value });
+            }
         }
         cold_path();
         if at.pass == Pass::First {

@@ -11,7 +11,7 @@ mod simple;
 mod window;
 
 pub use branch::{Arm, Branch, GroupBy};
-pub use lookup::{Expiring, Lookup};
+pub use lookup::{Expiring, KnownOr, Lookup, LookupOr};
 pub use lookup_locked::LookupLocked;
 pub use lookup_shown::LookupShown;
 pub(crate) use meet::fork;

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use netbricks_core::packet::{FlowKey, Ip, Link, Udp};
-use netbricks_core::tables::{Entry, FlowTableConfig, Full};
+use netbricks_core::tables::{Counters, Entry, FlowTableConfig, Full};
 use netbricks_core::view::{Enclosing, IpRewrite, Metadata};
-use netbricks_core::{Drop, Function, Input, Operator, Turn, Verdict, Worker, compose};
+use netbricks_core::{Drop, Function, Input, Operator, StoredFlow, Turn, Verdict, Worker, compose};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::mutate::{Random, mutate};
 use netbricks_testkit::{kinds, run_with};
@@ -59,6 +59,87 @@ proptest! {
             *seen as u8
         }).collect();
         prop_assert_eq!(report.out.iter().map(|frame| frame[42]).collect::<Vec<_>>(), expected);
+    }
+}
+
+/// What a tally does with an entry: counts, as far as there is room.
+fn counted(entry: Entry<'_, StoredFlow, u64>) -> u64 {
+    match entry {
+        Entry::Found(mut seen) => {
+            *seen.get_mut() += 1;
+            *seen.get_mut()
+        }
+        Entry::Vacant(vacant) => *vacant.insert(1),
+        Entry::Full => 0,
+    }
+}
+
+/// Notes behind a lookup what it found out, and what the table has counted by then.
+type Notes = Arc<Mutex<Vec<(u64, Counters)>>>;
+
+/// A tally with one function.
+fn tally(input: Input, worker: &Worker, config: FlowTableConfig, notes: Notes) -> impl Function {
+    let flows = worker.flow_table::<FlowKey, u64>("flows", config);
+    input
+        .parse::<Link>()
+        .parse::<Ip>()
+        .lookup(&flows, |p| p.flow_key(), |_, entry| counted(entry))
+        .inspect(move |p| notes.lock().unwrap().push((*p.get(), flows.with(|flows| flows.counters()))))
+        .done()
+}
+
+/// The same with two, of which that for known flows leaves every third packet of a flow to the other.
+fn tally_by_two(input: Input, worker: &Worker, config: FlowTableConfig, notes: Notes) -> impl Function {
+    let flows = worker.flow_table::<FlowKey, u64>("flows", config);
+    input
+        .parse::<Link>()
+        .parse::<Ip>()
+        .lookup_or(
+            &flows,
+            |p| p.flow_key(),
+            0u32,
+            |left, _, seen| {
+                if *seen % 3 == 2 {
+                    *left += 1;
+                    return None;
+                }
+                *seen += 1;
+                Some(*seen)
+            },
+            |left, _, entry| {
+                // What the first function left comes next, before any other packet does.
+                let third = matches!(&entry, Entry::Found(flow) if *flow.get() % 3 == 2);
+                assert!(std::mem::take(left) <= u32::from(third));
+                counted(entry)
+            },
+        )
+        .inspect(move |p| notes.lock().unwrap().push((*p.get(), flows.with(|flows| flows.counters()))))
+        .done()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn two_functions_do_what_one_does(
+        packets in proptest::collection::vec((0u16..20, 0u8..8), 0..400), capacity in 1usize..24, evicts: bool,
+    ) {
+        let frames = || packets.iter().map(|(port, kind)| match kind {
+            // Among those that are usual some that are not, which are put off whatever becomes of them.
+            0 => ethernet().ipv6("2001:db8::1", "2001:db8::2").udp(*port, 53).build().unwrap(),
+            1 => ethernet().vlan(7).ipv4("10.0.0.1", "10.0.0.2").udp(*port, 53).build().unwrap(),
+            _ => frame(*port),
+        });
+        let full = if evicts { Full::EvictOldest } else { Full::Refuse };
+        let config = FlowTableConfig { full, ..FlowTableConfig::new(capacity) };
+        let (one, two) = (Notes::default(), Notes::default());
+        let (to_one, to_two) = (one.clone(), two.clone());
+        let expected = run_with(move |input, worker| tally(input, worker, config, to_one.clone()), frames());
+        let report = run_with(move |input, worker| tally_by_two(input, worker, config, to_two.clone()), frames());
+        prop_assert_eq!(report.panics, Vec::new());
+        prop_assert_eq!(report.out, expected.out);
+        let (one, two) = (one.lock().unwrap(), two.lock().unwrap());
+        prop_assert_eq!(&*two, &*one);
+        prop_assert_eq!(one.is_empty(), packets.is_empty());
     }
 }
 

@@ -360,18 +360,19 @@ impl Current {
         (chosen >> 48) as usize
     }
 
+    /// The backends, if what is known of them is what was published last.
     #[inline(always)]
-    pub(super) fn get(&mut self) -> &Snapshot {
-        if self.backends.published() != self.seen {
-            self.look();
-        }
-        &self.snapshot
+    pub(super) fn fresh(&self) -> Option<&Snapshot> {
+        (self.backends.published() == self.seen).then_some(&self.snapshot)
     }
 
-    #[cold]
-    fn look(&mut self) {
-        // First the number: what is read after it has at least as much.
-        self.seen = self.backends.published();
-        self.snapshot = self.backends.read(|backends| backends.0.clone());
+    /// The backends, asked for anew if need be.
+    pub(super) fn get(&mut self) -> &Snapshot {
+        if self.fresh().is_none() {
+            // First the number: what is read after it has at least as much.
+            self.seen = self.backends.published();
+            self.snapshot = self.backends.read(|backends| backends.0.clone());
+        }
+        &self.snapshot
     }
 }

@@ -13,7 +13,7 @@ pub use backend::{Backend, BackendError};
 pub use config::MaglevConfig;
 pub use lookup::LookupTable;
 
-use std::hint::cold_path;
+use std::net::IpAddr;
 
 use netbricks_core::consistency::{Bounded, BoundedInconsistency};
 use netbricks_core::packet::{FlowKey, Ip, Link, MacAddress};
@@ -41,7 +41,7 @@ pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Func
     );
     handlers::declare(&backends, &connections, worker);
     let addresses = config.addresses.clone();
-    let mut balancer = Balancer {
+    let balancer = Balancer {
         current: Current::of(backends),
         assigned: worker.counter("assigned"),
         moved: worker.counter("moved"),
@@ -50,23 +50,19 @@ pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Func
         .parse_or_pass::<Link>()
         .parse_or_pass::<Ip>()
         .filter_or_pass(move |packet| {
-            addresses.is_empty() || addresses.contains(&packet.header().destination())
+            addresses.is_empty() || is_one_of(&addresses, packet.header().destination())
         })
-        .lookup(
+        .lookup_or(
             &connections,
             |packet| packet.related_flow(),
-            move |packet, entry| {
-                let known = match &entry {
-                    Entry::Found(flow) => balancer.current.get().live(*flow.get()),
-                    _ => None,
-                };
-                let mac = match known {
-                    Some(mac) => mac,
-                    None => {
-                        cold_path();
-                        balancer.decide(Unknown { entry, frame: packet.frame() })?
-                    }
-                };
+            balancer,
+            |balancer, packet, chosen| {
+                let mac = balancer.current.fresh()?.live(*chosen)?;
+                packet.outer_mut::<Link>().ethernet_mut().set_destination(mac);
+                Some(Some(()))
+            },
+            |balancer, packet, entry| {
+                let mac = balancer.decide(entry, packet.frame())?;
                 packet.outer_mut::<Link>().ethernet_mut().set_destination(mac);
                 Some(())
             },
@@ -75,28 +71,29 @@ pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Func
         .done()
 }
 
-/// Who decides for flows that are not known, or whose backend is gone: few, so that what is done for all others stays
-/// small; a view that is lent on would be in memory for all of them.
+/// Out of line: how many there are is known only to the configuration, and the loop over a batch has no room for another.
+#[inline(never)]
+fn is_one_of(addresses: &[IpAddr], address: IpAddr) -> bool {
+    addresses.contains(&address)
+}
+
+/// Knows the backends, and decides for flows that are not known, or whose backend is gone.
 struct Balancer {
     current: Current,
     assigned: Counter,
     moved: Counter,
 }
 
-/// A packet that has no backend. Put together for the call: an entry that is only passed on lies where it came from, side by
-/// side with where the view is, and the compiler must suppose that who gets the one reads the other.
-struct Unknown<'e, 'f> {
-    entry: Entry<'e, StoredFlow, u64>,
-    frame: &'f [u8],
-}
-
 impl Balancer {
-    #[inline(never)]
-    fn decide(&mut self, Unknown { entry, frame }: Unknown<'_, '_>) -> Option<MacAddress> {
+    fn decide(&mut self, entry: Entry<'_, StoredFlow, u64>, frame: &[u8]) -> Option<MacAddress> {
         let (header, payload) = Ip::in_frame(frame)?;
         let flow = FlowKey::related(header, payload);
         let backends = self.current.get();
         if let Entry::Found(mut found) = entry {
+            // The loop over the batch had an older snapshot, perhaps.
+            if let Some(mac) = backends.live(*found.get()) {
+                return Some(mac);
+            }
             let (chosen, mac) = backends.elsewhere(*found.get(), &flow)?;
             self.moved.add(1);
             *found.get_mut() = chosen;

@@ -65,7 +65,7 @@ fn tell(flows: &impl Access<Flows>, worker: &Worker) {
     });
 }
 
-/// Worker 0 writes into each packet's flow when it came and how long it was; the others read it.
+/// Worker 0 writes into each packet's flow that it came and how long it was; the others read it.
 fn cached(input: Input, worker: &Worker) -> impl Function + use<> {
     let bounded = BoundedInconsistency { updates: 64 };
     let flows = worker.state::<Flows, _>("flows", bounded, config(worker));
@@ -78,7 +78,7 @@ fn cached(input: Input, worker: &Worker) -> impl Function + use<> {
             let key: FlowKey = packet.flow_key();
             let key = key.store();
             if writes {
-                let value = (packet.now(), packet.frame_len() as u64);
+                let value = (1, packet.frame_len() as u64);
                 // Nobody else writes.
                 let _ = flows.update(MapChange::Put { key, value, timeout: None, now: packet.now() });
             } else {

@@ -255,7 +255,8 @@ impl Scenario {
             .map_err(|error| failed(error.to_string()))?;
         graph.set_burst(BURST);
         let next_hop = worker.annotation(NEXT_HOP);
-        Ok(Bench { scenario: self, graph, store, trace, next_hop, before: Totals::default(), passes: 0 })
+        let before = Totals::default();
+        Ok(Bench { scenario: self, graph, store, trace, next_hop, before, passes: 0, began: Instant::now() })
     }
 
     /// Times that the buffers go round between two resets: no time to live may run out.
@@ -286,6 +287,8 @@ pub(super) struct Bench<'s> {
     before: Totals,
     /// Times the buffers went round since they were last reset.
     passes: usize,
+    /// When its time, which goes on as a run's does, was 0.
+    began: Instant,
 }
 
 impl Bench<'_> {
@@ -308,7 +311,7 @@ impl Bench<'_> {
             let start = Instant::now();
             let mut left = turns;
             while left > 0 {
-                let (turn, taken) = self.graph.turns(0, left.min(ROUND) as u32);
+                let (turn, taken) = self.graph.turns(self.time(), left.min(ROUND) as u32);
                 if turn != Turn::Moved(u64::from(taken) * BURST as u64) {
                     return Err(self.failed("a turn did not move a burst"));
                 }
@@ -324,6 +327,11 @@ impl Bench<'_> {
         }
         self.before = totals;
         Ok((time, packets))
+    }
+
+    /// The graph's time (ns).
+    fn time(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
     fn ask(&mut self, handler: &str, argument: &str) -> Result<String, BenchError> {
@@ -463,7 +471,7 @@ impl Bench<'_> {
         let sums = match self.scenario.effect {
             Effect::Summed { all: false } => Some((self.sent(), self.sent() * frame)),
             Effect::Summed { all: true } => Some((all, all * frame)),
-            Effect::Cached => Some((0, flows * frame)),
+            Effect::Cached => Some((flows, flows * frame)),
             _ => None,
         };
         if let Some((first, second)) = sums {
@@ -473,7 +481,7 @@ impl Bench<'_> {
                 return Err(self.failed(&problem));
             }
         }
-        self.graph.drain(0);
+        self.graph.drain(self.time());
         if self.scenario.effect == Effect::Shown {
             let sent = self.before.sent.packets * segments::CARRIED as u64;
             let (shown, missing) = (self.ask("shown", "")?, self.ask("missing", "")?);

@@ -82,6 +82,11 @@ impl<'t, K: Key, V: 'static> Occupied<'t, K, V> {
         unsafe { slot.value_unchecked_mut() }
     }
 
+    /// Takes back that the flow was hit, in the counters alone: for who will look it up again.
+    pub fn forget_hit(self) {
+        self.table.counters.hits -= 1;
+    }
+
     /// Ends the flow.
     pub fn remove(self) -> V {
         let (_, value) = self.table.take(self.index as usize).expect("an occupied entry's slot is live");

@@ -165,11 +165,6 @@ fn edition() -> u64 {
 #[derive(Clone, Copy, Debug)]
 pub struct LpmAnnouncer(*const Cell);
 
-impl LpmAnnouncer {
-    /// Of no table: what it asks for is nobody's memory, which asking does not mind.
-    pub(super) const NOWHERE: Self = Self(std::ptr::null());
-}
-
 impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
     /// How many prefixes there can be, and how many groups.
     pub const MAXIMUM: usize = Cell::MAXIMUM;
@@ -191,16 +186,26 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
             }
         }
         let trie = Trie::new(groups).map_err(|source| LpmTableError::Memory { groups, source })?;
-        Ok(Self {
-            trie,
+        Ok(Self { trie, capacity, ..Self::none() })
+    }
+
+    /// A table that holds nothing, has no room, and takes no memory for cells. Who asks it need not look whether there is one.
+    pub(super) fn none() -> Self {
+        Self {
+            trie: Trie::none(),
             values: vec![None],
             uses: vec![0],
             free_values: Vec::new(),
             numbers: HashMap::new(),
             prefixes: BTreeMap::new(),
-            capacity,
+            capacity: 0,
             edition: edition(),
-        })
+        }
+    }
+
+    /// Whether it was made [without room](Self::none).
+    pub(super) fn is_none(&self) -> bool {
+        self.capacity == 0
     }
 
     /// Prefixes in the table.

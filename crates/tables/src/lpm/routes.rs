@@ -21,8 +21,8 @@ use crate::table::Table;
 /// ```
 #[derive(Debug)]
 pub struct Routes<V: 'static> {
-    pub(super) v4: Option<Lpm<Ipv4Addr, V>>,
-    v6: Option<Lpm<Ipv6Addr, V>>,
+    pub(super) v4: Lpm<Ipv4Addr, V>,
+    v6: Lpm<Ipv6Addr, V>,
 }
 
 /// What announcing an address to [`Routes`] takes.
@@ -38,13 +38,18 @@ impl<V: Copy + Eq + Hash + 'static> Routes<V> {
     /// # Errors
     /// As [`Lpm::new`].
     pub fn new(v4: Option<LpmConfig>, v6: Option<LpmConfig>) -> Result<Self, LpmTableError> {
-        Ok(Self { v4: v4.map(Lpm::new).transpose()?, v6: v6.map(Lpm::new).transpose()? })
+        fn of<A: Address, V: Copy + Eq + Hash>(
+            config: Option<LpmConfig>,
+        ) -> Result<Lpm<A, V>, LpmTableError> {
+            config.map_or_else(|| Ok(Lpm::none()), Lpm::new)
+        }
+        Ok(Self { v4: of(v4)?, v6: of(v6)? })
     }
 
     /// A table that holds nothing and has no room.
     #[must_use]
-    pub const fn none() -> Self {
-        Self { v4: None, v6: None }
+    pub fn none() -> Self {
+        Self { v4: Lpm::none(), v6: Lpm::none() }
     }
 
     /// As [`longest`](Self::longest), which `ticket` may know.
@@ -52,10 +57,7 @@ impl<V: Copy + Eq + Hash + 'static> Routes<V> {
     pub(crate) fn known(&self, address: IpAddr, ticket: LpmTicket<Ipv6Addr>) -> Option<&V> {
         match address {
             IpAddr::V4(_) => self.longest(address),
-            IpAddr::V6(address) => {
-                let v6 = self.v6.as_ref()?;
-                v6.values[v6.number(address, ticket)].as_ref()
-            }
+            IpAddr::V6(address) => self.v6.values[self.v6.number(address, ticket)].as_ref(),
         }
     }
 
@@ -64,8 +66,8 @@ impl<V: Copy + Eq + Hash + 'static> Routes<V> {
     #[must_use]
     pub fn longest(&self, address: IpAddr) -> Option<&V> {
         match address {
-            IpAddr::V4(address) => self.v4.as_ref()?.longest(address),
-            IpAddr::V6(address) => self.v6.as_ref()?.longest(address),
+            IpAddr::V4(address) => self.v4.longest(address),
+            IpAddr::V6(address) => self.v6.longest(address),
         }
     }
 
@@ -74,32 +76,24 @@ impl<V: Copy + Eq + Hash + 'static> Routes<V> {
     /// # Errors
     /// As [`Lpm::insert`]; a version that no size was given for is full.
     pub fn insert(&mut self, prefix: IpAddr, len: u8, value: V) -> Result<Option<V>, LpmError> {
-        fn into<A: Address, V: Copy + Eq + Hash>(
-            lpm: Option<&mut Lpm<A, V>>,
-            prefix: A,
-            len: u8,
-            value: V,
-        ) -> Result<Option<V>, LpmError> {
-            lpm.ok_or(LpmError::PrefixesFull { capacity: 0 })?.insert(prefix, len, value)
-        }
         match prefix {
-            IpAddr::V4(prefix) => into(self.v4.as_mut(), prefix, len, value),
-            IpAddr::V6(prefix) => into(self.v6.as_mut(), prefix, len, value),
+            IpAddr::V4(prefix) => self.v4.insert(prefix, len, value),
+            IpAddr::V6(prefix) => self.v6.insert(prefix, len, value),
         }
     }
 
     /// Takes a prefix out; the value that it had.
     pub fn remove(&mut self, prefix: IpAddr, len: u8) -> Option<V> {
         match prefix {
-            IpAddr::V4(prefix) => self.v4.as_mut()?.remove(prefix, len),
-            IpAddr::V6(prefix) => self.v6.as_mut()?.remove(prefix, len),
+            IpAddr::V4(prefix) => self.v4.remove(prefix, len),
+            IpAddr::V6(prefix) => self.v6.remove(prefix, len),
         }
     }
 
     /// Prefixes in the table.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.v4.as_ref().map_or(0, Lpm::len) + self.v6.as_ref().map_or(0, Lpm::len)
+        self.v4.len() + self.v6.len()
     }
 
     /// Whether it holds none.
@@ -111,7 +105,7 @@ impl<V: Copy + Eq + Hash + 'static> Routes<V> {
     /// The most prefixes it can hold, of both versions together.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.v4.as_ref().map_or(0, Lpm::capacity) + self.v6.as_ref().map_or(0, Lpm::capacity)
+        self.v4.capacity() + self.v6.capacity()
     }
 }
 
@@ -123,13 +117,13 @@ impl<V: Copy + Eq + Hash + Encode + 'static> Routes<V> {
     pub fn encode(&self, to: &mut Vec<u8>) {
         let at = to.len();
         to.extend([0; LENGTH]);
-        if let Some(lpm) = &self.v4 {
-            lpm.encode(to);
+        if !self.v4.is_none() {
+            self.v4.encode(to);
         }
         let first = (to.len() - at - LENGTH) as u64;
         to[at..at + LENGTH].copy_from_slice(&first.to_be_bytes());
-        if let Some(lpm) = &self.v6 {
-            lpm.encode(to);
+        if !self.v6.is_none() {
+            self.v6.encode(to);
         }
     }
 
@@ -150,30 +144,28 @@ impl<V: Copy + Eq + Hash + Encode + 'static> Routes<V> {
 }
 
 fn check<A: Address + Encode, V: Copy + Eq + Hash + Encode>(
-    lpm: &Option<Lpm<A, V>>,
+    lpm: &Lpm<A, V>,
     bytes: &[u8],
 ) -> Result<(), LpmImportError> {
-    match lpm {
-        // Whoever exported them had no table for this version.
-        Some(_) if bytes.is_empty() => Ok(()),
-        Some(lpm) => lpm.fitting(bytes).map(|_| ()),
-        None if bytes.is_empty() => Ok(()),
-        None => Err(LpmImportError::Damaged { problem: "they are of another version of IP than this table" }),
+    // None: whoever exported them had no table for this version.
+    match bytes.is_empty() {
+        true => Ok(()),
+        false if lpm.is_none() => {
+            Err(LpmImportError::Damaged { problem: "they are of another version of IP than this table" })
+        }
+        false => lpm.fitting(bytes).map(|_| ()),
     }
 }
 
 fn take<A: Address + Encode, V: Copy + Eq + Hash + Encode>(
-    lpm: &mut Option<Lpm<A, V>>,
+    lpm: &mut Lpm<A, V>,
     bytes: &[u8],
 ) -> Result<usize, LpmImportError> {
-    match lpm {
-        Some(lpm) if bytes.is_empty() => {
-            lpm.clear();
-            Ok(0)
-        }
-        Some(lpm) => lpm.decode(bytes),
-        None => Ok(0),
+    if bytes.is_empty() {
+        lpm.clear();
+        return Ok(0);
     }
+    lpm.decode(bytes)
 }
 
 impl<V: Copy + Eq + Hash + 'static> Table for Routes<V> {
@@ -184,10 +176,7 @@ impl<V: Copy + Eq + Hash + 'static> Table for Routes<V> {
 
     #[inline(always)]
     fn announcer(&self) -> RoutesAnnouncer {
-        RoutesAnnouncer {
-            v4: self.v4.as_ref().map_or(LpmAnnouncer::NOWHERE, Table::announcer),
-            v6: self.v6.as_ref().map_or(LpmAnnouncer::NOWHERE, Table::announcer),
-        }
+        RoutesAnnouncer { v4: self.v4.announcer(), v6: self.v6.announcer() }
     }
 
     #[inline(always)]
@@ -210,21 +199,17 @@ impl<V: Copy + Eq + Hash + 'static> Table for Routes<V> {
     /// even there only in company: the processor looks far enough ahead to wait for those few together.
     #[inline(always)]
     fn approach_all<'k>(&self, keys: impl Iterator<Item = (Option<&'k IpAddr>, &'k mut Self::Ticket)>) {
-        if self.v6.is_none() && self.v4.as_ref().is_none_or(|v4| !v4.trie.is_deep()) {
+        if self.v6.is_none() && !self.v4.trie.is_deep() {
             return;
         }
-        let v6 = keys.filter_map(|(address, ticket)| match (address, &self.v4) {
-            (Some(IpAddr::V6(address)), _) => Some((*address, ticket)),
-            (Some(IpAddr::V4(address)), Some(v4)) => {
-                v4.ask_for_second(*address);
+        let v6 = keys.filter_map(|(address, ticket)| match address? {
+            IpAddr::V6(address) => Some((*address, ticket)),
+            IpAddr::V4(address) => {
+                self.v4.ask_for_second(*address);
                 None
             }
-            _ => None,
         });
-        match &self.v6 {
-            Some(table) => table.walk(v6),
-            None => v6.for_each(drop),
-        }
+        if self.v6.is_none() { v6.for_each(drop) } else { self.v6.walk(v6) }
     }
 
     #[inline(always)]

@@ -263,16 +263,16 @@ fn shallow_and_deep_routes_answer_alike() {
     let mut routes: Routes<u32> = Routes::new(Some(LpmConfig { prefixes, groups: prefixes }), None).unwrap();
     let address = |number: u32| IpAddr::from(Ipv4Addr::from_bits(number << 12 | 0x300));
     for number in 0..prefixes as u32 {
-        assert!(!routes.v4.as_ref().unwrap().trie.is_deep(), "{number}");
+        assert!(!routes.v4.trie.is_deep(), "{number}");
         if number % 5_000 == 0 {
             ask(&mut routes, number, address);
         }
         routes.insert(address(number), 24, number).unwrap();
     }
-    assert!(routes.v4.as_ref().unwrap().trie.is_deep());
+    assert!(routes.v4.trie.is_deep());
     ask(&mut routes, prefixes as u32, address);
     assert_eq!(routes.remove(address(7), 24), Some(7));
-    assert!(!routes.v4.as_ref().unwrap().trie.is_deep());
+    assert!(!routes.v4.trie.is_deep());
 }
 
 /// Asks for the routes up to `known`, and for those that there are not.

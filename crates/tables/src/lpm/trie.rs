@@ -82,6 +82,12 @@ impl<A: Address> Trie<A> {
         })
     }
 
+    /// One without cells, where every address finds nothing. There is nothing to write to either.
+    pub(super) fn none() -> Self {
+        let (cells, depths) = (HugeArray::empty(), HugeArray::empty());
+        Self { cells, depths, free: Vec::new(), groups: 0, forks: 0, of: PhantomData }
+    }
+
     pub(super) fn groups(&self) -> usize {
         self.groups
     }
@@ -96,10 +102,16 @@ impl<A: Address> Trie<A> {
         self.cells.start().as_ptr().cast_const()
     }
 
+    /// Cell `index`; nothing where there are no cells at all, which so costs no more than to look whether the index is right.
+    #[inline(always)]
+    fn cell(&self, index: usize) -> Cell {
+        self.cells.get(index).copied().unwrap_or(Cell::of_value(0))
+    }
+
     /// The number of the value that decides for `address`; 0 for none.
     #[inline(always)]
     pub(super) fn find(&self, address: A) -> usize {
-        let mut cell = self.cells[address.root()];
+        let mut cell = self.cell(address.root());
         let mut level = 0;
         while let Some(group) = cell.group() {
             cell = self.cells[Self::first_of(group) + address.part(level)];
@@ -112,7 +124,7 @@ impl<A: Address> Trie<A> {
     /// after the first are behind it.
     #[inline(always)]
     pub(super) fn step(&self, index: usize, address: A, level: u8) -> Result<u32, usize> {
-        let cell = self.cells[index];
+        let cell = self.cell(index);
         let Some(group) = cell.group() else { return Ok(cell.0) };
         let next = Self::first_of(group) + address.part(level);
         prefetch(self.start().wrapping_add(next));
