@@ -5,7 +5,9 @@
 #
 # DIRECTORY holds the C side: nfbench.c and its Makefile (Debian: libdpdk-dev, libhyperscan-dev). Huge pages must be
 # reserved (`sysctl -w vm.nr_hugepages=1024`) and nothing else should run. A round in which the control, C's MAC swap,
-# moved by more than 3 % from its median is marked with a star and left out, unless that leaves fewer than three.
+# moved by more than 3 % from its median over all rounds is marked with a star and left out, and another one is run,
+# until ROUNDS (5) are steady or four times as many were run. Then those that are steady count, or all where fewer
+# than three are.
 #
 # C's packets are in mbufs of 2 KiB, whatever their length; ours are, as where we copy packets in,
 # in frames of 512 bytes. BENCH_OPTIONS="--device-frames" puts them into frames of 2 KiB, as where a device fills them.
@@ -20,28 +22,12 @@ cp "$baseline"/nfbench.c "$baseline"/Makefile "$work"/
 make -s -C "$work" nfbench 2>/dev/null
 cargo build --release --quiet
 ours=${CARGO_TARGET_DIR:-target}/release/netbricks
-names="alloc macswap ttl chain-ttl-4 chain-ttl-8-fused monitor-64k lpm-64k lpm-uniform maglev-90 maglev-100 chain-wire-1 chain-wire-64"
+names=(alloc macswap ttl chain-ttl-4 chain-ttl-8-fused monitor-64k lpm-64k lpm-uniform maglev-90 maglev-100 chain-wire-1 chain-wire-64)
 quiet() { nice -n -20 taskset -c "$core" "$@" 2>/dev/null; }
-for round in $(seq "$rounds"); do
-    for part in base mac ttl chain mon lpm mag; do
-        quiet "$work"/nfbench -l "$core" -m 1024 --in-memory --no-pci --no-telemetry -- "$part" >>"$work/c.$round"
-        case $part in
-            base) set -- alloc ;;
-            mac) set -- macswap ;;
-            ttl) set -- ttl ;;
-            chain) set -- chain-ttl-4 chain-ttl-8-fused chain-wire-1 chain-wire-64 ;;
-            mon) set -- monitor-64k ;;
-            lpm) set -- lpm-64k lpm-uniform ;;
-            mag) set -- maglev-90 maglev-100 ;;
-        esac
-        # shellcheck disable=SC2086
-        quiet "$ours" bench --json --core "$core" ${BENCH_OPTIONS:-} "$@" >>"$work/ours.$round"
-    done
-    echo "round $round of $rounds done" >&2
-done
-python3 - "$work" "$rounds" $names <<'PY'
+# Without names it answers how many rounds were steady; with them it compares.
+cat >"$work"/compare.py <<'PY'
 import json, re, statistics, sys
-work, rounds, names = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+work, run, wanted, names = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
 theirs = {
     "alloc": "a harness alloc/free", "macswap": "b macswap fixed", "ttl": "c parse+ttl+cksum",
     "chain-ttl-4": "chain ttl x4", "chain-ttl-8-fused": "chain ttl x8", "monitor-64k": "f flow monitor 64k bulk",
@@ -52,7 +38,7 @@ theirs = {
 }
 goals = {"alloc": 1.06, "macswap": 1.06, "ttl": 1.06, "chain-ttl-4": 1.06, "chain-ttl-8-fused": 1 / 1.4, "monitor-64k": 1 / 1.5, "lpm-64k": 1.06, "lpm-uniform": 1.06, "maglev-90": 1 / 1.5, "maglev-100": 1 / 1.5}
 c, ours = [], []
-for i in range(1, rounds + 1):
+for i in range(1, run + 1):
     found = {}
     for line in open(f"{work}/c.{i}"):
         match = re.match(r"(.+?) +(fixed|trace|alloc) +([0-9.]+) ns/pkt", line)
@@ -64,10 +50,15 @@ for i in range(1, rounds + 1):
     memory = {row["name"]: row["bytes_per_flow"] for row in rows if "bytes_per_flow" in row}
 control = statistics.median(row["macswap"] for row in c)
 steady = [abs(row["macswap"] / control - 1) <= 0.03 for row in c]
+if not names:
+    print(sum(steady))
+    sys.exit()
 print("control (C's MAC swap), ns a packet:", "  ".join(f"{row['macswap']:.2f}{'' if ok else '*'}" for row, ok in zip(c, steady)))
-if sum(steady) < 3:
-    print("fewer than three rounds were steady: all of them count, and the ratios with them are rough")
-    steady = [True] * rounds
+if sum(steady) < wanted:
+    few = sum(steady) < 3
+    print(f"{sum(steady)} of {run} rounds were steady, where {wanted} were wanted:",
+          "too few, so that all count, and the ratios are rough" if few else "those count")
+    steady = [True] * run if few else steady
 print(f"{'':20} {'C':>8} {'ours':>8} {'ratio':>7} {'goal':>7}   ratios by round")
 for name in names:
     mine = [row[name] for row, ok in zip(ours, steady) if ok]
@@ -82,3 +73,25 @@ for name, size in memory.items():
 slopes = [(row["chain-wire-64"] - row["chain-wire-1"]) / 63 for row, ok in zip(ours, steady) if ok]
 print(f"{'a node boundary':20} {'':8} {statistics.median(slopes):8.3f} {'':7} {0.3:7.2f}   " + " ".join(f"{s:.3f}" for s in slopes))
 PY
+round=0
+steady=0
+while [ "$steady" -lt "$rounds" ] && [ "$round" -lt $((4 * rounds)) ]; do
+    round=$((round + 1))
+    for part in base mac ttl chain mon lpm mag; do
+        quiet "$work"/nfbench -l "$core" -m 1024 --in-memory --no-pci --no-telemetry -- "$part" >>"$work/c.$round"
+        case $part in
+            base) set -- alloc ;;
+            mac) set -- macswap ;;
+            ttl) set -- ttl ;;
+            chain) set -- chain-ttl-4 chain-ttl-8-fused chain-wire-1 chain-wire-64 ;;
+            mon) set -- monitor-64k ;;
+            lpm) set -- lpm-64k lpm-uniform ;;
+            mag) set -- maglev-90 maglev-100 ;;
+        esac
+        # shellcheck disable=SC2086
+        quiet "$ours" bench --json --core "$core" ${BENCH_OPTIONS:-} "$@" >>"$work/ours.$round"
+    done
+    steady=$(python3 "$work"/compare.py "$work" "$round" "$rounds")
+    echo "round $round done: $steady of $rounds steady" >&2
+done
+python3 "$work"/compare.py "$work" "$round" "$rounds" "${names[@]}"

@@ -1,7 +1,8 @@
 //! Capture files as ports: a port that reads one replays it, and its capture times drive the graph's clock; a port that
 //! writes one keeps what is sent to it.
 //!
-//! Reading is streaming, through the `pcap-parser` crate; writing goes to a temporary name until the port is closed.
+//! Reading is streaming, through the `pcap-parser` crate; writing, through `pcap-file`, goes to a temporary name until the
+//! port is closed.
 
 mod link;
 mod read;

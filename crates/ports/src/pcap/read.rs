@@ -1,7 +1,7 @@
 //! Reading captures as a stream: records in order, one at a time, with what the file says of them.
 //!
 //! The format is the `pcap-parser` crate's business (both byte orders, both formats); bounds, times and error places
-//! are ours.
+//! are ours. It makes a vector of the options that a packet in a pcapng file has: the one allocation a packet there is.
 
 use std::io::{self, Read};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,3 +1,5 @@
+mod written;
+
 use std::io::Cursor;
 
 use netbricks_core::Drop;

@@ -1,11 +1,23 @@
 //! Writing captures: pcap or pcapng, plain or gzip, of Ethernet frames. A file has a temporary name until it is whole.
+//!
+//! The formats are those of the `pcap-file` crate: `pcap-parser`, which reads, makes several vectors of every packet that
+//! it writes.
 
+use std::borrow::Cow;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
+use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
+use pcap_file::pcapng::blocks::interface_description::{
+    InterfaceDescriptionBlock, InterfaceDescriptionOption,
+};
+use pcap_file::pcapng::{Block, PcapNgBlock, PcapNgWriter};
+use pcap_file::{DataLink, Endianness, PcapError, TsResolution};
 
 /// Bytes of a packet that a capture holds at most (libpcap's own limit).
 pub(super) const SNAP_LENGTH: usize = 262_144;
@@ -42,6 +54,23 @@ pub enum Precision {
     Microseconds,
 }
 
+impl Precision {
+    /// Decimal places of a second (if_tsresol).
+    fn digits(self) -> u8 {
+        match self {
+            Self::Nanoseconds => 9,
+            Self::Microseconds => 6,
+        }
+    }
+    /// The unit of times, in ns.
+    fn unit(self) -> u64 {
+        match self {
+            Self::Nanoseconds => 1,
+            Self::Microseconds => 1_000,
+        }
+    }
+}
+
 /// Which way a captured packet went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
@@ -49,6 +78,16 @@ pub enum Direction {
     Inbound,
     /// Out of it.
     Outbound,
+}
+
+impl Direction {
+    /// As in the lowest two bits of epb_flags.
+    fn flags(self) -> u32 {
+        match self {
+            Self::Inbound => 1,
+            Self::Outbound => 2,
+        }
+    }
 }
 
 /// Where the bytes go.
@@ -72,13 +111,93 @@ impl Write for Output {
     }
 }
 
+/// A format over its output.
+enum Encoder {
+    Pcap(PcapWriter<Output>),
+    /// The block is filled anew for each packet, in the memory that it had for the last one.
+    Pcapng(PcapNgWriter<Output>, Block<'static>),
+}
+
+impl Encoder {
+    /// Begins a file of one Ethernet interface.
+    fn new(
+        output: Output,
+        format: Format,
+        precision: Precision,
+        snap_length: usize,
+        interface: &str,
+    ) -> Result<Self, PcapError> {
+        let (endianness, datalink, snaplen) = (Endianness::Little, DataLink::ETHERNET, snap_length as u32);
+        if format == Format::Pcap {
+            let ts_resolution = match precision {
+                Precision::Nanoseconds => TsResolution::NanoSecond,
+                Precision::Microseconds => TsResolution::MicroSecond,
+            };
+            let header = PcapHeader { snaplen, datalink, ts_resolution, endianness, ..PcapHeader::default() };
+            return Ok(Self::Pcap(PcapWriter::with_header(output, header)?));
+        }
+        let mut writer = PcapNgWriter::with_endianness(output, endianness)?;
+        let name = &interface[..interface.floor_char_boundary(255)];
+        let options = vec![
+            InterfaceDescriptionOption::IfName(name.into()),
+            InterfaceDescriptionOption::IfTsResol(precision.digits()),
+        ];
+        writer.write_pcapng_block(InterfaceDescriptionBlock { linktype: datalink, snaplen, options })?;
+        let packet = EnhancedPacketBlock {
+            interface_id: 0,
+            timestamp: Duration::ZERO,
+            original_len: 0,
+            data: Cow::Owned(Vec::with_capacity(snap_length)),
+            options: Vec::with_capacity(1),
+        };
+        Ok(Self::Pcapng(writer, packet.into_block()))
+    }
+
+    fn write(
+        &mut self,
+        time: u64,
+        precision: Precision,
+        captured: &[u8],
+        original: u32,
+        direction: Option<Direction>,
+    ) -> Result<usize, PcapError> {
+        match self {
+            Self::Pcap(writer) => {
+                // Seconds have 32 bits in this format.
+                let seconds = (time / 1_000_000_000).min(u32::MAX.into());
+                let time = Duration::new(seconds, (time % 1_000_000_000) as u32);
+                writer.write_packet(&PcapPacket::new(time, original, captured))
+            }
+            Self::Pcapng(writer, block) => {
+                if let Block::EnhancedPacket(packet) = block {
+                    // What is written is the number of nanoseconds in it, whatever the interface's unit.
+                    packet.timestamp = Duration::from_nanos(time / precision.unit());
+                    packet.original_len = original;
+                    let data = packet.data.to_mut();
+                    data.clear();
+                    data.extend_from_slice(captured);
+                    packet.options.clear();
+                    packet.options.extend(direction.map(Direction::flags).map(EnhancedPacketOption::Flags));
+                }
+                writer.write_block(block)
+            }
+        }
+    }
+
+    fn into_output(self) -> Output {
+        match self {
+            Self::Pcap(writer) => writer.into_writer(),
+            Self::Pcapng(writer, _) => writer.into_inner(),
+        }
+    }
+}
+
 /// A capture being written.
 pub struct Writer {
     /// `None` once it is finished.
-    output: Option<Output>,
+    encoder: Option<Encoder>,
     path: PathBuf,
     partial: PathBuf,
-    format: Format,
     precision: Precision,
     snap_length: usize,
 }
@@ -100,7 +219,10 @@ impl Writer {
         if path.is_dir() {
             return Err(io::Error::other("it is a directory"));
         }
+        let snap_length = snap_length.min(SNAP_LENGTH);
         let (partial, file) = temporary(path, &name.to_string_lossy())?;
+        // From here on its drop removes what was begun.
+        let mut writer = Self { encoder: None, path: path.into(), partial, precision, snap_length };
         let file = BufWriter::with_capacity(BUFFER, file);
         let compressed = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz"));
         let output = if compressed {
@@ -108,10 +230,8 @@ impl Writer {
         } else {
             Output::Plain(file)
         };
-        let snap_length = snap_length.min(SNAP_LENGTH);
-        let mut writer =
-            Self { output: Some(output), path: path.into(), partial, format, precision, snap_length };
-        writer.begin(interface)?;
+        let encoder = Encoder::new(output, format, precision, snap_length, interface).map_err(io_error)?;
+        writer.encoder = Some(encoder);
         Ok(writer)
     }
 
@@ -120,83 +240,17 @@ impl Writer {
         &self.path
     }
 
-    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match &mut self.output {
-            Some(output) => output.write_all(bytes),
-            None => Err(io::Error::other("the capture is finished")),
-        }
-    }
-
-    fn begin(&mut self, interface: &str) -> io::Result<()> {
-        let snap_length = self.snap_length as u32;
-        if self.format == Format::Pcap {
-            let magic: u32 = match self.precision {
-                Precision::Nanoseconds => 0xa1b2_3c4d,
-                Precision::Microseconds => 0xa1b2_c3d4,
-            };
-            // Magic, version 2.4, two reserved words, snap length, link type Ethernet.
-            let words = [magic, 4 << 16 | 2, 0, 0, snap_length, 1];
-            return words.iter().try_for_each(|word| self.put(&word.to_le_bytes()));
-        }
-        // Section header: byte order magic, version 1.0, unknown length.
-        let mut section = 0x1a2b_3c4d_u32.to_le_bytes().to_vec();
-        section.extend([1, 0, 0, 0]);
-        section.extend([0xff; 8]);
-        self.block(0x0a0d_0d0a, &section)?;
-        // Interface description: Ethernet, snap length, if_name (2), if_tsresol (9).
-        let mut described = vec![1, 0, 0, 0];
-        described.extend(snap_length.to_le_bytes());
-        let name = &interface.as_bytes()[..interface.len().min(255)];
-        option(&mut described, 2, name);
-        option(&mut described, 9, &[if self.precision == Precision::Nanoseconds { 9 } else { 6 }]);
-        described.extend([0; 4]);
-        self.block(1, &described)
-    }
-
-    fn block(&mut self, kind: u32, body: &[u8]) -> io::Result<()> {
-        let len = (12 + body.len()) as u32;
-        self.put(&kind.to_le_bytes())?;
-        self.put(&len.to_le_bytes())?;
-        self.put(body)?;
-        self.put(&len.to_le_bytes())
-    }
-
     /// Adds a frame, captured at `time` (ns since 1970). The direction is kept in pcapng only.
     ///
     /// # Errors
     /// What the file system says; what was written so far is then of no use.
     pub fn write(&mut self, time: u64, frame: &[u8], direction: Option<Direction>) -> io::Result<()> {
-        let captured = &frame[..frame.len().min(self.snap_length)];
-        let units = match self.precision {
-            Precision::Nanoseconds => 1_000_000_000,
-            Precision::Microseconds => 1_000_000,
+        let Some(encoder) = &mut self.encoder else {
+            return Err(io::Error::other("the capture is finished"));
         };
-        let time = time / (1_000_000_000 / units);
-        let (caplen, original) = (captured.len() as u32, frame.len() as u32);
-        if self.format == Format::Pcap {
-            let mut header = [0; 16];
-            let seconds = u32::try_from(time / units).unwrap_or(u32::MAX);
-            let words = [seconds, (time % units) as u32, caplen, original];
-            put_words(&mut header, &words);
-            self.put(&header)?;
-            return self.put(captured);
-        }
-        let padding = captured.len().next_multiple_of(4) - captured.len();
-        let options = if direction.is_some() { 12 } else { 0 };
-        let len = (32 + captured.len() + padding + options) as u32;
-        let mut header = [0; 28];
-        put_words(&mut header, &[6, len, 0, (time >> 32) as u32, time as u32, caplen, original]);
-        self.put(&header)?;
-        self.put(captured)?;
-        self.put(&[0; 3][..padding])?;
-        if let Some(direction) = direction {
-            // epb_flags (2), 4 bytes: the direction in the lowest two bits; then the end of options.
-            let flags = if direction == Direction::Inbound { 1 } else { 2 };
-            let mut options = [0; 12];
-            put_words(&mut options, &[4 << 16 | 2, flags, 0]);
-            self.put(&options)?;
-        }
-        self.put(&len.to_le_bytes())
+        let captured = &frame[..frame.len().min(self.snap_length)];
+        let written = encoder.write(time, self.precision, captured, frame.len() as u32, direction);
+        written.map(|_| ()).map_err(io_error)
     }
 
     /// Writes out what is buffered and gives the file its name; one that was there is replaced.
@@ -204,7 +258,7 @@ impl Writer {
     /// # Errors
     /// What the file system says; the file then does not get its name.
     pub fn finish(mut self) -> io::Result<()> {
-        let file = match self.output.take() {
+        let file = match self.encoder.take().map(Encoder::into_output) {
             None => return Ok(()),
             Some(Output::Plain(file)) => file,
             Some(Output::Gzip(file)) => file.finish()?,
@@ -217,7 +271,7 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         // Not finished, or not to be had under its name: nothing half-made stays. There is nobody to tell if that fails.
-        if self.output.take().is_some() || self.partial.exists() {
+        if self.encoder.take().is_some() || self.partial.exists() {
             let _ = fs::remove_file(&self.partial);
         }
     }
@@ -237,15 +291,10 @@ fn temporary(path: &Path, name: &str) -> io::Result<(PathBuf, File)> {
     Err(io::Error::new(io::ErrorKind::AlreadyExists, "100 temporary files of this name are there already"))
 }
 
-fn put_words(place: &mut [u8], words: &[u32]) {
-    for (place, word) in place.chunks_exact_mut(4).zip(words) {
-        place.copy_from_slice(&word.to_le_bytes());
+/// What the file system said, as it said it.
+fn io_error(error: PcapError) -> io::Error {
+    match error {
+        PcapError::IoError(error) => error,
+        other => io::Error::other(other),
     }
-}
-
-fn option(block: &mut Vec<u8>, code: u16, value: &[u8]) {
-    block.extend(code.to_le_bytes());
-    block.extend((value.len() as u16).to_le_bytes());
-    block.extend(value);
-    block.resize(block.len().next_multiple_of(4), 0);
 }

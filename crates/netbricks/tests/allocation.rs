@@ -1,0 +1,213 @@
+//! Whole runs on a worker, ports, wrappers, captures and the worker's own loop included: once they are warm, the process
+//! neither allocates nor frees. Of single functions the library's own `tests/allocation.rs` says so.
+//!
+//! All that the process does is counted, so this binary has one test.
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::alloc::System;
+use std::hint::black_box;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use netbricks::Drivers;
+use netbricks::prelude::*;
+use netbricks_buffer::Pool;
+use netbricks_core::{Graph, GraphBuilder};
+use netbricks_functions::{monitor, ttl};
+use netbricks_ports::{OpenContext, Port, ReceiveNode, TransmitNode};
+use netbricks_runtime::{Clock, Config, Factory, FactoryError, FinalReport, Runtime, WorkerContext};
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, Stats, StatsAlloc};
+use toml::de::DeTable;
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// Packets that the last node has seen before it counts.
+const WARM: u64 = 40_000;
+/// Packets for which it counts.
+const COUNTED: u64 = 100_000;
+const END: u64 = WARM + COUNTED;
+
+/// What happened while [`COUNTED`] packets passed.
+#[derive(Default)]
+struct Meter {
+    /// Whoever started the run only waits for its end.
+    alone: Arc<AtomicBool>,
+    passed: u64,
+    region: Option<Region<'static, System>>,
+    change: Option<Stats>,
+}
+
+impl Meter {
+    fn pass(&mut self) {
+        self.passed += 1;
+        match self.passed {
+            1 => {
+                while !self.alone.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                }
+            }
+            WARM => self.region = Some(Region::new(ALLOCATOR)),
+            END => self.change = self.region.as_ref().map(Region::change),
+            _ => {}
+        }
+    }
+}
+
+/// A chain: two ports by driver and settings, and whether a box is made for each packet on the way.
+struct Chain {
+    from: (&'static str, String),
+    to: (&'static str, String),
+    wasteful: bool,
+}
+
+fn chain(from: (&'static str, impl Into<String>), to: (&'static str, impl Into<String>)) -> Chain {
+    Chain { from: (from.0, from.1.into()), to: (to.0, to.1.into()), wasteful: false }
+}
+
+type Ports = Vec<[Box<dyn Port>; 2]>;
+
+/// Every chain with its functions; the meter stands at the end of the last one.
+fn graph(
+    cx: &WorkerContext,
+    ports: &mut Ports,
+    wasteful: bool,
+    meter: &Arc<Mutex<Meter>>,
+) -> Result<Graph, FactoryError> {
+    let mut builder = GraphBuilder::new("warm");
+    let last = ports.len() - 1;
+    for (number, [from, to]) in ports.iter_mut().enumerate() {
+        let config = ttl::TtlConfig::default();
+        let ttl = compose(cx.worker(), |input| ttl::ttl(input, &config, cx.worker()))?;
+        let config = monitor::MonitorConfig { capacity: 1_000, ..Default::default() };
+        let monitor = compose(cx.worker(), |input| monitor::monitor(input, &config, cx.worker()))?;
+        let meter = (number == last).then(|| meter.clone());
+        let inspected = compose(cx.worker(), |input| {
+            input
+                .inspect(move |packet| {
+                    if wasteful {
+                        drop(black_box(Box::new(packet.frame_len())));
+                    }
+                    if let Some(meter) = &meter {
+                        meter.lock().unwrap().pass();
+                    }
+                })
+                .done()
+        })?;
+        let mut place = builder
+            .add(format!("in{number}"), Box::new(ReceiveNode::take(&mut **from, number as u16, 0)?))?;
+        let out: Box<dyn Node> = Box::new(TransmitNode::take(&mut **to, 0)?);
+        for (name, node) in [("ttl", ttl), ("monitor", monitor), ("inspected", inspected), ("out", out)] {
+            let next = builder.add(format!("{name}{number}"), node)?;
+            builder.connect(place, Edge::OUT, next, 0)?;
+            place = next;
+        }
+    }
+    Ok(builder.build(cx.pool().clone())?)
+}
+
+/// Runs the chains until they end or `packets` have arrived.
+fn run(directory: &Directory, chains: &[Chain], packets: Option<u64>) -> (FinalReport, Stats) {
+    let pool = Pool::builder().frames(8_192).large(64, 16_384).build().unwrap();
+    let cx = OpenContext { pool: pool.clone(), queues: 1, seed: 1, directory: directory.0.clone() };
+    let drivers = Drivers::standard();
+    let open = |name: String, (driver, settings): &(&str, String)| {
+        drivers.get(driver).unwrap().open(&name, DeTable::parse(settings).unwrap(), &cx).unwrap()
+    };
+    let ports: Ports = chains
+        .iter()
+        .enumerate()
+        .map(|(number, chain)| {
+            [open(format!("from{number}"), &chain.from), open(format!("to{number}"), &chain.to)]
+        })
+        .collect();
+    let drives_clock = ports.iter().all(|[from, _]| from.capabilities().drives_clock);
+    let wasteful = chains.iter().any(|chain| chain.wasteful);
+    let alone = Arc::new(AtomicBool::new(false));
+    let meter = Arc::new(Mutex::new(Meter { alone: alone.clone(), ..Meter::default() }));
+    let ports = Arc::new(Mutex::new(ports));
+    let mut config = Config::new(pool);
+    config.packets = packets;
+    let runtime = Runtime::start(config, |_| {
+        let (ports, meter) = (ports.clone(), meter.clone());
+        let factory = Factory::new(move |cx| graph(cx, &mut ports.lock().unwrap(), wasteful, &meter));
+        factory.clock(if drives_clock { Clock::Driven } else { Clock::real() })
+    });
+    let runtime = runtime.unwrap();
+    alone.store(true, Ordering::Release);
+    let report = runtime.wait();
+    assert!(report.conserved, "{:?}", report.state.unbalanced);
+    for port in ports.lock().unwrap().iter_mut().flatten() {
+        assert!(port.failure().is_none(), "{:?}", port.failure());
+        port.close().unwrap();
+    }
+    let change = meter.lock().unwrap().change.expect("packets enough passed");
+    (report, change)
+}
+
+/// A directory that goes with the test.
+struct Directory(PathBuf);
+
+impl std::ops::Drop for Directory {
+    fn drop(&mut self) {
+        // Nobody is told of what stays in the directory for temporary files.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn nothing_is_allocated_or_freed_for_a_packet() {
+    let directory =
+        Directory(std::env::temp_dir().join(format!("netbricks-allocation-{}", std::process::id())));
+    std::fs::create_dir_all(&directory.0).unwrap();
+    let generator = |more: &str| ("generator", format!("flows = 300\npackets = 200_000\n{more}"));
+    // Without this, what follows could pass because nothing is counted. What the test's own thread and its starter still do
+    // is over by the end of it.
+    let wasteful = Chain { wasteful: true, ..chain(generator(""), ("null", "")) };
+    let (_, change) = run(&directory, &[wasteful], None);
+    assert!(change.allocations.min(change.deallocations) as u64 >= COUNTED, "{change:?}");
+    let bad = "loss = 0.05\nduplicate = 0.05\nreorder = 0.05\ncorrupt = 0.01\ndelay = '20 us'\njitter = '10 us'\nchecksum = 'drop'";
+    let runs: [(&str, Vec<Chain>, Option<u64>); 7] = [
+        ("generator", vec![chain(generator(""), ("null", ""))], None),
+        ("its own clock", vec![chain(generator("clock = 'real'"), ("null", ""))], None),
+        (
+            "captures of both ends",
+            vec![chain(generator("capture = 'from.pcapng'"), ("null", "capture = 'to.pcapng'"))],
+            None,
+        ),
+        ("bad lines at both ends", vec![chain(generator(bad), ("null", bad))], None),
+        (
+            "captures written",
+            vec![
+                chain(generator(""), ("pcap", "write = 'out.pcap'\nprecision = 'us'")),
+                chain(generator(""), ("pcap", "write = 'out.pcapng.gz'\nsnap_length = 96")),
+            ],
+            None,
+        ),
+        ("a capture read", vec![chain(("pcap", "read = 'out.pcap'"), ("null", ""))], None),
+        (
+            "memory",
+            vec![
+                chain(("generator", "flows = 300"), ("memory", "peer = 'from1'")),
+                chain(("memory", "peer = 'to0'"), ("null", "capture = 'memory.pcap'")),
+            ],
+            Some(500_000),
+        ),
+    ];
+    for (name, chains, packets) in runs {
+        let (report, change) = run(&directory, &chains, packets);
+        let totals = &report.state.totals;
+        assert!(totals.received.packets >= END, "{name}: {totals:?}");
+        assert_eq!(
+            (change.allocations, change.deallocations, change.reallocations),
+            (0, 0, 0),
+            "{name}: {change:?}"
+        );
+    }
+    // The one exception: the parser makes a vector of the options that a packet in a pcapng file has, here its direction.
+    let replay = chain(("pcap", "read = 'from.pcapng'"), ("null", ""));
+    let (_, change) = run(&directory, &[replay], None);
+    assert!((COUNTED..2 * COUNTED).contains(&(change.allocations as u64)), "{change:?}");
+}
