@@ -34,12 +34,12 @@ impl Address for Ipv4Addr {
     }
 }
 
-/// DIR-24-8 (Gupta, Lin and McKeown, INFOCOM 1998) with a shorter first stride, and a third: one access for what 18 bits
-/// decide, two for 25, three for all else. The first stride takes 1 MiB, which lies in a core's own cache and in one page,
-/// where that of 24 bits takes 32 or 64, so that nearly every look at it waits for memory, and for the address's translation.
+/// DIR-24-8 (Gupta, Lin and McKeown, INFOCOM 1998) with a shorter first stride, and a third: one access for what 20 bits
+/// decide, two for 26, three for all else. The first stride takes 4 MiB, which lies in the caches and in few pages, where
+/// that of 24 bits takes 32 or 64, so that nearly every look at it waits for memory, and for the address's translation.
 impl sealed::Strides for Ipv4Addr {
-    const ROOT: u8 = 18;
-    const STRIDE: u8 = 7;
+    const ROOT: u8 = 20;
+    const STRIDE: u8 = 6;
     #[inline(always)]
     fn root(self) -> usize {
         (self.to_bits() >> (32 - Self::ROOT)) as usize

@@ -30,7 +30,7 @@ use trie::{Cell, Route, Trie};
 pub struct LpmConfig {
     /// The most prefixes held at a time; 1 or more, at most [`Lpm::MAXIMUM`].
     pub prefixes: usize,
-    /// The most groups of cells: IPv4 needs one for each /18 and each /25 that holds a longer prefix, IPv6 one for each
+    /// The most groups of cells: IPv4 needs one for each /20 and each /26 that holds a longer prefix, IPv6 one for each
     /// /16, /24, /32 and so on. [`for_prefixes`](Self::for_prefixes) counts them.
     pub groups: usize,
 }
@@ -121,10 +121,10 @@ pub enum LpmError {
 /// Values by prefix of an IPv4 or IPv6 address; the longest prefix that holds an address decides.
 ///
 /// # Memory and work
-/// IPv4: 1.25 MiB and 640 bytes a group. IPv6: 320 KiB and 1,280 bytes a group. A fifth of each lies apart from the rest, and
+/// IPv4: 5 MiB and 320 bytes a group. IPv6: 320 KiB and 1,280 bytes a group. A fifth of each lies apart from the rest, and
 /// either part takes whole units of 2 MiB where it is larger than 128 KiB. All of it is allocated and touched when the table is
 /// made. A lookup reads one cell, and one more for each group on its way. Inserting or removing a prefix writes the cells
-/// that it decides: those of one stride, of which it has at most 2¹⁸ (0.0.0.0/0), and of the groups behind them. The answers
+/// that it decides: those of one stride, of which it has at most 2²⁰ (0.0.0.0/0), and of the groups behind them. The answers
 /// between are never wrong, since nobody looks while the table is changed.
 ///
 /// ```

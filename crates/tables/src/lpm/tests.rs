@@ -259,9 +259,9 @@ fn a_batch_walks_to_what_each_alone_finds() {
 /// Routes ask for second cells in the one case and not in the other.
 #[test]
 fn shallow_and_deep_routes_answer_alike() {
-    let prefixes = 1 << 14;
+    let prefixes = 1 << 15;
     let mut routes: Routes<u32> = Routes::new(Some(LpmConfig { prefixes, groups: prefixes }), None).unwrap();
-    let address = |number: u32| IpAddr::from(Ipv4Addr::from_bits(number << 14 | 0x300));
+    let address = |number: u32| IpAddr::from(Ipv4Addr::from_bits(number << 12 | 0x300));
     for number in 0..prefixes as u32 {
         assert!(!routes.v4.trie.is_deep(), "{number}");
         if number % 5_000 == 0 {

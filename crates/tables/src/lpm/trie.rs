@@ -210,11 +210,11 @@ impl<A: Address> Trie<A> {
         Some(group)
     }
 
-    /// Whether lookups often go on behind the first stride: behind a 16th of its cells, or more. Where fewer do there is
+    /// Whether lookups often go on behind the first stride: behind a 32nd of its cells, or more. Where fewer do there is
     /// also less memory to wait for.
     #[inline(always)]
     pub(super) fn is_deep(&self) -> bool {
-        self.forks >= 1 << (A::ROOT - 4)
+        self.forks >= 1 << (A::ROOT - 5)
     }
 
     #[cfg(test)]
