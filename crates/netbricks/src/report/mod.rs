@@ -11,7 +11,7 @@ use netbricks_core::{Count, Drops, NodeCounters, Section, Totals};
 use netbricks_runtime::PanicReport;
 use serde::Serialize;
 
-pub(crate) use number::{counted, memory, percent, scaled, thousands};
+pub(crate) use number::{cores, counted, memory, percent, scaled, thousands};
 pub(crate) use table::{Align, Table};
 
 /// A run, from its opening to its drain.
