@@ -20,7 +20,7 @@ use crate::config::{Idle, Plan, RuntimeSettings};
 use crate::diagnostic::{Diagnostics, Level};
 use crate::frames::{self, Writer};
 use crate::report::{
-    NodeSection, NodeSummary, PoolSummary, PortSummary, Summary, WorkerPlace, cores, counted,
+    NodeSection, NodeSummary, PoolSummary, PortSummary, RecordedPacket, Summary, WorkerPlace, cores, counted,
     memory,
 };
 
@@ -367,10 +367,18 @@ pub(crate) fn summarise(
         summary.nodes.push(NodeSummary::new(
             node.node.clone(),
             of,
+            node.owner,
             node.role,
             node.kind.clone(),
             node.counters.clone(),
         ));
+    }
+    for worker in &report.workers {
+        for header in worker.graphs.iter().flat_map(|graph| &graph.dropped_headers) {
+            if let Some(node) = summary.nodes.iter_mut().find(|node| node.name == header.node) {
+                node.recorded.push(RecordedPacket::new(worker.worker, header.clone()));
+            }
+        }
     }
     for number in &network.unanswered {
         let node = summary.nodes.iter().find(|node| node.name == network.uses[*number].name);
