@@ -156,6 +156,70 @@ fn a_missing_interface_is_named_with_its_place() {
     assert!(said.contains("no network interface `no-such-if0`") && said.contains("f.toml:3:10"), "{said}");
 }
 
+/// A file may be checked on another machine than it runs on.
+#[test]
+fn check_warns_of_what_this_machine_lacks_where_run_fails() {
+    let directory = scratch("other-machine");
+    write(
+        &directory,
+        "f.toml",
+        "[port.lan]\ndriver = \"af_packet\"\ndevice = \"no-such-if0\"\n[port.wan]\ndriver = \"af_xdp\"\ndevice = \"lp\"\n\
+         [port.out]\ndriver = \"pcap\"\nwrite = \"out.pcap\"\n[[chain]]\nfrom = \"lan\"\nto = \"out\"\n\
+         [[chain]]\nfrom = \"wan\"\nto = \"out\"\n[runtime]\ncores = [1_022, 1_023]\n",
+    );
+    let output = netbricks(&directory, &["check", "f.toml", "--color", "never"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(text(&output.stdout).ends_with("good\n"));
+    for (what, place) in [
+        ("port `lan`: there is no network interface `no-such-if0`", "f.toml:3:10"),
+        ("port `wan`: there is no network interface `lp`", "f.toml:6:10"),
+        ("`cores` names core 1022, which is not there or not for this process", "f.toml:17:10"),
+        ("`cores` names core 1023, which is not there or not for this process", "f.toml:17:17"),
+    ] {
+        let (_, rest) =
+            said.split_once(&format!("warning: {what}\n")).unwrap_or_else(|| panic!("{what}: {said}"));
+        assert!(rest.trim_start().starts_with(place), "{what}: {said}");
+    }
+    assert!(said.contains("did you mean `lo`?"), "{said}");
+
+    let output = netbricks(&directory, &["check", "f.toml", "--json"]);
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    assert_eq!(told["ok"], true);
+    let found = told["diagnostics"].as_array().expect("a list");
+    assert_eq!(found.len(), 4, "{told}");
+    for diagnostic in found {
+        assert_eq!(
+            (&diagnostic["level"], &diagnostic["machine"]),
+            (&"warning".into(), &true.into()),
+            "{told}"
+        );
+        assert!(diagnostic["places"][0]["column"].as_u64() >= Some(10), "{told}");
+    }
+
+    // A run opens nothing before it knows where its workers are.
+    let output = netbricks(&directory, &["run", "f.toml", "--color", "never"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!((said.matches("error: ").count(), said.matches("f.toml:17:").count()), (2, 2), "{said}");
+    assert_eq!(entries(&directory), ["f.toml"]);
+
+    // More workers than cores are the command line's fault.
+    let output = netbricks(&directory, &["run", "f.toml", "--workers", "3", "--color", "never"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("3 workers need 3 cores, and `cores` names 2\n   f.toml:17:9"), "{said}");
+
+    let file = std::fs::read_to_string(directory.join("f.toml")).expect("it was just written");
+    write(&directory, "f.toml", &file.replace("[1_022, 1_023]", "\"1022-1023\""));
+    let said = text(&netbricks(&directory, &["run", "f.toml", "--color", "never"]).stderr);
+    assert_eq!(said.matches("error: ").count(), 1, "{said}");
+    assert!(
+        said.contains("`cores` names cores 1022–1023, which are not") && said.contains("f.toml:17:9"),
+        "{said}"
+    );
+}
+
 #[test]
 fn no_permission_names_the_capability() {
     let directory = scratch("no-permission");

@@ -95,6 +95,18 @@ fn a_run_accounts_for_every_packet() {
     let nodes = report["nodes"].as_array().expect("a list");
     let names: Vec<_> = nodes.iter().filter_map(|node| node["name"].as_str()).collect();
     assert_eq!(names, ["lan", "ttl", "flows", "wan.send"]);
+    // Frames of 60 bytes, whatever became of them.
+    for node in nodes {
+        assert_eq!(node["owner"], 0, "the operator's");
+        for key in ["in", "out", "received", "sent", "created", "handed", "taken"] {
+            assert_eq!(
+                node["bytes"][key].as_u64(),
+                node[key].as_u64().map(|packets| 60 * packets),
+                "{key}: {node}"
+            );
+        }
+    }
+    assert_eq!(nodes[0]["bytes"]["dropped"]["impaired"].as_u64(), Some(60 * dropped));
 
     // The same seed does the same again, whatever the batch.
     let first = std::fs::read(directory.join("out.pcapng")).expect("it was written");
@@ -121,6 +133,51 @@ fn the_report_ends_with_the_law() {
     let opening = text(&output.stderr);
     assert!(opening.contains("edge.toml  2 ports · 1 chain · 2 functions · 1 worker"), "{opening}");
     assert!(opening.matches("huge pages").count() <= 1 + opening.matches("warning: ").count(), "{opening}");
+}
+
+#[test]
+fn the_last_drops_are_shown_with_their_headers() {
+    let directory = scratch("drops");
+    let file = "[port.lan]\ndriver = \"generator\"\npackets = 20_000\nframe_sizes = [60, 600]\n\
+         [port.wan]\ndriver = \"null\"\nmtu = 100\n[[chain]]\nfrom = \"lan\"\nto = \"wan\"\n";
+    std::fs::write(directory.join("f.toml"), file).expect("the directory can be written");
+    let report = json(&netbricks(&directory, &["run", "f.toml", "--json"]));
+    let nodes = report["nodes"].as_array().expect("a list");
+    let (lan, wan) = (&nodes[0], &nodes[1]);
+    assert_eq!(lan["recorded"].as_array().map(Vec::len), Some(0), "it drops nothing");
+    let dropped = wan["dropped"]["too-big"].as_u64().expect("a number");
+    assert_eq!(wan["bytes"]["dropped"]["too-big"].as_u64(), Some(600 * dropped));
+    let recorded = wan["recorded"].as_array().expect("a list");
+    // On its own clock the generator makes a packet a microsecond: 20 ms, of which each has one.
+    assert_eq!(recorded.len(), 20, "{wan}");
+    for packet in recorded {
+        assert_eq!((&packet["reason"], &packet["worker"]), (&"too-big".into(), &0.into()), "{packet}");
+        assert_eq!(
+            (packet["frame_len"].as_u64(), packet["bytes"].as_str().map(str::len)),
+            (Some(600), Some(256))
+        );
+        assert!(
+            packet["line"]
+                .as_str()
+                .is_some_and(|line| line.contains(" UDP ") && line.ends_with(" 600 bytes")),
+            "{packet}"
+        );
+    }
+    let times: Vec<_> = recorded.iter().filter_map(|packet| packet["time"].as_u64()).collect();
+    assert!(times.len() == 20 && times.is_sorted_by(|a, b| a > b), "newest first: {times:?}");
+
+    let shown = text(&netbricks(&directory, &["run", "f.toml"]).stdout);
+    let mut lines = shown.lines().skip_while(|line| *line != "last drops: 3 of 20 recorded").skip(1);
+    assert_eq!(lines.next(), Some("time             node      reason   packet"), "{shown}");
+    for ms in [19, 18, 17] {
+        let line = lines.next().expect("a drop");
+        assert!(
+            line.starts_with(&format!("00:00:00.0{ms}")) && line.contains("  wan.send  too-big  10.0."),
+            "{line}"
+        );
+        assert!(line.contains(" UDP ") && line.ends_with(" 600 bytes"), "{line}");
+    }
+    assert_eq!(lines.next(), Some(""), "{shown}");
 }
 
 #[test]

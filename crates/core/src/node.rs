@@ -1,6 +1,7 @@
 //! A node of the graph: the one interface behind receive queues, fused functions, keepers of packets and transmit
 //! queues. One dynamic call hands over a whole batch.
 
+use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 
 use netbricks_buffer::Batch;
@@ -236,6 +237,9 @@ pub struct Section {
     /// How many rows there would be, had none been left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub of: Option<u64>,
+    /// What was counted beside the rows, by name: `"refused_packets"`. Workers' counts are added up.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub counts: BTreeMap<String, u64>,
     /// What becomes of the rows of several workers.
     #[serde(skip)]
     pub merge: SectionMerge,
@@ -260,8 +264,11 @@ pub enum SectionMerge {
 }
 
 impl Section {
-    /// Takes over another worker's rows, as [`merge`](Self::merge) says.
+    /// Takes over another worker's rows, as [`merge`](Self::merge) says, and its counts.
     pub fn absorb(&mut self, other: &Self) {
+        for (name, count) in &other.counts {
+            *self.counts.entry(name.clone()).or_default() += count;
+        }
         self.of = match (self.of, other.of) {
             (Some(ours), Some(theirs)) => Some(ours + theirs),
             (ours, theirs) => ours.or(theirs),
@@ -312,6 +319,7 @@ mod tests {
             columns: vec!["key".into(), "bytes".into()],
             rows: rows.iter().map(|(key, bytes)| vec![(*key).into(), bytes.to_string()]).collect(),
             of: Some(rows.len() as u64),
+            counts: BTreeMap::from([("left_out".into(), 2)]),
             merge,
         }
     }
@@ -341,7 +349,7 @@ mod tests {
         let mut sorted: Vec<(&str, u64)> = all.iter().map(|(key, bytes)| (key.as_str(), *bytes)).collect();
         sorted.sort_by_key(|(key, bytes)| (std::cmp::Reverse(*bytes), *key));
         assert_eq!(rows(&merged), sorted[..10]);
-        assert_eq!(merged.of, Some(60));
+        assert_eq!((merged.of, merged.counts["left_out"]), (Some(60), 6));
     }
 
     #[test]
@@ -352,5 +360,7 @@ mod tests {
         let mut plain = section(SectionMerge::Concatenate, &[("a", 1)]);
         plain.absorb(&section(SectionMerge::Concatenate, &[("a", 2)]));
         assert_eq!(rows(&plain), [("a", 1), ("a", 2)]);
+        plain.absorb(&Section { counts: BTreeMap::from([("late".into(), 1)]), ..section(plain.merge, &[]) });
+        assert_eq!(plain.counts, BTreeMap::from([("late".into(), 1), ("left_out".into(), 4)]));
     }
 }

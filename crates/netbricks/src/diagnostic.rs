@@ -52,7 +52,8 @@ pub struct Diagnostic {
     pub labels: Vec<Label>,
     /// How to mend it, where a label does not say it.
     pub help: Option<String>,
-    /// The file is right, and the machine does not have what it asks for: a failure, not wrong usage.
+    /// The file is right, and this machine does not have what it asks for: a failure, not wrong usage; where nothing is run, a
+    /// warning.
     pub machine: bool,
 }
 
@@ -206,6 +207,7 @@ impl<'t> Source<'t> {
             .collect();
         serde_json::json!({
             "level": diagnostic.level, "message": diagnostic.message, "places": places, "help": diagnostic.help,
+            "machine": diagnostic.machine,
         })
     }
 

@@ -1,7 +1,9 @@
 //! The packet buffers of a process.
 
-use netbricks_buffer::{Pool, PoolError};
+use netbricks_buffer::{HEADROOM, Pool, PoolError};
 
+/// Bytes of a frame.
+const FRAME: usize = 2_048;
 /// Bytes of a large frame: a packet of 64 KiB that the kernel has not cut, with its headers and headroom.
 const LARGE: usize = 69_632;
 /// Bytes of a short frame: packets of up to 192 bytes, with their headroom and a little room behind.
@@ -18,7 +20,7 @@ pub(crate) enum Writer {
 
 /// So many frames of 2 KiB, as many short ones where those are of use, and so many large ones.
 pub(crate) fn pool(frames: usize, large: usize, writer: Writer) -> Result<Pool, PoolError> {
-    let mut builder = Pool::builder().frames(frames);
+    let mut builder = Pool::builder().frames(frames).frame_size(FRAME);
     if large > 0 {
         builder = builder.large(large, LARGE);
     }
@@ -27,4 +29,22 @@ pub(crate) fn pool(frames: usize, large: usize, writer: Writer) -> Result<Pool, 
         Writer::Device => builder.aligned(true),
     }
     .build()
+}
+
+/// Bytes of the largest packet that fits a pool with so many large frames.
+pub(crate) fn largest_packet(large: usize) -> usize {
+    if large > 0 { LARGE - HEADROOM } else { FRAME - HEADROOM }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fits_is_known_before_there_is_a_pool() {
+        for (large, writer) in [(0, Writer::Us), (2, Writer::Us), (0, Writer::Device), (2, Writer::Device)] {
+            let pool = pool(64, large, writer).unwrap();
+            assert_eq!(pool.largest_packet(), largest_packet(large), "{large} {writer:?}");
+        }
+    }
 }

@@ -18,7 +18,9 @@ pub use netbricks_core::units;
 pub use netbricks_core::{Registry, packet, tables};
 pub use netbricks_ports::Drivers;
 pub use pipeline::{ContextError, NetBricksContext, Pipeline, Queue, Sent};
-pub use report::{NodeSection, NodeSummary, PoolSummary, PortSummary, Summary, WorkerPlace};
+pub use report::{
+    NodeBytes, NodeSection, NodeSummary, PoolSummary, PortSummary, RecordedPacket, Summary, WorkerPlace,
+};
 
 /// Our functions. Add your own to it and hand it to [`main`].
 pub fn standard() -> Registry {

@@ -50,6 +50,30 @@ impl Interface {
         }
     }
 
+    /// What a port on `device` lacks on this machine, as far as anybody may see: the interface, that it is switched on, a
+    /// link, and what `more` finds.
+    pub(crate) fn lacks(
+        port: &str,
+        device: &str,
+        more: impl FnOnce(&Self) -> Option<PortError>,
+    ) -> Vec<PortError> {
+        let interface = match Self::find(port, device) {
+            Ok(interface) => interface,
+            Err(error) => return vec![error],
+        };
+        let problem = match interface.flags() {
+            Ok(flags) if flags & UP == 0 => {
+                Some(format!("names {device}, which is switched off: `ip link set {device} up`"))
+            }
+            Ok(flags) if flags & RUNNING == 0 => {
+                Some(format!("names {device}, which has no link: nothing is at its other end"))
+            }
+            _ => None,
+        };
+        let off = problem.map(|problem| PortError::Setting { port: port.into(), key: "device", problem });
+        off.into_iter().chain(more(&interface)).collect()
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name

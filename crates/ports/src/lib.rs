@@ -32,7 +32,7 @@ mod virtio;
 pub mod wrap;
 
 pub use node::{LiveLimits, ReceiveNode, SharedTransmit, TransmitLimits, TransmitNode};
-pub use open::{Driver, Drivers, OpenContext, OpenError, QueueDivision};
+pub use open::{Directions, Driver, Drivers, OpenContext, OpenError, QueueDivision};
 pub use port::{
     Capabilities, ChecksumPolicy, Counters, Failure, Link, Port, PortError, ReceiveQueue, TransmitQueue,
 };

@@ -44,7 +44,9 @@ pub enum OpenError {
 type Open =
     dyn Fn(&str, Spanned<DeTable<'_>>, &OpenContext) -> Result<Box<dyn Port>, OpenError> + Send + Sync;
 type CountQueues = dyn Fn(Spanned<DeTable<'_>>, usize) -> Option<usize> + Send + Sync;
-type Transmits = dyn Fn(Spanned<DeTable<'_>>) -> Option<bool> + Send + Sync;
+type Direct = dyn Fn(Spanned<DeTable<'_>>) -> Option<Directions> + Send + Sync;
+type Fits = dyn Fn(&str, Spanned<DeTable<'_>>, usize) -> Result<(), OpenError> + Send + Sync;
+type Look = dyn Fn(&str, Spanned<DeTable<'_>>) -> Vec<PortError> + Send + Sync;
 type Check = dyn Fn(&str, Spanned<DeTable<'_>>, &Path) -> Result<(), OpenError> + Send + Sync;
 
 /// How a driver's receive queues divide flows. An open port's [`Capabilities`](crate::Capabilities) say it for certain.
@@ -57,6 +59,20 @@ pub enum QueueDivision {
     Symmetric,
     /// Up to one for each worker, and the directions of a flow may arrive on different ones.
     Asymmetric,
+}
+
+/// Which ways packets go through a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Directions {
+    /// They can come in.
+    pub receives: bool,
+    /// They can leave.
+    pub transmits: bool,
+}
+
+impl Directions {
+    /// In and out.
+    pub const BOTH: Self = Self { receives: true, transmits: true };
 }
 
 /// A kind of port that can be used by name.
@@ -74,7 +90,9 @@ pub struct Driver {
     /// Why none of its ports can steer, where that is known before one is opened.
     pub fixed: Option<Fixed>,
     queues: Option<Box<CountQueues>>,
-    transmits: Option<Box<Transmits>>,
+    direct: Option<Box<Direct>>,
+    fits: Option<Box<Fits>>,
+    look: Option<Box<Look>>,
     open: Box<Open>,
     check: Box<Check>,
 }
@@ -129,11 +147,28 @@ impl Driver {
         self.split(settings).map(|(common, _)| common.steer).unwrap_or_default()
     }
 
-    /// Whether a port with these settings transmits, as far as that is known before it is opened: `true` also where it is not
-    /// known, and where they are wrong.
-    pub fn transmits(&self, settings: Spanned<DeTable<'_>>) -> bool {
-        let known = |transmits: &Transmits| transmits(self.split(settings).ok()?.1);
-        self.transmits.as_deref().and_then(known).unwrap_or(true)
+    /// Which ways packets go through a port with these settings, as far as that is known before it is opened:
+    /// [`Directions::BOTH`] also where it is not known, and where they are wrong.
+    pub fn directions(&self, settings: Spanned<DeTable<'_>>) -> Directions {
+        let known = |direct: &Direct| direct(self.split(settings).ok()?.1);
+        self.direct.as_deref().and_then(known).unwrap_or(Directions::BOTH)
+    }
+
+    /// Whether a port with these settings does with packets of `largest` bytes at most, as far as that is known before it is
+    /// opened.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn fits(&self, name: &str, settings: Spanned<DeTable<'_>>, largest: usize) -> Result<(), OpenError> {
+        let own = self.split(settings)?.1;
+        self.fits.as_deref().map_or(Ok(()), |fits| fits(name, own, largest))
+    }
+
+    /// What a port with these settings lacks on this machine, now: an interface that is not there, or is switched off. Asks
+    /// only what anybody may ask, and opens nothing. Another machine may have it.
+    pub fn lacks(&self, name: &str, settings: Spanned<DeTable<'_>>) -> Vec<PortError> {
+        let found = |look: &Look| Some(look(name, self.split(settings).ok()?.1));
+        self.look.as_deref().and_then(found).unwrap_or_default()
     }
 
     /// How many receive queues a port with these settings has where `wanted` are asked for, as far as that is known before it
@@ -250,7 +285,9 @@ impl Drivers {
             division: QueueDivision::One,
             fixed: None,
             queues: None,
-            transmits: None,
+            direct: None,
+            fits: None,
+            look: None,
             open: Box::new(move |port, table, cx| Ok(open(port, read(table)?, cx)?)),
             check: Box::new(move |port, table, directory| Ok(check(port, &read(table)?, directory)?)),
         };
@@ -288,14 +325,41 @@ impl Drivers {
         self
     }
 
-    /// Says by its settings whether a port of the driver transmits. No effect where there is no such driver.
-    pub fn limit_transmitting<S: Settings>(
+    /// Says by its settings which ways packets go through a port of the driver. No effect where there is no such driver.
+    pub fn limit_directions<S: Settings>(
         &mut self,
         name: &str,
-        transmits: impl Fn(&S) -> bool + Send + Sync + 'static,
+        directions: impl Fn(&S) -> Directions + Send + Sync + 'static,
     ) -> &mut Self {
         if let Some(driver) = self.0.get_mut(name) {
-            driver.transmits = Some(Box::new(move |table| Some(transmits(&read(table).ok()?))));
+            driver.direct = Some(Box::new(move |table| Some(directions(&read(table).ok()?))));
+        }
+        self
+    }
+
+    /// Says by its settings whether a port of the driver does with packets of so many bytes at most; `fits` gets the port's name
+    /// too. No effect where there is no such driver.
+    pub fn limit_packets<S: Settings>(
+        &mut self,
+        name: &str,
+        fits: impl Fn(&str, &S, usize) -> Result<(), PortError> + Send + Sync + 'static,
+    ) -> &mut Self {
+        if let Some(driver) = self.0.get_mut(name) {
+            driver.fits = Some(Box::new(move |port, table, largest| Ok(fits(port, &read(table)?, largest)?)));
+        }
+        self
+    }
+
+    /// Has a port's settings held against this machine before it is opened; `look` gets the port's name too, and answers
+    /// what is lacking. No effect where there is no such driver.
+    pub fn look_first<S: Settings>(
+        &mut self,
+        name: &str,
+        look: impl Fn(&str, &S) -> Vec<PortError> + Send + Sync + 'static,
+    ) -> &mut Self {
+        if let Some(driver) = self.0.get_mut(name) {
+            driver.look =
+                Some(Box::new(move |port, table| read(table).map_or(Vec::new(), |own| look(port, &own))));
         }
         self
     }

@@ -1,6 +1,6 @@
 //! What a worker does when there is nothing to do: spin, step back, or sleep in the kernel.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -131,27 +131,39 @@ impl Idler {
     }
 }
 
-/// Sleeps until `bell` or one of `descriptors` is readable, or `timeout` is over.
-pub(crate) fn sleep<'a>(
-    bell: &'a impl AsFd,
-    descriptors: impl Iterator<Item = BorrowedFd<'a>>,
-    timeout: Option<Duration>,
-) -> Woken {
-    let mut watched: Vec<PollFd<'_>> = std::iter::once(bell.as_fd())
-        .chain(descriptors)
-        .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN))
-        .collect();
-    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-    match poll(&mut watched, timeout.as_ref()) {
-        Ok(_) if !watched[0].revents().is_empty() => Woken::Bell,
-        Ok(1..) => Woken::Descriptor,
-        // Nothing, or interrupted by a signal: the caller looks around in either case.
-        Ok(0) | Err(_) => Woken::Time,
+/// Where a worker sleeps: its list of descriptors, whose memory stays from one sleep to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Sleeper(Vec<PollFd<'static>>);
+
+impl Sleeper {
+    /// Sleeps until `bell` or one of the descriptors that `name` names is readable, or `timeout` is over.
+    pub(crate) fn sleep<'a>(
+        &mut self,
+        bell: BorrowedFd<'a>,
+        name: impl FnOnce(&mut dyn FnMut(BorrowedFd<'a>)),
+        timeout: Option<Duration>,
+    ) -> Woken {
+        let mut watched: Vec<PollFd<'a>> = std::mem::take(&mut self.0);
+        let mut watch = |descriptor| watched.push(PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
+        watch(bell);
+        name(&mut watch);
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        let woken = match poll(&mut watched, timeout.as_ref()) {
+            Ok(_) if !watched[0].revents().is_empty() => Woken::Bell,
+            Ok(1..) => Woken::Descriptor,
+            // Nothing, or interrupted by a signal: the caller looks around in either case.
+            Ok(0) | Err(_) => Woken::Time,
+        };
+        // Nothing borrowed is left in it. A list that is collected from its like takes over its memory.
+        self.0 = watched.into_iter().map_while(|_| None).collect();
+        woken
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
 
     fn rests(policy: IdlePolicy, watched: bool, limit: Option<Duration>, rounds: usize) -> Vec<Rest> {
@@ -206,5 +218,21 @@ mod tests {
         assert_eq!(idler.rest(true, None), Rest::Sleep { timeout: Some(LAST_NAP), descriptors: false });
         idler.busy();
         assert_eq!(idler.rest(true, None), Rest::Sleep { timeout: None, descriptors: true });
+    }
+    #[test]
+    fn a_sleeper_keeps_its_list() {
+        let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
+        let rung = rustix::event::eventfd(1, rustix::event::EventfdFlags::empty()).unwrap();
+        let mut sleeper = Sleeper::default();
+        let mut sleep = |others: usize, rung: BorrowedFd<'_>| {
+            let name = |watch: &mut dyn FnMut(_)| (0..others).for_each(|_| watch(rung));
+            let woken = sleeper.sleep(bell.as_fd(), name, Some(Duration::ZERO));
+            (woken, sleeper.0.as_ptr(), sleeper.0.capacity(), sleeper.0.len())
+        };
+        let (woken, memory, room, left) = sleep(40, rung.as_fd());
+        assert_eq!((woken, left), (Woken::Descriptor, 0));
+        assert!(room >= 41);
+        assert_eq!(sleep(7, rung.as_fd()), (Woken::Descriptor, memory, room, 0));
+        assert_eq!(sleep(0, rung.as_fd()), (Woken::Time, memory, room, 0));
     }
 }

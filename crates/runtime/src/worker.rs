@@ -5,6 +5,7 @@
 //! tens of microseconds: then neither costs anything a packet, and graphs never see a time that is much older.
 
 use std::collections::BTreeMap;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use crate::clock::Clock;
 use crate::config::WorkerContext;
 use crate::control::Shared;
 use crate::event::{Event, PanicLog};
-use crate::idle::{Idler, Rest, Woken, sleep};
+use crate::idle::{Idler, Rest, Sleeper, Woken};
 use crate::mailbox::Mailbox;
 use crate::report::GraphReport;
 
@@ -72,9 +73,12 @@ impl Hosted {
     /// is something to wait for.
     fn jump(&mut self, timer: Option<u64>) -> bool {
         let Some(timer) = timer else { return false };
-        let waits = !matches!(self.clock, Clock::Driven)
-            || !self.graph.can_sleep()
-            || !self.graph.descriptors().is_empty();
+        let watched = || {
+            let mut any = false;
+            self.graph.descriptors(&mut |_| any = true);
+            any
+        };
+        let waits = !matches!(self.clock, Clock::Driven) || !self.graph.can_sleep() || watched();
         let weary = self.empty_timers >= EMPTY_TIMERS;
         if waits || weary && self.graph.awaits_time() {
             return false;
@@ -143,6 +147,7 @@ pub(crate) struct Worker {
     /// Graphs that wait for the other workers' to be made as well, by ticket.
     pub(crate) prepared: BTreeMap<u64, (Graph, Clock)>,
     pub(crate) idler: Idler,
+    sleeper: Sleeper,
     pub(crate) panics: PanicLog,
     /// Why it ended the run.
     pub(crate) gave_up: Option<String>,
@@ -162,6 +167,7 @@ impl Worker {
             retired: Vec::new(),
             prepared: BTreeMap::new(),
             idler,
+            sleeper: Sleeper::default(),
             panics: PanicLog::default(),
             gave_up: None,
             now: Instant::now(),
@@ -296,8 +302,12 @@ impl Worker {
             Rest::Pause(pauses) => (0..pauses).for_each(|_| std::hint::spin_loop()),
             Rest::Yield => std::thread::yield_now(),
             Rest::Sleep { timeout, descriptors } => {
-                let watch = running().filter(|_| descriptors).flat_map(|hosted| hosted.graph.descriptors());
-                let woken = sleep(&*self.mailbox.bell, watch, timeout);
+                let graphs = self.graphs.iter().filter(|hosted| descriptors && !hosted.done);
+                let woken = self.sleeper.sleep(
+                    self.mailbox.bell.as_fd(),
+                    |watch| graphs.for_each(|hosted| hosted.graph.descriptors(watch)),
+                    timeout,
+                );
                 self.idler.slept(woken);
                 if woken == Woken::Bell {
                     self.read_mail();

@@ -3,6 +3,7 @@
 
 mod answers;
 mod blocking;
+mod checking;
 mod fixture;
 mod idle;
 mod leaving;

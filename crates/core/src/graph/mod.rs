@@ -393,13 +393,11 @@ impl Graph {
         }
     }
 
-    /// Descriptors on which an idle worker may sleep: of the nodes that had nothing.
-    pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        let mut all = Vec::new();
+    /// Calls `watch` with the descriptors on which an idle worker may sleep: of the nodes that had nothing.
+    pub fn descriptors<'g>(&'g self, watch: &mut dyn FnMut(BorrowedFd<'g>)) {
         for node in &self.idle {
-            self.watch(*node, &mut |descriptor| all.push(descriptor));
+            self.watch(*node, watch);
         }
-        all
     }
 
     /// Whether every idle schedulable has a descriptor, so that sleeping on them misses nothing.

@@ -180,6 +180,7 @@ pub(super) fn report(requests: &State<Requests>, worker: &Worker) {
             of: Some(rows.len() as u64),
             rows: rows.into_iter().map(|(count, host)| vec![host, count.to_string()]).collect(),
             merge: SectionMerge::Sum,
+            ..Section::default()
         }
     });
     let latest = requests.clone();
@@ -192,8 +193,8 @@ pub(super) fn report(requests: &State<Requests>, worker: &Worker) {
             title: "latest requests".into(),
             columns: ["flow", "host", "request"].map(Into::into).into(),
             rows: rows.collect(),
-            of: None,
             merge: SectionMerge::Concatenate,
+            ..Section::default()
         }
     });
 }

@@ -36,12 +36,14 @@ impl Encode for Usage {
     }
 }
 
-/// Declares the report: how many flows there are, and the largest by bytes.
+/// Declares the report: how many flows there are, the largest by bytes, and how many packets found no room for theirs.
 pub(super) fn report(flows: &Flows<FlowKey, Usage>, top: usize, worker: &Worker) {
     let flows = flows.clone();
     worker.report(move || {
-        let mut largest: Vec<(FlowKey, Usage)> =
-            flows.with(|table| table.iter().map(|(key, usage)| (FlowKey::restore(*key), *usage)).collect());
+        let (mut largest, refused): (Vec<(FlowKey, Usage)>, u64) = flows.with(|table| {
+            let known = table.iter().map(|(key, usage)| (FlowKey::restore(*key), *usage));
+            (known.collect(), table.counters().refused)
+        });
         let count = largest.len() as u64;
         // By key where bytes are equal, so that a run repeats its report.
         largest.sort_by_key(|(key, usage)| (std::cmp::Reverse(usage.bytes), *key));
@@ -54,6 +56,7 @@ pub(super) fn report(flows: &Flows<FlowKey, Usage>, top: usize, worker: &Worker)
                 .map(|(key, usage)| vec![key.to_string(), usage.packets.to_string(), usage.bytes.to_string()])
                 .collect(),
             of: Some(count),
+            counts: [("refused_packets".into(), refused)].into(),
             merge: SectionMerge::Largest { by: 2, rows: top },
         }
     });

@@ -44,6 +44,7 @@ proptest! {
         }
         let section = &report.sections[0];
         prop_assert_eq!(section.of, Some(map.len() as u64));
+        prop_assert_eq!(section.counts["refused_packets"], 0);
         let mut expected: Vec<_> = map.into_iter().collect();
         expected.sort_by_key(|(key, (_, bytes))| (std::cmp::Reverse(*bytes), *key));
         let rows: Vec<_> = expected.iter().map(|(key, (packets, bytes))| vec![key.to_string(), packets.to_string(), bytes.to_string()]).collect();
@@ -65,6 +66,7 @@ fn only_so_many_flows_are_remembered_and_only_the_largest_are_shown() {
     let report = run_configured(monitor, config, (0..100).map(|flow| frame(3 * flow, usize::from(flow))));
     assert_eq!(report.out.len(), 100, "who is not counted passes all the same");
     assert_eq!((report.sections[0].of, report.sections[0].rows.len()), (Some(10), 3));
+    assert_eq!(report.sections[0].counts["refused_packets"], 90);
 }
 
 /// The node alone, with a clock by hand.

@@ -1,13 +1,17 @@
 //! `check`: everything that can be checked without running.
 
-use super::file::{self, File};
+use netbricks_runtime::allowed_cores;
+
+use super::file::{self, Checked, File};
 use super::{Application, Console, Failure, FileArguments};
 use crate::report::counted;
 
 pub(super) fn check(app: &Application, console: Console, arguments: &FileArguments) -> Result<(), Failure> {
     let file = File::read(&arguments.file)?;
     match file::check_spread(app, &file) {
-        Ok(checked) => {
+        Ok(mut checked) => {
+            let Checked { plan, diagnostics, .. } = &mut checked;
+            plan.look_around(&app.drivers, &allowed_cores(), diagnostics);
             let plan = &checked.plan;
             // Those that were put in stand last.
             let named = plan.functions.len() - checked.shuffles.len();

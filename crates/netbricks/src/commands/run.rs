@@ -16,11 +16,13 @@ use super::file::{self, Checked, Faults, File};
 use super::progress::LiveLine;
 use super::{Application, Console, FAILURE, Failure, RunArguments, RunLimits};
 use crate::chain::{Network, OpenPorts, Parted, Place, WorkerPorts, receive_name, transmit_name};
-use crate::config::{Cores, Idle, Plan, RuntimeSettings};
+use crate::config::{Idle, Plan, RuntimeSettings};
 use crate::diagnostic::{Diagnostics, Level};
 use crate::frames::{self, Writer};
-use crate::report::WorkerPlace;
-use crate::report::{NodeSection, NodeSummary, PoolSummary, PortSummary, Summary, counted, memory};
+use crate::report::{
+    NodeSection, NodeSummary, PoolSummary, PortSummary, RecordedPacket, Summary, WorkerPlace, cores, counted,
+    memory,
+};
 
 /// How often somebody looks: the live line, links, warnings.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -64,12 +66,17 @@ pub(super) fn execute(
 ) -> Result<Summary, Failure> {
     console.tell(&checked.diagnostics.render(&checked.source, console.color));
     let Checked { plan, network, .. } = &checked;
+    let allowed = allowed_cores();
+    let mut found = Diagnostics::default();
+    plan.forbidden_cores(&allowed).into_iter().for_each(|error| found.push(error));
+    if found.has_errors() {
+        return Err(Faults { source: checked.source, diagnostics: found }.told(console));
+    }
     let pool = pool_for(plan, &app.drivers).map_err(|error| Failure::Failed(error.to_string()))?;
     let mut warnings: Vec<String> = pool.pages().warning().into_iter().collect();
 
     let wanted = file::wanted_workers(network, plan);
     let interrupted = interruptible()?;
-    let mut found = Diagnostics::default();
     let opened = OpenPorts::open(plan, &app.drivers, &pool, wanted, &file.directory, &mut found);
     let Some(mut ports) = opened else {
         return Err(Faults { source: checked.source, diagnostics: found }.told(console));
@@ -107,13 +114,12 @@ pub(super) fn execute(
         console.complain(Level::Warning, warning);
     }
 
-    let placement = placement(settings);
-    let cores = placement
-        .assign(workers, &allowed_cores())
-        .map_err(|error| Failure::Usage(format!("`cores`: {error}")))?;
-    let places = places(&plan, &shares, &cores);
+    let placed = placement(settings)
+        .assign(workers, &allowed)
+        .map_err(|error| Failure::Failed(format!("`cores`: {error}")))?;
+    let places = places(&plan, &shares, &placed);
     if !json && !limits.quiet && !limits.unannounced {
-        console.tell(&opening(file, &plan, &cores, &pool));
+        console.tell(&opening(file, &plan, &placed, &pool));
         if places.len() > 1 {
             places.iter().for_each(|place| console.tell(&format!("  {place}\n")));
         }
@@ -172,7 +178,7 @@ pub(crate) fn pool_for(plan: &Plan<'_>, drivers: &Drivers) -> Result<Pool, PoolE
 /// Where workers run.
 pub(crate) fn placement(settings: &RuntimeSettings) -> Placement {
     match &settings.cores {
-        Some(Cores(cores)) => Placement::Cores(cores.clone()),
+        Some(cores) => Placement::Cores(cores.get_ref().numbers()),
         None => Placement::Automatic,
     }
 }
@@ -209,7 +215,8 @@ pub(super) fn automatic_workers(network: &Network, plan: &Plan<'_>) -> usize {
         .collect();
     groups.sort_unstable();
     groups.dedup();
-    let most = allowed_cores().len().saturating_sub(1).max(1);
+    let listed = plan.runtime.cores.as_ref().map_or(usize::MAX, |cores| cores.get_ref().numbers().len());
+    let most = allowed_cores().len().saturating_sub(1).min(listed).max(1);
     // With a shuffle there is work for everybody, however few queues there are.
     if network.crosses() { most } else { groups.len().clamp(1, most) }
 }
@@ -230,18 +237,11 @@ pub(crate) fn places(plan: &Plan<'_>, shares: &[WorkerPorts], cores: &[Option<us
 }
 
 /// `edge.toml  2 ports · 2 chains · 2 functions · 2 workers on cores 1–2 · 512 MB in huge pages`
-fn opening(file: &File, plan: &Plan<'_>, cores: &[Option<usize>], pool: &Pool) -> String {
-    let mut numbers: Vec<usize> = cores.iter().copied().flatten().collect();
+fn opening(file: &File, plan: &Plan<'_>, placed: &[Option<usize>], pool: &Pool) -> String {
+    let mut numbers: Vec<usize> = placed.iter().copied().flatten().collect();
     numbers.sort_unstable();
     numbers.dedup();
-    let on = match numbers.as_slice() {
-        [] => String::new(),
-        [core] => format!(" on core {core}"),
-        [first, .., last] if last - first + 1 == numbers.len() => format!(" on cores {first}–{last}"),
-        cores => {
-            format!(" on cores {}", cores.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
-        }
-    };
+    let on = if numbers.is_empty() { String::new() } else { format!(" on {}", cores(&numbers)) };
     let pages = if pool.pages().warning().is_none() { "huge pages" } else { "small pages" };
     format!(
         "{}  {} · {} · {} · {}{on} · {} in {pages}\n",
@@ -249,7 +249,7 @@ fn opening(file: &File, plan: &Plan<'_>, cores: &[Option<usize>], pool: &Pool) -
         counted(plan.ports.len(), "port"),
         counted(plan.chains.len(), "chain"),
         counted(plan.functions.len(), "function"),
-        counted(cores.len(), "worker"),
+        counted(placed.len(), "worker"),
         memory(pool.memory() as u64)
     )
 }
@@ -367,10 +367,18 @@ pub(crate) fn summarise(
         summary.nodes.push(NodeSummary::new(
             node.node.clone(),
             of,
+            node.owner,
             node.role,
             node.kind.clone(),
             node.counters.clone(),
         ));
+    }
+    for worker in &report.workers {
+        for header in worker.graphs.iter().flat_map(|graph| &graph.dropped_headers) {
+            if let Some(node) = summary.nodes.iter_mut().find(|node| node.name == header.node) {
+                node.recorded.push(RecordedPacket::new(worker.worker, header.clone()));
+            }
+        }
     }
     for number in &network.unanswered {
         let node = summary.nodes.iter().find(|node| node.name == network.uses[*number].name);

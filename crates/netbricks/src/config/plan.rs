@@ -8,7 +8,7 @@ use std::path::Path;
 
 use netbricks_core::{Blueprint, Key, Registry};
 use netbricks_ports::steer::Unsteerable;
-use netbricks_ports::{COMMON_KEYS, Driver, Drivers, OpenError, PortError};
+use netbricks_ports::{COMMON_KEYS, Directions, Driver, Drivers, OpenError, PortError};
 use toml::Spanned;
 use toml::de::DeTable;
 
@@ -16,6 +16,7 @@ use super::document::{ChainEntry, Document, Entry};
 use super::runtime::RuntimeSettings;
 use super::settings::configure;
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::frames;
 
 /// A configuration that can be built.
 #[derive(Debug)]
@@ -146,12 +147,16 @@ pub fn resolve<'t>(
     if !diagnostics.has_errors() {
         loops(&used, &chains, diagnostics);
     }
-    // Other directions show only when a port is opened. What is broken in another way may not mean what it says.
+    // What is broken in another way may not mean what it says.
     let whole = !diagnostics.has_errors();
-    for port in ports.iter().filter(|_| whole) {
-        let transmits =
-            drivers.get(&port.driver).is_none_or(|driver| driver.transmits(port.settings.clone()));
-        port.one_way(true, transmits).into_iter().for_each(|error| diagnostics.push(error));
+    let largest = frames::largest_packet(runtime.large_frames);
+    for port in ports.iter().filter(|port| whole && port.is_used()) {
+        let Some(driver) = drivers.get(&port.driver) else { continue };
+        let Directions { receives, transmits } = driver.directions(port.settings.clone());
+        port.one_way(receives, transmits).into_iter().for_each(|error| diagnostics.push(error));
+        if let Err(OpenError::Port(error)) = driver.fits(&port.name, port.settings.clone(), largest) {
+            diagnostics.push(refusal(&error, &port.settings));
+        }
     }
     let mut plan = Plan { ports, functions: used, chains, runtime };
     if !diagnostics.has_errors() {
@@ -242,6 +247,11 @@ fn plan_port<'t>(
 }
 
 impl PlannedPort<'_> {
+    /// Whether a chain names it.
+    fn is_used(&self) -> bool {
+        self.receives.is_some() || self.transmits.is_some()
+    }
+
     /// What is wrong where a chain asks a port for a direction that it does not have.
     pub fn one_way(&self, receives: bool, transmits: bool) -> Option<Diagnostic> {
         let (place, wanted, has) = match (&self.receives, &self.transmits) {
@@ -571,7 +581,7 @@ fn unused(
                 .at(entry.name.span(), "never used"),
         );
     }
-    for port in ports.iter().filter(|port| port.receives.is_none() && port.transmits.is_none()) {
+    for port in ports.iter().filter(|port| !port.is_used()) {
         diagnostics.push(
             Diagnostic::warning(format!("port `{}` is in no chain", port.name))
                 .at(port.place.clone(), "never opened"),
@@ -615,44 +625,15 @@ fn loops(functions: &[PlannedFunction], chains: &[PlannedChain], diagnostics: &m
 }
 
 impl Plan<'_> {
-    /// Workers that ports' placement asks for: one more than the largest number.
-    pub fn placed_workers(&self) -> usize {
-        let numbers = self.ports.iter().flat_map(|port| &port.workers);
-        numbers.map(|worker| worker.get_ref() + 1).max().unwrap_or(0)
-    }
-
-    /// Reports queues that are to be on a worker that there is not.
-    pub(crate) fn check_placement(&self, diagnostics: &mut Diagnostics) {
-        let workers = self.runtime.workers.unwrap_or(super::runtime::MOST_WORKERS);
-        for port in &self.ports {
-            for worker in port.workers.iter().filter(|worker| *worker.get_ref() >= workers) {
-                let label = match (self.runtime.workers, workers) {
-                    (None, _) => format!("at most {workers} workers are possible"),
-                    (Some(_), 1) => "there is 1 worker, number 0".to_owned(),
-                    (Some(_), _) => format!("there are {workers} workers, from 0"),
-                };
-                diagnostics.push(
-                    Diagnostic::error(format!(
-                        "port `{}` has a queue on worker {}, which does not exist",
-                        port.name,
-                        worker.get_ref()
-                    ))
-                    .at(worker.span(), label),
-                );
-            }
-        }
-    }
-
     /// Takes out the ports that no chain names: they were checked, and are not opened.
     fn forget_unused_ports(&mut self) {
         let mut renumbered = Vec::with_capacity(self.ports.len());
         let mut kept = 0;
         for port in &self.ports {
-            let used = port.receives.is_some() || port.transmits.is_some();
-            renumbered.push(used.then_some(kept));
-            kept += usize::from(used);
+            renumbered.push(port.is_used().then_some(kept));
+            kept += usize::from(port.is_used());
         }
-        self.ports.retain(|port| port.receives.is_some() || port.transmits.is_some());
+        self.ports.retain(PlannedPort::is_used);
         for chain in &mut self.chains {
             // A chain's ports are used ones.
             chain.to = renumbered[chain.to].unwrap_or_default();

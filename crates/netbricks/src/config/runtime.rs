@@ -1,6 +1,11 @@
 //! `[runtime]`: workers, cores, idling, buffers. Everything has a default.
 
+use std::fmt;
+use std::ops::Range;
+
 use netbricks_core::{Key, Refused, Settings};
+use serde::de::{Error, SeqAccess, Visitor};
+use toml::Spanned;
 
 /// How an idle worker waits, from the quickest answer to the least burnt.
 #[derive(
@@ -24,7 +29,7 @@ pub struct RuntimeSettings {
     /// Threads that move packets; by default one for each receive queue of the port that has most, up to the cores.
     pub workers: Option<usize>,
     /// On which cores they run, worker by worker.
-    pub cores: Option<Cores>,
+    pub cores: Option<Spanned<Cores>>,
     /// How an idle worker waits.
     pub idle: Idle,
     /// Packet buffers in the pool, and as many short ones where no device fills them.
@@ -54,32 +59,45 @@ impl Default for RuntimeSettings {
     }
 }
 
-/// Core numbers: `[1, 2]` or `"1-4,6"`.
+/// Core numbers: `[1, 2]` or `"1-4,6"`. In text they have no places of their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cores(pub Vec<usize>);
+pub struct Cores(Vec<Spanned<usize>>);
 
 /// Cores that Linux can have (`CPU_SETSIZE`).
 const MOST_CORES: usize = 1_024;
 /// Workers that a runtime can have.
 pub(super) const MOST_WORKERS: usize = 64;
 
+impl Cores {
+    /// The numbers, in the order of the file.
+    pub fn numbers(&self) -> Vec<usize> {
+        self.0.iter().map(|core| *core.get_ref()).collect()
+    }
+}
+
 impl<'de> serde::Deserialize<'de> for Cores {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(serde::Deserialize)]
-        #[serde(untagged, expecting = "a list of core numbers or text such as \"1-4,6\"")]
-        enum Written {
-            List(Vec<usize>),
-            Text(String),
+        struct Written;
+        impl<'de> Visitor<'de> for Written {
+            type Value = Cores;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of core numbers or text such as \"1-4,6\"")
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Cores, E> {
+                let cores = ranges(text).ok_or_else(|| {
+                    E::custom(format!("expected core numbers and ranges such as `1-4,6`, found `{text}`"))
+                })?;
+                Ok(Cores(cores.into_iter().map(|core| Spanned::new(0..0, core)).collect()))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Cores, A::Error> {
+                let mut cores = Vec::new();
+                while let Some(core) = items.next_element()? {
+                    cores.push(core);
+                }
+                Ok(Cores(cores))
+            }
         }
-        let cores = match Written::deserialize(deserializer)? {
-            Written::List(cores) => cores,
-            Written::Text(text) => ranges(&text).ok_or_else(|| {
-                serde::de::Error::custom(format!(
-                    "expected core numbers and ranges such as `1-4,6`, found `{text}`"
-                ))
-            })?,
-        };
-        Ok(Self(cores))
+        deserializer.deserialize_any(Written)
     }
 }
 
@@ -97,6 +115,20 @@ fn ranges(text: &str) -> Option<Vec<usize>> {
 }
 
 impl RuntimeSettings {
+    /// The cores that workers are to run on that are not among those `allowed`, by the places at which they are named.
+    pub fn forbidden_cores(&self, allowed: &[usize]) -> Vec<(Range<usize>, Vec<usize>)> {
+        let mut found: Vec<(Range<usize>, Vec<usize>)> = Vec::new();
+        let Some(list) = &self.cores else { return found };
+        for core in list.get_ref().0.iter().filter(|core| !allowed.contains(core.get_ref())) {
+            let place = if core.span().is_empty() { list.span() } else { core.span() };
+            match found.last_mut().filter(|(known, _)| *known == place) {
+                Some((_, numbers)) => numbers.push(*core.get_ref()),
+                None => found.push((place, vec![*core.get_ref()])),
+            }
+        }
+        found
+    }
+
     /// Its keys.
     pub fn keys() -> &'static [Key] {
         <Self as Settings>::KEYS
@@ -166,7 +198,7 @@ impl Settings for RuntimeSettings {
         if let Some(workers) = self.workers {
             within("workers", workers, 1..=MOST_WORKERS)?;
         }
-        if let Some(Cores(cores)) = &self.cores {
+        if let Some(cores) = self.cores.as_ref().map(|cores| cores.get_ref().numbers()) {
             if cores.is_empty() {
                 return Err(Refused { key: "cores", problem: "names no core".into() });
             }
@@ -174,7 +206,7 @@ impl Settings for RuntimeSettings {
                 let problem = format!("names core {core}, and Linux has at most {MOST_CORES}");
                 return Err(Refused { key: "cores", problem });
             }
-            let mut seen = cores.clone();
+            let mut seen = cores;
             seen.sort_unstable();
             if let Some(pair) = seen.windows(2).find(|pair| pair[0] == pair[1]) {
                 return Err(Refused { key: "cores", problem: format!("names core {} twice", pair[0]) });

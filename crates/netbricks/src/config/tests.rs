@@ -96,7 +96,7 @@ fn the_good_one_is_good() {
     assert_eq!(plan.chains[0].name, "up");
     assert_eq!(plan.chains[1].name, "hops-reply-wan");
     assert_eq!(plan.chains[1].origin, Origin::Output { function: 0, output: "reply".into() });
-    assert_eq!(plan.runtime.cores.map(|cores| cores.0), Some(vec![0, 1]));
+    assert_eq!(plan.runtime.cores.map(|cores| cores.get_ref().numbers()), Some(vec![0, 1]));
 }
 
 #[test]

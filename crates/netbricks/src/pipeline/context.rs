@@ -107,6 +107,7 @@ impl NetBricksContext {
             ContextError::Configuration(diagnostics.render(&Source::new(name.to_owned(), text), false))
         };
         let plan = resolve_ports(parse(text, &mut diagnostics), &drivers, directory, &mut diagnostics);
+        plan.forbidden_cores(&allowed_cores()).into_iter().for_each(|error| diagnostics.push(error));
         if diagnostics.has_errors() {
             return Err(refused(&diagnostics));
         }

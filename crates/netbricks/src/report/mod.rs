@@ -1,6 +1,7 @@
 //! What a run came to: by port, node and reason, as one JSON object or as the table that people read.
 
 mod number;
+mod recorded;
 mod table;
 mod text;
 
@@ -11,7 +12,8 @@ use netbricks_core::{Count, Drops, NodeCounters, Section, Totals};
 use netbricks_runtime::PanicReport;
 use serde::Serialize;
 
-pub(crate) use number::{counted, memory, percent, scaled, thousands};
+pub(crate) use number::{cores, counted, memory, percent, scaled, thousands};
+pub use recorded::RecordedPacket;
 pub(crate) use table::{Align, Table};
 
 /// A run, from its opening to its drain.
@@ -148,6 +150,8 @@ pub struct NodeSummary {
     pub role: &'static str,
     /// What kind it is: `"function"`, `"pcap receive"`.
     pub kind: String,
+    /// To whom it is accounted; 0 is the operator.
+    pub owner: u16,
     /// Packets that arrived from other nodes.
     #[serde(rename = "in")]
     pub arrived: u64,
@@ -162,12 +166,18 @@ pub struct NodeSummary {
     pub created: u64,
     /// Packets given to other workers.
     pub handed: u64,
+    /// Packets taken over from other workers.
+    pub taken: u64,
     /// Packets held at the end.
     pub held: u64,
     /// Packets dropped, by reason.
     pub dropped: BTreeMap<&'static str, u64>,
     /// Packets consumed, by reason.
     pub consumed: BTreeMap<&'static str, u64>,
+    /// The bytes of all these.
+    pub bytes: NodeBytes,
+    /// The last packets that were dropped or consumed, those of each worker newest first.
+    pub recorded: Vec<RecordedPacket>,
     /// Cycles of the time stamp counter for each packet, from sampled batches.
     pub cycles_per_packet: Option<f64>,
     /// Packets in a batch, on average.
@@ -176,6 +186,48 @@ pub struct NodeSummary {
     pub panics: u64,
     #[serde(skip)]
     counters: NodeCounters,
+}
+
+/// Bytes of the frames, without FCS, that a node counted: under the names of the packets in [`NodeSummary`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NodeBytes {
+    /// Arrived from other nodes.
+    #[serde(rename = "in")]
+    pub arrived: u64,
+    /// Left to other nodes.
+    #[serde(rename = "out")]
+    pub left: u64,
+    /// Brought in from outside.
+    pub received: u64,
+    /// Given to the outside.
+    pub sent: u64,
+    /// Made here.
+    pub created: u64,
+    /// Given to other workers.
+    pub handed: u64,
+    /// Taken over from other workers.
+    pub taken: u64,
+    /// Dropped, by reason.
+    pub dropped: BTreeMap<&'static str, u64>,
+    /// Consumed, by reason.
+    pub consumed: BTreeMap<&'static str, u64>,
+}
+
+impl From<&NodeCounters> for NodeBytes {
+    fn from(counters: &NodeCounters) -> Self {
+        let (dropped, consumed) = by_reason(&counters.drops, |count| count.bytes);
+        Self {
+            arrived: counters.arrived.bytes,
+            left: counters.left.bytes,
+            received: counters.received.bytes,
+            sent: counters.sent.bytes,
+            created: counters.created.bytes,
+            handed: counters.handed.bytes,
+            taken: counters.taken.bytes,
+            dropped,
+            consumed,
+        }
+    }
 }
 
 /// A table that a node adds to the report.
@@ -188,28 +240,32 @@ pub struct NodeSection {
     pub section: Section,
 }
 
-/// Dropped and consumed packets by reason.
-fn by_reason(drops: &Drops) -> (BTreeMap<&'static str, u64>, BTreeMap<&'static str, u64>) {
+/// What was dropped and what was consumed, by reason: packets or bytes of each.
+fn by_reason(
+    drops: &Drops,
+    number: impl Fn(Count) -> u64,
+) -> (BTreeMap<&'static str, u64>, BTreeMap<&'static str, u64>) {
     let mut dropped = BTreeMap::new();
     let mut consumed = BTreeMap::new();
-    for (reason, Count { packets, .. }) in drops.iter() {
+    for (reason, count) in drops.iter() {
         let group =
             if reason.class() == netbricks_core::Class::Consumed { &mut consumed } else { &mut dropped };
-        group.insert(reason.name(), packets);
+        group.insert(reason.name(), number(count));
     }
     (dropped, consumed)
 }
 
 impl NodeSummary {
-    /// A node of this name, which belongs to the function or port `of`.
+    /// A node of this name, which belongs to the function or port `of` and is accounted to `owner`.
     pub fn new(
         name: String,
         of: String,
+        owner: u16,
         role: netbricks_core::Role,
         kind: String,
         counters: NodeCounters,
     ) -> Self {
-        let (dropped, consumed) = by_reason(&counters.drops);
+        let (dropped, consumed) = by_reason(&counters.drops, |count| count.packets);
         let turns = counters.arrived.packets.max(counters.received.packets);
         Self {
             name,
@@ -220,15 +276,19 @@ impl NodeSummary {
                 netbricks_core::Role::Transmit => "transmit",
             },
             kind,
+            owner,
             arrived: counters.arrived.packets,
             left: counters.left.packets,
             received: counters.received.packets,
             sent: counters.sent.packets,
             created: counters.created.packets,
             handed: counters.handed.packets,
+            taken: counters.taken.packets,
             held: counters.held,
             dropped,
             consumed,
+            bytes: NodeBytes::from(&counters),
+            recorded: Vec::new(),
             cycles_per_packet: counters.cycles_a_packet(),
             packets_per_batch: (counters.batches > 0 && turns > 0)
                 .then(|| turns as f64 / counters.batches as f64),
@@ -248,7 +308,7 @@ impl NodeSummary {
             "transmit" => netbricks_core::Role::Transmit,
             _ => netbricks_core::Role::Function,
         };
-        Self::new(self.of.clone(), self.of.clone(), role, self.kind.clone(), counters)
+        Self::new(self.of.clone(), self.of.clone(), self.owner, role, self.kind.clone(), counters)
     }
 }
 
@@ -259,7 +319,7 @@ impl PortSummary {
         self.received_bytes += counters.received.bytes;
         self.sent += counters.sent.packets;
         self.sent_bytes += counters.sent.bytes;
-        let (dropped, consumed) = by_reason(&counters.drops);
+        let (dropped, consumed) = by_reason(&counters.drops, |count| count.packets);
         for (reason, packets) in dropped {
             *self.dropped.entry(reason).or_default() += packets;
         }
@@ -277,7 +337,7 @@ impl Summary {
         self.sent = totals.sent.packets;
         self.consumed = totals.drops.consumed().packets;
         self.held = totals.held;
-        self.dropped = by_reason(&totals.drops).0;
+        self.dropped = by_reason(&totals.drops, |count| count.packets).0;
         self.conserved = totals.is_conserved() && self.unbalanced.is_empty();
     }
 

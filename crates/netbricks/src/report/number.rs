@@ -57,6 +57,26 @@ pub(crate) fn counted(number: usize, noun: &str) -> String {
     format!("{} {noun}{}", thousands(number as u64), if number == 1 { "" } else { "s" })
 }
 
+/// The time of the day (UTC) of ns since 1970, to the microsecond; that of a clock that begins at 0, since then.
+pub(super) fn time_of_day(time: u64) -> String {
+    let microseconds = time / 1_000;
+    let seconds = microseconds / 1_000_000;
+    let (hours, minutes) = (seconds / 3_600 % 24, seconds / 60 % 60);
+    format!("{hours:02}:{minutes:02}:{:02}.{:06}", seconds % 60, microseconds % 1_000_000)
+}
+
+/// `core 3`, `cores 1–2`, `cores 1, 3`: numbers in any order, of which none stands twice.
+pub(crate) fn cores(numbers: &[usize]) -> String {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_unstable();
+    match sorted.as_slice() {
+        [] => "no core".into(),
+        [core] => format!("core {core}"),
+        [first, .., last] if last - first + 1 == sorted.len() => format!("cores {first}–{last}"),
+        cores => format!("cores {}", cores.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,5 +108,21 @@ mod tests {
         assert_eq!(percent(1, 1_000_000), "<0.01 %");
         assert_eq!(percent(2, 10_000), "0.02 %");
         assert_eq!(memory(512 << 20), "512 MB");
+    }
+
+    #[test]
+    fn times_are_those_of_a_day() {
+        assert_eq!(time_of_day(1_037_099_260_999), "00:17:17.099260");
+        // 2026-02-03 04:05:06 UTC, as `date` has it.
+        assert_eq!(time_of_day(1_770_091_506_000_000_000), "04:05:06.000000");
+    }
+
+    #[test]
+    fn cores_are_named_as_a_range_where_they_are_one() {
+        let cases: [(&[usize], &str); 4] =
+            [(&[], "no core"), (&[7], "core 7"), (&[2, 1, 3], "cores 1–3"), (&[4, 1], "cores 1, 4")];
+        for (numbers, text) in cases {
+            assert_eq!(cores(numbers), text);
+        }
     }
 }

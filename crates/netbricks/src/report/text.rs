@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::table::Align::{Left, Right};
-use super::{NodeSummary, Summary, Table, thousands};
+use super::{NodeSummary, Summary, Table, recorded, scaled, thousands};
 use crate::diagnostic::visible;
 
 /// `"34,081 ttl-expired, 2 malformed"`, most frequent first.
@@ -24,6 +24,10 @@ fn reasons_or_zero(counts: &BTreeMap<&'static str, u64>) -> String {
 
 fn decimal(value: Option<f64>) -> String {
     value.map(|value| format!("{value:.1}")).unwrap_or_default()
+}
+
+fn bytes(number: u64) -> String {
+    scaled(number as f64, "B")
 }
 
 impl Summary {
@@ -51,9 +55,14 @@ impl Summary {
                 Some(of) if of > shown => format!(": {} of {}", thousands(shown), thousands(of)),
                 _ => String::new(),
             };
-            let title = format!("{} ({}){of}", section.section.title, section.node);
+            let counts = section.section.counts.iter().filter(|(_, count)| **count > 0);
+            let counts: String = counts
+                .map(|(name, count)| format!(", {} {}", thousands(*count), name.replace('_', " ")))
+                .collect();
+            let title = format!("{} ({}){of}{counts}", section.section.title, section.node);
             format!("{}\n{}", visible(&title), table.render())
         }));
+        parts.extend(recorded::text(&self.nodes));
         parts.extend(self.notes_text());
         parts.push(self.law());
         parts.join("\n")
@@ -61,11 +70,10 @@ impl Summary {
 
     fn ports_text(&self) -> String {
         let consumed = self.ports.iter().any(|port| !port.consumed.is_empty());
-        let mut columns = vec![("port", Left), ("received", Right), ("sent", Right), ("dropped", Left)];
         // A lone zero belongs under the numbers, a list of reasons to the left.
-        if self.ports.iter().all(|port| port.dropped.is_empty()) {
-            columns[3].1 = Right;
-        }
+        let reasons_at = if self.ports.iter().all(|port| port.dropped.is_empty()) { Right } else { Left };
+        let mut columns = vec![("port", Left), ("received", Right), ("bytes", Right)];
+        columns.extend([("sent", Right), ("bytes", Right), ("dropped", reasons_at)]);
         if consumed {
             columns.push(("consumed", Left));
         }
@@ -74,7 +82,9 @@ impl Summary {
             table.row([
                 port.name.clone(),
                 thousands(port.received),
+                bytes(port.received_bytes),
                 thousands(port.sent),
+                bytes(port.sent_bytes),
                 reasons_or_zero(&port.dropped),
                 reasons(&port.consumed),
             ]);
@@ -82,15 +92,16 @@ impl Summary {
         table.render()
     }
 
-    /// Functions by name: the uses of one function are one row.
+    /// Functions by name: the uses of one function are one row for each owner.
     fn functions_text(&self) -> Option<String> {
         let mut rows: Vec<NodeSummary> = Vec::new();
         for node in self.nodes.iter().filter(|node| node.role == "function") {
-            if rows.iter().any(|row| row.of == node.of) {
+            let same = |other: &NodeSummary| other.of == node.of && other.owner == node.owner;
+            if rows.iter().any(same) {
                 continue;
             }
             let others: Vec<_> =
-                self.nodes.iter().filter(|other| other.of == node.of && other.name != node.name).collect();
+                self.nodes.iter().filter(|other| same(other) && other.name != node.name).collect();
             rows.push(node.merged(&others));
         }
         if rows.is_empty() {
@@ -99,14 +110,20 @@ impl Summary {
         let created = rows.iter().any(|row| row.created > 0);
         let held = rows.iter().any(|row| row.held > 0);
         let consumed = rows.iter().any(|row| !row.consumed.is_empty());
-        let mut columns = vec![("function", Left), ("in", Right), ("out", Right)];
+        let owned = rows.iter().any(|row| row.owner != rows[0].owner);
+        let mut columns = vec![("function", Left)];
+        columns.extend(owned.then_some(("owner", Right)));
+        columns.extend([("in", Right), ("bytes", Right), ("out", Right), ("bytes", Right)]);
         columns.extend(created.then_some(("created", Right)));
         columns.extend(held.then_some(("held", Right)));
         columns.extend([("cycles/packet", Right), ("packets/batch", Right), ("dropped", Left)]);
         columns.extend(consumed.then_some(("consumed", Left)));
         let mut table = Table::new(columns);
         for row in rows {
-            let mut cells = vec![row.of.clone(), thousands(row.arrived), thousands(row.left)];
+            let mut cells = vec![row.of.clone()];
+            cells.extend(owned.then(|| row.owner.to_string()));
+            cells.extend([thousands(row.arrived), bytes(row.bytes.arrived)]);
+            cells.extend([thousands(row.left), bytes(row.bytes.left)]);
             cells.extend(created.then(|| thousands(row.created)));
             cells.extend(held.then(|| thousands(row.held)));
             cells.extend([
@@ -220,8 +237,8 @@ mod tests {
     #[test]
     fn the_report_of_the_north_star() {
         let mut ttl = NodeCounters::default();
-        ttl.arrived.packets = 170_412_032;
-        ttl.left.packets = 170_377_951;
+        ttl.arrived.add(170_412_032, 85_206_016_000);
+        ttl.left.add(170_377_951, 85_188_975_500);
         ttl.batches = 2_784_510;
         ttl.sampled_packets = 1_000;
         ttl.sampled_cycles = 7_900;
@@ -230,28 +247,46 @@ mod tests {
             name: name.into(),
             link: "up".into(),
             received,
+            received_bytes: 500 * received,
             sent,
+            sent_bytes: 500 * sent,
             ..PortSummary::default()
         };
-        let summary = Summary {
+        let node = |owner, counters| {
+            NodeSummary::new("ttl".into(), "ttl".into(), owner, Role::Function, "function".into(), counters)
+        };
+        let mut summary = Summary {
             received: 170_500_152,
             sent: 170_466_071,
             dropped: [("ttl-expired", 34_081)].into(),
             conserved: true,
             ports: vec![port("lan", 170_412_032, 88_120), port("wan", 88_120, 170_377_951)],
-            nodes: vec![NodeSummary::new("ttl".into(), "ttl".into(), Role::Function, "function".into(), ttl)],
+            nodes: vec![node(0, ttl.clone())],
             ..Summary::default()
         };
         assert_eq!(
             summary.text(),
-            "port     received         sent  dropped\n\
-             lan   170,412,032       88,120        0\n\
-             wan        88,120  170,377,951        0\n\
+            "port     received    bytes         sent    bytes  dropped\n\
+             lan   170,412,032  85.2 GB       88,120  44.1 MB        0\n\
+             wan        88,120  44.1 MB  170,377,951  85.2 GB        0\n\
              \n\
-             function           in          out  cycles/packet  packets/batch  dropped\n\
-             ttl       170,412,032  170,377,951            7.9           61.2  34,081 ttl-expired\n\
+             function           in    bytes          out    bytes  cycles/packet  packets/batch  dropped\n\
+             ttl       170,412,032  85.2 GB  170,377,951  85.2 GB            7.9           61.2  34,081 ttl-expired\n\
              \n\
              170,500,152 received + 0 created = 170,466,071 sent + 34,081 dropped + 0 held   every packet accounted for\n"
+        );
+        // Whose it is, is said where there are several.
+        let mut other = NodeCounters::default();
+        other.arrived.add(7, 420);
+        summary.nodes = vec![node(0, ttl), node(3, other.clone()), node(3, other)];
+        summary.nodes[2].name = "ttl#2".into();
+        assert_eq!(
+            summary.functions_text().as_deref(),
+            Some(
+                "function  owner           in    bytes          out    bytes  cycles/packet  packets/batch  dropped\n\
+                 ttl           0  170,412,032  85.2 GB  170,377,951  85.2 GB            7.9           61.2  34,081 ttl-expired\n\
+                 ttl           3           14    840 B            0      0 B\n"
+            )
         );
     }
 

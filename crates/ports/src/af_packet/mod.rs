@@ -40,6 +40,9 @@ pub(crate) fn register(drivers: &mut Drivers) {
         "A network interface of the host through AF_PACKET: any kind of interface, offloads included.",
         open,
     );
+    drivers.look_first(DRIVER, |port, settings: &AfPacketSettings| {
+        Interface::lacks(port, &settings.device, |_| None)
+    });
 }
 
 /// What an operator may write for such a port.

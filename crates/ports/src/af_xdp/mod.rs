@@ -33,6 +33,8 @@ use crate::taken::Taken;
 const DRIVER: &str = "af_xdp";
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+/// What is wrong with zero copy where the program does not run in the driver.
+const BEHIND_DRIVER: &str = "\"zero-copy\" needs `attach = \"native\"`: the generic mode always copies";
 /// Fewer frames than this for arrivals make no port.
 const FEWEST: usize = 64;
 
@@ -43,6 +45,19 @@ pub(crate) fn register(drivers: &mut Drivers) {
         open,
     );
     drivers.want_aligned_frames(DRIVER);
+    drivers.look_first(DRIVER, |port, settings: &AfXdpSettings| {
+        Interface::lacks(port, &settings.device, |interface| {
+            let (wanted, has) = (settings.queues?, interface.receive_queues());
+            (wanted > has).then(|| PortError::Setting {
+                port: port.into(),
+                key: "queues",
+                problem: format!(
+                    "asks for {wanted}, and {} has {has}: there will be no more",
+                    settings.device
+                ),
+            })
+        })
+    });
 }
 
 /// Who copies packets.
@@ -155,6 +170,9 @@ impl Settings for AfXdpSettings {
         }
         if self.queues.is_some_and(|queues| queues == 0 || queues > 256) {
             return refuse("queues", "must be 1 to 256".into());
+        }
+        if self.mode == Mode::ZeroCopy && self.attach == Attach::Generic {
+            return refuse("mode", BEHIND_DRIVER.into());
         }
         if self.busy_poll.is_some_and(|time| !(1_000..=1_000_000).contains(&time.nanoseconds())) {
             return refuse("busy_poll", "must be 1 us to 1 ms".into());
@@ -449,11 +467,9 @@ fn open_device(
 /// Behind the driver there is no zero copy.
 fn mode_behind_driver(name: &str, mode: Mode) -> Result<Mode, PortError> {
     match mode {
-        Mode::ZeroCopy => Err(PortError::Setting {
-            port: name.into(),
-            key: "mode",
-            problem: "\"zero-copy\" needs `attach = \"native\"`: the generic mode always copies".into(),
-        }),
+        Mode::ZeroCopy => {
+            Err(PortError::Setting { port: name.into(), key: "mode", problem: BEHIND_DRIVER.into() })
+        }
         Mode::Auto | Mode::Copy => Ok(Mode::Copy),
     }
 }
@@ -558,6 +574,7 @@ mod tests {
         for (text, key) in [
             ("ring = 1000", "`ring`"),
             ("ring = 32", "`ring`"),
+            ("mode = \"zero-copy\"\nattach = \"generic\"", "`mode`"),
             ("queues = 0", "`queues`"),
             ("kernel = [\"ssh\"]", "`kernel`"),
             ("only = [\"tcp/99999\"]", "`only`"),

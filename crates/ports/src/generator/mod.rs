@@ -18,7 +18,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use crate::arrival::Arrivals;
 use crate::node::count_received;
-use crate::open::{Drivers, OpenContext};
+use crate::open::{Directions, Drivers, OpenContext};
 use crate::port::{Capabilities, Counters, Port, PortError, ReceiveQueue, TransmitQueue};
 use crate::steer::{Rules, Unsteerable};
 use crate::taken::Taken;
@@ -38,7 +38,27 @@ pub(crate) fn register(drivers: &mut Drivers) {
         |name, settings: GeneratorSettings, cx: &OpenContext| Ok(Box::new(Generator::new(name, settings, cx)?)),
     );
     drivers.limit_queues("generator", queues);
-    drivers.limit_transmitting("generator", |_: &GeneratorSettings| false);
+    drivers.limit_directions("generator", |_: &GeneratorSettings| Directions {
+        receives: true,
+        transmits: false,
+    });
+    drivers.limit_packets("generator", fits);
+}
+
+/// Whether buffers for packets of `largest` bytes hold what is to be made.
+fn fits(port: &str, settings: &GeneratorSettings, largest: usize) -> Result<(), PortError> {
+    let wanted =
+        settings.frame_sizes.list().into_iter().max().unwrap_or(SMALLEST).max(settings.payload.least());
+    if wanted <= largest {
+        return Ok(());
+    }
+    Err(PortError::Setting {
+        port: port.into(),
+        key: "frame_sizes",
+        problem: format!(
+            "asks for frames of {wanted} bytes, but packet buffers hold {largest}: give the pool large ones (`large_frames` in `[runtime]`)"
+        ),
+    })
 }
 
 /// How many queues there are where so many are wanted: each has a flow at least.
@@ -62,18 +82,7 @@ impl Generator {
     /// # Errors
     /// [`PortError::Setting`] when the pool has no frames for the largest size.
     pub fn new(name: &str, settings: GeneratorSettings, cx: &OpenContext) -> Result<Self, PortError> {
-        let largest =
-            settings.frame_sizes.list().into_iter().max().unwrap_or(SMALLEST).max(settings.payload.least());
-        if largest > cx.pool.largest_packet() {
-            return Err(PortError::Setting {
-                port: name.into(),
-                key: "frame_sizes",
-                problem: format!(
-                    "asks for frames of {largest} bytes, but packet buffers hold {}: give the pool larger frames",
-                    cx.pool.largest_packet()
-                ),
-            });
-        }
+        fits(name, &settings, cx.pool.largest_packet())?;
         let queues = queues(&settings, cx.queues);
         let counters = (0..queues).map(|_| Arc::default()).collect();
         let (rules, taken) = (Rules::default(), Taken::new(queues, 0));

@@ -22,7 +22,7 @@ pub use read::{ReadError, Reader, Record, Step};
 pub use write::{Direction, Format, Precision, Writer};
 
 use crate::node::count_sent;
-use crate::open::{Drivers, OpenContext};
+use crate::open::{Directions, Drivers, OpenContext};
 use crate::port::{Capabilities, Counters, Failure, Port, PortError, ReceiveQueue, TransmitQueue};
 use crate::taken::Taken;
 use receive::Replaying;
@@ -195,7 +195,10 @@ pub(crate) fn register(drivers: &mut Drivers) {
         check,
         |name, settings: PcapSettings, cx: &OpenContext| Ok(Box::new(Pcap::open(name, settings, cx)?)),
     );
-    drivers.limit_transmitting("pcap", |settings: &PcapSettings| settings.write.is_some());
+    drivers.limit_directions("pcap", |settings: &PcapSettings| Directions {
+        receives: settings.read.is_some(),
+        transmits: settings.write.is_some(),
+    });
 }
 
 /// A capture port.

@@ -10,6 +10,8 @@ use super::bpf::Program;
 use super::interface::{NAME, padded};
 use super::socket::check;
 
+/// Where TAP devices are asked for.
+pub(crate) const MAKER: &str = "/dev/net/tun";
 /// The sender may leave checksums to us.
 pub(crate) const TUN_F_CSUM: u32 = 0x01;
 /// The sender may give us large TCP packets over IPv4.
@@ -45,7 +47,7 @@ impl Queue {
     /// queue and the device's name.
     pub(crate) fn attach(name: &str) -> io::Result<(Self, String)> {
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = rustix::fs::open("/dev/net/tun", flags, Mode::empty())?;
+        let file = rustix::fs::open(MAKER, flags, Mode::empty())?;
         let name = padded(name).ok_or(io::ErrorKind::InvalidInput)?;
         let mut request = Request { name, flags: FLAGS as u16, rest: [0; 22] };
         // SAFETY: the descriptor is open; the request reads and writes an ifreq, whose size `Request` has.

@@ -8,6 +8,7 @@
 mod queue;
 
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use netbricks_core::{Key, Refused, Settings};
@@ -20,7 +21,9 @@ use crate::returning::{Reopen, Wanted, returning};
 use crate::steer::{Rules, Unsteerable, extended, program};
 use crate::sys::bpf::Program;
 use crate::sys::interface::padded;
-use crate::sys::tun::{Queue, TUN_F_CSUM, TUN_F_TSO_ECN, TUN_F_TSO4, TUN_F_TSO6, TUN_F_USO4, TUN_F_USO6};
+use crate::sys::tun::{
+    MAKER, Queue, TUN_F_CSUM, TUN_F_TSO_ECN, TUN_F_TSO4, TUN_F_TSO6, TUN_F_USO4, TUN_F_USO6,
+};
 use crate::taken::Taken;
 
 const DRIVER: &str = "tap";
@@ -32,6 +35,18 @@ pub(crate) fn register(drivers: &mut Drivers) {
         "A TAP device that lives as long as the port; the host's stack is at its other end.",
         open,
     );
+    drivers.look_first(DRIVER, |port, settings: &TapSettings| {
+        let lack = |problem| PortError::Setting { port: port.into(), key: "device", problem };
+        let made_by = (!Path::new(MAKER).exists())
+            .then(|| lack(format!("needs {MAKER}, which is not there: `modprobe tun`")));
+        let device = &settings.device;
+        // One that is not there yet is made.
+        let other =
+            Interface::find(port, device).is_ok_and(|interface| interface.driver() != "tun").then(|| {
+                lack(format!("names {device}, which is there and is no TAP device: choose another name"))
+            });
+        made_by.into_iter().chain(other).collect()
+    });
 }
 
 /// What an operator may write for such a port.

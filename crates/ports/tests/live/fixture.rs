@@ -272,11 +272,10 @@ fn forward(
         progress.turns.fetch_add(1, Ordering::Relaxed);
         if matches!(turn, Turn::Idle(_)) {
             // Sleep as a worker would: until a port has something, but look at the clock.
-            let mut descriptors: Vec<_> = graph
-                .descriptors()
-                .iter()
-                .map(|file| rustix::event::PollFd::from_borrowed_fd(*file, rustix::event::PollFlags::IN))
-                .collect();
+            let mut descriptors = Vec::new();
+            graph.descriptors(&mut |file| {
+                descriptors.push(rustix::event::PollFd::from_borrowed_fd(file, rustix::event::PollFlags::IN));
+            });
             let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
             let _ = rustix::event::poll(&mut descriptors, Some(&timeout));
             drop(descriptors);

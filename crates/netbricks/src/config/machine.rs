@@ -1,0 +1,72 @@
+//! What a plan asks of the machine that it runs on: workers, cores, interfaces.
+
+use netbricks_ports::Drivers;
+
+use super::plan::{Plan, refusal};
+use super::runtime::MOST_WORKERS;
+use crate::diagnostic::{Diagnostic, Diagnostics, Level};
+use crate::report::cores;
+
+impl Plan<'_> {
+    /// Workers that ports' placement asks for: one more than the largest number.
+    pub fn placed_workers(&self) -> usize {
+        let numbers = self.ports.iter().flat_map(|port| &port.workers);
+        numbers.map(|worker| worker.get_ref() + 1).max().unwrap_or(0)
+    }
+
+    /// Reports queues that are to be on a worker that there is not, and workers for which there is no core.
+    pub(crate) fn check_placement(&self, diagnostics: &mut Diagnostics) {
+        let needed = self.runtime.workers.unwrap_or_else(|| self.placed_workers());
+        if let Some(list) = &self.runtime.cores
+            && let listed = list.get_ref().numbers()
+            && listed.len() < needed
+        {
+            let message = format!("{needed} workers need {needed} cores, and `cores` names {}", listed.len());
+            diagnostics.push(Diagnostic::error(message).at(list.span(), "name one for each worker"));
+        }
+        let workers = self.runtime.workers.unwrap_or(MOST_WORKERS);
+        for port in &self.ports {
+            for worker in port.workers.iter().filter(|worker| *worker.get_ref() >= workers) {
+                let label = match (self.runtime.workers, workers) {
+                    (None, _) => format!("at most {workers} workers are possible"),
+                    (Some(_), 1) => "there is 1 worker, number 0".to_owned(),
+                    (Some(_), _) => format!("there are {workers} workers, from 0"),
+                };
+                diagnostics.push(
+                    Diagnostic::error(format!(
+                        "port `{}` has a queue on worker {}, which does not exist",
+                        port.name,
+                        worker.get_ref()
+                    ))
+                    .at(worker.span(), label),
+                );
+            }
+        }
+    }
+
+    /// What is wrong where workers are to run on cores that are not among those `allowed`.
+    pub(crate) fn forbidden_cores(&self, allowed: &[usize]) -> Vec<Diagnostic> {
+        let forbidden = self.runtime.forbidden_cores(allowed).into_iter().map(|(place, found)| {
+            let which = if let [_] = found.as_slice() { "is" } else { "are" };
+            let message =
+                format!("`cores` names {}, which {which} not there or not for this process", cores(&found));
+            let error = Diagnostic::error(message).at(place, format!("it may use {}", cores(allowed)));
+            Diagnostic { machine: true, ..error }
+        });
+        forbidden.collect()
+    }
+
+    /// Reports what ports and cores lack of this machine, as far as anybody may see. It is no fault of a file that is for another
+    /// one.
+    pub(crate) fn look_around(&self, drivers: &Drivers, allowed: &[usize], diagnostics: &mut Diagnostics) {
+        let lacking = self.ports.iter().flat_map(|port| {
+            let lacks =
+                drivers.get(&port.driver).map(|driver| driver.lacks(&port.name, port.settings.clone()));
+            lacks.into_iter().flatten().map(|error| refusal(&error, &port.settings))
+        });
+        for found in lacking.chain(self.forbidden_cores(allowed)) {
+            let warning = Diagnostic { level: Level::Warning, machine: true, ..found };
+            diagnostics.push(warning.help("so it is on this machine: a file for another one may be right"));
+        }
+    }
+}
