@@ -582,6 +582,16 @@ impl Bytes<'_> {
         // SAFETY: as in `data`.
         unsafe { std::slice::from_raw_parts_mut(self.now.first.as_ptr(), self.len()) }
     }
+    /// Work that the sender left to the device.
+    pub fn offload(&self) -> Offload {
+        // SAFETY: the packet is lent to us, so that its line is there.
+        unsafe { self.line().as_ref() }.fresh.offload()
+    }
+    /// Sets the work that is left to the device: who moves headers says where they are now.
+    pub fn set_offload(&mut self, offload: Offload) {
+        // SAFETY: as in `offload`, and the line is nobody else's.
+        unsafe { self.line().as_mut() }.fresh.set_offload(offload);
+    }
     /// The bytes and the annotations, for writing both.
     #[inline(always)]
     pub fn parts(&mut self) -> (&mut [u8], Annotations<'_>) {

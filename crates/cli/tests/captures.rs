@@ -43,6 +43,10 @@ use = "rewrite-stream"
 find = "l"
 replace = "longer"
 ports = [1]
+# Nothing is larger than that.
+[function.segments]
+use = "mss"
+size = 65_535
 [function.spin]
 use = "busy"
 cycles = 0
@@ -52,7 +56,8 @@ groups = 1
 [[chain]]
 from = "lan"
 through = [
-  "host", "shuffle", "wire", "hops", "macswap", "monitor", "routes", "web", "rewrite", "balance", "one", "spin",
+  "host", "shuffle", "wire", "hops", "macswap", "monitor", "routes", "web", "rewrite", "balance", "segments", "one",
+  "spin",
 ]
 to = "wan"
 [[chain]]

@@ -246,6 +246,7 @@ fn lists_name_keys_and_defaults() {
         "macswap",
         "maglev",
         "monitor",
+        "mss",
         "rewrite-stream",
         "shuffle",
         "ttl",

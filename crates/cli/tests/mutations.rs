@@ -24,7 +24,7 @@ const ROUND: usize = 256;
 const MILLISECOND: u64 = 1_000_000;
 
 /// Every function with its settings, in the order in which packets pass.
-const CHAIN: [(&str, &str); 12] = [
+const CHAIN: [(&str, &str); 13] = [
     ("icmp-echo", "v4 = \"10.0.0.2\"\nv6 = \"2001:db8::2\""),
     ("wire", ""),
     (
@@ -35,6 +35,7 @@ const CHAIN: [(&str, &str); 12] = [
     // Small, so that it fills, and soon forgets.
     ("monitor", "capacity = 1024\nidle = \"1 s\""),
     ("busy", "cycles = 0"),
+    ("mss", "size = 1000\nadd = true"),
     // More ports than HTTP has, so that mutated segments are followed too.
     ("http-inspect", "ports = [80, 53, 443]\nflows = 64\nmemory = 65_536\nidle = \"1 s\""),
     (

@@ -15,8 +15,9 @@ use netbricks_tables::{Encode, Entry, FlowTable, Key, Table};
 use crate::consistency::{Asked, Lookable};
 use crate::context::Context;
 use crate::operators::{
-    Arm, Boundary, Branch, Divert, Filter, Forget, ForgetMetadata, GroupBy, Insert, Insertable, Inspect,
-    KnownOr, Lookup, LookupOr, Map, Packetize, Parse, Remove, Send, Then, Transform, Windowed,
+    Arm, Boundary, Branch, Divert, Filter, Forget, ForgetMetadata, GroupBy, Insert, Insertable, InsideIp,
+    Inspect, KnownOr, Lookup, LookupOr, Map, Packetize, Parse, Remove, Replaceable, Replacement, Resize,
+    ResizeError, Send, Then, Transform, Windowed,
 };
 use crate::reason::{Drop, Edge, Verdict};
 use crate::registry::Worker;
@@ -489,6 +490,75 @@ pub trait Operator: Sized + 'static {
         Self::Out: Removable,
     {
         Remove(self)
+    }
+    /// Replaces options or payload by bytes of another length: `f` says what, and lengths, checksums and offsets follow, those
+    /// of tunnels around the packet too. What `f` asks nothing of goes on as it is. Options are those of the header on top, IPv4 or
+    /// TCP; payload is what TCP, UDP, ICMP or ICMPv6 carry, in an IP packet of any kind, without TCP's sequence numbers, which
+    /// are the function's business. Bytes move into the room behind the packet or before it; where there is none, into a
+    /// larger frame.
+    ///
+    /// A packet that can't be changed so is dropped unchanged, for the [error's reason](crate::operators::ResizeError::reason): a
+    /// fragment as [`Fragment`](Drop::Fragment), what an authentication header covers as [`Denied`](Drop::Denied), what has no room
+    /// as [`TooBig`](Drop::TooBig).
+    ///
+    /// ```
+    /// use netbricks_core::packet::{Ip, Link, Udp};
+    /// use netbricks_core::{Function, Input, Operator};
+    /// use netbricks_testkit::build::ethernet;
+    ///
+    /// /// Takes cookies out of what is said over UDP.
+    /// fn uncookie(input: Input) -> impl Function {
+    ///     input
+    ///         .parse::<Link>()
+    ///         .parse::<Ip>()
+    ///         .parse::<Udp>()
+    ///         .resize(|packet, replace| {
+    ///             let said = packet.payload();
+    ///             if let Some(at) = said.windows(7).position(|word| word == b"cookie=") {
+    ///                 let end = said[at..].iter().position(|byte| *byte == b';').map_or(said.len(), |end| at + end);
+    ///                 replace.payload(at + 7..end, b"-");
+    ///             }
+    ///         })
+    ///         .done()
+    /// }
+    ///
+    /// let packet = |text: &[u8]| ethernet().vlan(7).ipv6("2001:db8::1", "2001:db8::2").udp(1000, 53).payload(text).build();
+    /// let sent = [packet(b"a=1;cookie=0123456789;b=2")?, packet(b"hello")?];
+    /// let report = netbricks_testkit::run(uncookie, sent);
+    /// assert_eq!(report.out, [packet(b"a=1;cookie=-;b=2")?, packet(b"hello")?]);
+    /// # Ok::<(), netbricks_core::packet::build::BuildError>(())
+    /// ```
+    fn resize<F>(self, f: F) -> Resize<Self, F, crate::operators::Dropped>
+    where
+        Self::Out: InsideIp + Stack<Top: Replaceable>,
+        F: FnMut(&View<'_, Self::Out>, &mut Replacement<<Self::Out as Stack>::Top>) + 'static,
+    {
+        Resize::new(self, f, crate::operators::Dropped)
+    }
+    /// As `resize`, but what can't be changed leaves this function as it came.
+    fn resize_or_pass<F>(self, f: F) -> Resize<Self, F, crate::operators::Passed>
+    where
+        Self::Out: InsideIp + Stack<Top: Replaceable>,
+        F: FnMut(&View<'_, Self::Out>, &mut Replacement<<Self::Out as Stack>::Top>) + 'static,
+    {
+        Resize::new(self, f, crate::operators::Passed)
+    }
+    /// As `resize`, but what can't be changed leaves on `edge` as it came.
+    fn resize_or<F>(self, edge: Edge, f: F) -> Resize<Self, F, crate::operators::Sent>
+    where
+        Self::Out: InsideIp + Stack<Top: Replaceable>,
+        F: FnMut(&View<'_, Self::Out>, &mut Replacement<<Self::Out as Stack>::Top>) + 'static,
+    {
+        Resize::new(self, f, crate::operators::Sent(edge))
+    }
+    /// As `resize`, but `otherwise` decides on what can't be changed: `Ok` stays as it is, `Err` leaves as the verdict says.
+    fn resize_or_else<F, G>(self, f: F, otherwise: G) -> Resize<Self, F, crate::operators::Decided<G>>
+    where
+        Self::Out: InsideIp + Stack<Top: Replaceable>,
+        F: FnMut(&View<'_, Self::Out>, &mut Replacement<<Self::Out as Stack>::Top>) + 'static,
+        G: FnMut(&mut View<'_, Self::Out>, ResizeError) -> Result<(), Verdict> + 'static,
+    {
+        Resize::new(self, f, crate::operators::Decided(otherwise))
     }
     /// Two ways, written where the chain splits, that meet again in one stack.
     fn branch<P, L, R>(

@@ -7,7 +7,7 @@ use divan::Bencher;
 use divan::counter::ItemsCount;
 use netbricks_core::buffer::{Batch, Pool, WorkerSlot};
 use netbricks_core::{BuildError, Context, Node, Worker, compose};
-use netbricks_functions::{busy, icmp_echo, lpm, macswap, maglev, monitor, ttl, wire};
+use netbricks_functions::{busy, icmp_echo, lpm, macswap, maglev, monitor, mss, ttl, wire};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::kinds;
 
@@ -118,6 +118,15 @@ fn count_by_flow(bencher: Bencher, version: Version) {
     over(bencher, &flows(version), BURST, |worker| {
         let config = monitor::MonitorConfig::default();
         compose(worker, |input| monitor::monitor(input, &config, worker))
+    });
+}
+
+/// Datagrams, which it has nothing to do with, a size that is lowered, and one that is added.
+#[divan::bench(name = "mss", args = ["udp v4", "tcp v4", "qinq"], sample_size = SAMPLE)]
+fn lower_segment_sizes(bencher: Bencher, name: &str) {
+    over(bencher, &kind(name), BURST, |worker| {
+        let config = mss::MssConfig { size: Some(1_300), mtu: None, add: true };
+        compose(worker, |input| mss::mss(input, &config, worker))
     });
 }
 

@@ -10,6 +10,7 @@ pub mod lpm;
 pub mod macswap;
 pub mod maglev;
 pub mod monitor;
+pub mod mss;
 pub mod rewrite_stream;
 pub mod shuffle;
 pub mod ttl;
@@ -44,6 +45,11 @@ pub fn register(registry: &mut Registry) {
         .add("monitor", "Counts packets and bytes by flow.", |config: &monitor::MonitorConfig, worker| {
             compose(worker, |input| monitor::monitor(input, config, worker))
         })
+        .add(
+            "mss",
+            "Lowers the maximum segment size of TCP connections to what a path carries.",
+            |config: &mss::MssConfig, worker| compose(worker, |input| mss::mss(input, config, worker)),
+        )
         .add(
             "http-inspect",
             "Reports the request lines and hosts of HTTP connections.",

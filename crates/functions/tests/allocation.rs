@@ -7,14 +7,14 @@ use std::hint::black_box;
 use std::rc::Rc;
 
 use allocation_counter::{AllocationInfo, measure};
-use netbricks_core::buffer::{Batch, Pool, WorkerSlot};
+use netbricks_core::buffer::{Batch, HEADROOM, Pool, WorkerSlot};
 use netbricks_core::{
     Blueprint, BuildError, Context, Edge, Graph, GraphBuilder, Node, NodeId, Operator, Output, Poll,
     Registry, Role, Worker, compose, merge,
 };
 use netbricks_functions::{
-    busy, group_by, http_inspect, icmp_echo, lpm, macswap, maglev, monitor, rewrite_stream, shuffle, ttl,
-    wire,
+    busy, group_by, http_inspect, icmp_echo, lpm, macswap, maglev, monitor, mss, rewrite_stream, shuffle,
+    ttl, wire,
 };
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::kinds;
@@ -173,7 +173,7 @@ fn echo(worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
 }
 
 /// Every function of the library, by its name there.
-const FUNCTIONS: [(&str, Make); 12] = [
+const FUNCTIONS: [(&str, Make); 13] = [
     ("wire", |worker| compose(worker, wire::wire)),
     ("macswap", |worker| compose(worker, macswap::macswap)),
     ("ttl", ttl),
@@ -183,6 +183,10 @@ const FUNCTIONS: [(&str, Make); 12] = [
         compose(worker, |input| busy::busy(input, &config))
     }),
     ("monitor", monitor),
+    ("mss", |worker| {
+        let config = mss::MssConfig { size: Some(1_000), mtu: None, add: true };
+        compose(worker, |input| mss::mss(input, &config, worker))
+    }),
     ("http-inspect", |worker| {
         let config = http_inspect::HttpInspectConfig { flows: 4, latest: 2, ..Default::default() };
         compose(worker, |input| http_inspect::http_inspect(input, &config, worker))
@@ -324,6 +328,22 @@ fn streams_are_rewritten_without_allocating() {
     let counted = through("rewrite-stream", rewrite, frames);
     nothing_allocated("rewrite-stream", &counted);
     assert!(counted.out > COUNTED * BURST / 2);
+}
+
+/// Sizes that are lowered and sizes that are added, one of them where there is no room behind.
+#[test]
+fn segments_are_made_longer_without_allocating() {
+    let syn = || ethernet().ipv4("10.0.0.1", "10.0.0.2").tcp(1, 2).syn();
+    let frames = vec![
+        syn().maximum_segment_size(1_460).timestamps(1, 2).build().unwrap(),
+        syn().timestamps(1, 2).build().unwrap(),
+        syn().payload(&[1; 1_738]).build().unwrap(),
+    ];
+    assert_eq!(frames[2].len(), 2_048 - HEADROOM, "it fills its frame");
+    let mss = FUNCTIONS.iter().find(|(name, _)| *name == "mss").unwrap().1;
+    let counted = through("mss", mss, frames);
+    nothing_allocated("mss", &counted);
+    assert_eq!(counted.out, (WARM + COUNTED) * BURST);
 }
 
 #[test]

@@ -5,8 +5,8 @@
 use netbricks_core::ShuffleKey;
 use netbricks_core::{BuildError, Node, Operator, Worker, compose};
 use netbricks_functions::{
-    busy, group_by, http_inspect, icmp_echo, lpm, macswap, maglev, monitor, rewrite_stream, shuffle, ttl,
-    wire,
+    busy, group_by, http_inspect, icmp_echo, lpm, macswap, maglev, monitor, mss, rewrite_stream, shuffle,
+    ttl, wire,
 };
 use netbricks_testkit::mutate::{Random, mutate};
 use netbricks_testkit::{captures, checksums, kinds, run_node};
@@ -19,6 +19,7 @@ struct Configs {
     ttl: ttl::TtlConfig,
     echo: icmp_echo::EchoConfig,
     monitor: monitor::MonitorConfig,
+    mss: mss::MssConfig,
     busy: busy::BusyConfig,
     lpm: lpm::LpmSettings,
     maglev: maglev::MaglevConfig,
@@ -41,6 +42,7 @@ fn configs() -> Configs {
             v6: "2001:db8::2".parse().ok(),
         },
         monitor: monitor::MonitorConfig { capacity: 4_096, ..Default::default() },
+        mss: mss::MssConfig { size: Some(1_000), mtu: None, add: true },
         busy: busy::BusyConfig { cycles: 1 },
         lpm: lpm::LpmSettings::of(
             ["10.0.0.0/8 1", "10.0.0.0/31 2", "2001:db8::/32 3"].map(|route| route.parse().expect("a route")),
@@ -88,6 +90,10 @@ fn functions() -> Vec<(&'static str, Make)> {
             let config = configs().echo;
             compose(worker, |input| icmp_echo::icmp_echo(input, &config, worker))
         }),
+        ("mss", |worker| {
+            let config = configs().mss;
+            compose(worker, |input| mss::mss(input, &config, worker))
+        }),
         ("busy", |worker| {
             let config = configs().busy;
             compose(worker, |input| busy::busy(input, &config))
@@ -117,10 +123,11 @@ fn functions() -> Vec<(&'static str, Make)> {
         ("group-by source", |worker| group_by::group_by(&groups(128, ShuffleKey::Source, 0), worker)),
         ("group-by vlan, queued", |worker| group_by::group_by(&groups(2, ShuffleKey::Vlan, 65_536), worker)),
         ("all", |worker| {
-            let Configs { ttl, echo, monitor, lpm, maglev, http, .. } = configs();
+            let Configs { ttl, echo, monitor, mss, lpm, maglev, http, .. } = configs();
             compose(worker, |input| {
                 icmp_echo::icmp_echo(input, &echo, worker)
                     .then(|input| ttl::ttl(input, &ttl, worker))
+                    .then(|input| mss::mss(input, &mss, worker))
                     .then(|input| monitor::monitor(input, &monitor, worker))
                     .then(|input| lpm::lpm(input, &lpm, worker))
                     .then(|input| maglev::maglev(input, &maglev, worker))

@@ -88,6 +88,9 @@ pub use netbricks_core::packet::{
 // What a user function sees, and what it can do with it by method.
 pub use netbricks_core::view::{Enclosing, IpRewrite, Metadata, Sees, View};
 
+// What `resize` lends, and why it refuses.
+pub use netbricks_core::operators::{Replacement, ResizeError};
+
 // What is done at a time, and not for a packet: `worker.invoke_every("flush", 1_000_000_000, |event| …)`.
 pub use netbricks_core::Event;
 

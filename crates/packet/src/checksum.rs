@@ -124,6 +124,19 @@ pub const fn update128(checksum: u16, old: [u8; 16], new: [u8; 16]) -> u16 {
     Sum(!checksum as u64).add128(!u128::from_be_bytes(old)).add128(u128::from_be_bytes(new)).finish()
 }
 
+/// Takes the sum of `bytes` and of a pseudo-header's `length` `out` of the checksum at `at` in them, or adds it. 0 is written as
+/// 0xffff where the checksum is UDP's, to which 0 says "none".
+pub(crate) fn cover(bytes: &mut [u8], at: usize, length: usize, out: bool, udp: bool) {
+    let Some((before, [high, low, after @ ..])) = bytes.split_at_mut_checked(at) else { return };
+    let sum = Sum::ZERO.add_bytes(before).add_bytes(after).add32(length as u32).fold();
+    let (old, new) = if out { (sum, 0) } else { (0, sum) };
+    let carried = match update16(u16::from_be_bytes([*high, *low]), old, new) {
+        0 if udp => 0xffff,
+        carried => carried,
+    };
+    [*high, *low] = carried.to_be_bytes();
+}
+
 /// The checksum of a transport `segment` (TCP, UDP, UDP-Lite over its whole length, ICMPv6) whose own checksum field
 /// is zero, with its pseudo-header; ICMP's has none. For UDP and UDP-Lite, 0 becomes 0xffff, since 0 says "none"
 /// (RFC 768).

@@ -257,6 +257,14 @@ impl Header for Gre {
             header.set_word(GreWord::Key, 0xffff_0000, payload << 16);
         }
     }
+    fn cover(bytes: &mut [u8], out: bool) -> bool {
+        let header = Gre::ref_from_prefix(bytes).ok();
+        let Some(at) = header.and_then(|(header, _)| header.word_offset(GreWord::Checksum)) else {
+            return false;
+        };
+        crate::checksum::cover(bytes, at, 0, out, false);
+        true
+    }
 }
 
 impl fmt::Display for GreRef<'_> {

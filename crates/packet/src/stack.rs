@@ -91,6 +91,12 @@ pub trait Header: Sized + 'static {
     /// Writes the length that this header states, when its payload grew or shrank; `total` counts bytes from the
     /// header's first to the payload's last. Headers that state no length do nothing.
     fn set_total(_header: Self::Mut<'_>, _total: usize) {}
+    /// Where this header has a checksum over what it carries, in `bytes` from the header's first to the payload's last:
+    /// takes what it covers `out` of it, or adds that. Between the two, in that order, anybody may change what is covered, and
+    /// a wrong checksum stays as wrong as it was. Says whether there is such a checksum.
+    fn cover(_bytes: &mut [u8], _out: bool) -> bool {
+        false
+    }
 }
 
 /// `Tcp: Follows<Ipv4>` says that TCP may come after IPv4, and how IPv4 announces it.
@@ -213,6 +219,13 @@ pub trait Stack: Copy + 'static {
     /// bytes further.
     #[must_use]
     fn resized(self, by: isize) -> Self;
+    /// After the innermost header itself became `by` bytes longer (or shorter, `by` negative).
+    #[must_use]
+    fn stretched(self, by: isize) -> Self;
+    /// Whether all lengths that [`restate`](Stack::restate) would write fit into the 16 bits that most headers have for them.
+    fn is_stateable(&self) -> bool {
+        true
+    }
     /// The innermost header announces `next` now.
     #[must_use]
     fn announcing(self, next: u16) -> Self;
@@ -225,6 +238,12 @@ pub trait Stack: Copy + 'static {
     /// Writes every length that encloses the innermost payload, after [`resized`](Stack::resized), from the
     /// innermost header outwards. Checksums over those lengths are the caller's business.
     fn restate(&self, frame: &mut [u8]);
+    /// Takes what is about to change `out` of every checksum that a tunnel has over all it carries, from the outermost
+    /// header inwards, or adds it after the change, from the innermost outwards; says whether there are any. See
+    /// [`Header::cover`].
+    fn cover(&self, _frame: &mut [u8], _out: bool) -> bool {
+        false
+    }
 }
 
 /// Nothing parsed yet.
@@ -250,6 +269,9 @@ impl Stack for Root {
         0
     }
     fn resized(self, _: isize) -> Self {
+        self
+    }
+    fn stretched(self, _: isize) -> Self {
         self
     }
     fn announcing(self, _: u16) -> Self {
@@ -460,6 +482,13 @@ impl<P: Stack, H: Header> Stack for Layer<P, H> {
         Self { outer: self.outer.resized(by), limit: self.limit.saturating_add_signed(by), ..self }
     }
     #[inline(always)]
+    fn stretched(self, by: isize) -> Self {
+        Self { end: self.end.saturating_add_signed(by), ..self.resized(by) }
+    }
+    fn is_stateable(&self) -> bool {
+        (self.announced & BOUNDED == 0 || self.limit - self.at <= 0xffff) && self.outer.is_stateable()
+    }
+    #[inline(always)]
     fn announcing(self, next: u16) -> Self {
         Self { announced: next as usize | self.announced & BOUNDED, ..self }
     }
@@ -492,6 +521,12 @@ impl<P: Stack, H: Header> Stack for Layer<P, H> {
             H::set_total(H::view_mut(bytes, self.facts), self.limit - self.at);
         }
         self.outer.restate(frame);
+    }
+    fn cover(&self, frame: &mut [u8], out: bool) -> bool {
+        // An outer checksum covers the inner ones as the frame shows them.
+        let around = out && self.outer.cover(frame, out);
+        let own = frame.get_mut(self.at..self.limit).is_some_and(|bytes| H::cover(bytes, out));
+        around | own | (!out && self.outer.cover(frame, out))
     }
 }
 
@@ -527,6 +562,13 @@ impl<P: Stack, M: Copy + 'static> Stack for With<P, M> {
         Self { outer: self.outer.resized(by), ..self }
     }
     #[inline(always)]
+    fn stretched(self, by: isize) -> Self {
+        Self { outer: self.outer.stretched(by), ..self }
+    }
+    fn is_stateable(&self) -> bool {
+        self.outer.is_stateable()
+    }
+    #[inline(always)]
     fn announcing(self, next: u16) -> Self {
         Self { outer: self.outer.announcing(next), ..self }
     }
@@ -541,6 +583,9 @@ impl<P: Stack, M: Copy + 'static> Stack for With<P, M> {
     }
     fn restate(&self, frame: &mut [u8]) {
         self.outer.restate(frame);
+    }
+    fn cover(&self, frame: &mut [u8], out: bool) -> bool {
+        self.outer.cover(frame, out)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::ip::{FIRST_FRAGMENT, Ip};
 use crate::ipv4::Ipv4;
 use crate::ipv6::Ipv6;
 use crate::stack::{Found, Header, Malformed, NOTHING, follows, malformed, whole};
-use crate::tcp_options::{TcpOption, TcpOptions};
+use crate::tcp_options::{TcpOption, TcpOptions, clamp_maximum_segment_size};
 
 crate::header! {
     /// The fixed part of a TCP header (RFC 9293, section 3.1; RFC 3168 for CWR and ECE, RFC 9768 for AE).
@@ -245,29 +245,17 @@ impl TcpMut<'_> {
         let new = Sum::ZERO.add_bytes(self.options).fold();
         self.fixed.set_checksum(update16(self.fixed.checksum(), old, new));
     }
-    /// Lowers the maximum segment size to at most `limit` bytes, if the segment states one (RFC 4459, section 3.2);
-    /// says whether it changed.
+    /// Lowers every maximum segment size that the segment states to at most `limit` bytes (RFC 4459, section 3.2); says whether
+    /// one changed.
     pub fn clamp_maximum_segment_size(&mut self, limit: u16) -> bool {
-        let mut options = TcpOptions::new(self.options);
-        loop {
-            let at = options.offset();
-            match options.next() {
-                Some(Ok(TcpOption::MaximumSegmentSize(size))) => {
-                    if size <= limit {
-                        return false;
-                    }
-                    // The iterator skips NOPs before an option, so look for where the option itself begins.
-                    let at =
-                        self.options[at..].iter().position(|kind| *kind != 1).map_or(at, |nops| at + nops);
-                    self.change_options(|options| {
-                        options[at + 2..at + 4].copy_from_slice(&limit.to_be_bytes())
-                    });
-                    return true;
-                }
-                Some(Ok(_)) => {}
-                Some(Err(_)) | None => return false,
-            }
+        let is_larger = |option| matches!(option, Ok(TcpOption::MaximumSegmentSize(size)) if size > limit);
+        let lowers = self.as_ref().options().any(is_larger);
+        if lowers {
+            self.change_options(|options| {
+                clamp_maximum_segment_size(options, limit);
+            });
         }
+        lowers
     }
 }
 
@@ -340,11 +328,18 @@ mod tests {
                 6 => header.set_urgent_pointer(value as u16),
                 7 => header.set_options_len(value as usize % 11 * 4),
                 _ => {
-                    let before = header.as_ref().maximum_segment_size();
-                    let limit = value as u16;
+                    let sizes = |header: &TcpMut<'_>| -> Vec<_> {
+                        let all = header.as_ref().options().flatten();
+                        all.filter_map(|option| match option {
+                            TcpOption::MaximumSegmentSize(size) => Some(size),
+                            _ => None,
+                        })
+                        .collect()
+                    };
+                    let (before, limit) = (sizes(&header), value as u16);
                     let changed = header.clamp_maximum_segment_size(limit);
-                    assert_eq!(changed, before.is_some_and(|size| size > limit));
-                    assert_eq!(header.as_ref().maximum_segment_size(), before.map(|size| size.min(limit)));
+                    assert_eq!(changed, before.iter().any(|size| *size > limit));
+                    assert!(sizes(&header).into_iter().eq(before.iter().map(|size| *size.min(&limit))));
                 }
             }
             let written = Vec::from(&sample.bytes[..]);

@@ -193,6 +193,30 @@ pub fn with_sack(options: &[u8], blocks: &[(u32, u32)], to: &mut [u8; LONGEST]) 
     end
 }
 
+/// Lowers every maximum segment size that options state to `limit` bytes, where it is larger; says whether one was. Receivers
+/// differ in which one they take, where there are several.
+///
+/// ```
+/// use netbricks_packet::tcp_options::clamp_maximum_segment_size;
+///
+/// let mut options = [1, 2, 4, 0x05, 0xb4, 1, 1, 1];
+/// assert!(clamp_maximum_segment_size(&mut options, 1400));
+/// assert_eq!(options, [1, 2, 4, 0x05, 0x78, 1, 1, 1]);
+/// ```
+pub fn clamp_maximum_segment_size(options: &mut [u8], limit: u16) -> bool {
+    let (mut from, mut lowered) = (0, false);
+    loop {
+        let mut rest = TcpOptions::new(&options[from..]);
+        let Some(Ok(option)) = rest.next() else { return lowered };
+        let larger = matches!(option, TcpOption::MaximumSegmentSize(size) if size > limit);
+        from += rest.offset();
+        if larger {
+            options[from - 2..from].copy_from_slice(&limit.to_be_bytes());
+            lowered = true;
+        }
+    }
+}
+
 /// Writes the sender's clock into options that have one (RFC 7323, section 3).
 pub fn set_clock(options: &mut [u8], value: u32) {
     let mut all = TcpOptions::new(options);
@@ -285,6 +309,35 @@ mod tests {
             fitted[told.len()] += 1;
         }
         assert!(fitted.iter().all(|times| *times > 100), "{fitted:?}");
+    }
+    #[test]
+    fn every_segment_size_is_lowered_and_nothing_else_is() {
+        let mut random = Random(45);
+        let mut lowered = [0; 3];
+        for _ in 0..50_000 {
+            let size = random.below(41);
+            let mut bytes = oracle::tcp_options(&mut random, size);
+            if random.chance(4) {
+                oracle::mutate(&mut random, &mut bytes);
+            }
+            let limit = random.word() as u16;
+            let mut after = bytes.clone();
+            let said = clamp_maximum_segment_size(&mut after, limit);
+            let mut times = 0;
+            let all = TcpOptions::new(&bytes).map(|option| match option {
+                Ok(TcpOption::MaximumSegmentSize(size)) => {
+                    times += usize::from(size > limit);
+                    Ok(TcpOption::MaximumSegmentSize(size.min(limit)))
+                }
+                other => other,
+            });
+            assert!(all.eq(TcpOptions::new(&after)));
+            assert_eq!(said, times > 0);
+            let changed = bytes.iter().zip(&after).filter(|(before, after)| before != after).count();
+            assert!(changed <= 2 * times, "{changed}");
+            lowered[times.min(2)] += 1;
+        }
+        assert!(lowered.iter().all(|times| *times > 100), "{lowered:?}");
     }
     #[test]
     fn a_clock_is_written_and_nothing_else_is() {

@@ -2,7 +2,7 @@
 
 use zerocopy::FromBytes;
 
-use crate::checksum::update16;
+use crate::checksum::{self, update16};
 use crate::ip::{FIRST_FRAGMENT, Ip};
 use crate::ipv4::Ipv4;
 use crate::ipv6::Ipv6;
@@ -108,6 +108,13 @@ impl Header for Udp {
     }
     fn set_total(header: &mut Self, total: usize) {
         header.set_length(total.min(0xffff) as u16);
+    }
+    fn cover(bytes: &mut [u8], out: bool) -> bool {
+        let is_there = bytes.get(6..8).is_some_and(|checksum| checksum != [0, 0]);
+        if is_there {
+            checksum::cover(bytes, 6, bytes.len(), out, true);
+        }
+        is_there
     }
 }
 

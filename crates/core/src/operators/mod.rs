@@ -6,6 +6,7 @@ mod lookup_locked;
 mod lookup_shown;
 mod meet;
 mod packetize;
+mod replace;
 mod resize;
 mod simple;
 mod window;
@@ -17,6 +18,9 @@ pub use lookup_shown::LookupShown;
 pub(crate) use meet::fork;
 pub use meet::{Back, Extends, Fork};
 pub use packetize::Packetize;
+pub use replace::{
+    Decided, Dropped, InsideIp, Otherwise, Passed, Replaceable, Replacement, Resize, ResizeError, Sent,
+};
 pub use resize::{Insert, Insertable, Remove};
 pub(crate) use simple::dispatched;
 pub use simple::{

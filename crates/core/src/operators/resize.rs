@@ -3,7 +3,7 @@
 
 use std::marker::PhantomData;
 
-use netbricks_buffer::{Batch, Bytes};
+use netbricks_buffer::{Batch, Bytes, Offload};
 use netbricks_packet::stack::{Follows, Header, Layer, Removable, Stack};
 use zerocopy::{Immutable, IntoBytes};
 
@@ -33,6 +33,17 @@ fn restate<S: Stack>(stack: S, next: u16, bytes: &mut Bytes<'_>) -> S {
     stack
 }
 
+/// What is left to the device, where all from `from` on is `by` bytes further from the frame's first byte.
+#[inline]
+fn follow(bytes: &mut Bytes<'_>, from: usize, by: isize) {
+    let offload = bytes.offload();
+    let start = usize::from(offload.checksum_start);
+    if offload.needs_checksum && start >= from {
+        let checksum_start = start.saturating_add_signed(by).min(usize::from(u16::MAX)) as u16;
+        bytes.set_offload(Offload { checksum_start, ..offload });
+    }
+}
+
 /// Puts a header on. Enclosing headers move into the headroom; their offsets from the frame's start stay what they
 /// were.
 pub struct Insert<A, F, H>(A, F, PhantomData<fn() -> H>);
@@ -55,11 +66,16 @@ where
         let header = (self.1)(&view!(at, outer));
         let (end, size) = (outer.end(), size_of::<H>());
         *at.reshaped = true;
+        let longer = outer.resized(size as isize);
+        if !longer.is_stateable() {
+            return Err(Verdict::drop(Drop::TooBig));
+        }
         at.bytes.push_front(size).map_err(|_| Verdict::drop(Drop::TooBig))?;
+        follow(at.bytes, end, size as isize);
         let data = at.bytes.data_mut();
         data.copy_within(size..size + end, 0);
         data[end..end + size].copy_from_slice(header.as_bytes());
-        let outer = restate(outer.resized(size as isize), H::NUMBERS[0], at.bytes);
+        let outer = restate(longer, H::NUMBERS[0], at.bytes);
         // Parsed again rather than trusted: the closure may have written a length that is not there.
         Layer::parse(outer, at.bytes.data()).map_err(|_| Verdict::drop(Drop::Malformed))
     }
@@ -78,6 +94,7 @@ impl<A: Operator<Out: Removable>> Operator for Remove<A> {
         *at.reshaped = true;
         at.bytes.data_mut().copy_within(..end, size);
         at.bytes.pull_front(size).map_err(|_| Verdict::drop(Drop::Malformed))?;
+        follow(at.bytes, end + size, -(size as isize));
         Ok(restate(outer.resized(-(size as isize)), inner.next(), at.bytes))
     }
 }

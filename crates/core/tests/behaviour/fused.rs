@@ -214,6 +214,38 @@ fn untag(input: Input, _: &Worker) -> impl Function {
     input.parse_or_pass::<Ethernet>().parse_or_pass::<Vlan>().remove().done()
 }
 
+/// Changes the length of what UDP carries, and where the next function finds what it looks for.
+fn stretch(input: Input, _: &Worker) -> impl Function {
+    input
+        .parse_or_pass::<Link>()
+        .parse_or_pass::<Ip>()
+        .parse_or_pass::<Udp>()
+        .resize_or(Edge(2), |p, replace| match p.payload().len() % 4 {
+            0 => replace.payload(0..0, b"more"),
+            1 => replace.payload(0..1, b""),
+            2 => replace.payload(1..2, b"odd"),
+            _ => {}
+        })
+        .done()
+}
+/// As `stretch`, of the IP header: frames become usual, and cease to be.
+fn reroute(input: Input, _: &Worker) -> impl Function {
+    input
+        .parse_or_pass::<Link>()
+        .parse_or_pass::<Ip>()
+        .resize_or_pass(|p, replace| match p.frame_len() % 3 {
+            0 => replace.options(&[]),
+            1 => replace.options(&[0x94, 4, 0, 0]),
+            _ => {}
+        })
+        .branch(
+            |p| p.header().protocol() == 6,
+            |tcp| tcp.parse_or_pass::<Tcp>().resize(|_, replace| replace.options(&[3, 3, 7])).forget(),
+            |other| other.transform(|p| p.header_mut().decrement_ttl()).forget(),
+        )
+        .done()
+}
+
 /// Frames of every kind, whole and broken.
 fn frames(seed: u64) -> Vec<Vec<u8>> {
     let (kinds, mut random) = (kinds::every(), Random::new(seed));
@@ -297,6 +329,9 @@ fn who_changes_the_shape_of_a_frame_is_noticed() {
         agree!(seed, count, reach_out, hops, relength, hops);
         agree!(seed, arms, hops, visiting, hops);
         agree!(seed, swap, hops, swap, count, swap, hops);
+        agree!(seed, stretch, hops, count);
+        agree!(seed, reroute, stamp, count, stretch, stamp, ports);
+        agree!(seed, hops, reroute, tag, stretch, untag, stamp, stretch, groups, reroute, stamp);
         // Longer than one piece: the eighth reshapes, and the ninth is called from another piece.
         agree!(seed, hops, swap, ports, tag, hops, untag, hops, relength, stamp, hops, stamp);
         agree!(seed, count, hops, swap, hops, hops, hops, hops, relength, stamp, swap, stamp);

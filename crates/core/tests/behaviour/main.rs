@@ -21,6 +21,7 @@ mod lookups;
 mod operators;
 mod panics;
 mod parsing;
+mod replacing;
 mod replies;
 mod resizing;
 mod rewriting;

@@ -229,6 +229,23 @@ fn a_header_in_between_and_out_again_restores_every_byte() {
 }
 
 #[test]
+fn what_no_length_field_can_state_is_too_big() {
+    fn inside(input: Input) -> impl Function {
+        input
+            .parse::<Link>()
+            .parse::<Ipv4>()
+            .insert(|p| Ipv4::new([192, 0, 2, 1].into(), [192, 0, 2, 2].into(), 17, p.payload().len()))
+            .done()
+    }
+    for (payload, fits) in [(0xffff - 48, 1), (0xffff - 47, 0)] {
+        let frame = ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(1, 2).unchecked();
+        let report = run(inside, [frame.payload(&vec![0; payload]).build().unwrap()]);
+        assert_eq!((report.out.len(), report.dropped(Drop::TooBig)), (fits, 1 - fits as u64));
+        report.out.iter().for_each(|out| sound(out));
+    }
+}
+
+#[test]
 fn without_headroom_a_packet_is_too_big() {
     let pool = harness::pool();
     let worker = harness::worker(&pool);

@@ -124,6 +124,9 @@ impl Stack for At {
     fn resized(self, _: isize) -> Self {
         self
     }
+    fn stretched(self, _: isize) -> Self {
+        self
+    }
     fn announcing(self, _: u16) -> Self {
         self
     }

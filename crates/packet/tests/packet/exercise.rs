@@ -30,6 +30,9 @@ impl Stack for Front {
     fn resized(self, _: isize) -> Self {
         self
     }
+    fn stretched(self, _: isize) -> Self {
+        self
+    }
     fn announcing(self, next: u16) -> Self {
         Self(next)
     }

@@ -1,0 +1,458 @@
+//! The operator that replaces options and payload by bytes of another length: a user function says what, and everything that
+//! follows from it (bytes behind, lengths, checksums, offsets, what is left to a device) is done here.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use netbricks_buffer::{Batch, Bytes, GsoKind, NoRoom, Offload};
+use netbricks_packet::checksum::field_offset;
+use netbricks_packet::splice::{Splice, SpliceError};
+use netbricks_packet::stack::{Header, Layer, Malformed, Stack, With};
+use netbricks_packet::tcp_options::LONGEST;
+use netbricks_packet::{Icmpv4, Icmpv6, Ip, Ipv4, Ipv6, Tcp, Udp, protocol};
+
+use super::{lend, upstream, view};
+use crate::context::Context;
+use crate::operator::{At, Operator};
+use crate::reason::{Drop, Edge, Verdict};
+use crate::view::View;
+
+/// Why a packet can't be changed as a user function asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ResizeError {
+    /// Its bytes can't be replaced by those: a fragment, an authenticated packet, more options than there is room for.
+    #[error(transparent)]
+    Splice(#[from] SpliceError),
+    /// Its frame has no room, and no larger one is free.
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
+    /// A tunnel around it cannot state its length.
+    #[error("a tunnel around the packet cannot state {bytes} bytes: 65,535 are the most")]
+    TunnelTooLong {
+        /// Bytes of the frame as it would be.
+        bytes: usize,
+    },
+    /// Its sender left work to a device that would come out wrong: a checksum that is not this header's, datagrams that end
+    /// elsewhere.
+    #[error("its sender left a checksum or segmentation to the device that can't follow the change")]
+    LeftToDevice,
+}
+
+impl ResizeError {
+    /// The reason for which such a packet is dropped.
+    pub const fn reason(self) -> Drop {
+        match self {
+            Self::Splice(SpliceError::Malformed(_)) => Drop::Malformed,
+            Self::Splice(SpliceError::Fragment) => Drop::Fragment,
+            Self::Splice(SpliceError::Authenticated) => Drop::Denied,
+            Self::Splice(SpliceError::WrongProtocol { .. } | SpliceError::OutOfRange { .. }) => {
+                Drop::Unmatched
+            }
+            Self::Splice(SpliceError::TooLong { .. } | SpliceError::WrongSize { .. })
+            | Self::NoRoom(_)
+            | Self::TunnelTooLong { .. } => Drop::TooBig,
+            Self::LeftToDevice => Drop::NoOffload,
+        }
+    }
+}
+
+/// A header of which something can be replaced.
+#[diagnostic::on_unimplemented(
+    message = "`resize` can't replace anything of `{Self}`",
+    label = "the header parsed before this operator is `{Self}`",
+    note = "parse what is to change first: it replaces the options of IPv4 and TCP, and what TCP, UDP, ICMP and ICMPv6 carry"
+)]
+pub trait Replaceable: Header {
+    /// Bytes that may be inserted: more than any packet takes.
+    #[doc(hidden)]
+    const ROOM: usize;
+}
+impl Replaceable for Ip {
+    const ROOM: usize = LONGEST;
+}
+impl Replaceable for Ipv4 {
+    const ROOM: usize = LONGEST;
+}
+impl Replaceable for Tcp {
+    const ROOM: usize = 0xffff;
+}
+impl Replaceable for Udp {
+    const ROOM: usize = 0xffff;
+}
+impl Replaceable for Icmpv4 {
+    const ROOM: usize = 0xffff;
+}
+impl Replaceable for Icmpv6 {
+    const ROOM: usize = 0xffff;
+}
+
+/// A stack whose innermost header is IP, or straight inside IP.
+#[diagnostic::on_unimplemented(
+    message = "`resize` changes an IP packet, and none was parsed around what is to change",
+    label = "neither `parse::<Ip>()` nor a header straight inside it came before this operator"
+)]
+pub trait InsideIp: Stack {
+    /// What encloses the IP packet.
+    #[doc(hidden)]
+    type Around: Stack;
+    /// Where the IP packet begins and ends in the frame, and what encloses it.
+    #[doc(hidden)]
+    fn packet(&self) -> (usize, usize, Self::Around);
+}
+
+macro_rules! inside_ip {
+    ($($ip:ident)* ; $($transport:ident)*) => {
+        $(impl<P: Stack> InsideIp for Layer<P, $ip> {
+            type Around = P;
+            fn packet(&self) -> (usize, usize, P) {
+                // The frame's length only bounds what no header does.
+                (self.top().0, self.limit(usize::MAX), self.outer())
+            }
+        })*
+        $(impl<P: InsideIp> InsideIp for Layer<P, $transport> {
+            type Around = P::Around;
+            fn packet(&self) -> (usize, usize, P::Around) {
+                self.outer().packet()
+            }
+        })*
+    };
+}
+inside_ip! { Ip Ipv4 Ipv6 ; Tcp Udp Icmpv4 Icmpv6 }
+
+impl<P: InsideIp, M: Copy + 'static> InsideIp for With<P, M> {
+    type Around = P::Around;
+    fn packet(&self) -> (usize, usize, P::Around) {
+        self.outer.packet()
+    }
+}
+
+/// What a user function asks [`resize`](Operator::resize) to replace of header `H` or of what it carries: one thing in a
+/// packet, the last that it says. The bytes are copied here, into room that was made when the function was built.
+pub struct Replacement<H> {
+    asked: Option<Asked>,
+    room: Box<[u8]>,
+    header: PhantomData<fn() -> H>,
+}
+
+/// What is to be replaced, and by how many bytes.
+#[derive(Clone)]
+struct Asked {
+    part: Part,
+    len: usize,
+}
+
+#[derive(Clone)]
+enum Part {
+    Ipv4Options,
+    TcpOptions,
+    Payload(Range<usize>),
+}
+
+impl Asked {
+    /// Plans it in an IP packet.
+    fn plan(&self, ip: &[u8]) -> Result<Splice, SpliceError> {
+        match &self.part {
+            Part::Ipv4Options => Splice::ipv4_options(ip, self.len),
+            Part::TcpOptions => Splice::tcp_options(ip, self.len),
+            Part::Payload(range) => Splice::payload(ip, range.clone(), self.len),
+        }
+    }
+    fn is_payload(&self) -> bool {
+        matches!(self.part, Part::Payload(_))
+    }
+}
+
+impl<H> Replacement<H> {
+    fn new(room: usize) -> Self {
+        Self { asked: None, room: vec![0; room].into(), header: PhantomData }
+    }
+    /// What is longer than the room is longer than any packet, and is refused with the plan.
+    fn ask(&mut self, part: Part, len: usize, write: impl FnOnce(&mut [u8])) {
+        self.asked = Some(Asked { part, len });
+        if let Some(room) = self.room.get_mut(..len) {
+            write(room);
+        }
+    }
+}
+
+macro_rules! options {
+    ($($header:ident $part:ident $said:literal;)*) => {
+        $(impl Replacement<$header> {
+            #[doc = concat!("All ", $said, " options become these: 40 bytes at most, padded to a multiple of 4 by ends of list.")]
+            pub fn options(&mut self, options: &[u8]) {
+                self.ask(Part::$part, options.len(), |room| room.copy_from_slice(options));
+            }
+        })*
+    };
+}
+options! {
+    Ip Ipv4Options "IPv4";
+    Ipv4 Ipv4Options "IPv4";
+    Tcp TcpOptions "TCP";
+}
+
+macro_rules! payloads {
+    ($($header:ident)*) => {
+        $(impl Replacement<$header> {
+            /// This range of the payload, as the view shows it, becomes these bytes.
+            pub fn payload(&mut self, range: Range<usize>, bytes: &[u8]) {
+                self.payload_with(range, bytes.len(), |room| room.copy_from_slice(bytes));
+            }
+            /// This range of the payload, as the view shows it, becomes `len` bytes. `write` gets them as whoever was here
+            /// before left them, and fills them all; it is not called where no packet could take so many.
+            pub fn payload_with(&mut self, range: Range<usize>, len: usize, write: impl FnOnce(&mut [u8])) {
+                self.ask(Part::Payload(range), len, write);
+            }
+        })*
+    };
+}
+payloads! { Tcp Udp Icmpv4 Icmpv6 }
+
+/// What becomes of a packet that can't be changed.
+pub trait Otherwise<S>: 'static {
+    #[doc(hidden)]
+    fn decide(&mut self, packet: &mut View<'_, S>, error: ResizeError) -> Result<(), Verdict>;
+    #[doc(hidden)]
+    fn edge(&self) -> Option<Edge> {
+        None
+    }
+}
+
+/// It is dropped, for the error's own reason.
+pub struct Dropped;
+impl<S: Stack> Otherwise<S> for Dropped {
+    fn decide(&mut self, _: &mut View<'_, S>, error: ResizeError) -> Result<(), Verdict> {
+        Err(Verdict::drop(error.reason()))
+    }
+}
+
+/// It leaves the function as it came.
+pub struct Passed;
+impl<S: Stack> Otherwise<S> for Passed {
+    fn decide(&mut self, _: &mut View<'_, S>, _: ResizeError) -> Result<(), Verdict> {
+        Err(Verdict::PASS)
+    }
+}
+
+/// It leaves on this edge.
+pub struct Sent(pub(crate) Edge);
+impl<S: Stack> Otherwise<S> for Sent {
+    fn decide(&mut self, _: &mut View<'_, S>, _: ResizeError) -> Result<(), Verdict> {
+        Err(Verdict::edge(self.0))
+    }
+    fn edge(&self) -> Option<Edge> {
+        Some(self.0)
+    }
+}
+
+/// A user function decides.
+pub struct Decided<G>(pub(crate) G);
+impl<S, G> Otherwise<S> for Decided<G>
+where
+    S: Stack,
+    G: FnMut(&mut View<'_, S>, ResizeError) -> Result<(), Verdict> + 'static,
+{
+    fn decide(&mut self, packet: &mut View<'_, S>, error: ResizeError) -> Result<(), Verdict> {
+        (self.0)(packet, error)
+    }
+}
+
+/// Replaces options or payload.
+pub struct Resize<A: Operator, F, G>(A, F, G, Replacement<<A::Out as Stack>::Top>);
+
+impl<A, F, G> Resize<A, F, G>
+where
+    A: Operator<Out: Stack<Top: Replaceable>>,
+{
+    pub(crate) fn new(input: A, f: F, otherwise: G) -> Self {
+        Self(input, f, otherwise, Replacement::new(<A::Out as Stack>::Top::ROOM))
+    }
+}
+
+impl<A, F, G> Operator for Resize<A, F, G>
+where
+    A: Operator<Out: InsideIp>,
+    F: FnMut(&View<'_, A::Out>, &mut Replacement<<A::Out as Stack>::Top>) + 'static,
+    G: Otherwise<A::Out>,
+{
+    type In = A::In;
+    type Out = A::Out;
+    const WAITS: bool = A::WAITS;
+    const PUTS_OFF: bool = A::PUTS_OFF;
+    const USUAL: bool = A::USUAL;
+    #[inline(always)]
+    fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
+        self.0.prepare(batch, cx, inputs);
+    }
+    #[inline(always)]
+    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+        let stack = upstream!(self, at, stack);
+        self.3.asked = None;
+        (self.1)(&view!(at, stack), &mut self.3);
+        if self.3.asked.is_none() {
+            return Ok(stack);
+        }
+        let replacement = &self.3;
+        match at.again().apart(|at| replace(replacement, at, stack)) {
+            Ok(stack) => Ok(stack),
+            Err(error) => {
+                lend!((|view: &mut View<'_, A::Out>| self.2.decide(view, error)), at, stack)?;
+                Ok(stack)
+            }
+        }
+    }
+    fn edges(&self, visit: &mut dyn FnMut(Edge)) {
+        self.0.edges(visit);
+        if let Some(edge) = self.2.edge() {
+            visit(edge);
+        }
+    }
+}
+
+/// Replaces what was asked for, or changes nothing. Out of line: most packets stay as they are, and the loop over them is small.
+#[inline(never)]
+fn replace<S: InsideIp>(
+    replacement: &Replacement<S::Top>,
+    at: At<'_, '_>,
+    stack: S,
+) -> Result<S, ResizeError> {
+    let Some(asked) = &replacement.asked else { return Ok(stack) };
+    let (start, end, around) = stack.packet();
+    let plan = asked.plan(at.bytes.data().get(start..end).unwrap_or_default())?;
+    same_packet(asked, &plan, &stack, start, end)?;
+    let by = plan.growth();
+    let resized = around.resized(by);
+    if by > 0 && !resized.is_stateable() {
+        return Err(ResizeError::TunnelTooLong { bytes: at.bytes.len().saturating_add_signed(by) });
+    }
+    let before = at.bytes.offload();
+    let (plan, offload) = carry(before, &plan, start, asked.is_payload()).ok_or(ResizeError::LeftToDevice)?;
+    if before.needs_checksum && is_covered(&around, at.bytes.data_mut()) {
+        return Err(ResizeError::LeftToDevice);
+    }
+    // What was parsed of the frame holds no more, for who has not seen it change.
+    *at.reshaped = true;
+    shift(at.bytes, start + plan.at(), plan.removed(), plan.inserted(), |frame| {
+        around.cover(frame, true);
+    })?;
+    let bytes = replacement.room.get(..asked.len).unwrap_or_default();
+    let data = at.bytes.data_mut();
+    plan.finish(data.get_mut(start..start + plan.new_end()).unwrap_or_default(), bytes)?;
+    resized.restate(data);
+    resized.cover(data, false);
+    if offload != before {
+        at.bytes.set_offload(offload);
+    }
+    Ok(if asked.is_payload() { stack.resized(by) } else { stack.stretched(by) })
+}
+
+/// The plan read the packet anew. Who wrote a length since it was parsed may have made another packet of it, in which the
+/// range that was asked for means something else.
+fn same_packet<S: Stack>(
+    asked: &Asked,
+    plan: &Splice,
+    stack: &S,
+    start: usize,
+    end: usize,
+) -> Result<(), SpliceError> {
+    let header_end = match &asked.part {
+        Part::Payload(range) => plan.at() - range.start,
+        Part::Ipv4Options | Part::TcpOptions => plan.at() + plan.removed(),
+    };
+    for (needed, found) in [(stack.end(), start + header_end), (end, start + plan.old_end())] {
+        if needed != found {
+            let rule = "its length was changed after it was parsed";
+            let header = <S::Top as Header>::NAME;
+            let malformed = Malformed { header, rule, needed: needed as u32, found: found as u32 };
+            return Err(malformed.into());
+        }
+    }
+    Ok(())
+}
+
+/// Whether a tunnel around has a checksum over the packet: its sender made it over what the device will write, and not over what
+/// is there.
+#[cold]
+fn is_covered(around: &impl Stack, frame: &mut [u8]) -> bool {
+    let is = around.cover(frame, true);
+    if is {
+        around.cover(frame, false);
+    }
+    is
+}
+
+/// What is left to the device after the splice, and the splice that leaves it to it; `start` is where the IP packet begins in
+/// the frame. `None` where the device would do something else than the sender asked for.
+fn carry(mut offload: Offload, plan: &Splice, start: usize, payload: bool) -> Option<(Splice, Offload)> {
+    let mut plan = *plan;
+    if offload.needs_checksum {
+        let (from, transport) = (usize::from(offload.checksum_start), start + plan.transport());
+        if plan.at() <= plan.transport() {
+            // IPv4 options: what the checksum is over moves along.
+            if from < transport {
+                return None;
+            }
+            offload.checksum_start = u16::try_from(from.saturating_add_signed(plan.growth())).ok()?;
+        } else if from == transport
+            && matches!(plan.protocol(), protocol::TCP | protocol::UDP)
+            && field_offset(plan.protocol()) == Some(usize::from(offload.checksum_offset))
+        {
+            plan = plan.left_to_device();
+        } else {
+            return None;
+        }
+    }
+    match (offload.gso, payload) {
+        // Its datagrams would end elsewhere.
+        (GsoKind::Udp, true) => return None,
+        // Segments stay as long as their sender made them.
+        (GsoKind::TcpV4 | GsoKind::TcpV6, false) if plan.growth() > 0 => {
+            offload.gso_size = offload.gso_size.checked_sub(plan.growth() as u16).filter(|size| *size > 0)?;
+        }
+        _ => {}
+    }
+    Some((plan, offload))
+}
+
+/// Makes `inserted` bytes of the `removed` ones at `cut`, by moving what is before them or behind them: whichever is less and
+/// has room. `before` sees the frame as it was, once nothing can go wrong any more.
+fn shift(
+    bytes: &mut Bytes<'_>,
+    cut: usize,
+    removed: usize,
+    inserted: usize,
+    before: impl FnOnce(&mut [u8]),
+) -> Result<(), NoRoom> {
+    let (len, behind) = (bytes.len(), cut + removed);
+    if inserted == removed {
+        before(bytes.data_mut());
+        return Ok(());
+    }
+    let nearer_front = cut < len - behind;
+    if let Some(more) = inserted.checked_sub(removed) {
+        let in_front = more <= bytes.headroom() && (nearer_front || more > bytes.tailroom());
+        if in_front {
+            bytes.push_front(more)?;
+            let data = bytes.data_mut();
+            before(&mut data[more..]);
+            data.copy_within(more..more + cut, 0);
+        } else {
+            bytes.extend(more)?;
+            let data = bytes.data_mut();
+            before(&mut data[..len]);
+            data.copy_within(behind..len, cut + inserted);
+        }
+        return Ok(());
+    }
+    let less = removed - inserted;
+    let data = bytes.data_mut();
+    before(data);
+    if nearer_front {
+        data.copy_within(..cut, less);
+        bytes.pull_front(less)?;
+    } else {
+        data.copy_within(behind.., cut + inserted);
+        bytes.truncate(len - less);
+    }
+    Ok(())
+}

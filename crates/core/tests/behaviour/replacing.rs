@@ -1,0 +1,768 @@
+//! Options and payload become bytes of another length: what comes out is the packet as it would have been built with those
+//! bytes from the beginning, in every stack, wherever there was room.
+
+use netbricks_core::buffer::{Batch, GsoKind, Offload, Pool};
+use netbricks_core::packet::build::{BuildError, Builder};
+use netbricks_core::packet::checksum::Sum;
+use netbricks_core::packet::{
+    Ethernet, FlowKey, Geneve, Gre, Gtpu, Icmpv4, Icmpv6, Ip, Ipv4, Ipv6, Link, Tcp, Udp, Vlan, Vxlan,
+};
+use netbricks_core::tables::FlowTableConfig;
+use netbricks_core::view::{Enclosing, IpRewrite, Metadata};
+use netbricks_core::{Context, Drop, Edge, Function, Input, Node, Operator, Verdict, Worker, compose};
+use netbricks_testkit::build::ethernet;
+use netbricks_testkit::mutate::Random;
+use netbricks_testkit::{checksums, kinds, run, run_with};
+
+use crate::harness;
+
+/// A packet, from which another can be made that differs in one thing.
+#[derive(Clone, Debug, Default)]
+struct Shape {
+    link: usize,
+    v6: bool,
+    extended: bool,
+    ip_options: Vec<(u8, Vec<u8>)>,
+    transport: usize,
+    tcp_options: Vec<(u8, Vec<u8>)>,
+    payload: Vec<u8>,
+}
+
+const TCP: usize = 0;
+const UDP: usize = 1;
+const UNCHECKED: usize = 2;
+
+fn bytes(random: &mut Random, most: usize) -> Vec<u8> {
+    (0..random.below(most + 1)).map(|_| random.next() as u8).collect()
+}
+
+/// Options of some 40 bytes at most, none of them padding.
+fn some_options(random: &mut Random) -> Vec<(u8, Vec<u8>)> {
+    let mut room = random.below(41);
+    let mut options = Vec::new();
+    while room >= 2 {
+        let data = bytes(random, (room - 2).min(9));
+        room -= 2 + data.len();
+        options.push((100 + random.below(20) as u8, data));
+    }
+    options
+}
+
+/// As they are in the header, padding apart.
+fn wire(options: &[(u8, Vec<u8>)]) -> Vec<u8> {
+    options.iter().flat_map(|(kind, data)| [&[*kind, 2 + data.len() as u8], &data[..]].concat()).collect()
+}
+
+impl Shape {
+    fn any(random: &mut Random) -> Self {
+        let (v6, most) = (random.below(2) == 0, [9, 200, 1_300][random.below(3)]);
+        Self {
+            link: random.below(5),
+            v6,
+            extended: random.below(2) == 0,
+            ip_options: if random.below(3) == 0 { some_options(random) } else { Vec::new() },
+            transport: random.below(if v6 { 2 } else { 4 }),
+            tcp_options: if random.below(2) == 0 { some_options(random) } else { Vec::new() },
+            payload: bytes(random, most),
+        }
+    }
+    fn build(&self) -> Vec<u8> {
+        self.built().unwrap()
+    }
+    fn built(&self) -> Result<Vec<u8>, BuildError> {
+        let payload = &self.payload;
+        let tcp = |tcp: Builder<'static, Tcp>| {
+            let tcp = tcp.ack(7).sequence(5);
+            self.tcp_options.iter().fold(tcp, |tcp, (kind, data)| tcp.option(*kind, data))
+        };
+        if self.v6 {
+            let (from, to) = ("2001:db8::1", "2001:db8::2");
+            let ip = match self.link {
+                0 => ethernet().ipv6(from, to),
+                1 => ethernet().vlan(7).ipv6(from, to),
+                2 => ethernet().qinq(7, 8).ipv6(from, to),
+                3 => ethernet().mpls(16).mpls(17).ipv6(from, to),
+                _ => ethernet().pppoe(9).ipv6(from, to),
+            };
+            let ip: Builder<'static, Ipv6> =
+                if self.extended { ip.hop_by_hop(&[5, 2, 0, 0]).destination_options(&[1, 0]) } else { ip };
+            return match self.transport {
+                TCP => tcp(ip.tcp(1, 2)).payload(payload).build(),
+                _ => ip.udp(1, 2).payload(payload).build(),
+            };
+        }
+        let (from, to) = ("10.0.0.1", "10.0.0.2");
+        let ip: Builder<'static, Ipv4> = match self.link {
+            0 => ethernet().ipv4(from, to),
+            1 => ethernet().vlan(7).ipv4(from, to),
+            2 => ethernet().qinq(7, 8).ipv4(from, to),
+            3 => ethernet().mpls(16).mpls(17).ipv4(from, to),
+            _ => ethernet().pppoe(9).ipv4(from, to),
+        };
+        let ip = self.ip_options.iter().fold(ip, |ip, (kind, data)| ip.option(*kind, data));
+        match self.transport {
+            TCP => tcp(ip.tcp(1, 2)).payload(payload).build(),
+            UDP => ip.udp(1, 2).payload(payload).build(),
+            UNCHECKED => ip.udp(1, 2).unchecked().payload(payload).build(),
+            _ => ip.icmp_echo_request(7, 1).payload(payload).build(),
+        }
+    }
+}
+
+/// Replaces `range` of the payload in one packet, and looks from what comes after it whether the new stack is right.
+macro_rules! payload_replaced {
+    ($header:ty, $frame:expr, $range:expr, $new:expr, $whole:expr) => {{
+        let (range, new, whole) = ($range, $new, $whole);
+        run(
+            move |input: Input| {
+                let (range, new, whole) = (range.clone(), new.clone(), whole.clone());
+                input
+                    .parse::<Link>()
+                    .parse::<Ip>()
+                    .parse::<$header>()
+                    .resize(move |_, replace| replace.payload(range.clone(), &new))
+                    .inspect(move |p| assert_eq!(p.payload(), whole))
+                    .done()
+            },
+            [$frame],
+        )
+    }};
+}
+
+#[test]
+fn a_payload_of_another_length_is_a_packet_made_anew() {
+    let mut random = Random::new(2_026);
+    for _ in 0..600 {
+        let before = Shape::any(&mut random);
+        let from = random.below(before.payload.len() + 1);
+        let to = from + random.below(before.payload.len() - from + 1);
+        let most = [3, 90][random.below(2)];
+        let new = bytes(&mut random, most);
+        let mut after = before.clone();
+        after.payload.splice(from..to, new.iter().copied());
+        // Padding is not payload, and stays where it is.
+        let padding = vec![0x5a; random.below(3) * 7];
+        let (frame, expected) =
+            ([before.build(), padding.clone()].concat(), [after.build(), padding].concat());
+        let report = match before.transport {
+            TCP => payload_replaced!(Tcp, frame, from..to, new.clone(), after.payload.clone()),
+            UDP | UNCHECKED => payload_replaced!(Udp, frame, from..to, new.clone(), after.payload.clone()),
+            _ => payload_replaced!(Icmpv4, frame, from..to, new.clone(), after.payload.clone()),
+        };
+        assert_eq!((report.panics, report.out), (vec![], vec![expected]), "{before:?} {from}..{to} {new:?}");
+    }
+}
+
+#[test]
+fn what_icmpv6_carries_is_replaced() {
+    let ping = |text: &[u8]| {
+        ethernet().ipv6("2001:db8::1", "2001:db8::2").icmpv6_echo_request(7, 1).payload(text).build().unwrap()
+    };
+    let report = payload_replaced!(Icmpv6, ping(b"odd"), 1..2, b"nswere".to_vec(), b"onswered".to_vec());
+    assert_eq!((report.panics, report.out), (vec![], vec![ping(b"onswered")]));
+}
+
+#[test]
+fn options_of_another_length_are_a_packet_made_anew() {
+    let mut random = Random::new(2_027);
+    for _ in 0..600 {
+        let mut before = Shape::any(&mut random);
+        let new = some_options(&mut random);
+        let mut after = before.clone();
+        let (options, payload) = (wire(&new), before.payload.clone());
+        let report = if before.v6 || random.below(2) == 0 {
+            (before.transport, after.transport) = (TCP, TCP);
+            after.tcp_options = new;
+            run(
+                move |input: Input| {
+                    let (options, payload) = (options.clone(), payload.clone());
+                    input
+                        .parse::<Link>()
+                        .parse::<Ip>()
+                        .parse::<Tcp>()
+                        .map(|p| p.header().source_port())
+                        .resize(move |p, replace| {
+                            assert_eq!(*p.get::<u16>(), 1);
+                            replace.options(&options);
+                        })
+                        .inspect(move |p| assert_eq!(p.payload(), payload))
+                        .transform(|p| p.header_mut().set_window(9))
+                        .transform(|p| p.header_mut().set_window(0xffff))
+                        .done()
+                },
+                [before.build()],
+            )
+        } else {
+            // What comes behind is parsed where it is now.
+            after.ip_options = new;
+            (before.transport, after.transport) = (UDP, UDP);
+            run(
+                move |input: Input| {
+                    let (options, payload) = (options.clone(), payload.clone());
+                    input
+                        .parse::<Link>()
+                        .parse::<Ipv4>()
+                        .resize(move |_, replace| replace.options(&options))
+                        .transform(|p| p.header_mut().set_ttl(9))
+                        .parse::<Udp>()
+                        .inspect(move |p| assert_eq!(p.payload(), payload))
+                        .transform(|p| p.outer_mut::<Ipv4>().set_ttl(64))
+                        .done()
+                },
+                [before.build()],
+            )
+        };
+        assert_eq!((report.panics, report.out), (vec![], vec![after.build()]), "{before:?} {after:?}");
+    }
+}
+
+/// Sixty bytes longer, forty options: what is enclosed by what else is there is stated right.
+#[test]
+fn tunnels_around_state_the_new_length_and_their_checksums_hold() {
+    let inner = |tcp: Builder<'static, Tcp>, options: bool| {
+        let tcp = tcp.syn().maximum_segment_size(1460);
+        let tcp = if options { tcp.timestamps(1, 2).sack_permitted() } else { tcp };
+        tcp.payload(b"odd").build().unwrap()
+    };
+    let new = || {
+        let options = [(2, 1460u16.to_be_bytes().to_vec()), (8, vec![0, 0, 0, 1, 0, 0, 0, 2]), (4, vec![])];
+        wire(&options)
+    };
+    macro_rules! through {
+        ($($header:ty)* ; $build:expr) => {{
+            let build = $build;
+            let report = run(
+                move |input: Input| {
+                    let new = new();
+                    input $(.parse::<$header>())*
+                        .parse::<Ip>()
+                        .parse::<Tcp>()
+                        .resize(move |_, replace| replace.options(&new))
+                        .done()
+                },
+                [inner(build(), false)],
+            );
+            let expected = inner(build(), true);
+            assert_eq!(checksums::wrong(&expected), Vec::<String>::new());
+            assert_eq!((report.panics, report.out), (vec![], vec![expected]), stringify!($($header)*));
+        }};
+    }
+    let v4 = || ethernet().ipv4("192.0.2.1", "192.0.2.2");
+    let v6 = || ethernet().vlan(3).ipv6("2001:db8::1", "2001:db8::2");
+    through! { Link Ip Udp Vxlan Ethernet; || v4().udp(5, 0).vxlan(7).ethernet().ipv4("10.0.0.1", "10.0.0.2").tcp(1, 2) }
+    through! { Link Ip Udp Vxlan Link;
+    || v4().udp(5, 0).unchecked().vxlan(7).ethernet().vlan(4).ipv4("10.0.0.1", "10.0.0.2").tcp(1, 2) }
+    through! { Link Ip Udp Geneve Ethernet;
+    || v6().udp(5, 0).geneve(7).ethernet().ipv6("2001:db8:1::1", "2001:db8:1::2").tcp(1, 2) }
+    through! { Link Ip Udp Gtpu; || v6().udp(5, 0).gtpu(7).ipv4("10.0.0.1", "10.0.0.2").tcp(1, 2) }
+    through! { Link Ip Gre; || v4().gre().checksum().key(9).ipv4("10.0.0.1", "10.0.0.2").tcp(1, 2) }
+    through! { Link Ip Gre; || v6().gre().ipv4("10.0.0.1", "10.0.0.2").tcp(1, 2) }
+    through! { Link Ip; || v4().ipv6("2001:db8:1::1", "2001:db8:1::2").tcp(1, 2) }
+    through! { Link Ip; || ethernet().pppoe(3).ipv6("2001:db8::1", "2001:db8::2").ipv4("10.0.0.1", "10.0.0.2").tcp(1, 2) }
+}
+
+/// A frame in a tunnel, whose options become longer by four bytes.
+fn tunnelled(input: Input) -> impl Function {
+    input
+        .parse::<Link>()
+        .parse::<Ip>()
+        .parse::<Udp>()
+        .parse::<Vxlan>()
+        .parse::<Ethernet>()
+        .parse::<Ip>()
+        .parse::<Tcp>()
+        .resize(|_, replace| replace.options(&[2, 4, 5, 0xb4]))
+        .done()
+}
+fn in_tunnel(payload: &[u8]) -> Vec<u8> {
+    let outer = ethernet().ipv4("192.0.2.1", "192.0.2.2").udp(5, 0).vxlan(7);
+    outer.ethernet().ipv4("10.0.0.1", "10.0.0.2").tcp(1, 2).payload(payload).build().unwrap()
+}
+
+#[test]
+fn a_tunnel_that_can_not_state_the_length_is_too_long() {
+    let most = 0xffff - 20 - 8 - 8 - 14 - 20 - 20;
+    for (payload, fits) in [(most - 4, 1), (most - 3, 0), (most, 0)] {
+        let report = run(tunnelled, [in_tunnel(&vec![3; payload])]);
+        assert_eq!((report.out.len(), report.dropped(Drop::TooBig)), (fits, 1 - fits as u64), "{payload}");
+        assert!(report.out.iter().all(|out| checksums::wrong(out).is_empty()));
+    }
+}
+
+#[test]
+fn a_wrong_checksum_stays_wrong() {
+    for (at, name) in [(40, "udp at 34"), (74, "ipv4 at 64"), (100, "tcp at 84")] {
+        let mut frame = in_tunnel(b"damaged on the way here");
+        frame[at] ^= 0x10;
+        // What covers the damaged field is wrong too, as long as nobody mends it.
+        let before = checksums::wrong(&frame);
+        assert!(before.iter().any(|wrong| wrong == name), "{before:?}");
+        assert_eq!(checksums::wrong(&run(tunnelled, [frame]).out[0]), before);
+    }
+}
+
+fn longer(input: Input, _: &Worker) -> impl Function {
+    input
+        .parse::<Link>()
+        .parse::<Ip>()
+        .parse::<Udp>()
+        .resize(|p, replace| {
+            let middle = p.payload().len() / 2;
+            replace.payload(middle..middle, b"<->");
+        })
+        .done()
+}
+fn shorter(input: Input, _: &Worker) -> impl Function {
+    input
+        .parse::<Link>()
+        .parse::<Ip>()
+        .parse::<Udp>()
+        .resize(|p, replace| {
+            if let Some(at) = p.payload().windows(3).position(|word| word == b"<->") {
+                replace.payload(at..at + 3, b"");
+            }
+        })
+        .done()
+}
+
+#[test]
+fn there_and_back_again_every_kind_of_packet_is_as_it_was() {
+    let mut changed = 0;
+    for (name, frame) in kinds::every() {
+        let first = run_with(longer, [frame.clone()]);
+        let Some(out) = first.out.first() else { continue };
+        assert_eq!(checksums::wrong(out), Vec::<String>::new(), "{name}");
+        assert_eq!(out.len(), frame.len() + 3, "{name}");
+        changed += 1;
+        assert_eq!(run_with(shorter, [out.clone()]).out, std::slice::from_ref(&frame), "{name}");
+        assert_eq!(
+            run_with(
+                |input, worker| longer(input, worker).then(|input| shorter(input, worker)),
+                [frame.clone()]
+            )
+            .out,
+            [frame],
+            "{name}, in one loop"
+        );
+    }
+    assert!(changed > 15, "{changed}");
+}
+
+/// What waits on memory between packs the new stack; what is inserted and removed afterwards stands where it belongs.
+#[test]
+fn the_chain_goes_on_in_the_new_stack() {
+    fn on(input: Input, worker: &Worker) -> impl Function {
+        let flows = worker.flow_table::<FlowKey, u8>("flows", FlowTableConfig::new(8));
+        input
+            .parse::<Link>()
+            .parse::<Ip>()
+            .resize(|_, replace| replace.options(&[7, 7, 4, 0, 0, 0, 0]))
+            .parse::<Udp>()
+            .resize(|p, replace| {
+                replace.payload_with(1..p.payload().len(), 3, |room| room.copy_from_slice(b"xyz"))
+            })
+            .lookup(&flows, |p| p.flow_key(), |p, _| p.payload().len())
+            .inspect(|p| {
+                assert_eq!(*p.get::<usize>(), 4);
+                assert_eq!((p.payload(), p.header().length()), (&b"axyz"[..], 12));
+                assert_eq!(p.outer::<Ip>().protocol(), 17);
+            })
+            .forget_metadata()
+            .resize(|_, replace| replace.payload(0..0, b"#"))
+            .deparse()
+            .parse::<Udp>()
+            .filter(Drop::Denied, |p| p.payload() == b"#axyz")
+            .done()
+    }
+    let packet = |text: &[u8], long: bool| {
+        let ip = ethernet().vlan(3).ipv4("10.0.0.1", "10.0.0.2");
+        let ip = if long { ip.option(7, &[4, 0, 0, 0, 0]) } else { ip };
+        ip.udp(1, 4789).payload(text).build().unwrap()
+    };
+    let report = run_with(on, [packet(b"abcdefgh", false)]);
+    assert_eq!((report.panics, report.out), (vec![], vec![packet(b"#axyz", true)]));
+}
+
+/// One thing a packet, and the last that was said.
+#[test]
+fn the_last_word_counts_and_no_word_changes_nothing() {
+    let packet =
+        |text: &[u8]| ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(1, 2).payload(text).build().unwrap();
+    let said = |input: Input| {
+        input
+            .parse::<Link>()
+            .parse::<Ip>()
+            .parse::<Udp>()
+            .resize(|p, replace| {
+                if p.payload().first() == Some(&b'!') {
+                    replace.payload(0..99, b"beyond");
+                    replace.payload(0..1, b"?!");
+                }
+            })
+            .done()
+    };
+    let report = run(said, [packet(b"!a"), packet(b"b"), packet(b"!")]);
+    assert_eq!(report.out, [packet(b"?!a"), packet(b"b"), packet(b"?!")]);
+}
+
+/// The ways in which a packet refuses, and what becomes of it.
+fn refusing() -> Vec<(&'static str, Vec<u8>, Drop)> {
+    let v4 = || ethernet().ipv4("10.0.0.1", "10.0.0.2");
+    let v6 = || ethernet().ipv6("2001:db8::1", "2001:db8::2");
+    // The authentication header (RFC 4302) of 12 bytes stands where an extension of that length was built.
+    let mut authenticated =
+        v6().destination_options(&[1, 4, 0, 0, 0, 0]).udp(1, 2).payload(b"x").build().unwrap();
+    authenticated[20] = 51;
+    let mut shorter = v4().udp(1, 2).payload(b"abcdefgh").build().unwrap();
+    shorter[39] -= 2;
+    vec![
+        ("a fragment", v4().fragment(0, true).udp(1, 2).payload(&[1; 32]).build().unwrap(), Drop::Fragment),
+        (
+            "a v6 fragment",
+            v6().fragment(0, true, 7).udp(1, 2).payload(&[1; 32]).build().unwrap(),
+            Drop::Fragment,
+        ),
+        ("authenticated", authenticated, Drop::Denied),
+        ("a datagram that ends before its packet", shorter, Drop::Unmatched),
+        ("as long as can be", v4().udp(1, 2).payload(&[0; 65_506]).build().unwrap(), Drop::TooBig),
+        ("out of range", v4().udp(1, 2).build().unwrap(), Drop::Unmatched),
+    ]
+}
+
+#[test]
+fn what_can_not_be_changed_takes_the_way_that_the_author_chose() {
+    for (name, frame, reason) in refusing() {
+        macro_rules! way {
+            ($($word:ident ($($first:expr,)? ; $($last:expr)?))+) => {
+                [$(run(
+                    |input: Input| {
+                        input.parse::<Link>().parse::<Ip>().parse::<Udp>().$word(
+                            $($first,)?
+                            // Two bytes more in front; behind the end where there is nothing.
+                            |p, replace| replace.payload(0..usize::from(p.payload().is_empty()), b"ab"),
+                            $($last)?
+                        )
+                        .transform(|p| {
+                            p.payload_mut().fill(0xee);
+                        })
+                        .done()
+                    },
+                    [frame.clone()],
+                )),+]
+            };
+        }
+        let [dropped, passed, sent, stayed, denied] = way! {
+            resize(;)
+            resize_or_pass(;)
+            resize_or(Edge(3),;)
+            resize_or_else(; |p, error| {
+                assert!(p.frame_len() > 40 && !error.to_string().is_empty());
+                Ok(())
+            })
+            resize_or_else(; |_, _| Err(Verdict::drop(Drop::RateLimited)))
+        };
+        assert_eq!((dropped.out.len(), dropped.dropped(reason)), (0, 1), "{name}");
+        assert_eq!((passed.out, sent.replies), (vec![frame.clone()], vec![frame.clone()]), "{name}");
+        let (start, whole) = (stayed.out[0].iter().position(|byte| *byte == 0xee), &stayed.out[0]);
+        assert_eq!(whole.len(), frame.len(), "{name}: it went on as it was");
+        assert_eq!(start.is_none(), name == "out of range", "{name}: what comes after it saw it");
+        assert_eq!(denied.dropped(Drop::RateLimited), 1, "{name}");
+    }
+}
+
+#[test]
+fn more_options_than_there_is_room_for_and_options_of_another_version() {
+    let options = |len: usize| {
+        move |input: Input| {
+            input
+                .parse::<Link>()
+                .parse::<Ip>()
+                .resize(move |_, replace| replace.options(&[1; 100][..len]))
+                .done()
+        }
+    };
+    let v4 = ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(1, 2).build().unwrap();
+    let v6 = ethernet().ipv6("2001:db8::1", "2001:db8::2").udp(1, 2).build().unwrap();
+    assert_eq!(run(options(40), [v4.clone()]).out[0].len(), v4.len() + 40);
+    assert_eq!(run(options(41), [v4.clone()]).dropped(Drop::TooBig), 1);
+    assert_eq!(run(options(100), [v4]).dropped(Drop::TooBig), 1);
+    assert_eq!(run(options(4), [v6]).dropped(Drop::Unmatched), 1);
+}
+
+/// An author may write any length field: then the range that was asked for means something else, and nothing is written.
+#[test]
+fn who_writes_a_length_after_the_parse_is_found_out() {
+    let frame = ethernet().ipv4("10.0.0.1", "10.0.0.2").tcp(1, 2).ack(1).payload(&[9; 40]).build().unwrap();
+    let meddling = |options: usize| {
+        move |input: Input| {
+            input
+                .parse::<Link>()
+                .parse::<Ip>()
+                .parse::<Tcp>()
+                .transform(move |p| p.header_mut().set_options_len(options))
+                .resize(|_, replace| replace.payload(0..1, b"abc"))
+                .done()
+        }
+    };
+    assert_eq!(run(meddling(0), [frame.clone()]).out[0].len(), frame.len() + 2);
+    assert_eq!(run(meddling(8), [frame.clone()]).dropped(Drop::Malformed), 1);
+    let shortening = |input: Input| {
+        input
+            .parse::<Link>()
+            .parse::<Ip>()
+            .parse::<Tcp>()
+            .map(|p| p.outer_mut::<Link>().ethernet_mut().swap_addresses())
+            .forget_metadata()
+            .deparse()
+            .deparse()
+            .transform(|p| p.payload_mut()[3] -= 8)
+            .parse::<Ip>()
+            .resize(|_, replace| replace.options(&[1, 1, 1, 1]))
+            .done()
+    };
+    assert_eq!(
+        run(shortening, [frame.clone()]).out[0][17],
+        frame[17] - 8 + 4,
+        "what was parsed again is known"
+    );
+}
+
+/// A node that puts bytes into the payload at this place, and what it makes of a packet that this leaves room for.
+fn growing(pool: &Pool, at_end: bool, bytes: usize) -> Box<dyn Node> {
+    compose(&harness::worker(pool), move |input| {
+        input
+            .parse::<Link>()
+            .parse::<Ip>()
+            .parse::<Udp>()
+            .resize(move |p, replace| {
+                let at = if at_end { p.payload().len() } else { 0 };
+                replace.payload_with(at..at, bytes, |room| room.fill(b'+'));
+            })
+            .done()
+    })
+    .unwrap()
+}
+
+#[test]
+fn room_before_and_behind_is_used_up_and_then_there_is_none() {
+    // One size of frames, so that no larger one is left to move to.
+    let pool = Pool::builder().frames(64).build().unwrap();
+    let frame =
+        |payload: &[u8]| ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(1, 2).payload(payload).build().unwrap();
+    for slack in [0, 1, 2, 5, 300] {
+        for (at_end, bytes) in [(false, 3), (true, 3), (false, 64), (true, 64)] {
+            let mut node = growing(&pool, at_end, bytes);
+            let whole = pool.packet(&frame(b"")).map(|packet| packet.len() + packet.tailroom()).unwrap();
+            let text: Vec<u8> = (0..whole - slack - 42).map(|i| i as u8 & 0x1f).collect();
+            let packet = pool.packet(&frame(&text)).unwrap();
+            let (room, mut cx) = (packet.headroom() + packet.tailroom(), Context::new(pool.clone()));
+            assert_eq!(packet.tailroom(), slack, "else it proves nothing");
+            let mut batch = Batch::new();
+            assert!(batch.push(packet).is_ok());
+            let (mut used, mut times) = (0, 0);
+            loop {
+                node.process(0, &mut batch, &mut cx);
+                if batch.is_empty() {
+                    break;
+                }
+                times += 1;
+                used += bytes;
+                let more = vec![b'+'; times * bytes];
+                let expected = if at_end { [&text[..], &more].concat() } else { [&more, &text[..]].concat() };
+                assert_eq!(batch.get(0).unwrap().data(), frame(&expected), "{slack} {at_end} {times}");
+                assert_eq!(batch.bytes() as usize, frame(&expected).len(), "a batch knows its bytes");
+            }
+            // Each end is used up to less than a step.
+            assert!(used <= room && used + 2 * bytes > room, "{used} of {room}");
+            assert_eq!(cx.take_drops().of(Drop::TooBig).packets, 1);
+            assert_eq!(pool.available(), pool.capacity());
+        }
+    }
+}
+
+/// Where larger frames are, a packet moves into one, and keeps what is known of it.
+#[test]
+fn a_packet_outgrows_its_frame() {
+    let pool = Pool::builder().frames(64).short(64, 512).large(8, 16_384).build().unwrap();
+    let frame = |payload: &[u8]| {
+        ethernet().ipv6("2001:db8::1", "2001:db8::2").udp(1, 2).payload(payload).build().unwrap()
+    };
+    let mut cx = Context::new(pool.clone());
+    let mut node = growing(&pool, true, 700);
+    let mut batch = Batch::new();
+    let mut packet = pool.packet(&frame(b"start")).unwrap();
+    packet.set_ingress(3, 4);
+    packet.set_received_at(77);
+    assert!(batch.push(packet).is_ok());
+    for times in 1..=12 {
+        node.process(0, &mut batch, &mut cx);
+        let packet = batch.get(0).unwrap();
+        assert_eq!(packet.data(), frame(&[&b"start"[..], &vec![b'+'; times * 700]].concat()));
+        assert_eq!((packet.ingress(), packet.queue(), packet.received_at()), (3, 4, 77));
+    }
+    batch.clear();
+    assert_eq!(pool.available(), pool.capacity());
+}
+
+/// What a sender left to the device comes out as it would have been made by the sender.
+mod left_to_the_device {
+    use super::*;
+
+    /// As a sender leaves it: the pseudo-header's sum in the field.
+    fn leave(frame: &mut [u8], transport: usize, field: usize) {
+        let checksum = u16::from_be_bytes([frame[field], frame[field + 1]]);
+        frame[field..field + 2].fill(0);
+        let segment = Sum::ZERO.add_bytes(&frame[transport..]).fold();
+        let pseudo = Sum::ZERO.add16(!checksum).add16(!segment).fold();
+        frame[field..field + 2].copy_from_slice(&pseudo.to_be_bytes());
+    }
+    /// As a device completes it.
+    fn complete(frame: &mut [u8], offload: Offload) {
+        let start = usize::from(offload.checksum_start);
+        let field = start + usize::from(offload.checksum_offset);
+        let checksum = Sum::ZERO.add_bytes(&frame[start..]).finish();
+        frame[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
+    }
+    /// What the node makes of a packet with that offload: frame and offload, or why it was dropped.
+    fn pass(
+        mut node: Box<dyn Node>,
+        pool: &Pool,
+        frame: &[u8],
+        offload: Offload,
+    ) -> Result<(Vec<u8>, Offload), Drop> {
+        let (mut batch, mut cx) = (Batch::new(), Context::new(pool.clone()));
+        let mut packet = pool.packet(frame).unwrap();
+        packet.set_offload(offload);
+        assert!(batch.push(packet).is_ok());
+        node.process(0, &mut batch, &mut cx);
+        let drops = cx.take_drops();
+        let result = batch.get(0).map(|packet| (packet.data().to_vec(), packet.offload()));
+        result.ok_or_else(|| *Drop::ALL.iter().find(|reason| drops.of(**reason).packets == 1).unwrap())
+    }
+    fn node(pool: &Pool, part: usize) -> Box<dyn Node> {
+        let worker = harness::worker(pool);
+        let made = match part {
+            0 => compose(&worker, |input| {
+                input
+                    .parse::<Link>()
+                    .parse::<Ip>()
+                    .resize(|_, replace| replace.options(&[7, 7, 4, 0, 0, 0, 0]))
+                    .done()
+            }),
+            1 => compose(&worker, |input| {
+                input
+                    .parse::<Link>()
+                    .parse::<Ip>()
+                    .parse::<Tcp>()
+                    .resize(|_, replace| replace.options(&[3, 3, 7, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2]))
+                    .done()
+            }),
+            2 => compose(&worker, |input| {
+                input
+                    .parse::<Link>()
+                    .parse::<Ip>()
+                    .parse::<Tcp>()
+                    .resize(|_, replace| replace.payload(1..1, b"12345"))
+                    .done()
+            }),
+            3 => compose(&worker, |input| {
+                input
+                    .parse::<Link>()
+                    .parse::<Ip>()
+                    .parse::<Udp>()
+                    .resize(|_, replace| replace.payload(1..1, b"12345"))
+                    .done()
+            }),
+            4 => compose(&worker, |input| input.parse::<Ethernet>().insert(|_| Vlan::new(7, 0x0800)).done()),
+            _ => compose(&worker, |input| input.parse::<Ethernet>().parse::<Vlan>().remove().done()),
+        };
+        made.unwrap()
+    }
+
+    #[test]
+    fn a_checksum_is_completed_where_it_is_now() {
+        let pool = harness::pool();
+        let base = Shape { payload: b"some bytes".to_vec(), ..Shape::default() };
+        let udp = Shape { transport: UDP, ..base.clone() };
+        let tagged = Shape { link: 1, ..base.clone() };
+        let spliced = |shape: &Shape| {
+            let mut payload = shape.payload.clone();
+            payload.splice(1..1, *b"12345");
+            Shape { payload, ..shape.clone() }
+        };
+        let options = vec![(3, vec![7]), (8, vec![0, 0, 0, 1, 0, 0, 0, 2])];
+        let route = vec![(7, vec![4, 0, 0, 0, 0])];
+        let cases = [
+            (0, base.clone(), Shape { ip_options: route, ..base.clone() }),
+            (1, base.clone(), Shape { tcp_options: options, ..base.clone() }),
+            (2, base.clone(), spliced(&base)),
+            (3, udp.clone(), spliced(&udp)),
+            (4, base.clone(), tagged.clone()),
+            (5, tagged.clone(), base.clone()),
+        ];
+        for (part, before, after) in cases {
+            let transport = if before.link == 1 { 38 } else { 34 };
+            let offset = if before.transport == UDP { 6 } else { 16 };
+            let mut frame = before.build();
+            leave(&mut frame, transport, transport + offset);
+            let offload = Offload {
+                needs_checksum: true,
+                checksum_start: transport as u16,
+                checksum_offset: offset as u16,
+                ..Offload::default()
+            };
+            let (mut out, offload) = pass(node(&pool, part), &pool, &frame, offload).unwrap();
+            assert!(offload.needs_checksum);
+            complete(&mut out, offload);
+            assert_eq!(out, after.build(), "part {part}");
+        }
+    }
+
+    #[test]
+    fn segments_are_as_long_as_their_sender_made_them_and_datagrams_end_where_they_did() {
+        let pool = harness::pool();
+        let frame = Shape { payload: vec![5; 900], ..Shape::default() };
+        let udp = Shape { transport: UDP, ..frame.clone() }.build();
+        let (frame, size) = (frame.build(), 400);
+        let left = |gso| Offload { gso, gso_size: size, ..Offload::default() };
+        for (part, gso, frame, expected) in [
+            (0, GsoKind::TcpV4, &frame, Ok(size - 8)),
+            (1, GsoKind::TcpV4, &frame, Ok(size - 16)),
+            (2, GsoKind::TcpV4, &frame, Ok(size)),
+            (0, GsoKind::Udp, &udp, Ok(size)),
+            (3, GsoKind::Udp, &udp, Err(Drop::NoOffload)),
+        ] {
+            let passed = pass(node(&pool, part), &pool, frame, left(gso));
+            assert_eq!(passed.map(|(_, offload)| offload.gso_size), expected, "part {part}");
+        }
+        let short = Offload { gso_size: 8, ..left(GsoKind::TcpV4) };
+        assert_eq!(pass(node(&pool, 1), &pool, &frame, short), Err(Drop::NoOffload));
+    }
+
+    #[test]
+    fn a_checksum_around_one_that_is_not_complete_can_not_follow() {
+        let pool = harness::pool();
+        let mut frame = in_tunnel(b"some bytes");
+        leave(&mut frame, 84, 100);
+        let offload =
+            Offload { needs_checksum: true, checksum_start: 84, checksum_offset: 16, ..Offload::default() };
+        let node = || compose(&harness::worker(&pool), tunnelled).unwrap();
+        assert_eq!(pass(node(), &pool, &frame, offload), Err(Drop::NoOffload));
+        // Over IPv4 a tunnel need not have one.
+        frame[40..42].fill(0);
+        let (mut out, offload) = pass(node(), &pool, &frame, offload).unwrap();
+        complete(&mut out, offload);
+        assert_eq!(checksums::wrong(&out), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_checksum_of_somebody_else_is_no_business_of_ours() {
+        let pool = harness::pool();
+        let frame = Shape { payload: vec![5; 90], ..Shape::default() }.build();
+        for (part, checksum_start, checksum_offset) in [(1, 20, 16), (1, 60, 16), (2, 34, 6), (0, 20, 16)] {
+            let offload =
+                Offload { needs_checksum: true, checksum_start, checksum_offset, ..Offload::default() };
+            assert_eq!(pass(node(&pool, part), &pool, &frame, offload), Err(Drop::NoOffload));
+        }
+    }
+}

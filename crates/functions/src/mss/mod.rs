@@ -1,0 +1,99 @@
+//! Keeps TCP segments within what a path carries: lowers the maximum segment size that a connection's ends tell each other
+//! (RFC 4459, section 3.2), as every router before a tunnel or a DSL line does.
+
+mod config;
+#[cfg(test)]
+mod tests;
+
+pub use config::MssConfig;
+
+use netbricks_core::packet::tcp::TcpRef;
+use netbricks_core::packet::tcp_options::{LONGEST, clamp_maximum_segment_size};
+use netbricks_core::packet::{Ip, IpRef, Link, Tcp, TcpOption};
+use netbricks_core::{Enclosing, Function, Input, Metadata, Operator, Verdict, Worker};
+
+/// What an end assumes that is told nothing, with IPv4 and with IPv6 (RFC 9293, section 3.7.1): an option that is added
+/// never allows more.
+const DEFAULTS: [u16; 2] = [536, 1220];
+
+/// Lowers the maximum segment size of SYN segments to what `config` allows and, where it says so, adds one to those that have
+/// none. All else passes untouched, and so does what can't be changed.
+pub fn mss(input: Input, config: &MssConfig, worker: &Worker) -> impl Function {
+    let (sizes, add) = (config.sizes(), config.add);
+    let [lowered, added, passed] = ["lowered", "added", "passed"].map(|name| worker.counter(name));
+    let refused = passed.clone();
+    input
+        .parse_or_pass::<Link>()
+        .parse_or_pass::<Ip>()
+        .parse_or_pass::<Tcp>()
+        .map(move |packet| {
+            let header = packet.header();
+            if !header.syn() || header.rst() {
+                return Finding::Nothing;
+            }
+            let version = usize::from(matches!(packet.outer::<Ip>(), IpRef::V6(_)));
+            let missing =
+                if add { Finding::Missing(sizes[version].min(DEFAULTS[version])) } else { Finding::Nothing };
+            find(header, sizes[version], missing)
+        })
+        .resize_or_else(
+            |packet, replace| {
+                let options = packet.header().options_bytes();
+                let mut new = [0; 4 + LONGEST];
+                let (added, kept) = new.split_at_mut(4);
+                let kept = &mut kept[..options.len()];
+                kept.copy_from_slice(options);
+                match *packet.get::<Finding>() {
+                    Finding::Larger(size) => {
+                        clamp_maximum_segment_size(kept, size);
+                        replace.options(kept);
+                    }
+                    // In front, where no option's lie about its length hides it.
+                    Finding::Missing(size) => {
+                        let [high, low] = size.to_be_bytes();
+                        added.copy_from_slice(&[2, 4, high, low]);
+                        let len = 4 + options.len();
+                        replace.options(&new[..len]);
+                    }
+                    Finding::Nothing | Finding::Unreadable => {}
+                }
+            },
+            move |_, _| {
+                refused.add(1);
+                Err(Verdict::PASS)
+            },
+        )
+        .inspect(move |packet| match packet.get::<Finding>() {
+            Finding::Nothing => {}
+            Finding::Larger(_) => lowered.add(1),
+            Finding::Missing(_) => added.add(1),
+            Finding::Unreadable => passed.add(1),
+        })
+        .done()
+}
+
+/// What a segment needs.
+#[derive(Clone, Copy)]
+enum Finding {
+    Nothing,
+    /// It states more than this.
+    Larger(u16),
+    /// It states nothing, and is to state this.
+    Missing(u16),
+    /// It states nothing before an option whose length can't be.
+    Unreadable,
+}
+
+fn find(header: TcpRef<'_>, size: u16, missing: Finding) -> Finding {
+    let mut stated = false;
+    for option in header.options() {
+        match option {
+            Ok(TcpOption::MaximumSegmentSize(larger)) if larger > size => return Finding::Larger(size),
+            Ok(TcpOption::MaximumSegmentSize(_)) => stated = true,
+            Ok(_) => {}
+            Err(_) if !stated => return Finding::Unreadable,
+            Err(_) => {}
+        }
+    }
+    if stated { Finding::Nothing } else { missing }
+}
