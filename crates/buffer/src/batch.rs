@@ -337,7 +337,7 @@ impl Batch {
             left: 0,
             lent: PhantomData,
         };
-        // In memory it costs the usual packet one comparison; in registers it would be carried from each packet to the next.
+        // In memory the usual packet does not see it; in registers it would be carried from each packet to the next.
         black_box(&mut parting);
         let lend = |slot: usize| {
             // SAFETY: no batch has more packets than places.

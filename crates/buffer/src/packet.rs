@@ -428,6 +428,12 @@ impl Annotations<'_> {
         // SAFETY: the annotation line belongs to the packet's frame, and was zeroed when the pool was made.
         unsafe { place.as_ref() }
     }
+    /// Work that the packet's sender left to the device: it is known in the same place.
+    #[inline]
+    pub fn offload(&self) -> Offload {
+        // SAFETY: the packet is lent to us, so that its line is there.
+        unsafe { self.line.as_ref() }.fresh.offload()
+    }
     /// The bytes, for writing.
     #[inline]
     pub fn get_mut(&mut self) -> &mut [u8; 64] {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use netbricks_packet::rewrite::{self, RewriteError};
+use netbricks_packet::rewrite::{RewriteError, Shape};
 use netbricks_packet::stack::{Header, Holds, Knows, Stack, Usual};
 use netbricks_packet::{FlowKey, Ip, IpRef};
 
@@ -174,24 +174,36 @@ impl<S: Stack + Holds<Ip, I>, I> IpRewrite<I> for View<'_, S> {
         }
     }
     fn set_source(&mut self, address: IpAddr) -> Result<(), RewriteError> {
-        rewrite::set_source(ip_packet(self), address)
+        let (shape, ip) = rewritten(self)?;
+        shape.set_source(ip, address)
     }
     fn set_destination(&mut self, address: IpAddr) -> Result<(), RewriteError> {
-        rewrite::set_destination(ip_packet(self), address)
+        let (shape, ip) = rewritten(self)?;
+        shape.set_destination(ip, address)
     }
     fn set_source_port(&mut self, port: u16) -> Result<(), RewriteError> {
-        rewrite::set_source_port(ip_packet(self), port)
+        let (shape, ip) = rewritten(self)?;
+        shape.set_source_port(ip, port)
     }
     fn set_destination_port(&mut self, port: u16) -> Result<(), RewriteError> {
-        rewrite::set_destination_port(ip_packet(self), port)
+        let (shape, ip) = rewritten(self)?;
+        shape.set_destination_port(ip, port)
     }
 }
 
-fn ip_packet<'a, S: Stack + Holds<Ip, I>, I>(view: &'a mut View<'_, S>) -> &'a mut [u8] {
+/// The IP packet, and where in it is what a rewrite changes: a checksum that is left to a device, too.
+fn rewritten<'a, S: Stack + Holds<Ip, I>, I>(
+    view: &'a mut View<'_, S>,
+) -> Result<(Shape, &'a mut [u8]), RewriteError> {
     let (at, _, _) = view.stack.locate();
     view.lends::<Ip>(at);
     let limit = view.stack.payload_end().min(view.data.len());
-    &mut view.data[at..limit]
+    let offload = view.annotations.offload();
+    let ip = &mut view.data[at..limit];
+    let shape = Shape::of(ip)?;
+    let start = usize::from(offload.checksum_start).checked_sub(at).filter(|_| offload.needs_checksum);
+    let shape = start.map_or(shape, |start| shape.left_to_device(start, offload.checksum_offset.into()));
+    Ok((shape, ip))
 }
 
 /// Headers further out: `p.outer::<Ethernet>()`. A trait, so that the position is inferred.

@@ -83,6 +83,8 @@ pub struct Shape {
     /// The pseudo-header holds the source as it stands in the header, and likewise the destination.
     source_covered: bool,
     destination_covered: bool,
+    /// The transport checksum is left to a device.
+    partial: bool,
     transport: u32,
     end: u32,
 }
@@ -108,6 +110,7 @@ impl Shape {
             authenticated: false,
             source_covered: true,
             destination_covered: true,
+            partial: false,
             transport: header_len as u32,
             end: end.min(ip.len()) as u32,
         };
@@ -131,6 +134,15 @@ impl Shape {
             }
         }
         shape
+    }
+
+    /// The same of a packet of which a sender left a checksum to a device that sums from byte `start` of `ip` on, and puts the
+    /// checksum `offset` bytes behind that: if it is the transport's, its field holds the sum of the pseudo-header until then
+    /// (virtio 1.2, section 5.1.6.2).
+    #[must_use]
+    pub fn left_to_device(self, start: usize, offset: usize) -> Self {
+        let partial = start == self.transport() && self.checksum() == Some(start + offset);
+        Self { partial, ..self }
     }
 
     /// RFC 8200, section 8.1: with segments left, a routing header holds the final destination, which is the one that
@@ -234,8 +246,10 @@ impl Shape {
         if !self.v6 {
             carry(ip, 10, delta, false);
         }
-        if let Some(field) = checksum {
-            carry(ip, field, delta, self.is_udp());
+        match checksum {
+            Some(field) if self.partial => carry_partial(ip, field, delta),
+            Some(field) => carry(ip, field, delta, self.is_udp()),
+            None => {}
         }
         Ok(())
     }
@@ -282,7 +296,9 @@ impl Shape {
         }
         let old = u16::from_be_bytes([header[4], header[5]]);
         [header[4], header[5]] = identifier.to_be_bytes();
-        carry(ip, at + 2, Sum::ZERO.add16(!old).add16(identifier), false);
+        if !self.partial {
+            carry(ip, at + 2, Sum::ZERO.add16(!old).add16(identifier), false);
+        }
         Ok(())
     }
 
@@ -307,7 +323,10 @@ impl Shape {
         };
         let old = u16::from_be_bytes(*field);
         *field = port.to_be_bytes();
-        if let Some(field) = checksum {
+        // What the device sums up is not in the field yet.
+        if let Some(field) = checksum
+            && !self.partial
+        {
             carry(ip, field, Sum::ZERO.add16(!old).add16(port), self.is_udp());
         }
         Ok(())
@@ -333,6 +352,14 @@ fn carry(ip: &mut [u8], at: usize, delta: Sum, udp: bool) {
     }
     let carried = delta.add16(!checksum).finish();
     *field = (if udp && carried == 0 { 0xffff } else { carried }).to_be_bytes();
+}
+
+/// Carries a change of the pseudo-header into its sum, which is not complemented, at byte `at`.
+#[cold]
+fn carry_partial(ip: &mut [u8], at: usize, delta: Sum) {
+    if let Some(field) = ip.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<2>()) {
+        *field = delta.add16(u16::from_be_bytes(*field)).fold().to_be_bytes();
+    }
 }
 
 /// Writes the source address of the IP packet `ip`.

@@ -63,7 +63,7 @@ pub struct HugeArray<T> {
 }
 
 impl<T: Zeroable> HugeArray<T> {
-    /// An array of no elements, which takes no memory.
+    /// An array of no elements, which takes no memory, and is aligned as its elements alone.
     #[must_use]
     pub const fn empty() -> Self {
         Self { start: NonNull::dangling(), len: 0, mapped: 0 }

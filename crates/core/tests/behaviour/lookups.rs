@@ -140,6 +140,27 @@ proptest! {
         let (one, two) = (one.lock().unwrap(), two.lock().unwrap());
         prop_assert_eq!(&*two, &*one);
         prop_assert_eq!(one.is_empty(), packets.is_empty());
+        drop((one, two));
+        // Fused: nobody puts a packet off for the first lookup, and the second has its keys behind what the first found.
+        let (one, two) = (Notes::default(), Notes::default());
+        let (to_one, to_two) = (one.clone(), two.clone());
+        let expected = run_with(
+            move |input, worker| {
+                let notes = to_one.clone();
+                tally(input, worker, config, notes.clone()).then(|input| tally(input, worker, config, notes))
+            },
+            frames(),
+        );
+        let report = run_with(
+            move |input, worker| {
+                let notes = to_two.clone();
+                tally_by_two(input, worker, config, notes.clone()).then(|input| tally_by_two(input, worker, config, notes))
+            },
+            frames(),
+        );
+        prop_assert_eq!(report.panics, Vec::new());
+        prop_assert_eq!(report.out, expected.out);
+        prop_assert_eq!(&*two.lock().unwrap(), &*one.lock().unwrap());
     }
 }
 

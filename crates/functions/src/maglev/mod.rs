@@ -86,14 +86,16 @@ struct Balancer {
 
 impl Balancer {
     fn decide(&mut self, entry: Entry<'_, StoredFlow, u64>, frame: &[u8]) -> Option<MacAddress> {
+        let backends = self.current.get();
+        // A known flow whose frames are of a rarer shape, or that an earlier packet of this batch put in.
+        if let Entry::Found(found) = &entry
+            && let Some(mac) = backends.live(*found.get())
+        {
+            return Some(mac);
+        }
         let (header, payload) = Ip::in_frame(frame)?;
         let flow = FlowKey::related(header, payload);
-        let backends = self.current.get();
         if let Entry::Found(mut found) = entry {
-            // The loop over the batch had an older snapshot, perhaps.
-            if let Some(mac) = backends.live(*found.get()) {
-                return Some(mac);
-            }
             let (chosen, mac) = backends.elsewhere(*found.get(), &flow)?;
             self.moved.add(1);
             *found.get_mut() = chosen;

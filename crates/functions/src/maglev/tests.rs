@@ -273,6 +273,31 @@ fn a_change_on_one_worker_is_seen_by_the_next_batch_of_all() {
 }
 
 #[test]
+fn only_flows_that_change_their_backend_are_counted_as_moved() {
+    let mut rig = Rig::alone(config([backend(1, 1), backend(2, 1)]));
+    // New flows with more than one packet in their first batch, some of a shape that is treated apart.
+    let flows: Vec<_> =
+        (0..20).flat_map(|flow| [packet(flow), packet(flow), packet6(flow), packet6(flow)]).collect();
+    let went: Vec<u8> = rig.send(&flows).iter().map(|frame| to(frame)).collect();
+    let counts = |rig: &mut Rig| ["assigned.occupancy", "moved.occupancy"].map(|name| rig.call(name, "").split(' ').next().unwrap_or_default().to_owned());
+    assert_eq!(counts(&mut rig), ["40", "0"]);
+    // Changes that leave them where they are.
+    rig.call("drain", "web-1");
+    rig.call("add", "web-3 02:00:00:00:01:03");
+    for _ in 0..2 {
+        assert_eq!(rig.send(&flows).iter().map(|frame| to(frame)).collect::<Vec<_>>(), went);
+        assert_eq!(counts(&mut rig), ["40", "0"]);
+    }
+    rig.call("remove", "web-1");
+    let lost = went.iter().filter(|number| **number == 1).count() / 2;
+    assert!(lost > 0);
+    for _ in 0..2 {
+        assert!(rig.send(&flows).iter().all(|frame| to(frame) != 1));
+        assert_eq!(counts(&mut rig), ["40".to_owned(), lost.to_string()]);
+    }
+}
+
+#[test]
 fn an_idle_connection_is_forgotten_and_a_live_one_is_not() {
     let idle = "1 s".parse().unwrap();
     let mut rig = Rig::alone(MaglevConfig { idle, ..config([backend(1, 1)]) });

@@ -38,12 +38,16 @@ pub fn mss(input: Input, config: &MssConfig, worker: &Worker) -> impl Function {
         })
         .resize_or_else(
             |packet, replace| {
+                let finding = *packet.get::<Finding>();
+                if matches!(finding, Finding::Nothing | Finding::Unreadable) {
+                    return;
+                }
                 let options = packet.header().options_bytes();
                 let mut new = [0; 4 + LONGEST];
                 let (added, kept) = new.split_at_mut(4);
                 let kept = &mut kept[..options.len()];
                 kept.copy_from_slice(options);
-                match *packet.get::<Finding>() {
+                match finding {
                     Finding::Larger(size) => {
                         clamp_maximum_segment_size(kept, size);
                         replace.options(kept);

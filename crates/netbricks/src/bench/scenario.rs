@@ -57,7 +57,7 @@ enum Effect {
     Summed {
         all: bool,
     },
-    /// Every flow of the trace is in the table, with the last packet's time (0) and length.
+    /// Every flow of the trace is in the table, with a mark (1) and the last packet's length.
     Cached,
     /// Every packet is annotated with its next hop.
     Routed,

@@ -264,3 +264,20 @@ fn alike<P: Stack, H: Header<Facts: PartialEq + Debug>>(
     assert_eq!(packed, known.map(shape), "{}, packed and unpacked", H::NAME);
     plain.ok().zip(known.ok())
 }
+
+/// Two ports are in a usual frame's packet, whatever padding follows it: totals of 24 bytes to the frame's end.
+#[test]
+fn a_usual_frame_has_room_for_ports_inside_its_packet() {
+    let mut frame = [0; 60];
+    (frame[12], frame[14]) = (8, 0x45);
+    for total in 0..=u16::MAX {
+        [frame[16], frame[17]] = total.to_be_bytes();
+        assert_eq!(Usual::of(&frame).is_some(), (24..=46).contains(&total), "{total}");
+    }
+    let mut long = vec![0; 80_000];
+    long[..60].copy_from_slice(&frame);
+    for total in 0..=u16::MAX {
+        [long[16], long[17]] = total.to_be_bytes();
+        assert_eq!(Usual::of(&long).is_some(), total >= 24, "{total}");
+    }
+}

@@ -82,9 +82,10 @@ impl<'t, K: Key, V: 'static> Occupied<'t, K, V> {
         unsafe { slot.value_unchecked_mut() }
     }
 
-    /// Takes back that the flow was hit, in the counters alone: for who will look it up again.
+    /// Takes back that the flow was hit, in the counters alone: for who will look it up again. Of an entry that was not found, but
+    /// put in, there is nothing to take back.
     pub fn forget_hit(self) {
-        self.table.counters.hits -= 1;
+        self.table.counters.hits = self.table.counters.hits.saturating_sub(1);
     }
 
     /// Ends the flow.

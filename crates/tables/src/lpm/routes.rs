@@ -8,7 +8,7 @@ use crate::flow::Encode;
 use crate::hash::{Key, Secret};
 use crate::table::Table;
 
-/// Values by prefix of an IPv4 or IPv6 address: an [`Lpm`] for each version. A version without prefixes takes no memory.
+/// Values by prefix of an IPv4 or IPv6 address: an [`Lpm`] for each version. A version without prefixes has no cells.
 ///
 /// ```
 /// use netbricks_tables::{LpmConfig, Routes};
