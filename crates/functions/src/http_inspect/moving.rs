@@ -227,9 +227,12 @@ fn reached(frames: &[Vec<u8>], first: u32) -> Vec<u8> {
     all
 }
 
+/// Where each client's numbers begin, and what it asks.
+type Asked = BTreeMap<u16, (u32, Vec<Sent>)>;
+
 /// Requests of many clients, cut anywhere; some of them out of order.
-fn conversation(random: &mut Random) -> (BTreeMap<u16, (u32, Vec<Sent>)>, Vec<Vec<Vec<u8>>>) {
-    let (mut all, mut rounds) = (BTreeMap::new(), vec![Vec::new(); 3]);
+fn conversation(random: &mut Random) -> (Asked, Vec<Vec<Vec<u8>>>) {
+    let (mut all, mut rounds) = (Asked::new(), vec![Vec::new(); 3]);
     let mut left = BTreeMap::new();
     for port in 1_000..1_000 + CLIENTS {
         let first = random.next() as u32;
