@@ -508,6 +508,44 @@ pub trait Operator: Sized + 'static {
     }
     /// As [`window_in_path`](Self::window_in_path), of a function that is also lent what it [keeps](crate::stream::Kept) of the
     /// direction that it decides on, as with [`window_keeping`](Self::window_keeping): that moves with the bytes that are held.
+    ///
+    /// ```
+    /// use netbricks_core::packet::{Ip, Link, Tcp};
+    /// use netbricks_core::stream::{Cut, Fate, GateConfig, Kept};
+    /// use netbricks_core::{Edge, Function, Input, Operator, Worker};
+    ///
+    /// /// Bytes of the line that has not ended.
+    /// #[derive(Clone, Copy, Default)]
+    /// struct Line(u32);
+    ///
+    /// impl Kept for Line {
+    ///     fn pack(&self, to: &mut Vec<u8>) {
+    ///         to.extend(self.0.to_be_bytes());
+    ///     }
+    ///     fn unpack(bytes: &[u8]) -> Option<Self> {
+    ///         Some(Self(u32::from_be_bytes(bytes.try_into().ok()?)))
+    ///     }
+    /// }
+    ///
+    /// /// Cuts connections in which a line is longer than 1,000 bytes.
+    /// fn short(input: Input, worker: &Worker) -> impl Function {
+    ///     input
+    ///         .parse_or::<Link>(Edge::OUT)
+    ///         .parse_or::<Ip>(Edge::OUT)
+    ///         .parse_or::<Tcp>(Edge::OUT)
+    ///         .window_in_path_keeping(worker, "streams", GateConfig::new(512, 512, 0), |window, _, line: &mut Line| {
+    ///             for byte in window.fresh() {
+    ///                 line.0 = if *byte == b'\n' { 0 } else { line.0 + 1 };
+    ///                 if line.0 > 1_000 {
+    ///                     return Fate::Cut(Cut::Reset);
+    ///                 }
+    ///             }
+    ///             Fate::Pass
+    ///         })
+    ///         .done()
+    /// }
+    /// # let _ = short;
+    /// ```
     fn window_in_path_keeping<M, F, I>(
         self,
         worker: &Worker,

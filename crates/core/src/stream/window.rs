@@ -133,7 +133,8 @@ pub enum Why {
 /// What a user function sees: the next bytes of one direction of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Window<'a> {
-    /// The connection's number, below [`StreamConfig::flows`]: nobody else's until both directions ended.
+    /// The connection's number, below [`StreamConfig::flows`]: nobody else's until both directions ended. What a user function
+    /// keeps by it stays where a connection moves: let [`window_keeping`](crate::Operator::window_keeping) keep it.
     pub connection: u32,
     /// Which of its directions.
     pub side: Side,
