@@ -23,7 +23,7 @@ use crate::reason::{Drop, Edge, Verdict};
 use crate::registry::Worker;
 use crate::state::{State, TableKey};
 use crate::stream::{
-    Fate, Gate, GateConfig, Packetizer, Protocol, Replacing, Rewriter, Window, WindowConfig,
+    Fate, Gate, GateConfig, Keeping, Kept, Packetizer, Protocol, Replacing, Rewriter, Window, WindowConfig,
 };
 use crate::view::View;
 
@@ -391,6 +391,70 @@ pub trait Operator: Sized + 'static {
     {
         Windowed::new(self, worker, name, config, f)
     }
+    /// As [`window`](Self::window), of a function that is also lent what it [keeps](crate::stream::Kept) of the direction that it
+    /// sees: the default at its beginning, then what it left there. Where a shuffle by symmetric flow moves a connection, that
+    /// goes along. `f` of the old worker sees it a last time with [`End::Moved`](crate::stream::End::Moved): nothing of it ended,
+    /// another goes on.
+    ///
+    /// ```
+    /// use netbricks_core::packet::{Ip, Link, Tcp};
+    /// use netbricks_core::stream::{Kept, WindowConfig};
+    /// use netbricks_core::{Function, Input, Operator, Worker};
+    /// use netbricks_testkit::build::ethernet;
+    ///
+    /// /// Whether the byte before was a CR.
+    /// #[derive(Clone, Copy, Default)]
+    /// struct AfterCr(bool);
+    ///
+    /// impl Kept for AfterCr {
+    ///     fn pack(&self, to: &mut Vec<u8>) {
+    ///         to.push(u8::from(self.0));
+    ///     }
+    ///     fn unpack(bytes: &[u8]) -> Option<Self> {
+    ///         match bytes {
+    ///             [after @ 0..=1] => Some(Self(*after == 1)),
+    ///             _ => None,
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// /// Counts lines that end as those of the Internet's protocols do, wherever segments end.
+    /// fn lines(input: Input, worker: &Worker) -> impl Function {
+    ///     let lines = worker.counter("lines");
+    ///     // Bytes are shown as they come.
+    ///     let windows = WindowConfig { memory: 0, ..WindowConfig::new(4_096, 4_096, 60_000_000_000) };
+    ///     input
+    ///         .parse_or_pass::<Link>()
+    ///         .parse_or_pass::<Ip>()
+    ///         .parse_or_pass::<Tcp>()
+    ///         .window_keeping(worker, "streams", windows, move |window, after: &mut AfterCr| {
+    ///             for byte in window.bytes {
+    ///                 lines.add(u64::from(after.0 && *byte == b'\n'));
+    ///                 after.0 = *byte == b'\r';
+    ///             }
+    ///         })
+    ///         .done()
+    /// }
+    ///
+    /// let line = ethernet().ipv4("10.0.0.1", "10.0.0.2").tcp(1000, 80).payload(b"one\r\n").build().unwrap();
+    /// let report = netbricks_testkit::run_with(lines, [line.clone()]);
+    /// assert_eq!(report.out, [line]);
+    /// ```
+    fn window_keeping<M, F, I>(
+        self,
+        worker: &Worker,
+        name: &str,
+        config: WindowConfig,
+        f: F,
+    ) -> Windowed<Self, Keeping<F, M>, I>
+    where
+        Self::Out: Holds<Ip, I>,
+        <Self::Out as Stack>::Top: Protocol,
+        M: Kept,
+        F: FnMut(&Window<'_>, &mut M) + 'static,
+    {
+        Windowed::new(self, worker, name, config, Keeping::new(f))
+    }
     /// As [`window`](Self::window), in the packets' way: the bytes of a window go on only when `f` has seen them and says
     /// [`Pass`](crate::stream::Fate::Pass). Until then they are held, or `f` cuts the connection, or replaces some of them. What
     /// leaves, and on which edges, is as with [`packetize`](Self::packetize), which sends it; packets of connections that were
@@ -443,6 +507,60 @@ pub trait Operator: Sized + 'static {
         F: FnMut(&Window<'_>, &mut Replacing<'_, '_>) -> Fate + 'static,
     {
         Packetize::new(self, worker.gate(name, config, f))
+    }
+    /// As [`window_in_path`](Self::window_in_path), of a function that is also lent what it [keeps](crate::stream::Kept) of the
+    /// direction that it decides on, as with [`window_keeping`](Self::window_keeping): that moves with the bytes that are held.
+    ///
+    /// ```
+    /// use netbricks_core::packet::{Ip, Link, Tcp};
+    /// use netbricks_core::stream::{Cut, Fate, GateConfig, Kept};
+    /// use netbricks_core::{Edge, Function, Input, Operator, Worker};
+    ///
+    /// /// Bytes of the line that has not ended.
+    /// #[derive(Clone, Copy, Default)]
+    /// struct Line(u32);
+    ///
+    /// impl Kept for Line {
+    ///     fn pack(&self, to: &mut Vec<u8>) {
+    ///         to.extend(self.0.to_be_bytes());
+    ///     }
+    ///     fn unpack(bytes: &[u8]) -> Option<Self> {
+    ///         Some(Self(u32::from_be_bytes(bytes.try_into().ok()?)))
+    ///     }
+    /// }
+    ///
+    /// /// Cuts connections in which a line is longer than 1,000 bytes.
+    /// fn short(input: Input, worker: &Worker) -> impl Function {
+    ///     input
+    ///         .parse_or::<Link>(Edge::OUT)
+    ///         .parse_or::<Ip>(Edge::OUT)
+    ///         .parse_or::<Tcp>(Edge::OUT)
+    ///         .window_in_path_keeping(worker, "streams", GateConfig::new(512, 512, 0), |window, _, line: &mut Line| {
+    ///             for byte in window.fresh() {
+    ///                 line.0 = if *byte == b'\n' { 0 } else { line.0 + 1 };
+    ///                 if line.0 > 1_000 {
+    ///                     return Fate::Cut(Cut::Reset);
+    ///                 }
+    ///             }
+    ///             Fate::Pass
+    ///         })
+    ///         .done()
+    /// }
+    /// # let _ = short;
+    /// ```
+    fn window_in_path_keeping<M, F, I>(
+        self,
+        worker: &Worker,
+        name: &str,
+        config: GateConfig,
+        f: F,
+    ) -> Packetize<Self, Gate<Keeping<F, M>>, I>
+    where
+        Self::Out: Holds<Ip, I> + Stack<Top = Tcp>,
+        M: Kept,
+        F: FnMut(&Window<'_>, &mut Replacing<'_, '_>, &mut M) -> Fate + 'static,
+    {
+        Packetize::new(self, worker.gate_of(name, config, Keeping::new(f)))
     }
     /// Rewrites the byte streams that these packets carry (the paper's window in the packets' way, and packetize). Packets
     /// of connections whose beginning passed here end here, as [`Rewritten`](Drop::Rewritten), and others go on in their

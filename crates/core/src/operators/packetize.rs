@@ -19,8 +19,8 @@ use crate::registry::{BuildError, Worker};
 use crate::shuffle::{self, ShuffleKey};
 use crate::state::{Declared, Mobility, State};
 use crate::stream::{
-    ANSWER, Emit, Fate, Gate, GateConfig, PacketizeConfig, Packetizer, Passage, Post, Replacing, Rewriter,
-    Window, Workings,
+    ANSWER, Emit, Fate, Gate, GateConfig, Judge, PacketizeConfig, Packetizer, Passage, Post, Replacing,
+    Rewriter, Window, Workings,
 };
 
 /// Connections that one run of the timeout's event forgets.
@@ -69,6 +69,15 @@ impl Worker {
     where
         F: FnMut(&Window<'_>, &mut Replacing<'_, '_>) -> Fate + 'static,
     {
+        self.gate_of(name, config, f)
+    }
+
+    pub(crate) fn gate_of<F: Judge + 'static>(
+        &self,
+        name: &str,
+        config: GateConfig,
+        f: F,
+    ) -> State<Packetizer<Gate<F>>> {
         let post = Post::new(config).or_else(|error| {
             self.fail(BuildError::new(format_args!("windows `{name}`: {error}")));
             Post::new(GateConfig::SMALLEST)

@@ -12,7 +12,7 @@ use crate::operator::{At, Operator};
 use crate::reason::{Edge, Verdict};
 use crate::registry::{BuildError, Worker};
 use crate::state::State;
-use crate::stream::{Protocol, Room, StreamConfig, Window, WindowConfig, Windows};
+use crate::stream::{Protocol, Room, StreamConfig, Viewer, Window, WindowConfig, Windows};
 
 /// Connections that one run of the timeout's event ends: bounded, however many are due.
 const EXPIRED_A_RUN: usize = 1_024;
@@ -22,7 +22,11 @@ const RUNS_A_TIMEOUT: u64 = 8;
 const PERIOD: (u64, u64) = (1_000_000, 1_000_000_000);
 
 /// Follows the streams that packets carry and passes every packet on unchanged.
-pub struct Windowed<A: Operator, F, I>(A, State<Windows<<A::Out as Stack>::Top, F>>, PhantomData<fn() -> I>)
+pub struct Windowed<A: Operator, F: Viewer, I>(
+    A,
+    State<Windows<<A::Out as Stack>::Top, F>>,
+    PhantomData<fn() -> I>,
+)
 where
     <A::Out as Stack>::Top: Protocol;
 
@@ -30,12 +34,12 @@ impl<A, F, I> Windowed<A, F, I>
 where
     A: Operator,
     <A::Out as Stack>::Top: Protocol,
-    F: FnMut(&Window<'_>) + 'static,
+    F: Viewer + 'static,
 {
     pub(crate) fn new(input: A, worker: &Worker, name: &str, config: WindowConfig, f: F) -> Self {
         let streams = StreamConfig { seed: worker.seed(), ..config.streams };
         let config = WindowConfig { streams, ..config };
-        Self(input, worker.windows(name, config, f), PhantomData)
+        Self(input, worker.windows_of(name, config, f), PhantomData)
     }
 }
 
@@ -43,6 +47,15 @@ impl Worker {
     /// Declares windows over streams, and the event that ends connections in time. Where they can't be made (a size of 0,
     /// no memory) the node's building fails with that error; the handle is then of windows that never see a packet.
     pub fn windows<P: Protocol, F: FnMut(&Window<'_>) + 'static>(
+        &self,
+        name: &str,
+        config: WindowConfig,
+        f: F,
+    ) -> State<Windows<P, F>> {
+        self.windows_of(name, config, f)
+    }
+
+    fn windows_of<P: Protocol, F: Viewer + 'static>(
         &self,
         name: &str,
         config: WindowConfig,
@@ -74,7 +87,7 @@ where
     A: Operator,
     A::Out: Holds<Ip, I>,
     <A::Out as Stack>::Top: Protocol,
-    F: FnMut(&Window<'_>) + 'static,
+    F: Viewer + 'static,
     I: 'static,
 {
     type Out = A::Out;

@@ -8,6 +8,7 @@ mod moving;
 use std::fmt;
 use std::ops::Range;
 
+use super::kept::Judge;
 use super::rewriter::{Cut, Rewriter, Source};
 use super::stays::Stays;
 use super::window::{Buffers, NONE, Window, WindowError, buffers};
@@ -129,9 +130,9 @@ impl fmt::Debug for Replacing<'_, '_> {
     }
 }
 
-/// What is held of a direction.
+/// What is held of a direction, and what whoever decides on it [keeps](super::Kept).
 #[derive(Clone, Copy, Debug)]
-pub struct Held {
+pub struct Held<K = ()> {
     /// Where it is; none while nothing is held.
     buffer: u32,
     len: u32,
@@ -143,11 +144,12 @@ pub struct Held {
     since: u64,
     /// It was asked about, and is to wait for more.
     waits: bool,
+    kept: K,
 }
 
-impl Default for Held {
+impl<K: Default> Default for Held<K> {
     fn default() -> Self {
-        Self { buffer: NONE, len: 0, seen: 0, offset: 0, since: 0, waits: false }
+        Self { buffer: NONE, len: 0, seen: 0, offset: 0, since: 0, waits: false, kept: K::default() }
     }
 }
 
@@ -214,12 +216,13 @@ impl<F> Gate<F> {
         self.buffers.in_use()
     }
 
-    fn release(&mut self, held: &mut Held) {
+    fn release<K>(&mut self, held: &mut Held<K>) {
         if held.buffer != NONE {
             self.stays.end(held.buffer);
             self.buffers.free.push(held.buffer);
         }
-        *held = Held { offset: held.offset + u64::from(held.len), ..Held::default() };
+        held.offset += u64::from(held.len);
+        (held.buffer, held.len, held.seen, held.since, held.waits) = (NONE, 0, 0, 0, false);
     }
 }
 
@@ -234,13 +237,15 @@ where
     pub fn new(config: GateConfig, f: F) -> Result<Self, WindowError> {
         Post::new(config).map(|post| Self::over(post, f))
     }
+}
 
+impl<F: Judge> Gate<F> {
     /// Takes bytes while nothing is held: what can be shown where it lies is not copied. Answers what is left of them, which
     /// is nothing once the rest is held.
     fn in_place<'b>(
         &mut self,
         source: &Source,
-        held: &mut Held,
+        held: &mut Held<F::Kept>,
         bytes: &'b [u8],
         output: &mut Output<'_>,
     ) -> &'b [u8] {
@@ -268,7 +273,7 @@ where
     }
 
     /// Shows what is held, and lets go of what was decided on.
-    fn show(&mut self, source: &Source, held: &mut Held, why: Why, output: Option<&mut Output<'_>>) {
+    fn show(&mut self, source: &Source, held: &mut Held<F::Kept>, why: Why, output: Option<&mut Output<'_>>) {
         let Self { config, buffers, stays, f } = self;
         let len = held.len as usize;
         let to = ask(f, config, source, held, buffers.get(held.buffer, len), why, output);
@@ -289,24 +294,21 @@ where
 }
 
 /// Shows `bytes`; answers how many of them were decided on. After a cut it is all of them.
-fn ask<F>(
+fn ask<F: Judge>(
     f: &mut F,
     config: &GateConfig,
     source: &Source,
-    held: &Held,
+    held: &mut Held<F::Kept>,
     bytes: &[u8],
     why: Why,
     mut output: Option<&mut Output<'_>>,
-) -> usize
-where
-    F: FnMut(&Window<'_>, &mut Replacing<'_, '_>) -> Fate + 'static,
-{
+) -> usize {
     let Source { connection, side, flow, .. } = *source;
     let window =
         Window { connection, side, flow, offset: held.offset, bytes, seen: held.seen as usize, gap: 0, why };
     let GateConfig { longer, slide, .. } = *config;
     let mut replacing = Replacing { bytes, done: 0, longer, output: output.as_deref_mut() };
-    let fate = f(&window, &mut replacing);
+    let fate = f.judge(&window, &mut replacing, &mut held.kept);
     let done = replacing.done;
     let Some(output) = output else { return bytes.len() };
     let to = match (fate, why) {
@@ -323,15 +325,18 @@ where
     to
 }
 
-impl<F> Rewriter for Gate<F>
-where
-    F: FnMut(&Window<'_>, &mut Replacing<'_, '_>) -> Fate + 'static,
-{
-    type Memory = Held;
+impl<F: Judge + 'static> Rewriter for Gate<F> {
+    type Memory = Held<F::Kept>;
     const HOLDS: bool = true;
     const MOVES: bool = true;
 
-    fn rewrite(&mut self, source: &Source, held: &mut Held, mut bytes: &[u8], output: &mut Output<'_>) {
+    fn rewrite(
+        &mut self,
+        source: &Source,
+        held: &mut Held<F::Kept>,
+        mut bytes: &[u8],
+        output: &mut Output<'_>,
+    ) {
         let GateConfig { size, timeout, .. } = self.config;
         if !self.shows(source.side) {
             return output.pass(bytes);
@@ -358,13 +363,13 @@ where
         }
     }
 
-    fn flush(&mut self, source: &Source, held: &mut Held, output: &mut Output<'_>) {
+    fn flush(&mut self, source: &Source, held: &mut Held<F::Kept>, output: &mut Output<'_>) {
         if held.len > 0 {
             self.show(source, held, Why::Due, Some(output));
         }
     }
 
-    fn end(&mut self, source: &Source, held: &mut Held, end: End, output: Option<&mut Output<'_>>) {
+    fn end(&mut self, source: &Source, held: &mut Held<F::Kept>, end: End, output: Option<&mut Output<'_>>) {
         if self.shows(source.side) {
             self.show(source, held, Why::End(end), output);
             self.release(held);
@@ -376,7 +381,7 @@ where
         (input.saturating_add(self.config.size).saturating_mul(self.config.longer.max(1)), 0)
     }
 
-    fn has_room(&self, side: Side, held: &Held) -> bool {
+    fn has_room(&self, side: Side, held: &Held<F::Kept>) -> bool {
         let fits = held.buffer != NONE || !self.buffers.free.is_empty();
         !self.shows(side) || fits || self.config.crowded == Crowded::Show
     }
@@ -388,26 +393,26 @@ where
             .map(|stay| stay.connection)
     }
 
-    fn waits(&self, held: &Held) -> bool {
+    fn waits(&self, held: &Held<F::Kept>) -> bool {
         held.waits
     }
 
-    fn pack(&mut self, source: &Source, held: &mut Held, to: &mut Vec<u8>) {
+    fn pack(&mut self, source: &Source, held: &mut Held<F::Kept>, to: &mut Vec<u8>) {
         if self.shows(source.side) {
             self.give(held, to);
         }
     }
 
-    fn left(&mut self, source: &Source, mut held: Held, end: End) {
+    fn left(&mut self, source: &Source, mut held: Held<F::Kept>, end: End) {
         self.end(source, &mut held, end, None);
     }
 
     fn accepts(&self, _: Side, held: Range<u64>, bytes: &[u8]) -> bool {
         // Of a direction that is not shown there is nothing.
-        moving::accepts(held.clone(), bytes) || held.is_empty() && bytes.is_empty()
+        moving::accepts::<F::Kept>(held.clone(), bytes) || held.is_empty() && bytes.is_empty()
     }
 
-    fn unpack(&mut self, source: &Source, held: Range<u64>, bytes: &[u8]) -> Option<Held> {
+    fn unpack(&mut self, source: &Source, held: Range<u64>, bytes: &[u8]) -> Option<Held<F::Kept>> {
         self.take(source, held, bytes)
     }
 
@@ -415,7 +420,7 @@ where
         self.stays.sort();
     }
 
-    fn is_due(&self, held: &Held, now: u64) -> bool {
+    fn is_due(&self, held: &Held<F::Kept>, now: u64) -> bool {
         held.len > 0 && self.config.timeout > 0 && now.saturating_sub(held.since) >= self.config.timeout
     }
 }

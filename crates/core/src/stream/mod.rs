@@ -6,6 +6,7 @@
 mod blocks;
 mod connection;
 mod gate;
+mod kept;
 mod lane;
 mod moving;
 mod packetize;
@@ -26,6 +27,7 @@ pub use blocks::BLOCK;
 pub use connection::Side;
 pub(crate) use gate::Post;
 pub use gate::{Crowded, Fate, Gate, GateConfig, Held, Replacing};
+pub use kept::{Judge, Keeping, Kept, Viewer};
 pub use lane::Output;
 pub(crate) use packetize::ANSWER;
 pub(crate) use packetize::Workings;

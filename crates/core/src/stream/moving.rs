@@ -5,6 +5,7 @@ use netbricks_packet::{FlowKey, checksum};
 
 use super::blocks::{BLOCK, NONE};
 use super::connection::{Connection, ORIGIN, Offer, Phase, Side, Stage, UNKNOWN};
+use super::kept::{Kept, Viewer};
 use super::reader::Reader;
 use super::reassembler::Reassembler;
 use super::segment::{MOST_SHIFT, Protocol};
@@ -19,20 +20,24 @@ const PIECE: usize = 8 + 8 + 2;
 /// How many were shown, the place of the first, the gap before it, and how many there are.
 const PART: usize = 4 + 8 + 8 + 4;
 
+/// Of what a user function keeps of a direction: bytes of its length.
+const LENGTH: usize = 4;
+
 /// Bytes that wait: where their run began, where they do, and they.
 pub(super) type Waiting<'a> = Vec<(u64, u64, &'a [u8])>;
 
 /// One connection on its way. What it refers to is among the bytes that came.
-struct Moved<'a> {
+struct Moved<'a, K> {
     connection: Connection,
     waiting: [Waiting<'a>; 2],
     parts: [(Part, &'a [u8]); 2],
+    kept: [K; 2],
 }
 
-impl<P: Protocol, F> Windows<P, F> {
+impl<P: Protocol, F: Viewer> Windows<P, F> {
     /// Takes out the connections of which `leaves` says so by their canonical key: bytes that
     /// [`import`](crate::Declared::import) adds to other windows of the same size, where they go on as if nothing had been. The
-    /// user function here learns before anything else that they [moved](super::End::Moved).
+    /// user function here learns before anything else that they [moved](super::End::Moved), with what it [kept](Kept) of them.
     pub fn take_where(&mut self, mut leaves: impl FnMut(FlowKey) -> bool) -> Vec<u8> {
         let numbers: Vec<u32> =
             self.streams.numbers().filter(|number| leaves(self.streams.key(*number))).collect();
@@ -42,6 +47,7 @@ impl<P: Protocol, F> Windows<P, F> {
         bytes.extend((numbers.len() as u32).to_be_bytes());
         for number in numbers {
             self.streams.pack(number, &mut bytes);
+            self.kept[number as usize].iter().for_each(|kept| write_kept(kept, &mut bytes));
             for side in [Side::Client, Side::Server] {
                 let Part { buffer, len, seen, offset, gap } =
                     self.cutter.parts[number as usize][side as usize];
@@ -78,9 +84,10 @@ impl<P: Protocol, F> Windows<P, F> {
         }
         let count = from.number(4).ok_or_else(broken)?;
         // All of it is read before anything changes.
-        let moved: Option<Vec<Moved<'_>>> = (0..count).map(|_| from.moved(now, size)).collect();
+        let moved: Option<Vec<Moved<'_, F::Kept>>> = (0..count).map(|_| from.moved(now, size)).collect();
         for moved in moved.filter(|_| from.0.len() < 2).ok_or_else(broken)? {
             let Some(number) = self.streams.unpack(&moved.connection, &moved.waiting) else { continue };
+            self.kept[number as usize] = moved.kept;
             for (way, (mut part, bytes)) in moved.parts.into_iter().enumerate() {
                 if !bytes.is_empty() {
                     match self.cutter.buffers.free.pop() {
@@ -100,6 +107,15 @@ impl<P: Protocol, F> Windows<P, F> {
         }
         Ok(())
     }
+}
+
+/// What a user function keeps of a direction, behind its length.
+pub(super) fn write_kept(kept: &impl Kept, to: &mut Vec<u8>) {
+    let start = to.len();
+    to.extend([0; LENGTH]);
+    kept.pack(to);
+    let len = (to.len() - start - LENGTH) as u32;
+    to[start..start + LENGTH].copy_from_slice(&len.to_be_bytes());
 }
 
 /// Whether these are bytes of [`Windows::take_where`].
@@ -191,8 +207,9 @@ impl<'a> Reader<'a> {
         Some((connection, waiting))
     }
 
-    fn moved(&mut self, now: u64, size: usize) -> Option<Moved<'a>> {
+    fn moved<K: Kept>(&mut self, now: u64, size: usize) -> Option<Moved<'a, K>> {
         let (connection, waiting) = self.connection(now)?;
+        let kept = [self.kept()?, self.kept()?];
         let mut part = || {
             let mut part = Reader(self.take(PART)?);
             let (seen, offset, gap, len) =
@@ -202,6 +219,12 @@ impl<'a> Reader<'a> {
             Some((part, self.take(sound.then_some(len as usize)?)?))
         };
         let parts = [part()?, part()?];
-        Some(Moved { connection, waiting, parts })
+        Some(Moved { connection, waiting, parts, kept })
+    }
+
+    /// What [`write_kept`] wrote.
+    pub(super) fn kept<K: Kept>(&mut self) -> Option<K> {
+        let len = usize::try_from(self.number(LENGTH)?).ok()?;
+        K::unpack(self.take(len)?)
     }
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use netbricks_packet::FlowKey;
 use netbricks_tables::{HugeArray, MemoryError};
 
+use super::kept::Viewer;
 use super::moving::is_moved;
 use super::{
     BLOCK, Delivery, End, Full, Overlap, Protocol, Reassembler, Segment, Side, StreamConfig, StreamError,
@@ -132,7 +133,8 @@ pub enum Why {
 /// What a user function sees: the next bytes of one direction of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Window<'a> {
-    /// The connection's number, below [`StreamConfig::flows`]: nobody else's until both directions ended.
+    /// The connection's number, below [`StreamConfig::flows`]: nobody else's until both directions ended. What a user function
+    /// keeps by it stays where a connection moves: let [`window_keeping`](crate::Operator::window_keeping) keep it.
     pub connection: u32,
     /// Which of its directions.
     pub side: Side,
@@ -210,12 +212,15 @@ impl Buffers {
 
 /// Streams, cut into windows, and the function that sees them: declared state of whoever uses
 /// [`window`](crate::Operator::window).
-pub struct Windows<P: Protocol, F> {
+pub struct Windows<P: Protocol, F: Viewer> {
     pub(super) streams: Reassembler<P>,
     pub(super) cutter: Cutter,
+    /// What the function keeps, by connection. Of directions that are none's it is the default.
+    pub(super) kept: Vec<[F::Kept; 2]>,
     f: F,
-    /// Ends of which the function has not been told: those who have connections move may not call it.
-    moved: Vec<(u32, Side, FlowKey, u64)>,
+    /// Ends of which the function has not been told, with what it kept of them: those who have connections move may not
+    /// call it.
+    moved: Vec<(u32, Side, FlowKey, u64, F::Kept)>,
 }
 
 /// All that windows need but the function that sees them.
@@ -267,9 +272,12 @@ impl<P: Protocol, F: FnMut(&Window<'_>)> Windows<P, F> {
     pub fn new(config: WindowConfig, f: F) -> Result<Self, WindowError> {
         Room::new(config).map(|room| Self::over(room, f))
     }
+}
 
+impl<P: Protocol, F: Viewer> Windows<P, F> {
     pub(crate) fn over(Room(streams, cutter): Room<P>, f: F) -> Self {
-        Self { streams, cutter, f, moved: Vec::new() }
+        let kept = vec![Default::default(); streams.capacity()];
+        Self { streams, cutter, kept, f, moved: Vec::new() }
     }
 
     /// The streams below.
@@ -284,39 +292,41 @@ impl<P: Protocol, F: FnMut(&Window<'_>)> Windows<P, F> {
     /// Takes a segment of `flow` that arrived at `now` (ns).
     pub fn push(&mut self, flow: FlowKey, segment: Segment<'_>, now: u64) {
         self.tell_of_moves();
-        let Self { streams, cutter, f, .. } = self;
-        streams.push(flow, segment, now, |delivery| cutter.take(delivery, f));
+        let Self { streams, cutter, kept, f, .. } = self;
+        streams.push(flow, segment, now, |delivery| cutter.take(delivery, f, kept));
     }
     /// Ends connections that were silent for too long at `now` (ns), `most` at most.
     pub fn expire(&mut self, now: u64, most: usize) -> usize {
         self.tell_of_moves();
-        let Self { streams, cutter, f, .. } = self;
-        streams.expire(now, most, |delivery| cutter.take(delivery, f))
+        let Self { streams, cutter, kept, f, .. } = self;
+        streams.expire(now, most, |delivery| cutter.take(delivery, f, kept))
     }
     /// Tells of connections that moved away.
     #[inline]
     fn tell_of_moves(&mut self) {
         if !self.moved.is_empty() {
             let why = Why::End(End::Moved);
-            for (connection, side, flow, offset) in self.moved.drain(..) {
-                (self.f)(&Window { connection, side, flow, offset, bytes: &[], seen: 0, gap: 0, why });
+            for (connection, side, flow, offset, mut kept) in self.moved.drain(..) {
+                let window = Window { connection, side, flow, offset, bytes: &[], seen: 0, gap: 0, why };
+                self.f.see(&window, &mut kept);
             }
         }
     }
     /// Ends all connections, since nothing more will come.
     pub fn finish(&mut self) {
         self.tell_of_moves();
-        let Self { streams, cutter, f, .. } = self;
-        streams.finish(|delivery| cutter.take(delivery, f));
+        let Self { streams, cutter, kept, f, .. } = self;
+        streams.finish(|delivery| cutter.take(delivery, f, kept));
     }
 }
 
-impl<P: Protocol, F> Windows<P, F> {
+impl<P: Protocol, F: Viewer> Windows<P, F> {
     /// Forgets a connection that goes on elsewhere.
     pub(super) fn give_away(&mut self, number: u32) {
         for side in [Side::Client, Side::Server] {
+            let kept = std::mem::take(&mut self.kept[number as usize][side as usize]);
             if let Some(offset) = self.streams.progress(number, side) {
-                self.moved.push((number, side, self.streams.flow(number, side), offset));
+                self.moved.push((number, side, self.streams.flow(number, side), offset, kept));
             }
             let part = &mut self.cutter.parts[number as usize][side as usize];
             self.cutter.buffers.release(part);
@@ -327,14 +337,15 @@ impl<P: Protocol, F> Windows<P, F> {
 }
 
 impl Cutter {
-    fn take(&mut self, delivery: Delivery<'_>, f: &mut impl FnMut(&Window<'_>)) {
+    fn take<F: Viewer>(&mut self, delivery: Delivery<'_>, f: &mut F, kept: &mut [[F::Kept; 2]]) {
         let (connection, side) = (delivery.connection as usize, delivery.side as usize);
+        let kept = &mut kept[connection][side];
         let mut part = self.parts[connection][side];
         match delivery.what {
-            What::Bytes(bytes) => self.bytes(&delivery, &mut part, bytes, f),
+            What::Bytes(bytes) => self.bytes(&delivery, &mut part, bytes, f, kept),
             What::Gap(missing) => {
                 if part.len > part.seen {
-                    self.show_part(&delivery, &part, Why::Gap, f);
+                    self.show_part(&delivery, &part, Why::Gap, f, kept);
                     part.gap = 0;
                 }
                 self.release(&mut part);
@@ -346,20 +357,22 @@ impl Cutter {
                     self.release(&mut part);
                     part.offset = delivery.offset;
                 }
-                self.show_part(&delivery, &part, Why::End(end), f);
+                self.show_part(&delivery, &part, Why::End(end), f, kept);
                 self.release(&mut part);
                 part = Part::NOTHING;
+                *kept = F::Kept::default();
             }
         }
         self.parts[connection][side] = part;
     }
 
-    fn bytes(
+    fn bytes<F: Viewer>(
         &mut self,
         delivery: &Delivery<'_>,
         part: &mut Part,
         mut bytes: &[u8],
-        f: &mut impl FnMut(&Window<'_>),
+        f: &mut F,
+        kept: &mut F::Kept,
     ) {
         let (size, slide) = (self.size, self.slide);
         if part.len == 0 {
@@ -373,7 +386,7 @@ impl Cutter {
             bytes = &bytes[more..];
             part.len += more as u32;
             if part.len as usize == size {
-                self.show_part(delivery, part, Why::Full, f);
+                self.show_part(delivery, part, Why::Full, f, kept);
                 self.buffers.of(part.buffer).copy_within(slide.., 0);
                 part.offset += slide as u64;
                 part.len -= slide as u32;
@@ -385,7 +398,7 @@ impl Cutter {
         }
         // Whole windows are shown where they lie.
         while bytes.len() >= size {
-            f(&shown(delivery, part, &bytes[..size], Why::Full));
+            f.see(&shown(delivery, part, &bytes[..size], Why::Full), kept);
             bytes = &bytes[slide..];
             part.offset += slide as u64;
             (part.seen, part.gap) = ((size - slide) as u32, 0);
@@ -399,14 +412,21 @@ impl Cutter {
             return;
         }
         if bytes.len() > part.seen as usize {
-            f(&shown(delivery, part, bytes, Why::NoRoom));
+            f.see(&shown(delivery, part, bytes, Why::NoRoom), kept);
         }
         (part.seen, part.gap) = (0, 0);
     }
 
     /// Shows the bytes that a part has.
-    fn show_part(&self, delivery: &Delivery<'_>, part: &Part, why: Why, f: &mut impl FnMut(&Window<'_>)) {
-        f(&shown(delivery, part, self.buffers.get(part.buffer, part.len as usize), why));
+    fn show_part<F: Viewer>(
+        &self,
+        delivery: &Delivery<'_>,
+        part: &Part,
+        why: Why,
+        f: &mut F,
+        kept: &mut F::Kept,
+    ) {
+        f.see(&shown(delivery, part, self.buffers.get(part.buffer, part.len as usize), why), kept);
     }
 
     fn release(&mut self, part: &mut Part) {
@@ -420,7 +440,7 @@ fn shown<'a>(delivery: &Delivery<'_>, part: &Part, bytes: &'a [u8], why: Why) ->
     Window { connection, side, flow, offset, bytes, seen: seen as usize, gap, why }
 }
 
-impl<P: Protocol, F: FnMut(&Window<'_>) + 'static> Declared for Windows<P, F> {
+impl<P: Protocol, F: Viewer + 'static> Declared for Windows<P, F> {
     fn export(&self) -> Vec<u8> {
         self.streams.encode()
     }
@@ -442,7 +462,7 @@ impl<P: Protocol, F: FnMut(&Window<'_>) + 'static> Declared for Windows<P, F> {
     }
 }
 
-impl<P: Protocol, F> fmt::Debug for Windows<P, F> {
+impl<P: Protocol, F: Viewer> fmt::Debug for Windows<P, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Windows")
             .field("size", &self.cutter.size)

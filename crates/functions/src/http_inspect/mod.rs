@@ -4,7 +4,10 @@
 #[cfg(test)]
 mod blocking;
 mod config;
+#[cfg(test)]
+mod moving;
 mod parse;
+mod reading;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -18,6 +21,7 @@ use netbricks_core::stream::{
 use netbricks_core::{Edge, Function, Input, Node, Operator, State, Worker, compose};
 
 use config::{FLOW_MEMORY, PATH_MEMORY};
+use reading::Reading;
 use state::{Counts, Requests};
 
 /// Bytes that are looked at in one go.
@@ -67,11 +71,16 @@ pub fn http_inspect(input: Input, config: &HttpInspectConfig, worker: &Worker) -
                 http(header.destination_port()) || http(header.source_port())
             },
             |both_ways| {
-                both_ways.window(worker, "streams", windows, move |window| {
-                    if to_server(window) {
-                        requests.borrow_mut().take(window, &counts);
-                    }
-                })
+                both_ways.window_keeping(
+                    worker,
+                    "streams",
+                    windows,
+                    move |window, reading: &mut Reading<false>| {
+                        if to_server(window) {
+                            requests.borrow_mut().take(window, reading.parser(), &counts);
+                        }
+                    },
+                )
             },
             |other| other,
         )
@@ -110,8 +119,12 @@ pub fn http_block(input: Input, config: &HttpInspectConfig, worker: &Worker) -> 
             let header = packet.header();
             !http(header.destination_port()) && !http(header.source_port())
         })
-        .window_in_path(worker, "streams", windows, move |window, _| {
-            if to_server(window) { requests.borrow_mut().decide(window, &counts) } else { Fate::Pass }
+        .window_in_path_keeping(worker, "streams", windows, move |window, _, reading: &mut Reading<true>| {
+            if to_server(window) {
+                requests.borrow_mut().decide(window, reading.parser(), &counts)
+            } else {
+                Fate::Pass
+            }
         })
         .done()
 }

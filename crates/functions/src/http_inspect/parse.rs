@@ -5,6 +5,9 @@
 pub(super) const LINE: usize = 256;
 /// The most bytes of a host that are kept: a name has 253 at most, and most have far fewer.
 pub(super) const HOST: usize = 128;
+/// The most digits of a length, not counting zeros before them; and the largest number that they say (in base 16).
+const DIGITS: usize = 15;
+pub(super) const LARGEST: u64 = (1 << (4 * DIGITS)) - 1;
 
 /// Some bytes of which the first `N` are kept.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +36,9 @@ impl<const N: usize> Text<N> {
     pub(super) fn get(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
+    pub(super) fn is_cut(&self) -> bool {
+        self.cut
+    }
     fn clear(&mut self) {
         (self.len, self.cut) = (0, false);
     }
@@ -40,7 +46,7 @@ impl<const N: usize> Text<N> {
 
 /// Where in its requests a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+pub(super) enum Phase {
     /// A request line is next.
     Start,
     /// Nobody knows: the next line that is a request line is one.
@@ -63,7 +69,7 @@ enum Phase {
 
 /// What follows the header fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Framing {
+pub(super) enum Framing {
     Length(u64),
     Chunked,
     Unknown,
@@ -73,20 +79,20 @@ enum Framing {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parser {
     /// Whatever a lenient server may take for a request is one, and whatever it may take for a host is one.
-    wary: bool,
+    pub(super) wary: bool,
     /// Servers may disagree about where its requests begin: from now on nothing is skipped.
-    doubtful: bool,
+    pub(super) doubtful: bool,
     /// A line may have ended with the byte before, which was a CR; and whether anything was in it.
-    after_cr: bool,
-    in_line: bool,
-    phase: Phase,
-    framing: Framing,
+    pub(super) after_cr: bool,
+    pub(super) in_line: bool,
+    pub(super) phase: Phase,
+    pub(super) framing: Framing,
     /// A length was given.
-    sized: bool,
+    pub(super) sized: bool,
     /// The line that has not ended yet.
-    line: Text<LINE>,
-    request: Text<LINE>,
-    host: Text<HOST>,
+    pub(super) line: Text<LINE>,
+    pub(super) request: Text<LINE>,
+    pub(super) host: Text<HOST>,
 }
 
 /// What a client's bytes turned out to be.
@@ -374,7 +380,7 @@ fn chunk_size(line: &[u8]) -> Option<u64> {
 
 fn number(digits: &[u8], radix: u32) -> Option<u64> {
     let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
-    if digits.is_empty() || digits.len() - zeros > 15 {
+    if digits.is_empty() || digits.len() - zeros > DIGITS {
         return None;
     }
     digits.iter().try_fold(0, |number: u64, digit| {

@@ -1,9 +1,10 @@
-//! What is remembered of requests: parsers by connection, counts by host, the latest requests; and the reports of them.
+//! What is remembered of requests: counts by host, the latest requests; and the reports of them. How far each connection is lies
+//! with its stream ([`Reading`](super::reading::Reading)).
 
 use netbricks_core::node::SectionMerge;
 use netbricks_core::packet::{FlowKey, checksum};
-use netbricks_core::stream::{Cut, Fate, Why, Window};
-use netbricks_core::{Counter, Declared, Section, State, Worker};
+use netbricks_core::stream::{Cut, End, Fate, Why, Window};
+use netbricks_core::{Counter, Declared, Mobility, Section, ShuffleKey, State, Worker};
 
 use super::HttpInspectConfig;
 use super::parse::{Found, HOST, LINE, Parser, Text};
@@ -25,9 +26,6 @@ struct Request {
 
 /// Everything that is remembered, all of it bounded and there from the beginning.
 pub(super) struct Requests {
-    parsers: Vec<Parser>,
-    /// What each of them is at the beginning.
-    new: Parser,
     log: Log,
     /// Hosts to which nobody may speak.
     block: Box<[Box<[u8]>]>,
@@ -65,25 +63,22 @@ impl Requests {
             next: 0,
         };
         let block = config.block.iter().map(|name| name.as_bytes().into()).collect();
-        let new = if config.block.is_empty() { Parser::NEW } else { Parser::WARY };
-        Self { parsers: vec![new; config.flows], new, log, block }
+        Self { log, block }
     }
 
     /// Takes a window of what a client sent that waits for a decision.
-    pub(super) fn decide(&mut self, window: &Window<'_>, counts: &Counts) -> Fate {
-        if self.take(window, counts) {
+    pub(super) fn decide(&mut self, window: &Window<'_>, parser: &mut Parser, counts: &Counts) -> Fate {
+        if self.take(window, parser, counts) {
             counts.blocked.add(1);
             return Fate::Cut(Cut::Reset);
         }
         // Its host may be among what follows.
-        let waits = self.parsers.get(window.connection as usize).is_some_and(Parser::is_in_head);
-        if waits { Fate::Hold } else { Fate::Pass }
+        if parser.is_in_head() { Fate::Hold } else { Fate::Pass }
     }
 
     /// Takes a window of what a client sent; answers whether it speaks to a host to which nobody may.
-    pub(super) fn take(&mut self, window: &Window<'_>, counts: &Counts) -> bool {
-        let Self { parsers, new, log, block } = self;
-        let Some(parser) = parsers.get_mut(window.connection as usize) else { return false };
+    pub(super) fn take(&mut self, window: &Window<'_>, parser: &mut Parser, counts: &Counts) -> bool {
+        let Self { log, block } = self;
         let mut blocked = false;
         let mut found = |found: Found<'_>| match found {
             // Of one that is longer than any of them, the rest is not known.
@@ -101,9 +96,11 @@ impl Requests {
             parser.gap(window.gap, &mut found);
         }
         parser.feed(window.fresh(), &mut found);
-        if let Why::End(_) = window.why {
-            parser.end(&mut found);
-            *parser = *new;
+        match window.why {
+            // Another worker goes on with a request that is in the middle.
+            Why::End(End::Moved) => {}
+            Why::End(_) => parser.end(&mut found),
+            _ => {}
         }
         blocked
     }
@@ -200,7 +197,7 @@ pub(super) fn report(requests: &State<Requests>, worker: &Worker) {
 }
 
 /// Version, hosts with their counts, what was counted together, and the Internet checksum of all. Requests that are being
-/// sent are not handed over: the next one is found again.
+/// sent are not handed over to a changed function: the next one is found again. Where flows move, what was counted stays.
 impl Declared for Requests {
     fn export(&self) -> Vec<u8> {
         let mut bytes = vec![VERSION, 0];
@@ -240,6 +237,10 @@ impl Declared for Requests {
         self.log.others += number(&head[4..]);
         hosts.into_iter().for_each(|(name, requests)| self.log.count(name, requests));
         Ok(())
+    }
+
+    fn mobility(&self, _: ShuffleKey) -> Mobility {
+        Mobility::Stays
     }
 
     fn occupancy(&self) -> (u64, u64) {

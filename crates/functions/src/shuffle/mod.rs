@@ -6,7 +6,7 @@ mod rewritten;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
-mod two_workers;
+pub(crate) mod two_workers;
 
 pub use config::ShuffleSettings;
 

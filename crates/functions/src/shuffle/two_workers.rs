@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use netbricks_core::buffer::{Batch, Pool};
 use netbricks_core::{
-    Blueprint, Context, Edge, Graph, GraphBuilder, Node, Output, Poll, Registry, Role, Team, Worker, compose,
+    Blueprint, Context, Declared, Edge, Graph, GraphBuilder, Node, Operator, Output, Poll, Registry, Role,
+    Team, Worker, compose,
 };
 use netbricks_testkit::build::ethernet;
 
@@ -54,14 +55,14 @@ impl Node for Sink {
     }
 }
 
-pub(super) struct Two {
-    pub(super) graphs: Vec<Graph>,
+pub(crate) struct Two {
+    pub(crate) graphs: Vec<Graph>,
     line: Line,
     sent: Sent,
 }
 
 impl Two {
-    pub(super) fn new(blueprint: &Blueprint) -> Self {
+    pub(crate) fn new(blueprint: &Blueprint) -> Self {
         let (pool, team) = (Pool::builder().frames(512).build().unwrap(), Team::new(2));
         let (settings, line, sent) = (ShuffleSettings::default(), Line::default(), Sent::default());
         let graphs = (0..2).map(|index| {
@@ -85,7 +86,7 @@ impl Two {
     }
 
     /// The frames that came out after so many turns of each worker, and on which.
-    pub(super) fn exchange(&mut self, frames: Vec<Vec<u8>>, turns: usize) -> Vec<(usize, Vec<u8>)> {
+    pub(crate) fn exchange(&mut self, frames: Vec<Vec<u8>>, turns: usize) -> Vec<(usize, Vec<u8>)> {
         self.line.0.lock().unwrap().extend(frames);
         for _ in 0..turns {
             for graph in &mut self.graphs {
@@ -170,30 +171,50 @@ fn errors_and_fragments_stay_with_their_flow_on_two_workers() {
 }
 
 /// A node of the library's function of this name.
-pub(super) fn by_name(name: &str, settings: &str) -> Blueprint {
+pub(crate) fn by_name(name: &str, settings: &str) -> Blueprint {
     let mut registry = Registry::new();
     crate::register(&mut registry);
     let definition = registry.get(name).unwrap();
     definition.configure(toml::de::DeTable::parse(settings).unwrap()).unwrap()
 }
 
+/// What a function keeps of flows and does not hand over.
+struct Heard(u64);
+
+impl Declared for Heard {
+    fn export(&self) -> Vec<u8> {
+        Vec::new()
+    }
+    fn import(&mut self, _: &[u8], _: u64) -> Result<(), String> {
+        Ok(())
+    }
+    fn occupancy(&self) -> (u64, u64) {
+        (self.0, u64::MAX)
+    }
+}
+
 #[test]
 fn what_would_lose_state_keeps_its_buckets() {
-    let blocks = "block = [\"ads.example\"]";
-    for settings in ["", blocks] {
-        let mut two = Two::new(&by_name("http-inspect", settings));
-        let problem = two.graphs[0].call("shuffle", "move", "0-4095 1").unwrap_err().to_string();
-        let expected = "state `requests` of function `function` on worker 0 cannot move with its flows";
-        assert!(problem.contains(expected), "{problem}");
-        assert_eq!(two.graphs[0].call("shuffle", "moving", "").unwrap(), "0");
-    }
-    for name in ["rewrite-stream", "monitor", "maglev", "ttl", "macswap", "wire", "busy"] {
-        let settings = match name {
-            "maglev" => "backends = [\"web-1 02:00:00:00:01:01\"]",
-            "rewrite-stream" => "find = \"a\"\nreplace = \"bb\"",
-            "busy" => "cycles = 1",
-            _ => "",
-        };
+    let mut two = Two::new(&Blueprint::new(|worker| {
+        compose(worker, |input| {
+            let heard = worker.declare("heard", Heard(0));
+            input
+                .filter_or_pass(move |_| {
+                    heard.borrow_mut().0 += 1;
+                    true
+                })
+                .done()
+        })
+    }));
+    let problem = two.graphs[0].call("shuffle", "move", "0-4095 1").unwrap_err().to_string();
+    let expected = "state `heard` of function `function` on worker 0 cannot move with its flows";
+    assert!(problem.contains(expected), "{problem}");
+    assert_eq!(two.graphs[0].call("shuffle", "moving", "").unwrap(), "0");
+    let blocks = ("http-inspect", "block = [\"ads.example\"]\nflows = 64");
+    let replaces = ("rewrite-stream", "find = \"a\"\nreplace = \"bb\"");
+    let balances = ("maglev", "backends = [\"web-1 02:00:00:00:01:01\"]");
+    let others = ["http-inspect", "monitor", "ttl", "macswap", "wire"].map(|name| (name, ""));
+    for (name, settings) in [blocks, replaces, balances, ("busy", "cycles = 1")].into_iter().chain(others) {
         let mut two = Two::new(&by_name(name, settings));
         assert_eq!(two.graphs[0].call("shuffle", "move", "0-4095 1").as_deref(), Ok("1"), "{name}");
     }
