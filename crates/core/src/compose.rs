@@ -3,10 +3,11 @@
 use netbricks_buffer::{Batch, Bytes, Visit};
 use netbricks_packet::stack::Root;
 
+use crate::at::{At, Pass};
 use crate::context::Context;
 use crate::events::Schedule;
 use crate::node::{CallError, Handler, ImportError, Node, Output, Poll, Section, StateImage};
-use crate::operator::{At, Function, Input, Pass, Start};
+use crate::operator::{Function, Input, Start};
 use crate::operators::dispatched;
 use crate::reason::{Departure, Edge, Verdict};
 use crate::registry::{BuildError, Worker};

@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 pub mod annotation;
+mod at;
 pub mod compose;
 pub mod consistency;
 pub mod context;

@@ -5,13 +5,12 @@
 
 use std::marker::PhantomData;
 
-use netbricks_buffer::{Batch, Bytes};
-use netbricks_packet::stack::{
-    Follows, Forgettable, Header, Holds, Layer, Removable, Root, Stack, Usual, With,
-};
+use netbricks_buffer::Batch;
+use netbricks_packet::stack::{Follows, Forgettable, Header, Holds, Layer, Removable, Root, Stack, With};
 use netbricks_packet::{Ip, Tcp};
 use netbricks_tables::{Encode, Entry, FlowTable, Key, Table};
 
+use crate::at::At;
 use crate::consistency::{Asked, Lookable};
 use crate::context::Context;
 use crate::operators::{
@@ -26,62 +25,6 @@ use crate::stream::{
     Fate, Gate, GateConfig, Keeping, Kept, Packetizer, Protocol, Replacing, Rewriter, Window, WindowConfig,
 };
 use crate::view::View;
-
-/// One packet of the batch in hand.
-pub struct At<'a, 'b> {
-    pub(crate) slot: usize,
-    pub(crate) bytes: &'a mut Bytes<'b>,
-    pub(crate) cx: &'a mut Context,
-    /// In the copy of a tower for usual frames, what is known of this one, unless it was reshaped.
-    pub(crate) usual: Usual,
-    /// Whether somebody may have changed what made this frame a usual one. A local variable of whoever applies the tower:
-    /// in one piece of code it is known without looking.
-    pub(crate) reshaped: &'a mut bool,
-    pub(crate) pass: Pass,
-}
-
-/// How a packet that waits in a lookup goes on from there. Known when the loop is compiled, but in rows of functions so long
-/// that they are compiled in pieces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pass {
-    /// At once, whatever it takes.
-    Only,
-    /// Only if it takes little; otherwise its verdict is [`Verdict::AGAIN`], and nothing was done. So the loop has no calls
-    /// for which it would have to keep everything in memory.
-    First,
-    /// It had that verdict.
-    Second,
-}
-
-impl<'a, 'b> At<'a, 'b> {
-    #[inline(always)]
-    pub(crate) fn new(
-        slot: usize,
-        bytes: &'a mut Bytes<'b>,
-        cx: &'a mut Context,
-        reshaped: &'a mut bool,
-    ) -> Self {
-        Self { slot, bytes, cx, usual: Usual::default(), reshaped, pass: Pass::Only }
-    }
-
-    /// The same packet, for an operator further up.
-    #[inline(always)]
-    pub(crate) fn again(&mut self) -> At<'_, 'b> {
-        let Self { slot, bytes, cx, usual, reshaped, pass } = self;
-        At { slot: *slot, bytes, cx, usual: *usual, reshaped, pass: *pass }
-    }
-
-    /// Lends the packet to code that is not inlined: only copies of what changes must be in memory then, and what the loop
-    /// has stays in registers.
-    #[inline(always)]
-    pub(crate) fn apart<R>(self, f: impl FnOnce(At<'_, '_>) -> R) -> R {
-        let Self { slot, bytes, cx, usual, reshaped, pass } = self;
-        let mut shape = *reshaped;
-        let result = bytes.apart(|bytes| f(At { slot, bytes, cx, usual, reshaped: &mut shape, pass }));
-        *reshaped = shape;
-        result
-    }
-}
 
 /// A tower of operators from stack `In` to stack `Out`.
 ///

@@ -6,8 +6,9 @@ use netbricks_buffer::{BATCH, Batch};
 use netbricks_packet::stack::Stack;
 
 use super::{upstream, view};
+use crate::at::At;
 use crate::context::Context;
-use crate::operator::{At, Operator};
+use crate::operator::Operator;
 use crate::reason::{Edge, Verdict};
 use crate::view::View;
 

@@ -11,8 +11,9 @@ use netbricks_buffer::{BATCH, Batch};
 use netbricks_packet::stack::{Stack, Usual, With};
 use netbricks_tables::{Encode, Entry, FlowTable, Key, Routes, Table};
 
+use crate::at::{At, Pass};
 use crate::context::Context;
-use crate::operator::{At, Known, Operator, Pass};
+use crate::operator::{Known, Operator};
 use crate::reason::{Edge, Verdict};
 use crate::state::{State, TableKey};
 use crate::view::View;

@@ -10,9 +10,10 @@ use netbricks_tables::Table;
 
 use super::Expiring;
 use super::lookup::EXPIRE;
+use crate::at::At;
 use crate::consistency::StrictState;
 use crate::context::Context;
-use crate::operator::{At, Known, Operator};
+use crate::operator::{Known, Operator};
 use crate::reason::{Edge, Verdict};
 use crate::state::TableKey;
 use crate::view::View;

@@ -11,9 +11,10 @@ use netbricks_buffer::{BATCH, Batch};
 use netbricks_packet::stack::{Stack, With};
 use netbricks_tables::{ReadTable, Table};
 
+use crate::at::At;
 use crate::consistency::{Access, Bounded, Contents, Shown};
 use crate::context::Context;
-use crate::operator::{At, Known, Operator};
+use crate::operator::{Known, Operator};
 use crate::reason::{Edge, Verdict};
 use crate::state::TableKey;
 use crate::view::View;

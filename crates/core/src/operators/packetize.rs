@@ -12,8 +12,9 @@ use netbricks_packet::tcp_options::TcpOptions;
 use netbricks_packet::{FlowKey, Ip, IpMut, Tcp, TcpOption, checksum};
 
 use super::{passes_on, upstream};
+use crate::at::At;
 use crate::context::Context;
-use crate::operator::{At, Operator};
+use crate::operator::Operator;
 use crate::reason::{Drop, Edge, Verdict};
 use crate::registry::{BuildError, Worker};
 use crate::shuffle::{self, ShuffleKey};

@@ -12,8 +12,9 @@ use netbricks_packet::tcp_options::LONGEST;
 use netbricks_packet::{Icmpv4, Icmpv6, Ip, Ipv4, Ipv6, Tcp, Udp, protocol};
 
 use super::{lend, upstream, view};
+use crate::at::At;
 use crate::context::Context;
-use crate::operator::{At, Operator};
+use crate::operator::Operator;
 use crate::reason::{Drop, Edge, Verdict};
 use crate::view::View;
 

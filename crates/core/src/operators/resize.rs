@@ -8,8 +8,9 @@ use netbricks_packet::stack::{Follows, Header, Layer, Removable, Stack};
 use zerocopy::{Immutable, IntoBytes};
 
 use super::{passes_on, upstream, view};
+use crate::at::At;
 use crate::context::Context;
-use crate::operator::{At, Operator, Parsed};
+use crate::operator::{Operator, Parsed};
 use crate::reason::{Drop, Edge, Verdict};
 use crate::view::View;
 

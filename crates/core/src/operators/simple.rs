@@ -8,8 +8,9 @@ use netbricks_buffer::{BATCH, Batch};
 use netbricks_packet::stack::{Follows, Forgettable, Layer, Root, Stack, Usual, With};
 
 use super::{lend, passes_on, retraces, upstream, view};
+use crate::at::At;
 use crate::context::Context;
-use crate::operator::{At, Known, Operator, Parsed};
+use crate::operator::{Known, Operator, Parsed};
 use crate::reason::{Drop, Edge, Verdict};
 use crate::view::View;
 

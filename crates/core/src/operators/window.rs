@@ -7,8 +7,9 @@ use netbricks_packet::stack::{Header, Holds, Stack};
 use netbricks_packet::{FlowKey, Ip};
 
 use super::{passes_on, upstream};
+use crate::at::At;
 use crate::context::Context;
-use crate::operator::{At, Operator};
+use crate::operator::Operator;
 use crate::reason::{Edge, Verdict};
 use crate::registry::{BuildError, Worker};
 use crate::state::State;

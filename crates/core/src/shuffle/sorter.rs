@@ -4,10 +4,11 @@ use netbricks_buffer::{Batch, Bytes, Visit};
 use netbricks_packet::stack::Root;
 
 use super::key::Buckets;
+use crate::at::At;
 use crate::compose::depart;
 use crate::context::Context;
 use crate::node::{CallError, Handler, ImportError};
-use crate::operator::{At, Input, Operator, Start};
+use crate::operator::{Input, Operator, Start};
 use crate::reason::{Edge, Verdict};
 use crate::registry::{BuildError, Worker};
 use crate::state::Declarations;

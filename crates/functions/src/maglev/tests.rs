@@ -279,7 +279,10 @@ fn only_flows_that_change_their_backend_are_counted_as_moved() {
     let flows: Vec<_> =
         (0..20).flat_map(|flow| [packet(flow), packet(flow), packet6(flow), packet6(flow)]).collect();
     let went: Vec<u8> = rig.send(&flows).iter().map(|frame| to(frame)).collect();
-    let counts = |rig: &mut Rig| ["assigned.occupancy", "moved.occupancy"].map(|name| rig.call(name, "").split(' ').next().unwrap_or_default().to_owned());
+    let counts = |rig: &mut Rig| {
+        ["assigned.occupancy", "moved.occupancy"]
+            .map(|name| rig.call(name, "").split(' ').next().unwrap_or_default().to_owned())
+    };
     assert_eq!(counts(&mut rig), ["40", "0"]);
     // Changes that leave them where they are.
     rig.call("drain", "web-1");
