@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::class::{Class, Place, Shape};
-use crate::meta::{Fresh, Lines, Meta};
+use crate::meta::{FAR, Fresh, Lines, Meta, Second};
 use crate::packet::Packet;
 use crate::region::{Mapping, SharedMapping};
 use crate::{HEADROOM, poison, worker};
@@ -291,14 +291,14 @@ pub(crate) unsafe fn end_use(line: NonNull<Meta>) {
     let meta = unsafe { line.as_ref() };
     if meta.fresh.annotated {
         // SAFETY: a packet's pointer was made from its pool's memory.
-        wipe(unsafe { Lines::annotations(line) });
+        wipe(unsafe { Lines::second(line) });
     }
     poison::freed(meta.frame, meta.capacity as usize);
 }
 
-/// Zeroes a used annotation line, so that the next packet finds none.
+/// Zeroes used annotations, so that the next packet finds none.
 #[cold]
-pub(crate) fn wipe(annotations: NonNull<[u8; 64]>) {
+pub(crate) fn wipe(mut second: NonNull<Second>) {
     // SAFETY: callers own the packet to whose frame the line belongs.
-    unsafe { annotations.write([0; 64]) };
+    unsafe { second.as_mut() }.far = [0; FAR];
 }

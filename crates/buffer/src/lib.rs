@@ -4,6 +4,7 @@
 //! this order: `region` (the memory), `class` (frames that are free), `depot` (all that a pool has), `pool`, `packet`,
 //! `batch`, `queue`, `ring`.
 
+mod annotations;
 mod batch;
 mod class;
 mod depot;
@@ -22,9 +23,10 @@ mod region;
 mod ring;
 mod worker;
 
+pub use annotations::Annotations;
 pub use batch::{BATCH, Batch, Drain, PacketMut, Visit};
 pub use meta::{GsoKind, Offload, VlanTag};
-pub use packet::{Annotations, Bytes, NoRoom, Packet, RawFrame};
+pub use packet::{Bytes, NoRoom, Packet, RawFrame};
 pub use pool::{Pool, PoolBuilder, PoolCounters, PoolError};
 pub use prefetch::prefetch_read;
 pub use region::{Pages, Region};

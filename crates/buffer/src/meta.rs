@@ -1,4 +1,5 @@
-//! A packet's metadata: a 64-byte line a frame and a line of annotations behind it, in a private table apart from the frames.
+//! A packet's metadata: a 64-byte line a frame, and one behind it of what few packets have, in a private table apart from the
+//! frames.
 
 use std::ptr::NonNull;
 
@@ -58,24 +59,50 @@ pub struct VlanTag {
 pub(crate) const TRACED: u8 = 1;
 pub(crate) const VLAN: u8 = 2;
 pub(crate) const VLAN_AD: u8 = 4;
+/// The work left to a device has sizes or places, in the second line.
+pub(crate) const DETAILED: u8 = 8;
 
-/// What a pool has of a frame beside its bytes, by frame index. Annotations lie behind the line, so that where they are is
-/// known without a look at it: one wait for memory where there would be two, one after the other.
+/// Bytes of annotations that lie in the line of a packet's other metadata: to annotate here takes no second line from memory.
+pub(crate) const NEAR: usize = 8;
+/// Bytes of annotations that lie in the line behind that.
+pub(crate) const FAR: usize = 56;
+
+/// What a pool has of a frame beside its bytes, by frame index. The second line lies behind the first, so that where it is is
+/// known without a look at that: one wait for memory where there would be two, one after the other.
 #[repr(C, align(128))]
 pub(crate) struct Lines {
     line: Meta,
-    annotations: [u8; 64],
+    second: Second,
+}
+
+/// What few packets have.
+#[repr(C, align(64))]
+pub(crate) struct Second {
+    /// Zero but for packets that are `annotated`.
+    pub(crate) far: [u8; FAR],
+    /// Of an earlier packet but for those that have a `DETAILED` or `VLAN` flag.
+    pub(crate) details: Details,
+}
+
+/// What the flags of a packet say that there is more of.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Details {
+    pub(crate) gso_size: u16,
+    pub(crate) checksum_start: u16,
+    pub(crate) checksum_offset: u16,
+    pub(crate) vlan: u16,
 }
 
 impl Lines {
-    /// Where the annotations are that belong to a line.
+    /// The second line that belongs to a first.
     ///
     /// # Safety
     /// The line is a pool's, and the pointer was made from the pool's memory, not from a reference to the line.
     #[inline(always)]
-    pub(crate) unsafe fn annotations(line: NonNull<Meta>) -> NonNull<[u8; 64]> {
+    pub(crate) unsafe fn second(line: NonNull<Meta>) -> NonNull<Second> {
         // SAFETY: the line is the first field of this, which lies whole in the pool's memory.
-        unsafe { line.byte_add(std::mem::offset_of!(Self, annotations)).cast() }
+        unsafe { line.byte_add(std::mem::offset_of!(Self, second)).cast() }
     }
 }
 
@@ -96,20 +123,17 @@ pub(crate) struct Meta {
 #[repr(C)]
 pub(crate) struct Fresh {
     pub(crate) received_at: u64,
+    pub(crate) near: [u8; NEAR],
     pub(crate) flow_hash: u32,
     pub(crate) ingress: u16,
     pub(crate) queue: u16,
     pub(crate) owner: u16,
     pub(crate) verdict: u16,
-    pub(crate) vlan: u16,
     pub(crate) flags: u8,
     work: u8,
-    gso_size: u16,
-    checksum_start: u16,
-    checksum_offset: u16,
     /// The slot of the batch that it left, if it has a verdict.
     pub(crate) slot: u8,
-    /// Whether the annotations were lent for writing. Not one of the flags: whoever annotates would have to wait for them
+    /// Whether the far annotations were lent for writing. Not one of the flags: whoever annotates would have to wait for them
     /// before it can write them back.
     pub(crate) annotated: bool,
 }
@@ -122,22 +146,21 @@ const GSO_SHIFT: u8 = 4;
 impl Fresh {
     pub(crate) const NEW: Self = Self {
         received_at: 0,
+        near: [0; NEAR],
         flow_hash: 0,
         ingress: 0,
         queue: 0,
         owner: 0,
         verdict: 0,
-        vlan: 0,
         flags: 0,
         work: 0,
-        gso_size: 0,
-        checksum_start: 0,
-        checksum_offset: 0,
         slot: 0,
         annotated: false,
     };
 
-    pub(crate) fn offload(&self) -> Offload {
+    /// The work left to the device; `details` are only looked at where there are any.
+    pub(crate) fn offload<'d>(&self, details: impl FnOnce() -> &'d Details) -> Offload {
+        let details = if self.flags & DETAILED != 0 { *details() } else { Details::default() };
         Offload {
             needs_checksum: self.work & NEEDS_CHECKSUM != 0,
             checksum_valid: self.work & CHECKSUM_VALID != 0,
@@ -148,19 +171,22 @@ impl Fresh {
                 3 => GsoKind::Udp,
                 _ => GsoKind::None,
             },
-            gso_size: self.gso_size,
-            checksum_start: self.checksum_start,
-            checksum_offset: self.checksum_offset,
+            gso_size: details.gso_size,
+            checksum_start: details.checksum_start,
+            checksum_offset: details.checksum_offset,
         }
     }
-    pub(crate) fn set_offload(&mut self, offload: Offload) {
+    /// Sets it, and answers whether there are details: who sets it writes those.
+    #[must_use]
+    pub(crate) fn set_offload(&mut self, offload: Offload) -> bool {
         self.work = (offload.gso as u8) << GSO_SHIFT
             | if offload.needs_checksum { NEEDS_CHECKSUM } else { 0 }
             | if offload.checksum_valid { CHECKSUM_VALID } else { 0 }
             | if offload.gso_ecn { GSO_ECN } else { 0 };
-        self.gso_size = offload.gso_size;
-        self.checksum_start = offload.checksum_start;
-        self.checksum_offset = offload.checksum_offset;
+        let Offload { gso_size, checksum_start, checksum_offset, .. } = offload;
+        let detailed = (gso_size, checksum_start, checksum_offset) != (0, 0, 0);
+        self.flags = self.flags & !DETAILED | if detailed { DETAILED } else { 0 };
+        detailed
     }
     #[inline(always)]
     pub(crate) fn needs_device(&self) -> bool {
@@ -170,3 +196,4 @@ impl Fresh {
 
 const _: () = assert!(size_of::<Fresh>() == 32, "new metadata is one wide store");
 const _: () = assert!(size_of::<Meta>() == 64, "a packet's metadata is one cache line");
+const _: () = assert!(size_of::<Second>() == 64, "what few packets have is one cache line more");

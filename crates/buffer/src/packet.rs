@@ -7,8 +7,9 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use crate::HEADROOM;
+use crate::annotations::Annotations;
 use crate::depot::{self, Shared};
-use crate::meta::{Fresh, Lines, Meta, Offload, TRACED, VLAN, VLAN_AD, VlanTag};
+use crate::meta::{DETAILED, FAR, Fresh, Lines, Meta, NEAR, Offload, Second, TRACED, VLAN, VLAN_AD, VlanTag};
 use crate::poison;
 
 /// A packet. Its bytes lie in one piece.
@@ -80,6 +81,14 @@ impl Packet {
     pub(crate) fn line_mut(&mut self) -> &mut Meta {
         // SAFETY: as in `line`.
         unsafe { self.0.as_mut() }
+    }
+    /// What few packets have.
+    #[inline(always)]
+    fn second(&self) -> &Second {
+        // SAFETY: a packet's pointer was made from its pool's memory.
+        let second = unsafe { Lines::second(self.0) };
+        // SAFETY: the line belongs to this packet's frame, and was zeroed when the pool was made.
+        unsafe { second.as_ref() }
     }
     #[inline(always)]
     pub(crate) fn into_line(self) -> NonNull<Meta> {
@@ -251,7 +260,10 @@ impl Packet {
         copy.line_mut().fresh.annotated = false;
         copy.extend_from(self.data()).ok()?;
         if line.fresh.annotated {
-            *copy.annotations_mut() = *self.annotations();
+            *copy.annotations_mut().far_mut() = *self.far_annotations();
+        }
+        if line.fresh.flags & (DETAILED | VLAN) != 0 {
+            copy.annotations_mut().second_mut().details = self.second().details;
         }
         shared.count_copy();
         Some(copy)
@@ -322,12 +334,12 @@ impl Packet {
     /// Work that the sender left to the device.
     #[inline]
     pub fn offload(&self) -> Offload {
-        self.line().fresh.offload()
+        self.line().fresh.offload(|| &self.second().details)
     }
     /// Sets the work left to the device.
     #[inline]
     pub fn set_offload(&mut self, offload: Offload) {
-        self.line_mut().fresh.set_offload(offload);
+        self.annotations_mut().set_offload(offload);
     }
     /// Whether a device has to compute a checksum or cut the packet before it is whole.
     #[inline(always)]
@@ -339,7 +351,7 @@ impl Packet {
     pub fn vlan(&self) -> Option<VlanTag> {
         let fresh = &self.line().fresh;
         let protocol = if fresh.flags & VLAN_AD != 0 { 0x88a8 } else { 0x8100 };
-        (fresh.flags & VLAN != 0).then_some(VlanTag { protocol, control: fresh.vlan })
+        (fresh.flags & VLAN != 0).then_some(VlanTag { protocol, control: self.second().details.vlan })
     }
     /// Sets the tag that is not in the bytes. Protocols other than 0x88a8 count as 0x8100.
     pub fn set_vlan(&mut self, tag: Option<VlanTag>) {
@@ -347,7 +359,7 @@ impl Packet {
         fresh.flags &= !(VLAN | VLAN_AD);
         if let Some(tag) = tag {
             fresh.flags |= if tag.protocol == 0x88a8 { VLAN | VLAN_AD } else { VLAN };
-            fresh.vlan = tag.control;
+            self.annotations_mut().second_mut().details.vlan = tag.control;
         }
     }
     /// Whether its way is being traced.
@@ -360,22 +372,21 @@ impl Packet {
         let flags = &mut self.line_mut().fresh.flags;
         *flags = if traced { *flags | TRACED } else { *flags & !TRACED };
     }
-    /// 64 bytes for slots that a graph allocates; zero in a new packet.
+    /// Bytes for slots that a graph allocates, beside the packet's other metadata; zero in a new packet.
     #[inline]
-    pub fn annotations(&self) -> &[u8; 64] {
-        // SAFETY: a packet's pointer was made from its pool's memory.
-        let place = unsafe { Lines::annotations(self.0) };
-        // SAFETY: the annotation line belongs to this packet's frame, and was zeroed when the pool was made.
-        unsafe { place.as_ref() }
+    pub fn near_annotations(&self) -> &[u8; NEAR] {
+        &self.line().fresh.near
     }
-    /// The same, for writing.
+    /// More bytes for slots, in a cache line of their own; zero in a new packet.
     #[inline]
-    pub fn annotations_mut(&mut self) -> &mut [u8; 64] {
-        self.line_mut().fresh.annotated = true;
-        // SAFETY: a packet's pointer was made from its pool's memory.
-        let mut place = unsafe { Lines::annotations(self.0) };
-        // SAFETY: the annotation line belongs to this packet's frame, and this is the only handle.
-        unsafe { place.as_mut() }
+    pub fn far_annotations(&self) -> &[u8; FAR] {
+        &self.second().far
+    }
+    /// All of them, for writing.
+    #[inline]
+    pub fn annotations_mut(&mut self) -> Annotations<'_> {
+        // SAFETY: the packet is borrowed for changing, and its pointer was made from its pool's memory.
+        unsafe { Annotations::of(self.0) }
     }
 
     /// The frame's number in its pool.
@@ -390,7 +401,7 @@ impl Packet {
         let packet = ManuallyDrop::new(self);
         if packet.line().fresh.annotated {
             // SAFETY: a packet's pointer was made from its pool's memory.
-            depot::wipe(unsafe { Lines::annotations(packet.0) });
+            depot::wipe(unsafe { Lines::second(packet.0) });
         }
         RawFrame { index: packet.index() }
     }
@@ -410,40 +421,6 @@ impl Packet {
 impl std::fmt::Debug for Packet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Packet({} bytes)", self.len())
-    }
-}
-
-/// A packet's 64 bytes for slots that a graph allocates, lent to operators for one call; zero in a new packet.
-pub struct Annotations<'b> {
-    line: NonNull<Meta>,
-    lent: PhantomData<&'b mut Meta>,
-}
-
-impl Annotations<'_> {
-    /// The bytes.
-    #[inline]
-    pub fn get(&self) -> &[u8; 64] {
-        // SAFETY: a packet's pointer was made from its pool's memory.
-        let place = unsafe { Lines::annotations(self.line) };
-        // SAFETY: the annotation line belongs to the packet's frame, and was zeroed when the pool was made.
-        unsafe { place.as_ref() }
-    }
-    /// Work that the packet's sender left to the device: it is known in the same place.
-    #[inline]
-    pub fn offload(&self) -> Offload {
-        // SAFETY: the packet is lent to us, so that its line is there.
-        unsafe { self.line.as_ref() }.fresh.offload()
-    }
-    /// The bytes, for writing.
-    #[inline]
-    pub fn get_mut(&mut self) -> &mut [u8; 64] {
-        // SAFETY: the packet is lent to us for changing, so that its line is there and nobody else's.
-        let line = unsafe { self.line.as_mut() };
-        line.fresh.annotated = true;
-        // SAFETY: as in `get`.
-        let mut place = unsafe { Lines::annotations(self.line) };
-        // SAFETY: as in `get`, and the packet is lent to us alone.
-        unsafe { place.as_mut() }
     }
 }
 
@@ -590,18 +567,18 @@ impl Bytes<'_> {
     }
     /// Work that the sender left to the device.
     pub fn offload(&self) -> Offload {
-        // SAFETY: the packet is lent to us, so that its line is there.
-        unsafe { self.line().as_ref() }.fresh.offload()
+        // SAFETY: the packet is lent to us, which is not used for another thing before this ends.
+        unsafe { Annotations::of(self.line()) }.offload()
     }
     /// Sets the work that is left to the device: who moves headers says where they are now.
     pub fn set_offload(&mut self, offload: Offload) {
-        // SAFETY: as in `offload`, and the line is nobody else's.
-        unsafe { self.line().as_mut() }.fresh.set_offload(offload);
+        self.parts().1.set_offload(offload);
     }
     /// The bytes and the annotations, for writing both.
     #[inline(always)]
     pub fn parts(&mut self) -> (&mut [u8], Annotations<'_>) {
-        let annotations = Annotations { line: self.line(), lent: PhantomData };
+        // SAFETY: the packet is lent to us for changing, which we are here for as long; its bytes are apart from its line.
+        let annotations = unsafe { Annotations::of(self.line()) };
         (self.data_mut(), annotations)
     }
     /// Adds `count` zero bytes before the first and lends them.

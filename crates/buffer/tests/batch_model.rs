@@ -269,7 +269,8 @@ fn a_batch_of_several_pools_and_sizes_frees_each_packet_to_its_own() {
             _ => second.packet(&[1; 60]),
         };
         let mut packet = packet.unwrap();
-        packet.annotations_mut()[slot % 64] = 1;
+        packet.annotations_mut().near_mut()[slot % 8] = 1;
+        packet.annotations_mut().far_mut()[slot % 56] = 1;
         batch.push(packet).unwrap();
     }
     assert!(first.available() < 320 && second.available() < 300);
@@ -278,7 +279,10 @@ fn a_batch_of_several_pools_and_sizes_frees_each_packet_to_its_own() {
     for pool in [first, second] {
         let all: Vec<_> = std::iter::from_fn(|| pool.empty(0)).collect();
         assert_eq!(all.len(), 300);
-        assert!(all.iter().all(|packet| packet.annotations() == &[0; 64]));
+        assert!(
+            all.iter()
+                .all(|packet| (packet.near_annotations(), packet.far_annotations()) == (&[0; 8], &[0; 56]))
+        );
     }
 }
 

@@ -175,7 +175,8 @@ fn soiled(small: usize, short: usize) -> Pool {
             packet.extend(size - fits).expect("all of the tailroom");
             packet.push_front(HEADROOM).expect("all of the headroom");
             packet.data_mut().fill(SECRET);
-            packet.annotations_mut().fill(SECRET);
+            packet.annotations_mut().near_mut().fill(SECRET);
+            packet.annotations_mut().far_mut().fill(SECRET);
             packet.set_received_at(u64::MAX);
             packet.set_flow_hash(u32::MAX);
             packet.set_ingress(u16::MAX, u16::MAX);
@@ -192,7 +193,7 @@ fn soiled(small: usize, short: usize) -> Pool {
 }
 
 fn assert_new(packet: &Packet) {
-    assert_eq!(packet.annotations(), &[0; 64]);
+    assert_eq!((packet.near_annotations(), packet.far_annotations()), (&[0; 8], &[0; 56]));
     assert_eq!((packet.received_at(), packet.flow_hash(), packet.owner(), packet.verdict()), (0, 0, 0, 0));
     assert_eq!((packet.ingress(), packet.queue(), packet.traced()), (0, 0, false));
     assert_eq!((packet.vlan(), packet.offload()), (None, Offload::default()));
@@ -266,7 +267,8 @@ fn what_outgrows_its_frame_takes_everything_along_and_gives_the_frame_back() {
         let mut packet = pool.packet(&[mark; 100]).unwrap();
         assert_eq!(packet.tailroom(), SHORT - HEADROOM - 100);
         packet.set_owner(u16::from(mark));
-        packet.annotations_mut()[5] = mark + 1;
+        packet.annotations_mut().near_mut()[5] = mark + 1;
+        packet.annotations_mut().far_mut()[5] = mark + 1;
         packet.set_vlan(Some(VlanTag { protocol: 0x8100, control: 7 }));
         batch.push(packet).unwrap();
     }
@@ -275,8 +277,9 @@ fn what_outgrows_its_frame_takes_everything_along_and_gives_the_frame_back() {
         1 => {
             bytes.extend(300).unwrap()[299] = 8;
             let (_, mut annotations) = bytes.parts();
-            assert_eq!(annotations.get()[5], 2);
-            annotations.get_mut()[6] = 1;
+            assert_eq!((annotations.near()[5], annotations.far()[5]), (2, 2));
+            annotations.near_mut()[6] = 1;
+            annotations.far_mut()[6] = 1;
             0
         }
         2 => {
@@ -293,7 +296,8 @@ fn what_outgrows_its_frame_takes_everything_along_and_gives_the_frame_back() {
     }
     let first = batch.get(0).unwrap();
     assert_eq!(first.data(), [&[1; 100][..], &[0; 299], &[8]].concat());
-    assert_eq!((first.owner(), &first.annotations()[5..8]), (1, &[2, 1, 0][..]));
+    let (near, far) = (first.near_annotations(), first.far_annotations());
+    assert_eq!((first.owner(), &near[5..8], &far[5..8]), (1, &[2, 1, 0][..], &[2, 1, 0][..]));
     assert_eq!(first.vlan(), Some(VlanTag { protocol: 0x8100, control: 7 }));
     assert_eq!((batch.bytes(), pool.available()), (400 + 500 + 100 + 500, 4));
     let gone: Vec<_> = batch.drain_from(2).map(|packet| (packet.verdict(), packet.len())).collect();
@@ -370,11 +374,13 @@ fn no_way_of_making_a_packet_shows_a_secret() {
 fn a_copy_takes_metadata_and_annotations_along_and_leaves_none_behind() {
     let pool = soiled(2, 0);
     let mut packet = pool.packet(b"first").unwrap();
-    packet.annotations_mut()[63] = 9;
+    packet.annotations_mut().near_mut()[7] = 8;
+    packet.annotations_mut().far_mut()[55] = 9;
     packet.set_owner(4);
     packet.set_vlan(Some(VlanTag { protocol: 0x8100, control: 77 }));
     let copy = packet.try_copy().unwrap();
-    assert_eq!((copy.annotations()[63], copy.owner(), copy.data()), (9, 4, &b"first"[..]));
+    assert_eq!((copy.near_annotations()[7], copy.far_annotations()[55]), (8, 9));
+    assert_eq!((copy.owner(), copy.data()), (4, &b"first"[..]));
     assert_eq!(copy.vlan(), packet.vlan());
     assert!(packet.try_copy().is_none(), "the pool has two frames");
     assert_eq!(pool.counters().exhausted, 1);

@@ -202,10 +202,18 @@ fn fill_and_look(pool: &Pool, short: usize) {
         packet.push_front(HEADROOM).expect("all of the headroom");
         packet.extend(packet.tailroom()).expect("all of the tailroom");
         packet.data_mut().fill(mark);
-        packet.annotations_mut().fill(mark);
+        packet.annotations_mut().near_mut().fill(mark);
+        packet.annotations_mut().far_mut().fill(mark);
     }
     for (mark, packet) in (1..).zip(&packets) {
-        assert!(packet.data().iter().chain(packet.annotations()).all(|byte| *byte == mark));
+        assert!(
+            packet
+                .data()
+                .iter()
+                .chain(packet.near_annotations())
+                .chain(packet.far_annotations())
+                .all(|byte| *byte == mark)
+        );
     }
 }
 
@@ -296,13 +304,15 @@ fn the_end_of_a_pool_races_with_the_end_of_its_packets() {
 fn raw_frames_come_back_as_the_device_left_them() {
     let pool = Pool::builder().frames(2).build().unwrap();
     let mut packet = pool.packet(b"0123456789").unwrap();
-    packet.annotations_mut().fill(1);
+    packet.annotations_mut().near_mut().fill(1);
+    packet.annotations_mut().far_mut().fill(1);
     packet.set_owner(3);
     let raw = packet.into_raw();
     assert_eq!(pool.available(), 1);
     // SAFETY: the frame was given away just above, and no device has it.
     let packet = unsafe { pool.from_raw(raw, HEADROOM + 2, 5) }.unwrap();
-    assert_eq!((packet.data(), packet.owner(), packet.annotations()), (&b"23456"[..], 0, &[0; 64]));
+    assert_eq!((packet.data(), packet.owner()), (&b"23456"[..], 0));
+    assert_eq!((packet.near_annotations(), packet.far_annotations()), (&[0; 8], &[0; 56]));
     let raw = packet.into_raw();
     // SAFETY: as above.
     assert!(unsafe { pool.from_raw(raw, 2000, 49) }.is_none(), "past the frame's end");

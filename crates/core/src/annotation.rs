@@ -1,5 +1,5 @@
-//! What functions tell each other about a packet across the nodes of a graph: typed slots of its annotation line, found by
-//! name (Click's annotations).
+//! What functions tell each other about a packet across the nodes of a graph: typed slots beside its metadata, found by name
+//! (Click's annotations).
 //!
 //! Between the operators of one function, and of functions fused into one loop, metadata costs less and is checked when
 //! compiling: see [`Operator::map`](crate::Operator::map). An annotation is for a node that somebody else composes.
@@ -7,12 +7,14 @@
 use std::any::{TypeId, type_name};
 use std::marker::PhantomData;
 
+use netbricks_buffer::{Annotations, Packet};
 use netbricks_tables::Encode;
 
 use crate::registry::{BuildError, Worker};
 
-/// Bytes that all slots of a graph share.
-const LINE: usize = 64;
+const NEAR: usize = Annotations::NEAR;
+/// Bytes that all slots of a graph share: the near ones come first.
+const ALL: usize = NEAR + Annotations::FAR;
 
 /// A slot for a `T`: its bytes, and before them one that says whether it was written.
 pub struct Annotation<T> {
@@ -28,26 +30,49 @@ impl<T> Clone for Annotation<T> {
 impl<T> Copy for Annotation<T> {}
 
 impl<T: Encode> Annotation<T> {
-    /// What a packet's annotation line says.
+    /// What a packet says, for who has all of it and not just a view.
     #[inline]
-    pub fn read(self, line: &[u8; LINE]) -> Option<T> {
-        let (written, value) = line.get(self.at..=self.at + T::SIZE)?.split_first()?;
+    pub fn of(self, packet: &Packet) -> Option<T> {
+        self.decode(packet.near_annotations(), packet.far_annotations())
+    }
+
+    #[inline]
+    pub(crate) fn read(self, annotations: &Annotations<'_>) -> Option<T> {
+        self.decode(annotations.near(), annotations.far())
+    }
+
+    #[inline]
+    fn decode(self, near: &[u8; NEAR], far: &[u8; Annotations::FAR]) -> Option<T> {
+        let slot = match self.at.checked_sub(NEAR) {
+            None => near.get(self.at..=self.at + T::SIZE),
+            Some(at) => far.get(at..=at + T::SIZE),
+        };
+        let (written, value) = slot?.split_first()?;
         (*written != 0).then(|| T::decode(value))?
     }
 
-    /// Makes a packet's annotation line say nothing.
+    /// Its place on a packet, for writing. The second cache line is only touched for what lies there.
     #[inline]
-    pub fn clear(self, line: &mut [u8; LINE]) {
-        if let Some(written) = line.get_mut(self.at) {
+    fn place<'l>(self, annotations: &'l mut Annotations<'_>) -> Option<(&'l mut u8, &'l mut [u8])> {
+        let slot = match self.at.checked_sub(NEAR) {
+            None => annotations.near_mut().get_mut(self.at..=self.at + T::SIZE),
+            Some(at) => annotations.far_mut().get_mut(at..=at + T::SIZE),
+        };
+        slot?.split_first_mut()
+    }
+
+    /// Makes a packet say nothing.
+    #[inline]
+    pub(crate) fn clear(self, annotations: &mut Annotations<'_>) {
+        if let Some((written, _)) = self.place(annotations) {
             *written = 0;
         }
     }
 
-    /// Writes it into a packet's annotation line.
+    /// Writes it on a packet.
     #[inline]
-    pub fn write(self, line: &mut [u8; LINE], value: &T) {
-        let slot = line.get_mut(self.at..=self.at + T::SIZE).and_then(|slot| slot.split_first_mut());
-        if let Some((written, bytes)) = slot {
+    pub(crate) fn write(self, annotations: &mut Annotations<'_>, value: &T) {
+        if let Some((written, bytes)) = self.place(annotations) {
             *written = 1;
             value.encode(bytes);
         }
@@ -64,7 +89,8 @@ impl<T> std::fmt::Debug for Annotation<T> {
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
     known: Vec<Slot>,
-    used: usize,
+    used_near: usize,
+    used_far: usize,
 }
 
 #[derive(Debug)]
@@ -76,8 +102,9 @@ struct Slot {
 }
 
 impl Worker {
-    /// The slot of this name, in every graph of this worker: 64 bytes for all of them together, one of which each takes
-    /// beside its value. A name stays taken until the worker ends, also when the graph that used it is replaced: packets on
+    /// The slot of this name, in every graph of this worker. All of them share 8 bytes in the cache line of a packet's other
+    /// metadata, which small ones get while there is room, and 56 in a line of their own, which costs more to reach; each takes
+    /// one byte beside its value, and lies in one piece. A name stays taken until the worker ends, also when the graph that used it is replaced: packets on
     /// their way may still carry it. Where it cannot be (no room, or the name stands for another type), the node's building fails with
     /// that error.
     ///
@@ -102,8 +129,8 @@ impl Worker {
             Ok(at) => Annotation { at, of: PhantomData },
             Err(error) => {
                 self.fail(error);
-                // Beyond the line: read as never written, written to nowhere.
-                Annotation { at: LINE, of: PhantomData }
+                // Beyond all of them: read as never written, written to nowhere.
+                Annotation { at: ALL, of: PhantomData }
             }
         }
     }
@@ -122,15 +149,20 @@ impl Slots {
                 slot.type_name
             )));
         }
-        let (at, size) = (self.used, 1 + T::SIZE);
-        if LINE - at < size {
+        let size = 1 + T::SIZE;
+        let at = if size <= NEAR - self.used_near {
+            self.used_near += size;
+            self.used_near - size
+        } else if size <= Annotations::FAR - self.used_far {
+            self.used_far += size;
+            NEAR + self.used_far - size
+        } else {
             return Err(BuildError::new(format_args!(
-                "annotation `{name}` takes {size} bytes, but of {LINE} bytes only {} are left: use fewer or smaller \
-                 annotations (names stay taken until the worker ends), or fuse functions and use metadata",
-                LINE - at
+                "annotation `{name}` takes {size} bytes in one piece, but of {ALL} bytes only a piece of {} is left: use fewer \
+                 or smaller annotations (names stay taken until the worker ends), or fuse functions and use metadata",
+                (NEAR - self.used_near).max(Annotations::FAR - self.used_far)
             )));
-        }
-        self.used += size;
+        };
         let (of, type_name) = (TypeId::of::<T>(), type_name::<T>());
         self.known.push(Slot { name: name.to_owned(), of, type_name, at });
         Ok(at)

@@ -36,21 +36,21 @@ impl<'v, S> View<'v, S> {
     /// nothing was.
     #[inline]
     pub fn annotation<T: Encode>(&self, slot: Annotation<T>) -> Option<T> {
-        slot.read(self.annotations.get())
+        slot.read(&self.annotations)
     }
 
     /// Takes an annotation off the packet, whoever made it.
     #[inline]
     pub fn take_annotation<T: Encode>(&mut self, slot: Annotation<T>) {
         if self.annotation(slot).is_some() {
-            slot.clear(self.annotations.get_mut());
+            slot.clear(&mut self.annotations);
         }
     }
 
     /// Annotates the packet, for whoever comes after this in the graph and asks for the same name.
     #[inline]
     pub fn annotate<T: Encode>(&mut self, slot: Annotation<T>, value: T) {
-        slot.write(self.annotations.get_mut(), &value);
+        slot.write(&mut self.annotations, &value);
     }
 }
 

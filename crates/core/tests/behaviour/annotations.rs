@@ -27,11 +27,16 @@ fn a_name_has_one_type_and_all_names_together_64_bytes() {
     assert_eq!(asking::<u32>(&worker, "class"), Ok(()));
     let refused = asking::<u64>(&worker, "class").unwrap_err();
     assert!(refused.contains("annotation `class` is a `u64` here, but a `u32`"), "{refused}");
-    // 5 bytes are taken, 51 fit beside them, and 8 are left.
+    // Of 8 bytes beside the metadata 5 are taken, and of 56 in a line of their own 51.
     assert_eq!(asking::<[u8; 50]>(&worker, "large"), Ok(()));
     let refused = asking::<u64>(&worker, "one more").unwrap_err();
-    assert!(refused.contains("takes 9 bytes, but of 64 bytes only 8 are left"), "{refused}");
-    assert_eq!(asking::<[u8; 7]>(&worker, "the last"), Ok(()));
+    assert!(
+        refused.contains("takes 9 bytes in one piece, but of 64 bytes only a piece of 5 is left"),
+        "{refused}"
+    );
+    assert_eq!(asking::<[u8; 4]>(&worker, "the last"), Ok(()));
+    assert_eq!(asking::<u16>(&worker, "the last near one"), Ok(()));
+    assert!(asking::<()>(&worker, "nothing").unwrap_err().contains("only a piece of 0"));
 }
 
 #[test]

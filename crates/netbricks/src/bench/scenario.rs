@@ -403,7 +403,7 @@ impl Bench<'_> {
             let mut wrong = 0;
             store.for_each(|place, packet| {
                 let (frame, expected) = (packet.data(), fed[place].as_mut_slice());
-                let next_hop = || self.next_hop.read(packet.annotations()).map(|hop| hop.to_string());
+                let next_hop = || self.next_hop.of(packet).map(|hop| hop.to_string());
                 let as_expected = match effect {
                     Effect::Swapped => {
                         if passes % 2 == 1 {

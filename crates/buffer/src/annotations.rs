@@ -1,0 +1,86 @@
+//! What functions of a graph leave on a packet, and what its metadata has no room for.
+
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+use crate::meta::{Details, FAR, Lines, Meta, NEAR, Offload, Second};
+
+/// A packet's bytes for slots that a graph allocates, lent to operators for one call; zero in a new packet.
+pub struct Annotations<'b> {
+    line: NonNull<Meta>,
+    lent: PhantomData<&'b mut Meta>,
+}
+
+impl Annotations<'_> {
+    /// Bytes of annotations in the line of a packet's other metadata: to annotate here takes no second line from memory.
+    pub const NEAR: usize = NEAR;
+    /// Bytes of annotations in a line of their own.
+    pub const FAR: usize = FAR;
+
+    /// Those of a packet.
+    ///
+    /// # Safety
+    /// For as long as this lives, the packet of this line is lent for changing, and the pointer was made from its pool's memory.
+    #[inline(always)]
+    pub(crate) unsafe fn of(line: NonNull<Meta>) -> Self {
+        Self { line, lent: PhantomData }
+    }
+
+    #[inline(always)]
+    fn line(&self) -> &Meta {
+        // SAFETY: the packet is lent to us, so that its line is there.
+        unsafe { self.line.as_ref() }
+    }
+    #[inline(always)]
+    fn line_mut(&mut self) -> &mut Meta {
+        // SAFETY: the packet is lent to us for changing, so that its line is there and nobody else's.
+        unsafe { self.line.as_mut() }
+    }
+    #[inline(always)]
+    fn second(&self) -> &Second {
+        // SAFETY: a packet's pointer was made from its pool's memory.
+        let second = unsafe { Lines::second(self.line) };
+        // SAFETY: the line belongs to the packet's frame, and was zeroed when the pool was made.
+        unsafe { second.as_ref() }
+    }
+    #[inline(always)]
+    pub(crate) fn second_mut(&mut self) -> &mut Second {
+        // SAFETY: as in `second`.
+        let mut second = unsafe { Lines::second(self.line) };
+        // SAFETY: as in `second`, and the packet is lent to us alone.
+        unsafe { second.as_mut() }
+    }
+    /// Those beside the packet's other metadata.
+    #[inline]
+    pub fn near(&self) -> &[u8; NEAR] {
+        &self.line().fresh.near
+    }
+    /// The same, for writing.
+    #[inline]
+    pub fn near_mut(&mut self) -> &mut [u8; NEAR] {
+        &mut self.line_mut().fresh.near
+    }
+    /// Those in a cache line of their own.
+    #[inline]
+    pub fn far(&self) -> &[u8; FAR] {
+        &self.second().far
+    }
+    /// The same, for writing.
+    #[inline]
+    pub fn far_mut(&mut self) -> &mut [u8; FAR] {
+        self.line_mut().fresh.annotated = true;
+        &mut self.second_mut().far
+    }
+    /// Work that the packet's sender left to the device: it is known in the same place.
+    #[inline]
+    pub fn offload(&self) -> Offload {
+        self.line().fresh.offload(|| &self.second().details)
+    }
+    pub(crate) fn set_offload(&mut self, offload: Offload) {
+        let Offload { gso_size, checksum_start, checksum_offset, .. } = offload;
+        if self.line_mut().fresh.set_offload(offload) {
+            let vlan = self.second().details.vlan;
+            self.second_mut().details = Details { gso_size, checksum_start, checksum_offset, vlan };
+        }
+    }
+}
