@@ -137,7 +137,7 @@ impl Shared {
     pub(crate) fn line(&self, index: u32) -> NonNull<Meta> {
         assert!((index as usize) < self.capacity(), "no such frame");
         // SAFETY: the table has a line for each index, as was just checked.
-        unsafe { self.metas.base().cast::<Lines>().add(index as usize) }.cast()
+        unsafe { Lines::line(self.metas.base().cast(), index as usize) }
     }
 
     /// Which size the frame of this number has; the number must be below the capacity.

@@ -67,13 +67,17 @@ pub(crate) const NEAR: usize = 8;
 /// Bytes of annotations that lie in the line behind that.
 pub(crate) const FAR: usize = 56;
 
-/// What a pool has of a frame beside its bytes, by frame index. The second line lies behind the first, so that where it is is
-/// known without a look at that: one wait for memory where there would be two, one after the other.
-#[repr(C, align(128))]
+/// What a pool has of `LINES` frames beside their bytes. First lines lie side by side, so that the memory of those that are
+/// never looked at takes no place in the caches beside them; a second line lies at a fixed distance, so that where it is is known
+/// without a look at the first: one wait for memory where there would be two, one after the other.
+#[repr(C)]
 pub(crate) struct Lines {
-    line: Meta,
-    second: Second,
+    first: [Meta; LINES],
+    second: [Second; LINES],
 }
+
+/// As many lines as have each another place in a second-level cache of 2,048 sets: all of it serves the first lines of a pool.
+const LINES: usize = 2048;
 
 /// What few packets have.
 #[repr(C, align(64))]
@@ -95,13 +99,30 @@ pub(crate) struct Details {
 }
 
 impl Lines {
+    /// Bytes of the table for that many frames.
+    pub(crate) const fn bytes(frames: usize) -> usize {
+        frames.div_ceil(LINES) * size_of::<Self>()
+    }
+
+    /// The first line of a frame in a table that begins at `base`.
+    ///
+    /// # Safety
+    /// The table is of more than `index` frames.
+    pub(crate) unsafe fn line(base: NonNull<Self>, index: usize) -> NonNull<Meta> {
+        // SAFETY: the table has a whole block for every frame that the caller says it has.
+        let block = unsafe { base.add(index / LINES) };
+        // SAFETY: the first lines are at the block's beginning, and there are as many as no remainder is.
+        unsafe { block.cast::<Meta>().add(index % LINES) }
+    }
+
     /// The second line that belongs to a first.
     ///
     /// # Safety
     /// The line is a pool's, and the pointer was made from the pool's memory, not from a reference to the line.
     #[inline(always)]
     pub(crate) unsafe fn second(line: NonNull<Meta>) -> NonNull<Second> {
-        // SAFETY: the line is the first field of this, which lies whole in the pool's memory.
+        // SAFETY: first and second lines are of one size, so that those of one frame are as far from each other as the arrays
+        // are, which lie whole in the pool's memory.
         unsafe { line.byte_add(std::mem::offset_of!(Self, second)).cast() }
     }
 }
@@ -196,4 +217,6 @@ impl Fresh {
 
 const _: () = assert!(size_of::<Fresh>() == 32, "new metadata is one wide store");
 const _: () = assert!(size_of::<Meta>() == 64, "a packet's metadata is one cache line");
-const _: () = assert!(size_of::<Second>() == 64, "what few packets have is one cache line more");
+const _: () = assert!(size_of::<Meta>() == 64, "a packet's metadata is one cache line");
+const _: () =
+    assert!(size_of::<Second>() == size_of::<Meta>(), "what few packets have is one cache line more");

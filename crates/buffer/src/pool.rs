@@ -199,7 +199,7 @@ impl PoolBuilder {
         let bytes = shapes.iter().map(|shape| shape.bytes()).sum();
         let no_memory = |source| PoolError::Memory { frames: all, bytes, source };
         let memory = SharedMapping::new(bytes).map_err(no_memory)?;
-        let metas = Mapping::private(all * size_of::<Lines>()).map_err(no_memory)?;
+        let metas = Mapping::private(Lines::bytes(all)).map_err(no_memory)?;
         Ok(Pool(Arc::new(Handle(Shared::leak((memory, metas), shapes)))))
     }
 }

@@ -6,6 +6,7 @@
 
 use std::any::{TypeId, type_name};
 use std::marker::PhantomData;
+use std::ops::RangeInclusive;
 
 use netbricks_buffer::{Annotations, Packet};
 use netbricks_tables::Encode;
@@ -41,11 +42,24 @@ impl<T: Encode> Annotation<T> {
         self.decode(annotations.near(), annotations.far())
     }
 
+    /// Whether it lies whole among the near ones: said so that the one comparison is also the one of the bounds.
+    #[inline(always)]
+    fn is_near(self) -> bool {
+        T::SIZE < NEAR && self.at < NEAR - T::SIZE
+    }
+
+    /// Its place among the far ones, if it lies there.
+    #[inline(always)]
+    fn far(self) -> RangeInclusive<usize> {
+        let first = self.at.wrapping_sub(NEAR);
+        first..=first.saturating_add(T::SIZE)
+    }
+
     #[inline]
     fn decode(self, near: &[u8; NEAR], far: &[u8; Annotations::FAR]) -> Option<T> {
-        let slot = match self.at.checked_sub(NEAR) {
-            None => near.get(self.at..=self.at + T::SIZE),
-            Some(at) => far.get(at..=at + T::SIZE),
+        let slot = match self.is_near() {
+            true => near.get(self.at..=self.at + T::SIZE),
+            false => far.get(self.far()),
         };
         let (written, value) = slot?.split_first()?;
         (*written != 0).then(|| T::decode(value))?
@@ -54,9 +68,9 @@ impl<T: Encode> Annotation<T> {
     /// Its place on a packet, for writing. The second cache line is only touched for what lies there.
     #[inline]
     fn place<'l>(self, annotations: &'l mut Annotations<'_>) -> Option<(&'l mut u8, &'l mut [u8])> {
-        let slot = match self.at.checked_sub(NEAR) {
-            None => annotations.near_mut().get_mut(self.at..=self.at + T::SIZE),
-            Some(at) => annotations.far_mut().get_mut(at..=at + T::SIZE),
+        let slot = match self.is_near() {
+            true => annotations.near_mut().get_mut(self.at..=self.at + T::SIZE),
+            false => annotations.far_mut().get_mut(self.far()),
         };
         slot?.split_first_mut()
     }

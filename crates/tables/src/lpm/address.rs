@@ -18,6 +18,8 @@ pub(super) mod sealed {
     pub trait Strides {
         /// Bits that the first stride takes.
         const ROOT: u8;
+        /// Whether most lookups end there, so that it pays to have its cells in a byte each as well.
+        const ENDS: bool;
         /// Bits that each later one takes.
         const STRIDE: u8;
         /// The first stride.
@@ -35,10 +37,12 @@ impl Address for Ipv4Addr {
 }
 
 /// DIR-24-8 (Gupta, Lin and McKeown, INFOCOM 1998) with a shorter first stride, and a third: one access for what 20 bits
-/// decide, two for 26, three for all else. The first stride takes 4 MiB, which lies in the caches and in few pages, where
-/// that of 24 bits takes 32 or 64, so that nearly every look at it waits for memory, and for the address's translation.
+/// decide, two for 26, three for all else. The first stride takes 4 MiB, or 1 in bytes, which lies in the caches and in few
+/// pages, where that of 24 bits takes 32 or 64, so that nearly every look at it waits for memory, and for the address's
+/// translation.
 impl sealed::Strides for Ipv4Addr {
     const ROOT: u8 = 20;
+    const ENDS: bool = true;
     const STRIDE: u8 = 6;
     #[inline(always)]
     fn root(self) -> usize {
@@ -62,6 +66,7 @@ impl Address for Ipv6Addr {
 /// address behind a /48 takes five accesses, of which the first two or three stay in the caches.
 impl sealed::Strides for Ipv6Addr {
     const ROOT: u8 = 16;
+    const ENDS: bool = false;
     const STRIDE: u8 = 8;
     #[inline(always)]
     fn root(self) -> usize {

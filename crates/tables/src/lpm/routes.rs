@@ -57,7 +57,7 @@ impl<V: Copy + Eq + Hash + 'static> Routes<V> {
     pub(crate) fn known(&self, address: IpAddr, ticket: LpmTicket<Ipv6Addr>) -> Option<&V> {
         match address {
             IpAddr::V4(_) => self.longest(address),
-            IpAddr::V6(address) => self.v6.values[self.v6.number(address, ticket)].as_ref(),
+            IpAddr::V6(address) => self.v6.value(self.v6.number(address, ticket)),
         }
     }
 
@@ -221,7 +221,11 @@ impl<V: Copy + Eq + Hash + 'static> Table for Routes<V> {
     }
     #[inline(always)]
     fn resolve_here(&mut self, address: &IpAddr, ticket: Self::Ticket) -> Option<Option<&V>> {
-        Some(self.known(*address, ticket))
+        let near = match address {
+            IpAddr::V4(address) => self.v4.value(self.v4.trie.find_near(*address)?),
+            IpAddr::V6(address) => self.v6.value(self.v6.number_of_ticket(address, &ticket)?),
+        };
+        Some(near)
     }
 }
 

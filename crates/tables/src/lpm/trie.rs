@@ -37,7 +37,14 @@ impl Cell {
     fn value(self) -> usize {
         self.0 as usize
     }
+    /// The value in a byte, or [`BEYOND`].
+    fn byte(self) -> u8 {
+        u8::try_from(self.0).unwrap_or(BEYOND)
+    }
 }
+
+/// In the place of a cell that a byte cannot hold.
+const BEYOND: u8 = u8::MAX;
 
 /// What wrote a cell: a value's number, and its prefix's length plus 1; both 0 where nothing did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +63,13 @@ impl Route {
 
 pub(super) struct Trie<A> {
     cells: HugeArray<Cell>,
+    /// The cells of the first stride in a byte each: a quarter of the memory, which stays in the caches where the cells do not.
+    /// Empty while it is of no use, since too many are [`BEYOND`].
+    bytes: HugeArray<u8>,
+    /// Its place meanwhile.
+    unused: HugeArray<u8>,
+    /// How many are [`BEYOND`].
+    beyond: usize,
     /// By cell, [`Route::depth`]; nothing of it where a group decides. Lookups never look here.
     depths: HugeArray<u8>,
     free: Vec<u32>,
@@ -74,6 +88,9 @@ impl<A: Address> Trie<A> {
         let cells = (1 << A::ROOT) + groups * Self::GROUP;
         Ok(Self {
             cells: HugeArray::zeroed(cells)?,
+            bytes: if A::ENDS { HugeArray::zeroed(1 << A::ROOT)? } else { HugeArray::empty() },
+            unused: HugeArray::empty(),
+            beyond: 0,
             depths: HugeArray::zeroed(cells)?,
             free: (0..groups as u32).rev().collect(),
             groups,
@@ -84,8 +101,17 @@ impl<A: Address> Trie<A> {
 
     /// One without cells, where every address finds nothing. There is nothing to write to either.
     pub(super) fn none() -> Self {
-        let (cells, depths) = (HugeArray::empty(), HugeArray::empty());
-        Self { cells, depths, free: Vec::new(), groups: 0, forks: 0, of: PhantomData }
+        Self {
+            cells: HugeArray::empty(),
+            bytes: HugeArray::empty(),
+            unused: HugeArray::empty(),
+            beyond: 0,
+            depths: HugeArray::empty(),
+            free: Vec::new(),
+            groups: 0,
+            forks: 0,
+            of: PhantomData,
+        }
     }
 
     pub(super) fn groups(&self) -> usize {
@@ -96,10 +122,38 @@ impl<A: Address> Trie<A> {
         self.groups - self.free.len()
     }
 
-    /// Where the first cell of any lookup is.
+    /// Where what any lookup looks at first begins, and the logarithm of how many bytes it is for each of the first stride.
     #[inline(always)]
-    pub(super) fn start(&self) -> *const Cell {
-        self.cells.start().as_ptr().cast_const()
+    pub(super) fn first(&self) -> (*const u8, u8) {
+        const CELL: u8 = size_of::<Cell>().ilog2() as u8;
+        match self.bytes.is_empty() {
+            true => (self.cells.start().as_ptr().cast_const().cast(), CELL),
+            false => (self.bytes.start().as_ptr().cast_const(), 0),
+        }
+    }
+
+    /// What cell `index` says, if it is of the first stride and a byte holds it.
+    #[inline(always)]
+    fn byte(&self, index: usize) -> Option<u8> {
+        if A::ENDS { self.bytes.get(index).copied().filter(|byte| *byte != BEYOND) } else { None }
+    }
+
+    /// Writes cell `index`, and its byte if it is of the first stride.
+    fn write(&mut self, index: usize, cell: Cell) {
+        self.cells[index] = cell;
+        let bytes = if self.bytes.is_empty() { &mut self.unused } else { &mut self.bytes };
+        let Some(byte) = bytes.get_mut(index) else { return };
+        let before = std::mem::replace(byte, cell.byte());
+        self.beyond += usize::from(*byte == BEYOND);
+        self.beyond -= usize::from(before == BEYOND);
+        if Self::are_many(self.beyond) != self.bytes.is_empty() {
+            std::mem::swap(&mut self.bytes, &mut self.unused);
+        }
+    }
+
+    /// Whether that many of the first stride's cells are more than exceptions: a 32nd, or more.
+    fn are_many(cells: usize) -> bool {
+        cells >= 1 << (A::ROOT - 5)
     }
 
     /// Cell `index`; nothing where there are no cells at all, which so costs no more than to look whether the index is right.
@@ -111,6 +165,9 @@ impl<A: Address> Trie<A> {
     /// The number of the value that decides for `address`; 0 for none.
     #[inline(always)]
     pub(super) fn find(&self, address: A) -> usize {
+        if let Some(byte) = self.byte(address.root()) {
+            return byte.into();
+        }
         let mut cell = self.cell(address.root());
         let mut level = 0;
         while let Some(group) = cell.group() {
@@ -120,14 +177,30 @@ impl<A: Address> Trie<A> {
         cell.value()
     }
 
+    /// As [`find`](Self::find), where no more than two strides decide: two looks and no loop.
+    #[inline(always)]
+    pub(super) fn find_near(&self, address: A) -> Option<usize> {
+        if let Some(byte) = self.byte(address.root()) {
+            return Some(byte.into());
+        }
+        let mut cell = self.cell(address.root());
+        if let Some(group) = cell.group() {
+            cell = self.cell(Self::first_of(group) + address.part(0));
+        }
+        cell.group().is_none().then_some(cell.value())
+    }
+
     /// The number that cell `index` says; or the next cell on the way of `address`, which is asked for, where `level` strides
     /// after the first are behind it.
     #[inline(always)]
     pub(super) fn step(&self, index: usize, address: A, level: u8) -> Result<u32, usize> {
+        if let Some(byte) = self.byte(index) {
+            return Ok(byte.into());
+        }
         let cell = self.cell(index);
         let Some(group) = cell.group() else { return Ok(cell.0) };
         let next = Self::first_of(group) + address.part(level);
-        prefetch(self.start().wrapping_add(next));
+        prefetch(self.cells.start().as_ptr().wrapping_add(next));
         Err(next)
     }
 
@@ -188,7 +261,7 @@ impl<A: Address> Trie<A> {
             if !idle {
                 break;
             }
-            self.cells[cell] = self.cells[first];
+            self.write(cell, self.cells[first]);
             self.depths[cell] = self.depths[first];
             self.free.push(group as u32);
             self.forks -= usize::from(cell < 1 << A::ROOT);
@@ -205,21 +278,31 @@ impl<A: Address> Trie<A> {
         let (cell, depth) = (self.cells[index], self.depths[index]);
         self.cells[first..first + Self::GROUP].fill(cell);
         self.depths[first..first + Self::GROUP].fill(depth);
-        self.cells[index] = Cell::of_group(group);
+        self.write(index, Cell::of_group(group));
         self.forks += usize::from(index < 1 << A::ROOT);
         Some(group)
     }
 
-    /// Whether lookups often go on behind the first stride: behind a 32nd of its cells, or more. Where fewer do there is
-    /// also less memory to wait for.
+    /// Whether lookups often go on behind the first stride. Where few do there is also less memory to wait for.
     #[inline(always)]
     pub(super) fn is_deep(&self) -> bool {
-        self.forks >= 1 << (A::ROOT - 5)
+        Self::are_many(self.forks)
     }
 
     #[cfg(test)]
     pub(super) fn forks_as_counted(&self) -> (usize, usize) {
         (self.forks, (0..1 << A::ROOT).filter(|index| self.cells[*index].group().is_some()).count())
+    }
+
+    /// Whether the bytes are what the cells say, and in use as long as they are to be.
+    #[cfg(test)]
+    pub(super) fn bytes_are_right(&self) -> bool {
+        let bytes = if self.bytes.is_empty() { &self.unused } else { &self.bytes };
+        let cells = self.cells.iter().take(bytes.len());
+        let beyond = bytes.iter().filter(|byte| **byte == BEYOND).count();
+        bytes.iter().eq(cells.map(|cell| cell.byte()).collect::<Vec<_>>().iter())
+            && beyond == self.beyond
+            && self.bytes.is_empty() == (!A::ENDS || Self::are_many(beyond))
     }
 
     #[cfg(test)]
@@ -235,7 +318,7 @@ impl<A: Address> Trie<A> {
                     self.paint(first..first + Self::GROUP, route, over);
                 }
                 None if over(self.depths[index]) => {
-                    self.cells[index] = Cell::of_value(route.value);
+                    self.write(index, Cell::of_value(route.value));
                     self.depths[index] = route.depth;
                 }
                 None => {}

@@ -73,10 +73,14 @@ impl<A: Address, V: 'static> Lpm<A, V> {
     /// The number of the value that decides for `address`, which `ticket` may know.
     #[inline(always)]
     pub(super) fn number(&self, address: A, ticket: LpmTicket<A>) -> usize {
-        match ticket.0 {
-            Some(found) if found.edition == self.edition && found.address == address => found.number as usize,
-            _ => self.trie.find(address),
-        }
+        self.number_of_ticket(&address, &ticket).unwrap_or_else(|| self.trie.find(address))
+    }
+
+    /// As [`number`](Self::number), where `ticket` knows it.
+    #[inline(always)]
+    pub(super) fn number_of_ticket(&self, address: &A, ticket: &LpmTicket<A>) -> Option<usize> {
+        let found = ticket.0.filter(|found| found.edition == self.edition && found.address == *address)?;
+        Some(found.number as usize)
     }
 }
 
