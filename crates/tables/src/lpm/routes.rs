@@ -223,6 +223,7 @@ impl<V: Copy + Eq + Hash + 'static> Table for Routes<V> {
     fn resolve_here(&mut self, address: &IpAddr, ticket: Self::Ticket) -> Option<Option<&V>> {
         let near = match address {
             IpAddr::V4(address) => self.v4.value(self.v4.trie.find_near(*address)?),
+            IpAddr::V6(_) if self.v6.is_none() => None,
             IpAddr::V6(address) => self.v6.value(self.v6.number_of_ticket(address, &ticket)?),
         };
         Some(near)

@@ -285,6 +285,44 @@ fn ask(routes: &mut Routes<u32>, known: u32, address: impl Fn(u32) -> IpAddr) {
     let expected: Vec<Option<u32>> =
         asked.iter().map(|number| (*number < known).then_some(*number)).collect();
     assert_eq!(answers, expected);
+    for (address, expected) in addresses.iter().zip(expected) {
+        assert_eq!(here(routes, *address), Some(expected), "two strides decide");
+    }
+}
+
+/// What a loop over a batch finds of an address that nobody walked for, or that it is not for the loop.
+fn here(routes: &mut Routes<u32>, address: IpAddr) -> Option<Option<u32>> {
+    routes.resolve_here(&address, LpmTicket::default()).map(|found| found.copied())
+}
+
+#[test]
+fn what_takes_more_than_two_looks_is_not_for_the_loop() {
+    let config = LpmConfig { prefixes: 9, groups: 20 };
+    let mut routes: Routes<u32> = Routes::new(Some(config), None).unwrap();
+    let address = |text: &str| text.parse::<IpAddr>().unwrap();
+    for (prefix, len, value) in [("10.0.0.0", 8, 1), ("10.1.2.0", 24, 2), ("10.1.2.64", 27, 3)] {
+        routes.insert(address(prefix), len, value).unwrap();
+    }
+    for (asked, expected, known) in [
+        ("10.9.9.9", Some(Some(1)), Some(1)),
+        ("10.1.2.1", Some(Some(2)), Some(2)),
+        // The third stride decides, here and beside it.
+        ("10.1.2.65", None, Some(3)),
+        ("10.1.2.97", None, Some(2)),
+        ("11.0.0.1", Some(None), None),
+        // There are no routes for the other version.
+        ("2001:db8::1", Some(None), None),
+    ] {
+        assert_eq!(here(&mut routes, address(asked)), expected, "{asked}");
+        assert_eq!(routes.longest(address(asked)).copied(), known, "{asked}");
+    }
+    let mut routes: Routes<u32> = Routes::new(None, Some(config)).unwrap();
+    routes.insert(address("2001:db8::"), 32, 4).unwrap();
+    let (known, other) = (address("2001:db8::1"), address("192.0.2.1"));
+    assert_eq!((here(&mut routes, known), here(&mut routes, other)), (None, Some(None)));
+    let mut ticket = LpmTicket::default();
+    routes.approach_all(std::iter::once((Some(&known), &mut ticket)));
+    assert_eq!(routes.resolve_here(&known, ticket), Some(Some(&4)));
 }
 
 #[test]
@@ -334,4 +372,39 @@ fn routes_of_both_versions_are_taken_over_whole_or_not_at_all() {
     assert_eq!(other.decode(&bytes), Ok(1));
     assert_eq!(said(&other), [None, Some(4), None]);
     assert!(Routes::<u32>::new(None, config).unwrap().decode(&bytes).is_err());
+}
+
+/// The first stride answers in bytes while they hold nearly all of it: neither more distinct values than a byte tells apart nor
+/// groups are in the way of anybody's answer, and what is too many of either can go again.
+#[test]
+fn bytes_answer_for_the_first_stride_while_they_hold_nearly_all_of_it() {
+    let config = LpmConfig { prefixes: 100_000, groups: 40_000 };
+    let mut lpm: Lpm<Ipv4Addr, u32> = Lpm::new(config).unwrap();
+    let of = |block: u32| Ipv4Addr::from_bits(block << 12);
+    // A value for each /20: the first 254 have numbers that a byte holds, one below a 32nd of the first stride does without.
+    let many = 254 + (1 << 15);
+    for block in 0..many {
+        assert!(lpm.trie.is_in_bytes(), "{block}");
+        lpm.insert(of(block), 20, block).unwrap();
+    }
+    assert!(!lpm.trie.is_in_bytes());
+    assert!(lpm.trie.bytes_are_right());
+    for block in [0, 1, 253, 254, 255, 256, 257, many - 1] {
+        assert_eq!(lpm.longest(of(block)), Some(&block));
+    }
+    assert_eq!(lpm.longest(of(many)), None);
+    // One goes, and a longer prefix in its place has a group where a byte would have been.
+    assert_eq!(lpm.remove(of(many - 1), 20), Some(many - 1));
+    assert!(lpm.trie.is_in_bytes());
+    lpm.insert(of(many - 1), 24, 7).unwrap();
+    assert!(!lpm.trie.is_in_bytes());
+    assert_eq!((lpm.longest(of(many - 1)), lpm.longest(of(many - 2))), (Some(&7), Some(&(many - 2))));
+    // One value for all of them: every byte holds it but the one where the group is.
+    lpm.insert(of(0), 1, 9).unwrap();
+    for block in 0..many - 1 {
+        lpm.remove(of(block), 20).unwrap();
+    }
+    assert!(lpm.trie.is_in_bytes() && lpm.trie.bytes_are_right());
+    assert_eq!((lpm.longest(of(many - 1)), lpm.longest(of(3))), (Some(&7), Some(&9)));
+    walked_together(&mut lpm, (0..200).map(|number| of(many - 100 + number)));
 }

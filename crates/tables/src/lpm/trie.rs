@@ -132,6 +132,12 @@ impl<A: Address> Trie<A> {
         }
     }
 
+    /// Whether lookups begin with a byte.
+    #[cfg(test)]
+    pub(super) fn is_in_bytes(&self) -> bool {
+        !self.bytes.is_empty()
+    }
+
     /// What cell `index` says, if it is of the first stride and a byte holds it.
     #[inline(always)]
     fn byte(&self, index: usize) -> Option<u8> {
