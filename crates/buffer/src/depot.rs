@@ -291,14 +291,19 @@ pub(crate) unsafe fn end_use(line: NonNull<Meta>) {
     let meta = unsafe { line.as_ref() };
     if meta.fresh.annotated {
         // SAFETY: a packet's pointer was made from its pool's memory.
-        wipe(unsafe { Lines::second(line) });
+        let second = unsafe { Lines::second(line) };
+        // SAFETY: the packet is the caller's.
+        unsafe { wipe(second) };
     }
     poison::freed(meta.frame, meta.capacity as usize);
 }
 
 /// Zeroes used annotations, so that the next packet finds none.
+///
+/// # Safety
+/// The packet to whose frame the line belongs is the caller's.
 #[cold]
-pub(crate) fn wipe(mut second: NonNull<Second>) {
-    // SAFETY: callers own the packet to whose frame the line belongs.
+pub(crate) unsafe fn wipe(mut second: NonNull<Second>) {
+    // SAFETY: the packet is the caller's.
     unsafe { second.as_mut() }.far = [0; FAR];
 }

@@ -76,7 +76,8 @@ pub(crate) struct Lines {
     second: [Second; LINES],
 }
 
-/// As many lines as have each another place in a second-level cache of 2,048 sets: all of it serves the first lines of a pool.
+/// As many lines as have each another place in a second-level cache of 2,048 sets (and huge pages), so that all of it serves the
+/// first lines of a pool.
 const LINES: usize = 2048;
 
 /// What few packets have.
@@ -107,11 +108,11 @@ impl Lines {
     /// The first line of a frame in a table that begins at `base`.
     ///
     /// # Safety
-    /// The table is of more than `index` frames.
+    /// The table has [bytes](Self::bytes) for more than `index` frames, and begins at a page.
     pub(crate) unsafe fn line(base: NonNull<Self>, index: usize) -> NonNull<Meta> {
         // SAFETY: the table has a whole block for every frame that the caller says it has.
         let block = unsafe { base.add(index / LINES) };
-        // SAFETY: the first lines are at the block's beginning, and there are as many as no remainder is.
+        // SAFETY: the first lines are at the block's beginning, and a remainder is below their number.
         unsafe { block.cast::<Meta>().add(index % LINES) }
     }
 
@@ -216,7 +217,6 @@ impl Fresh {
 }
 
 const _: () = assert!(size_of::<Fresh>() == 32, "new metadata is one wide store");
-const _: () = assert!(size_of::<Meta>() == 64, "a packet's metadata is one cache line");
 const _: () = assert!(size_of::<Meta>() == 64, "a packet's metadata is one cache line");
 const _: () =
     assert!(size_of::<Second>() == size_of::<Meta>(), "what few packets have is one cache line more");

@@ -401,7 +401,9 @@ impl Packet {
         let packet = ManuallyDrop::new(self);
         if packet.line().fresh.annotated {
             // SAFETY: a packet's pointer was made from its pool's memory.
-            depot::wipe(unsafe { Lines::second(packet.0) });
+            let second = unsafe { Lines::second(packet.0) };
+            // SAFETY: this is the packet's only handle.
+            unsafe { depot::wipe(second) };
         }
         RawFrame { index: packet.index() }
     }
@@ -567,7 +569,7 @@ impl Bytes<'_> {
     }
     /// Work that the sender left to the device.
     pub fn offload(&self) -> Offload {
-        // SAFETY: the packet is lent to us, which is not used for another thing before this ends.
+        // SAFETY: the packet is lent to us, while we are borrowed nobody changes it, and this only reads.
         unsafe { Annotations::of(self.line()) }.offload()
     }
     /// Sets the work that is left to the device: who moves headers says where they are now.

@@ -184,12 +184,24 @@ fn soiled(small: usize, short: usize) -> Pool {
             packet.set_verdict(u16::MAX);
             packet.set_traced(true);
             packet.set_vlan(Some(VlanTag { protocol: 0x88a8, control: u16::MAX }));
-            packet.set_offload(Offload { needs_checksum: true, gso: GsoKind::Udp, ..Offload::default() });
+            packet.set_offload(detailed(u16::MAX));
             packet
         })
         .collect();
     drop(soiled);
     pool
+}
+
+/// All of which lies in the second line, at these numbers.
+fn detailed(number: u16) -> Offload {
+    Offload {
+        needs_checksum: true,
+        gso: GsoKind::Udp,
+        gso_size: number,
+        checksum_start: number,
+        checksum_offset: number,
+        ..Offload::default()
+    }
 }
 
 fn assert_new(packet: &Packet) {
@@ -270,6 +282,7 @@ fn what_outgrows_its_frame_takes_everything_along_and_gives_the_frame_back() {
         packet.annotations_mut().near_mut()[5] = mark + 1;
         packet.annotations_mut().far_mut()[5] = mark + 1;
         packet.set_vlan(Some(VlanTag { protocol: 0x8100, control: 7 }));
+        packet.set_offload(detailed(3));
         batch.push(packet).unwrap();
     }
     let kept = batch.compact(|slot, bytes| match slot {
@@ -299,6 +312,7 @@ fn what_outgrows_its_frame_takes_everything_along_and_gives_the_frame_back() {
     let (near, far) = (first.near_annotations(), first.far_annotations());
     assert_eq!((first.owner(), &near[5..8], &far[5..8]), (1, &[2, 1, 0][..], &[2, 1, 0][..]));
     assert_eq!(first.vlan(), Some(VlanTag { protocol: 0x8100, control: 7 }));
+    assert_eq!(first.offload(), detailed(3));
     assert_eq!((batch.bytes(), pool.available()), (400 + 500 + 100 + 500, 4));
     let gone: Vec<_> = batch.drain_from(2).map(|packet| (packet.verdict(), packet.len())).collect();
     assert_eq!(gone, [(9, 100), (3, 500)]);
@@ -368,6 +382,30 @@ fn no_way_of_making_a_packet_shows_a_secret() {
             check(packet, len);
         }
     }
+}
+
+#[test]
+fn what_is_left_to_a_device_and_the_tag_apart_are_what_was_said_last() {
+    let pool = soiled(2, 0);
+    let mut packet = pool.packet(b"first").unwrap();
+    // The places of an earlier packet are not those of this one.
+    let plain = Offload { needs_checksum: true, ..Offload::default() };
+    packet.set_offload(plain);
+    assert_eq!((packet.offload(), packet.vlan()), (plain, None));
+    let tag = VlanTag { protocol: 0x88a8, control: 7 };
+    packet.set_vlan(Some(tag));
+    assert_eq!((packet.offload(), packet.vlan()), (plain, Some(tag)));
+    packet.set_offload(detailed(5));
+    assert_eq!((packet.offload(), packet.vlan()), (detailed(5), Some(tag)));
+    packet.set_vlan(Some(VlanTag { control: 9, ..tag }));
+    assert_eq!((packet.offload(), packet.vlan().unwrap().control), (detailed(5), 9));
+    let copy = packet.try_copy().unwrap();
+    assert_eq!((copy.offload(), copy.vlan()), (packet.offload(), packet.vlan()));
+    packet.set_vlan(None);
+    assert_eq!((packet.offload(), packet.vlan()), (detailed(5), None));
+    packet.set_offload(plain);
+    assert_eq!(packet.offload(), plain);
+    assert_eq!((copy.offload(), copy.vlan().unwrap().control), (detailed(5), 9));
 }
 
 #[test]

@@ -217,6 +217,27 @@ fn fill_and_look(pool: &Pool, short: usize) {
     }
 }
 
+/// Metadata lies in blocks of 2,048 frames: in one, around its end, and in several.
+#[test]
+fn every_packet_has_metadata_of_its_own() {
+    for frames in [1, 2_047, 2_048, 2_049, 4_100] {
+        let pool = Pool::builder().frames(frames).frame_size(1024).build().unwrap();
+        let mut packets: Vec<_> = (0..frames).map(|_| pool.empty(0).unwrap()).collect();
+        for (number, packet) in (0..).zip(&mut packets) {
+            packet.set_flow_hash(number);
+            packet.annotations_mut().near_mut()[..4].copy_from_slice(&number.to_be_bytes());
+            packet.annotations_mut().far_mut()[52..].copy_from_slice(&number.to_be_bytes());
+        }
+        for (number, packet) in (0u32..).zip(&packets) {
+            assert_eq!(packet.flow_hash(), number);
+            assert_eq!(packet.near_annotations()[..4], number.to_be_bytes());
+            assert_eq!(packet.far_annotations()[52..], number.to_be_bytes());
+        }
+        drop(packets);
+        assert_eq!(pool.available(), frames);
+    }
+}
+
 #[test]
 fn bad_numbers_are_refused_with_what_was_expected() {
     let build = |pool: netbricks_buffer::PoolBuilder| pool.build().expect_err("a bad number").to_string();

@@ -48,7 +48,7 @@ impl<T: Encode> Annotation<T> {
         T::SIZE < NEAR && self.at < NEAR - T::SIZE
     }
 
-    /// Its place among the far ones, if it lies there.
+    /// Its place among the far ones, if it lies there; otherwise a place behind all of them.
     #[inline(always)]
     fn far(self) -> RangeInclusive<usize> {
         let first = self.at.wrapping_sub(NEAR);
@@ -118,9 +118,9 @@ struct Slot {
 impl Worker {
     /// The slot of this name, in every graph of this worker. All of them share 8 bytes in the cache line of a packet's other
     /// metadata, which small ones get while there is room, and 56 in a line of their own, which costs more to reach; each takes
-    /// one byte beside its value, and lies in one piece. A name stays taken until the worker ends, also when the graph that used it is replaced: packets on
-    /// their way may still carry it. Where it cannot be (no room, or the name stands for another type), the node's building fails with
-    /// that error.
+    /// one byte beside its value, and lies in one piece. A name stays taken until the worker ends, also when the graph that used
+    /// it is replaced: packets on their way may still carry it. Where it cannot be (no room, or the name stands for another
+    /// type), the node's building fails with that error.
     ///
     /// ```
     /// use netbricks_core::packet::{Ip, Link};

@@ -1,7 +1,8 @@
 //! What functions leave for each other on a packet, and what names they may ask for.
 
+use netbricks_core::buffer::Batch;
 use netbricks_core::packet::Link;
-use netbricks_core::{Function, Input, Operator, Worker, compose};
+use netbricks_core::{Annotation, Context, Function, Input, Operator, Worker, compose};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::run_with;
 
@@ -37,6 +38,56 @@ fn a_name_has_one_type_and_all_names_together_64_bytes() {
     assert_eq!(asking::<[u8; 4]>(&worker, "the last"), Ok(()));
     assert_eq!(asking::<u16>(&worker, "the last near one"), Ok(()));
     assert!(asking::<()>(&worker, "nothing").unwrap_err().contains("only a piece of 0"));
+}
+
+/// Each writes its own bytes and no others, wherever they lie: near and far ones, both filled to the last byte.
+#[test]
+fn annotations_of_every_size_lie_beside_each_other() {
+    #[derive(Clone, Copy)]
+    struct All {
+        flag: Annotation<()>,
+        six: Annotation<[u8; 6]>,
+        eight: Annotation<[u8; 8]>,
+        most: Annotation<[u8; 46]>,
+    }
+    fn all(worker: &Worker) -> All {
+        All {
+            flag: worker.annotation("flag"),
+            six: worker.annotation("six"),
+            eight: worker.annotation("eight"),
+            most: worker.annotation("most"),
+        }
+    }
+    let function = |input: Input, worker: &Worker| {
+        let All { flag, six, eight, most } = all(worker);
+        input
+            .transform(move |packet| {
+                packet.annotate(six, [6; 6]);
+                packet.annotate(eight, [8; 8]);
+                assert_eq!((packet.annotation(flag), packet.annotation(most)), (None, None));
+                packet.annotate(most, [46; 46]);
+                packet.annotate(flag, ());
+                assert_eq!((packet.annotation(flag), packet.annotation(six)), (Some(()), Some([6; 6])));
+                assert_eq!(
+                    (packet.annotation(eight), packet.annotation(most)),
+                    (Some([8; 8]), Some([46; 46]))
+                );
+                packet.take_annotation(six);
+                assert_eq!((packet.annotation(flag), packet.annotation(six)), (Some(()), None));
+            })
+            .done()
+    };
+    let pool = pool();
+    let worker = worker(&pool);
+    let mut node = compose(&worker, |input| function(input, &worker)).unwrap();
+    let mut batch = Batch::new();
+    batch.push(pool.packet(&[0; 60]).unwrap()).unwrap();
+    let mut cx = Context::new(pool.clone());
+    node.process(0, &mut batch, &mut cx);
+    let (packet, All { flag, six, eight, most }) = (batch.get(0).unwrap(), all(&worker));
+    assert_eq!((flag.of(packet), six.of(packet)), (Some(()), None));
+    assert_eq!((eight.of(packet), most.of(packet)), (Some([8; 8]), Some([46; 46])));
+    assert!(asking::<()>(&worker, "one more").unwrap_err().contains("only a piece of 0"));
 }
 
 #[test]

@@ -46,8 +46,11 @@ pub fn lpm(input: Input, config: &LpmSettings, worker: &Worker) -> impl Function
 }
 
 fn table(config: &LpmSettings, worker: &Worker) -> Routes<u32> {
-    let built = config.all().map_err(|refused| refused.to_string()).and_then(|all| {
+    let built = config.all().map_err(|refused| refused.to_string()).and_then(|mut all| {
         let (v4, v6) = route::sizes(&all);
+        // Short ones first: where there are more next hops than a byte tells apart, it tells those apart that decide for most
+        // addresses.
+        all.sort_by_key(|route| route.len);
         let mut table = Routes::new(v4, v6).map_err(|error| error.to_string())?;
         for Route { prefix, len, next_hop } in all {
             table.insert(prefix, len, next_hop).map_err(|error| error.to_string())?;

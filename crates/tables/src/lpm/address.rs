@@ -37,7 +37,7 @@ impl Address for Ipv4Addr {
 }
 
 /// DIR-24-8 (Gupta, Lin and McKeown, INFOCOM 1998) with a shorter first stride, and a third: one access for what 20 bits
-/// decide, two for 26, three for all else. The first stride takes 4 MiB, or 1 in bytes, which lies in the caches and in few
+/// decide, two for 26, three for all else, and one more for exceptions where the first is to a byte. The first stride takes 4 MiB, or 1 in bytes, which lies in the caches and in few
 /// pages, where that of 24 bits takes 32 or 64, so that nearly every look at it waits for memory, and for the address's
 /// translation.
 impl sealed::Strides for Ipv4Addr {

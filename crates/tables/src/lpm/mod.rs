@@ -1,5 +1,5 @@
-//! Longest-prefix match: which of many prefixes that hold an address is the longest, in one to three memory accesses for
-//! IPv4 and a few for IPv6, however many prefixes there are.
+//! Longest-prefix match: which of many prefixes that hold an address is the longest, in one memory access for most of IPv4, at
+//! most four, and a few for IPv6, however many prefixes there are.
 
 mod address;
 mod change;
@@ -16,7 +16,8 @@ pub use routes::{Routes, RoutesAnnouncer};
 pub use transfer::LpmImportError;
 pub use walk::LpmTicket;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -121,11 +122,16 @@ pub enum LpmError {
 /// Values by prefix of an IPv4 or IPv6 address; the longest prefix that holds an address decides.
 ///
 /// # Memory and work
-/// IPv4: 6 MiB and 320 bytes a group. IPv6: 320 KiB and 1,280 bytes a group. A fifth of the 5 MiB and of either's groups lies
-/// apart from the rest, as the sixth MiB does, and each part takes whole units of 2 MiB where it is larger than 128 KiB. All of
-/// it is allocated and touched when the table is made. A lookup reads one cell, and one more for each group on its way; in IPv4
-/// the first is a byte while there are few distinct values (254) and few prefixes longer than /20, which is so for 31 of 32 parts
-/// of the addresses. Inserting or removing a prefix writes the cells
+/// IPv4: 6 MiB and 320 bytes a group. IPv6: 320 KiB and 1,280 bytes a group. A fifth of either, but for the sixth MiB, lies
+/// apart from the rest, as that MiB does, and each part takes whole units of 2 MiB where it is larger than 128 KiB. All of it is
+/// allocated and touched when the table is made.
+///
+/// A lookup reads one cell, and one more for each group on its way. In IPv4 the first one is a byte, in that sixth MiB, while
+/// fewer than a 32nd of all /20s have a longer prefix in them or a value whose number a byte does not hold, and those take one
+/// look more. Values are numbered as they come, the lowest free number first, up to 254 in a byte: with more of them, those that
+/// decide for most addresses are best put in first.
+///
+/// Inserting or removing a prefix writes the cells
 /// that it decides: those of one stride, of which it has at most 2²⁰ (0.0.0.0/0), and of the groups behind them. The answers
 /// between are never wrong, since nobody looks while the table is changed.
 ///
@@ -149,7 +155,8 @@ pub struct Lpm<A: Address, V: 'static> {
     values: Vec<V>,
     /// How many prefixes have the value; nobody looks at those that none has.
     uses: Vec<usize>,
-    free_values: Vec<u32>,
+    /// The lowest is given out first, since a byte holds only low ones.
+    free_values: BinaryHeap<Reverse<u32>>,
     numbers: HashMap<V, u32>,
     prefixes: BTreeMap<(A, u8), u32>,
     capacity: usize,
@@ -201,7 +208,7 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
             trie: Trie::none(),
             values: Vec::new(),
             uses: Vec::new(),
-            free_values: Vec::new(),
+            free_values: BinaryHeap::new(),
             numbers: HashMap::new(),
             prefixes: BTreeMap::new(),
             capacity: 0,
@@ -322,7 +329,7 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
     /// Takes all prefixes out, the longest first.
     pub fn clear(&mut self) {
         let mut all: Vec<(A, u8)> = self.prefixes.keys().copied().collect();
-        all.sort_by_key(|(_, len)| std::cmp::Reverse(*len));
+        all.sort_by_key(|(_, len)| Reverse(*len));
         for (prefix, len) in all {
             self.remove(prefix, len);
         }
@@ -335,7 +342,8 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
             self.uses[*number as usize - 1] += 1;
             return *number;
         }
-        let number = self.free_values.pop().unwrap_or_else(|| {
+        let free = self.free_values.pop().map(|Reverse(number)| number);
+        let number = free.unwrap_or_else(|| {
             self.values.push(value);
             self.uses.push(0);
             self.values.len() as u32
@@ -351,7 +359,7 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
         *uses -= 1;
         if *uses == 0 {
             self.numbers.remove(&self.values[number as usize - 1]);
-            self.free_values.push(number);
+            self.free_values.push(Reverse(number));
         }
     }
 }
@@ -364,7 +372,7 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Table for Lpm<A, V> {
 
     #[inline(always)]
     fn announcer(&self) -> Self::Announcer {
-        let (first, shift) = self.trie.first();
+        let (first, shift) = self.trie.start();
         LpmAnnouncer { first, shift }
     }
 

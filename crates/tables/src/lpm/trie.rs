@@ -122,9 +122,9 @@ impl<A: Address> Trie<A> {
         self.groups - self.free.len()
     }
 
-    /// Where what any lookup looks at first begins, and the logarithm of how many bytes it is for each of the first stride.
+    /// Where what any lookup looks at first is, and the logarithm of how many bytes it is for each of the first stride.
     #[inline(always)]
-    pub(super) fn first(&self) -> (*const u8, u8) {
+    pub(super) fn start(&self) -> (*const u8, u8) {
         const CELL: u8 = size_of::<Cell>().ilog2() as u8;
         match self.bytes.is_empty() {
             true => (self.cells.start().as_ptr().cast_const().cast(), CELL),
@@ -183,7 +183,7 @@ impl<A: Address> Trie<A> {
         cell.value()
     }
 
-    /// As [`find`](Self::find), where no more than two strides decide: two looks and no loop.
+    /// As [`find`](Self::find), where no more than three strides decide, which is all that IPv4 has: three looks and no loop.
     #[inline(always)]
     pub(super) fn find_near(&self, address: A) -> Option<usize> {
         if let Some(byte) = self.byte(address.root()) {
@@ -192,6 +192,9 @@ impl<A: Address> Trie<A> {
         let mut cell = self.cell(address.root());
         if let Some(group) = cell.group() {
             cell = self.cell(Self::first_of(group) + address.part(0));
+            if let Some(group) = cell.group() {
+                cell = self.cell(Self::first_of(group) + address.part(1));
+            }
         }
         cell.group().is_none().then_some(cell.value())
     }
@@ -306,7 +309,7 @@ impl<A: Address> Trie<A> {
         let bytes = if self.bytes.is_empty() { &self.unused } else { &self.bytes };
         let cells = self.cells.iter().take(bytes.len());
         let beyond = bytes.iter().filter(|byte| **byte == BEYOND).count();
-        bytes.iter().eq(cells.map(|cell| cell.byte()).collect::<Vec<_>>().iter())
+        bytes.iter().copied().eq(cells.map(|cell| cell.byte()))
             && beyond == self.beyond
             && self.bytes.is_empty() == (!A::ENDS || Self::are_many(beyond))
     }
