@@ -67,9 +67,9 @@ pub(crate) const NEAR: usize = 8;
 /// Bytes of annotations that lie in the line behind that.
 pub(crate) const FAR: usize = 56;
 
-/// What a pool has of `LINES` frames beside their bytes. First lines lie side by side, so that the memory of those that are
-/// never looked at takes no place in the caches beside them; a second line lies at a fixed distance, so that where it is is known
-/// without a look at the first: one wait for memory where there would be two, one after the other.
+/// What a pool has of `LINES` frames beside their bytes. First lines lie side by side, so that second ones, which few packets
+/// touch, take no place in the caches between them. A frame's second line is a fixed distance from its first, so that its place
+/// is known without a look at that: one wait for memory where there would be two, one after the other.
 #[repr(C)]
 pub(crate) struct Lines {
     first: [Meta; LINES],

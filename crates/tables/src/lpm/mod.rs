@@ -131,9 +131,9 @@ pub enum LpmError {
 /// look more. Values are numbered as they come, the lowest free number first, up to 254 in a byte: with more of them, those that
 /// decide for most addresses are best put in first.
 ///
-/// Inserting or removing a prefix writes the cells
-/// that it decides: those of one stride, of which it has at most 2²⁰ (0.0.0.0/0), and of the groups behind them. The answers
-/// between are never wrong, since nobody looks while the table is changed.
+/// Inserting or removing a prefix writes the cells that it decides: those of one stride, of which it has at most 2²⁰
+/// (0.0.0.0/0), and of the groups behind them. The answers between are never wrong, since nobody looks while the table is
+/// changed.
 ///
 /// ```
 /// use netbricks_tables::{Lpm, LpmConfig};
