@@ -32,6 +32,8 @@ pub struct TimerWheel {
     levels: u32,
     /// No timer was left behind before this tick.
     elapsed: u64,
+    /// Before this tick there is nothing to do: at most the start of the first slot that isn't empty.
+    idle_until: u64,
     len: usize,
 }
 
@@ -62,8 +64,14 @@ impl TimerWheel {
     /// When the memory (16 bytes a timer) can't be had, or there are more than [`Self::MAXIMUM`] timers.
     pub fn new(timers: usize) -> Result<Self, MemoryError> {
         let nodes = if timers > Self::MAXIMUM { usize::MAX } else { timers + FIRST };
-        let mut wheel =
-            Self { nodes: HugeArray::zeroed(nodes)?, occupied: [0; LEVELS], levels: 0, elapsed: 0, len: 0 };
+        let mut wheel = Self {
+            nodes: HugeArray::zeroed(nodes)?,
+            occupied: [0; LEVELS],
+            levels: 0,
+            elapsed: 0,
+            idle_until: u64::MAX,
+            len: 0,
+        };
         wheel.clear_heads();
         Ok(wheel)
     }
@@ -119,6 +127,30 @@ impl TimerWheel {
         self.link(timer + FIRST, deadline);
     }
 
+    /// Files `timer` for `deadline` (ticks), unless it is filed already for that tick or an earlier one.
+    ///
+    /// # Panics
+    /// When there is no such timer.
+    #[inline]
+    pub(crate) fn insert_earlier(&mut self, timer: usize, deadline: u64) {
+        let id = timer + FIRST;
+        let node = self.nodes[id];
+        if node.next == UNFILED {
+            self.len += 1;
+        } else if node.deadline > deadline {
+            self.unlink(id);
+        } else {
+            return;
+        }
+        self.link(id, deadline);
+    }
+
+    /// Where `timer` is kept, for asking for that memory.
+    #[inline(always)]
+    pub(crate) fn address(&self, timer: usize) -> *const u8 {
+        self.nodes.start().as_ptr().cast_const().wrapping_add(timer.wrapping_add(FIRST)).cast()
+    }
+
     /// Takes `timer` off the wheel; whether it was on it.
     ///
     /// # Panics
@@ -137,12 +169,22 @@ impl TimerWheel {
     /// put off many times costs one visit a period. Returns how many timers were visited: moved nearer, or fired.
     ///
     /// When fewer than `budget` were, none is left that is due at `now`. Time that goes backwards is ignored.
-    pub fn advance(&mut self, now: u64, budget: usize, mut fire: impl FnMut(usize) -> Option<u64>) -> usize {
+    #[inline(always)]
+    pub fn advance(&mut self, now: u64, budget: usize, fire: impl FnMut(usize) -> Option<u64>) -> usize {
+        if now < self.idle_until && budget > 0 {
+            self.elapsed = self.elapsed.max(now);
+            return 0;
+        }
+        self.visit(now, budget, fire)
+    }
+
+    /// As [`advance`](Self::advance), where something may be due.
+    fn visit(&mut self, now: u64, budget: usize, mut fire: impl FnMut(usize) -> Option<u64>) -> usize {
         let mut visited = 0;
         while visited < budget {
-            let earliest = self.earliest().filter(|(_, start)| *start <= now);
-            let Some((head, start)) = earliest else {
+            let Some((head, start)) = self.earliest().filter(|(_, start)| *start <= now) else {
                 self.elapsed = self.elapsed.max(now);
+                self.idle_until = self.earliest().map_or(u64::MAX, |(_, start)| start);
                 break;
             };
             // Timers that stay in a half-drained slot of a higher level keep it the earliest until it is empty, since
@@ -177,6 +219,7 @@ impl TimerWheel {
         self.nodes[FIRST..].fill(Node { next: UNFILED, previous: UNFILED, deadline: 0 });
         self.occupied = [0; LEVELS];
         self.levels = 0;
+        self.idle_until = u64::MAX;
         self.len = 0;
         self.clear_heads();
     }
@@ -213,7 +256,9 @@ impl TimerWheel {
     fn link(&mut self, id: usize, deadline: u64) {
         let place = deadline.max(self.elapsed);
         let level = (place ^ self.elapsed).checked_ilog2().unwrap_or(0) / SLOT_BITS;
-        let slot = (place >> (SLOT_BITS * level)) as usize % SLOTS;
+        let shift = SLOT_BITS * level;
+        let slot = (place >> shift) as usize % SLOTS;
+        self.idle_until = self.idle_until.min(place >> shift << shift);
         self.occupied[level as usize] |= 1 << slot;
         self.levels |= 1 << level;
         let head = 1 + level as usize * SLOTS + slot;

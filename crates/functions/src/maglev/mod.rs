@@ -16,10 +16,10 @@ pub use lookup::LookupTable;
 use std::net::IpAddr;
 
 use netbricks_core::consistency::{Bounded, BoundedInconsistency};
-use netbricks_core::packet::{FlowKey, Ip, Link, MacAddress};
+use netbricks_core::packet::{FlowKey, Ip, IpRef, Link, MacAddress};
 use netbricks_core::tables::{Entry, FlowTableConfig, Full};
 use netbricks_core::view::{Enclosing, IpRewrite, Metadata};
-use netbricks_core::{Counter, Drop, Function, Input, Operator, StoredFlow, Worker};
+use netbricks_core::{Counter, Drop, Function, Input, Operator, StoredFlow, TableKey, Worker};
 
 use backends::{Backends, Current};
 
@@ -62,7 +62,7 @@ pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Func
                 Some(Some(()))
             },
             |balancer, packet, entry| {
-                let mac = balancer.decide(entry, packet.frame())?;
+                let mac = balancer.decide(entry, packet.header(), packet.payload())?;
                 packet.outer_mut::<Link>().ethernet_mut().set_destination(mac);
                 Some(())
             },
@@ -85,31 +85,39 @@ struct Balancer {
 }
 
 impl Balancer {
-    fn decide(&mut self, entry: Entry<'_, StoredFlow, u64>, frame: &[u8]) -> Option<MacAddress> {
+    /// Of a packet with this IP header, and what is behind it.
+    fn decide(
+        &mut self,
+        entry: Entry<'_, StoredFlow, u64>,
+        header: IpRef<'_>,
+        payload: &[u8],
+    ) -> Option<MacAddress> {
         let backends = self.current.get();
-        // A known flow whose frames are of a rarer shape, or that an earlier packet of this batch put in.
-        if let Entry::Found(found) = &entry
-            && let Some(mac) = backends.live(*found.get())
-        {
-            return Some(mac);
+        let flow = match entry.key() {
+            Some(stored) => FlowKey::restore(stored),
+            None => FlowKey::related(header, payload),
+        };
+        match entry {
+            // A known flow whose frames are of a rarer shape, or that an earlier packet of this batch put in; or whose
+            // backend is gone.
+            Entry::Found(mut found) => {
+                if let Some(mac) = backends.live(*found.get()) {
+                    return Some(mac);
+                }
+                let (chosen, mac) = backends.elsewhere(*found.get(), &flow)?;
+                self.moved.add(1);
+                *found.get_mut() = chosen;
+                Some(mac)
+            }
+            // An error makes no connection: who sends it may be anybody.
+            Entry::Vacant(vacant) if FlowKey::quoted(header, payload).is_none() => {
+                let (chosen, mac) = backends.choose(&flow)?;
+                self.assigned.add(1);
+                vacant.insert(chosen);
+                Some(mac)
+            }
+            // Where there is no room nobody is turned away: the table of backends alone decides.
+            Entry::Vacant(_) | Entry::Full => backends.choose(&flow).map(|(_, mac)| mac),
         }
-        let (header, payload) = Ip::in_frame(frame)?;
-        let flow = FlowKey::related(header, payload);
-        if let Entry::Found(mut found) = entry {
-            let (chosen, mac) = backends.elsewhere(*found.get(), &flow)?;
-            self.moved.add(1);
-            *found.get_mut() = chosen;
-            return Some(mac);
-        }
-        let (chosen, mac) = backends.choose(&flow)?;
-        // Where there is no room nobody is turned away: the table of backends alone decides. An error makes no
-        // connection: who sends it may be anybody.
-        if let Entry::Vacant(vacant) = entry
-            && FlowKey::quoted(header, payload).is_none()
-        {
-            self.assigned.add(1);
-            vacant.insert(chosen);
-        }
-        Some(mac)
     }
 }

@@ -1,5 +1,6 @@
 //! The second step of a lookup: tags tell where a flow seems to be, and its memory is asked for.
 
+use std::hint::cold_path;
 use std::marker::PhantomData;
 
 use super::place::Home;
@@ -7,6 +8,8 @@ use super::slots::Slots;
 use super::{FlowTable, FlowTicket};
 use crate::group::{Group, WIDTH};
 use crate::hash::Key;
+use crate::prefetch::prefetch;
+use crate::wheel::TimerWheel;
 
 /// What the step takes of a table, as local variables: while tickets are written, the compiler must suppose that the table
 /// changes.
@@ -16,15 +19,16 @@ pub(super) struct Approach<'t, K, V> {
     bytes: u64,
     slots: PhantomData<&'t Slots<K, V>>,
     first_slot: *const u8,
+    wheel: &'t TimerWheel,
 }
 
 impl<'t, K: Key, V: 'static> Approach<'t, K, V> {
     #[inline(always)]
     pub(super) fn to(table: &'t FlowTable<K, V>) -> Self {
-        let FlowTable { groups, hashed_bytes, slots, .. } = table;
+        let FlowTable { groups, hashed_bytes, slots, wheel, .. } = table;
         // `look` relies on it.
         assert!(*hashed_bytes <= size_of_val::<[Group]>(groups) as u64);
-        Self { groups, bytes: *hashed_bytes, slots: PhantomData, first_slot: slots.start() }
+        Self { groups, bytes: *hashed_bytes, slots: PhantomData, first_slot: slots.start(), wheel }
     }
 
     /// The tags of the group that begins at a byte.
@@ -39,12 +43,20 @@ impl<'t, K: Key, V: 'static> Approach<'t, K, V> {
         unsafe { &*group }
     }
 
+    /// The slot of this bit of two groups, that begin at these bytes.
+    #[inline(always)]
+    fn slot([first, second]: [usize; 2], bit: u32) -> usize {
+        // Nobody can predict which of the two it is.
+        let group = std::hint::select_unpredictable(bit < WIDTH as u32, first, second);
+        group / (Group::BYTES / WIDTH) + bit as usize % WIDTH
+    }
+
     /// Turns what a ticket knows from a hash into a slot.
     #[inline(always)]
     pub(super) fn look(&self, ticket: &mut FlowTicket) {
         // A ticket from elsewhere names some groups too, though not this key's.
         // By bytes throughout: a group's number would be shifted there and back.
-        let [first, second] = Home::bytes(ticket.0, self.bytes).map(|byte| byte & !(Group::BYTES - 1));
+        let groups @ [first, second] = Home::bytes(ticket.0, self.bytes).map(|byte| byte & !(Group::BYTES - 1));
         let tag = Home::tag(ticket.0);
         // SAFETY: `Home::bytes` scales 64 bits to numbers below `self.bytes`, which is no more than the groups have
         // (`to`), and rounded down to a group's size, a power of two, they are where one begins.
@@ -52,10 +64,16 @@ impl<'t, K: Key, V: 'static> Approach<'t, K, V> {
         // SAFETY: as above.
         let b = unsafe { self.group(second) };
         let found = Group::both_match(a, b, tag);
-        // No match gives a place as good as any: `resolve` will see that it isn't the flow's.
-        let bit = found.trailing_zeros();
-        let group = if bit < WIDTH as u32 { first } else { second };
-        let slot = group / (Group::BYTES / WIDTH) + bit as usize % WIDTH;
+        let mut bit = found.trailing_zeros();
+        if found == 0 {
+            cold_path();
+            // Nobody seems to be there: the place where an insertion would write, and the timer that goes with it.
+            let (free, other) = (a.free(), b.free());
+            let second = other.count_ones() > free.count_ones();
+            bit = if second { other.trailing_zeros() + WIDTH as u32 } else { free.trailing_zeros() };
+            prefetch(self.wheel.address(Self::slot(groups, bit)));
+        }
+        let slot = Self::slot(groups, bit);
         Slots::<K, V>::prefetch_from(self.first_slot, slot);
         ticket.0 = slot as u64;
     }

@@ -27,6 +27,16 @@ impl<'t, K: Key, V: 'static> Entry<'t, K, V> {
         }
     }
 
+    /// The key that was looked up; `None` when the table is full.
+    #[inline]
+    pub fn key(&self) -> Option<K> {
+        match self {
+            Entry::Found(flow) => Some(*flow.key()),
+            Entry::Vacant(place) => Some(place.key),
+            Entry::Full => None,
+        }
+    }
+
     /// The flow's value, if it is there.
     #[inline(always)]
     pub fn found(self) -> Option<&'t mut V> {
@@ -51,6 +61,16 @@ impl<'t, K: Key, V: 'static> Occupied<'t, K, V> {
     pub(super) fn new(table: &'t mut FlowTable<K, V>, slot: NonNull<Slot<K, V>>, index: u32) -> Self {
         debug_assert!(table.slots.get(index as usize).is_some_and(|slot| slot.is_live()));
         Self { table, slot, index }
+    }
+
+    /// The flow's key.
+    #[inline(always)]
+    #[must_use]
+    pub fn key(&self) -> &K {
+        // SAFETY: as in `get`.
+        let slot = unsafe { self.slot.as_ref() };
+        // SAFETY: as in `get`.
+        unsafe { slot.key_unchecked() }
     }
 
     /// The value.
@@ -138,6 +158,12 @@ impl<'t, K: Key, V: 'static> Vacant<'t, K, V> {
     #[inline(always)]
     pub(super) fn new(table: &'t mut FlowTable<K, V>, key: K, place: Place) -> Self {
         Self { table, key, place }
+    }
+
+    /// The key that a flow would get here.
+    #[must_use]
+    pub fn key(&self) -> &K {
+        &self.key
     }
 
     /// The flow that an insertion would end to make room: expired or, by the policy [`EvictOldest`], old.

@@ -163,8 +163,6 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     /// Sets the timer of a live slot, unless one is set that will come in time and look again.
     pub(super) fn file_timer(&mut self, index: usize) {
         let Some(end) = self.slots.get(index).and_then(|slot| self.clock.end(slot)) else { return };
-        if self.wheel.deadline(index).is_none_or(|filed| filed > end) {
-            self.wheel.insert(index, end);
-        }
+        self.wheel.insert_earlier(index, end);
     }
 }

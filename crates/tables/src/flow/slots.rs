@@ -60,6 +60,16 @@ impl<K: Copy, V> Slot<K, V> {
         self.is_live().then(|| unsafe { self.value.assume_init_mut() })
     }
 
+    /// The key of a slot that is known to be live.
+    ///
+    /// # Safety
+    /// The slot must be live.
+    #[inline(always)]
+    pub(super) unsafe fn key_unchecked(&self) -> &K {
+        // SAFETY: the caller says that the slot is live, so that its key was written.
+        unsafe { self.key.assume_init_ref() }
+    }
+
     /// The value of a slot that is known to be live.
     ///
     /// # Safety
