@@ -1,7 +1,7 @@
 //! How tables keep flows.
 
 use netbricks_packet::{FlowKey, HashKey};
-use netbricks_tables::{Encode, Key, Secret, hash_words};
+use netbricks_tables::{Encode, Key, Parts, Secret, hash_words};
 
 use crate::shuffle::ShuffleKey;
 use crate::state::TableKey;
@@ -21,12 +21,39 @@ pub struct StoredFlow([u64; 5]);
 /// A flow of IPv4 costs two multiplications of the four that one of IPv6 takes. The two collide with a probability of at most
 /// 2⁻⁶³: the sum of the longer has a product more, which is any given number no more often.
 impl Key for StoredFlow {
+    type Parts = ByVersion;
     #[inline(always)]
     fn hash(&self, secret: &Secret) -> u64 {
         // One word tells, so that where it is known the question goes away when this is compiled.
         match self.0 {
             [first, second, .., 0] => hash_words(&[first, second], secret),
             words => hash_words(&words, secret),
+        }
+    }
+}
+
+/// Flows of IPv4 have two words; those of IPv6 three more.
+#[derive(Clone, Copy, Debug)]
+pub struct ByVersion;
+
+impl Parts<StoredFlow> for ByVersion {
+    type Near = [u64; 2];
+    type Far = [u64; 3];
+    #[inline(always)]
+    fn split(StoredFlow(words): &StoredFlow) -> ([u64; 2], Option<[u64; 3]>) {
+        match *words {
+            [first, second, .., 0] => ([first, second], None),
+            // Ports, protocol and flags come first, as with IPv4: the flags tell the versions apart.
+            [a, b, c, d, last] => ([last, a], Some([b, c, d])),
+        }
+    }
+    #[inline(always)]
+    fn join([first, second]: [u64; 2], far: impl FnOnce() -> [u64; 3]) -> StoredFlow {
+        if FlowKey::is_of_v6(first) {
+            let [b, c, d] = far();
+            StoredFlow([second, b, c, d, first])
+        } else {
+            StoredFlow([first, second, 0, 0, 0])
         }
     }
 }
@@ -95,7 +122,42 @@ mod tests {
         }
     }
 
+    /// Two keys with one near part, which only their far parts tell from each other.
+    #[test]
+    fn flows_of_ipv6_differ_in_what_lies_apart() {
+        let from = |last: u16| {
+            let source = [0x2001_u16, 0xdb8, 0, 0, 0, 0, 0, last];
+            FlowKey::new(source.into(), [9_u16; 8].into(), 5_353, 53, 17).store()
+        };
+        let (first, second) = (ByVersion::split(&from(1)), ByVersion::split(&from(2)));
+        assert_eq!(first.0, second.0);
+        assert_ne!(first.1, second.1);
+        let mut table: FlowTable<StoredFlow, u64> = FlowTable::new(FlowTableConfig::new(8)).unwrap();
+        for last in [1, 2] {
+            table.lookup(from(last), 0).or_insert_with(|| u64::from(last));
+        }
+        assert_eq!([1, 2, 3].map(|last| table.get(&from(last)).copied()), [Some(1), Some(2), None]);
+        let keys: HashSet<String> = table.iter().map(|(key, _)| FlowKey::restore(key).to_string()).collect();
+        assert_eq!(keys, [1, 2].map(|last| FlowKey::restore(from(last)).to_string()).into());
+    }
+
     proptest! {
+        #[test]
+        fn keys_in_two_parts_are_whole_again(
+            addresses in any::<[u128; 2]>(), v6: bool, ports in any::<[u16; 2]>(), protocol: u8, fragment: bool,
+        ) {
+            let [source, destination] = addresses.map(|bits| match v6 {
+                true => IpAddr::from(Ipv6Addr::from_bits(bits)),
+                false => Ipv4Addr::from_bits(bits as u32).into(),
+            });
+            let mut packed = FlowKey::new(source, destination, ports[0], ports[1], protocol).packed();
+            packed[if v6 { 4 } else { 0 }] |= u64::from(fragment) << 17;
+            let key = FlowKey::try_unpacked(packed).unwrap().store();
+            let (near, far) = ByVersion::split(&key);
+            prop_assert_eq!(far.is_some(), v6);
+            prop_assert_eq!(ByVersion::join(near, || far.unwrap()), key);
+        }
+
         #[test]
         fn words_that_are_left_out_are_no_others(
             addresses in any::<[u32; 2]>(), ports in any::<[u16; 2]>(), rest in any::<[u64; 4]>(), seed in any::<u64>(),

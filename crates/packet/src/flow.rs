@@ -171,6 +171,12 @@ impl FlowKey {
             [0, MAPPED | addresses >> 32, 0, MAPPED | addresses & 0xffff_ffff, first]
         }
     }
+    /// Whether a key with this word of ports, protocol and flags, the first of an IPv4 flow's [packed](Self::packed) form and
+    /// the last of an IPv6 flow's, is of IPv6.
+    #[inline(always)]
+    pub const fn is_of_v6(facts: u64) -> bool {
+        facts & V6 != 0
+    }
     /// Ports, protocol and flags.
     #[inline(always)]
     const fn facts(&self) -> u64 {

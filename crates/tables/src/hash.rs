@@ -1,6 +1,8 @@
 //! Keyed hashing of table keys: a per-table secret that an attacker can't see decides where a key lives, so that
 //! nobody can send flows that all meet in one place.
 
+use crate::parts::{Parts, Whole};
+
 /// A table's secret: 512 bits, expanded from a seed.
 ///
 /// Keep the seed as secret as the traffic is hostile: draw it from the system's randomness in production, fix it in
@@ -95,12 +97,13 @@ fn finish(sum: u128, secret: &Secret) -> u64 {
 /// What a table can be asked by: a plain value that hashes under a secret.
 ///
 /// ```
-/// use netbricks_tables::{Key, Secret, hash_words};
+/// use netbricks_tables::{Key, Secret, Whole, hash_words};
 ///
 /// #[derive(Clone, Copy, PartialEq, Eq)]
 /// struct Tunnel { peer: u128, identifier: u32 }
 ///
 /// impl Key for Tunnel {
+///     type Parts = Whole;
 ///     fn hash(&self, secret: &Secret) -> u64 {
 ///         hash_words(&[self.peer as u64, (self.peer >> 64) as u64, u64::from(self.identifier)], secret)
 ///     }
@@ -110,13 +113,17 @@ fn finish(sum: u128, secret: &Secret) -> u64 {
 /// assert_eq!(a.hash(&secret), a.hash(&secret));
 /// assert_ne!(a.hash(&secret), b.hash(&secret));
 /// ```
-pub trait Key: Copy + Eq + 'static {
+pub trait Key: Copy + Eq + Send + Sync + 'static {
+    /// How it lies in a table: [`Whole`], unless most keys are shorter than they could be.
+    type Parts: Parts<Self>;
+
     /// The key's hash under `secret`: all 64 bits count, equal keys have equal hashes. Use [`hash_words`] over every
     /// word that `Eq` compares.
     fn hash(&self, secret: &Secret) -> u64;
 }
 
 impl<const N: usize> Key for [u64; N] {
+    type Parts = Whole;
     #[inline(always)]
     fn hash(&self, secret: &Secret) -> u64 {
         hash_words(self, secret)
@@ -126,6 +133,7 @@ impl<const N: usize> Key for [u64; N] {
 macro_rules! integer_keys {
     ($($integer:ty)*) => {$(
         impl Key for $integer {
+            type Parts = Whole;
             #[inline(always)]
             fn hash(&self, secret: &Secret) -> u64 {
                 hash_words(&[u64::from(*self)], secret)
@@ -136,6 +144,7 @@ macro_rules! integer_keys {
 integer_keys!(u8 u16 u32 u64);
 
 impl Key for u128 {
+    type Parts = Whole;
     #[inline(always)]
     fn hash(&self, secret: &Secret) -> u64 {
         hash_words(&[*self as u64, (*self >> 64) as u64], secret)
@@ -145,6 +154,7 @@ impl Key for u128 {
 macro_rules! tuple_keys {
     ($($part:ident)*) => {
         impl<$($part: Key),*> Key for ($($part,)*) {
+            type Parts = Whole;
             #[inline(always)]
             fn hash(&self, secret: &Secret) -> u64 {
                 #[expect(non_snake_case, reason = "one name serves as type and variable in this macro")]

@@ -15,6 +15,7 @@ mod hash;
 mod lpm;
 mod maglev;
 mod memory;
+mod parts;
 mod prefetch;
 mod recent;
 mod shared;
@@ -32,6 +33,7 @@ pub use lpm::{
 };
 pub use maglev::{MaglevBackend, MaglevError, MaglevTable};
 pub use memory::{HugeArray, MemoryError, Zeroable};
+pub use parts::{Parts, Whole};
 pub use prefetch::{CACHE_LINE, prefetch};
 pub use recent::{ImageError, Recent, Tallies};
 pub use shared::{

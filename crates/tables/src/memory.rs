@@ -39,6 +39,8 @@ macro_rules! integers {
     )*};
 }
 integers!(u8 u16 u32 u64 u128);
+// SAFETY: there are no bytes in it, and its only value is valid.
+unsafe impl Zeroable for () {}
 // SAFETY: if zeros are a valid element, they are a valid array of them.
 unsafe impl<T: Zeroable, const N: usize> Zeroable for [T; N] {}
 

@@ -41,7 +41,7 @@ pub(super) fn report(flows: &Flows<FlowKey, Usage>, top: usize, worker: &Worker)
     let flows = flows.clone();
     worker.report(move || {
         let (mut largest, refused): (Vec<(FlowKey, Usage)>, u64) = flows.with(|table| {
-            let known = table.iter().map(|(key, usage)| (FlowKey::restore(*key), *usage));
+            let known = table.iter().map(|(key, usage)| (FlowKey::restore(key), *usage));
             (known.collect(), table.counters().refused)
         });
         let count = largest.len() as u64;

@@ -118,7 +118,7 @@ fn connections(input: Input, worker: &Worker) -> impl Function + use<> {
         rows: told.with(|table| {
             table
                 .iter()
-                .map(|(key, seen)| vec![FlowKey::restore(*key).to_string(), seen.to_string()])
+                .map(|(key, seen)| vec![FlowKey::restore(key).to_string(), seen.to_string()])
                 .collect()
         }),
         ..Section::default()

@@ -1,23 +1,23 @@
 //! The second step of a lookup: tags tell where a flow seems to be, and its memory is asked for.
 
 use std::hint::cold_path;
-use std::marker::PhantomData;
 
 use super::place::Home;
 use super::slots::Slots;
 use super::{FlowTable, FlowTicket};
 use crate::group::{Group, WIDTH};
 use crate::hash::Key;
+use crate::parts::Parts;
 use crate::prefetch::prefetch;
 use crate::wheel::TimerWheel;
 
 /// What the step takes of a table, as local variables: while tickets are written, the compiler must suppose that the table
 /// changes.
-pub(super) struct Approach<'t, K, V> {
+pub(super) struct Approach<'t, K: Key, V> {
     groups: &'t [Group],
     /// Of the groups that a hash may name.
     bytes: u64,
-    slots: PhantomData<&'t Slots<K, V>>,
+    slots: &'t Slots<K, V>,
     first_slot: *const u8,
     wheel: &'t TimerWheel,
 }
@@ -28,7 +28,7 @@ impl<'t, K: Key, V: 'static> Approach<'t, K, V> {
         let FlowTable { groups, hashed_bytes, slots, wheel, .. } = table;
         // `look` relies on it.
         assert!(*hashed_bytes <= size_of_val::<[Group]>(groups) as u64);
-        Self { groups, bytes: *hashed_bytes, slots: PhantomData, first_slot: slots.start(), wheel }
+        Self { groups, bytes: *hashed_bytes, slots, first_slot: slots.start(), wheel }
     }
 
     /// The tags of the group that begins at a byte.
@@ -53,10 +53,11 @@ impl<'t, K: Key, V: 'static> Approach<'t, K, V> {
 
     /// Turns what a ticket knows from a hash into a slot.
     #[inline(always)]
-    pub(super) fn look(&self, ticket: &mut FlowTicket) {
+    pub(super) fn look(&self, key: Option<&K>, ticket: &mut FlowTicket) {
         // A ticket from elsewhere names some groups too, though not this key's.
         // By bytes throughout: a group's number would be shifted there and back.
-        let groups @ [first, second] = Home::bytes(ticket.0, self.bytes).map(|byte| byte & !(Group::BYTES - 1));
+        let groups @ [first, second] =
+            Home::bytes(ticket.0, self.bytes).map(|byte| byte & !(Group::BYTES - 1));
         let tag = Home::tag(ticket.0);
         // SAFETY: `Home::bytes` scales 64 bits to numbers below `self.bytes`, which is no more than the groups have
         // (`to`), and rounded down to a group's size, a power of two, they are where one begins.
@@ -75,6 +76,10 @@ impl<'t, K: Key, V: 'static> Approach<'t, K, V> {
         }
         let slot = Self::slot(groups, bit);
         Slots::<K, V>::prefetch_from(self.first_slot, slot);
+        if key.is_some_and(|key| K::Parts::split(key).1.is_some()) {
+            cold_path();
+            self.slots.prefetch_far(slot);
+        }
         ticket.0 = slot as u64;
     }
 }

@@ -84,7 +84,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     /// Bytes of memory that slots, tags and timers take, as long as there is the table.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.slots.len() * Slots::<K, V>::STRIDE + self.groups.len() * size_of::<Group>() + self.wheel.bytes()
+        self.slots.len() * Slots::<K, V>::BYTES + self.groups.len() * size_of::<Group>() + self.wheel.bytes()
     }
 
     /// As [`get`](Self::get) for many keys in order, with the memory's latency hidden: for readers, who change nothing.

@@ -31,7 +31,7 @@ impl<'t, K: Key, V: 'static> Entry<'t, K, V> {
     #[inline]
     pub fn key(&self) -> Option<K> {
         match self {
-            Entry::Found(flow) => Some(*flow.key()),
+            Entry::Found(flow) => flow.key(),
             Entry::Vacant(place) => Some(place.key),
             Entry::Full => None,
         }
@@ -63,14 +63,9 @@ impl<'t, K: Key, V: 'static> Occupied<'t, K, V> {
         Self { table, slot, index }
     }
 
-    /// The flow's key.
-    #[inline(always)]
-    #[must_use]
-    pub fn key(&self) -> &K {
-        // SAFETY: as in `get`.
-        let slot = unsafe { self.slot.as_ref() };
-        // SAFETY: as in `get`.
-        unsafe { slot.key_unchecked() }
+    /// The flow's key, put together again.
+    fn key(&self) -> Option<K> {
+        self.table.slots.key(self.index as usize)
     }
 
     /// The value.
@@ -160,18 +155,12 @@ impl<'t, K: Key, V: 'static> Vacant<'t, K, V> {
         Self { table, key, place }
     }
 
-    /// The key that a flow would get here.
-    #[must_use]
-    pub fn key(&self) -> &K {
-        &self.key
-    }
-
     /// The flow that an insertion would end to make room: expired or, by the policy [`EvictOldest`], old.
     ///
     /// [`EvictOldest`]: super::Full::EvictOldest
     #[must_use]
-    pub fn displaces(&self) -> Option<(&K, &V)> {
-        self.table.slots.get(self.place.displaces? as usize)?.pair()
+    pub fn displaces(&self) -> Option<(K, &V)> {
+        self.table.slots.pair(self.place.displaces? as usize)
     }
 
     /// Puts the flow in, seen now, with the table's timeout.

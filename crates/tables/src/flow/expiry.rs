@@ -56,25 +56,25 @@ impl Clock {
 
     /// Ticks since the slot's last hit (modulo 2³² for flows that never expire).
     #[inline(always)]
-    pub(super) fn age<K, V>(&self, slot: &Slot<K, V>) -> u32 {
+    pub(super) fn age<K: Key, V>(&self, slot: &Slot<K, V>) -> u32 {
         (self.tick as u32).wrapping_sub(slot.seen)
     }
 
     /// Whether the flow in `slot` is expired.
     #[inline(always)]
-    pub(super) fn is_over<K: Copy, V>(&self, slot: &Slot<K, V>) -> bool {
+    pub(super) fn is_over<K: Key, V>(&self, slot: &Slot<K, V>) -> bool {
         self.age(slot) >= slot.timeout() && slot.timeout() != NEVER
     }
 
     /// Whether the flow in `slot` is expired at `now` (ns), if that is after the table's time.
-    pub(super) fn is_over_at<K: Copy, V>(&self, slot: &Slot<K, V>, now: u64) -> bool {
+    pub(super) fn is_over_at<K: Key, V>(&self, slot: &Slot<K, V>, now: u64) -> bool {
         let further = self.whole_ticks(now).saturating_sub(self.tick);
         let age = u64::from(self.age(slot)).saturating_add(further);
         age >= u64::from(slot.timeout()) && slot.timeout() != NEVER
     }
 
     /// The tick at which the flow in `slot` is over.
-    fn end<K: Copy, V>(&self, slot: &Slot<K, V>) -> Option<u64> {
+    fn end<K: Key, V>(&self, slot: &Slot<K, V>) -> Option<u64> {
         let left = slot.timeout().saturating_sub(self.age(slot));
         (slot.timeout() != NEVER).then(|| self.tick.saturating_add(u64::from(left)))
     }
@@ -142,12 +142,11 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         let (len, stashed, expired) = (&mut self.len, &mut self.stashed, &mut self.counters.expired);
         let stash = self.hashed * crate::group::WIDTH;
         let visited = wheel.advance(clock.tick, budget, |index| {
-            let slot = slots.get_mut(index)?;
-            let end = clock.end(slot)?;
+            let end = clock.end(slots.get(index)?)?;
             if end > clock.tick {
                 return Some(end);
             }
-            let (key, value) = slot.take()?;
+            let (key, value) = slots.take(index)?;
             groups[index / crate::group::WIDTH].tags[index % crate::group::WIDTH] = crate::group::FREE;
             *len -= 1;
             *stashed -= usize::from(index >= stash);

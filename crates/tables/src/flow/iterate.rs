@@ -56,8 +56,10 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
             cursor.slot += 1;
             self.worked(1);
             let clock = &self.clock;
-            let Some(slot) = self.slots.get_mut(index).filter(|slot| !clock.is_over(slot)) else { continue };
-            if slot.pair_mut().is_some_and(|(key, value)| !keep(&key, value)) {
+            if self.slots.get(index).is_none_or(|slot| clock.is_over(slot)) {
+                continue;
+            }
+            if self.slots.pair_mut(index).is_some_and(|(key, value)| !keep(&key, value)) {
                 drop(self.take(index));
             }
         }
@@ -74,10 +76,10 @@ pub struct Iter<'t, K: Key, V: 'static> {
 }
 
 impl<'t, K: Key, V: 'static> Iterator for Iter<'t, K, V> {
-    type Item = (&'t K, &'t V);
+    type Item = (K, &'t V);
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.next_slot().and_then(|index| self.table.slots.get(index)?.pair())
+        self.next_slot().and_then(|index| self.table.slots.pair(index))
     }
 }
 
@@ -99,7 +101,7 @@ impl<K: Key, V: 'static> Iter<'_, K, V> {
 }
 
 impl<'t, K: Key, V: 'static> IntoIterator for &'t FlowTable<K, V> {
-    type Item = (&'t K, &'t V);
+    type Item = (K, &'t V);
     type IntoIter = Iter<'t, K, V>;
 
     fn into_iter(self) -> Self::IntoIter {

@@ -81,7 +81,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
 
     /// The slot of `key`, expired or not.
     pub(super) fn find(&self, key: &K, home: Home) -> Option<usize> {
-        let is_key = |index: usize| self.slots.get(index).is_some_and(|slot| slot.key() == Some(key));
+        let is_key = |index: usize| self.slots.is(index, key);
         for group in home.groups {
             self.worked(WIDTH);
             let mut matches = self.groups[group as usize].matches(home.tag);
@@ -200,15 +200,14 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         self.stashed += usize::from(index / WIDTH == self.hashed);
         self.counters.inserted += 1;
         let (seen, timeout) = (self.clock.tick as u32, self.idle_timeout);
-        let slot = self.slots.get_mut(index).expect("a free tag stands for a slot");
-        slot.fill(key, value, seen, timeout);
+        self.slots.fill(index, &key, value, seen, timeout);
         self.file_timer(index);
         self.slots.place(index)
     }
 
     /// Takes out the flow in slot `index`, if there is one.
     pub(super) fn take(&mut self, index: usize) -> Option<(K, V)> {
-        let flow = self.slots.get_mut(index)?.take()?;
+        let flow = self.slots.take(index)?;
         self.groups[index / WIDTH].tags[index % WIDTH] = FREE;
         self.len -= 1;
         self.stashed -= usize::from(index / WIDTH == self.hashed);

@@ -1,17 +1,27 @@
 //! The slots of a flow table: key, value and times of one flow together, so that a hit reads and writes one cache
 //! line. Slots never move, which keeps timers, iteration and removal simple.
+//!
+//! Of a key in two parts the far one follows the slot, unless slots without it are smaller: then far parts have an array of
+//! their own.
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
+use crate::hash::Key;
 use crate::memory::{HugeArray, MemoryError};
+use crate::parts::Parts;
 use crate::prefetch::{CACHE_LINE, prefetch};
 
-/// One flow, or room for one. A slot is live when `timeout` isn't 0; only then are `key` and `value` initialised.
+/// What of a key lies in the slot.
+pub(super) type Near<K> = <<K as Key>::Parts as Parts<K>>::Near;
+/// What lies behind it, or elsewhere.
+pub(super) type Far<K> = <<K as Key>::Parts as Parts<K>>::Far;
+
+/// One flow, or room for one. A slot is live when `timeout` isn't 0; only then are `near` and `value` initialised.
 #[repr(C)]
-pub(super) struct Slot<K, V> {
-    key: MaybeUninit<K>,
+pub(super) struct Slot<K: Key, V> {
+    near: MaybeUninit<Near<K>>,
     value: MaybeUninit<V>,
     /// The tick of the last hit, modulo 2³².
     pub(super) seen: u32,
@@ -22,7 +32,7 @@ pub(super) struct Slot<K, V> {
 /// The timeout of a flow that does not expire.
 pub(super) const NEVER: u32 = u32::MAX;
 
-impl<K: Copy, V> Slot<K, V> {
+impl<K: Key, V> Slot<K, V> {
     #[inline(always)]
     pub(super) fn timeout(&self) -> u32 {
         self.timeout
@@ -42,32 +52,21 @@ impl<K: Copy, V> Slot<K, V> {
     }
 
     #[inline(always)]
-    pub(super) fn key(&self) -> Option<&K> {
-        // SAFETY: a live slot's key was written by `fill`.
-        self.is_live().then(|| unsafe { self.key.assume_init_ref() })
+    fn near(&self) -> Option<&Near<K>> {
+        // SAFETY: a live slot's near part was written by `fill`.
+        self.is_live().then(|| unsafe { self.near.assume_init_ref() })
     }
 
     #[inline(always)]
-    pub(super) fn pair(&self) -> Option<(&K, &V)> {
-        let key = self.key()?;
-        // SAFETY: the slot is live (it has a key), so its value was written by `fill` and not yet taken.
-        Some((key, unsafe { self.value.assume_init_ref() }))
+    pub(super) fn value(&self) -> Option<&V> {
+        // SAFETY: a live slot's value was written by `fill` and not yet taken.
+        self.is_live().then(|| unsafe { self.value.assume_init_ref() })
     }
 
     #[inline(always)]
     pub(super) fn value_mut(&mut self) -> Option<&mut V> {
         // SAFETY: a live slot's value was written by `fill` and not yet taken.
         self.is_live().then(|| unsafe { self.value.assume_init_mut() })
-    }
-
-    /// The key of a slot that is known to be live.
-    ///
-    /// # Safety
-    /// The slot must be live.
-    #[inline(always)]
-    pub(super) unsafe fn key_unchecked(&self) -> &K {
-        // SAFETY: the caller says that the slot is live, so that its key was written.
-        unsafe { self.key.assume_init_ref() }
     }
 
     /// The value of a slot that is known to be live.
@@ -90,16 +89,10 @@ impl<K: Copy, V> Slot<K, V> {
         unsafe { self.value.assume_init_mut() }
     }
 
-    #[inline]
-    pub(super) fn pair_mut(&mut self) -> Option<(K, &mut V)> {
-        let key = *self.key()?;
-        Some((key, self.value_mut()?))
-    }
-
     /// Puts a flow into a slot that holds none; a live one would be forgotten without being dropped.
     #[inline]
-    pub(super) fn fill(&mut self, key: K, value: V, seen: u32, timeout: u32) {
-        self.key.write(key);
+    fn fill(&mut self, near: Near<K>, value: V, seen: u32, timeout: u32) {
+        self.near.write(near);
         self.value.write(value);
         self.seen = seen;
         self.timeout = timeout.max(1);
@@ -107,35 +100,121 @@ impl<K: Copy, V> Slot<K, V> {
 
     /// Takes the flow out.
     #[inline]
-    pub(super) fn take(&mut self) -> Option<(K, V)> {
-        let key = *self.key()?;
+    fn take(&mut self) -> Option<(Near<K>, V)> {
+        let near = *self.near()?;
         self.timeout = 0;
         // SAFETY: the slot was live (it had a key), and isn't any more, so that the value is read out only once.
-        Some((key, unsafe { self.value.assume_init_read() }))
+        Some((near, unsafe { self.value.assume_init_read() }))
     }
 }
 
-/// A fixed number of slots, none straddling more cache lines than it must.
-pub(super) struct Slots<K, V> {
+/// A fixed number of slots, none straddling more cache lines than it must, and the far parts of their keys.
+pub(super) struct Slots<K: Key, V> {
     bytes: HugeArray<u8>,
+    /// Far parts, where they do not lie in `bytes`.
+    far: HugeArray<u8>,
     len: usize,
     slots: PhantomData<Slot<K, V>>,
 }
 
-impl<K: Copy, V> Slots<K, V> {
-    /// Bytes from slot to slot: a power of two up to a cache line, whole lines beyond.
-    pub(super) const STRIDE: usize = {
-        let size = size_of::<Slot<K, V>>();
-        if size <= CACHE_LINE { size.next_power_of_two() } else { size.next_multiple_of(CACHE_LINE) }
+/// Bytes from slot to slot, of a slot of so many: a power of two up to a cache line, whole lines beyond.
+const fn stride(size: usize) -> usize {
+    if size <= CACHE_LINE { size.next_power_of_two() } else { size.next_multiple_of(CACHE_LINE) }
+}
+
+impl<K: Key, V> Slots<K, V> {
+    /// Where in a slot a far part would lie.
+    const BEHIND: usize = size_of::<Slot<K, V>>().next_multiple_of(align_of::<Far<K>>());
+    /// Whether far parts lie apart from the slots.
+    const APART: bool = stride(size_of::<Slot<K, V>>()) < stride(Self::BEHIND + size_of::<Far<K>>());
+    /// Bytes from slot to slot.
+    pub(super) const STRIDE: usize = if Self::APART {
+        stride(size_of::<Slot<K, V>>())
+    } else {
+        stride(Self::BEHIND + size_of::<Far<K>>())
     };
+    /// Bytes of a slot, wherever they lie.
+    pub(super) const BYTES: usize = Self::STRIDE + if Self::APART { size_of::<Far<K>>() } else { 0 };
 
     pub(super) fn empty(len: usize) -> Result<Self, MemoryError> {
-        // The mapping's alignment is 4 KiB; a stride is a multiple of the alignment as every size is.
+        // The mapping's alignment is 4 KiB; a stride is a multiple of the alignments as every size is.
         const {
-            assert!(align_of::<Slot<K, V>>() <= 4096 && Self::STRIDE.is_multiple_of(align_of::<Slot<K, V>>()))
+            assert!(
+                align_of::<Slot<K, V>>() <= 4096 && Self::STRIDE.is_multiple_of(align_of::<Slot<K, V>>())
+            );
+            assert!(align_of::<Far<K>>() <= 4096 && Self::STRIDE.is_multiple_of(align_of::<Far<K>>()));
         };
         let bytes = HugeArray::zeroed(len.saturating_mul(Self::STRIDE))?;
-        Ok(Self { bytes, len, slots: PhantomData })
+        let far = HugeArray::zeroed(len.saturating_mul(Self::BYTES - Self::STRIDE))?;
+        Ok(Self { bytes, far, len, slots: PhantomData })
+    }
+
+    /// Where the far part of slot `index` is, or would be.
+    #[inline(always)]
+    fn far_address(&self, index: usize) -> *mut Far<K> {
+        if Self::APART {
+            self.far.start().as_ptr().cast::<Far<K>>().wrapping_add(index)
+        } else {
+            self.address(index).wrapping_byte_add(Self::BEHIND).cast()
+        }
+    }
+
+    /// The far part of a slot, whatever it holds.
+    #[inline(always)]
+    fn far(&self, index: usize) -> &Far<K> {
+        assert!(index < self.len);
+        // SAFETY: there are as many far parts as slots, each in the array of its own or behind its slot, which has room for
+        // it by `STRIDE`; it is zero, which is a valid one, or was written by `fill`; shared access to `self` is shared
+        // access to it.
+        unsafe { &*self.far_address(index) }
+    }
+
+    /// The key of slot `index`, if that is live.
+    #[inline]
+    pub(super) fn key(&self, index: usize) -> Option<K> {
+        let near = *self.get(index)?.near()?;
+        Some(K::Parts::join(near, || *self.far(index)))
+    }
+
+    /// Whether `key` lives in slot `index`.
+    #[inline(always)]
+    pub(super) fn is(&self, index: usize, key: &K) -> bool {
+        let (near, far) = K::Parts::split(key);
+        self.get(index).is_some_and(|slot| slot.near() == Some(&near))
+            && far.is_none_or(|far| *self.far(index) == far)
+    }
+
+    /// The flow of slot `index`, if that is live.
+    #[inline]
+    pub(super) fn pair(&self, index: usize) -> Option<(K, &V)> {
+        Some((self.key(index)?, self.get(index)?.value()?))
+    }
+
+    /// As [`pair`](Self::pair), to change the value.
+    #[inline]
+    pub(super) fn pair_mut(&mut self, index: usize) -> Option<(K, &mut V)> {
+        Some((self.key(index)?, self.get_mut(index)?.value_mut()?))
+    }
+
+    /// Puts a flow into a slot that holds none; a live one would be forgotten without being dropped.
+    ///
+    /// # Panics
+    /// When there is no such slot.
+    #[inline]
+    pub(super) fn fill(&mut self, index: usize, key: &K, value: V, seen: u32, timeout: u32) {
+        let (near, far) = K::Parts::split(key);
+        self.get_mut(index).expect("a free tag stands for a slot").fill(near, value, seen, timeout);
+        if let Some(far) = far {
+            // SAFETY: as in `far`: the slot is there, and `&mut self` makes this the only access.
+            unsafe { self.far_address(index).write(far) };
+        }
+    }
+
+    /// Takes a flow out.
+    #[inline]
+    pub(super) fn take(&mut self, index: usize) -> Option<(K, V)> {
+        let (near, value) = self.get_mut(index)?.take()?;
+        Some((K::Parts::join(near, || *self.far(index)), value))
     }
 
     #[inline(always)]
@@ -167,6 +246,14 @@ impl<K: Copy, V> Slots<K, V> {
     #[inline(always)]
     pub(super) fn start(&self) -> *const u8 {
         self.bytes.start().as_ptr()
+    }
+
+    /// Asks for the far part of a slot, if it needs asking for.
+    #[inline(always)]
+    pub(super) fn prefetch_far(&self, index: usize) {
+        if Self::APART {
+            prefetch(self.far_address(index));
+        }
     }
 
     /// As [`prefetch`](Self::prefetch), of slots that begin there.

@@ -120,7 +120,7 @@ mod tests {
                 prop_assert_eq!(taken.get(&key), Some(&key));
             }
             for (key, value) in &taken {
-                prop_assert!(possible.get(key).is_some_and(|values| values.contains(value)), "{} {}", key, value);
+                prop_assert!(possible.get(&key).is_some_and(|values| values.contains(value)), "{} {}", key, value);
             }
         }
     }

@@ -92,9 +92,57 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Plays `steps` on a table with batches of `batch`, comparing it with the oracle as it goes; all it answered.
-fn play(steps: &[Step], batch: usize, idle_timeout: Option<u64>) -> Vec<Option<u64>> {
-    let mut table: FlowTable<u32, u64> = FlowTable::new(config(64, idle_timeout, Full::Refuse)).unwrap();
+/// A number as a key: most are short, and what tells the others apart is all in their far parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Long([u64; 4]);
+
+struct Two;
+
+impl Parts<Long> for Two {
+    type Near = [u64; 2];
+    type Far = [u64; 2];
+    fn split(Long([a, b, rest @ ..]): &Long) -> ([u64; 2], Option<[u64; 2]>) {
+        ([*a, *b], (*a == u64::MAX).then_some(*rest))
+    }
+    fn join([a, b]: [u64; 2], far: impl FnOnce() -> [u64; 2]) -> Long {
+        let [c, d] = if a == u64::MAX { far() } else { [0; 2] };
+        Long([a, b, c, d])
+    }
+}
+
+impl Key for Long {
+    type Parts = Two;
+    fn hash(&self, secret: &Secret) -> u64 {
+        self.0.hash(secret)
+    }
+}
+
+/// What a number is as a key.
+trait Numbered: Key + std::fmt::Debug {
+    fn of(number: u32) -> Self;
+}
+impl Numbered for u32 {
+    fn of(number: u32) -> Self {
+        number
+    }
+}
+impl Numbered for Long {
+    fn of(number: u32) -> Self {
+        let number = u64::from(number);
+        Self(if number.is_multiple_of(3) { [u64::MAX, 7, number, 9] } else { [number, 7, 0, 0] })
+    }
+}
+
+/// Plays `steps` on a table with batches of `batch` and values of `N` words, comparing it with the oracle as it goes; all it
+/// answered.
+fn play<K: Numbered, const N: usize>(
+    steps: &[Step],
+    batch: usize,
+    idle_timeout: Option<u64>,
+) -> Vec<Option<u64>> {
+    let mut table: FlowTable<K, [u64; N]> = FlowTable::new(config(64, idle_timeout, Full::Refuse)).unwrap();
+    let numbers: Vec<K> = (0..60).map(K::of).collect();
+    let number = |key: K| numbers.iter().position(|other| *other == key).unwrap() as u32;
     let mut oracle = Oracle::default();
     let mut now = 0;
     let mut answers = Vec::new();
@@ -104,19 +152,25 @@ fn play(steps: &[Step], batch: usize, idle_timeout: Option<u64>) -> Vec<Option<u
                 for keys in keys.chunks(batch) {
                     let mut tickets: Vec<_> = {
                         let announcer = table.announcer();
-                        keys.iter().map(|key| FlowTable::<u32, u64>::announce(&announcer, key)).collect()
+                        keys.iter()
+                            .map(|key| FlowTable::<K, [u64; N]>::announce(&announcer, &K::of(*key)))
+                            .collect()
                     };
-                    keys.iter().zip(&mut tickets).for_each(|(key, ticket)| table.approach(key, ticket));
+                    keys.iter()
+                        .zip(&mut tickets)
+                        .for_each(|(key, ticket)| table.approach(&K::of(*key), ticket));
                     for (key, ticket) in keys.iter().zip(tickets) {
                         let before = bounded(&mut table, |table| {
                             table.tell(now);
-                            match table.resolve(*key, ticket) {
+                            let entry = table.resolve(K::of(*key), ticket);
+                            assert_eq!(entry.key(), Some(K::of(*key)));
+                            match entry {
                                 Entry::Found(mut flow) => {
-                                    *flow.get_mut() += 1;
-                                    Some(*flow.get() - 1)
+                                    *flow.get_mut() = [flow.get()[0] + 1; N];
+                                    Some(flow.get()[N - 1] - 1)
                                 }
                                 Entry::Vacant(place) => {
-                                    place.insert(1);
+                                    place.insert([1; N]);
                                     None
                                 }
                                 Entry::Full => panic!("60 keys fit 64 places"),
@@ -135,11 +189,14 @@ fn play(steps: &[Step], batch: usize, idle_timeout: Option<u64>) -> Vec<Option<u
                 }
             }
             Step::Remove(key) => {
-                assert_eq!(bounded(&mut table, |table| table.remove(key)), oracle.get(*key, now));
+                assert_eq!(
+                    bounded(&mut table, |table| table.remove(&K::of(*key))),
+                    oracle.get(*key, now).map(|value| [value; N])
+                );
                 oracle.flows.remove(key);
             }
             Step::SetTimeout(key, timeout) => {
-                if let Entry::Found(mut flow) = table.lookup(*key, now) {
+                if let Entry::Found(mut flow) = table.lookup(K::of(*key), now) {
                     flow.set_timeout(*timeout);
                     let flow = oracle.flows.get_mut(key).unwrap();
                     (flow.1, flow.2) = (now, Some(*timeout));
@@ -147,7 +204,7 @@ fn play(steps: &[Step], batch: usize, idle_timeout: Option<u64>) -> Vec<Option<u
                 }
             }
             Step::KeepForever(key) => {
-                if let Entry::Found(mut flow) = table.lookup(*key, now) {
+                if let Entry::Found(mut flow) = table.lookup(K::of(*key), now) {
                     flow.keep_forever();
                     let flow = oracle.flows.get_mut(key).unwrap();
                     (flow.1, flow.2) = (now, None);
@@ -160,7 +217,7 @@ fn play(steps: &[Step], batch: usize, idle_timeout: Option<u64>) -> Vec<Option<u
             }
             Step::Retain(of) => {
                 table.expire(now, 0);
-                table.retain(|key, _| key % of != 0);
+                table.retain(|key, _| number(*key) % of != 0);
                 oracle.flows.retain(|key, _| key % of != 0);
             }
             Step::Clear => {
@@ -171,9 +228,13 @@ fn play(steps: &[Step], batch: usize, idle_timeout: Option<u64>) -> Vec<Option<u
         // Told the time, the table and the map hold the same flows.
         table.expire(now, 0);
         for key in 0..60 {
-            assert_eq!(table.get(&key).copied(), oracle.get(key, now), "key {key} at {now}");
+            assert_eq!(
+                table.get(&K::of(key)).copied(),
+                oracle.get(key, now).map(|value| [value; N]),
+                "key {key} at {now}"
+            );
         }
-        let flows: BTreeMap<u32, u64> = table.iter().map(|(key, value)| (*key, *value)).collect();
+        let flows: BTreeMap<u32, u64> = table.iter().map(|(key, value)| (number(key), value[0])).collect();
         assert!(flows.iter().all(|(key, value)| oracle.get(*key, now) == Some(*value)));
         assert_eq!(flows.len(), (0..60).filter(|key| oracle.get(*key, now).is_some()).count());
         check(&table);
@@ -195,9 +256,13 @@ proptest! {
         // Short enough for ticks of a nanosecond, which the map has; the last outlives the test.
         idle in prop_oneof![1u64..300, Just(100_000)],
     ) {
-        let one = play(&steps, 1, Some(idle));
-        prop_assert_eq!(&one, &play(&steps, 32, Some(idle)));
-        prop_assert_eq!(&one, &play(&steps, 256, Some(idle)));
+        let one = play::<u32, 1>(&steps, 1, Some(idle));
+        prop_assert_eq!(&one, &play::<u32, 1>(&steps, 32, Some(idle)));
+        prop_assert_eq!(&one, &play::<u32, 1>(&steps, 256, Some(idle)));
+        // Keys of two parts, of which the far ones lie apart, and behind their slots.
+        const { assert!(Slots::<Long, [u64; 1]>::BYTES == 48 && Slots::<Long, [u64; 2]>::BYTES == 64) };
+        prop_assert_eq!(&one, &play::<Long, 1>(&steps, 32, Some(idle)));
+        prop_assert_eq!(&one, &play::<Long, 2>(&steps, 32, Some(idle)));
     }
 
     /// Under every policy, at and beyond capacity: bounded, whole, never more than the capacity, and counted.
@@ -418,7 +483,7 @@ fn evicts_who_was_seen_longest_ago() {
     // 0 is seen again, so that 1 is the oldest: exactly, in a table of 16.
     assert!(table.lookup(0, 20 * ms).found().is_some());
     let Entry::Vacant(place) = table.lookup(99, 21 * ms) else { panic!("room by eviction") };
-    assert_eq!(place.displaces(), Some((&1, &1)));
+    assert_eq!(place.displaces(), Some((1, &1)));
     let (displaced, _) = place.replace(99);
     assert_eq!(displaced, Some((1, 1)));
     assert_eq!((table.get(&0), table.get(&1), table.get(&99)), (Some(&0), None, Some(&99)));
@@ -571,7 +636,7 @@ fn bulk_equals_one_by_one() {
     });
     assert_eq!(order, (0..1_000).collect::<Vec<_>>());
     for (key, count) in &bulk {
-        assert_eq!(*count as usize, keys.iter().filter(|other| *other == key).count());
+        assert_eq!(*count as usize, keys.iter().filter(|other| **other == key).count());
     }
     bulk.lookup_bulk(&[], 5, |_, _| panic!("no keys"));
 }

@@ -140,14 +140,14 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         writer: &mut dyn FnMut(&K, &V, u64, u64),
     ) {
         let Some(slot) = self.slots.get(index) else { return };
-        let Some((key, value)) = slot.pair() else { return };
-        if chosen(key) {
+        let Some((key, value)) = self.slots.pair(index) else { return };
+        if chosen(&key) {
             let age = self.clock.nanoseconds(u64::from(self.clock.age(slot)));
             let timeout = match slot.timeout() {
                 NEVER => FOREVER,
                 ticks => self.clock.exact_timeout(ticks),
             };
-            writer(key, value, age, timeout);
+            writer(&key, value, age, timeout);
         }
     }
 }

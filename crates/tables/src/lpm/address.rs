@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::flow::Encode;
 use crate::hash::{Key, Secret, hash_words};
+use crate::parts::Whole;
 
 /// An address that an [`Lpm`](super::Lpm) can look up: [`Ipv4Addr`] or [`Ipv6Addr`].
 pub trait Address: Key + Ord + std::fmt::Display + sealed::Strides {
@@ -79,6 +80,7 @@ impl sealed::Strides for Ipv6Addr {
 }
 
 impl Key for Ipv4Addr {
+    type Parts = Whole;
     #[inline(always)]
     fn hash(&self, secret: &Secret) -> u64 {
         hash_words(&[u64::from(self.to_bits())], secret)
@@ -86,6 +88,7 @@ impl Key for Ipv4Addr {
 }
 
 impl Key for Ipv6Addr {
+    type Parts = Whole;
     #[inline(always)]
     fn hash(&self, secret: &Secret) -> u64 {
         hash_words(&[(self.to_bits() >> 64) as u64, self.to_bits() as u64], secret)

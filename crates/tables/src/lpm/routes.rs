@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::{Address, Lpm, LpmAnnouncer, LpmConfig, LpmError, LpmImportError, LpmTableError, LpmTicket};
 use crate::flow::Encode;
 use crate::hash::{Key, Secret};
+use crate::parts::Whole;
 use crate::table::Table;
 
 /// Values by prefix of an IPv4 or IPv6 address: an [`Lpm`] for each version. A version without prefixes has no cells.
@@ -231,6 +232,7 @@ impl<V: Copy + Eq + Hash + 'static> Table for Routes<V> {
 }
 
 impl Key for IpAddr {
+    type Parts = Whole;
     #[inline(always)]
     fn hash(&self, secret: &Secret) -> u64 {
         match self {
