@@ -113,6 +113,8 @@ fn finish(sum: u128, secret: &Secret) -> u64 {
 /// assert_eq!(a.hash(&secret), a.hash(&secret));
 /// assert_ne!(a.hash(&secret), b.hash(&secret));
 /// ```
+///
+/// Keys are numbers of some kind, so that a table of them is as free to move between threads as its values are.
 pub trait Key: Copy + Eq + Send + Sync + 'static {
     /// How it lies in a table: [`Whole`], unless most keys are shorter than they could be.
     type Parts: Parts<Self>;

@@ -38,10 +38,14 @@ use crate::memory::Zeroable;
 /// let (near, far) = FirstWord::split(&long);
 /// assert_eq!(FirstWord::join(near, || far.unwrap()), long);
 /// ```
+///
+/// Always the same parts for the same key, the same key for the same parts, and two keys are equal exactly if their parts
+/// are: tables compare parts. What breaks this gets wrong answers, of flows that are not found or of somebody else's, but
+/// never memory that is not the table's.
 pub trait Parts<K>: 'static {
     /// What lies beside the value. Keys with equal ones either all have a far part or none.
     type Near: Copy + Eq + Send + Sync + 'static;
-    /// What only long keys have.
+    /// What only long keys have: unsigned integers, or arrays of them.
     type Far: Copy + Eq + Send + Sync + Zeroable + 'static;
 
     /// Takes a key apart.

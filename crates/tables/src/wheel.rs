@@ -182,9 +182,10 @@ impl TimerWheel {
     fn visit(&mut self, now: u64, budget: usize, mut fire: impl FnMut(usize) -> Option<u64>) -> usize {
         let mut visited = 0;
         while visited < budget {
-            let Some((head, start)) = self.earliest().filter(|(_, start)| *start <= now) else {
+            let earliest = self.earliest();
+            let Some((head, start)) = earliest.filter(|(_, start)| *start <= now) else {
                 self.elapsed = self.elapsed.max(now);
-                self.idle_until = self.earliest().map_or(u64::MAX, |(_, start)| start);
+                self.idle_until = earliest.map_or(u64::MAX, |(_, start)| start);
                 break;
             };
             // Timers that stay in a half-drained slot of a higher level keep it the earliest until it is empty, since
@@ -300,7 +301,9 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Insert(usize, u64),
+        InsertEarlier(usize, u64),
         Remove(usize),
+        Clear,
         /// By how far, budget, and whether timers divisible by the number file themselves again by how much.
         Advance(u64, usize, Option<(usize, u64)>),
     }
@@ -312,7 +315,9 @@ mod tests {
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
             4 => (0usize..40, span()).prop_map(|(timer, after)| Step::Insert(timer, after)),
-            1 => (0usize..40).prop_map(Step::Remove),
+            2 => (0usize..40, span()).prop_map(|(timer, after)| Step::InsertEarlier(timer, after)),
+            4 => (0usize..40).prop_map(Step::Remove),
+            1 => Just(Step::Clear),
             3 => (span(), 0usize..20, prop::option::of((1usize..4, 1u64..300)))
                 .prop_map(|(by, budget, again)| Step::Advance(by, budget, again)),
         ]
@@ -331,6 +336,15 @@ mod tests {
                     Step::Insert(timer, after) => {
                         wheel.insert(timer, now.saturating_add(after));
                         map.insert(timer, now.saturating_add(after));
+                    }
+                    Step::InsertEarlier(timer, after) => {
+                        let deadline = now.saturating_add(after);
+                        wheel.insert_earlier(timer, deadline);
+                        map.entry(timer).and_modify(|filed| *filed = deadline.min(*filed)).or_insert(deadline);
+                    }
+                    Step::Clear => {
+                        wheel.clear();
+                        map.clear();
                     }
                     Step::Remove(timer) => prop_assert_eq!(wheel.remove(timer), map.remove(&timer).is_some()),
                     Step::Advance(by, budget, again) => {
@@ -352,6 +366,7 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(wheel.len(), map.len());
+                prop_assert!(wheel.next_deadline().is_none_or(|start| wheel.idle_until <= start));
                 for timer in 0..40 {
                     prop_assert_eq!(wheel.deadline(timer), map.get(&timer).copied());
                 }

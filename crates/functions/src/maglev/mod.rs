@@ -93,17 +93,18 @@ impl Balancer {
         payload: &[u8],
     ) -> Option<MacAddress> {
         let backends = self.current.get();
+        // A known flow whose frames are of a rarer shape, or that an earlier packet of this batch put in.
+        if let Entry::Found(found) = &entry
+            && let Some(mac) = backends.live(*found.get())
+        {
+            return Some(mac);
+        }
         let flow = match entry.key() {
             Some(stored) => FlowKey::restore(stored),
             None => FlowKey::related(header, payload),
         };
         match entry {
-            // A known flow whose frames are of a rarer shape, or that an earlier packet of this batch put in; or whose
-            // backend is gone.
             Entry::Found(mut found) => {
-                if let Some(mac) = backends.live(*found.get()) {
-                    return Some(mac);
-                }
                 let (chosen, mac) = backends.elsewhere(*found.get(), &flow)?;
                 self.moved.add(1);
                 *found.get_mut() = chosen;

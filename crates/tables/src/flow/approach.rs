@@ -76,7 +76,7 @@ impl<'t, K: Key, V: 'static> Approach<'t, K, V> {
         }
         let slot = Self::slot(groups, bit);
         Slots::<K, V>::prefetch_from(self.first_slot, slot);
-        if key.is_some_and(|key| K::Parts::split(key).1.is_some()) {
+        if Slots::<K, V>::APART && key.is_some_and(|key| K::Parts::split(key).1.is_some()) {
             cold_path();
             self.slots.prefetch_far(slot);
         }

@@ -48,7 +48,7 @@ pub enum MapOutcome<V> {
     Expired(usize),
 }
 
-impl<K: Key + Send, V: Copy + Send + 'static> Changing for FlowTable<K, V> {
+impl<K: Key, V: Copy + Send + 'static> Changing for FlowTable<K, V> {
     type Change = MapChange<K, V>;
     type Outcome = MapOutcome<V>;
 

@@ -139,14 +139,15 @@ pub struct Counters {
 /// branch. A slot holds key, value, the tick of the last hit and the timeout: up to 64 bytes (a 40-byte key and a
 /// 16-byte value) it is one cache line, the only one that a hit may have to wait for. Flows never move; timers are
 /// kept apart, since a hit does not touch them. So are the far [parts](crate::Parts) of long keys where slots get smaller
-/// by that: with an 8-byte value a flow of IPv4 takes 32 bytes, and only one of IPv6 touches 24 more, which are asked for
-/// at the same time.
+/// by that: of 40-byte keys with 16 in the near part and an 8-byte value, short ones touch 32 bytes, and long ones 24 more,
+/// which are asked for at the same time.
 ///
 /// # Memory
-/// A flow costs `(slot + far + 2 + 16) / 0.8` bytes of capacity: slot (8 bytes more than key and value, rounded up to a
-/// power of two below 64 and to lines of 64 above), the key's far part if it lies apart, tag, and timer, in groups that
-/// are 80 % full when the table is. That is 102.5 bytes for a 64-byte slot. It is allocated and touched at once, each of the arrays in units of
-/// 2 MiB where it is large enough (128 KiB) for a huge page.
+/// A flow costs `(slot + far + 2 + 16) / 0.8` bytes of capacity: slot (8 bytes more than the value and what of the key
+/// lies beside it, rounded up to a power of two below 64 and to lines of 64 above), the key's far part if it lies apart,
+/// whether it is used or not, tag, and timer, in groups that are 80 % full when the table is. That is 102.5 bytes for a
+/// 64-byte slot, and 92.5 for one of 32 with a far part of 24. It is allocated and touched at once, each of the arrays in
+/// units of 2 MiB where it is large enough (128 KiB) for a huge page.
 ///
 /// # Work
 /// No operation probes, moves or expires more than [`MAXIMUM_WORK`] slots, however full the table, whatever the keys
@@ -404,7 +405,7 @@ impl<K: Key, V: 'static> Table for FlowTable<K, V> {
 
     #[inline(always)]
     fn resolve_here(&mut self, key: &K, ticket: FlowTicket) -> Option<Entry<'_, K, V>> {
-        // Two comparisons would be a loop's with twice as much to keep in registers.
+        // To compare both parts takes twice as many registers, which a loop over packets has better use for.
         if K::Parts::split(key).1.is_some() {
             cold_path();
             return None;

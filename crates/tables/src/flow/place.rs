@@ -195,12 +195,13 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     pub(super) fn put(&mut self, place: Place, key: K, value: V) -> NonNull<Slot<K, V>> {
         let index = place.index as usize;
         debug_assert_eq!(self.groups[index / WIDTH].tags[index % WIDTH], FREE);
+        let (seen, timeout) = (self.clock.tick as u32, self.idle_timeout);
+        // First what calls the author's code: should it panic, nothing has happened.
+        self.slots.fill(index, &key, value, seen, timeout);
         self.groups[index / WIDTH].tags[index % WIDTH] = place.tag;
         self.len += 1;
         self.stashed += usize::from(index / WIDTH == self.hashed);
         self.counters.inserted += 1;
-        let (seen, timeout) = (self.clock.tick as u32, self.idle_timeout);
-        self.slots.fill(index, &key, value, seen, timeout);
         self.file_timer(index);
         self.slots.place(index)
     }

@@ -2,7 +2,7 @@
 //! line. Slots never move, which keeps timers, iteration and removal simple.
 //!
 //! Of a key in two parts the far one follows the slot, unless slots without it are smaller: then far parts have an array of
-//! their own.
+//! their own, of which a long key takes a line or two more.
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -100,11 +100,13 @@ impl<K: Key, V> Slot<K, V> {
 
     /// Takes the flow out.
     #[inline]
-    fn take(&mut self) -> Option<(Near<K>, V)> {
-        let near = *self.near()?;
+    fn take(&mut self) -> Option<V> {
+        if !self.is_live() {
+            return None;
+        }
         self.timeout = 0;
-        // SAFETY: the slot was live (it had a key), and isn't any more, so that the value is read out only once.
-        Some((near, unsafe { self.value.assume_init_read() }))
+        // SAFETY: the slot was live, and isn't any more, so that the value is read out only once.
+        Some(unsafe { self.value.assume_init_read() })
     }
 }
 
@@ -126,7 +128,8 @@ impl<K: Key, V> Slots<K, V> {
     /// Where in a slot a far part would lie.
     const BEHIND: usize = size_of::<Slot<K, V>>().next_multiple_of(align_of::<Far<K>>());
     /// Whether far parts lie apart from the slots.
-    const APART: bool = stride(size_of::<Slot<K, V>>()) < stride(Self::BEHIND + size_of::<Far<K>>());
+    pub(super) const APART: bool = size_of::<Far<K>>() > 0
+        && stride(size_of::<Slot<K, V>>()) < stride(Self::BEHIND + size_of::<Far<K>>());
     /// Bytes from slot to slot.
     pub(super) const STRIDE: usize = if Self::APART {
         stride(size_of::<Slot<K, V>>())
@@ -142,10 +145,15 @@ impl<K: Key, V> Slots<K, V> {
             assert!(
                 align_of::<Slot<K, V>>() <= 4096 && Self::STRIDE.is_multiple_of(align_of::<Slot<K, V>>())
             );
-            assert!(align_of::<Far<K>>() <= 4096 && Self::STRIDE.is_multiple_of(align_of::<Far<K>>()));
+            assert!(align_of::<Far<K>>() <= 4096);
+            assert!(Self::APART || Self::STRIDE.is_multiple_of(align_of::<Far<K>>()));
         };
         let bytes = HugeArray::zeroed(len.saturating_mul(Self::STRIDE))?;
-        let far = HugeArray::zeroed(len.saturating_mul(Self::BYTES - Self::STRIDE))?;
+        let far = if Self::APART {
+            HugeArray::zeroed(len.saturating_mul(size_of::<Far<K>>()))?
+        } else {
+            HugeArray::empty()
+        };
         Ok(Self { bytes, far, len, slots: PhantomData })
     }
 
@@ -213,8 +221,9 @@ impl<K: Key, V> Slots<K, V> {
     /// Takes a flow out.
     #[inline]
     pub(super) fn take(&mut self, index: usize) -> Option<(K, V)> {
-        let (near, value) = self.get_mut(index)?.take()?;
-        Some((K::Parts::join(near, || *self.far(index)), value))
+        // First what is the author's: should it panic, nothing has happened.
+        let key = self.key(index)?;
+        Some((key, self.get_mut(index)?.take()?))
     }
 
     #[inline(always)]
@@ -252,7 +261,9 @@ impl<K: Key, V> Slots<K, V> {
     #[inline(always)]
     pub(super) fn prefetch_far(&self, index: usize) {
         if Self::APART {
-            prefetch(self.far_address(index));
+            let start = self.far_address(index);
+            prefetch(start);
+            prefetch(start.wrapping_add(1).wrapping_byte_sub(1));
         }
     }
 
@@ -270,7 +281,7 @@ impl<K: Key, V> Slots<K, V> {
     #[inline(always)]
     pub(super) fn get(&self, index: usize) -> Option<&Slot<K, V>> {
         // SAFETY: `index` is inside the array, whose bytes are zero (a slot that holds nothing) or were written through
-        // `get_mut`; shared access to `self` is shared access to them.
+        // `get_mut` and, behind the slot, by `fill`; shared access to `self` is shared access to them.
         (index < self.len).then(|| unsafe { &*self.address(index) })
     }
 

@@ -248,6 +248,42 @@ fn play<K: Numbered, const N: usize>(
     answers
 }
 
+/// Under every policy, at and beyond capacity: bounded, whole, never more than the capacity, and counted.
+fn overfill<K: Numbered, const N: usize>(packets: &[(u32, u64)], config: FlowTableConfig) {
+    let mut table: FlowTable<K, [u64; N]> = FlowTable::new(config).unwrap();
+    let (mut now, mut misses) = (0, 0);
+    for (at, (number, wait)) in packets.iter().enumerate() {
+        now += wait;
+        let value = [u64::from(*number); N];
+        let found = bounded(&mut table, |table| match table.lookup(K::of(*number), now) {
+            Entry::Found(flow) => Some(*flow.get()),
+            Entry::Vacant(place) => {
+                if let Some((key, value)) = place.displaces() {
+                    assert_eq!(key, K::of(value[0] as u32));
+                }
+                if let (Some((key, value)), _) = place.replace(value) {
+                    assert_eq!(key, K::of(value[0] as u32));
+                }
+                None
+            }
+            Entry::Full => None,
+        });
+        assert!(found.is_none_or(|found| found == value));
+        misses += u64::from(found.is_none());
+        if at % 64 == 0 {
+            check(&table);
+        }
+    }
+    check(&table);
+    assert!(table.iter().all(|(key, value)| key == K::of(value[0] as u32)));
+    let counters = table.counters();
+    assert_eq!(misses, counters.inserted + counters.refused);
+    assert_eq!(table.len() as u64, counters.inserted - counters.evicted - counters.expired);
+    if config.full != Full::EvictOldest {
+        assert_eq!(counters.evicted, 0);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
     #[test]
@@ -265,32 +301,16 @@ proptest! {
         prop_assert_eq!(&one, &play::<Long, 2>(&steps, 32, Some(idle)));
     }
 
-    /// Under every policy, at and beyond capacity: bounded, whole, never more than the capacity, and counted.
     #[test]
     fn stays_whole_when_full(
-        keys in prop::collection::vec((0u32..400, 0u64..30), 1..600),
+        packets in prop::collection::vec((0u32..400, 0u64..30), 1..600),
         capacity in 1usize..120,
         full in prop::sample::select(vec![Full::Refuse, Full::EvictOldest, Full::EvictExpired]),
         idle in prop::option::of(1u64..2_000),
     ) {
-        let mut table: FlowTable<u32, u32> = FlowTable::new(config(capacity, idle, full)).unwrap();
-        let (mut now, mut misses) = (0, 0);
-        for (at, (key, wait)) in keys.into_iter().enumerate() {
-            now += wait;
-            let found = bounded(&mut table, |table| match table.lookup(key, now) {
-                Entry::Found(flow) => Some(*flow.get()),
-                Entry::Vacant(place) => { place.insert(key); None }
-                Entry::Full => { None }
-            });
-            prop_assert!(found.is_none_or(|value| value == key));
-            misses += u64::from(found.is_none());
-            if at % 64 == 0 { check(&table) }
-        }
-        check(&table);
-        let counters = table.counters();
-        prop_assert_eq!(misses, counters.inserted + counters.refused);
-        prop_assert_eq!(table.len() as u64, counters.inserted - counters.evicted - counters.expired);
-        if full != Full::EvictOldest { prop_assert_eq!(counters.evicted, 0) }
+        overfill::<u32, 1>(&packets, config(capacity, idle, full));
+        overfill::<Long, 1>(&packets, config(capacity, idle, full));
+        overfill::<Long, 2>(&packets, config(capacity, idle, full));
     }
 
     #[test]
@@ -325,11 +345,70 @@ fn refuses_senseless_capacities() {
     );
 }
 
+/// Another key's ticket leads to a slot whose near part is this key's as well.
+#[test]
+fn equal_near_parts_are_told_apart_by_far_parts() {
+    fn with<const N: usize>() {
+        let mut table: FlowTable<Long, [u64; N]> = FlowTable::new(config(17, None, Full::Refuse)).unwrap();
+        let [first, second, third] = [3, 6, 9].map(Long::of);
+        table.lookup(first, 0).or_insert_with(|| [1; N]);
+        table.lookup(second, 0).or_insert_with(|| [2; N]);
+        let mut ticket = FlowTable::<Long, [u64; N]>::announce(&table.announcer(), &first);
+        table.approach(&first, &mut ticket);
+        assert!(table.slots.is(ticket.0 as usize, &first) && !table.slots.is(ticket.0 as usize, &second));
+        assert_eq!(table.resolve(second, ticket).found().copied(), Some([2; N]));
+        assert!(matches!(table.resolve(third, ticket), Entry::Vacant(_)));
+        // Long keys are not for the loop, and nothing has happened when that is said.
+        let before = table.counters();
+        assert!(table.resolve_here(&first, ticket).is_none());
+        assert_eq!(table.counters(), before);
+        assert_eq!(table.resolve(first, ticket).found().copied(), Some([1; N]));
+    }
+    with::<1>();
+    with::<2>();
+}
+
+/// Parts that say that there is none, ask for one all the same, and are equal for all keys: wrong answers, and no more.
+#[test]
+fn wrong_parts_give_wrong_answers_alone() {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    struct Wrong(u64);
+    struct Mixed;
+    impl Parts<Wrong> for Mixed {
+        type Near = u64;
+        type Far = [u64; 4];
+        fn split(Wrong(number): &Wrong) -> (u64, Option<[u64; 4]>) {
+            (0, number.is_multiple_of(3).then_some([*number; 4]))
+        }
+        fn join(_: u64, far: impl FnOnce() -> [u64; 4]) -> Wrong {
+            Wrong(far()[3])
+        }
+    }
+    impl Key for Wrong {
+        type Parts = Mixed;
+        fn hash(&self, secret: &Secret) -> u64 {
+            self.0.hash(secret)
+        }
+    }
+    let mut table: FlowTable<Wrong, u64> = FlowTable::new(config(50, Some(100), Full::EvictOldest)).unwrap();
+    for number in 0..1_000 {
+        table.lookup(Wrong(number % 130), number).or_insert_with(|| number);
+        let _ = table.iter().count();
+        table.retain(|key, _| key.0 % 50 != 7);
+    }
+    check(&table);
+    while table.expire(10_000, MAXIMUM_WORK) > 0 {}
+    assert_eq!(table.len(), 0);
+}
+
 #[test]
 fn the_monitors_slot_is_one_cache_line() {
     assert_eq!(Slots::<[u64; 5], (u64, u64)>::STRIDE, 64);
     assert_eq!(Slots::<u32, u32>::STRIDE, 16);
     assert_eq!(Slots::<[u64; 5], [u64; 4]>::STRIDE, 128);
+    // With a far part, behind the slot and apart.
+    assert_eq!((Slots::<Long, [u64; 7]>::STRIDE, Slots::<Long, [u64; 7]>::BYTES), (128, 128));
+    assert_eq!((Slots::<Long, u64>::STRIDE, Slots::<Long, u64>::BYTES), (32, 48));
     assert_eq!(size_of::<FlowTicket>(), 8);
 }
 
