@@ -45,7 +45,7 @@ use crate::memory::Zeroable;
 pub trait Parts<K>: 'static {
     /// What lies beside the value. Keys with equal ones either all have a far part or none.
     type Near: Copy + Eq + Send + Sync + 'static;
-    /// What only long keys have: unsigned integers, or arrays of them.
+    /// What only long keys have: unsigned integers, or arrays or triples of them.
     type Far: Copy + Eq + Send + Sync + Zeroable + 'static;
 
     /// Takes a key apart.
