@@ -39,7 +39,7 @@ macro_rules! integers {
     )*};
 }
 integers!(u8 u16 u32 u64 u128);
-// SAFETY: if zeros are valid elements, they are a valid tuple of them.
+// SAFETY: if zeros are valid elements, they are a valid tuple of them, whose drop is theirs and does nothing.
 unsafe impl<A: Zeroable, B: Zeroable, C: Zeroable> Zeroable for (A, B, C) {}
 // SAFETY: there are no bytes in it, and its only value is valid.
 unsafe impl Zeroable for () {}
