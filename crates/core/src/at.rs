@@ -10,7 +10,7 @@ pub struct At<'a, 'b> {
     pub(crate) slot: usize,
     pub(crate) bytes: &'a mut Bytes<'b>,
     pub(crate) cx: &'a mut Context,
-    /// In the copy of a tower for usual frames, what is known of this one, unless it was reshaped.
+    /// In the copy of a tower for one shape of frames, what is known of this one, unless it was reshaped.
     pub(crate) usual: Usual,
     /// Whether somebody may have changed what made this frame a usual one. A local variable of whoever applies the tower:
     /// in one piece of code it is known without looking.

@@ -1,7 +1,7 @@
 //! A function becomes a node: its type is erased, and the graph makes one dynamic call a batch.
 
 use netbricks_buffer::{Batch, Bytes, Visit};
-use netbricks_packet::stack::Root;
+use netbricks_packet::stack::{Root, shape};
 
 use crate::at::{At, Pass};
 use crate::context::Context;
@@ -115,7 +115,7 @@ impl<A: Function> Visit for LastLoop<'_, A> {
         // What waited on memory was parsed in an earlier loop: there is no copy for usual frames.
         decided(if A::WAITS {
             let pass = if A::PUTS_OFF { Pass::First } else { Pass::Only };
-            self.tower.apply::<false>(At { pass, ..at }, Root)
+            self.tower.apply::<{ shape::ANY }>(At { pass, ..at }, Root)
         } else {
             dispatched(&mut *self.tower, at, Root)
         })
@@ -133,7 +133,7 @@ impl<A: Function> Visit for LastLoop<'_, A> {
         }
         let mut reshaped = false;
         let at = At { pass: Pass::Second, ..At::new(slot, bytes, &mut *self.cx, &mut reshaped) };
-        decided(self.tower.apply::<false>(at, Root))
+        decided(self.tower.apply::<{ shape::ANY }>(at, Root))
     }
 }
 

@@ -104,17 +104,17 @@ pub trait Operator: Sized + 'static {
     /// Whether [`retrace`](Operator::retrace) answers.
     #[doc(hidden)]
     const RETRACES: bool = false;
-    /// What `apply::<true>` found out about a usual frame that it let pass, found out again from its bytes: where nobody's
+    /// What `apply` found out about a frame of this shape that it let pass, found out again from its bytes: where nobody's
     /// code had a part in that or changed them, it need not wait where a whole batch waits on memory.
     #[doc(hidden)]
     #[inline(always)]
-    fn retrace(&self, _frame: &[u8], _stack: Self::In) -> Option<Self::Out> {
+    fn retrace<const SHAPE: u8>(&self, _frame: &[u8], _stack: Self::In) -> Option<Self::Out> {
         None
     }
     #[doc(hidden)]
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<Self::In>);
     #[doc(hidden)]
-    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: Self::In) -> Result<Self::Out, Verdict>;
+    fn apply<const SHAPE: u8>(&mut self, at: At<'_, '_>, stack: Self::In) -> Result<Self::Out, Verdict>;
     /// Edges that packets may take, other than `OUT` and `REPLY`.
     #[doc(hidden)]
     fn edges(&self, visit: &mut dyn FnMut(Edge));
@@ -739,13 +739,13 @@ impl<S: Stack> Operator for Start<S> {
     const IDENTITY: bool = true;
     const RETRACES: bool = true;
     #[inline(always)]
-    fn retrace(&self, _: &[u8], stack: S) -> Option<S> {
+    fn retrace<const SHAPE: u8>(&self, _: &[u8], stack: S) -> Option<S> {
         Some(stack)
     }
     #[inline(always)]
     fn prepare(&mut self, _: &mut Batch, _: &mut Context, _: &impl Fn(usize) -> Option<S>) {}
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, _: At<'_, '_>, stack: S) -> Result<S, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, _: At<'_, '_>, stack: S) -> Result<S, Verdict> {
         Ok(stack)
     }
     fn edges(&self, _: &mut dyn FnMut(Edge)) {}

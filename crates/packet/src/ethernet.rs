@@ -6,7 +6,7 @@
 use zerocopy::FromBytes;
 
 use crate::mac::MacAddress;
-use crate::stack::{Follows, Found, Header, Malformed, NOTHING, Usual, Wire, malformed, whole};
+use crate::stack::{Follows, Found, Header, Malformed, NOTHING, Usual, Wire, malformed, shape, whole};
 
 crate::header! {
     /// An Ethernet header (IEEE 802.3-2022, clause 3.1; RFC 894).
@@ -88,8 +88,9 @@ impl Header for Ethernet {
         Ok(Found { facts: (), len: Self::SIZE, total, next })
     }
     #[inline(always)]
-    fn find_usual(_: &[u8], at: usize, _: u16, _: Usual) -> Option<Found<()>> {
-        (at == 0).then_some(Found { facts: (), len: Self::SIZE, total: None, next: ethertype::IPV4 })
+    fn find_usual<const SHAPE: u8>(_: &[u8], at: usize, usual: Usual) -> Option<Found<()>> {
+        let here = SHAPE != shape::ANY && at == 0 && usual.link::<SHAPE>() == Self::SIZE;
+        here.then_some(Found { facts: (), len: Self::SIZE, total: None, next: Usual::network::<SHAPE>() })
     }
     #[inline(always)]
     fn view(bytes: &[u8], (): ()) -> &Self {

@@ -116,6 +116,31 @@ impl FlowKey {
         }
     }
 
+    /// As [`at`](Self::at), if the packet is IPv6 with ports straight behind its fixed header.
+    #[inline(always)]
+    pub(crate) fn plain_v6_at(
+        frame: &[u8],
+        at: usize,
+        end: usize,
+        limit: usize,
+        facts: IpFacts,
+    ) -> Option<Self> {
+        const FIXED: usize = 40;
+        if let IpFacts::V6(facts) = facts
+            && end == at + FIXED
+            && limit >= end + 4
+            && let Some(bytes) = frame.get(at..end + 4).and_then(<[u8]>::first_chunk::<{ FIXED + 4 }>)
+            && protocol::has_ports(facts.protocol())
+        {
+            let [.., p, o, r, t] = *bytes;
+            let address =
+                |at: usize| bytes[at..].first_chunk().map_or(0, |bytes| u128::from_be_bytes(*bytes));
+            let ports = u64::from(u32::from_be_bytes([p, o, r, t]));
+            return Some(Self::v6(ports << 32 | u64::from(facts.protocol()) << 24, address(8), address(24)));
+        }
+        None
+    }
+
     /// As [`at`](Self::at), if the packet is what most are and has none of the bits of `FRAGMENT` in its flags and fragment
     /// offset.
     #[inline(always)]
@@ -149,7 +174,9 @@ impl FlowKey {
 
     #[inline(never)]
     fn at_any(frame: &[u8], at: usize, end: usize, limit: usize, facts: IpFacts) -> Self {
-        Self::of(Ip::view(&frame[at..end], facts), &frame[end..limit.min(frame.len())])
+        Self::plain_v6_at(frame, at, end, limit, facts).unwrap_or_else(|| {
+            Self::of(Ip::view(&frame[at..end], facts), &frame[end..limit.min(frame.len())])
+        })
     }
 
     /// The key of an Ethernet frame, behind any VLAN tags, MPLS labels or PPPoE session; `None` if it holds no

@@ -7,7 +7,7 @@ use crate::ipv4::{Ipv4, Ipv4Mut, Ipv4Ref};
 use crate::ipv6::{Ipv6, Ipv6Facts, Ipv6Mut, Ipv6Ref};
 use crate::link::Link;
 use crate::protocol;
-use crate::stack::{Found, Header, Malformed, Usual, Wire, follows, malformed};
+use crate::stack::{Found, Header, Malformed, Usual, Wire, follows, malformed, shape};
 use crate::vlan::Vlan;
 
 /// The family of both IP versions: `parse::<Ip>()` takes whichever was announced.
@@ -88,11 +88,12 @@ impl Header for Ip {
         }
     }
     #[inline(always)]
-    fn find_usual(bytes: &[u8], at: usize, announced: u16, usual: Usual) -> Option<Found<IpFacts>> {
-        if announced != ethertype::IPV4 {
-            return None;
+    fn find_usual<const SHAPE: u8>(bytes: &[u8], at: usize, usual: Usual) -> Option<Found<IpFacts>> {
+        if SHAPE == shape::V6 {
+            let Found { facts, len, total, next } = Ipv6::find_usual::<SHAPE>(bytes, at, usual)?;
+            return Some(Found { facts: IpFacts::V6(facts), len, total, next });
         }
-        let Found { facts: (), len, total, next } = Ipv4::find_usual(bytes, at, announced, usual)?;
+        let Found { facts: (), len, total, next } = Ipv4::find_usual::<SHAPE>(bytes, at, usual)?;
         Some(Found { facts: IpFacts::V4, len, total, next })
     }
     #[inline(always)]

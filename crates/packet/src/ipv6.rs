@@ -3,7 +3,7 @@
 use core::fmt;
 use core::net::Ipv6Addr;
 use core::num::NonZeroU64;
-use core::ops::{Deref, DerefMut};
+use core::ops::Deref;
 
 use zerocopy::FromBytes;
 
@@ -12,7 +12,7 @@ use crate::ip::{FIRST_FRAGMENT, Ip};
 use crate::ipv4::Ipv4;
 use crate::link::Link;
 use crate::protocol;
-use crate::stack::{Found, Header, Malformed, NOTHING, follows, malformed, whole};
+use crate::stack::{Found, Header, Malformed, NOTHING, Usual, follows, malformed, whole};
 use crate::vlan::Vlan;
 
 crate::header! {
@@ -190,10 +190,33 @@ impl Deref for Ipv6Mut<'_> {
         self.fixed
     }
 }
-impl DerefMut for Ipv6Mut<'_> {
+
+/// The fixed part's setters: not all of it, since lengths and what follows were checked.
+impl Ipv6Mut<'_> {
+    /// As [`Ipv6::decrement_hop_limit`].
     #[inline(always)]
-    fn deref_mut(&mut self) -> &mut Ipv6 {
-        self.fixed
+    pub fn decrement_hop_limit(&mut self) {
+        self.fixed.decrement_hop_limit();
+    }
+    /// As [`Ipv6::set_hop_limit`].
+    #[inline(always)]
+    pub fn set_hop_limit(&mut self, hop_limit: u8) {
+        self.fixed.set_hop_limit(hop_limit);
+    }
+    /// As [`Ipv6::set_dscp`].
+    #[inline(always)]
+    pub fn set_dscp(&mut self, dscp: u8) {
+        self.fixed.set_dscp(dscp);
+    }
+    /// As [`Ipv6::set_ecn`].
+    #[inline(always)]
+    pub fn set_ecn(&mut self, ecn: u8) {
+        self.fixed.set_ecn(ecn);
+    }
+    /// As [`Ipv6::set_flow_label`].
+    #[inline(always)]
+    pub fn set_flow_label(&mut self, flow_label: u32) {
+        self.fixed.set_flow_label(flow_label);
     }
 }
 
@@ -345,9 +368,22 @@ impl Header for Ipv6 {
     type Ref<'a> = Ipv6Ref<'a>;
     type Mut<'a> = Ipv6Mut<'a>;
     const EXACT: bool = true;
+    const SHAPES: bool = false;
+    const USUAL: bool = true;
     const NAME: &'static str = Self::SHORT;
     const FIELDS: &'static [crate::field::Field] = Self::TABLE;
 
+    #[inline(always)]
+    fn find_usual<const SHAPE: u8>(bytes: &[u8], at: usize, usual: Usual) -> Option<Found<Ipv6Facts>> {
+        let total = usual.ip::<SHAPE>(at, ethertype::IPV6)?;
+        let number = bytes.get(6).copied().unwrap_or(0);
+        Some(Found {
+            facts: Ipv6Facts::new(number),
+            len: Self::SIZE,
+            total: Some(total),
+            next: number.into(),
+        })
+    }
     #[inline(always)]
     fn find(bytes: &[u8], _: u16) -> Result<Found<Ipv6Facts>, Malformed> {
         let Some(fixed) = bytes.first_chunk::<40>() else {

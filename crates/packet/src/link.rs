@@ -7,7 +7,7 @@ use zerocopy::FromBytes;
 use crate::ethernet::{Ethernet, ethertype, type_or_length};
 use crate::mpls::Mpls;
 use crate::pppoe::Pppoe;
-use crate::stack::{Found, Header, Malformed, NOTHING, Usual, Wire, follows, malformed, whole};
+use crate::stack::{Found, Header, Malformed, NOTHING, Usual, Wire, follows, malformed, shape, whole};
 use crate::vlan::Vlan;
 
 /// Ethernet with any VLAN tags, an MPLS label stack or a PPPoE session. Announces the network layer by its ethertype.
@@ -65,6 +65,7 @@ pub struct LinkMut<'a> {
 }
 
 const PLAIN: LinkFacts = LinkFacts::new(0, 0, 0);
+const TAGGED: LinkFacts = LinkFacts::new(1, 0, 0);
 const PPPOE_SIZE: usize = 6;
 
 impl Header for Link {
@@ -102,8 +103,11 @@ impl Header for Link {
         })
     }
     #[inline(always)]
-    fn find_usual(_: &[u8], at: usize, _: u16, _: Usual) -> Option<Found<LinkFacts>> {
-        (at == 0).then_some(Found { facts: PLAIN, len: Ethernet::SIZE, total: None, next: ethertype::IPV4 })
+    fn find_usual<const SHAPE: u8>(_: &[u8], at: usize, usual: Usual) -> Option<Found<LinkFacts>> {
+        let len = usual.link::<SHAPE>();
+        let facts = if len == Ethernet::SIZE { PLAIN } else { TAGGED };
+        let here = SHAPE != shape::ANY && at == 0;
+        here.then_some(Found { facts, len, total: None, next: Usual::network::<SHAPE>() })
     }
     #[inline(always)]
     fn view(bytes: &[u8], facts: LinkFacts) -> LinkRef<'_> {

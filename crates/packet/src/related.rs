@@ -55,7 +55,10 @@ impl FlowKey {
 
     #[inline(never)]
     fn related_at_any(frame: &[u8], at: usize, end: usize, limit: usize, facts: IpFacts) -> Self {
-        Self::related(Ip::view(&frame[at..end], facts), &frame[end..limit.min(frame.len())])
+        // With ports straight behind the header it is no fragment and no error.
+        Self::plain_v6_at(frame, at, end, limit, facts).unwrap_or_else(|| {
+            Self::related(Ip::view(&frame[at..end], facts), &frame[end..limit.min(frame.len())])
+        })
     }
 
     /// Only the first fragment of a packet has ports: what they all have is addresses and protocol.

@@ -3,7 +3,7 @@
 //! An arm that waits on memory gets its own parked stacks; otherwise a branch is an `if` in the one loop.
 
 use netbricks_buffer::{BATCH, Batch};
-use netbricks_packet::stack::Stack;
+use netbricks_packet::stack::{Stack, shape};
 
 use super::{upstream, view};
 use crate::at::At;
@@ -38,7 +38,7 @@ where
         Self(input, test, yes, no, Vec::with_capacity(BATCH))
     }
     #[inline(always)]
-    fn side<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Side<A::Out>, Verdict> {
+    fn side<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Side<A::Out>, Verdict> {
         let stack = upstream!(self, at, stack);
         Ok(if (self.1)(&view!(at, stack)) { Side::Yes(stack) } else { Side::No(stack) })
     }
@@ -69,7 +69,7 @@ where
             sides.push(match inputs(slot) {
                 None => Side::Gone(Verdict::ELSEWHERE),
                 Some(input) => self
-                    .side::<false>(At::new(slot, bytes, &mut *cx, &mut false), input)
+                    .side::<{ shape::ANY }>(At::new(slot, bytes, &mut *cx, &mut false), input)
                     .unwrap_or_else(Side::Gone),
             });
         });
@@ -80,12 +80,12 @@ where
     }
 
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<L::Out, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<L::Out, Verdict> {
         let side =
-            if L::WAITS || R::WAITS { self.4[at.slot] } else { self.side::<USUAL>(at.again(), stack)? };
+            if L::WAITS || R::WAITS { self.4[at.slot] } else { self.side::<SHAPE>(at.again(), stack)? };
         match side {
-            Side::Yes(stack) => self.2.apply::<USUAL>(at, stack),
-            Side::No(stack) => self.3.apply::<USUAL>(at, stack),
+            Side::Yes(stack) => self.2.apply::<SHAPE>(at, stack),
+            Side::No(stack) => self.3.apply::<SHAPE>(at, stack),
             Side::Gone(verdict) => Err(verdict),
         }
     }
@@ -107,7 +107,7 @@ where
         Self(input, group, groups, Vec::with_capacity(BATCH))
     }
     #[inline(always)]
-    fn group<const USUAL: bool>(
+    fn group<const SHAPE: u8>(
         &mut self,
         mut at: At<'_, '_>,
         stack: A::In,
@@ -141,7 +141,9 @@ where
         batch.each(|slot, bytes| {
             chosen.push(match inputs(slot) {
                 None => Err(Verdict::ELSEWHERE),
-                Some(input) => self.group::<false>(At::new(slot, bytes, &mut *cx, &mut false), input),
+                Some(input) => {
+                    self.group::<{ shape::ANY }>(At::new(slot, bytes, &mut *cx, &mut false), input)
+                }
             });
         });
         self.3 = chosen;
@@ -155,10 +157,10 @@ where
     }
 
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<G::Out, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<G::Out, Verdict> {
         let (group, stack) =
-            if G::WAITS { self.3[at.slot]? } else { self.group::<USUAL>(at.again(), stack)? };
-        self.2[group].apply::<USUAL>(at, stack)
+            if G::WAITS { self.3[at.slot]? } else { self.group::<SHAPE>(at.again(), stack)? };
+        self.2[group].apply::<SHAPE>(at, stack)
     }
     fn edges(&self, visit: &mut dyn FnMut(Edge)) {
         self.0.edges(visit);

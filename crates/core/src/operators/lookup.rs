@@ -8,7 +8,7 @@ use std::hint::cold_path;
 use std::marker::PhantomData;
 
 use netbricks_buffer::{BATCH, Batch};
-use netbricks_packet::stack::{Stack, Usual, With};
+use netbricks_packet::stack::{Stack, Usual, With, shape};
 use netbricks_tables::{Encode, Entry, FlowTable, Key, Routes, Table};
 
 use crate::at::{At, Pass};
@@ -118,27 +118,62 @@ struct Waiting<T: Table> {
 enum Parked<T: Table> {
     /// Nothing: it left before, or is not ours.
     Gone(Verdict),
-    /// Its key; its stack can be had again.
-    Usual(T::Key),
+    /// Its key; its frame is of the [shape](shape) that most have, and its stack can be had again.
+    V4(T::Key),
+    /// As `V4`, of another shape.
+    TaggedV4(T::Key),
+    /// As `V4`, of another shape.
+    V6(T::Key),
     /// Its key, and its stack waits as well.
     Stacked(T::Key),
+}
+
+impl<T: Table> Parked<T> {
+    /// A key that waits without its stack, which can be had again from a frame of this shape.
+    #[inline(always)]
+    fn shaped<const SHAPE: u8>(key: T::Key) -> Self {
+        match SHAPE {
+            shape::V4 => Self::V4(key),
+            shape::TAGGED_V4 => Self::TaggedV4(key),
+            shape::V6 => Self::V6(key),
+            _ => Self::Stacked(key),
+        }
+    }
+
+    /// The key of a frame of this shape.
+    #[inline(always)]
+    fn key_in(&self, shape: u8) -> Option<&T::Key> {
+        match self {
+            Self::V4(key) if shape == shape::V4 => Some(key),
+            Self::Stacked(key) if shape == shape::ANY => Some(key),
+            _ => None,
+        }
+    }
+
+    /// The key, if there is one, and the shape.
+    #[inline(always)]
+    fn key(&self) -> Result<(&T::Key, u8), Verdict> {
+        match self {
+            Self::V4(key) => Ok((key, shape::V4)),
+            Self::TaggedV4(key) => Ok((key, shape::TAGGED_V4)),
+            Self::V6(key) => Ok((key, shape::V6)),
+            Self::Stacked(key) => Ok((key, shape::ANY)),
+            Self::Gone(verdict) => Err(*verdict),
+        }
+    }
 }
 
 impl<T: Table> Waiting<T> {
     /// Its key, if it has one, and its ticket.
     #[inline(always)]
     fn ask(&mut self) -> (Option<&T::Key>, &mut T::Ticket) {
-        let key = match &self.parked {
-            Parked::Usual(key) | Parked::Stacked(key) => Some(key),
-            Parked::Gone(_) => None,
-        };
-        (key, &mut self.ticket)
+        (self.parked.key().ok().map(|(key, _)| key), &mut self.ticket)
     }
 }
 
 /// Parks one packet: what is before the operator, then its key.
 #[inline(always)]
-fn park<const USUAL: bool, A, T, Q, K>(
+fn park<const SHAPE: u8, A, T, Q, K>(
     input: &mut A,
     key: &mut K,
     announcer: &T::Announcer,
@@ -156,12 +191,12 @@ fn park<const USUAL: bool, A, T, Q, K>(
     let Waiting { ticket, parked } = waiting;
     // Each way writes its own fields in place: one `Result` built first and copied in costs 4 ns a packet
     // (narrow stores read back wide before they have left the store buffer).
-    match input.apply::<USUAL>(at.again(), stack) {
+    match input.apply::<SHAPE>(at.again(), stack) {
         Ok(stack) => {
             let key = key(&View::new(at.bytes, &stack, at.cx, at.slot)).store();
             *ticket = T::announce(announcer, &key);
-            *parked = if USUAL && A::RETRACES {
-                Parked::Usual(key)
+            *parked = if SHAPE != shape::ANY && A::RETRACES {
+                Parked::shaped::<SHAPE>(key)
             } else {
                 if let Some(waiting) = stacks.get_mut(at.slot) {
                     *waiting = Some(stack.pack());
@@ -173,9 +208,10 @@ fn park<const USUAL: bool, A, T, Q, K>(
     }
 }
 
-/// As [`park`], for frames that are not usual: out of line, so that the loop for those that are has constants.
+/// As [`park`], for frames that are not of the shape that most have: out of line, where they take no registers from the loop
+/// over those that are.
 #[inline(never)]
-fn park_any<A, T, Q, K>(
+fn park_other<A, T, Q, K>(
     input: &mut A,
     key: &mut K,
     announcer: &T::Announcer,
@@ -189,7 +225,23 @@ fn park_any<A, T, Q, K>(
     Q: TableKey<Stored = T::Key>,
     K: FnMut(&View<'_, A::Out>) -> Q,
 {
-    park::<false, A, T, Q, K>(input, key, announcer, waiting, stacks, at, stack);
+    let frame = at.bytes.data();
+    if let Some(usual) = Usual::of::<{ shape::V6 }>(frame) {
+        return park::<{ shape::V6 }, A, T, Q, K>(
+            input,
+            key,
+            announcer,
+            waiting,
+            stacks,
+            At { usual, ..at },
+            stack,
+        );
+    }
+    if let Some(usual) = Usual::of::<{ shape::TAGGED_V4 }>(frame) {
+        let at = At { usual, ..at };
+        return park::<{ shape::TAGGED_V4 }, A, T, Q, K>(input, key, announcer, waiting, stacks, at, stack);
+    }
+    park::<{ shape::ANY }, A, T, Q, K>(input, key, announcer, waiting, stacks, at, stack);
 }
 
 type Packed<A> = <<A as Operator>::Out as Stack>::Packed;
@@ -198,8 +250,8 @@ impl<A: Operator, T: Table, Q, K, U, M> Lookup<A, T, Q, K, U, M>
 where
     U: Visitor<A::Out, T, M>,
 {
-    /// Whether stacks of usual frames are found out again: what waits with its stack is rare then.
-    const RETRACES: bool = A::USUAL && A::RETRACES;
+    /// The shape of frames that go on in the loop, not in a second pass: the others are rarer.
+    const HERE: u8 = if A::USUAL && A::RETRACES { shape::V4 } else { shape::ANY };
 
     pub(crate) fn new(input: A, table: State<T>, key: K, visit: U) -> Self {
         let none = |_| Waiting { ticket: T::Ticket::default(), parked: Parked::Gone(Verdict::ELSEWHERE) };
@@ -216,6 +268,15 @@ where
         With { outer: stack, value }
     }
 
+    /// What the ticket found, where that takes little.
+    #[inline(always)]
+    fn here(at: At<'_, '_>, stack: &A::Out, visit: &mut U, entry: T::Entry<'_>) -> Option<M> {
+        let mut view = View::new(at.bytes, stack, at.cx, at.slot);
+        let value = visit.here(&mut view, entry)?;
+        *at.reshaped |= view.reshaped;
+        Some(value)
+    }
+
     /// What is known of a packet that has waited: found out again from the frame, where that was usual, or unpacked.
     #[inline(always)]
     fn find(
@@ -224,11 +285,13 @@ where
         frame: &[u8],
         slot: usize,
         first: A::In,
-        usual: bool,
+        shape: u8,
     ) -> A::Out {
-        let stack = match usual {
-            true => input.retrace(frame, first),
-            false => stacks.get(slot).copied().flatten().map(A::Out::unpack),
+        let stack = match shape {
+            shape::V4 => input.retrace::<{ shape::V4 }>(frame, first),
+            shape::TAGGED_V4 => input.retrace::<{ shape::TAGGED_V4 }>(frame, first),
+            shape::V6 => input.retrace::<{ shape::V6 }>(frame, first),
+            _ => stacks.get(slot).copied().flatten().map(A::Out::unpack),
         };
         let Some(stack) = stack else { unparked() };
         stack
@@ -288,64 +351,65 @@ where
                 waiting.parked = Parked::Gone(Verdict::ELSEWHERE);
                 return;
             };
-            let mut shape = false;
+            let mut reshaped = false;
             if !A::USUAL {
-                let at = At::new(slot, bytes, &mut *cx, &mut shape);
-                return park::<false, A, T, Q, K>(input, key, &announcer, waiting, stacks, at, stack);
+                let at = At::new(slot, bytes, &mut *cx, &mut reshaped);
+                return park::<{ shape::ANY }, A, T, Q, K>(
+                    input, key, &announcer, waiting, stacks, at, stack,
+                );
             }
-            match Usual::of(bytes.data()) {
-                Some(usual) => {
-                    let at = At { usual, ..At::new(slot, bytes, &mut *cx, &mut shape) };
-                    park::<true, A, T, Q, K>(input, key, &announcer, waiting, stacks, at, stack);
-                }
-                None => {
-                    cold_path();
-                    At::new(slot, bytes, &mut *cx, &mut shape).apart(|at| {
-                        park_any::<A, T, Q, K>(input, key, &announcer, waiting, stacks, at, stack)
-                    });
-                }
+            let frame = bytes.data();
+            if let Some(usual) = Usual::of::<{ shape::V4 }>(frame) {
+                let at = At { usual, ..At::new(slot, bytes, &mut *cx, &mut reshaped) };
+                return park::<{ shape::V4 }, A, T, Q, K>(input, key, &announcer, waiting, stacks, at, stack);
             }
+            cold_path();
+            At::new(slot, bytes, &mut *cx, &mut reshaped)
+                .apart(|at| park_other::<A, T, Q, K>(input, key, &announcer, waiting, stacks, at, stack));
         });
         table.borrow().approach_all(waiting.iter_mut().map(Waiting::ask).take(batch.len()));
     }
 
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, first: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, at: At<'_, '_>, first: A::In) -> Result<Self::Out, Verdict> {
         let Self { input, table, visit, waiting, stacks, .. } = self;
+        let mut at = at;
         let Waiting { ticket, parked } = &waiting[at.slot % BATCH];
-        let (key, usual) = match parked {
-            Parked::Usual(key) => (key, true),
-            Parked::Stacked(key) => (key, false),
-            Parked::Gone(verdict) => {
-                cold_path();
-                return Err(*verdict);
+        if at.pass != Pass::Second {
+            // What the user function does not look at is not found out: the stack comes last, and once for each way, since one
+            // that goes both ways would be in memory for both.
+            if let Some(key) = parked.key_in(Self::HERE)
+                && let Some(entry) = table.borrow_mut().resolve_here(key, *ticket)
+            {
+                let stack = Self::find(input, stacks, at.bytes.data(), at.slot, first, Self::HERE);
+                if let Some(value) = Self::here(at.again(), &stack, visit, entry) {
+                    return Ok(With { outer: stack, value });
+                }
             }
-        };
-        if at.pass == Pass::Second {
-            // Alone in a function of its own, which has no loop to keep small.
-            let stack = Self::find(input, stacks, at.bytes.data(), at.slot, first, usual);
-            let mut table = table.borrow_mut();
-            return Ok(Self::visit(at, stack, visit, table.resolve(*key, *ticket)));
-        }
-        if usual == Self::RETRACES
-            && let Some(entry) = table.borrow_mut().resolve_here(key, *ticket)
-        {
-            // On either way, not before they part: what the user function does not look at isn't found here, and a call on
-            // the other one would keep all of it in memory for both.
-            let stack = Self::find(input, stacks, at.bytes.data(), at.slot, first, Self::RETRACES);
-            let mut view = View::new(&mut *at.bytes, &stack, &mut *at.cx, at.slot);
-            if let Some(value) = visit.here(&mut view, entry) {
-                *at.reshaped |= view.reshaped;
-                return Ok(With { outer: stack, value });
+            cold_path();
+            let (key, shape) = parked.key()?;
+            if Self::HERE != shape::ANY
+                && shape != shape::ANY
+                && shape != Self::HERE
+                && let Some(entry) = table.borrow_mut().resolve_there(key, *ticket)
+            {
+                let stack = Self::find(input, stacks, at.bytes.data(), at.slot, first, shape);
+                if let Some(value) = Self::here(at.again(), &stack, visit, entry) {
+                    return Ok(With { outer: stack, value });
+                }
             }
+            if at.pass == Pass::First {
+                return Err(Verdict::AGAIN);
+            }
+            let stack = Self::find(input, stacks, at.bytes.data(), at.slot, first, shape);
+            let value = at.apart(|at| Self::resolve_any(at, stack, visit, table, key, *ticket));
+            return Ok(With { outer: stack, value });
         }
-        cold_path();
-        if at.pass == Pass::First {
-            return Err(Verdict::AGAIN);
-        }
-        let stack = Self::find(input, stacks, at.bytes.data(), at.slot, first, usual);
-        let value = at.apart(|at| Self::resolve_any(at, stack, visit, table, key, *ticket));
-        Ok(With { outer: stack, value })
+        // Alone in a function of its own, which has no loop to keep small.
+        let (key, shape) = parked.key()?;
+        let stack = Self::find(input, stacks, at.bytes.data(), at.slot, first, shape);
+        let mut table = table.borrow_mut();
+        Ok(Self::visit(at, stack, visit, table.resolve(*key, *ticket)))
     }
     fn edges(&self, visit: &mut dyn FnMut(Edge)) {
         self.input.edges(visit);

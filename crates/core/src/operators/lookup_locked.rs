@@ -5,7 +5,7 @@
 use std::marker::PhantomData;
 
 use netbricks_buffer::{BATCH, Batch};
-use netbricks_packet::stack::{Stack, With};
+use netbricks_packet::stack::{Stack, With, shape};
 use netbricks_tables::Table;
 
 use super::Expiring;
@@ -71,8 +71,9 @@ where
                 *place = Err(Verdict::ELSEWHERE);
                 return;
             };
-            *place =
-                input.apply::<false>(At::new(slot, &mut *bytes, &mut *cx, &mut false), stack).map(|stack| {
+            *place = input
+                .apply::<{ shape::ANY }>(At::new(slot, &mut *bytes, &mut *cx, &mut false), stack)
+                .map(|stack| {
                     let key = key(&View::new(bytes, &stack, cx, slot)).store();
                     let ticket = T::announce(&announcer, &key);
                     (stack.pack(), key, ticket)
@@ -93,7 +94,7 @@ where
     }
 
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, _: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, at: At<'_, '_>, _: A::In) -> Result<Self::Out, Verdict> {
         let (packed, ..) = self.parked[at.slot].as_ref().map_err(|verdict| *verdict)?;
         let value = self.found[at.slot].expect("`prepare` visits every packet that it parked");
         Ok(With { outer: A::Out::unpack(*packed), value })

@@ -8,7 +8,7 @@
 use std::marker::PhantomData;
 
 use netbricks_buffer::{BATCH, Batch};
-use netbricks_packet::stack::{Stack, With};
+use netbricks_packet::stack::{Stack, With, shape};
 use netbricks_tables::{ReadTable, Table};
 
 use crate::at::At;
@@ -72,8 +72,9 @@ where
                 *place = Err(Verdict::ELSEWHERE);
                 return;
             };
-            *place =
-                input.apply::<false>(At::new(slot, &mut *bytes, &mut *cx, &mut false), stack).map(|stack| {
+            *place = input
+                .apply::<{ shape::ANY }>(At::new(slot, &mut *bytes, &mut *cx, &mut false), stack)
+                .map(|stack| {
                     let key = key(&View::new(bytes, &stack, cx, slot)).store();
                     Parked { stack: stack.pack(), ticket: T::announce(&announcer, &key), key, value: None }
                 });
@@ -90,7 +91,7 @@ where
     }
 
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, _: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, at: At<'_, '_>, _: A::In) -> Result<Self::Out, Verdict> {
         let Self { table, visit, parked, written, .. } = self;
         let parked = parked[at.slot].as_mut().map_err(|verdict| *verdict)?;
         let now = at.cx.now();

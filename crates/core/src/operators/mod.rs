@@ -52,8 +52,8 @@ macro_rules! retraces {
     () => {
         const RETRACES: bool = A::RETRACES;
         #[inline(always)]
-        fn retrace(&self, frame: &[u8], stack: A::In) -> Option<Self::Out> {
-            self.0.retrace(frame, stack)
+        fn retrace<const SHAPE: u8>(&self, frame: &[u8], stack: A::In) -> Option<Self::Out> {
+            self.0.retrace::<SHAPE>(frame, stack)
         }
     };
 }
@@ -61,7 +61,7 @@ macro_rules! retraces {
 /// The stack as the operator before this one leaves it.
 macro_rules! upstream {
     ($self:ident, $at:ident, $stack:ident) => {
-        $self.0.apply::<USUAL>($at.again(), $stack)?
+        $self.0.apply::<SHAPE>($at.again(), $stack)?
     };
 }
 

@@ -127,7 +127,7 @@ where
     passes_on!();
 
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
         let At { slot, bytes, cx, .. } = at;
         // In the order of the others, which leave this function here.

@@ -286,7 +286,7 @@ where
         self.0.prepare(batch, cx, inputs);
     }
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
         self.3.asked = None;
         (self.1)(&view!(at, stack), &mut self.3);

@@ -62,7 +62,7 @@ where
     type Out = Parsed<A, H>;
     passes_on!();
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let outer = upstream!(self, at, stack);
         let header = (self.1)(&view!(at, outer));
         let (end, size) = (outer.end(), size_of::<H>());
@@ -88,7 +88,7 @@ impl<A: Operator<Out: Removable>> Operator for Remove<A> {
     type Out = <A::Out as Removable>::Outer;
     passes_on!();
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let inner = upstream!(self, at, stack);
         let (outer, size) = (inner.without(), inner.size());
         let end = outer.end();

@@ -5,7 +5,7 @@ use std::hint::cold_path;
 use std::marker::PhantomData;
 
 use netbricks_buffer::{BATCH, Batch};
-use netbricks_packet::stack::{Follows, Forgettable, Layer, Root, Stack, Usual, With};
+use netbricks_packet::stack::{Follows, Forgettable, Layer, Root, Stack, Usual, With, shape};
 
 use super::{lend, passes_on, retraces, upstream, view};
 use crate::at::At;
@@ -29,24 +29,24 @@ impl<A: Operator, H: Follows<<A::Out as Stack>::Top>> Operator for Parse<A, H> {
     const USUAL: bool = A::USUAL || H::USUAL;
     const RETRACES: bool = A::RETRACES && H::USUAL;
     #[inline(always)]
-    fn retrace(&self, frame: &[u8], stack: A::In) -> Option<Self::Out> {
+    fn retrace<const SHAPE: u8>(&self, frame: &[u8], stack: A::In) -> Option<Self::Out> {
         if !Self::RETRACES {
             return None;
         }
-        Some(Layer::retrace(self.0.retrace(frame, stack)?, frame))
+        Some(Layer::retrace::<SHAPE>(self.0.retrace::<SHAPE>(frame, stack)?, frame))
     }
     #[inline(always)]
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
         self.0.prepare(batch, cx, inputs);
     }
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let outer = upstream!(self, at, stack);
         if !H::is_announced_by(outer.next()) {
             return Err(self.1);
         }
-        let usual = if USUAL && !*at.reshaped { Some(at.usual) } else { None };
-        Layer::parse_in(outer, at.bytes.data(), usual).map_err(|_| Verdict::drop(Drop::Malformed))
+        let usual = (SHAPE != shape::ANY && !*at.reshaped).then_some(at.usual);
+        Layer::parse_in::<SHAPE>(outer, at.bytes.data(), usual).map_err(|_| Verdict::drop(Drop::Malformed))
     }
     fn edges(&self, visit: &mut dyn FnMut(Edge)) {
         self.0.edges(visit);
@@ -62,7 +62,7 @@ impl<A: Operator, F: FnMut(&mut View<'_, A::Out>) + 'static> Operator for Transf
     type Out = A::Out;
     passes_on!();
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
         lend!((self.1), at, stack);
         Ok(stack)
@@ -76,7 +76,7 @@ impl<A: Operator, F: FnMut(&View<'_, A::Out>) + 'static> Operator for Inspect<A,
     passes_on!();
     retraces!();
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
         (self.1)(&view!(at, stack));
         Ok(stack)
@@ -90,7 +90,7 @@ impl<A: Operator, F: FnMut(&View<'_, A::Out>) -> bool + 'static> Operator for Fi
     passes_on!();
     retraces!();
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
         if (self.2)(&view!(at, stack)) { Ok(stack) } else { Err(self.1) }
     }
@@ -107,7 +107,7 @@ where
     type Out = A::Out;
     passes_on!();
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
         if (self.2)(&view!(at, stack)) {
             return Ok(stack);
@@ -130,7 +130,7 @@ impl<A: Operator, F: FnMut(&mut View<'_, A::Out>) -> bool + 'static> Operator fo
         self.0.prepare(batch, cx, inputs);
     }
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
         if lend!((self.2), at, stack) { Err(Verdict::edge(self.1)) } else { Ok(stack) }
     }
@@ -148,7 +148,7 @@ impl<A: Operator, F: FnMut(&mut View<'_, A::Out>) -> Result<(), Verdict> + 'stat
     type Out = A::Out;
     passes_on!();
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
         lend!((self.1), at, stack)?;
         Ok(stack)
@@ -168,7 +168,7 @@ impl<A: Operator, M: Copy + 'static, F: FnMut(&mut View<'_, A::Out>) -> M + 'sta
     type Out = Known<A, M>;
     passes_on!();
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let outer = upstream!(self, at, stack);
         let value = lend!((self.1), at, outer);
         Ok(With { outer, value })
@@ -186,7 +186,7 @@ impl<A: Operator, S: Stack> Operator for Forget<A, S> {
     type Out = S;
     passes_on!();
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<S, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<S, Verdict> {
         let stack = upstream!(self, at, stack);
         Ok((self.1)(&stack))
     }
@@ -198,7 +198,7 @@ impl<A: Operator<Out: Forgettable>> Operator for ForgetMetadata<A> {
     type Out = <A::Out as Forgettable>::Outer;
     passes_on!();
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
         Ok(stack.without())
     }
@@ -218,8 +218,8 @@ impl<A: Operator> Operator for Boundary<A> {
         self.0.prepare(batch, cx, inputs);
     }
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Root, Verdict> {
-        match self.0.apply::<USUAL>(at, stack) {
+    fn apply<const SHAPE: u8>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Root, Verdict> {
+        match self.0.apply::<SHAPE>(at, stack) {
             Ok(_) | Err(Verdict::PASS) => Ok(Root),
             Err(verdict) => Err(verdict),
         }
@@ -242,8 +242,8 @@ impl<A: Operator> Operator for Send<A> {
         self.0.prepare(batch, cx, inputs);
     }
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Root, Verdict> {
-        match self.0.apply::<USUAL>(at, stack) {
+    fn apply<const SHAPE: u8>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Root, Verdict> {
+        match self.0.apply::<SHAPE>(at, stack) {
             Ok(_) | Err(Verdict::PASS) => Err(Verdict::edge(self.1)),
             Err(verdict) => Err(verdict),
         }
@@ -254,39 +254,59 @@ impl<A: Operator> Operator for Send<A> {
     }
 }
 
-/// Applies the copy of a tower that suits the packet: nearly all take the one in which offsets are constants, from the
-/// first function of a loop to its last, and what one function checked is not checked again in the next.
+/// Applies the copy of a tower that suits the packet: nearly all take one in which offsets are constants, from the first
+/// function of a loop to its last, and what one function checked is not checked again in the next.
 #[inline(always)]
 pub(crate) fn dispatched<A: Operator>(
     tower: &mut A,
     at: At<'_, '_>,
     stack: A::In,
 ) -> Result<A::Out, Verdict> {
+    // Each copy takes as long to compile as the first one, and long rows take long.
+    if A::FUSED <= MANY { among::<true, A>(tower, at, stack) } else { among::<false, A>(tower, at, stack) }
+}
+
+/// Rows of more functions have a copy for most frames and one for all others.
+const MANY: usize = 4;
+
+/// As [`dispatched`], with a copy for each shape or only for the most usual one.
+#[inline(always)]
+fn among<const ALL: bool, A: Operator>(
+    tower: &mut A,
+    at: At<'_, '_>,
+    stack: A::In,
+) -> Result<A::Out, Verdict> {
     if !A::USUAL {
-        return tower.apply::<false>(at, stack);
+        return tower.apply::<{ shape::ANY }>(at, stack);
     }
-    match Usual::of(at.bytes.data()) {
-        Some(usual) => tower.apply::<true>(At { usual, reshaped: &mut false, ..at }, stack),
-        None => {
-            cold_path();
-            at.apart(|at| out_of_line::<false, A>(tower, at, stack))
-        }
+    let frame = at.bytes.data();
+    if let Some(usual) = Usual::of::<{ shape::V4 }>(frame) {
+        return tower.apply::<{ shape::V4 }>(At { usual, reshaped: &mut false, ..at }, stack);
     }
+    cold_path();
+    // These are inlined, too: a call would take more instructions than all that the usual function does.
+    if ALL && let Some(usual) = Usual::of::<{ shape::V6 }>(frame) {
+        return tower.apply::<{ shape::V6 }>(At { usual, reshaped: &mut false, ..at }, stack);
+    }
+    if ALL && let Some(usual) = Usual::of::<{ shape::TAGGED_V4 }>(frame) {
+        return tower.apply::<{ shape::TAGGED_V4 }>(At { usual, reshaped: &mut false, ..at }, stack);
+    }
+    at.apart(|at| out_of_line::<{ shape::ANY }, A>(tower, at, stack))
 }
 
 /// Applies a piece of a row, or the copy for frames that are not usual: out of line, where it takes no registers from the
 /// loop over usual frames. A call costs other frames a nanosecond, and inlined it costs all frames as much.
 #[inline(never)]
-fn out_of_line<const USUAL: bool, B: Operator>(
+fn out_of_line<const SHAPE: u8, B: Operator>(
     tower: &mut B,
     at: At<'_, '_>,
     stack: B::In,
 ) -> Result<B::Out, Verdict> {
-    if USUAL && *at.reshaped {
-        return out_of_line::<false, B>(tower, at, stack);
+    if SHAPE != shape::ANY && *at.reshaped {
+        return out_of_line::<{ shape::ANY }, B>(tower, at, stack);
     }
     // Here too the bounds stay in registers only if they are nobody else's.
-    at.apart(|at| tower.apply::<USUAL>(at, stack))
+    at.apart(|at| tower.apply::<SHAPE>(at, stack))
 }
 
 /// So many functions are compiled into one piece of code; longer rows call the pieces one after the other, and each call costs
@@ -302,7 +322,7 @@ const TOGETHER: usize = if cfg!(debug_assertions) { 16 } else { 32 };
 /// The functions after this one still hold what was known of the frame before it changed, so it stays reshaped for them.
 #[inline(never)]
 fn afresh<B: Operator>(tower: &mut B, at: At<'_, '_>, stack: B::In) -> Result<B::Out, Verdict> {
-    dispatched(tower, at, stack)
+    among::<false, B>(tower, at, stack)
 }
 
 /// What a function lets pass goes on to the next one, also where it does not end in `done`: it comes back to the wire by
@@ -349,22 +369,22 @@ impl<A: Operator, B: Operator<In = A::Out>> Operator for Then<A, B> {
     }
 
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<B::Out, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<B::Out, Verdict> {
         let between = if B::WAITS {
             self.2[at.slot]?
         } else if (A::FUSED - 1) / TOGETHER != (Self::FUSED - 1) / TOGETHER {
-            passed(at.again().apart(|at| out_of_line::<USUAL, A>(&mut self.0, at, stack)))?
+            passed(at.again().apart(|at| out_of_line::<SHAPE, A>(&mut self.0, at, stack)))?
         } else {
-            passed(self.0.apply::<USUAL>(at.again(), stack))?
+            passed(self.0.apply::<SHAPE>(at.again(), stack))?
         };
-        if USUAL && !B::WAITS && *at.reshaped {
+        if SHAPE != shape::ANY && !B::WAITS && *at.reshaped {
             cold_path();
             return at.apart(|at| afresh(&mut self.1, at, between));
         }
-        if !USUAL && A::WAITS && !B::WAITS {
+        if SHAPE == shape::ANY && A::WAITS && !B::WAITS {
             return dispatched(&mut self.1, at, between);
         }
-        self.1.apply::<USUAL>(at, between)
+        self.1.apply::<SHAPE>(at, between)
     }
     fn edges(&self, visit: &mut dyn FnMut(Edge)) {
         self.0.edges(visit);

@@ -95,7 +95,7 @@ where
     passes_on!();
 
     #[inline(always)]
-    fn apply<const USUAL: bool>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
         let data = at.bytes.data();
         let (ip, ip_end, facts) = Holds::<Ip, I>::locate(&stack);

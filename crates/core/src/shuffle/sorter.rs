@@ -1,7 +1,7 @@
 //! Which number each packet of a batch gets: its bucket, or its group.
 
 use netbricks_buffer::{Batch, Bytes, Visit};
-use netbricks_packet::stack::Root;
+use netbricks_packet::stack::{Root, shape};
 
 use super::key::Buckets;
 use crate::at::At;
@@ -148,12 +148,14 @@ where
 {
     #[inline(always)]
     fn visit(&mut self, slot: usize, bytes: &mut Bytes<'_>) -> u16 {
-        let number =
-            match self.tower.apply::<false>(At::new(slot, &mut *bytes, &mut *self.cx, &mut false), Root) {
-                Ok(stack) => (self.place)(&View::new(bytes, &stack, &mut *self.cx, slot)),
-                Err(Verdict::PASS) => 0,
-                Err(verdict) => return verdict.bits(),
-            };
+        let number = match self
+            .tower
+            .apply::<{ shape::ANY }>(At::new(slot, &mut *bytes, &mut *self.cx, &mut false), Root)
+        {
+            Ok(stack) => (self.place)(&View::new(bytes, &stack, &mut *self.cx, slot)),
+            Err(Verdict::PASS) => 0,
+            Err(verdict) => return verdict.bits(),
+        };
         self.numbers.push(number);
         0
     }

@@ -6,11 +6,9 @@ mod tests;
 
 pub use config::{Other, TtlConfig};
 
-use std::net::IpAddr;
+use std::net::Ipv6Addr;
 
-use netbricks_core::packet::stack::Stack;
-use netbricks_core::packet::{Ip, IpRef, Link};
-use netbricks_core::view::View;
+use netbricks_core::packet::{Ip, IpRef, Ipv6, Link};
 use netbricks_core::{Drop, Function, Input, Operator, Verdict, Worker};
 
 /// Decrements the IPv4 time to live or IPv6 hop limit; what has none left is dropped as `ttl-expired` and, where an
@@ -24,7 +22,8 @@ pub fn ttl(input: Input, config: &TtlConfig, worker: &Worker) -> impl Function {
         .parse_otherwise::<Link>(other)
         .parse_otherwise::<Ip>(other)
         .decide(move |packet| {
-            let spared = spare_link_local && matches!(packet.header(), IpRef::V6(_)) && is_link_local(packet);
+            let spared = spare_link_local
+                && matches!(packet.header(), IpRef::V6(header) if is_link_local(header.fixed(), header.protocol(), packet.payload()));
             if spared { Err(Verdict::PASS) } else { Ok(()) }
         })
         .filter_or(
@@ -43,16 +42,12 @@ pub fn ttl(input: Input, config: &TtlConfig, worker: &Worker) -> impl Function {
 /// Whether routers must not forward the packet at all (RFC 4291 §2.5.6, §2.7): it is somebody's on this link. Neighbour
 /// discovery is, also between global addresses: with a hop limit below 255 nobody takes it (RFC 4861 §7.1).
 ///
-/// Out of line, view and all, so that what is inlined for IPv4 is one comparison.
+/// Out of line, so that what is inlined is one comparison.
 #[inline(never)]
-fn is_link_local<S: Stack<Top = Ip>>(packet: &View<'_, S>) -> bool {
-    let (header, payload) = (packet.header(), packet.payload());
-    let local = |address: IpAddr| match address {
-        IpAddr::V6(a) => a.is_unicast_link_local() || a.is_multicast() && a.octets()[1] & 0xf <= 2,
-        IpAddr::V4(_) => false,
-    };
-    let discovers = header.ttl() == 255
-        && header.protocol() == 58
+fn is_link_local(header: &Ipv6, protocol: u8, payload: &[u8]) -> bool {
+    let local = |a: Ipv6Addr| a.is_unicast_link_local() || a.is_multicast() && a.octets()[1] & 0xf <= 2;
+    let discovers = header.hop_limit() == 255
+        && protocol == 58
         && payload.first().is_some_and(|kind| (133..=137).contains(kind));
     local(header.source()) || local(header.destination()) || discovers
 }

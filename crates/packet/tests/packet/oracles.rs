@@ -5,9 +5,9 @@ use std::fmt::Debug;
 
 use netbricks_packet::ip::FIRST_FRAGMENT;
 use netbricks_packet::print::{self, Protocol};
-use netbricks_packet::stack::{Header, Layer, NOTHING, Root, Stack, Usual};
+use netbricks_packet::stack::{Header, Layer, NOTHING, Root, Stack, Usual, shape};
 use netbricks_packet::tcp_options::{TcpOption, TcpOptions};
-use netbricks_packet::{Ethernet, FlowKey, HashKey, Icmpv4, Ip, Ipv4, Ipv6, Link, Tcp, Udp};
+use netbricks_packet::{Ethernet, FlowKey, HashKey, Icmpv4, Ip, Ipv4, Ipv6, Link, Tcp, Udp, Vlan};
 
 /// Kind and data of every option of an IPv4 or TCP header (RFC 791 section 3.1, RFC 9293 section 3.2), and whether the
 /// walk ended at a length that lies.
@@ -219,35 +219,84 @@ pub fn flow(frame: &[u8]) -> bool {
     true
 }
 
-/// Whether a frame is usual. If so, whoever knows finds every header where whoever looks finds it.
-pub fn usual(frame: &[u8]) -> bool {
-    let Some(usual) = Usual::of(frame) else { return false };
+/// Of which shape a frame is, said naively.
+fn expected_shape(frame: &[u8]) -> u8 {
+    let number = |at: usize| frame.get(at..at + 2).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
+    let (ip, tagged) = match number(12) {
+        Some(0x8100 | 0x88a8 | 0x9100) => (18, true),
+        _ => (14, false),
+    };
+    let room = frame.len().saturating_sub(ip);
+    let stated = |at: usize, header: usize| number(ip + at).map_or(0, |length| usize::from(length) + header);
+    let whole = |total: usize, header: usize| (header + 4..=room).contains(&total);
+    match (number(ip - 2), frame.get(ip)) {
+        (Some(0x0800), Some(0x45)) if whole(stated(2, 0), 20) => {
+            if tagged {
+                shape::TAGGED_V4
+            } else {
+                shape::V4
+            }
+        }
+        (Some(0x86dd), Some(0x60..=0x6f)) if whole(stated(4, 40), 40) => {
+            if [6, 17, 58].contains(&frame[ip + 6]) { shape::V6 } else { shape::ANY }
+        }
+        _ => shape::ANY,
+    }
+}
+
+/// The shape of a frame, if it is one that many have. Whoever knows it finds every header where whoever looks finds it.
+pub fn usual(frame: &[u8]) -> Option<u8> {
+    let shapes = [
+        (shape::V4, usual_as::<{ shape::V4 }>(frame)),
+        (shape::TAGGED_V4, usual_as::<{ shape::TAGGED_V4 }>(frame)),
+        (shape::V6, usual_as::<{ shape::V6 }>(frame)),
+    ];
+    let found: Vec<u8> = shapes.iter().filter(|(_, usual)| *usual).map(|(shape, _)| *shape).collect();
+    let expected = expected_shape(frame);
+    assert_eq!(found, if expected == shape::ANY { vec![] } else { vec![expected] });
+    assert_eq!(Usual::of::<{ shape::ANY }>(frame), None);
+    found.first().copied()
+}
+
+fn usual_as<const SHAPE: u8>(frame: &[u8]) -> bool {
+    let Some(usual) = Usual::of::<SHAPE>(frame) else { return false };
     let mut other = frame.to_vec();
     other[Usual::BYTES..].iter_mut().for_each(|byte| *byte = !*byte);
-    assert_eq!(Usual::of(&other), Some(usual), "it looks beyond the bytes that it names");
-    let link = alike::<_, Link>(Root, Root, frame, usual).unwrap();
-    let ethernet = alike::<_, Ethernet>(Root, Root, frame, usual).unwrap();
-    assert!(alike::<_, Ipv4>(link.0, link.1, frame, usual).is_some());
-    assert!(alike::<_, Ipv4>(ethernet.0, ethernet.1, frame, usual).is_some());
-    assert!(alike::<_, Ip>(ethernet.0, ethernet.1, frame, usual).is_some());
-    let (plain, known) = alike::<_, Ip>(link.0, link.1, frame, usual).unwrap();
+    assert_eq!(Usual::of::<SHAPE>(&other), Some(usual), "it looks beyond the bytes that it names");
+    let link = alike::<SHAPE, _, Link>(Root, Root, frame, usual).unwrap();
+    let ethernet = alike::<SHAPE, _, Ethernet>(Root, Root, frame, usual).unwrap();
+    let (plain, known) = alike::<SHAPE, _, Ip>(link.0, link.1, frame, usual).unwrap();
+    if SHAPE == shape::V6 {
+        assert!(alike::<SHAPE, _, Ipv6>(link.0, link.1, frame, usual).is_some());
+    } else {
+        assert!(alike::<SHAPE, _, Ipv4>(link.0, link.1, frame, usual).is_some());
+    }
+    if ethernet.0.next() == link.0.next() {
+        assert!(alike::<SHAPE, _, Ip>(ethernet.0, ethernet.1, frame, usual).is_some());
+    } else {
+        let tag = alike::<SHAPE, _, Vlan>(ethernet.0, ethernet.1, frame, usual).unwrap();
+        assert!(alike::<SHAPE, _, Ip>(tag.0, tag.1, frame, usual).is_some());
+    }
+    let retraced = Layer::<_, Ip>::retrace::<SHAPE>(Layer::<_, Link>::retrace::<SHAPE>(Root, frame), frame);
+    assert_eq!((retraced.top(), retraced.end()), (plain.top(), plain.end()));
+    assert_eq!((retraced.limit(frame.len()), retraced.next()), (plain.limit(frame.len()), plain.next()));
     // Further in nothing is known, also not of IP within IP.
-    alike::<_, Udp>(plain, known, frame, usual);
-    alike::<_, Tcp>(plain, known, frame, usual);
-    alike::<_, Icmpv4>(plain, known, frame, usual);
-    alike::<_, Ip>(plain, known, frame, usual);
+    alike::<SHAPE, _, Udp>(plain, known, frame, usual);
+    alike::<SHAPE, _, Tcp>(plain, known, frame, usual);
+    alike::<SHAPE, _, Icmpv4>(plain, known, frame, usual);
+    alike::<SHAPE, _, Ip>(plain, known, frame, usual);
     true
 }
 
 /// Parses `H` by looking and by knowing; both must agree, also after they waited packed.
-fn alike<P: Stack, H: Header<Facts: PartialEq + Debug>>(
+fn alike<const SHAPE: u8, P: Stack, H: Header<Facts: PartialEq + Debug>>(
     plain: P,
     known: P,
     frame: &[u8],
     usual: Usual,
 ) -> Option<(Layer<P, H>, Layer<P, H>)> {
     let plain = Layer::<P, H>::parse(plain, frame);
-    let known = Layer::<P, H>::parse_in(known, frame, Some(usual));
+    let known = Layer::<P, H>::parse_in::<SHAPE>(known, frame, Some(usual));
     let shape = |layer: Layer<P, H>| {
         let outer = layer.outer();
         (
@@ -265,19 +314,35 @@ fn alike<P: Stack, H: Header<Facts: PartialEq + Debug>>(
     plain.ok().zip(known.ok())
 }
 
-/// Two ports are in a usual frame's packet, whatever padding follows it: totals of 24 bytes to the frame's end.
+/// Two ports are in a usual frame's packet, whatever padding follows it: lengths of 4 bytes behind the header, to the frame's
+/// end.
 #[test]
 fn a_usual_frame_has_room_for_ports_inside_its_packet() {
-    let mut frame = [0; 60];
-    (frame[12], frame[14]) = (8, 0x45);
-    for total in 0..=u16::MAX {
-        [frame[16], frame[17]] = total.to_be_bytes();
-        assert_eq!(Usual::of(&frame).is_some(), (24..=46).contains(&total), "{total}");
-    }
-    let mut long = vec![0; 80_000];
-    long[..60].copy_from_slice(&frame);
-    for total in 0..=u16::MAX {
-        [long[16], long[17]] = total.to_be_bytes();
-        assert_eq!(Usual::of(&long).is_some(), total >= 24, "{total}");
+    let v4 = |ip: usize| {
+        let mut frame = vec![0; ip + 46];
+        frame[12..14].copy_from_slice(&[0x81, 0]);
+        frame[ip - 2..ip + 1].copy_from_slice(&[8, 0, 0x45]);
+        (frame, ip + 2, 24)
+    };
+    let v6 = |ip: usize| {
+        let mut frame = vec![0; ip + 40 + 26];
+        frame[12..14].copy_from_slice(&[0x81, 0]);
+        frame[ip - 2..ip + 1].copy_from_slice(&[0x86, 0xdd, 0x60]);
+        frame[ip + 6] = 17;
+        (frame, ip + 4, 4)
+    };
+    for (frame, length, least) in [v4(14), v4(18), v6(14), v6(18)] {
+        let most = least + 22;
+        for stated in 0..=u16::MAX {
+            let mut frame = frame.clone();
+            frame[length..length + 2].copy_from_slice(&stated.to_be_bytes());
+            assert_eq!(usual(&frame).is_some(), (least..=most).contains(&stated), "{stated}");
+        }
+        let mut long = vec![0; 80_000];
+        long[..frame.len()].copy_from_slice(&frame);
+        for stated in (0..200).chain((200..=u16::MAX).step_by(997)).chain([u16::MAX]) {
+            long[length..length + 2].copy_from_slice(&stated.to_be_bytes());
+            assert_eq!(usual(&long).is_some(), stated >= least, "{stated}");
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Walks over hostile bytes, held against naive ones.
 
+use netbricks_packet::stack::shape;
+
 use crate::kinds::{Random, every_kind, mutate};
 use crate::oracles;
 
@@ -67,25 +69,30 @@ fn keys_of_changed_packets_are_those_of_their_dissection() {
 
 #[test]
 fn a_usual_frame_is_known_as_it_would_be_found() {
-    let (mut random, mut usual) = (Random(14), 0);
+    let (mut random, mut usual) = (Random(14), [0; 4]);
+    let mut look = |frame: &[u8]| usual[usize::from(oracles::usual(frame).unwrap_or(0))] += 1;
     for (_, packet) in every_kind() {
         for _ in 0..2_000 {
             let mut changed = packet.clone();
             mutate(&mut changed, &mut random);
-            usual += usize::from(oracles::usual(&changed));
+            look(&changed);
         }
         for size in 0..=packet.len() {
-            usual += usize::from(oracles::usual(&packet[..size]));
+            look(&packet[..size]);
         }
     }
-    assert!(usual > 10_000, "only {usual} changed packets were usual");
+    assert!(usual[1] > 10_000 && usual[2] > 1_000 && usual[3] > 2_000, "usual by shape: {usual:?}");
 }
 
-/// What a frame that is whole, untagged and IPv4 without options must be: otherwise the test above proves little.
+/// What whole frames of each shape must be: otherwise the test above proves little.
 #[test]
-fn whole_plain_ipv4_is_usual_and_nothing_else_is() {
+fn whole_packets_are_of_the_shape_that_they_are_built_in() {
+    let mut shapes = [0; 4];
     for (name, packet) in every_kind() {
+        let shape = oracles::usual(&packet);
         let plain = packet[12..15] == [8, 0, 0x45];
-        assert_eq!(oracles::usual(&packet), plain, "{name}");
+        assert_eq!(shape == Some(shape::V4), plain, "{name}");
+        shapes[usize::from(shape.unwrap_or(shape::ANY))] += 1;
     }
+    assert!(shapes.iter().all(|count| *count > 0), "kinds by shape: {shapes:?}");
 }

@@ -410,6 +410,11 @@ impl<K: Key, V: 'static> Table for FlowTable<K, V> {
             cold_path();
             return None;
         }
+        self.resolve_there(key, ticket)
+    }
+
+    #[inline(always)]
+    fn resolve_there(&mut self, key: &K, ticket: FlowTicket) -> Option<Entry<'_, K, V>> {
         let slot = self.hit(key, ticket)?;
         Some(Entry::Found(Occupied::new(self, slot, ticket.0 as u32)))
     }
