@@ -267,7 +267,7 @@ pub(crate) fn dispatched<A: Operator>(
 }
 
 /// Rows of more functions have a copy for most frames and one for all others.
-const MANY: usize = 4;
+const MANY: usize = if cfg!(debug_assertions) { 2 } else { 4 };
 
 /// As [`dispatched`], with a copy for each shape or only for the most usual one.
 #[inline(always)]
