@@ -231,7 +231,7 @@ pub trait Operator: Sized + 'static {
     /// flows that are seen at a glance to be in the table, `otherwise` for whatever else comes, of which it must suppose
     /// nothing: new flows, those where `known` answers `None`, having changed nothing, and known ones of any kind, as those that
     /// an earlier packet of the same batch put in, that lie where the table had to look twice, or whose frame is of a rare
-    /// shape, IPv6 among them. Both get `own`, which is theirs.
+    /// shape, with options or extension headers, say. Both get `own`, which is theirs.
     ///
     /// The loop over the batch has `known` alone in it; a packet for `otherwise` is put off until the loop has stopped for it,
     /// still in order. Where `known` is short and makes no calls, that costs less than one function with a rare way in it.

@@ -52,9 +52,11 @@ fn over(bencher: Bencher, frames: &[Vec<u8>], passing: usize, make: impl Fn(&Wor
 enum Version {
     V4,
     V6,
+    /// IPv4 behind a VLAN tag.
+    Tagged,
 }
 
-const VERSIONS: [Version; 2] = [Version::V4, Version::V6];
+const VERSIONS: [Version; 3] = [Version::V4, Version::V6, Version::Tagged];
 
 /// A burst of as many flows, to nobody that answers.
 fn flows(version: Version) -> Vec<Vec<u8>> {
@@ -63,6 +65,9 @@ fn flows(version: Version) -> Vec<Vec<u8>> {
             Version::V4 => ethernet().ipv4("10.0.0.1", "10.0.0.3").udp(port, 53).payload(&[0; 22]).build(),
             Version::V6 => {
                 ethernet().ipv6("2001:db8::1", "2001:db8::3").udp(port, 53).payload(&[0; 22]).build()
+            }
+            Version::Tagged => {
+                ethernet().vlan(7).ipv4("10.0.0.1", "10.0.0.3").udp(port, 53).payload(&[0; 22]).build()
             }
         };
         built.expect("the packet is well formed")

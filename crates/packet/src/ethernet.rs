@@ -88,7 +88,7 @@ impl Header for Ethernet {
         Ok(Found { facts: (), len: Self::SIZE, total, next })
     }
     #[inline(always)]
-    fn find_usual<const SHAPE: u8>(_: &[u8], at: usize, usual: Usual) -> Option<Found<()>> {
+    fn find_usual<const SHAPE: u8>(_: &[u8], at: usize, _: u16, usual: Usual) -> Option<Found<()>> {
         let here = SHAPE != shape::ANY && at == 0 && usual.link::<SHAPE>() == Self::SIZE;
         here.then_some(Found { facts: (), len: Self::SIZE, total: None, next: Usual::network::<SHAPE>() })
     }

@@ -88,12 +88,20 @@ impl Header for Ip {
         }
     }
     #[inline(always)]
-    fn find_usual<const SHAPE: u8>(bytes: &[u8], at: usize, usual: Usual) -> Option<Found<IpFacts>> {
+    fn find_usual<const SHAPE: u8>(
+        bytes: &[u8],
+        at: usize,
+        announced: u16,
+        usual: Usual,
+    ) -> Option<Found<IpFacts>> {
+        if announced != Usual::network::<SHAPE>() {
+            return None;
+        }
         if SHAPE == shape::V6 {
-            let Found { facts, len, total, next } = Ipv6::find_usual::<SHAPE>(bytes, at, usual)?;
+            let Found { facts, len, total, next } = Ipv6::find_usual::<SHAPE>(bytes, at, announced, usual)?;
             return Some(Found { facts: IpFacts::V6(facts), len, total, next });
         }
-        let Found { facts: (), len, total, next } = Ipv4::find_usual::<SHAPE>(bytes, at, usual)?;
+        let Found { facts: (), len, total, next } = Ipv4::find_usual::<SHAPE>(bytes, at, announced, usual)?;
         Some(Found { facts: IpFacts::V4, len, total, next })
     }
     #[inline(always)]

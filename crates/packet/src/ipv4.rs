@@ -370,7 +370,7 @@ impl Header for Ipv4 {
         Ok(Found { facts: (), len, total: Some(total), next })
     }
     #[inline(always)]
-    fn find_usual<const SHAPE: u8>(bytes: &[u8], at: usize, usual: Usual) -> Option<Found<()>> {
+    fn find_usual<const SHAPE: u8>(bytes: &[u8], at: usize, _: u16, usual: Usual) -> Option<Found<()>> {
         let total = usual.ip::<SHAPE>(at, ethertype::IPV4)?;
         // A usual frame has them all; that is not asked again.
         let fixed = bytes.first_chunk::<20>().unwrap_or(&[0; 20]);

@@ -374,9 +374,15 @@ impl Header for Ipv6 {
     const FIELDS: &'static [crate::field::Field] = Self::TABLE;
 
     #[inline(always)]
-    fn find_usual<const SHAPE: u8>(bytes: &[u8], at: usize, usual: Usual) -> Option<Found<Ipv6Facts>> {
+    fn find_usual<const SHAPE: u8>(
+        bytes: &[u8],
+        at: usize,
+        _: u16,
+        usual: Usual,
+    ) -> Option<Found<Ipv6Facts>> {
         let total = usual.ip::<SHAPE>(at, ethertype::IPV6)?;
-        let number = bytes.get(6).copied().unwrap_or(0);
+        // Looked at once more: an operator's author can announce something else.
+        let number = bytes.get(6).copied().filter(|number| Usual::is_followed_by(*number))?;
         Some(Found {
             facts: Ipv6Facts::new(number),
             len: Self::SIZE,

@@ -103,7 +103,7 @@ impl Header for Link {
         })
     }
     #[inline(always)]
-    fn find_usual<const SHAPE: u8>(_: &[u8], at: usize, usual: Usual) -> Option<Found<LinkFacts>> {
+    fn find_usual<const SHAPE: u8>(_: &[u8], at: usize, _: u16, usual: Usual) -> Option<Found<LinkFacts>> {
         let len = usual.link::<SHAPE>();
         let facts = if len == Ethernet::SIZE { PLAIN } else { TAGGED };
         let here = SHAPE != shape::ANY && at == 0;

@@ -80,17 +80,24 @@ pub trait Header: Sized + 'static {
     /// As [`find`](Header::find) for the header at offset `at` of a frame of this [`shape`], mostly in constants; `None` for
     /// headers that such a frame does not have there.
     #[inline(always)]
-    fn find_usual<const SHAPE: u8>(_bytes: &[u8], _at: usize, _usual: Usual) -> Option<Found<Self::Facts>> {
+    fn find_usual<const SHAPE: u8>(
+        _bytes: &[u8],
+        _at: usize,
+        _announced: u16,
+        _usual: Usual,
+    ) -> Option<Found<Self::Facts>> {
         None
     }
     /// The view of `bytes`, which [`find`](Header::find) accepted and of which it told the length.
     fn view(bytes: &[u8], facts: Self::Facts) -> Self::Ref<'_>;
     /// As [`view`](Header::view), for writing.
     fn view_mut(bytes: &mut [u8], facts: Self::Facts) -> Self::Mut<'_>;
-    /// Writes the number that says what follows, when an operator inserts or removes the header after this one.
+    /// Writes the number that says what follows, when an operator inserts or removes the header after this one. For operators:
+    /// what somebody else writes so is not noticed by functions fused behind.
     fn announce(_header: Self::Mut<'_>, _next: u16) {}
     /// Writes the length that this header states, when its payload grew or shrank; `total` counts bytes from the
-    /// header's first to the payload's last. Headers that state no length do nothing.
+    /// header's first to the payload's last. Headers that state no length do nothing. For operators, as
+    /// [`announce`](Header::announce).
     fn set_total(_header: Self::Mut<'_>, _total: usize) {}
     /// Where this header has a checksum over what it carries, in `bytes` from the header's first to the payload's last:
     /// takes what it covers `out` of it, or adds that. Between the two, in that order, anybody may change what is covered, and
@@ -125,14 +132,14 @@ pub trait Follows<Outer>: Header {
     }
 }
 
-/// Shapes of frames that nearly all have. Of each, operators compile a copy of a function, in which offsets are constants.
+/// Shapes of frames that nearly all have. Of each, operators may compile a copy of a function, in which offsets are constants.
 ///
 /// All are Ethernet and an IP packet that is whole, with 4 bytes or more behind its header: IPv4 without options, or IPv6
 /// straight before TCP, UDP or ICMPv6.
 pub mod shape {
     /// None of these, or not known.
     pub const ANY: u8 = 0;
-    /// IPv4, which most are: the copy that is inlined into loops.
+    /// IPv4, which most are.
     pub const V4: u8 = 1;
     /// IPv4 behind a VLAN tag.
     pub const TAGGED_V4: u8 = 2;
@@ -200,9 +207,15 @@ impl Usual {
         let fixed = ip.first_chunk::<{ Self::IPV6 + Self::PORTS }>()?;
         let beyond = Self::beyond([fixed[4], fixed[5]], Self::PORTS);
         let usual = fixed[0] >> 4 == 6
-            && matches!(fixed[6], protocol::TCP | protocol::UDP | protocol::ICMPV6)
+            && Self::is_followed_by(fixed[6])
             && beyond as usize <= ip.len() - Self::IPV6 - Self::PORTS;
         usual.then_some(Self { beyond, tags: tags as u32 })
+    }
+
+    /// Whether this may come straight behind IPv6's fixed header.
+    #[inline(always)]
+    pub(crate) fn is_followed_by(number: u8) -> bool {
+        matches!(number, protocol::TCP | protocol::UDP | protocol::ICMPV6)
     }
 
     /// Of a length that is less than `least` it is more than any frame has.
@@ -438,7 +451,7 @@ impl<P: Stack, H: Header> Layer<P, H> {
         let at = outer.end();
         let limit = outer.limit(frame.len());
         let Some(bytes) = frame.get(at..limit) else { return Err(short::<H>(at, limit)) };
-        let found = match usual.and_then(|usual| H::find_usual::<SHAPE>(bytes, at, usual)) {
+        let found = match usual.and_then(|usual| H::find_usual::<SHAPE>(bytes, at, outer.next(), usual)) {
             Some(found) => found,
             None => H::find(bytes, outer.next())?,
         };
@@ -464,7 +477,7 @@ impl<P: Stack, H: Header> Layer<P, H> {
         let at = outer.end();
         let limit = outer.limit(frame.len());
         let bytes = frame.get(at..limit).unwrap_or_default();
-        let found = match H::find_usual::<SHAPE>(bytes, at, Usual::again::<SHAPE>(frame)) {
+        let found = match H::find_usual::<SHAPE>(bytes, at, outer.next(), Usual::again::<SHAPE>(frame)) {
             Some(found) => found,
             None => whole(H::find(bytes, outer.next())),
         };

@@ -57,7 +57,7 @@ pub trait Table: 'static {
     /// that finds nothing rare about any answer gives them all here.
     fn resolve_here(&mut self, key: &Self::Key, ticket: Self::Ticket) -> Option<Self::Entry<'_>>;
 
-    /// As [`resolve_here`](Self::resolve_here), and of keys that take more registers, too: for who has them to spare.
+    /// As [`resolve_here`](Self::resolve_here), and of keys that take more registers, too: for a way that few packets take.
     #[inline(always)]
     fn resolve_there(&mut self, key: &Self::Key, ticket: Self::Ticket) -> Option<Self::Entry<'_>> {
         self.resolve_here(key, ticket)

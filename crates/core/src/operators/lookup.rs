@@ -140,7 +140,7 @@ impl<T: Table> Parked<T> {
         }
     }
 
-    /// The key of a frame of this shape.
+    /// The key, if the shape is this one: the most usual, or none.
     #[inline(always)]
     fn key_in(&self, shape: u8) -> Option<&T::Key> {
         match self {
@@ -250,7 +250,7 @@ impl<A: Operator, T: Table, Q, K, U, M> Lookup<A, T, Q, K, U, M>
 where
     U: Visitor<A::Out, T, M>,
 {
-    /// The shape of frames that go on in the loop, not in a second pass: the others are rarer.
+    /// The shape of frames that the loop looks for first: the others are rarer.
     const HERE: u8 = if A::USUAL && A::RETRACES { shape::V4 } else { shape::ANY };
 
     pub(crate) fn new(input: A, table: State<T>, key: K, visit: U) -> Self {

@@ -36,6 +36,7 @@ macro_rules! passes_on {
         const WAITS: bool = A::WAITS;
         const PUTS_OFF: bool = A::PUTS_OFF;
         const USUAL: bool = A::USUAL;
+        const FUSED: usize = A::FUSED;
         #[inline(always)]
         fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
             self.0.prepare(batch, cx, inputs);

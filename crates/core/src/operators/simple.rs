@@ -27,6 +27,7 @@ impl<A: Operator, H: Follows<<A::Out as Stack>::Top>> Operator for Parse<A, H> {
     const WAITS: bool = A::WAITS;
     const PUTS_OFF: bool = A::PUTS_OFF;
     const USUAL: bool = A::USUAL || H::USUAL;
+    const FUSED: usize = A::FUSED;
     const RETRACES: bool = A::RETRACES && H::USUAL;
     #[inline(always)]
     fn retrace<const SHAPE: u8>(&self, frame: &[u8], stack: A::In) -> Option<Self::Out> {
@@ -213,6 +214,7 @@ impl<A: Operator> Operator for Boundary<A> {
     const PUTS_OFF: bool = A::PUTS_OFF;
     const USUAL: bool = A::USUAL;
     const IDENTITY: bool = A::IDENTITY;
+    const FUSED: usize = A::FUSED;
     #[inline(always)]
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
         self.0.prepare(batch, cx, inputs);
@@ -237,6 +239,7 @@ impl<A: Operator> Operator for Send<A> {
     const WAITS: bool = A::WAITS;
     const PUTS_OFF: bool = A::PUTS_OFF;
     const USUAL: bool = A::USUAL;
+    const FUSED: usize = A::FUSED;
     #[inline(always)]
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
         self.0.prepare(batch, cx, inputs);
@@ -294,8 +297,8 @@ fn among<const ALL: bool, A: Operator>(
     at.apart(|at| out_of_line::<{ shape::ANY }, A>(tower, at, stack))
 }
 
-/// Applies a piece of a row, or the copy for frames that are not usual: out of line, where it takes no registers from the
-/// loop over usual frames. A call costs other frames a nanosecond, and inlined it costs all frames as much.
+/// Applies a piece of a row, or the copy for frames of any shape: out of line, where that takes no registers from the loop over
+/// the others.
 #[inline(never)]
 fn out_of_line<const SHAPE: u8, B: Operator>(
     tower: &mut B,

@@ -96,7 +96,7 @@ fn groups(input: Input, worker: &Worker) -> impl Function {
         })
         .done()
 }
-/// Changes what an untagged IPv4 frame is known by, of some frames: whoever comes after it in the loop must look again.
+/// Changes what a frame is known by, of some frames: whoever comes after it in the loop must look again.
 fn retype(input: Input, _: &Worker) -> impl Function {
     input
         .parse_or_pass::<Link>()
@@ -272,6 +272,9 @@ fn frames(seed: u64) -> Vec<Vec<u8>> {
     (0..300)
         .map(|_| {
             let mut frame = short[random.below(short.len())].1.clone();
+            if random.below(4) == 0 {
+                frame.splice(12..12, [0x81, 0, 0, 7]);
+            }
             if random.below(3) == 0 {
                 mutate(&mut frame, &mut random);
                 frame.truncate(1_500);
@@ -342,6 +345,9 @@ fn who_changes_the_shape_of_a_frame_is_noticed() {
         agree!(seed, relength, stamp, stamp);
         agree!(seed, relength, swap, stamp, hops, stamp);
         agree!(seed, reach_out, hops, ports);
+        agree!(seed, relength, stamp);
+        agree!(seed, reach_out, hops);
+        agree!(seed, retag, stamp);
         agree!(seed, retag, hops, count);
         agree!(seed, hops, retag, stamp, hops);
         agree!(seed, count, retag, count, relength, stamp);

@@ -124,9 +124,10 @@ proptest! {
         packets in proptest::collection::vec((0u16..20, 0u8..8), 0..400), capacity in 1usize..24, evicts: bool,
     ) {
         let frames = || packets.iter().map(|(port, kind)| match kind {
-            // Among those that are usual some that are not, which are put off whatever becomes of them.
+            // Among those of the most usual shape some of others, and some of none, which are put off whatever becomes of them.
             0 => ethernet().ipv6("2001:db8::1", "2001:db8::2").udp(*port, 53).build().unwrap(),
             1 => ethernet().vlan(7).ipv4("10.0.0.1", "10.0.0.2").udp(*port, 53).build().unwrap(),
+            2 => ethernet().ipv4("10.0.0.1", "10.0.0.2").router_alert().udp(*port, 53).build().unwrap(),
             _ => frame(*port),
         });
         let full = if evicts { Full::EvictOldest } else { Full::Refuse };

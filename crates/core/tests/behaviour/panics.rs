@@ -475,7 +475,7 @@ fn tracking(input: Input, worker: &Worker, panics: Place) -> impl Function {
         .done()
 }
 
-/// A new flow, and a frame that is not usual, are put off by the loop over the others: what panics then costs no more, and all
+/// A new flow, and a frame of no usual shape, are put off by the loop over the others: what panics then costs no more, and all
 /// packets before and behind it keep their order.
 #[test]
 fn a_panic_with_a_packet_that_was_put_off_costs_its_batch() {
@@ -485,7 +485,8 @@ fn a_panic_with_a_packet_that_was_put_off_costs_its_batch() {
         let payload = number.to_be_bytes();
         let frame = match number % 8 {
             4 if !new => {
-                ethernet().ipv6("2001:db8::1", "2001:db8::2").ttl(ttl).udp(port, 53).payload(&payload).build()
+                let ip = ethernet().ipv6("2001:db8::1", "2001:db8::2").ttl(ttl).hop_by_hop(&[5, 2, 0, 0]);
+                ip.udp(port, 53).payload(&payload).build()
             }
             _ => {
                 ethernet().ipv4("192.0.2.1", "198.51.100.2").ttl(ttl).udp(port, 53).payload(&payload).build()

@@ -23,7 +23,10 @@ pub fn ttl(input: Input, config: &TtlConfig, worker: &Worker) -> impl Function {
         .parse_otherwise::<Ip>(other)
         .decide(move |packet| {
             let spared = spare_link_local
-                && matches!(packet.header(), IpRef::V6(header) if is_link_local(header.fixed(), header.protocol(), packet.payload()));
+                && match packet.header() {
+                    IpRef::V6(header) => is_link_local(header.fixed(), header.protocol(), packet.payload()),
+                    IpRef::V4(_) => false,
+                };
             if spared { Err(Verdict::PASS) } else { Ok(()) }
         })
         .filter_or(

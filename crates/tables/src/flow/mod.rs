@@ -405,7 +405,7 @@ impl<K: Key, V: 'static> Table for FlowTable<K, V> {
 
     #[inline(always)]
     fn resolve_here(&mut self, key: &K, ticket: FlowTicket) -> Option<Entry<'_, K, V>> {
-        // To compare both parts takes twice as many registers, which a loop over packets has better use for.
+        // To compare both parts takes twice as many registers, which a loop over packets has better use for while it need not.
         if K::Parts::split(key).1.is_some() {
             cold_path();
             return None;
