@@ -38,6 +38,7 @@ pub mod stack;
 pub mod tcp;
 pub mod tcp_options;
 pub mod udp;
+mod usual;
 pub mod vlan;
 pub mod vxlan;
 
