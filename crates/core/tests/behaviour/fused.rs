@@ -272,7 +272,7 @@ fn frames(seed: u64) -> Vec<Vec<u8>> {
     (0..300)
         .map(|_| {
             let mut frame = short[random.below(short.len())].1.clone();
-            if random.below(4) == 0 {
+            if random.below(4) == 0 && frame.len() >= 14 {
                 frame.splice(12..12, [0x81, 0, 0, 7]);
             }
             if random.below(3) == 0 {
