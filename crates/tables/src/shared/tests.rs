@@ -1,7 +1,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use super::*;
 
@@ -36,14 +36,14 @@ fn whole(pages: &Pages) -> u64 {
 fn stress(updates: usize, changes: u64) {
     let (mut writer, publication) = replicated(updates, pages);
     let (returned, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-    let start = Arc::new(Barrier::new(4));
+    let (start, reads) = (Arc::new(Barrier::new(4)), Arc::new(AtomicU64::new(0)));
     let readers: Vec<_> = (0..3)
         .map(|_| {
-            let (publication, returned, done, start) =
-                (publication.clone(), returned.clone(), done.clone(), start.clone());
+            let (publication, returned, done) = (publication.clone(), returned.clone(), done.clone());
+            let (start, reads) = (start.clone(), reads.clone());
             thread::spawn(move || {
                 let reader = publication.reader().expect("there is room for a reader");
-                let (mut last, mut reads) = (0, 0u64);
+                let mut last = 0;
                 start.wait();
                 while !done.load(Ordering::Acquire) {
                     let returned = returned.load(Ordering::Acquire);
@@ -53,10 +53,9 @@ fn stress(updates: usize, changes: u64) {
                         "{last}, {seen} of {returned}"
                     );
                     last = seen;
-                    reads += 1;
+                    reads.fetch_add(1, Ordering::Relaxed);
                 }
                 assert_eq!(reader.read(whole), changes);
-                reads
             })
         })
         .collect();
@@ -65,12 +64,17 @@ fn stress(updates: usize, changes: u64) {
         assert_eq!(writer.update(1), change);
         assert!(writer.unpublished() <= updates);
         returned.store(change, Ordering::Release);
+        // On a busy machine all changes could be over before anybody reads.
+        let waits = || reads.load(Ordering::Relaxed) == 0 && !readers.iter().all(JoinHandle::is_finished);
+        while change == changes / 2 && waits() {
+            thread::yield_now();
+        }
     }
     writer.publish();
     done.store(true, Ordering::Release);
-    let reads: Vec<u64> =
-        readers.into_iter().map(|reader| reader.join().expect("no reader panics")).collect();
-    assert!(reads.iter().sum::<u64>() > 0, "nobody read");
+    for reader in readers {
+        reader.join().expect("no reader panics");
+    }
 }
 
 #[test]
