@@ -47,10 +47,19 @@ impl FlowKey {
     #[inline(always)]
     #[must_use]
     pub fn related_at(frame: &[u8], at: usize, end: usize, limit: usize, facts: IpFacts) -> Self {
-        match Self::plain_at::<ANY_FRAGMENT>(frame, at, end, limit, facts) {
-            Some(own) => own,
-            None => Self::related_at_any(frame, at, end, limit, facts),
+        if let Some(own) = Self::plain_at::<ANY_FRAGMENT>(frame, at, end, limit, facts) {
+            return own;
         }
+        match facts {
+            IpFacts::V4 => Self::from_v4_words(Self::v4_related_at_any(frame, at, end, limit)),
+            IpFacts::V6(_) => Self::related_at_any(frame, at, end, limit, facts),
+        }
+    }
+
+    #[inline(never)]
+    fn v4_related_at_any(frame: &[u8], at: usize, end: usize, limit: usize) -> (u64, u64) {
+        let header = Ip::view(&frame[at..end], IpFacts::V4);
+        Self::related(header, &frame[end..limit.min(frame.len())]).v4_words()
     }
 
     #[inline(never)]
@@ -68,7 +77,8 @@ impl FlowKey {
     }
 
     /// The flow that an ICMP error is about, in the direction in which the error travels: against what it quotes (RFC 792;
-    /// RFC 4443, section 2.4 (c)). `None` for all other packets, and where too little is quoted.
+    /// RFC 4443, section 2.4 (c)). `None` for all other packets, and where too little is quoted, or a packet of the other version
+    /// of IP, which no error of this one is about.
     #[must_use]
     pub fn quoted(ip: IpRef<'_>, payload: &[u8]) -> Option<Self> {
         let quoted = match ip {
@@ -83,6 +93,9 @@ impl FlowKey {
             _ => return None,
         };
         let flow = quoted.flow().reversed();
+        if flow.is_v6() != matches!(ip, IpRef::V6(_)) {
+            return None;
+        }
         Some(if quoted.ip().is_fragment() { flow.portless() } else { flow })
     }
 }
@@ -108,4 +121,33 @@ const ANY_FRAGMENT: u16 = 0x3fff;
 fn split<H: Header<Facts = ()>>(bytes: &[u8]) -> Option<(H::Ref<'_>, &[u8])> {
     let (header, rest) = bytes.split_at_checked(H::find(bytes, 0).ok()?.len)?;
     Some((H::view(header, ()), rest))
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use crate::build::ethernet;
+
+    #[test]
+    fn an_error_about_the_other_version_is_about_nothing() {
+        let v4 = ethernet().ipv4("192.0.2.1", "198.51.100.2").udp(53, 4_000).build().unwrap();
+        let v6 = ethernet().ipv6("2001:db8::1", "2001:db8::2").udp(53, 4_000).build().unwrap();
+        let errors = [
+            ethernet().ipv4("203.0.113.3", "192.0.2.1").icmp_time_exceeded(&v6[14..]).build().unwrap(),
+            ethernet().ipv6("2001:db8::3", "2001:db8::1").icmpv6_unreachable(1, &v4[14..]).build().unwrap(),
+        ];
+        for error in errors {
+            let (ip, payload) = Ip::in_frame(&error).unwrap();
+            assert_eq!(FlowKey::quoted(ip, payload), None);
+            assert_eq!(FlowKey::related(ip, payload), FlowKey::of(ip, payload));
+            // As a lookup asks it.
+            let link = Layer::<Root, Link>::parse(Root, &error).unwrap();
+            let layer = Layer::<_, Ip>::parse(link, &error).unwrap();
+            let ((at, facts), end) = (layer.top(), layer.end());
+            let limit = layer.limit(error.len());
+            assert_eq!(FlowKey::related_at(&error, at, end, limit, facts), FlowKey::of(ip, payload));
+        }
+    }
 }

@@ -39,5 +39,5 @@ pub use recent::{ImageError, Recent, Tallies};
 pub use shared::{
     Changing, Locked, MAXIMUM_READERS, NoReaderLeft, Publication, ReadTable, Reader, Writer, replicated,
 };
-pub use table::{BULK, Table};
+pub use table::{Asked, BULK, Table};
 pub use wheel::TimerWheel;

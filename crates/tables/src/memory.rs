@@ -30,7 +30,17 @@ pub enum MemoryError {
 ///
 /// # Safety
 /// All-zero bytes must be a valid value of the type, and its drop must do nothing.
-pub unsafe trait Zeroable {}
+pub unsafe trait Zeroable {
+    /// The element of zero bytes.
+    #[inline(always)]
+    fn zero() -> Self
+    where
+        Self: Sized,
+    {
+        // SAFETY: whoever implements the trait says that zero bytes are a valid element.
+        unsafe { std::mem::zeroed() }
+    }
+}
 
 macro_rules! integers {
     ($($integer:ty)*) => {$(

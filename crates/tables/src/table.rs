@@ -5,6 +5,25 @@
 /// cache.
 pub const BULK: usize = 32;
 
+/// Whose a ticket is that [waits](Table::approach_all): a packet's with a key, whatever is kept of it, or nobody's.
+pub trait Asked<K> {
+    /// The key, if there is one.
+    fn key(&self) -> Option<K>;
+    /// The key, if there is one and it is not known to be [short](Table::shorten).
+    fn long(&self) -> Option<&K>;
+}
+
+impl<K: Copy> Asked<K> for Option<&K> {
+    #[inline(always)]
+    fn key(&self) -> Option<K> {
+        self.copied()
+    }
+    #[inline(always)]
+    fn long(&self) -> Option<&K> {
+        *self
+    }
+}
+
 /// A table that answers in three steps.
 ///
 /// A caller [tells](Self::tell) the time and takes the [`announcer`](Self::announcer), runs
@@ -15,6 +34,9 @@ pub const BULK: usize = 32;
 pub trait Table: 'static {
     /// What the table is asked by.
     type Key: Copy + 'static;
+    /// What is left of a key where most keys are short, and this one is: all that a batch keeps of it. The key itself where all are
+    /// alike.
+    type Short: Copy + 'static;
     /// What is known about a key before it is looked up: usually its hash and where it seems to be. The default knows
     /// nothing.
     type Ticket: Copy + Default + 'static;
@@ -26,6 +48,11 @@ pub trait Table: 'static {
     /// What announcing a key takes: copied out once a batch, so that a loop over packets need not borrow the table.
     type Announcer: Copy + 'static;
 
+    /// The short form of a key that has one.
+    fn shorten(key: &Self::Key) -> Option<Self::Short>;
+    /// The key of a short form.
+    fn lengthen(short: Self::Short) -> Self::Key;
+
     /// What announcing a key takes.
     fn announcer(&self) -> Self::Announcer;
 
@@ -35,13 +62,13 @@ pub trait Table: 'static {
     /// Looks at what `announce` asked for and asks for the rest. Changes nothing but the ticket, and may do nothing.
     fn approach(&self, key: &Self::Key, ticket: &mut Self::Ticket);
 
-    /// [Approaches](Self::approach) each of these, in order. Tickets without a key are of no packet: they may say anything,
-    /// and what becomes of them does not matter, so that a table that needs no keys here need not tell them apart.
+    /// [Approaches](Self::approach) each of these, in order. Tickets without a key may say anything, and what
+    /// becomes of them does not matter, so that a table that needs no keys here need not tell them apart.
     #[inline(always)]
-    fn approach_all<'k>(&self, keys: impl Iterator<Item = (Option<&'k Self::Key>, &'k mut Self::Ticket)>) {
-        for (key, ticket) in keys {
-            if let Some(key) = key {
-                self.approach(key, ticket);
+    fn approach_all<'k>(&self, keys: impl Iterator<Item = (impl Asked<Self::Key>, &'k mut Self::Ticket)>) {
+        for (asked, ticket) in keys {
+            if let Some(key) = asked.key() {
+                self.approach(&key, ticket);
             }
         }
     }
@@ -55,13 +82,11 @@ pub trait Table: 'static {
     /// As [`resolve`](Self::resolve), if that takes no more than a look where the ticket says: the part that a loop over
     /// packets should inline. Where it is `None` nothing has changed, and `resolve` has the answer. A table
     /// that finds nothing rare about any answer gives them all here.
-    fn resolve_here(&mut self, key: &Self::Key, ticket: Self::Ticket) -> Option<Self::Entry<'_>>;
+    fn resolve_here(&mut self, short: Self::Short, ticket: Self::Ticket) -> Option<Self::Entry<'_>>;
 
-    /// As [`resolve_here`](Self::resolve_here), and of keys that take more registers, too: for a way that few packets take.
-    #[inline(always)]
-    fn resolve_there(&mut self, key: &Self::Key, ticket: Self::Ticket) -> Option<Self::Entry<'_>> {
-        self.resolve_here(key, ticket)
-    }
+    /// As [`resolve_here`](Self::resolve_here), of any key: for a way that few packets take, since to compare a long one takes
+    /// registers that a loop over packets has better use for.
+    fn resolve_there(&mut self, key: &Self::Key, ticket: Self::Ticket) -> Option<Self::Entry<'_>>;
 
     /// Looks up one key.
     #[inline(always)]

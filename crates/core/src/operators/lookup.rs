@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 
 use netbricks_buffer::{BATCH, Batch};
 use netbricks_packet::stack::{Stack, Usual, With, shape};
-use netbricks_tables::{Encode, Entry, FlowTable, Key, Routes, Table};
+use netbricks_tables::{Asked, Encode, Entry, FlowTable, Key, Routes, Table};
 
 use crate::at::{At, Pass};
 use crate::context::Context;
@@ -100,74 +100,95 @@ pub struct Lookup<A: Operator, T: Table, Q, K, U, M> {
     table: State<T>,
     key: K,
     visit: U,
-    waiting: Box<[Waiting<T>; BATCH]>,
-    /// Of packets that are [`Parked::Stacked`].
-    stacks: Box<[Option<Packed<A>>]>,
+    waiting: Box<[Waiting<A, T>; BATCH]>,
     types: PhantomData<fn() -> (Q, M)>,
 }
 
 /// A packet that waits: whole cache lines, so that its place is found without a multiplication.
-#[repr(align(64))]
-struct Waiting<T: Table> {
+#[repr(C, align(64))]
+struct Waiting<A: Operator, T: Table> {
     /// What the table has said so far.
     ticket: T::Ticket,
     parked: Parked<T>,
+    /// Of packets that are [`Parked::Stacked`]. Behind what all have: the others don't touch it.
+    stack: Option<Packed<A>>,
 }
 
 /// What waits of a packet.
 enum Parked<T: Table> {
     /// Nothing: it left before, or is not ours.
     Gone(Verdict),
-    /// Its key; its frame is of the [shape](shape) that most have, and its stack can be had again.
-    V4(T::Key),
+    /// Its key, which is short; its frame is of the [shape](shape) that most have, and its stack can be had again.
+    V4(T::Short),
     /// As `V4`, of another shape.
-    TaggedV4(T::Key),
-    /// As `V4`, of another shape.
+    TaggedV4(T::Short),
+    /// Its key; its frame is of this shape, and its stack can be had again.
     V6(T::Key),
     /// Its key, and its stack waits as well.
     Stacked(T::Key),
 }
 
 impl<T: Table> Parked<T> {
-    /// A key that waits without its stack, which can be had again from a frame of this shape.
+    /// A key that waits without its stack, if that can be had again from a frame of this shape.
     #[inline(always)]
-    fn shaped<const SHAPE: u8>(key: T::Key) -> Self {
+    fn shaped<const SHAPE: u8>(key: &T::Key) -> Option<Self> {
         match SHAPE {
-            shape::V4 => Self::V4(key),
-            shape::TAGGED_V4 => Self::TaggedV4(key),
-            shape::V6 => Self::V6(key),
-            _ => Self::Stacked(key),
+            shape::V4 => T::shorten(key).map(Self::V4),
+            shape::TAGGED_V4 => T::shorten(key).map(Self::TaggedV4),
+            shape::V6 => Some(Self::V6(*key)),
+            _ => None,
         }
     }
 
-    /// The key, if the shape is this one: the most usual, or none.
+    /// The key, if it is short and the shape is this one: the most usual, or none.
     #[inline(always)]
-    fn key_in(&self, shape: u8) -> Option<&T::Key> {
+    fn short_in(&self, shape: u8) -> Option<T::Short> {
         match self {
-            Self::V4(key) if shape == shape::V4 => Some(key),
-            Self::Stacked(key) if shape == shape::ANY => Some(key),
+            Self::V4(short) if shape == shape::V4 => Some(*short),
+            Self::Stacked(key) if shape == shape::ANY => T::shorten(key),
             _ => None,
         }
     }
 
     /// The key, if there is one, and the shape.
     #[inline(always)]
-    fn key(&self) -> Result<(&T::Key, u8), Verdict> {
+    fn key(&self) -> Result<(T::Key, u8), Verdict> {
         match self {
-            Self::V4(key) => Ok((key, shape::V4)),
-            Self::TaggedV4(key) => Ok((key, shape::TAGGED_V4)),
-            Self::V6(key) => Ok((key, shape::V6)),
-            Self::Stacked(key) => Ok((key, shape::ANY)),
+            Self::V4(short) => Ok((T::lengthen(*short), shape::V4)),
+            Self::TaggedV4(short) => Ok((T::lengthen(*short), shape::TAGGED_V4)),
+            Self::V6(key) => Ok((*key, shape::V6)),
+            Self::Stacked(key) => Ok((*key, shape::ANY)),
             Self::Gone(verdict) => Err(*verdict),
+        }
+    }
+
+    /// Of the shapes that are rarer: what the table has where the ticket says, and the shape.
+    #[inline(always)]
+    fn resolve_there<'t>(&self, table: &'t mut T, ticket: T::Ticket) -> Option<(T::Entry<'t>, u8)> {
+        match self {
+            Self::TaggedV4(short) => Some((table.resolve_here(*short, ticket)?, shape::TAGGED_V4)),
+            Self::V6(key) => Some((table.resolve_there(key, ticket)?, shape::V6)),
+            _ => None,
         }
     }
 }
 
-impl<T: Table> Waiting<T> {
-    /// Its key, if it has one, and its ticket.
+impl<T: Table> Asked<T::Key> for &Parked<T> {
     #[inline(always)]
-    fn ask(&mut self) -> (Option<&T::Key>, &mut T::Ticket) {
-        (self.parked.key().ok().map(|(key, _)| key), &mut self.ticket)
+    fn key(&self) -> Option<T::Key> {
+        (**self).key().ok().map(|(key, _)| key)
+    }
+    #[inline(always)]
+    fn long(&self) -> Option<&T::Key> {
+        if let Parked::V6(key) | Parked::Stacked(key) = self { Some(key) } else { None }
+    }
+}
+
+impl<A: Operator, T: Table> Waiting<A, T> {
+    /// What the table is asked, and the ticket.
+    #[inline(always)]
+    fn ask(&mut self) -> (&Parked<T>, &mut T::Ticket) {
+        (&self.parked, &mut self.ticket)
     }
 }
 
@@ -177,8 +198,7 @@ fn park<const SHAPE: u8, A, T, Q, K>(
     input: &mut A,
     key: &mut K,
     announcer: &T::Announcer,
-    waiting: &mut Waiting<T>,
-    stacks: &mut [Option<Packed<A>>],
+    waiting: &mut Waiting<A, T>,
     at: At<'_, '_>,
     stack: A::In,
 ) where
@@ -188,19 +208,19 @@ fn park<const SHAPE: u8, A, T, Q, K>(
     K: FnMut(&View<'_, A::Out>) -> Q,
 {
     let mut at = at;
-    let Waiting { ticket, parked } = waiting;
+    let Waiting { ticket, parked, stack: waits } = waiting;
     // Each way writes its own fields in place: one `Result` built first and copied in costs 4 ns a packet
     // (narrow stores read back wide before they have left the store buffer).
     match input.apply::<SHAPE>(at.again(), stack) {
         Ok(stack) => {
             let key = key(&View::new(at.bytes, &stack, at.cx, at.slot)).store();
             *ticket = T::announce(announcer, &key);
-            *parked = if SHAPE != shape::ANY && A::RETRACES {
-                Parked::shaped::<SHAPE>(key)
+            *parked = if A::RETRACES
+                && let Some(parked) = Parked::shaped::<SHAPE>(&key)
+            {
+                parked
             } else {
-                if let Some(waiting) = stacks.get_mut(at.slot) {
-                    *waiting = Some(stack.pack());
-                }
+                *waits = Some(stack.pack());
                 Parked::Stacked(key)
             };
         }
@@ -215,8 +235,7 @@ fn park_other<A, T, Q, K>(
     input: &mut A,
     key: &mut K,
     announcer: &T::Announcer,
-    waiting: &mut Waiting<T>,
-    stacks: &mut [Option<Packed<A>>],
+    waiting: &mut Waiting<A, T>,
     at: At<'_, '_>,
     stack: A::In,
 ) where
@@ -227,21 +246,13 @@ fn park_other<A, T, Q, K>(
 {
     let frame = at.bytes.data();
     if let Some(usual) = Usual::of::<{ shape::V6 }>(frame) {
-        return park::<{ shape::V6 }, A, T, Q, K>(
-            input,
-            key,
-            announcer,
-            waiting,
-            stacks,
-            At { usual, ..at },
-            stack,
-        );
+        return park::<{ shape::V6 }, A, T, Q, K>(input, key, announcer, waiting, At { usual, ..at }, stack);
     }
     if let Some(usual) = Usual::of::<{ shape::TAGGED_V4 }>(frame) {
         let at = At { usual, ..at };
-        return park::<{ shape::TAGGED_V4 }, A, T, Q, K>(input, key, announcer, waiting, stacks, at, stack);
+        return park::<{ shape::TAGGED_V4 }, A, T, Q, K>(input, key, announcer, waiting, at, stack);
     }
-    park::<{ shape::ANY }, A, T, Q, K>(input, key, announcer, waiting, stacks, at, stack);
+    park::<{ shape::ANY }, A, T, Q, K>(input, key, announcer, waiting, at, stack);
 }
 
 type Packed<A> = <<A as Operator>::Out as Stack>::Packed;
@@ -254,9 +265,12 @@ where
     const HERE: u8 = if A::USUAL && A::RETRACES { shape::V4 } else { shape::ANY };
 
     pub(crate) fn new(input: A, table: State<T>, key: K, visit: U) -> Self {
-        let none = |_| Waiting { ticket: T::Ticket::default(), parked: Parked::Gone(Verdict::ELSEWHERE) };
-        let (waiting, stacks) = (Box::new(std::array::from_fn(none)), [None; BATCH].into());
-        Self { input, table, key, visit, waiting, stacks, types: PhantomData }
+        let none = |_| Waiting {
+            ticket: T::Ticket::default(),
+            parked: Parked::Gone(Verdict::ELSEWHERE),
+            stack: None,
+        };
+        Self { input, table, key, visit, waiting: Box::new(std::array::from_fn(none)), types: PhantomData }
     }
 
     /// What the ticket found.
@@ -279,19 +293,12 @@ where
 
     /// What is known of a packet that has waited: found out again from the frame, where that was usual, or unpacked.
     #[inline(always)]
-    fn find(
-        input: &A,
-        stacks: &[Option<Packed<A>>],
-        frame: &[u8],
-        slot: usize,
-        first: A::In,
-        shape: u8,
-    ) -> A::Out {
+    fn find(input: &A, waits: Option<Packed<A>>, frame: &[u8], first: A::In, shape: u8) -> A::Out {
         let stack = match shape {
             shape::V4 => input.retrace::<{ shape::V4 }>(frame, first),
             shape::TAGGED_V4 => input.retrace::<{ shape::TAGGED_V4 }>(frame, first),
             shape::V6 => input.retrace::<{ shape::V6 }>(frame, first),
-            _ => stacks.get(slot).copied().flatten().map(A::Out::unpack),
+            _ => waits.map(A::Out::unpack),
         };
         let Some(stack) = stack else { unparked() };
         stack
@@ -305,11 +312,11 @@ where
         stack: A::Out,
         visit: &mut U,
         table: &State<T>,
-        key: &T::Key,
+        key: T::Key,
         ticket: T::Ticket,
     ) -> M {
         let mut table = table.borrow_mut();
-        let entry = table.resolve(*key, ticket);
+        let entry = table.resolve(key, ticket);
         Self::visit(at, stack, visit, entry).value
     }
 }
@@ -339,7 +346,7 @@ where
     #[inline(always)]
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
         self.input.prepare(batch, cx, inputs);
-        let Self { input, table, key, waiting, stacks, .. } = self;
+        let Self { input, table, key, waiting, .. } = self;
         let announcer = {
             let mut table = table.borrow_mut();
             table.tell(cx.now());
@@ -354,62 +361,58 @@ where
             let mut reshaped = false;
             if !A::USUAL {
                 let at = At::new(slot, bytes, &mut *cx, &mut reshaped);
-                return park::<{ shape::ANY }, A, T, Q, K>(
-                    input, key, &announcer, waiting, stacks, at, stack,
-                );
+                return park::<{ shape::ANY }, A, T, Q, K>(input, key, &announcer, waiting, at, stack);
             }
             let frame = bytes.data();
             if let Some(usual) = Usual::of::<{ shape::V4 }>(frame) {
                 let at = At { usual, ..At::new(slot, bytes, &mut *cx, &mut reshaped) };
-                return park::<{ shape::V4 }, A, T, Q, K>(input, key, &announcer, waiting, stacks, at, stack);
+                return park::<{ shape::V4 }, A, T, Q, K>(input, key, &announcer, waiting, at, stack);
             }
             cold_path();
             At::new(slot, bytes, &mut *cx, &mut reshaped)
-                .apart(|at| park_other::<A, T, Q, K>(input, key, &announcer, waiting, stacks, at, stack));
+                .apart(|at| park_other::<A, T, Q, K>(input, key, &announcer, waiting, at, stack));
         });
         table.borrow().approach_all(waiting.iter_mut().map(Waiting::ask).take(batch.len()));
     }
 
     #[inline(always)]
     fn apply<const SHAPE: u8>(&mut self, at: At<'_, '_>, first: A::In) -> Result<Self::Out, Verdict> {
-        let Self { input, table, visit, waiting, stacks, .. } = self;
+        let Self { input, table, visit, waiting, .. } = self;
         let mut at = at;
-        let Waiting { ticket, parked } = &waiting[at.slot % BATCH];
+        let Waiting { ticket, parked, stack: waits } = &waiting[at.slot % BATCH];
         if at.pass != Pass::Second {
             // What the user function does not look at is not found out: the stack comes last, and once for each way, since one
             // that goes both ways would be in memory for both.
-            if let Some(key) = parked.key_in(Self::HERE)
-                && let Some(entry) = table.borrow_mut().resolve_here(key, *ticket)
+            if let Some(short) = parked.short_in(Self::HERE)
+                && let Some(entry) = table.borrow_mut().resolve_here(short, *ticket)
             {
-                let stack = Self::find(input, stacks, at.bytes.data(), at.slot, first, Self::HERE);
+                let stack = Self::find(input, *waits, at.bytes.data(), first, Self::HERE);
                 if let Some(value) = Self::here(at.again(), &stack, visit, entry) {
                     return Ok(With { outer: stack, value });
                 }
             }
             cold_path();
-            let (key, shape) = parked.key()?;
             if Self::HERE != shape::ANY
-                && shape != shape::ANY
-                && shape != Self::HERE
-                && let Some(entry) = table.borrow_mut().resolve_there(key, *ticket)
+                && let Some((entry, shape)) = parked.resolve_there(&mut *table.borrow_mut(), *ticket)
             {
-                let stack = Self::find(input, stacks, at.bytes.data(), at.slot, first, shape);
+                let stack = Self::find(input, *waits, at.bytes.data(), first, shape);
                 if let Some(value) = Self::here(at.again(), &stack, visit, entry) {
                     return Ok(With { outer: stack, value });
                 }
             }
+            let (key, shape) = parked.key()?;
             if at.pass == Pass::First {
                 return Err(Verdict::AGAIN);
             }
-            let stack = Self::find(input, stacks, at.bytes.data(), at.slot, first, shape);
+            let stack = Self::find(input, *waits, at.bytes.data(), first, shape);
             let value = at.apart(|at| Self::resolve_any(at, stack, visit, table, key, *ticket));
             return Ok(With { outer: stack, value });
         }
         // Alone in a function of its own, which has no loop to keep small.
         let (key, shape) = parked.key()?;
-        let stack = Self::find(input, stacks, at.bytes.data(), at.slot, first, shape);
+        let stack = Self::find(input, *waits, at.bytes.data(), first, shape);
         let mut table = table.borrow_mut();
-        Ok(Self::visit(at, stack, visit, table.resolve(*key, *ticket)))
+        Ok(Self::visit(at, stack, visit, table.resolve(key, *ticket)))
     }
     fn edges(&self, visit: &mut dyn FnMut(Edge)) {
         self.input.edges(visit);

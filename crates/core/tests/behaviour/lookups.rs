@@ -62,6 +62,53 @@ proptest! {
     }
 }
 
+/// Writes into the payload how many packets of the flow were seen, under keys of which some are long, whatever the frame is.
+fn numbering_by_long_keys(input: Input, worker: &Worker) -> impl Function {
+    let flows = worker.flow_table::<FlowKey, u64>("flows", FlowTableConfig::new(64));
+    input
+        .parse::<Link>()
+        .parse::<Ip>()
+        .lookup(
+            &flows,
+            |p| {
+                let key = p.flow_key();
+                if key.source_port() % 3 > 0 {
+                    return key;
+                }
+                let far = [0x2001_u16, 0xdb8, 0, 0, 0, 0, 0, key.source_port()];
+                FlowKey::new(far.into(), [9_u16; 8].into(), 0, 0, key.protocol())
+            },
+            |_, entry| counted(entry),
+        )
+        .parse::<Udp>()
+        .transform(|p| {
+            let seen = *p.get::<u64>();
+            p.payload_mut()[0] = seen as u8;
+        })
+        .done()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn keys_may_be_long_where_frames_are_short(sources in proptest::collection::vec((0u16..20, any::<bool>()), 0..600)) {
+        let frames = sources.iter().map(|(source, tagged)| match tagged {
+            true => ethernet().vlan(7).ipv4("10.0.0.1", "10.0.0.2").udp(*source, 53).payload(b"\0").build().unwrap(),
+            false => frame(*source),
+        });
+        let report = run_with(numbering_by_long_keys, frames);
+        let mut map = HashMap::new();
+        let expected: Vec<u8> = sources.iter().map(|(source, _)| {
+            let seen = map.entry(source).or_insert(0u8);
+            *seen += 1;
+            *seen
+        }).collect();
+        prop_assert_eq!(report.panics, Vec::new());
+        let numbers = report.out.iter().zip(&sources).map(|(frame, (_, tagged))| frame[if *tagged { 46 } else { 42 }]);
+        prop_assert_eq!(numbers.collect::<Vec<_>>(), expected);
+    }
+}
+
 /// What a tally does with an entry: counts, as far as there is room.
 fn counted(entry: Entry<'_, StoredFlow, u64>) -> u64 {
     match entry {

@@ -31,7 +31,7 @@ pub(super) struct Snapshot {
     /// By number. Who left leaves a hole, so that the others keep theirs.
     known: Vec<Option<Known>>,
     /// Of each of them what a packet needs, side by side.
-    places: Vec<Place>,
+    places: Arc<[Place]>,
     table: MaglevTable,
     slots: usize,
     secret: Secret,
@@ -49,6 +49,12 @@ struct Place {
 impl Place {
     /// Of a hole: no flow remembers it, since the numbers end below.
     const NOWHERE: Self = Self { chosen: u64::MAX, mac: MacAddress::BROADCAST };
+
+    #[inline(always)]
+    fn live(places: &[Self], chosen: u64) -> Option<MacAddress> {
+        let place = places.get((chosen >> 48) as usize)?;
+        (place.chosen == chosen).then_some(place.mac)
+    }
 }
 
 /// A backend that flows may go to.
@@ -110,7 +116,7 @@ impl Snapshot {
         let mut next = Self {
             version: 0,
             known: Vec::new(),
-            places: Vec::new(),
+            places: Arc::default(),
             table: none,
             slots: first.slots,
             secret,
@@ -230,8 +236,7 @@ impl Snapshot {
     /// Where the backend of a flow is, if it is where the flow remembers it.
     #[inline(always)]
     pub(super) fn live(&self, chosen: u64) -> Option<MacAddress> {
-        let place = self.places.get((chosen >> 48) as usize)?;
-        (place.chosen == chosen).then_some(place.mac)
+        Place::live(&self.places, chosen)
     }
 
     /// The backend of a new flow.
@@ -345,13 +350,16 @@ pub(super) struct Current {
     backends: Bounded<Backends>,
     seen: u64,
     snapshot: Arc<Snapshot>,
+    /// The snapshot's.
+    places: Arc<[Place]>,
 }
 
 impl Current {
     pub(super) fn of(backends: Bounded<Backends>) -> Self {
         let seen = backends.published();
         let snapshot = backends.read(|backends| backends.0.clone());
-        Self { backends, seen, snapshot }
+        let places = snapshot.places.clone();
+        Self { backends, seen, snapshot, places }
     }
 
     /// The number of the backend that was chosen.
@@ -360,18 +368,26 @@ impl Current {
         (chosen >> 48) as usize
     }
 
-    /// The backends, if what is known of them is what was published last.
+    /// Whether what is known of the backends is what was published last.
     #[inline(always)]
-    pub(super) fn fresh(&self) -> Option<&Snapshot> {
-        (self.backends.published() == self.seen).then_some(&self.snapshot)
+    fn is_fresh(&self) -> bool {
+        self.backends.published() == self.seen
+    }
+
+    /// Where the backend of a flow is, if it is where the flow remembers it, and what is known of the backends is what was
+    /// published last.
+    #[inline(always)]
+    pub(super) fn live(&self, chosen: u64) -> Option<MacAddress> {
+        if self.is_fresh() { Place::live(&self.places, chosen) } else { None }
     }
 
     /// The backends, asked for anew if need be.
     pub(super) fn get(&mut self) -> &Snapshot {
-        if self.fresh().is_none() {
+        if !self.is_fresh() {
             // First the number: what is read after it has at least as much.
             self.seen = self.backends.published();
             self.snapshot = self.backends.read(|backends| backends.0.clone());
+            self.places = self.snapshot.places.clone();
         }
         &self.snapshot
     }

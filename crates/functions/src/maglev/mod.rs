@@ -57,7 +57,7 @@ pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Func
             |packet| packet.related_flow(),
             balancer,
             |balancer, packet, chosen| {
-                let mac = balancer.current.fresh()?.live(*chosen)?;
+                let mac = balancer.current.live(*chosen)?;
                 packet.outer_mut::<Link>().ethernet_mut().set_destination(mac);
                 Some(Some(()))
             },

@@ -9,6 +9,7 @@ use crate::group::{Group, WIDTH};
 use crate::hash::Key;
 use crate::parts::Parts;
 use crate::prefetch::prefetch;
+use crate::table::Asked;
 use crate::wheel::TimerWheel;
 
 /// What the step takes of a table, as local variables: while tickets are written, the compiler must suppose that the table
@@ -53,7 +54,7 @@ impl<'t, K: Key, V: 'static> Approach<'t, K, V> {
 
     /// Turns what a ticket knows from a hash into a slot.
     #[inline(always)]
-    pub(super) fn look(&self, key: Option<&K>, ticket: &mut FlowTicket) {
+    pub(super) fn look(&self, asked: &impl Asked<K>, ticket: &mut FlowTicket) {
         // A ticket from elsewhere names some groups too, though not this key's.
         // By bytes throughout: a group's number would be shifted there and back.
         let groups @ [first, second] =
@@ -76,7 +77,7 @@ impl<'t, K: Key, V: 'static> Approach<'t, K, V> {
         }
         let slot = Self::slot(groups, bit);
         Slots::<K, V>::prefetch_from(self.first_slot, slot);
-        if Slots::<K, V>::APART && key.is_some_and(|key| K::Parts::split(key).1.is_some()) {
+        if Slots::<K, V>::APART && asked.long().is_some_and(|key| K::Parts::split(key).1.is_some()) {
             cold_path();
             self.slots.prefetch_far(slot);
         }

@@ -22,15 +22,15 @@ pub use transfer::{BUCKETS, ImportError};
 
 use crate::group::{Group, WIDTH};
 use crate::hash::{Key, Secret};
-use crate::memory::{HugeArray, MemoryError};
+use crate::memory::{HugeArray, MemoryError, Zeroable};
 use crate::parts::Parts;
 use crate::prefetch::prefetch;
-use crate::table::Table;
+use crate::table::{Asked, Table};
 use crate::wheel::TimerWheel;
 use approach::Approach;
 use expiry::Clock;
 use place::Home;
-use slots::{NEVER, Slot, Slots};
+use slots::{Far, NEVER, Near, Slot, Slots};
 use std::hint::cold_path;
 use std::ptr::NonNull;
 
@@ -326,13 +326,13 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         }
     }
 
-    /// The slot that `ticket` names, if `key` lives there: it is hit.
+    /// The slot that `ticket` names, if the key of these parts lives there: it is hit.
     #[inline(always)]
-    fn hit(&mut self, key: &K, ticket: FlowTicket) -> Option<NonNull<Slot<K, V>>> {
+    fn hit(&mut self, parts: (Near<K>, Option<Far<K>>), ticket: FlowTicket) -> Option<NonNull<Slot<K, V>>> {
         let (tick, index) = (self.clock.tick as u32, ticket.0 as u32 as usize);
         if let Some(slot) = self.slots.get(index)
             && tick.wrapping_sub(slot.seen) < slot.timeout()
-            && self.slots.is(index, key)
+            && self.slots.is_of(index, parts)
             && let Some(slot) = self.slots.get_mut(index)
         {
             slot.seen = tick;
@@ -356,10 +356,22 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
 
 impl<K: Key, V: 'static> Table for FlowTable<K, V> {
     type Key = K;
+    type Short = Near<K>;
     type Ticket = FlowTicket;
     type Entry<'t> = Entry<'t, K, V>;
 
     type Announcer = FlowAnnouncer;
+
+    #[inline(always)]
+    fn shorten(key: &K) -> Option<Near<K>> {
+        let (near, far) = K::Parts::split(key);
+        far.is_none().then_some(near)
+    }
+    /// What has no far part asks for none: one of zeros stands for it.
+    #[inline(always)]
+    fn lengthen(near: Near<K>) -> K {
+        K::Parts::join(near, Zeroable::zero)
+    }
 
     #[inline(always)]
     fn announcer(&self) -> FlowAnnouncer {
@@ -383,9 +395,9 @@ impl<K: Key, V: 'static> Table for FlowTable<K, V> {
     }
 
     #[inline(always)]
-    fn approach_all<'k>(&self, keys: impl Iterator<Item = (Option<&'k K>, &'k mut FlowTicket)>) {
+    fn approach_all<'k>(&self, keys: impl Iterator<Item = (impl Asked<K>, &'k mut FlowTicket)>) {
         let approach = Approach::to(self);
-        keys.for_each(|(key, ticket)| approach.look(key, ticket));
+        keys.for_each(|(asked, ticket)| approach.look(&asked, ticket));
     }
 
     #[inline(always)]
@@ -397,25 +409,21 @@ impl<K: Key, V: 'static> Table for FlowTable<K, V> {
 
     #[inline(always)]
     fn resolve(&mut self, key: K, ticket: FlowTicket) -> Entry<'_, K, V> {
-        match self.hit(&key, ticket) {
+        match self.hit(K::Parts::split(&key), ticket) {
             Some(slot) => Entry::Found(Occupied::new(self, slot, ticket.0 as u32)),
             None => self.search(&key),
         }
     }
 
     #[inline(always)]
-    fn resolve_here(&mut self, key: &K, ticket: FlowTicket) -> Option<Entry<'_, K, V>> {
-        // To compare both parts takes twice as many registers, which a loop over packets has better use for while it need not.
-        if K::Parts::split(key).1.is_some() {
-            cold_path();
-            return None;
-        }
-        self.resolve_there(key, ticket)
+    fn resolve_here(&mut self, near: Near<K>, ticket: FlowTicket) -> Option<Entry<'_, K, V>> {
+        let slot = self.hit((near, None), ticket)?;
+        Some(Entry::Found(Occupied::new(self, slot, ticket.0 as u32)))
     }
 
     #[inline(always)]
     fn resolve_there(&mut self, key: &K, ticket: FlowTicket) -> Option<Entry<'_, K, V>> {
-        let slot = self.hit(key, ticket)?;
+        let slot = self.hit(K::Parts::split(key), ticket)?;
         Some(Entry::Found(Occupied::new(self, slot, ticket.0 as u32)))
     }
 }

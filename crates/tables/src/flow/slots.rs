@@ -187,7 +187,12 @@ impl<K: Key, V> Slots<K, V> {
     /// Whether `key` lives in slot `index`.
     #[inline(always)]
     pub(super) fn is(&self, index: usize, key: &K) -> bool {
-        let (near, far) = K::Parts::split(key);
+        self.is_of(index, K::Parts::split(key))
+    }
+
+    /// Whether the key of these parts lives in slot `index`.
+    #[inline(always)]
+    pub(super) fn is_of(&self, index: usize, (near, far): (Near<K>, Option<Far<K>>)) -> bool {
         self.get(index).is_some_and(|slot| slot.near() == Some(&near))
             && far.is_none_or(|far| *self.far(index) == far)
     }

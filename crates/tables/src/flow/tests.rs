@@ -358,10 +358,13 @@ fn equal_near_parts_are_told_apart_by_far_parts() {
         assert!(table.slots.is(ticket.0 as usize, &first) && !table.slots.is(ticket.0 as usize, &second));
         assert_eq!(table.resolve(second, ticket).found().copied(), Some([2; N]));
         assert!(matches!(table.resolve(third, ticket), Entry::Vacant(_)));
-        // Long keys are not for the loop, and nothing has happened when that is said.
+        // Long keys have no short form, and another's ticket leads nowhere, which changes nothing.
+        assert!(FlowTable::<Long, [u64; N]>::shorten(&first).is_none());
         let before = table.counters();
-        assert!(table.resolve_here(&first, ticket).is_none());
+        assert!(table.resolve_there(&second, ticket).is_none());
         assert_eq!(table.counters(), before);
+        let found = table.resolve_there(&first, ticket).and_then(Entry::found);
+        assert_eq!(found.copied(), Some([1; N]));
         assert_eq!(table.resolve(first, ticket).found().copied(), Some([1; N]));
     }
     with::<1>();
@@ -463,7 +466,7 @@ fn tickets_name_the_slots_of_flows() {
         let here = keys
             .iter()
             .zip(tickets)
-            .filter(|(key, ticket)| table.resolve_here(key, *ticket).is_some())
+            .filter(|(key, ticket)| table.resolve_here(**key, *ticket).is_some())
             .count();
         assert!(here + capacity / 200 >= keys.len(), "{here} of {}", keys.len());
     }

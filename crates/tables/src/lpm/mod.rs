@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::memory::MemoryError;
 use crate::prefetch::prefetch;
-use crate::table::Table;
+use crate::table::{Asked, Table};
 use trie::{Cell, Route, Trie};
 
 /// How large a longest-prefix-match table is to be. It never grows: what does not fit is refused.
@@ -366,9 +366,19 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
 
 impl<A: Address, V: Copy + Eq + Hash + 'static> Table for Lpm<A, V> {
     type Key = A;
+    type Short = A;
     type Ticket = LpmTicket<A>;
     type Entry<'t> = Option<&'t V>;
     type Announcer = LpmAnnouncer;
+
+    #[inline(always)]
+    fn shorten(address: &A) -> Option<A> {
+        Some(*address)
+    }
+    #[inline(always)]
+    fn lengthen(address: A) -> A {
+        address
+    }
 
     #[inline(always)]
     fn announcer(&self) -> Self::Announcer {
@@ -387,8 +397,8 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Table for Lpm<A, V> {
     fn approach(&self, _: &A, _: &mut LpmTicket<A>) {}
 
     #[inline(always)]
-    fn approach_all<'k>(&self, keys: impl Iterator<Item = (Option<&'k A>, &'k mut LpmTicket<A>)>) {
-        self.walk(keys.filter_map(|(address, ticket)| Some((*address?, ticket))));
+    fn approach_all<'k>(&self, keys: impl Iterator<Item = (impl Asked<A>, &'k mut LpmTicket<A>)>) {
+        self.walk(keys.filter_map(|(asked, ticket)| Some((asked.key()?, ticket))));
     }
 
     #[inline(always)]
@@ -399,7 +409,11 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Table for Lpm<A, V> {
         self.value(self.number(address, ticket))
     }
     #[inline(always)]
-    fn resolve_here(&mut self, address: &A, ticket: LpmTicket<A>) -> Option<Option<&V>> {
+    fn resolve_here(&mut self, address: A, ticket: LpmTicket<A>) -> Option<Option<&V>> {
+        Some(self.resolve(address, ticket))
+    }
+    #[inline(always)]
+    fn resolve_there(&mut self, address: &A, ticket: LpmTicket<A>) -> Option<Option<&V>> {
         Some(self.resolve(*address, ticket))
     }
 }

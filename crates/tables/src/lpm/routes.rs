@@ -7,7 +7,7 @@ use super::{Address, Lpm, LpmAnnouncer, LpmConfig, LpmError, LpmImportError, Lpm
 use crate::flow::Encode;
 use crate::hash::{Key, Secret};
 use crate::parts::Whole;
-use crate::table::Table;
+use crate::table::{Asked, Table};
 
 /// Values by prefix of an IPv4 or IPv6 address: an [`Lpm`] for each version. A version without prefixes has no cells.
 ///
@@ -171,9 +171,19 @@ fn take<A: Address + Encode, V: Copy + Eq + Hash + Encode>(
 
 impl<V: Copy + Eq + Hash + 'static> Table for Routes<V> {
     type Key = IpAddr;
+    type Short = Ipv4Addr;
     type Ticket = LpmTicket<Ipv6Addr>;
     type Entry<'t> = Option<&'t V>;
     type Announcer = RoutesAnnouncer;
+
+    #[inline(always)]
+    fn shorten(address: &IpAddr) -> Option<Ipv4Addr> {
+        if let IpAddr::V4(address) = address { Some(*address) } else { None }
+    }
+    #[inline(always)]
+    fn lengthen(address: Ipv4Addr) -> IpAddr {
+        IpAddr::V4(address)
+    }
 
     #[inline(always)]
     fn announcer(&self) -> RoutesAnnouncer {
@@ -199,14 +209,14 @@ impl<V: Copy + Eq + Hash + 'static> Table for Routes<V> {
     /// IPv6's addresses walk all their way; IPv4's ask for the second cell, behind which hardly any goes, and where few go
     /// even there only in company: the processor looks far enough ahead to wait for those few together.
     #[inline(always)]
-    fn approach_all<'k>(&self, keys: impl Iterator<Item = (Option<&'k IpAddr>, &'k mut Self::Ticket)>) {
+    fn approach_all<'k>(&self, keys: impl Iterator<Item = (impl Asked<IpAddr>, &'k mut Self::Ticket)>) {
         if self.v6.is_none() && !self.v4.trie.is_deep() {
             return;
         }
-        let v6 = keys.filter_map(|(address, ticket)| match address? {
-            IpAddr::V6(address) => Some((*address, ticket)),
+        let v6 = keys.filter_map(|(asked, ticket)| match asked.key()? {
+            IpAddr::V6(address) => Some((address, ticket)),
             IpAddr::V4(address) => {
-                self.v4.ask_for_second(*address);
+                self.v4.ask_for_second(address);
                 None
             }
         });
@@ -221,9 +231,13 @@ impl<V: Copy + Eq + Hash + 'static> Table for Routes<V> {
         self.known(address, ticket)
     }
     #[inline(always)]
-    fn resolve_here(&mut self, address: &IpAddr, ticket: Self::Ticket) -> Option<Option<&V>> {
+    fn resolve_here(&mut self, address: Ipv4Addr, _: Self::Ticket) -> Option<Option<&V>> {
+        Some(self.v4.value(self.v4.trie.find_near(address)?))
+    }
+    #[inline(always)]
+    fn resolve_there(&mut self, address: &IpAddr, ticket: Self::Ticket) -> Option<Option<&V>> {
         let near = match address {
-            IpAddr::V4(address) => self.v4.value(self.v4.trie.find_near(*address)?),
+            IpAddr::V4(address) => return self.resolve_here(*address, ticket),
             IpAddr::V6(_) if self.v6.is_none() => None,
             IpAddr::V6(address) => self.v6.value(self.v6.number_of_ticket(address, &ticket)?),
         };

@@ -293,7 +293,13 @@ fn ask(routes: &mut Routes<u32>, known: u32, address: impl Fn(u32) -> IpAddr) {
 
 /// What a loop over a batch finds of an address that nobody walked for, or that it is not for the loop.
 fn here(routes: &mut Routes<u32>, address: IpAddr) -> Option<Option<u32>> {
-    routes.resolve_here(&address, LpmTicket::default()).map(|found| found.copied())
+    let ticket = LpmTicket::default();
+    if let Some(short) = Routes::<u32>::shorten(&address) {
+        let here = routes.resolve_here(short, ticket).map(|found| found.copied());
+        assert_eq!(Routes::<u32>::lengthen(short), address);
+        assert_eq!(routes.resolve_there(&address, ticket).map(|found| found.copied()), here);
+    }
+    routes.resolve_there(&address, ticket).map(|found| found.copied())
 }
 
 #[test]
@@ -323,7 +329,7 @@ fn the_loop_has_all_of_ipv4_and_of_ipv6_what_was_walked_for() {
     assert_eq!((here(&mut routes, known), here(&mut routes, other)), (None, Some(None)));
     let mut ticket = LpmTicket::default();
     routes.approach_all(std::iter::once((Some(&known), &mut ticket)));
-    assert_eq!(routes.resolve_here(&known, ticket), Some(Some(&4)));
+    assert_eq!(routes.resolve_there(&known, ticket), Some(Some(&4)));
 }
 
 /// The bytes go out of use in the middle of a change, and come back in the middle of another.
