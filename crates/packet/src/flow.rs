@@ -6,7 +6,6 @@ use core::net::{IpAddr, Ipv6Addr};
 
 use crate::ip::{Ip, IpFacts, IpRef};
 use crate::protocol;
-use crate::stack::Header;
 
 /// Addresses, ports and protocol of a flow in one direction: equal if and only if all of it is.
 ///
@@ -49,7 +48,7 @@ impl FlowKey {
     }
 
     #[inline(always)]
-    const fn v4(first: u64, addresses: u64) -> Self {
+    pub(crate) const fn v4(first: u64, addresses: u64) -> Self {
         Self([first, addresses, 0, 0, 0])
     }
     #[inline(always)]
@@ -114,7 +113,10 @@ impl FlowKey {
             return key;
         }
         match facts {
-            IpFacts::V4 => Self::from_v4_words(Self::v4_at_any(frame, at, end, limit)),
+            IpFacts::V4 => {
+                let (first, addresses) = Self::v4_at_any(frame, at, end, limit);
+                Self::v4(first, addresses)
+            }
             IpFacts::V6(_) => Self::at_any(frame, at, end, limit, facts),
         }
     }
@@ -175,29 +177,24 @@ impl FlowKey {
         None
     }
 
-    /// The words of an IPv4 flow's key, of which the others are 0. In two registers: so whoever calls for a rare packet knows as
-    /// much of its key as of the others'.
+    /// The words of an IPv4 flow's key that are not 0. A call for a rare packet that gives only these leaves it known that the
+    /// others are 0, and the usual packet's key in registers.
     #[inline(always)]
     pub(crate) fn v4_words(self) -> (u64, u64) {
         debug_assert!(!self.is_v6());
         (self.0[0], self.0[1])
     }
-    /// The key of these [words](Self::v4_words).
-    #[inline(always)]
-    pub(crate) fn from_v4_words((first, addresses): (u64, u64)) -> Self {
-        Self::v4(first, addresses)
-    }
-
     #[inline(never)]
     fn v4_at_any(frame: &[u8], at: usize, end: usize, limit: usize) -> (u64, u64) {
-        let header = Ip::view(&frame[at..end], IpFacts::V4);
-        Self::of(header, &frame[end..limit.min(frame.len())]).v4_words()
+        let (header, payload) = Ip::found_at(frame, at, end, limit, IpFacts::V4);
+        Self::of(header, payload).v4_words()
     }
 
     #[inline(never)]
     fn at_any(frame: &[u8], at: usize, end: usize, limit: usize, facts: IpFacts) -> Self {
         Self::plain_v6_at(frame, at, end, limit, facts).unwrap_or_else(|| {
-            Self::of(Ip::view(&frame[at..end], facts), &frame[end..limit.min(frame.len())])
+            let (header, payload) = Ip::found_at(frame, at, end, limit, facts);
+            Self::of(header, payload)
         })
     }
 

@@ -51,22 +51,26 @@ impl FlowKey {
             return own;
         }
         match facts {
-            IpFacts::V4 => Self::from_v4_words(Self::v4_related_at_any(frame, at, end, limit)),
+            IpFacts::V4 => {
+                let (first, addresses) = Self::v4_related_at_any(frame, at, end, limit);
+                Self::v4(first, addresses)
+            }
             IpFacts::V6(_) => Self::related_at_any(frame, at, end, limit, facts),
         }
     }
 
     #[inline(never)]
     fn v4_related_at_any(frame: &[u8], at: usize, end: usize, limit: usize) -> (u64, u64) {
-        let header = Ip::view(&frame[at..end], IpFacts::V4);
-        Self::related(header, &frame[end..limit.min(frame.len())]).v4_words()
+        let (header, payload) = Ip::found_at(frame, at, end, limit, IpFacts::V4);
+        Self::related(header, payload).v4_words()
     }
 
     #[inline(never)]
     fn related_at_any(frame: &[u8], at: usize, end: usize, limit: usize, facts: IpFacts) -> Self {
         // With ports straight behind the header it is no fragment and no error.
         Self::plain_v6_at(frame, at, end, limit, facts).unwrap_or_else(|| {
-            Self::related(Ip::view(&frame[at..end], facts), &frame[end..limit.min(frame.len())])
+            let (header, payload) = Ip::found_at(frame, at, end, limit, facts);
+            Self::related(header, payload)
         })
     }
 
@@ -76,9 +80,23 @@ impl FlowKey {
         Self::new(self.source(), self.destination(), 0, 0, self.protocol())
     }
 
+    /// Whether a packet is an ICMP error, whatever it quotes: nobody knows who sent it.
+    #[must_use]
+    pub fn is_error(ip: IpRef<'_>, payload: &[u8]) -> bool {
+        match ip {
+            IpRef::V4(header) if header.protocol() == protocol::ICMP && !header.is_later_fragment() => {
+                split::<Icmpv4>(payload).is_some_and(|(icmp, _)| icmp.is_error())
+            }
+            IpRef::V6(header) if header.protocol() == protocol::ICMPV6 && !header.is_later_fragment() => {
+                split::<Icmpv6>(payload).is_some_and(|(icmp, _)| icmp.is_error())
+            }
+            _ => false,
+        }
+    }
+
     /// The flow that an ICMP error is about, in the direction in which the error travels: against what it quotes (RFC 792;
-    /// RFC 4443, section 2.4 (c)). `None` for all other packets, and where too little is quoted, or a packet of the other version
-    /// of IP, which no error of this one is about.
+    /// RFC 4443, section 2.4 (c)). `None` for all other packets, and where too little is quoted, or a packet of the other
+    /// version of IP, which no error of this one is about.
     #[must_use]
     pub fn quoted(ip: IpRef<'_>, payload: &[u8]) -> Option<Self> {
         let quoted = match ip {
@@ -101,6 +119,18 @@ impl FlowKey {
 }
 
 impl Ip {
+    /// The header of these facts in the bytes `at..end` of a frame, and what follows it up to `limit`: as a parse found it.
+    #[inline(always)]
+    pub(crate) fn found_at(
+        frame: &[u8],
+        at: usize,
+        end: usize,
+        limit: usize,
+        facts: IpFacts,
+    ) -> (IpRef<'_>, &[u8]) {
+        (Self::view(&frame[at..end], facts), &frame[end..limit.min(frame.len())])
+    }
+
     /// The IP header of an Ethernet frame, behind any VLAN tags, MPLS labels or PPPoE session, and what follows it up to
     /// the packet's end; `None` if there is no well-formed one.
     #[inline]
@@ -141,6 +171,7 @@ mod tests {
         for error in errors {
             let (ip, payload) = Ip::in_frame(&error).unwrap();
             assert_eq!(FlowKey::quoted(ip, payload), None);
+            assert!(FlowKey::is_error(ip, payload));
             assert_eq!(FlowKey::related(ip, payload), FlowKey::of(ip, payload));
             // As a lookup asks it.
             let link = Layer::<Root, Link>::parse(Root, &error).unwrap();

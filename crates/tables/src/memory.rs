@@ -31,13 +31,13 @@ pub enum MemoryError {
 /// # Safety
 /// All-zero bytes must be a valid value of the type, and its drop must do nothing.
 pub unsafe trait Zeroable {
-    /// The element of zero bytes.
+    /// The value whose bytes are all 0.
     #[inline(always)]
     fn zero() -> Self
     where
         Self: Sized,
     {
-        // SAFETY: whoever implements the trait says that zero bytes are a valid element.
+        // SAFETY: whoever implements the trait says that zero bytes are a valid value.
         unsafe { std::mem::zeroed() }
     }
 }

@@ -5,11 +5,11 @@
 /// cache.
 pub const BULK: usize = 32;
 
-/// Whose a ticket is that [waits](Table::approach_all): a packet's with a key, whatever is kept of it, or nobody's.
+/// What a caller of [`Table::approach_all`] keeps of a packet: its key in some form, or none.
 pub trait Asked<K> {
     /// The key, if there is one.
     fn key(&self) -> Option<K>;
-    /// The key, if there is one and it is not known to be [short](Table::shorten).
+    /// The key, if there is one and it is not known to be [short](Table::shorten), which it may be nevertheless.
     fn long(&self) -> Option<&K>;
 }
 
@@ -28,14 +28,15 @@ impl<K: Copy> Asked<K> for Option<&K> {
 ///
 /// A caller [tells](Self::tell) the time and takes the [`announcer`](Self::announcer), runs
 /// [`announce`](Self::announce) for every packet of a batch, then [`approach`](Self::approach) for every packet, then
-/// [`resolve`](Self::resolve) for each in order; or [`lookup_bulk`](Self::lookup_bulk) does all that.
+/// [`resolve`](Self::resolve) for each in order; or [`lookup_bulk`](Self::lookup_bulk) does all that. Before `resolve` it may
+/// try [`resolve_here`](Self::resolve_here) or [`resolve_there`](Self::resolve_there), which answer most.
 /// A ticket is a hint: one that is stale, or comes from another table of the same type, costs time and never changes
 /// the answer.
 pub trait Table: 'static {
     /// What the table is asked by.
     type Key: Copy + 'static;
-    /// What is left of a key where most keys are short, and this one is: all that a batch keeps of it. The key itself where all are
-    /// alike.
+    /// What is left of a key where most keys are short, and this one is: all that a batch need keep of it. The key itself
+    /// where all are alike.
     type Short: Copy + 'static;
     /// What is known about a key before it is looked up: usually its hash and where it seems to be. The default knows
     /// nothing.
@@ -48,9 +49,10 @@ pub trait Table: 'static {
     /// What announcing a key takes: copied out once a batch, so that a loop over packets need not borrow the table.
     type Announcer: Copy + 'static;
 
-    /// The short form of a key that has one.
+    /// The short form of a key that has one: different keys have different ones.
     fn shorten(key: &Self::Key) -> Option<Self::Short>;
-    /// The key of a short form.
+    /// The key whose short form [`shorten`](Self::shorten) gave. Of anything else the answer may be any key, as that of
+    /// [`resolve_here`](Self::resolve_here) may be anybody's entry.
     fn lengthen(short: Self::Short) -> Self::Key;
 
     /// What announcing a key takes.

@@ -2,7 +2,7 @@
 //!
 //! First loop: everything before it, then key and hash, and the memory that is looked at first is asked for. Second
 //! loop: what was found tells what else to ask for. Last loop: the entry, `visit`, and everything after. Keys wait by
-//! slot, and stacks where they can't be had again from the frame alone; nothing allocates.
+//! slot, and with them stacks that can't be had again from the frame alone; nothing allocates.
 
 use std::hint::cold_path;
 use std::marker::PhantomData;
@@ -104,13 +104,13 @@ pub struct Lookup<A: Operator, T: Table, Q, K, U, M> {
     types: PhantomData<fn() -> (Q, M)>,
 }
 
-/// A packet that waits: whole cache lines, so that its place is found without a multiplication.
+/// A packet that waits: in whole cache lines.
 #[repr(C, align(64))]
 struct Waiting<A: Operator, T: Table> {
     /// What the table has said so far.
     ticket: T::Ticket,
     parked: Parked<T>,
-    /// Of packets that are [`Parked::Stacked`]. Behind what all have: the others don't touch it.
+    /// Of packets that are [`Parked::Stacked`]. Last, so that with keys of up to five words the others touch no line of it.
     stack: Option<Packed<A>>,
 }
 
@@ -162,10 +162,18 @@ impl<T: Table> Parked<T> {
         }
     }
 
-    /// Of the shapes that are rarer: what the table has where the ticket says, and the shape.
+    /// What the table has where the ticket says for keys that are not [short in this shape](Self::short_in), and their shape.
     #[inline(always)]
-    fn resolve_there<'t>(&self, table: &'t mut T, ticket: T::Ticket) -> Option<(T::Entry<'t>, u8)> {
+    fn resolve_rarer<'t>(
+        &self,
+        shape: u8,
+        table: &'t mut T,
+        ticket: T::Ticket,
+    ) -> Option<(T::Entry<'t>, u8)> {
         match self {
+            Self::Stacked(key) if shape == shape::ANY => {
+                Some((table.resolve_there(key, ticket)?, shape::ANY))
+            }
             Self::TaggedV4(short) => Some((table.resolve_here(*short, ticket)?, shape::TAGGED_V4)),
             Self::V6(key) => Some((table.resolve_there(key, ticket)?, shape::V6)),
             _ => None,
@@ -216,9 +224,9 @@ fn park<const SHAPE: u8, A, T, Q, K>(
             let key = key(&View::new(at.bytes, &stack, at.cx, at.slot)).store();
             *ticket = T::announce(announcer, &key);
             *parked = if A::RETRACES
-                && let Some(parked) = Parked::shaped::<SHAPE>(&key)
+                && let Some(bare) = Parked::shaped::<SHAPE>(&key)
             {
-                parked
+                bare
             } else {
                 *waits = Some(stack.pack());
                 Parked::Stacked(key)
@@ -392,8 +400,7 @@ where
                 }
             }
             cold_path();
-            if Self::HERE != shape::ANY
-                && let Some((entry, shape)) = parked.resolve_there(&mut *table.borrow_mut(), *ticket)
+            if let Some((entry, shape)) = parked.resolve_rarer(Self::HERE, &mut *table.borrow_mut(), *ticket)
             {
                 let stack = Self::find(input, *waits, at.bytes.data(), first, shape);
                 if let Some(value) = Self::here(at.again(), &stack, visit, entry) {

@@ -50,6 +50,7 @@ impl Place {
     /// Of a hole: no flow remembers it, since the numbers end below.
     const NOWHERE: Self = Self { chosen: u64::MAX, mac: MacAddress::BROADCAST };
 
+    /// Where the backend of a flow is, if it is where the flow remembers it.
     #[inline(always)]
     fn live(places: &[Self], chosen: u64) -> Option<MacAddress> {
         let place = places.get((chosen >> 48) as usize)?;
@@ -350,7 +351,7 @@ pub(super) struct Current {
     backends: Bounded<Backends>,
     seen: u64,
     snapshot: Arc<Snapshot>,
-    /// The snapshot's.
+    /// The snapshot's, without the way through it.
     places: Arc<[Place]>,
 }
 

@@ -111,7 +111,7 @@ impl Balancer {
                 Some(mac)
             }
             // An error makes no connection: who sends it may be anybody.
-            Entry::Vacant(vacant) if FlowKey::quoted(header, payload).is_none() => {
+            Entry::Vacant(vacant) if !FlowKey::is_error(header, payload) => {
                 let (chosen, mac) = backends.choose(&flow)?;
                 self.assigned.add(1);
                 vacant.insert(chosen);

@@ -227,6 +227,13 @@ fn icmp_errors_follow_their_flow() {
     let went = to(&rig.send(&[error])[0]);
     assert_eq!(rig.call("connections.occupancy", ""), count);
     assert_eq!(rig.ask(99), Some(went));
+    // Nor does one that quotes nothing that it could be about.
+    let count = rig.call("connections.occupancy", "");
+    for quote in [&packet6(7)[14..], &[]] {
+        let error = ethernet().ipv4("198.51.100.7", VIP).icmp_time_exceeded(quote).build().unwrap();
+        assert_eq!(rig.send(&[error]).len(), 1);
+        assert_eq!(rig.call("connections.occupancy", ""), count);
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use netbricks_packet::field::Field;
 use netbricks_packet::ip::FIRST_FRAGMENT;
 use netbricks_packet::print::{self, Protocol};
-use netbricks_packet::stack::{Header, Layer, Stack, Wire};
+use netbricks_packet::stack::{Header, Layer, Root, Stack, Wire};
 use netbricks_packet::{
     Arp, Ethernet, FlowKey, Geneve, Gre, Gtpu, Icmpv4, Icmpv6, Ip, Ipv4, Ipv6, Link, Mpls, Ppp, Pppoe,
     SegmentRouting, Tcp, Udp, Vlan, Vxlan,
@@ -158,6 +158,14 @@ pub fn flow_key(bytes: &[u8]) {
     assert_eq!(Some(key), FlowKey::from_frame(bytes));
     assert_eq!(key.reversed().reversed(), key);
     assert_eq!(key.canonical(), key.reversed().canonical());
+    // As a lookup asks it, which has a short way for most packets and others for the rest.
+    let (header, payload) = Ip::in_frame(bytes).expect("it has a key");
+    let link = Layer::<Root, Link>::parse(Root, bytes).expect("it has a key");
+    let ip = Layer::<_, Ip>::parse(link, bytes).expect("it has a key");
+    let ((at, facts), end, limit) = (ip.top(), ip.end(), ip.limit(bytes.len()));
+    assert_eq!(FlowKey::at(bytes, at, end, limit, facts), key);
+    assert_eq!(FlowKey::related_at(bytes, at, end, limit, facts), FlowKey::related(header, payload));
+    assert!(FlowKey::quoted(header, payload).is_none() || FlowKey::is_error(header, payload));
 }
 
 /// Every printer, and what a dissection promises: headers in order, inside the frame, none overlapping.

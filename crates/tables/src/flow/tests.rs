@@ -117,6 +117,36 @@ impl Key for Long {
     }
 }
 
+/// A short key of two parts is found by its near part where its ticket says, and nowhere else.
+#[test]
+fn short_forms_are_found_where_their_tickets_say() {
+    type Flows = FlowTable<Long, u64>;
+    let mut table = Flows::new(config(17, Some(1 << 20), Full::Refuse)).unwrap();
+    let [long, short, other] = [Long([u64::MAX, 2, 3, 4]), Long([1, 2, 0, 0]), Long([2, 2, 0, 0])];
+    for (key, value) in [(long, 1), (short, 2), (other, 3)] {
+        table.lookup(key, 0).or_insert_with(|| value);
+    }
+    let [of_short, of_other] = [short, other].map(|key| {
+        let mut ticket = Flows::announce(&table.announcer(), &key);
+        table.approach(&key, &mut ticket);
+        ticket
+    });
+    assert_eq!(Flows::shorten(&long), None);
+    let near = Flows::shorten(&short).unwrap();
+    assert_eq!(Flows::lengthen(near), short);
+    assert_eq!(table.resolve_here(near, of_short).and_then(Entry::found).copied(), Some(2));
+    assert_eq!(table.resolve_there(&short, of_short).and_then(Entry::found).copied(), Some(2));
+    let before = table.counters();
+    assert!(table.resolve_here(near, of_other).is_none() && table.resolve_there(&short, of_other).is_none());
+    // A slot that is empty, or whose flow is over, has nothing for anybody.
+    table.remove(&short);
+    assert!(table.resolve_here(near, of_short).is_none());
+    let near = Flows::shorten(&other).unwrap();
+    table.tell(1 << 30);
+    assert!(table.resolve_here(near, of_other).is_none());
+    assert_eq!(table.counters().hits, before.hits);
+}
+
 /// What a number is as a key.
 trait Numbered: Key + std::fmt::Debug {
     fn of(number: u32) -> Self;
@@ -393,6 +423,8 @@ fn wrong_parts_give_wrong_answers_alone() {
             self.0.hash(secret)
         }
     }
+    // Its parts ask for a far one whatever they said.
+    assert_eq!(FlowTable::<Wrong, u64>::lengthen(7), Wrong(0));
     let mut table: FlowTable<Wrong, u64> = FlowTable::new(config(50, Some(100), Full::EvictOldest)).unwrap();
     for number in 0..1_000 {
         table.lookup(Wrong(number % 130), number).or_insert_with(|| number);
