@@ -171,7 +171,8 @@ impl<T: Table> Parked<T> {
         ticket: T::Ticket,
     ) -> Option<(T::Entry<'t>, u8)> {
         match self {
-            Self::Stacked(key) if shape == shape::ANY => {
+            // Short ones were looked for, and `visit` may have left them: it sees a packet once here.
+            Self::Stacked(key) if shape == shape::ANY && T::shorten(key).is_none() => {
                 Some((table.resolve_there(key, ticket)?, shape::ANY))
             }
             Self::TaggedV4(short) => Some((table.resolve_here(*short, ticket)?, shape::TAGGED_V4)),

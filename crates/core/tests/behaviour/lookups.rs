@@ -62,36 +62,40 @@ proptest! {
     }
 }
 
+macro_rules! numbered_by_port {
+    ($start:expr, $worker:expr) => {{
+        let flows = $worker.flow_table::<FlowKey, u64>("flows", FlowTableConfig::new(64));
+        $start
+            .lookup(
+                &flows,
+                |p| {
+                    let port = p.flow_key().source_port();
+                    if port % 2 == 1 {
+                        return FlowKey::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), port, 0, 17);
+                    }
+                    let far = [0x2001_u16, 0xdb8, 0, 0, 0, 0, 0, port];
+                    FlowKey::new(far.into(), [9_u16; 8].into(), 0, 0, 17)
+                },
+                |_, entry| counted(entry),
+            )
+            .parse::<Udp>()
+            .transform(|p| {
+                let seen = *p.get::<u64>();
+                p.payload_mut()[0] = seen as u8;
+            })
+            .done()
+    }};
+}
+
 /// Writes into the payload how many packets with its source port were seen, under keys that are long for even ones and short
 /// for odd ones, whatever the frame is.
 fn numbering_by_port(input: Input, worker: &Worker) -> impl Function {
-    let flows = worker.flow_table::<FlowKey, u64>("flows", FlowTableConfig::new(64));
-    input
-        .parse::<Link>()
-        .parse::<Ip>()
-        .lookup(
-            &flows,
-            |p| {
-                let port = p.flow_key().source_port();
-                if port % 2 == 1 {
-                    return FlowKey::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), port, 0, 17);
-                }
-                let far = [0x2001_u16, 0xdb8, 0, 0, 0, 0, 0, port];
-                FlowKey::new(far.into(), [9_u16; 8].into(), 0, 0, 17)
-            },
-            |_, entry| counted(entry),
-        )
-        .parse::<Udp>()
-        .transform(|p| {
-            let seen = *p.get::<u64>();
-            p.payload_mut()[0] = seen as u8;
-        })
-        .done()
+    numbered_by_port!(input.parse::<Link>().parse::<Ip>(), worker)
 }
 
-/// The same behind a function that may have written, so that stacks wait, too.
-fn numbering_behind_another(input: Input, worker: &Worker) -> impl Function {
-    input.parse::<Link>().transform(|_| ()).done().then(|input| numbering_by_port(input, worker))
+/// The same behind an operator that may have written, so that stacks wait, too.
+fn numbering_where_stacks_wait(input: Input, worker: &Worker) -> impl Function {
+    numbered_by_port!(input.parse::<Link>().parse::<Ip>().transform(|_| ()), worker)
 }
 
 proptest! {
@@ -113,7 +117,7 @@ proptest! {
             *seen += 1;
             Some(*seen)
         }).collect();
-        for report in [run_with(numbering_by_port, frames()), run_with(numbering_behind_another, frames())] {
+        for report in [run_with(numbering_by_port, frames()), run_with(numbering_where_stacks_wait, frames())] {
             prop_assert_eq!(report.panics, Vec::new());
             prop_assert_eq!(report.out.iter().map(|frame| frame.last().copied()).collect::<Vec<_>>(), &expected[..]);
         }
@@ -146,12 +150,10 @@ fn tally(input: Input, worker: &Worker, config: FlowTableConfig, notes: Notes) -
         .done()
 }
 
-/// The same with two, of which that for known flows leaves every third packet of a flow to the other.
-fn tally_by_two(input: Input, worker: &Worker, config: FlowTableConfig, notes: Notes) -> impl Function {
-    let flows = worker.flow_table::<FlowKey, u64>("flows", config);
-    input
-        .parse::<Link>()
-        .parse::<Ip>()
+macro_rules! tallied_by_two {
+    ($start:expr, $worker:expr, $config:expr, $notes:expr) => {{
+    let (flows, notes) = ($worker.flow_table::<FlowKey, u64>("flows", $config), $notes);
+    $start
         .lookup_or(
             &flows,
             |p| p.flow_key(),
@@ -173,6 +175,22 @@ fn tally_by_two(input: Input, worker: &Worker, config: FlowTableConfig, notes: N
         )
         .inspect(move |p| notes.lock().unwrap().push((*p.get(), flows.with(|flows| flows.counters()))))
         .done()
+    }};
+}
+
+/// The same with two, of which that for known flows leaves every third packet of a flow to the other.
+fn tally_by_two(input: Input, worker: &Worker, config: FlowTableConfig, notes: Notes) -> impl Function {
+    tallied_by_two!(input.parse::<Link>().parse::<Ip>(), worker, config, notes)
+}
+
+/// The same behind an operator that may have written, so that stacks wait, too.
+fn tally_by_two_where_stacks_wait(
+    input: Input,
+    worker: &Worker,
+    config: FlowTableConfig,
+    notes: Notes,
+) -> impl Function {
+    tallied_by_two!(input.parse::<Link>().parse::<Ip>().transform(|_| ()), worker, config, notes)
 }
 
 proptest! {
@@ -199,6 +217,14 @@ proptest! {
         let (one, two) = (one.lock().unwrap(), two.lock().unwrap());
         prop_assert_eq!(&*two, &*one);
         prop_assert_eq!(one.is_empty(), packets.is_empty());
+        let three = Notes::default();
+        let to_three = three.clone();
+        let report = run_with(
+            move |input, worker| tally_by_two_where_stacks_wait(input, worker, config, to_three.clone()),
+            frames(),
+        );
+        prop_assert_eq!(report.panics, Vec::new());
+        prop_assert_eq!(&*three.lock().unwrap(), &*one);
         drop((one, two));
         // Fused: nobody puts a packet off for the first lookup, and the second has its keys behind what the first found.
         let (one, two) = (Notes::default(), Notes::default());
