@@ -52,8 +52,8 @@ impl FlowKey {
         }
         match facts {
             IpFacts::V4 => {
-                let (first, addresses) = Self::v4_related_at_any(frame, at, end, limit);
-                Self::v4(first, addresses)
+                let (first, second) = Self::v4_related_at_any(frame, at, end, limit);
+                Self::v4(first, second)
             }
             IpFacts::V6(_) => Self::related_at_any(frame, at, end, limit, facts),
         }
