@@ -40,8 +40,13 @@ impl<A: Function> Node for Fused<A> {
         batch.warm();
         let _settling = self.declarations.settling();
         let tower = &mut self.tower;
+        cx.mixed = !A::USUAL;
         tower.prepare(batch, cx, &|_| Some(Root));
-        let kept = batch.compact_with(LastLoop { tower, cx: &mut *cx });
+        let kept = if A::PUTS_OFF && cx.mixed {
+            last_loop_of_mixed(tower, batch, cx)
+        } else {
+            batch.compact_with(LastLoop::<A, true> { tower, cx: &mut *cx })
+        };
         if kept != batch.len() {
             depart(batch, cx, kept);
         }
@@ -102,19 +107,25 @@ impl<A: Function> Node for Fused<A> {
 
 /// A tower's last loop over the batch. No closure: a long tower's would not be inlined, and then the packet's bounds would
 /// be in memory, which every write to the packet might change.
-struct LastLoop<'a, A> {
+///
+/// If nothing in the batch is [mixed](Context::mixed), packets that are not `ALIKE` take no registers from those that are.
+struct LastLoop<'a, A, const ALIKE: bool> {
     tower: &'a mut A,
     cx: &'a mut Context,
 }
 
-impl<A: Function> Visit for LastLoop<'_, A> {
+impl<A: Function, const ALIKE: bool> Visit for LastLoop<'_, A, ALIKE> {
     #[inline(always)]
     fn visit(&mut self, slot: usize, bytes: &mut Bytes<'_>) -> u16 {
         let mut reshaped = false;
         let at = At::new(slot, bytes, &mut *self.cx, &mut reshaped);
         // What waited on memory was parsed in an earlier loop: there is no copy for usual frames.
         decided(if A::WAITS {
-            let pass = if A::PUTS_OFF { Pass::First } else { Pass::Only };
+            let pass = match (A::PUTS_OFF, ALIKE) {
+                (true, true) => Pass::Alike,
+                (true, false) => Pass::First,
+                (false, _) => Pass::Only,
+            };
             self.tower.apply::<{ shape::ANY }>(At { pass, ..at }, Root)
         } else {
             dispatched(&mut *self.tower, at, Root)
@@ -124,17 +135,25 @@ impl<A: Function> Visit for LastLoop<'_, A> {
     fn is_unfinished(verdict: u16) -> bool {
         A::PUTS_OFF && verdict == Verdict::AGAIN.bits()
     }
-    #[inline(never)]
+    #[inline(always)]
     fn finish(&mut self, slot: usize, bytes: &mut Bytes<'_>) -> u16 {
-        // Said where it is compiled: nobody else's tower has to be compiled twice. Here the second copy is what keeps calls out
-        // of the loop.
-        if !A::PUTS_OFF {
-            return 0;
-        }
-        let mut reshaped = false;
-        let at = At { pass: Pass::Second, ..At::new(slot, bytes, &mut *self.cx, &mut reshaped) };
-        decided(self.tower.apply::<{ shape::ANY }>(at, Root))
+        // Said where it is compiled: nobody else's tower has to be compiled again.
+        if A::PUTS_OFF { finish(self.tower, self.cx, slot, bytes) } else { 0 }
     }
+}
+
+/// As the last loop of a batch whose frames are all alike, with what others take in it as well.
+#[inline(never)]
+fn last_loop_of_mixed<A: Function>(tower: &mut A, batch: &mut Batch, cx: &mut Context) -> usize {
+    batch.compact_with(LastLoop::<A, false> { tower, cx })
+}
+
+/// The second pass of a packet: another copy of the tower, which keeps calls out of the loop.
+#[inline(never)]
+fn finish<A: Function>(tower: &mut A, cx: &mut Context, slot: usize, bytes: &mut Bytes<'_>) -> u16 {
+    let mut reshaped = false;
+    let at = At { pass: Pass::Second, ..At::new(slot, bytes, cx, &mut reshaped) };
+    decided(tower.apply::<{ shape::ANY }>(at, Root))
 }
 
 #[inline(always)]

@@ -40,6 +40,8 @@ pub struct Context {
     pub(crate) newborn: usize,
     pub(crate) recorder: Recorder,
     pub(crate) node: usize,
+    /// Whether a lookup has met frames in this batch that are not of the shape it looks for first.
+    pub(crate) mixed: bool,
 }
 
 /// A packet on its way to another edge than `OUT`.
@@ -98,6 +100,7 @@ impl Context {
             newborn: 0,
             recorder: Recorder::default(),
             node: 0,
+            mixed: false,
         }
     }
 

@@ -162,6 +162,12 @@ impl<T: Table> Parked<T> {
         }
     }
 
+    /// The verdict of a packet that is not for this loop.
+    #[inline(always)]
+    fn later(&self) -> Verdict {
+        if let Self::Gone(verdict) = self { *verdict } else { Verdict::AGAIN }
+    }
+
     /// What the table has where the ticket says for keys that are not [short in this shape](Self::short_in), and their shape.
     #[inline(always)]
     fn resolve_rarer<'t>(
@@ -224,6 +230,13 @@ fn park<const SHAPE: u8, A, T, Q, K>(
         Ok(stack) => {
             let key = key(&View::new(at.bytes, &stack, at.cx, at.slot)).store();
             *ticket = T::announce(announcer, &key);
+            if A::RETRACES
+                && SHAPE == shape::V4
+                && let Some(short) = T::shorten(&key)
+            {
+                *parked = Parked::V4(short);
+                return;
+            }
             *parked = if A::RETRACES
                 && let Some(bare) = Parked::shaped::<SHAPE>(&key)
             {
@@ -378,6 +391,7 @@ where
                 return park::<{ shape::V4 }, A, T, Q, K>(input, key, &announcer, waiting, at, stack);
             }
             cold_path();
+            cx.mixed = true;
             At::new(slot, bytes, &mut *cx, &mut reshaped)
                 .apart(|at| park_other::<A, T, Q, K>(input, key, &announcer, waiting, at, stack));
         });
@@ -401,6 +415,9 @@ where
                 }
             }
             cold_path();
+            if at.pass == Pass::Alike {
+                return Err(parked.later());
+            }
             if let Some((entry, shape)) = parked.resolve_rarer(Self::HERE, &mut *table.borrow_mut(), *ticket)
             {
                 let stack = Self::find(input, *waits, at.bytes.data(), first, shape);
