@@ -407,17 +407,35 @@ impl Batch {
         beside: impl IntoIterator<Item = T>,
         mut f: impl FnMut(usize, &mut Bytes<'_>, T),
     ) {
+        self.each_beside_while(0, beside, |slot, bytes, beside| {
+            f(slot, bytes, beside);
+            true
+        });
+    }
+
+    /// As [`each_beside`](Batch::each_beside), from slot `from` on, beside which the first is, until `f` says no; answers the
+    /// slot of the packet for which it did, and the batch's length if for none.
+    #[inline(always)]
+    pub fn each_beside_while<T>(
+        &mut self,
+        from: usize,
+        beside: impl IntoIterator<Item = T>,
+        mut f: impl FnMut(usize, &mut Bytes<'_>, T) -> bool,
+    ) -> usize {
         let bytes = NonNull::from(&mut self.bytes);
         let (places, spans) = self.slots.starts();
-        for (slot, beside) in (0..self.len).zip(beside) {
+        for (slot, beside) in (from..self.len).zip(beside) {
             // SAFETY: no batch has more packets than places.
             let place = unsafe { places.add(slot) };
             // SAFETY: as above, and there are as many spans.
             let span = unsafe { spans.add(slot) };
             // SAFETY: the first `len` places hold packets; else as in `compact_with`.
             let mut lent = unsafe { Bytes::within(place.cast(), span, bytes) };
-            f(slot, &mut lent, beside);
+            if !f(slot, &mut lent, beside) {
+                return slot;
+            }
         }
+        self.len
     }
 }
 

@@ -149,6 +149,8 @@ pub(crate) trait Settle {
 pub trait TableKey: Copy + 'static {
     /// What the table keeps.
     type Stored: netbricks_tables::Key + Encode;
+    /// Whether nearly all packets that are asked for by it have ports, and are no fragments.
+    const PORTS: bool = false;
     /// To what the table keeps.
     fn store(self) -> Self::Stored;
     /// And back.

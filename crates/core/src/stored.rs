@@ -73,6 +73,7 @@ impl Encode for StoredFlow {
 
 impl TableKey for FlowKey {
     type Stored = StoredFlow;
+    const PORTS: bool = true;
     #[inline(always)]
     fn store(self) -> StoredFlow {
         StoredFlow(self.packed())

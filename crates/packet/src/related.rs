@@ -145,7 +145,7 @@ impl Ip {
 }
 
 /// Of IPv4's flags and fragment offset (RFC 791, section 3.1), those bits that any fragment has.
-const ANY_FRAGMENT: u16 = 0x3fff;
+pub(crate) const ANY_FRAGMENT: u16 = 0x3fff;
 
 /// The header at the start of `bytes`, and what follows it.
 fn split<H: Header<Facts = ()>>(bytes: &[u8]) -> Option<(H::Ref<'_>, &[u8])> {

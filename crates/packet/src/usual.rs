@@ -2,6 +2,7 @@
 
 use crate::ethernet::ethertype;
 use crate::protocol;
+use crate::related::ANY_FRAGMENT;
 use crate::stack::Header;
 
 /// Shapes of frames that nearly all have. Of each, operators may compile a copy of a function, in which offsets are constants.
@@ -129,6 +130,19 @@ impl Usual {
             shape::TAGGED_V4 => Self::LINK + Self::TAG,
             _ => Self::LINK + self.tags as usize,
         }
+    }
+
+    /// Whether a frame of the shape [`V4`](shape::V4) has ports behind its IP header: so no fragment has.
+    #[inline(always)]
+    pub fn has_ports(frame: &[u8]) -> bool {
+        const END: usize = Usual::LINK + Usual::IPV4 + Usual::PORTS;
+        frame.first_chunk::<END>().is_some_and(|bytes| {
+            protocol::has_ports(bytes[Self::LINK + 9])
+                // Both bytes at once, as who makes a key of them looks again, and need not then.
+                && bytes[Self::LINK + 6..]
+                    .first_chunk()
+                    .is_some_and(|fragment| u16::from_ne_bytes(*fragment) & ANY_FRAGMENT.to_be() == 0)
+        })
     }
 
     /// By which ethertype the IP header is announced.

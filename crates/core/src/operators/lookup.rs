@@ -43,6 +43,9 @@ impl<V: 'static> Expiring for Routes<V> {
 /// What is done with an entry: a function of the author's, or [two](KnownOr).
 #[doc(hidden)]
 pub trait Visitor<S, T: Table, M>: 'static {
+    /// Before the first packet of each batch.
+    #[inline(always)]
+    fn begin(&mut self) {}
     /// In the loop over the batch. `None` where it takes more than belongs there: nothing has changed then.
     fn here(&mut self, view: &mut View<'_, S>, entry: T::Entry<'_>) -> Option<M>;
     /// Whatever it takes.
@@ -66,22 +69,32 @@ where
 
 /// One function for flows that are known, another for what is not, or not so simple, and what is theirs.
 #[doc(hidden)]
-pub struct KnownOr<X, H, U>(pub(crate) X, pub(crate) H, pub(crate) U);
+pub struct KnownOr<X, B, H, U> {
+    pub(crate) own: X,
+    pub(crate) begin: B,
+    pub(crate) known: H,
+    pub(crate) otherwise: U,
+}
 
 /// What [`Operator::lookup_or`] makes.
-pub type LookupOr<A, K, V, Q, F, X, H, U, M> = Lookup<A, FlowTable<K, V>, Q, F, KnownOr<X, H, U>, M>;
+pub type LookupOr<A, K, V, Q, F, X, B, H, U, M> = Lookup<A, FlowTable<K, V>, Q, F, KnownOr<X, B, H, U>, M>;
 
-impl<S, K, V, M, X, H, U> Visitor<S, FlowTable<K, V>, M> for KnownOr<X, H, U>
+impl<S, K, V, M, X, B, H, U> Visitor<S, FlowTable<K, V>, M> for KnownOr<X, B, H, U>
 where
     K: Key,
     X: 'static,
+    B: FnMut(&mut X) + 'static,
     H: FnMut(&mut X, &mut View<'_, S>, &mut V) -> Option<M> + 'static,
     U: FnMut(&mut X, &mut View<'_, S>, Entry<'_, K, V>) -> M + 'static,
 {
     #[inline(always)]
+    fn begin(&mut self) {
+        (self.begin)(&mut self.own);
+    }
+    #[inline(always)]
     fn here(&mut self, view: &mut View<'_, S>, entry: Entry<'_, K, V>) -> Option<M> {
         let Entry::Found(mut flow) = entry else { return None };
-        let found = (self.1)(&mut self.0, view, flow.get_mut());
+        let found = (self.known)(&mut self.own, view, flow.get_mut());
         if found.is_none() {
             cold_path();
             flow.forget_hit();
@@ -90,7 +103,7 @@ where
     }
     #[inline(always)]
     fn anywhere(&mut self, view: &mut View<'_, S>, entry: Entry<'_, K, V>) -> M {
-        (self.2)(&mut self.0, view, entry)
+        (self.otherwise)(&mut self.own, view, entry)
     }
 }
 
@@ -199,6 +212,20 @@ impl<T: Table> Asked<T::Key> for &Parked<T> {
     }
 }
 
+/// What waits in a batch that is not mixed: no key of it is long.
+struct Alike<'p, T: Table>(&'p Parked<T>);
+
+impl<T: Table> Asked<T::Key> for Alike<'_, T> {
+    #[inline(always)]
+    fn key(&self) -> Option<T::Key> {
+        self.0.key().ok().map(|(key, _)| key)
+    }
+    #[inline(always)]
+    fn long(&self) -> Option<&T::Key> {
+        None
+    }
+}
+
 impl<A: Operator, T: Table> Waiting<A, T> {
     /// What the table is asked, and the ticket.
     #[inline(always)]
@@ -243,6 +270,9 @@ fn park<const SHAPE: u8, A, T, Q, K>(
                 bare
             } else {
                 *waits = Some(stack.pack());
+                if first_shape::<A>() == shape::V4 || T::shorten(&key).is_none() {
+                    at.cx.mixed = true;
+                }
                 Parked::Stacked(key)
             };
         }
@@ -250,31 +280,50 @@ fn park<const SHAPE: u8, A, T, Q, K>(
     }
 }
 
-/// As [`park`], for frames that are not of the shape that most have: out of line, where they take no registers from the loop
-/// over those that are.
+/// Parks the packets of a batch from this slot on, of whatever shape.
 #[inline(never)]
-fn park_other<A, T, Q, K>(
-    input: &mut A,
-    key: &mut K,
+fn park_rest<A, T, Q, K>(
+    (batch, from): (&mut Batch, usize),
+    cx: &mut Context,
+    (input, key): (&mut A, &mut K),
     announcer: &T::Announcer,
-    waiting: &mut Waiting<A, T>,
-    at: At<'_, '_>,
-    stack: A::In,
+    waiting: &mut [Waiting<A, T>; BATCH],
+    inputs: &impl Fn(usize) -> Option<A::In>,
 ) where
     A: Operator,
     T: Table,
     Q: TableKey<Stored = T::Key>,
     K: FnMut(&View<'_, A::Out>) -> Q,
 {
-    let frame = at.bytes.data();
-    if let Some(usual) = Usual::of::<{ shape::V6 }>(frame) {
-        return park::<{ shape::V6 }, A, T, Q, K>(input, key, announcer, waiting, At { usual, ..at }, stack);
-    }
-    if let Some(usual) = Usual::of::<{ shape::TAGGED_V4 }>(frame) {
-        let at = At { usual, ..at };
-        return park::<{ shape::TAGGED_V4 }, A, T, Q, K>(input, key, announcer, waiting, at, stack);
-    }
-    park::<{ shape::ANY }, A, T, Q, K>(input, key, announcer, waiting, at, stack);
+    batch.each_beside_while(from, waiting.iter_mut().skip(from), |slot, bytes, waiting| {
+        let Some(stack) = inputs(slot) else {
+            waiting.parked = Parked::Gone(Verdict::ELSEWHERE);
+            return true;
+        };
+        let mut reshaped = false;
+        let frame = bytes.data();
+        let (v6, v4) = (Usual::of::<{ shape::V6 }>(frame), Usual::of::<{ shape::V4 }>(frame));
+        let tagged = Usual::of::<{ shape::TAGGED_V4 }>(frame);
+        let at = At::new(slot, bytes, &mut *cx, &mut reshaped);
+        if !A::USUAL {
+            park::<{ shape::ANY }, A, T, Q, K>(input, key, announcer, waiting, at, stack);
+        } else if let Some(usual) = v6 {
+            park::<{ shape::V6 }, A, T, Q, K>(input, key, announcer, waiting, At { usual, ..at }, stack);
+        } else if let Some(usual) = v4 {
+            park::<{ shape::V4 }, A, T, Q, K>(input, key, announcer, waiting, At { usual, ..at }, stack);
+        } else if let Some(usual) = tagged {
+            let at = At { usual, ..at };
+            park::<{ shape::TAGGED_V4 }, A, T, Q, K>(input, key, announcer, waiting, at, stack);
+        } else {
+            park::<{ shape::ANY }, A, T, Q, K>(input, key, announcer, waiting, at, stack);
+        }
+        true
+    });
+}
+
+/// The shape of frames that the last loop looks for first: the others are rarer.
+const fn first_shape<A: Operator>() -> u8 {
+    if A::USUAL && A::RETRACES { shape::V4 } else { shape::ANY }
 }
 
 type Packed<A> = <<A as Operator>::Out as Stack>::Packed;
@@ -283,8 +332,7 @@ impl<A: Operator, T: Table, Q, K, U, M> Lookup<A, T, Q, K, U, M>
 where
     U: Visitor<A::Out, T, M>,
 {
-    /// The shape of frames that the loop looks for first: the others are rarer.
-    const HERE: u8 = if A::USUAL && A::RETRACES { shape::V4 } else { shape::ANY };
+    const HERE: u8 = first_shape::<A>();
 
     pub(crate) fn new(input: A, table: State<T>, key: K, visit: U) -> Self {
         let none = |_| Waiting {
@@ -368,34 +416,42 @@ where
     #[inline(always)]
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
         self.input.prepare(batch, cx, inputs);
-        let Self { input, table, key, waiting, .. } = self;
+        let Self { input, table, key, visit, waiting, .. } = self;
+        visit.begin();
         let announcer = {
             let mut table = table.borrow_mut();
             table.tell(cx.now());
             table.expire(cx.now(), EXPIRE);
             table.announcer()
         };
-        batch.each_beside(waiting.iter_mut(), |slot, bytes, waiting| {
-            let Some(stack) = inputs(slot) else {
-                waiting.parked = Parked::Gone(Verdict::ELSEWHERE);
-                return;
-            };
-            let mut reshaped = false;
-            if !A::USUAL {
-                let at = At::new(slot, bytes, &mut *cx, &mut reshaped);
-                return park::<{ shape::ANY }, A, T, Q, K>(input, key, &announcer, waiting, at, stack);
-            }
-            let frame = bytes.data();
-            if let Some(usual) = Usual::of::<{ shape::V4 }>(frame) {
+        // Until the first packet of another shape than most.
+        let mut parked = 0;
+        if A::USUAL {
+            parked = batch.each_beside_while(0, waiting.iter_mut(), |slot, bytes, waiting| {
+                let Some(stack) = inputs(slot) else {
+                    waiting.parked = Parked::Gone(Verdict::ELSEWHERE);
+                    return true;
+                };
+                let Some(usual) = Usual::of::<{ shape::V4 }>(bytes.data()) else { return false };
+                if Q::PORTS && !Usual::has_ports(bytes.data()) {
+                    return false;
+                }
+                let mut reshaped = false;
                 let at = At { usual, ..At::new(slot, bytes, &mut *cx, &mut reshaped) };
-                return park::<{ shape::V4 }, A, T, Q, K>(input, key, &announcer, waiting, at, stack);
-            }
-            cold_path();
+                park::<{ shape::V4 }, A, T, Q, K>(input, key, &announcer, waiting, at, stack);
+                true
+            });
+        }
+        if parked < batch.len() {
             cx.mixed = true;
-            At::new(slot, bytes, &mut *cx, &mut reshaped)
-                .apart(|at| park_other::<A, T, Q, K>(input, key, &announcer, waiting, at, stack));
-        });
-        table.borrow().approach_all(waiting.iter_mut().map(Waiting::ask).take(batch.len()));
+            park_rest::<A, T, Q, K>((batch, parked), cx, (input, key), &announcer, waiting, inputs);
+        }
+        let (table, asked) = (table.borrow(), waiting.iter_mut().map(Waiting::ask).take(batch.len()));
+        if cx.mixed {
+            table.approach_all(asked);
+        } else {
+            table.approach_all(asked.map(|(parked, ticket)| (Alike(parked), ticket)));
+        }
     }
 
     #[inline(always)]

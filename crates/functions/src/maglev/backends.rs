@@ -1,6 +1,7 @@
 //! The backends of now, as every worker sees them: Maglev's table of those that take new flows, and all that flows may
 //! still go to.
 
+use std::hint::cold_path;
 use std::sync::Arc;
 
 use netbricks_core::Declared;
@@ -345,11 +346,11 @@ impl Declared for Backends {
 
 const FORMAT: &str = "maglev-backends-1";
 
-/// The backends as one worker's packets see them: a copy that is asked for anew when something was published, so that a
-/// packet pays one load.
+/// The backends as one worker's packets see them: a copy that is [asked for anew](Current::get) when something was
+/// published.
 pub(super) struct Current {
     backends: Bounded<Backends>,
-    seen: u64,
+    published: u64,
     snapshot: Arc<Snapshot>,
     /// The snapshot's, without the way through it.
     places: Arc<[Place]>,
@@ -357,10 +358,10 @@ pub(super) struct Current {
 
 impl Current {
     pub(super) fn of(backends: Bounded<Backends>) -> Self {
-        let seen = backends.published();
+        let published = backends.published();
         let snapshot = backends.read(|backends| backends.0.clone());
         let places = snapshot.places.clone();
-        Self { backends, seen, snapshot, places }
+        Self { backends, published, snapshot, places }
     }
 
     /// The number of the backend that was chosen.
@@ -369,24 +370,26 @@ impl Current {
         (chosen >> 48) as usize
     }
 
-    /// Whether what is known of the backends is what was published last.
-    #[inline(always)]
-    fn is_fresh(&self) -> bool {
-        self.backends.published() == self.seen
-    }
-
-    /// Where the backend of a flow is, if it is where the flow remembers it, and what is known of the backends is what was
-    /// published last.
+    /// Where the backend of a flow is, if it is where the flow remembers it, as of the last [`get`](Self::get).
     #[inline(always)]
     pub(super) fn live(&self, chosen: u64) -> Option<MacAddress> {
-        if self.is_fresh() { Place::live(&self.places, chosen) } else { None }
+        Place::live(&self.places, chosen)
+    }
+
+    /// The backends as of the last [`get`](Self::get).
+    #[inline(always)]
+    pub(super) fn seen(&self) -> &Snapshot {
+        &self.snapshot
     }
 
     /// The backends, asked for anew if need be.
+    #[inline(always)]
     pub(super) fn get(&mut self) -> &Snapshot {
-        if !self.is_fresh() {
+        let published = self.backends.published();
+        if published != self.published {
+            cold_path();
             // First the number: what is read after it has at least as much.
-            self.seen = self.backends.published();
+            self.published = published;
             self.snapshot = self.backends.read(|backends| backends.0.clone());
             self.places = self.snapshot.places.clone();
         }

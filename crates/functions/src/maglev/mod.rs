@@ -56,6 +56,7 @@ pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Func
             &connections,
             |packet| packet.related_flow(),
             balancer,
+            |balancer| _ = balancer.current.get(),
             |balancer, packet, chosen| {
                 let mac = balancer.current.live(*chosen)?;
                 packet.outer_mut::<Link>().ethernet_mut().set_destination(mac);
@@ -92,7 +93,7 @@ impl Balancer {
         header: IpRef<'_>,
         payload: &[u8],
     ) -> Option<MacAddress> {
-        let backends = self.current.get();
+        let backends = self.current.seen();
         // A known flow whose frames are of a rarer shape, or that an earlier packet of this batch put in.
         if let Entry::Found(found) = &entry
             && let Some(mac) = backends.live(*found.get())

@@ -16,8 +16,8 @@ use crate::wheel::TimerWheel;
 /// changes.
 pub(super) struct Approach<'t, K: Key, V> {
     groups: &'t [Group],
-    /// Of the groups that a hash may name.
-    bytes: u64,
+    /// In the groups that a hash may name.
+    hashed: u64,
     slots: &'t Slots<K, V>,
     first_slot: *const u8,
     wheel: &'t TimerWheel,
@@ -26,41 +26,40 @@ pub(super) struct Approach<'t, K: Key, V> {
 impl<'t, K: Key, V: 'static> Approach<'t, K, V> {
     #[inline(always)]
     pub(super) fn to(table: &'t FlowTable<K, V>) -> Self {
-        let FlowTable { groups, hashed_bytes, slots, wheel, .. } = table;
+        let FlowTable { groups, hashed_slots, slots, wheel, .. } = table;
         // `look` relies on it.
-        assert!(*hashed_bytes <= size_of_val::<[Group]>(groups) as u64);
-        Self { groups, bytes: *hashed_bytes, slots, first_slot: slots.start(), wheel }
+        assert!(*hashed_slots <= (groups.len() * WIDTH) as u64);
+        Self { groups, hashed: *hashed_slots, slots, first_slot: slots.start(), wheel }
     }
 
-    /// The tags of the group that begins at a byte.
+    /// The tags of the group whose first slot this is.
     ///
     /// # Safety
-    /// A group must begin there.
+    /// It must be one's.
     #[inline(always)]
-    unsafe fn group(&self, byte: usize) -> &'t Group {
-        // SAFETY: the caller says that a group begins there, so that it lies whole in the slice.
-        let group = unsafe { self.groups.as_ptr().byte_add(byte) };
+    unsafe fn group(&self, first: usize) -> &'t Group {
+        // SAFETY: the caller says that a group begins there, which lies whole in the slice: each slot has two bytes of it.
+        let group = unsafe { self.groups.as_ptr().byte_add(first * (Group::BYTES / WIDTH)) };
         // SAFETY: as above, and the slice is borrowed for as long as what is returned.
         unsafe { &*group }
     }
 
-    /// The slot of this bit of two groups, that begin at these bytes.
+    /// The slot of this bit of two groups, whose first slots these are.
     #[inline(always)]
     fn slot([first, second]: [usize; 2], bit: u32) -> usize {
         // Nobody can predict which of the two it is.
         let group = std::hint::select_unpredictable(bit < WIDTH as u32, first, second);
-        group / (Group::BYTES / WIDTH) + bit as usize % WIDTH
+        group + bit as usize % WIDTH
     }
 
     /// Turns what a ticket knows from a hash into a slot.
     #[inline(always)]
     pub(super) fn look(&self, asked: &impl Asked<K>, ticket: &mut FlowTicket) {
         // A ticket from elsewhere names some groups too, though not this key's.
-        // By bytes throughout: a group's number would be shifted there and back.
-        let groups @ [first, second] =
-            Home::bytes(ticket.0, self.bytes).map(|byte| byte & !(Group::BYTES - 1));
+        // By slots throughout: a group's number would be shifted there and back.
+        let groups @ [first, second] = Home::slots(ticket.0, self.hashed).map(|slot| slot & !(WIDTH - 1));
         let tag = Home::tag(ticket.0);
-        // SAFETY: `Home::bytes` scales 64 bits to numbers below `self.bytes`, which is no more than the groups have
+        // SAFETY: `Home::slots` scales 64 bits to numbers below `self.hashed`, which is no more than the groups have
         // (`to`), and rounded down to a group's size, a power of two, they are where one begins.
         let a = unsafe { self.group(first) };
         // SAFETY: as above.

@@ -182,8 +182,8 @@ pub struct FlowTable<K: Key, V: 'static> {
     secret: Secret,
     /// Groups that hashes name; one more is the stash.
     hashed: usize,
-    /// And their bytes. Kept, since a compiler that knows it for a multiple masks what it scales by it.
-    hashed_bytes: u64,
+    /// And their slots. Kept, since a compiler that knows it for a multiple masks what it scales by it.
+    hashed_slots: u64,
     len: usize,
     stashed: usize,
     capacity: usize,
@@ -212,7 +212,7 @@ pub struct FlowAnnouncer {
     secret: Secret,
     /// For prefetching alone: never read through.
     groups: *const Group,
-    hashed_bytes: u64,
+    hashed_slots: u64,
 }
 
 impl<K: Key, V: 'static> FlowTable<K, V> {
@@ -241,7 +241,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
             counters: Counters::default(),
             secret: Secret::from_seed(seed),
             hashed,
-            hashed_bytes: (hashed * Group::BYTES) as u64,
+            hashed_slots: (hashed * WIDTH) as u64,
             len: 0,
             stashed: 0,
             capacity,
@@ -376,15 +376,15 @@ impl<K: Key, V: 'static> Table for FlowTable<K, V> {
     #[inline(always)]
     fn announcer(&self) -> FlowAnnouncer {
         let groups = self.groups.start().as_ptr().cast_const();
-        FlowAnnouncer { secret: self.secret, groups, hashed_bytes: self.hashed_bytes }
+        FlowAnnouncer { secret: self.secret, groups, hashed_slots: self.hashed_slots }
     }
 
     #[inline(always)]
     fn announce(announcer: &FlowAnnouncer, key: &K) -> FlowTicket {
         let hash = key.hash(&announcer.secret);
         // Somewhere in each group, which lies in one cache line.
-        for at in Home::bytes(hash, announcer.hashed_bytes) {
-            prefetch(announcer.groups.cast::<u8>().wrapping_add(at));
+        for slot in Home::slots(hash, announcer.hashed_slots) {
+            prefetch(announcer.groups.cast::<u16>().wrapping_add(slot));
         }
         FlowTicket(hash)
     }

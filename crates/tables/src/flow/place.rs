@@ -29,13 +29,13 @@ pub(super) struct Home {
 }
 
 impl Home {
-    /// The hash, scaled to the bytes of all groups that it may name, names the first; what is left of it behind the point,
+    /// The hash, scaled to the slots of all groups that it may name, names the first; what is left of it behind the point,
     /// scaled likewise, the second; the low 15 bits are the tag.
     ///
     /// Of 64 bits, `2·log2(groups) + 5` name groups: with up to 2²² groups (50 million flows) none of them is the tag's, too.
     #[inline(always)]
-    pub(super) fn of(hash: u64, bytes: u64) -> Self {
-        let groups = Self::bytes(hash, bytes).map(|byte| (byte / Group::BYTES) as u32);
+    pub(super) fn of(hash: u64, slots: u64) -> Self {
+        let groups = Self::slots(hash, slots).map(|slot| (slot / WIDTH) as u32);
         Self { groups, tag: Self::tag(hash) }
     }
 
@@ -45,12 +45,12 @@ impl Home {
         hash as u16 | 0x8000
     }
 
-    /// A byte of each of the groups that [`of`](Self::of) names, counted from the first group's first, and below `bytes`
-    /// whatever the hash. Which one does not matter to who only asks for the line, and to round it down would be an instruction.
+    /// A slot of each of the groups that [`of`](Self::of) names, below `slots` whatever the hash. Which one does not matter to
+    /// who only asks for the line of tags, and to round it down would be an instruction.
     #[inline(always)]
-    pub(super) fn bytes(hash: u64, bytes: u64) -> [usize; 2] {
-        let first = u128::from(hash) * u128::from(bytes);
-        let second = u128::from(first as u64) * u128::from(bytes);
+    pub(super) fn slots(hash: u64, slots: u64) -> [usize; 2] {
+        let first = u128::from(hash) * u128::from(slots);
+        let second = u128::from(first as u64) * u128::from(slots);
         [(first >> 64) as usize, (second >> 64) as usize]
     }
 }
@@ -59,7 +59,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     /// Where a key with this hash can be.
     #[inline(always)]
     pub(super) fn home(&self, hash: u64) -> Home {
-        Home::of(hash, self.hashed_bytes)
+        Home::of(hash, self.hashed_slots)
     }
 
     /// Looks wherever the key can be, for keys that are not where their ticket says.
