@@ -58,6 +58,7 @@ pub use graph::{Graph, GraphBuilder, GraphError, NodeId, Panic, Totals, Turn};
 pub use group::{GroupConfig, Groups};
 pub use node::{CallError, Handler, ImportError, Node, Output, Poll, Role, Section, StateImage};
 pub use operator::{Function, Input, Operator, Start};
+pub use operators::Own;
 pub use reason::{Class, Drop, Edge, Verdict};
 pub use registry::{
     Blueprint, BuildError, Definition, Key, NoSettings, Refused, Registry, Settings, SettingsError, Worker,

@@ -15,7 +15,7 @@ use crate::consistency::{Asked, Lookable};
 use crate::context::Context;
 use crate::operators::{
     Arm, Boundary, Branch, Divert, Filter, Forget, ForgetMetadata, GroupBy, Insert, Insertable, InsideIp,
-    Inspect, KnownOr, Lookup, LookupOr, Map, Packetize, Parse, Remove, Replaceable, Replacement, Resize,
+    Inspect, KnownOr, Lookup, LookupOr, Map, Own, Packetize, Parse, Remove, Replaceable, Replacement, Resize,
     ResizeError, Send, Then, Transform, Windowed,
 };
 use crate::reason::{Drop, Edge, Verdict};
@@ -231,8 +231,7 @@ pub trait Operator: Sized + 'static {
     /// flows that are seen at a glance to be in the table, `otherwise` for whatever else comes, of which it must suppose
     /// nothing: new flows, those where `known` answers `None`, having changed nothing, and known ones of any kind, as those that
     /// an earlier packet of the same batch put in, that lie where the table had to look twice, or whose frame is of a rare
-    /// shape, with options or extension headers, say. Both get `own`, which is theirs, and so does `begin`, before the first
-    /// packet of each batch: what it reads of other state, say, then stays the same for all of them.
+    /// shape, with options or extension headers, say. Both get `own`, which is theirs, and is told of each batch [ahead](Own).
     ///
     /// The loop over the batch has `known` alone in it; a packet for `otherwise` is put off until the loop has stopped for it,
     /// still in order. Where `known` is short and makes no calls, that costs less than one function with a rare way in it.
@@ -253,7 +252,6 @@ pub trait Operator: Sized + 'static {
     ///             &flows,
     ///             |packet| packet.flow_key(),
     ///             worker.counter("flows-seen"),
-    ///             |_| (),
     ///             |_, _, seen| {
     ///                 *seen += 1;
     ///                 Some(*seen)
@@ -273,31 +271,25 @@ pub trait Operator: Sized + 'static {
     /// let packets = [(); 3].map(|()| netbricks_testkit::build::ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(1, 2));
     /// assert_eq!(netbricks_testkit::run_with(quota, packets).dropped(Drop::RateLimited), 1);
     /// ```
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "a table, a key, and what is done at three times with something of one's own"
-    )]
-    fn lookup_or<K, V, Q, F, X, B, H, U, M>(
+    fn lookup_or<K, V, Q, F, X, H, U, M>(
         self,
         table: &State<FlowTable<K, V>>,
         key: F,
         own: X,
-        begin: B,
         known: H,
         otherwise: U,
-    ) -> LookupOr<Self, K, V, Q, F, X, B, H, U, M>
+    ) -> LookupOr<Self, K, V, Q, F, X, H, U, M>
     where
         K: Key + Encode,
         V: Encode + 'static,
         Q: TableKey<Stored = K>,
         M: Copy + 'static,
         F: FnMut(&View<'_, Self::Out>) -> Q + 'static,
-        X: 'static,
-        B: FnMut(&mut X) + 'static,
+        X: Own<K>,
         H: FnMut(&mut X, &mut View<'_, Self::Out>, &mut V) -> Option<M> + 'static,
         U: FnMut(&mut X, &mut View<'_, Self::Out>, Entry<'_, K, V>) -> M + 'static,
     {
-        Lookup::new(self, table.clone(), key, KnownOr { own, begin, known, otherwise })
+        Lookup::new(self, table.clone(), key, KnownOr(own, known, otherwise))
     }
     /// Shows the byte streams that these packets carry to a user function, window by window, and passes every packet on
     /// unchanged (the paper's window, beside the packets' way). `name` is that of the declared state: connections and how

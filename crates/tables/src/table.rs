@@ -11,6 +11,9 @@ pub trait Asked<K> {
     fn key(&self) -> Option<K>;
     /// The key, if there is one and it is not known to be [short](Table::shorten), which it may be nevertheless.
     fn long(&self) -> Option<&K>;
+    /// The table seems to have none: told in [`Table::approach_all`], by tables that can tell.
+    #[inline(always)]
+    fn missed(&self) {}
 }
 
 impl<K: Copy> Asked<K> for Option<&K> {
@@ -89,6 +92,12 @@ pub trait Table: 'static {
     /// As [`resolve_here`](Self::resolve_here), of any key: for a way that few packets take, since to compare a long one takes
     /// registers that a loop over packets has better use for.
     fn resolve_there(&mut self, key: &Self::Key, ticket: Self::Ticket) -> Option<Self::Entry<'_>>;
+
+    /// As [`resolve`](Self::resolve), of a key that is not where its ticket says: for who has looked there.
+    #[inline(always)]
+    fn resolve_elsewhere(&mut self, key: Self::Key) -> Self::Entry<'_> {
+        self.resolve(key, Self::Ticket::default())
+    }
 
     /// Looks up one key.
     #[inline(always)]

@@ -4,6 +4,7 @@
 //! loop: what was found tells what else to ask for. Last loop: the entry, `visit`, and everything after. Keys wait by
 //! slot, and with them stacks that can't be had again from the frame alone; nothing allocates.
 
+use std::cell::Cell;
 use std::hint::cold_path;
 use std::marker::PhantomData;
 
@@ -15,7 +16,7 @@ use crate::at::{At, Pass};
 use crate::context::Context;
 use crate::operator::{Known, Operator};
 use crate::reason::{Edge, Verdict};
-use crate::state::{State, TableKey};
+use crate::state::{Counter, State, TableKey};
 use crate::view::View;
 
 /// Entries that one batch may move or expire: bounded, whatever was due.
@@ -43,9 +44,14 @@ impl<V: 'static> Expiring for Routes<V> {
 /// What is done with an entry: a function of the author's, or [two](KnownOr).
 #[doc(hidden)]
 pub trait Visitor<S, T: Table, M>: 'static {
+    /// Whether it wants to know what is [expected](Self::expect).
+    const EXPECTS: bool = false;
     /// Before the first packet of each batch.
     #[inline(always)]
     fn begin(&mut self) {}
+    /// A packet with this key comes later in this batch, and the table seems not to have it.
+    #[inline(always)]
+    fn expect(&mut self, _key: &T::Key) {}
     /// In the loop over the batch. `None` where it takes more than belongs there: nothing has changed then.
     fn here(&mut self, view: &mut View<'_, S>, entry: T::Entry<'_>) -> Option<M>;
     /// Whatever it takes.
@@ -67,34 +73,64 @@ where
     }
 }
 
-/// One function for flows that are known, another for what is not, or not so simple, and what is theirs.
-#[doc(hidden)]
-pub struct KnownOr<X, B, H, U> {
-    pub(crate) own: X,
-    pub(crate) begin: B,
-    pub(crate) known: H,
-    pub(crate) otherwise: U,
+/// What the functions of a [`lookup_or`](Operator::lookup_or) share, and what it does ahead of a batch's packets.
+///
+/// ```
+/// use netbricks_core::Own;
+/// use netbricks_core::tables::prefetch;
+///
+/// /// A worker's thousand counters.
+/// struct Tallies(Vec<u64>);
+///
+/// impl Own<[u64; 1]> for Tallies {
+///     const EXPECTS: bool = true;
+///     fn expect(&mut self, [number]: &[u64; 1]) {
+///         prefetch(self.0.as_ptr().wrapping_add(*number as usize % 1_000));
+///     }
+/// }
+/// ```
+pub trait Own<K>: 'static {
+    /// Whether [`expect`](Self::expect) does anything.
+    const EXPECTS: bool = false;
+    /// Before the first packet of each batch: what is read of other state here stays the same for all of them.
+    #[inline(always)]
+    fn begin(&mut self) {}
+    /// A packet with this key comes later in this batch, and the table seems not to have it: the time to ask for memory
+    /// that will be looked at then. A hint: it may come for keys that are there, or not for some that are not.
+    #[inline(always)]
+    fn expect(&mut self, _key: &K) {}
 }
 
-/// What [`Operator::lookup_or`] makes.
-pub type LookupOr<A, K, V, Q, F, X, B, H, U, M> = Lookup<A, FlowTable<K, V>, Q, F, KnownOr<X, B, H, U>, M>;
+impl<K> Own<K> for Counter {}
+impl<K> Own<K> for () {}
 
-impl<S, K, V, M, X, B, H, U> Visitor<S, FlowTable<K, V>, M> for KnownOr<X, B, H, U>
+/// One function for flows that are known, another for what is not, or not so simple, and what is theirs.
+#[doc(hidden)]
+pub struct KnownOr<X, H, U>(pub(crate) X, pub(crate) H, pub(crate) U);
+
+/// What [`Operator::lookup_or`] makes.
+pub type LookupOr<A, K, V, Q, F, X, H, U, M> = Lookup<A, FlowTable<K, V>, Q, F, KnownOr<X, H, U>, M>;
+
+impl<S, K, V, M, X, H, U> Visitor<S, FlowTable<K, V>, M> for KnownOr<X, H, U>
 where
     K: Key,
-    X: 'static,
-    B: FnMut(&mut X) + 'static,
+    X: Own<K>,
     H: FnMut(&mut X, &mut View<'_, S>, &mut V) -> Option<M> + 'static,
     U: FnMut(&mut X, &mut View<'_, S>, Entry<'_, K, V>) -> M + 'static,
 {
+    const EXPECTS: bool = X::EXPECTS;
     #[inline(always)]
     fn begin(&mut self) {
-        (self.begin)(&mut self.own);
+        self.0.begin();
+    }
+    #[inline(always)]
+    fn expect(&mut self, key: &K) {
+        self.0.expect(key);
     }
     #[inline(always)]
     fn here(&mut self, view: &mut View<'_, S>, entry: Entry<'_, K, V>) -> Option<M> {
         let Entry::Found(mut flow) = entry else { return None };
-        let found = (self.known)(&mut self.own, view, flow.get_mut());
+        let found = (self.1)(&mut self.0, view, flow.get_mut());
         if found.is_none() {
             cold_path();
             flow.forget_hit();
@@ -103,7 +139,7 @@ where
     }
     #[inline(always)]
     fn anywhere(&mut self, view: &mut View<'_, S>, entry: Entry<'_, K, V>) -> M {
-        (self.otherwise)(&mut self.own, view, entry)
+        (self.2)(&mut self.0, view, entry)
     }
 }
 
@@ -114,6 +150,7 @@ pub struct Lookup<A: Operator, T: Table, Q, K, U, M> {
     key: K,
     visit: U,
     waiting: Box<[Waiting<A, T>; BATCH]>,
+    missed: Box<Missed>,
     types: PhantomData<fn() -> (Q, M)>,
 }
 
@@ -201,36 +238,50 @@ impl<T: Table> Parked<T> {
     }
 }
 
-impl<T: Table> Asked<T::Key> for &Parked<T> {
+/// What a table is asked for a packet; in a batch that is not mixed no key is long.
+struct Asking<'p, T: Table, const ALIKE: bool> {
+    parked: &'p Parked<T>,
+    slot: usize,
+    missed: Option<&'p Missed>,
+}
+
+impl<T: Table, const ALIKE: bool> Asked<T::Key> for Asking<'_, T, ALIKE> {
     #[inline(always)]
     fn key(&self) -> Option<T::Key> {
-        (**self).key().ok().map(|(key, _)| key)
+        self.parked.key().ok().map(|(key, _)| key)
     }
     #[inline(always)]
     fn long(&self) -> Option<&T::Key> {
-        if let Parked::V6(key) | Parked::Stacked(key) = self { Some(key) } else { None }
+        match self.parked {
+            Parked::V6(key) | Parked::Stacked(key) if !ALIKE => Some(key),
+            _ => None,
+        }
+    }
+    #[inline(always)]
+    fn missed(&self) {
+        if let Some(missed) = self.missed {
+            missed.put(self.slot);
+        }
     }
 }
 
-/// What waits in a batch that is not mixed: no key of it is long.
-struct Alike<'p, T: Table>(&'p Parked<T>);
-
-impl<T: Table> Asked<T::Key> for Alike<'_, T> {
-    #[inline(always)]
-    fn key(&self) -> Option<T::Key> {
-        self.0.key().ok().map(|(key, _)| key)
-    }
-    #[inline(always)]
-    fn long(&self) -> Option<&T::Key> {
-        None
-    }
+/// Slots of packets whose keys the table seems not to have. A list, so that no packet that it has is looked at again.
+struct Missed {
+    slots: [Cell<u8>; BATCH],
+    len: Cell<usize>,
 }
 
-impl<A: Operator, T: Table> Waiting<A, T> {
-    /// What the table is asked, and the ticket.
+impl Missed {
     #[inline(always)]
-    fn ask(&mut self) -> (&Parked<T>, &mut T::Ticket) {
-        (&self.parked, &mut self.ticket)
+    fn put(&self, slot: usize) {
+        let len = self.len.get() % BATCH;
+        self.slots[len].set(slot as u8);
+        self.len.set(len + 1);
+    }
+    /// Empties it.
+    #[inline(always)]
+    fn take(&self) -> impl Iterator<Item = usize> {
+        self.slots.iter().take(self.len.replace(0)).map(|slot| usize::from(slot.get()))
     }
 }
 
@@ -340,7 +391,32 @@ where
             parked: Parked::Gone(Verdict::ELSEWHERE),
             stack: None,
         };
-        Self { input, table, key, visit, waiting: Box::new(std::array::from_fn(none)), types: PhantomData }
+        let missed = Missed { slots: [const { Cell::new(0) }; BATCH], len: Cell::new(0) };
+        Self {
+            input,
+            table,
+            key,
+            visit,
+            waiting: Box::new(std::array::from_fn(none)),
+            missed: Box::new(missed),
+            types: PhantomData,
+        }
+    }
+
+    /// Looks where the packets' flows seem to be.
+    #[inline(always)]
+    fn approach<const ALIKE: bool>(
+        table: &T,
+        waiting: &mut [Waiting<A, T>; BATCH],
+        missed: &Missed,
+        packets: usize,
+    ) {
+        let missed = U::EXPECTS.then_some(missed);
+        let asked = waiting.iter_mut().take(packets).enumerate().map(|(slot, waiting)| {
+            let Waiting { ticket, parked, .. } = waiting;
+            (Asking::<T, ALIKE> { parked, slot, missed }, ticket)
+        });
+        table.approach_all(asked);
     }
 
     /// What the ticket found.
@@ -416,7 +492,7 @@ where
     #[inline(always)]
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
         self.input.prepare(batch, cx, inputs);
-        let Self { input, table, key, visit, waiting, .. } = self;
+        let Self { input, table, key, visit, waiting, missed, .. } = self;
         visit.begin();
         let announcer = {
             let mut table = table.borrow_mut();
@@ -446,11 +522,17 @@ where
             cx.mixed = true;
             park_rest::<A, T, Q, K>((batch, parked), cx, (input, key), &announcer, waiting, inputs);
         }
-        let (table, asked) = (table.borrow(), waiting.iter_mut().map(Waiting::ask).take(batch.len()));
         if cx.mixed {
-            table.approach_all(asked);
+            Self::approach::<false>(&table.borrow(), waiting, missed, batch.len());
         } else {
-            table.approach_all(asked.map(|(parked, ticket)| (Alike(parked), ticket)));
+            Self::approach::<true>(&table.borrow(), waiting, missed, batch.len());
+        }
+        if U::EXPECTS {
+            for slot in missed.take() {
+                if let Ok((key, _)) = waiting[slot].parked.key() {
+                    visit.expect(&key);
+                }
+            }
         }
     }
 
@@ -489,11 +571,11 @@ where
             let value = at.apart(|at| Self::resolve_any(at, stack, visit, table, key, *ticket));
             return Ok(With { outer: stack, value });
         }
-        // Alone in a function of its own, which has no loop to keep small.
+        // Alone in a function of its own, which has no loop to keep small. Most have been looked for where their ticket says.
         let (key, shape) = parked.key()?;
         let stack = Self::find(input, *waits, at.bytes.data(), first, shape);
         let mut table = table.borrow_mut();
-        Ok(Self::visit(at, stack, visit, table.resolve(key, *ticket)))
+        Ok(Self::visit(at, stack, visit, table.resolve_elsewhere(key)))
     }
     fn edges(&self, visit: &mut dyn FnMut(Edge)) {
         self.input.edges(visit);

@@ -12,7 +12,7 @@ mod simple;
 mod window;
 
 pub use branch::{Arm, Branch, GroupBy};
-pub use lookup::{Expiring, KnownOr, Lookup, LookupOr};
+pub use lookup::{Expiring, KnownOr, Lookup, LookupOr, Own};
 pub use lookup_locked::LookupLocked;
 pub use lookup_shown::LookupShown;
 pub(crate) use meet::fork;

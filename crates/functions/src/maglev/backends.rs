@@ -7,7 +7,7 @@ use std::sync::Arc;
 use netbricks_core::Declared;
 use netbricks_core::consistency::{Access, Bounded, Contents};
 use netbricks_core::packet::{FlowKey, MacAddress};
-use netbricks_core::tables::{Changing, MaglevBackend, MaglevTable, Secret, hash_words};
+use netbricks_core::tables::{Changing, MaglevBackend, MaglevTable, Secret, hash_words, prefetch};
 
 use super::backend::Backend;
 
@@ -239,6 +239,12 @@ impl Snapshot {
     #[inline(always)]
     pub(super) fn live(&self, chosen: u64) -> Option<MacAddress> {
         Place::live(&self.places, chosen)
+    }
+
+    /// Asks for the memory that [`choose`](Self::choose) looks at.
+    #[inline]
+    pub(super) fn prefetch(&self, flow: &FlowKey) {
+        prefetch(self.table.place(hash_words(&flow.words(), &self.secret)));
     }
 
     /// The backend of a new flow.

@@ -19,7 +19,7 @@ use netbricks_core::consistency::{Bounded, BoundedInconsistency};
 use netbricks_core::packet::{FlowKey, Ip, IpRef, Link, MacAddress};
 use netbricks_core::tables::{Entry, FlowTableConfig, Full};
 use netbricks_core::view::{Enclosing, IpRewrite, Metadata};
-use netbricks_core::{Counter, Drop, Function, Input, Operator, StoredFlow, TableKey, Worker};
+use netbricks_core::{Counter, Drop, Function, Input, Operator, Own, StoredFlow, TableKey, Worker};
 
 use backends::{Backends, Current};
 
@@ -56,7 +56,6 @@ pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Func
             &connections,
             |packet| packet.related_flow(),
             balancer,
-            |balancer| _ = balancer.current.get(),
             |balancer, packet, chosen| {
                 let mac = balancer.current.live(*chosen)?;
                 packet.outer_mut::<Link>().ethernet_mut().set_destination(mac);
@@ -83,6 +82,16 @@ struct Balancer {
     current: Current,
     assigned: Counter,
     moved: Counter,
+}
+
+impl Own<StoredFlow> for Balancer {
+    const EXPECTS: bool = true;
+    fn begin(&mut self) {
+        self.current.get();
+    }
+    fn expect(&mut self, flow: &StoredFlow) {
+        self.current.seen().prefetch(&FlowKey::restore(*flow));
+    }
 }
 
 impl Balancer {
@@ -115,7 +124,7 @@ impl Balancer {
             Entry::Vacant(vacant) if !FlowKey::is_error(header, payload) => {
                 let (chosen, mac) = backends.choose(&flow)?;
                 self.assigned.add(1);
-                vacant.insert(chosen);
+                vacant.insert_entry(chosen);
                 Some(mac)
             }
             // Where there is no room nobody is turned away: the table of backends alone decides.

@@ -73,6 +73,7 @@ impl<'t, K: Key, V: 'static> Approach<'t, K, V> {
             let second = other.count_ones() > free.count_ones();
             bit = if second { other.trailing_zeros() + WIDTH as u32 } else { free.trailing_zeros() };
             prefetch(self.wheel.address(Self::slot(groups, bit)));
+            asked.missed();
         }
         let slot = Self::slot(groups, bit);
         Slots::<K, V>::prefetch_from(self.first_slot, slot);

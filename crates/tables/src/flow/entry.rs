@@ -1,5 +1,6 @@
 //! What a lookup answers: the flow, the place where it may be put, or that there is none.
 
+use std::hint::cold_path;
 use std::ptr::NonNull;
 
 use super::FlowTable;
@@ -170,17 +171,22 @@ impl<'t, K: Key, V: 'static> Vacant<'t, K, V> {
         self.insert_entry(value).into_mut()
     }
 
-    /// As [`insert`](Self::insert), and gives the entry, to set a timeout of its own.
-    #[inline]
+    /// As [`insert`](Self::insert), and gives the entry, to set a timeout of its own. Where it is compiled into, for functions
+    /// that see new flows alone.
+    #[inline(always)]
     pub fn insert_entry(self, value: V) -> Occupied<'t, K, V> {
         self.replace(value).1
     }
 
     /// As [`insert_entry`](Self::insert_entry), and gives back whom it [displaced](Self::displaces), for values that
     /// stand for something which has to be given back (a port of a NAT).
+    #[inline(always)]
     pub fn replace(self, value: V) -> (Option<(K, V)>, Occupied<'t, K, V>) {
         let Self { table, key, place } = self;
-        let displaced = place.displaces.and_then(|index| table.end(index as usize));
+        let displaced = place.displaces.and_then(|index| {
+            cold_path();
+            table.end(index as usize)
+        });
         let slot = table.put(place, key, value);
         (displaced, Occupied::new(table, slot, place.index))
     }

@@ -411,8 +411,15 @@ impl<K: Key, V: 'static> Table for FlowTable<K, V> {
     fn resolve(&mut self, key: K, ticket: FlowTicket) -> Entry<'_, K, V> {
         match self.hit(K::Parts::split(&key), ticket) {
             Some(slot) => Entry::Found(Occupied::new(self, slot, ticket.0 as u32)),
-            None => self.search(&key),
+            None => self.resolve_elsewhere(key),
         }
+    }
+
+    #[inline(always)]
+    fn resolve_elsewhere(&mut self, key: K) -> Entry<'_, K, V> {
+        // By the hash, which is made of registers: a key that has just been written is not to be read back.
+        let answer = self.search(&key, key.hash(&self.secret));
+        self.entry(key, answer)
     }
 
     #[inline(always)]

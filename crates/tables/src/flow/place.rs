@@ -32,7 +32,7 @@ impl Home {
     /// The hash, scaled to the slots of all groups that it may name, names the first; what is left of it behind the point,
     /// scaled likewise, the second; the low 15 bits are the tag.
     ///
-    /// Of 64 bits, `2·log2(groups) + 5` name groups: with up to 2²² groups (50 million flows) none of them is the tag's, too.
+    /// Of 64 bits, `2·log2(groups) + 4` name slots: with up to 2²² groups (50 million flows) none of them is the tag's, too.
     #[inline(always)]
     pub(super) fn of(hash: u64, slots: u64) -> Self {
         let groups = Self::slots(hash, slots).map(|slot| (slot / WIDTH) as u32);
@@ -55,6 +55,36 @@ impl Home {
     }
 }
 
+/// What a search came to, in two registers: an [`Entry`] would come back through memory, and be copied out of there by wider
+/// reads than it was written, for which a processor waits.
+#[derive(Clone, Copy)]
+pub(super) struct Answer {
+    index: u32,
+    displaces: u32,
+    tag: u16,
+    outcome: Outcome,
+}
+
+#[derive(Clone, Copy)]
+enum Outcome {
+    Found,
+    Vacant,
+    Full,
+}
+
+impl Answer {
+    /// No slot has this number: there are fewer.
+    const NOBODY: u32 = u32::MAX;
+    const FULL: Self = Self { index: 0, displaces: Self::NOBODY, tag: 0, outcome: Outcome::Full };
+
+    fn found(index: u32) -> Self {
+        Self { index, displaces: Self::NOBODY, tag: 0, outcome: Outcome::Found }
+    }
+    fn vacant(Place { index, tag, displaces }: Place) -> Self {
+        Self { index, displaces: displaces.unwrap_or(Self::NOBODY), tag, outcome: Outcome::Vacant }
+    }
+}
+
 impl<K: Key, V: 'static> FlowTable<K, V> {
     /// Where a key with this hash can be.
     #[inline(always)]
@@ -62,45 +92,62 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         Home::of(hash, self.hashed_slots)
     }
 
-    /// Looks wherever the key can be, for keys that are not where their ticket says.
+    /// Looks wherever the key with this hash can be, for keys that are not where their ticket says; one that is found is hit.
     #[inline(never)]
-    pub(super) fn search(&mut self, key: &K) -> Entry<'_, K, V> {
-        let home = self.home(key.hash(&self.secret));
-        let Some(index) = self.find(key, home) else { return self.vacancy(*key, home) };
+    pub(super) fn search(&mut self, key: &K, hash: u64) -> Answer {
+        let home = self.home(hash);
+        let Some(index) = self.find(key, home) else { return self.vacancy(home) };
         let clock = &self.clock;
         if let Some(slot) = self.slots.get_mut(index).filter(|slot| !clock.is_over(slot)) {
             slot.seen = clock.tick as u32;
-            let slot = self.slots.place(index);
             self.counters.hits += 1;
-            return Entry::Found(Occupied::new(self, slot, index as u32));
+            return Answer::found(index as u32);
         }
         // It takes its own expired place again.
         let index = index as u32;
-        Entry::Vacant(Vacant::new(self, *key, Place { index, tag: home.tag, displaces: Some(index) }))
+        Answer::vacant(Place { index, tag: home.tag, displaces: Some(index) })
+    }
+
+    /// What a search for `key` came to.
+    #[inline(always)]
+    pub(super) fn entry(&mut self, key: K, answer: Answer) -> Entry<'_, K, V> {
+        let Answer { index, displaces, tag, outcome } = answer;
+        match outcome {
+            Outcome::Found => {
+                let slot = self.slots.place(index as usize);
+                Entry::Found(Occupied::new(self, slot, index))
+            }
+            Outcome::Vacant => {
+                let displaces = (displaces != Answer::NOBODY).then_some(displaces);
+                Entry::Vacant(Vacant::new(self, key, Place { index, tag, displaces }))
+            }
+            Outcome::Full => Entry::Full,
+        }
     }
 
     /// The slot of `key`, expired or not.
     pub(super) fn find(&self, key: &K, home: Home) -> Option<usize> {
-        let is_key = |index: usize| self.slots.is(index, key);
-        for group in home.groups {
-            self.worked(WIDTH);
-            let mut matches = self.groups[group as usize].matches(home.tag);
-            while matches != 0 {
-                let index = group as usize * WIDTH + matches.trailing_zeros() as usize;
-                if is_key(index) {
-                    return Some(index);
-                }
-                matches &= matches - 1;
+        let [first, second] = home.groups.map(|group| group as usize);
+        self.worked(2 * WIDTH);
+        let mut matches = Group::both_match(&self.groups[first], &self.groups[second], home.tag);
+        while matches != 0 {
+            let bit = matches.trailing_zeros() as usize;
+            let index = if bit < WIDTH { first } else { second } * WIDTH + bit % WIDTH;
+            if self.slots.is(index, key) {
+                return Some(index);
             }
+            matches &= matches - 1;
         }
-        if self.stashed == 0 {
-            return None;
-        }
+        if self.stashed == 0 { None } else { self.find_stashed(key, home.tag) }
+    }
+
+    #[cold]
+    fn find_stashed(&self, key: &K, tag: u16) -> Option<usize> {
         self.worked(STASH);
-        let mut matches = self.groups[self.hashed].matches(home.tag);
+        let mut matches = self.groups[self.hashed].matches(tag);
         while matches != 0 {
             let index = self.hashed * WIDTH + matches.trailing_zeros() as usize;
-            if is_key(index) {
+            if self.slots.is(index, key) {
                 return Some(index);
             }
             matches &= matches - 1;
@@ -109,7 +156,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     }
 
     /// Room for a key that is nowhere, by the policy.
-    fn vacancy(&mut self, key: K, home: Home) -> Entry<'_, K, V> {
+    fn vacancy(&mut self, home: Home) -> Answer {
         if self.len >= self.capacity && self.expires_itself {
             self.visit_timers(TIMERS_A_LOOKUP, |_, _| ());
         }
@@ -124,10 +171,10 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
             }),
         };
         match place {
-            Some(place) => Entry::Vacant(Vacant::new(self, key, place)),
+            Some(place) => Answer::vacant(place),
             None => {
                 self.counters.refused += 1;
-                Entry::Full
+                Answer::FULL
             }
         }
     }
@@ -191,7 +238,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     }
 
     /// Puts a flow where [`vacancy`](Self::vacancy) said, now that nobody is there.
-    #[inline]
+    #[inline(always)]
     pub(super) fn put(&mut self, place: Place, key: K, value: V) -> NonNull<Slot<K, V>> {
         let index = place.index as usize;
         debug_assert_eq!(self.groups[index / WIDTH].tags[index % WIDTH], FREE);

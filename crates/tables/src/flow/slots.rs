@@ -90,7 +90,7 @@ impl<K: Key, V> Slot<K, V> {
     }
 
     /// Puts a flow into a slot that holds none; a live one would be forgotten without being dropped.
-    #[inline]
+    #[inline(always)]
     fn fill(&mut self, near: Near<K>, value: V, seen: u32, timeout: u32) {
         self.near.write(near);
         self.value.write(value);
@@ -213,7 +213,7 @@ impl<K: Key, V> Slots<K, V> {
     ///
     /// # Panics
     /// When there is no such slot.
-    #[inline]
+    #[inline(always)]
     pub(super) fn fill(&mut self, index: usize, key: &K, value: V, seen: u32, timeout: u32) {
         let (near, far) = K::Parts::split(key);
         self.get_mut(index).expect("a free tag stands for a slot").fill(near, value, seen, timeout);

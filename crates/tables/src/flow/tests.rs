@@ -345,7 +345,7 @@ proptest! {
 
     #[test]
     fn what_a_hash_names_is_there(hash in prop_oneof![any::<u64>(), Just(u64::MAX), Just(0)], hashed in 1u64..1 << 28) {
-        let Home { groups, tag } = Home::of(hash, hashed * Group::BYTES as u64);
+        let Home { groups, tag } = Home::of(hash, hashed * WIDTH as u64);
         prop_assert!(groups.iter().all(|group| u64::from(*group) < hashed), "{:?}", groups);
         prop_assert_ne!(tag, FREE);
     }
@@ -511,8 +511,7 @@ fn the_two_groups_and_the_tag_of_hashes_are_independent() {
     let secret = Secret::from_seed(3);
     let mut counts = vec![0u32; GROUPS * GROUPS * 16];
     for key in 0..(counts.len() * 64) as u64 {
-        let Home { groups: [first, second], tag } =
-            Home::of(key.hash(&secret), (GROUPS * Group::BYTES) as u64);
+        let Home { groups: [first, second], tag } = Home::of(key.hash(&secret), (GROUPS * WIDTH) as u64);
         counts[(first as usize * GROUPS + second as usize) * 16 + (tag & 15) as usize] += 1;
     }
     // Mean 64, and 2,703 degrees of freedom: the standard deviation is 73.5.
