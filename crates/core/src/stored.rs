@@ -1,7 +1,7 @@
 //! How tables keep flows.
 
 use netbricks_packet::{FlowKey, HashKey};
-use netbricks_tables::{Encode, Key, Parts, Secret, hash_words};
+use netbricks_tables::{Encode, Key, Parts, Secret, hash_pair, hash_words};
 
 use crate::shuffle::ShuffleKey;
 use crate::state::TableKey;
@@ -26,7 +26,7 @@ impl Key for StoredFlow {
     fn hash(&self, secret: &Secret) -> u64 {
         // One word tells, so that where it is known the question goes away when this is compiled.
         match self.0 {
-            [first, second, .., 0] => hash_words(&[first, second], secret),
+            [first, second, .., 0] => hash_pair(first, second, secret),
             words => hash_words(&words, secret),
         }
     }
@@ -179,7 +179,7 @@ mod tests {
             let [source, destination] = addresses.map(|bits| IpAddr::from(Ipv4Addr::from_bits(bits)));
             let short = FlowKey::new(source, destination, ports[0], ports[1], 6);
             let [first, second, ..] = short.packed();
-            prop_assert_eq!(short.store().hash(&secret), hash_words(&[first, second], &secret));
+            prop_assert_eq!(short.store().hash(&secret), hash_pair(first, second, &secret));
             // IPv6 whose first two words are the same.
             let [a, b] = [[first, second], [rest[0], rest[1]]]
                 .map(|[high, low]| u128::from(high.swap_bytes()) << 64 | u128::from(low.swap_bytes()));

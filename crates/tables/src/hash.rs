@@ -68,10 +68,18 @@ pub fn hash_words(words: &[u64], secret: &Secret) -> u64 {
     // Longer inputs chain blocks; a loop over a length known when compiling unrolls to nothing.
     while rest.len() > BLOCK {
         let (block, after) = rest.split_at(BLOCK);
-        state = finish(compress(block, state, secret), 0, secret);
+        state = finish(compress(block, state, secret), secret);
         rest = after;
     }
-    finish(compress(rest, state, secret), words.len(), secret)
+    finish(compress(rest, state.wrapping_add(words.len() as u64), secret), secret)
+}
+
+/// Hashes two words as [`hash_words`] does, without their number: for keys that all have two, or are told apart from longer
+/// ones by their words.
+#[inline(always)]
+#[must_use]
+pub fn hash_pair(first: u64, second: u64, secret: &Secret) -> u64 {
+    finish(compress(&[first, second], 0, secret), secret)
 }
 
 #[inline(always)]
@@ -88,11 +96,9 @@ fn compress(words: &[u64], state: u64, secret: &Secret) -> u128 {
     sum
 }
 
-/// The length goes into a key, where a loop over many inputs of one length adds it once.
 #[inline(always)]
-fn finish(sum: u128, len: usize, secret: &Secret) -> u64 {
-    let low = sum as u64 ^ secret.words[6].wrapping_add(len as u64);
-    let product = u128::from(low) * u128::from((sum >> 64) as u64 ^ secret.words[7]);
+fn finish(sum: u128, secret: &Secret) -> u64 {
+    let product = u128::from(sum as u64 ^ secret.words[6]) * u128::from((sum >> 64) as u64 ^ secret.words[7]);
     product as u64 ^ (product >> 64) as u64
 }
 
@@ -183,7 +189,9 @@ mod tests {
         let mut state = 0u64;
         let blocks: Vec<&[u64]> = if words.is_empty() { vec![&[]] } else { words.chunks(6).collect() };
         for (at, block) in blocks.iter().enumerate() {
-            let len = if at + 1 == blocks.len() { words.len() as u64 } else { 0 };
+            if at + 1 == blocks.len() {
+                state = state.wrapping_add(words.len() as u64);
+            }
             let mut padded = block.to_vec();
             padded.resize(block.len().next_multiple_of(2), 0);
             let mut sum = u128::from(state);
@@ -191,8 +199,7 @@ mod tests {
                 let (a, b) = (pair[0].wrapping_add(keys[0]), pair[1].wrapping_add(keys[1]));
                 sum = sum.wrapping_add(u128::from(a) * u128::from(b));
             }
-            let product =
-                u128::from(sum as u64 ^ s[6].wrapping_add(len)) * u128::from((sum >> 64) as u64 ^ s[7]);
+            let product = u128::from(sum as u64 ^ s[6]) * u128::from((sum >> 64) as u64 ^ s[7]);
             state = (product as u64) ^ ((product >> 64) as u64);
         }
         state
@@ -203,6 +210,15 @@ mod tests {
         fn equals_its_definition(words in prop::collection::vec(any::<u64>(), 0..20), seed in any::<u64>()) {
             let secret = Secret::from_seed(seed);
             prop_assert_eq!(hash_words(&words, &secret), by_definition(&words, &secret.words));
+        }
+
+        #[test]
+        fn a_pair_is_two_words_without_their_number(words in any::<[u64; 2]>(), seed in any::<u64>()) {
+            let secret = Secret::from_seed(seed);
+            let s = &secret.words;
+            let sum = u128::from(words[0].wrapping_add(s[0])) * u128::from(words[1].wrapping_add(s[1]));
+            let product = u128::from(sum as u64 ^ s[6]) * u128::from((sum >> 64) as u64 ^ s[7]);
+            prop_assert_eq!(hash_pair(words[0], words[1], &secret), product as u64 ^ (product >> 64) as u64);
         }
 
         #[test]

@@ -26,7 +26,7 @@ pub use flow::{
     BUCKETS, Counters, Cursor, Encode, Entry, FlowAnnouncer, FlowTable, FlowTableConfig, FlowTicket, Full,
     ImportError, Iter, MAXIMUM_WORK, MapChange, MapOutcome, Occupied, TableError, Vacant,
 };
-pub use hash::{Key, Secret, hash_words};
+pub use hash::{Key, Secret, hash_pair, hash_words};
 pub use lpm::{
     Address, Lpm, LpmAnnouncer, LpmConfig, LpmError, LpmImportError, LpmTableError, LpmTicket, RouteChange,
     Routes, RoutesAnnouncer,

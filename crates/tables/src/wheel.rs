@@ -35,6 +35,16 @@ pub struct TimerWheel {
     /// Before this tick there is nothing to do: at most the start of the first slot that isn't empty.
     idle_until: u64,
     len: usize,
+    recent: Recent,
+}
+
+/// Where the last timer was linked: many new ones have the deadline of the one before.
+#[derive(Clone, Copy, Default)]
+struct Recent {
+    deadline: u64,
+    elapsed: u64,
+    /// The slot's head, which is not empty; 0 for none.
+    head: usize,
 }
 
 const LEVELS: usize = 11;
@@ -71,6 +81,7 @@ impl TimerWheel {
             elapsed: 0,
             idle_until: u64::MAX,
             len: 0,
+            recent: Recent::default(),
         };
         wheel.clear_heads();
         Ok(wheel)
@@ -222,6 +233,7 @@ impl TimerWheel {
         self.levels = 0;
         self.idle_until = u64::MAX;
         self.len = 0;
+        self.recent = Recent::default();
         self.clear_heads();
     }
 
@@ -254,7 +266,20 @@ impl TimerWheel {
         earliest
     }
 
+    #[inline]
     fn link(&mut self, id: usize, deadline: u64) {
+        let Recent { head, .. } = self.recent;
+        let same = self.recent.deadline == deadline && self.recent.elapsed == self.elapsed;
+        let head = if same && head != 0 { head } else { self.head(deadline) };
+        let last = self.nodes[head].previous;
+        self.nodes[id] = Node { next: head as u32, previous: last, deadline };
+        self.nodes[last as usize].next = id as u32;
+        self.nodes[head].previous = id as u32;
+    }
+
+    /// The head of the slot for a deadline, which is about to get a timer.
+    #[inline(never)]
+    fn head(&mut self, deadline: u64) -> usize {
         let place = deadline.max(self.elapsed);
         let level = (place ^ self.elapsed).checked_ilog2().unwrap_or(0) / SLOT_BITS;
         let shift = SLOT_BITS * level;
@@ -263,10 +288,8 @@ impl TimerWheel {
         self.occupied[level as usize] |= 1 << slot;
         self.levels |= 1 << level;
         let head = 1 + level as usize * SLOTS + slot;
-        let last = self.nodes[head].previous;
-        self.nodes[id] = Node { next: head as u32, previous: last, deadline };
-        self.nodes[last as usize].next = id as u32;
-        self.nodes[head].previous = id as u32;
+        self.recent = Recent { deadline, elapsed: self.elapsed, head };
+        head
     }
 
     fn unlink(&mut self, id: usize) {
@@ -277,6 +300,7 @@ impl TimerWheel {
         // A list whose two neighbours are one node has only its head left.
         if next == previous && (next as usize) < FIRST {
             let (level, slot) = ((next as usize - 1) / SLOTS, (next as usize - 1) % SLOTS);
+            self.recent.head = 0;
             self.occupied[level] &= !(1 << slot);
             self.levels &= !(u32::from(self.occupied[level] == 0) << level);
         }

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use netbricks_core::packet::{FlowKey, Ip, Link, Udp};
 use netbricks_core::tables::{Counters, Entry, FlowTableConfig, Full};
 use netbricks_core::view::{Enclosing, IpRewrite, Metadata};
-use netbricks_core::{Drop, Function, Input, Operator, StoredFlow, Turn, Verdict, Worker, compose};
+use netbricks_core::{
+    Drop, Function, Input, Operator, Own, StoredFlow, TableKey, Turn, Verdict, Worker, compose,
+};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::mutate::{Random, mutate};
 use netbricks_testkit::{kinds, run_with};
@@ -150,6 +152,16 @@ fn tally(input: Input, worker: &Worker, config: FlowTableConfig, notes: Notes) -
         .done()
 }
 
+/// How many packets the first of two functions left to the other.
+struct Left(u32);
+
+impl Own<StoredFlow> for Left {
+    const EXPECTS: bool = true;
+    fn begin(&mut self) {
+        assert_eq!(self.0, 0, "left over from the batch before");
+    }
+}
+
 macro_rules! tallied_by_two {
     ($start:expr, $worker:expr, $config:expr, $notes:expr) => {{
     let (flows, notes) = ($worker.flow_table::<FlowKey, u64>("flows", $config), $notes);
@@ -157,8 +169,8 @@ macro_rules! tallied_by_two {
         .lookup_or(
             &flows,
             |p| p.flow_key(),
-            0u32,
-            |left, _, seen| {
+            Left(0),
+            |Left(left), _, seen| {
                 if *seen % 3 == 2 {
                     *left += 1;
                     return None;
@@ -166,7 +178,7 @@ macro_rules! tallied_by_two {
                 *seen += 1;
                 Some(*seen)
             },
-            |left, _, entry| {
+            |Left(left), _, entry| {
                 // What the first function left comes next, before any other packet does.
                 let third = matches!(&entry, Entry::Found(flow) if *flow.get() % 3 == 2);
                 assert!(std::mem::take(left) <= u32::from(third));
@@ -246,6 +258,61 @@ proptest! {
         prop_assert_eq!(report.panics, Vec::new());
         prop_assert_eq!(report.out, expected.out);
         prop_assert_eq!(&*two.lock().unwrap(), &*one.lock().unwrap());
+    }
+}
+
+/// Keys that were expected.
+struct Told(Arc<Mutex<Vec<FlowKey>>>);
+
+impl Own<StoredFlow> for Told {
+    const EXPECTS: bool = true;
+    fn expect(&mut self, flow: &StoredFlow) {
+        self.0.lock().unwrap().push(FlowKey::restore(*flow));
+    }
+}
+
+#[test]
+fn new_flows_are_expected_before_their_packets_come_and_known_ones_are_not() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let tell = told.clone();
+    let known = move |input: Input, worker: &Worker| {
+        let flows = worker.flow_table::<FlowKey, u64>("flows", FlowTableConfig::new(64));
+        let told = tell.clone();
+        input
+            .parse::<Link>()
+            .parse::<Ip>()
+            .lookup_or(
+                &flows,
+                |p| p.flow_key(),
+                Told(told.clone()),
+                |_, _, _| Some(()),
+                move |_, _, entry| {
+                    let key = entry.key().map(FlowKey::restore);
+                    assert!(key.is_some_and(|key| told.lock().unwrap().contains(&key)));
+                    entry.or_insert_with(|| 0);
+                },
+            )
+            .done()
+    };
+    let kinds = |port| {
+        [
+            frame(port),
+            ethernet().vlan(7).ipv4("10.0.0.1", "10.0.0.3").udp(port, 53).build().unwrap(),
+            ethernet().ipv6("2001:db8::1", "2001:db8::2").udp(port, 53).build().unwrap(),
+            ethernet().ipv4("10.0.0.1", "10.0.0.4").router_alert().udp(port, 53).build().unwrap(),
+        ]
+    };
+    for frames in [(0..10).map(frame).collect(), (0..10).flat_map(kinds).collect::<Vec<_>>()] {
+        told.lock().unwrap().clear();
+        // As many again, all of which are known by then where a batch is one packet.
+        let report = run_with(known.clone(), frames.iter().chain(&frames).cloned());
+        assert_eq!((report.panics.len(), report.out.len()), (0, 2 * frames.len()));
+        let mut times: HashMap<FlowKey, usize> = HashMap::new();
+        told.lock().unwrap().iter().for_each(|key| *times.entry(*key).or_default() += 1);
+        let keys = frames.iter().map(|frame| FlowKey::from_frame(frame).unwrap());
+        // Once in batches of one, and in larger ones once or, where both of its packets are in one, twice.
+        assert!(keys.clone().all(|key| (3..=5).contains(&times.remove(&key).unwrap_or(0))));
+        assert!(times.is_empty());
     }
 }
 

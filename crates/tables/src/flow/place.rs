@@ -126,6 +126,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     }
 
     /// The slot of `key`, expired or not.
+    #[inline]
     pub(super) fn find(&self, key: &K, home: Home) -> Option<usize> {
         let [first, second] = home.groups.map(|group| group as usize);
         self.worked(2 * WIDTH);
