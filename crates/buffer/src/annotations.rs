@@ -7,7 +7,8 @@ use crate::meta::{Details, FAR, Lines, Meta, NEAR, Offload, Second};
 
 /// A packet's bytes for slots that a graph allocates, lent to operators for one call; zero in a new packet.
 pub struct Annotations<'b> {
-    line: NonNull<Meta>,
+    /// Where the packet's handle is kept: read by who looks at annotations, which few do.
+    place: NonNull<NonNull<Meta>>,
     lent: PhantomData<&'b mut Meta>,
 }
 
@@ -20,33 +21,40 @@ impl Annotations<'_> {
     /// Those of a packet.
     ///
     /// # Safety
-    /// For as long as this lives, the packet of this line is lent for changing, and the pointer was made from its pool's memory.
+    /// For as long as this lives, the packet whose handle is kept there is lent for changing, and nobody puts another one there;
+    /// the handle was made from its pool's memory.
     #[inline(always)]
-    pub(crate) unsafe fn of(line: NonNull<Meta>) -> Self {
-        Self { line, lent: PhantomData }
+    pub(crate) unsafe fn of(place: NonNull<NonNull<Meta>>) -> Self {
+        Self { place, lent: PhantomData }
+    }
+
+    #[inline(always)]
+    fn handle(&self) -> NonNull<Meta> {
+        // SAFETY: it is kept there for as long as this lives.
+        unsafe { self.place.read() }
     }
 
     #[inline(always)]
     fn line(&self) -> &Meta {
         // SAFETY: the packet is lent to us, so that its line is there.
-        unsafe { self.line.as_ref() }
+        unsafe { self.handle().as_ref() }
     }
     #[inline(always)]
     fn line_mut(&mut self) -> &mut Meta {
         // SAFETY: the packet is lent to us for changing, so that its line is there and nobody else's.
-        unsafe { self.line.as_mut() }
+        unsafe { self.handle().as_mut() }
     }
     #[inline(always)]
     fn second(&self) -> &Second {
         // SAFETY: a packet's pointer was made from its pool's memory.
-        let second = unsafe { Lines::second(self.line) };
+        let second = unsafe { Lines::second(self.handle()) };
         // SAFETY: the line belongs to the packet's frame, and was zeroed when the pool was made.
         unsafe { second.as_ref() }
     }
     #[inline(always)]
     pub(crate) fn second_mut(&mut self) -> &mut Second {
         // SAFETY: as in `second`.
-        let mut second = unsafe { Lines::second(self.line) };
+        let mut second = unsafe { Lines::second(self.handle()) };
         // SAFETY: as in `second`, and the packet is lent to us alone.
         unsafe { second.as_mut() }
     }

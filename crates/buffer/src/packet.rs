@@ -404,7 +404,7 @@ impl Packet {
     #[inline]
     pub fn annotations_mut(&mut self) -> Annotations<'_> {
         // SAFETY: the packet is borrowed for changing, and its pointer was made from its pool's memory.
-        unsafe { Annotations::of(self.0) }
+        unsafe { Annotations::of(NonNull::from(&mut self.0)) }
     }
 
     /// The frame's number in its pool.
@@ -588,7 +588,7 @@ impl Bytes<'_> {
     /// Work that the sender left to the device.
     pub fn offload(&self) -> Offload {
         // SAFETY: the packet is lent to us, while we are borrowed nobody changes it, and this only reads.
-        unsafe { Annotations::of(self.line()) }.offload()
+        unsafe { Annotations::of(self.place) }.offload()
     }
     /// Sets the work that is left to the device: who moves headers says where they are now.
     pub fn set_offload(&mut self, offload: Offload) {
@@ -598,7 +598,7 @@ impl Bytes<'_> {
     #[inline(always)]
     pub fn parts(&mut self) -> (&mut [u8], Annotations<'_>) {
         // SAFETY: the packet is lent to us for changing, which we are here for as long; its bytes are apart from its line.
-        let annotations = unsafe { Annotations::of(self.line()) };
+        let annotations = unsafe { Annotations::of(self.place) };
         (self.data_mut(), annotations)
     }
     /// Adds `count` zero bytes before the first and lends them.

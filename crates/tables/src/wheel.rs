@@ -1,6 +1,8 @@
 //! A hierarchical timer wheel over indices: for whoever has things in numbered places and wants to be told when each
 //! is due. Filing, cancelling and each step of advancing cost a bounded amount, however many timers there are.
 
+use std::hint::cold_path;
+
 use crate::memory::{HugeArray, MemoryError, Zeroable};
 
 /// Timers numbered `0..timers`, each filed at most once, with deadlines in ticks of the caller's choosing.
@@ -149,6 +151,7 @@ impl TimerWheel {
         if node.next == UNFILED {
             self.len += 1;
         } else if node.deadline > deadline {
+            cold_path();
             self.unlink(id);
         } else {
             return;
@@ -266,7 +269,7 @@ impl TimerWheel {
         earliest
     }
 
-    #[inline]
+    #[inline(always)]
     fn link(&mut self, id: usize, deadline: u64) {
         let Recent { head, .. } = self.recent;
         let same = self.recent.deadline == deadline && self.recent.elapsed == self.elapsed;

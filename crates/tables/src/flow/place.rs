@@ -126,7 +126,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     }
 
     /// The slot of `key`, expired or not.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(&self, key: &K, home: Home) -> Option<usize> {
         let [first, second] = home.groups.map(|group| group as usize);
         self.worked(2 * WIDTH);
@@ -183,9 +183,13 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     /// A free slot in the emptier of the key's groups, else in the stash.
     pub(super) fn free_slot(&self, home: Home) -> Option<u32> {
         let [first, second] = home.groups;
-        let (a, b) = (self.groups[first as usize].free(), self.groups[second as usize].free());
-        let (group, free) = if a.count_ones() >= b.count_ones() { (first, a) } else { (second, b) };
+        let free = Group::both_match(&self.groups[first as usize], &self.groups[second as usize], FREE);
         if free != 0 {
+            // Nobody can predict which of the two it is.
+            let (a, b) = (free & 0xffff, free >> WIDTH);
+            let is_first = a.count_ones() >= b.count_ones();
+            let group = std::hint::select_unpredictable(is_first, first, second);
+            let free = std::hint::select_unpredictable(is_first, a, b);
             return Some(group * WIDTH as u32 + free.trailing_zeros());
         }
         let stash = self.groups[self.hashed].free() & ((1 << STASH) - 1);
