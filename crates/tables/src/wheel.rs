@@ -144,7 +144,7 @@ impl TimerWheel {
     ///
     /// # Panics
     /// When there is no such timer.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn insert_earlier(&mut self, timer: usize, deadline: u64) {
         let id = timer + FIRST;
         let node = self.nodes[id];

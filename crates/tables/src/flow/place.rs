@@ -55,33 +55,31 @@ impl Home {
     }
 }
 
-/// What a search came to, in two registers: an [`Entry`] would come back through memory, and be copied out of there by wider
-/// reads than it was written, for which a processor waits.
+/// What a search came to, in two words, which come back in registers: an [`Entry`] would come back through memory, and be
+/// copied out of there by wider reads than it was written, for which a processor waits.
 #[derive(Clone, Copy)]
 pub(super) struct Answer {
-    index: u32,
-    displaces: u32,
-    tag: u16,
-    outcome: Outcome,
-}
-
-#[derive(Clone, Copy)]
-enum Outcome {
-    Found,
-    Vacant,
-    Full,
+    /// The slot, and above it who has to leave.
+    places: u64,
+    /// The tag, and above it the outcome.
+    rest: u64,
 }
 
 impl Answer {
     /// No slot has this number: there are fewer.
     const NOBODY: u32 = u32::MAX;
-    const FULL: Self = Self { index: 0, displaces: Self::NOBODY, tag: 0, outcome: Outcome::Full };
+    const FOUND: u64 = 1 << 16;
+    const VACANT: u64 = 2 << 16;
+    const FULL: Self = Self { places: 0, rest: 0 };
 
+    #[inline(always)]
     fn found(index: u32) -> Self {
-        Self { index, displaces: Self::NOBODY, tag: 0, outcome: Outcome::Found }
+        Self { places: u64::from(index), rest: Self::FOUND }
     }
+    #[inline(always)]
     fn vacant(Place { index, tag, displaces }: Place) -> Self {
-        Self { index, displaces: displaces.unwrap_or(Self::NOBODY), tag, outcome: Outcome::Vacant }
+        let displaces = displaces.unwrap_or(Self::NOBODY);
+        Self { places: u64::from(displaces) << 32 | u64::from(index), rest: Self::VACANT | u64::from(tag) }
     }
 }
 
@@ -111,18 +109,17 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     /// What a search for `key` came to.
     #[inline(always)]
     pub(super) fn entry(&mut self, key: K, answer: Answer) -> Entry<'_, K, V> {
-        let Answer { index, displaces, tag, outcome } = answer;
-        match outcome {
-            Outcome::Found => {
-                let slot = self.slots.place(index as usize);
-                Entry::Found(Occupied::new(self, slot, index))
-            }
-            Outcome::Vacant => {
-                let displaces = (displaces != Answer::NOBODY).then_some(displaces);
-                Entry::Vacant(Vacant::new(self, key, Place { index, tag, displaces }))
-            }
-            Outcome::Full => Entry::Full,
+        let (index, displaces) = (answer.places as u32, (answer.places >> 32) as u32);
+        if answer.rest & Answer::VACANT != 0 {
+            let displaces = (displaces != Answer::NOBODY).then_some(displaces);
+            let place = Place { index, tag: answer.rest as u16, displaces };
+            return Entry::Vacant(Vacant::new(self, key, place));
         }
+        if answer.rest & Answer::FOUND == 0 {
+            return Entry::Full;
+        }
+        let slot = self.slots.place(index as usize);
+        Entry::Found(Occupied::new(self, slot, index))
     }
 
     /// The slot of `key`, expired or not.
