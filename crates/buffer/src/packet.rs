@@ -34,6 +34,7 @@ impl Drop for Packet {
 #[inline(always)]
 fn copy_short(to: &mut [u8], from: &[u8]) {
     const HALF: usize = 32;
+    debug_assert_eq!(to.len(), from.len());
     if from.len() <= 2 * HALF
         && let (Some(first), Some(last)) = (from.first_chunk::<HALF>(), from.last_chunk::<HALF>())
         && let Some(place) = to.first_chunk_mut()

@@ -322,6 +322,19 @@ fn what_lies_beside_goes_with_its_packet_as_far_as_there_is_some() {
             [(0, 0, "a"), (1, 1, "b"), (2, 2, "c")].into_iter().take(beside.len()).collect();
         assert_eq!(seen, expected);
     }
+    // From a slot on, and until somebody says no.
+    let mut seen = Vec::new();
+    let mut look = |from, until| {
+        seen.clear();
+        let stopped = batch.each_beside_while(from, ["x", "y", "z"], |slot, bytes, name| {
+            seen.push((slot, bytes.data()[0], name));
+            slot != until
+        });
+        (stopped, seen.clone())
+    };
+    assert_eq!(look(0, 1), (1, vec![(0, 0, "x"), (1, 1, "y")]));
+    assert_eq!(look(1, 9), (3, vec![(1, 1, "x"), (2, 2, "y")]));
+    assert_eq!(look(3, 9), (3, vec![]));
 }
 
 #[test]

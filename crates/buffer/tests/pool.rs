@@ -132,6 +132,19 @@ fn sizes_that_no_frame_has_are_refused() {
 }
 
 #[test]
+fn packets_are_written_whole_whatever_their_length() {
+    let pool = Pool::builder().frames(8).build().unwrap();
+    let bytes: Vec<u8> = (1..=200).collect();
+    let mut batch = Batch::new();
+    for len in 0..=bytes.len() {
+        assert_eq!(pool.allocate_written_into(&mut batch, 2, &bytes[..len]), 2);
+        assert!(batch.iter().all(|packet| packet.data() == &bytes[..len]), "{len} bytes");
+        assert_eq!(batch.bytes(), 2 * len as u64);
+        batch.clear();
+    }
+}
+
+#[test]
 fn short_packets_take_short_frames_while_there_are_any() {
     let pool = Pool::builder().frames(3).frame_size(1024).short(5, 512).build().unwrap();
     assert_eq!((pool.capacity(), pool.small_packet(), pool.region().frames), (8, 1024 - HEADROOM, 3));

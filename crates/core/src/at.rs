@@ -27,7 +27,7 @@ pub(crate) enum Pass {
     /// Only if it takes little; otherwise its verdict is [`Verdict::AGAIN`], and nothing was done. So the loop has no calls
     /// for which it would have to keep everything in memory.
     First,
-    /// As `First`, in a batch of none but the frames that a lookup looks for first: for all others that is the verdict.
+    /// As `First`, in a batch that is not [mixed](Context::mixed): [`Verdict::AGAIN`] for whatever is rare.
     Alike,
     /// It had that verdict.
     Second,

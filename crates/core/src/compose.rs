@@ -40,9 +40,9 @@ impl<A: Function> Node for Fused<A> {
         batch.warm();
         let _settling = self.declarations.settling();
         let tower = &mut self.tower;
-        cx.mixed = !A::USUAL;
+        cx.mixed = false;
         tower.prepare(batch, cx, &|_| Some(Root));
-        let kept = if A::PUTS_OFF && cx.mixed {
+        let kept = if A::PUTS_OFF && (!A::USUAL || cx.mixed) {
             last_loop_of_mixed(tower, batch, cx)
         } else {
             batch.compact_with(LastLoop::<A, true> { tower, cx: &mut *cx })
@@ -108,7 +108,8 @@ impl<A: Function> Node for Fused<A> {
 /// A tower's last loop over the batch. No closure: a long tower's would not be inlined, and then the packet's bounds would
 /// be in memory, which every write to the packet might change.
 ///
-/// If nothing in the batch is [mixed](Context::mixed), packets that are not `ALIKE` take no registers from those that are.
+/// That for batches in which all are `ALIKE`, as nothing is [mixed](Context::mixed), sends whatever is rare to the second pass, so
+/// that it takes no registers here.
 struct LastLoop<'a, A, const ALIKE: bool> {
     tower: &'a mut A,
     cx: &'a mut Context,

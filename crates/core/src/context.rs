@@ -40,7 +40,8 @@ pub struct Context {
     pub(crate) newborn: usize,
     pub(crate) recorder: Recorder,
     pub(crate) node: usize,
-    /// Whether a lookup has met frames in this batch that are not of the shape it looks for first.
+    /// Whether a lookup has met packets in this batch that its usual loops have nothing for: frames of another shape than most,
+    /// without ports where its keys have some, or long keys. Only how it is done depends on it, never what.
     pub(crate) mixed: bool,
 }
 

@@ -149,7 +149,8 @@ pub(crate) trait Settle {
 pub trait TableKey: Copy + 'static {
     /// What the table keeps.
     type Stored: netbricks_tables::Key + Encode;
-    /// Whether nearly all packets that are asked for by it have ports, and are no fragments.
+    /// Whether nearly all packets that are asked for by it have ports, and are no fragments: lookups over IPv4 then make room for
+    /// the others in slower loops. Answers do not depend on it.
     const PORTS: bool = false;
     /// To what the table keeps.
     fn store(self) -> Self::Stored;

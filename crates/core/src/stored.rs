@@ -44,7 +44,7 @@ impl Parts<StoredFlow> for ByVersion {
     fn split(StoredFlow(words): &StoredFlow) -> ((u64, u64), Option<(u64, u64, u64)>) {
         match *words {
             [first, second, .., 0] => ((first, second), None),
-            // Ports, protocol and flags come first, as with IPv4: the flags tell the versions apart.
+            // The word with the flags, which tell the versions apart, comes first, as with IPv4.
             [a, b, c, d, last] => ((last, a), Some((b, c, d))),
         }
     }

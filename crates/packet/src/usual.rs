@@ -132,7 +132,7 @@ impl Usual {
         }
     }
 
-    /// Whether a frame of the shape [`V4`](shape::V4) has ports behind its IP header: so no fragment has.
+    /// Whether a frame of the shape [`V4`](shape::V4) has ports behind its IP header and is no fragment, not even a first one.
     #[inline(always)]
     pub fn has_ports(frame: &[u8]) -> bool {
         const END: usize = Usual::LINK + Usual::IPV4 + Usual::PORTS;

@@ -11,7 +11,7 @@ pub trait Asked<K> {
     fn key(&self) -> Option<K>;
     /// The key, if there is one and it is not known to be [short](Table::shorten), which it may be nevertheless.
     fn long(&self) -> Option<&K>;
-    /// The table seems to have none: told in [`Table::approach_all`], by tables that can tell.
+    /// The table seems to have none, or there is no key: told in [`Table::approach_all`], by tables that can tell.
     #[inline(always)]
     fn missed(&self) {}
 }
@@ -93,7 +93,7 @@ pub trait Table: 'static {
     /// registers that a loop over packets has better use for.
     fn resolve_there(&mut self, key: &Self::Key, ticket: Self::Ticket) -> Option<Self::Entry<'_>>;
 
-    /// As [`resolve`](Self::resolve), of a key that is not where its ticket says: for who has looked there.
+    /// As [`resolve`](Self::resolve), without a ticket: for a key that is hardly where its ticket says, though it may be.
     #[inline(always)]
     fn resolve_elsewhere(&mut self, key: Self::Key) -> Self::Entry<'_> {
         self.resolve(key, Self::Ticket::default())

@@ -3,6 +3,10 @@
 //! First loop: everything before it, then key and hash, and the memory that is looked at first is asked for. Second
 //! loop: what was found tells what else to ask for. Last loop: the entry, `visit`, and everything after. Keys wait by
 //! slot, and with them stacks that can't be had again from the frame alone; nothing allocates.
+//!
+//! What is rare has no code in the loops that most batches run, since all of it would take registers there: the first stops
+//! at the first frame of another shape than most, from which on a loop for all shapes goes on, and a batch that needed that
+//! one has a last loop for all shapes too. New flows leave the last loop, for a second pass each.
 
 use std::cell::Cell;
 use std::hint::cold_path;
@@ -356,6 +360,7 @@ fn park_rest<A, T, Q, K>(
         let (v6, v4) = (Usual::of::<{ shape::V6 }>(frame), Usual::of::<{ shape::V4 }>(frame));
         let tagged = Usual::of::<{ shape::TAGGED_V4 }>(frame);
         let at = At::new(slot, bytes, &mut *cx, &mut reshaped);
+        // Where this loop runs, most frames are of IPv6 or behind a tag.
         if !A::USUAL {
             park::<{ shape::ANY }, A, T, Q, K>(input, key, announcer, waiting, at, stack);
         } else if let Some(usual) = v6 {
@@ -493,6 +498,8 @@ where
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
         self.input.prepare(batch, cx, inputs);
         let Self { input, table, key, visit, waiting, missed, .. } = self;
+        // What a panic left in it.
+        missed.len.set(0);
         visit.begin();
         let announcer = {
             let mut table = table.borrow_mut();
@@ -571,11 +578,16 @@ where
             let value = at.apart(|at| Self::resolve_any(at, stack, visit, table, key, *ticket));
             return Ok(With { outer: stack, value });
         }
-        // Alone in a function of its own, which has no loop to keep small. Most have been looked for where their ticket says.
+        // Alone in a function of its own, which has no loop to keep small.
         let (key, shape) = parked.key()?;
         let stack = Self::find(input, *waits, at.bytes.data(), first, shape);
         let mut table = table.borrow_mut();
-        Ok(Self::visit(at, stack, visit, table.resolve_elsewhere(key)))
+        // Where stacks wait that can't be had again, no loop has looked for them; most of the others are new.
+        let entry = match parked {
+            Parked::Stacked(_) => table.resolve(key, *ticket),
+            _ => table.resolve_elsewhere(key),
+        };
+        Ok(Self::visit(at, stack, visit, entry))
     }
     fn edges(&self, visit: &mut dyn FnMut(Edge)) {
         self.input.edges(visit);

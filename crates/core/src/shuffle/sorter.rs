@@ -120,6 +120,7 @@ where
         numbers.clear();
         let Self { tower, place, declarations } = self;
         let _settling = declarations.settling();
+        cx.mixed = false;
         tower.prepare(batch, cx, &|_| Some(Root));
         let kept = batch.compact_with(Sorting { tower, place, numbers, cx: &mut *cx });
         if kept != batch.len() {

@@ -100,11 +100,36 @@ fn numbering_where_stacks_wait(input: Input, worker: &Worker) -> impl Function {
     numbered_by_port!(input.parse::<Link>().parse::<Ip>().transform(|_| ()), worker)
 }
 
+/// Frames that are all of the most usual kind, but for one now and then, or of any.
+#[derive(Clone, Copy, Debug)]
+enum Mix {
+    Alike,
+    Few,
+    Any,
+}
+
+impl Mix {
+    /// What kind the frame in this place is, if it may be `kind`.
+    fn kind(self, place: usize, kind: u8) -> u8 {
+        match self {
+            Self::Alike => u8::MAX,
+            Self::Few if place % 41 != 20 => u8::MAX,
+            Self::Few | Self::Any => kind,
+        }
+    }
+}
+
+fn mix() -> impl Strategy<Value = Mix> {
+    prop_oneof![Just(Mix::Alike), Just(Mix::Few), Just(Mix::Any)]
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn keys_may_be_long_or_short_in_frames_of_any_shape(packets in proptest::collection::vec((0u16..20, 0u8..8), 0..600)) {
-        let frames = || packets.iter().map(|(port, kind)| match kind {
+    fn keys_may_be_long_or_short_in_frames_of_any_shape(
+        packets in proptest::collection::vec((0u16..20, 0u8..8), 0..600), mix in mix(),
+    ) {
+        let frames = || packets.iter().enumerate().map(|(place, (port, kind))| match mix.kind(place, *kind) {
             0 => ethernet().ipv6("2001:db8::1", "2001:db8::2").udp(*port, 53).payload(b"\0").build().unwrap(),
             1 => ethernet().vlan(7).ipv4("10.0.0.1", "10.0.0.2").udp(*port, 53).payload(b"\0").build().unwrap(),
             2 => {
@@ -206,16 +231,20 @@ fn tally_by_two_where_stacks_wait(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(72))]
     #[test]
     fn two_functions_do_what_one_does(
-        packets in proptest::collection::vec((0u16..20, 0u8..8), 0..400), capacity in 1usize..24, evicts: bool,
+        packets in proptest::collection::vec((0u16..20, 0u8..10), 0..400), capacity in 1usize..24, evicts: bool,
+        mix in mix(),
     ) {
-        let frames = || packets.iter().map(|(port, kind)| match kind {
+        let frames = || packets.iter().enumerate().map(|(place, (port, kind))| match mix.kind(place, *kind) {
             // Among those of the most usual shape some of others, and some of none, which are put off whatever becomes of them.
             0 => ethernet().ipv6("2001:db8::1", "2001:db8::2").udp(*port, 53).build().unwrap(),
             1 => ethernet().vlan(7).ipv4("10.0.0.1", "10.0.0.2").udp(*port, 53).build().unwrap(),
             2 => ethernet().ipv4("10.0.0.1", "10.0.0.2").router_alert().udp(*port, 53).build().unwrap(),
+            // Of the most usual shape, too, but without ports, and fragments.
+            3 => ethernet().ipv4("10.0.0.1", "10.0.0.2").icmp_echo_request(*port, 1).build().unwrap(),
+            4 => ethernet().ipv4("10.0.0.1", "10.0.0.2").fragment(0, true).udp(*port, 53).build().unwrap(),
             _ => frame(*port),
         });
         let full = if evicts { Full::EvictOldest } else { Full::Refuse };

@@ -55,7 +55,7 @@ pub(super) fn declare_changes(backends: &Bounded<Backends>, worker: &Worker) {
     });
     worker.handler(
         "remove",
-        "Takes a backend out; its flows go elsewhere with their next packet: `remove web-3`.",
+        "Takes a backend out; its flows go elsewhere with each worker's next batch: `remove web-3`.",
         move |name| removed.make(|now| now.without(name.trim())),
     );
 }

@@ -7,7 +7,7 @@ use netbricks_packet::ip::FIRST_FRAGMENT;
 use netbricks_packet::print::{self, Protocol};
 use netbricks_packet::stack::{Header, Layer, NOTHING, Root, Stack, Usual, shape};
 use netbricks_packet::tcp_options::{TcpOption, TcpOptions};
-use netbricks_packet::{Ethernet, FlowKey, HashKey, Icmpv4, Ip, Ipv4, Ipv6, Link, Tcp, Udp, Vlan};
+use netbricks_packet::{Ethernet, FlowKey, HashKey, Icmpv4, Ip, Ipv4, Ipv6, Link, Tcp, Udp, Vlan, protocol};
 
 /// Kind and data of every option of an IPv4 or TCP header (RFC 791 section 3.1, RFC 9293 section 3.2), and whether the
 /// walk ended at a length that lies.
@@ -263,6 +263,10 @@ fn usual_as<const SHAPE: u8>(frame: &[u8]) -> bool {
     let mut other = frame.to_vec();
     other[Usual::BYTES..].iter_mut().for_each(|byte| *byte = !*byte);
     assert_eq!(Usual::of::<SHAPE>(&other), Some(usual), "it looks beyond the bytes that it names");
+    if SHAPE == shape::V4 {
+        let is_fragment = u16::from_be_bytes([frame[20], frame[21]]) & 0x3fff != 0;
+        assert_eq!(Usual::has_ports(frame), protocol::has_ports(frame[23]) && !is_fragment);
+    }
     let link = alike::<SHAPE, _, Link>(Root, Root, frame, usual).unwrap();
     let ethernet = alike::<SHAPE, _, Ethernet>(Root, Root, frame, usual).unwrap();
     let (plain, known) = alike::<SHAPE, _, Ip>(link.0, link.1, frame, usual).unwrap();

@@ -171,8 +171,8 @@ impl<'t, K: Key, V: 'static> Vacant<'t, K, V> {
         self.insert_entry(value).into_mut()
     }
 
-    /// As [`insert`](Self::insert), and gives the entry, to set a timeout of its own. Where it is compiled into, for functions
-    /// that see new flows alone.
+    /// As [`insert`](Self::insert), and gives the entry, to set a timeout of its own. Inlined: for functions that see only new
+    /// flows.
     #[inline(always)]
     pub fn insert_entry(self, value: V) -> Occupied<'t, K, V> {
         self.replace(value).1

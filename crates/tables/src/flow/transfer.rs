@@ -103,7 +103,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         self
     }
 
-    /// The bucket of `key`, below [`BUCKETS`]: by the bucket seed alone, the same on every machine.
+    /// The bucket of `key`, below [`BUCKETS`]: by the bucket seed alone, the same on every machine with this version.
     #[inline]
     #[must_use]
     pub fn bucket(&self, key: &K) -> u16 {
