@@ -89,7 +89,8 @@ pub trait Operator: Sized + 'static {
     /// Whether `prepare` does anything, so that a branch knows whether to park its packets.
     #[doc(hidden)]
     const WAITS: bool;
-    /// Whether `apply` in the [first pass](Pass::First), or in that of a batch of [none but the usual](Pass::Alike), may answer [`Verdict::AGAIN`], so that a second one is worth compiling.
+    /// Whether `apply` in the [first pass](Pass::First), or in that of a batch of [none but the usual](Pass::Alike), may answer
+    /// [`Verdict::AGAIN`], so that a second one is worth compiling.
     #[doc(hidden)]
     const PUTS_OFF: bool;
     /// Whether a copy of the tower for usual frames is worth having.
@@ -232,7 +233,7 @@ pub trait Operator: Sized + 'static {
     /// nothing: new flows, those where `known` answers `None`, having changed nothing, and known ones of any kind, as those that
     /// an earlier packet of the same batch put in, that lie where the table had to look twice, or whose frame is of a rare
     /// shape, with options or extension headers, say. Both get `own`, which is theirs, and is told of each batch ahead, if it likes: it
-    /// implements [`Own`], which counters and `()` do, and for anything else `impl<K> Own<K> for …  {}` may be empty.
+    /// implements [`Own`], which counters and `()` do, and for anything else `impl<K> Own<K> for … {}` may be empty.
     ///
     /// The loop over the batch has `known` alone in it; a packet for `otherwise` is put off until the loop has stopped for it,
     /// still in order. Where `known` is short and makes no calls, that costs less than one function with a rare way in it.

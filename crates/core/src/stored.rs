@@ -193,6 +193,20 @@ mod tests {
         }
     }
 
+    /// What other machines sent, and what is on disks: a change of this needs another version.
+    #[test]
+    fn what_is_exported_of_a_flow_is_the_same_everywhere() {
+        let [v4, v6] = flows().map(|flow| {
+            let mut bytes = [0; StoredFlow::SIZE];
+            flow.store().encode(&mut bytes);
+            <[u64; 5]>::decode(&bytes).unwrap()
+        });
+        assert_eq!(v4, [0, 0xffff_c000_0201, 0, 0xffff_c633_6402, 0x14e9_0035_1100_0000]);
+        let [nine, last] = [0x0009_0009_0009_0009, 0x14e9_0035_1101_0000];
+        assert_eq!(v6, [0x2001_0db8_0001_0002, 0x0003_0004_0005_0006, nine, nine, last]);
+        assert_eq!(StoredFlow::VERSION, 2);
+    }
+
     #[test]
     fn exports_bring_flows_and_nothing_else() {
         let mut table: FlowTable<StoredFlow, u64> = FlowTable::new(FlowTableConfig::new(8)).unwrap();

@@ -578,6 +578,22 @@ mod tests {
     const HASH_V4: u64 = 0xf2f6_7377_ee53_bbde;
     const HASH_V4_REVERSED: u64 = 0xb91b_e9c6_54da_53b8;
 
+    #[test]
+    fn keys_are_in_the_order_of_addresses_then_ports() {
+        let key = |source: [u8; 4], destination: [u8; 4], ports: [u16; 2]| {
+            FlowKey::new(source.into(), destination.into(), ports[0], ports[1], 17)
+        };
+        let ordered = [
+            key([1, 0, 0, 2], [9, 9, 9, 9], [9, 9]),
+            key([2, 0, 0, 1], [1, 0, 0, 2], [1, 2]),
+            key([2, 0, 0, 1], [1, 0, 0, 2], [1, 256]),
+            key([2, 0, 0, 1], [1, 0, 0, 2], [2, 1]),
+            key([2, 0, 0, 1], [2, 0, 0, 1], [0, 0]),
+            FlowKey::new([0x2001_u16, 0, 0, 0, 0, 0, 0, 1].into(), [0_u16; 8].into(), 0, 0, 6),
+        ];
+        assert!(ordered.is_sorted() && ordered.windows(2).all(|pair| pair[0] < pair[1]));
+    }
+
     /// Flows that differ in little, as an attacker's do, spread over buckets as evenly as chance.
     #[test]
     fn buckets_fill_evenly() {

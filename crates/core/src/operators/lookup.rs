@@ -183,11 +183,10 @@ enum Parked<T: Table> {
 }
 
 impl<T: Table> Parked<T> {
-    /// A key that waits without its stack, if that can be had again from a frame of this shape.
+    /// A key that waits without its stack, if that can be had again from a frame of this shape, which is not [`V4`](shape::V4).
     #[inline(always)]
     fn shaped<const SHAPE: u8>(key: &T::Key) -> Option<Self> {
         match SHAPE {
-            shape::V4 => T::shorten(key).map(Self::V4),
             shape::TAGGED_V4 => T::shorten(key).map(Self::TaggedV4),
             shape::V6 => Some(Self::V6(*key)),
             _ => None,
@@ -312,6 +311,7 @@ fn park<const SHAPE: u8, A, T, Q, K>(
         Ok(stack) => {
             let key = key(&View::new(at.bytes, &stack, at.cx, at.slot)).store();
             *ticket = T::announce(announcer, &key);
+            // In place: what comes by way of an `Option` brings a word of the long keys with it.
             if A::RETRACES
                 && SHAPE == shape::V4
                 && let Some(short) = T::shorten(&key)

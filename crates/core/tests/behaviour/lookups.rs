@@ -181,7 +181,6 @@ fn tally(input: Input, worker: &Worker, config: FlowTableConfig, notes: Notes) -
 struct Left(u32);
 
 impl Own<StoredFlow> for Left {
-    const EXPECTS: bool = true;
     fn begin(&mut self) {
         assert_eq!(self.0, 0, "left over from the batch before");
     }
