@@ -14,7 +14,7 @@ use std::marker::PhantomData;
 
 use netbricks_buffer::{BATCH, Batch};
 use netbricks_packet::stack::{Stack, Usual, With, shape};
-use netbricks_tables::{Asked, Encode, Entry, FlowTable, Key, Routes, Table};
+use netbricks_tables::{Asked, Encode, Entry, FlowTable, Key, MAXIMUM_WORK, Routes, Table};
 
 use crate::at::{At, Pass};
 use crate::context::Context;
@@ -23,26 +23,31 @@ use crate::reason::{Edge, Verdict};
 use crate::state::{Counter, State, TableKey};
 use crate::view::View;
 
-/// Entries that one batch may move or expire: bounded, whatever was due.
-pub(super) const EXPIRE: usize = 64;
+/// Entries that one batch may look at to end those that are due: bounded, whatever is due, and enough for as many to end as
+/// come, where each of a batch of 32 does, and has an end unlike its neighbours'.
+const EXPIRE: usize = 256;
 
 /// A table with entries that end by themselves.
 pub trait Expiring {
-    /// Ends entries that are due at `now` (ns), looking at `budget` at most.
-    fn expire(&mut self, now: u64, budget: usize);
+    /// Ends entries that are due at `now` (ns), as many as a batch has time for.
+    fn expire(&mut self, now: u64);
 }
 
 impl<K: Key + Encode, V: Encode + 'static> Expiring for FlowTable<K, V> {
     #[inline(always)]
-    fn expire(&mut self, now: u64, budget: usize) {
-        Self::expire(self, now, budget);
+    fn expire(&mut self, now: u64) {
+        for _ in 0..EXPIRE / MAXIMUM_WORK {
+            if Self::expire(self, now, MAXIMUM_WORK) == 0 {
+                break;
+            }
+        }
     }
 }
 
 /// Routes stay until somebody takes them out.
 impl<V: 'static> Expiring for Routes<V> {
     #[inline(always)]
-    fn expire(&mut self, _: u64, _: usize) {}
+    fn expire(&mut self, _: u64) {}
 }
 
 /// What is done with an entry: a function of the author's, or [two](KnownOr).
@@ -504,7 +509,7 @@ where
         let announcer = {
             let mut table = table.borrow_mut();
             table.tell(cx.now());
-            table.expire(cx.now(), EXPIRE);
+            table.expire(cx.now());
             table.announcer()
         };
         // Until the first packet of another shape than most.

@@ -9,7 +9,6 @@ use netbricks_packet::stack::{Stack, With, shape};
 use netbricks_tables::Table;
 
 use super::Expiring;
-use super::lookup::EXPIRE;
 use crate::at::At;
 use crate::consistency::StrictState;
 use crate::context::Context;
@@ -61,7 +60,7 @@ where
         let now = cx.now();
         let announcer = table.transact(|table| {
             table.tell(now);
-            table.expire(now, EXPIRE);
+            table.expire(now);
             table.announcer()
         });
         let parked = &mut parked[..batch.len()];

@@ -2,6 +2,7 @@
 
 use std::hint::cold_path;
 
+use super::expiry::TIMED;
 use super::place::Home;
 use super::slots::Slots;
 use super::{FlowTable, FlowTicket};
@@ -72,7 +73,7 @@ impl<'t, K: Key, V: 'static> Approach<'t, K, V> {
             let (free, other) = (a.free(), b.free());
             let second = other.count_ones() > free.count_ones();
             bit = if second { other.trailing_zeros() + WIDTH as u32 } else { free.trailing_zeros() };
-            prefetch(self.wheel.address(Self::slot(groups, bit)));
+            prefetch(self.wheel.address(Self::slot(groups, bit) / TIMED));
             asked.missed();
         }
         let slot = Self::slot(groups, bit);

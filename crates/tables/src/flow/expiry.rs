@@ -3,10 +3,14 @@
 
 use super::slots::{NEVER, Slot};
 use super::{FlowTable, MAXIMUM_WORK};
+use crate::group::{FREE, WIDTH};
 use crate::hash::Key;
+use crate::wheel::TimerWheel;
 
-/// Timers that a lookup visits when a new tick has come, and again when it finds the table full.
-pub(super) const TIMERS_A_LOOKUP: usize = 4;
+/// Neighbouring slots that share a timer, which is filed for the first of their ends or an earlier tick: a new flow nearly
+/// always finds one filed that will do, and all timers together take little memory. Half a group, as the bound on a lookup's
+/// work has no room for a whole one.
+pub(super) const TIMED: usize = WIDTH / 2;
 
 /// A shortest idle timeout is this many (binary) ticks: late by at most 2⁻¹⁵ of it.
 const TICK_BITS: u32 = 16;
@@ -74,6 +78,7 @@ impl Clock {
     }
 
     /// The tick at which the flow in `slot` is over.
+    #[inline(always)]
     fn end<K: Key, V>(&self, slot: &Slot<K, V>) -> Option<u64> {
         let left = slot.timeout().saturating_sub(self.age(slot));
         (slot.timeout() != NEVER).then(|| self.tick.saturating_add(u64::from(left)))
@@ -81,12 +86,12 @@ impl Clock {
 }
 
 impl<K: Key, V: 'static> FlowTable<K, V> {
-    /// Goes on to `now` (ns) and ends flows that are due, visiting at most `budget` timers and never more than
-    /// [`MAXIMUM_WORK`]; returns how many flows it ended. While more is due, [`next_deadline`](Self::next_deadline)
-    /// is not after `now`: call again when there is time.
+    /// Goes on to `now` (ns) and ends flows that are due, looking at the slots of at most `budget` flows (rounded up to
+    /// the 8 that share a timer) and never at more than [`MAXIMUM_WORK`]; returns how many flows it ended. While more is due,
+    /// [`next_deadline`](Self::next_deadline) is not after `now`: call again when there is time.
     ///
     /// A flow that was hit since its timer was set is no more due: its timer is set again here, and not with each
-    /// packet.
+    /// packet. So is one whose flow was taken out.
     pub fn expire(&mut self, now: u64, budget: usize) -> usize {
         self.expire_with(now, budget, |_, _| ())
     }
@@ -94,10 +99,11 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     /// As [`expire`](Self::expire), and gives each flow that ended to `ended`.
     pub fn expire_with(&mut self, now: u64, budget: usize, ended: impl FnMut(K, V)) -> usize {
         self.set_time(now);
-        self.visit_timers(budget.min(MAXIMUM_WORK), ended)
+        self.visit_timers(budget.min(MAXIMUM_WORK).div_ceil(TIMED), ended)
     }
 
-    /// The time (ns) from which on [`expire`](Self::expire) has something to do; `None` while no flow can expire.
+    /// The time (ns) from which on [`expire`](Self::expire) has something to do: at most the end of every flow. `None` while
+    /// no flow can expire.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
         self.wheel.next_deadline().map(|tick| self.clock.nanoseconds(tick))
@@ -117,8 +123,9 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     #[inline(never)]
     pub(super) fn turn(&mut self, now: u64) {
         self.set_time(now);
-        if self.expires_itself {
-            self.visit_timers(TIMERS_A_LOOKUP, |_, _| ());
+        self.turned = self.expires_itself;
+        if self.turned {
+            self.visit_timers(1, |_, _| ());
         }
     }
 
@@ -136,33 +143,71 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         }
     }
 
-    pub(super) fn visit_timers(&mut self, budget: usize, mut ended: impl FnMut(K, V)) -> usize {
-        let Self { wheel, slots, groups, clock, .. } = self;
+    /// Visits so many timers, and looks at the slots of those that are due.
+    pub(super) fn visit_timers(&mut self, timers: usize, mut ended: impl FnMut(K, V)) -> usize {
         let before = self.len;
-        let (len, stashed, expired) = (&mut self.len, &mut self.stashed, &mut self.counters.expired);
-        let stash = self.hashed * crate::group::WIDTH;
-        let visited = wheel.advance(clock.tick, budget, |index| {
-            let end = clock.end(slots.get(index)?)?;
-            if end > clock.tick {
-                return Some(end);
+        for _ in 0..timers {
+            let mut due = None;
+            let visited = self.wheel.advance(self.clock.tick, 1, |timer| {
+                due = Some(timer);
+                None
+            });
+            if visited == 0 {
+                break;
             }
-            let (key, value) = slots.take(index)?;
-            groups[index / crate::group::WIDTH].tags[index % crate::group::WIDTH] = crate::group::FREE;
-            *len -= 1;
-            *stashed -= usize::from(index >= stash);
-            *expired += 1;
-            // Last: whatever it does, the table is whole.
-            ended(key, value);
-            None
-        });
-        self.worked(visited);
+            self.worked(TIMED);
+            due.into_iter().for_each(|timer| self.end_due(timer, &mut ended));
+        }
         before - self.len
     }
 
+    /// Ends the flows of a timer that are over, and files it for the others.
+    fn end_due(&mut self, timer: usize, ended: &mut impl FnMut(K, V)) {
+        let Self { wheel, slots, groups, clock, .. } = self;
+        let (first, tick) = (timer * TIMED, clock.tick);
+        (first..first + TIMED).for_each(|index| slots.prefetch(index));
+        let mut again = Again { wheel, timer, at: Some(tick) };
+        let mut next: Option<u64> = None;
+        for index in first..first + TIMED {
+            let Some(end) = slots.get(index).filter(|slot| slot.is_live()).and_then(|slot| clock.end(slot))
+            else {
+                continue;
+            };
+            if end > tick {
+                next = Some(next.map_or(end, |next| next.min(end)));
+                continue;
+            }
+            let Some((key, value)) = slots.take(index) else { continue };
+            groups[index / WIDTH].tags[index % WIDTH] = FREE;
+            self.len -= 1;
+            self.stashed -= usize::from(index / WIDTH == self.hashed);
+            self.counters.expired += 1;
+            // Last: whatever it does, the table is whole.
+            ended(key, value);
+        }
+        again.at = next;
+    }
+
     /// Sets the timer of a live slot, unless one is set that will come in time and look again.
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn file_timer(&mut self, index: usize) {
         let Some(end) = self.slots.get(index).and_then(|slot| self.clock.end(slot)) else { return };
-        self.wheel.insert_earlier(index, end);
+        self.wheel.insert_earlier(index / TIMED, end);
+    }
+}
+
+/// Files a timer that has fired, also when an author's function panics before all of its flows were looked at.
+struct Again<'t> {
+    wheel: &'t mut TimerWheel,
+    timer: usize,
+    /// The tick, if it is to be filed.
+    at: Option<u64>,
+}
+
+impl Drop for Again<'_> {
+    fn drop(&mut self) {
+        if let Some(at) = self.at {
+            self.wheel.insert_earlier(self.timer, at);
+        }
     }
 }

@@ -3,7 +3,6 @@
 use std::ptr::NonNull;
 
 use super::entry::{Entry, Occupied, Place, Vacant};
-use super::expiry::TIMERS_A_LOOKUP;
 use super::slots::Slot;
 use super::{FlowTable, Full};
 use crate::group::{FREE, Group, WIDTH};
@@ -155,8 +154,8 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
 
     /// Room for a key that is nowhere, by the policy.
     fn vacancy(&mut self, home: Home) -> Answer {
-        if self.len >= self.capacity && self.expires_itself {
-            self.visit_timers(TIMERS_A_LOOKUP, |_, _| ());
+        if self.len >= self.capacity && self.expires_itself && !std::mem::take(&mut self.turned) {
+            self.visit_timers(1, |_, _| ());
         }
         let free = self.free_slot(home);
         let place = match free {
@@ -261,7 +260,6 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         self.groups[index / WIDTH].tags[index % WIDTH] = FREE;
         self.len -= 1;
         self.stashed -= usize::from(index / WIDTH == self.hashed);
-        self.wheel.remove(index);
         Some(flow)
     }
 

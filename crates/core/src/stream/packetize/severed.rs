@@ -49,7 +49,7 @@ impl Severed {
         self.0.as_ref().is_some_and(|table| table.get(&flow.canonical().store()).is_some())
     }
 
-    /// Forgets those that were silent for too long at `now` (ns), `most` at most.
+    /// Forgets those that were silent for too long at `now` (ns), of about `most`.
     pub(super) fn expire(&mut self, now: u64, most: usize) {
         if let Some(table) = &mut self.0 {
             table.expire(now, most);

@@ -1,0 +1,135 @@
+//! How flows end: on time, whoever shares their timer, and a bounded number at once.
+
+use super::*;
+
+#[test]
+fn a_million_flows_expire_64_at_a_time_while_packets_come() {
+    const FLOWS: usize = 1_000_000;
+    let mut table: FlowTable<u64, u64> =
+        FlowTable::new(config(FLOWS, Some(1_000_000_000), Full::Refuse)).unwrap();
+    for key in 0..FLOWS as u64 {
+        assert!(table.lookup(key, 0).or_insert_with(|| key).is_some());
+    }
+    let mut now = 3_000_000_000;
+    let mut key = 0;
+    while table.next_deadline().is_some_and(|due| due <= now) {
+        bounded(&mut table, |table| table.expire(now, usize::MAX));
+        // None of the old flows is ever found again.
+        let vacant = bounded(&mut table, |table| matches!(table.lookup(key, now), Entry::Vacant(_)));
+        assert!(vacant);
+        (key, now) = (key + 1, now + 100);
+    }
+    assert_eq!((table.len(), table.counters().expired), (0, FLOWS as u64));
+}
+
+#[test]
+fn timeouts_shrink_grow_and_outlive_silence() {
+    let mut table: FlowTable<u32, u32> = FlowTable::new(config(16, Some(1_000), Full::Refuse)).unwrap();
+    let Entry::Vacant(place) = table.lookup(1, 0) else { panic!("empty") };
+    place.insert_entry(1).set_timeout(10);
+    assert_eq!(table.next_deadline(), Some(10));
+    assert!(matches!(table.lookup(1, 10), Entry::Vacant(_)));
+    table.lookup(2, 10).or_insert_with(|| 2);
+    let Entry::Found(mut flow) = table.lookup(2, 11) else { panic!("just put in") };
+    flow.set_timeout(100_000);
+    table.expire(50_000, 64);
+    assert_eq!(table.get(&2), Some(&2));
+    // Months of silence, many times what 32 bits of ticks hold: expired, not young again; one that stays, stays.
+    table.lookup(3, 50_000).or_insert_with(|| 3);
+    let Entry::Found(mut flow) = table.lookup(3, 50_000) else { panic!("just put in") };
+    flow.keep_forever();
+    for now in [1u64 << 32, (1 << 32) + 50_010, 1 << 40, (1 << 50) + 50_000, u64::MAX] {
+        assert!(matches!(table.lookup(2, now), Entry::Vacant(_)), "at {now}");
+        assert!(table.lookup(3, now).found().is_some(), "at {now}");
+    }
+}
+
+#[test]
+fn coarse_ticks_are_never_early_and_hardly_late() {
+    let second = 1_000_000_000;
+    let mut table: FlowTable<u32, ()> = FlowTable::new(config(16, Some(30 * second), Full::Refuse)).unwrap();
+    for start in [0, 100 * second + 1, 200 * second + 12_345_678, 377 * second + 999_999] {
+        table.lookup(7, start).or_insert_with(|| ());
+        assert!(table.lookup(7, start + 30 * second - 1).found().is_some());
+        let seen = start + 30 * second - 1;
+        assert!(matches!(table.lookup(7, seen + 30 * second + 2 * (1 << 20)), Entry::Vacant(_)));
+        table.clear();
+    }
+}
+
+/// Flows that share a timer end each at its own time, whatever the others do.
+#[test]
+fn neighbours_with_one_timer_end_at_their_own_times() {
+    let mut table: FlowTable<u32, u64> =
+        FlowTable::new(config(200, Some(1_000), Full::Refuse)).unwrap().without_own_expiry();
+    let mut ends = HashMap::new();
+    for key in 0..200 {
+        let Entry::Vacant(place) = table.lookup(key, 0) else { panic!("new, and room for it") };
+        let timeout = 1 + u64::from(key) * 37 % 500;
+        place.insert_entry(timeout).set_timeout(timeout);
+        ends.insert(key, timeout);
+    }
+    for now in 0..1_100u64 {
+        // One in three is hit again and again, and outlives the others by far; one in five is taken out.
+        for key in 0..200u32 {
+            if key % 3 == 0 && now % 16 == 0 && now < 500 && ends.get(&key).is_some_and(|end| *end > now) {
+                let timeout = *table.lookup(key, now).found().unwrap();
+                ends.insert(key, now + timeout);
+            }
+            if key % 5 == 0 && now == 9 && ends.get(&key).is_some_and(|end| *end > now) {
+                assert!(table.remove(&key).is_some());
+                ends.remove(&key);
+            }
+        }
+        let mut ended = HashSet::new();
+        table.expire(now, 0);
+        while table.next_deadline().is_some_and(|due| due <= now) {
+            bounded(&mut table, |table| {
+                table.expire_with(now, MAXIMUM_WORK, |key, _| assert!(ended.insert(key)))
+            });
+        }
+        let due: HashSet<u32> = ends.iter().filter(|(_, end)| **end <= now).map(|(key, _)| *key).collect();
+        assert_eq!(ended, due, "at {now}");
+        ends.retain(|_, end| *end > now);
+        check(&table);
+    }
+    assert!(table.is_empty() && table.wheel.is_empty());
+}
+
+/// One that ends is the author's to see; should he panic, those that share its timer end all the same, later.
+#[test]
+fn a_panic_over_one_that_ended_leaves_its_neighbours_on_time() {
+    let mut table: FlowTable<u32, u32> = FlowTable::new(config(16, Some(100), Full::Refuse)).unwrap();
+    for key in 0..16 {
+        table.lookup(key, u64::from(key)).or_insert_with(|| key);
+    }
+    let mut ended = HashSet::new();
+    for _ in 0..16 {
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            table.expire_with(115, MAXIMUM_WORK, |key, _| {
+                assert!(ended.insert(key));
+                panic!("an author's");
+            })
+        }));
+        assert!(panicked.is_err());
+        check(&table);
+    }
+    assert_eq!((ended.len(), table.len()), (16, 0));
+    assert_eq!(table.expire(115, MAXIMUM_WORK), 0);
+    assert_eq!(table.next_deadline(), None);
+}
+
+/// A reader says what time it is; whoever could tell the table has nothing to write.
+#[test]
+fn a_table_that_nobody_tells_the_time_shows_no_flow_that_is_over() {
+    for (wait, shown) in [(0, true), (900, true), (1_200, false), (1 << 40, false), (u64::MAX, false)] {
+        let mut flows: FlowTable<u64, u32> = FlowTable::new(config(10, Some(1_000), Full::Refuse)).unwrap();
+        flows.lookup(1, 50).or_insert_with(|| 7);
+        let now = u64::saturating_add(50, wait);
+        assert_eq!(flows.get_at(&1, now).is_some(), shown, "{wait}");
+        // As if it were told.
+        assert_eq!(flows.get(&1), Some(&7));
+        flows.expire(now, 0);
+        assert_eq!(flows.get(&1).is_some(), shown, "{wait}");
+    }
+}
