@@ -146,17 +146,16 @@ impl TimerWheel {
     /// When there is no such timer.
     #[inline(always)]
     pub(crate) fn insert_earlier(&mut self, timer: usize, deadline: u64) {
-        let id = timer + FIRST;
-        let node = self.nodes[id];
-        if node.next == UNFILED {
-            self.len += 1;
-        } else if node.deadline > deadline {
+        let node = &self.nodes[timer + FIRST];
+        if node.next == UNFILED || node.deadline > deadline {
             cold_path();
-            self.unlink(id);
-        } else {
-            return;
+            self.refile(timer, deadline);
         }
-        self.link(id, deadline);
+    }
+
+    #[inline(never)]
+    fn refile(&mut self, timer: usize, deadline: u64) {
+        self.insert(timer, deadline);
     }
 
     /// Where `timer` is kept, for asking for that memory.

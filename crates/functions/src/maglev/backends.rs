@@ -4,10 +4,10 @@
 use std::hint::cold_path;
 use std::sync::Arc;
 
-use netbricks_core::Declared;
 use netbricks_core::consistency::{Access, Bounded, Contents};
-use netbricks_core::packet::{FlowKey, MacAddress};
-use netbricks_core::tables::{Changing, MaglevBackend, MaglevTable, Secret, hash_words, prefetch};
+use netbricks_core::packet::MacAddress;
+use netbricks_core::tables::{Changing, Key, MaglevBackend, MaglevTable, Secret, hash_words, prefetch};
+use netbricks_core::{Declared, StoredFlow};
 
 use super::backend::Backend;
 
@@ -243,21 +243,27 @@ impl Snapshot {
 
     /// Asks for the memory that [`choose`](Self::choose) looks at.
     #[inline]
-    pub(super) fn prefetch(&self, flow: &FlowKey) {
-        prefetch(self.table.place(hash_words(&flow.words(), &self.secret)));
+    pub(super) fn prefetch(&self, flow: &StoredFlow) {
+        prefetch(self.table.place(self.hash(flow)));
     }
 
     /// The backend of a new flow.
     #[inline]
-    pub(super) fn choose(&self, flow: &FlowKey) -> Option<(u64, MacAddress)> {
-        let number = self.table.get(hash_words(&flow.words(), &self.secret))?;
+    pub(super) fn choose(&self, flow: &StoredFlow) -> Option<(u64, MacAddress)> {
+        let number = self.table.get(self.hash(flow))?;
         self.chosen(usize::from(number))
+    }
+
+    /// What all nodes make of a flow.
+    #[inline(always)]
+    fn hash(&self, flow: &StoredFlow) -> u64 {
+        flow.hash(&self.secret)
     }
 
     /// The backend of a flow whose backend is not where it remembers it: the same under another number, where the flow was
     /// taken over from another node or configuration, else another one.
     #[cold]
-    pub(super) fn elsewhere(&self, chosen: u64, flow: &FlowKey) -> Option<(u64, MacAddress)> {
+    pub(super) fn elsewhere(&self, chosen: u64, flow: &StoredFlow) -> Option<(u64, MacAddress)> {
         match self.all().find(|(_, known)| known.id == chosen & ID) {
             Some((number, _)) => self.chosen(number),
             None => self.choose(flow),

@@ -1,8 +1,8 @@
 //! Maglev's table for functions of one's own: which backend a new flow goes to, and nothing else.
 
-use netbricks_core::Worker;
 use netbricks_core::consistency::{Bounded, BoundedInconsistency};
 use netbricks_core::packet::FlowKey;
+use netbricks_core::{TableKey, Worker};
 
 use super::MaglevConfig;
 use super::backends::{Backends, Current};
@@ -43,6 +43,6 @@ impl LookupTable {
     /// is added later gets the first that is free. `None` while no backend takes new flows.
     #[inline]
     pub fn lookup(&mut self, flow: &FlowKey) -> Option<usize> {
-        self.0.get().choose(flow).map(|(chosen, _)| Current::number(chosen))
+        self.0.get().choose(&flow.store()).map(|(chosen, _)| Current::number(chosen))
     }
 }

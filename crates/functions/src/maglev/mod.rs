@@ -90,7 +90,7 @@ impl Own<StoredFlow> for Balancer {
         self.current.get();
     }
     fn expect(&mut self, flow: &StoredFlow) {
-        self.current.seen().prefetch(&FlowKey::restore(*flow));
+        self.current.seen().prefetch(flow);
     }
 }
 
@@ -110,8 +110,8 @@ impl Balancer {
             return Some(mac);
         }
         let flow = match entry.key() {
-            Some(stored) => FlowKey::restore(stored),
-            None => FlowKey::related(header, payload),
+            Some(stored) => stored,
+            None => FlowKey::related(header, payload).store(),
         };
         match entry {
             Entry::Found(mut found) => {

@@ -189,7 +189,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     }
 
     /// Sets the timer of a live slot, unless one is set that will come in time and look again.
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn file_timer(&mut self, index: usize) {
         let Some(end) = self.slots.get(index).and_then(|slot| self.clock.end(slot)) else { return };
         self.wheel.insert_earlier(index / TIMED, end);

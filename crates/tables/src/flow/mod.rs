@@ -327,7 +327,6 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
                 drop(self.take(index));
             }
         }
-        self.wheel.clear();
     }
 
     /// The slot that `ticket` names, if the key of these parts lives there: it is hit.
@@ -422,8 +421,14 @@ impl<K: Key, V: 'static> Table for FlowTable<K, V> {
     #[inline(always)]
     fn resolve_elsewhere(&mut self, key: K) -> Entry<'_, K, V> {
         // By the hash, which is made of registers: a key that has just been written is not to be read back.
-        let answer = self.search(&key, key.hash(&self.secret));
-        self.entry(key, answer)
+        let hash = key.hash(&self.secret);
+        match self.new_place(hash) {
+            Some(place) => Entry::Vacant(Vacant::new(self, key, place)),
+            None => {
+                let answer = self.search(&key, hash);
+                self.entry(key, answer)
+            }
+        }
     }
 
     #[inline(always)]

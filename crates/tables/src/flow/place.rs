@@ -3,7 +3,8 @@
 use std::ptr::NonNull;
 
 use super::entry::{Entry, Occupied, Place, Vacant};
-use super::slots::Slot;
+use super::expiry::TIMED;
+use super::slots::{NEVER, Slot};
 use super::{FlowTable, Full};
 use crate::group::{FREE, Group, WIDTH};
 use crate::hash::Key;
@@ -87,6 +88,22 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     #[inline(always)]
     pub(super) fn home(&self, hash: u64) -> Home {
         Home::of(hash, self.hashed_slots)
+    }
+
+    /// Where a key with this hash goes that is plainly new, to a table with room for it: most that are not where their ticket
+    /// says. For all others [`search`](Self::search) has the answer.
+    #[inline(always)]
+    pub(super) fn new_place(&self, hash: u64) -> Option<Place> {
+        let home = self.home(hash);
+        let [first, second] = home.groups.map(|group| &self.groups[group as usize]);
+        let known = Group::both_match(first, second, home.tag) != 0 || self.stashed != 0;
+        if known || self.len >= self.capacity {
+            return None;
+        }
+        let index = Self::emptier(home.groups, Group::both_match(first, second, FREE))?;
+        // Else a search looks at the same slots.
+        self.worked(2 * WIDTH);
+        Some(Place { index, tag: home.tag, displaces: None })
     }
 
     /// Looks wherever the key with this hash can be, for keys that are not where their ticket says; one that is found is hit.
@@ -180,16 +197,24 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     pub(super) fn free_slot(&self, home: Home) -> Option<u32> {
         let [first, second] = home.groups;
         let free = Group::both_match(&self.groups[first as usize], &self.groups[second as usize], FREE);
-        if free != 0 {
-            // Nobody can predict which of the two it is.
-            let (a, b) = (free & 0xffff, free >> WIDTH);
-            let is_first = a.count_ones() >= b.count_ones();
-            let group = std::hint::select_unpredictable(is_first, first, second);
-            let free = std::hint::select_unpredictable(is_first, a, b);
-            return Some(group * WIDTH as u32 + free.trailing_zeros());
+        Self::emptier(home.groups, free).or_else(|| {
+            let stash = self.groups[self.hashed].free() & ((1 << STASH) - 1);
+            (stash != 0).then(|| (self.hashed * WIDTH) as u32 + stash.trailing_zeros())
+        })
+    }
+
+    /// The first free slot of that of two groups which has more of them.
+    #[inline(always)]
+    fn emptier([first, second]: [u32; 2], free: u32) -> Option<u32> {
+        if free == 0 {
+            return None;
         }
-        let stash = self.groups[self.hashed].free() & ((1 << STASH) - 1);
-        (stash != 0).then(|| (self.hashed * WIDTH) as u32 + stash.trailing_zeros())
+        // Nobody can predict which of the two it is.
+        let (a, b) = (free & 0xffff, free >> WIDTH);
+        let is_first = a.count_ones() >= b.count_ones();
+        let group = std::hint::select_unpredictable(is_first, first, second);
+        let free = std::hint::select_unpredictable(is_first, a, b);
+        Some(group * WIDTH as u32 + free.trailing_zeros())
     }
 
     /// Who leaves for a new flow: an expired flow or, if the policy says so, the one seen least recently, among a
@@ -243,14 +268,16 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     pub(super) fn put(&mut self, place: Place, key: K, value: V) -> NonNull<Slot<K, V>> {
         let index = place.index as usize;
         debug_assert_eq!(self.groups[index / WIDTH].tags[index % WIDTH], FREE);
-        let (seen, timeout) = (self.clock.tick as u32, self.idle_timeout);
+        let (tick, timeout) = (self.clock.tick, self.idle_timeout);
         // First what calls the author's code: should it panic, nothing has happened.
-        self.slots.fill(index, &key, value, seen, timeout);
+        self.slots.fill(index, &key, value, tick as u32, timeout);
         self.groups[index / WIDTH].tags[index % WIDTH] = place.tag;
         self.len += 1;
         self.stashed += usize::from(index / WIDTH == self.hashed);
         self.counters.inserted += 1;
-        self.file_timer(index);
+        if timeout != NEVER {
+            self.wheel.insert_earlier(index / TIMED, tick.saturating_add(u64::from(timeout)));
+        }
         self.slots.place(index)
     }
 
