@@ -66,22 +66,32 @@ impl<'t, K: Key, V: 'static> Approach<'t, K, V> {
         // SAFETY: as above.
         let b = unsafe { self.group(second) };
         let found = Group::both_match(a, b, tag);
-        let mut bit = found.trailing_zeros();
         if found == 0 {
             cold_path();
-            // Nobody seems to be there: the place where an insertion would write, and the timer that goes with it.
+            // Nobody seems to be there: the place where an insertion would write, and the timer that goes with it. The
+            // ticket says so at once, and not only when the slot has been read.
             let (free, other) = (a.free(), b.free());
             let second = other.count_ones() > free.count_ones();
-            bit = if second { other.trailing_zeros() + WIDTH as u32 } else { free.trailing_zeros() };
-            prefetch(self.wheel.address(Self::slot(groups, bit) / TIMED));
+            let bit = if second { other.trailing_zeros() + WIDTH as u32 } else { free.trailing_zeros() };
+            let slot = Self::slot(groups, bit);
+            prefetch(self.wheel.address(slot / TIMED));
             asked.missed();
+            self.ask(slot, asked);
+            *ticket = FlowTicket::NOBODY;
+            return;
         }
-        let slot = Self::slot(groups, bit);
+        let slot = Self::slot(groups, found.trailing_zeros());
+        self.ask(slot, asked);
+        ticket.0 = slot as u64;
+    }
+
+    /// Asks for the memory of a slot.
+    #[inline(always)]
+    fn ask(&self, slot: usize, asked: &impl Asked<K>) {
         Slots::<K, V>::prefetch_from(self.first_slot, slot);
         if Slots::<K, V>::APART && asked.long().is_some_and(|key| K::Parts::split(key).1.is_some()) {
             cold_path();
             self.slots.prefetch_far(slot);
         }
-        ticket.0 = slot as u64;
     }
 }

@@ -208,6 +208,11 @@ pub struct FlowTable<K: Key, V: 'static> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FlowTicket(u64);
 
+impl FlowTicket {
+    /// The flow seems to be in no slot.
+    const NOBODY: Self = Self(u32::MAX as u64);
+}
+
 /// What announcing a key to a [`FlowTable`] takes; one of a table that is gone names groups too, though nobody's.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowAnnouncer {
