@@ -3,7 +3,7 @@ use std::net::IpAddr;
 
 use netbricks_core::buffer::{Batch, Pool};
 use netbricks_core::packet::{FlowKey, MacAddress};
-use netbricks_core::{Blueprint, Context, Drop, Node, Settings, Worker, compose};
+use netbricks_core::{Blueprint, Context, Drop, Node, Settings, TableKey, Worker, compose};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::{kinds, run_configured};
 use proptest::prelude::*;
@@ -96,7 +96,31 @@ fn by_the_table(backends: &BTreeMap<u8, u32>, flow: u16) -> Option<u8> {
     };
     let (source, vip): (IpAddr, IpAddr) = (client(flow).parse().unwrap(), VIP.parse().unwrap());
     let key = FlowKey::new(source, vip, 1_000 + flow, 80, 6);
-    Snapshot::first(&first).unwrap().choose(&key).map(|(_, mac)| mac.octets()[5])
+    Snapshot::first(&first).unwrap().choose(&key.store()).map(|(_, mac)| mac.octets()[5])
+}
+
+/// Nodes of other versions and machines take these flows over, and know no connections.
+#[test]
+fn every_node_decides_as_it_ever_did() {
+    let backends = (0..10).map(|number| backend(number, 1)).collect();
+    let first = First { backends, slots: 65_537, key: "a key".into() };
+    let snapshot = Snapshot::first(&first).unwrap();
+    let choices = |source: [&str; 2], to: &str| -> Vec<u8> {
+        let flow = |number: u16| {
+            let source: IpAddr = source[usize::from(number % 2)].parse().unwrap();
+            FlowKey::new(source, to.parse().unwrap(), 1_000 + number, 443, 6 + 11 * u8::from(number > 9))
+        };
+        let choice = |number| snapshot.choose(&flow(number).store()).unwrap().1.octets()[5];
+        (0..20).map(choice).collect()
+    };
+    assert_eq!(
+        choices(["10.0.0.1", "198.51.100.7"], VIP),
+        [5, 2, 1, 8, 9, 7, 3, 5, 6, 5, 8, 5, 0, 9, 4, 9, 5, 7, 6, 7]
+    );
+    assert_eq!(
+        choices(["2001:db8:1::9", "2001:db8:2::9"], VIP6),
+        [0, 2, 6, 0, 0, 0, 7, 3, 0, 7, 2, 0, 9, 9, 7, 9, 9, 5, 5, 5]
+    );
 }
 
 #[derive(Clone, Copy, Debug)]
