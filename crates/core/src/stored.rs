@@ -19,7 +19,8 @@ use crate::state::TableKey;
 pub struct StoredFlow([u64; 5]);
 
 /// A flow of IPv4 costs two multiplications of the four that one of IPv6 takes. The two collide with a probability of at most
-/// 2⁻⁶³: the sum of the longer has a product more, which is any given number no more often.
+/// 2⁻⁶³: the sum of the longer has a product more, which is any given number no more often. Under a secret that is no secret
+/// `maglev` uses it for what all nodes must decide alike: who changes it changes where their flows go.
 impl Key for StoredFlow {
     type Parts = ByVersion;
     #[inline(always)]

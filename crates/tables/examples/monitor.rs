@@ -112,7 +112,7 @@ fn main() {
         full: Full::EvictOldest,
         seed: 0x5eed,
     })
-    .expect("7 MiB of table");
+    .expect("6 MiB of table");
 
     let mut now = 0;
     let mut pass = |touch: bool| {

@@ -191,6 +191,13 @@ impl TimerWheel {
         self.visit(now, budget, fire)
     }
 
+    /// Whether [`advance`](Self::advance) to tick `now` may have anything to do.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_due(&self, now: u64) -> bool {
+        now >= self.idle_until
+    }
+
     /// As [`advance`](Self::advance), where something may be due.
     fn visit(&mut self, now: u64, budget: usize, mut fire: impl FnMut(usize) -> Option<u64>) -> usize {
         let mut visited = 0;

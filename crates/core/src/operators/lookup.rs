@@ -23,8 +23,8 @@ use crate::reason::{Edge, Verdict};
 use crate::state::{Counter, State, TableKey};
 use crate::view::View;
 
-/// Entries that one batch may look at to end those that are due: bounded, whatever is due, and enough for as many to end as
-/// come, where each of a batch of 32 does, and has an end unlike its neighbours'.
+/// Entries that one batch may look at to end those that are due: bounded, whatever is due, and enough that hardly more come
+/// than end where every packet of a batch of 32 begins a flow.
 const EXPIRE: usize = 256;
 
 /// A table with entries that end by themselves.
@@ -37,7 +37,8 @@ impl<K: Key + Encode, V: Encode + 'static> Expiring for FlowTable<K, V> {
     #[inline(always)]
     fn expire(&mut self, now: u64) {
         for _ in 0..EXPIRE / MAXIMUM_WORK {
-            if Self::expire(self, now, MAXIMUM_WORK) == 0 {
+            Self::expire(self, now, MAXIMUM_WORK);
+            if !self.is_due() {
                 break;
             }
         }

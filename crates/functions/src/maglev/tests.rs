@@ -99,9 +99,10 @@ fn by_the_table(backends: &BTreeMap<u8, u32>, flow: u16) -> Option<u8> {
     Snapshot::first(&first).unwrap().choose(&key.store()).map(|(_, mac)| mac.octets()[5])
 }
 
-/// Nodes of other versions and machines take these flows over, and know no connections.
+/// Nodes of later builds and other machines take these flows over, and know no connections: what changes this list parts
+/// them from their backends.
 #[test]
-fn every_node_decides_as_it_ever_did() {
+fn every_node_decides_alike() {
     let backends = (0..10).map(|number| backend(number, 1)).collect();
     let first = First { backends, slots: 65_537, key: "a key".into() };
     let snapshot = Snapshot::first(&first).unwrap();

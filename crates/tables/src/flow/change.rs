@@ -28,7 +28,7 @@ pub enum MapChange<K, V> {
         /// The time.
         now: u64,
     },
-    /// Ends what is due, 64 entries at most.
+    /// Ends what is due, looking at 64 entries at most.
     Expire {
         /// The time.
         now: u64,

@@ -3,7 +3,7 @@
 
 use super::slots::{NEVER, Slot};
 use super::{FlowTable, MAXIMUM_WORK};
-use crate::group::{FREE, WIDTH};
+use crate::group::{FREE, Group, WIDTH};
 use crate::hash::Key;
 use crate::wheel::TimerWheel;
 
@@ -87,11 +87,11 @@ impl Clock {
 
 impl<K: Key, V: 'static> FlowTable<K, V> {
     /// Goes on to `now` (ns) and ends flows that are due, looking at the slots of at most `budget` flows (rounded up to
-    /// the 8 that share a timer) and never at more than [`MAXIMUM_WORK`]; returns how many flows it ended. While more is due,
-    /// [`next_deadline`](Self::next_deadline) is not after `now`: call again when there is time.
+    /// the 8 that share a timer) and never at more than [`MAXIMUM_WORK`]; returns how many flows it ended. None is not a sign
+    /// that it is done: while [`is_due`](Self::is_due) says so, call again when there is time.
     ///
     /// A flow that was hit since its timer was set is no more due: its timer is set again here, and not with each
-    /// packet. So is one whose flow was taken out.
+    /// packet.
     pub fn expire(&mut self, now: u64, budget: usize) -> usize {
         self.expire_with(now, budget, |_, _| ())
     }
@@ -99,11 +99,15 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     /// As [`expire`](Self::expire), and gives each flow that ended to `ended`.
     pub fn expire_with(&mut self, now: u64, budget: usize, ended: impl FnMut(K, V)) -> usize {
         self.set_time(now);
-        self.visit_timers(budget.min(MAXIMUM_WORK).div_ceil(TIMED), ended)
+        self.turned = false;
+        let count = self.visit_timers(budget.min(MAXIMUM_WORK).next_multiple_of(TIMED), ended);
+        // Where it stood still because of timers that are gone now.
+        self.set_time(now);
+        count
     }
 
-    /// The time (ns) from which on [`expire`](Self::expire) has something to do: at most the end of every flow. `None` while
-    /// no flow can expire.
+    /// The time (ns) from which on [`expire`](Self::expire) has something to do: at most the end of every flow, and before it
+    /// where flows were hit, changed their timeout or left since. `None` while no flow can expire.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
         self.wheel.next_deadline().map(|tick| self.clock.nanoseconds(tick))
@@ -125,7 +129,8 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         self.set_time(now);
         self.turned = self.expires_itself;
         if self.turned {
-            self.visit_timers(1, |_, _| ());
+            self.visit_timers(TIMED, |_, _| ());
+            self.set_time(now);
         }
     }
 
@@ -143,36 +148,45 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         }
     }
 
-    /// Visits so many timers, and looks at the slots of those that are due.
-    pub(super) fn visit_timers(&mut self, timers: usize, mut ended: impl FnMut(K, V)) -> usize {
+    /// Whether more is due at the time last told than was ended so far: [`expire`](Self::expire) again when there is time.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        self.wheel.is_due(self.clock.tick)
+    }
+
+    /// Visits timers that are due, and looks at the slots of those that fire, within a budget of slots: to move a timer nearer
+    /// costs one.
+    pub(super) fn visit_timers(&mut self, mut budget: usize, mut ended: impl FnMut(K, V)) -> usize {
         let before = self.len;
-        for _ in 0..timers {
-            let mut due = None;
+        while budget >= TIMED {
+            let mut fired = None;
             let visited = self.wheel.advance(self.clock.tick, 1, |timer| {
-                due = Some(timer);
+                fired = Some(timer);
                 None
             });
             if visited == 0 {
                 break;
             }
-            self.worked(TIMED);
-            due.into_iter().for_each(|timer| self.end_due(timer, &mut ended));
+            let cost = if fired.is_some() { TIMED } else { 1 };
+            budget -= cost;
+            self.worked(cost);
+            fired.into_iter().for_each(|timer| self.end_due(timer, &mut ended));
         }
         before - self.len
     }
 
     /// Ends the flows of a timer that are over, and files it for the others.
     fn end_due(&mut self, timer: usize, ended: &mut impl FnMut(K, V)) {
+        let live = occupied(&self.groups, timer);
         let Self { wheel, slots, groups, clock, .. } = self;
         let (first, tick) = (timer * TIMED, clock.tick);
-        (first..first + TIMED).for_each(|index| slots.prefetch(index));
+        let indices = (first..first + TIMED).filter(|index| live >> (index - first) & 1 == 1);
+        indices.clone().for_each(|index| slots.prefetch(index));
         let mut again = Again { wheel, timer, at: Some(tick) };
         let mut next: Option<u64> = None;
-        for index in first..first + TIMED {
-            let Some(end) = slots.get(index).filter(|slot| slot.is_live()).and_then(|slot| clock.end(slot))
-            else {
-                continue;
-            };
+        for index in indices {
+            let Some(end) = slots.get(index).and_then(|slot| clock.end(slot)) else { continue };
             if end > tick {
                 next = Some(next.map_or(end, |next| next.min(end)));
                 continue;
@@ -182,6 +196,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
             self.len -= 1;
             self.stashed -= usize::from(index / WIDTH == self.hashed);
             self.counters.expired += 1;
+            again.at = (occupied(groups, timer) != 0).then_some(tick);
             // Last: whatever it does, the table is whole.
             ended(key, value);
         }
@@ -194,6 +209,13 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         let Some(end) = self.slots.get(index).and_then(|slot| self.clock.end(slot)) else { return };
         self.wheel.insert_earlier(index / TIMED, end);
     }
+}
+
+/// One bit for each occupied slot of a timer.
+#[inline(always)]
+pub(super) fn occupied(groups: &[Group], timer: usize) -> u32 {
+    let first = timer * TIMED;
+    groups[first / WIDTH].occupied() >> (first % WIDTH) & ((1 << TIMED) - 1)
 }
 
 /// Files a timer that has fired, also when an author's function panics before all of its flows were looked at.

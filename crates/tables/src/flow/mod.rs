@@ -138,16 +138,16 @@ pub struct Counters {
 /// so that the tags of 64k flows fit the second-level cache and two SIMD comparisons find a flow's slot without a
 /// branch. A slot holds key, value, the tick of the last hit and the timeout: up to 64 bytes (a 40-byte key and a
 /// 16-byte value) it is one cache line, the only one that a hit may have to wait for. Flows never move; timers are
-/// kept apart, one for 8 slots, since a hit does not touch them. So are the far [parts](crate::Parts) of long keys where slots get smaller
-/// by that: of 40-byte keys with 16 in the near part and an 8-byte value, short ones touch 32 bytes, and long ones 24 more,
-/// which are asked for at the same time.
+/// kept apart, one for 8 slots, since a hit does not touch them. So are the far [parts](crate::Parts) of long keys where
+/// slots get smaller by that: of 40-byte keys with 16 in the near part and an 8-byte value, short ones touch 32 bytes, and
+/// long ones 24 more, which are asked for at the same time.
 ///
 /// # Memory
 /// A flow costs `(slot + far + 2 + 2) / 0.8` bytes of capacity: slot (8 bytes more than the value and what of the key
 /// lies beside it, rounded up to a power of two below 64 and to lines of 64 above), the key's far part if it lies apart,
 /// whether it is used or not, tag, and its share of a timer, in groups that are 80 % full when the table is. That is 85
-/// bytes for a 64-byte slot, and 75 for one of 32 with a far part of 24. It is allocated and touched at once, each of the arrays in
-/// units of 2 MiB where it is large enough (128 KiB) for a huge page.
+/// bytes for a 64-byte slot, and 75 for one of 32 with a far part of 24. It is allocated and touched at once, each of the
+/// arrays in units of 2 MiB where it is large enough (128 KiB) for a huge page.
 ///
 /// # Work
 /// No operation probes, moves or expires more than [`MAXIMUM_WORK`] slots, however full the table, whatever the keys
@@ -191,7 +191,7 @@ pub struct FlowTable<K: Key, V: 'static> {
     idle_timeout: u32,
     full: Full,
     expires_itself: bool,
-    /// A new tick has come and flows were looked at for it, which is a lookup's share of the work.
+    /// A new tick has come and timers were visited for it: the share of the lookup that brought it.
     turned: bool,
     /// Where the next search for a flow to evict begins, so that searches in one place differ.
     hand: usize,

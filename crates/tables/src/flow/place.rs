@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 use super::entry::{Entry, Occupied, Place, Vacant};
-use super::expiry::TIMED;
+use super::expiry::{TIMED, occupied};
 use super::slots::{NEVER, Slot};
 use super::{FlowTable, Full};
 use crate::group::{FREE, Group, WIDTH};
@@ -172,7 +172,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     /// Room for a key that is nowhere, by the policy.
     fn vacancy(&mut self, home: Home) -> Answer {
         if self.len >= self.capacity && self.expires_itself && !std::mem::take(&mut self.turned) {
-            self.visit_timers(1, |_, _| ());
+            self.visit_timers(TIMED, |_, _| ());
         }
         let free = self.free_slot(home);
         let place = match free {
@@ -287,6 +287,10 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         self.groups[index / WIDTH].tags[index % WIDTH] = FREE;
         self.len -= 1;
         self.stashed -= usize::from(index / WIDTH == self.hashed);
+        // Else the clock would wait for it.
+        if occupied(&self.groups, index / TIMED) == 0 {
+            self.wheel.remove(index / TIMED);
+        }
         Some(flow)
     }
 

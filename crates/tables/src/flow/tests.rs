@@ -48,6 +48,9 @@ fn check<K: Key, V>(table: &FlowTable<K, V>) {
             }
         }
     }
+    for timer in (0..table.slots.len() / TIMED).filter(|timer| table.wheel.deadline(*timer).is_some()) {
+        assert_ne!(super::expiry::occupied(&table.groups, timer), 0, "timer {timer} without a flow");
+    }
     assert_eq!((live, stashed), (table.len, table.stashed));
     assert!(table.len <= table.capacity);
 }

@@ -133,3 +133,87 @@ fn a_table_that_nobody_tells_the_time_shows_no_flow_that_is_over() {
         assert_eq!(flows.get(&1).is_some(), shown, "{wait}");
     }
 }
+
+/// Silence for longer than 32 bits of ticks can tell: what comes next is young, whatever has left before.
+#[test]
+fn after_long_silence_new_flows_are_young() {
+    let leave: [fn(&mut FlowTable<u32, u32>); 4] = [
+        |table| (0..40).for_each(|key| assert!(table.remove(&key).is_some())),
+        FlowTable::clear,
+        |table| table.retain(|_, _| false),
+        |table| {
+            let mut bytes = Vec::new();
+            assert_eq!(table.take_where(&mut bytes, |_| true), 40);
+        },
+    ];
+    for (way, leave) in leave.into_iter().enumerate() {
+        for silence in [1u64 << 30, 1 << 31, 1 << 32, 1 << 33, 1 << 40, u64::MAX - 1_000] {
+            let mut table: FlowTable<u32, u32> =
+                FlowTable::new(config(100, Some(100), Full::Refuse)).unwrap();
+            for key in 0..40 {
+                table.lookup(key, 0).or_insert_with(|| key);
+            }
+            leave(&mut table);
+            check(&table);
+            assert!(table.is_empty() && table.next_deadline().is_none(), "way {way}");
+            for key in 50..60 {
+                let now = silence + u64::from(key);
+                assert!(table.lookup(key, now).or_insert_with(|| key).is_some());
+                for known in 50..=key {
+                    assert!(table.lookup(known, now).found().is_some(), "way {way}, {known} at {now}");
+                }
+            }
+            check(&table);
+        }
+    }
+}
+
+/// As above, beside a flow that stays for ever and shared its timer with one that has left.
+#[test]
+fn a_timer_that_nobody_needs_holds_no_clock_back() {
+    let mut table: FlowTable<u32, u32> = FlowTable::new(config(8, Some(100), Full::Refuse)).unwrap();
+    for key in 0..8 {
+        let Entry::Vacant(place) = table.lookup(key, 0) else { panic!("new") };
+        let mut flow = place.insert_entry(key);
+        if key < 4 {
+            flow.keep_forever();
+        }
+    }
+    (4..8).for_each(|key| assert!(table.remove(&key).is_some()));
+    for (key, now) in [(50, 1u64 << 33), (51, (1 << 33) + 1), (52, (1 << 33) + 2)] {
+        assert!(table.lookup(key, now).or_insert_with(|| key).is_some());
+        assert!((50..=key).all(|known| table.lookup(known, now).found().is_some()), "at {now}");
+    }
+    assert!((0..4).all(|key| table.get(&key) == Some(&key)));
+    check(&table);
+}
+
+/// All that one lookup can meet at once: a new tick with timers that are due, both groups and the stash in use, a full table,
+/// and a policy that looks for who leaves.
+#[test]
+fn the_dearest_lookup_stays_within_the_bound() {
+    const PLACES: usize = 2 * WIDTH + STASH;
+    let mut table: FlowTable<u64, u64> =
+        FlowTable::new(config(PLACES, Some(1_000), Full::EvictOldest)).unwrap();
+    let keys: Vec<u64> = {
+        let home = |key: u64| table.home(key.hash(&table.secret)).groups;
+        let own = (0..).map(home).find(|[first, second]| first != second).unwrap();
+        (0..).filter(|key| home(*key) == own).take(PLACES + 200).collect()
+    };
+    let (old, new) = keys.split_at(PLACES);
+    for key in old {
+        table.lookup(*key, 0).or_insert_with(|| *key);
+    }
+    assert_eq!((table.len(), table.stashed), (PLACES, STASH));
+    let mut dearest = 0;
+    for (at, key) in new.iter().enumerate() {
+        // All were hit since their timers were filed, so that these come due and end nobody.
+        let now = 900 * at as u64;
+        let held: Vec<u64> = table.iter().map(|(key, _)| key).collect();
+        held.iter().for_each(|key| assert!(table.lookup(*key, now).found().is_some()));
+        bounded(&mut table, |table| table.lookup(*key, now + 500).or_insert_with(|| *key).is_some());
+        dearest = dearest.max(table.work.get());
+        check(&table);
+    }
+    assert_eq!((table.len(), dearest), (PLACES, MAXIMUM_WORK));
+}
