@@ -6,10 +6,9 @@
 //! where PORTS.toml is as for `listing_1_2`. The registered function `maglev` is what a balancer needs beyond this listing:
 //! flows whose backend has gone, ICMP errors, fragments, idle connections.
 
+use netbricks::functions::maglev::{Backend, LookupTable, MaglevConfig};
 use netbricks::prelude::*;
 use netbricks::{NetBricksContext, Pipeline, Queue, Sent};
-use netbricks_core::{GroupConfig, ShuffleConfig, ShuffleKey};
-use netbricks_functions::maglev::{Backend, LookupTable, MaglevConfig};
 
 /// Listing 3: one pipeline for each backend. The lookup table is in state of bounded inconsistency, the cache of flows is
 /// each worker's own. State is declared by name where the paper captures it; and the flow itself is the key where the paper

@@ -15,7 +15,9 @@ use std::process::ExitCode;
 
 /// Values with units in settings: durations, sizes, rates, probabilities.
 pub use netbricks_core::units;
-pub use netbricks_core::{Registry, packet, tables};
+pub use netbricks_core::{Registry, packet, stream, tables};
+/// Our functions one by one, and their parts: `functions::maglev::LookupTable`.
+pub use netbricks_functions as functions;
 pub use netbricks_ports::Drivers;
 pub use pipeline::{ContextError, NetBricksContext, Pipeline, Queue, Sent};
 pub use report::{

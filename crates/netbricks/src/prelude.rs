@@ -73,6 +73,29 @@
 //! assert_eq!((report.out.len(), report.dropped(Drop::RateLimited)), (2, 1));
 //! ```
 
+//! Of the byte streams that packets carry, window by window:
+//! ```
+//! use netbricks::prelude::*;
+//!
+//! /// Counts the gaps in what connections carry.
+//! pub fn torn(input: Input, worker: &Worker) -> impl Function {
+//!     let torn = worker.counter("torn");
+//!     input
+//!         .parse_or_pass::<Link>()
+//!         .parse_or_pass::<Ip>()
+//!         .parse_or_pass::<Tcp>()
+//!         .window(worker, "streams", WindowConfig::new(4_096, 4_096, 60_000_000_000), move |window| {
+//!             if matches!(window.why, Why::Gap) {
+//!                 torn.add(1);
+//!             }
+//!         })
+//!         .done()
+//! }
+//!
+//! let packet = ethernet().ipv4("10.0.0.1", "10.0.0.2").tcp(1000, 80).payload(b"hi").build().unwrap();
+//! assert_eq!(netbricks_testkit::run_with(torn, [packet.clone()]).out, [packet]);
+//! ```
+
 // A function: what it takes, the words it is written in, and how it becomes a node.
 pub use netbricks_core::{Function, Input, NoSettings, Operator, Worker, compose, merge};
 
@@ -104,6 +127,14 @@ pub use netbricks_core::consistency::{Access, BoundedInconsistency, Consistency,
 pub use netbricks_core::tables::{
     Changing, FlowTable, MapChange, MapOutcome, Recent, RouteChange, Routes, Tallies,
 };
+
+// Byte streams of TCP: windows beside the packets' way and in it, and streams rewritten; more in `netbricks::stream`.
+pub use netbricks_core::stream::{
+    Fate, GateConfig, PacketizeConfig, Replace, StreamConfig, Why, Window, WindowConfig,
+};
+
+// Other cores, and groups: `pipeline.shuffle(ShuffleConfig { key: ShuffleKey::Flow, ..Default::default() })`.
+pub use netbricks_core::{GroupConfig, Groups, ShuffleConfig, ShuffleKey, WhenFull};
 
 // Settings, and the list of functions that a binary knows.
 pub use netbricks_core::{Blueprint, BuildError, Key, Refused, Registry, Settings};

@@ -38,8 +38,8 @@ fn inverse(number: u64, size: u64) -> u64 {
     (0..size - 2).fold(1, |power, _| power * number % size)
 }
 
-/// The paper's Pseudocode 1, word for word: permutations as whole tables, everybody in turn.
-fn by_the_paper(size: usize, seed: u64, names: &[&str]) -> Vec<usize> {
+/// The paper's Pseudocode 1 over our permutations, as whole tables: everybody in turn.
+fn by_pseudocode(size: usize, seed: u64, names: &[&str]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..names.len()).collect();
     order.sort_by_key(|at| (hash_name(RANK, names[*at], &key(seed)), names[*at]));
     let inverses: Vec<u64> = (0..size as u64).map(|number| inverse(number, size as u64)).collect();
@@ -77,14 +77,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn equal_weights_give_the_papers_table(count in 1usize..40, seed in any::<u64>(), weight in 1u32..9) {
+    fn equal_weights_give_the_pseudocodes_table(count in 1usize..40, seed in any::<u64>(), weight in 1u32..9) {
         let names = names(count, seed);
         let backends: Vec<(&str, u32)> = names.iter().map(|name| (name.as_str(), weight)).collect();
         let plain: Vec<&str> = backends.iter().map(|(name, _)| *name).collect();
         let found: Vec<usize> =
             table(251, seed, &backends).slots().iter().map(|number| usize::from(*number)).collect();
         // Who has one slot more is the last to be decided: first in turn here as there.
-        prop_assert_eq!(found, by_the_paper(251, seed, &plain));
+        prop_assert_eq!(found, by_pseudocode(251, seed, &plain));
     }
 
     #[test]
