@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use netbricks_packet::{FlowKey, HashKey};
-use netbricks_tables::{Encode, FlowTable, FlowTableConfig};
+use netbricks_tables::{Counters, Encode, FlowTable, FlowTableConfig};
 
 use crate::context::Context;
 use crate::events::Events;
@@ -58,6 +58,10 @@ pub trait Declared: 'static {
     fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String>;
     /// Occupancy for metrics: entries and capacity.
     fn occupancy(&self) -> (u64, u64);
+    /// What happened in it so far, for metrics, where it is a flow table.
+    fn flow_counters(&self) -> Option<Counters> {
+        None
+    }
     /// What becomes of it when flows that a shuffle with key `by` sorts go to another worker. What does not say is
     /// [`Bound`](Mobility::Bound): better no flow moves than one that leaves half of what is known of it behind.
     fn mobility(&self, _by: ShuffleKey) -> Mobility {
@@ -102,6 +106,9 @@ where
     }
     fn occupancy(&self) -> (u64, u64) {
         (self.len() as u64, self.capacity() as u64)
+    }
+    fn flow_counters(&self) -> Option<Counters> {
+        Some(self.counters())
     }
     fn mobility(&self, by: ShuffleKey) -> Mobility {
         Mobility::of(stored_follows::<K>(by))
@@ -257,6 +264,16 @@ impl Declared for CounterState {
     }
 }
 
+/// What is asked of a flow table beside its occupancy: the handler's name behind the table's, what it counts (the
+/// table's name stands in the middle), and where that is.
+type Count = (&'static str, [&'static str; 2], fn(&Counters) -> u64);
+
+const COUNTS: [Count; 3] = [
+    ("evicted", ["Flows of", "that gave their place to a new one before they were over"], |of| of.evicted),
+    ("expired", ["Flows of", "that ended because nothing hit them for their timeout"], |of| of.expired),
+    ("refused", ["Lookups in", "that found no place for a new flow"], |of| of.refused),
+];
+
 type Read = Box<dyn Fn(&str) -> Result<String, String>>;
 type Report = Box<dyn Fn() -> Section>;
 type Take = Box<dyn Fn(&Part) -> Vec<u8>>;
@@ -278,8 +295,9 @@ pub struct Declarations {
 }
 
 impl Worker {
-    /// Declares a flow table. Where it cannot be made (no memory, capacity 0), the node's building fails with that
-    /// error; the handle is then of a table of one entry, which never sees a packet.
+    /// Declares a flow table, with the handlers `NAME.occupancy`, `NAME.evicted`, `NAME.expired` and `NAME.refused`.
+    /// Where it cannot be made (no memory, capacity 0), the node's building fails with that error; the handle is then
+    /// of a table of one entry, which never sees a packet.
     pub fn flow_table<K: TableKey, V: Encode + Copy + 'static>(
         &self,
         name: &str,
@@ -467,9 +485,17 @@ impl Declarations {
         self.reports.iter().map(|report| report()).collect()
     }
     pub(crate) fn handlers(&self) -> Vec<Handler> {
-        let sizes = self.states.iter().map(|(name, _)| Handler {
-            name: format!("{name}.occupancy"),
-            summary: format!("Entries and capacity of `{name}`."),
+        let sizes = self.states.iter().flat_map(|(name, state)| {
+            let occupancy = Handler {
+                name: format!("{name}.occupancy"),
+                summary: format!("Entries and capacity of `{name}`."),
+            };
+            let counts = state.borrow().flow_counters().map(|_| COUNTS).into_iter().flatten();
+            let counts = counts.map(move |(count, [what, which], _)| Handler {
+                name: format!("{name}.{count}"),
+                summary: format!("{what} `{name}` {which}."),
+            });
+            std::iter::once(occupancy).chain(counts)
         });
         let events =
             self.events.handlers().map(|(name, summary, _)| Handler { name, summary: summary.into() });
@@ -480,15 +506,24 @@ impl Declarations {
         if let Some((_, call)) = self.handlers.iter().find(|(handler, _)| handler.name == name) {
             return call(argument).map_err(|problem| CallError::Argument { name: name.into(), problem });
         }
-        let state = name.strip_suffix(".occupancy");
-        if let Some((_, state)) = self.states.iter().find(|(known, _)| Some(known.as_str()) == state) {
-            let (entries, capacity) = state.borrow().occupancy();
-            return Ok(format!("{entries} {capacity}"));
+        if let Some(answer) = self.metric(name) {
+            return Ok(answer);
         }
         if let Some((_, _, count)) = self.events.handlers().find(|(handler, ..)| handler == name) {
             return Ok(count.to_string());
         }
         let known = self.handlers().into_iter().map(|handler| handler.name).collect::<Vec<_>>().join(", ");
         Err(CallError::Unknown { name: name.into(), known })
+    }
+    /// What a state's own handler answers, if that is one's name.
+    fn metric(&self, handler: &str) -> Option<String> {
+        let (name, metric) = handler.rsplit_once('.')?;
+        let state = self.states.iter().find(|(known, _)| known == name)?.1.borrow();
+        if metric == "occupancy" {
+            let (entries, capacity) = state.occupancy();
+            return Some(format!("{entries} {capacity}"));
+        }
+        let (.., of) = COUNTS.iter().find(|(count, ..)| *count == metric)?;
+        Some(of(&state.flow_counters()?).to_string())
     }
 }

@@ -371,6 +371,53 @@ where
     deserializer.deserialize_str(Text(std::marker::PhantomData))
 }
 
+/// Reads a list of texts, of each of which `read` makes an item, in order; it may remember what came before. What it
+/// refuses is pointed at in the file, and not the list. For serde's `deserialize_with`.
+///
+/// # Errors
+/// As [`from_text`], of one item.
+pub fn list_from_text<'de, T, E, D>(
+    deserializer: D,
+    read: impl FnMut(&str) -> Result<T, E>,
+) -> Result<Vec<T>, D::Error>
+where
+    E: fmt::Display,
+    D: Deserializer<'de>,
+{
+    struct Items<F>(F);
+    impl<'de, T, E: fmt::Display, F: FnMut(&str) -> Result<T, E>> Visitor<'de> for Items<F> {
+        type Value = Vec<T>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list")
+        }
+        fn visit_seq<A: de::SeqAccess<'de>>(mut self, mut texts: A) -> Result<Vec<T>, A::Error> {
+            let mut items = Vec::new();
+            while let Some(item) = texts.next_element_seed(Item(&mut self.0))? {
+                items.push(item);
+            }
+            Ok(items)
+        }
+    }
+    struct Item<'f, F>(&'f mut F);
+    impl<'de, T, E: fmt::Display, F: FnMut(&str) -> Result<T, E>> de::DeserializeSeed<'de> for Item<'_, F> {
+        type Value = T;
+        fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<T, D::Error> {
+            deserializer.deserialize_str(self)
+        }
+    }
+    impl<T, E: fmt::Display, F: FnMut(&str) -> Result<T, E>> Visitor<'_> for Item<'_, F> {
+        type Value = T;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a string")
+        }
+        // Here, where the place of the text is still known.
+        fn visit_str<E2: de::Error>(self, text: &str) -> Result<T, E2> {
+            (self.0)(text).map_err(E2::custom)
+        }
+    }
+    deserializer.deserialize_seq(Items(read))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

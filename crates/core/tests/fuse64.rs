@@ -1,6 +1,7 @@
-//! Sixty-four functions fused into one node: it builds in seconds, and every one of them does its work.
+//! Sixty-four functions fused into one node: it builds, and every one of them does its work.
 //!
-//! `Input` is a concrete type so that this is linear; a function generic over its input would double with each.
+//! How long it takes to build is what `bench/fuse-build.sh` times: minutes, more than in proportion to their number. `Input` is
+//! a concrete type because a function generic over its input would double that with each.
 #![forbid(unsafe_code)]
 
 use netbricks_core::packet::{Ip, Link};

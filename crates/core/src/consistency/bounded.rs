@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use netbricks_tables::{Publication, Reader, Writer, replicated};
+use netbricks_tables::{Counters, Publication, Reader, Writer, replicated};
 
 use super::{Access, BoundedInconsistency, CannotWrite, Consistency, Contents, export_in_steps, maker};
 use crate::registry::{BuildError, Worker};
@@ -141,7 +141,9 @@ impl<T: Contents> Access<T> for Bounded<T> {
     /// What this worker wrote and has not published yet, it sees too.
     #[inline]
     fn read<R>(&self, f: impl FnOnce(&T) -> R) -> R {
-        let mut writer = self.0.writer.borrow_mut();
+        let mut writer = self.0.writer.try_borrow_mut().unwrap_or_else(|_| {
+            panic!("this state is read or changed by who asks for it: use what the outer call gave, or ask after it")
+        });
         match writer.as_mut() {
             Some(writer) => writer.read(f),
             None => {
@@ -186,6 +188,9 @@ impl<T: Contents> Declared for Seen<T> {
     }
     fn occupancy(&self) -> (u64, u64) {
         Bounded(self.0.clone()).read(|state| state.occupancy())
+    }
+    fn flow_counters(&self) -> Option<Counters> {
+        Bounded(self.0.clone()).read(|state| state.flow_counters())
     }
     fn mobility(&self, _: ShuffleKey) -> Mobility {
         Mobility::Stays

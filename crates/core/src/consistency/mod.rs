@@ -62,7 +62,14 @@ pub trait Access<T: Contents>: Clone + 'static {
     /// Shows the state to `f`. Costs up to 15 ns where others share it: ask once for several things.
     ///
     /// # Panics
-    /// When a change is under way, which calls this.
+    /// From inside what has the state already, on the same worker:
+    /// - a change of it that is under way, whose iterator or `outcome` calls this;
+    /// - a lookup in it, save under [`BoundedInconsistency`]: what it is asked for is in the entry;
+    /// - another read of it: always under [`Strict`], under [`BoundedInconsistency`] once this worker has changed it in the same
+    ///   batch, event or call, never under [`NoExternalAccess`].
+    ///
+    /// Strict state begins anew then, as after every panic inside. What leaves its consistency open reads once, and asks
+    /// the outer read's `&T` for the rest.
     fn read<R>(&self, f: impl FnOnce(&T) -> R) -> R;
 
     /// Makes one change.

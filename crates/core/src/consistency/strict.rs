@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use netbricks_tables::Locked;
+use netbricks_tables::{Counters, Locked};
 
 use super::{Access, CannotWrite, Consistency, Contents, Strict, export_in_steps, maker};
 use crate::registry::Worker;
@@ -107,6 +107,9 @@ impl<T: Contents> Declared for Seen<T> {
     }
     fn occupancy(&self) -> (u64, u64) {
         self.0.hold(|state| state.occupancy())
+    }
+    fn flow_counters(&self) -> Option<Counters> {
+        self.0.hold(|state| state.flow_counters())
     }
     fn mobility(&self, _: ShuffleKey) -> Mobility {
         Mobility::Stays

@@ -86,6 +86,15 @@ pub enum GraphError {
         /// How many there are.
         found: usize,
     },
+    /// Packets come back to a shuffle that they have passed.
+    #[error(
+        "packets come back to a shuffle by {way}: with full rings it would wait for itself; cut one of these edges, or \
+         lead it to another shuffle"
+    )]
+    ShuffledInCycle {
+        /// The nodes on the way from the shuffle back to it.
+        way: String,
+    },
     /// A node could not be made.
     #[error("`{name}`: {error}")]
     Node {
@@ -212,14 +221,20 @@ impl GraphBuilder {
         Ok(())
     }
 
-    /// Checks that every edge that must be connected is, and that something leads to every node.
+    /// Checks that every edge that must be connected is, that something leads to every node, and that no packet comes back
+    /// to a shuffle.
     ///
     /// # Errors
-    /// [`GraphError::Unconnected`], [`GraphError::Unreachable`].
+    /// [`GraphError::Unconnected`], [`GraphError::Unreachable`], [`GraphError::TooManyShuffles`],
+    /// [`GraphError::ShuffledInCycle`].
     pub fn check(&self) -> Result<(), GraphError> {
         let found = self.slots.iter().filter(|slot| slot.crossing != 0).count();
         if found > super::crossing::MOST {
             return Err(GraphError::TooManyShuffles { found });
+        }
+        if let Some(way) = super::crossing::way_back(&self.slots) {
+            let names: Vec<_> = way.iter().map(|name| format!("`{name}`")).collect();
+            return Err(GraphError::ShuffledInCycle { way: names.join(" to ") });
         }
         let mut reached = vec![false; self.slots.len()];
         for slot in &self.slots {

@@ -1,8 +1,10 @@
 //! Nodes that exchange packets with other workers: what is not polled while one of them waits for room, when nothing
 //! comes to one any more, and the state that moves with its packets.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::run::ASK_IDLE;
 use super::{Graph, Slot};
 use crate::context::DUTY;
 use crate::node::Role;
@@ -41,20 +43,57 @@ pub(super) fn connect(slots: &mut [Slot]) -> Vec<u64> {
     slots.iter().map(|slot| slot.crossing).collect()
 }
 
+/// The shortest way on which packets come back to a shuffle that they have passed, by its nodes' names.
+pub(super) fn way_back(slots: &[Slot]) -> Option<Vec<&str>> {
+    let shuffles = (0..slots.len()).filter(|node| slots[*node].crossing != 0);
+    shuffles.filter_map(|shuffle| way_back_to(shuffle, slots)).min_by_key(Vec::len)
+}
+
+fn way_back_to(shuffle: usize, slots: &[Slot]) -> Option<Vec<&str>> {
+    // By node: from where it was reached first.
+    let mut before = vec![None; slots.len()];
+    let mut reached = VecDeque::from([shuffle]);
+    while let Some(here) = reached.pop_front() {
+        for target in slots[here].targets.iter().flatten() {
+            if before[target.node].is_none() {
+                before[target.node] = Some(here);
+                reached.push_back(target.node);
+            }
+        }
+    }
+    let mut way = vec![shuffle];
+    loop {
+        let here = before[*way.last()?]?;
+        way.push(here);
+        if here == shuffle {
+            return Some(way.iter().rev().map(|node| slots[*node].name.as_str()).collect());
+        }
+    }
+}
+
 impl Graph {
     /// The next schedulable that leads to none of the shuffles that wait for room. One that waits itself gets its turn:
     /// it takes what others sent it, and so makes room in their rings.
+    ///
+    /// A shuffle before one that waits is not polled either, so that its rings stay full for so long. No worker waits for
+    /// ever all the same, however small rings are: no shuffle leads to itself ([`way_back`]), and all workers have them in
+    /// one order, so that some are last. These lead to none: whatever waits, every worker takes what comes to them, so
+    /// that what waits before their rings gets room. Then nothing keeps those before them from their turns, and so on
+    /// up to the ports.
     pub(super) fn next_unblocked(&mut self) -> Option<usize> {
         let blocked = self.cx.blocked;
-        for idle in [false, true] {
+        // What waits in a shuffle to which nobody sends is sent by a turn in which it yields nothing: others that always
+        // yield something would keep it waiting for ever.
+        let idle_first = self.turns.is_multiple_of(ASK_IDLE);
+        for idle in [idle_first, !idle_first] {
             let queue = if idle { &mut self.idle } else { &mut self.ready };
-            for _ in 0..queue.len() {
-                let node = queue.pop_front()?;
-                let slot = &self.slots[node];
-                if slot.feeds & !slot.crossing & blocked == 0 {
-                    return Some(node);
-                }
-                queue.push_back(node);
+            let leads_on = |node: &usize| {
+                let slot = &self.slots[*node];
+                slot.feeds & !slot.crossing & blocked == 0
+            };
+            // Who is passed over keeps its place: a port would else come before it whenever there is room again.
+            if let Some(place) = queue.iter().position(leads_on) {
+                return queue.remove(place);
             }
         }
         None

@@ -20,7 +20,7 @@ const STRIKES: u8 = 64;
 /// Rounds that a packet may go in a cycle within one turn.
 const ROUNDS: u32 = 16;
 /// Idle sources are asked once in so many turns while others are busy.
-const ASK_IDLE: u64 = 8;
+pub(super) const ASK_IDLE: u64 = 8;
 
 impl Graph {
     /// Gives the next schedulable its turn at time `now` (ns) and runs what it yields to completion.

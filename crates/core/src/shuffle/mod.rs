@@ -43,6 +43,10 @@ pub(crate) use sorter::{Classified as SortedBy, Predefined as SortedByKey, Sorte
 pub enum WhenFull {
     /// It waits, and whatever leads to the shuffle on this worker is not polled until there is room. Packets that come
     /// from other workers still are, so that two workers with full rings to each other both go on.
+    ///
+    /// What waits is bounded. Beyond 2,048 packets for one ring it is dropped as [`RingFull`](crate::Drop::RingFull) here
+    /// too: not what is received, which stops before, but what functions make of it, and what their events send, which run
+    /// on time whatever waits.
     #[default]
     Wait,
     /// It is dropped as [`RingFull`](crate::Drop::RingFull).

@@ -63,6 +63,10 @@ pub(super) const UNKNOWN: u64 = u64::MAX;
 /// something before it.
 pub(super) const ORIGIN: u64 = 1 << 62;
 
+/// Positions lie before this: numbers have 62 bits at most, and nobody sends so many bytes that they wrap twice. Behind it
+/// there is room for windows.
+pub(super) const LIMIT: u64 = 3 * ORIGIN;
+
 /// One direction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Direction {
@@ -121,7 +125,7 @@ impl Direction {
         self.first >= ORIGIN
             && self.first <= self.next
             && self.next <= self.end
-            && self.next < ORIGIN << 1
+            && self.next < LIMIT
             && (self.end == UNKNOWN || self.end - self.next <= 2 * REACH)
     }
 

@@ -4,7 +4,7 @@
 use netbricks_packet::{FlowKey, checksum};
 
 use super::blocks::{BLOCK, NONE};
-use super::connection::{Connection, ORIGIN, Offer, Phase, Side, Stage, UNKNOWN};
+use super::connection::{Connection, LIMIT, Offer, Phase, Side, Stage, UNKNOWN};
 use super::kept::{Kept, Viewer};
 use super::reader::Reader;
 use super::reassembler::Reassembler;
@@ -177,7 +177,7 @@ impl<'a> Reader<'a> {
         let mut connection = connection(self.take(CONNECTION)?, now)?;
         let mut waiting = [Vec::new(), Vec::new()];
         for (direction, waiting) in connection.directions.iter_mut().zip(&mut waiting) {
-            direction.edge = self.number(8).filter(|edge| *edge == UNKNOWN || *edge < ORIGIN << 1)?;
+            direction.edge = self.number(8).filter(|edge| *edge == UNKNOWN || *edge < LIMIT)?;
             direction.offer = match self.number(1)? as u8 {
                 u8::MAX => Offer::Unseen,
                 0xfe => Offer::None,

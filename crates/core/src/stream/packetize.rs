@@ -381,7 +381,7 @@ impl<R: Rewriter> Packetizer<R> {
             send(&Emit {
                 number: header.sequence_number(),
                 acknowledgment,
-                flags: header.flags(),
+                flags: header.flags() & !flags::URG,
                 window: header.window(),
                 options: header.options_bytes(),
                 len: 0,

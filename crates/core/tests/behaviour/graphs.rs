@@ -1,6 +1,8 @@
 //! What can be checked before a packet moves is: every error names both ends of the edge in question.
 
-use netbricks_core::{BuildError, Edge, GraphBuilder, GraphError, Node, compose, merge};
+use netbricks_core::{
+    BuildError, Edge, GraphBuilder, GraphError, Node, Shuffle, ShuffleConfig, compose, merge,
+};
 
 use crate::harness::{Feed, Sink, act, blueprint, nothing, pool, split, worker};
 
@@ -125,4 +127,50 @@ fn ways_out_of_a_function_are_those_that_its_operators_name() {
         ]
     );
     assert_eq!(act(|_, _, _| {}).inputs(3).boxed().inputs(), 3);
+}
+
+/// Once its rings are full it would wait for whom it waits itself: nobody would take anything any more.
+#[test]
+fn a_shuffle_that_packets_come_back_to() {
+    let worker = worker(&pool());
+    let build = |back: &str| {
+        let mut graph = GraphBuilder::new("g");
+        let shuffle = || Shuffle::new(ShuffleConfig::default()).node(&worker).unwrap();
+        for (name, node) in [
+            ("source", Box::new(Feed::default()) as Box<dyn Node>),
+            ("by-flow", shuffle()),
+            ("decapsulate", split(3, |_| true).boxed()),
+            ("by-source", shuffle()),
+            ("last", split(3, |_| true).boxed()),
+            ("end", merge(2)),
+            ("to", sink()),
+        ] {
+            graph.add(name, node).unwrap();
+        }
+        let edges = [
+            ("source", 0, "by-flow", 0),
+            ("by-flow", 0, "decapsulate", 0),
+            ("decapsulate", 0, "by-source", 0),
+            ("decapsulate", 3, "end", 0),
+            ("by-source", 0, "last", 0),
+            ("last", 3, back, usize::from(back == "end")),
+            ("last", 0, "to", 0),
+            ("end", 0, "to", 0),
+        ];
+        for (from, edge, to, input) in edges {
+            let [from, to] = [from, to].map(|name| graph.find(name).unwrap());
+            graph.connect(from, Edge(edge), to, input).unwrap();
+        }
+        graph.build(pool()).map(|_| ()).map_err(|error| error.to_string())
+    };
+    assert_eq!(build("end"), Ok(()), "ways that meet are no cycle");
+    // One that does not pass a shuffle ends by its rounds.
+    assert_eq!(build("last"), Ok(()));
+    assert_eq!(
+        build("by-flow").unwrap_err(),
+        "packets come back to a shuffle by `by-flow` to `decapsulate` to `by-source` to `last` to `by-flow`: with full \
+         rings it would wait for itself; cut one of these edges, or lead it to another shuffle"
+    );
+    let alone = build("by-source").unwrap_err();
+    assert!(alone.contains("by `by-source` to `last` to `by-source`:"), "{alone}");
 }

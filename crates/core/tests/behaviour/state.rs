@@ -1,13 +1,20 @@
 //! Declared state is found by name: handlers, export and import, reports; and what is known of drops and owners.
 
+use netbricks_core::buffer::Batch;
+use netbricks_core::consistency::{
+    BoundedInconsistency, Consistency, Lookable, MapEntry, NoExternalAccess, Strict,
+};
 use netbricks_core::packet::{FlowKey, Ip, Link};
-use netbricks_core::tables::FlowTableConfig;
+use netbricks_core::tables::{FlowTableConfig, Full};
 use netbricks_core::view::IpRewrite;
-use netbricks_core::{CallError, Function, Graph, ImportError, Input, Operator, Section, Worker, compose};
+use netbricks_core::{
+    CallError, Context, Function, Graph, ImportError, Input, Operator, Section, Worker, compose,
+};
 use netbricks_core::{Drop, recorder::KEPT_BYTES};
 use netbricks_testkit::build::ethernet;
 
-use crate::harness::{Feed, Rig, Sink, act, blueprint, nothing, numbered, run_out};
+use crate::consistency::{Flows, frame};
+use crate::harness::{Feed, Rig, Sink, act, blueprint, nothing, numbered, pool, run_out, worker};
 
 fn counting(input: Input, worker: &Worker) -> impl Function {
     let flows = worker.flow_table::<FlowKey, u64>("flows", FlowTableConfig::new(100));
@@ -61,11 +68,63 @@ fn handlers_are_called_by_name() {
     let error = graph.call("count", "add", "five").unwrap_err();
     assert_eq!(error.to_string(), "handler `add`: expected a whole number, found `five`");
     let error = graph.call("count", "size", "").unwrap_err();
-    assert_eq!(error.to_string(), "no handler `size`; there are: add, flows.occupancy, packets.occupancy");
+    let known =
+        "add, flows.occupancy, flows.evicted, flows.expired, flows.refused, packets.occupancy".to_owned();
+    assert_eq!(error.to_string(), format!("no handler `size`; there are: {known}"));
+    // A counter is no table.
+    assert!(matches!(graph.call("count", "packets.evicted", ""), Err(CallError::Unknown { .. })));
+    assert!(matches!(graph.call("count", "flows.hits", ""), Err(CallError::Unknown { .. })));
     let known = "source, count, end".to_owned();
     assert_eq!(graph.call("nobody", "add", ""), Err(CallError::Unknown { name: "nobody.add".into(), known }));
     assert!(matches!(graph.call("end", "add", ""), Err(CallError::Unknown { .. })));
     assert_eq!(graph.reports()[0].1[0].rows, [["7"]]);
+}
+
+/// Remembers every flow that there is room for.
+fn remembering<C>(input: Input, worker: &Worker, consistency: C, config: FlowTableConfig) -> impl Function
+where
+    C: Consistency,
+    C::Handle<Flows>: Lookable<Table = Flows>,
+    for<'e> <C::Handle<Flows> as Lookable>::Entry<'e>: MapEntry<Value = u64>,
+{
+    let flows = worker.state::<Flows, C>("flows", consistency, config);
+    let input = input.parse::<Link>().parse::<Ip>();
+    // Nobody else writes.
+    input.lookup(&flows, |p| p.flow_key(), |_, entry| entry.put(1).is_ok()).done()
+}
+
+/// Packets of 20 flows, and much later some of one of them, over a table of 16: flows evicted, expired, refused.
+fn counted<C>(consistency: C, full: Full) -> [String; 3]
+where
+    C: Consistency,
+    C::Handle<Flows>: Lookable<Table = Flows>,
+    for<'e> <C::Handle<Flows> as Lookable>::Entry<'e>: MapEntry<Value = u64>,
+{
+    const IDLE: u64 = 1_000_000_000;
+    let pool = pool();
+    let worker = worker(&pool);
+    let config = FlowTableConfig { full, idle_timeout: Some(IDLE), ..FlowTableConfig::new(16) };
+    let mut node = compose(&worker, |input| remembering(input, &worker, consistency, config)).unwrap();
+    let mut cx = Context::new(pool.clone());
+    // What is due ends a part at a time.
+    let later = (0..8).map(|part| (10 * IDLE + part * IDLE / 16, 19..20));
+    for (now, ports) in std::iter::once((0, 0..20)).chain(later) {
+        cx.advance(now);
+        let mut batch = Batch::new();
+        ports.for_each(|port| batch.push(pool.packet(&frame(port)).unwrap()).unwrap());
+        node.process(0, &mut batch, &mut cx);
+    }
+    ["evicted", "expired", "refused"].map(|count| node.call(&format!("flows.{count}"), "").unwrap())
+}
+
+#[test]
+fn a_table_says_how_many_flows_left_it_and_how_many_found_no_place() {
+    // All that were there have expired when the last packets come, which need no other's place.
+    for (full, expected) in [(Full::Refuse, ["0", "16", "4"]), (Full::EvictOldest, ["4", "16", "0"])] {
+        assert_eq!(counted(NoExternalAccess, full), expected, "{full:?}");
+        assert_eq!(counted(Strict, full), expected, "{full:?}");
+        assert_eq!(counted(BoundedInconsistency { updates: 3 }, full), expected, "{full:?}");
+    }
 }
 
 #[test]

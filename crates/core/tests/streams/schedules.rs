@@ -1,26 +1,57 @@
 //! A hundred thousand schedules of reordering, loss, duplicates, overlaps and wrapping numbers.
 
-use netbricks_core::packet::Tcp;
-use netbricks_core::stream::{Delivery, End, Overlap, Reassembler, Segment, Side, StreamConfig};
+use netbricks_core::packet::{FlowKey, Tcp};
+use netbricks_core::stream::{Delivery, End, Overlap, Protocol, Reassembler, Segment, Side, StreamConfig};
 use netbricks_testkit::mutate::Random;
 
 use super::exercise::{Told, flow, segment};
 use super::model::Model;
 
-fn run(streams: &mut Reassembler<Tcp>, number: u32, overlap: Overlap) {
+/// A transport whose segments go to a reassembler as it would have them come.
+pub(crate) trait Transport: Protocol {
+    fn push(
+        streams: &mut Reassembler<Self>,
+        flow: FlowKey,
+        segment: Segment<'_>,
+        deliver: &mut dyn FnMut(Delivery<'_>),
+    ) {
+        streams.push(flow, segment, 0, deliver);
+    }
+}
+
+impl Transport for Tcp {}
+
+/// Runs the schedule of this number; answers how often the numbers of its bytes wrapped.
+pub(crate) fn run<P: Transport>(streams: &mut Reassembler<P>, number: u32, overlap: Overlap) -> u64 {
     let mut random = Random::new(u64::from(number) + 1);
-    let flow = flow(number);
     // Most streams are short; some take several blocks a segment.
     let (length, longest) = match random.below(8) {
         0 => (1 + random.below(6_000), 1_460),
         1 => (1 + random.below(400), 100),
         _ => (1 + random.below(40), 12),
     };
+    follow(streams, number, random, (length, longest), overlap)
+}
+
+/// As [`run`], of a stream of so many bytes in segments of at most so many.
+pub(crate) fn follow<P: Transport>(
+    streams: &mut Reassembler<P>,
+    number: u32,
+    mut random: Random,
+    (length, longest): (usize, usize),
+    overlap: Overlap,
+) -> u64 {
+    let flow = flow(number);
+    // Whoever is that far ahead of the next byte looks as if it were behind it.
+    let reach = 1 << (P::BITS - 1).min(30);
+    let is_long = length > reach;
     let agrees = random.below(2) == 0;
+    let (mask, size) = ((1 << P::BITS) - 1, length as u64);
     let first = match random.below(3) {
-        0 => (random.next() as u32 % (2 * length as u32)).wrapping_sub(length as u32),
-        _ => random.next() as u32,
+        0 => (random.next() % (2 * size)).wrapping_sub(size) & mask,
+        _ => random.next() & mask,
     };
+    let numbered = |at: usize| first.wrapping_add(at as u64) & mask;
     let stream: Vec<u8> = (0..length).map(|_| random.next() as u8).collect();
     // Segments of the whole stream, each perhaps lost, sent again, or displaced; and others cut anywhere.
     let mut segments: Vec<(usize, usize, usize)> = Vec::new();
@@ -32,9 +63,11 @@ fn run(streams: &mut Reassembler<Tcp>, number: u32, overlap: Overlap) {
         }
         at = end;
     }
-    for _ in 0..random.below(4) {
+    let planned = segments.len();
+    for _ in 0..random.below(4) * (1 + length / 6_000) {
         let from = random.below(length);
-        segments.push((random.below(12), from, length.min(from + 1 + random.below(longest))));
+        let place = if is_long { from * planned / length } else { 0 };
+        segments.push((place + random.below(12), from, length.min(from + 1 + random.below(longest))));
     }
     segments.sort();
     let fins = random.below(3) > 0;
@@ -45,31 +78,34 @@ fn run(streams: &mut Reassembler<Tcp>, number: u32, overlap: Overlap) {
             told.take(delivery);
         }
     };
-    streams.push(flow, Segment { opens: true, ..segment(first, &[]) }, 0, &mut deliver);
+    P::push(streams, flow, Segment { number: first, opens: true, ..segment(0, &[]) }, &mut deliver);
     for (_, from, to) in segments {
         let mut bytes = stream[from..to].to_vec();
         if !agrees && random.below(3) == 0 {
             bytes.iter_mut().for_each(|byte| *byte = random.next() as u8);
         }
         let ends = fins && to == length;
-        let sent = Segment { ends, ..segment(first.wrapping_add(from as u32), &bytes) };
-        streams.push(flow, sent, 0, &mut deliver);
+        P::push(streams, flow, Segment { number: numbered(from), ends, ..segment(0, &bytes) }, &mut deliver);
         model.push(from as u64, &bytes, ends);
-        if random.below(12) == 0 {
+        let far = is_long && to > model.next as usize + reach / 2;
+        if far || random.below(12) == 0 {
             // The other side has more than was seen.
-            let acknowledged = random.below(length + 1);
-            let number = u64::from(first.wrapping_add(acknowledged as u32));
-            let answer = Segment { acknowledges: Some(number), ..segment(7, &[]) };
-            streams.push(flow.reversed(), answer, 0, &mut deliver);
+            let acknowledged = match is_long {
+                true if far => to,
+                true => length.min(model.next as usize + random.below(reach / 4)),
+                false => random.below(length + 1),
+            };
+            let answer = Segment { acknowledges: Some(numbered(acknowledged)), ..segment(7, &[]) };
+            P::push(streams, flow.reversed(), answer, &mut deliver);
             if !model.ended() {
                 model.acknowledged(acknowledged as u64);
             }
         }
         if random.below(16) == 0 {
             // A keep-alive: a byte of nothing before the next.
-            let alive = segment(first.wrapping_add(model.next as u32).wrapping_sub(1), b"?");
             if model.next > 0 {
-                streams.push(flow, alive, 0, &mut deliver);
+                let number = numbered(model.next as usize - 1);
+                P::push(streams, flow, Segment { number, ..segment(0, b"?") }, &mut deliver);
             }
         }
     }
@@ -94,6 +130,7 @@ fn run(streams: &mut Reassembler<Tcp>, number: u32, overlap: Overlap) {
             }
         }
     }
+    (first + size - 1) >> P::BITS
 }
 
 #[test]

@@ -97,9 +97,9 @@ fn groups_that_queue_share_turns_equally_however_unequal_their_traffic() {
         let mut graph = GraphBuilder::new("test");
         // Three sources for one grouping node: it cannot keep up, so its queues decide.
         let node = graph.add("groups", by_first_byte(3, 1_024, &worker)).unwrap();
-        for i in 0..3 {
-            let from = graph.add(format!("in {i}"), source(&[16, 4, 4], u64::MAX, 0)).unwrap();
-            graph.connect(from, Edge::OUT, node, 0).unwrap();
+        for from in 0..3 {
+            let source = graph.add(format!("in {from}"), source(&[16, 4, 4], u64::MAX, from)).unwrap();
+            graph.connect(source, Edge::OUT, node, 0).unwrap();
         }
         let ends = graph.add("ends", Box::new(Ends(3, seen.clone()))).unwrap();
         for group in 0..3 {
@@ -110,13 +110,13 @@ fn groups_that_queue_share_turns_equally_however_unequal_their_traffic() {
         while seen.lock().unwrap().len() < 60_000 {
             graph.turn(0);
         }
-        let (mut shares, mut next) = ([0u64; 3], [0u64; 3]);
-        for (input, _, group, number) in seen.lock().unwrap().iter() {
+        let (mut shares, mut next) = ([0u64; 3], BTreeMap::new());
+        for (input, from, group, number) in seen.lock().unwrap().iter() {
             assert_eq!(*input, usize::from(*group));
             shares[*input] += 1;
-            // The three sources number alike: what is left in the queue only rises within each; in all it never falls
-            // by more than a queue holds.
-            next[*input] = next[*input].max(*number);
+            // A full queue leaves gaps; nothing of a source passes what it sent before.
+            let least = next.insert((*from, *group), number + 1).unwrap_or(0);
+            assert!(*number >= least, "group {group} of source {from}: {number} behind {least}");
         }
         let (least, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
         assert!(most - least <= 1_024 + 2 * burst as u64, "{shares:?} at bursts of {burst}");

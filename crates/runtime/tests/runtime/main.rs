@@ -12,6 +12,7 @@ mod idle;
 mod moves;
 mod nodes;
 mod rewritten;
+mod series;
 mod shuffle;
 mod signals;
 mod start;

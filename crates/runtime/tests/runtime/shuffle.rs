@@ -41,6 +41,11 @@ impl Flows {
                 frame.unwrap()
             })
             .collect();
+        Self::of(worker, templates, packets)
+    }
+
+    /// Packets of these flows, which have room for a number where UDP has its payload.
+    pub(crate) fn of(worker: usize, templates: Vec<Vec<u8>>, packets: u64) -> Self {
         let numbers = vec![0; templates.len()];
         Self { templates, numbers, left: packets, seed: worker as u64 + 1, polls: Arc::default() }
     }
