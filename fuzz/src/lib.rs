@@ -1,9 +1,13 @@
 //! What the fuzz targets share: the checks that the crates' own tests run, so that a target is a few lines.
 
+#[path = "../../crates/ports/tests/capture/exercise.rs"]
+mod capture;
 #[path = "../../crates/functions/tests/echo/exercise.rs"]
 mod echo;
 #[path = "../../crates/packet/tests/packet/exercise.rs"]
 mod exercise;
+#[path = "../../crates/tables/tests/import/exercise.rs"]
+mod import;
 #[path = "../../crates/core/tests/streams/model.rs"]
 mod model;
 #[path = "../../crates/packet/tests/packet/oracles.rs"]
@@ -13,8 +17,10 @@ mod rewritten;
 #[path = "../../crates/core/tests/streams/exercise.rs"]
 mod streams;
 
+pub use capture::capture;
 pub use echo::{Answer, frame as echo_frame, message as echo_message};
 pub use exercise::{changes, difference, flow_key, header, parsers, printing};
+pub use import::{Outcome, flow_import};
 pub use oracles::{flow, ipv4_options, ipv6_extensions, tcp_options, usual};
 pub use rewritten::rewritten;
 pub use streams::streams;

@@ -122,7 +122,7 @@ proptest! {
     #[test]
     fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..200), honest in any::<bool>()) {
         let mut to = table(10, 2);
-        let mut input = if honest { b"NBFT\0\x01".to_vec() } else { vec![] };
+        let mut input = if honest { b"NBFT\0\x02".to_vec() } else { vec![] };
         input.extend(bytes);
         prop_assert!(to.decode(&input, 0).is_err());
         prop_assert!(to.is_empty());

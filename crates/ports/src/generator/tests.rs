@@ -9,6 +9,8 @@ use super::*;
 use crate::OpenError;
 use crate::testing::*;
 
+mod contents;
+
 /// Frames and times of a generator with these settings.
 fn generate(settings: &str, burst: usize) -> Vec<(u64, Vec<u8>)> {
     let (pool, directory) = (pool(), Directory::new("generator"));

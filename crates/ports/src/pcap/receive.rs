@@ -129,17 +129,14 @@ impl Replaying {
     /// The capture is at its end: begins the next round, or ends.
     fn next_round(&mut self) -> Option<PortError> {
         self.reader = None;
-        let Pace { first: Some(first), latest, shift, .. } = self.pace else {
-            // Not one record: another round would be as empty.
-            return None;
-        };
+        // Without one record another round would be as empty.
+        let first = self.pace.first?;
         self.rounds = match self.rounds {
             Some(0) => return None,
             Some(rounds) => Some(rounds - 1),
             None => None,
         };
-        // `latest` has the shift in it.
-        self.pace.shift = shift + (latest - (first + shift).min(latest)) + BETWEEN_ROUNDS;
+        self.pace.begin_again(first);
         match self.reopen() {
             Ok(reader) => {
                 self.reader = Some(reader);
@@ -151,6 +148,12 @@ impl Replaying {
 }
 
 impl Pace {
+    /// Another round of a file that begins at `first`. A file can say any times: they end where 64 bits do.
+    fn begin_again(&mut self, first: u64) {
+        // `latest` has the shift in it.
+        let lasted = self.latest.saturating_sub(first.saturating_add(self.shift));
+        self.shift = self.shift.saturating_add(lasted).saturating_add(BETWEEN_ROUNDS);
+    }
     /// A record's time on the graph's clock.
     fn time(&mut self, captured: u64) -> u64 {
         self.first.get_or_insert(captured);
@@ -248,5 +251,28 @@ impl ReceiveQueue for Replaying {
         };
         count_received(&self.counters, batch);
         poll
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_follow_each_other_whatever_times_a_file_says() {
+        let mut pace = Pace { first: Some(1_000), latest: 5_000, ..Pace::default() };
+        pace.begin_again(1_000);
+        assert_eq!(pace.time(1_000), 5_000 + BETWEEN_ROUNDS);
+        pace.latest = pace.time(5_000);
+        pace.begin_again(1_000);
+        assert_eq!(pace.time(1_000), 9_000 + 2 * BETWEEN_ROUNDS);
+        for (first, latest) in [(0, u64::MAX), (u64::MAX, u64::MAX), (u64::MAX, 0)] {
+            let mut pace = Pace { first: Some(first), latest, ..Pace::default() };
+            for _ in 0..3 {
+                let before = pace.time(first);
+                pace.begin_again(first);
+                assert!(pace.time(first) >= before);
+            }
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use netbricks_buffer::{Offload, Packet};
 use netbricks_core::Drop;
@@ -93,6 +94,12 @@ pub(super) trait Exit {
     }
 }
 
+/// Counts a packet. The lines of both directions of a queue share its counters, and may be of two workers: neither is the
+/// one writer that [`Counters::add`] asks for.
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
 /// The verdict that marks a copy while it is on the line; others are 0 there.
 pub(super) const COPY: u16 = 1;
 
@@ -147,14 +154,14 @@ impl Line {
         self.entered = now;
         let LineSettings { loss, duplicate, corrupt, .. } = self.settings;
         if self.happens(loss) {
-            Counters::add(&self.counters.impaired, 1);
+            count(&self.counters.impaired);
             return exit.lose(packet, Drop::Impaired);
         }
         if self.happens(corrupt) {
             let bits = 8 * packet.len() as u64;
             let bit = self.random.next_u64();
             if bits > 0 {
-                Counters::add(&self.counters.corrupted, 1);
+                count(&self.counters.corrupted);
                 let bit = bit % bits;
                 packet.data_mut()[(bit / 8) as usize] ^= 1 << (bit % 8);
                 // Whoever verified it did so before.
@@ -175,7 +182,7 @@ impl Line {
             let bytes = copy.len();
             // Where the line has no room for a copy, none was made.
             if self.pass(copy, now, exit).is_ok() {
-                Counters::add(&self.counters.duplicated, 1);
+                count(&self.counters.duplicated);
                 exit.copied(bytes);
             }
         }
@@ -191,7 +198,7 @@ impl Line {
             if !self.has_room() {
                 return Err(packet);
             }
-            Counters::add(&self.counters.reordered, 1);
+            count(&self.counters.reordered);
             self.overtaken.push_back((self.settings.reorder_gap, packet));
             return Ok(());
         }

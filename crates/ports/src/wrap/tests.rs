@@ -7,6 +7,8 @@ use proptest::prelude::*;
 use crate::pcap::{Format, Precision, Reader, Step, Writer};
 use crate::testing::*;
 
+mod odds;
+
 const TRAFFIC: &str = "packets = 2000\nrate = '10 kpps'\npayload = 'pattern'\nframe_sizes = [60, 90]\n";
 
 proptest! {

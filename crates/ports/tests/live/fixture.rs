@@ -168,6 +168,7 @@ impl Outcome {
 pub(crate) struct Forwarder {
     stop: Arc<AtomicBool>,
     progress: Arc<Progress>,
+    counters: Vec<Arc<Counters>>,
     outcome: mpsc::Receiver<Outcome>,
     thread: JoinHandle<()>,
 }
@@ -200,9 +201,9 @@ impl Forwarder {
                 let _ = ends.send(forward(&places, queues, large, &stop, &progress, &ready));
             })
         };
-        let forwarder = Self { stop, progress, outcome, thread };
+        let forwarder = Self { stop, progress, counters: Vec::new(), outcome, thread };
         match opened.recv_timeout(PATIENCE) {
-            Ok(()) => forwarder,
+            Ok(counters) => Self { counters, ..forwarder },
             Err(error) => forwarder.gives_up("start", error),
         }
     }
@@ -225,6 +226,10 @@ impl Forwarder {
             "the forwarder did not {what} within {PATIENCE:?}: it is {at}, {begun} turns begun, {turns} ended"
         );
     }
+    /// What the queues count, those of the first port first: `missed` after a while, the others at once.
+    pub(crate) fn counters(&self) -> &[Arc<Counters>] {
+        &self.counters
+    }
     /// Packets' turns so far: that it is alive.
     pub(crate) fn turns(&self) -> u64 {
         self.progress.turns.load(Ordering::Relaxed)
@@ -237,7 +242,7 @@ fn forward(
     large: usize,
     stop: &AtomicBool,
     progress: &Progress,
-    ready: &mpsc::Sender<()>,
+    ready: &mpsc::Sender<Vec<Arc<Counters>>>,
 ) -> Outcome {
     progress.is_at("opening its ports");
     let slot = WorkerSlot::claim().unwrap();
@@ -263,7 +268,7 @@ fn forward(
         builder.connect(*receive, Edge::OUT, there.3, 0).unwrap();
     }
     let mut graph = builder.build(pool.clone()).unwrap();
-    ready.send(()).unwrap();
+    ready.send(ports.iter().flat_map(|port| port.counters()).collect()).unwrap();
     progress.is_at("running");
     let start = Instant::now();
     while !stop.load(Ordering::Relaxed) {

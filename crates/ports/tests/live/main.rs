@@ -7,5 +7,6 @@ mod fixture;
 mod forwarding;
 mod leaving;
 mod overlap;
+mod spreading;
 mod steering;
 mod trouble;
