@@ -232,7 +232,7 @@ fn generated_traffic_can_be_replayed() {
 }
 
 #[test]
-fn lists_name_keys_and_defaults() {
+fn functions_are_listed_by_name() {
     let here = Path::new(".");
     let functions = json(&netbricks(here, &["functions", "--json"]));
     let names: Vec<_> =
@@ -256,12 +256,35 @@ fn lists_name_keys_and_defaults() {
         let shown = text(&netbricks(here, &["functions", name]).stdout);
         assert!(shown.starts_with(&format!("{name}: ")), "{shown}");
     }
-    let ports = json(&netbricks(here, &["ports", "--json"]));
-    for port in ports.as_array().expect("a list") {
-        let shown = text(&netbricks(here, &["ports", port["name"].as_str().expect("a name")]).stdout);
-        for key in port["keys"].as_array().expect("a list") {
-            assert!(shown.contains(key["name"].as_str().expect("a name")), "{shown}");
+}
+
+/// Each key with its kind, what it does, and its default or that it has none, as programs are told of them.
+#[test]
+fn lists_say_all_of_each_key() {
+    let here = Path::new(".");
+    for command in ["functions", "ports"] {
+        let listed = json(&netbricks(here, &[command, "--json"]));
+        let mut keys = 0;
+        for item in listed.as_array().expect("a list") {
+            let name = item["name"].as_str().expect("a name");
+            let shown = text(&netbricks(here, &[command, name]).stdout);
+            // Lines are cut between words, and columns filled up.
+            let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+            let common = item["common_keys"].as_array();
+            assert_eq!(common.is_some(), command == "ports", "{item}");
+            for key in item["keys"].as_array().into_iter().chain(common).flatten() {
+                let part = |part: &str| key[part].as_str().unwrap_or_else(|| panic!("{part}: {key}"));
+                let default = match key["default"].as_str() {
+                    Some(default) => format!("Default: {default}"),
+                    None => "Must be given.".to_owned(),
+                };
+                let whole = format!("{} {} {} {default}", part("name"), part("kind"), part("summary"));
+                let whole = whole.split_whitespace().collect::<Vec<_>>().join(" ");
+                assert!(format!(" {words} ").contains(&format!(" {whole} ")), "{whole}\n{shown}");
+                keys += 1;
+            }
         }
+        assert!(keys > 20, "{command}: {keys}");
     }
 }
 

@@ -1,7 +1,8 @@
 //! Whole runs on a worker, ports, wrappers, captures and the worker's own loop included: once they are warm, the process
 //! neither allocates nor frees. Of single functions the library's own `tests/allocation.rs` says so.
 //!
-//! All that the process does is counted, so this binary has one test.
+//! All that the process does is counted, so this binary has one test. Ports on devices need root; for them it starts itself
+//! once more, within a network namespace.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -18,6 +19,7 @@ use netbricks_core::{Graph, GraphBuilder};
 use netbricks_functions::{monitor, ttl};
 use netbricks_ports::{OpenContext, Port, ReceiveNode, TransmitNode};
 use netbricks_runtime::{Clock, Config, Factory, FactoryError, FinalReport, Runtime, WorkerContext};
+use netbricks_testkit::namespace::Namespaces;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, Stats, StatsAlloc};
 use toml::de::DeTable;
 
@@ -69,21 +71,20 @@ fn chain(from: (&'static str, impl Into<String>), to: (&'static str, impl Into<S
 
 type Ports = Vec<[Box<dyn Port>; 2]>;
 
-/// Every chain with its functions; the meter stands at the end of the last one.
+/// Every chain with its functions; the meter stands at the end of the one with that number.
 fn graph(
     cx: &WorkerContext,
     ports: &mut Ports,
     wasteful: bool,
-    meter: &Arc<Mutex<Meter>>,
+    (metered, meter): (usize, &Arc<Mutex<Meter>>),
 ) -> Result<Graph, FactoryError> {
     let mut builder = GraphBuilder::new("warm");
-    let last = ports.len() - 1;
     for (number, [from, to]) in ports.iter_mut().enumerate() {
         let config = ttl::TtlConfig::default();
         let ttl = compose(cx.worker(), |input| ttl::ttl(input, &config, cx.worker()))?;
         let config = monitor::MonitorConfig { capacity: 1_000, ..Default::default() };
         let monitor = compose(cx.worker(), |input| monitor::monitor(input, &config, cx.worker()))?;
-        let meter = (number == last).then(|| meter.clone());
+        let meter = (number == metered).then(|| meter.clone());
         let inspected = compose(cx.worker(), |input| {
             input
                 .inspect(move |packet| {
@@ -110,9 +111,11 @@ fn graph(
 
 /// Runs the chains until they end or `packets` have arrived.
 fn run(directory: &Directory, chains: &[Chain], packets: Option<u64>) -> (FinalReport, Stats) {
-    let pool = Pool::builder().frames(8_192).large(64, 16_384).build().unwrap();
-    let cx = OpenContext { pool: pool.clone(), queues: 1, seed: 1, directory: directory.0.clone() };
     let drivers = Drivers::standard();
+    let aligned =
+        chains.iter().any(|chain| drivers.get(chain.to.0).is_some_and(|driver| driver.aligned_frames));
+    let pool = Pool::builder().frames(8_192).aligned(aligned).large(64, 16_384).build().unwrap();
+    let cx = OpenContext { pool: pool.clone(), queues: 1, seed: 1, directory: directory.0.clone() };
     let open = |name: String, (driver, settings): &(&str, String)| {
         drivers.get(driver).unwrap().open(&name, DeTable::parse(settings).unwrap(), &cx).unwrap()
     };
@@ -125,6 +128,8 @@ fn run(directory: &Directory, chains: &[Chain], packets: Option<u64>) -> (FinalR
         .collect();
     let drives_clock = ports.iter().all(|[from, _]| from.capabilities().drives_clock);
     let wasteful = chains.iter().any(|chain| chain.wasteful);
+    // Where packets come by another chain, they are counted when they have come; else at the end of the last chain.
+    let metered = chains.iter().rposition(|chain| chain.from.0 != "generator").unwrap_or(chains.len() - 1);
     let alone = Arc::new(AtomicBool::new(false));
     let meter = Arc::new(Mutex::new(Meter { alone: alone.clone(), ..Meter::default() }));
     let ports = Arc::new(Mutex::new(ports));
@@ -132,7 +137,8 @@ fn run(directory: &Directory, chains: &[Chain], packets: Option<u64>) -> (FinalR
     config.packets = packets;
     let runtime = Runtime::start(config, |_| {
         let (ports, meter) = (ports.clone(), meter.clone());
-        let factory = Factory::new(move |cx| graph(cx, &mut ports.lock().unwrap(), wasteful, &meter));
+        let factory =
+            Factory::new(move |cx| graph(cx, &mut ports.lock().unwrap(), wasteful, (metered, &meter)));
         factory.clock(if drives_clock { Clock::Driven } else { Clock::real() })
     });
     let runtime = runtime.unwrap();
@@ -157,6 +163,63 @@ impl std::ops::Drop for Directory {
     }
 }
 
+fn nothing_is_allocated(directory: &Directory, name: &str, chains: &[Chain], packets: Option<u64>) {
+    let (report, change) = run(directory, chains, packets);
+    let totals = &report.state.totals;
+    assert!(totals.received.packets >= END, "{name}: {totals:?}");
+    assert_eq!(
+        (change.allocations, change.deallocations, change.reallocations),
+        (0, 0, 0),
+        "{name}: {change:?}"
+    );
+}
+
+/// Whether this process is the one within the namespace.
+const WITHIN: &str = "NETBRICKS_ALLOCATION_WITHIN";
+
+/// Starts this test again in a namespace with pairs of interfaces, where it is root's to make any.
+fn run_live_within() {
+    let Some(namespaces) = Namespaces::new(&["box"], &[]) else { return };
+    for [one, other] in VETH {
+        namespaces.veth(("box", one), ("box", other));
+        for device in [one, other] {
+            // As AF_XDP wants them.
+            namespaces.run("box", &format!("ethtool -K {device} tx off rx off tso off gso off gro off"));
+        }
+    }
+    let program = std::env::current_exe().unwrap();
+    let output = namespaces.command("box", program.to_str().unwrap()).env(WITHIN, "1").output().unwrap();
+    let [said, errors] =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(output.status.success() && said.contains("1 passed"), "{said}{errors}");
+}
+
+/// Pairs of interfaces in the namespace.
+const VETH: [[&str; 2]; 2] = [["p0", "p1"], ["x0", "x1"]];
+
+/// Each driver of devices receives and transmits here. The generator leaves the worker turns in which nothing comes.
+fn live(directory: &Directory) {
+    let generator = || ("generator", "flows = 300\nclock = 'real'\nrate = '400 kpps'");
+    let device = |driver: &'static str, device: &str| (driver, format!("device = '{device}'"));
+    let null = || ("null", "");
+    let pair = |driver, [one, other]: [&str; 2]| {
+        vec![chain(generator(), device(driver, one)), chain(device(driver, other), null())]
+    };
+    let runs = [
+        ("af_packet", pair("af_packet", VETH[0])),
+        ("af_xdp", pair("af_xdp", VETH[1])),
+        ("to a tap", vec![chain(generator(), device("tap", "t0")), chain(device("af_packet", "t0"), null())]),
+        (
+            "from a tap",
+            vec![chain(device("tap", "t1"), null()), chain(generator(), device("af_packet", "t1"))],
+        ),
+    ];
+    for (name, chains) in runs {
+        // What the generator brings counts too, and a device may lose some.
+        nothing_is_allocated(directory, name, &chains, Some(3 * END));
+    }
+}
+
 #[test]
 fn nothing_is_allocated_or_freed_for_a_packet() {
     let directory =
@@ -168,6 +231,9 @@ fn nothing_is_allocated_or_freed_for_a_packet() {
     let wasteful = Chain { wasteful: true, ..chain(generator(""), ("null", "")) };
     let (_, change) = run(&directory, &[wasteful], None);
     assert!(change.allocations.min(change.deallocations) as u64 >= COUNTED, "{change:?}");
+    if std::env::var_os(WITHIN).is_some() {
+        return live(&directory);
+    }
     let bad = "loss = 0.05\nduplicate = 0.05\nreorder = 0.05\ncorrupt = 0.01\ndelay = '20 us'\njitter = '10 us'\nchecksum = 'drop'";
     let runs: [(&str, Vec<Chain>, Option<u64>); 7] = [
         ("generator", vec![chain(generator(""), ("null", ""))], None),
@@ -197,17 +263,11 @@ fn nothing_is_allocated_or_freed_for_a_packet() {
         ),
     ];
     for (name, chains, packets) in runs {
-        let (report, change) = run(&directory, &chains, packets);
-        let totals = &report.state.totals;
-        assert!(totals.received.packets >= END, "{name}: {totals:?}");
-        assert_eq!(
-            (change.allocations, change.deallocations, change.reallocations),
-            (0, 0, 0),
-            "{name}: {change:?}"
-        );
+        nothing_is_allocated(&directory, name, &chains, packets);
     }
     // The one exception: the parser makes a vector of the options that a packet in a pcapng file has, here its direction.
     let replay = chain(("pcap", "read = 'from.pcapng'"), ("null", ""));
     let (_, change) = run(&directory, &[replay], None);
     assert!((COUNTED..2 * COUNTED).contains(&(change.allocations as u64)), "{change:?}");
+    run_live_within();
 }

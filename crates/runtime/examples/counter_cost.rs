@@ -1,11 +1,20 @@
-//! What a node boundary with its counters costs, for an instruction counter: runs NODES nodes that do nothing between
-//! a source and a sink for TURNS batches of 32. `bench/counter-cost.sh` runs it under callgrind and takes differences.
+//! What a node boundary with its counters costs, for an instruction counter: runs NODES nodes between a source and a sink
+//! for TURNS bursts of 32. `bench/counter-cost.sh` runs it under callgrind and takes differences.
+//!
+//! The nodes do nothing (`pass`), drop an eighth of what comes for two reasons (`drop`), or free as much and tell nobody
+//! (`free`): what `drop` costs more than `free` is the counting of drops.
 
 use std::error::Error;
 
-use netbricks_buffer::{BATCH, Batch, Pool, WorkerSlot};
+use netbricks_buffer::{Batch, Pool, WorkerSlot};
 use netbricks_core::{Context, Drop, Edge, GraphBuilder, Node, Output, Poll, Role};
 
+/// Packets in a burst.
+const BURST: usize = 32;
+/// Why a node drops packets, of each batch one for each.
+const REASONS: [Drop; 4] = [Drop::Denied, Drop::TtlExpired, Drop::Denied, Drop::TtlExpired];
+
+/// Full bursts.
 struct Source;
 
 impl Node for Source {
@@ -20,15 +29,32 @@ impl Node for Source {
         Role::Receive
     }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
-        cx.pool().allocate_into(batch, BATCH);
+        cx.pool().allocate_into(batch, cx.burst());
         Poll::Busy
     }
 }
 
+/// Passes everything on.
 struct Wire;
 
 impl Node for Wire {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
+}
+
+/// Ends as many packets of each batch as there are [`REASONS`].
+struct Sieve {
+    counts: bool,
+}
+
+impl Node for Sieve {
+    fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
+        for reason in REASONS {
+            match batch.pop() {
+                Some(packet) if self.counts => cx.drop_packet(packet, reason),
+                freed => std::mem::drop(freed),
+            }
+        }
+    }
 }
 
 struct Sink;
@@ -42,31 +68,48 @@ impl Node for Sink {
     }
 }
 
+fn node(kind: &str) -> Result<Box<dyn Node>, String> {
+    Ok(match kind {
+        "pass" => Box::new(Wire),
+        "drop" => Box::new(Sieve { counts: true }),
+        "free" => Box::new(Sieve { counts: false }),
+        _ => return Err(format!("`{kind}` is none of `pass`, `drop` and `free`")),
+    })
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1).map(|argument| argument.parse::<u64>());
-    let (Some(nodes), Some(turns), None) = (arguments.next(), arguments.next(), arguments.next()) else {
-        return Err("usage: counter_cost NODES TURNS".into());
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let [kind, nodes, turns] = arguments.as_slice() else {
+        return Err("usage: counter_cost pass|drop|free NODES TURNS".into());
     };
-    let (nodes, turns) = (nodes?, turns?);
+    let (nodes, turns): (u64, u64) = (nodes.parse()?, turns.parse()?);
     let _slot = WorkerSlot::claim()?;
     let pool = Pool::builder().frames(4_096).build()?;
     let mut graph = GraphBuilder::new("chain");
     let mut last = graph.add("source", Box::new(Source))?;
     for i in 0..nodes {
-        let wire = graph.add(format!("wire-{i}"), Box::new(Wire))?;
-        graph.connect(last, Edge::OUT, wire, 0)?;
-        last = wire;
+        let next = graph.add(format!("{kind}-{i}"), node(kind)?)?;
+        graph.connect(last, Edge::OUT, next, 0)?;
+        last = next;
     }
     let sink = graph.add("sink", Box::new(Sink))?;
     graph.connect(last, Edge::OUT, sink, 0)?;
     let mut graph = graph.build(pool)?;
+    graph.set_burst(BURST);
     for _ in 0..turns {
         graph.turn(0);
     }
-    let packets = graph.totals().received.packets;
-    if packets != turns * BATCH as u64 || !graph.unbalanced().is_empty() {
-        return Err(format!("expected {} packets, counted {packets}", turns * BATCH as u64).into());
+    let totals = graph.totals();
+    let burst = BURST as u64;
+    let ended = if kind == "pass" { 0 } else { burst.min(nodes * REASONS.len() as u64) };
+    let dropped = if kind == "drop" { ended } else { 0 };
+    let expected = [burst, dropped, burst - ended].map(|packets| turns * packets);
+    let of = |reason| totals.drops.of(reason).packets;
+    let found = [totals.received.packets, of(REASONS[0]) + of(REASONS[1]), of(Drop::Discarded)];
+    if found != expected || graph.unbalanced().is_empty() != (kind != "free") {
+        let of_what = "packets received, dropped on the way and taken by the sink";
+        return Err(format!("expected {expected:?} {of_what}, counted {found:?}").into());
     }
-    println!("{packets}");
+    println!("{}", found[0]);
     Ok(())
 }

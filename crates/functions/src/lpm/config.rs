@@ -1,17 +1,21 @@
 //! What an operator may write for `lpm`.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use netbricks_core::units::list_from_text;
 use netbricks_core::{Key, Refused, Settings};
+use serde::de::Deserializer;
 
-use super::route::{self, Route};
+use super::route::{self, Route, Written};
 
 /// Settings of `lpm`.
 #[derive(Clone, Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LpmSettings {
     /// Routes, each `"PREFIX NEXT-HOP"`.
+    #[serde(deserialize_with = "routes")]
     pub routes: Vec<Route>,
     /// A file of more routes, one a line.
     pub table: Option<PathBuf>,
@@ -20,6 +24,22 @@ pub struct LpmSettings {
     /// The file's routes, once they are read.
     #[serde(skip)]
     read: OnceLock<Vec<Route>>,
+}
+
+/// One whose prefix is given twice is pointed at.
+fn routes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Route>, D::Error> {
+    let mut known = BTreeSet::new();
+    list_from_text(deserializer, |text| {
+        let Written(route) = text.parse()?;
+        if !known.insert((route.prefix, route.len)) {
+            return Err(given_twice(&route));
+        }
+        Ok(route)
+    })
+}
+
+fn given_twice(route: &Route) -> String {
+    format!("gives {}/{} a second time: take one out", route.prefix, route.len)
 }
 
 impl Default for LpmSettings {
@@ -55,15 +75,14 @@ impl LpmSettings {
             }
             all.extend(self.read.get().into_iter().flatten());
         }
-        let mut known = std::collections::BTreeSet::new();
+        let mut known = BTreeSet::new();
         if let Some(twice) = all.iter().find(|route| !known.insert((route.prefix, route.len))) {
             let key = if self.routes.iter().filter(|route| same(route, twice)).count() > 1 {
                 "routes"
             } else {
                 "table"
             };
-            let problem = format!("gives {}/{} a second time: take one out", twice.prefix, twice.len);
-            return Err(Refused { key, problem });
+            return Err(Refused { key, problem: given_twice(twice) });
         }
         if all.is_empty() {
             let problem =

@@ -90,7 +90,7 @@ fn prefix(word: &str) -> Result<(IpAddr, u8), String> {
 }
 
 /// A route that stands alone, whose errors say where in it they are.
-struct Written(Route);
+pub(super) struct Written(pub(super) Route);
 
 impl FromStr for Written {
     type Err = String;

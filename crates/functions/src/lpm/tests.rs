@@ -178,7 +178,12 @@ fn a_wrong_item_of_a_list_is_pointed_at() {
         ("lpm", "routes = [\"192.0.2.0/24 7\", \"198.51.100.0/33 8\"]", "\"198.51.100.0/33 8\""),
         ("lpm", "routes = [\n  \"192.0.2.0/24 7\",\n  'x',\n]", "'x'"),
         ("lpm", "routes = [\"192.0.2.0/24 7\", 8]", "8"),
+        ("lpm", "routes = [\"::/0 7\", \"0.0.0.0/0 7\", \"::/0 8\", \"::/0 9\"]", "\"::/0 8\""),
         ("maglev", "backends = [\"a 02:00:00:00:00:01\", \"b 02:00:00\"]", "\"b 02:00:00\""),
+        ("maglev", "backends = ['a 02:00:00:00:00:01', 'a 02:00:00:00:00:02']", "'a 02:00:00:00:00:02'"),
+        ("maglev", "addresses = ['192.0.2.1', 'ff02::1']\nbackends = ['a 02:00:00:00:00:01']", "'ff02::1'"),
+        // Of what is no list, all of it.
+        ("maglev", "backends = 'a 02:00:00:00:00:01'", "'a 02:00:00:00:00:01'"),
     ] {
         let error = registry.get(function).unwrap().configure(DeTable::parse(text).unwrap()).err().unwrap();
         assert_eq!(&text[error.span.clone().unwrap()], item, "{error}");
@@ -196,7 +201,8 @@ fn configuration_is_checked_before_anything_runs() {
             .unwrap_err()
             .contains("`annotation` must be a name")
     );
-    let twice = check("routes = [\"10.0.0.0/8 1\", \"10.0.0.0/8 2\"]").unwrap_err();
+    let twice =
+        LpmSettings::of([route("10.0.0.0/8 1"), route("10.0.0.0/8 2")]).check().unwrap_err().to_string();
     assert!(twice.contains("`routes` gives 10.0.0.0/8 a second time"), "{twice}");
     assert!(
         check("table = \"no/such/file\"").unwrap_err().contains("names no/such/file, which cannot be read")

@@ -93,6 +93,10 @@ fn hash_text(text: &str, secret: &Secret) -> u64 {
     hash_words(&words, secret)
 }
 
+pub(super) fn given_twice(name: &str) -> String {
+    format!("backend `{name}` is given twice: take one out")
+}
+
 /// Why there cannot be so many slots, if so.
 pub(super) fn too_many_slots(slots: usize) -> Option<String> {
     (slots > MOST_SLOTS).then(|| {
@@ -126,7 +130,7 @@ impl Snapshot {
         };
         for backend in &first.backends {
             if next.find(&backend.name).is_some() {
-                return Err(format!("backend `{}` is given twice: take one out", backend.name));
+                return Err(given_twice(&backend.name));
             }
             next.put(backend.clone(), false)?;
         }

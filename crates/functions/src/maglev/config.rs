@@ -1,22 +1,25 @@
 //! What an operator may write for `maglev`.
 
-use std::net::IpAddr;
+use std::collections::BTreeSet;
+use std::net::{AddrParseError, IpAddr};
 
 use netbricks_core::tables::MaglevTable;
-use netbricks_core::units::Duration;
+use netbricks_core::units::{Duration, list_from_text};
 use netbricks_core::{Key, Refused, Settings};
+use serde::de::Deserializer;
 
-use super::backend::Backend;
-use super::backends::{First, Snapshot, too_many_slots};
+use super::backend::{Backend, BackendError};
+use super::backends::{First, Snapshot, given_twice, too_many_slots};
 
 /// Settings of `maglev`.
 #[derive(Clone, Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MaglevConfig {
     /// The backends to begin with.
+    #[serde(deserialize_with = "backends")]
     pub backends: Vec<Backend>,
     /// Virtual addresses; none: every packet is balanced.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "addresses")]
     pub addresses: Vec<IpAddr>,
     /// Connections that a worker remembers.
     #[serde(default = "capacity")]
@@ -30,6 +33,29 @@ pub struct MaglevConfig {
     /// What all nodes of a cluster have in common, and nobody else knows.
     #[serde(default)]
     pub key: String,
+}
+
+/// One that is given twice is pointed at.
+fn backends<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Backend>, D::Error> {
+    let mut names = BTreeSet::new();
+    list_from_text(deserializer, |text| {
+        let backend: Backend = text.parse().map_err(|BackendError { problem }| problem)?;
+        if !names.insert(backend.name.clone()) {
+            return Err(given_twice(&backend.name));
+        }
+        Ok(backend)
+    })
+}
+
+fn addresses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpAddr>, D::Error> {
+    list_from_text(deserializer, |text| {
+        let address: IpAddr = text.parse().map_err(|error: AddrParseError| error.to_string())?;
+        if address.is_multicast() { Err(is_group(address)) } else { Ok(address) }
+    })
+}
+
+fn is_group(address: IpAddr) -> String {
+    format!("holds {address}, which is a group's: take it out")
 }
 
 fn capacity() -> usize {
@@ -121,7 +147,7 @@ impl Settings for MaglevConfig {
             return refused("addresses", problem);
         }
         if let Some(group) = self.addresses.iter().find(|address| address.is_multicast()) {
-            return refused("addresses", format!("holds {group}, which is a group's: take it out"));
+            return refused("addresses", is_group(*group));
         }
         if self.capacity == 0 || self.capacity > 1 << 24 {
             let problem = format!("must be 1 to 16,777,216 connections, found {}", self.capacity);

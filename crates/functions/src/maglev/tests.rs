@@ -437,7 +437,7 @@ fn configuration_is_checked_before_anything_runs() {
         ),
         (
             "backends = [\"a 02:00:00:00:00:01\", \"a 02:00:00:00:00:02\"]",
-            "`backends` cannot be: backend `a` is given twice: take one out",
+            "backend `a` is given twice: take one out",
         ),
         (&format!("{one}capacity = 0"), "`capacity` must be 1 to 16,777,216 connections, found 0"),
         (&format!("{one}idle = \"1 us\""), "`idle` must be \"1 ms\" to \"1 d\""),
@@ -451,10 +451,17 @@ fn configuration_is_checked_before_anything_runs() {
         ),
         (&format!("{one}slots = 16_777_213"), "`slots` must be a prime up to 131101, found 16777213"),
         (&format!("{one}addresses = [\"192.0.2.300\"]"), "192.0.2.300"),
-        (&format!("{one}addresses = [\"224.0.0.1\"]"), "`addresses` holds 224.0.0.1, which is a group's"),
+        (&format!("{one}addresses = [\"224.0.0.1\"]"), "holds 224.0.0.1, which is a group's"),
         (&format!("backends = [\"{} 02:00:00:00:00:01\"]", "x".repeat(65)), "has 65: shorten it"),
     ] {
         let refused = check(text).unwrap_err();
         assert!(refused.contains(part), "{text}: {refused}");
     }
+    // What is made in Rust was not looked at when it was read.
+    let refused = |config: MaglevConfig| config.check().unwrap_err().to_string();
+    let twice = refused(config([backend(1, 1), backend(1, 2)]));
+    assert_eq!(twice, "`backends` cannot be: backend `web-1` is given twice: take one out");
+    let addresses = vec!["ff02::1".parse().unwrap()];
+    let group = refused(MaglevConfig { addresses, ..config([backend(1, 1)]) });
+    assert_eq!(group, "`addresses` holds ff02::1, which is a group's: take it out");
 }

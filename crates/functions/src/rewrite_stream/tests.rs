@@ -251,6 +251,63 @@ fn a_fragment_of_a_rewritten_connection_does_not_pass_with_old_numbers() {
     assert_eq!((report.dropped(Drop::Fragment), report.dropped(Drop::Rewritten)), (1, 4));
 }
 
+/// Where the urgent data of a frame ends, if it says so.
+fn urgent(frame: &[u8]) -> Option<u16> {
+    let ip = Layer::<_, Ip>::parse(Layer::<Root, Link>::parse(Root, frame).unwrap(), frame).unwrap();
+    let tcp = Layer::<_, Tcp>::parse(ip, frame).unwrap();
+    let header = Tcp::view(&frame[ip.end()..tcp.end()], ());
+    let says = header.flags() & flags::URG != 0;
+    assert!(says || header.urgent_pointer() == 0);
+    says.then(|| header.urgent_pointer())
+}
+
+#[test]
+fn urgent_data_stays_in_its_place_and_nobody_says_any_more_where_it_ends() {
+    let points = |sequence: u32, pointer: u16, text: &str| {
+        let tcp = ethernet().ipv4("10.0.0.2", "10.0.0.1").tcp(80, 1_000).sequence(sequence).ack(100).psh();
+        tcp.urgent_pointer(pointer).payload(text.as_bytes()).build().unwrap()
+    };
+    let stranger = points(500, 2, "a!cat");
+    let frames = [
+        // A connection that is not rewritten.
+        stranger.clone(),
+        client(99, 0, flags::SYN | flags::URG, ""),
+        server(499, 100, flags::SYN | ACK, ""),
+        // Nothing to replace, a byte before what is replaced, in the middle of it, and behind it.
+        points(500, 1, "!"),
+        points(501, 3, "dog"),
+        points(504, 1, "!cat"),
+        points(508, 2, "ca"),
+        points(510, 2, "t!"),
+        // More than a segment may have, and all of it again.
+        points(512, 1, "!cat cat cat cat cat cat"),
+        points(512, 1, "!cat cat cat cat cat cat"),
+        // It is yet to come, and before that there is nothing.
+        points(536, 9, ""),
+        client(100, 500, ACK | flags::URG, "GET"),
+        server(536, 103, flags::FIN | PUSH | flags::URG, "!"),
+    ];
+    let report = run_configured(rewrite_stream, RewriteStreamConfig::new("cat", "elephant"), frames);
+    assert_eq!((&report.out[0], urgent(&report.out[0])), (&stranger, Some(2)));
+    for frame in &report.out[1..] {
+        assert_eq!(urgent(frame), None, "{:?}", read(frame));
+    }
+    let (mut stream, mut again) = (String::new(), 0);
+    for Left(from_server, number, _, flag, text) in report.out[1..].iter().map(|frame| read(frame)) {
+        if from_server && flag & flags::SYN == 0 {
+            let at = number.wrapping_sub(500) as usize;
+            assert!(at <= stream.len(), "a hole before {at}");
+            let known = (stream.len() - at).min(text.len());
+            assert_eq!(text[..known], stream[at..at + known], "it says the same again");
+            again += known;
+            stream += &text[known..];
+        }
+    }
+    let long = ["elephant"; 6].join(" ");
+    assert_eq!(stream, format!("!dog!elephantelephant!!{long}!"));
+    assert_eq!(again, 1 + long.len());
+}
+
 #[test]
 fn settings_that_do_not_do_are_named() {
     let refused = |text: &str| {

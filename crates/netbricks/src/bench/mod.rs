@@ -42,6 +42,29 @@ enum Wanted<'a> {
 struct How {
     rounds: usize,
     writer: Writer,
+    length: Length,
+}
+
+/// How much a round is.
+#[derive(Clone, Copy, Debug)]
+struct Length {
+    /// Of a [`Scenario`]: how long a worker works in a round at least, and before the first.
+    time: Duration,
+    warm_up: Duration,
+    /// Of [`Cores`]: packets that each worker brings in a round, and before the first.
+    packets: u64,
+    warm_up_packets: u64,
+}
+
+impl Length {
+    /// As figures need it.
+    const FULL: Self = Self {
+        time: Duration::from_millis(250),
+        warm_up: Duration::from_millis(50),
+        // Seven rounds of two workers are more than 10⁸.
+        packets: 7_500_000,
+        warm_up_packets: 500_000,
+    };
 }
 
 impl How {
@@ -73,6 +96,9 @@ struct Figure {
     /// ns a packet of what was measured right before it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     beside: BTreeMap<String, f64>,
+    /// By workers, how many times as long a packet takes with state that they share as with private state.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    over_private: BTreeMap<usize, f64>,
     /// What to know of how it compares with those.
     #[serde(skip_serializing_if = "str::is_empty")]
     reservation: &'static str,
@@ -84,9 +110,6 @@ const BURST: usize = 32;
 const PACKETS: usize = 4096;
 /// Fewest rounds: their median is the figure.
 const ROUNDS: usize = 7;
-/// How long a round takes at least.
-const ROUND: Duration = Duration::from_millis(250);
-const WARM_UP: Duration = Duration::from_millis(50);
 
 /// Does what the arguments say.
 ///
@@ -124,7 +147,7 @@ pub(crate) fn command(arguments: &BenchArguments) -> Result<(), BenchError> {
         return Err(BenchError::Usage(format!("`--rounds` must be at least {ROUNDS}, found {rounds}")));
     }
     let writer = if arguments.device_frames { Writer::Device } else { Writer::Us };
-    let how = How { rounds, writer };
+    let how = How { rounds, writer, length: Length::FULL };
     let cores = cores(arguments.core)?;
     let mut figures = Vec::new();
     for wanted in wanted {
@@ -138,20 +161,8 @@ pub(crate) fn command(arguments: &BenchArguments) -> Result<(), BenchError> {
             if figures.is_empty() {
                 print(&format!("{:20} {:>10} {:>10} {:>10} {:>10}", "", "ns/packet", "min", "max", "Mpps"))?;
             }
-            let Figure { name, ns_per_packet, min, max, mpps, .. } = &figure;
-            print(&format!("{name:20} {ns_per_packet:10.2} {min:10.2} {max:10.2} {mpps:10.2}"))?;
-            if let Some(bytes) = figure.bytes_per_flow {
-                print(&format!("{:20} {bytes:10.1} bytes a flow", ""))?;
-            }
-            for (worker, median) in figure.by_worker.iter().enumerate() {
-                print(&format!("  worker {worker:<11} {median:10.2}"))?;
-            }
-            for (other, beside) in &figure.beside {
-                print(&format!(
-                    "  {other:18} {beside:10.2} {name} costs {:.2} times as much{}",
-                    ns_per_packet / beside,
-                    figure.reservation
-                ))?;
+            for line in figure.lines() {
+                print(&line)?;
             }
         }
         figures.push(figure);
@@ -208,12 +219,14 @@ fn measure(scenario: &Scenario, how: How, cores: &[usize]) -> Result<Figure, Ben
     let rounds =
         (0..how.rounds).map(|round| workers.iter().map(|w| w.times[round]).sum::<f64>() / count as f64);
     let figure = Figure::of(scenario.name.clone(), rounds.collect(), workers.iter().map(|w| w.packets).sum());
+    let over_private = over_private(scenario, figure.ns_per_packet, &beside);
     Ok(Figure {
         mpps: figure.mpps * count as f64,
         workers: count,
         by_worker: if count == 1 { Vec::new() } else { by_worker },
         bytes_per_flow: workers.pop().and_then(|worker| worker.bytes_per_flow),
         beside,
+        over_private,
         reservation: scenario.reservation(),
         ..figure
     })
@@ -236,9 +249,39 @@ impl Figure {
             by_worker: Vec::new(),
             bytes_per_flow: None,
             beside: BTreeMap::new(),
+            over_private: BTreeMap::new(),
             reservation: "",
         }
     }
+
+    /// For people: the figure, and below it what belongs to it.
+    fn lines(&self) -> Vec<String> {
+        let Self { name, ns_per_packet, min, max, mpps, reservation, .. } = self;
+        let mut lines = vec![format!("{name:20} {ns_per_packet:10.2} {min:10.2} {max:10.2} {mpps:10.2}")];
+        lines.extend(self.bytes_per_flow.map(|bytes| format!("{:20} {bytes:10.1} bytes a flow", "")));
+        let workers = self.by_worker.iter().enumerate();
+        lines.extend(workers.map(|(worker, median)| format!("  worker {worker:<11} {median:10.2}")));
+        lines.extend(self.beside.iter().map(|(other, beside)| {
+            let times = ns_per_packet / beside;
+            format!("  {other:18} {beside:10.2} {name} costs {times:.2} times as much{reservation}")
+        }));
+        lines.extend(self.over_private.iter().map(|(workers, times)| {
+            let on = format!("on {workers} core{}", if *workers == 1 { "" } else { "s" });
+            format!("  {on:18} {times:10.2} times as much as with private state{reservation}")
+        }));
+        lines
+    }
+}
+
+/// What state that workers share costs beside private state, wherever both were measured on as many workers.
+fn over_private(
+    scenario: &Scenario,
+    ns_per_packet: f64,
+    beside: &BTreeMap<String, f64>,
+) -> BTreeMap<usize, f64> {
+    let measured = scenario.beside.iter().filter_map(|other| Some((other, *beside.get(&other.name)?)));
+    let measured = measured.chain([(scenario, ns_per_packet)]);
+    measured.filter_map(|(shared, ns)| Some((shared.workers, ns / beside.get(&shared.private()?)?))).collect()
 }
 
 fn median(mut times: Vec<f64>) -> f64 {
@@ -330,10 +373,10 @@ fn run(
     {
         let mut bench = scenario.build(&pool, index, shares)?;
         start.wait()?;
-        bench.round(WARM_UP)?;
+        bench.round(how.length.warm_up)?;
         for _ in 0..how.rounds {
             start.wait()?;
-            let (time, moved) = bench.round(ROUND)?;
+            let (time, moved) = bench.round(how.length.time)?;
             measured.times.push(time.as_secs_f64() * 1e9 / moved as f64);
             measured.packets += moved;
         }
@@ -352,3 +395,6 @@ fn run(
     }
     Ok(measured)
 }
+
+#[cfg(test)]
+mod tests;

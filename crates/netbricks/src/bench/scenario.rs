@@ -183,6 +183,12 @@ impl Scenario {
         all
     }
 
+    /// The name of the same with private state, where workers share theirs.
+    pub(super) fn private(&self) -> Option<String> {
+        let shared = matches!(self.effect, Effect::Summed { all: true } | Effect::Cached);
+        shared.then(|| format!("state-own-{}", self.workers))
+    }
+
     /// What to know of how its figure compares with those beside it.
     pub(super) fn reservation(&self) -> &'static str {
         match self.effect {

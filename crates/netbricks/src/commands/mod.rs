@@ -2,6 +2,8 @@
 
 mod bench;
 mod check;
+#[cfg(test)]
+mod containment_tests;
 mod file;
 mod generate;
 mod graph;

@@ -427,6 +427,10 @@ fn port_summary(port: &dyn Port) -> PortSummary {
         bad_checksum: sum(|counters| &counters.bad_checksum),
         linearised: sum(|counters| &counters.linearised),
         no_buffer: sum(|counters| &counters.no_buffer),
+        cut: sum(|counters| &counters.cut),
+        duplicated: sum(|counters| &counters.duplicated),
+        reordered: sum(|counters| &counters.reordered),
+        corrupted: sum(|counters| &counters.corrupted),
         queues: counters
             .iter()
             .take(port.capabilities().receive_queues)
@@ -434,5 +438,54 @@ fn port_summary(port: &dyn Port) -> PortSummary {
             .collect(),
         steered: !port.rules().is_empty(),
         ..PortSummary::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netbricks_ports::memory::Memory;
+
+    use super::*;
+
+    /// What ports count beside their packets is in the report, of all queues, each under its own name; and the
+    /// documentation names all keys.
+    #[test]
+    fn what_ports_count_is_reported_and_documented() {
+        let pool = Pool::builder().frames(64).build().expect("memory");
+        let (port, _far) = Memory::new("lan", 2, 16, &pool);
+        for (queue, counters) in (1..).zip(port.counters()) {
+            let of = [
+                &counters.missed,
+                &counters.bad_checksum,
+                &counters.linearised,
+                &counters.no_buffer,
+                &counters.cut,
+                &counters.duplicated,
+                &counters.reordered,
+                &counters.corrupted,
+            ];
+            for (number, counter) in (1..).zip(of) {
+                counter.store(100 * number + queue, Ordering::Relaxed);
+            }
+        }
+        let summary = serde_json::to_value(port_summary(&port)).expect("numbers and text");
+        let names = [
+            "missed",
+            "bad_checksum",
+            "linearised",
+            "no_buffer",
+            "cut",
+            "duplicated",
+            "reordered",
+            "corrupted",
+        ];
+        for (number, name) in (1..).zip(names) {
+            assert_eq!(summary[name].as_u64(), Some(200 * number + 3), "{name}");
+        }
+        let documented = include_str!("../../README.md").lines().find(|line| line.starts_with("| `ports` |"));
+        let documented = documented.expect("a row of the table of keys");
+        for key in summary.as_object().expect("an object").keys() {
+            assert!(documented.contains(&format!("`{key}`")), "{key} is not documented");
+        }
     }
 }

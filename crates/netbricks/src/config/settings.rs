@@ -34,9 +34,8 @@ pub(crate) fn configure<'t, T>(
             }
             return None;
         }
-        // What is said of a key only because it was taken out is nobody's fault but ours.
-        let of = error.message.split('`').nth(1);
-        if culprit.is_none() && removed.iter().any(|name| Some(name.as_str()) == of) {
+        // What is said of the whole once a key was taken out may be nobody's fault but ours.
+        if culprit.is_none() && !removed.is_empty() {
             return None;
         }
         diagnostics.push(explain(what, &error, culprit.as_ref(), settings.span(), keys));
@@ -87,6 +86,8 @@ struct Culprit {
     path: Vec<String>,
     /// The error's place.
     span: Range<usize>,
+    /// What is written there, where it is text.
+    text: Option<String>,
 }
 
 impl Culprit {
@@ -100,13 +101,15 @@ impl Culprit {
 fn culprit(error: &SettingsError, table: &DeTable<'_>) -> Option<Culprit> {
     let by_place = error.span.as_ref().and_then(|span| {
         let mut path = Vec::new();
-        leads_to(span, table, &mut path).then(|| Culprit { path, span: span.clone() })
+        let text = table.values().find_map(|value| text_at(span, value)).map(str::to_owned);
+        leads_to(span, table, &mut path).then(|| Culprit { path, span: span.clone(), text })
     });
     by_place.or_else(|| {
         // A refused value names its key in front.
         let name = error.message.split('`').nth(1)?;
         let value = table.get(name)?;
-        Some(Culprit { path: vec![name.to_owned()], span: value.span() })
+        let text = value.get_ref().as_str().map(str::to_owned);
+        Some(Culprit { path: vec![name.to_owned()], span: value.span(), text })
     })
 }
 
@@ -136,6 +139,24 @@ fn leads_into(span: &Range<usize>, value: &Spanned<DeValue<'_>>, path: &mut Vec<
     }
 }
 
+/// The text at a place.
+fn text_at<'v>(span: &Range<usize>, value: &'v Spanned<DeValue<'_>>) -> Option<&'v str> {
+    match value.get_ref() {
+        DeValue::String(text) => holds(&value.span(), span).then_some(text),
+        DeValue::Table(table) => table.values().find_map(|value| text_at(span, value)),
+        DeValue::Array(items) => items.iter().find_map(|item| text_at(span, item)),
+        _ => None,
+    }
+}
+
+/// What a parser of addresses expects, by its message: "invalid IPv4 address syntax" of the standard library, or that of
+/// [`MacAddress`](netbricks_core::packet::MacAddress). Neither says what it found.
+fn address(message: &str) -> Option<String> {
+    let ip = message.strip_prefix("invalid IP").and_then(|rest| rest.strip_suffix(" syntax"));
+    ip.map(|rest| format!("an IP{rest}"))
+        .or_else(|| message.strip_prefix("a MAC address is ").map(|shape| format!("a MAC address: {shape}")))
+}
+
 /// An error of `serde` or of the settings' own check, in words for whoever wrote the file.
 fn explain(
     what: &str,
@@ -145,7 +166,7 @@ fn explain(
     keys: &[Key],
 ) -> Diagnostic {
     let message = error.message.trim();
-    let Some(Culprit { path, span }) = culprit else {
+    let Some(Culprit { path, span, text }) = culprit else {
         return Diagnostic::error(format!("{what}: {message}")).at(header, "");
     };
     let (key, span) = (path.first().map_or("", String::as_str), span.clone());
@@ -198,6 +219,10 @@ fn explain(
             .at(span, kind.unwrap_or_default());
     }
     let message = message.strip_prefix(&format!("`{key}` ")).unwrap_or(message);
+    if let (Some(expected), Some(text)) = (address(message), text) {
+        return Diagnostic::error(format!("`{key}` of {what}: expected {expected}, found `{text}`"))
+            .at(span, "");
+    }
     let diagnostic = Diagnostic::error(format!("`{key}` of {what}: {message}"));
     match &error.suggestion {
         Some(name) => diagnostic.at(span, format!("did you mean `{name}`?")),

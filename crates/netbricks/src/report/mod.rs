@@ -133,6 +133,14 @@ pub struct PortSummary {
     pub linearised: u64,
     /// Arrivals for which no buffer was free.
     pub no_buffer: u64,
+    /// Arrivals of which a capture held only the beginning.
+    pub cut: u64,
+    /// Packets that the port's line doubled, where it was told to be a bad one.
+    pub duplicated: u64,
+    /// Packets that it let others overtake.
+    pub reordered: u64,
+    /// Packets in which it changed a bit.
+    pub corrupted: u64,
     /// Packets that arrived at each of its receive queues, lost ones included.
     pub queues: Vec<u64>,
     /// Rules said at which.

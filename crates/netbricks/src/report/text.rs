@@ -174,6 +174,23 @@ impl Summary {
                     thousands(port.bad_checksum)
                 );
             }
+            if port.cut > 0 {
+                let _ = writeln!(
+                    out,
+                    "{}: of {} arrivals the capture held only the beginning (its snap length)",
+                    port.name,
+                    thousands(port.cut)
+                );
+            }
+            let line = [
+                ("duplicated", port.duplicated),
+                ("reordered", port.reordered),
+                ("corrupted", port.corrupted),
+            ];
+            if line.iter().any(|(_, packets)| *packets > 0) {
+                let line: BTreeMap<_, _> = line.into_iter().filter(|(_, packets)| *packets > 0).collect();
+                let _ = writeln!(out, "{}: its line: {}", port.name, reasons(&line));
+            }
             if !matches!(port.link.as_str(), "up" | "") {
                 let _ = writeln!(out, "{}: its link is {}", port.name, port.link);
             }
@@ -302,6 +319,23 @@ mod tests {
             Some(
                 "a packet buffer was asked for 1,200 times when none that is large enough was free, of 32,768 in all: `frames` and `large_frames` in [runtime] give more\n"
             )
+        );
+    }
+
+    #[test]
+    fn what_is_rare_at_a_port_is_noted_where_it_happened() {
+        let note = |port: PortSummary| {
+            let ports = vec![PortSummary { name: "lan".into(), ..port }];
+            Summary { ports, ..Summary::default() }.notes_text().unwrap_or_default()
+        };
+        assert_eq!(note(PortSummary::default()), "");
+        assert_eq!(
+            note(PortSummary { cut: 1_200, corrupted: 7, ..PortSummary::default() }),
+            "lan: of 1,200 arrivals the capture held only the beginning (its snap length)\nlan: its line: 7 corrupted\n"
+        );
+        assert_eq!(
+            note(PortSummary { duplicated: 1, reordered: 2_000, corrupted: 30, ..PortSummary::default() }),
+            "lan: its line: 2,000 reordered, 30 corrupted, 1 duplicated\n"
         );
     }
 

@@ -3,6 +3,8 @@
 use netbricks_buffer::Batch;
 use netbricks_core::{Context, NoSettings};
 
+use super::super::measure;
+use super::super::tests::{enough_cores, said, short};
 use super::*;
 
 /// Overwrites one byte of a packet in each burst, where it was told to.
@@ -19,13 +21,10 @@ impl Node for Corrupting {
 /// Feeds a function for one round, and looks at what came out.
 fn checked(scenario: &Scenario, registry: &Registry) -> Result<(), String> {
     let pool = Pool::builder().frames(2 * PACKETS).build().unwrap();
-    let said = |error| match error {
-        BenchError::Usage(said) | BenchError::Failed(said) => said,
-    };
-    let mut bench = scenario.build_of(registry, &pool, 0).map_err(said)?;
-    bench.round(Duration::from_nanos(1)).map_err(said)?;
+    let mut bench = said(scenario.build_of(registry, &pool, 0))?;
+    said(bench.round(Duration::from_nanos(1)))?;
     let sent = bench.sent();
-    bench.check(sent).map_err(said)
+    said(bench.check(sent))
 }
 
 #[test]
@@ -64,5 +63,43 @@ fn every_benchmark_on_one_worker_passes() {
         let (mut registry, shares) = (crate::standard(), Shares::default());
         register(&mut registry, &shares);
         assert_eq!(checked(scenario, &registry), Ok(()), "{}", scenario.name);
+    }
+}
+
+#[test]
+fn every_benchmark_on_two_workers_passes_and_says_what_stands_beside_it() {
+    let all = Scenario::all();
+    let scenarios: Vec<_> = all.iter().filter(|scenario| scenario.workers > 1).collect();
+    let names: Vec<_> = scenarios.iter().map(|scenario| scenario.name.as_str()).collect();
+    assert_eq!(names, ["state-strict-2", "state-bounded-2"]);
+    for scenario in scenarios {
+        let figure = said(measure(scenario, short(), &enough_cores(2))).unwrap();
+        let name = scenario.name.as_str();
+        assert_eq!((figure.workers, figure.by_worker.len()), (2, 2), "{name}");
+        assert_eq!(figure.packets, 2 * TRACE as u64, "{name}");
+        let one = name.replace("-2", "-1");
+        let mut beside = ["state-own-1", "state-own-2", one.as_str()];
+        beside.sort_unstable();
+        assert!(figure.beside.keys().eq(beside), "{name}: {:?}", figure.beside);
+        let expected = [
+            (1, figure.beside[&one] / figure.beside["state-own-1"]),
+            (2, figure.ns_per_packet / figure.beside["state-own-2"]),
+        ];
+        assert_eq!(figure.over_private, BTreeMap::from(expected), "{name}");
+        assert_eq!(figure.reservation.is_empty(), name == "state-strict-2");
+    }
+}
+
+/// Each of two workers counts for itself what both were to count together.
+#[test]
+fn workers_whose_counts_do_not_add_up_are_caught() {
+    for effect in [Effect::Summed { all: true }, Effect::Cached] {
+        let apart = Scenario::new("apart", "", "state-own", 1, Feed::Trace, effect);
+        let apart = Scenario { workers: 2, ..apart };
+        let failed = said(measure(&apart, short(), &enough_cores(2))).err().unwrap();
+        let flows = Trace::new().distinct();
+        let found = format!("found {flows} {TRACE} {}", TRACE * FRAME);
+        assert!(failed.starts_with("`apart`: flows and sums of the state should be "), "{failed}");
+        assert!(failed.ends_with(&found), "{failed}");
     }
 }
