@@ -2,10 +2,7 @@
 # Counts the instructions that a node boundary costs a packet at bursts of 32: the dynamic call, the hand-over and the
 # counters of packets, bytes and sampled cycles. Then the same where a node drops an eighth of its packets for two
 # reasons: with what it costs more to count them by reason than to free them. Prints one JSON object; fails above 4
-# instructions a packet, and above 13 where packets are dropped.
-#
-# Of the latter, some 8 do not depend on how many are dropped: after each batch of which some were, the graph goes through
-# all reasons.
+# instructions a packet, and above 7 where packets are dropped.
 #
 # Runs under callgrind, differences of differences: neither start-up nor source and sink nor the freeing of packets are
 # in the numbers, and they are the same in every run.
@@ -18,7 +15,7 @@ if ! command -v valgrind >/dev/null; then
 fi
 
 limit=4
-limit_with_drops=13
+limit_with_drops=7
 few=1
 many=17
 short=2000

@@ -4,7 +4,7 @@
 
 use netbricks_buffer::{Batch, Packet, Pool};
 
-use crate::counters::{Count, Drops};
+use crate::counters::{Count, Dropping, Drops};
 use crate::reason::{Drop, Edge};
 use crate::recorder::Recorder;
 
@@ -20,7 +20,7 @@ pub struct Context {
     pool: Pool,
     /// What the node in hand did beside passing its batch on: the graph looks no further where it is 0.
     pub(crate) stirred: u8,
-    pub(crate) drops: Drops,
+    pub(crate) drops: Dropping,
     pub(crate) sent: Count,
     pub(crate) lost_on_arrival: Count,
     /// Packets that the node in hand made and kept in its own hand.
@@ -87,7 +87,7 @@ impl Context {
             steps: 0,
             pool,
             stirred: 0,
-            drops: Drops::default(),
+            drops: Dropping::default(),
             sent: Count::default(),
             lost_on_arrival: Count::default(),
             made: Count::default(),
@@ -281,6 +281,6 @@ impl Context {
 
     /// Drops counted since the last call: for whoever runs a queue or a node without a graph.
     pub fn take_drops(&mut self) -> Drops {
-        std::mem::take(&mut self.drops)
+        self.drops.take()
     }
 }

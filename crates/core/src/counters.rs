@@ -80,17 +80,49 @@ impl Drops {
         }
         sum
     }
-    /// Moves all counts of `other` here.
-    pub(crate) fn absorb(&mut self, other: &mut Self) {
-        for (mine, theirs) in self.0.iter_mut().zip(&mut other.0) {
-            *mine += *theirs;
-            *theirs = Count::default();
-        }
-    }
     /// Adds all counts of `other`.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
             *mine += *theirs;
+        }
+    }
+}
+
+/// What the node in hand dropped, until its graph takes it over: only the reasons that it had are looked at.
+#[derive(Default)]
+pub(crate) struct Dropping {
+    drops: Drops,
+    /// A bit each.
+    reasons: u64,
+}
+
+const _: () = assert!(Drop::COUNT <= u64::BITS as usize, "a reason has a bit");
+
+impl Dropping {
+    /// As [`Drops::add`].
+    #[inline(always)]
+    pub(crate) fn add(&mut self, reason: Drop, packets: u64, bytes: u64) {
+        self.reasons |= 1 << reason as u8;
+        self.drops.add(reason, packets, bytes);
+    }
+    /// As [`Drops::total`].
+    pub(crate) fn total(&self) -> Count {
+        self.drops.total()
+    }
+    /// What there is, of which nothing stays.
+    pub(crate) fn take(&mut self) -> Drops {
+        std::mem::take(self).drops
+    }
+    /// Moves all counts to a node's.
+    #[inline(always)]
+    pub(crate) fn move_to(&mut self, drops: &mut Drops) {
+        let mut left = std::mem::take(&mut self.reasons);
+        while left != 0 {
+            let reason = left.trailing_zeros() as usize;
+            left &= left - 1;
+            if let (Some(mine), Some(theirs)) = (self.drops.0.get_mut(reason), drops.0.get_mut(reason)) {
+                *theirs += std::mem::take(mine);
+            }
         }
     }
 }

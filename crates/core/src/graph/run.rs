@@ -290,7 +290,7 @@ impl Graph {
         let slot = &mut self.slots[node];
         if stirred & DROPPED != 0 {
             slot.counters.received += std::mem::take(&mut self.cx.lost_on_arrival);
-            slot.counters.drops.absorb(&mut self.cx.drops);
+            self.cx.drops.move_to(&mut slot.counters.drops);
         }
         if stirred & EMITTED != 0 {
             let mut leaving = std::mem::take(&mut self.cx.leaving);

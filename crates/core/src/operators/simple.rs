@@ -314,10 +314,12 @@ fn out_of_line<const SHAPE: u8, B: Operator>(
 
 /// So many functions are compiled into one piece of code; longer rows call the pieces one after the other, and each call costs
 /// some instructions for what is handed over and for what the next piece has to find out anew. In pieces of 32 each of 64
-/// functions costs less than each of 8 (`bench/fused-cost.sh` counts it), in pieces of 16 an eighth more. 64 functions of 64
-/// types take 20 s to compile so with `opt-level` 3; with 0 or 1 pieces of 32 take minutes and pieces of 16 seconds. What tells
-/// the two apart here is whether debug assertions are on.
-const TOGETHER: usize = if cfg!(debug_assertions) { 16 } else { 32 };
+/// functions costs less than each of 8 (`bench/fused-cost.sh` counts it), in pieces of 16 a quarter more. But the time to
+/// compile a piece grows faster than its length (`bench/fuse-build.sh`): so there are long ones only for usual frames, and only
+/// where debug assertions are off.
+const fn together(shape: u8) -> usize {
+    if cfg!(debug_assertions) || shape == shape::ANY { 8 } else { 32 }
+}
 
 /// Applies a function to a frame of which a function before it may have changed what made it usual, from within the copy
 /// for usual frames: most who could have changed that changed an address.
@@ -375,7 +377,7 @@ impl<A: Operator, B: Operator<In = A::Out>> Operator for Then<A, B> {
     fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<B::Out, Verdict> {
         let between = if B::WAITS {
             self.2[at.slot]?
-        } else if (A::FUSED - 1) / TOGETHER != (Self::FUSED - 1) / TOGETHER {
+        } else if (A::FUSED - 1) / together(SHAPE) != (Self::FUSED - 1) / together(SHAPE) {
             passed(at.again().apart(|at| out_of_line::<SHAPE, A>(&mut self.0, at, stack)))?
         } else {
             passed(self.0.apply::<SHAPE>(at.again(), stack))?
