@@ -13,13 +13,12 @@ pub struct At<'a, 'b> {
     /// In the copy of a tower for one shape of frames, what is known of this one, unless it was reshaped.
     pub(crate) usual: Usual,
     /// Whether somebody may have changed what made this frame a usual one. A local variable of whoever applies the tower:
-    /// in one piece of code it is known without looking.
+    /// it is known without looking.
     pub(crate) reshaped: &'a mut bool,
     pub(crate) pass: Pass,
 }
 
-/// How a packet that waits in a lookup goes on from there. Known when the loop is compiled, but in rows of functions so long
-/// that they are compiled in pieces.
+/// How a packet that waits in a lookup goes on from there. Known when the loop is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pass {
     /// At once, whatever it takes.

@@ -121,7 +121,7 @@ impl<A: Function, const ALIKE: bool> Visit for LastLoop<'_, A, ALIKE> {
         let mut reshaped = false;
         let at = At::new(slot, bytes, &mut *self.cx, &mut reshaped);
         // What waited on memory was parsed in an earlier loop: there is no copy for usual frames.
-        decided(if A::WAITS {
+        decided(if A::WAITS && !A::RESTARTS {
             let pass = match (A::PUTS_OFF, ALIKE) {
                 (true, true) => Pass::Alike,
                 (true, false) => Pass::First,

@@ -99,9 +99,13 @@ pub trait Operator: Sized + 'static {
     /// Whether there is no operator at all, so that a node need not look at its packets.
     #[doc(hidden)]
     const IDENTITY: bool = false;
-    /// How many functions are fused.
+    /// How many functions are fused into the last loop.
     #[doc(hidden)]
     const FUSED: usize = 1;
+    /// Whether the last loop begins with a function, and not in the middle of one that waited on memory: then it has
+    /// copies for usual frames as the first one has.
+    #[doc(hidden)]
+    const RESTARTS: bool = false;
     /// Whether [`retrace`](Operator::retrace) answers.
     #[doc(hidden)]
     const RETRACES: bool = false;

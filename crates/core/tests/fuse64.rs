@@ -1,7 +1,7 @@
 //! Sixty-four functions fused into one node: it builds, and every one of them does its work.
 //!
-//! How long it takes to build is what `bench/fuse-build.sh` times: minutes, more than in proportion to their number. `Input` is
-//! a concrete type because a function generic over its input would double that with each.
+//! How long it takes to build is what `bench/fuse-build.sh` times: seconds, in proportion to their number. `Input` is a concrete
+//! type because a function generic over its input would double that with each.
 #![forbid(unsafe_code)]
 
 use netbricks_core::packet::{Ip, Link};
@@ -41,7 +41,7 @@ functions! {
 }
 
 #[test]
-fn sixty_four_functions_in_one_loop() {
+fn sixty_four_functions_in_one_node() {
     let fused = |input| {
         fuse!(input,
             f0 f1 f2 f3 f4 f5 f6 f7 f8 f9 f10 f11 f12 f13 f14 f15 f16 f17 f18 f19 f20 f21 f22 f23 f24 f25 f26 f27 f28

@@ -56,6 +56,13 @@ where
     const WAITS: bool = A::WAITS || L::WAITS || R::WAITS;
     const PUTS_OFF: bool = if L::WAITS || R::WAITS { L::PUTS_OFF || R::PUTS_OFF } else { A::PUTS_OFF };
     const USUAL: bool = A::USUAL || L::USUAL || R::USUAL;
+    const FUSED: usize =
+        if L::WAITS || R::WAITS { L::FUSED + R::FUSED } else { A::FUSED + L::FUSED + R::FUSED - 2 };
+    const RESTARTS: bool = if L::WAITS || R::WAITS {
+        (L::RESTARTS || !L::WAITS) && (R::RESTARTS || !R::WAITS)
+    } else {
+        A::RESTARTS
+    };
 
     #[inline(always)]
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
@@ -129,6 +136,8 @@ where
     const WAITS: bool = A::WAITS || G::WAITS;
     const PUTS_OFF: bool = if G::WAITS { G::PUTS_OFF } else { A::PUTS_OFF };
     const USUAL: bool = A::USUAL || G::USUAL;
+    const FUSED: usize = if G::WAITS { G::FUSED } else { A::FUSED + G::FUSED - 1 };
+    const RESTARTS: bool = if G::WAITS { G::RESTARTS } else { A::RESTARTS };
 
     #[inline(always)]
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {

@@ -29,18 +29,26 @@ pub use simple::{
 };
 pub use window::Windowed;
 
-/// The part of `Operator` that every operator without a pass of its own shares.
-macro_rules! passes_on {
+/// What is said of the loops of an operator that adds none.
+macro_rules! same_loops {
     () => {
         type In = A::In;
         const WAITS: bool = A::WAITS;
         const PUTS_OFF: bool = A::PUTS_OFF;
-        const USUAL: bool = A::USUAL;
         const FUSED: usize = A::FUSED;
+        const RESTARTS: bool = A::RESTARTS;
         #[inline(always)]
         fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
             self.0.prepare(batch, cx, inputs);
         }
+    };
+}
+
+/// The part of `Operator` that every operator without a loop and an edge of its own shares.
+macro_rules! passes_on {
+    () => {
+        $crate::operators::same_loops!();
+        const USUAL: bool = A::USUAL;
         fn edges(&self, visit: &mut dyn FnMut(Edge)) {
             self.0.edges(visit);
         }
@@ -85,4 +93,4 @@ macro_rules! lend {
     }};
 }
 
-use {lend, passes_on, retraces, upstream, view};
+use {lend, passes_on, retraces, same_loops, upstream, view};

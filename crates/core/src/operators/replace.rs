@@ -11,7 +11,7 @@ use netbricks_packet::stack::{Header, Layer, Malformed, Stack, With};
 use netbricks_packet::tcp_options::LONGEST;
 use netbricks_packet::{Icmpv4, Icmpv6, Ip, Ipv4, Ipv6, Tcp, Udp, protocol};
 
-use super::{lend, upstream, view};
+use super::{lend, same_loops, upstream, view};
 use crate::at::At;
 use crate::context::Context;
 use crate::operator::Operator;
@@ -276,15 +276,9 @@ where
     F: FnMut(&View<'_, A::Out>, &mut Replacement<<A::Out as Stack>::Top>) + 'static,
     G: Otherwise<A::Out>,
 {
-    type In = A::In;
+    same_loops!();
     type Out = A::Out;
-    const WAITS: bool = A::WAITS;
-    const PUTS_OFF: bool = A::PUTS_OFF;
     const USUAL: bool = A::USUAL;
-    #[inline(always)]
-    fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
-        self.0.prepare(batch, cx, inputs);
-    }
     #[inline(always)]
     fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use netbricks_buffer::{BATCH, Batch};
 use netbricks_packet::stack::{Follows, Forgettable, Layer, Root, Stack, Usual, With, shape};
 
-use super::{lend, passes_on, retraces, upstream, view};
+use super::{lend, passes_on, retraces, same_loops, upstream, view};
 use crate::at::At;
 use crate::context::Context;
 use crate::operator::{Known, Operator, Parsed};
@@ -23,11 +23,8 @@ impl<A, H> Parse<A, H> {
 }
 impl<A: Operator, H: Follows<<A::Out as Stack>::Top>> Operator for Parse<A, H> {
     type Out = Parsed<A, H>;
-    type In = A::In;
-    const WAITS: bool = A::WAITS;
-    const PUTS_OFF: bool = A::PUTS_OFF;
+    same_loops!();
     const USUAL: bool = A::USUAL || H::USUAL;
-    const FUSED: usize = A::FUSED;
     const RETRACES: bool = A::RETRACES && H::USUAL;
     #[inline(always)]
     fn retrace<const SHAPE: u8>(&self, frame: &[u8], stack: A::In) -> Option<Self::Out> {
@@ -35,10 +32,6 @@ impl<A: Operator, H: Follows<<A::Out as Stack>::Top>> Operator for Parse<A, H> {
             return None;
         }
         Some(Layer::retrace::<SHAPE>(self.0.retrace::<SHAPE>(frame, stack)?, frame))
-    }
-    #[inline(always)]
-    fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
-        self.0.prepare(batch, cx, inputs);
     }
     #[inline(always)]
     fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
@@ -122,14 +115,8 @@ where
 pub struct Divert<A, F>(pub(crate) A, pub(crate) Edge, pub(crate) F);
 impl<A: Operator, F: FnMut(&mut View<'_, A::Out>) -> bool + 'static> Operator for Divert<A, F> {
     type Out = A::Out;
-    type In = A::In;
-    const WAITS: bool = A::WAITS;
-    const PUTS_OFF: bool = A::PUTS_OFF;
+    same_loops!();
     const USUAL: bool = A::USUAL;
-    #[inline(always)]
-    fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
-        self.0.prepare(batch, cx, inputs);
-    }
     #[inline(always)]
     fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
@@ -208,17 +195,10 @@ impl<A: Operator<Out: Forgettable>> Operator for ForgetMetadata<A> {
 /// A function's end.
 pub struct Boundary<A>(pub(crate) A);
 impl<A: Operator> Operator for Boundary<A> {
-    type In = A::In;
+    same_loops!();
     type Out = Root;
-    const WAITS: bool = A::WAITS;
-    const PUTS_OFF: bool = A::PUTS_OFF;
     const USUAL: bool = A::USUAL;
     const IDENTITY: bool = A::IDENTITY;
-    const FUSED: usize = A::FUSED;
-    #[inline(always)]
-    fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
-        self.0.prepare(batch, cx, inputs);
-    }
     #[inline(always)]
     fn apply<const SHAPE: u8>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Root, Verdict> {
         match self.0.apply::<SHAPE>(at, stack) {
@@ -234,16 +214,9 @@ impl<A: Operator> Operator for Boundary<A> {
 /// A function's end at which every packet leaves on an edge.
 pub struct Send<A>(pub(crate) A, pub(crate) Edge);
 impl<A: Operator> Operator for Send<A> {
-    type In = A::In;
+    same_loops!();
     type Out = Root;
-    const WAITS: bool = A::WAITS;
-    const PUTS_OFF: bool = A::PUTS_OFF;
     const USUAL: bool = A::USUAL;
-    const FUSED: usize = A::FUSED;
-    #[inline(always)]
-    fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
-        self.0.prepare(batch, cx, inputs);
-    }
     #[inline(always)]
     fn apply<const SHAPE: u8>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Root, Verdict> {
         match self.0.apply::<SHAPE>(at, stack) {
@@ -266,7 +239,11 @@ pub(crate) fn dispatched<A: Operator>(
     stack: A::In,
 ) -> Result<A::Out, Verdict> {
     // Each copy takes as long to compile as the first one, and long rows take long.
-    if A::FUSED <= MANY { among::<true, A>(tower, at, stack) } else { among::<false, A>(tower, at, stack) }
+    if const { A::FUSED <= MANY } {
+        among::<true, A>(tower, at, stack)
+    } else {
+        among::<false, A>(tower, at, stack)
+    }
 }
 
 /// Rows of more functions have a copy for most frames and one for all others.
@@ -279,7 +256,7 @@ fn among<const ALL: bool, A: Operator>(
     at: At<'_, '_>,
     stack: A::In,
 ) -> Result<A::Out, Verdict> {
-    if !A::USUAL {
+    if const { !A::USUAL } {
         return tower.apply::<{ shape::ANY }>(at, stack);
     }
     let frame = at.bytes.data();
@@ -294,32 +271,20 @@ fn among<const ALL: bool, A: Operator>(
     if ALL && let Some(usual) = Usual::of::<{ shape::TAGGED_V4 }>(frame) {
         return tower.apply::<{ shape::TAGGED_V4 }>(At { usual, reshaped: &mut false, ..at }, stack);
     }
-    at.apart(|at| out_of_line::<{ shape::ANY }, A>(tower, at, stack))
+    at.apart(|at| of_any_shape(tower, at, stack))
 }
 
-/// Applies a piece of a row, or the copy for frames of any shape: out of line, where that takes no registers from the loop over
-/// the others.
+/// Applies the copy for frames of any shape: out of line, where that takes no registers from the loop over the others.
 #[inline(never)]
-fn out_of_line<const SHAPE: u8, B: Operator>(
-    tower: &mut B,
-    at: At<'_, '_>,
-    stack: B::In,
-) -> Result<B::Out, Verdict> {
-    if SHAPE != shape::ANY && *at.reshaped {
-        return out_of_line::<{ shape::ANY }, B>(tower, at, stack);
-    }
+fn of_any_shape<A: Operator>(tower: &mut A, at: At<'_, '_>, stack: A::In) -> Result<A::Out, Verdict> {
     // Here too the bounds stay in registers only if they are nobody else's.
-    at.apart(|at| tower.apply::<SHAPE>(at, stack))
+    at.apart(|at| tower.apply::<{ shape::ANY }>(at, stack))
 }
 
-/// So many functions are compiled into one piece of code; longer rows call the pieces one after the other, and each call costs
-/// some instructions for what is handed over and for what the next piece has to find out anew. In pieces of 32 each of 64
-/// functions costs less than each of 8 (`bench/fused-cost.sh` counts it), in pieces of 16 a quarter more. But the time to
-/// compile a piece grows faster than its length (`bench/fuse-build.sh`): so there are long ones only for usual frames, and only
-/// where debug assertions are off.
-const fn together(shape: u8) -> usize {
-    if cfg!(debug_assertions) || shape == shape::ANY { 8 } else { 32 }
-}
+/// So many functions share a loop over the batch; longer rows take one loop after the other. The time to compile a loop grows with
+/// the square of its length (`bench/fuse-build.sh`), and what a loop costs by itself is little beside so many
+/// functions (`bench/fused-cost.sh` counts it).
+const TOGETHER: usize = 16;
 
 /// Applies a function to a frame of which a function before it may have changed what made it usual, from within the copy
 /// for usual frames: most who could have changed that changed an address.
@@ -344,24 +309,17 @@ fn passed<S: Stack>(decided: Result<S, Verdict>) -> Result<S, Verdict> {
 pub struct Then<A: Operator, B>(A, B, Vec<Result<A::Out, Verdict>>);
 impl<A: Operator, B: Operator<In = A::Out>> Then<A, B> {
     pub(crate) fn new(first: A, second: B) -> Self {
-        Self(first, second, if B::WAITS { Vec::with_capacity(BATCH) } else { Vec::new() })
+        Self(first, second, if Self::PARKS { Vec::with_capacity(BATCH) } else { Vec::new() })
     }
-}
-impl<A: Operator, B: Operator<In = A::Out>> Operator for Then<A, B> {
-    type In = A::In;
-    type Out = B::Out;
-    const WAITS: bool = A::WAITS || B::WAITS;
-    const PUTS_OFF: bool = if B::WAITS { B::PUTS_OFF } else { A::PUTS_OFF };
-    const USUAL: bool = A::USUAL || B::USUAL;
-    const IDENTITY: bool = A::IDENTITY && B::IDENTITY;
-    const FUSED: usize = A::FUSED + B::FUSED;
 
+    /// Whether the second one begins a loop because the first one's is long enough.
+    const DIVIDES: bool = !B::WAITS && A::FUSED + B::FUSED > TOGETHER;
+    /// Whether packets wait between the two, until the whole batch is there.
+    const PARKS: bool = B::WAITS || Self::DIVIDES;
+
+    /// The first one's last loop, and what the second one does ahead of its own.
     #[inline(always)]
-    fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
-        self.0.prepare(batch, cx, inputs);
-        if !B::WAITS {
-            return;
-        }
+    fn park(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
         let Self(first, second, parked) = self;
         parked.clear();
         batch.each(|slot, bytes| {
@@ -372,21 +330,35 @@ impl<A: Operator, B: Operator<In = A::Out>> Operator for Then<A, B> {
         });
         second.prepare(batch, cx, &|slot| parked[slot].ok());
     }
+}
+impl<A: Operator, B: Operator<In = A::Out>> Operator for Then<A, B> {
+    type In = A::In;
+    type Out = B::Out;
+    const WAITS: bool = A::WAITS || Self::PARKS;
+    const PUTS_OFF: bool = if Self::PARKS { B::PUTS_OFF } else { A::PUTS_OFF };
+    const RESTARTS: bool = if B::WAITS { B::RESTARTS } else { Self::DIVIDES || A::RESTARTS };
+    const USUAL: bool = A::USUAL || B::USUAL;
+    const IDENTITY: bool = A::IDENTITY && B::IDENTITY;
+    const FUSED: usize = if Self::PARKS { B::FUSED } else { A::FUSED + B::FUSED };
+
+    #[inline(always)]
+    fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
+        self.0.prepare(batch, cx, inputs);
+        if Self::PARKS {
+            self.park(batch, cx, inputs);
+        }
+    }
 
     #[inline(always)]
     fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<B::Out, Verdict> {
-        let between = if B::WAITS {
-            self.2[at.slot]?
-        } else if (A::FUSED - 1) / together(SHAPE) != (Self::FUSED - 1) / together(SHAPE) {
-            passed(at.again().apart(|at| out_of_line::<SHAPE, A>(&mut self.0, at, stack)))?
-        } else {
-            passed(self.0.apply::<SHAPE>(at.again(), stack))?
-        };
-        if SHAPE != shape::ANY && !B::WAITS && *at.reshaped {
+        // Constants of their own, so that what is behind the others is not compiled at all.
+        let between =
+            if Self::PARKS { self.2[at.slot]? } else { passed(self.0.apply::<SHAPE>(at.again(), stack))? };
+        if const { SHAPE != shape::ANY && !Self::PARKS } && *at.reshaped {
             cold_path();
             return at.apart(|at| afresh(&mut self.1, at, between));
         }
-        if SHAPE == shape::ANY && A::WAITS && !B::WAITS {
+        if const { SHAPE == shape::ANY && A::WAITS && !A::RESTARTS && !Self::PARKS } {
             return dispatched(&mut self.1, at, between);
         }
         self.1.apply::<SHAPE>(at, between)

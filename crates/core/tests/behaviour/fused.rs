@@ -209,6 +209,26 @@ fn arms(input: Input, _: &Worker) -> impl Function {
         )
         .done()
 }
+/// Rows longer than one loop, in an arm of a branch and in a group, beside shorter ones.
+fn long_arms(input: Input, worker: &Worker) -> impl Function {
+    macro_rules! row {
+        ($start:expr, $($next:ident)*) => { $start.forget()$(.then(|input| $next(input, worker)))* };
+    }
+    input
+        .parse_or_pass::<Link>()
+        .branch(
+            |p| p.frame_len().is_multiple_of(2),
+            |yes| row!(yes, stamp swap hops stamp swap stamp swap stamp swap stamp swap tag stamp untag swap hops stamp swap),
+            |no| row!(no, swap stamp),
+        )
+        .parse_or_pass::<Link>()
+        .group_by(
+            2,
+            |p| p.frame_len() / 3,
+            |_, start| row!(start, stamp swap hops stamp swap stamp swap stamp swap stamp swap stamp swap relength stamp stamp swap count),
+        )
+        .done()
+}
 /// As `retype`, where a lookup visits.
 fn visiting(input: Input, worker: &Worker) -> impl Function {
     let lengths = worker.flow_table::<u64, u64>("seen", FlowTableConfig::new(8));
@@ -360,10 +380,9 @@ fn who_changes_the_shape_of_a_frame_is_noticed() {
         agree!(seed, stretch, hops, count);
         agree!(seed, reroute, stamp, count, stretch, stamp, ports);
         agree!(seed, hops, reroute, tag, stretch, untag, stamp, stretch, groups, reroute, stamp);
-        // Longer than one piece: the eighth reshapes, and the ninth is called from another piece.
         agree!(seed, hops, swap, ports, tag, hops, untag, hops, relength, stamp, hops, stamp);
         agree!(seed, count, hops, swap, hops, hops, hops, hops, relength, stamp, swap, stamp);
-        // Who puts packets off is called from another piece.
+        // Longer than one loop: the second one looks at frames that the last of the first, or one before it, reshaped.
         agree!(
             seed, count, hops, stamp, swap, hops, stamp, swap, stamp, hops, stamp, swap, stamp, hops, stamp,
             swap, stamp, hops, stamp, relength, stamp
@@ -372,7 +391,40 @@ fn who_changes_the_shape_of_a_frame_is_noticed() {
             seed, stamp, swap, stamp, hops, stamp, hops, stamp, relength, stamp, stamp, stamp, hops, stamp,
             stamp, swap, relength, stamp, hops, stamp
         );
+        agree!(
+            seed, stamp, swap, stamp, hops, stamp, swap, stamp, swap, stamp, stamp, stamp, swap, stamp,
+            stamp, swap, tag, hops, stamp, untag, hops, ports
+        );
+        // A lookup ends one and begins another, in the midst of the functions that would be one.
+        agree!(
+            seed, stamp, ports, stamp, hops, stamp, count, stamp, swap, stamp, stamp, groups, swap, stamp,
+            stamp, swap, retag, hops, stamp, count, hops, ports, stamp, swap, stamp, hops, stamp, swap,
+            stamp
+        );
+        agree!(seed, long_arms, hops, stamp, long_arms, count, stamp);
+        agree!(seed, stamp, swap, hops, relength, long_arms, stamp);
     }
+}
+
+/// Right-nested, a long row within a long row.
+#[test]
+fn a_row_within_a_row_is_divided_too() {
+    fn long(input: Input, w: &Worker) -> impl Function {
+        fn four(input: Input, w: &Worker) -> impl Function {
+            hops(input, w).then(|i| stamp(i, w)).then(|i| swap(i, w)).then(|i| relength(i, w))
+        }
+        let eight = |input| four(input, w).then(|i| four(i, w));
+        eight(input).then(|i| eight(i).then(|i| eight(i).then(eight)))
+    }
+    let frames = frames(3);
+    let short: [Blueprint; 4] = [
+        blueprint(|w| compose(w, |i| hops(i, w))),
+        blueprint(|w| compose(w, |i| stamp(i, w))),
+        blueprint(|w| compose(w, |i| swap(i, w))),
+        blueprint(|w| compose(w, |i| relength(i, w))),
+    ];
+    let nodes: Vec<_> = short.iter().cycle().take(32).cloned().collect();
+    assert!(outcome(&[blueprint(|w| compose(w, |i| long(i, w)))], &frames) == outcome(&nodes, &frames));
 }
 
 /// Of the shortest frames that may be usual: with no room for ports, and with some of it.
