@@ -181,7 +181,7 @@ fn a_shared_queue_that_panics_serves_the_other_graph() {
     let mut to = shaky(Box::new(port), 2, "", &cx);
     let limits = crate::TransmitLimits::of(to.as_ref());
     let counters = to.counters()[0].clone();
-    let queue = crate::SharedTransmit::new(to.take_transmit(0).unwrap());
+    let queue = crate::SharedTransmit::new(to.take_transmit(0).unwrap(), Arc::default());
     let mut sent = 0;
     for handle in [queue.clone(), queue] {
         let mut from = open("generator", TRAFFIC, &cx).unwrap();

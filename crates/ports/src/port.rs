@@ -52,7 +52,7 @@ pub enum ChecksumPolicy {
     Drop,
 }
 
-/// Counters that queues write and anybody reads. Each has one writer a queue; reads are relaxed.
+/// Counters that queues write and anybody reads. Each has one writer a queue, but for those that say otherwise; reads are relaxed.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Packets that arrived, lost ones included.
@@ -63,7 +63,8 @@ pub struct Counters {
     pub sent: AtomicU64,
     /// Their bytes.
     pub sent_bytes: AtomicU64,
-    /// Packets that could not be sent and were counted as dropped.
+    /// Packets that could not be sent and were counted as dropped: by the queue, and by every worker that gives it packets
+    /// ([`add_shared`](Counters::add_shared)).
     pub not_sent: AtomicU64,
     /// Packets that the kernel or the device dropped before we saw them (ring full): outside the conservation law.
     pub missed: AtomicU64,
@@ -71,7 +72,8 @@ pub struct Counters {
     pub bad_checksum: AtomicU64,
     /// Arrivals that came in pieces and were put together.
     pub linearised: AtomicU64,
-    /// Packets for which no buffer was free on arrival.
+    /// Packets for which no buffer was free on arrival, or to cut them before they are sent: the queues of both directions
+    /// count here ([`add_shared`](Counters::add_shared)).
     pub no_buffer: AtomicU64,
     /// Arrivals of which a capture held only the beginning (its snap length).
     pub cut: AtomicU64,
@@ -86,6 +88,10 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Adds to one of the counters that has several writers. Costs more than [`add`](Counters::add): for what is rare.
+    pub fn add_shared(counter: &AtomicU64, by: u64) {
+        counter.fetch_add(by, Ordering::Relaxed);
+    }
     /// Adds to one of the counters; only its one writer may.
     #[inline(always)]
     pub fn add(counter: &AtomicU64, by: u64) {

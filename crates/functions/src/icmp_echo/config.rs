@@ -59,17 +59,18 @@ impl Settings for EchoConfig {
                 problem: "or `v6` must be given: there is no address to answer".into(),
             });
         }
-        if self.v4.is_some_and(|a| a.is_unspecified() || a.is_multicast() || a.is_broadcast()) {
-            return Err(Refused { key: "v4", problem: "must be one host's address".into() });
+        if let Some(v4) = self.v4.filter(|a| a.is_unspecified() || a.is_multicast() || a.is_broadcast()) {
+            return Err(Refused { key: "v4", problem: format!("must be one host's address, found `{v4}`") });
         }
-        if self.v6.is_some_and(|a| a.is_unspecified() || a.is_multicast()) {
-            return Err(Refused { key: "v6", problem: "must be one host's address".into() });
+        if let Some(v6) = self.v6.filter(|a| a.is_unspecified() || a.is_multicast()) {
+            return Err(Refused { key: "v6", problem: format!("must be one host's address, found `{v6}`") });
         }
         match self.mac.as_deref().map(str::parse::<MacAddress>) {
             Some(Err(error)) => Err(Refused { key: "mac", problem: error.to_string() }),
-            Some(Ok(mac)) if mac.is_multicast() => {
-                Err(Refused { key: "mac", problem: "must be one host's address, found a group's".into() })
-            }
+            Some(Ok(mac)) if mac.is_multicast() => Err(Refused {
+                key: "mac",
+                problem: format!("must be one host's address, found a group's, `{mac}`"),
+            }),
             _ => Ok(()),
         }
     }

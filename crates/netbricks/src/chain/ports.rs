@@ -171,7 +171,8 @@ pub(crate) fn transmit_nodes(
     let counters = port.counters();
     let mut shared = Vec::with_capacity(queues);
     for queue in 0..queues {
-        shared.push(Some(SharedTransmit::new(port.take_transmit(queue)?)));
+        let counters = counters.get(queue).cloned().unwrap_or_default();
+        shared.push(Some(SharedTransmit::new(port.take_transmit(queue)?, counters)));
     }
     for worker in 0..workers {
         let queue = worker % queues;

@@ -132,7 +132,7 @@ impl ReceiveQueue for Receiver {
         Counters::add(&self.counters.received, packets);
         Counters::add(&self.counters.received_bytes, bytes);
         if no_buffer > 0 {
-            Counters::add(&self.counters.no_buffer, no_buffer);
+            Counters::add_shared(&self.counters.no_buffer, no_buffer);
         }
         Poll::Busy
     }

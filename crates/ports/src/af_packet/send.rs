@@ -67,7 +67,7 @@ impl TransmitQueue for Sender {
                         _ => (Drop::Malformed, false),
                     };
                     batch.take_front(if all { batch.len() } else { 1 }, &mut self.done);
-                    Counters::add(&self.counters.not_sent, self.done.len() as u64);
+                    Counters::add_shared(&self.counters.not_sent, self.done.len() as u64);
                     cx.drop_batch(&mut self.done, reason);
                 }
             }

@@ -203,7 +203,7 @@ impl ReceiveQueue for Receiver {
             Counters::add(&self.counters.linearised, counts.linearised);
         }
         if counts.no_buffer > 0 {
-            Counters::add(&self.counters.no_buffer, counts.no_buffer);
+            Counters::add_shared(&self.counters.no_buffer, counts.no_buffer);
         }
         Poll::Busy
     }
@@ -331,7 +331,7 @@ impl TransmitQueue for Sender {
             // Ask before more is put into a ring from which nobody takes.
             self.down = self.ring.wake().is_err_and(|error| is_down(&error));
             if self.down {
-                Counters::add(&self.counters.not_sent, batch.len() as u64);
+                Counters::add_shared(&self.counters.not_sent, batch.len() as u64);
                 cx.drop_batch(batch, Drop::LinkDown);
                 return;
             }
@@ -349,7 +349,7 @@ impl TransmitQueue for Sender {
         for packet in rest.by_ref() {
             let len = packet.len() as u64;
             if let Some(reason) = self.refuses(&packet) {
-                Counters::add(&self.counters.not_sent, 1);
+                Counters::add_shared(&self.counters.not_sent, 1);
                 cx.drop_packet(packet, reason);
                 continue;
             }

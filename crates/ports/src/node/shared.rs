@@ -16,7 +16,7 @@ use netbricks_core::{Context, Drop};
 
 use self::left::{Leaves, Left, Tickets, WAITING};
 use super::transmit::{FLUSH_INTERVAL, LiveLimits, TRIES};
-use crate::port::TransmitQueue;
+use crate::port::{Counters, TransmitQueue};
 
 mod left;
 
@@ -44,6 +44,7 @@ struct Shared {
     keeps: bool,
     patient: bool,
     limits: Option<LiveLimits>,
+    counters: Arc<Counters>,
     /// What the queue said when it was used last: held, in flight, due.
     held: AtomicU64,
     in_flight: AtomicUsize,
@@ -82,8 +83,9 @@ impl Clone for SharedTransmit {
 }
 
 impl SharedTransmit {
-    /// Shares `queue`; each worker's transmit node gets a clone.
-    pub fn new(queue: Box<dyn TransmitQueue>) -> Self {
+    /// Shares `queue`; each worker's transmit node gets a clone. What still waits for a full queue in the end is counted in
+    /// `counters` as not sent.
+    pub fn new(queue: Box<dyn TransmitQueue>, counters: Arc<Counters>) -> Self {
         let (leaves, left) = left::ring();
         let shared = Shared {
             tickets: Tickets::default(),
@@ -91,6 +93,7 @@ impl SharedTransmit {
             keeps: queue.keeps_packets(),
             patient: queue.is_patient(),
             limits: queue.limits(),
+            counters,
             held: AtomicU64::new(0),
             in_flight: AtomicUsize::new(0),
             due: AtomicU64::new(NEVER),
@@ -297,6 +300,7 @@ impl TransmitQueue for SharedTransmit {
                 break;
             }
             cx.taken(sending.hand.len() as u64, sending.hand.bytes());
+            Counters::add_shared(&shared.counters.not_sent, sending.hand.len() as u64);
             cx.drop_batch(&mut sending.hand, Drop::TransmitFull);
         }
         sending.queue.release(cx);

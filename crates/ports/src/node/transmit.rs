@@ -174,7 +174,7 @@ impl TransmitNode {
                 Fate::Go => self.put(packet, cx),
                 Fate::Cut(cut) => self.cut(cut, packet, cx),
                 Fate::Lose(reason) => {
-                    Counters::add(&self.counters.not_sent, 1);
+                    Counters::add_shared(&self.counters.not_sent, 1);
                     cx.drop_packet(packet, reason);
                 }
             }
@@ -198,8 +198,8 @@ impl TransmitNode {
         for index in 0..cut.segments() {
             let Some(segment) = cut.segment(&packet, index, cx.pool()) else {
                 // What left already is a part of the stream that its receiver can use.
-                Counters::add(&self.counters.not_sent, 1);
-                Counters::add(&self.counters.no_buffer, 1);
+                Counters::add_shared(&self.counters.not_sent, 1);
+                Counters::add_shared(&self.counters.no_buffer, 1);
                 return cx.drop_packet(packet, Drop::PoolExhausted);
             };
             cx.created(1, segment.len() as u64);
@@ -214,7 +214,7 @@ impl TransmitNode {
 fn give(queue: &mut dyn TransmitQueue, batch: &mut Batch, counters: &Counters, cx: &mut Context) {
     offer(queue, batch, cx);
     if !batch.is_empty() {
-        Counters::add(&counters.not_sent, batch.len() as u64);
+        Counters::add_shared(&counters.not_sent, batch.len() as u64);
         cx.drop_batch(batch, Drop::TransmitFull);
     }
 }

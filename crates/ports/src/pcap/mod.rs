@@ -377,7 +377,7 @@ impl TransmitQueue for Recording {
                     self.failure.report(error);
                 }
                 std::mem::drop(self.writer.take());
-                Counters::add(&self.counters.not_sent, batch.len() as u64);
+                Counters::add_shared(&self.counters.not_sent, batch.len() as u64);
                 cx.drop_batch(batch, Drop::LinkDown);
             }
         }

@@ -202,7 +202,7 @@ fn place(
     });
     let Some(mut packet) = packet else {
         if impatient {
-            Counters::add(&counters.no_buffer, 1);
+            Counters::add_shared(&counters.no_buffer, 1);
             lose(cx, Drop::PoolExhausted);
             return Ok(());
         }

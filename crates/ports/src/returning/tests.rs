@@ -82,7 +82,7 @@ fn a_device_that_returns_brings_its_own_mtu() {
             let mut port = crate::wrap::wrap(port, &common, &context(&pool, &directory)).unwrap();
             let mut queue = port.take_transmit(0).unwrap();
             if shared {
-                queue = Box::new(crate::SharedTransmit::new(queue));
+                queue = Box::new(crate::SharedTransmit::new(queue, Arc::default()));
             }
             let limits = TransmitLimits { mtu: 1_400, ..TransmitLimits::of(port.as_ref()) };
             let mut node = TransmitNode::new(queue, "device", limits, Arc::default());

@@ -74,7 +74,7 @@ impl ReceiveQueue for Receiver {
         Counters::add(&self.counters.received, packets);
         Counters::add(&self.counters.received_bytes, bytes);
         if no_buffer > 0 {
-            Counters::add(&self.counters.no_buffer, no_buffer);
+            Counters::add_shared(&self.counters.no_buffer, no_buffer);
         }
         Poll::Busy
     }
@@ -157,7 +157,7 @@ impl TransmitQueue for Sender {
                 _ => (Drop::Malformed, false),
             };
             batch.take_front(if all { batch.len() } else { 1 }, &mut self.done);
-            Counters::add(&self.counters.not_sent, self.done.len() as u64);
+            Counters::add_shared(&self.counters.not_sent, self.done.len() as u64);
             cx.drop_batch(&mut self.done, reason);
         }
     }

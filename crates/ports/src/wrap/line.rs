@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use netbricks_buffer::{Offload, Packet};
 use netbricks_core::Drop;
@@ -94,10 +94,9 @@ pub(super) trait Exit {
     }
 }
 
-/// Counts a packet. The lines of both directions of a queue share its counters, and may be of two workers: neither is the
-/// one writer that [`Counters::add`] asks for.
+/// Counts a packet. The lines of both directions of a queue share its counters, and may be of two workers.
 fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
+    Counters::add_shared(counter, 1);
 }
 
 /// The verdict that marks a copy while it is on the line; others are 0 there.

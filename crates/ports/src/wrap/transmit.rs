@@ -75,7 +75,7 @@ impl Wrapped {
             if let Some(line) = &self.line
                 && !self.out.is_empty()
             {
-                Counters::add(&line.counters().not_sent, self.out.len() as u64);
+                Counters::add_shared(&line.counters().not_sent, self.out.len() as u64);
                 cx.drop_batch(&mut self.out, Drop::TransmitFull);
             }
         }

@@ -47,7 +47,7 @@ impl TransmitQueue for Narrow {
 
 fn narrow(room: usize, step: usize) -> (Arc<Wire>, SharedTransmit) {
     let wire = Arc::new(Wire { room: room.into(), ..Wire::default() });
-    let shared = SharedTransmit::new(Box::new(Narrow { wire: wire.clone(), step }));
+    let shared = SharedTransmit::new(Box::new(Narrow { wire: wire.clone(), step }), Arc::default());
     (wire, shared)
 }
 
@@ -55,8 +55,13 @@ const LIMITS: TransmitLimits =
     TransmitLimits { mtu: 1500, checksum_offload: false, segmentation_offload: false };
 
 fn graph(from: &mut dyn crate::Port, handle: SharedTransmit, pool: &Pool) -> Graph {
+    limited(from, handle, LIMITS, pool)
+}
+
+fn limited(from: &mut dyn crate::Port, handle: SharedTransmit, limits: TransmitLimits, pool: &Pool) -> Graph {
     let source = ReceiveNode::take(from, 0, 0).unwrap();
-    let sink = TransmitNode::new(Box::new(handle), "narrow", LIMITS, Arc::default());
+    let counters = Arc::clone(&handle.shared.counters);
+    let sink = TransmitNode::new(Box::new(handle), "narrow", limits, counters);
     let mut builder = GraphBuilder::new("test");
     let source = builder.add("in", Box::new(source)).unwrap();
     let sink = builder.add("out", Box::new(sink)).unwrap();
@@ -112,7 +117,7 @@ fn nobody_is_kept_as_the_sender_of_others() {
     let pool = pool();
     let (other, sent) = (Arc::default(), Arc::new(AtomicUsize::new(0)));
     let queue = Refilled { other: Arc::clone(&other), cx: Context::new(pool.clone()), sent: sent.clone() };
-    let mut shared = SharedTransmit::new(Box::new(queue));
+    let mut shared = SharedTransmit::new(Box::new(queue), Arc::default());
     let mut cx = Context::new(pool.clone());
     let mut one = shared.clone();
     for _ in 0..3 {
@@ -187,9 +192,34 @@ fn what_waits_in_front_of_a_full_queue_is_counted_at_the_end() {
         assert!(totals.is_conserved(), "{totals:?}");
         assert_eq!((totals.held, totals.crossing(), totals.sent.packets), (0, 0, room as u64));
         assert_eq!(totals.drops.of(Drop::TransmitFull).packets, 1_800 - room as u64);
+        assert_eq!(shared.shared.counters.not_sent.load(Ordering::Relaxed), 1_800 - room as u64);
         // Both still have their handles: nothing was freed uncounted.
         assert_eq!(pool.available(), pool.capacity());
     }
+}
+
+/// Two workers at once lose each packet on its way to the queue that they share: the queue's counter misses none.
+#[test]
+fn what_several_workers_lose_at_one_queue_is_counted_once_each() {
+    let (pool, directory) = (pool(), Directory::new("lost"));
+    let cx = context(&pool, &directory);
+    let (wire, shared) = narrow(0, BATCH);
+    let limits = TransmitLimits { mtu: 1, ..LIMITS };
+    std::thread::scope(|scope| {
+        for handle in [shared.clone(), shared.clone()] {
+            let (cx, pool) = (&cx, &pool);
+            scope.spawn(move || {
+                let _slot = netbricks_buffer::WorkerSlot::claim().unwrap();
+                let mut from = open("generator", "packets = 200000", cx).unwrap();
+                let mut graph = limited(from.as_mut(), handle, limits, pool);
+                run(&mut graph, |totals| totals.drops.total().packets >= 200_000);
+                graph.drain(0);
+                assert_eq!(graph.totals().drops.of(Drop::TooBig).packets, 200_000);
+            });
+        }
+    });
+    assert_eq!(shared.shared.counters.not_sent.load(Ordering::Relaxed), 400_000);
+    assert_eq!((wire.calls(), pool.available()), (0, pool.capacity()));
 }
 
 /// What a full queue left goes out when it has room, though no worker has a packet to send any more.
@@ -285,7 +315,10 @@ fn what_waits_outlives_a_panic_in_a_flush() {
     }
     let pool = pool();
     let wire = Arc::new(Wire::default());
-    let mut shared = SharedTransmit::new(Box::new(Shaky(Narrow { wire: wire.clone(), step: BATCH }, false)));
+    let mut shared = SharedTransmit::new(
+        Box::new(Shaky(Narrow { wire: wire.clone(), step: BATCH }, false)),
+        Arc::default(),
+    );
     let mut cx = Context::new(pool.clone());
     leave(&mut shared.clone(), batch(&pool, 1, 10), &mut cx);
     let flushed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

@@ -16,7 +16,7 @@ fn two_graphs_share_a_transmit_queue() {
     let mut to = open("null", "", &crate::OpenContext { queues: 1, ..cx.clone() }).unwrap();
     let limits = TransmitLimits::of(to.as_ref());
     let counters = to.counters()[0].clone();
-    let shared = SharedTransmit::new(to.take_transmit(0).unwrap());
+    let shared = SharedTransmit::new(to.take_transmit(0).unwrap(), Arc::default());
     let start = std::sync::Barrier::new(2);
     let totals: Vec<Totals> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..2)
@@ -62,7 +62,7 @@ fn what_a_shared_line_keeps_is_counted_once() {
         let mut to = open("null", "delay = '3 ms'\nreorder = 0.1\nduplicate = 0.1", &one).unwrap();
         let limits = TransmitLimits::of(to.as_ref());
         let counters = to.counters()[0].clone();
-        let shared = SharedTransmit::new(to.take_transmit(0).unwrap());
+        let shared = SharedTransmit::new(to.take_transmit(0).unwrap(), Arc::default());
         let handles = [shared.clone(), shared];
         let mut graphs: Vec<_> = handles
             .into_iter()
@@ -129,12 +129,12 @@ fn nobody_waits_for_a_call_that_another_makes() {
     let sent = std::sync::Arc::<std::sync::Mutex<Vec<Vec<u8>>>>::default();
     let queue = Slow { entered, go_on, waited: false, sent: sent.clone() };
     let limits = TransmitLimits { mtu: 1500, checksum_offload: false, segmentation_offload: false };
-    let shared = SharedTransmit::new(Box::new(queue));
+    let shared = SharedTransmit::new(Box::new(queue), Arc::default());
     let graph = |handle: SharedTransmit, packets: usize| {
         let text = format!("packets = {packets}\nflows = 1\npayload = 'pattern'");
         let mut from = open("generator", &text, &cx).unwrap();
         let source = ReceiveNode::take(from.as_mut(), 0, 0).unwrap();
-        let sink = TransmitNode::new(Box::new(handle), "slow", limits, Default::default());
+        let sink = TransmitNode::new(Box::new(handle), "slow", limits, Arc::default());
         let mut builder = netbricks_core::GraphBuilder::new("test");
         let source = builder.add("in", Box::new(source)).unwrap();
         let sink = builder.add("out", Box::new(sink)).unwrap();
