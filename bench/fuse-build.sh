@@ -7,7 +7,7 @@
 #   bench/fuse-build.sh [ROUNDS]
 #
 # Of ROUNDS (1) builds each the median counts. Times differ between machines and moments, and nothing fails by them. One
-# round takes some minutes; leave the machine alone meanwhile.
+# round takes half a minute, after what the crate depends on; leave the machine alone meanwhile.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -121,9 +121,13 @@ fn a_shuffle_gives_work_to_workers_that_receive_nothing_and_changes_nothing_but_
     let chain = "[port.lan]\ndriver = \"pcap\"\nread = \"in.pcap\"\n[port.wan]\ndriver = \"pcap\"\n\
                  write = \"out.pcap\"\n[function.flows]\nuse = \"monitor\"\ntop = 100_000\n\
                  [function.by-flow]\nuse = \"shuffle\"\nring = 64\n[function.halves]\nuse = \"group-by\"\n\
-                 groups = 2\nqueue = 8192\n[[chain]]\nfrom = \"lan\"\n\
+                 groups = 2\nqueue = 8192\n[function.balance]\nuse = \"maglev\"\nbackends = [\"a 02:00:00:00:01:01\", \
+                 \"b 02:00:00:00:01:02 3\"]\n[function.routes]\nuse = \"lpm\"\ntable = \"routes.txt\"\n\
+                 [[chain]]\nfrom = \"lan\"\n\
                  through = [\"by-flow\", \"halves\", \"ttl\", \"flows\"]\nto = \"wan\"\n\
-                 [[chain]]\nfrom = \"halves.1\"\nthrough = [\"macswap\", \"ttl\", \"flows\"]\nto = \"wan\"\n";
+                 [[chain]]\nfrom = \"halves.1\"\nthrough = [\"macswap\", \"balance\", \"routes\", \"ttl\", \"flows\"]\nto = \"wan\"\n";
+    std::fs::write(make.join("routes.txt"), "10.0.0.0/8 1\n10.0.0.0/24 2\n::/0 3\n")
+        .expect("the directory can be written");
     std::fs::write(make.join("f.toml"), chain).expect("the directory can be written");
     let mut expected = None;
     for (workers, burst) in
@@ -134,6 +138,9 @@ fn a_shuffle_gives_work_to_workers_that_receive_nothing_and_changes_nothing_but_
         let counted = flows(&report).into_iter().collect::<std::collections::BTreeSet<_>>();
         let found = (by_flow(&make.join("out.pcap")), counted, report["dropped"].clone());
         assert!(found.0.len() > 100);
+        for backend in 1..=2 {
+            assert!(found.0.values().flatten().any(|frame| frame[..6] == [2, 0, 0, 0, 1, backend]));
+        }
         match &expected {
             None => expected = Some(found),
             Some(expected) => {
