@@ -308,6 +308,48 @@ fn graphs_are_drawn() {
     }
 }
 
+/// A drawing is no JSON object: which of the two is meant, is asked and not guessed.
+#[test]
+fn a_drawing_is_not_asked_for_as_json() {
+    let directory = with_file("graph-json");
+    for format in ["dot", "svg"] {
+        // Before anything else: the file need not be there.
+        for file in ["edge.toml", "none.toml"] {
+            let refused = netbricks(&directory, &["graph", file, "--format", format, "--json"]);
+            let said = text(&refused.stderr);
+            assert_eq!(refused.status.code(), Some(2), "{said}");
+            assert!(said.contains("`--json`") && said.contains(&format!("`--format {format}`")), "{said}");
+            assert!(refused.stdout.is_empty(), "{}", text(&refused.stdout));
+        }
+    }
+    let described = json(&netbricks(&directory, &["graph", "edge.toml", "--format", "json"]));
+    for arguments in [&["--json"][..], &["--format", "text", "--json"], &["--format", "json", "--json"]] {
+        assert_eq!(json(&netbricks(&directory, &[&["graph", "edge.toml"], arguments].concat())), described);
+    }
+}
+
+/// The list for programs has what the list for people has.
+#[test]
+fn benchmarks_are_listed_for_programs() {
+    let here = Path::new(".");
+    let listed = json(&netbricks(here, &["bench", "--list", "--json"]));
+    let of = |benchmark: &Value| {
+        let keys: Vec<_> = benchmark.as_object().expect("an object").keys().collect();
+        assert_eq!(keys, ["name", "summary"]);
+        let said = |key: &str| benchmark[key].as_str().expect("text").to_owned();
+        (said("name"), said("summary"))
+    };
+    let listed: Vec<_> = listed.as_array().expect("a list").iter().map(of).collect();
+    let shown = text(&netbricks(here, &["bench", "--list"]).stdout);
+    let shown: Vec<_> = shown
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .map(|(name, summary)| (name.to_owned(), summary.trim().to_owned()))
+        .collect();
+    assert!(shown.len() > 30, "{shown:?}");
+    assert_eq!(listed, shown);
+}
+
 #[test]
 fn every_shell_has_completions() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
@@ -384,7 +426,34 @@ fn generate_speaks_of_flags() {
     assert!(wrong.contains("frame-sizes"), "{wrong}");
     let wrong = said(&["generate", "t.txt", "--packets", "10"]);
     assert!(wrong.contains("`t.txt`") && wrong.contains(".pcapng"), "{wrong}");
+    let wrong = said(&["generate", "t.pcap", "--packets", "10", "--steer", "[{ queue = 3 }]"]);
+    assert!(wrong.contains("`--steer`: rule 1 names queue 3") && wrong.contains("`--workers`"), "{wrong}");
+    let wrong = said(&["generate", "t.pcap", "--packets", "10", "--workers", "[99]"]);
+    assert!(wrong.contains("`--workers` has a queue on worker 99"), "{wrong}");
     assert_eq!(std::fs::read_dir(&directory).expect("it is there").count(), 0, "no half-made file");
+}
+
+/// What the machine lacks is a failure, and said of the file that the command line names: nobody has written another one.
+#[test]
+fn generate_speaks_of_the_file_that_it_cannot_write() {
+    let directory = scratch("generate-nowhere");
+    std::fs::create_dir(directory.join("taken.pcap")).expect("the directory can be written");
+    // The first is seen before anything is opened, the others where the file is.
+    for (file, problem) in [
+        ("nowhere/t.pcap", "there is no directory"),
+        ("taken.pcap", "it is a directory"),
+        ("/proc/t.pcap", "cannot be written"),
+    ] {
+        for more in [&[][..], &["--json"]] {
+            let output = netbricks(&directory, &[&["generate", file, "--packets", "1"], more].concat());
+            let said = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{said}");
+            assert!(said.starts_with(&format!("error: `{file}`: ")) && said.contains(problem), "{said}");
+            assert_eq!(said.lines().count(), 1, "no place in a file that nobody has written: {said}");
+            assert!(!said.contains("port `"), "{said}");
+            assert!(output.stdout.is_empty(), "{}", text(&output.stdout));
+        }
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::at::{At, Pass};
 use crate::context::Context;
 use crate::events::Schedule;
 use crate::node::{CallError, Handler, ImportError, Node, Output, Poll, Section, StateImage};
-use crate::operator::{Function, Input, Start};
+use crate::operator::{Function, Input, Replaces, Start};
 use crate::operators::dispatched;
 use crate::reason::{Departure, Edge, Verdict};
 use crate::registry::{BuildError, Worker};
@@ -17,11 +17,18 @@ use crate::state::Declarations;
 /// Makes a node of a function, or of several fused: `compose(worker, |input| ttl(input).then(nat))`.
 ///
 /// # Errors
-/// What the function's declared state reports: a table that does not fit into memory, a name declared twice.
+/// What the function's declared state reports: a table that does not fit into memory, a name declared twice. A function fused behind
+/// one whose packets do not come to it ([`Operator::then`](crate::Operator::then)).
 pub fn compose<F: Function>(
     worker: &Worker,
     function: impl FnOnce(Input) -> F,
 ) -> Result<Box<dyn Node>, BuildError> {
+    if F::REPLACES == Replaces::TooEarly {
+        return Err(BuildError::new(
+            "a function is fused behind one with `packetize` or a window in the packets' way, whose packets it would never get: they \
+             leave the node at once; give it a node of its own",
+        ));
+    }
     let (tower, declarations) = worker.declaring(|| function(Start::new()))?;
     Ok(Box::new(Fused { tower, declarations }))
 }

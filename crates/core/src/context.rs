@@ -59,7 +59,8 @@ const SLOT: u32 = 33;
 /// In [`Leaving::order`]: behind what the slot's own packet became.
 const NEW: u64 = 1 << 32;
 
-/// New packets that one call of a node may make: answers do not multiply traffic without bound.
+/// New packets that one call of a node may make, all functions fused into it together: answers do not multiply traffic without
+/// bound.
 pub const CREATED_LIMIT: usize = 2 * netbricks_buffer::BATCH;
 
 /// As much for segments of streams, which are what came and no answer to it.
@@ -181,6 +182,12 @@ impl Context {
             self.lost_on_arrival.add(packets, bytes);
             self.drops.add(reason, packets, bytes);
         }
+    }
+
+    /// Ends an arrival that is lost before the graph has it, for a reason: received, dropped at once, and recorded.
+    pub fn drop_arrival(&mut self, packet: Packet, reason: Drop) {
+        self.lost_on_arrival(reason, 1, packet.len() as u64);
+        self.recorder.record(self.node, reason, self.now, packet.data());
     }
 
     /// Counts a packet that could not be made: created, and dropped at once.

@@ -29,8 +29,8 @@ use crate::view::View;
 /// A tower of operators from stack `In` to stack `Out`.
 ///
 /// `apply` is the last loop over the batch (a packet that a lookup puts off comes to it once more, alone); `prepare` holds all
-/// earlier ones and is empty unless something in the
-/// tower waits on memory. Both are inlined into one node.
+/// earlier ones, and is empty unless something in the tower waits on memory or has more functions than one loop holds. Both are
+/// inlined into one node.
 ///
 /// Every word at least once: look, find out, remember, decide, divide, change size, and end.
 /// ```
@@ -99,6 +99,9 @@ pub trait Operator: Sized + 'static {
     /// Whether there is no operator at all, so that a node need not look at its packets.
     #[doc(hidden)]
     const IDENTITY: bool = false;
+    /// Whether packets of its own take the place of what comes to it.
+    #[doc(hidden)]
+    const REPLACES: Replaces = Replaces::Nothing;
     /// How many functions are fused into the last loop.
     #[doc(hidden)]
     const FUSED: usize = 1;
@@ -513,7 +516,7 @@ pub trait Operator: Sized + 'static {
     }
     /// Rewrites the byte streams that these packets carry (the paper's window in the packets' way, and packetize). Packets
     /// of connections whose beginning passed here end here, as [`Rewritten`](Drop::Rewritten), and others go on in their
-    /// place on [`Edge::OUT`]; the rest goes on unchanged. In either case nothing of this function comes after it. What does
+    /// place on [`Edge::OUT`]; the rest goes on unchanged. In either case nothing of this node comes after it. What does
     /// not come here has to leave on [`Edge::OUT`] as well (`parse_or`, `divert`), so that packets keep their order. Both
     /// directions must pass the same worker. First fragments of what is rewritten are dropped, as
     /// [`Fragment`](Drop::Fragment): put what reassembles them before this. Where a shuffle by symmetric flow moves a connection,
@@ -701,7 +704,12 @@ pub trait Operator: Sized + 'static {
     {
         ForgetMetadata(self)
     }
-    /// Fuses the next function into the same loop: `ttl(input).then(nat)`.
+    /// Fuses the next function into the same node, and into the same loop up to 16 of them: `ttl(input).then(nat)`. It gets what it
+    /// would get from a node before it: what the first one lets pass, and what that sends out by [`Edge::OUT`].
+    ///
+    /// What a function [creates](crate::view::View::reply) on [`Edge::OUT`] leaves the node at once, past what is fused behind it.
+    /// Behind `packetize` and windows in the packets' way, which send all they let pass in packets of their own, nothing can be fused:
+    /// [`compose`](crate::compose) refuses it.
     fn then<B: Operator<In = Self::Out>>(self, next: impl FnOnce(Start<Self::Out>) -> B) -> Then<Self, B> {
         Then::new(self, next(Start::new()))
     }
@@ -712,6 +720,35 @@ pub trait Operator: Sized + 'static {
     /// Ends the function. What `parse_or_pass` let through joins again here.
     fn done(self) -> Boundary<Self> {
         Boundary(self)
+    }
+}
+
+/// Whether a tower sends packets of its own in place of those that come to it. These leave the node at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replaces {
+    /// It does not.
+    Nothing,
+    /// In its last function.
+    Last,
+    /// Before its last one, which gets none of them.
+    TooEarly,
+}
+
+impl Replaces {
+    /// Of one function behind another.
+    pub(crate) const fn then(self, next: Self) -> Self {
+        match (self, next) {
+            (Self::Nothing, next) => next,
+            _ => Self::TooEarly,
+        }
+    }
+    /// Of operators in one function.
+    pub(crate) const fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Nothing, Self::Nothing) => Self::Nothing,
+            (Self::TooEarly, _) | (_, Self::TooEarly) => Self::TooEarly,
+            _ => Self::Last,
+        }
     }
 }
 

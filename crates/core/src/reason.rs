@@ -114,6 +114,8 @@ impl Verdict {
     pub const PASS: Self = Self(NonZeroU16::MIN.saturating_add(0x1ff));
     /// Leave this function by [`Edge::REPLY`]. To other edges leads `divert`, which tells the graph of them.
     pub const REPLY: Self = Self::edge(Edge::REPLY);
+    /// Leave the node by [`Edge::OUT`]; in a row of functions, leave this one for the next.
+    pub(crate) const OUT: Self = Self::edge(Edge::OUT);
     /// Another arm of a branch has the packet.
     pub(crate) const ELSEWHERE: Self = Self(NonZeroU16::MIN.saturating_add(0x200));
     /// Nothing was done yet: the packet has to come once more, [alone](crate::operator::Pass::Second).

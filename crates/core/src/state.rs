@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use netbricks_packet::{FlowKey, HashKey};
-use netbricks_tables::{Counters, Encode, FlowTable, FlowTableConfig};
+use netbricks_tables::{Counters, Encode, FlowTable, FlowTableConfig, Key, Tallies};
 
 use crate::context::Context;
 use crate::events::Events;
@@ -68,7 +68,8 @@ pub trait Declared: 'static {
         Mobility::Bound
     }
     /// Takes out what is known of flows that move, as bytes that [`import`](Declared::import) adds to what another
-    /// worker has; asked only of what [`Moves`](Mobility::Moves).
+    /// worker has; asked only of what [`Moves`](Mobility::Moves). The flows are nowhere else then: an import of these bytes
+    /// keeps what it has room for.
     fn take_part(&mut self, _part: &Part) -> Vec<u8> {
         Vec::new()
     }
@@ -91,9 +92,23 @@ impl Mobility {
     }
 }
 
+/// Before the export of flows that move to another worker, which nobody else has: a table takes them in by its policy, while
+/// it takes all or none of a copy.
+const MOVED: &[u8; 4] = b"NBMV";
+
+/// Takes the flows out of a table that `chosen` answers `true` for.
+fn take_moved<K: Key + Encode, V: Encode + 'static>(
+    table: &mut FlowTable<K, V>,
+    chosen: impl FnMut(&K) -> bool,
+) -> Vec<u8> {
+    let mut bytes = MOVED.to_vec();
+    table.take_where(&mut bytes, chosen);
+    bytes
+}
+
 impl<K, V> Declared for FlowTable<K, V>
 where
-    K: netbricks_tables::Key + Encode,
+    K: Key + Encode,
     V: Encode + 'static,
 {
     fn export(&self) -> Vec<u8> {
@@ -102,7 +117,11 @@ where
         bytes
     }
     fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String> {
-        self.decode(bytes, now).map(|_| ()).map_err(|error| error.to_string())
+        let taken = match bytes.strip_prefix(MOVED) {
+            Some(moved) => self.admit(moved, now),
+            None => self.decode(bytes, now),
+        };
+        taken.map(|_| ()).map_err(|error| error.to_string())
     }
     fn occupancy(&self) -> (u64, u64) {
         (self.len() as u64, self.capacity() as u64)
@@ -114,9 +133,7 @@ where
         Mobility::of(stored_follows::<K>(by))
     }
     fn take_part(&mut self, part: &Part) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        self.take_where(&mut bytes, |key| stored_in(key, part));
-        bytes
+        take_moved(self, |key| stored_in(key, part))
     }
 }
 
@@ -247,13 +264,17 @@ impl Counter {
 
 struct CounterState(Counter);
 
+/// As bytes, the one of several [`Tallies`]: with their version and checksum.
 impl Declared for CounterState {
     fn export(&self) -> Vec<u8> {
-        self.0.get().to_be_bytes().to_vec()
+        let mut tally = Tallies::new(1);
+        tally.add(0, self.0.get());
+        tally.encode()
     }
     fn import(&mut self, bytes: &[u8], _: u64) -> Result<(), String> {
-        let bytes = bytes.try_into().map_err(|_| format!("a counter is 8 bytes, found {}", bytes.len()))?;
-        self.0.0.set(u64::from_be_bytes(bytes));
+        let mut tally = Tallies::new(1);
+        tally.decode(bytes).map_err(|error| error.to_string())?;
+        self.0.0.set(tally.get(0).unwrap_or_default());
         Ok(())
     }
     fn occupancy(&self) -> (u64, u64) {
@@ -269,9 +290,13 @@ impl Declared for CounterState {
 type Count = (&'static str, [&'static str; 2], fn(&Counters) -> u64);
 
 const COUNTS: [Count; 3] = [
-    ("evicted", ["Flows of", "that gave their place to a new one before they were over"], |of| of.evicted),
+    ("evicted", ["Flows of", "that gave their place to another before they were over"], |of| of.evicted),
     ("expired", ["Flows of", "that ended because nothing hit them for their timeout"], |of| of.expired),
-    ("refused", ["Lookups in", "that found no place for a new flow"], |of| of.refused),
+    (
+        "refused",
+        ["Lookups in", "that found no place for a new flow, and flows moved here that found none"],
+        |of| of.refused,
+    ),
 ];
 
 type Read = Box<dyn Fn(&str) -> Result<String, String>>;
@@ -332,11 +357,8 @@ impl Worker {
         let table = table.clone();
         let mut declarations = self.declarations.borrow_mut();
         let Some(name) = declarations.states.last().map(|(name, _)| name.clone()) else { return };
-        let take: Take = Box::new(move |part| {
-            let mut bytes = Vec::new();
-            table.borrow_mut().take_where(&mut bytes, |key| part.holds(K::restore(*key)));
-            bytes
-        });
+        let take: Take =
+            Box::new(move |part| take_moved(&mut table.borrow_mut(), |key| part.holds(K::restore(*key))));
         declarations.parts.push((name, K::follows, take));
     }
 
@@ -525,5 +547,80 @@ impl Declarations {
         }
         let (.., of) = COUNTS.iter().find(|(count, ..)| *count == metric)?;
         Some(of(&state.flow_counters()?).to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netbricks_tables::{Full, Table};
+
+    use super::*;
+
+    #[test]
+    fn a_counters_image_is_versioned_and_checked() {
+        let counted = Counter::default();
+        counted.add(u64::MAX - 5);
+        let image = CounterState(counted).export();
+        let here = Counter::default();
+        here.add(7);
+        let mut state = CounterState(here.clone());
+        let mut refused = |bytes: &[u8]| {
+            let problem = state.import(bytes, 0).unwrap_err();
+            assert_eq!(here.get(), 7, "{problem}");
+            problem
+        };
+        for bit in 0..image.len() * 8 {
+            let mut changed = image.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            refused(&changed);
+        }
+        (0..image.len()).for_each(|at| drop(refused(&image[..at])));
+        refused(&[0; 8]);
+        // Another version under a right checksum, and another number of counters.
+        let mut other = image.clone();
+        other[5] = 1;
+        let end = other.len() - 4;
+        let checksum = crc32(&other[..end]);
+        other[end..].copy_from_slice(&checksum.to_be_bytes());
+        let problem = refused(&other);
+        assert!(problem.contains("version"), "{problem}");
+        refused(&Tallies::new(2).encode());
+        state.import(&image, 0).unwrap();
+        assert_eq!(here.get(), u64::MAX - 5);
+    }
+
+    fn crc32(bytes: &[u8]) -> u32 {
+        !bytes.iter().fold(u32::MAX, |crc, byte| {
+            (0..8)
+                .fold(crc ^ u32::from(*byte), |crc, _| crc >> 1 ^ if crc & 1 == 1 { 0xedb8_8320 } else { 0 })
+        })
+    }
+
+    /// A copy comes whole or not at all; what moves is nowhere else.
+    #[test]
+    fn of_flows_that_moved_those_come_that_have_room() {
+        let filled = |keys: std::ops::Range<u64>| {
+            let config = FlowTableConfig { full: Full::Refuse, ..FlowTableConfig::new(100) };
+            let mut table: FlowTable<[u64; 1], u64> = FlowTable::new(config).unwrap();
+            for key in keys {
+                table.lookup([key], 0).or_insert_with(|| key).unwrap();
+            }
+            table
+        };
+        let counts = |table: &FlowTable<[u64; 1], u64>| (table.len(), table.counters().refused);
+        let (mut from, mut to) = (filled(0..80), filled(1_000..1_070));
+        let problem = to.import(&Declared::export(&from), 0).unwrap_err();
+        assert!(problem.contains("no room for 80 exported flows"), "{problem}");
+        assert_eq!(counts(&to), (70, 0));
+        let moved = take_moved(&mut from, |_| true);
+        assert!(from.is_empty());
+        for bit in 0..moved.len() * 8 {
+            let mut changed = moved.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert!(to.import(&changed, 0).is_err(), "bit {bit}");
+        }
+        assert_eq!(counts(&to), (70, 0));
+        to.import(&moved, 0).unwrap();
+        assert_eq!(counts(&to), (100, 50));
     }
 }

@@ -59,16 +59,14 @@ impl ReceiveNode {
     /// Takes out what the port's checksum policy does not let in.
     fn judge(&self, batch: &mut Batch, cx: &mut Context) {
         let mut refused = [false; BATCH];
-        let mut count = 0;
+        let mut any = false;
         for (packet, refused) in batch.iter().zip(&mut refused) {
             *refused = !self.judge.welcomes(packet);
-            count += u64::from(*refused);
+            any |= *refused;
         }
-        if count > 0 {
-            let before = batch.bytes();
+        if any {
             let kept = batch.compact(|slot, _| u16::from(refused[slot]));
-            std::mem::drop(batch.drain_from(kept));
-            cx.lost_on_arrival(Drop::BadChecksum, count, before - batch.bytes());
+            batch.drain_from(kept).for_each(|packet| cx.drop_arrival(packet, Drop::BadChecksum));
         }
     }
 

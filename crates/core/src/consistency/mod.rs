@@ -104,6 +104,13 @@ pub enum CannotWrite {
     /// From inside a read of the same state.
     #[error("this state is being read by whoever wants to change it: change it after the read")]
     Reading,
+    /// From inside a call on a strict state that was declared after this one: two workers that ask for both in opposite orders
+    /// would wait for each other.
+    #[error(
+        "this strict state was declared before one that is held: ask for several in the order of their declaration, or one after \
+         the other"
+    )]
+    OutOfOrder,
 }
 
 /// How state is shared between workers.

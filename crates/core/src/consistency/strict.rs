@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use netbricks_tables::{Counters, Locked};
 
@@ -15,9 +16,28 @@ use crate::state::{Declared, Mobility};
 pub struct StrictState<T>(Rc<Held<T>>);
 
 struct Held<T> {
-    state: Arc<Locked<T>>,
+    state: Arc<Ranked<T>>,
     /// Whether this worker has it now: asking again would wait for ever.
     holding: Cell<bool>,
+}
+
+/// What is locked, and its place in the order of locking: that of making, which is that of declaring, since all workers declare
+/// alike. Two workers that asked for two states in opposite orders would wait for each other for ever.
+struct Ranked<T> {
+    rank: u64,
+    locked: Locked<T>,
+}
+
+impl<T> Ranked<T> {
+    fn new(locked: Locked<T>) -> Self {
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        Self { rank: 1 + MADE.fetch_add(1, Ordering::Relaxed), locked }
+    }
+}
+
+thread_local! {
+    /// The rank of the state that this thread asked for last, of those that it has; 0 where it has none.
+    static LAST: Cell<u64> = const { Cell::new(0) };
 }
 
 impl<T> Clone for StrictState<T> {
@@ -26,42 +46,54 @@ impl<T> Clone for StrictState<T> {
     }
 }
 
-/// Says that nobody holds it any more, also after a panic.
-struct Holding<'h>(&'h Cell<bool>);
+/// Says that nobody holds it any more, also after a panic, and what was asked for before it.
+struct Holding<'h>(&'h Cell<bool>, u64);
 
 impl Drop for Holding<'_> {
     fn drop(&mut self) {
         self.0.set(false);
+        LAST.set(self.1);
     }
 }
 
 impl<T> StrictState<T> {
     /// Gives `f` the whole state: all that it reads and changes is one step for everybody else. One lock: ask once a
-    /// batch, or once for several things.
+    /// batch, or once for several things. Who needs several states at once asks for them in the order of their declaration, one inside
+    /// the other.
     ///
     /// # Panics
-    /// From inside such a call on the same worker, which would wait for itself. The panic is contained, as a function's.
+    /// From inside such a call on the same worker, which would wait for itself, and from inside one on a state that was declared later:
+    /// two workers might wait for each other. The panic is contained, as a function's.
     #[inline]
     pub fn transact<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        self.enter(f).unwrap_or_else(|_| {
-            panic!("strict state is asked for by who has it: use what the outer call gave, or ask after it")
+        self.enter(f).unwrap_or_else(|error| match error {
+            CannotWrite::OutOfOrder => panic!("{error}"),
+            _ => panic!(
+                "strict state is asked for by who has it: use what the outer call gave, or ask after it"
+            ),
         })
     }
 
     #[inline]
     fn enter<R>(&self, f: impl FnOnce(&mut T) -> R) -> Result<R, CannotWrite> {
         let Held { state, holding } = &*self.0;
-        if holding.replace(true) {
+        if holding.get() {
             return Err(CannotWrite::Reading);
         }
-        let _holding = Holding(holding);
-        Ok(state.hold(f))
+        let last = LAST.get();
+        if last > state.rank {
+            return Err(CannotWrite::OutOfOrder);
+        }
+        holding.set(true);
+        LAST.set(state.rank);
+        let _holding = Holding(holding, last);
+        Ok(state.locked.hold(f))
     }
 
     /// Times that it was made anew, after a panic inside.
     #[must_use]
     pub fn remade(&self) -> u64 {
-        self.0.state.remade()
+        self.0.state.locked.remade()
     }
 }
 
@@ -73,7 +105,7 @@ impl Consistency for Strict {
         let state = worker.shares.part(&name, || {
             // So that a failure is the node's; what follows then never fails.
             drop(worker.made::<T>(&name, &config));
-            Arc::new(Locked::new(maker::<T>(config)))
+            Arc::new(Ranked::new(Locked::new(maker::<T>(config))))
         });
         worker.declare(&name, Seen(state.clone()));
         StrictState(Rc::new(Held { state, holding: Cell::new(false) }))
@@ -96,20 +128,20 @@ impl<T: Contents> Access<T> for StrictState<T> {
 }
 
 /// The state as the control side finds it, on any of its workers.
-struct Seen<T>(Arc<Locked<T>>);
+struct Seen<T>(Arc<Ranked<T>>);
 
 impl<T: Contents> Declared for Seen<T> {
     fn export(&self) -> Vec<u8> {
-        export_in_steps(|step| self.0.hold(|state| step(state)))
+        export_in_steps(|step| self.0.locked.hold(|state| step(state)))
     }
     fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String> {
-        self.0.hold(|state| state.import(bytes, now))
+        self.0.locked.hold(|state| state.import(bytes, now))
     }
     fn occupancy(&self) -> (u64, u64) {
-        self.0.hold(|state| state.occupancy())
+        self.0.locked.hold(|state| state.occupancy())
     }
     fn flow_counters(&self) -> Option<Counters> {
-        self.0.hold(|state| state.flow_counters())
+        self.0.locked.hold(|state| state.flow_counters())
     }
     fn mobility(&self, _: ShuffleKey) -> Mobility {
         Mobility::Stays

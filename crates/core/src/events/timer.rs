@@ -24,6 +24,8 @@ pub(super) struct Timer {
     when: When,
     /// When it runs next (ns). 0 for a period that has not begun, since nobody knew the time.
     pub(super) next: Cell<u64>,
+    /// Of a period that has not begun: when it was to run next where it comes from; 0 if it comes from nowhere.
+    planned: Cell<u64>,
     pub(super) runs: Cell<u64>,
     pub(super) missed: Cell<u64>,
 }
@@ -38,12 +40,15 @@ pub(super) struct Run {
 impl Timer {
     pub(super) fn new(name: String, when: When) -> Self {
         let next = if let When::At(time) = when { time } else { 0 };
-        Self { name, when, next: Cell::new(next), runs: Cell::default(), missed: Cell::default() }
+        let [planned, runs, missed] = [0; 3].map(Cell::new);
+        Self { name, when, next: Cell::new(next), planned, runs, missed }
     }
 
     pub(super) fn begin(&self, now: u64) {
         if let (When::Every(period), 0) = (self.when, self.next.get()) {
-            self.next.set(now.saturating_add(period));
+            let latest = now.saturating_add(period);
+            let planned = self.planned.take();
+            self.next.set(if planned > 0 { planned.min(latest) } else { latest });
         }
     }
 
@@ -86,6 +91,7 @@ impl Schedule {
             let same = |known: &&Timer| known.name == timer.name && known.when == timer.when;
             if let Some(known) = old.0.iter().find(same) {
                 timer.next.set(known.next.get());
+                timer.planned.set(known.planned.get());
                 timer.runs.set(known.runs.get());
                 timer.missed.set(known.missed.get());
             }
@@ -107,7 +113,9 @@ const IMAGE: usize = 2 + 4 * 8 + 2;
 
 impl Image {
     pub(super) fn of(timer: &Timer) -> Self {
-        Self { when: timer.when, next: timer.next.get(), runs: timer.runs.get(), missed: timer.missed.get() }
+        // At most one of the two is not 0.
+        let next = timer.next.get().max(timer.planned.get());
+        Self { when: timer.when, next, runs: timer.runs.get(), missed: timer.missed.get() }
     }
 
     pub(super) fn encode(self) -> Vec<u8> {
@@ -146,7 +154,8 @@ impl Image {
     }
 
     /// Counts are taken over. So is the time of the next run, if the event has the same times here: what ran does not
-    /// run again, a period keeps its phase, and no run is further away than one period from now.
+    /// run again, a period keeps its phase, and no run is further away than one period from now, or from when the time is
+    /// known: until then `now` is 0, and says of no time that it is far away.
     pub(super) fn settle(self, timer: &Timer, now: u64) {
         timer.runs.set(self.runs);
         timer.missed.set(self.missed);
@@ -155,8 +164,14 @@ impl Image {
         }
         match self.when {
             When::At(_) => timer.next.set(timer.next.get().max(self.next)),
-            When::Every(period) if now > 0 => timer.next.set(self.next.min(now.saturating_add(period))),
-            When::Every(_) => timer.next.set(self.next),
+            When::Every(period) => {
+                let (next, planned) = match now {
+                    0 => (0, self.next),
+                    _ => (self.next.min(now.saturating_add(period)), 0),
+                };
+                timer.next.set(next);
+                timer.planned.set(planned);
+            }
         }
     }
 }
@@ -220,6 +235,24 @@ mod tests {
         assert_eq!(arrives(image, &every(10), 137), (140, 1, 2), "the phase stays");
         assert_eq!(arrives(image, &every(10), 20), (30, 1, 2), "another clock: not further than a period");
         assert_eq!(arrives(image, &every(9), 137), (0, 1, 2), "another period begins anew");
+        for (next, now, begins) in [(140, 137, 140), (140, 120, 130), (NEVER, 137, 147), (0, 137, 147)] {
+            let (early, image) = (every(10), Image { next, ..image });
+            assert_eq!(arrives(image, &early, 0), (0, 1, 2), "nobody knows the time");
+            assert_eq!(Image::of(&early), image, "and it may go on to another before anybody does");
+            let [early, again] = [early, every(10)].map(|timer| Schedule::new(Rc::new(vec![timer])));
+            again.resume(&early);
+            for schedule in [early, again] {
+                assert_eq!(schedule.next(), Some(0), "asked as soon as somebody knows it");
+                schedule.0[0].begin(now);
+                assert_eq!(schedule.next(), Some(begins), "{next} at {now}");
+                assert_eq!(Image::of(&schedule.0[0]).next, begins);
+            }
+        }
+        let early = every(10);
+        arrives(image, &early, 0);
+        assert_eq!(arrives(Image { next: 0, ..image }, &early, 200).0, 0);
+        early.begin(200);
+        assert_eq!(early.next.get(), 210, "what came last holds");
         let once = || Timer::new("once".into(), When::At(50));
         let ran = once();
         ran.take(60);

@@ -1,6 +1,7 @@
 //! Branches inside one fused node. Each arm is an operator over the stack at the split; all meet in one stack.
 //!
-//! An arm that waits on memory gets its own parked stacks; otherwise a branch is an `if` in the one loop.
+//! Where an arm waits on memory, or is longer than a loop, packets are parked at the split; otherwise a branch is an `if` in the one
+//! loop.
 
 use netbricks_buffer::{BATCH, Batch};
 use netbricks_packet::stack::{Stack, shape};
@@ -8,7 +9,7 @@ use netbricks_packet::stack::{Stack, shape};
 use super::{upstream, view};
 use crate::at::At;
 use crate::context::Context;
-use crate::operator::Operator;
+use crate::operator::{Operator, Replaces};
 use crate::reason::{Edge, Verdict};
 use crate::view::View;
 
@@ -56,6 +57,7 @@ where
     const WAITS: bool = A::WAITS || L::WAITS || R::WAITS;
     const PUTS_OFF: bool = if L::WAITS || R::WAITS { L::PUTS_OFF || R::PUTS_OFF } else { A::PUTS_OFF };
     const USUAL: bool = A::USUAL || L::USUAL || R::USUAL;
+    const REPLACES: Replaces = A::REPLACES.and(L::REPLACES).and(R::REPLACES);
     const FUSED: usize =
         if L::WAITS || R::WAITS { L::FUSED + R::FUSED } else { A::FUSED + L::FUSED + R::FUSED - 2 };
     const RESTARTS: bool = if L::WAITS || R::WAITS {
@@ -136,6 +138,7 @@ where
     const WAITS: bool = A::WAITS || G::WAITS;
     const PUTS_OFF: bool = if G::WAITS { G::PUTS_OFF } else { A::PUTS_OFF };
     const USUAL: bool = A::USUAL || G::USUAL;
+    const REPLACES: Replaces = A::REPLACES.and(G::REPLACES);
     const FUSED: usize = if G::WAITS { G::FUSED } else { A::FUSED + G::FUSED - 1 };
     const RESTARTS: bool = if G::WAITS { G::RESTARTS } else { A::RESTARTS };
 

@@ -18,25 +18,26 @@ use netbricks_tables::{Asked, Encode, Entry, FlowTable, Key, MAXIMUM_WORK, Route
 
 use crate::at::{At, Pass};
 use crate::context::Context;
-use crate::operator::{Known, Operator};
+use crate::operator::{Known, Operator, Replaces};
 use crate::reason::{Edge, Verdict};
 use crate::state::{Counter, State, TableKey};
 use crate::view::View;
 
-/// Entries that one batch may look at to end those that are due: bounded, whatever is due, and enough that hardly more come
-/// than end where every packet of a batch of 32 begins a flow.
-const EXPIRE: usize = 256;
+/// Entries that may be looked at for each packet of a batch to end those that are due: bounded, whatever is due, and enough that
+/// hardly more come than end where every packet begins a flow.
+const EXPIRE: usize = 8;
 
 /// A table with entries that end by themselves.
 pub trait Expiring {
-    /// Ends entries that are due at `now` (ns), as many as a batch has time for.
-    fn expire(&mut self, now: u64);
+    /// Ends entries that are due at `now` (ns), as many as a batch of so many packets has time for: with batches of any size the
+    /// same packets leave time for as many.
+    fn expire(&mut self, now: u64, packets: usize);
 }
 
 impl<K: Key + Encode, V: Encode + 'static> Expiring for FlowTable<K, V> {
     #[inline(always)]
-    fn expire(&mut self, now: u64) {
-        for _ in 0..EXPIRE / MAXIMUM_WORK {
+    fn expire(&mut self, now: u64, packets: usize) {
+        for _ in 0..(packets * EXPIRE).div_ceil(MAXIMUM_WORK) {
             Self::expire(self, now, MAXIMUM_WORK);
             if !self.is_due() {
                 break;
@@ -48,7 +49,7 @@ impl<K: Key + Encode, V: Encode + 'static> Expiring for FlowTable<K, V> {
 /// Routes stay until somebody takes them out.
 impl<V: 'static> Expiring for Routes<V> {
     #[inline(always)]
-    fn expire(&mut self, _: u64) {}
+    fn expire(&mut self, _: u64, _: usize) {}
 }
 
 /// What is done with an entry: a function of the author's, or [two](KnownOr).
@@ -499,6 +500,7 @@ where
     const WAITS: bool = true;
     const PUTS_OFF: bool = true;
     const USUAL: bool = A::USUAL;
+    const REPLACES: Replaces = A::REPLACES;
 
     #[inline(always)]
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
@@ -510,7 +512,7 @@ where
         let announcer = {
             let mut table = table.borrow_mut();
             table.tell(cx.now());
-            table.expire(cx.now());
+            table.expire(cx.now(), batch.len());
             table.announcer()
         };
         // Until the first packet of another shape than most.

@@ -12,7 +12,7 @@ use super::Expiring;
 use crate::at::At;
 use crate::consistency::StrictState;
 use crate::context::Context;
-use crate::operator::{Known, Operator};
+use crate::operator::{Known, Operator, Replaces};
 use crate::reason::{Edge, Verdict};
 use crate::state::TableKey;
 use crate::view::View;
@@ -53,6 +53,7 @@ where
     const WAITS: bool = true;
     const PUTS_OFF: bool = false;
     const USUAL: bool = A::USUAL;
+    const REPLACES: Replaces = A::REPLACES;
 
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
         self.input.prepare(batch, cx, inputs);
@@ -60,7 +61,7 @@ where
         let now = cx.now();
         let announcer = table.transact(|table| {
             table.tell(now);
-            table.expire(now);
+            table.expire(now, batch.len());
             table.announcer()
         });
         let parked = &mut parked[..batch.len()];

@@ -14,7 +14,7 @@ use netbricks_tables::{ReadTable, Table};
 use crate::at::At;
 use crate::consistency::{Access, Bounded, Contents, Shown};
 use crate::context::Context;
-use crate::operator::{Known, Operator};
+use crate::operator::{Known, Operator, Replaces};
 use crate::reason::{Edge, Verdict};
 use crate::state::TableKey;
 use crate::view::View;
@@ -60,6 +60,7 @@ where
     const WAITS: bool = true;
     const PUTS_OFF: bool = false;
     const USUAL: bool = A::USUAL;
+    const REPLACES: Replaces = A::REPLACES;
 
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
         self.input.prepare(batch, cx, inputs);

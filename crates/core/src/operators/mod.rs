@@ -36,6 +36,7 @@ macro_rules! same_loops {
         const WAITS: bool = A::WAITS;
         const PUTS_OFF: bool = A::PUTS_OFF;
         const FUSED: usize = A::FUSED;
+        const REPLACES: $crate::operator::Replaces = A::REPLACES;
         const RESTARTS: bool = A::RESTARTS;
         #[inline(always)]
         fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {

@@ -11,10 +11,10 @@ use netbricks_packet::tcp::TcpRef;
 use netbricks_packet::tcp_options::TcpOptions;
 use netbricks_packet::{FlowKey, Ip, IpMut, Tcp, TcpOption, checksum};
 
-use super::{passes_on, upstream};
+use super::upstream;
 use crate::at::At;
 use crate::context::Context;
-use crate::operator::Operator;
+use crate::operator::{Operator, Replaces};
 use crate::reason::{Drop, Edge, Verdict};
 use crate::registry::{BuildError, Worker};
 use crate::shuffle::{self, ShuffleKey};
@@ -123,15 +123,25 @@ where
     R: Rewriter,
     I: 'static,
 {
+    type In = A::In;
     type Out = A::Out;
-    passes_on!();
+    const WAITS: bool = A::WAITS;
+    const PUTS_OFF: bool = A::PUTS_OFF;
+    const USUAL: bool = A::USUAL;
+    const FUSED: usize = A::FUSED;
+    const RESTARTS: bool = A::RESTARTS;
+    const REPLACES: Replaces = A::REPLACES.and(Replaces::Last);
 
+    #[inline(always)]
+    fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
+        self.0.prepare(batch, cx, inputs);
+    }
     #[inline(always)]
     fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
         let At { slot, bytes, cx, .. } = at;
         // In the order of the others, which leave this function here.
-        let unchanged = Err(Verdict::edge(Edge::OUT));
+        let unchanged = Err(Verdict::OUT);
         let frame = bytes.data();
         let (ip, ip_end, facts) = Holds::<Ip, I>::locate(&stack);
         let flow = FlowKey::at(frame, ip, ip_end, stack.payload_end(), facts);
@@ -186,6 +196,9 @@ where
             Passage::NoRoom => Err(Verdict::drop(Drop::TableFull)),
             Passage::Refused => Err(Verdict::drop(Drop::Denied)),
         }
+    }
+    fn edges(&self, visit: &mut dyn FnMut(Edge)) {
+        self.0.edges(visit);
     }
 }
 

@@ -10,7 +10,7 @@ use netbricks_packet::stack::{Follows, Forgettable, Layer, Root, Stack, Usual, W
 use super::{lend, passes_on, retraces, same_loops, upstream, view};
 use crate::at::At;
 use crate::context::Context;
-use crate::operator::{Known, Operator, Parsed};
+use crate::operator::{Known, Operator, Parsed, Replaces};
 use crate::reason::{Drop, Edge, Verdict};
 use crate::view::View;
 
@@ -247,7 +247,7 @@ pub(crate) fn dispatched<A: Operator>(
 }
 
 /// Rows of more functions have a copy for most frames and one for all others.
-const MANY: usize = if cfg!(debug_assertions) { 2 } else { 4 };
+const MANY: usize = 4;
 
 /// As [`dispatched`], with a copy for each shape or only for the most usual one.
 #[inline(always)]
@@ -295,17 +295,19 @@ fn afresh<B: Operator>(tower: &mut B, at: At<'_, '_>, stack: B::In) -> Result<B:
     among::<false, B>(tower, at, stack)
 }
 
-/// What a function lets pass goes on to the next one, also where it does not end in `done`: it comes back to the wire by
-/// another way (`forget`), as the next one expects it.
+/// What a function lets pass, or sends out by its main way, goes on to the next one, also where it does not end in `done`: it comes
+/// back to the wire by another way (`forget`), as the next one expects it.
 #[inline(always)]
 fn passed<S: Stack>(decided: Result<S, Verdict>) -> Result<S, Verdict> {
     match decided {
-        Err(Verdict::PASS) => (&Root as &dyn Any).downcast_ref::<S>().copied().ok_or(Verdict::PASS),
+        Err(verdict @ (Verdict::PASS | Verdict::OUT)) => {
+            (&Root as &dyn Any).downcast_ref::<S>().copied().ok_or(verdict)
+        }
         decided => decided,
     }
 }
 
-/// One function after another in one loop: `ttl(input).then(nat)`.
+/// One function after another in one node: `ttl(input).then(nat)`.
 pub struct Then<A: Operator, B>(A, B, Vec<Result<A::Out, Verdict>>);
 impl<A: Operator, B: Operator<In = A::Out>> Then<A, B> {
     pub(crate) fn new(first: A, second: B) -> Self {
@@ -338,6 +340,7 @@ impl<A: Operator, B: Operator<In = A::Out>> Operator for Then<A, B> {
     const PUTS_OFF: bool = if Self::PARKS { B::PUTS_OFF } else { A::PUTS_OFF };
     const RESTARTS: bool = if B::WAITS { B::RESTARTS } else { Self::DIVIDES || A::RESTARTS };
     const USUAL: bool = A::USUAL || B::USUAL;
+    const REPLACES: Replaces = A::REPLACES.then(B::REPLACES);
     const IDENTITY: bool = A::IDENTITY && B::IDENTITY;
     const FUSED: usize = if Self::PARKS { B::FUSED } else { A::FUSED + B::FUSED };
 

@@ -17,8 +17,9 @@ use crate::stream::{Protocol, Room, StreamConfig, Viewer, Window, WindowConfig, 
 
 /// Connections that one run of the timeout's event ends: bounded, however many are due.
 const EXPIRED_A_RUN: usize = 1_024;
-/// The event runs so many times in one timeout: no connection lives longer than that by more than this share of it.
-const RUNS_A_TIMEOUT: u64 = 8;
+/// Events run so often that no connection lives longer than the timeout by more than this share of it, also where all end at
+/// once; but for the shortest period.
+const SHARES_OF_A_TIMEOUT: u64 = 8;
 /// Runs of the event are this far apart at least, and at most (ns).
 const PERIOD: (u64, u64) = (1_000_000, 1_000_000_000);
 
@@ -73,7 +74,8 @@ impl Worker {
         };
         let expiring = windows.clone();
         let (shortest, longest) = PERIOD;
-        let period = (config.streams.idle / RUNS_A_TIMEOUT).clamp(shortest, longest);
+        let runs = config.streams.flows.div_ceil(EXPIRED_A_RUN).max(1) as u64;
+        let period = (config.streams.idle / SHARES_OF_A_TIMEOUT / runs).clamp(shortest, longest);
         self.invoke_every(&format!("{name}.timeout"), period, move |event| {
             expiring.borrow_mut().expire(event.now(), EXPIRED_A_RUN);
         });

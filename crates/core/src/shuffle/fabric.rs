@@ -84,6 +84,13 @@ pub(super) struct Change {
     pub(super) bound: Vec<Option<Vec<BoundState>>>,
 }
 
+impl Change {
+    /// How many handovers wait for a worker.
+    pub(super) fn handovers_to(&self, worker: usize) -> usize {
+        self.handovers.iter().filter(|handover| handover.to == worker).count()
+    }
+}
+
 /// State on its way from worker to worker.
 #[derive(Debug)]
 pub(super) struct Handover {
@@ -106,7 +113,7 @@ pub(super) struct Standing {
     pub(super) epoch: AtomicU64,
     /// Packets that it had given to each other worker until then.
     pub(super) given: Vec<AtomicU64>,
-    /// Handovers that wait for it.
+    /// Handovers that wait for it; written under the lock of [`Change`].
     pub(super) waiting: AtomicUsize,
     /// Its node is gone: whoever waits for it need not.
     pub(super) gone: AtomicBool,

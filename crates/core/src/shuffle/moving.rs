@@ -159,20 +159,31 @@ impl Moving {
                 let part = Part::new(fabric.buckets().clone(), buckets);
                 self.duty = Some(Duty::Give { to, part });
             }
-        } else if fabric.standing[self.me].waiting.load(Ordering::Acquire) > 0 {
-            let mut change = fabric.change();
-            let Some(place) = change.handovers.iter().position(|handover| handover.to == self.me) else {
-                return false;
-            };
-            let Handover { from, images, .. } = change.handovers.swap_remove(place);
-            fabric.standing[self.me].waiting.fetch_sub(1, Ordering::Relaxed);
-            self.duty = Some(Duty::Take { from, images });
-        } else if let Some(gone) =
-            self.awaited.iter().copied().find(|from| fabric.standing[*from].gone.load(Ordering::Acquire))
-        {
-            self.duty = Some(Duty::Take { from: gone, images: Vec::new() });
+        } else {
+            self.duty = self.arrival(fabric);
         }
         self.duty.is_some()
+    }
+
+    /// State that was handed over, or that there is none where its old owner is gone.
+    fn arrival(&self, fabric: &Fabric) -> Option<Duty> {
+        let waiting = &fabric.standing[self.me].waiting;
+        let is_gone = |from: &usize| fabric.standing[*from].gone.load(Ordering::Acquire);
+        let any = waiting.load(Ordering::Acquire) > 0;
+        let gone = self.awaited.iter().copied().find(is_gone);
+        if !any && gone.is_none() {
+            return None;
+        }
+        // Behind `gone`: whoever is gone has handed over before, under this lock, so that it is here now, and where it is not
+        // there was nothing for this worker. That nothing was `waiting` does not say so: that was read before, and the old
+        // owner may have handed over and gone between the two.
+        let mut change = fabric.change();
+        let Some(place) = change.handovers.iter().position(|handover| handover.to == self.me) else {
+            return gone.map(|from| Duty::Take { from, images: Vec::new() });
+        };
+        let Handover { from, images, .. } = change.handovers.swap_remove(place);
+        waiting.store(change.handovers_to(self.me), Ordering::Relaxed);
+        Some(Duty::Take { from, images })
     }
 
     /// Whether nothing of what leaves can still come to this worker.
@@ -201,8 +212,10 @@ impl Moving {
 
     /// Hands state over to its new owner.
     pub(super) fn given(&mut self, fabric: &Fabric, to: usize, images: Vec<(String, StateImage)>) {
-        fabric.change().handovers.push(Handover { from: self.me, to, images });
-        fabric.standing[to].waiting.fetch_add(1, Ordering::Release);
+        let mut change = fabric.change();
+        change.handovers.push(Handover { from: self.me, to, images });
+        // Under the lock, as the new owner writes it: neither undoes what the other said.
+        fabric.standing[to].waiting.store(change.handovers_to(to), Ordering::Release);
     }
 
     /// The state of all buckets that came from `from` is in place.
@@ -294,6 +307,53 @@ mod tests {
         moving.took(&fabric, 1, 0);
         assert_eq!((moving.kept(), moving.released.len()), (most, most));
         assert_eq!(reserved(&moving), before);
+    }
+
+    /// What there is to do, where nobody's packets are awaited.
+    fn duty(moving: &mut Moving, fabric: &Fabric) -> Option<(usize, usize)> {
+        moving.has_duty(fabric, |_| None);
+        match moving.take_duty()? {
+            Duty::Take { from, images } => Some((from, images.len())),
+            Duty::Give { .. } => panic!("nothing leaves"),
+        }
+    }
+
+    fn image() -> Vec<(String, StateImage)> {
+        vec![("node".into(), ("state".into(), vec![1]))]
+    }
+
+    /// The old owner hands over, and its node goes, just when the new one has read that nothing waits.
+    #[test]
+    fn who_hands_over_and_goes_at_any_time_is_heard_once() {
+        for stale in [false, true] {
+            let (fabric, mut moving) = expecting(16);
+            let other = Moving::new(1, &fabric);
+            assert_eq!(duty(&mut moving, &fabric), None);
+            other_hands_over(other, &fabric);
+            if stale {
+                // What was read before that.
+                fabric.standing[0].waiting.store(0, Ordering::Relaxed);
+            }
+            assert_eq!(duty(&mut moving, &fabric), Some((1, 1)), "its state, and not that there is none");
+            moving.took(&fabric, 1, 0);
+            assert_eq!((duty(&mut moving, &fabric), fabric.change().handovers.len()), (None, 0));
+            moving.release(&mut Batch::new(), BATCH, &fabric);
+            assert!(!moving.is_expecting() && fabric.change().pairs == 0, "counted once");
+        }
+    }
+
+    fn other_hands_over(mut other: Moving, fabric: &Fabric) {
+        other.given(fabric, 0, image());
+        fabric.standing[1].gone.store(true, Ordering::Release);
+    }
+
+    #[test]
+    fn who_goes_without_a_word_is_awaited_no_more() {
+        let (fabric, mut moving) = expecting(16);
+        fabric.standing[1].gone.store(true, Ordering::Release);
+        assert_eq!(duty(&mut moving, &fabric), Some((1, 0)));
+        moving.took(&fabric, 1, 0);
+        assert_eq!(duty(&mut moving, &fabric), None);
     }
 
     #[test]

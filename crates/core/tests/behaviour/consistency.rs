@@ -499,3 +499,23 @@ fn asking_strict_state_from_inside_is_a_panic_and_not_a_wait() {
     std::panic::catch_unwind(inside).unwrap_err();
     assert_eq!((state.update((0, 1)), state.remade()), (Ok(Some(1)), 1));
 }
+
+/// Two workers that ask for two states in opposite orders would wait for each other for ever: one order is refused.
+#[test]
+fn strict_states_are_asked_for_in_the_order_of_their_declaration() {
+    let worker = worker(&pool());
+    let [first, second] = ["first", "second"].map(|name| worker.state::<Tallies, _>(name, Strict, 1));
+    assert_eq!(first.transact(|_| second.transact(|_| 7)), 7);
+    for _ in 0..2 {
+        let inside = second.transact(|_| first.update_all([], |_| ()));
+        assert_eq!(inside, Err(CannotWrite::OutOfOrder));
+        let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            second.transact(|_| first.transact(|_| ()));
+        }));
+        let said = panics.expect_err("it is refused").downcast::<String>().expect("a text");
+        assert!(said.contains("order of their declaration"), "{said}");
+        // Nothing is held any more.
+        assert_eq!((first.transact(|_| 1), second.transact(|_| 2)), (1, 2));
+        assert_eq!(first.update_all([], |_| ()), Ok(()));
+    }
+}

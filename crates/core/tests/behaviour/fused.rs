@@ -1,5 +1,6 @@
 //! Functions fused into one loop give what they give as nodes of a graph: same bytes, same drops.
 
+use netbricks_core::buffer::BATCH;
 use netbricks_core::packet::stack::{Usual, shape};
 use netbricks_core::packet::{Ethernet, FlowKey, Ip, Link, Tcp, Udp, Vlan};
 use netbricks_core::tables::FlowTableConfig;
@@ -11,7 +12,7 @@ use netbricks_testkit::mutate::{Random, mutate};
 
 use crate::harness::{Feed, Rig, Sink, blueprint, run_out};
 
-fn hops(input: Input, _: &Worker) -> impl Function {
+pub(crate) fn hops(input: Input, _: &Worker) -> impl Function {
     input
         .parse::<Link>()
         .parse_or_pass::<Ip>()
@@ -27,10 +28,10 @@ fn hops(input: Input, _: &Worker) -> impl Function {
         .transform(|p| p.header_mut().decrement_ttl())
         .done()
 }
-fn swap(input: Input, _: &Worker) -> impl Function {
+pub(crate) fn swap(input: Input, _: &Worker) -> impl Function {
     input.parse_or_pass::<Link>().transform(|p| p.header_mut().ethernet_mut().swap_addresses()).done()
 }
-fn count(input: Input, worker: &Worker) -> impl Function {
+pub(crate) fn count(input: Input, worker: &Worker) -> impl Function {
     let flows = worker.flow_table::<FlowKey, u64>("flows", FlowTableConfig::new(16));
     input
         .parse_or_pass::<Link>()
@@ -125,7 +126,7 @@ fn retag(input: Input, _: &Worker) -> impl Function {
 }
 /// As `retype`, by the IP header's version and lengths, and what IPv6 says to follow, behind the back of a later parse in the
 /// same function.
-fn relength(input: Input, _: &Worker) -> impl Function {
+pub(crate) fn relength(input: Input, _: &Worker) -> impl Function {
     input
         .parse_or_pass::<Link>()
         .transform(|p| {
@@ -153,7 +154,7 @@ fn relength(input: Input, _: &Worker) -> impl Function {
         .done()
 }
 /// Writes down where it believes that the IP packet ends.
-fn stamp(input: Input, _: &Worker) -> impl Function {
+pub(crate) fn stamp(input: Input, _: &Worker) -> impl Function {
     input
         .parse_or_pass::<Link>()
         .parse_or_pass::<Ip>()
@@ -246,15 +247,15 @@ fn visiting(input: Input, worker: &Worker) -> impl Function {
         .forget()
         .done()
 }
-fn tag(input: Input, _: &Worker) -> impl Function {
+pub(crate) fn tag(input: Input, _: &Worker) -> impl Function {
     input.parse_or_pass::<Ethernet>().insert(|_| Vlan::new(7, 0x0800)).done()
 }
-fn untag(input: Input, _: &Worker) -> impl Function {
+pub(crate) fn untag(input: Input, _: &Worker) -> impl Function {
     input.parse_or_pass::<Ethernet>().parse_or_pass::<Vlan>().remove().done()
 }
 
 /// Changes the length of what UDP carries, and where the next function finds what it looks for.
-fn stretch(input: Input, _: &Worker) -> impl Function {
+pub(crate) fn stretch(input: Input, _: &Worker) -> impl Function {
     input
         .parse_or_pass::<Link>()
         .parse_or_pass::<Ip>()
@@ -268,7 +269,7 @@ fn stretch(input: Input, _: &Worker) -> impl Function {
         .done()
 }
 /// As `stretch`, of the IP header: frames become usual, and cease to be.
-fn reroute(input: Input, _: &Worker) -> impl Function {
+pub(crate) fn reroute(input: Input, _: &Worker) -> impl Function {
     input
         .parse_or_pass::<Link>()
         .parse_or_pass::<Ip>()
@@ -286,7 +287,7 @@ fn reroute(input: Input, _: &Worker) -> impl Function {
 }
 
 /// Frames of every kind, whole and broken.
-fn frames(seed: u64) -> Vec<Vec<u8>> {
+pub(crate) fn frames(seed: u64) -> Vec<Vec<u8>> {
     let (kinds, mut random) = (kinds::every(), Random::new(seed));
     let short: Vec<_> = kinds.into_iter().filter(|(_, frame)| frame.len() < 1_500).collect();
     (0..300)
@@ -305,14 +306,19 @@ fn frames(seed: u64) -> Vec<Vec<u8>> {
 }
 
 #[derive(Debug, PartialEq)]
-struct Outcome {
-    out: Vec<Vec<u8>>,
-    aside: Vec<Vec<u8>>,
-    drops: Drops,
+pub(crate) struct Outcome {
+    pub(crate) out: Vec<Vec<u8>>,
+    pub(crate) aside: Vec<Vec<u8>>,
+    pub(crate) drops: Drops,
 }
 
 /// Runs these nodes in a row; what leaves on other edges is sorted, since a node's answers come a batch at a time.
 fn outcome(nodes: &[Blueprint], frames: &[Vec<u8>]) -> Outcome {
+    outcome_at(BATCH, nodes, frames)
+}
+
+/// As `outcome`, with this many packets a batch.
+pub(crate) fn outcome_at(burst: usize, nodes: &[Blueprint], frames: &[Vec<u8>]) -> Outcome {
     let (out, aside) = (Sink::default(), Sink::default());
     let mut rig = Rig::new();
     let mut last = rig.add("source", Box::new(Feed::of(frames.to_vec())));
@@ -327,6 +333,7 @@ fn outcome(nodes: &[Blueprint], frames: &[Vec<u8>]) -> Outcome {
     }
     rig.connect(last, 0, end);
     let (mut graph, pool) = rig.build();
+    graph.set_burst(burst);
     run_out(&mut graph);
     assert_eq!((graph.take_panics(), pool.available()), (Vec::new(), pool.capacity()));
     let mut aside = aside.frames();

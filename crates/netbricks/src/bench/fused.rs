@@ -1,4 +1,4 @@
-//! The `ttl` function fused with itself: one loop for the whole chain.
+//! The `ttl` function fused with itself: one node for the whole chain.
 
 use netbricks_core::{Operator, Registry, compose};
 use netbricks_functions::ttl::{TtlConfig, ttl};

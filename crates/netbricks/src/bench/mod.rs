@@ -15,7 +15,7 @@ use netbricks_buffer::{Pool, WorkerSlot};
 use netbricks_core::consistency::Shares;
 use serde::Serialize;
 
-use crate::commands::BenchArguments;
+use crate::commands::{BenchArguments, Console, Failure};
 use crate::frames::{self, Writer};
 use cores::Cores;
 use scenario::Scenario;
@@ -114,17 +114,16 @@ const ROUNDS: usize = 7;
 /// Does what the arguments say.
 ///
 /// # Errors
-/// [`BenchError`].
-pub(crate) fn command(arguments: &BenchArguments) -> Result<(), BenchError> {
+/// [`BenchError`]; or the figures cannot be written.
+pub(crate) fn command(console: Console, arguments: &BenchArguments) -> Result<(), Failure> {
     let scenarios = Scenario::all();
     if arguments.list {
-        for scenario in &scenarios {
-            print(&format!("{:20} {}", scenario.name, scenario.summary))?;
+        let listed = listed(&scenarios);
+        if arguments.json {
+            return console.json(&listed);
         }
-        for cores in &Cores::ALL {
-            print(&format!("{:20} {}", cores.name, cores.summary))?;
-        }
-        return Ok(());
+        let lines = listed.iter().map(|Listed { name, summary }| format!("{name:20} {summary}\n"));
+        return console.print(&lines.collect::<String>());
     }
     let mut wanted = Vec::new();
     for name in &arguments.names {
@@ -138,50 +137,53 @@ pub(crate) fn command(arguments: &BenchArguments) -> Result<(), BenchError> {
                 let hint = netbricks_core::nearest(name, known_names(&scenarios))
                     .map(|near| format!("; did you mean `{near}`?"))
                     .unwrap_or_else(|| "; `netbricks bench --list` names them".into());
-                return Err(BenchError::Usage(format!("there is no benchmark `{name}`{hint}")));
+                return Err(BenchError::Usage(format!("there is no benchmark `{name}`{hint}")).into());
             }
         }
     }
     let rounds = arguments.rounds.unwrap_or(ROUNDS);
     if rounds < ROUNDS {
-        return Err(BenchError::Usage(format!("`--rounds` must be at least {ROUNDS}, found {rounds}")));
+        return Err(BenchError::Usage(format!("`--rounds` must be at least {ROUNDS}, found {rounds}")).into());
     }
     let writer = if arguments.device_frames { Writer::Device } else { Writer::Us };
     let how = How { rounds, writer, length: Length::FULL };
     let cores = cores(arguments.core)?;
-    let mut figures = Vec::new();
-    for wanted in wanted {
+    for (number, wanted) in wanted.into_iter().enumerate() {
         let figure = match wanted {
             Wanted::Scenario(scenario) => measure(scenario, how, &cores)?,
             Wanted::Cores(cores) => cores.measure(how)?,
         };
         if arguments.json {
-            print(&json(&figure)?)?;
+            console.json(&figure)?;
         } else {
-            if figures.is_empty() {
-                print(&format!("{:20} {:>10} {:>10} {:>10} {:>10}", "", "ns/packet", "min", "max", "Mpps"))?;
+            if number == 0 {
+                let [ns, min, max, mpps] = ["ns/packet", "min", "max", "Mpps"];
+                console.print(&format!("{:20} {ns:>10} {min:>10} {max:>10} {mpps:>10}\n", ""))?;
             }
-            for line in figure.lines() {
-                print(&line)?;
-            }
+            console.print(&format!("{}\n", figure.lines().join("\n")))?;
         }
-        figures.push(figure);
     }
     Ok(())
 }
 
+/// What can be measured, as `--list` says it.
+#[derive(Debug, Serialize)]
+struct Listed<'a> {
+    name: &'a str,
+    summary: &'a str,
+}
+
+fn listed(scenarios: &[Scenario]) -> Vec<Listed<'_>> {
+    let cores = Cores::ALL.iter().map(|cores| Listed { name: cores.name, summary: cores.summary });
+    scenarios
+        .iter()
+        .map(|scenario| Listed { name: &scenario.name, summary: &scenario.summary })
+        .chain(cores)
+        .collect()
+}
+
 fn known_names(scenarios: &[Scenario]) -> impl Iterator<Item = &str> {
     scenarios.iter().map(|scenario| scenario.name.as_str()).chain(Cores::ALL.iter().map(|cores| cores.name))
-}
-
-fn json(figure: &Figure) -> Result<String, BenchError> {
-    serde_json::to_string(figure).map_err(|error| BenchError::Failed(error.to_string()))
-}
-
-fn print(line: &str) -> Result<(), BenchError> {
-    use std::io::Write;
-    writeln!(std::io::stdout(), "{line}")
-        .map_err(|error| BenchError::Failed(format!("writing the figures: {error}")))
 }
 
 /// The cores that are measured on: the last of those allowed, unless one is named, and the others behind it.
@@ -234,14 +236,14 @@ fn measure(scenario: &Scenario, how: How, cores: &[usize]) -> Result<Figure, Ben
 
 impl Figure {
     /// The figure of rounds that took `times` (ns a packet), 1 or more, over `packets` in all.
-    fn of(name: String, mut times: Vec<f64>, packets: u64) -> Self {
-        times.sort_by(f64::total_cmp);
-        let median = times[times.len() / 2];
+    fn of(name: String, times: Vec<f64>, packets: u64) -> Self {
+        let [min, max] = [f64::min, f64::max].map(|of| times.iter().copied().fold(times[0], of));
+        let median = median(times);
         Self {
             name,
             ns_per_packet: median,
-            min: times[0],
-            max: times[times.len() - 1],
+            min,
+            max,
             mpps: 1e3 / median,
             packets,
             burst: BURST,
@@ -284,9 +286,11 @@ fn over_private(
     measured.filter_map(|(shared, ns)| Some((shared.workers, ns / beside.get(&shared.private()?)?))).collect()
 }
 
+/// The middle one of `times`, 1 or more; of an even number the mean of the middle two.
 fn median(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
+    let half = times.len() / 2;
+    if times.len().is_multiple_of(2) { (times[half - 1] + times[half]) / 2.0 } else { times[half] }
 }
 
 /// Runs a scenario's workers, each on its core; rounds begin together.

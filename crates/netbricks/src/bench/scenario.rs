@@ -165,7 +165,7 @@ impl Scenario {
         }
         for times in [1u8, 2, 4, 8, 16, 64] {
             let (function, summary) =
-                (format!("ttl-fused-{times}"), format!("{times} TTL functions in one loop"));
+                (format!("ttl-fused-{times}"), format!("{times} TTL functions fused into one node"));
             let name = format!("chain-ttl-{times}-fused");
             all.push(Self::new(name, &summary, &function, 1, Feed::Fixed, Effect::Hops(times)));
         }

@@ -80,12 +80,12 @@ fn a_figure_of_shared_state_says_what_it_costs_over_private_state() {
         "  on 2 cores               5.00 times as much as with private state, for other work: one worker writes, others \
          read, where `own` and `strict` count"
     );
-    let told: serde_json::Value = serde_json::from_str(&json(&figure("state-strict-2")).unwrap()).unwrap();
+    let told = serde_json::to_value(figure("state-strict-2")).unwrap();
     assert_eq!(told["over_private"], serde_json::json!({ "1": 2.5, "2": 5.0 }));
     assert_eq!(told["beside"]["state-own-1"], 8.0);
     // What does not apply is left out.
     let plain = Figure { bytes_per_flow: Some(75.5), ..Figure::of("plain".into(), vec![4.0], 1) };
-    let told: serde_json::Value = serde_json::from_str(&json(&plain).unwrap()).unwrap();
+    let told = serde_json::to_value(&plain).unwrap();
     let mut keys: Vec<_> = told.as_object().unwrap().keys().map(String::as_str).collect();
     keys.sort_unstable();
     assert_eq!(
@@ -93,6 +93,25 @@ fn a_figure_of_shared_state_says_what_it_costs_over_private_state() {
         ["burst", "bytes_per_flow", "max", "min", "mpps", "name", "ns_per_packet", "packets", "workers"]
     );
     assert_eq!(plain.lines()[1], "                           75.5 bytes a flow");
+}
+
+/// An even number of rounds has two in the middle, and neither is the median alone.
+#[test]
+fn the_median_of_an_even_number_of_rounds_is_the_mean_of_the_middle_two() {
+    for (times, expected) in [
+        (vec![4.0], 4.0),
+        (vec![1.0, 4.0], 2.5),
+        (vec![9.0, 1.0, 4.0], 4.0),
+        (vec![9.0, 1.0, 5.0, 4.0], 4.5),
+        (vec![8.0, 1.0, 6.0, 5.0, 2.0, 7.0, 3.0, 4.0], 4.5),
+    ] {
+        let (min, max) =
+            (times.iter().copied().fold(9.0, f64::min), times.iter().copied().fold(1.0, f64::max));
+        assert_eq!(median(times.clone()), expected, "{times:?}");
+        let figure = Figure::of("rounds".into(), times, 1);
+        assert_eq!((figure.ns_per_packet, figure.min, figure.max), (expected, min, max));
+        assert_eq!(figure.mpps, 1e3 / expected);
+    }
 }
 
 #[test]

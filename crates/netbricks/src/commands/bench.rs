@@ -1,6 +1,7 @@
 //! `bench`: measuring graphs that are built exactly as `run` builds them.
 
-use super::Failure;
+use super::{Console, Failure};
+use crate::bench::BenchError;
 
 /// What `bench` is asked.
 #[derive(Clone, Debug, clap::Args)]
@@ -8,7 +9,7 @@ pub(crate) struct BenchArguments {
     /// What to measure; `--list` names what there is
     #[arg(value_name = "NAME", required_unless_present = "list")]
     pub(crate) names: Vec<String>,
-    /// Print one JSON object a line
+    /// Print one JSON object a line; of `--list` one array
     #[arg(long)]
     pub(crate) json: bool,
     /// Run on this core
@@ -25,10 +26,15 @@ pub(crate) struct BenchArguments {
     pub(crate) list: bool,
 }
 
-pub(super) fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
-    match crate::bench::command(arguments) {
-        Ok(()) => Ok(()),
-        Err(crate::bench::BenchError::Usage(text)) => Err(Failure::Usage(text)),
-        Err(crate::bench::BenchError::Failed(text)) => Err(Failure::Failed(text)),
+pub(super) fn bench(console: Console, arguments: &BenchArguments) -> Result<(), Failure> {
+    crate::bench::command(console, arguments)
+}
+
+impl From<BenchError> for Failure {
+    fn from(error: BenchError) -> Self {
+        match error {
+            BenchError::Usage(text) => Self::Usage(text),
+            BenchError::Failed(text) => Self::Failed(text),
+        }
     }
 }

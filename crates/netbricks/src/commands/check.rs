@@ -3,7 +3,7 @@
 use netbricks_runtime::allowed_cores;
 
 use super::file::{self, Checked, File};
-use super::{Application, Console, Failure, FileArguments};
+use super::{Application, Console, Failure, FileArguments, concluded};
 use crate::report::counted;
 
 pub(super) fn check(app: &Application, console: Console, arguments: &FileArguments) -> Result<(), Failure> {
@@ -37,12 +37,12 @@ pub(super) fn check(app: &Application, console: Console, arguments: &FileArgumen
             checked.told_shuffles().try_for_each(|line| console.print(&line))
         }
         Err(faults) if arguments.json => {
-            console.json(&serde_json::json!({
+            let written = console.json(&serde_json::json!({
                 "file": file.name,
                 "ok": false,
                 "diagnostics": faults.diagnostics.json(&faults.source),
-            }))?;
-            Err(faults.code())
+            }));
+            concluded(Err(faults.code()), written)
         }
         Err(faults) => Err(faults.told(console)),
     }

@@ -7,8 +7,8 @@ use netbricks_ports::Drivers;
 use toml::de::DeValue;
 
 use super::file::{self, Faults, File};
-use super::run::execute;
-use super::{Application, Console, FAILURE, Failure, GenerateArguments, RunLimits};
+use super::run::{Unrun, execute, outcome};
+use super::{Application, Console, Failure, GenerateArguments, RunLimits, concluded};
 use crate::config::port_keys;
 use crate::diagnostic::Level;
 use crate::report::{percent, scaled, thousands};
@@ -16,6 +16,8 @@ use crate::report::{percent, scaled, thousands};
 const GENERATOR: &str = "generator";
 /// The port that it is here.
 const TRAFFIC: &str = "traffic";
+/// The port that the capture file is.
+const FILE: &str = "file";
 /// How names of captures end.
 const ENDINGS: [&str; 4] = [".pcap", ".pcapng", ".pcap.gz", ".pcapng.gz"];
 
@@ -74,22 +76,24 @@ pub(super) fn generate(
             text.push_str(&format!("{} = {}\n", key.name, as_toml(value)));
         }
     }
-    text.push_str(&format!("\n[port.file]\ndriver = \"pcap\"\nwrite = {}\n", quoted(target)));
-    text.push_str(&format!("\n[[chain]]\nfrom = \"{TRAFFIC}\"\nto = \"file\"\n"));
+    text.push_str(&format!("\n[port.{FILE}]\ndriver = \"pcap\"\nwrite = {}\n", quoted(target)));
+    text.push_str(&format!("\n[[chain]]\nfrom = \"{TRAFFIC}\"\nto = \"{FILE}\"\n"));
     let file = File { name: "generate".into(), text, directory: std::path::PathBuf::new() };
-    let checked = file::check(app, &file).map_err(|faults| in_flags(faults, &file.text))?;
-    let summary = execute(
-        app,
-        console,
-        &file,
-        checked,
-        &RunLimits { duration: None, quiet: arguments.quiet, unannounced: true },
-        arguments.json,
-    )?;
-    let bytes: u64 = summary.ports.iter().map(|port| port.sent_bytes).sum();
-    if arguments.json {
-        console.json(&summary)?;
+    let written = Written { text: &file.text, target, shown: &arguments.file.display().to_string() };
+    let checked = file::check(app, &file).map_err(|faults| written.in_flags(&faults))?;
+    let limits = RunLimits { duration: None, quiet: arguments.quiet, unannounced: true };
+    let summary = execute(app, console, &file, checked, &limits, arguments.json);
+    let summary = summary.map_err(|unrun| match unrun {
+        Unrun::Faults(faults) => written.in_flags(&faults),
+        Unrun::Failed(failure) => failure,
+    })?;
+    let told = if arguments.json {
+        console.json(&summary)
     } else {
+        for failure in &summary.failures {
+            console.complain(Level::Error, &written.said(failure, None));
+        }
+        let bytes: u64 = summary.ports.iter().map(|port| port.sent_bytes).sum();
         let lost = summary.dropped_in_all();
         let lost = match lost {
             0 => String::new(),
@@ -101,38 +105,56 @@ pub(super) fn generate(
             thousands(summary.sent),
             scaled(bytes as f64, "B"),
             scaled(summary.sent as f64 / summary.seconds.max(1e-9), "packets/s")
-        ))?;
-        for failure in &summary.failures {
-            console.complain(Level::Error, failure);
-        }
-    }
-    if summary.succeeded() { Ok(()) } else { Err(Failure::Told(FAILURE)) }
+        ))
+    };
+    concluded(outcome(&summary), told)
 }
 
-/// What is wrong with the file that was made of the flags, in terms of the flags.
-fn in_flags(faults: Faults<'_>, text: &str) -> Failure {
-    let said =
-        faults.diagnostics.sorted().into_iter().filter(|fault| fault.level == Level::Error).map(|fault| {
+/// The file that was made of the flags, which nobody has written: what is wrong with it is said in terms of the flags.
+struct Written<'a> {
+    text: &'a str,
+    /// The capture file in it, and as it stands on the command line.
+    target: &'a str,
+    shown: &'a str,
+}
+
+impl Written<'_> {
+    /// Usage where the flags are wrong, failure where the machine lacks what they ask for.
+    fn in_flags(&self, faults: &Faults<'_>) -> Failure {
+        let sorted = faults.diagnostics.sorted();
+        let said = sorted.into_iter().filter(|fault| fault.level == Level::Error).map(|fault| {
             let label = fault.labels.first();
             // Every key stands at the beginning of its line.
             let key = label.and_then(|label| {
-                let line = text.get(..label.span.start)?.rfind('\n').map_or(0, |end| end + 1);
-                text.get(line..)?.split_once(" = ").map(|(key, _)| key)
+                let line = self.text.get(..label.span.start)?.rfind('\n').map_or(0, |end| end + 1);
+                self.text.get(line..)?.lines().next()?.split_once(" = ").map(|(key, _)| key)
             });
-            let message = match key {
-                Some(key) => fault.message.replacen(
-                    &format!("`{key}` of port `{TRAFFIC}`"),
-                    &format!("`--{}`", key.replace('_', "-")),
-                    1,
-                ),
-                None => fault.message.clone(),
-            };
+            let message = self.said(&fault.message, key);
             match label.map(|label| label.text.as_str()) {
                 None | Some("") => message,
-                Some(hint) => format!("{message}; {hint}"),
+                Some(hint) => {
+                    format!("{message}; {}", hint.replace("`workers` in `[runtime]`", "`--workers`"))
+                }
             }
         });
-    Failure::Usage(said.collect::<Vec<_>>().join("; "))
+        let said = said.collect::<Vec<_>>().join("; ");
+        if faults.diagnostics.is_machine() { Failure::Failed(said) } else { Failure::Usage(said) }
+    }
+
+    /// A message about the ports, or about a key of one, as one about the capture file or about a flag.
+    fn said(&self, message: &str, key: Option<&str>) -> String {
+        let flag = key.map(|key| format!("`--{}`", key.replace('_', "-"))).unwrap_or_default();
+        let ports = [
+            (format!("port `{FILE}`: {}: ", self.target), format!("`{}`: ", self.shown)),
+            (format!("port `{FILE}`: "), format!("`{}`: ", self.shown)),
+            (format!("`{}` of port `{TRAFFIC}`", key.unwrap_or_default()), flag.clone()),
+            (format!("port `{TRAFFIC}`: `{}`", key.unwrap_or_default()), flag.clone()),
+            (format!("port `{TRAFFIC}` cannot steer"), flag.clone()),
+            (format!("port `{TRAFFIC}`"), flag),
+        ];
+        let found = ports.into_iter().find(|(port, instead)| !instead.is_empty() && message.contains(port));
+        found.map_or_else(|| message.to_owned(), |(port, instead)| message.replacen(&port, &instead, 1))
+    }
 }
 
 /// A flag's value as it would stand in a file: numbers, lists and truth values as they are, all else as text.

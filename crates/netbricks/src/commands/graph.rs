@@ -9,6 +9,16 @@ use super::file::{self, File};
 use super::{Application, Console, Failure, Format, GraphArguments};
 
 pub(super) fn graph(app: &Application, console: Console, arguments: &GraphArguments) -> Result<(), Failure> {
+    let drawing = match arguments.format {
+        Format::Dot => Some("dot"),
+        Format::Svg => Some("svg"),
+        Format::Text | Format::Json => None,
+    };
+    if let Some(drawing) = drawing.filter(|_| arguments.file.json) {
+        return Err(Failure::Usage(format!(
+            "`--json` and `--format {drawing}` ask for two different things: leave one of them out"
+        )));
+    }
     let file = File::read(&arguments.file.file)?;
     let checked = file::check_spread(app, &file).map_err(|faults| faults.told(console))?;
     console.tell(&checked.diagnostics.render(&checked.source, console.color));

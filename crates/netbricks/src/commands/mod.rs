@@ -215,6 +215,15 @@ impl From<std::io::Error> for Failure {
     }
 }
 
+/// What a command comes to that ended as `outcome` says and then wrote, or tried to write, what there is to read. Who does
+/// not read it to its end makes no failure a success; what could not be written is a failure.
+fn concluded(outcome: Result<(), Failure>, written: Result<(), Failure>) -> Result<(), Failure> {
+    match written {
+        Ok(()) | Err(Failure::Closed) => outcome,
+        unwritten => unwritten,
+    }
+}
+
 /// Where a command writes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Console {
@@ -324,7 +333,7 @@ fn dispatch(
         Command::Functions(arguments) => list::functions(app, console, &arguments),
         Command::Ports(arguments) => list::ports(app, console, &arguments),
         Command::Graph(arguments) => graph::graph(app, console, &arguments),
-        Command::Bench(arguments) => bench::bench(&arguments),
+        Command::Bench(arguments) => bench::bench(console, &arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut self::command(app), "netbricks", &mut script);

@@ -14,7 +14,7 @@ use netbricks_runtime::{
 
 use super::file::{self, Checked, Faults, File};
 use super::progress::LiveLine;
-use super::{Application, Console, FAILURE, Failure, RunArguments, RunLimits};
+use super::{Application, Console, FAILURE, Failure, RunArguments, RunLimits, concluded};
 use crate::chain::{Network, OpenPorts, Parted, Place, WorkerPorts, receive_name, transmit_name};
 use crate::config::{Idle, Plan, RuntimeSettings};
 use crate::diagnostic::{Diagnostics, Level};
@@ -46,31 +46,63 @@ pub(super) fn run(app: &Application, console: Console, arguments: &RunArguments)
         }
     });
     let checked = checked.map_err(|faults| faults.told(console))?;
-    let summary = execute(app, console, &file, checked, &arguments.limits, arguments.file.json)?;
-    if arguments.file.json {
-        console.json(&summary)?;
-    } else {
-        console.print(&summary.text())?;
-    }
+    let summary = execute(app, console, &file, checked, &arguments.limits, arguments.file.json)
+        .map_err(|unrun| unrun.told(console))?;
+    let written = if arguments.file.json { console.json(&summary) } else { console.print(&summary.text()) };
+    concluded(outcome(&summary), written)
+}
+
+/// What a run comes to for whoever started it.
+pub(super) fn outcome(summary: &Summary) -> Result<(), Failure> {
     if summary.succeeded() { Ok(()) } else { Err(Failure::Told(FAILURE)) }
 }
 
+/// Why there is no summary of a run.
+pub(super) enum Unrun<'t> {
+    /// What is wrong has a place in the file; it was not told yet.
+    Faults(Faults<'t>),
+    /// It has none.
+    Failed(Failure),
+}
+
+impl Unrun<'_> {
+    /// Shows what has a place at its place.
+    fn told(self, console: Console) -> Failure {
+        match self {
+            Self::Faults(faults) => faults.told(console),
+            Self::Failed(failure) => failure,
+        }
+    }
+}
+
+impl<'t> From<Faults<'t>> for Unrun<'t> {
+    fn from(faults: Faults<'t>) -> Self {
+        Self::Faults(faults)
+    }
+}
+
+impl From<Failure> for Unrun<'_> {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
 /// Runs a checked file to its end.
-pub(super) fn execute(
+pub(super) fn execute<'t>(
     app: &Application,
     console: Console,
     file: &File,
-    checked: Checked<'_>,
+    checked: Checked<'t>,
     limits: &RunLimits,
     json: bool,
-) -> Result<Summary, Failure> {
+) -> Result<Summary, Unrun<'t>> {
     console.tell(&checked.diagnostics.render(&checked.source, console.color));
     let Checked { plan, network, .. } = &checked;
     let allowed = allowed_cores();
     let mut found = Diagnostics::default();
     plan.forbidden_cores(&allowed).into_iter().for_each(|error| found.push(error));
     if found.has_errors() {
-        return Err(Faults { source: checked.source, diagnostics: found }.told(console));
+        return Err(Faults { source: checked.source, diagnostics: found }.into());
     }
     let pool = pool_for(plan, &app.drivers).map_err(|error| Failure::Failed(error.to_string()))?;
     let mut warnings: Vec<String> = pool.pages().warning().into_iter().collect();
@@ -79,7 +111,7 @@ pub(super) fn execute(
     let interrupted = interruptible()?;
     let opened = OpenPorts::open(plan, &app.drivers, &pool, wanted, &file.directory, &mut found);
     let Some(mut ports) = opened else {
-        return Err(Faults { source: checked.source, diagnostics: found }.told(console));
+        return Err(Faults { source: checked.source, diagnostics: found }.into());
     };
     // What replays repeats exactly only while one worker does all of it.
     let alone = plan.runtime.workers.is_none() && plan.placed_workers() == 0 && ports.is_replay(network);
@@ -88,7 +120,7 @@ pub(super) fn execute(
     console.tell(&found.render(&checked.source, console.color));
     let parted = network.parted(plan, &ports.divisions(), workers);
     let checked = if plan.runtime.shuffles {
-        checked.with_shuffles(file, parted).map_err(|faults| faults.told(console))?
+        checked.with_shuffles(file, parted)?
     } else {
         warnings.extend(parted.into_iter().map(|Parted { why, .. }| {
             format!("{why}; let a `shuffle` come first in the chain, or take `shuffles = false` out of `[runtime]`")

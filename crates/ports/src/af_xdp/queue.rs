@@ -89,7 +89,7 @@ impl Arrivals {
             counts.bytes += arrival.packet.len() as u64;
             if let Err(packet) = batch.push(arrival.packet) {
                 // `room` is what the batch has: never here.
-                cx.lost_on_arrival(Drop::QueueFull, 1, packet.len() as u64);
+                cx.drop_arrival(packet, Drop::QueueFull);
             }
         }
         if taken > 0 {
@@ -130,7 +130,7 @@ impl Arrivals {
             Some(whole) => {
                 counts.linearised += 1;
                 if let Err(packet) = batch.push(whole) {
-                    cx.lost_on_arrival(Drop::QueueFull, 1, packet.len() as u64);
+                    cx.drop_arrival(packet, Drop::QueueFull);
                 }
             }
             None => {

@@ -45,7 +45,7 @@ impl Exit for Out<'_> {
         self.ready.push_back(packet);
     }
     fn lose(&mut self, packet: Packet, reason: Drop) {
-        self.cx.lost_on_arrival(reason, 1, packet.len() as u64);
+        self.cx.drop_arrival(packet, reason);
     }
     fn copied(&mut self, _bytes: usize) {
         // Its bytes count when it goes into the graph, as those of arrivals do.

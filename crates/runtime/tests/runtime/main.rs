@@ -10,6 +10,7 @@ mod events;
 mod groups;
 mod idle;
 mod moves;
+mod no_room;
 mod nodes;
 mod rewritten;
 mod series;

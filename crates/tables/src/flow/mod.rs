@@ -1,6 +1,7 @@
 //! The flow table: a bounded number of flows by key, expiring, with a keyed hash and a bound on the work of every
 //! operation. A batch asks it through [`Table`](crate::Table); everything else here is for the control side.
 
+mod admit;
 mod approach;
 mod change;
 mod encode;
@@ -126,7 +127,7 @@ pub struct Counters {
     pub evicted: u64,
     /// Flows that ended because nothing hit them for their timeout.
     pub expired: u64,
-    /// Lookups that were answered [`Entry::Full`].
+    /// Lookups that were answered [`Entry::Full`], and flows that [moved here](FlowTable::admit) and found no place.
     pub refused: u64,
 }
 

@@ -171,6 +171,12 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
 
     /// Room for a key that is nowhere, by the policy.
     fn vacancy(&mut self, home: Home) -> Answer {
+        self.room(home).map_or(Answer::FULL, Answer::vacant)
+    }
+
+    /// As [`vacancy`](Self::vacancy), for who does not look it up; that there is none is counted.
+    #[inline(always)]
+    pub(super) fn room(&mut self, home: Home) -> Option<Place> {
         if self.len >= self.capacity && self.expires_itself && !std::mem::take(&mut self.turned) {
             self.visit_timers(TIMED, |_, _| ());
         }
@@ -184,13 +190,8 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
                 index.map(|index| Place { index, tag: home.tag, displaces: Some(victim) })
             }),
         };
-        match place {
-            Some(place) => Answer::vacant(place),
-            None => {
-                self.counters.refused += 1;
-                Answer::FULL
-            }
-        }
+        self.counters.refused += u64::from(place.is_none());
+        place
     }
 
     /// A free slot in the emptier of the key's groups, else in the stash.

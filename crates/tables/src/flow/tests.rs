@@ -1,6 +1,7 @@
 //! The flow table against a map with an explicit clock, and against whoever knows its secret.
 
 mod ends;
+mod moved;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -172,13 +172,23 @@ impl<K: Key + Encode, V: Encode + 'static> FlowTable<K, V> {
     }
 
     /// As [`encode`](Self::encode), the flows whose keys `chosen` answers `true` for, which leave the table: somebody
-    /// else has them now. Answers how many.
+    /// else has them now, who [admits](Self::admit) them. Answers how many. Goes through the whole table at once, whatever
+    /// leaves.
     pub fn take_where(&mut self, to: &mut Vec<u8>, mut chosen: impl FnMut(&K) -> bool) -> usize {
+        let start = to.len();
+        Self::begin_image(to);
         let mut taken = Vec::new();
-        self.export_keys(&mut |_| true, &mut |key, _, _, _| taken.extend(chosen(key).then_some(*key)));
-        self.encode_keys(to, &mut chosen);
-        for key in &taken {
-            self.remove(key);
+        let mut flows = self.iter();
+        while let Some(index) = flows.next_slot() {
+            self.export_slot(index, &mut chosen, &mut |key, value, age, timeout| {
+                Self::record(to, key, value, age, timeout);
+                taken.push(index as u32);
+            });
+        }
+        Self::end_image(to, start);
+        // Only now that nothing of the author's is called any more but what drops them: no panic loses the others.
+        for index in &taken {
+            drop(self.take(*index as usize));
         }
         taken.len()
     }
@@ -227,7 +237,8 @@ impl<K: Key + Encode, V: Encode + 'static> FlowTable<K, V> {
     ///
     /// # Errors
     /// When the bytes are not a whole, unchanged export of a table with the same kinds of keys and values, or hold
-    /// more new flows than there is room for (an import evicts nobody). The table then holds what it held.
+    /// more new flows than there is room for (an import evicts nobody; [`admit`](Self::admit) does). The table then holds
+    /// what it held.
     pub fn decode(&mut self, bytes: &[u8], now: u64) -> Result<usize, ImportError> {
         let flows = Self::records(bytes)?;
         self.set_time(now);
@@ -236,11 +247,7 @@ impl<K: Key + Encode, V: Encode + 'static> FlowTable<K, V> {
         let mut added = Vec::new();
         let mut newer = Vec::new();
         for (key, value, age, timeout) in flows {
-            let age = u32::try_from(self.clock.whole_ticks(age)).unwrap_or(u32::MAX);
-            let timeout = if timeout == FOREVER { NEVER } else { self.clock.ticks(timeout) };
-            if timeout != NEVER && age >= timeout {
-                continue;
-            }
+            let Some((age, timeout)) = self.times(age, timeout) else { continue };
             let home = self.home(key.hash(&self.secret));
             if let Some(index) = self.find(&key, home) {
                 newer.push((index, value, age, timeout));
@@ -260,19 +267,32 @@ impl<K: Key + Encode, V: Encode + 'static> FlowTable<K, V> {
         }
         let mut taken = added.len();
         for (index, value, age, timeout) in newer {
-            let Some(slot) = self.slots.get_mut(index) else { continue };
-            if self.clock.is_over(slot) || age < self.clock.age(slot) {
-                if let Some(old) = slot.value_mut() {
-                    *old = value;
-                }
-                self.set_times(index, age, timeout);
-                taken += 1;
-            }
+            taken += usize::from(self.renew(index, value, age, timeout));
         }
         Ok(taken)
     }
 
-    fn set_times(&mut self, index: usize, age: u32, timeout: u32) {
+    /// Age and timeout (ns) in ticks, of a flow that is not over.
+    pub(super) fn times(&self, age: u64, timeout: u64) -> Option<(u32, u32)> {
+        let age = u32::try_from(self.clock.whole_ticks(age)).unwrap_or(u32::MAX);
+        let timeout = if timeout == FOREVER { NEVER } else { self.clock.ticks(timeout) };
+        (timeout == NEVER || age < timeout).then_some((age, timeout))
+    }
+
+    /// Gives a flow that is there already what came under its key, if that was hit more recently.
+    pub(super) fn renew(&mut self, index: usize, value: V, age: u32, timeout: u32) -> bool {
+        let Some(slot) = self.slots.get_mut(index) else { return false };
+        if !self.clock.is_over(slot) && age >= self.clock.age(slot) {
+            return false;
+        }
+        if let Some(old) = slot.value_mut() {
+            *old = value;
+        }
+        self.set_times(index, age, timeout);
+        true
+    }
+
+    pub(super) fn set_times(&mut self, index: usize, age: u32, timeout: u32) {
         if let Some(slot) = self.slots.get_mut(index) {
             slot.seen = (self.clock.tick as u32).wrapping_sub(age);
             slot.set_timeout(timeout);

@@ -37,18 +37,7 @@ pub fn flow_import(bytes: &[u8]) -> Option<Outcome> {
     let given = &given[..given.len().min(1_024)];
     let export = if choice & 0x80 == 0 { given.to_vec() } else { sealed(given) };
 
-    let mut table = table(1);
-    for key in 0..u32::from(choice & 0x7f).min(ROOM as u32) {
-        if let Entry::Vacant(place) = table.lookup(key, 0) {
-            let mut flow = place.insert_entry((key % 2 == 0, key as u16));
-            match key % 3 {
-                0 => flow.keep_forever(),
-                1 => flow.set_timeout(u64::from(key) * 1_000),
-                _ => {}
-            }
-        }
-    }
-    table.expire(now, usize::MAX);
+    let mut table = filled(Full::Refuse, *choice, now);
     let (before, counters) = (flows(&table), table.counters());
     let records = records(&export);
     let outcome = match table.decode(&export, now) {
@@ -75,11 +64,55 @@ pub fn flow_import(bytes: &[u8]) -> Option<Outcome> {
         assert_eq!((flows(&table), table.counters()), (before, counters), "it was refused");
     }
     assert_eq!(flows(&table).len(), table.len(), "what it holds is what it counts");
+    for full in [Full::Refuse, Full::EvictOldest, Full::EvictExpired] {
+        admits(filled(full, *choice, now), full, (&export, now), records.as_deref());
+    }
     Some(outcome)
 }
 
+/// Flows that moved: what is right is taken in as far as there is room, and never more.
+fn admits(mut table: Flows, full: Full, (export, now): (&[u8], u64), records: Option<&[Flow]>) {
+    let (before, counters, len) = (flows(&table), table.counters(), table.len() as u64);
+    let admitted = table.admit(export, now);
+    let (after, now_counted) = (flows(&table), table.counters());
+    assert_eq!(admitted.is_ok(), records.is_some(), "{full:?}");
+    let Some(records) = records else {
+        return assert_eq!((after, now_counted), (before, counters), "it was refused");
+    };
+    assert!(table.len() <= ROOM);
+    let left = now_counted.evicted + now_counted.expired - counters.evicted - counters.expired;
+    assert_eq!(table.len() as u64, len + now_counted.inserted - counters.inserted - left, "{full:?}");
+    let lost = before.keys().filter(|key| !after.contains_key(key)).count() as u64;
+    assert!(lost <= if full == Full::EvictOldest { now_counted.evicted } else { 0 }, "{lost} under {full:?}");
+    for (key, flow) in &after {
+        let exported = || records.iter().any(|record| (record.key, record.value) == (*key, flow.0));
+        assert!(before.get(key) == Some(flow) || exported(), "{key}: {flow:?} is made up");
+    }
+}
+
+/// With as many flows as `choice` says, of which those are gone that are over.
+fn filled(full: Full, choice: u8, now: u64) -> Flows {
+    let mut table = table_of(full, 1);
+    for key in 0..u32::from(choice & 0x7f).min(ROOM as u32) {
+        if let Entry::Vacant(place) = table.lookup(key, 0) {
+            let mut flow = place.insert_entry((key % 2 == 0, key as u16));
+            match key % 3 {
+                0 => flow.keep_forever(),
+                1 => flow.set_timeout(u64::from(key) * 1_000),
+                _ => {}
+            }
+        }
+    }
+    table.expire(now, usize::MAX);
+    table
+}
+
 fn table(seed: u64) -> Flows {
-    let config = FlowTableConfig { capacity: ROOM, idle_timeout: Some(1_000_000), full: Full::Refuse, seed };
+    table_of(Full::Refuse, seed)
+}
+
+fn table_of(full: Full, seed: u64) -> Flows {
+    let config = FlowTableConfig { capacity: ROOM, idle_timeout: Some(1_000_000), full, seed };
     FlowTable::new(config).expect("so little memory is there")
 }
 
