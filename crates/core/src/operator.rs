@@ -709,7 +709,7 @@ pub trait Operator: Sized + 'static {
     ///
     /// What a function [creates](crate::view::View::reply) on [`Edge::OUT`] leaves the node at once, past what is fused behind it.
     /// Behind `packetize` and windows in the packets' way, which send all they let pass in packets of their own, nothing can be fused:
-    /// [`compose`](crate::compose) refuses it.
+    /// [`compose`](crate::compose()) refuses it.
     fn then<B: Operator<In = Self::Out>>(self, next: impl FnOnce(Start<Self::Out>) -> B) -> Then<Self, B> {
         Then::new(self, next(Start::new()))
     }

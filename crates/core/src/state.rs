@@ -58,7 +58,7 @@ pub trait Declared: 'static {
     fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String>;
     /// Occupancy for metrics: entries and capacity.
     fn occupancy(&self) -> (u64, u64);
-    /// What happened in it so far, for metrics, where it is a flow table.
+    /// What happened in it so far, for metrics, where it is a flow table or a ring of recent items.
     fn flow_counters(&self) -> Option<Counters> {
         None
     }

@@ -2,7 +2,9 @@
 
 use std::hash::Hash;
 
-use netbricks_tables::{Encode, FlowTable, FlowTableConfig, Key, LpmConfig, Recent, Routes, Tallies};
+use netbricks_tables::{
+    Counters, Encode, FlowTable, FlowTableConfig, Key, LpmConfig, Recent, Routes, Tallies,
+};
 
 use super::Contents;
 use crate::state::Declared;
@@ -76,6 +78,9 @@ impl<T: Copy + Encode + 'static> Declared for Recent<T> {
     }
     fn occupancy(&self) -> (u64, u64) {
         (self.len() as u64, self.capacity() as u64)
+    }
+    fn flow_counters(&self) -> Option<Counters> {
+        Some(Counters { evicted: self.evicted(), expired: self.expired(), ..Counters::default() })
     }
 }
 

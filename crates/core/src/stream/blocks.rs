@@ -3,6 +3,8 @@
 
 use netbricks_tables::{HugeArray, MemoryError};
 
+use super::memory::filled;
+
 /// Bytes of a block: three hold an Ethernet segment.
 pub const BLOCK: usize = 512;
 
@@ -65,7 +67,7 @@ pub(super) struct Blocks {
 impl Blocks {
     pub(super) fn new(count: usize) -> Result<Self, MemoryError> {
         let bytes = HugeArray::zeroed(count.saturating_mul(BLOCK))?;
-        let pieces = vec![Piece::default(); count];
+        let pieces = filled(Piece::default(), count)?;
         Ok(Self { bytes, pieces, free: NONE, fresh: 0, used: 0, high_water: 0 })
     }
 

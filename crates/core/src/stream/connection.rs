@@ -1,6 +1,9 @@
 //! One connection: two directions, and its place among all by the time it was last heard of.
 
+use netbricks_tables::MemoryError;
+
 use super::blocks::{List, NONE};
+use super::memory::room;
 use super::plausible::REACH;
 
 /// A direction of a connection.
@@ -187,9 +190,9 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    pub(super) fn new(capacity: usize, idle: u64) -> Self {
+    pub(super) fn new(capacity: usize, idle: u64) -> Result<Self, MemoryError> {
         let queues = [Queue { oldest: NONE, newest: NONE }; 3];
-        Self { all: Vec::with_capacity(capacity), free: NONE, queues, limits: [idle; 3], capacity }
+        Ok(Self { all: room(capacity)?, free: NONE, queues, limits: [idle; 3], capacity })
     }
     pub(super) fn at(&mut self, number: u32) -> &mut Connection {
         &mut self.all[number as usize]

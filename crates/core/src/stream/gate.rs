@@ -107,16 +107,13 @@ pub struct Replacing<'a, 'o> {
 impl Replacing<'_, '_> {
     /// Puts `by` in the place of these bytes of the window; what is before them goes on with it, whatever the window's
     /// [`Fate`] says of the rest. Answers `false`, and changes nothing, where the range does not lie in the window and
-    /// behind the one before, or is empty, or this is more than [`GateConfig::longer`] allows, or all memory for
-    /// replacements is in use.
+    /// behind the one before, or is empty, or this is more than [`GateConfig::longer`] allows.
     #[must_use]
     pub fn replace(&mut self, range: Range<usize>, by: &[u8]) -> bool {
         let Some(input) = range.end.checked_sub(range.start) else { return false };
         let lies = range.start >= self.done && range.end <= self.bytes.len() && input > 0;
         let may = by.len() <= input.saturating_mul(self.longer);
-        let Some(output) = self.output.as_mut().filter(|output| lies && may && output.can_replace()) else {
-            return false;
-        };
+        let Some(output) = self.output.as_mut().filter(|_| lies && may) else { return false };
         output.pass(&self.bytes[self.done..range.start]);
         output.replace(input, by);
         self.done = range.end;
@@ -199,7 +196,7 @@ impl Post {
         if needed > packets.flow_memory && config != GateConfig::SMALLEST {
             return Err(WindowError::Share { needed, flow_memory: packets.flow_memory });
         }
-        let stays = Stays::new(buffers.free.len());
+        let stays = Stays::new(buffers.free.len())?;
         Ok(Self(config, buffers, stays))
     }
 }
@@ -376,9 +373,8 @@ impl<F: Judge + 'static> Rewriter for Gate<F> {
         }
     }
 
-    fn most(&self, input: usize) -> (usize, usize) {
-        // Where there is no memory for another replacement, whoever wants it is told so.
-        (input.saturating_add(self.config.size).saturating_mul(self.config.longer.max(1)), 0)
+    fn most(&self, input: usize) -> usize {
+        input.saturating_add(self.config.size).saturating_mul(self.config.longer.max(1))
     }
 
     fn has_room(&self, side: Side, held: &Held<F::Kept>) -> bool {

@@ -1,6 +1,7 @@
 //! One direction of a connection that is rewritten: which of its bytes went out as which, and those that its receiver has
 //! not acknowledged. Positions count bytes from the first, on the way in and on the way out.
 
+mod edits;
 mod moving;
 
 use super::blocks::{Blocks, List, NONE};
@@ -8,6 +9,7 @@ use super::packetize::PacketizeCounters;
 use super::rewriter::Cut;
 use super::sack::MOST;
 
+pub(super) use edits::{Edit, Edits};
 pub(super) use moving::MovedLane;
 
 /// What a sender takes that doesn't say (RFC 9293, section 3.7.1).
@@ -16,54 +18,6 @@ const DEFAULT_SEGMENT_SIZE: u16 = 536;
 /// So often a sender has to send bytes again that are held back before they go on. The first time it is told that all but
 /// the last of them arrived, so that it sends what follows; the second time that one comes again beside it.
 const PATIENCE: u8 = 3;
-
-/// A replacement: these bytes of the input became those of the output.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Edit {
-    pub(super) input: u64,
-    pub(super) input_end: u64,
-    pub(super) output: u64,
-    pub(super) output_end: u64,
-    next: u32,
-}
-
-impl Edit {
-    /// Output position less input position, behind it.
-    pub(super) fn shift(&self) -> i64 {
-        self.output_end.wrapping_sub(self.input_end).cast_signed()
-    }
-}
-
-/// Memory for replacements.
-pub(super) struct Edits {
-    all: Vec<Edit>,
-    free: u32,
-    available: usize,
-}
-
-impl Edits {
-    pub(super) fn new(count: usize) -> Self {
-        let next = |at: usize| if at + 1 < count { at as u32 + 1 } else { NONE };
-        let all = (0..count).map(|at| Edit { next: next(at), ..Edit::default() }).collect();
-        Self { all, free: if count > 0 { 0 } else { NONE }, available: count }
-    }
-    pub(super) fn available(&self) -> usize {
-        self.available
-    }
-
-    /// One more of a lane, behind its others; answers whether there was a place.
-    fn add(&mut self, lane: &mut Lane, edit: Edit) -> bool {
-        let at = self.free;
-        let Some(place) = self.all.get_mut(at as usize) else { return false };
-        self.free = std::mem::replace(place, Edit { next: NONE, ..edit }).next;
-        self.available -= 1;
-        match std::mem::replace(&mut lane.newest, at) {
-            NONE => lane.oldest = at,
-            newest => self.all[newest as usize].next = at,
-        }
-        true
-    }
-}
 
 /// One direction.
 #[derive(Clone, Copy, Debug)]
@@ -100,8 +54,10 @@ pub(super) struct Lane {
     /// position on.
     pub(super) shift: i64,
     pub(super) shifted: u64,
+    /// Replacements that its receiver has not acknowledged: the first, the last, and how many.
     oldest: u32,
     newest: u32,
+    edits: u32,
     /// The output from `acknowledged` on, and perhaps a little before.
     pub(super) kept: List,
     /// The block in which the latest output begins, and its position.
@@ -149,6 +105,7 @@ impl Default for Lane {
             shifted: 0,
             oldest: NONE,
             newest: NONE,
+            edits: 0,
             kept: List::EMPTY,
             recent: (NONE, 0),
             window: 0,
@@ -172,23 +129,17 @@ impl Lane {
 
     /// Forgets everything and gives back its memory.
     pub(super) fn clear(&mut self, kept: &mut Blocks, edits: &mut Edits) {
-        while self.oldest != NONE {
-            self.forget_oldest(edits);
-        }
+        while edits.remove_oldest(self).is_some() {}
         kept.clear(&mut self.kept);
         *self = Self::default();
     }
 
-    fn forget_oldest(&mut self, edits: &mut Edits) {
-        let edit = &mut edits.all[self.oldest as usize];
-        self.shift = edit.shift();
-        self.shifted = edit.output_end;
-        let next = std::mem::replace(&mut edit.next, edits.free);
-        edits.free = self.oldest;
-        edits.available += 1;
-        self.oldest = next;
-        if next == NONE {
-            self.newest = NONE;
+    /// Forgets replacements that its receiver has.
+    fn forget_acknowledged(&mut self, edits: &mut Edits) {
+        while edits.get(self.oldest).is_some_and(|edit| edit.output_end <= self.acknowledged)
+            && let Some(edit) = edits.remove_oldest(self)
+        {
+            (self.shift, self.shifted) = (edit.shift(), edit.output_end);
         }
     }
 
@@ -229,7 +180,7 @@ impl Lane {
 
     /// Replacements that its receiver has not acknowledged, in order.
     pub(super) fn edits<'e>(&self, edits: &'e Edits) -> impl Iterator<Item = &'e Edit> + use<'e> {
-        let get = |at: u32| edits.all.get(at as usize);
+        let get = |at: u32| edits.get(at);
         std::iter::successors(get(self.oldest), move |edit| get(edit.next))
     }
 
@@ -302,9 +253,7 @@ impl Lane {
 
     fn have(&mut self, position: u64, kept: &mut Blocks, edits: &mut Edits) {
         self.acknowledged = self.acknowledged.max(position);
-        while edits.all.get(self.oldest as usize).is_some_and(|edit| edit.output_end <= self.acknowledged) {
-            self.forget_oldest(edits);
-        }
+        self.forget_acknowledged(edits);
         while !self.kept.is_empty() && kept.piece(self.kept.head).end() <= self.acknowledged {
             kept.remove_after(&mut self.kept, NONE);
         }
@@ -427,10 +376,6 @@ impl<'a> Output<'a> {
     pub fn is_cut(&self) -> bool {
         self.lane.cut.is_some()
     }
-    /// Whether there is memory for a replacement.
-    pub fn can_replace(&self) -> bool {
-        self.edits.available() > 0
-    }
 
     /// These bytes, which are next of those it was given, go on as they are.
     pub fn pass(&mut self, bytes: &[u8]) {
@@ -446,13 +391,12 @@ impl<'a> Output<'a> {
             input_end: lane.emitted + input as u64,
             output: lane.sent,
             output_end: lane.sent + bytes.len() as u64,
-            next: NONE,
+            ..Edit::default()
         };
-        // There is one for each that the rewriter said it may need: so many were asked for before it was called.
-        if lane.torn || !self.edits.add(lane, edit) {
-            lane.torn = true;
+        if lane.torn {
             return;
         }
+        self.edits.add(lane, edit);
         lane.emitted += input as u64;
         self.counters.replaced += 1;
         self.send(bytes);

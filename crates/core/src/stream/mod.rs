@@ -8,6 +8,7 @@ mod connection;
 mod gate;
 mod kept;
 mod lane;
+mod memory;
 mod moving;
 mod packetize;
 mod plausible;

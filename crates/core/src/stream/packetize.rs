@@ -11,13 +11,13 @@ mod severed;
 use netbricks_packet::tcp::{TcpRef, flags};
 use netbricks_packet::tcp_options::LONGEST;
 use netbricks_packet::{FlowKey, Tcp, TcpOption};
-use netbricks_tables::MemoryError;
 
 use crate::context::SEGMENTS_A_PACKET;
 
 use super::blocks::{BLOCK, Blocks};
 use super::connection::Stage;
 use super::lane::{Edits, Lane, Output};
+use super::memory::filled;
 use super::rewriter::{Cut, Rewriter, Source};
 use super::sack;
 use super::{
@@ -113,16 +113,19 @@ pub struct Packetizer<R: Rewriter> {
     severed: Severed,
 }
 
-/// What a packetizer needs beside its rewriter.
-pub(crate) struct Workings {
+/// What a packetizer needs beside its rewriter, of which `M` is what that remembers of a direction.
+pub(crate) struct Workings<M> {
     config: PacketizeConfig,
     streams: Reassembler<Tcp>,
+    lanes: Vec<[Lane; 2]>,
+    memories: Vec<[M; 2]>,
     kept: Blocks,
+    edits: Edits,
 }
 
-impl Workings {
+impl<M: Copy + Default> Workings<M> {
     pub(crate) fn new(config: PacketizeConfig) -> Result<Self, StreamError> {
-        let PacketizeConfig { flows, flow_memory, memory, idle, seed, .. } = config;
+        let PacketizeConfig { flows, flow_memory, memory, edits, idle, seed, .. } = config;
         let mut streams = Reassembler::new(StreamConfig {
             flows,
             flow_memory,
@@ -134,8 +137,16 @@ impl Workings {
             ..StreamConfig::default()
         })?;
         streams.forget_sooner(OPENING, LINGER);
-        let kept = Blocks::new(memory / BLOCK).map_err(|error: MemoryError| StreamError::NoMemory(error))?;
-        Ok(Self { config, streams, kept })
+        // As large a part of all as of the memory.
+        let part = (edits as u128 * flow_memory as u128 / memory as u128) as usize;
+        Ok(Self {
+            config,
+            streams,
+            lanes: filled([Lane::default(); 2], flows)?,
+            memories: filled([M::default(); 2], flows)?,
+            kept: Blocks::new(memory / BLOCK)?,
+            edits: Edits::new(edits, flows.saturating_mul(2), part)?,
+        })
     }
 }
 
@@ -148,19 +159,20 @@ impl<R: Rewriter> Packetizer<R> {
         Workings::new(config).map(|workings| Self::over(workings, rewriter))
     }
 
-    pub(crate) fn over(Workings { config, streams, kept }: Workings, rewriter: R) -> Self {
-        let PacketizeConfig { flows, flow_memory, edits, strangers, .. } = config;
+    pub(crate) fn over(workings: Workings<R::Memory>, rewriter: R) -> Self {
+        let Workings { config, streams, lanes, memories, kept, edits } = workings;
+        let PacketizeConfig { flow_memory, strangers, .. } = config;
         let half = flow_memory / 2;
         let mut room = half;
-        while room > 0 && rewriter.most(room).0 > half {
+        while room > 0 && rewriter.most(room) > half {
             room -= room.div_ceil(16);
         }
         Self {
             streams,
-            lanes: vec![[Lane::default(); 2]; flows],
-            memories: vec![[R::Memory::default(); 2]; flows],
+            lanes,
+            memories,
             kept,
-            edits: Edits::new(edits),
+            edits,
             share: flow_memory / BLOCK,
             // Segments end where they do.
             room: (room as u64 / 4 * 3).max(1),
@@ -310,7 +322,7 @@ impl<R: Rewriter> Packetizer<R> {
                 && (again && !goes_on && lane.is_overdue() || rewriter.is_due(memory, now))
                 // What goes on now may be lost: its sender must still have some of it.
                 && (!R::HOLDS || lane.is_owed())
-                && fits(rewriter.most(0), lane, *share, kept, edits)
+                && fits(rewriter.most(0), lane, *share, kept)
             {
                 let source = Source { connection: number, side, flow, now };
                 rewriter.flush(&source, memory, &mut Output::new(lane, kept, edits, counters));
@@ -443,11 +455,15 @@ impl<R: Rewriter> Packetizer<R> {
             send(&emit(at, 0, 0));
             return Passage::Replaced;
         }
+        // Up to where its receiver takes what goes on, by its own word.
+        let takes = lane.output(lane.said.0) + (u64::from(lane.said.1) << self.shift(connection, 1 - way));
         // What it has again, and what it has made new.
         let start = lane.input(header.sequence_number());
         // Of what its receiver has not, some is ours to send again: its sender was told that it came. And where that is more
         // than the receiver takes at once, for more went on than came, the sender was told of a window of 0, and can but ask.
-        let ours = probes && start < lane.told && lane.input_acknowledged(&self.edits) < lane.told;
+        let owes = lane.input_acknowledged(&self.edits) < lane.told;
+        let stopped = lane.window == 0 && start <= lane.told && lane.acknowledged < takes;
+        let ours = probes && (owes && start < lane.told || stopped);
         let repeats = match segment.bytes {
             [] => segment.ends && before.finished || ours,
             _ => start < before.emitted,
@@ -457,8 +473,13 @@ impl<R: Rewriter> Packetizer<R> {
         let again = if !repeats {
             launched..launched
         } else {
-            let end = if ours { lane.told } else { start + segment.bytes.len() as u64 }.min(before.emitted);
-            let end = lane.output_behind(&self.edits, end).min(launched);
+            let end = match (ours, owes) {
+                (true, true) => lane.told,
+                (true, false) => before.emitted,
+                (false, _) => start + segment.bytes.len() as u64,
+            };
+            let end = lane.output_behind(&self.edits, end.min(before.emitted)).min(launched);
+            let end = if ours && !owes { end.min(takes) } else { end };
             lane.answer_from(&self.edits, start).min(end)..end
         };
         let fresh = launched..lane.sent;
@@ -616,11 +637,11 @@ impl<R: Rewriter> Packetizer<R> {
         let most = self.rewriter.most(bytes + waiting);
         let left = self.kept.available();
         if start > lane.taken {
-            return blocks_of(most.0) <= self.share.min(left) / 2;
+            return blocks_of(most) <= self.share.min(left) / 2;
         }
         // Who has none has a place for what waits; who is not acknowledged gets no more than is left for all others.
         let share = if waiting > 0 || lane.kept.is_empty() { self.share } else { self.share.min(left) };
-        fits(most, lane, share, &self.kept, &self.edits)
+        fits(most, lane, share, &self.kept)
     }
 
     /// Whether this is a client that has the server's answer: nobody else knows its number.
@@ -734,18 +755,10 @@ fn blocks_of(bytes: usize) -> usize {
     bytes.div_ceil(BLOCK) + 1
 }
 
-/// Whether a direction may have so many bytes more, and replacements.
-fn fits(
-    (bytes, replacements): (usize, usize),
-    lane: &Lane,
-    share: usize,
-    kept: &Blocks,
-    edits: &Edits,
-) -> bool {
+/// Whether a direction may have so many bytes more.
+fn fits(bytes: usize, lane: &Lane, share: usize, kept: &Blocks) -> bool {
     let blocks = blocks_of(bytes);
-    blocks <= kept.available()
-        && lane.kept.blocks as usize + blocks <= share
-        && replacements <= edits.available()
+    blocks <= kept.available() && lane.kept.blocks as usize + blocks <= share
 }
 
 impl<R: Rewriter> std::fmt::Debug for Packetizer<R> {

@@ -120,7 +120,7 @@ impl<P: Protocol> Reassembler<P> {
             config,
             share,
             index: FlowTable::new(FlowTableConfig { seed, ..FlowTableConfig::new(flows) })?,
-            connections: Connections::new(flows, idle),
+            connections: Connections::new(flows, idle)?,
             blocks: Blocks::new(memory / BLOCK)?,
             expired_by_new: EXPIRED_BY_NEW,
             counters: Counters::default(),

@@ -105,10 +105,10 @@ impl Rewriter for Replace {
         output.pass(&self.find[..usize::from(std::mem::take(memory))]);
     }
 
-    fn most(&self, input: usize) -> (usize, usize) {
+    fn most(&self, input: usize) -> usize {
         let input = input + self.find.len();
         let times = input / self.find.len();
-        (input + times * self.put.len().saturating_sub(self.find.len()), times)
+        input + times * self.put.len().saturating_sub(self.find.len())
     }
 
     fn pack(&mut self, _: &Source, memory: &mut u16, to: &mut Vec<u8>) {

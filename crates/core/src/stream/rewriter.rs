@@ -52,9 +52,9 @@ pub trait Rewriter: 'static {
             self.flush(source, memory, output);
         }
     }
-    /// The most bytes that become of `input` bytes and those held back, and the most replacements in them. Where there
-    /// are more after all and no memory for them, the connection goes no further.
-    fn most(&self, input: usize) -> (usize, usize);
+    /// The most bytes that become of `input` bytes and those held back. Where there are more after all and no memory for them,
+    /// the connection goes no further.
+    fn most(&self, input: usize) -> usize;
     /// Whether it could hold back what it may have to of this direction's next bytes. If not, they count as lost.
     fn has_room(&self, _side: Side, _memory: &Self::Memory) -> bool {
         true

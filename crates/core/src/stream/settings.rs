@@ -105,7 +105,10 @@ pub struct PacketizeConfig {
     /// are not acknowledged gets no more than is left for all others: what is beyond that counts as lost. So of n that
     /// acknowledge nothing each has one part of n + 1, and one is left.
     pub memory: usize,
-    /// Replacements in bytes that are not acknowledged, of all connections.
+    /// Replacements in bytes that are not acknowledged that are known one by one, of all connections. Of those a direction gets
+    /// as large a part as `flow_memory` is of `memory`, and no more than is left for all others. What it has beyond that is
+    /// no less correct, but counts as one with what is replaced before it (within [`BLOCK`] bytes as long as there are any
+    /// left): its sender learns that it arrived once all of it did.
     pub edits: usize,
     /// Nanoseconds of silence after which a connection is forgotten; no more than [`OPENING`] until its sides have shaken
     /// hands, and no more than [`LINGER`] when it is over.
@@ -130,7 +133,7 @@ impl PacketizeConfig {
 }
 
 impl Default for PacketizeConfig {
-    /// 1,024 connections with 1 MiB a direction, twice 32 MiB together, 65,536 replacements, for an hour.
+    /// 1,024 connections with 1 MiB a direction, twice 32 MiB together, 65,536 replacements (one a block of memory), for an hour.
     fn default() -> Self {
         Self {
             flows: 1_024,

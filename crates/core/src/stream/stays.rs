@@ -1,5 +1,8 @@
 //! For how long each window's memory has been in use, longest first.
 
+use netbricks_tables::MemoryError;
+
+use super::memory::filled;
 use super::rewriter::Source;
 use super::window::NONE;
 
@@ -20,9 +23,9 @@ pub(super) struct Stays {
 }
 
 impl Stays {
-    pub(super) fn new(count: usize) -> Self {
+    pub(super) fn new(count: usize) -> Result<Self, MemoryError> {
         let none = Stay { since: 0, connection: NONE, older: NONE, newer: NONE };
-        Self { all: vec![none; count], oldest: NONE, newest: NONE }
+        Ok(Self { all: filled(none, count)?, oldest: NONE, newest: NONE })
     }
 
     /// The one that began first of those that have not ended.

@@ -7,6 +7,7 @@ use netbricks_packet::FlowKey;
 use netbricks_tables::{HugeArray, MemoryError};
 
 use super::kept::Viewer;
+use super::memory::{filled, room};
 use super::moving::is_moved;
 use super::{
     BLOCK, Delivery, End, Full, Overlap, Protocol, Reassembler, Segment, Side, StreamConfig, StreamError,
@@ -247,7 +248,9 @@ pub(super) fn buffers(size: usize, slide: usize, memory: usize, most: usize) -> 
     }
     let count = most.min(memory / size) as u32;
     let bytes = HugeArray::zeroed(count as usize * size)?;
-    Ok(Buffers { bytes, size, free: (0..count).rev().collect() })
+    let mut free = room(count as usize)?;
+    free.extend((0..count).rev());
+    Ok(Buffers { bytes, size, free })
 }
 
 impl<P: Protocol> Room<P> {
@@ -259,7 +262,7 @@ impl<P: Protocol> Room<P> {
         // No more than there are directions.
         let buffers = buffers(size, slide, memory, streams.flows.saturating_mul(2))?;
         let streams = Reassembler::new(streams)?;
-        let parts = vec![[Part::NOTHING; 2]; streams.capacity()];
+        let parts = filled([Part::NOTHING; 2], streams.capacity())?;
         Ok(Self(streams, Cutter { size, slide, buffers, parts }))
     }
 }

@@ -23,7 +23,7 @@ use netbricks_testkit::linear::{Operation, linearizable, record};
 use netbricks_testkit::run_with;
 use proptest::prelude::*;
 
-use crate::harness::{pool, worker};
+use crate::harness::{Feed, Rig, Sink, pool, run_out, worker};
 
 pub(crate) type Flows = FlowTable<StoredFlow, u64>;
 
@@ -518,4 +518,29 @@ fn strict_states_are_asked_for_in_the_order_of_their_declaration() {
         assert_eq!((first.transact(|_| 1), second.transact(|_| 2)), (1, 2));
         assert_eq!(first.update_all([], |_| ()), Ok(()));
     }
+}
+
+#[test]
+fn a_ring_answers_how_many_items_gave_way_and_how_many_were_too_old() {
+    let blueprint = Blueprint::new(|w| {
+        compose(w, |input| {
+            let last = w.state::<Recent<u64>, _>("last", Strict, (3, Some(100)));
+            input
+                .map(move |p| last.transact(|ring| ring.push([0, 1, 2, 3, 500][p.payload()[0] as usize], 7)))
+                .forget()
+                .done()
+        })
+    });
+    let mut rig = Rig::new();
+    let source = rig.add("source", Box::new(Feed::of((0..5).map(|number| vec![number; 60]))));
+    let (node, sink) = (rig.function("node", &blueprint), rig.add("sink", Box::new(Sink::default())));
+    rig.chain(&[source, node, sink]);
+    let (mut graph, _) = rig.build();
+    run_out(&mut graph);
+    // The fourth found three; the fifth ended two at once.
+    let asked = |handler| graph.call("node", handler, "").unwrap();
+    assert_eq!(
+        ["last.occupancy", "last.evicted", "last.expired", "last.refused"].map(asked),
+        ["2 3", "1", "2", "0"]
+    );
 }

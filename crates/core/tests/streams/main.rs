@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod captures;
+mod dense;
 mod endpoints;
 #[expect(unreachable_pub, reason = "the fuzz crate exports this file's functions")]
 mod exercise;

@@ -51,6 +51,20 @@ fn what_is_replaced_goes_on_where_its_connection_moves_to() {
     assert!(moves > 10_000, "{moves}");
 }
 
+#[test]
+fn replacements_that_count_as_one_move() {
+    let mut moves = 0;
+    for seed in 1..300 {
+        let mut random = Random::new(seed);
+        let (find, put) = strings(&mut random);
+        let replace = || Replace::new(find, put, None).expect("both strings are short");
+        let trouble = [0, 1, 5, 12][seed as usize % 4];
+        let config = PacketizeConfig { edits: [0, 1, 8, 40][random.below(4)], ..CONFIG };
+        moves += moved((seed, random), trouble, config, replace, |data| replaced(data, find, put)).0;
+    }
+    assert!(moves > 5_000, "{moves}");
+}
+
 /// Windows of which some are held until they are full, others until they are due or their sender insists.
 #[test]
 fn what_is_held_goes_on_where_its_connection_moves_to() {

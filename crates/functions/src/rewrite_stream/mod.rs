@@ -7,7 +7,7 @@ mod tests;
 pub use config::{From, RewriteStreamConfig};
 
 use netbricks_core::packet::{Ip, Link, Tcp};
-use netbricks_core::stream::PacketizeConfig;
+use netbricks_core::stream::{BLOCK, PacketizeConfig};
 use netbricks_core::{BuildError, Edge, Function, Input, Operator, Worker};
 
 use config::FLOW_MEMORY;
@@ -22,6 +22,8 @@ pub fn rewrite_stream(input: Input, config: &RewriteStreamConfig, worker: &Worke
         flows: config.flows,
         flow_memory: FLOW_MEMORY,
         memory: config.memory,
+        // One a block: so a direction may have as many as it has blocks.
+        edits: config.memory / BLOCK,
         idle: config.idle.nanoseconds(),
         ..PacketizeConfig::default()
     };

@@ -44,6 +44,7 @@ impl Lane {
             shifted,
             oldest: _,
             newest: _,
+            edits: _,
             kept: _,
             recent: _,
             window,
@@ -165,9 +166,9 @@ impl<'a> MovedLane<'a> {
     pub(in crate::stream) fn held(&self) -> Range<u64> {
         self.lane.emitted..self.lane.taken
     }
-    /// The blocks that it takes, and the replacements.
-    pub(in crate::stream) fn needs(&self) -> (usize, usize) {
-        (self.kept.len().div_ceil(BLOCK), self.edits.len())
+    /// The blocks that it takes.
+    pub(in crate::stream) fn needs(&self) -> usize {
+        self.kept.len().div_ceil(BLOCK)
     }
     /// Whether its ends understand each other without whoever rewrites it: numbers are the same on both sides, nothing that the
     /// receiver may ask for again is another than its sender has, and its sender still has all that the receiver has not.
@@ -180,7 +181,7 @@ impl<'a> MovedLane<'a> {
     pub(in crate::stream) fn settle(&self, kept: &mut Blocks, edits: &mut Edits) -> Lane {
         let mut lane = self.lane;
         for edit in &self.edits {
-            lane.torn |= !edits.add(&mut lane, *edit);
+            edits.append(&mut lane, *edit);
         }
         let mut list = List::EMPTY;
         let (_, missing) = kept.insert(&mut list, NONE, 0, lane.acknowledged, self.kept);
@@ -193,5 +194,5 @@ impl<'a> MovedLane<'a> {
 fn edit(from: &mut Reader<'_>) -> Option<Edit> {
     let mut place = || from.number(8).filter(|place| *place < FAR);
     let (input, input_end, output, output_end) = (place()?, place()?, place()?, place()?);
-    Some(Edit { input, input_end, output, output_end, next: NONE })
+    Some(Edit { input, input_end, output, output_end, ..Edit::default() })
 }

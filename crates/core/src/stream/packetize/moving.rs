@@ -45,12 +45,12 @@ impl<R: Rewriter> Packetizer<R> {
     /// had been. The rewriter here learns that they [moved](End::Moved) before anything else. Nothing, where it says that
     /// they [cannot](Rewriter::MOVES).
     ///
-    /// Where there is no place for one there, or no memory for its unacknowledged bytes, its replacements or what the rewriter
-    /// holds, it counts as [`homeless`](super::PacketizeCounters::homeless). Where nothing of it was changed yet, and whatever is
-    /// held back its sender still has, its ends understand each other without us: where such [pass](Strangers::Pass), it passes
-    /// unchanged from then on. Any other is cut, as by [`Cut::Reset`]: each end is reset when it says something. As many are
-    /// known to be cut as there may be connections; of more an old one is forgotten. Bytes that waited for others and find no
-    /// memory count as lost, since their sender still has them.
+    /// Where there is no place for one there, or no memory for its unacknowledged bytes or what the rewriter holds, it counts as
+    /// [`homeless`](super::PacketizeCounters::homeless). Where nothing of it was changed yet, and whatever is held back its
+    /// sender still has, its ends understand each other without us: where such [pass](Strangers::Pass), it passes unchanged from
+    /// then on. Any other is cut, as by [`Cut::Reset`]: each end is reset when it says something. As many are known to be cut as
+    /// there may be connections; of more an old one is forgotten. Bytes that waited for others and find no memory count as lost,
+    /// since their sender still has them.
     pub fn take_where(&mut self, mut leaves: impl FnMut(FlowKey) -> bool) -> Vec<u8> {
         if !R::MOVES {
             return Vec::new();
@@ -220,11 +220,8 @@ impl<R: Rewriter> Packetizer<R> {
     fn goes_on(&mut self, live: &Live<'_>, now: u64) -> bool {
         let Live { connection, heard, waiting, lanes, known } = live;
         let flow = FlowKey::from_words(connection.key);
-        let needs = lanes.each_ref().map(MovedLane::needs);
-        let [(blocks, edits), (more_blocks, more_edits)] = needs;
-        let has_room = blocks.max(more_blocks) <= self.share
-            && blocks.saturating_add(more_blocks) <= self.kept.available()
-            && edits.saturating_add(more_edits) <= self.edits.available();
+        let [blocks, more] = lanes.each_ref().map(MovedLane::needs);
+        let has_room = blocks.max(more) <= self.share && blocks.saturating_add(more) <= self.kept.available();
         if !has_room || self.streams.side(flow).is_some() {
             return false;
         }

@@ -1,0 +1,112 @@
+//! Replacements in bytes that are not acknowledged: what of a direction's input became what of its output.
+
+use netbricks_tables::MemoryError;
+
+use super::Lane;
+use crate::stream::blocks::{BLOCK, NONE};
+use crate::stream::memory::filled;
+
+/// Replacements that lie within so many bytes, of input and of output, may count as one.
+const CLOSE: u64 = BLOCK as u64;
+
+/// A replacement: these bytes of the input became those of the output. Or several, and what lies between them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::stream) struct Edit {
+    pub(in crate::stream) input: u64,
+    pub(in crate::stream) input_end: u64,
+    pub(in crate::stream) output: u64,
+    pub(in crate::stream) output_end: u64,
+    pub(super) next: u32,
+}
+
+impl Edit {
+    /// Output position less input position, behind it.
+    pub(in crate::stream) fn shift(&self) -> i64 {
+        self.output_end.wrapping_sub(self.input_end).cast_signed()
+    }
+}
+
+/// Memory for replacements, of which there is enough however many there are: of a replacement a receiver has all or nothing,
+/// so that several can be one. What that costs is that the sender learns a little later that the first of them arrived.
+pub(in crate::stream) struct Edits {
+    all: Vec<Edit>,
+    free: u32,
+    /// How many any direction may still have; the first one each has besides.
+    available: usize,
+    /// How many of a direction's are known one by one; more only as far as they don't lie close together.
+    share: usize,
+}
+
+impl Edits {
+    /// So many, and one for each direction.
+    pub(in crate::stream) fn new(count: usize, directions: usize, share: usize) -> Result<Self, MemoryError> {
+        let mut all = filled(Edit::default(), count.saturating_add(directions))?;
+        let behind = (1..all.len() as u32).chain([NONE]);
+        all.iter_mut().zip(behind).for_each(|(edit, next)| edit.next = next);
+        let free = if all.is_empty() { NONE } else { 0 };
+        Ok(Self { all, free, available: count, share })
+    }
+
+    pub(super) fn get(&self, at: u32) -> Option<&Edit> {
+        self.all.get(at as usize)
+    }
+
+    /// One more of a lane, behind its others: by itself, or together with the one before it. A lane that has some gets no more
+    /// of them than are left for all others, as of blocks.
+    pub(super) fn add(&mut self, lane: &mut Lane, edit: Edit) {
+        let own = lane.edits as usize;
+        let may = self.get(lane.newest).is_none_or(|newest| {
+            let apart = edit.input_end - newest.input > CLOSE || edit.output_end - newest.output > CLOSE;
+            own < self.available && (own < self.share || apart)
+        });
+        if may {
+            self.append(lane, edit);
+        } else {
+            // What its receiver has is not put together with what it has not.
+            lane.forget_acknowledged(self);
+            self.append_or_extend(lane, edit, false);
+        }
+    }
+
+    /// As [`add`](Self::add), by itself wherever there is a place.
+    pub(super) fn append(&mut self, lane: &mut Lane, edit: Edit) {
+        self.append_or_extend(lane, edit, self.available > 0);
+    }
+
+    fn append_or_extend(&mut self, lane: &mut Lane, edit: Edit, may: bool) {
+        let newest = lane.newest;
+        match self.all.get_mut(newest as usize) {
+            Some(newest) if !may => {
+                (newest.input_end, newest.output_end) = (edit.input_end, edit.output_end);
+                return;
+            }
+            Some(_) => self.available -= 1,
+            // Its first.
+            None => {}
+        }
+        let at = self.free;
+        let place = &mut self.all[at as usize];
+        self.free = std::mem::replace(place, Edit { next: NONE, ..edit }).next;
+        lane.newest = at;
+        lane.edits += 1;
+        match self.all.get_mut(newest as usize) {
+            Some(newest) => newest.next = at,
+            None => lane.oldest = at,
+        }
+    }
+
+    /// Takes out a lane's first, if it has any.
+    pub(super) fn remove_oldest(&mut self, lane: &mut Lane) -> Option<Edit> {
+        let edit = *self.get(lane.oldest)?;
+        self.all[lane.oldest as usize].next = self.free;
+        self.free = lane.oldest;
+        lane.oldest = edit.next;
+        lane.edits -= 1;
+        if lane.oldest == NONE {
+            lane.newest = NONE;
+        } else {
+            self.available += 1;
+        }
+        Some(edit)
+    }
+}
