@@ -304,8 +304,9 @@ pub trait Operator: Sized + 'static {
     /// unchanged (the paper's window, beside the packets' way). `name` is that of the declared state: connections and how
     /// many there may be. Its keyed hash has the worker's seed.
     ///
-    /// `f` sees each direction of a connection in order, learns of gaps, and is called a last time when the direction ends:
-    /// also when it was silent for the timeout, and when the graph is taken down. A function's other packets are in their
+    /// `f` sees each direction of a connection in order, learns of gaps, and is called with what there is once its first bytes have
+    /// waited for the timeout (at the connection's next packet), and a last time when the direction ends: also when it was silent for
+    /// the timeout, and when the graph is taken down. A function's other packets are in their
     /// own order: a window is shown when the packet passes that fills it. What `f` may do and what becomes of its panics is
     /// as for any user function. Fragments of IP packets count as lost: put what reassembles them before this. Where a shuffle
     /// moves a connection, `f` of the old worker learns of [its end](crate::stream::End::Moved) there, and that of the new one

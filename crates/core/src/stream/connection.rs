@@ -220,6 +220,10 @@ impl Connections {
     fn oldest_each(&self) -> impl Iterator<Item = u32> + use<> {
         self.queues.into_iter().map(|queue| queue.oldest).filter(|number| *number != NONE)
     }
+    /// Those of which something was heard last, of each stage.
+    pub(super) fn newest_each(&self) -> impl Iterator<Item = u32> + use<> {
+        self.queues.into_iter().map(|queue| queue.newest).filter(|number| *number != NONE)
+    }
     /// The one that was silent longest.
     pub(super) fn oldest(&self) -> Option<u32> {
         self.oldest_each().min_by_key(|number| self.get(*number).heard)

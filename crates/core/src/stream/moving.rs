@@ -49,7 +49,7 @@ impl<P: Protocol, F: Viewer> Windows<P, F> {
             self.streams.pack(number, &mut bytes);
             self.kept[number as usize].iter().for_each(|kept| write_kept(kept, &mut bytes));
             for side in [Side::Client, Side::Server] {
-                let Part { buffer, len, seen, offset, gap } =
+                let Part { buffer, len, seen, offset, gap, .. } =
                     self.cutter.parts[number as usize][side as usize];
                 bytes.extend(seen.to_be_bytes());
                 bytes.extend(offset.to_be_bytes());
@@ -215,7 +215,8 @@ impl<'a> Reader<'a> {
             let (seen, offset, gap, len) =
                 (part.number(4)?, part.number(8)?, part.number(8)?, part.number(4)?);
             let sound = len < size as u64 && seen <= len && gap < 1 << 62;
-            let part = Part { buffer: NONE, len: 0, seen: seen as u32, offset, gap };
+            // It begins to wait anew.
+            let part = Part { buffer: NONE, len: 0, seen: seen as u32, offset, gap, since: now };
             Some((part, self.take(sound.then_some(len as usize)?)?))
         };
         let parts = [part()?, part()?];

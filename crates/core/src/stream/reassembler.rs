@@ -221,6 +221,10 @@ impl<P: Protocol> Reassembler<P> {
         self.connections.next_overdue().map(|number| self.connections.deadline(number))
     }
 
+    /// Connections of which something was heard at `now` (ns): the last one of each stage.
+    pub(super) fn heard_at(&self, now: u64) -> impl Iterator<Item = u32> {
+        self.connections.newest_each().filter(move |number| self.connections.get(*number).heard == now)
+    }
     /// A connection that was silent for too long at `now` (ns).
     pub(super) fn overdue(&self, now: u64) -> Option<u32> {
         self.connections.next_overdue().filter(|number| self.is_overdue(*number, now))

@@ -27,8 +27,9 @@ pub struct WindowConfig {
     /// of it only while it has a part of a window. 0: none is kept, and bytes are shown as soon as they come, as
     /// [`Why::NoRoom`] where they don't fill a window.
     pub memory: usize,
-    /// How the streams are followed. [`StreamConfig::idle`] is the windows' timeout: a connection that was silent for so
-    /// long is over, and its windows are called with what there is.
+    /// How the streams are followed. [`StreamConfig::idle`] is the windows' timeout: bytes that waited for so long for their window to
+    /// be full are shown as [`Why::Due`] when the connection says something next, and a connection that was silent for so long is
+    /// over, and its windows are called with what there is.
     pub streams: StreamConfig,
 }
 
@@ -124,8 +125,9 @@ pub enum Why {
     Gap,
     /// There is no memory to keep it until it is full.
     NoRoom,
-    /// Its bytes were held for the timeout, or their sender waits for them to go on: in the packets' way only
-    /// ([`Gate`](super::Gate)).
+    /// Its first bytes that were in no window before have waited for the timeout. The next window begins where this one does, and has
+    /// its bytes once more ([`seen`](Window::seen)). In the packets' way ([`Gate`](super::Gate)) also: their sender waits for them
+    /// to go on.
     Due,
     /// The direction ended. Nothing follows, and there may be nothing in it.
     End(End),
@@ -145,7 +147,7 @@ pub struct Window<'a> {
     pub offset: u64,
     /// Its bytes: [`WindowConfig::size`], and fewer where [`why`](Self::why) is not [`Why::Full`].
     pub bytes: &'a [u8],
-    /// How many of its first bytes were in the window before: it slides by less than its size.
+    /// How many of its first bytes were in the window before: it slides by less than its size, or was shown before it was full.
     pub seen: usize,
     /// So many bytes right before it will never be known; 0 for none.
     pub gap: u64,
@@ -174,10 +176,17 @@ pub(super) struct Part {
     pub(super) offset: u64,
     /// Bytes that are missing before the first one.
     pub(super) gap: u64,
+    /// When the first one came that was in no window yet (ns), while there is such a one.
+    pub(super) since: u64,
 }
 
 impl Part {
-    const NOTHING: Self = Self { buffer: NONE, len: 0, seen: 0, offset: 0, gap: 0 };
+    const NOTHING: Self = Self { buffer: NONE, len: 0, seen: 0, offset: 0, gap: 0, since: 0 };
+
+    /// Whether it has bytes that were in no window yet.
+    fn is_fresh(&self) -> bool {
+        self.len > self.seen
+    }
 }
 
 /// Memory for parts of windows.
@@ -230,6 +239,10 @@ pub(crate) struct Room<P: Protocol>(Reassembler<P>, Cutter);
 pub(super) struct Cutter {
     pub(super) size: usize,
     slide: usize,
+    /// How long bytes wait for their window to be full (ns).
+    timeout: u64,
+    /// The time of what is being taken (ns).
+    now: u64,
     pub(super) buffers: Buffers,
     pub(super) parts: Vec<[Part; 2]>,
 }
@@ -261,9 +274,10 @@ impl<P: Protocol> Room<P> {
         }
         // No more than there are directions.
         let buffers = buffers(size, slide, memory, streams.flows.saturating_mul(2))?;
+        let timeout = streams.idle;
         let streams = Reassembler::new(streams)?;
         let parts = filled([Part::NOTHING; 2], streams.capacity())?;
-        Ok(Self(streams, Cutter { size, slide, buffers, parts }))
+        Ok(Self(streams, Cutter { size, slide, timeout, now: 0, buffers, parts }))
     }
 }
 
@@ -296,7 +310,15 @@ impl<P: Protocol, F: Viewer> Windows<P, F> {
     pub fn push(&mut self, flow: FlowKey, segment: Segment<'_>, now: u64) {
         self.tell_of_moves();
         let Self { streams, cutter, kept, f, .. } = self;
+        cutter.now = now;
         streams.push(flow, segment, now, |delivery| cutter.take(delivery, f, kept));
+        for number in streams.heard_at(now) {
+            for side in [Side::Client, Side::Server] {
+                if cutter.is_due(number, side) {
+                    cutter.show_due(number, side, streams.flow(number, side), f, kept);
+                }
+            }
+        }
     }
     /// Ends connections that were silent for too long at `now` (ns), `most` at most.
     pub fn expire(&mut self, now: u64, most: usize) -> usize {
@@ -345,9 +367,16 @@ impl Cutter {
         let kept = &mut kept[connection][side];
         let mut part = self.parts[connection][side];
         match delivery.what {
-            What::Bytes(bytes) => self.bytes(&delivery, &mut part, bytes, f, kept),
+            What::Bytes(bytes) => {
+                let waiting = part.is_fresh().then_some(part.offset);
+                self.bytes(&delivery, &mut part, bytes, f, kept);
+                // It is another window, or this one's bytes were all in one before.
+                if waiting != Some(part.offset) {
+                    part.since = self.now;
+                }
+            }
             What::Gap(missing) => {
-                if part.len > part.seen {
+                if part.is_fresh() {
                     self.show_part(&delivery, &part, Why::Gap, f, kept);
                     part.gap = 0;
                 }
@@ -355,7 +384,7 @@ impl Cutter {
                 part.gap += missing;
             }
             What::End(end) => {
-                if part.len <= part.seen {
+                if !part.is_fresh() {
                     // What is there was shown: only the end, and a gap before it, is new.
                     self.release(&mut part);
                     part.offset = delivery.offset;
@@ -418,6 +447,33 @@ impl Cutter {
             f.see(&shown(delivery, part, bytes, Why::NoRoom), kept);
         }
         (part.seen, part.gap) = (0, 0);
+    }
+
+    /// Whether a direction has bytes that have waited for their window for too long.
+    #[inline]
+    fn is_due(&self, number: u32, side: Side) -> bool {
+        let part = &self.parts[number as usize][side as usize];
+        part.is_fresh() && self.now.saturating_sub(part.since) >= self.timeout
+    }
+
+    /// Shows what a direction has.
+    #[cold]
+    fn show_due<F: Viewer>(
+        &mut self,
+        connection: u32,
+        side: Side,
+        flow: FlowKey,
+        f: &mut F,
+        kept: &mut [[F::Kept; 2]],
+    ) {
+        let part = &mut self.parts[connection as usize][side as usize];
+        let Part { buffer, len, seen, offset, gap, .. } = *part;
+        // What follows begins at the same place.
+        (part.seen, part.gap) = (len, 0);
+        let bytes = self.buffers.get(buffer, len as usize);
+        let window =
+            Window { connection, side, flow, offset, bytes, seen: seen as usize, gap, why: Why::Due };
+        f.see(&window, &mut kept[connection as usize][side as usize]);
     }
 
     /// Shows the bytes that a part has.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use netbricks_core::Declared;
-use netbricks_core::packet::{Tcp, checksum};
+use netbricks_core::packet::{FlowKey, Tcp, checksum};
 use netbricks_core::stream::{
     BLOCK, Delivery, End, Reassembler, Segment, Side, StreamConfig, What, Why, Window, WindowConfig,
     WindowError, Windows,
@@ -359,4 +359,41 @@ fn windows_go_on_where_their_connections_move_to() {
         assert_eq!(all, alone.take(), "seed {seed}: {size}");
     }
     assert!(moves > 10_000, "{moves}");
+}
+
+/// A connection that never falls silent, and brings too little for a window: its bytes are shown once their first has waited for
+/// the timeout, and the window goes on being filled.
+#[test]
+fn bytes_that_wait_for_the_timeout_are_shown_before_their_window_is_full() {
+    let (shown, mut windows) = watched(WindowConfig::new(10, 4, 1_000));
+    let told = |shown: &SharedByFlow, flow: &FlowKey| -> Vec<(u64, String, usize, Why)> {
+        let told = shown.borrow_mut().remove(&flow.to_string()).unwrap_or_default();
+        let text = |window: Shown| String::from_utf8(window.bytes).unwrap();
+        told.into_iter()
+            .map(|window| (window.offset, text(window.clone()), window.seen, window.why))
+            .collect()
+    };
+    let (there, back) = (flow(1), flow(1).reversed());
+    windows.push(there, segment(100, b"abc"), 0);
+    windows.push(there, segment(103, b"d"), 600);
+    windows.push(there, segment(104, b"e"), 999);
+    assert_eq!(told(&shown, &there), []);
+    windows.push(there, segment(105, b"f"), 1_000);
+    assert_eq!(told(&shown, &there), [(0, "abcdef".into(), 0, Why::Due)]);
+    // Nothing new waits: nothing is due.
+    windows.push(back, segment(500, b"x"), 1_900);
+    assert_eq!(told(&shown, &there), []);
+    windows.push(there, segment(106, b"ghijkl"), 2_500);
+    assert_eq!(told(&shown, &there), [(0, "abcdefghij".into(), 6, Why::Full)]);
+    // The other direction's byte has waited since 1,900; this one's two since 2,500, and a segment without bytes is enough to say so.
+    windows.push(back, segment(501, b""), 2_900);
+    assert_eq!((told(&shown, &back), told(&shown, &there)), (vec![(0, "x".into(), 0, Why::Due)], vec![]));
+    windows.push(back, segment(501, b""), 3_500);
+    assert_eq!(told(&shown, &there), [(4, "efghijkl".into(), 6, Why::Due)]);
+    // What was shown is not shown again at the end.
+    windows.push(there, segment(112, b"m"), 3_600);
+    windows.finish();
+    assert_eq!(told(&shown, &there), [(4, "efghijklm".into(), 8, Why::End(End::Drained))]);
+    assert_eq!(told(&shown, &back), [(1, String::new(), 0, Why::End(End::Drained))]);
+    assert_eq!(windows.filling(), 0);
 }

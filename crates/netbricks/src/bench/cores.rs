@@ -33,23 +33,37 @@ pub(super) struct Cores {
     pub(super) summary: &'static str,
     /// Whether all buckets move back and forth meanwhile.
     moving: bool,
+    /// Packets that a ring holds, where it is not as many as a shuffle's rings hold otherwise.
+    ring: Option<usize>,
 }
+
+/// A quarter of a burst: every batch brings more to the other worker than its ring holds, so that each waits for the other again and
+/// again.
+const TIGHT: usize = BURST / 4;
 
 const TEXT: &str = "[port.store]\ndriver = \"null\"\n[function.cores]\nuse = \"shuffle\"\n\
                     [[chain]]\nfrom = \"store\"\nthrough = [\"cores\"]\nto = \"store\"\n";
 
 impl Cores {
     /// All of them.
-    pub(super) const ALL: [Self; 2] = [
+    pub(super) const ALL: [Self; 3] = [
         Self {
             name: "shuffle-2",
             summary: "give packets to the worker of their flow, 2 workers",
             moving: false,
+            ring: None,
+        },
+        Self {
+            name: "shuffle-2-waiting",
+            summary: "the same with rings for 8 packets, so that workers wait for each other all the time",
+            moving: false,
+            ring: Some(TIGHT),
         },
         Self {
             name: "shuffle-2-moving",
-            summary: "the same while all 4,096 buckets move back and forth",
+            summary: "as shuffle-2 while all 4,096 buckets move back and forth",
             moving: true,
+            ring: None,
         },
     ];
 
@@ -64,9 +78,16 @@ impl Cores {
         self.measure_on(how, &placement)
     }
 
+    fn text(&self) -> String {
+        match self.ring {
+            Some(ring) => TEXT.replace("\"shuffle\"", &format!("\"shuffle\"\nring = {ring}")),
+            None => TEXT.to_owned(),
+        }
+    }
+
     fn measure_on(&self, how: How, placement: &Placement) -> Result<Figure, BenchError> {
         let pool = how.pool(FRAMES)?;
-        let design = self.design(&pool, TEXT, &crate::standard())?;
+        let design = self.design(&pool, &self.text(), &crate::standard())?;
         self.round(&design, &pool, placement, how.length.warm_up_packets)?;
         let mut times = Vec::with_capacity(how.rounds);
         let (mut packets, mut fewest) = (0, u64::MAX);
