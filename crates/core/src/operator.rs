@@ -15,8 +15,8 @@ use crate::consistency::{Asked, Lookable};
 use crate::context::Context;
 use crate::operators::{
     Arm, Boundary, Branch, Divert, Filter, Forget, ForgetMetadata, GroupBy, Insert, Insertable, InsideIp,
-    Inspect, KnownOr, Lookup, LookupOr, Map, Own, Packetize, Parse, Remove, Replaceable, Replacement, Resize,
-    ResizeError, Send, Then, Transform, Windowed,
+    Inspect, KnownOr, Lookup, LookupOr, Map, Own, Packetize, Parse, Remove, Replaceable, Replacement,
+    Replaces, Resize, ResizeError, Send, Then, Transform, Windowed,
 };
 use crate::reason::{Drop, Edge, Verdict};
 use crate::registry::Worker;
@@ -224,7 +224,8 @@ pub trait Operator: Sized + 'static {
     /// what it returns is metadata for the operators after this.
     ///
     /// A table that all workers [share](crate::consistency::Strict) is asked under one lock a batch; one that a writer
-    /// [keeps for readers](crate::consistency::BoundedInconsistency), in one read a batch, which waits for nobody.
+    /// [keeps for readers](crate::consistency::BoundedInconsistency), in one read a batch, which waits for nobody. What `visit`
+    /// asks of other strict states, under that lock, must have been declared after the table.
     fn lookup<T, Q, K, U, M>(self, table: &T, key: K, visit: U) -> T::Lookup<Self, Asked<Q, K, U, M>>
     where
         T: Lookable,
@@ -306,8 +307,9 @@ pub trait Operator: Sized + 'static {
     ///
     /// `f` sees each direction of a connection in order, learns of gaps, and is called with what there is once its first bytes have
     /// waited for the timeout (at the connection's next packet), and a last time when the direction ends: also when it was silent for
-    /// the timeout, and when the graph is taken down. A function's other packets are in their
-    /// own order: a window is shown when the packet passes that fills it. What `f` may do and what becomes of its panics is
+    /// the timeout, and when the graph is taken down. What was in a window before comes again in the next where windows overlap,
+    /// or where one was shown before it was full: only [`fresh`](Window::fresh) bytes are new. A function's other packets are in
+    /// their own order: a window is shown when the packet passes that fills it. What `f` may do and what becomes of its panics is
     /// as for any user function. Fragments of IP packets count as lost: put what reassembles them before this. Where a shuffle
     /// moves a connection, `f` of the old worker learns of [its end](crate::stream::End::Moved) there, and that of the new one
     /// goes on with the next window.
@@ -327,7 +329,7 @@ pub trait Operator: Sized + 'static {
     ///         .parse_or_pass::<Ip>()
     ///         .parse_or_pass::<Tcp>()
     ///         .window(worker, "streams", windows, move |window| {
-    ///             lines.add(window.bytes.iter().filter(|byte| **byte == b'\n').count() as u64);
+    ///             lines.add(window.fresh().iter().filter(|byte| **byte == b'\n').count() as u64);
     ///         })
     ///         .done()
     /// }
@@ -706,7 +708,8 @@ pub trait Operator: Sized + 'static {
         ForgetMetadata(self)
     }
     /// Fuses the next function into the same node, and into the same loop up to 16 of them: `ttl(input).then(nat)`. It gets what it
-    /// would get from a node before it: what the first one lets pass, and what that sends out by [`Edge::OUT`].
+    /// would get from a node before it: what the first one lets pass, and what that sends out by [`Edge::OUT`]. (A first one that
+    /// does not end on the wire, by `done` or `forget`, is part of one function with the next: both leave that.)
     ///
     /// What a function [creates](crate::view::View::reply) on [`Edge::OUT`] leaves the node at once, past what is fused behind it.
     /// Behind `packetize` and windows in the packets' way, which send all they let pass in packets of their own, nothing can be fused:
@@ -721,35 +724,6 @@ pub trait Operator: Sized + 'static {
     /// Ends the function. What `parse_or_pass` let through joins again here.
     fn done(self) -> Boundary<Self> {
         Boundary(self)
-    }
-}
-
-/// Whether a tower sends packets of its own in place of those that come to it. These leave the node at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Replaces {
-    /// It does not.
-    Nothing,
-    /// In its last function.
-    Last,
-    /// Before its last one, which gets none of them.
-    TooEarly,
-}
-
-impl Replaces {
-    /// Of one function behind another.
-    pub(crate) const fn then(self, next: Self) -> Self {
-        match (self, next) {
-            (Self::Nothing, next) => next,
-            _ => Self::TooEarly,
-        }
-    }
-    /// Of operators in one function.
-    pub(crate) const fn and(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Nothing, Self::Nothing) => Self::Nothing,
-            (Self::TooEarly, _) | (_, Self::TooEarly) => Self::TooEarly,
-            _ => Self::Last,
-        }
     }
 }
 

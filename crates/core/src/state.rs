@@ -290,8 +290,8 @@ impl Declared for CounterState {
 type Count = (&'static str, [&'static str; 2], fn(&Counters) -> u64);
 
 const COUNTS: [Count; 3] = [
-    ("evicted", ["Flows of", "that gave their place to another before they were over"], |of| of.evicted),
-    ("expired", ["Flows of", "that ended because nothing hit them for their timeout"], |of| of.expired),
+    ("evicted", ["Entries of", "that gave their place to another before they were over"], |of| of.evicted),
+    ("expired", ["Entries of", "that ended by their timeout"], |of| of.expired),
     (
         "refused",
         ["Lookups in", "that found no place for a new flow, and flows moved here that found none"],

@@ -6,10 +6,10 @@
 use netbricks_buffer::{BATCH, Batch};
 use netbricks_packet::stack::{Stack, shape};
 
-use super::{upstream, view};
+use super::{Replaces, upstream, view};
 use crate::at::At;
 use crate::context::Context;
-use crate::operator::{Operator, Replaces};
+use crate::operator::Operator;
 use crate::reason::{Edge, Verdict};
 use crate::view::View;
 

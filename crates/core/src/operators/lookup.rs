@@ -16,9 +16,10 @@ use netbricks_buffer::{BATCH, Batch};
 use netbricks_packet::stack::{Stack, Usual, With, shape};
 use netbricks_tables::{Asked, Encode, Entry, FlowTable, Key, MAXIMUM_WORK, Routes, Table};
 
+use super::Replaces;
 use crate::at::{At, Pass};
 use crate::context::Context;
-use crate::operator::{Known, Operator, Replaces};
+use crate::operator::{Known, Operator};
 use crate::reason::{Edge, Verdict};
 use crate::state::{Counter, State, TableKey};
 use crate::view::View;
@@ -29,14 +30,15 @@ const EXPIRE: usize = 8;
 
 /// A table with entries that end by themselves.
 pub trait Expiring {
-    /// Ends entries that are due at `now` (ns), as many as a batch of so many packets has time for: with batches of any size the
-    /// same packets leave time for as many.
+    /// Ends entries that are due at `now` (ns), as many as a batch of so many packets has time for: more than packets come, whatever
+    /// the size of batches, so that what a full table refuses does not depend on it.
     fn expire(&mut self, now: u64, packets: usize);
 }
 
 impl<K: Key + Encode, V: Encode + 'static> Expiring for FlowTable<K, V> {
     #[inline(always)]
     fn expire(&mut self, now: u64, packets: usize) {
+        // Of a batch however small there is room for its first flow then.
         for _ in 0..(packets * EXPIRE).div_ceil(MAXIMUM_WORK) {
             Self::expire(self, now, MAXIMUM_WORK);
             if !self.is_due() {

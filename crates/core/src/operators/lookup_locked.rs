@@ -8,11 +8,11 @@ use netbricks_buffer::{BATCH, Batch};
 use netbricks_packet::stack::{Stack, With, shape};
 use netbricks_tables::Table;
 
-use super::Expiring;
+use super::{Expiring, Replaces};
 use crate::at::At;
 use crate::consistency::StrictState;
 use crate::context::Context;
-use crate::operator::{Known, Operator, Replaces};
+use crate::operator::{Known, Operator};
 use crate::reason::{Edge, Verdict};
 use crate::state::TableKey;
 use crate::view::View;

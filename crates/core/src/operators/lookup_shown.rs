@@ -11,10 +11,11 @@ use netbricks_buffer::{BATCH, Batch};
 use netbricks_packet::stack::{Stack, With, shape};
 use netbricks_tables::{ReadTable, Table};
 
+use super::Replaces;
 use crate::at::At;
 use crate::consistency::{Access, Bounded, Contents, Shown};
 use crate::context::Context;
-use crate::operator::{Known, Operator, Replaces};
+use crate::operator::{Known, Operator};
 use crate::reason::{Edge, Verdict};
 use crate::state::TableKey;
 use crate::view::View;

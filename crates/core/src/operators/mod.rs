@@ -7,6 +7,7 @@ mod lookup_shown;
 mod meet;
 mod packetize;
 mod replace;
+mod replaces;
 mod resize;
 mod simple;
 mod window;
@@ -21,6 +22,7 @@ pub use packetize::Packetize;
 pub use replace::{
     Decided, Dropped, InsideIp, Otherwise, Passed, Replaceable, Replacement, Resize, ResizeError, Sent,
 };
+pub use replaces::Replaces;
 pub use resize::{Insert, Insertable, Remove};
 pub(crate) use simple::dispatched;
 pub use simple::{
@@ -36,7 +38,7 @@ macro_rules! same_loops {
         const WAITS: bool = A::WAITS;
         const PUTS_OFF: bool = A::PUTS_OFF;
         const FUSED: usize = A::FUSED;
-        const REPLACES: $crate::operator::Replaces = A::REPLACES;
+        const REPLACES: $crate::operators::Replaces = A::REPLACES;
         const RESTARTS: bool = A::RESTARTS;
         #[inline(always)]
         fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {

@@ -11,10 +11,10 @@ use netbricks_packet::tcp::TcpRef;
 use netbricks_packet::tcp_options::TcpOptions;
 use netbricks_packet::{FlowKey, Ip, IpMut, Tcp, TcpOption, checksum};
 
-use super::upstream;
+use super::{Replaces, upstream};
 use crate::at::At;
 use crate::context::Context;
-use crate::operator::{Operator, Replaces};
+use crate::operator::Operator;
 use crate::reason::{Drop, Edge, Verdict};
 use crate::registry::{BuildError, Worker};
 use crate::shuffle::{self, ShuffleKey};

@@ -7,10 +7,10 @@ use std::marker::PhantomData;
 use netbricks_buffer::{BATCH, Batch};
 use netbricks_packet::stack::{Follows, Forgettable, Layer, Root, Stack, Usual, With, shape};
 
-use super::{lend, passes_on, retraces, same_loops, upstream, view};
+use super::{Replaces, lend, passes_on, retraces, same_loops, upstream, view};
 use crate::at::At;
 use crate::context::Context;
-use crate::operator::{Known, Operator, Parsed, Replaces};
+use crate::operator::{Known, Operator, Parsed};
 use crate::reason::{Drop, Edge, Verdict};
 use crate::view::View;
 
@@ -340,7 +340,7 @@ impl<A: Operator, B: Operator<In = A::Out>> Operator for Then<A, B> {
     const PUTS_OFF: bool = if Self::PARKS { B::PUTS_OFF } else { A::PUTS_OFF };
     const RESTARTS: bool = if B::WAITS { B::RESTARTS } else { Self::DIVIDES || A::RESTARTS };
     const USUAL: bool = A::USUAL || B::USUAL;
-    const REPLACES: Replaces = A::REPLACES.then(B::REPLACES);
+    const REPLACES: Replaces = if B::IDENTITY { A::REPLACES } else { A::REPLACES.then(B::REPLACES) };
     const IDENTITY: bool = A::IDENTITY && B::IDENTITY;
     const FUSED: usize = if Self::PARKS { B::FUSED } else { A::FUSED + B::FUSED };
 

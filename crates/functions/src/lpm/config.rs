@@ -84,6 +84,13 @@ impl LpmSettings {
             };
             return Err(Refused { key, problem: given_twice(twice) });
         }
+        if let Some(path) = self.table.as_ref().filter(|_| all.is_empty()) {
+            let problem = format!(
+                "names {}, which holds no route: write one a line, as `192.0.2.0/24 7`",
+                path.display()
+            );
+            return Err(Refused { key: "table", problem });
+        }
         if all.is_empty() {
             let problem =
                 "must hold at least one route as \"192.0.2.0/24 7\", or `table` name a file of them".into();
@@ -108,7 +115,7 @@ impl Settings for LpmSettings {
         Key {
             name: "table",
             kind: "path of a file with one route a line",
-            default: None,
+            default: Some("none"),
             summary: "More routes; `#` begins a comment.",
         },
         Key {

@@ -196,6 +196,11 @@ fn configuration_is_checked_before_anything_runs() {
         toml::from_str::<LpmSettings>(text).unwrap().check().map_err(|refused| refused.to_string())
     };
     assert!(check("").unwrap_err().contains("must hold at least one route"));
+    let empty = std::env::temp_dir().join(format!("netbricks-no-routes-{}", std::process::id()));
+    std::fs::write(&empty, "# none\n").unwrap();
+    let said = check(&format!("table = {empty:?}")).unwrap_err();
+    std::fs::remove_file(&empty).unwrap();
+    assert!(said.contains("`table` names") && said.contains("which holds no route"), "{said}");
     assert!(
         check("routes = [\"10.0.0.0/8 1\"]\nannotation = \"\"")
             .unwrap_err()

@@ -136,6 +136,7 @@ pub(super) fn check_with<'t>(
     let mut plan = config::read(&file.text, &app.registry, &app.drivers, &file.directory, &mut diagnostics);
     adjust(&mut plan.runtime);
     plan.check_placement(&mut diagnostics);
+    plan.check_files(&file.directory, &mut diagnostics);
     if diagnostics.has_errors() {
         return Err(Faults { source, diagnostics });
     }

@@ -5,6 +5,7 @@
 
 mod document;
 mod fields;
+mod files;
 mod machine;
 mod plan;
 mod runtime;

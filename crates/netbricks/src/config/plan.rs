@@ -190,6 +190,7 @@ pub(crate) fn resolve_ports<'t>(
     let ports = ports.iter().map(|entry| plan_port(entry, drivers, directory, diagnostics)).collect();
     let plan = Plan { ports, functions: Vec::new(), chains: Vec::new(), runtime };
     plan.check_placement(diagnostics);
+    plan.check_files(directory, diagnostics);
     plan
 }
 
