@@ -350,6 +350,27 @@ fn answers_with_nowhere_to_go_are_explained() {
     assert_eq!(warning, Some(Value::String(expected)));
     // As it says.
     assert_eq!(said(&format!("{text}[[chain]]\nfrom = \"hops.reply\"\nto = \"wan\"\n")), (0, None));
+
+    // From one port, which cannot send: no answer is drawn, and the report says it likewise.
+    let text = format!(
+        "[port.lan]\ndriver = \"generator\"\npackets = 300\nflows = 64\n[port.wan]\ndriver = \"null\"\n\
+         [function.hops]\nuse = \"ttl\"\nanswer_v4 = \"192.0.2.1\"\n\
+         [[chain]]\nfrom = \"lan\"\nthrough = [{hops}]\nto = \"wan\"\n"
+    );
+    let (lost, warning) = said(&text);
+    assert!(lost > 0);
+    let expected = format!(
+        "{lost} answers of `hops#64` had nowhere to go (dropped as `unconnected`): its packets come from port `lan`, which \
+         only receives, so say where they belong: `[[chain]]` with `from = \"hops.reply\"` and `to`"
+    );
+    assert_eq!(warning, Some(Value::String(expected)));
+    let drawn = Command::new(env!("CARGO_BIN_EXE_netbricks"))
+        .args(["graph", "f.toml"])
+        .current_dir(scratch("answers-drawn", &text))
+        .output()
+        .expect("the binary was built for this test");
+    let drawn = String::from_utf8_lossy(&drawn.stdout).into_owned();
+    assert!(drawn.contains("hops#64 ──▶ wan.send") && !drawn.contains("answers"), "{drawn}");
 }
 
 /// One port to another through `through`, over a pool of as few buffers as there may be.

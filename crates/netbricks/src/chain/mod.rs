@@ -85,7 +85,8 @@ pub(crate) struct Network {
     pub(crate) sorts: Vec<Option<ShuffleKey>>,
     /// Ports whose packets meet in declared state and so must be worked on by one worker: each port's group.
     pub(crate) groups: Vec<usize>,
-    /// Uses whose answers, should they give any, have nowhere to go: their packets come from several ports.
+    /// Uses whose answers, should they give any, have nowhere to go: their packets come from several ports, or from one that
+    /// cannot send.
     pub(crate) unanswered: Vec<usize>,
 }
 
@@ -222,6 +223,7 @@ impl Network {
                 let mut back = roots[chain].iter();
                 if output.edge == Edge::REPLY
                     && let (Some(port), None) = (back.next(), back.next())
+                    && (plan.ports[*port].can_transmit || !output.optional)
                 {
                     self.wires.push(Wire {
                         edge: output.edge,
@@ -246,16 +248,19 @@ impl Network {
     }
 
     /// What to say of a use that dropped `answers` because its packets come from several ports, so that none of these is where
-    /// answers belong. That a function answers at all shows only when it does.
+    /// answers belong, or from one that cannot send. That a function answers at all shows only when it does.
     pub(crate) fn said_of_answers(&self, plan: &Plan<'_>, number: usize, answers: u64) -> String {
         let Use { name, function, chain } = &self.uses[number];
         let function = &plan.functions[*function].name;
         let ports: Vec<String> =
             roots(plan)[*chain].iter().map(|port| format!("`{}`", plan.ports[*port].name)).collect();
+        let come = match ports.as_slice() {
+            [port] => format!("port {port}, which only receives"),
+            _ => format!("ports {}", ports.join(" and ")),
+        };
         format!(
-            "{answers} answers of `{name}` had nowhere to go (dropped as `unconnected`): its packets come from ports {}, so \
-             say where they belong: `[[chain]]` with `from = \"{function}.reply\"` and `to`",
-            ports.join(" and ")
+            "{answers} answers of `{name}` had nowhere to go (dropped as `unconnected`): its packets come from {come}, so say \
+             where they belong: `[[chain]]` with `from = \"{function}.reply\"` and `to`"
         )
     }
 

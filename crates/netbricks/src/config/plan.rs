@@ -47,6 +47,8 @@ pub struct PlannedPort<'t> {
     pub workers: Vec<Spanned<usize>>,
     /// Everything else of its table.
     pub settings: Spanned<DeTable<'t>>,
+    /// Whether it can send, set up like this, as far as its driver knows without opening it.
+    pub can_transmit: bool,
     /// Where a chain receives from it.
     pub receives: Option<Range<usize>>,
     /// Where the first chain sends to it.
@@ -142,7 +144,7 @@ pub fn resolve<'t>(
         diagnostics,
     };
     let chains = resolver.chains(&chains);
-    let Resolver { ports, functions: used, mentioned, .. } = resolver;
+    let Resolver { mut ports, functions: used, mentioned, .. } = resolver;
     unused(&ports, &functions, &mentioned, registry, diagnostics);
     if !diagnostics.has_errors() {
         loops(&used, &chains, diagnostics);
@@ -150,9 +152,10 @@ pub fn resolve<'t>(
     // What is broken in another way may not mean what it says.
     let whole = !diagnostics.has_errors();
     let largest = frames::largest_packet(runtime.large_frames);
-    for port in ports.iter().filter(|port| whole && port.is_used()) {
+    for port in ports.iter_mut().filter(|port| whole && port.is_used()) {
         let Some(driver) = drivers.get(&port.driver) else { continue };
         let Directions { receives, transmits } = driver.directions(port.settings.clone());
+        port.can_transmit = transmits;
         port.one_way(receives, transmits).into_iter().for_each(|error| diagnostics.push(error));
         if let Err(OpenError::Port(error)) = driver.fits(&port.name, port.settings.clone(), largest) {
             diagnostics.push(refusal(&error, &port.settings));
@@ -242,6 +245,7 @@ fn plan_port<'t>(
         driver_place: kind.map_or(entry.settings.span(), Spanned::span),
         workers: entry.workers.clone().unwrap_or_default(),
         settings: entry.settings.clone(),
+        can_transmit: true,
         receives: None,
         transmits: None,
     }
