@@ -74,7 +74,7 @@ enum Command {
     /// Write a generator's traffic to a capture file
     #[command(after_help = "Examples:\n  netbricks generate out.pcapng --packets 100000 --seed 7\n  \
                             netbricks generate web.pcap.gz --duration 10s --conversation true --payload http\n\n\
-                            The keys are those of `netbricks ports generator`, written as flags.")]
+                            The generator's own keys (`netbricks ports generator`) are flags, but for `clock`.")]
     Generate(GenerateArguments),
     /// List functions, or the keys of one
     #[command(after_help = "Examples:\n  netbricks functions\n  netbricks functions monitor\n  \
