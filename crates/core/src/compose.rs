@@ -11,7 +11,7 @@ use crate::operator::{Function, Input, Start};
 use crate::operators::{Replaces, dispatched};
 use crate::reason::{Departure, Edge, Verdict};
 use crate::registry::{BuildError, Worker};
-use crate::shuffle::{Part, ShuffleKey};
+use crate::shuffle::{Part, PartStep, ShuffleKey};
 use crate::state::Declarations;
 
 /// Makes a node of a function, or of several fused: `compose(worker, |input| ttl(input).then(nat))`.
@@ -98,8 +98,8 @@ impl<A: Function> Node for Fused<A> {
     fn import(&mut self, name: &str, bytes: &[u8], now: u64) -> Result<(), ImportError> {
         self.declarations.import(name, bytes, now)
     }
-    fn take_part(&mut self, part: &Part) -> Vec<StateImage> {
-        self.declarations.take_part(part)
+    fn take_part(&mut self, part: &Part, step: &mut PartStep) -> Option<StateImage> {
+        self.declarations.take_part(part, step)
     }
     fn bound(&self, by: ShuffleKey) -> Vec<String> {
         self.declarations.bound(by)

@@ -1,6 +1,7 @@
 //! Groups: packets go separate ways through the graph by a key (the paper's group by, section 3.1), at once or by way of
 //! a queue for each group, which get their turns one after the other.
 
+use std::any::Any;
 use std::collections::VecDeque;
 
 use netbricks_buffer::{Batch, Packet};
@@ -259,4 +260,14 @@ impl Node for GroupNode {
         Ok(lengths.join(" "))
     }
     has_sorters_state!();
+    fn outlived(&mut self) -> Option<&mut dyn Any> {
+        Some(self)
+    }
+    /// The groups' queues: what waits there was sorted before.
+    fn succeed(&mut self, before: &mut dyn Any) {
+        if let Some(before) = before.downcast_mut::<Self>() {
+            std::mem::swap(&mut self.queues, &mut before.queues);
+            (self.held, self.next) = (before.held, before.next);
+        }
+    }
 }

@@ -56,7 +56,7 @@ pub use counters::{Count, Drops, NodeCounters};
 pub use events::{Event, Schedule};
 pub use graph::{Graph, GraphBuilder, GraphError, NodeId, Panic, Totals, Turn};
 pub use group::{GroupConfig, Groups};
-pub use node::{CallError, Handler, ImportError, Node, Output, Poll, Role, Section, StateImage};
+pub use node::{CallError, Departed, Handler, ImportError, Node, Output, Poll, Role, Section, StateImage};
 pub use operator::{Function, Input, Operator, Start};
 pub use operators::Own;
 pub use reason::{Class, Drop, Edge, Verdict};

@@ -1,6 +1,7 @@
 //! A node of the graph: the one interface behind receive queues, fused functions, keepers of packets and transmit
 //! queues. One dynamic call hands over a whole batch.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 
@@ -9,7 +10,7 @@ use netbricks_buffer::Batch;
 use crate::context::Context;
 use crate::events::Schedule;
 use crate::reason::Edge;
-use crate::shuffle::{Crossing, Part, ShuffleKey};
+use crate::shuffle::{Crossing, Part, PartStep, ShuffleKey};
 
 /// What a node does in the graph, which is how its packets are accounted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +113,15 @@ pub enum ImportError {
     },
 }
 
+/// How far a way out is: what another worker sends may overtake packets of it that have not left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Departed {
+    /// Packets that it was given since the node began.
+    pub given: u64,
+    /// How many of these, the first ones, have left for certain.
+    pub left: u64,
+}
+
 /// Exported state: name and versioned, checked bytes.
 pub type StateImage = (String, Vec<u8>);
 
@@ -195,10 +205,12 @@ pub trait Node {
     fn import(&mut self, name: &str, _bytes: &[u8], _now: u64) -> Result<(), ImportError> {
         Err(ImportError::Unknown { name: name.into() })
     }
-    /// Takes out the state of flows that move to another worker: images that [`import`](Self::import) of the same node
-    /// there adds to what it has. State that is no flow's stays.
-    fn take_part(&mut self, _part: &Part) -> Vec<StateImage> {
-        Vec::new()
+    /// Takes out the state of flows that move to another worker, a bounded piece of it: an image that
+    /// [`import`](Self::import) of the same node there adds to what it has. State that is no flow's stays. Called again, with
+    /// other packets in between, until `step` [is over](PartStep::is_over).
+    fn take_part(&mut self, _part: &Part, step: &mut PartStep) -> Option<StateImage> {
+        step.end();
+        None
     }
     /// The names of its state that is of flows but cannot go with them where a shuffle sorts them by `by`: with it behind
     /// that shuffle no flow moves. Asked once, when the graph is built. A node that exports state and overrides
@@ -213,8 +225,20 @@ pub trait Node {
     }
     /// Lets go of packets that it queues, a batch at most, as [`drain`](Self::drain) does, but goes on afterwards: flows
     /// move to another worker, and their state may follow only what has been worked on. Called until it holds none, or
-    /// lets none go.
+    /// lets none go. What transmits gets on with what it was given.
     fn hurry(&mut self, _batch: &mut Batch, _cx: &mut Context) {}
+    /// Of what transmits or gives packets to other workers: how far it is with what it was given, for each of its ways out that
+    /// keep an order of their own. Asked while flows move.
+    fn departed(&self) -> Vec<Departed> {
+        Vec::new()
+    }
+    /// Itself, where a part of it outlives a panic in its function: packets that it queues, its ends of rings. It is asked before
+    /// a node is made in its place, which [succeeds](Self::succeed) it.
+    fn outlived(&mut self) -> Option<&mut dyn Any> {
+        None
+    }
+    /// Takes over what outlives the node in whose place it comes.
+    fn succeed(&mut self, _before: &mut dyn Any) {}
     /// Its part in what goes from worker to worker, where it has one.
     fn crossing(&mut self) -> Option<&mut dyn Crossing> {
         None

@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::events::Events;
 use crate::node::{CallError, Handler, ImportError, Poll, Section, StateImage};
 use crate::registry::{BuildError, Worker};
-use crate::shuffle::{Part, ShuffleKey};
+use crate::shuffle::{Part, PartStep, ShuffleKey};
 use crate::stored::StoredFlow;
 
 /// A handle to declared state, owned by one worker (`NoExternalAccess`, the paper's section 3.1).
@@ -70,8 +70,11 @@ pub trait Declared: 'static {
     /// Takes out what is known of flows that move, as bytes that [`import`](Declared::import) adds to what another
     /// worker has; asked only of what [`Moves`](Mobility::Moves). The flows are nowhere else then: an import of these bytes
     /// keeps what it has room for.
-    fn take_part(&mut self, _part: &Part) -> Vec<u8> {
-        Vec::new()
+    ///
+    /// One piece a call, so that packets of other flows go on in between: the first from `place` 0 on; it answers from where the
+    /// next is, or `None` after the last. No bytes where nothing of the piece moves.
+    fn take_part(&mut self, _part: &Part, _place: usize) -> (Vec<u8>, Option<usize>) {
+        (Vec::new(), None)
     }
 }
 
@@ -96,14 +99,18 @@ impl Mobility {
 /// it takes all or none of a copy.
 const MOVED: &[u8; 4] = b"NBMV";
 
-/// Takes the flows out of a table that `chosen` answers `true` for.
+/// Takes those flows out of a piece of a table, from slot `place` on, that `chosen` answers `true` for.
 fn take_moved<K: Key + Encode, V: Encode + 'static>(
     table: &mut FlowTable<K, V>,
+    place: usize,
     chosen: impl FnMut(&K) -> bool,
-) -> Vec<u8> {
+) -> (Vec<u8>, Option<usize>) {
     let mut bytes = MOVED.to_vec();
-    table.take_where(&mut bytes, chosen);
-    bytes
+    let next = table.take_step(place, &mut bytes, chosen);
+    if bytes.len() == MOVED.len() {
+        bytes.clear();
+    }
+    (bytes, next)
 }
 
 impl<K, V> Declared for FlowTable<K, V>
@@ -132,8 +139,8 @@ where
     fn mobility(&self, by: ShuffleKey) -> Mobility {
         Mobility::of(stored_follows::<K>(by))
     }
-    fn take_part(&mut self, part: &Part) -> Vec<u8> {
-        take_moved(self, |key| stored_in(key, part))
+    fn take_part(&mut self, part: &Part, place: usize) -> (Vec<u8>, Option<usize>) {
+        take_moved(self, place, |key| stored_in(key, part))
     }
 }
 
@@ -187,6 +194,9 @@ pub trait TableKey: Copy + 'static {
     }
     /// Whether [`spread`](Self::spread) has an answer for every entry under this key of a shuffle. Where it has not,
     /// flows with such a table behind their shuffle do not move.
+    ///
+    /// An entry under an address is taken to be of the packets with that address where the shuffle looks for it, and one under
+    /// a number of those with that port, VLAN or owner: what means another has a key of its own type, which follows nothing.
     fn follows(_by: ShuffleKey) -> bool {
         false
     }
@@ -301,7 +311,7 @@ const COUNTS: [Count; 3] = [
 
 type Read = Box<dyn Fn(&str) -> Result<String, String>>;
 type Report = Box<dyn Fn() -> Section>;
-type Take = Box<dyn Fn(&Part) -> Vec<u8>>;
+type Take = Box<dyn Fn(&Part, usize) -> (Vec<u8>, Option<usize>)>;
 type GoesBy = fn(ShuffleKey) -> bool;
 
 /// What one function declared while it was built.
@@ -357,8 +367,9 @@ impl Worker {
         let table = table.clone();
         let mut declarations = self.declarations.borrow_mut();
         let Some(name) = declarations.states.last().map(|(name, _)| name.clone()) else { return };
-        let take: Take =
-            Box::new(move |part| take_moved(&mut table.borrow_mut(), |key| part.holds(K::restore(*key))));
+        let take: Take = Box::new(move |part, place| {
+            take_moved(&mut table.borrow_mut(), place, |key| part.holds(K::restore(*key)))
+        });
         declarations.parts.push((name, K::follows, take));
     }
 
@@ -461,18 +472,23 @@ impl Declarations {
         let states = self.states.iter().map(|(name, state)| (name.clone(), state.borrow().export()));
         states.chain(self.events.export()).collect()
     }
-    pub(crate) fn take_part(&self, part: &Part) -> Vec<StateImage> {
+    /// A piece of what goes with the flows that move.
+    pub(crate) fn take_part(&self, part: &Part, step: &mut PartStep) -> Option<StateImage> {
         let by = part.key();
-        let own = |name: &str| self.parts.iter().find(|(known, ..)| known == name);
-        let follow = self.states.iter().filter_map(|(name, state)| {
-            let bytes = match own(name) {
-                Some((_, follows, take)) => follows(by).then(|| take(part))?,
-                None if state.borrow().mobility(by) == Mobility::Moves => state.borrow_mut().take_part(part),
-                None => return None,
-            };
-            Some((name.clone(), bytes))
-        });
-        follow.collect()
+        let Some((name, state)) = self.states.get(step.state) else {
+            step.end();
+            return None;
+        };
+        let own = self.parts.iter().find(|(known, ..)| known == name);
+        let moves =
+            own.map_or_else(|| state.borrow().mobility(by) == Mobility::Moves, |(_, follows, _)| follows(by));
+        let (bytes, next) = match own {
+            _ if !moves => (Vec::new(), None),
+            Some((.., take)) => take(part, step.place),
+            None => state.borrow_mut().take_part(part, step.place),
+        };
+        step.go_on(next, self.states.len());
+        (!bytes.is_empty()).then(|| (name.clone(), bytes))
     }
     /// The state that keeps flows under this key from moving.
     pub(crate) fn bound(&self, by: ShuffleKey) -> Vec<String> {
@@ -612,7 +628,8 @@ mod tests {
         let problem = to.import(&Declared::export(&from), 0).unwrap_err();
         assert!(problem.contains("no room for 80 exported flows"), "{problem}");
         assert_eq!(counts(&to), (70, 0));
-        let moved = take_moved(&mut from, |_| true);
+        let (moved, next) = take_moved(&mut from, 0, |_| true);
+        assert_eq!(next, None, "128 slots");
         assert!(from.is_empty());
         for bit in 0..moved.len() * 8 {
             let mut changed = moved.clone();

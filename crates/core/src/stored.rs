@@ -86,7 +86,7 @@ impl TableKey for FlowKey {
         by.spread_flow(&self, hash)
     }
     fn follows(by: ShuffleKey) -> bool {
-        !matches!(by, ShuffleKey::Port | ShuffleKey::Vlan | ShuffleKey::Owner)
+        !matches!(by, ShuffleKey::Port | ShuffleKey::Vlan | ShuffleKey::Owner | ShuffleKey::Own)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use netbricks_buffer::Batch;
-use netbricks_core::{Context, Poll};
+use netbricks_core::{Context, Departed, Poll};
 
 use crate::node::LiveLimits;
 use crate::steer::{Fixed, Rules, Unsteerable};
@@ -202,6 +202,11 @@ pub trait TransmitQueue: Send {
     /// Packets that are sent but whose buffers the device still has. They are counted as sent, not as held.
     fn in_flight(&self) -> usize {
         0
+    }
+    /// How far it is with what all who share it gave it, where it is shared: `None` for a queue of one worker's, which has
+    /// sent all but what it [keeps](Self::held) and what is [in flight](Self::in_flight). Asked while flows move.
+    fn departed(&self) -> Option<Departed> {
+        None
     }
     /// Gets buffers back from the device and writes out what is buffered; called when idle and at shutdown.
     fn flush(&mut self, _cx: &mut Context) {}

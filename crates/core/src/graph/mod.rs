@@ -9,6 +9,7 @@ mod build;
 mod contain;
 mod crossing;
 mod export;
+mod moves;
 mod run;
 mod timers;
 
@@ -24,6 +25,7 @@ pub use contain::{Caught, Panic, contain, observe_panics};
 pub use export::{DescribedEdge, DescribedNode, Description};
 
 use asked::Panics;
+use moves::Moves;
 
 use crate::context::Context;
 use crate::counters::NodeCounters;
@@ -76,6 +78,8 @@ struct Slot {
     closed: bool,
     /// The bits of those that its packets may come to.
     feeds: u64,
+    /// As a shuffle: those, and itself, that flows move behind at the same time, since they lead to the same state.
+    company: Vec<usize>,
     origin: Option<(Blueprint, Worker)>,
 }
 
@@ -106,6 +110,7 @@ impl Slot {
             crossing: u64::from(crossing),
             closed: false,
             feeds: 0,
+            company: Vec::new(),
             origin,
             node,
         }
@@ -227,7 +232,7 @@ pub struct Graph {
     sources: usize,
     has_sources: bool,
     /// Shuffles that have asked for something.
-    duties: Vec<usize>,
+    moves: Moves,
     panics: Panics,
 }
 
@@ -267,7 +272,7 @@ impl Graph {
             dry: 0,
             sources,
             has_sources: sources > 0,
-            duties: Vec::new(),
+            moves: Moves::default(),
             panics,
         };
         graph.cx.led = graph.slots.iter().all(|slot| slot.role != Role::Receive);

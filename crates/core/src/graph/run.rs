@@ -44,17 +44,18 @@ impl Graph {
                 return (Turn::Moved(by_events), 1);
             }
         }
-        if !self.duties.is_empty() {
-            self.do_duties();
-        }
+        let worked = !self.moves.is_idle() && self.do_duties(false);
         self.wake_due();
         let Some(node) = self.next_schedulable() else {
-            return (if by_events > 0 { Turn::Moved(by_events) } else { self.rest() }, 1);
+            return (if by_events > 0 || worked { Turn::Moved(by_events) } else { self.rest() }, 1);
         };
         let before = self.turns;
         self.count_turn();
         let moved = by_events + self.contained(Some(node), most);
         let turns = (self.turns - before) as u32;
+        if worked {
+            return (Turn::Moved(moved), turns);
+        }
         if moved == 0 && self.cx.blocked != 0 {
             return (self.rest(), turns);
         }
@@ -130,7 +131,7 @@ impl Graph {
             && (self.idle.is_empty() || !self.turns.is_multiple_of(ASK_IDLE))
             && self.sleeping.is_empty()
             && self.cx.deadline > self.cx.now()
-            && self.duties.is_empty()
+            && self.moves.is_idle()
             && self.cx.blocked == 0
     }
 
@@ -446,20 +447,27 @@ impl Graph {
         while !self.waiting.is_empty() {
             self.contained(None, 1);
         }
-        self.drain_keepers();
-        if self.drain_crossings() {
+        let mut held_up = self.drain_keepers();
+        if self.drain_crossings(&mut held_up) {
             self.drain_keepers();
         }
         self.totals().held
     }
 
-    pub(super) fn drain_keepers(&mut self) {
+    /// Has those that hold packets give them up, but where these would come to a shuffle that waits for room. Answers whether
+    /// there were such.
+    pub(super) fn drain_keepers(&mut self) -> bool {
+        let mut held_up = false;
         for node in 0..self.slots.len() {
             if self.slots[node].crossing != 0 && !self.slots[node].ended {
                 continue;
             }
             // Bounded: a node that never gives up is left with what it holds, which the totals then show.
             for _ in 0..DRAIN_CALLS {
+                if self.is_held_up(node) {
+                    held_up |= self.held(node) > 0;
+                    break;
+                }
                 // A transmit queue may have packets in the device's hands even if it holds none.
                 let slot = &self.slots[node];
                 let ends = || slot.ask(&self.panics, self.cx.now(), |node| node.has_an_end()) == Some(true);
@@ -476,6 +484,7 @@ impl Graph {
                 }
             }
         }
+        held_up
     }
 
     pub(super) fn drain_node(&mut self, node: usize, how: fn(&mut dyn Node, &mut Batch, &mut Context)) {
@@ -530,9 +539,11 @@ fn ask_held(slot: &Slot) -> Option<u64> {
 /// Calls of a keeper's `drain`: each may yield a full batch, and no keeper holds more than a pool.
 const DRAIN_CALLS: usize = 1 << 16;
 
-/// Makes a function's node anew, state and all; a node without a blueprint goes on as it is.
+/// Makes a function's node anew, state and all, but for the packets that others left with it; a node without a blueprint goes
+/// on as it is.
 fn rebuild(slot: &mut Slot) -> bool {
     let Some((blueprint, worker)) = &slot.origin else { return false };
+    let lasts = contain(|| slot.node.outlived().is_some()).unwrap_or(false);
     // Asked before: where nodes share what stands behind them, the new one takes the old one's place at once.
     let schedule = contain(|| slot.node.schedule()).ok().flatten();
     let built = contain(|| {
@@ -543,6 +554,9 @@ fn rebuild(slot: &mut Slot) -> bool {
         Some(node)
     });
     let Ok(Some(mut node)) = built else { return false };
+    if lasts && let Some(before) = slot.node.outlived() {
+        node.succeed(before);
+    }
     std::mem::swap(&mut slot.node, &mut node);
     // The old node's drop runs the author's code as well.
     let _ended = contain(|| drop(node));

@@ -107,8 +107,8 @@ impl<R: Rewriter> Declared for Packetizer<R> {
         // By any other key the two directions may part.
         if R::MOVES && by == ShuffleKey::SymmetricFlow { Mobility::Moves } else { Mobility::Bound }
     }
-    fn take_part(&mut self, part: &shuffle::Part) -> Vec<u8> {
-        self.take_where(|flow| part.holds(flow))
+    fn take_part(&mut self, part: &shuffle::Part, _: usize) -> (Vec<u8>, Option<usize>) {
+        (self.take_where(|flow| part.holds(flow)), None)
     }
     fn occupancy(&self) -> (u64, u64) {
         let (connections, most) = self.occupancy();

@@ -30,6 +30,32 @@ impl Part {
     }
 }
 
+/// How far a node's state was gone through for what moves: a bounded piece a call, so that other packets go on in between.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PartStep {
+    /// Which of its states, and where in it.
+    pub(crate) state: usize,
+    pub(crate) place: usize,
+    over: bool,
+}
+
+impl PartStep {
+    /// Nothing more of this node moves.
+    pub fn end(&mut self) {
+        self.over = true;
+    }
+    /// Whether nothing more of it does.
+    pub fn is_over(&self) -> bool {
+        self.over
+    }
+    /// On to this place of the state, or to the next state; there are `states`.
+    pub(crate) fn go_on(&mut self, place: Option<usize>, states: usize) {
+        self.state += usize::from(place.is_none());
+        self.place = place.unwrap_or(0);
+        self.over = self.state >= states;
+    }
+}
+
 /// A node that exchanges packets with its copies on other workers.
 pub trait Crossing {
     /// By what it sorts packets: what state behind it must go by to move with them.
@@ -41,7 +67,12 @@ pub trait Crossing {
     fn close(&mut self);
     /// What the graph is to do for it now.
     fn duty(&mut self) -> Option<Duty>;
-    /// The state that [`Duty::Give`] asked for: node, name, bytes.
+    /// Whether it has been told of a move for which it will ask to give state to this worker, and has not yet.
+    fn is_to_give(&self, to: usize) -> bool;
+    /// Whether it has been told of a move for which it will ask to take state from this worker, and has not yet.
+    fn is_to_take(&self, from: usize) -> bool;
+    /// The state that [`Duty::Give`] asked for: node, name, bytes. Not at once: others that lead to the same state have to be
+    /// done with it, too.
     fn given(&mut self, to: usize, images: Vec<(String, StateImage)>);
     /// The state of [`Duty::Take`] is in place, but for so many images that were refused.
     fn took(&mut self, from: usize, refused: usize);

@@ -76,8 +76,8 @@ pub(super) struct Change {
     pub(super) moves: Vec<Moved>,
     /// Pairs of old and new owner that have not handed over yet.
     pub(super) pairs: usize,
-    /// A worker has ended.
-    pub(super) ending: bool,
+    /// By worker: its part is over.
+    pub(super) over: Vec<bool>,
     /// State on its way.
     pub(super) handovers: Vec<Handover>,
     /// By worker, once it has built its graph: state that cannot move.
@@ -117,6 +117,8 @@ pub(super) struct Standing {
     pub(super) waiting: AtomicUsize,
     /// Its node is gone: whoever waits for it need not.
     pub(super) gone: AtomicBool,
+    /// A node is about to be made in its node's place, which takes over its ends.
+    succession: AtomicBool,
 }
 
 pub(crate) struct Fabric {
@@ -128,6 +130,8 @@ pub(crate) struct Fabric {
     pub(super) standing: Vec<Standing>,
     /// The number of the last move. One load a batch, of a line that nobody writes but when buckets move.
     pub(super) epoch: AtomicU64,
+    /// The same, before any of the shuffles that move together begins: none of them takes another for one that does not move.
+    pub(super) announced: AtomicU64,
     change: Mutex<Change>,
     /// All shuffles by the same key, and who owns its buckets.
     pub(super) kin: Arc<Kin>,
@@ -173,6 +177,7 @@ impl Fabric {
                 given: (0..workers).map(|_| AtomicU64::new(0)).collect(),
                 waiting: AtomicUsize::new(0),
                 gone: AtomicBool::new(false),
+                succession: AtomicBool::new(false),
             })
             .collect();
         Ok(Self {
@@ -183,7 +188,12 @@ impl Fabric {
             ends: Mutex::new(ends.into_iter().map(Some).collect()),
             standing,
             epoch: AtomicU64::new(0),
-            change: Mutex::new(Change { bound: vec![None; workers], ..Change::default() }),
+            announced: AtomicU64::new(0),
+            change: Mutex::new(Change {
+                bound: vec![None; workers],
+                over: vec![false; workers],
+                ..Change::default()
+            }),
             kin,
             upstream: AtomicUsize::new(0),
             refused: AtomicUsize::new(0),
@@ -197,6 +207,20 @@ impl Fabric {
     /// The ends of a worker's rings, once.
     pub(super) fn take(&self, worker: usize) -> Option<Ends> {
         self.ends.lock().unwrap_or_else(PoisonError::into_inner).get_mut(worker)?.take()
+    }
+
+    /// The next node of a worker may be made though that has one: it takes over from it.
+    pub(super) fn announce_succession(&self, worker: usize) {
+        self.standing[worker].succession.store(true, Ordering::Relaxed);
+    }
+
+    /// What such a node has until it takes over.
+    pub(super) fn succession(&self, worker: usize) -> Option<Ends> {
+        let announced = self.standing[worker].succession.swap(false, Ordering::Relaxed);
+        announced.then(|| Ends {
+            out: (0..self.workers).map(|_| None).collect(),
+            into: (0..self.workers).map(|_| None).collect(),
+        })
     }
 
     /// Locked when buckets move, when a worker ends and when somebody asks; never for a packet.

@@ -29,7 +29,8 @@ pub enum ShuffleKey {
     Vlan,
     /// Whose it is: the tenant.
     Owner,
-    /// What a user function says.
+    /// What a user function says. State by flow behind such a shuffle does not move: nobody knows which flows an answer stands
+    /// for.
     #[serde(skip)]
     Own,
 }
@@ -97,23 +98,23 @@ impl ShuffleKey {
         }
     }
 
-    /// Whether it is an address that packets are sorted by, or may be.
+    /// Whether it is an address that packets are sorted by.
     pub(crate) const fn is_address(self) -> bool {
-        matches!(self, Self::Source | Self::Destination | Self::Own)
+        matches!(self, Self::Source | Self::Destination)
     }
     /// As [`is_address`](Self::is_address), of a number.
     pub(crate) const fn is_number(self) -> bool {
-        matches!(self, Self::Port | Self::Vlan | Self::Owner | Self::Own)
+        matches!(self, Self::Port | Self::Vlan | Self::Owner)
     }
 
     /// The hash of an address that somebody keeps state by: it is that by which packets were shuffled.
     pub(crate) fn spread_address(self, ip: IpAddr, hash: &HashKey) -> Option<u64> {
-        self.is_address().then(|| address(ip, hash))
+        (self.is_address() || self == Self::Own).then(|| address(ip, hash))
     }
 
     /// As [`spread_address`](Self::spread_address), of a number.
     pub(crate) fn spread_number(self, value: u64, hash: &HashKey) -> Option<u64> {
-        self.is_number().then(|| number(value, hash))
+        (self.is_number() || self == Self::Own).then(|| number(value, hash))
     }
 }
 

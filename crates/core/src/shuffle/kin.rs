@@ -3,7 +3,8 @@
 //! go on with the same owners.
 //!
 //! Where packets come to one of them from another, the first moves first: a flow's packets then come to the second by the new
-//! owner only when the old one has let go of all that came before.
+//! owner only when the old one has let go of all that came before. Those that are as far from the ports move at the same time,
+//! since state may stand behind several of them.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -24,37 +25,46 @@ pub(crate) struct Kin {
 struct Table {
     owners: Vec<u8>,
     shuffles: Vec<Weak<Fabric>>,
-    /// Of the last move: what it was, between how many pairs of workers, the shuffle that is at it, and those that have not
+    /// Of the last move: what it was, between how many pairs of workers, the shuffles that are at it, and those that have not
     /// begun it, last first.
     moves: Vec<Moved>,
     pairs: usize,
-    under_way: Option<Weak<Fabric>>,
+    under_way: Vec<Weak<Fabric>>,
     pending: Vec<Weak<Fabric>>,
 }
 
 impl Table {
-    /// Begins the move behind the next shuffle, unless one is still at it.
+    /// Begins the move behind the next shuffles, unless some are still at it.
     fn go_on(&mut self) {
         if self.left() > 0 {
             return;
         }
-        self.under_way = None;
+        self.under_way.clear();
+        let mut among = None;
         while let Some(next) = self.pending.pop() {
             let Some(shuffle) = next.upgrade().filter(|shuffle| shuffle.is_whole()) else { continue };
-            self.under_way = Some(next);
+            let upstream = shuffle.upstream.load(Ordering::Relaxed);
+            if *among.get_or_insert(upstream) != upstream {
+                self.pending.push(next);
+                break;
+            }
+            self.under_way.push(next);
             let mut change = shuffle.change();
             change.pairs = self.pairs;
             change.moves.clone_from(&self.moves);
             change.epoch += 1;
-            // Released after everything that it announces is in place.
-            return shuffle.epoch.store(change.epoch, Ordering::Release);
+            shuffle.announced.store(change.epoch, Ordering::Release);
+        }
+        for shuffle in self.under_way.iter().filter_map(Weak::upgrade) {
+            // Released after everything that it announces is in place, with the others that begin.
+            shuffle.epoch.store(shuffle.change().epoch, Ordering::Release);
         }
     }
 
-    /// Pairs of workers for which the shuffle at it waits. For one that has lost a node nobody waits: it may never be done.
+    /// Pairs of workers for which the shuffles at it wait. For one that has lost a node nobody waits: it may never be done.
     fn left(&self) -> usize {
-        let shuffle = self.under_way.as_ref().and_then(Weak::upgrade);
-        shuffle.filter(|shuffle| shuffle.is_whole()).map_or(0, |shuffle| shuffle.change().pairs)
+        let at_it = self.under_way.iter().filter_map(Weak::upgrade);
+        at_it.filter(|shuffle| shuffle.is_whole()).map(|shuffle| shuffle.change().pairs).sum()
     }
 }
 
@@ -97,7 +107,7 @@ impl Kin {
 
     /// Ends a worker's part in a shuffle, if that is over and no move of it is still to come. What has changed hands in the
     /// table already is not over before its state has followed.
-    pub(super) fn end(&self, shuffle: &Fabric, is_over: impl FnOnce(&Change) -> bool) -> bool {
+    pub(super) fn end(&self, shuffle: &Fabric, me: usize, is_over: impl FnOnce(&Change) -> bool) -> bool {
         let mut table = self.table();
         table.go_on();
         if table.pending.iter().any(|other| std::ptr::eq(other.as_ptr(), shuffle)) {
@@ -106,7 +116,7 @@ impl Kin {
         // With the table locked no move begins in between.
         let mut change = shuffle.change();
         let over = is_over(&change);
-        change.ending |= over;
+        change.over[me] |= over;
         over
     }
 
@@ -117,16 +127,17 @@ impl Kin {
         // A node of it is gone: its graph was taken down, or never came to run.
         table.shuffles.retain(|shuffle| shuffle.upgrade().is_some_and(|shuffle| shuffle.is_whole()));
         let shuffles: Vec<Arc<Fabric>> = table.shuffles.iter().filter_map(Weak::upgrade).collect();
-        // To one that is ending nothing comes any more: its packets have no need of new owners, and it keeps none from them.
+        // Through one that has ended nothing comes any more: it keeps nothing from moving.
         let going: Vec<(&Arc<Fabric>, MutexGuard<'_, Change>)> = shuffles
             .iter()
             .map(|shuffle| (shuffle, shuffle.change()))
-            .filter(|(_, change)| !change.ending)
+            .filter(|(_, change)| change.over.contains(&false))
             .collect();
-        if going.is_empty() {
+        // What is on its way through one that is ending would find its state gone.
+        if going.iter().all(|(_, change)| change.over.contains(&true)) {
             return Err(MoveError::Ending);
         }
-        if table.under_way.is_some() {
+        if !table.under_way.is_empty() || going.iter().any(|(_, change)| change.over.contains(&true)) {
             return Err(MoveError::Busy);
         }
         let mut moves = Vec::new();

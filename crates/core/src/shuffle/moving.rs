@@ -7,6 +7,8 @@
 //!    every worker as that worker said: then none of the buckets can be on its way to it. Between two batches it takes
 //!    the flows of these buckets out of its state and hands them over.
 //! 4. The new owner puts them into its own state and lets go of what it kept, in the order of arrival.
+//!
+//! Where several shuffles by one key lead to the same state, the [graph](crate::graph) does 3 and 4 for all of them at once.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -40,10 +42,14 @@ pub(super) struct Moving {
     coming: Box<[Coming; BUCKETS]>,
     /// Old owners whose state is awaited.
     awaited: Vec<usize>,
+    /// Old owners whose state the graph has, and is about to put in place.
+    taking: usize,
     /// Old owners whose state is here, while packets that waited for it still are.
     arrived: usize,
     /// Buckets that are to be given away, and to whom.
     leaving: Vec<(usize, Vec<u16>)>,
+    /// New owners for whom the graph has been asked for state, and has not given it yet.
+    giving: usize,
     /// What waits for its bucket's state, in the order of arrival.
     kept: VecDeque<(u16, Packet)>,
     /// What waited for it, or came behind such: goes on in this order.
@@ -64,8 +70,10 @@ impl Moving {
             owners,
             coming: Box::new([Coming::No; BUCKETS]),
             awaited: Vec::new(),
+            taking: 0,
             arrived: 0,
             leaving: Vec::new(),
+            giving: 0,
             kept: VecDeque::with_capacity(room),
             released: VecDeque::with_capacity(room),
             duty: None,
@@ -89,7 +97,7 @@ impl Moving {
     /// Whether any bucket's must.
     #[inline(always)]
     pub(super) fn is_expecting(&self) -> bool {
-        !self.awaited.is_empty() || self.arrived > 0
+        !self.awaited.is_empty() || self.taking > 0 || self.arrived > 0
     }
     /// Whether packets go on that waited for their state: until they have, all that comes for their buckets goes behind
     /// them, and the move is not over.
@@ -206,8 +214,31 @@ impl Moving {
         standing.given[self.me].load(Ordering::Relaxed).saturating_sub(seen)
     }
 
+    /// What there is to do, which is the graph's from now on.
     pub(super) fn take_duty(&mut self) -> Option<Duty> {
-        self.duty.take()
+        let duty = self.duty.take()?;
+        match &duty {
+            Duty::Give { .. } => self.giving += 1,
+            Duty::Take { from, .. } => {
+                self.awaited.retain(|other| other != from);
+                self.taking += 1;
+            }
+        }
+        Some(duty)
+    }
+
+    /// Whether it has still to say that a worker gets state, for a move that is announced.
+    pub(super) fn is_to_give(&self, fabric: &Fabric, to: usize) -> bool {
+        self.is_to_learn(fabric)
+            || self.leaving.iter().any(|(other, _)| *other == to)
+            || matches!(&self.duty, Some(Duty::Give { to: other, .. }) if *other == to)
+    }
+    /// Whether it has still to say that a worker's state is here, for a move that is announced.
+    pub(super) fn is_to_take(&self, fabric: &Fabric, from: usize) -> bool {
+        self.is_to_learn(fabric) || self.awaited.contains(&from)
+    }
+    fn is_to_learn(&self, fabric: &Fabric) -> bool {
+        fabric.announced.load(Ordering::Acquire) != self.epoch
     }
 
     /// Hands state over to its new owner.
@@ -216,12 +247,13 @@ impl Moving {
         change.handovers.push(Handover { from: self.me, to, images });
         // Under the lock, as the new owner writes it: neither undoes what the other said.
         fabric.standing[to].waiting.store(change.handovers_to(to), Ordering::Release);
+        self.giving = self.giving.saturating_sub(1);
     }
 
     /// The state of all buckets that came from `from` is in place.
     pub(super) fn took(&mut self, fabric: &Fabric, from: usize, refused: usize) {
         fabric.refused.fetch_add(refused, Ordering::Relaxed);
-        self.awaited.retain(|other| *other != from);
+        self.taking = self.taking.saturating_sub(1);
         self.arrived += 1;
         for moved in fabric.change().moves.iter().filter(|moved| moved.from == from && moved.to == self.me) {
             self.coming[usize::from(moved.bucket)] = Coming::Here;
@@ -264,10 +296,12 @@ impl Moving {
 
     /// Whether this worker has nothing to do with moves any more, and none will begin.
     pub(super) fn is_over(&self, fabric: &Fabric) -> bool {
-        fabric.kin.end(fabric, |change| {
+        fabric.kin.end(fabric, self.me, |change| {
             change.epoch == self.epoch
                 && self.leaving.is_empty()
+                && self.giving == 0
                 && self.awaited.is_empty()
+                && self.taking == 0
                 && self.arrived == 0
                 && self.kept() == 0
                 && self.duty.is_none()

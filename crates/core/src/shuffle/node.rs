@@ -1,10 +1,11 @@
 //! One worker's end of a shuffle: what belongs to others leaves through their rings, what others sent comes out here.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use netbricks_buffer::{BATCH, Batch, Packet};
+use netbricks_buffer::{BATCH, Batch, Packet, Producer};
 
 use super::duty::{BoundState, Crossing, Duty};
 use super::fabric::{Ends, Fabric};
@@ -13,7 +14,7 @@ use super::moving::Moving;
 use super::sorter::has_sorters_state;
 use super::{Sorter, WhenFull};
 use crate::context::Context;
-use crate::node::{CallError, Handler, Node, Output, Poll, StateImage};
+use crate::node::{CallError, Departed, Handler, Node, Output, Poll, StateImage};
 use crate::reason::{Drop as Reason, Edge};
 use crate::registry::BuildError;
 
@@ -45,11 +46,13 @@ pub(super) struct ShuffleNode {
     later_from: usize,
     /// Nothing comes from this worker any more.
     closing: bool,
+    /// Another has taken over its part.
+    succeeded: bool,
 }
 
 impl ShuffleNode {
     pub(super) fn new(sorter: Box<dyn Sorter>, fabric: Arc<Fabric>, me: usize) -> Result<Self, BuildError> {
-        let Some(ends) = fabric.take(me) else {
+        let Some(ends) = fabric.take(me).or_else(|| fabric.succession(me)) else {
             return Err(BuildError::new(format_args!(
                 "worker {me} of {} has its end of this shuffle already: make a shuffle for each place",
                 fabric.workers
@@ -71,6 +74,7 @@ impl ShuffleNode {
             later: VecDeque::with_capacity(if workers > 1 { BATCH } else { 0 }),
             later_from: 0,
             closing: false,
+            succeeded: false,
             fabric,
         })
     }
@@ -396,6 +400,26 @@ impl Node for ShuffleNode {
         }
     }
     has_sorters_state!();
+    fn departed(&self) -> Vec<Departed> {
+        let ways = self.ends.out.iter().zip(&self.waiting).zip(&self.given);
+        let departed = ways.map(|((end, waiting), given)| {
+            let there = end.as_ref().filter(|end| !end.is_closed()).map_or(0, Producer::waiting);
+            Departed { given: *given, left: given - (waiting.len() + there) as u64 }
+        });
+        departed.collect()
+    }
+    fn outlived(&mut self) -> Option<&mut dyn Any> {
+        self.fabric.announce_succession(self.me);
+        Some(self)
+    }
+    /// All but its function: rings, what waits for them and moves that are under way are those of the workers.
+    fn succeed(&mut self, before: &mut dyn Any) {
+        if let Some(before) = before.downcast_mut::<Self>() {
+            std::mem::swap(&mut self.sorter, &mut before.sorter);
+            std::mem::swap(self, before);
+            before.succeeded = true;
+        }
+    }
     fn crossing(&mut self) -> Option<&mut dyn Crossing> {
         Some(self)
     }
@@ -426,6 +450,12 @@ impl Crossing for ShuffleNode {
     fn duty(&mut self) -> Option<Duty> {
         self.moving.take_duty()
     }
+    fn is_to_give(&self, to: usize) -> bool {
+        self.moving.is_to_give(&self.fabric, to)
+    }
+    fn is_to_take(&self, from: usize) -> bool {
+        self.moving.is_to_take(&self.fabric, from)
+    }
     fn given(&mut self, to: usize, images: Vec<(String, StateImage)>) {
         self.moving.given(&self.fabric, to, images);
     }
@@ -436,6 +466,9 @@ impl Crossing for ShuffleNode {
 
 impl Drop for ShuffleNode {
     fn drop(&mut self) {
+        if self.succeeded {
+            return;
+        }
         self.fabric.standing[self.me].gone.store(true, Ordering::Release);
     }
 }

@@ -59,8 +59,18 @@ macro_rules! has_sorters_state {
         fn import(&mut self, name: &str, bytes: &[u8], now: u64) -> Result<(), $crate::node::ImportError> {
             self.sorter.import(name, bytes, now)
         }
-        fn take_part(&mut self, part: &$crate::shuffle::Part) -> Vec<$crate::node::StateImage> {
-            self.sorter.declared(|declared| declared.take_part(part))
+        fn take_part(
+            &mut self,
+            part: &$crate::shuffle::Part,
+            step: &mut $crate::shuffle::PartStep,
+        ) -> Option<$crate::node::StateImage> {
+            match self.sorter.declarations() {
+                Some(declared) => declared.take_part(part, step),
+                None => {
+                    step.end();
+                    None
+                }
+            }
         }
         fn bound(&self, by: $crate::shuffle::ShuffleKey) -> Vec<String> {
             self.sorter.declared(|declared| declared.bound(by))

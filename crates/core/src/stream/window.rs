@@ -513,8 +513,8 @@ impl<P: Protocol, F: Viewer + 'static> Declared for Windows<P, F> {
         // By any other key the two directions may part.
         if by == ShuffleKey::SymmetricFlow { Mobility::Moves } else { Mobility::Bound }
     }
-    fn take_part(&mut self, part: &shuffle::Part) -> Vec<u8> {
-        self.take_where(|flow| part.holds(flow))
+    fn take_part(&mut self, part: &shuffle::Part, _: usize) -> (Vec<u8>, Option<usize>) {
+        (self.take_where(|flow| part.holds(flow)), None)
     }
     fn occupancy(&self) -> (u64, u64) {
         (self.streams.len() as u64, self.streams.capacity() as u64)

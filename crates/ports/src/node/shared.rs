@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use netbricks_buffer::{BATCH, Batch};
-use netbricks_core::{Context, Drop};
+use netbricks_core::{Context, Departed, Drop};
 
 use self::left::{Leaves, Left, Tickets, WAITING};
 use super::transmit::{FLUSH_INTERVAL, LiveLimits, TRIES};
@@ -61,6 +61,8 @@ struct Sending {
     hand: Batch,
     /// The queue has the hand now: whoever called it counts what is in it.
     offered: bool,
+    /// Packets that the queue has taken.
+    taken: u64,
 }
 
 /// What became of that which waited.
@@ -97,7 +99,13 @@ impl SharedTransmit {
             held: AtomicU64::new(0),
             in_flight: AtomicUsize::new(0),
             due: AtomicU64::new(NEVER),
-            sending: Mutex::new(Sending { queue, rings: vec![left], hand: Batch::new(), offered: false }),
+            sending: Mutex::new(Sending {
+                queue,
+                rings: vec![left],
+                hand: Batch::new(),
+                offered: false,
+                taken: 0,
+            }),
         };
         Self { shared: Arc::new(shared), leaves, reports: true }
     }
@@ -117,8 +125,16 @@ impl Sending {
         while !self.hand.is_empty() && self.hand.len() < before {
             before = self.hand.len();
             self.queue.transmit(&mut self.hand, cx);
+            self.taken += (before - self.hand.len()) as u64;
         }
         self.offered = false;
+    }
+
+    /// Offers a batch once.
+    fn transmit(&mut self, batch: &mut Batch, cx: &mut Context) {
+        let before = batch.len();
+        self.queue.transmit(batch, cx);
+        self.taken += (before - batch.len()) as u64;
     }
 }
 
@@ -192,7 +208,7 @@ impl Shared {
         let served = self.serve(&mut sending, self.tickets.next(), &mut budget, cx);
         match served {
             _ if batch.is_empty() => {}
-            Served::All => sending.queue.transmit(batch, cx),
+            Served::All => sending.transmit(batch, cx),
             Served::Part => self.leave(leaves, batch, cx),
             Served::Full => {}
         }
@@ -255,6 +271,13 @@ impl TransmitQueue for SharedTransmit {
     }
     fn in_flight(&self) -> usize {
         self.shared.in_flight.load(Ordering::Relaxed)
+    }
+    /// Waits for the queue: seldom asked, and what another is just sending has not left.
+    fn departed(&self) -> Option<Departed> {
+        let sending = self.shared.lock();
+        let there = sending.queue.held() + sending.queue.in_flight() as u64;
+        let waits = sending.hand.len() + self.shared.waiting.load(Ordering::Relaxed);
+        Some(Departed { given: sending.taken + waits as u64, left: sending.taken.saturating_sub(there) })
     }
     fn flush(&mut self, cx: &mut Context) {
         if let Some(mut sending) = self.shared.try_lock() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use netbricks_buffer::{Batch, GsoKind, Offload, Packet};
-use netbricks_core::{Context, Drop, Node, Output, Poll, Role};
+use netbricks_core::{Context, Departed, Drop, Node, Output, Poll, Role};
 
 use crate::checksum;
 use crate::port::{Counters, Port, PortError, TransmitQueue};
@@ -97,6 +97,8 @@ pub struct TransmitNode {
     drained: bool,
     /// Time to the next such turn (ns).
     interval: u64,
+    /// Packets that the queue has taken.
+    given: u64,
     /// Packets on the way past those that had to be mended; empty between calls, but for one that panicked.
     out: Batch,
 }
@@ -120,7 +122,18 @@ impl TransmitNode {
         let kind = format!("{driver} transmit");
         let interval = FLUSH_INTERVAL;
         let live = queue.limits();
-        Self { queue, kind, limits, live, counters, keeps, drained: false, interval, out: Batch::new() }
+        Self {
+            queue,
+            kind,
+            limits,
+            live,
+            counters,
+            keeps,
+            drained: false,
+            interval,
+            given: 0,
+            out: Batch::new(),
+        }
     }
 
     /// Takes transmit queue `queue` of a port.
@@ -179,13 +192,13 @@ impl TransmitNode {
                 }
             }
         }
-        give(&mut *self.queue, &mut self.out, &self.counters, cx);
+        self.given += give(&mut *self.queue, &mut self.out, &self.counters, cx);
     }
 
     /// Puts a packet behind those that leave next.
     fn put(&mut self, packet: Packet, cx: &mut Context) {
         if self.out.is_full() {
-            give(&mut *self.queue, &mut self.out, &self.counters, cx);
+            self.given += give(&mut *self.queue, &mut self.out, &self.counters, cx);
         }
         if let Err(packet) = self.out.push(packet) {
             // Not reached: whatever was there has left.
@@ -209,14 +222,17 @@ impl TransmitNode {
     }
 }
 
-/// Gives the queue a batch that it can carry; what it does not take in time is lost.
+/// Gives the queue a batch that it can carry; what it does not take in time is lost. Answers how many it took.
 #[inline]
-fn give(queue: &mut dyn TransmitQueue, batch: &mut Batch, counters: &Counters, cx: &mut Context) {
+fn give(queue: &mut dyn TransmitQueue, batch: &mut Batch, counters: &Counters, cx: &mut Context) -> u64 {
+    let packets = batch.len();
     offer(queue, batch, cx);
+    let taken = packets - batch.len();
     if !batch.is_empty() {
         Counters::add_shared(&counters.not_sent, batch.len() as u64);
         cx.drop_batch(batch, Drop::TransmitFull);
     }
+    taken as u64
 }
 
 /// Offers a batch until the queue took all of it, or nothing for too long.
@@ -244,7 +260,7 @@ impl Node for TransmitNode {
         if batch.iter().any(|packet| packet.len() > plain || packet.needs_device()) {
             self.mend(batch, cx);
         } else {
-            give(&mut *self.queue, batch, &self.counters, cx);
+            self.given += give(&mut *self.queue, batch, &self.counters, cx);
         }
         if self.drained {
             self.queue.release(cx);
@@ -280,6 +296,16 @@ impl Node for TransmitNode {
     }
     fn held(&self) -> u64 {
         self.queue.held()
+    }
+    fn hurry(&mut self, _batch: &mut Batch, cx: &mut Context) {
+        self.queue.flush(cx);
+    }
+    fn departed(&self) -> Vec<Departed> {
+        let departed = self.queue.departed().unwrap_or_else(|| {
+            let there = self.queue.held() + self.queue.in_flight() as u64;
+            Departed { given: self.given, left: self.given.saturating_sub(there) }
+        });
+        vec![departed]
     }
     fn drain(&mut self, _batch: &mut Batch, cx: &mut Context) {
         self.drained = true;

@@ -18,3 +18,4 @@ mod shuffle;
 mod signals;
 mod start;
 mod streams;
+mod together;

@@ -141,34 +141,12 @@ fn a_shuffle_that_dies_in_the_middle_of_a_move_does_not_block_the_others() {
     assert_eq!(going[0].call("shuffle", "move", "0-4095 0").unwrap(), "1");
 }
 
-/// What the first had given to the old owner and what it gives to the new one would reach a third worker by two rings.
-#[test]
-fn a_shuffle_before_one_by_another_key_does_not_move() {
-    let (pool, team, seen) = (pool(), Team::new(3), Seen::default());
-    let keys = [ShuffleKey::SymmetricFlow, ShuffleKey::SymmetricFlow, ShuffleKey::Source];
-    let shuffles = keys.map(|key| Shuffle::new(ShuffleConfig { key, ..SMALL }));
-    let mut graphs = [0, 1, 2].map(|index| {
-        let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
-        let graph = staged(&worker, Flows::new(index, 1, 0), &shuffles, Declared::FlowTable, seen.clone());
-        graph.unwrap().build(pool.clone()).unwrap()
-    });
-    for node in ["shuffle", "shuffle 1"] {
-        let problem = graphs[0].call(node, "move", "1 0").unwrap_err().to_string();
-        let expected = "state `(the order of its packets)` of function `shuffle 2` on worker 0 cannot move";
-        assert!(problem.contains(expected), "{problem}");
-    }
-    assert!(
-        graphs[0].call("shuffle", "owners", "").unwrap().starts_with("0-0 0, 1-1 1,"),
-        "nothing has moved"
-    );
-    assert_eq!(graphs[0].call("shuffle 2", "move", "1 0").unwrap(), "1", "nothing is behind the last");
-}
-
 /// They are not done with a move at the same time, so that no time is right for what is behind both.
 #[test]
-fn what_two_shuffles_lead_to_does_not_move() {
+fn what_shuffles_by_different_keys_lead_to_does_not_move() {
     let (pool, team) = (pool(), Team::new(2));
-    let shuffles = [(); 2].map(|()| Shuffle::new(SMALL));
+    let keys = [ShuffleKey::SymmetricFlow, ShuffleKey::Flow];
+    let shuffles = keys.map(|key| Shuffle::new(ShuffleConfig { key, ..SMALL }));
     let mut graphs = [0, 1].map(|index| {
         let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
         let mut graph = GraphBuilder::new("test");

@@ -1,4 +1,4 @@
-//! An export in steps, for tables that others use meanwhile: between two steps flows may come, go and change.
+//! Exports in steps, for tables that others use meanwhile: between two steps flows may come, go and change.
 
 use super::{Encode, FlowTable};
 use crate::hash::Key;
@@ -49,6 +49,22 @@ impl<K: Key + Encode, V: Encode + 'static> FlowTable<K, V> {
                     Self::record(to, key, value, age, timeout);
                 });
             }
+        }
+        (end < self.slots.len()).then_some(end)
+    }
+
+    /// As [`take_where`](Self::take_where), of 512 slots from `slot` on: an image of its own for each step, which begins at slot
+    /// 0; appends none where no flow leaves. Answers where the next step begins, or `None` after the last.
+    pub fn take_step(
+        &mut self,
+        slot: usize,
+        to: &mut Vec<u8>,
+        chosen: impl FnMut(&K) -> bool,
+    ) -> Option<usize> {
+        let end = self.slots.len().min(slot.saturating_add(STEP));
+        let start = to.len();
+        if self.take_between(slot.min(end)..end, to, chosen) == 0 {
+            to.truncate(start);
         }
         (end < self.slots.len()).then_some(end)
     }

@@ -173,17 +173,28 @@ impl<K: Key + Encode, V: Encode + 'static> FlowTable<K, V> {
 
     /// As [`encode`](Self::encode), the flows whose keys `chosen` answers `true` for, which leave the table: somebody
     /// else has them now, who [admits](Self::admit) them. Answers how many. Goes through the whole table at once, whatever
-    /// leaves.
-    pub fn take_where(&mut self, to: &mut Vec<u8>, mut chosen: impl FnMut(&K) -> bool) -> usize {
+    /// leaves: beside packets, use [`take_step`](Self::take_step).
+    pub fn take_where(&mut self, to: &mut Vec<u8>, chosen: impl FnMut(&K) -> bool) -> usize {
+        self.take_between(0..self.slots.len(), to, chosen)
+    }
+
+    /// As [`take_where`](Self::take_where), of the slots in a range.
+    pub(super) fn take_between(
+        &mut self,
+        slots: std::ops::Range<usize>,
+        to: &mut Vec<u8>,
+        mut chosen: impl FnMut(&K) -> bool,
+    ) -> usize {
         let start = to.len();
         Self::begin_image(to);
         let mut taken = Vec::new();
-        let mut flows = self.iter();
-        while let Some(index) = flows.next_slot() {
-            self.export_slot(index, &mut chosen, &mut |key, value, age, timeout| {
-                Self::record(to, key, value, age, timeout);
-                taken.push(index as u32);
-            });
+        for index in slots {
+            if self.slots.get(index).is_some_and(|slot| slot.is_live() && !self.clock.is_over(slot)) {
+                self.export_slot(index, &mut chosen, &mut |key, value, age, timeout| {
+                    Self::record(to, key, value, age, timeout);
+                    taken.push(index as u32);
+                });
+            }
         }
         Self::end_image(to, start);
         // Only now that nothing of the author's is called any more but what drops them: no panic loses the others.

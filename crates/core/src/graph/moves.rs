@@ -1,0 +1,340 @@
+//! What the graph does while flows move to other workers: it alone reaches the state behind the shuffles.
+//!
+//! Shuffles that lead to the same state, such as two ports' ways to one function, move together: the state leaves when all of
+//! them have let go of the flows, and what waits goes on behind all of them when it is there. It leaves and comes piece by
+//! piece, one a turn, so that other flows' packets are not kept. And who gives it away waits until the flows' packets have left
+//! its transmit queues, and its rings to other workers where another shuffle comes next, so that those of the new owner do not
+//! overtake them there.
+
+use std::collections::VecDeque;
+
+use super::Graph;
+use crate::node::{Departed, Role, StateImage};
+use crate::shuffle::{BoundState, Crossing, Duty, Part, PartStep, ShuffleKey};
+
+/// Exported state, with the name of its node.
+type Image = (String, StateImage);
+
+/// How long packets may take to leave a transmit queue before the new owner of their flows goes on all the same (ns): a device
+/// that is down never says that it has sent them.
+const LEAVING: u64 = 1_000_000_000;
+
+/// What shuffles have asked for.
+#[derive(Default)]
+pub(super) struct Moves {
+    /// Nodes of those that ask.
+    pub(super) asking: Vec<usize>,
+    /// Node, new owner and what goes there; node, old owner and what comes from there: each until the others of its company
+    /// have asked for the same.
+    gives: Vec<(usize, usize, Part)>,
+    takes: Vec<(usize, usize, Vec<Image>)>,
+    /// What is being done, a piece a turn.
+    errands: VecDeque<Errand>,
+}
+
+enum Errand {
+    Give(Give),
+    Take(Take),
+}
+
+/// State on its way out.
+struct Give {
+    shuffles: Vec<usize>,
+    to: usize,
+    part: Part,
+    /// Nodes that have not given all of it, the next one last, and how far that one is.
+    nodes: Vec<usize>,
+    step: PartStep,
+    images: Vec<Image>,
+    /// Once all state is out: since when, and how many packets must have left by which ways of which nodes.
+    leaving: Option<(u64, Vec<Way>)>,
+}
+
+/// State on its way in.
+struct Take {
+    shuffles: Vec<usize>,
+    from: usize,
+    images: VecDeque<Image>,
+    refused: usize,
+}
+
+/// A way out of a node, and how many packets it had been given when the state was out.
+#[derive(Clone, Copy)]
+struct Way {
+    node: usize,
+    number: usize,
+    given: u64,
+}
+
+/// How an errand stands after a piece of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Piece {
+    Done,
+    Waits,
+    Last,
+}
+
+impl Moves {
+    /// Whether there is nothing to do between two turns.
+    #[inline(always)]
+    pub(super) fn is_idle(&self) -> bool {
+        self.asking.is_empty() && self.errands.is_empty()
+    }
+}
+
+impl Graph {
+    /// Between two turns: a piece of what shuffles have asked for. Answers whether that was work, and not only waiting, which
+    /// is not done where it is `urgent`.
+    #[cold]
+    pub(super) fn do_duties(&mut self, urgent: bool) -> bool {
+        for node in std::mem::take(&mut self.moves.asking) {
+            match self.crossing(node, |crossing| crossing.duty()).flatten() {
+                None => {}
+                Some(Duty::Give { to, part }) => self.moves.gives.push((node, to, part)),
+                Some(Duty::Take { from, images }) => self.moves.takes.push((node, from, images)),
+            }
+        }
+        while let Some(errand) = self.next_give() {
+            self.moves.errands.push_back(Errand::Give(errand));
+        }
+        while let Some(errand) = self.next_take() {
+            self.moves.errands.push_back(Errand::Take(errand));
+        }
+        let Some(mut errand) = self.moves.errands.pop_front() else { return false };
+        let piece = match &mut errand {
+            Errand::Give(give) => self.give(give, urgent),
+            Errand::Take(take) => self.take(take),
+        };
+        if piece != Piece::Last {
+            self.moves.errands.push_back(errand);
+        }
+        piece != Piece::Waits
+    }
+
+    /// The shuffles that have asked for the same of one worker, and that worker, where no other of their company is to follow.
+    fn agreed(
+        &mut self,
+        asked: &[(usize, usize)],
+        is_to_ask: fn(&dyn Crossing, usize) -> bool,
+    ) -> Option<(Vec<usize>, usize)> {
+        asked.iter().find_map(|(node, peer)| {
+            let (have, others): (Vec<usize>, Vec<usize>) =
+                self.slots[*node].company.iter().partition(|one| asked.contains(&(**one, *peer)));
+            let follows = |other: usize| {
+                let asks = |crossing: &mut dyn Crossing| is_to_ask(crossing, *peer);
+                !self.slots[other].stopped && self.crossing(other, asks) == Some(true)
+            };
+            (!others.into_iter().any(follows)).then_some((have, *peer))
+        })
+    }
+
+    fn next_give(&mut self) -> Option<Give> {
+        let asked: Vec<_> = self.moves.gives.iter().map(|(node, to, _)| (*node, *to)).collect();
+        let (shuffles, to) = self.agreed(&asked, |crossing, to| crossing.is_to_give(to))?;
+        let same = |(node, worker, _): &mut (usize, usize, Part)| *worker == to && shuffles.contains(node);
+        // They sort by one key: what moves behind one of them moves behind all.
+        let (.., part) = self.moves.gives.extract_if(.., same).last()?;
+        let mut nodes: Vec<usize> = shuffles.iter().flat_map(|shuffle| self.behind(*shuffle)).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        self.hurry(&nodes);
+        let step = PartStep::default();
+        Some(Give { shuffles, to, part, nodes, step, images: Vec::new(), leaving: None })
+    }
+
+    fn next_take(&mut self) -> Option<Take> {
+        let asked: Vec<_> = self.moves.takes.iter().map(|(node, from, _)| (*node, *from)).collect();
+        let (shuffles, from) = self.agreed(&asked, |crossing, from| crossing.is_to_take(from))?;
+        let same =
+            |(node, worker, _): &mut (usize, usize, Vec<_>)| *worker == from && shuffles.contains(node);
+        let images = self.moves.takes.extract_if(.., same).flat_map(|(.., images)| images).collect();
+        Some(Take { shuffles, from, images, refused: 0 })
+    }
+
+    fn give(&mut self, give: &mut Give, urgent: bool) -> Piece {
+        if let Some(node) = give.nodes.last().copied() {
+            let (part, step) = (&give.part, &mut give.step);
+            match self.guarded(node, |node| node.take_part(part, step)) {
+                Ok(image) => {
+                    let name = &self.slots[node].name;
+                    give.images.extend(image.map(|image| (name.clone(), image)));
+                }
+                // It began anew: there is nothing in it.
+                Err(_) => give.step.end(),
+            }
+            if give.step.is_over() {
+                give.nodes.pop();
+                give.step = PartStep::default();
+            }
+            return Piece::Done;
+        }
+        let (since, left) = match give.leaving.take() {
+            Some(leaving) => leaving,
+            None => (self.cx.now(), self.not_left(&give.shuffles)),
+        };
+        let over = self.cx.now().saturating_sub(since) >= LEAVING;
+        let left: Vec<Way> = left
+            .into_iter()
+            // Rings are emptied as long as there is a worker at the other end.
+            .filter(|way| !(over && self.slots[way.node].role == Role::Transmit || self.has_left(*way)))
+            .collect();
+        if !urgent && !left.is_empty() {
+            give.leaving = Some((since, left));
+            return Piece::Waits;
+        }
+        // All are told, and one brings it.
+        let mut images = std::mem::take(&mut give.images);
+        for shuffle in give.shuffles.iter().copied() {
+            let images = std::mem::take(&mut images);
+            self.crossing(shuffle, |crossing| crossing.given(give.to, images));
+        }
+        Piece::Last
+    }
+
+    /// The ways by which packets leave that have passed some shuffles: transmit queues, and the rings of the next shuffles.
+    fn not_left(&mut self, shuffles: &[usize]) -> Vec<Way> {
+        let mut nodes: Vec<usize> = Vec::new();
+        for shuffle in shuffles.iter().copied() {
+            let behind = self.behind(shuffle);
+            let here = behind.iter().copied().chain([shuffle]);
+            nodes.extend(here.flat_map(|node| self.slots[node].targets.iter().flatten().map(|to| to.node)));
+        }
+        nodes.retain(|node| self.slots[*node].role == Role::Transmit || self.slots[*node].crossing != 0);
+        nodes.sort_unstable();
+        nodes.dedup();
+        let mut ways = Vec::new();
+        for node in nodes {
+            let departed = self.departed(node).into_iter().enumerate();
+            ways.extend(departed.map(|(number, Departed { given, .. })| Way { node, number, given }));
+        }
+        ways
+    }
+
+    fn departed(&mut self, node: usize) -> Vec<Departed> {
+        self.guarded(node, |node| node.departed()).unwrap_or_default()
+    }
+
+    /// Whether what was given to a way has left.
+    fn has_left(&mut self, Way { node, number, given }: Way) -> bool {
+        let left = |departed: Vec<Departed>| departed.get(number).is_none_or(|way| way.left >= given);
+        if left(self.departed(node)) {
+            return true;
+        }
+        if self.slots[node].role == Role::Transmit {
+            self.drain_node(node, |node, batch, cx| node.hurry(batch, cx));
+        }
+        left(self.departed(node))
+    }
+
+    fn take(&mut self, take: &mut Take) -> Piece {
+        if let Some((name, (state, bytes))) = take.images.pop_front() {
+            take.refused += usize::from(self.import(&name, &state, &bytes).is_err());
+            return Piece::Done;
+        }
+        for shuffle in take.shuffles.iter().copied() {
+            let refused = std::mem::take(&mut take.refused);
+            self.crossing(shuffle, |crossing| crossing.took(take.from, refused));
+        }
+        Piece::Last
+    }
+
+    /// Tells each shuffle which state behind it cannot move, and learns which must move together.
+    ///
+    /// It cannot that says so itself; nor what packets of two shuffles come to that are not done with a move at the same time,
+    /// since they sort by different keys, or one is nearer to the ports.
+    pub(super) fn announce_bound(&mut self) {
+        let crossings: Vec<usize> =
+            (0..self.cx.crossings.len()).filter(|node| self.cx.crossings[*node] != 0).collect();
+        let regions: Vec<Vec<usize>> = crossings.iter().map(|node| self.behind(*node)).collect();
+        let keys: Vec<Option<ShuffleKey>> =
+            crossings.iter().map(|node| self.crossing(*node, |crossing| crossing.key())).collect();
+        let upstream: Vec<usize> = crossings.iter().map(|node| self.upstream(*node)).collect();
+        // Those that say `Own` have a table each.
+        let alike = |one: usize, other: usize| {
+            one == other || keys[one] == keys[other] && keys[one].is_some_and(|key| key != ShuffleKey::Own)
+        };
+        let together = |one: usize, other: usize| alike(one, other) && upstream[one] == upstream[other];
+        let meet =
+            |one: usize, other: usize| regions[one].iter().any(|behind| regions[other].contains(behind));
+        for (number, (node, behind)) in crossings.iter().copied().zip(&regions).enumerate() {
+            let Some(by) = keys[number] else { continue };
+            let bound = behind.iter().flat_map(|behind| {
+                let slot = &self.slots[*behind];
+                let named = |state| BoundState { node: slot.name.clone(), state };
+                let apart = (0..crossings.len())
+                    .any(|other| regions[other].contains(behind) && !together(number, other));
+                let bound = slot.ask(&self.panics, self.cx.now(), |node| {
+                    let follows = if apart { node.follows(by) } else { Vec::new() };
+                    node.bound(by).into_iter().chain(follows).collect::<Vec<_>>()
+                });
+                // What cannot even say: better no flow moves.
+                let bound = bound.unwrap_or_else(|| vec!["(it panicked when it was asked)".into()]);
+                bound.into_iter().map(named).collect::<Vec<_>>()
+            });
+            let bound = bound.collect();
+            self.crossing(node, |crossing| crossing.bound(bound, upstream[number]));
+            // Whoever meets one of them belongs to them.
+            let mut company = vec![number];
+            let mut next = 0;
+            while let Some(one) = company.get(next).copied() {
+                next += 1;
+                let more = (0..crossings.len()).filter(|other| together(one, *other) && meet(one, *other));
+                let more: Vec<usize> = more.filter(|other| !company.contains(other)).collect();
+                company.extend(more);
+            }
+            self.slots[node].company = company.into_iter().map(|number| crossings[number]).collect();
+        }
+    }
+
+    /// Shuffles from which packets come to this one.
+    fn upstream(&self, node: usize) -> usize {
+        let bit = self.cx.crossings[node];
+        self.slots.iter().filter(|other| other.crossing & !bit != 0 && other.feeds & bit != 0).count()
+    }
+
+    /// Calls a node's part in what goes from worker to worker, where it has one.
+    pub(super) fn crossing<T>(
+        &mut self,
+        node: usize,
+        call: impl FnOnce(&mut dyn Crossing) -> T,
+    ) -> Option<T> {
+        self.guarded(node, |node| node.crossing().map(call)).ok().flatten()
+    }
+
+    /// Lets queued packets through, in order.
+    fn hurry(&mut self, nodes: &[usize]) {
+        for node in nodes.iter().copied() {
+            if !self.slots[node].keeps {
+                continue;
+            }
+            let mut held = self.held(node);
+            while held > 0 {
+                self.drain_node(node, |node, batch, cx| node.hurry(batch, cx));
+                while !self.waiting.is_empty() {
+                    self.contained(None, 1);
+                }
+                let left = self.held(node);
+                if left >= held {
+                    break;
+                }
+                held = left;
+            }
+        }
+    }
+
+    /// The nodes that a shuffle's packets may come to. Not itself: its own function stands where packets arrive, not where
+    /// their owner is. Not those behind the next one, which moves their state.
+    fn behind(&self, node: usize) -> Vec<usize> {
+        let mut reached = vec![node];
+        let mut next = 0;
+        while let Some(here) = reached.get(next).copied() {
+            next += 1;
+            for target in self.slots[here].targets.iter().flatten() {
+                if !reached.contains(&target.node) && self.slots[target.node].crossing == 0 {
+                    reached.push(target.node);
+                }
+            }
+        }
+        reached.split_off(1)
+    }
+}
