@@ -223,6 +223,10 @@ pub trait Node {
     fn follows(&self, _by: ShuffleKey) -> Vec<String> {
         Vec::new()
     }
+    /// What nodes of one graph answer alike whose state is one, such as the places of a function that stands in several.
+    fn shares_state(&self) -> Option<usize> {
+        None
+    }
     /// Lets go of packets that it queues, a batch at most, as [`drain`](Self::drain) does, but goes on afterwards: flows
     /// move to another worker, and their state may follow only what has been worked on. Called until it holds none, or
     /// lets none go. What transmits gets on with what it was given.

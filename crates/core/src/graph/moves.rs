@@ -6,9 +6,9 @@
 //! its transmit queues, and its rings to other workers where another shuffle comes next, so that those of the new owner do not
 //! overtake them there.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
-use super::Graph;
+use super::{Graph, Slot};
 use crate::node::{Departed, Role, StateImage};
 use crate::shuffle::{BoundState, Crossing, Duty, Part, PartStep, ShuffleKey};
 
@@ -241,11 +241,17 @@ impl Graph {
     /// Tells each shuffle which state behind it cannot move, and learns which must move together.
     ///
     /// It cannot that says so itself; nor what packets of two shuffles come to that are not done with a move at the same time,
-    /// since they sort by different keys, or one is nearer to the ports.
+    /// since they sort by different keys, or one is nearer to the ports; nor what packets come to by no shuffle at all, which are
+    /// not the owners'.
     pub(super) fn announce_bound(&mut self) {
         let crossings: Vec<usize> =
             (0..self.cx.crossings.len()).filter(|node| self.cx.crossings[*node] != 0).collect();
         let regions: Vec<Vec<usize>> = crossings.iter().map(|node| self.behind(*node)).collect();
+        let state = self.by_state();
+        let reached = |region: &[usize]| region.iter().map(|node| state[*node]).collect::<BTreeSet<_>>();
+        let states: Vec<BTreeSet<usize>> = regions.iter().map(|region| reached(region)).collect();
+        let ports = (0..self.slots.len()).filter(|node| self.slots[*node].role == Role::Receive);
+        let unsorted: BTreeSet<usize> = ports.flat_map(|port| reached(&self.behind(port))).collect();
         let keys: Vec<Option<ShuffleKey>> =
             crossings.iter().map(|node| self.crossing(*node, |crossing| crossing.key())).collect();
         let upstream: Vec<usize> = crossings.iter().map(|node| self.upstream(*node)).collect();
@@ -254,15 +260,16 @@ impl Graph {
             one == other || keys[one] == keys[other] && keys[one].is_some_and(|key| key != ShuffleKey::Own)
         };
         let together = |one: usize, other: usize| alike(one, other) && upstream[one] == upstream[other];
-        let meet =
-            |one: usize, other: usize| regions[one].iter().any(|behind| regions[other].contains(behind));
+        let meet = |one: usize, other: usize| !states[one].is_disjoint(&states[other]);
         for (number, (node, behind)) in crossings.iter().copied().zip(&regions).enumerate() {
             let Some(by) = keys[number] else { continue };
             let bound = behind.iter().flat_map(|behind| {
                 let slot = &self.slots[*behind];
                 let named = |state| BoundState { node: slot.name.clone(), state };
-                let apart = (0..crossings.len())
-                    .any(|other| regions[other].contains(behind) && !together(number, other));
+                let here = &state[*behind];
+                let apart = unsorted.contains(here)
+                    || (0..crossings.len())
+                        .any(|other| states[other].contains(here) && !together(number, other));
                 let bound = slot.ask(&self.panics, self.cx.now(), |node| {
                     let follows = if apart { node.follows(by) } else { Vec::new() };
                     node.bound(by).into_iter().chain(follows).collect::<Vec<_>>()
@@ -284,6 +291,17 @@ impl Graph {
             }
             self.slots[node].company = company.into_iter().map(|number| crossings[number]).collect();
         }
+    }
+
+    /// By node: the first of those whose state is the same.
+    fn by_state(&self) -> Vec<usize> {
+        let shares = |slot: &Slot| slot.ask(&self.panics, self.cx.now(), |node| node.shares_state()).flatten();
+        let shared: Vec<Option<usize>> = self.slots.iter().map(shares).collect();
+        let first = |(node, mark): (usize, &Option<usize>)| match mark {
+            Some(_) => shared.iter().position(|other| other == mark).unwrap_or(node),
+            None => node,
+        };
+        shared.iter().enumerate().map(first).collect()
     }
 
     /// Shuffles from which packets come to this one.

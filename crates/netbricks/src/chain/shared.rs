@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use netbricks_buffer::Batch;
+use netbricks_core::shuffle::{Part, PartStep};
 use netbricks_core::{
     Blueprint, CallError, Context, Handler, ImportError, Node, Output, Poll, Role, Schedule, Section,
     ShuffleKey, StateImage,
@@ -108,16 +109,32 @@ impl Node for Door {
             None => Err(ImportError::Unknown { name: name.into() }),
         }
     }
-    /// None of it moves: what one of its places took out would be missed by packets that come to another.
+    /// It moves once all shuffles before its places have let go of the flows; any of these speaks for it then.
+    fn shares_state(&self) -> Option<usize> {
+        Some(Rc::as_ptr(&self.inner).addr())
+    }
+    fn take_part(&mut self, part: &Part, step: &mut PartStep) -> Option<StateImage> {
+        match self.inner.borrow_mut().as_mut() {
+            Some(node) => node.take_part(part, step),
+            None => {
+                step.end();
+                None
+            }
+        }
+    }
     fn bound(&self, by: ShuffleKey) -> Vec<String> {
-        let all = |node: &dyn Node| node.bound(by).into_iter().chain(node.follows(by)).collect();
-        self.ask(all).unwrap_or_default()
+        self.ask(|node| node.bound(by)).unwrap_or_default()
+    }
+    fn follows(&self, by: ShuffleKey) -> Vec<String> {
+        self.ask(|node| node.follows(by)).unwrap_or_default()
     }
     fn report(&self) -> Vec<Section> {
         if self.first { self.ask(|node| node.report()).unwrap_or_default() } else { Vec::new() }
     }
 }
 
+#[cfg(test)]
+mod moving;
 #[cfg(test)]
 mod tests {
     use netbricks_buffer::Pool;

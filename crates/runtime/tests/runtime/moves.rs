@@ -1,12 +1,13 @@
 //! Buckets move behind all shuffles by one key, in the order in which packets pass them, and whatever else is going on.
 
+use netbricks_core::packet::FlowKey;
 use netbricks_core::{
     Edge, Graph, GraphBuilder, Shuffle, ShuffleConfig, ShuffleKey, Team, Turn, Worker, compose,
 };
 use netbricks_runtime::Control;
 
 use crate::shuffle::{
-    Declared, Flows, MOST, RUN, Run, SMALL, Seen, Witness, by_hand, check_order, fed, in_turn,
+    Declared, Flows, MOST, RUN, Run, SMALL, Seen, Witness, by_hand, check_order, fed, in_turn, in_turn_of,
     move_back_and_forth_by, pool, staged,
 };
 
@@ -164,6 +165,52 @@ fn what_shuffles_by_different_keys_lead_to_does_not_move() {
     });
     let problem = graphs[0].call("shuffle 1", "move", "1 0").unwrap_err().to_string();
     assert!(problem.contains("state `flows` of function `count` on worker 0 cannot move"), "{problem}");
+}
+
+/// Nobody knows which flows the answers of a function stand for, be they flows themselves. What that function keeps stays where
+/// packets arrive.
+#[test]
+fn behind_a_key_of_one_s_own_only_what_has_no_state_moves() {
+    for counts in [true, false] {
+        let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+        let shuffle = Shuffle::new(SMALL);
+        let mut graphs = [0, 1].map(|index| {
+            let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+            let sorts = |input| in_turn_of(input, &worker);
+            let sorts = shuffle
+                .node_by(&worker, sorts, |packet| FlowKey::from_frame(packet.frame()).unwrap().canonical());
+            let mut graph = GraphBuilder::new("test");
+            let mut nodes = vec![
+                graph.add("in", Box::new(Flows::new(index, 16, 5_000))).unwrap(),
+                graph.add("shuffle", sorts.unwrap()).unwrap(),
+            ];
+            if counts {
+                let count = compose(&worker, |input| in_turn(input, &worker, Declared::FlowTable)).unwrap();
+                nodes.push(graph.add("count", count).unwrap());
+            }
+            let out = Witness { worker: index, seen: seen.clone() };
+            nodes.push(graph.add("out", Box::new(out)).unwrap());
+            for pair in nodes.windows(2) {
+                graph.connect(pair[0], Edge::OUT, pair[1], 0).unwrap();
+            }
+            graph.build(pool.clone()).unwrap()
+        });
+        turn(&mut graphs, 20);
+        let asked = graphs[0].call("shuffle", "move", "0-2047 1");
+        if counts {
+            let problem = asked.unwrap_err().to_string();
+            assert!(
+                problem.contains("state `flows` of function `count` on worker 0 cannot move"),
+                "{problem}"
+            );
+        } else {
+            assert_eq!(asked.unwrap(), "1");
+        }
+        turn(&mut graphs, 5_000);
+        assert_eq!(graphs.each_mut().map(|graph| graph.turn(0)), [Turn::Done; 2]);
+        // What sorts drops packets whose flow it does not know.
+        check_order(&seen, 32, 10_000);
+    }
 }
 
 /// Each worker awaits state that the other gives away only when it has seen all that came before; and with many queues to

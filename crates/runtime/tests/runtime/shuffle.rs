@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use netbricks_buffer::{Batch, Pool};
 use netbricks_core::consistency::{BoundedInconsistency, NoExternalAccess, Strict};
 use netbricks_core::packet::build::ethernet;
+use netbricks_core::packet::stack::{Layer, Root, With};
 use netbricks_core::packet::{FlowKey, Ip, Link, Tcp};
 use netbricks_core::stream::WindowConfig;
 use netbricks_core::tables::{Entry, FlowTable, FlowTableConfig, Tallies};
@@ -113,6 +114,21 @@ pub(crate) fn in_turn(input: Input, worker: &Worker, declared: Declared) -> impl
         Declared::FlowTable => worker.flow_table::<FlowKey, u64>("flows", config),
         Declared::NoExternalAccess => worker.state("flows", NoExternalAccess, config),
     };
+    counted(input, flows).done()
+}
+
+/// The same, for what sorts packets.
+pub(crate) fn in_turn_of(
+    input: Input,
+    worker: &Worker,
+) -> impl Operator<In = Root, Out = With<Layer<Layer<Root, Link>, Ip>, bool>> + use<> {
+    counted(input, worker.flow_table::<FlowKey, u64>("flows", FlowTableConfig::new(4_096)))
+}
+
+fn counted(
+    input: Input,
+    flows: netbricks_core::Flows<FlowKey, u64>,
+) -> impl Operator<In = Root, Out = With<Layer<Layer<Root, Link>, Ip>, bool>> + use<> {
     input
         .parse::<Link>()
         .parse::<Ip>()
@@ -135,7 +151,6 @@ pub(crate) fn in_turn(input: Input, worker: &Worker, declared: Declared) -> impl
             },
         )
         .filter(Drop::Denied, |packet| *netbricks_core::Metadata::get::<bool>(packet))
-        .done()
 }
 
 /// How the flows' counts are declared.

@@ -186,4 +186,36 @@ mod tests {
         flows.encode(&mut whole);
         assert_eq!(bytes, whole);
     }
+
+    /// Flows that leave in steps are those that leave at once, each once, and the others stay.
+    #[test]
+    fn flows_leave_in_steps_as_they_leave_at_once() {
+        let filled = || {
+            let mut flows = Flows::new(FlowTableConfig::new(5_000)).unwrap();
+            (0..4_000).for_each(|key| put(&mut flows, key, key * 3));
+            flows
+        };
+        let chosen = |key: &u64| key.is_multiple_of(7);
+        let (mut steps, mut whole) = (filled(), filled());
+        let mut all = Vec::new();
+        assert_eq!(whole.take_where(&mut all, chosen), 572);
+        let (mut here, mut there) = (Vec::new(), Flows::new(FlowTableConfig::new(5_000)).unwrap());
+        let (mut next, mut count) = (Some(0), 0);
+        while let Some(slot) = next {
+            here.clear();
+            next = steps.take_step(slot, &mut here, chosen);
+            if !here.is_empty() {
+                count += there.admit(&here, 0).unwrap();
+            }
+        }
+        assert_eq!((count, there.len(), steps.len()), (572, 572, whole.len()));
+        let mut expected = Flows::new(FlowTableConfig::new(5_000)).unwrap();
+        expected.admit(&all, 0).unwrap();
+        let sorted =
+            |flows: &Flows| flows.iter().map(|(key, value)| (key, *value)).collect::<BTreeMap<_, _>>();
+        assert_eq!((sorted(&there), sorted(&steps)), (sorted(&expected), sorted(&whole)));
+        here.clear();
+        assert_eq!(steps.take_step(1 << 20, &mut here, chosen), None, "beyond the end");
+        assert!(here.is_empty());
+    }
 }

@@ -1,0 +1,127 @@
+//! A function that sorts packets panics: it is made anew as any function is, and what others left with its node stays.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use netbricks_buffer::Pool;
+use netbricks_core::packet::stack::Root;
+use netbricks_core::packet::{FlowKey, Ip, Link};
+use netbricks_core::tables::{Entry, FlowTableConfig};
+use netbricks_core::view::IpRewrite;
+use netbricks_core::{
+    Blueprint, Drop, Edge, Graph, GraphBuilder, GroupConfig, Groups, Input, Operator, Shuffle, ShuffleConfig,
+    Team, Turn, Worker,
+};
+
+use crate::shuffle::{Flows, NUMBER, SMALL, Seen, Witness, pool};
+
+const FLOWS: u16 = 16;
+const EACH: u64 = 4_000;
+/// The packet of its flow that nobody survives.
+const DEADLY: u64 = 100;
+
+/// Counts flows' packets, and panics over the hundredth of the first flow that has one, once.
+fn counting(input: Input, worker: &Worker, left: Arc<AtomicU64>) -> impl Operator<In = Root> + use<> {
+    let flows = worker.flow_table::<FlowKey, u64>("flows", FlowTableConfig::new(1_024));
+    input.parse_or_pass::<Link>().parse_or_pass::<Ip>().lookup(
+        &flows,
+        |packet| packet.flow_key(),
+        move |packet, entry| {
+            if let Entry::Vacant(place) = entry {
+                place.insert(1);
+            }
+            let number = u64::from_be_bytes(packet.frame()[NUMBER].try_into().unwrap());
+            let spare = |left: u64| left.checked_sub(1);
+            let dies =
+                number == DEADLY && left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spare).is_ok();
+            assert!(!dies, "a packet that nobody survives");
+        },
+    )
+}
+
+fn graph(worker: &Worker, sorts: &Blueprint, groups: usize, seen: &Seen) -> Graph {
+    let index = worker.index();
+    let mut graph = GraphBuilder::new("test");
+    let source = graph.add("in", Box::new(Flows::new(2 * index, FLOWS, EACH))).unwrap();
+    let sorts = graph.add_function("sorts", sorts, worker).unwrap();
+    let out = graph.add("out", Box::new(Witness { worker: index, seen: seen.clone() })).unwrap();
+    graph.connect(source, Edge::OUT, sorts, 0).unwrap();
+    for group in 0..groups {
+        graph.connect(sorts, Groups::edge(group), out, 0).unwrap();
+    }
+    let mut graph = graph.build(worker.pool().clone()).unwrap();
+    graph.set_burst(32);
+    graph
+}
+
+/// All has come but a batch for each panic, and in order; answers how often nodes were made anew.
+fn check(graphs: &mut [Graph], seen: &Seen, panics: u64) {
+    let mut lost = 0;
+    for graph in &mut *graphs {
+        let drops = graph.totals().drops;
+        assert_eq!(drops.total(), drops.of(Drop::Panicked), "nothing else is lost");
+        lost += drops.of(Drop::Panicked).packets;
+    }
+    let all: Vec<_> = graphs.iter_mut().flat_map(Graph::take_panics).collect();
+    assert_eq!(all.len() as u64, panics);
+    assert!(all.iter().all(|panic| panic.rebuilt && panic.packets <= 32), "{all:?}");
+    assert_eq!(lost, all.iter().map(|panic| panic.packets).sum::<u64>());
+    let seen = seen.lock().unwrap();
+    let sent: usize = seen.values().map(Vec::len).sum();
+    assert_eq!(sent as u64 + lost, graphs.len() as u64 * EACH);
+    for packets in seen.values() {
+        assert!(packets.is_sorted_by_key(|(number, _)| *number), "order is kept");
+    }
+}
+
+/// The rings are full and packets wait for them, which are not its function's.
+#[test]
+fn a_panic_in_what_a_shuffle_sorts_by_costs_its_batch() {
+    let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+    let shuffle = Shuffle::new(ShuffleConfig { ring: 16, ..SMALL });
+    let left = Arc::new(AtomicU64::new(3));
+    let sorts = Blueprint::new(move |worker: &Worker| {
+        let left = left.clone();
+        shuffle.node_by(
+            worker,
+            |input| counting(input, worker, left),
+            |packet| FlowKey::from_frame(packet.frame()).unwrap(),
+        )
+    });
+    let mut graphs = [0, 1]
+        .map(|index| graph(&Worker::new(index, 1, pool.clone()).of_team(team.clone()), &sorts, 1, &seen));
+    for turn in 0..200_000 {
+        graphs[0].turn(turn);
+        // So that what is for it waits.
+        if turn % 5 == 0 {
+            graphs[1].turn(turn);
+        }
+    }
+    assert_eq!(graphs.each_mut().map(|graph| graph.turn(200_000)), [Turn::Done; 2]);
+    check(&mut graphs, &seen, 3);
+}
+
+/// Each group has a queue in which much waits.
+#[test]
+fn a_panic_in_what_groups_are_by_costs_its_batch_and_no_queue() {
+    let pool = Pool::builder().frames(16_384).build().unwrap();
+    let (team, seen, left) = (Team::new(1), Seen::default(), Arc::new(AtomicU64::new(3)));
+    let groups = Groups::new(GroupConfig { groups: 3, queue: 4_096 }).unwrap();
+    let sorts = Blueprint::new(move |worker: &Worker| {
+        let left = left.clone();
+        groups.node_by(
+            worker,
+            |input| counting(input, worker, left),
+            |packet| usize::from(packet.frame()[35]) % 3,
+        )
+    });
+    let worker = Worker::new(0, 1, pool).of_team(team);
+    let mut graphs = [graph(&worker, &sorts, 3, &seen)];
+    let mut most = 0;
+    for turn in 0..100_000 {
+        graphs[0].turn(turn);
+        most = most.max(graphs[0].totals().held);
+    }
+    assert!(most > 100, "{most} packets waited at most");
+    check(&mut graphs, &seen, 3);
+}
