@@ -295,7 +295,8 @@ impl Graph {
 
     /// By node: the first of those whose state is the same.
     fn by_state(&self) -> Vec<usize> {
-        let shares = |slot: &Slot| slot.ask(&self.panics, self.cx.now(), |node| node.shares_state()).flatten();
+        let shares =
+            |slot: &Slot| slot.ask(&self.panics, self.cx.now(), |node| node.shares_state()).flatten();
         let shared: Vec<Option<usize>> = self.slots.iter().map(shares).collect();
         let first = |(node, mark): (usize, &Option<usize>)| match mark {
             Some(_) => shared.iter().position(|other| other == mark).unwrap_or(node),

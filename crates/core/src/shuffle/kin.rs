@@ -204,8 +204,11 @@ mod tests {
 
     #[test]
     fn a_shuffle_that_has_ended_keeps_no_other_from_moving() {
-        let (kin, [(ended, [over, _]), (going, [last, _])]) = two();
+        let (kin, [(ended, [over, rest]), (going, [last, _])]) = two();
         assert!(over.is_over(&ended));
+        // What is still on its way through it on the other worker would find its state gone.
+        assert_eq!(kin.begin([(1, 0)]), Err(MoveError::Busy));
+        assert!(rest.is_over(&ended));
         kin.begin([(1, 0)]).unwrap();
         assert_eq!((kin.moving(), ended.change().epoch, going.change().epoch), (1, 0, 1));
         assert!(!last.is_over(&going), "it has not even learnt of the move");
@@ -215,9 +218,33 @@ mod tests {
         assert_eq!(kin.begin([(1, 0)]), Err(MoveError::Ending));
     }
 
+    /// As far from the ports as the other, or behind it.
+    #[test]
+    fn those_as_far_from_the_ports_move_at_once_and_others_after_them() {
+        for behind in [0, 1] {
+            let (kin, [(one, _), (other, _)]) = two();
+            one.upstream.store(behind, Ordering::Relaxed);
+            kin.begin([(1, 0), (3, 0)]).unwrap();
+            let begun = |fabric: &Fabric| {
+                [&fabric.announced, &fabric.epoch].map(|number| number.load(Ordering::Relaxed))
+            };
+            let first = 1 - behind as u64;
+            assert_eq!((begun(&one), begun(&other)), ([first; 2], [1; 2]));
+            assert_eq!(kin.moving(), 2);
+            other.change().pairs = 0;
+            kin.finished();
+            assert_eq!((begun(&one), kin.moving()), ([1; 2], 1));
+            assert_eq!(kin.begin([(1, 1)]), Err(MoveError::Busy));
+            one.change().pairs = 0;
+            kin.finished();
+            assert_eq!((kin.moving(), kin.begin([(1, 1)])), (0, Ok(())));
+        }
+    }
+
     #[test]
     fn a_shuffle_that_dies_in_the_middle_of_a_move_keeps_nobody_waiting() {
         let (kin, [(next, _), (dies, _)]) = two();
+        next.upstream.store(1, Ordering::Relaxed);
         kin.begin([(1, 0), (3, 0)]).unwrap();
         assert_eq!((kin.moving(), dies.change().epoch, next.change().epoch), (2, 1, 0));
         dies.standing[0].gone.store(true, Ordering::Release);
@@ -231,6 +258,7 @@ mod tests {
     #[test]
     fn a_shuffle_whose_move_is_still_to_come_is_not_over() {
         let (kin, [(waits, [part, _]), (first, _)]) = two();
+        waits.upstream.store(1, Ordering::Relaxed);
         kin.begin([(1, 0)]).unwrap();
         assert!(!part.is_over(&waits), "its bucket has changed hands already, the state behind it has not");
         first.change().pairs = 0;

@@ -399,6 +399,8 @@ mod tests {
         let mut batch = Batch::new();
         moving.release(&mut batch, BATCH, &fabric);
         assert!(batch.is_empty(), "the state is not here");
+        other_hands_over(Moving::new(1, &fabric), &fabric);
+        assert_eq!(duty(&mut moving, &fabric), Some((1, 1)));
         moving.took(&fabric, 1, 0);
         assert!(moving.kept.is_empty(), "no batch looks at what waited again");
         let (mut came, mut next) = (Vec::new(), 1_000);
