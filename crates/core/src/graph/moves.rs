@@ -152,7 +152,7 @@ impl Graph {
     }
 
     fn give(&mut self, give: &mut Give, urgent: bool) -> Piece {
-        if let Some(node) = give.nodes.last().copied() {
+        while let Some(node) = give.nodes.last().copied() {
             let (part, step) = (&give.part, &mut give.step);
             match self.guarded(node, |node| node.take_part(part, step)) {
                 Ok(image) => {
@@ -165,8 +165,10 @@ impl Graph {
             if give.step.is_over() {
                 give.nodes.pop();
                 give.step = PartStep::default();
+            } else if give.step.is_within() {
+                // A large table.
+                return Piece::Done;
             }
-            return Piece::Done;
         }
         let (since, left) = match give.leaving.take() {
             Some(leaving) => leaving,
@@ -229,6 +231,8 @@ impl Graph {
     fn take(&mut self, take: &mut Take) -> Piece {
         if let Some((name, (state, bytes))) = take.images.pop_front() {
             take.refused += usize::from(self.import(&name, &state, &bytes).is_err());
+        }
+        if !take.images.is_empty() {
             return Piece::Done;
         }
         for shuffle in take.shuffles.iter().copied() {

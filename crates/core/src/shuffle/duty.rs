@@ -48,6 +48,10 @@ impl PartStep {
     pub fn is_over(&self) -> bool {
         self.over
     }
+    /// Whether it is in the middle of a state.
+    pub(crate) fn is_within(&self) -> bool {
+        self.place > 0
+    }
     /// On to this place of the state, or to the next state; there are `states`.
     pub(crate) fn go_on(&mut self, place: Option<usize>, states: usize) {
         self.state += usize::from(place.is_none());
