@@ -79,6 +79,11 @@ impl Annotations<'_> {
         self.line_mut().fresh.annotated = true;
         &mut self.second_mut().far
     }
+    /// When the packet arrived (ns): what it causes is of that time too.
+    #[inline]
+    pub fn received_at(&self) -> u64 {
+        self.line().fresh.received_at
+    }
     /// Work that the packet's sender left to the device: it is known in the same place.
     #[inline]
     pub fn offload(&self) -> Offload {

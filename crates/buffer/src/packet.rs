@@ -305,7 +305,7 @@ impl Packet {
         fresh.ingress = port;
         fresh.queue = queue;
     }
-    /// When it arrived (ns).
+    /// When it arrived (ns); of one that was made, when what caused it did. 0 where nobody said.
     #[inline(always)]
     pub fn received_at(&self) -> u64 {
         self.line().fresh.received_at

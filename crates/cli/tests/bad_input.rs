@@ -86,6 +86,27 @@ fn what_is_never_used_is_a_warning() {
 }
 
 #[test]
+fn two_backends_at_one_address_are_a_warning() {
+    let directory = scratch("one-address");
+    write(
+        &directory,
+        "f.toml",
+        "[port.lan]\ndriver = \"generator\"\n[port.wan]\ndriver = \"null\"\n[function.balance]\nuse = \"maglev\"\n\
+         backends = [\"web-1 02:00:00:00:00:01\", \"web-2 02:00:00:00:00:01\"]\n\
+         [[chain]]\nfrom = \"lan\"\nthrough = [\"balance\"]\nto = \"wan\"\n",
+    );
+    let output = netbricks(&directory, &["check", "f.toml", "--color", "never"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(
+        said.starts_with(
+            "warning: `backends` of function `balance`: backend `web-2` has the Ethernet address"
+        )
+    );
+    assert!(said.contains("of `web-1`") && said.contains("f.toml:7:40"), "{said}");
+}
+
+#[test]
 fn a_file_that_is_not_there_has_a_neighbour() {
     let output = netbricks(&bad(), &["run", "missing_prt.toml", "--color", "never"]);
     assert_eq!(output.status.code(), Some(2));

@@ -274,9 +274,11 @@ fn lists_say_all_of_each_key() {
             assert_eq!(common.is_some(), command == "ports", "{item}");
             for key in item["keys"].as_array().into_iter().chain(common).flatten() {
                 let part = |part: &str| key[part].as_str().unwrap_or_else(|| panic!("{part}: {key}"));
-                let default = match key["default"].as_str() {
-                    Some(default) => format!("Default: {default}"),
-                    None => "Must be given.".to_owned(),
+                // Who must be given has no default; who need not may have none either.
+                let default = match (key["required"].as_bool(), key["default"].as_str()) {
+                    (Some(true), None) => "Must be given.".to_owned(),
+                    (Some(false), default) => format!("Default: {}", default.unwrap_or("none")),
+                    _ => panic!("{key}"),
                 };
                 let whole = format!("{} {} {} {default}", part("name"), part("kind"), part("summary"));
                 let whole = whole.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -426,10 +428,12 @@ fn generate_speaks_of_flags() {
     assert!(wrong.contains("frame-sizes"), "{wrong}");
     let wrong = said(&["generate", "t.txt", "--packets", "10"]);
     assert!(wrong.contains("`t.txt`") && wrong.contains(".pcapng"), "{wrong}");
-    let wrong = said(&["generate", "t.pcap", "--packets", "10", "--steer", "[{ queue = 3 }]"]);
-    assert!(wrong.contains("`--steer`: rule 1 names queue 3") && wrong.contains("`--workers`"), "{wrong}");
-    let wrong = said(&["generate", "t.pcap", "--packets", "10", "--workers", "[99]"]);
-    assert!(wrong.contains("`--workers` has a queue on worker 99"), "{wrong}");
+    // A file has no queues, whatever the value.
+    for (flag, value) in [("--steer", "[{ queue = 0 }]"), ("--workers", "2"), ("--workers", "[0, 1]")] {
+        let wrong = said(&["generate", "t.pcap", "--packets", "10", flag, value]);
+        assert!(wrong.contains(&format!("`{flag}` is about receive queues")), "{wrong}");
+        assert!(wrong.contains("leave it out"), "{wrong}");
+    }
     assert_eq!(std::fs::read_dir(&directory).expect("it is there").count(), 0, "no half-made file");
 }
 

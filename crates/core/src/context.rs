@@ -31,7 +31,7 @@ pub struct Context {
     /// Shuffles that wait for room, a bit each, and the bit of each node that is one.
     pub(crate) blocked: u64,
     pub(crate) crossings: Vec<u64>,
-    /// Nothing comes from outside: what others send says what time it is, where nobody else does.
+    /// What other workers send says what time it is, as what is received does.
     pub(crate) led: bool,
     pub(crate) burst: usize,
     /// Packets on their way to another edge than `OUT`.

@@ -78,12 +78,13 @@ impl IcmpErrors {
             packet.cx,
             packet.slot,
             Place { link_at, link_end, link, ip_at, ip_end, ip, limit },
+            packet.annotations.received_at(),
         )
     }
 
     #[cold]
     #[inline(never)]
-    fn answer(&mut self, data: &[u8], cx: &mut Context, slot: usize, place: Place) -> bool {
+    fn answer(&mut self, data: &[u8], cx: &mut Context, slot: usize, place: Place, time: u64) -> bool {
         let Place { link_at, link_end, link, ip_at, ip_end, ip, limit } = place;
         let limit = limit.min(data.len());
         let ip = Ip::view(&data[ip_at..ip_end], ip);
@@ -109,6 +110,7 @@ impl IcmpErrors {
         link_room[..12].rotate_left(6);
         let Ok(written) = write_time_exceeded(from, to, quote, rest) else { return false };
         answer.truncate(link.len() + written);
+        answer.set_received_at(time);
         cx.create_for(slot, Edge::REPLY, answer).is_ok()
     }
 

@@ -96,12 +96,17 @@ type Make = dyn Fn(&Worker) -> Result<Box<dyn Node>, BuildError> + Send + Sync;
 pub struct Blueprint {
     make: Arc<Make>,
     shares: Shares,
+    doubts: Arc<[Doubt]>,
 }
 
 impl Blueprint {
     /// A blueprint of this closure.
     pub fn new(make: impl Fn(&Worker) -> Result<Box<dyn Node>, BuildError> + Send + Sync + 'static) -> Self {
-        Self { make: Arc::new(make), shares: Shares::default() }
+        Self { make: Arc::new(make), shares: Shares::default(), doubts: Arc::default() }
+    }
+    /// What [is doubted](Settings::doubts) in the settings that it was made of.
+    pub fn doubts(&self) -> &[Doubt] {
+        &self.doubts
     }
     /// Makes the node.
     ///
@@ -132,12 +137,18 @@ pub struct Key {
 pub trait Settings: DeserializeOwned + Send + Sync + 'static {
     /// The keys, in the order in which to list them.
     const KEYS: &'static [Key];
-    /// Checks what types cannot say; the message names the key, what was expected and what was found.
+    /// Checks what types cannot say; the message names the key, what was expected and what was found. It is called again
+    /// without the key that it refused, so that all that is wrong is told at once; what would follow from another key is
+    /// not told where that one is wrong, if the message names it in backquotes.
     ///
     /// # Errors
     /// [`Refused`] names the key.
     fn check(&self) -> Result<(), Refused> {
         Ok(())
+    }
+    /// What does, and is probably not what was meant: it is told as a warning. Asked of settings that were checked.
+    fn doubts(&self) -> Vec<Doubt> {
+        Vec::new()
     }
 }
 
@@ -148,6 +159,17 @@ pub struct Refused {
     /// The key.
     pub key: &'static str,
     /// `"must be 1 to 65535, found 0"`
+    pub problem: String,
+}
+
+/// A value that does, and is probably not what was meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doubt {
+    /// The key.
+    pub key: &'static str,
+    /// Which item of its list, from 0.
+    pub item: Option<usize>,
+    /// `"backend `web-2` has the Ethernet address of `web-1`"`
     pub problem: String,
 }
 
@@ -234,7 +256,8 @@ impl Registry {
                 suggestion: None,
             })?;
             let build = build.clone();
-            Ok(Blueprint::new(move |worker| build(&settings, worker)))
+            let doubts = settings.doubts().into();
+            Ok(Blueprint { doubts, ..Blueprint::new(move |worker| build(&settings, worker)) })
         };
         self.0.insert(name, Definition { name, summary, keys: S::KEYS, make: Box::new(make) });
         self

@@ -58,7 +58,7 @@ pub trait Declared: 'static {
     fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String>;
     /// Occupancy for metrics: entries and capacity.
     fn occupancy(&self) -> (u64, u64);
-    /// What happened in it so far, for metrics, where it is a flow table or a ring of recent items.
+    /// What happened in it so far, for metrics, where entries of it may end, or find no place.
     fn flow_counters(&self) -> Option<Counters> {
         None
     }
@@ -171,8 +171,11 @@ fn stored_in(key: &dyn Any, part: &Part) -> bool {
     }
 }
 
-/// State that has something to do when its worker's batch, event or call ends.
+/// State that puts something off to the end of its worker's batch, event or call.
 pub(crate) trait Settle {
+    /// One begins, which will end.
+    fn begin(&self);
+    /// It has ended.
     fn settle(&self);
 }
 
@@ -302,11 +305,9 @@ type Count = (&'static str, [&'static str; 2], fn(&Counters) -> u64);
 const COUNTS: [Count; 3] = [
     ("evicted", ["Entries of", "that gave their place to another before they were over"], |of| of.evicted),
     ("expired", ["Entries of", "that ended by their timeout"], |of| of.expired),
-    (
-        "refused",
-        ["Lookups in", "that found no place for a new flow, and flows moved here that found none"],
-        |of| of.refused,
-    ),
+    ("refused", ["What is new to", "and found no place, and flows moved here that found none"], |of| {
+        of.refused
+    }),
 ];
 
 type Read = Box<dyn Fn(&str) -> Result<String, String>>;
@@ -427,6 +428,14 @@ impl Worker {
 /// Of [`Declarations::settling`].
 pub(crate) struct Settling<'d>(&'d [Rc<dyn Settle>]);
 
+impl<'d> Settling<'d> {
+    #[inline(always)]
+    fn begin(states: &'d [Rc<dyn Settle>]) -> Self {
+        states.iter().for_each(|state| state.begin());
+        Self(states)
+    }
+}
+
 impl Drop for Settling<'_> {
     #[inline(always)]
     fn drop(&mut self) {
@@ -442,12 +451,12 @@ impl Declarations {
     /// Has declared state settle when it is dropped: when the batch, event or call has ended, also by a panic.
     #[inline(always)]
     pub(crate) fn settling(&self) -> Settling<'_> {
-        Settling(&self.settles)
+        Settling::begin(&self.settles)
     }
     /// Runs the event that is due.
     pub(crate) fn poll(&mut self, cx: &mut Context) -> Poll {
         let Self { events, settles, .. } = self;
-        let _settling = Settling(settles);
+        let _settling = Settling::begin(settles);
         events.poll(cx)
     }
     /// `name`, or what becomes of it where it is taken: a function that is fused with itself declares its names again, and

@@ -3,6 +3,7 @@
 //! One parser for configuration files and command lines; a wrong unit is answered with those that would do.
 
 use std::fmt;
+use std::num::NonZeroU16;
 use std::str::FromStr;
 
 use serde::de::{self, Deserialize, Deserializer, Visitor};
@@ -369,6 +370,16 @@ where
         }
     }
     deserializer.deserialize_str(Text(std::marker::PhantomData))
+}
+
+/// Reads a list of port numbers, none of them 0. What is none is pointed at in the file, and not the list. For serde's
+/// `deserialize_with`.
+///
+/// # Errors
+/// An item is no whole number from 1 to 65535.
+pub fn port_numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u16>, D::Error> {
+    let ports = Vec::<NonZeroU16>::deserialize(deserializer)?;
+    Ok(ports.into_iter().map(NonZeroU16::get).collect())
 }
 
 /// Reads a list of texts, of each of which `read` makes an item, in order; it may remember what came before. What it

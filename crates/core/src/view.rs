@@ -110,11 +110,12 @@ impl<S: Stack> View<'_, S> {
         self.cx.now()
     }
 
-    /// Sends a new packet of `len` zero bytes, filled by `write`, out on another edge. `false` where no buffer is free
+    /// Sends a new packet of `len` zero bytes, filled by `write`, out on another edge; its time is this packet's. `false` where no buffer is free
     /// or this batch was answered too often already; if a later packet of the batch makes the function panic, the
     /// answer is not sent.
     pub fn reply(&mut self, edge: Edge, len: usize, write: impl FnOnce(&mut [u8], &View<'_, S>)) -> bool {
         let Some(mut answer) = self.cx.pool().allocate(len) else { return false };
+        answer.set_received_at(self.annotations.received_at());
         write(answer.data_mut(), self);
         self.cx.create_for(self.slot, edge, answer).is_ok()
     }

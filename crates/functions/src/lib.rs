@@ -58,7 +58,7 @@ pub fn register(registry: &mut Registry) {
         .add(
             "lpm",
             "Annotates packets with their next hop, found by the longest prefix.",
-            |config: &lpm::LpmSettings, worker| compose(worker, |input| lpm::lpm(input, config, worker)),
+            |config: &lpm::LpmSettings, worker| lpm::node(config, worker),
         )
         .add(
             "maglev",

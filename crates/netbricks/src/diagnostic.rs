@@ -46,7 +46,7 @@ pub struct Label {
 pub struct Diagnostic {
     /// How bad it is.
     pub level: Level,
-    /// One sentence without a full stop: what is wrong.
+    /// One sentence without a full stop: what is wrong. Lines behind it say it one by one, of another file for example.
     pub message: String,
     /// Where: the first is the place of the fault, others are what it collides with.
     pub labels: Vec<Label>,
@@ -165,14 +165,18 @@ impl<'t> Source<'t> {
         };
         let quiet = AnsiColor::Blue.on_default().bold();
         let level = diagnostic.level.style();
-        let mut out =
-            format!("{}: {}\n", paint(level, diagnostic.level.name()), visible(&diagnostic.message));
         let last = diagnostic.labels.iter().map(|label| self.position(label.span.start).line).max();
         let gutter = last.map_or(0, |line| line.to_string().len()) + 1;
+        let mut lines = diagnostic.message.split('\n').map(visible);
+        let mut out =
+            format!("{}: {}\n", paint(level, diagnostic.level.name()), lines.next().unwrap_or_default());
+        lines.for_each(|line| {
+            // A String takes every write.
+            let _ = writeln!(out, "{:gutter$}{line}", "");
+        });
         for (i, label) in diagnostic.labels.iter().enumerate() {
             let Position { line, column } = self.position(label.span.start);
             let excerpt = self.excerpt(&label.span);
-            // A String takes every write.
             let _ = writeln!(out, "{:gutter$}{}:{line}:{column}", "", self.name);
             let number = paint(quiet, &format!("{line:<gutter$}|"));
             let _ = writeln!(out, "{number} {}", excerpt.line);
@@ -282,32 +286,40 @@ pub(crate) fn visible(text: &str) -> String {
 
 /// The faults found in one file.
 #[derive(Debug, Default)]
-pub struct Diagnostics(Vec<Diagnostic>);
+pub struct Diagnostics {
+    found: Vec<Diagnostic>,
+    /// Whether there may be more.
+    left_out: bool,
+}
 
-/// Faults shown at once; whoever mends ten will run the check again anyway.
-pub const SHOWN: usize = 10;
+/// Faults shown at once; whoever mends twenty will run the check again anyway.
+pub const SHOWN: usize = 20;
 
 impl Diagnostics {
     /// Adds one.
     pub fn push(&mut self, diagnostic: Diagnostic) {
-        self.0.push(diagnostic);
+        self.found.push(diagnostic);
+    }
+    /// Says that not all was looked for.
+    pub(crate) fn leave_out(&mut self) {
+        self.left_out = true;
     }
     /// Whether the file cannot be used.
     pub fn has_errors(&self) -> bool {
-        self.0.iter().any(|diagnostic| diagnostic.level == Level::Error)
+        self.found.iter().any(|diagnostic| diagnostic.level == Level::Error)
     }
     /// Whether all errors are the machine's: a missing file, a missing interface, a missing permission.
     pub fn is_machine(&self) -> bool {
         self.has_errors()
-            && self.0.iter().all(|diagnostic| diagnostic.machine || diagnostic.level != Level::Error)
+            && self.found.iter().all(|diagnostic| diagnostic.machine || diagnostic.level != Level::Error)
     }
     /// Whether there is nothing to say.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.found.is_empty()
     }
     /// All of them, errors first, in the order of the file.
     pub fn sorted(&self) -> Vec<&Diagnostic> {
-        let mut sorted: Vec<_> = self.0.iter().collect();
+        let mut sorted: Vec<_> = self.found.iter().collect();
         sorted.sort_by_key(|diagnostic| (diagnostic.level, diagnostic.place()));
         sorted.dedup();
         sorted
@@ -318,7 +330,8 @@ impl Diagnostics {
         let mut parts: Vec<_> =
             sorted.iter().take(SHOWN).map(|diagnostic| source.render(diagnostic, color)).collect();
         if sorted.len() > SHOWN {
-            parts.push(format!("… and {} more\n", sorted.len() - SHOWN));
+            let least = if self.left_out { "at least " } else { "" };
+            parts.push(format!("… and {least}{} more\n", sorted.len() - SHOWN));
         }
         parts.join("\n")
     }

@@ -125,7 +125,8 @@ pub use netbricks_core::{Counter, Flows, Own, State};
 // State that workers share, under a consistency chosen by type: `worker.state::<Tallies, _>("seen", Strict, 256)`.
 pub use netbricks_core::consistency::{Access, BoundedInconsistency, Consistency, NoExternalAccess, Strict};
 pub use netbricks_core::tables::{
-    Changing, FlowTable, MapChange, MapOutcome, Recent, RouteChange, Routes, Tallies,
+    Changing, FlowTable, KeyedTallies, MapChange, MapOutcome, Recent, RouteChange, RouteLifetime,
+    RouteOutcome, Routes, RoutesFull, Tallies, TallyChange, TallyOutcome,
 };
 
 // Byte streams of TCP: windows beside the packets' way and in it, and streams rewritten; more in `netbricks::stream`.

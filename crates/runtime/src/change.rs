@@ -1,6 +1,7 @@
 //! What the control side does to a worker between two batches: graphs come, take over and go; and what there is to
 //! say of them.
 
+use netbricks_core::graph::ShuffleEnd;
 use netbricks_core::{CallError, Graph, ImportError};
 
 use std::time::Instant;
@@ -42,11 +43,29 @@ impl Worker {
         }
     }
 
-    /// Makes a graph and runs it; answers its name.
-    pub(crate) fn install(&mut self, factory: Factory) -> Result<String, CommandError> {
-        let (graph, clock) = self.make(factory)?;
+    /// Makes a graph with which the worker begins; answers its ends of shuffles, which the other workers have to have too.
+    pub(crate) fn begin(&mut self, factory: Factory) -> Result<Vec<ShuffleEnd>, CommandError> {
+        let (mut graph, clock) = self.make(factory)?;
         self.is_free(graph.name(), None)?;
-        Ok(self.host(graph, clock))
+        let ends = graph.shuffle_ends();
+        self.host(graph, clock);
+        Ok(ends)
+    }
+
+    /// Makes a graph that needs no other worker, to run or to replace `old`, and keeps it under the ticket.
+    pub(crate) fn prepare_alone(
+        &mut self,
+        ticket: u64,
+        old: Option<&str>,
+        factory: Factory,
+    ) -> Result<(), CommandError> {
+        let ends = self.prepare(ticket, old, factory)?;
+        let Some(end) = ends.first().filter(|_| self.context.workers() > 1) else { return Ok(()) };
+        let graph = self.prepared.get(&ticket).map(|(graph, _)| graph.name().to_owned()).unwrap_or_default();
+        let worker = self.context.index();
+        let error = CommandError::Alone { worker, graph, shuffle: end.node.clone() };
+        self.forget(ticket);
+        Err(error)
     }
 
     fn host(&mut self, graph: Graph, clock: Clock) -> String {
@@ -56,20 +75,21 @@ impl Worker {
         name
     }
 
-    /// Makes a graph that is to run, or to replace `old`, when all workers have theirs.
+    /// Makes a graph that is to run, or to replace `old`, when all workers have theirs; answers its ends of shuffles.
     pub(crate) fn prepare(
         &mut self,
         ticket: u64,
         old: Option<&str>,
         factory: Factory,
-    ) -> Result<(), CommandError> {
+    ) -> Result<Vec<ShuffleEnd>, CommandError> {
         if let Some(old) = old {
             self.position(old)?;
         }
-        let (graph, clock) = self.make(factory)?;
+        let (mut graph, clock) = self.make(factory)?;
         self.is_free(graph.name(), old)?;
+        let ends = graph.shuffle_ends();
         self.prepared.insert(ticket, (graph, clock));
-        Ok(())
+        Ok(ends)
     }
 
     /// Forgets what was prepared.

@@ -11,7 +11,8 @@ pub enum Clock {
     Real(Epoch),
     /// The graph's own sources say what time it is through [`Context::advance`](netbricks_core::Context::advance):
     /// for captures and seeded generators, whose timeouts and meters then replay exactly. Where only timers are left,
-    /// time jumps from one to the next without waiting.
+    /// time jumps from one to the next without waiting. What other workers give it by a shuffle brings its time of arrival
+    /// along, so that such workers have driven clocks together, or none of them has.
     Driven,
     /// Somebody else moves it, never backwards: for tests.
     Manual(Arc<AtomicU64>),

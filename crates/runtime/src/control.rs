@@ -14,6 +14,7 @@ use crate::config::{Config, Factory};
 use crate::mailbox::Letterbox;
 use crate::progress::{PacketLimit, Progress, Published};
 use crate::report::{CommandError, GraphReport, Replaced, Snapshot, WorkerReport};
+use crate::shuffles::compare;
 use crate::worker::{Worker, contained};
 
 /// What workers and the control side share.
@@ -184,18 +185,25 @@ impl Control {
         self.wait(pending)
     }
 
-    /// Makes a graph on one worker and runs it beside the others; answers its name.
+    /// Makes a graph on one worker and runs it beside the others; answers its name. One that exchanges packets with other
+    /// workers is for [`install_all`](Self::install_all).
     ///
     /// # Errors
-    /// [`CommandError`]: the factory failed or panicked, a graph of that name runs, the worker ended or is stuck.
+    /// [`CommandError`]: the factory failed or panicked, a graph of that name runs, it has a shuffle and there are several
+    /// workers, the worker ended or is stuck.
     pub fn install(&self, worker: usize, factory: Factory) -> Result<String, CommandError> {
-        self.ask(worker, move |hands| hands.install(factory))
+        let ticket = self.ticket();
+        self.ask(worker, move |hands| {
+            hands.prepare_alone(ticket, None, factory)?;
+            hands.install_prepared(ticket)
+        })
     }
 
-    /// Makes a graph on every worker and, when all could, runs them; answers the graphs' names by worker.
+    /// Makes a graph on every worker and, when all could, runs them; answers the graphs' names by worker. Their shuffles are
+    /// the same on all workers, as for [`Runtime::start`](crate::Runtime::start).
     ///
     /// # Errors
-    /// As [`install`](Self::install), for the first worker that fails; then no worker runs it.
+    /// As [`install`](Self::install), for the first worker that fails, and [`CommandError::Shuffles`]; then no worker runs it.
     pub fn install_all(&self, factories: impl FnMut(usize) -> Factory) -> Result<Vec<String>, CommandError> {
         let ticket = self.prepare_all(None, factories)?;
         self.all(move |hands| hands.install_prepared(ticket))
@@ -205,11 +213,12 @@ impl Control {
     /// it holds first; its declared state moves across by node and name.
     ///
     /// # Errors
-    /// As [`install`](Self::install); the old graph runs on then.
+    /// As [`install`](Self::install), also where the new graph has a shuffle, which is for
+    /// [`replace_all`](Self::replace_all); the old graph runs on then.
     pub fn replace(&self, worker: usize, old: &str, factory: Factory) -> Result<Replaced, CommandError> {
         let (old, ticket) = (old.to_owned(), self.ticket());
         self.ask(worker, move |hands| {
-            hands.prepare(ticket, Some(&old), factory)?;
+            hands.prepare_alone(ticket, Some(&old), factory)?;
             hands.replace_prepared(ticket, &old)
         })
     }
@@ -217,7 +226,7 @@ impl Control {
     /// As [`replace`](Self::replace) on every worker, when all could make their new graph.
     ///
     /// # Errors
-    /// As [`install`](Self::install), for the first worker that fails; then the old graph runs on everywhere.
+    /// As [`install_all`](Self::install_all), for the first worker that fails; then the old graph runs on everywhere.
     pub fn replace_all(
         &self,
         old: &str,
@@ -315,7 +324,7 @@ impl Control {
         self.0.tickets.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Lets every worker make its graph; when one cannot, all forget theirs.
+    /// Lets every worker make its graph; when one cannot, or they do not fit together, all forget theirs.
     fn prepare_all(
         &self,
         old: Option<&str>,
@@ -329,7 +338,7 @@ impl Control {
                     self.post(worker, move |hands| hands.prepare(ticket, old.as_deref(), factory))
                 })
                 .collect();
-            self.gather(asked)
+            self.gather(asked).and_then(|ends| Ok(compare(&ends)?))
         };
         if prepared.is_err() {
             for worker in 0..self.workers() {

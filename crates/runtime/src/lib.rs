@@ -65,6 +65,7 @@ mod placement;
 mod progress;
 mod report;
 mod runtime;
+mod shuffles;
 mod signals;
 mod worker;
 
@@ -80,4 +81,5 @@ pub use report::{
     WorkerReport, by_reason,
 };
 pub use runtime::{Runtime, StartError};
+pub use shuffles::{ShuffleMismatch, ShuffleWay};
 pub use signals::{SignalGuard, stop_on_signals};

@@ -8,6 +8,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use crate::event::{PanicReport, merge};
+use crate::shuffles::ShuffleMismatch;
 
 /// One node's counters, of one worker or merged over all.
 #[derive(Clone, Debug, Serialize)]
@@ -394,6 +395,22 @@ pub enum CommandError {
         /// What the factory said, or what it panicked with.
         problem: String,
     },
+    /// A graph that exchanges packets with other workers was to run on one of them alone.
+    #[error(
+        "worker {worker}: graph `{graph}` has the shuffle `{shuffle}`, and nobody would take what it gives to the other \
+         workers: install the graph on all of them at once, or replace it on all (`install_all`, `replace_all`)"
+    )]
+    Alone {
+        /// Which worker.
+        worker: usize,
+        /// The graph.
+        graph: String,
+        /// The first of its shuffles.
+        shuffle: String,
+    },
+    /// The workers' new graphs exchange packets, and do not fit together.
+    #[error(transparent)]
+    Shuffles(#[from] ShuffleMismatch),
     /// The handler refused.
     #[error("worker {worker}, graph `{graph}`, node `{node}`: {error}")]
     Call {

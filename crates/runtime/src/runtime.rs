@@ -6,6 +6,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use netbricks_buffer::WorkerSlot;
+use netbricks_core::graph::ShuffleEnd;
 
 use crate::clock::nanoseconds;
 use crate::config::{Config, Factory, WorkerContext};
@@ -16,6 +17,7 @@ use crate::mailbox::{Mailbox, mailbox};
 use crate::placement::{Placement, PlacementError, allowed_cores, pin_this_thread};
 use crate::progress::Progress;
 use crate::report::{CommandError, FinalReport, Snapshot, WorkerReport};
+use crate::shuffles::{ShuffleMismatch, compare};
 use crate::worker::{Worker, contained};
 
 /// Why a runtime does not start. Nothing is left running.
@@ -51,6 +53,9 @@ pub enum StartError {
     /// A graph could not be made.
     #[error(transparent)]
     Build(CommandError),
+    /// The workers' graphs exchange packets, and do not fit together.
+    #[error(transparent)]
+    Shuffles(#[from] ShuffleMismatch),
     /// The thread died before it said anything.
     #[error("worker {worker} ended before it was ready; its message was printed")]
     Died {
@@ -69,7 +74,8 @@ pub struct Runtime {
 
 impl Runtime {
     /// Starts the workers; worker `n` runs the graph that `factory(n)` makes on its thread. Returns once all are
-    /// built; when one cannot be, all are let go.
+    /// built; when one cannot be, all are let go. Of a shuffle every worker's graph has a node, and where there are several,
+    /// packets come to them in the same order on all workers.
     ///
     /// # Errors
     /// [`StartError`] of the first worker that failed.
@@ -129,12 +135,13 @@ impl Runtime {
             gates.push(open);
             seats.push(when_ready);
         }
-        let answers: Vec<Result<(), StartError>> = seats
+        let answers: Vec<Result<Vec<ShuffleEnd>, StartError>> = seats
             .into_iter()
             .enumerate()
             .map(|(worker, seat)| seat.recv().unwrap_or(Err(StartError::Died { worker })))
             .collect();
-        if let Some(error) = answers.into_iter().find_map(Result::err) {
+        let ends: Result<Vec<_>, _> = answers.into_iter().collect();
+        if let Err(error) = ends.and_then(|ends| Ok(compare(&ends)?)) {
             drop(gates);
             runtime.join();
             return Err(error);
@@ -234,17 +241,17 @@ struct Seat {
 }
 
 impl Seat {
-    fn run(self, ready: &Sender<Result<(), StartError>>, gate: &Receiver<()>) {
+    fn run(self, ready: &Sender<Result<Vec<ShuffleEnd>, StartError>>, gate: &Receiver<()>) {
         let (index, core, shared) = (self.worker, self.core, self.shared.clone());
         let seated = self.sit_down();
-        let (mut worker, slot) = match seated {
+        let (mut worker, slot, ends) = match seated {
             Ok(seated) => seated,
             Err(error) => {
                 let _gone = ready.send(Err(error));
                 return;
             }
         };
-        let _waits = ready.send(Ok(()));
+        let _waits = ready.send(Ok(ends));
         if gate.recv().is_err() {
             worker.abandon();
             return;
@@ -272,8 +279,8 @@ impl Seat {
         shared.config.events.tell(Event::WorkerEnded { worker: index });
     }
 
-    /// Binds the thread to its core, claims its packet cache and makes its graphs.
-    fn sit_down(self) -> Result<(Worker, WorkerSlot), StartError> {
+    /// Binds the thread to its core, claims its packet cache and makes its graphs, whose ends of shuffles it answers.
+    fn sit_down(self) -> Result<(Worker, WorkerSlot, Vec<ShuffleEnd>), StartError> {
         let Self { worker: index, core, shared, mailbox, factories } = self;
         if let Some(core) = core {
             match pin_this_thread(core) {
@@ -298,12 +305,16 @@ impl Seat {
         let slot = WorkerSlot::claim().map_err(|source| StartError::Slot { worker: index, source })?;
         let context = WorkerContext::new(index, core, &shared.config, shared.team.clone());
         let mut worker = Worker::new(context, shared, mailbox);
+        let mut ends = Vec::new();
         for factory in factories {
-            if let Err(error) = worker.install(factory) {
-                worker.abandon();
-                return Err(StartError::Build(error));
+            match worker.begin(factory) {
+                Ok(of_graph) => ends.extend(of_graph),
+                Err(error) => {
+                    worker.abandon();
+                    return Err(StartError::Build(error));
+                }
             }
         }
-        Ok((worker, slot))
+        Ok((worker, slot, ends))
     }
 }

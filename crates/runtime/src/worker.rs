@@ -53,6 +53,7 @@ pub(crate) struct Hosted {
 impl Hosted {
     pub(crate) fn new(mut graph: Graph, clock: Clock, burst: usize) -> Self {
         graph.set_burst(burst);
+        graph.follow_arrivals(matches!(clock, Clock::Driven));
         Self {
             graph,
             clock,

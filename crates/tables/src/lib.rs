@@ -2,9 +2,10 @@
 //!
 //! [`FlowTable`] maps keys to values for a bounded number of flows, with a keyed hash, expiry, and a policy for when
 //! it is full; [`Table`] is how a batch of packets asks it (or any other table) without waiting for memory packet by
-//! packet. [`Lpm`] maps prefixes of addresses to values, and answers by the longest. [`MaglevTable`] says which backend a
-//! flow goes to, alike on every node. [`replicated`] state has one writer and readers that never wait; [`Locked`] state
-//! is one for all. [`TimerWheel`] stands alone for whoever has numbered things that fall due.
+//! packet. [`KeyedTallies`] counts by key over it. [`Lpm`] maps prefixes of addresses to values, and answers by the longest.
+//! [`MaglevTable`] says which backend a flow goes to, alike on every node. [`replicated`] state has one writer and readers
+//! that never wait; [`Locked`] state is one for all. [`TimerWheel`] stands alone for whoever has numbered things that fall
+//! due.
 //!
 //! This is one of the crates that may use `unsafe`: one operation a block, each with its proof.
 
@@ -20,6 +21,7 @@ mod prefetch;
 mod recent;
 mod shared;
 mod table;
+mod tallies;
 mod wheel;
 
 pub use flow::{
@@ -29,15 +31,16 @@ pub use flow::{
 pub use hash::{Key, Secret, hash_pair, hash_words};
 pub use lpm::{
     Address, Lpm, LpmAnnouncer, LpmConfig, LpmError, LpmImportError, LpmTableError, LpmTicket, RouteChange,
-    Routes, RoutesAnnouncer,
+    RouteLifetime, RouteOutcome, Routes, RoutesAnnouncer, RoutesFull,
 };
 pub use maglev::{MaglevBackend, MaglevError, MaglevTable};
 pub use memory::{HugeArray, MemoryError, Zeroable};
 pub use parts::{Parts, Whole};
 pub use prefetch::{CACHE_LINE, prefetch};
-pub use recent::{ImageError, Recent, Tallies};
+pub use recent::{ImageError, Recent};
 pub use shared::{
     Changing, Locked, MAXIMUM_READERS, NoReaderLeft, Publication, ReadTable, Reader, Writer, replicated,
 };
 pub use table::{Asked, BULK, Table};
+pub use tallies::{KeyedTallies, Tallies, TallyChange, TallyOutcome};
 pub use wheel::TimerWheel;

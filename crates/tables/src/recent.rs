@@ -1,4 +1,4 @@
-//! A ring of recent items, and counters by number: the small containers of declared state.
+//! A ring of recent items, and the form in which it and [counters](crate::Tallies) are exported.
 
 use std::collections::VecDeque;
 
@@ -142,84 +142,15 @@ impl<T: Copy + Send + 'static> Changing for Recent<T> {
     }
 }
 
-/// Counters by number, from 0. They stand still at their largest value instead of beginning anew.
-///
-/// ```
-/// use netbricks_tables::{Changing, Tallies};
-///
-/// let mut bytes = Tallies::new(4);
-/// assert_eq!(bytes.apply(&(3, 60)), Some(60));
-/// assert_eq!(bytes.apply(&(3, 40)), Some(100));
-/// assert_eq!(bytes.apply(&(4, 1)), None); // no such counter
-/// assert_eq!((bytes.get(3), bytes.get(0)), (Some(100), Some(0)));
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tallies(Box<[u64]>);
-
-impl Tallies {
-    /// So many counters, all 0.
-    #[must_use]
-    pub fn new(capacity: usize) -> Self {
-        Self(vec![0; capacity].into())
-    }
-
-    /// The value of counter `number`, if there is such a one.
-    #[must_use]
-    pub fn get(&self, number: usize) -> Option<u64> {
-        self.0.get(number).copied()
-    }
-
-    /// All of them.
-    #[must_use]
-    pub fn all(&self) -> &[u64] {
-        &self.0
-    }
-
-    /// Adds to counter `number`; its new value, if there is such a one.
-    #[inline]
-    pub fn add(&mut self, number: usize, by: u64) -> Option<u64> {
-        let counter = self.0.get_mut(number)?;
-        *counter = counter.saturating_add(by);
-        Some(*counter)
-    }
-
-    /// The counters in a form that [`decode`](Self::decode) reads.
-    #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
-        seal(*b"NBTA", 0, 8, self.0.iter().map(|value| value.to_be_bytes().to_vec()))
-    }
-
-    /// Takes exported counters in the place of those that are there.
-    ///
-    /// # Errors
-    /// When the bytes are no whole export of as many counters.
-    pub fn decode(&mut self, bytes: &[u8]) -> Result<usize, ImageError> {
-        let refused = |problem: String| ImageError { what: "counters", problem };
-        let values = open(*b"NBTA", 0, 8, bytes).map_err(refused)?;
-        if values.len() != self.0.len() {
-            return Err(refused(format!("they are {}, here are {}", values.len(), self.0.len())));
-        }
-        for (counter, value) in self.0.iter_mut().zip(values) {
-            *counter = u64::decode(value).unwrap_or_default();
-        }
-        Ok(self.0.len())
-    }
-}
-
-impl Changing for Tallies {
-    /// Which, and how much is added.
-    type Change = (usize, u64);
-    type Outcome = Option<u64>;
-    #[inline]
-    fn apply(&mut self, (number, by): &(usize, u64)) -> Option<u64> {
-        self.add(*number, *by)
-    }
-}
-
 /// Magic, version and bytes of a record, number of records; the records; the CRC-32 of all before it.
 const HEADER: usize = 4 + 2 + 4 + 8;
 
-fn seal(magic: [u8; 4], version: u16, size: usize, records: impl Iterator<Item = Vec<u8>>) -> Vec<u8> {
+pub(crate) fn seal(
+    magic: [u8; 4],
+    version: u16,
+    size: usize,
+    records: impl Iterator<Item = Vec<u8>>,
+) -> Vec<u8> {
     let mut bytes = magic.to_vec();
     bytes.extend(version.to_be_bytes());
     bytes.extend((size as u32).to_be_bytes());
@@ -236,7 +167,7 @@ fn seal(magic: [u8; 4], version: u16, size: usize, records: impl Iterator<Item =
 }
 
 /// The records of what [`seal`] made.
-fn open(magic: [u8; 4], version: u16, size: usize, bytes: &[u8]) -> Result<Vec<&[u8]>, String> {
+pub(crate) fn open(magic: [u8; 4], version: u16, size: usize, bytes: &[u8]) -> Result<Vec<&[u8]>, String> {
     let (checked, checksum) = bytes.split_last_chunk::<4>().ok_or("the bytes are cut short")?;
     if crc32fast::hash(checked) != u32::from_be_bytes(*checksum) {
         return Err("the bytes were changed on their way: their checksum is wrong".into());
@@ -290,35 +221,26 @@ mod tests {
         /// No byte can be changed, nor the end be cut off, without being noticed.
         #[test]
         fn a_changed_image_is_refused(at in any::<prop::sample::Index>(), bit in 0u8..8, cut in any::<bool>()) {
-            let mut tallies = Tallies::new(5);
-            tallies.add(2, 77);
-            let mut bytes = tallies.encode();
+            let mut recent = Recent::new(5, None);
+            recent.push(2, 77u32);
+            let mut bytes = recent.encode();
             let at = at.index(bytes.len());
             if cut { bytes.truncate(at) } else { bytes[at] ^= 1 << bit }
-            let before = tallies.clone();
-            prop_assert!(tallies.decode(&bytes).is_err());
-            prop_assert_eq!(tallies, before);
+            prop_assert!(recent.decode(&bytes).is_err());
+            prop_assert_eq!(recent.iter(2).collect::<Vec<_>>(), [(2, 77)]);
         }
     }
 
     #[test]
     fn images_of_another_kind_are_refused() {
-        let (mut four, five) = (Tallies::new(4), Tallies::new(5));
-        assert!(four.decode(&five.encode()).unwrap_err().to_string().contains("they are 5, here are 4"));
         let mut items = Recent::<u64>::new(4, None);
-        assert!(items.decode(&five.encode()).unwrap_err().problem.contains("begin with"));
+        let counters = crate::Tallies::new(5).encode();
+        assert!(items.decode(&counters).unwrap_err().problem.contains("begin with"));
         let mut short = Recent::<u32>::new(4, None);
         short.push(1, 2);
         assert!(
             items.decode(&short.encode()).unwrap_err().problem.contains("version 0 of 12 bytes each, here")
         );
         assert!(items.decode(b"").unwrap_err().problem.contains("cut short"));
-    }
-
-    #[test]
-    fn counters_stand_still_at_the_end() {
-        let mut tallies = Tallies::new(1);
-        tallies.add(0, u64::MAX - 1);
-        assert_eq!((tallies.add(0, 5), tallies.add(1, 5)), (Some(u64::MAX), None));
     }
 }

@@ -235,6 +235,26 @@ impl TimerWheel {
         self.earliest().map(|(_, start)| start)
     }
 
+    /// The timer whose deadline comes first, with its deadline, among up to `budget` of those in the first slot of each level:
+    /// the first of all timers, where those are no more. `None` when no timer is filed.
+    pub(crate) fn first(&self, mut budget: usize) -> Option<(usize, u64)> {
+        let mut first: Option<(usize, u64)> = None;
+        // From below: what is filed there is near, and in a slot of level 0 hardly two deadlines differ.
+        for level in (0..LEVELS).filter(|level| self.levels >> level & 1 == 1) {
+            let head = 1 + level * SLOTS + self.occupied[level].trailing_zeros() as usize;
+            let mut id = self.nodes[head].next as usize;
+            while id != head && budget > 0 {
+                budget -= 1;
+                let Node { next, deadline, .. } = self.nodes[id];
+                if first.is_none_or(|(_, earliest)| deadline < earliest) {
+                    first = Some((id - FIRST, deadline));
+                }
+                id = next as usize;
+            }
+        }
+        first
+    }
+
     /// Takes all timers off. Work: all timers.
     pub fn clear(&mut self) {
         self.nodes[FIRST..].fill(Node { next: UNFILED, previous: UNFILED, deadline: 0 });
@@ -403,6 +423,11 @@ mod tests {
                 for timer in 0..40 {
                     prop_assert_eq!(wheel.deadline(timer), map.get(&timer).copied());
                 }
+                prop_assert_eq!(wheel.first(40).map(|(_, deadline)| deadline), map.values().min().copied());
+                prop_assert!(wheel.first(40).is_none_or(|(timer, deadline)| map[&timer] == deadline));
+                let some = wheel.first(1);
+                prop_assert_eq!(some.is_some(), !map.is_empty());
+                prop_assert!(some.is_none_or(|(timer, deadline)| map[&timer] == deadline));
                 match (wheel.next_deadline(), map.values().min()) {
                     (Some(next), Some(earliest)) => prop_assert!(next <= *earliest),
                     (next, earliest) => prop_assert_eq!(next.is_none(), earliest.is_none()),

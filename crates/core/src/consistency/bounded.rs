@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use netbricks_tables::{Counters, Publication, Reader, Writer, replicated};
 
@@ -22,7 +22,7 @@ impl<T: Contents> Clone for Bounded<T> {
 
 /// What all workers share: the writer, while nobody has it.
 struct Home<T: Contents> {
-    writer: Mutex<Option<Writer<T>>>,
+    writer: Mutex<Option<Box<Writer<T>>>>,
     publication: Publication<T>,
 }
 
@@ -31,19 +31,53 @@ struct Side<T: Contents> {
     home: Arc<Home<T>>,
     reader: Reader<T>,
     /// From its first update in a batch until the batch's end.
-    writer: RefCell<Option<Writer<T>>>,
+    writer: RefCell<Option<Box<Writer<T>>>>,
     /// How often it wrote.
     written: Cell<u64>,
+    /// Whether a batch, event or call of its node is under way, at whose end it settles.
+    busy: Cell<bool>,
 }
 
+/// The writer's place, for a move of a pointer: nobody panics or waits for anything else while it has the lock.
 impl<T: Contents> Home<T> {
-    /// Never waits: the lock is held for a move of a pointer, and who finds it taken finds no writer there.
-    fn take(&self) -> Option<Writer<T>> {
-        match self.writer.try_lock() {
-            Ok(mut writer) => writer.take(),
-            Err(std::sync::TryLockError::Poisoned(writer)) => writer.into_inner().take(),
-            Err(std::sync::TryLockError::WouldBlock) => None,
-        }
+    fn take(&self) -> Option<Box<Writer<T>>> {
+        self.place().take()
+    }
+    fn put_back(&self, writer: Box<Writer<T>>) {
+        *self.place() = Some(writer);
+    }
+    fn place(&self) -> MutexGuard<'_, Option<Box<Writer<T>>>> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+thread_local! {
+    /// Reads of bounded state that this thread is in. Writers elsewhere wait for them, so that they themselves must wait for nobody:
+    /// neither for other readers, as writers do, nor for strict state.
+    static READS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Whether this thread is in a read of bounded state, whichever.
+#[inline(always)]
+pub(super) fn is_reading() -> bool {
+    READS.get() > 0
+}
+
+/// A read that this thread is in, also when it panics.
+struct Reading;
+
+impl Reading {
+    #[inline(always)]
+    fn enter() -> Self {
+        READS.set(READS.get() + 1);
+        Self
+    }
+}
+
+impl Drop for Reading {
+    #[inline(always)]
+    fn drop(&mut self) {
+        READS.set(READS.get() - 1);
     }
 }
 
@@ -52,7 +86,12 @@ impl<T: Contents> Side<T> {
         if self.reader.is_reading() {
             return Err(CannotWrite::Reading);
         }
+        // Dropped after `held`, also by a panic.
+        let _ending = Ending(self);
         let mut held = self.writer.try_borrow_mut().map_err(|_| CannotWrite::Reading)?;
+        if is_reading() {
+            return Err(CannotWrite::OutOfOrder);
+        }
         if held.is_none() {
             *held = self.home.take();
         }
@@ -79,12 +118,36 @@ impl<T: Contents> Side<T> {
 /// Tries, each after others had the processor: a batch or an import takes less.
 const PATIENCE: usize = 100_000;
 
-impl<T: Contents> Settle for Side<T> {
-    fn settle(&self) {
-        if let Some(mut writer) = self.writer.borrow_mut().take() {
-            writer.publish();
-            *self.home.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(writer);
+/// Settles a change that belongs to no batch, event or call.
+struct Ending<'s, T: Contents>(&'s Side<T>);
+
+impl<T: Contents> Drop for Ending<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if !self.0.busy.get() {
+            self.0.give_back();
         }
+    }
+}
+
+impl<T: Contents> Side<T> {
+    /// Publishes, and lets others write; not while it is inside a change itself.
+    fn give_back(&self) {
+        let Ok(mut held) = self.writer.try_borrow_mut() else { return };
+        if let Some(mut writer) = held.take() {
+            writer.publish();
+            self.home.put_back(writer);
+        }
+    }
+}
+
+impl<T: Contents> Settle for Side<T> {
+    fn begin(&self) {
+        self.busy.set(true);
+    }
+    fn settle(&self) {
+        self.busy.set(false);
+        self.give_back();
     }
 }
 
@@ -103,7 +166,7 @@ impl Consistency for BoundedInconsistency {
             // So that a failure is the node's; what follows then never fails.
             drop(worker.made::<T>(&name, &config));
             let (writer, publication) = replicated(self.updates, maker::<T>(config));
-            Arc::new(Home { writer: Mutex::new(Some(writer)), publication })
+            Arc::new(Home { writer: Mutex::new(Some(Box::new(writer))), publication })
         });
         let reader = match home.publication.reader() {
             Ok(reader) => reader,
@@ -114,7 +177,13 @@ impl Consistency for BoundedInconsistency {
                 publication.reader().expect("a new state has no readers yet")
             }
         };
-        let side = Rc::new(Side { home, reader, writer: RefCell::new(None), written: Cell::new(0) });
+        let side = Rc::new(Side {
+            home,
+            reader,
+            writer: RefCell::new(None),
+            written: Cell::new(0),
+            busy: Cell::new(false),
+        });
         worker.declare(&name, Seen(side.clone()));
         worker.declarations.borrow_mut().settles(side.clone());
         Bounded(side)
@@ -144,6 +213,7 @@ impl<T: Contents> Access<T> for Bounded<T> {
         let mut writer = self.0.writer.try_borrow_mut().unwrap_or_else(|_| {
             panic!("this state is read or changed by who asks for it: use what the outer call gave, or ask after it")
         });
+        let _reading = Reading::enter();
         match writer.as_mut() {
             Some(writer) => writer.read(f),
             None => {

@@ -47,11 +47,14 @@ impl<V: Copy + Eq + Hash + Encode + 'static> Declared for Routes<V> {
         self.encode(&mut bytes);
         bytes
     }
-    fn import(&mut self, bytes: &[u8], _: u64) -> Result<(), String> {
-        self.decode(bytes).map(|_| ()).map_err(|error| error.to_string())
+    fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String> {
+        self.decode(bytes, now).map(|_| ()).map_err(|error| error.to_string())
     }
     fn occupancy(&self) -> (u64, u64) {
         (self.len() as u64, self.capacity() as u64)
+    }
+    fn flow_counters(&self) -> Option<Counters> {
+        Some(self.counters())
     }
 }
 

@@ -9,6 +9,7 @@ mod entry;
 mod own;
 mod shares;
 mod strict;
+mod tallies;
 
 use netbricks_tables::Changing;
 
@@ -21,6 +22,7 @@ pub use entry::Shown;
 pub use entry::{BoundedEntry, MapEntry};
 pub use shares::Shares;
 pub use strict::StrictState;
+pub use tallies::{BoundedTally, TallyEntry};
 
 use crate::registry::{BuildError, Worker};
 use crate::state::Declared;
@@ -28,8 +30,8 @@ use crate::state::Declared;
 /// What state under any consistency can be: it is made from a configuration, changes by plain changes, and can be found,
 /// exported and imported.
 ///
-/// Flow tables, [`Routes`](netbricks_tables::Routes), [`Recent`](netbricks_tables::Recent) and
-/// [`Tallies`](netbricks_tables::Tallies) are.
+/// Flow tables, [`Routes`](netbricks_tables::Routes), [`Recent`](netbricks_tables::Recent),
+/// [`Tallies`](netbricks_tables::Tallies) and [`KeyedTallies`](netbricks_tables::KeyedTallies) are.
 pub trait Contents: Changing + Declared + Send + Sync + Sized {
     /// What decides its size.
     type Config: Clone + Send + Sync + 'static;
@@ -68,6 +70,9 @@ pub trait Access<T: Contents>: Clone + 'static {
     /// - another read of it: always under [`Strict`], under [`BoundedInconsistency`] once this worker has changed it in the same
     ///   batch, event or call, never under [`NoExternalAccess`].
     ///
+    /// Under [`Strict`] also from inside a read of bounded state or a call on a strict state that was declared later, as
+    /// [`StrictState::transact`] says.
+    ///
     /// Strict state begins anew then, as after every panic inside. What leaves its consistency open reads once, and asks
     /// the outer read's `&T` for the rest.
     fn read<R>(&self, f: impl FnOnce(&T) -> R) -> R;
@@ -75,7 +80,11 @@ pub trait Access<T: Contents>: Clone + 'static {
     /// Makes one change.
     ///
     /// # Errors
-    /// When this worker cannot write now; nothing has changed. Own and strict state can always be written.
+    /// When this worker cannot write now; nothing has changed. From outside of all reads and changes of state, own and strict state can
+    /// always be written. From inside:
+    /// - of the same state, none can be ([`CannotWrite::Reading`]);
+    /// - of a read of other bounded state, own state can be, bounded and strict cannot ([`CannotWrite::OutOfOrder`]);
+    /// - of strict state, own and bounded state can be, and strict state that was declared later.
     fn update(&self, change: T::Change) -> Result<T::Outcome, CannotWrite> {
         let mut outcome = None;
         self.update_all([change], |came| outcome = Some(came))?;
@@ -104,11 +113,11 @@ pub enum CannotWrite {
     /// From inside a read of the same state.
     #[error("this state is being read by whoever wants to change it: change it after the read")]
     Reading,
-    /// From inside a call on a strict state that was declared after this one: two workers that ask for both in opposite orders
-    /// would wait for each other.
+    /// Two workers might wait for each other: from inside a call on a strict state that was declared after this one, as those who ask
+    /// for both in opposite orders would; or from inside a read of bounded state, for which its writer waits.
     #[error(
-        "this strict state was declared before one that is held: ask for several in the order of their declaration, or one after \
-         the other"
+        "two workers might wait for each other: strict states are asked for in the order of their declaration, and inside a read of \
+         bounded state neither another one is changed nor a strict one asked for; ask for one after the other"
     )]
     OutOfOrder,
 }
@@ -127,13 +136,15 @@ pub trait Consistency {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NoExternalAccess;
 
-/// One for all workers; one writes at a time, and all others read without ever waiting. A read that starts after update `k`
+/// One for all workers; one writes at a time, and all read without ever waiting. A read that starts after update `k`
 /// returned sees at least the first `k − updates`. What a worker wrote is published when its batch, event or handler
-/// call ends, at the latest: an idle writer has published everything. Lookups of a batch are one read, after which a packet
-/// sees what its own worker wrote for the packets before it.
+/// call ends, at the latest; what a thread wrote that has none of these, such as one that controls workers, at once: an idle
+/// writer has published everything. Lookups of a batch are one read, after which a packet sees what its own worker wrote for
+/// the packets before it.
 ///
-/// Who writes may wait: its first change after something was published, or its first read after that in the same batch,
-/// waits for reads elsewhere that began before. Reads refresh nothing: an entry with a timeout stays for that time after
+/// Who writes may wait: its first change after something was published waits for reads elsewhere that began before. So that
+/// these come to an end, nothing inside a read waits: there, changes of bounded state are
+/// [refused](CannotWrite::OutOfOrder), and so is strict state. Reads refresh nothing: an entry with a timeout stays for that time after
 /// it was last put, and is not shown after it. An export of a flow table is many short reads, [in steps](Strict), of
 /// anything else one.
 ///

@@ -1,25 +1,18 @@
 //! State behind one lock, for all workers.
 
 use std::cell::Cell;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use netbricks_tables::{Counters, Locked};
 
-use super::{Access, CannotWrite, Consistency, Contents, Strict, export_in_steps, maker};
+use super::{Access, CannotWrite, Consistency, Contents, Strict, bounded, export_in_steps, maker};
 use crate::registry::Worker;
 use crate::shuffle::ShuffleKey;
 use crate::state::{Declared, Mobility};
 
 /// A handle to state under [`Strict`] consistency.
-pub struct StrictState<T>(Rc<Held<T>>);
-
-struct Held<T> {
-    state: Arc<Ranked<T>>,
-    /// Whether this worker has it now: asking again would wait for ever.
-    holding: Cell<bool>,
-}
+pub struct StrictState<T>(Arc<Ranked<T>>);
 
 /// What is locked, and its place in the order of locking: that of making, which is that of declaring, since all workers declare
 /// alike. Two workers that asked for two states in opposite orders would wait for each other for ever.
@@ -46,13 +39,12 @@ impl<T> Clone for StrictState<T> {
     }
 }
 
-/// Says that nobody holds it any more, also after a panic, and what was asked for before it.
-struct Holding<'h>(&'h Cell<bool>, u64);
+/// Says that it is held no more, also after a panic, and what was asked for before it.
+struct Holding(u64);
 
-impl Drop for Holding<'_> {
+impl Drop for Holding {
     fn drop(&mut self) {
-        self.0.set(false);
-        LAST.set(self.1);
+        LAST.set(self.0);
     }
 }
 
@@ -62,8 +54,9 @@ impl<T> StrictState<T> {
     /// the other.
     ///
     /// # Panics
-    /// From inside such a call on the same worker, which would wait for itself, and from inside one on a state that was declared later:
-    /// two workers might wait for each other. The panic is contained, as a function's.
+    /// From inside such a call on the same worker, which would wait for itself. From inside one on a state that was declared later, or
+    /// inside a read of [bounded](super::BoundedInconsistency) state, for which its writer would wait: two workers might wait for each
+    /// other. The panic is contained, as a function's.
     #[inline]
     pub fn transact<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         self.enter(f).unwrap_or_else(|error| match error {
@@ -76,24 +69,23 @@ impl<T> StrictState<T> {
 
     #[inline]
     fn enter<R>(&self, f: impl FnOnce(&mut T) -> R) -> Result<R, CannotWrite> {
-        let Held { state, holding } = &*self.0;
-        if holding.get() {
+        let Ranked { rank, locked } = &*self.0;
+        let last = LAST.get();
+        if last == *rank {
             return Err(CannotWrite::Reading);
         }
-        let last = LAST.get();
-        if last > state.rank {
+        if last > *rank || bounded::is_reading() {
             return Err(CannotWrite::OutOfOrder);
         }
-        holding.set(true);
-        LAST.set(state.rank);
-        let _holding = Holding(holding, last);
-        Ok(state.locked.hold(f))
+        LAST.set(*rank);
+        let _holding = Holding(last);
+        Ok(locked.hold(f))
     }
 
     /// Times that it was made anew, after a panic inside.
     #[must_use]
     pub fn remade(&self) -> u64 {
-        self.0.state.locked.remade()
+        self.0.locked.remade()
     }
 }
 
@@ -108,7 +100,7 @@ impl Consistency for Strict {
             Arc::new(Ranked::new(Locked::new(maker::<T>(config))))
         });
         worker.declare(&name, Seen(state.clone()));
-        StrictState(Rc::new(Held { state, holding: Cell::new(false) }))
+        StrictState(state)
     }
 }
 

@@ -44,7 +44,7 @@ impl Event<'_> {
     }
 
     /// Sends a new packet of `length` zero bytes, filled by `write`, out on an edge of the function: [`Edge::OUT`] takes
-    /// it past the function's own operators. If the event panics later on, the packet never was.
+    /// it past the function's own operators. Its time is [`now`](Self::now). If the event panics later on, the packet never was.
     ///
     /// `false` where that cannot be. The packet is then counted as created and dropped: as
     /// [`PoolExhausted`](Drop::PoolExhausted) where no buffer is free, as [`TooBig`](Drop::TooBig) where none is large
@@ -53,6 +53,7 @@ impl Event<'_> {
     pub fn inject(&mut self, edge: Edge, length: usize, write: impl FnOnce(&mut [u8])) -> bool {
         let reason = match self.cx.pool().allocate(length) {
             Some(mut packet) => {
+                packet.set_received_at(self.cx.now());
                 write(packet.data_mut());
                 match self.cx.create(edge, packet) {
                     Ok(()) => return true,

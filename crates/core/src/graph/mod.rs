@@ -11,6 +11,7 @@ mod crossing;
 mod export;
 mod moves;
 mod run;
+mod shuffles;
 mod timers;
 
 use std::cell::Cell;
@@ -23,6 +24,7 @@ use netbricks_buffer::{Batch, Pool};
 pub use build::{GraphBuilder, GraphError, NodeId};
 pub use contain::{Caught, Panic, contain, observe_panics};
 pub use export::{DescribedEdge, DescribedNode, Description};
+pub use shuffles::ShuffleEnd;
 
 use asked::Panics;
 use moves::Moves;
@@ -275,7 +277,6 @@ impl Graph {
             moves: Moves::default(),
             panics,
         };
-        graph.cx.led = graph.slots.iter().all(|slot| slot.role != Role::Receive);
         graph.cx.crossings = crossings;
         graph.announce_bound();
         graph.set_deadline();
@@ -293,6 +294,11 @@ impl Graph {
     /// Tells the graph the time (ns) before its first turn, so that imported state is as old as it is; it never goes back.
     pub fn advance(&mut self, now: u64) {
         self.cx.advance(now);
+    }
+    /// Whether packets from other workers move the time on, as those of its own sources do: for a graph whose time nobody but
+    /// arrivals moves.
+    pub fn follow_arrivals(&mut self, follow: bool) {
+        self.cx.led = follow;
     }
 
     /// Every node with its counters, in the order of adding.

@@ -48,7 +48,7 @@ impl<K: Key + Encode, V: Encode + 'static> Expiring for FlowTable<K, V> {
     }
 }
 
-/// Routes stay until somebody takes them out.
+/// Routes stay until somebody takes them out, or a change that expires them ends them.
 impl<V: 'static> Expiring for Routes<V> {
     #[inline(always)]
     fn expire(&mut self, _: u64, _: usize) {}

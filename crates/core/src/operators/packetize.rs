@@ -142,7 +142,8 @@ where
         let At { slot, bytes, cx, .. } = at;
         // In the order of the others, which leave this function here.
         let unchanged = Err(Verdict::OUT);
-        let frame = bytes.data();
+        let (frame, annotations) = bytes.parts();
+        let (frame, time) = (&*frame, annotations.received_at());
         let (ip, ip_end, facts) = Holds::<Ip, I>::locate(&stack);
         let flow = FlowKey::at(frame, ip, ip_end, stack.payload_end(), facts);
         if Ip::view(&frame[ip..ip_end], facts).is_fragment() {
@@ -157,7 +158,7 @@ where
         let now = cx.now();
         let passage = self.1.borrow_mut().push(flow, header, &frame[end..limit], now, |emit| {
             if emit.back {
-                return answer(emit, flow, header, &frame[..ip], cx, slot);
+                return answer(emit, flow, header, &frame[..ip], (time, slot), cx);
             }
             let fixed = tcp + Tcp::SIZE;
             let end = fixed + emit.options.len();
@@ -169,6 +170,7 @@ where
                 }
                 return false;
             };
+            packet.set_received_at(time);
             let to = packet.data_mut();
             to[..fixed].copy_from_slice(&frame[..fixed]);
             to[fixed..end].copy_from_slice(emit.options);
@@ -202,16 +204,16 @@ where
     }
 }
 
-/// Sends a segment to whoever sent the packet that begins with `link`, in the name of the other end of `flow`. What could not be
-/// sent is lost if it has no bytes, else it may be sent later.
+/// Sends a segment to whoever sent the packet that begins with `link` and came at `time` (ns) in `slot`, in the name of the other
+/// end of `flow`. What could not be sent is lost if it has no bytes, else it may be sent later.
 #[cold]
 fn answer(
     emit: &Emit<'_>,
     flow: FlowKey,
     header: TcpRef<'_>,
     link: &[u8],
+    (time, slot): (u64, usize),
     cx: &mut Context,
-    slot: usize,
 ) -> bool {
     // Behind labels, in a session or in a tunnel the way back is not the way here.
     if !is_plain(link) {
@@ -253,6 +255,7 @@ fn answer(
     };
     let Ok(written) = written else { return false };
     packet.truncate(link.len() + written);
+    packet.set_received_at(time);
     let created = match bytes {
         [] => cx.create_for(slot, Edge::REPLY, packet),
         _ => cx.create_segment(slot, Edge::REPLY, packet),

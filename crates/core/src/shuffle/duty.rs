@@ -60,8 +60,14 @@ impl PartStep {
     }
 }
 
+/// Which shuffle of a team: all workers' nodes of one answer the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ShuffleId(pub(crate) usize);
+
 /// A node that exchanges packets with its copies on other workers.
 pub trait Crossing {
+    /// Which it is an end of.
+    fn id(&self) -> ShuffleId;
     /// By what it sorts packets: what state behind it must go by to move with them.
     fn key(&self) -> ShuffleKey;
     /// The state behind it on this worker that cannot move with its packets, and from how many others packets come to it;

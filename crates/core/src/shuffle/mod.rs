@@ -19,7 +19,7 @@ mod sorter;
 
 use netbricks_packet::stack::Root;
 
-pub use duty::{BoundState, Crossing, Duty, Part, PartStep};
+pub use duty::{BoundState, Crossing, Duty, Part, PartStep, ShuffleId};
 pub use fabric::MoveError;
 pub use key::{BUCKETS, ShuffleKey};
 

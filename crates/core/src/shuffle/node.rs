@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use netbricks_buffer::{BATCH, Batch, Packet, Producer};
 
-use super::duty::{BoundState, Crossing, Duty};
+use super::duty::{BoundState, Crossing, Duty, ShuffleId};
 use super::fabric::{Ends, Fabric};
 use super::key::{BUCKETS, ShuffleKey};
 use super::moving::Moving;
@@ -185,8 +185,8 @@ impl ShuffleNode {
         batch.warm();
     }
 
-    /// On a worker that receives nothing itself, replayed packets bring their time with them: a batch holds arrivals of one
-    /// millisecond and does not span an event, as that of the port from which they came.
+    /// Where arrivals alone move the clock, packets bring their time with them: a batch holds arrivals of one millisecond and
+    /// does not span an event, as that of the port from which they came.
     fn follow_time(&mut self, batch: &mut Batch, cx: &mut Context) {
         let time = |packet: &Packet| packet.received_at() / MILLISECOND * MILLISECOND;
         let Some(first) = batch.get(0).map(time) else { return };
@@ -437,6 +437,10 @@ fn runs(owners: &[u8]) -> String {
 }
 
 impl Crossing for ShuffleNode {
+    fn id(&self) -> ShuffleId {
+        // The team keeps what its workers share for as long as it lives: no other comes to stand there.
+        ShuffleId(Arc::as_ptr(&self.fabric) as usize)
+    }
     fn key(&self) -> ShuffleKey {
         self.fabric.buckets().by
     }

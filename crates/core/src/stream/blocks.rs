@@ -1,9 +1,12 @@
 //! Memory for bytes that wait: a fixed number of blocks, each with a piece of a stream, in lists that are sorted by
 //! position. All of it is there from the beginning.
 
+mod index;
+
 use netbricks_tables::{HugeArray, MemoryError};
 
 use super::memory::filled;
+use index::Index;
 
 /// Bytes of a block: three hold an Ethernet segment.
 pub const BLOCK: usize = 512;
@@ -42,10 +45,14 @@ pub(super) struct List {
     pub(super) tail: u32,
     /// How many blocks.
     pub(super) blocks: u32,
+    /// The root of their tree, where they have one.
+    root: u32,
+    /// How many bytes in them.
+    pub(super) bytes: u64,
 }
 
 impl List {
-    pub(super) const EMPTY: Self = Self { head: NONE, tail: NONE, blocks: 0 };
+    pub(super) const EMPTY: Self = Self { head: NONE, tail: NONE, blocks: 0, root: NONE, bytes: 0 };
     pub(super) fn is_empty(&self) -> bool {
         self.head == NONE
     }
@@ -55,6 +62,8 @@ impl List {
 pub(super) struct Blocks {
     bytes: HugeArray<u8>,
     pieces: Vec<Piece>,
+    /// Where to find a position in long lists, if anybody looks for one.
+    index: Option<Index>,
     /// The first of those that were used and given back.
     free: u32,
     /// Those from here on were never used.
@@ -65,10 +74,16 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
+    /// For lists that grow at their ends.
     pub(super) fn new(count: usize) -> Result<Self, MemoryError> {
         let bytes = HugeArray::zeroed(count.saturating_mul(BLOCK))?;
         let pieces = filled(Piece::default(), count)?;
-        Ok(Self { bytes, pieces, free: NONE, fresh: 0, used: 0, high_water: 0 })
+        Ok(Self { bytes, pieces, index: None, free: NONE, fresh: 0, used: 0, high_water: 0 })
+    }
+
+    /// For lists that grow anywhere: [`last`](Self::last) finds where.
+    pub(super) fn indexed(count: usize) -> Result<Self, MemoryError> {
+        Ok(Self { index: Some(Index::new(count)?), ..Self::new(count)? })
     }
 
     pub(super) fn used(&self) -> u32 {
@@ -135,6 +150,7 @@ impl Blocks {
             let used = usize::from(piece.skip + piece.len);
             let more = bytes.len().min(BLOCK - used);
             piece.len += more as u16;
+            list.bytes += more as u64;
             let first = after as usize * BLOCK + used;
             self.bytes[first..first + more].copy_from_slice(&bytes[..more]);
             start += more as u64;
@@ -154,7 +170,11 @@ impl Blocks {
                 list.tail = block;
             }
             self.pieces[block as usize] = Piece { from, start, skip: 0, len: part.len() as u16, next };
+            if let Some(index) = &mut self.index {
+                list.root = index.add(&self.pieces, list.root, block);
+            }
             list.blocks += 1;
+            list.bytes += part.len() as u64;
             start += part.len() as u64;
             (after, bytes) = (block, rest);
         }
@@ -167,7 +187,10 @@ impl Blocks {
         if block == NONE {
             return;
         }
-        let next = self.pieces[block as usize].next;
+        let Piece { next, len, .. } = self.pieces[block as usize];
+        if let Some(index) = &mut self.index {
+            list.root = index.remove(&self.pieces, list.root, block);
+        }
         if after == NONE {
             list.head = next;
         } else {
@@ -177,6 +200,7 @@ impl Blocks {
             list.tail = after;
         }
         list.blocks -= 1;
+        list.bytes -= u64::from(len);
         self.give_back(block);
     }
 
@@ -186,19 +210,32 @@ impl Blocks {
         if after == NONE { list.head } else { self.pieces[after as usize].next }
     }
 
-    /// Takes `count` bytes off the front of a block that has more.
-    pub(super) fn trim(&mut self, block: u32, count: u64) {
+    /// The last block of a list of which `is` says so; it says so of all before that. In lists that are [indexed](Self::indexed)
+    /// it takes no more steps than the logarithm of their length, and none where that is the very last.
+    pub(super) fn last(&self, list: &List, mut is: impl FnMut(&Piece) -> bool) -> u32 {
+        match &self.index {
+            Some(index) if self.get(list.tail).is_some_and(|piece| !is(piece)) => {
+                index.last(list.root, |block| is(self.piece(block)))
+            }
+            _ => list.tail,
+        }
+    }
+
+    /// Takes `count` bytes off the front of a block of a list that has more.
+    pub(super) fn trim(&mut self, list: &mut List, block: u32, count: u64) {
         let piece = &mut self.pieces[block as usize];
         debug_assert!(count < u64::from(piece.len));
         piece.start += count;
         piece.skip += count as u16;
         piece.len -= count as u16;
+        list.bytes -= count;
     }
 
-    /// Ends a block at position `end`, which lies in it.
-    pub(super) fn cut(&mut self, block: u32, end: u64) {
+    /// Ends a block of a list at position `end`, which lies in it.
+    pub(super) fn cut(&mut self, list: &mut List, block: u32, end: u64) {
         let piece = &mut self.pieces[block as usize];
         debug_assert!(piece.start < end && end <= piece.end());
+        list.bytes -= piece.end() - end;
         piece.len = (end - piece.start) as u16;
     }
 
@@ -214,9 +251,13 @@ impl Blocks {
 
     /// Gives back a whole list.
     pub(super) fn clear(&mut self, list: &mut List) {
-        while !list.is_empty() {
-            self.remove_after(list, NONE);
+        let mut block = list.head;
+        while let Some(piece) = self.get(block) {
+            let next = piece.next;
+            self.give_back(block);
+            block = next;
         }
+        *list = List::EMPTY;
     }
 }
 

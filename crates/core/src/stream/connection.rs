@@ -162,6 +162,10 @@ impl Connection {
         let directions = [Direction::UNSEEN; 2];
         Self { key, directions, client, heard: now, stage: Stage::Open, older: NONE, newer: NONE }
     }
+    /// Which direction is that of a side.
+    pub(super) fn way(&self, side: Side) -> usize {
+        if side == Side::Client { self.client } else { 1 - self.client }
+    }
     pub(super) fn is_over(&self) -> bool {
         self.directions.iter().all(|direction| direction.phase == Phase::Ended)
     }
@@ -186,13 +190,16 @@ pub(super) struct Connections {
     queues: [Queue; 3],
     /// Nanoseconds of silence after which a connection of a stage is over.
     pub(super) limits: [u64; 3],
+    /// Room for the numbers of all, to put them in order.
+    order: Vec<u32>,
     capacity: usize,
 }
 
 impl Connections {
     pub(super) fn new(capacity: usize, idle: u64) -> Result<Self, MemoryError> {
         let queues = [Queue { oldest: NONE, newest: NONE }; 3];
-        Ok(Self { all: room(capacity)?, free: NONE, queues, limits: [idle; 3], capacity })
+        let order = room(capacity)?;
+        Ok(Self { all: room(capacity)?, free: NONE, queues, limits: [idle; 3], order, capacity })
     }
     pub(super) fn at(&mut self, number: u32) -> &mut Connection {
         &mut self.all[number as usize]
@@ -283,10 +290,16 @@ impl Connections {
 
     /// Some were heard of before others that are older here: all in the order in which they were heard of again.
     pub(super) fn sort(&mut self) {
-        let mut numbers: Vec<u32> = self.numbers().collect();
-        numbers.sort_by_key(|number| self.get(*number).heard);
+        let mut order = std::mem::take(&mut self.order);
+        order.extend(self.numbers());
+        // Until they are put in a queue again their place in the old one stands there: those of one time stay as they were.
+        for (place, number) in (0..).zip(&order) {
+            self.at(*number).older = place;
+        }
+        order.sort_unstable_by_key(|number| (self.get(*number).heard, self.get(*number).older));
         self.queues = [Queue { oldest: NONE, newest: NONE }; 3];
-        numbers.into_iter().for_each(|number| self.append(number));
+        order.drain(..).for_each(|number| self.append(number));
+        self.order = order;
     }
 
     fn append(&mut self, number: u32) {

@@ -125,7 +125,10 @@ mod tests {
     use crate::state::Declared;
     use crate::stream::gate::Post;
     use crate::stream::window::Room;
-    use crate::stream::{End, Gate, GateConfig, Rewriter, Segment, Side, Source, Why, WindowConfig, Windows};
+    use crate::stream::{
+        End, Gate, GateConfig, Rewriter, Segment, Side, Source, StreamConfig, Why, WindowConfig, WindowError,
+        Windows,
+    };
 
     /// Bytes that were seen: no more than 99, so that there are images that cannot be.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -224,6 +227,30 @@ mod tests {
             assert_eq!(two.streams().len(), 0);
         }
         assert_eq!(two.import(&with(at + 4, 99), 0), Ok(()));
+    }
+
+    /// More of them than any address space holds.
+    #[test]
+    fn memory_that_cannot_be_had_for_what_is_kept_is_an_error() {
+        #[derive(Clone, Copy)]
+        struct Large([u8; 64 << 20]);
+        impl Default for Large {
+            fn default() -> Self {
+                Self([0; 64 << 20])
+            }
+        }
+        impl Kept for Large {
+            fn pack(&self, to: &mut Vec<u8>) {
+                to.extend(self.0);
+            }
+            fn unpack(_: &[u8]) -> Option<Self> {
+                None
+            }
+        }
+        let config = WindowConfig::new(64, 64, 1_000);
+        let streams = StreamConfig { flows: 1 << 20, ..config.streams };
+        let error = Room::<Tcp, Large>::new(WindowConfig { streams, ..config }).err();
+        assert!(matches!(error, Some(WindowError::NoMemory(_))), "{error:?}");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 mod edits;
 mod moving;
 
-use super::blocks::{Blocks, List, NONE};
+use super::blocks::{BLOCK, Blocks, List, NONE};
 use super::packetize::PacketizeCounters;
 use super::rewriter::Cut;
 use super::sack::MOST;
@@ -48,6 +48,9 @@ pub(super) struct Lane {
     end_acknowledged: bool,
     /// Up to where the sender was told that the receiver has its bytes.
     pub(super) told: u64,
+    /// Bytes of the input of which the receiver has all that became of them, whatever it has of the replacements behind: as
+    /// the first block knows that it has not got all of.
+    reached: u64,
     /// How often bytes that are held back were sent again since the last new ones.
     asked: u8,
     /// Output position less input position, before the first replacement that is not acknowledged, and from which output
@@ -58,7 +61,10 @@ pub(super) struct Lane {
     oldest: u32,
     newest: u32,
     edits: u32,
-    /// The output from `acknowledged` on, and perhaps a little before.
+    /// How many there ever were.
+    edited: u64,
+    /// The output from `acknowledged` on, and perhaps a little before. Of each block it is known where that input began whose
+    /// output is not all before it.
     pub(super) kept: List,
     /// The block in which the latest output begins, and its position.
     recent: (u32, u64),
@@ -100,12 +106,14 @@ impl Default for Lane {
             end_launched: false,
             end_acknowledged: false,
             told: 0,
+            reached: 0,
             asked: 0,
             shift: 0,
             shifted: 0,
             oldest: NONE,
             newest: NONE,
             edits: 0,
+            edited: 0,
             kept: List::EMPTY,
             recent: (NONE, 0),
             window: 0,
@@ -186,54 +194,52 @@ impl Lane {
 
     /// Where the output of an input position begins.
     pub(super) fn output_of(&self, edits: &Edits, input: u64) -> u64 {
-        let mut shift = self.shift;
-        for edit in self.edits(edits) {
-            if input <= edit.input {
-                break;
-            }
-            if input < edit.input_end {
-                return edit.output;
-            }
-            shift = edit.shift();
+        match edits.last(self, |edit| edit.input < input) {
+            Some(edit) if input < edit.input_end => edit.output,
+            edit => input.saturating_add_signed(self.shift_behind(edit)),
         }
-        input.saturating_add_signed(shift)
     }
 
     /// Where the output of all before an input position ends.
     pub(super) fn output_behind(&self, edits: &Edits, input: u64) -> u64 {
-        let mut shift = self.shift;
-        for edit in self.edits(edits) {
-            if input <= edit.input {
-                break;
-            }
-            if input <= edit.input_end {
-                return edit.output_end;
-            }
-            shift = edit.shift();
+        match edits.last(self, |edit| edit.input < input) {
+            Some(edit) if input <= edit.input_end => edit.output_end,
+            edit => input.saturating_add_signed(self.shift_behind(edit)),
         }
-        input.saturating_add_signed(shift)
     }
 
-    /// Up to where a receiver has the input who has the output up to a position.
+    /// Up to where a receiver has the input who has the output up to a position. Of a replacement it has all or nothing.
     fn input_of(&self, edits: &Edits, output: u64) -> u64 {
-        let mut shift = self.shift;
-        for edit in self.edits(edits) {
-            if output < edit.output_end {
-                // Of a replacement it has all or nothing.
-                return if output > edit.output { edit.input } else { output.saturating_add_signed(-shift) };
-            }
-            shift = edit.shift();
+        let before = edits.last(self, |edit| edit.output_end <= output);
+        match self.next(edits, before) {
+            Some(edit) if output > edit.output => edit.input,
+            Some(_) => output.saturating_add_signed(-self.shift_behind(before)),
+            None => output.saturating_add_signed(-self.shift_behind(before)).min(self.emitted),
         }
-        output.saturating_add_signed(-shift).min(self.emitted)
     }
+
+    /// The replacement behind one, or the first.
+    pub(super) fn next<'e>(&self, edits: &'e Edits, before: Option<&Edit>) -> Option<&'e Edit> {
+        edits.get(before.map_or(self.oldest, |edit| edit.next))
+    }
+
+    /// Output position less input position, behind a replacement or before all.
+    pub(super) fn shift_behind(&self, edit: Option<&Edit>) -> i64 {
+        edit.map_or(self.shift, Edit::shift)
+    }
+
     /// Up to where its receiver has the input.
     pub(super) fn input_acknowledged(&self, edits: &Edits) -> u64 {
-        self.input_of(edits, self.acknowledged)
+        self.input_of(edits, self.acknowledged).max(self.reached)
     }
 
     /// Whether a receiver may acknowledge all before this number.
     pub(super) fn has_sent(&self, number: u32) -> bool {
-        self.rewrites && u64::from(number.wrapping_sub(self.first)) <= self.ends()
+        let distance = number.wrapping_sub(self.number(self.sent)).cast_signed();
+        // None before the first.
+        let position = self.sent.checked_add_signed(i64::from(distance));
+        self.rewrites
+            && position.is_some_and(|position| (self.acknowledged..=self.ends()).contains(&position))
     }
 
     /// Its receiver acknowledges all before a number.
@@ -257,8 +263,12 @@ impl Lane {
         while !self.kept.is_empty() && kept.piece(self.kept.head).end() <= self.acknowledged {
             kept.remove_after(&mut self.kept, NONE);
         }
-        if self.kept.is_empty() || kept.piece(self.kept.head).start > self.recent.1 {
+        let first = kept.get(self.kept.head);
+        if first.is_none_or(|first| first.start > self.recent.1) {
             self.recent.0 = NONE;
+        }
+        if let Some(first) = first.filter(|first| first.start <= self.acknowledged) {
+            self.reached = self.reached.max(first.from);
         }
     }
 
@@ -321,6 +331,27 @@ impl Lane {
         self.maximum_segment_size.saturating_sub(options as u16).max(48)
     }
 
+    /// More output, block by block: `from` says of which input the output is not all before a position. Answers how many bytes
+    /// found no room.
+    fn keep(&mut self, kept: &mut Blocks, mut bytes: &[u8], from: impl Fn(u64) -> u64) -> usize {
+        while !bytes.is_empty() {
+            let tail = self.kept.tail;
+            let room = kept.get(tail).map_or(0, |tail| BLOCK - (tail.end() - tail.start) as usize);
+            let (begun, most) = match kept.get(tail) {
+                Some(tail) if room > 0 => (tail.from, room),
+                _ => (from(self.sent), BLOCK),
+            };
+            let (part, rest) = bytes.split_at(bytes.len().min(most));
+            let (_, missing) = kept.insert(&mut self.kept, tail, begun, self.sent, part);
+            self.sent += (part.len() - missing) as u64;
+            if missing > 0 {
+                return missing + rest.len();
+            }
+            bytes = rest;
+        }
+        0
+    }
+
     /// Reads the output from a position on.
     pub(super) fn read(&self, kept: &Blocks, from: u64, mut to: &mut [u8]) {
         let (recent, start) = self.recent;
@@ -379,8 +410,9 @@ impl<'a> Output<'a> {
 
     /// These bytes, which are next of those it was given, go on as they are.
     pub fn pass(&mut self, bytes: &[u8]) {
+        let from = self.lane.emitted;
         self.lane.emitted += bytes.len() as u64;
-        self.send(bytes);
+        self.send(bytes, |place| from + place);
     }
 
     /// In the place of the next `input` bytes these go on.
@@ -399,17 +431,20 @@ impl<'a> Output<'a> {
         self.edits.add(lane, edit);
         lane.emitted += input as u64;
         self.counters.replaced += 1;
-        self.send(bytes);
+        self.send(bytes, |_| edit.input);
     }
 
-    fn send(&mut self, bytes: &[u8]) {
+    /// `from` says of which input the output is not all before one of these bytes.
+    fn send(&mut self, bytes: &[u8], from: impl Fn(u64) -> u64) {
         let lane = &mut *self.lane;
         if lane.torn || lane.cut.is_some() {
             return;
         }
-        let (tail, sent) = (lane.kept.tail, lane.sent);
-        let (_, missing) = self.kept.insert(&mut lane.kept, tail, 0, sent, bytes);
-        lane.sent += (bytes.len() - missing) as u64;
+        let start = lane.sent;
+        let missing = lane.keep(self.kept, bytes, |position| from(position - start));
         lane.torn = missing > 0;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,13 +4,15 @@
 //! so that a retransmission is answered with the same bytes however the rewriter would see them now. Acknowledgments and
 //! windows are translated back, [selective ones](sack) too.
 
+mod astray;
 mod moving;
+mod opening;
 mod owed;
 mod severed;
 
 use netbricks_packet::tcp::{TcpRef, flags};
 use netbricks_packet::tcp_options::LONGEST;
-use netbricks_packet::{FlowKey, Tcp, TcpOption};
+use netbricks_packet::{FlowKey, Tcp};
 
 use crate::context::SEGMENTS_A_PACKET;
 
@@ -83,7 +85,11 @@ pub struct PacketizeCounters {
     pub resent: u64,
     /// Packets that found no room.
     pub no_room: u64,
-    /// Packets of connections that are not rewritten: their beginning was not seen, or there were too many.
+    /// Bytes that waited for others before them, and were thrown away when those came since there was room for those only. They
+    /// count as lost: their sender has not been told by its acknowledgment number that they arrived, and sends them again.
+    pub thrown_away: u64,
+    /// Packets of connections that are not rewritten: their beginning was not seen, there were too many, or
+    /// their ends sign what they send.
     pub unchanged: u64,
     /// Connections that were cut: by the rewriter, or since they found no room where they moved to.
     pub cut: u64,
@@ -296,6 +302,24 @@ impl<R: Rewriter> Packetizer<R> {
             }
         }
         if let Some((number, side)) = self.streams.side(flow)
+            && self.is_astray(number, side, header)
+        {
+            send(&self.astray(number, side, header));
+            return Passage::Replaced;
+        }
+        if self.is_signed(flow, &segment, header, now) {
+            return self.strange(false);
+        }
+        if let Some((number, side)) = self.streams.side(flow)
+            && !self.counts(number, side, &segment, header)
+        {
+            return self.before_it_opens(header, send);
+        }
+        let aborts = segment.aborts;
+        if aborts && let Some((number, side)) = self.streams.side(flow) {
+            self.weigh_reset(number, side, &mut segment);
+        }
+        if let Some((number, side)) = self.streams.side(flow)
             && !segment.opens
             && !self.has_room(number, side, header.sequence_number(), segment.bytes.len(), segment.ends)
         {
@@ -379,32 +403,11 @@ impl<R: Rewriter> Packetizer<R> {
             return self.sever(number, side, cut, before, header, send);
         }
         if segment.opens {
-            if arrival != Arrival::Ignored {
-                self.open(connection, way, header);
-            }
-            let acknowledgment = match header.flags() & flags::ACK {
-                0 => header.acknowledgment_number(),
-                _ => self.lanes[connection][1 - way].translate(
-                    &self.edits,
-                    header.acknowledgment_number(),
-                    false,
-                ),
-            };
-            send(&Emit {
-                number: header.sequence_number(),
-                acknowledgment,
-                flags: header.flags() & !flags::URG,
-                window: header.window(),
-                options: header.options_bytes(),
-                len: 0,
-                back: false,
-                kept: None,
-            });
-            return Passage::Replaced;
+            return self.opened(number, side, header, arrival, send);
         }
         let lanes = &mut self.lanes[connection];
         if !lanes[0].rewrites || !lanes[1].rewrites {
-            return self.strange(false);
+            return self.before_it_opens(header, send);
         }
         if lanes[0].torn || lanes[1].torn {
             self.counters.no_room += 1;
@@ -417,7 +420,7 @@ impl<R: Rewriter> Packetizer<R> {
         let before = before.filter(|before| before.rewrites).unwrap_or(*lane);
         let at = lane.input(header.sequence_number());
         // Who says something from far ahead may be anybody.
-        if arrival != Arrival::Ignored && at <= lane.taken.saturating_add(room) {
+        if arrival != Arrival::Ignored && !aborts && at <= lane.taken.saturating_add(room) {
             lane.came(header, at, segment.bytes.len());
         }
         match arrival {
@@ -429,7 +432,7 @@ impl<R: Rewriter> Packetizer<R> {
         let options = self.options(number, side, header, &mut room);
         let lane = &mut self.lanes[connection][way];
         // Whoever was told of a window of 0 asks with no byte at all, before those it was told of.
-        let probes = segment.bytes.is_empty() && !segment.ends && !segment.aborts && at < lane.taken;
+        let probes = segment.bytes.is_empty() && !segment.ends && !aborts && at < lane.taken;
         let again = arrival == Arrival::Old && at >= before.emitted && lane.sent == before.launched;
         // What was lost on its way on, its sender must still have.
         let all_has_come = lane.acknowledged == lane.sent;
@@ -449,10 +452,8 @@ impl<R: Rewriter> Packetizer<R> {
             back: false,
             kept: (len > 0).then_some((&self.kept, lane, from)),
         };
-        if segment.aborts {
-            let most = if lane.launched < lane.sent { lane.launched } else { lane.ends() };
-            let at = lane.output_of(&self.edits, lane.input(header.sequence_number())).min(most);
-            send(&emit(at, 0, 0));
+        if aborts {
+            send(&emit(lane.reset_at(&self.edits, &before, at), 0, 0));
             return Passage::Replaced;
         }
         // Up to where its receiver takes what goes on, by its own word.
@@ -544,7 +545,7 @@ impl<R: Rewriter> Packetizer<R> {
                             // Before the first byte, where nothing was left of any.
                             lane.sent.wrapping_sub(1)
                         } else {
-                            lane.output_of(&self.edits, start).min(lane.ends())
+                            lane.bare_at(&self.edits, start)
                         },
                         0,
                         0,
@@ -556,7 +557,8 @@ impl<R: Rewriter> Packetizer<R> {
         let lane = &mut self.lanes[connection][way];
         lane.launched = at;
         lane.end_launched |= ended;
-        if arrival != Arrival::Ignored {
+        // Who has no more to say still acknowledges what it hears.
+        if arrival != Arrival::Ignored || lane.finished {
             self.pay(number, side, header, send);
         }
         Passage::Replaced
@@ -619,10 +621,10 @@ impl<R: Rewriter> Packetizer<R> {
         Passage::Refused
     }
 
-    /// Whether there is room for whatever becomes of `bytes` more bytes and of those that wait for them, and at an end of
-    /// those that are held back. What has to wait may come to half a share, so that there is always room for what it waits
-    /// for, once the receiver has the rest.
-    fn has_room(&self, number: u32, side: Side, first: u32, bytes: usize, ends: bool) -> bool {
+    /// Whether there is room for whatever becomes of `bytes` more bytes, and at an end of those that are held back. What has to
+    /// wait may come to half of what its direction may have, so that there is mostly room for it once what it waits for comes.
+    /// Where there is none then it is thrown away: the next bytes go on without it.
+    fn has_room(&mut self, number: u32, side: Side, first: u32, bytes: usize, ends: bool) -> bool {
         let lane = &self.lanes[number as usize][side as usize];
         let start = lane.input(first);
         let says_more = bytes > 0 && start + bytes as u64 > lane.taken || ends && !lane.finished;
@@ -634,49 +636,23 @@ impl<R: Rewriter> Packetizer<R> {
             return false;
         }
         let waiting = self.streams.waiting(number, side);
-        let most = self.rewriter.most(bytes + waiting);
+        let [alone, all] = [bytes, bytes + waiting].map(|bytes| self.rewriter.most(bytes));
+        // Who is not acknowledged gets no more than is left for all others.
         let left = self.kept.available();
+        let share = self.share.min(left);
         if start > lane.taken {
-            return blocks_of(most) <= self.share.min(left) / 2;
+            return blocks_of(all) <= share / 2;
         }
-        // Who has none has a place for what waits; who is not acknowledged gets no more than is left for all others.
-        let share = if waiting > 0 || lane.kept.is_empty() { self.share } else { self.share.min(left) };
-        fits(most, lane, share, &self.kept)
-    }
-
-    /// Whether this is a client that has the server's answer: nobody else knows its number.
-    fn agrees(&self, connection: usize, side: Side, header: TcpRef<'_>) -> bool {
-        side == Side::Client
-            && header.flags() & flags::ACK != 0
-            && self.lanes[connection][Side::Server as usize].has_sent(header.acknowledgment_number())
-    }
-
-    fn open(&mut self, connection: usize, way: usize, header: TcpRef<'_>) {
-        let mut lane = Lane::opened(header.sequence_number().wrapping_add(1));
-        for option in header.options().flatten() {
-            match option {
-                TcpOption::MaximumSegmentSize(size) => lane.maximum_segment_size = size,
-                TcpOption::WindowScale(shift) => lane.scale = Some(shift.min(14)),
-                TcpOption::SackPermitted => lane.selective = true,
-                _ => {}
-            }
+        // Who has none has a place for the next bytes.
+        if !fits(alone, lane, if lane.kept.is_empty() { self.share } else { share }, &self.kept) {
+            return false;
         }
-        let old = &mut self.lanes[connection][way];
-        // A SYN that is sent again changes nothing that was agreed.
-        if !old.rewrites || old.first != lane.first {
-            old.clear(&mut self.kept, &mut self.edits);
-            *old = lane;
-            if header.flags() & flags::ACK != 0 {
-                self.agree_on_window(connection, way, header.window());
-            }
+        // What waits may be much at once: it counts what is left behind it.
+        let behind = left.saturating_sub(blocks_of(all));
+        if blocks_of(all) > blocks_of(alone) && !fits(all, lane, share.min(behind), &self.kept) {
+            self.counters.thrown_away += self.streams.throw_away(number, side);
         }
-    }
-
-    /// Whoever answers says how much it takes at first, unshifted; from now on its sender is told so in shifted numbers, also
-    /// where nothing came from the receiver since.
-    fn agree_on_window(&mut self, connection: usize, way: usize, window: u16) {
-        let shift = self.shift(connection, way);
-        self.lanes[connection][1 - way].window = (u64::from(window).min(self.room) >> shift) as u16;
+        true
     }
 
     /// By what the windows are shifted that a side says.
@@ -715,6 +691,10 @@ impl<R: Rewriter> Packetizer<R> {
         let other = &mut lanes[connection][1 - way];
         if header.flags() & flags::ACK == 0 {
             return (header.acknowledgment_number(), header.window());
+        }
+        // Of a reset nothing else counts (RFC 9293, section 3.10.7.4).
+        if header.flags() & flags::RST != 0 {
+            return (other.translate(edits, header.acknowledgment_number(), waits), other.window);
         }
         other.acknowledge(header.acknowledgment_number(), kept, edits);
         let bytes = u64::from(header.window()) << shift;

@@ -1,6 +1,6 @@
 //! Where an out-of-order segment goes among those that wait, by each policy for overlaps.
 
-use super::blocks::{BLOCK, Blocks, List, NONE};
+use super::blocks::{BLOCK, Blocks, List, NONE, Piece};
 use super::settings::Overlap;
 
 /// The most blocks that storing `bytes` bytes takes, where `holes` pieces of them are stored apart.
@@ -40,26 +40,19 @@ impl Blocks {
 
     fn store_as_linux(&mut self, list: &mut List, start: u64, bytes: &[u8], room: usize) -> Stored {
         let end = start + bytes.len() as u64;
-        // The last block whose run begins at or before the newcomer, and the last whose run begins before it.
-        let (mut at_or_before, mut before) = (NONE, NONE);
-        if !list.is_empty() && self.piece(list.tail).from < start {
-            (at_or_before, before) = (list.tail, list.tail);
-        } else {
-            let mut block = list.head;
-            while block != NONE && self.piece(block).from <= start {
-                if self.piece(block).from < start {
-                    before = block;
-                }
-                at_or_before = block;
-                block = self.piece(block).next;
-            }
-        }
-        let (mut from, mut first) = (start, start);
-        if at_or_before != NONE && self.piece(at_or_before).end() >= end {
+        // The last block whose run begins before the newcomer, and the last whose run begins where it does or before.
+        let before = self.last(list, |piece| piece.from < start);
+        let behind = self.after(list, before);
+        let at_or_before = match self.get(behind) {
+            Some(piece) if piece.from <= start => self.last(list, |piece| piece.from <= start),
+            _ => before,
+        };
+        let reaches = |block| self.get(block).is_some_and(|piece: &Piece| piece.end() >= end);
+        if reaches(before) || reaches(at_or_before) {
             return Stored::Nothing;
         }
-        if before != NONE {
-            let piece = self.piece(before);
+        let (mut from, mut first) = (start, start);
+        if let Some(piece) = self.get(before) {
             if piece.end() == start {
                 from = piece.from;
             }
@@ -75,7 +68,7 @@ impl Blocks {
                 break;
             }
             if self.piece(block).end() > end {
-                self.trim(block, end - self.piece(block).start);
+                self.trim(list, block, end - self.piece(block).start);
                 break;
             }
             self.remove_after(list, before);
@@ -94,9 +87,10 @@ impl Blocks {
         overwrite: bool,
     ) -> Stored {
         let end = start + bytes.len() as u64;
+        let mut before = self.last(list, |piece| piece.end() <= start);
         // What it finds on its way is looked at twice, so that nothing changes where there is no room.
         let (mut needed, mut new) = (0, false);
-        self.each_part(list, start, end, |hole, from, to| {
+        self.each_part(self.after(list, before), start, end, |hole, from, to| {
             if hole {
                 needed += blocks_for((to - from) as usize, 0);
                 new = true;
@@ -105,7 +99,7 @@ impl Blocks {
         if needed > room {
             return Stored::NoRoom;
         }
-        let (mut before, mut at) = (NONE, start);
+        let mut at = start;
         while at < end {
             let next = self.after(list, before);
             if next != NONE && self.piece(next).end() <= at {
@@ -131,9 +125,10 @@ impl Blocks {
         if new || overwrite { Stored::Some } else { Stored::Nothing }
     }
 
-    /// Visits the parts of a range, in order: those that are there and those that are not.
-    fn each_part(&self, list: &List, start: u64, end: u64, mut visit: impl FnMut(bool, u64, u64)) {
-        let (mut block, mut at) = (list.head, start);
+    /// Visits the parts of a range, in order: those that are there and those that are not. `block` is the first that ends in it
+    /// or behind it.
+    fn each_part(&self, mut block: u32, start: u64, end: u64, mut visit: impl FnMut(bool, u64, u64)) {
+        let mut at = start;
         while at < end {
             let Some(piece) = (block != NONE).then(|| *self.piece(block)) else {
                 visit(true, at, end);

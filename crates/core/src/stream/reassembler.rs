@@ -43,6 +43,8 @@ pub struct Counters {
     pub gap_bytes: u64,
     /// Bytes that were delivered.
     pub bytes: u64,
+    /// Ends of directions that moved to another worker of which there was no memory to tell the user function here.
+    pub untold: u64,
 }
 
 /// What became of a segment.
@@ -121,7 +123,7 @@ impl<P: Protocol> Reassembler<P> {
             share,
             index: FlowTable::new(FlowTableConfig { seed, ..FlowTableConfig::new(flows) })?,
             connections: Connections::new(flows, idle)?,
-            blocks: Blocks::new(memory / BLOCK)?,
+            blocks: Blocks::indexed(memory / BLOCK)?,
             expired_by_new: EXPIRED_BY_NEW,
             counters: Counters::default(),
             protocol: PhantomData,
@@ -150,7 +152,8 @@ impl<P: Protocol> Reassembler<P> {
     }
 
     /// Takes a segment of `flow` (from its sender to its receiver) that arrived at `now` (ns), and tells what it makes
-    /// known. The work is bounded: by what a connection's share of memory holds, and by two connections that end.
+    /// known. The work is bounded: by its bytes, by those that are told or thrown away because of it, and by two connections that
+    /// end; but for a logarithm, not by what waits beside it.
     pub fn push(
         &mut self,
         flow: FlowKey,
@@ -294,8 +297,7 @@ impl<P: Protocol> Reassembler<P> {
     /// A direction of a connection.
     pub(super) fn direction(&self, number: u32, side: Side) -> &Direction {
         let connection = self.connections.get(number);
-        let way = if side == Side::Client { connection.client } else { 1 - connection.client };
-        &connection.directions[way]
+        &connection.directions[connection.way(side)]
     }
     /// Where a direction of a connection has come to, unless it ended or never began.
     pub(super) fn progress(&self, number: u32, side: Side) -> Option<u64> {
@@ -312,11 +314,15 @@ impl<P: Protocol> Reassembler<P> {
 
     /// Bytes that wait in a direction of a connection for others before them.
     pub(super) fn waiting(&self, number: u32, side: Side) -> usize {
-        let first = self.direction(number, side).waiting.head;
-        let blocks = std::iter::successors((first != NONE).then_some(first), |block| {
-            Some(self.blocks.piece(*block).next).filter(|next| *next != NONE)
-        });
-        blocks.map(|block| self.blocks.bytes(block).len()).sum()
+        self.direction(number, side).waiting.bytes as usize
+    }
+    /// Throws away what waits in a direction of a connection, which its sender has to send again; answers how many bytes.
+    pub(super) fn throw_away(&mut self, number: u32, side: Side) -> u64 {
+        let connection = self.connections.at(number);
+        let waiting = &mut connection.directions[connection.way(side)].waiting;
+        let bytes = waiting.bytes;
+        self.blocks.clear(waiting);
+        bytes
     }
 
     /// Which direction of a connection `flow` is, if that is followed.
@@ -578,7 +584,9 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
             self.tell.counters.ignored += 1;
             return Arrival::Ignored;
         }
-        if segment.ends && self.direction.end == UNKNOWN && end >= next {
+        // One at the very next byte is the end whatever another one said from ahead: who has that has nothing else to wait for.
+        let is_next = start <= next && end < self.direction.end;
+        if segment.ends && end >= next && (self.direction.end == UNKNOWN || is_next) {
             self.direction.end = end;
             self.cut_at_end();
         }
@@ -716,16 +724,11 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
 
     /// Now that the end is known, nothing counts that lies behind it.
     fn cut_at_end(&mut self) {
-        let list = &mut self.direction.waiting;
-        if list.is_empty() || self.blocks.piece(list.tail).end() <= self.direction.end {
-            return;
-        }
-        let (mut before, mut block) = (NONE, list.head);
-        while block != NONE && self.blocks.piece(block).end() <= self.direction.end {
-            (before, block) = (block, self.blocks.piece(block).next);
-        }
-        if block != NONE && self.blocks.piece(block).start < self.direction.end {
-            self.blocks.cut(block, self.direction.end);
+        let (list, end) = (&mut self.direction.waiting, self.direction.end);
+        let mut before = self.blocks.last(list, |piece| piece.end() <= end);
+        let block = self.blocks.after(list, before);
+        if self.blocks.get(block).is_some_and(|piece| piece.start < end) {
+            self.blocks.cut(list, block, end);
             before = block;
         }
         while self.blocks.after(list, before) != NONE {

@@ -145,7 +145,7 @@ impl Lane {
                 }
             }
         }
-        let mut has = self.inputs(edits, &mut edges[..count]).into_iter().take(count / 2);
+        let mut has = self.inputs(edits, &edges[..count]).into_iter().take(count / 2);
         let has_twice =
             if twice { has.next().filter(|(from, to)| from < to && *to <= self.told) } else { None };
         let runs = self.runs(waiting);
@@ -172,26 +172,23 @@ impl Lane {
         runs
     }
 
-    /// Of blocks of the output, the input all of whose output lies in them: goes once through the replacements, whatever
-    /// their number.
-    fn inputs(&self, edits: &Edits, edges: &mut [Edge]) -> [(u64, u64); MOST] {
-        edges.sort_unstable_by_key(|edge| (edge.output, edge.ends));
-        let (mut replaced, mut shift) = (self.edits(edits).peekable(), self.shift);
+    /// Of blocks of the output, the input all of whose output lies in them.
+    fn inputs(&self, edits: &Edits, edges: &[Edge]) -> [(u64, u64); MOST] {
         let mut blocks = [(0, 0); MOST];
         for edge in edges {
             let at = edge.output;
             // What nothing was put in the place of belongs to blocks on both sides of it.
-            let passed = |edit: &&Edit| {
+            let before = edits.last(self, |edit: &Edit| {
                 edit.output_end < at || edit.output_end == at && (edge.ends || edit.output < at)
-            };
-            while let Some(edit) = replaced.next_if(passed) {
-                shift = edit.shift();
-            }
-            let input = match replaced.peek() {
+            });
+            let input = match self.next(edits, before) {
                 Some(edit) if edit.output < at && edge.ends => edit.input,
                 Some(edit) if edit.output < at => edit.input_end,
                 // The end of all has a number too.
-                _ => at.min(self.sent).saturating_add_signed(-shift) + u64::from(at > self.sent),
+                _ => {
+                    let shift = self.shift_behind(before);
+                    at.min(self.sent).saturating_add_signed(-shift) + u64::from(at > self.sent)
+                }
             };
             let (from, to) = &mut blocks[edge.block];
             *(if edge.ends { to } else { from }) = input;

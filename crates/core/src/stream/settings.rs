@@ -81,7 +81,8 @@ pub const LINGER: u64 = 60_000_000_000;
 /// Nanoseconds of silence after which a connection is forgotten whose sides have not shaken hands.
 pub const OPENING: u64 = 30_000_000_000;
 
-/// What becomes of packets whose connection is not rewritten: there was no place for it, or its beginning was not seen.
+/// What becomes of packets whose connection is not rewritten: there was no place for it, its beginning was not seen, or its ends
+/// sign what they send (RFC 2385, RFC 5925).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strangers {
     /// They go on unchanged.
@@ -103,12 +104,13 @@ pub struct PacketizeConfig {
     pub flow_memory: usize,
     /// Bytes of memory for all of them; and as much again for segments that are out of order. A direction that has bytes which
     /// are not acknowledged gets no more than is left for all others: what is beyond that counts as lost. So of n that
-    /// acknowledge nothing each has one part of n + 1, and one is left.
+    /// acknowledge nothing each has one part of n + 1, and one is left. Bytes that waited for others get no more either: where that
+    /// is too little for both, they are thrown away and count as lost, and those that they waited for go on.
     pub memory: usize,
     /// Replacements in bytes that are not acknowledged that are known one by one, of all connections. Of those a direction gets
     /// as large a part as `flow_memory` is of `memory`, and no more than is left for all others. What it has beyond that is
     /// no less correct, but counts as one with what is replaced before it (within [`BLOCK`] bytes as long as there are any
-    /// left): its sender learns that it arrived once all of it did.
+    /// left): its sender learns up to a block late how far it arrived.
     pub edits: usize,
     /// Nanoseconds of silence after which a connection is forgotten; no more than [`OPENING`] until its sides have shaken
     /// hands, and no more than [`LINGER`] when it is over.

@@ -6,7 +6,7 @@ use std::fmt;
 use netbricks_packet::FlowKey;
 use netbricks_tables::{HugeArray, MemoryError};
 
-use super::kept::Viewer;
+use super::kept::{Kept, Viewer};
 use super::memory::{filled, room};
 use super::moving::is_moved;
 use super::{
@@ -233,8 +233,8 @@ pub struct Windows<P: Protocol, F: Viewer> {
     moved: Vec<(u32, Side, FlowKey, u64, F::Kept)>,
 }
 
-/// All that windows need but the function that sees them.
-pub(crate) struct Room<P: Protocol>(Reassembler<P>, Cutter);
+/// All that windows need but the function that sees them, of which `K` is what it keeps of a direction.
+pub(crate) struct Room<P: Protocol, K>(Reassembler<P>, Cutter, Vec<[K; 2]>);
 
 pub(super) struct Cutter {
     pub(super) size: usize,
@@ -266,7 +266,7 @@ pub(super) fn buffers(size: usize, slide: usize, memory: usize, most: usize) -> 
     Ok(Buffers { bytes, size, free })
 }
 
-impl<P: Protocol> Room<P> {
+impl<P: Protocol, K: Kept> Room<P, K> {
     pub(crate) fn new(config: WindowConfig) -> Result<Self, WindowError> {
         let WindowConfig { size, slide, memory, streams } = config;
         if size > memory && memory > 0 && size > 0 {
@@ -277,7 +277,10 @@ impl<P: Protocol> Room<P> {
         let timeout = streams.idle;
         let streams = Reassembler::new(streams)?;
         let parts = filled([Part::NOTHING; 2], streams.capacity())?;
-        Ok(Self(streams, Cutter { size, slide, timeout, now: 0, buffers, parts }))
+        // Before there is even one of them, which may be large.
+        let mut kept = room(streams.capacity())?;
+        kept.resize_with(streams.capacity(), Default::default);
+        Ok(Self(streams, Cutter { size, slide, timeout, now: 0, buffers, parts }, kept))
     }
 }
 
@@ -292,8 +295,7 @@ impl<P: Protocol, F: FnMut(&Window<'_>)> Windows<P, F> {
 }
 
 impl<P: Protocol, F: Viewer> Windows<P, F> {
-    pub(crate) fn over(Room(streams, cutter): Room<P>, f: F) -> Self {
-        let kept = vec![Default::default(); streams.capacity()];
+    pub(crate) fn over(Room(streams, cutter, kept): Room<P, F::Kept>, f: F) -> Self {
         Self { streams, cutter, kept, f, moved: Vec::new() }
     }
 
@@ -351,7 +353,11 @@ impl<P: Protocol, F: Viewer> Windows<P, F> {
         for side in [Side::Client, Side::Server] {
             let kept = std::mem::take(&mut self.kept[number as usize][side as usize]);
             if let Some(offset) = self.streams.progress(number, side) {
-                self.moved.push((number, side, self.streams.flow(number, side), offset, kept));
+                // All of them may move at once.
+                match self.moved.try_reserve(1) {
+                    Ok(()) => self.moved.push((number, side, self.streams.flow(number, side), offset, kept)),
+                    Err(_) => self.streams.counters.untold += 1,
+                }
             }
             let part = &mut self.cutter.parts[number as usize][side as usize];
             self.cutter.buffers.release(part);

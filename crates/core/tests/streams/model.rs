@@ -30,7 +30,8 @@ impl Model {
             return;
         }
         let last = start + bytes.len() as u64;
-        if fin && self.end.is_none() && last >= self.next {
+        let sooner = self.end.is_none_or(|end| start <= self.next && last < end);
+        if fin && sooner && last >= self.next {
             self.end = Some(last);
             self.bytes.truncate(last as usize);
             for (from, bytes) in &mut self.queued {

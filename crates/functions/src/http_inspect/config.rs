@@ -1,13 +1,15 @@
 //! What an operator may write for `http-inspect`.
 
-use netbricks_core::units::Duration;
+use netbricks_core::units::{Duration, list_from_text, port_numbers};
 use netbricks_core::{Key, Refused, Settings};
+use serde::de::Deserializer;
 
 /// Settings of `http-inspect`.
 #[derive(Clone, Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HttpInspectConfig {
     /// Ports on which servers speak HTTP.
+    #[serde(deserialize_with = "port_numbers")]
     pub ports: Vec<u16>,
     /// Connections that are followed at a time.
     pub flows: usize,
@@ -20,6 +22,7 @@ pub struct HttpInspectConfig {
     /// How many of the latest requests the report shows.
     pub latest: usize,
     /// Hosts to which connections are cut.
+    #[serde(deserialize_with = "hosts")]
     pub block: Vec<String>,
 }
 
@@ -45,6 +48,16 @@ fn is_host(name: &str) -> bool {
     name.len() <= LONGEST && name.split('.').all(label)
 }
 
+/// One that is none is pointed at.
+fn hosts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    list_from_text(deserializer, |name| {
+        if is_host(name) { Ok(name.to_owned()) } else { Err(format!("expected {HOST}, found `{name}`")) }
+    })
+}
+
+const HOST: &str = "the name of a host such as `example.org`, without port, path or `*` (names below one are blocked with it), \
+     of 128 bytes at most";
+
 impl Default for HttpInspectConfig {
     fn default() -> Self {
         Self {
@@ -63,7 +76,7 @@ impl Settings for HttpInspectConfig {
     const KEYS: &'static [Key] = &[
         Key {
             name: "ports",
-            kind: "list of port numbers, 1 to 16 of them",
+            kind: "list of port numbers from 1 to 65535, 1 to 16 of them",
             default: Some("[80]"),
             summary: "Ports on which servers speak HTTP.",
         },
@@ -133,11 +146,7 @@ impl Settings for HttpInspectConfig {
             return refused("block", format!("must be 0 to 1,024 hosts, found {}", self.block.len()));
         }
         if let Some(name) = self.block.iter().find(|name| !is_host(name)) {
-            let problem = format!(
-                "must be names of hosts such as \"example.org\", without port, path or `*` (names below one are blocked \
-                 with it), of {LONGEST} bytes at most, found {name:?}"
-            );
-            return refused("block", problem);
+            return refused("block", format!("must hold {HOST}, found `{name}`"));
         }
         Ok(())
     }

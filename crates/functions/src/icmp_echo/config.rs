@@ -53,12 +53,6 @@ impl Settings for EchoConfig {
     ];
 
     fn check(&self) -> Result<(), Refused> {
-        if self.v4.is_none() && self.v6.is_none() {
-            return Err(Refused {
-                key: "v4",
-                problem: "or `v6` must be given: there is no address to answer".into(),
-            });
-        }
         if let Some(v4) = self.v4.filter(|a| a.is_unspecified() || a.is_multicast() || a.is_broadcast()) {
             return Err(Refused { key: "v4", problem: format!("must be one host's address, found `{v4}`") });
         }
@@ -70,6 +64,10 @@ impl Settings for EchoConfig {
             Some(Ok(mac)) if mac.is_multicast() => Err(Refused {
                 key: "mac",
                 problem: format!("must be one host's address, found a group's, `{mac}`"),
+            }),
+            _ if self.v4.is_none() && self.v6.is_none() => Err(Refused {
+                key: "v4",
+                problem: "or `v6` must be given: there is no address to answer".into(),
             }),
             _ => Ok(()),
         }

@@ -1,14 +1,14 @@
 //! What an operator may write for `lpm`.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use netbricks_core::units::list_from_text;
 use netbricks_core::{Key, Refused, Settings};
 use serde::de::Deserializer;
 
-use super::route::{self, Route, Written};
+use super::route::{self, Lines, Route, RouteError, Written};
 
 /// Settings of `lpm`.
 #[derive(Clone, Debug, serde::Deserialize)]
@@ -21,9 +21,11 @@ pub struct LpmSettings {
     pub table: Option<PathBuf>,
     /// Under which name packets are annotated with their next hop.
     pub annotation: String,
-    /// The file's routes, once they are read.
+    /// Whether packets are counted by next hop.
+    pub count: bool,
+    /// The file's routes with their lines, once they are read.
     #[serde(skip)]
-    read: OnceLock<Vec<Route>>,
+    read: OnceLock<Lines<Route>>,
 }
 
 /// One whose prefix is given twice is pointed at.
@@ -44,7 +46,13 @@ fn given_twice(route: &Route) -> String {
 
 impl Default for LpmSettings {
     fn default() -> Self {
-        Self { routes: Vec::new(), table: None, annotation: super::NEXT_HOP.into(), read: OnceLock::new() }
+        Self {
+            routes: Vec::new(),
+            table: None,
+            annotation: super::NEXT_HOP.into(),
+            count: false,
+            read: OnceLock::new(),
+        }
     }
 }
 
@@ -57,51 +65,77 @@ impl LpmSettings {
     /// All routes, the file's last. The file is read once.
     ///
     /// # Errors
-    /// Which key is wrong, and what in it.
+    /// Which key is wrong, and what in it: of the file, every wrong line.
     pub(super) fn all(&self) -> Result<Vec<Route>, Refused> {
+        let refused = |key, problem| Err(Refused { key, problem });
+        let mut known = BTreeSet::new();
+        if let Some(twice) = self.routes.iter().find(|route| !known.insert((route.prefix, route.len))) {
+            return refused("routes", given_twice(twice));
+        }
         let mut all = self.routes.clone();
         if let Some(path) = &self.table {
-            if self.read.get().is_none() {
-                let refused = |problem| Refused { key: "table", problem };
-                let text = std::fs::read_to_string(path).map_err(|error| {
-                    refused(format!("names {}, which cannot be read: {error}", path.display()))
-                })?;
-                let routes = route::routes(&text).map_err(|(line, error)| {
-                    let (path, column) = (path.display(), error.column);
-                    refused(format!("names a file with a wrong route: {path}:{line}:{column}: {error}"))
-                })?;
-                // Another thread may have read the same.
-                let _ = self.read.set(routes);
+            let lines = self.lines(path)?;
+            let again = lines.iter().filter(|(_, route)| known.contains(&(route.prefix, route.len)));
+            let again = again.map(|(line, Route { prefix, len, .. })| {
+                format!(
+                    "{}:{line}: {prefix}/{len} is a route of the chain file already: take one out",
+                    path.display()
+                )
+            });
+            let again: Vec<_> = again.collect();
+            if !again.is_empty() {
+                return refused("table", listed(&again));
             }
-            all.extend(self.read.get().into_iter().flatten());
-        }
-        let mut known = BTreeSet::new();
-        if let Some(twice) = all.iter().find(|route| !known.insert((route.prefix, route.len))) {
-            let key = if self.routes.iter().filter(|route| same(route, twice)).count() > 1 {
-                "routes"
-            } else {
-                "table"
-            };
-            return Err(Refused { key, problem: given_twice(twice) });
-        }
-        if let Some(path) = self.table.as_ref().filter(|_| all.is_empty()) {
-            let problem = format!(
-                "names {}, which holds no route: write one a line, as `192.0.2.0/24 7`",
-                path.display()
-            );
-            return Err(Refused { key: "table", problem });
+            all.extend(lines.iter().map(|(_, route)| route));
+            if all.is_empty() {
+                let path = path.display();
+                let problem =
+                    format!("names {path}, which holds no route: write one a line, as `192.0.2.0/24 7`");
+                return refused("table", problem);
+            }
         }
         if all.is_empty() {
             let problem =
                 "must hold at least one route as \"192.0.2.0/24 7\", or `table` name a file of them".into();
-            return Err(Refused { key: "routes", problem });
+            return refused("routes", problem);
         }
         Ok(all)
     }
+
+    /// The file's routes with their lines.
+    fn lines(&self, path: &Path) -> Result<&[(usize, Route)], Refused> {
+        if let Some(read) = self.read.get() {
+            return Ok(read);
+        }
+        let refused = |problem| Refused { key: "table", problem };
+        let shown = path.display();
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| refused(format!("names {shown}, which cannot be read: {error}")))?;
+        let routes = route::routes(&text).map_err(|wrong| {
+            let line =
+                |(line, error): &(usize, RouteError)| format!("{shown}:{line}:{}: {error}", error.column);
+            refused(listed(&wrong.iter().map(line).collect::<Vec<_>>()))
+        })?;
+        // Another thread may have read the same.
+        Ok(self.read.get_or_init(|| routes))
+    }
 }
 
-fn same(one: &Route, other: &Route) -> bool {
-    (one.prefix, one.len) == (other.prefix, other.len)
+/// Wrong lines of a file that are shown; whoever mends twenty will check again anyway.
+const SHOWN: usize = 20;
+
+/// Wrong routes one below the other, behind how many there are.
+fn listed(wrong: &[String]) -> String {
+    let routes =
+        if let [_] = wrong { "a wrong route".to_owned() } else { format!("{} wrong routes", wrong.len()) };
+    let mut text = format!("names a file with {routes}");
+    for line in wrong.iter().take(SHOWN) {
+        text += &format!("\n{line}");
+    }
+    if wrong.len() > SHOWN {
+        text += &format!("\n… and {} more", wrong.len() - SHOWN);
+    }
+    text
 }
 
 impl Settings for LpmSettings {
@@ -123,6 +157,12 @@ impl Settings for LpmSettings {
             kind: "name",
             default: Some("\"next-hop\""),
             summary: "Under which name packets are annotated with their next hop.",
+        },
+        Key {
+            name: "count",
+            kind: "true or false",
+            default: Some("false"),
+            summary: "Whether the report says how many packets each next hop had, which costs some instructions a packet.",
         },
     ];
 

@@ -1,36 +1,47 @@
 //! Finds the next hop of every packet by the longest prefix that holds its destination, and annotates the packet with it.
 
 mod config;
+mod counted;
 mod route;
 #[cfg(test)]
 mod tests;
 
 pub use config::LpmSettings;
-pub use route::{Route, RouteError, routes};
+pub use counted::lpm_counted;
+pub use route::{Lines, Route, RouteError, routes};
 
+use std::hash::Hash;
 use std::net::IpAddr;
 
+use netbricks_core::node::SectionMerge;
 use netbricks_core::packet::{Ip, Link};
 use netbricks_core::tables::Routes;
-use netbricks_core::{BuildError, Function, Input, Operator, Worker};
+use netbricks_core::{BuildError, Function, Input, Node, Operator, Section, State, Worker, compose};
 
 /// The name of the annotation that carries the next hop, a `u32`, unless configuration says another.
 pub const NEXT_HOP: &str = "next-hop";
 
+/// The function that the settings ask for: [`lpm`], or [`lpm_counted`].
+///
+/// # Errors
+/// Whatever keeps it from being built.
+pub fn node(config: &LpmSettings, worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
+    if config.count {
+        compose(worker, |input| lpm_counted(input, config, worker))
+    } else {
+        compose(worker, |input| lpm(input, config, worker))
+    }
+}
+
 /// Annotates every IP packet with its next hop. Packets are never changed, and dropped only when their headers are malformed:
-/// what has no route passes without an annotation, what is no IP as it came.
-pub fn lpm(input: Input, config: &LpmSettings, worker: &Worker) -> impl Function {
+/// what has no route passes without an annotation, what is no IP as it came. The report says how many had no route.
+pub fn lpm(input: Input, config: &LpmSettings, worker: &Worker) -> impl Function + use<> {
     let next_hop = worker.annotation::<u32>(&config.annotation);
-    let table = worker.configured(table(config, worker));
-    let asked = table.clone();
-    worker.handler("lookup", "The next hop for an address: `lookup 192.0.2.9`.", move |address| {
-        let address: IpAddr = address
-            .trim()
-            .parse()
-            .map_err(|_| format!("expected an IP address, found `{}`", address.trim()))?;
-        let next_hop = asked.with(|table| table.longest(address).copied());
-        Ok(next_hop.map_or_else(|| "no route".into(), |next_hop| next_hop.to_string()))
-    });
+    let table = table(config, worker, |number| number);
+    answer(&table, worker, |number| *number);
+    let none = worker.counter("no-route");
+    let unrouted = none.clone();
+    worker.report(move || section([], unrouted.get()));
     input
         .parse_or_pass::<Link>()
         .parse_or_pass::<Ip>()
@@ -39,13 +50,50 @@ pub fn lpm(input: Input, config: &LpmSettings, worker: &Worker) -> impl Function
             |packet| packet.header().destination(),
             move |packet, found| match found {
                 Some(number) => packet.annotate(next_hop, *number),
-                None => packet.take_annotation(next_hop),
+                None => {
+                    none.add(1);
+                    packet.take_annotation(next_hop);
+                }
             },
         )
         .done()
 }
 
-fn table(config: &LpmSettings, worker: &Worker) -> Routes<u32> {
+/// Packets by next hop, and those without a route.
+fn section(hops: impl IntoIterator<Item = (u32, u64)>, none: u64) -> Section {
+    let hops = hops.into_iter().map(|(number, packets)| vec![number.to_string(), packets.to_string()]);
+    Section {
+        title: "next hops".into(),
+        columns: ["next hop", "packets"].map(Into::into).into(),
+        rows: hops.chain([vec!["no route".into(), none.to_string()]]).collect(),
+        merge: SectionMerge::Sum,
+        ..Section::default()
+    }
+}
+
+/// Declares how the control side asks for the next hop of an address.
+fn answer<V: Copy + Eq + Hash + 'static>(
+    table: &State<Routes<V>>,
+    worker: &Worker,
+    number: impl Fn(&V) -> u32 + 'static,
+) {
+    let table = table.clone();
+    worker.handler("lookup", "The next hop for an address: `lookup 192.0.2.9`.", move |address| {
+        let address: IpAddr = address
+            .trim()
+            .parse()
+            .map_err(|_| format!("expected an IP address, found `{}`", address.trim()))?;
+        let next_hop = table.with(|table| table.longest(address).map(&number));
+        Ok(next_hop.map_or_else(|| "no route".into(), |next_hop| next_hop.to_string()))
+    });
+}
+
+/// The routes, with the value that each next hop is to have.
+fn table<V: Copy + Eq + Hash + 'static>(
+    config: &LpmSettings,
+    worker: &Worker,
+    value: impl Fn(u32) -> V,
+) -> State<Routes<V>> {
     let built = config.all().map_err(|refused| refused.to_string()).and_then(|mut all| {
         let (v4, v6) = route::sizes(&all);
         // Short ones first: where there are more next hops than a byte tells apart, it tells those apart that decide for most
@@ -53,12 +101,12 @@ fn table(config: &LpmSettings, worker: &Worker) -> Routes<u32> {
         all.sort_by_key(|route| route.len);
         let mut table = Routes::new(v4, v6).map_err(|error| error.to_string())?;
         for Route { prefix, len, next_hop } in all {
-            table.insert(prefix, len, next_hop).map_err(|error| error.to_string())?;
+            table.insert(prefix, len, value(next_hop)).map_err(|error| error.to_string())?;
         }
         Ok(table)
     });
-    built.unwrap_or_else(|problem| {
+    worker.configured(built.unwrap_or_else(|problem| {
         worker.fail(BuildError::new(format_args!("`routes`: {problem}")));
         Routes::none()
-    })
+    }))
 }

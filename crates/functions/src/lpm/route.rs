@@ -1,6 +1,7 @@
 //! One route as an operator writes it: `192.0.2.0/24 7`.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::net::IpAddr;
 use std::str::FromStr;
 
@@ -106,28 +107,40 @@ impl<'de> Deserialize<'de> for Route {
     }
 }
 
-/// The routes of a text, one a line; `#` begins a comment, lines without a route are skipped.
+/// What stands in each line of a text, which are numbered from 1.
+pub type Lines<T> = Vec<(usize, T)>;
+
+/// The routes of a text, one a line, each with the number of its line; `#` begins a comment, lines without a route
+/// are skipped.
 ///
 /// # Errors
-/// The line (from 1) and what is wrong in it.
-pub fn routes(text: &str) -> Result<Vec<Route>, (usize, RouteError)> {
+/// All wrong lines, and what is wrong in each.
+pub fn routes(text: &str) -> Result<Lines<Route>, Lines<RouteError>> {
     let mut routes = Vec::new();
+    let mut wrong = Vec::new();
     let mut lines = BTreeMap::new();
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.split('#').next().unwrap_or_default();
         if line.trim().is_empty() {
             continue;
         }
-        let route: Route = line.parse().map_err(|error| (number, error))?;
-        if let Some(first) = lines.insert((route.prefix, route.len), number) {
-            let column = 1 + line.chars().take_while(|c| c.is_whitespace()).count();
-            let problem =
-                format!("{}/{} stands in line {first} already: take one out", route.prefix, route.len);
-            return Err((number, RouteError { column, problem }));
+        match line.parse::<Route>() {
+            Err(error) => wrong.push((number, error)),
+            Ok(route) => match lines.entry((route.prefix, route.len)) {
+                Entry::Vacant(first) => {
+                    first.insert(number);
+                    routes.push((number, route));
+                }
+                Entry::Occupied(first) => {
+                    let column = 1 + line.chars().take_while(|c| c.is_whitespace()).count();
+                    let (Route { prefix, len, .. }, first) = (route, first.get());
+                    let problem = format!("{prefix}/{len} stands in line {first} already: take one out");
+                    wrong.push((number, RouteError { column, problem }));
+                }
+            },
         }
-        routes.push(route);
     }
-    Ok(routes)
+    if wrong.is_empty() { Ok(routes) } else { Err(wrong) }
 }
 
 /// What tables these routes need, for IPv4 and for IPv6; `None` where there is no route.

@@ -8,7 +8,7 @@ use netbricks_testkit::{kinds, run_configured};
 use proptest::prelude::*;
 use toml::de::DeTable;
 
-use super::{LpmSettings, NEXT_HOP, Route, lpm, routes};
+use super::{LpmSettings, NEXT_HOP, Route, lpm, lpm_counted, node, routes};
 
 /// Writes what a packet is annotated with where its Ethernet destination was.
 fn stamp(input: Input, worker: &Worker) -> impl Function {
@@ -25,12 +25,26 @@ fn stamp(input: Input, worker: &Worker) -> impl Function {
         .done()
 }
 
+fn counting(count: bool, routes: impl IntoIterator<Item = Route>) -> LpmSettings {
+    let mut settings = LpmSettings::of(routes);
+    settings.count = count;
+    settings
+}
+
 fn stamps(settings: LpmSettings, frames: &[Vec<u8>]) -> Vec<Option<u32>> {
-    let report = run_configured(
-        |input, config, worker| lpm(input, config, worker).then(|i| stamp(i, worker)),
-        settings,
-        frames.to_vec(),
-    );
+    let report = if settings.count {
+        run_configured(
+            |input, config, worker| lpm_counted(input, config, worker).then(|i| stamp(i, worker)),
+            settings,
+            frames.to_vec(),
+        )
+    } else {
+        run_configured(
+            |input, config, worker| lpm(input, config, worker).then(|i| stamp(i, worker)),
+            settings,
+            frames.to_vec(),
+        )
+    };
     assert_eq!(report.out.len(), frames.len());
     let stamped = |(frame, before): (&Vec<u8>, &Vec<u8>)| {
         assert_eq!(frame[6..], before[6..], "nothing else changed");
@@ -88,12 +102,15 @@ proptest! {
         let routes: Vec<Route> = routes.into_values().collect();
         let frames: Vec<_> = packets.iter().map(|(address, tagged)| frame_to(*address, *tagged)).collect();
         let expected: Vec<_> = packets.iter().map(|(address, _)| longest(&routes, *address)).collect();
-        prop_assert_eq!(stamps(LpmSettings::of(routes), &frames), expected);
+        for count in [false, true] {
+            let settings = counting(count, routes.clone());
+            prop_assert_eq!(stamps(settings, &frames), expected.clone());
+        }
     }
 
     #[test]
     fn any_text_is_routes_or_an_error_with_its_place(text in "(([0-9a-f:./ #]{0,9}|[0-9]{1,3}(\\.[0-9]{1,3}){3}/[0-9]{1,2} [0-9]{1,3}|é|\t){0,4}\n?){0,4}") {
-        if let Err((line, error)) = routes(&text) {
+        for (line, error) in routes(&text).err().into_iter().flatten() {
             let wrong = text.lines().nth(line - 1).unwrap();
             prop_assert!((1..=wrong.chars().count() + 1).contains(&error.column), "{error:?} in {wrong:?}");
         }
@@ -147,7 +164,10 @@ fn route(text: &str) -> Route {
 
 #[test]
 fn a_wrong_route_is_an_error_that_says_where_and_what_would_do() {
-    let wrong = |text: &str| routes(text).map_err(|(line, e)| (line, e.column, e.problem)).unwrap_err();
+    let all = |text: &str| -> Vec<_> {
+        routes(text).unwrap_err().into_iter().map(|(line, e)| (line, e.column, e.problem)).collect()
+    };
+    let wrong = |text: &str| all(text).remove(0);
     for (text, line, column, part) in [
         ("10.0.0.0/8 1\n10.0.0.0 2", 2, 1, "expected a prefix as `192.0.2.0/24`"),
         ("10.0.0.0/33 1", 1, 1, "give a length of 0 to 32"),
@@ -166,7 +186,66 @@ fn a_wrong_route_is_an_error_that_says_where_and_what_would_do() {
         assert!(problem.contains(part), "{text:?}: {problem}");
     }
     let read = routes("10.0.0.0/8\t1 # ours\n\n::/0 4294967295\n").unwrap();
-    assert_eq!(read, [route("10.0.0.0/8 1"), route("::/0 4294967295")]);
+    assert_eq!(read, [(1, route("10.0.0.0/8 1")), (3, route("::/0 4294967295"))]);
+    // All of them, one behind the other; what is wrong itself is nothing that another could repeat.
+    let places: Vec<_> = all("10.0.0.0/8\n10.0.0.0/8 1\nx\n10.0.0.0/8 2\n10.0.0.0/8 3\n")
+        .into_iter()
+        .map(|(line, column, _)| (line, column))
+        .collect();
+    assert_eq!(places, [(1, 11), (3, 1), (4, 1), (5, 1)]);
+}
+
+/// Rows of the report, as text, the numbers behind the names.
+fn reported(node: &dyn Node) -> Vec<(String, u64)> {
+    let section = node.report().remove(0);
+    assert_eq!((section.title.as_str(), section.columns.join(" ")), ("next hops", "next hop packets".into()));
+    section.rows.into_iter().map(|row| (row[0].clone(), row[1].parse().unwrap())).collect()
+}
+
+#[test]
+fn the_report_says_where_packets_went() {
+    let routes = ["10.0.0.0/8 7", "10.1.0.0/16 300", "10.2.0.0/16 7", "2001:db8::/32 9", "192.0.2.0/24 1"];
+    let addresses =
+        ["10.1.2.3", "10.2.2.3", "10.3.2.3", "2001:db8::5", "2001:db9::5", "172.16.0.1", "10.3.2.4"];
+    let frames = addresses.map(|address| frame_to(address.parse().unwrap(), address.ends_with('4')));
+    let report = |count: bool, workers: usize| {
+        let settings = counting(count, routes.map(route));
+        // Packets in turn, as to workers, and what they report together.
+        let mut sections = (0..workers).map(|index| {
+            let pool = Pool::builder().frames(64).build().unwrap();
+            let worker = Worker::new(index, 1, pool.clone());
+            let mut nodes = [node(&settings, &worker).unwrap()];
+            let own: Vec<_> = frames.iter().skip(index).step_by(workers).cloned().collect();
+            through(&mut nodes, &pool, &own);
+            nodes[0].report().remove(0)
+        });
+        let mut all = sections.next().unwrap();
+        sections.for_each(|section| all.absorb(&section));
+        let mut rows: Vec<_> = all.rows.into_iter().map(|row| row.join(" ")).collect();
+        rows.sort();
+        rows
+    };
+    for workers in [1, 2] {
+        // Who had none is not named.
+        assert_eq!(report(true, workers), ["300 1", "7 3", "9 1", "no route 2"], "{workers}");
+        assert_eq!(report(false, workers), ["no route 2"], "{workers}");
+    }
+}
+
+/// Each of more next hops than a byte tells apart has its own count.
+#[test]
+fn many_next_hops_are_counted_apart() {
+    let hops = 0..700u32;
+    let routes = hops.clone().map(|hop| route(&format!("10.{}.{}.0/24 {}", hop >> 8, hop & 0xff, hop * 3)));
+    let settings = counting(true, routes);
+    let pool = Pool::builder().frames(64).build().unwrap();
+    let mut nodes = [node(&settings, &Worker::new(0, 1, pool.clone())).unwrap()];
+    for hop in hops.clone() {
+        let frame = frame_to(format!("10.{}.{}.9", hop >> 8, hop & 0xff).parse().unwrap(), false);
+        through(&mut nodes, &pool, &vec![frame; 1 + hop as usize % 3]);
+    }
+    let expected = hops.map(|hop| ((hop * 3).to_string(), u64::from(1 + hop % 3)));
+    assert_eq!(reported(nodes[0].as_ref()), expected.chain([("no route".into(), 0)]).collect::<Vec<_>>());
 }
 
 /// And for `maglev`, whose backends stand in such lists as well.
@@ -225,8 +304,11 @@ fn configuration_is_checked_before_anything_runs() {
     assert_eq!(from_file("192.0.2.0/24 5\n"), Ok(()));
     let wrong = from_file("# routes\n192.0.2.0/24 5\n 192.0.2.9/24 5\n").unwrap_err();
     assert!(wrong.contains(":3:2: `192.0.2.9/24` has bits set behind its first 24"), "{wrong}");
-    let twice = from_file("10.0.0.0/8 2").unwrap_err();
-    assert!(twice.contains("`table` gives 10.0.0.0/8 a second time"), "{twice}");
+    let twice = from_file("192.0.2.0/24 5\n10.0.0.0/8 2").unwrap_err();
+    assert!(twice.contains(":2: 10.0.0.0/8 is a route of the chain file already"), "{twice}");
+    let many = from_file(&"x\n".repeat(23)).unwrap_err();
+    assert!(many.contains("23 wrong routes\n") && many.ends_with("\n… and 3 more"), "{many}");
+    assert_eq!(many.lines().count(), 22, "{many}");
     std::fs::remove_file(&path).unwrap();
 }
 
@@ -242,5 +324,6 @@ fn the_table_can_be_asked_and_is_not_handed_over() {
         node.call("lookup", "home").unwrap_err().to_string().contains("expected an IP address, found `home`")
     );
     // What the configuration says is nobody else's to hand over: a changed one must not be undone.
-    assert_eq!(node.export(), []);
+    let names: Vec<_> = node.export().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["no-route"]);
 }

@@ -1,13 +1,14 @@
 //! The backends of now, as every worker sees them: Maglev's table of those that take new flows, and all that flows may
 //! still go to.
 
+use std::collections::HashMap;
 use std::hint::cold_path;
 use std::sync::Arc;
 
 use netbricks_core::consistency::{Access, Bounded, Contents};
-use netbricks_core::packet::MacAddress;
+use netbricks_core::packet::{FlowKey, MacAddress};
 use netbricks_core::tables::{Changing, Key, MaglevBackend, MaglevTable, Secret, hash_words, prefetch};
-use netbricks_core::{Declared, StoredFlow};
+use netbricks_core::{Declared, Flows, StoredFlow};
 
 use super::backend::Backend;
 
@@ -182,9 +183,30 @@ impl Snapshot {
         self.known.iter().enumerate().filter_map(|(number, known)| Some((number, known.as_ref()?)))
     }
 
-    /// Slots that backend `number` has.
-    pub(super) fn share(&self, number: usize) -> usize {
-        self.table.share(number as u16)
+    /// Slots that each backend has, by number.
+    pub(super) fn shares(&self) -> Vec<usize> {
+        let mut shares = vec![0; self.known.len()];
+        for number in self.table.slots() {
+            shares.get_mut(usize::from(*number)).into_iter().for_each(|share| *share += 1);
+        }
+        shares
+    }
+
+    /// What to say of backends that take new flows and have no slot, so that none comes: their weights are too small beside the
+    /// others'.
+    pub(super) fn starved(&self) -> Option<String> {
+        let shares = self.shares();
+        let names = self.all().filter(|(number, known)| !known.draining && shares[*number] == 0);
+        let names: Vec<String> = names.map(|(_, known)| format!("`{}`", known.backend.name)).collect();
+        let more = names.len().saturating_sub(3);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        (!names.is_empty()).then(|| {
+            format!(
+                "{}{more} get none of the {} slots, and so no flows: give them more weight beside the others, or the table more slots",
+                names.iter().take(3).cloned().collect::<Vec<_>>().join(", "),
+                self.slots
+            )
+        })
     }
 
     fn put(&mut self, backend: Backend, draining: bool) -> Result<(), String> {
@@ -274,9 +296,29 @@ impl Snapshot {
         }
     }
 
-    /// Whether a flow goes to backend `number`.
-    pub(super) fn goes_to(&self, chosen: u64, number: usize) -> bool {
-        self.known.get(number).and_then(Option::as_ref).is_some_and(|known| known.id == chosen & ID)
+    /// Slots of the table.
+    pub(super) fn slots(&self) -> usize {
+        self.slots
+    }
+
+    /// How many of these connections go to each backend, by number.
+    pub(super) fn connections(&self, connections: &Flows<FlowKey, u64>) -> Vec<u64> {
+        // Those that came from another node remember its number for the backend.
+        let numbers: HashMap<u64, usize> = self.all().map(|(number, known)| (known.id, number)).collect();
+        let mut counts = vec![0; self.known.len()];
+        connections.with(|table| {
+            for (_, chosen) in table.iter() {
+                if let Some(number) = numbers.get(&(*chosen & ID)) {
+                    counts[*number] += 1;
+                }
+            }
+        });
+        counts
+    }
+
+    /// What flows to each backend remember, by number.
+    pub(super) fn remembered(&self) -> impl Iterator<Item = u64> + '_ {
+        self.places.iter().map(|place| place.chosen)
     }
 }
 
@@ -398,17 +440,25 @@ impl Current {
         &self.snapshot
     }
 
-    /// The backends, asked for anew if need be.
+    /// Asks for the backends anew if need be; says whether they are others now.
     #[inline(always)]
-    pub(super) fn get(&mut self) -> &Snapshot {
+    pub(super) fn renew(&mut self) -> bool {
         let published = self.backends.published();
-        if published != self.published {
+        let changed = published != self.published;
+        if changed {
             cold_path();
             // First the number: what is read after it has at least as much.
             self.published = published;
             self.snapshot = self.backends.read(|backends| backends.0.clone());
             self.places = self.snapshot.places.clone();
         }
+        changed
+    }
+
+    /// The backends, asked for anew if need be.
+    #[inline(always)]
+    pub(super) fn get(&mut self) -> &Snapshot {
+        self.renew();
         &self.snapshot
     }
 }

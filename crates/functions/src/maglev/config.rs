@@ -1,11 +1,12 @@
 //! What an operator may write for `maglev`.
 
-use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{AddrParseError, IpAddr};
 
 use netbricks_core::tables::MaglevTable;
 use netbricks_core::units::{Duration, list_from_text};
-use netbricks_core::{Key, Refused, Settings};
+use netbricks_core::{Doubt, Key, Refused, Settings};
 use serde::de::Deserializer;
 
 use super::backend::{Backend, BackendError};
@@ -107,7 +108,7 @@ impl Settings for MaglevConfig {
             name: "addresses",
             kind: "list of IP addresses",
             default: Some("[]"),
-            summary: "The virtual addresses; [] takes every IP packet, neighbour discovery too.",
+            summary: "The virtual addresses; [] takes every IP packet, but for IPv6 neighbour discovery.",
         },
         Key {
             name: "capacity",
@@ -137,10 +138,6 @@ impl Settings for MaglevConfig {
 
     fn check(&self) -> Result<(), Refused> {
         let refused = |key, problem| Err(Refused { key, problem });
-        if self.backends.is_empty() {
-            let problem = "must hold at least one backend as \"web-1 02:00:00:00:00:01\", found []".into();
-            return refused("backends", problem);
-        }
         if self.addresses.len() > MOST_ADDRESSES {
             let problem =
                 format!("must hold at most {MOST_ADDRESSES} addresses, found {}", self.addresses.len());
@@ -162,9 +159,35 @@ impl Settings for MaglevConfig {
         if let Err(error) = MaglevTable::new(self.slots, &netbricks_core::tables::Secret::from_seed(0), &[]) {
             return refused("slots", format!("cannot be {}: {error}", self.slots));
         }
+        if self.backends.is_empty() {
+            let problem = "must hold at least one backend as \"web-1 02:00:00:00:00:01\", found []".into();
+            return refused("backends", problem);
+        }
         match Snapshot::first(&self.state()) {
             Ok(_) => Ok(()),
             Err(problem) => refused("backends", format!("cannot be: {problem}")),
         }
+    }
+
+    /// Backends at one address are one machine by two names; and those without a slot get nothing.
+    fn doubts(&self) -> Vec<Doubt> {
+        let mut first: BTreeMap<[u8; 6], &str> = BTreeMap::new();
+        let doubts = self.backends.iter().enumerate().filter_map(|(item, Backend { name, mac, .. })| {
+            let other = match first.entry(mac.octets()) {
+                Entry::Vacant(place) => {
+                    place.insert(name);
+                    return None;
+                }
+                Entry::Occupied(place) => *place.get(),
+            };
+            let problem = format!(
+                "backend `{name}` has the Ethernet address of `{other}`, {mac}: one of the two addresses is wrong, or one machine \
+                 gets the share of both"
+            );
+            Some(Doubt { key: "backends", item: Some(item), problem })
+        });
+        let starved = Snapshot::first(&self.state()).ok().and_then(|first| first.starved());
+        let starved = starved.map(|problem| Doubt { key: "backends", item: None, problem });
+        doubts.chain(starved).collect()
     }
 }

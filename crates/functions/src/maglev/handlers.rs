@@ -28,10 +28,12 @@ impl Changes {
         self.replaced.borrow_mut().retain(|snapshot| Arc::strong_count(snapshot) > 1);
         for _ in 0..TRIES {
             let now = self.backends.read(|backends| backends.snapshot().clone());
-            let replace = Replace { base: now.version, next: Arc::new(next(&now)?) };
+            let next = Arc::new(next(&now)?);
+            let starved = next.starved();
+            let replace = Replace { base: now.version, next };
             if self.backends.update(replace).map_err(|cannot| cannot.to_string())? {
                 self.replaced.borrow_mut().push(now);
-                return Ok("done".into());
+                return Ok(starved.map_or("done".into(), |starved| format!("done, but {starved}")));
             }
         }
         Err("others change the backends all the time: try again".into())
@@ -81,11 +83,10 @@ pub(super) fn declare(backends: &Bounded<Backends>, connections: &Flows<FlowKey,
         "Each backend with its slots of the table and this worker's connections to it.",
         move |_| {
             let now = listed.read(|backends| backends.snapshot().clone());
-            let flows: Vec<u64> = connections.with(|table| table.iter().map(|(_, chosen)| *chosen).collect());
+            let (open, shares) = (now.connections(&connections), now.shares());
             let lines = now.all().map(|(number, known)| {
                 let state = if known.draining { "draining" } else { "takes" };
-                let count = flows.iter().filter(|chosen| now.goes_to(**chosen, number)).count();
-                format!("{} {state} {} slots {count} connections\n", known.backend, now.share(number))
+                format!("{} {state} {} slots {} connections\n", known.backend, shares[number], open[number])
             });
             Ok(lines.collect())
         },

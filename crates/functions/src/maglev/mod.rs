@@ -6,6 +6,7 @@ mod backends;
 mod config;
 mod handlers;
 mod lookup;
+mod tally;
 #[cfg(test)]
 mod tests;
 
@@ -13,19 +14,21 @@ pub use backend::{Backend, BackendError};
 pub use config::MaglevConfig;
 pub use lookup::LookupTable;
 
+use std::hint::cold_path;
 use std::net::IpAddr;
 
 use netbricks_core::consistency::{Bounded, BoundedInconsistency};
-use netbricks_core::packet::{FlowKey, Ip, IpRef, Link, MacAddress};
+use netbricks_core::packet::{FlowKey, Ip, IpRef, Link, MacAddress, protocol};
 use netbricks_core::tables::{Entry, FlowTableConfig, Full};
 use netbricks_core::view::{Enclosing, IpRewrite, Metadata};
-use netbricks_core::{Counter, Drop, Function, Input, Operator, Own, StoredFlow, TableKey, Worker};
+use netbricks_core::{Drop, Function, Input, Operator, Own, StoredFlow, TableKey, Worker};
 
 use backends::{Backends, Current};
+use tally::Tally;
 
 /// Sends every packet for a virtual address on to the backend of its flow, by the backend's Ethernet address; addresses and
 /// ports stay, so that the backend, which has the virtual address too, answers the client itself (direct server return).
-/// What is not for a virtual address passes unchanged. Without any backend that takes new flows, those are dropped as
+/// What is not for a virtual address passes unchanged, and so does IPv6 neighbour discovery. Without any backend that takes new flows, those are dropped as
 /// `no-route`.
 pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Function + use<> {
     let backends: Bounded<Backends> =
@@ -41,16 +44,17 @@ pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Func
     );
     handlers::declare(&backends, &connections, worker);
     let addresses = config.addresses.clone();
-    let balancer = Balancer {
-        current: Current::of(backends),
-        assigned: worker.counter("assigned"),
-        moved: worker.counter("moved"),
-    };
+    let current = Current::of(backends.clone());
+    let tally = Tally::new(current.seen(), worker);
+    tally.clone().report(&backends, &connections, worker);
+    let balancer = Balancer { current, tally };
     input
         .parse_or_pass::<Link>()
         .parse_or_pass::<Ip>()
         .filter_or_pass(move |packet| {
-            addresses.is_empty() || is_one_of(&addresses, packet.header().destination())
+            let header = packet.header();
+            (addresses.is_empty() || is_one_of(&addresses, header.destination()))
+                && !is_discovery(header, packet.payload())
         })
         .lookup_or(
             &connections,
@@ -58,6 +62,8 @@ pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Func
             balancer,
             |balancer, packet, chosen| {
                 let mac = balancer.current.live(*chosen)?;
+                balancer.tally.count(*chosen);
+                balancer.tally.look_at(packet.header(), packet.payload());
                 packet.outer_mut::<Link>().ethernet_mut().set_destination(mac);
                 Some(Some(()))
             },
@@ -71,6 +77,19 @@ pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Func
         .done()
 }
 
+/// Whether it is about who has an address on this link (ICMPv6 types 133 to 137, RFC 4861): nothing for a backend, whose answer
+/// would bring it all packets of the virtual address.
+#[inline(always)]
+fn is_discovery(header: IpRef<'_>, payload: &[u8]) -> bool {
+    match header {
+        IpRef::V6(header) if header.protocol() == protocol::ICMPV6 => {
+            cold_path();
+            matches!(payload.first(), Some(133..=137))
+        }
+        _ => false,
+    }
+}
+
 /// Out of line: how many there are is known only to the configuration, and the loop over a batch has no room for another.
 #[inline(never)]
 fn is_one_of(addresses: &[IpAddr], address: IpAddr) -> bool {
@@ -80,14 +99,15 @@ fn is_one_of(addresses: &[IpAddr], address: IpAddr) -> bool {
 /// Knows the backends, and decides for flows that are not known, or whose backend is gone.
 struct Balancer {
     current: Current,
-    assigned: Counter,
-    moved: Counter,
+    tally: Tally,
 }
 
 impl Own<StoredFlow> for Balancer {
     const EXPECTS: bool = true;
     fn begin(&mut self) {
-        self.current.get();
+        if self.current.renew() {
+            self.tally.follow(self.current.seen());
+        }
     }
     fn expect(&mut self, flow: &StoredFlow) {
         self.current.seen().prefetch(flow);
@@ -107,28 +127,37 @@ impl Balancer {
         if let Entry::Found(found) = &entry
             && let Some(mac) = backends.live(*found.get())
         {
+            self.tally.count(*found.get());
+            self.tally.look_at(header, payload);
             return Some(mac);
         }
         let flow = match entry.key() {
             Some(stored) => stored,
             None => FlowKey::related(header, payload).store(),
         };
-        match entry {
+        let (chosen, mac) = match entry {
             Entry::Found(mut found) => {
                 let (chosen, mac) = backends.elsewhere(*found.get(), &flow)?;
-                self.moved.add(1);
+                self.tally.moved.add(1);
+                self.tally.look_at(header, payload);
                 *found.get_mut() = chosen;
-                Some(mac)
+                (chosen, mac)
             }
             // An error makes no connection: who sends it may be anybody.
             Entry::Vacant(vacant) if !FlowKey::is_error(header, payload) => {
                 let (chosen, mac) = backends.choose(&flow)?;
-                self.assigned.add(1);
+                self.tally.assigned.add(1);
                 vacant.insert_entry(chosen);
-                Some(mac)
+                (chosen, mac)
             }
             // Where there is no room nobody is turned away: the table of backends alone decides.
-            Entry::Vacant(_) | Entry::Full => backends.choose(&flow).map(|(_, mac)| mac),
-        }
+            Entry::Vacant(_) | Entry::Full => {
+                let (chosen, mac) = backends.choose(&flow)?;
+                self.tally.strangers.add(1);
+                (chosen, mac)
+            }
+        };
+        self.tally.count(chosen);
+        Some(mac)
     }
 }

@@ -220,6 +220,40 @@ fn every_kind_of_packet_at_every_batch_size() {
     assert!(report.panics.is_empty());
 }
 
+/// A router that asks for the virtual address would send everything to the backend that answers it.
+#[test]
+fn neighbour_discovery_for_a_virtual_address_is_not_balanced() {
+    for addresses in [Vec::new(), vec![VIP6.parse().unwrap()]] {
+        let config = MaglevConfig { addresses, ..config([backend(1, 1), backend(2, 1)]) };
+        let mut rig = Rig::alone(config);
+        let router = ethernet().ipv6("fe80::1", VIP6).hop_limit(255);
+        let asks = router.neighbor_solicitation(VIP6, "02:00:00:00:00:99").build().unwrap();
+        let passed = rig.send(std::slice::from_ref(&asks));
+        assert_eq!(passed, [asks]);
+        assert!(rig.call("connections.occupancy", "").starts_with("0 "));
+        let echo = ethernet()
+            .ipv6("2001:db8::77", VIP6)
+            .icmpv6_echo_request(1, 1)
+            .payload(b"hello")
+            .build()
+            .unwrap();
+        assert_ne!(rig.send(std::slice::from_ref(&echo)), [echo], "others are");
+    }
+}
+
+/// One beside a million: its share of the slots is less than one.
+#[test]
+fn who_gets_no_slot_is_named() {
+    let of = |weight| config([backend(1, weight), backend(2, 10_000)]);
+    let doubts = of(1).doubts();
+    assert!(doubts[0].problem.starts_with("`web-1` get none of the 251 slots"), "{doubts:?}");
+    assert_eq!(of(1_000).doubts(), []);
+    let mut rig = Rig::alone(of(1_000));
+    let answer = rig.call("add", "web-3 02:00:00:00:00:03 1");
+    assert!(answer.starts_with("done, but `web-3` get none"), "{answer}");
+    assert_eq!(rig.call("add", "web-3 02:00:00:00:00:03 1000"), "done");
+}
+
 /// What a router says about an answer of the virtual address goes where the flow is, which the table alone would not say:
 /// its backend is draining.
 #[test]
@@ -397,6 +431,96 @@ fn shares_follow_weights() {
     let went: Vec<u8> = (0..4_000).filter_map(|flow| rig.ask(flow)).collect();
     let second = went.iter().filter(|number| **number == 2).count();
     assert!((2_850..3_150).contains(&second), "{second} of 4,000");
+}
+
+/// Rows of the report as text, and the counts behind them that are not 0.
+fn reported(rig: &Rig) -> (Vec<String>, BTreeMap<String, u64>) {
+    let section = rig.node.report().remove(0);
+    assert_eq!(section.columns, ["backend", "state", "slots", "connections", "packets"]);
+    let counts = section.counts.into_iter().filter(|(_, count)| *count > 0).collect();
+    (section.rows.iter().map(|row| row.join(" ")).collect(), counts)
+}
+
+fn counts<const N: usize>(counts: [(&str, u64); N]) -> BTreeMap<String, u64> {
+    counts.map(|(name, count)| (name.to_owned(), count)).into()
+}
+
+#[test]
+fn the_report_says_who_got_what_and_why() {
+    let config = config([backend(1, 1), backend(2, 1)]);
+    let mut rig = Rig::alone(MaglevConfig { slots: 65_537, ..config });
+    let frames: Vec<_> = (0..30).flat_map(|flow| [packet(flow), packet6(flow)]).collect();
+    let mut went = [0u64; 4];
+    for _ in 0..3 {
+        rig.send(&frames).iter().for_each(|frame| went[usize::from(to(frame))] += 1);
+    }
+    let [one, two] = [went[1], went[2]];
+    assert!(one > 0 && two > 0 && one + two == 180);
+    let row = |name: &str, state: &str, share: &str, flows: u64, packets: u64| {
+        format!("{name} {state} {share} % {flows} {packets}")
+    };
+    let rows = [row("web-1", "active", "50.00", one / 3, one), row("web-2", "active", "50.00", two / 3, two)];
+    let known = counts([("known_connection_packets", 120), ("new_connection_packets", 60)]);
+    assert_eq!(reported(&rig), (rows.into(), known.clone()));
+
+    // Errors about a flow that is known, and about none.
+    let quote = ethernet().ipv4(VIP, client(0).as_str()).tcp(80, 1_000).build().unwrap()[14..].to_vec();
+    let error =
+        |quote: &[u8]| ethernet().ipv4("198.51.100.7", VIP).icmp_time_exceeded(quote).build().unwrap();
+    let errors = rig.send(&[error(&quote), error(&[])]);
+    went = [0; 4];
+    errors.iter().for_each(|frame| went[usize::from(to(frame))] += 1);
+    let with_errors = counts([
+        ("known_connection_packets", 121),
+        ("new_connection_packets", 60),
+        ("unremembered_packets", 1),
+        ("related_icmp_errors", 1),
+    ]);
+    assert_eq!(reported(&rig).1, with_errors);
+
+    // One drains, and its packets go on; another comes in its place when it is gone.
+    rig.call("drain", "web-1");
+    let drained = one + went[1];
+    assert_eq!(reported(&rig).0[0], row("web-1", "draining", "0.00", one / 3, drained));
+    rig.call("remove", "web-1");
+    rig.call("add", "web-3 02:00:00:00:01:03");
+    let before = reported(&rig);
+    assert_eq!(before.0[0], row("web-3", "active", "50.00", 0, 0));
+    assert_eq!(before.1["removed_backends_packets"], drained);
+    rig.send(&frames);
+    let (rows, now) = reported(&rig);
+    let moved = one / 3;
+    assert_eq!(now["moved_connections"], moved);
+    assert_eq!((now["removed_backends_packets"], now["known_connection_packets"]), (drained, 181));
+    let packets: u64 = rows.iter().map(|row| row.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum();
+    assert_eq!(packets + drained, 180 + 2 + 60, "none is counted twice or lost");
+}
+
+/// What workers count is added up, and what they have in common is not.
+#[test]
+fn workers_report_as_one() {
+    let blueprint = blueprint(config([backend(1, 1), backend(2, 3)]));
+    let mut rigs = [Rig::of(&blueprint, 0), Rig::of(&blueprint, 1)];
+    for flow in 0..40 {
+        rigs[usize::from(flow % 2)].ask(flow);
+    }
+    let [mut all, other] = rigs.each_ref().map(|rig| rig.node.report().remove(0));
+    all.absorb(&other);
+    assert_eq!((all.rows.len(), all.rows[0][1].as_str()), (2, "active"));
+    assert_eq!([&all.rows[0][2], &all.rows[1][2]], ["25.10 %", "74.90 %"]);
+    let sum = |column: usize| all.rows.iter().map(|row| row[column].parse::<u64>().unwrap()).sum::<u64>();
+    assert_eq!((sum(3), sum(4), all.counts["new_connection_packets"]), (40, 40, 40));
+}
+
+#[test]
+fn two_names_of_one_address_are_doubted() {
+    let doubts = |backends: Vec<Backend>| config(backends).doubts();
+    let same = |number: u8| Backend { mac: backend(1, 1).mac, ..backend(number, 1) };
+    assert_eq!(doubts(vec![backend(1, 1), backend(2, 1)]), []);
+    let found = doubts(vec![backend(1, 1), backend(2, 1), same(3), same(4)]);
+    let items: Vec<_> = found.iter().map(|doubt| (doubt.key, doubt.item)).collect();
+    assert_eq!(items, [("backends", Some(2)), ("backends", Some(3))]);
+    assert!(found.iter().all(|doubt| doubt.problem.contains("the Ethernet address of `web-1`")), "{found:?}");
 }
 
 #[test]

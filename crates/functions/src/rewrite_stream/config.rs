@@ -1,7 +1,7 @@
 //! What an operator may write for `rewrite-stream`.
 
 use netbricks_core::stream::{Replace, Side};
-use netbricks_core::units::Duration;
+use netbricks_core::units::{Duration, port_numbers};
 use netbricks_core::{Key, Refused, Settings};
 
 /// In which direction a string is replaced.
@@ -29,7 +29,7 @@ pub struct RewriteStreamConfig {
     #[serde(default)]
     pub from: From,
     /// Ports of servers whose connections are rewritten.
-    #[serde(default = "ports")]
+    #[serde(default = "ports", deserialize_with = "port_numbers")]
     pub ports: Vec<u16>,
     /// Connections at a time.
     #[serde(default = "flows")]
@@ -111,7 +111,7 @@ impl Settings for RewriteStreamConfig {
         },
         Key {
             name: "ports",
-            kind: "list of port numbers, 1 to 16 of them",
+            kind: "list of port numbers from 1 to 65535, 1 to 16 of them",
             default: Some("[80]"),
             summary: "Ports of servers whose connections are rewritten.",
         },

@@ -100,8 +100,17 @@ struct Figure {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     over_private: BTreeMap<usize, f64>,
     /// What to know of how it compares with those.
-    #[serde(skip_serializing_if = "str::is_empty")]
-    reservation: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reservation: Option<Reservation>,
+}
+
+/// Why a figure does not simply compare with those beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+struct Reservation {
+    /// Whether those beside it do the same work.
+    same_work: bool,
+    /// One sentence.
+    text: &'static str,
 }
 
 /// Packets in a burst, as in the C yardstick.
@@ -252,7 +261,7 @@ impl Figure {
             bytes_per_flow: None,
             beside: BTreeMap::new(),
             over_private: BTreeMap::new(),
-            reservation: "",
+            reservation: None,
         }
     }
 
@@ -265,12 +274,13 @@ impl Figure {
         lines.extend(workers.map(|(worker, median)| format!("  worker {worker:<11} {median:10.2}")));
         lines.extend(self.beside.iter().map(|(other, beside)| {
             let times = ns_per_packet / beside;
-            format!("  {other:18} {beside:10.2} {name} costs {times:.2} times as much{reservation}")
+            format!("  {other:18} {beside:10.2} {name} costs {times:.2} times as much")
         }));
         lines.extend(self.over_private.iter().map(|(workers, times)| {
             let on = format!("on {workers} core{}", if *workers == 1 { "" } else { "s" });
-            format!("  {on:18} {times:10.2} times as much as with private state{reservation}")
+            format!("  {on:18} {times:10.2} times as much as with private state")
         }));
+        lines.extend(reservation.map(|Reservation { text, .. }| format!("  {text}")));
         lines
     }
 }

@@ -16,7 +16,7 @@ use super::feed::{
     CHECKSUM, DESTINATION6, FLOW, FLOWS, FRAME, TRACE, Trace, backends, destinations6, frame6, routes,
     routes6, write6,
 };
-use super::{BURST, BenchError, PACKETS, counting, fused, segments};
+use super::{BURST, BenchError, PACKETS, Reservation, counting, fused, segments};
 use crate::chain::{LocalPorts, Network};
 use crate::config;
 use crate::diagnostic::{Diagnostics, Source};
@@ -190,13 +190,11 @@ impl Scenario {
     }
 
     /// What to know of how its figure compares with those beside it.
-    pub(super) fn reservation(&self) -> &'static str {
-        match self.effect {
-            Effect::Cached => {
-                ", for other work: one worker writes, others read, where `own` and `strict` count"
-            }
-            _ => "",
-        }
+    pub(super) fn reservation(&self) -> Option<Reservation> {
+        matches!(self.effect, Effect::Cached).then_some(Reservation {
+            same_work: false,
+            text: "Its work is another: one worker writes and the others read, where `own` and `strict` count.",
+        })
     }
 
     /// The chain as an operator would write it.

@@ -76,11 +76,18 @@ fn a_figure_of_shared_state_says_what_it_costs_over_private_state() {
     );
     let bounded = figure("state-bounded-2").lines();
     assert_eq!(
-        bounded.last().unwrap(),
-        "  on 2 cores               5.00 times as much as with private state, for other work: one worker writes, others \
-         read, where `own` and `strict` count"
+        bounded[bounded.len() - 2..],
+        [
+            "  on 2 cores               5.00 times as much as with private state",
+            "  Its work is another: one worker writes and the others read, where `own` and `strict` count.",
+        ]
     );
+    let told = serde_json::to_value(figure("state-bounded-2")).unwrap();
+    let reservation = told["reservation"].as_object().unwrap();
+    assert_eq!(reservation["same_work"], false);
+    assert!(reservation["text"].as_str().is_some_and(|text| text.ends_with('.')), "a whole sentence: {told}");
     let told = serde_json::to_value(figure("state-strict-2")).unwrap();
+    assert_eq!(told.get("reservation"), None);
     assert_eq!(told["over_private"], serde_json::json!({ "1": 2.5, "2": 5.0 }));
     assert_eq!(told["beside"]["state-own-1"], 8.0);
     // What does not apply is left out.

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use netbricks_buffer::Pool;
 use netbricks_core::graph::{Caught, contain};
-use netbricks_core::{Blueprint, BuildError, Edge, Node, Output, ShuffleKey, Worker};
+use netbricks_core::{Blueprint, BuildError, Edge, GraphError, Node, Output, ShuffleKey, Worker};
 
 pub(crate) use build::{Design, LocalPorts, WorkerPorts};
 pub(crate) use ports::{OpenPorts, transmit_nodes};
@@ -137,6 +137,52 @@ impl Network {
         network.between_chains(plan, &shapes, &roots, diagnostics);
         network.uses_of_keepers(plan, &shapes, diagnostics);
         network
+    }
+
+    /// The network of functions that are each used once, along these wires. Functions are made once, on `worker`, to see which
+    /// keep state.
+    pub(crate) fn along(
+        wires: Vec<Wire>,
+        functions: &[PlannedFunction],
+        ports: usize,
+        worker: &Worker,
+    ) -> Result<Self, GraphError> {
+        let shape = |PlannedFunction { name, blueprint, .. }: &PlannedFunction| {
+            Shape::of(blueprint, worker).map_err(|error| GraphError::Node { name: name.clone(), error })
+        };
+        let shapes = functions.iter().map(shape).collect::<Result<Vec<Shape>, _>>()?;
+        let says = |of: fn(&Shape) -> bool| shapes.iter().map(of).collect();
+        let named = |(number, function): (usize, &PlannedFunction)| Use {
+            name: function.name.clone(),
+            function: number,
+            chain: 0,
+        };
+        let mut network = Self {
+            uses: functions.iter().enumerate().map(named).collect(),
+            wires,
+            stateful: says(|shape| shape.stateful),
+            by_flow: says(|shape| shape.by_flow),
+            crosses: says(|shape| shape.sorts.is_some()),
+            sorts: shapes.iter().map(|shape| shape.sorts).collect(),
+            groups: Vec::new(),
+            unanswered: Vec::new(),
+        };
+        let reached: Vec<BTreeSet<Place>> =
+            (0..ports).map(|port| network.reached(Place::Receive(port))).collect();
+        network.groups = network.grouped(ports, |function| {
+            (0..ports).filter(|port| reached[*port].contains(&Place::Use(function))).collect()
+        });
+        Ok(network)
+    }
+
+    /// Where packets may come to from a place, and itself.
+    fn reached(&self, from: Place) -> BTreeSet<Place> {
+        let (mut reached, mut next) = (BTreeSet::from([from]), vec![from]);
+        while let Some(place) = next.pop() {
+            let wires = self.wires.iter().filter(|wire| wire.from == place);
+            next.extend(wires.map(|wire| wire.to).filter(|to| reached.insert(*to)));
+        }
+        reached
     }
 
     fn uses_in(&self, chain: usize) -> impl Iterator<Item = usize> + '_ {
@@ -287,10 +333,16 @@ impl Network {
 
     /// Ports whose packets meet in one function's state share a worker.
     fn group(&self, plan: &Plan<'_>, roots: &[BTreeSet<usize>]) -> Vec<usize> {
-        let mut groups: Vec<usize> = (0..plan.ports.len()).collect();
-        for function in (0..plan.functions.len()).filter(|function| self.stateful[*function]) {
-            let ports: BTreeSet<usize> =
-                self.uses_of(function).flat_map(|number| &roots[self.uses[number].chain]).copied().collect();
+        self.grouped(plan.ports.len(), |function| {
+            self.uses_of(function).flat_map(|number| &roots[self.uses[number].chain]).copied().collect()
+        })
+    }
+
+    /// Ports that come to one function's state have one group; `of` says which come to a function.
+    fn grouped(&self, ports: usize, of: impl Fn(usize) -> BTreeSet<usize>) -> Vec<usize> {
+        let mut groups: Vec<usize> = (0..ports).collect();
+        for function in (0..self.stateful.len()).filter(|function| self.stateful[*function]) {
+            let ports = of(function);
             let Some(first) = ports.first().map(|port| groups[*port]) else { continue };
             let joined: Vec<usize> = ports.iter().map(|port| groups[*port]).collect();
             for group in &mut groups {

@@ -70,6 +70,9 @@ impl OpenPorts {
     /// Takes all queues that the network uses and shares them out among at most `workers` workers, as [`Network::deal`]
     /// says. Workers that would receive nothing are left out, unless others give them packets, or the file
     /// numbers them.
+    ///
+    /// Where workers give each other packets, real time is the time of all of them unless all that any of them receives is
+    /// replayed, as it is on one worker that receives both: else what comes live would be worked on at a capture's time.
     pub(crate) fn share_out(
         &mut self,
         plan: &Plan<'_>,
@@ -81,12 +84,12 @@ impl OpenPorts {
         if !network.crosses() && plan.placed_workers() == 0 {
             shares.retain(|share| !share.is_empty());
         }
-        // Who receives nothing itself lives in the time of those who do.
-        let driven = self.is_replay(network);
+        // Who receives nothing itself, or from others, lives in the time of those who do.
+        let (driven, crosses) = (self.is_replay(network), network.crosses());
         let mut taken: Vec<WorkerPorts> = Vec::with_capacity(shares.len());
         for share in &shares {
             let mut worker = WorkerPorts {
-                drives_clock: !share.is_empty() || driven,
+                drives_clock: driven || !crosses && !share.is_empty(),
                 queues: share.clone(),
                 ..WorkerPorts::default()
             };
@@ -184,4 +187,36 @@ pub(crate) fn transmit_nodes(
         nodes.push(Box::new(TransmitNode::new(Box::new(handle), port.driver(), limits, counters)));
     }
     Ok(nodes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+
+    /// By worker: whether what it receives drives its clock.
+    fn driven(through: &str, live: &str, workers: usize) -> Vec<bool> {
+        let text = format!(
+            "[port.live]\ndriver = \"generator\"\npackets = 10\n{live}\n[port.replayed]\ndriver = \"generator\"\n\
+             packets = 10\n[port.out]\ndriver = \"null\"\n\
+             [[chain]]\nfrom = \"live\"\nto = \"out\"\n\
+             [[chain]]\nfrom = \"replayed\"\nthrough = [{through}]\nto = \"out\"\n[runtime]\nframes = 1024\n"
+        );
+        let (drivers, mut diagnostics, here) = (Drivers::standard(), Diagnostics::default(), Path::new("."));
+        let plan = config::read(&text, &crate::standard(), &drivers, here, &mut diagnostics);
+        let pool = Pool::builder().frames(1_024).build().unwrap();
+        let network = Network::of(&plan, &pool, &mut diagnostics);
+        let mut ports = OpenPorts::open(&plan, &drivers, &pool, 1, here, &mut diagnostics).unwrap();
+        let shares = ports.share_out(&plan, &network, workers).unwrap();
+        shares.iter().map(|share| share.drives_clock).collect()
+    }
+
+    #[test]
+    fn workers_that_give_each_other_packets_have_one_kind_of_clock() {
+        let live = "clock = \"real\"\nrate = \"1 kpps\"";
+        assert_eq!(driven("\"shuffle\"", "", 3), [true; 3]);
+        assert_eq!(driven("\"shuffle\"", live, 3), [false; 3]);
+        assert_eq!(driven("", live, 2), [false, true], "each to itself");
+        assert_eq!(driven("", live, 1), [false]);
+    }
 }

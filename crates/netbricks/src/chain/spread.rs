@@ -73,14 +73,23 @@ impl Network {
     /// The ports whose flows would come in part to one worker and in part to another, with state by flow behind them.
     pub(crate) fn parted(&self, plan: &Plan<'_>, ports: &[Division], workers: usize) -> Vec<Parted> {
         let queues: Vec<usize> = ports.iter().map(|port| port.queues).collect();
-        let shares = self.deal(plan, &queues, workers);
+        self.parted_among(plan, ports, &self.deal(plan, &queues, workers))
+    }
+
+    /// As [`parted`](Self::parted), of queues that are shared out already: ports' numbers and queues' by worker.
+    pub(crate) fn parted_among(
+        &self,
+        plan: &Plan<'_>,
+        ports: &[Division],
+        shares: &[Vec<(usize, usize)>],
+    ) -> Vec<Parted> {
         // By queue of a port: its worker.
         let on = |port: usize| -> Vec<usize> {
             let worker_of = |queue| shares.iter().position(|share| share.contains(&(port, queue)));
-            (0..queues[port]).filter_map(worker_of).collect()
+            (0..ports[port].queues).filter_map(worker_of).collect()
         };
         // Those that the file names have their owners on all workers.
-        let mixed = if workers > 1 { self.mixed(ports.len()) } else { Vec::new() };
+        let mixed = if shares.len() > 1 { self.mixed(ports.len()) } else { Vec::new() };
         let mut parted = Vec::new();
         for group in self.groups.iter().copied().collect::<BTreeSet<_>>() {
             let members: Vec<(usize, usize)> = (0..ports.len())

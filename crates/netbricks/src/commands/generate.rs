@@ -23,11 +23,13 @@ const ENDINGS: [&str; 4] = [".pcap", ".pcapng", ".pcap.gz", ".pcapng.gz"];
 
 /// Keys that make no sense here, or that the command itself has a flag for.
 const LEFT_OUT: &[&str] = &["capture", "clock", "impair", "checksum", "mtu", "json", "quiet", "color"];
+/// Keys of queues, of which a capture file has none: who gives them is told what to do.
+const OF_QUEUES: &[&str] = &["steer", "workers"];
 
 /// The generator's keys, and those of the line behind it.
 fn keys(drivers: &Drivers) -> Vec<Key> {
     let keys = drivers.get(GENERATOR).map(port_keys).unwrap_or_default();
-    keys.into_iter().filter(|key| !LEFT_OUT.contains(&key.name)).collect()
+    keys.into_iter().filter(|key| !LEFT_OUT.contains(&key.name) && !OF_QUEUES.contains(&key.name)).collect()
 }
 
 /// Adds a flag for each key: `frame_sizes` is `--frame-sizes`.
@@ -42,6 +44,9 @@ pub(super) fn with_keys(mut command: Command, drivers: &Drivers) -> Command {
                 .help_heading("Traffic")
                 .help(format!("{} ({}){default}", key.summary.trim_end_matches('.'), key.kind)),
         );
+    }
+    for key in OF_QUEUES {
+        command = command.arg(Arg::new(*key).long(*key).allow_hyphen_values(true).hide(true));
     }
     command
 }
@@ -65,6 +70,12 @@ pub(super) fn generate(
         )));
     }
     let given = |key: &str| flags.and_then(|flags| flags.get_one::<String>(key));
+    if let Some(key) = OF_QUEUES.iter().find(|key| given(key).is_some()) {
+        return Err(Failure::Usage(format!(
+            "`--{key}` is about receive queues, and one writes the file: leave it out; `{key}` belongs to the port of a \
+             chain file, which `netbricks run` spreads over workers"
+        )));
+    }
     if given("packets").is_none() && given("duration").is_none() {
         return Err(Failure::Usage(
             "traffic without end does not fit a file: add --packets or --duration".into(),
@@ -132,9 +143,7 @@ impl Written<'_> {
             let message = self.said(&fault.message, key);
             match label.map(|label| label.text.as_str()) {
                 None | Some("") => message,
-                Some(hint) => {
-                    format!("{message}; {}", hint.replace("`workers` in `[runtime]`", "`--workers`"))
-                }
+                Some(hint) => format!("{message}; {hint}"),
             }
         });
         let said = said.collect::<Vec<_>>().join("; ");
@@ -149,7 +158,6 @@ impl Written<'_> {
             (format!("port `{FILE}`: "), format!("`{}`: ", self.shown)),
             (format!("`{}` of port `{TRAFFIC}`", key.unwrap_or_default()), flag.clone()),
             (format!("port `{TRAFFIC}`: `{}`", key.unwrap_or_default()), flag.clone()),
-            (format!("port `{TRAFFIC}` cannot steer"), flag.clone()),
             (format!("port `{TRAFFIC}`"), flag),
         ];
         let found = ports.into_iter().find(|(port, instead)| !instead.is_empty() && message.contains(port));

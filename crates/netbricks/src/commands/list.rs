@@ -50,9 +50,10 @@ fn list(
     example: &dyn Fn(&str) -> String,
 ) -> Result<(), Failure> {
     let describe = |item: &Item<'_>| {
-        let mut value = serde_json::json!({ "name": item.name, "summary": item.summary, "keys": item.keys });
+        let mut value =
+            serde_json::json!({ "name": item.name, "summary": item.summary, "keys": keys_json(item.keys) });
         if !common.is_empty() {
-            value["common_keys"] = serde_json::json!(common);
+            value["common_keys"] = keys_json(common);
         }
         value
     };
@@ -94,6 +95,17 @@ fn list(
         text.push_str(&keys_text(common));
     }
     console.print(&text)
+}
+
+/// Keys for programs: whether one must be given, and else the default as it would be written, where there is one.
+fn keys_json(keys: &[Key]) -> serde_json::Value {
+    let key = |key: &Key| {
+        serde_json::json!({
+            "name": key.name, "kind": key.kind, "required": key.default.is_none(),
+            "default": key.default.filter(|default| *default != "none"), "summary": key.summary,
+        })
+    };
+    keys.iter().map(key).collect()
 }
 
 /// Columns that text may take before it is wrapped.

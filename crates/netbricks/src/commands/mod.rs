@@ -74,7 +74,8 @@ enum Command {
     /// Write a generator's traffic to a capture file
     #[command(after_help = "Examples:\n  netbricks generate out.pcapng --packets 100000 --seed 7\n  \
                             netbricks generate web.pcap.gz --duration 10s --conversation true --payload http\n\n\
-                            The generator's own keys (`netbricks ports generator`) are flags, but for `clock`.")]
+                            The generator's own keys (`netbricks ports generator`) are flags, but for `clock`, and \
+                            `steer` and `workers`, which are about queues.")]
     Generate(GenerateArguments),
     /// List functions, or the keys of one
     #[command(after_help = "Examples:\n  netbricks functions\n  netbricks functions monitor\n  \

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-use netbricks_core::{Blueprint, Key, Registry};
+use netbricks_core::{Blueprint, Doubt, Key, Registry};
 use netbricks_ports::steer::Unsteerable;
 use netbricks_ports::{COMMON_KEYS, Directions, Driver, Drivers, OpenError, PortError};
 use toml::Spanned;
@@ -216,24 +216,27 @@ fn plan_port<'t>(
                 ),
             ),
             Some(driver) => {
-                let refused = RefCell::new(None);
                 let keys = port_keys(driver);
-                configure(
-                    &format!("port `{name}`"),
-                    &entry.settings,
-                    diagnostics,
-                    &keys,
-                    |table| match driver.check(name, table, directory) {
+                let mut settings = entry.settings.clone();
+                loop {
+                    let refused = RefCell::new(None);
+                    configure(&format!("port `{name}`"), &settings, diagnostics, &keys, |table| match driver
+                        .check(name, table, directory)
+                    {
                         Ok(()) => Ok(()),
                         Err(OpenError::Settings(error)) => Err(error),
                         Err(OpenError::Port(error)) => {
                             *refused.borrow_mut() = Some(error);
                             Ok(())
                         }
-                    },
-                );
-                if let Some(error) = refused.into_inner() {
+                    });
+                    let Some(error) = refused.into_inner() else { break };
                     diagnostics.push(refusal(&error, &entry.settings));
+                    // Whoever cannot steer says so before anything else is looked at.
+                    let steers = matches!(error, PortError::Steer { .. });
+                    if !steers || settings.get_mut().remove("steer").is_none() {
+                        break;
+                    }
                 }
             }
         }
@@ -558,10 +561,18 @@ fn plan_function(
         });
         return None;
     };
-    configure(&format!("function `{name}`"), &entry.settings, diagnostics, definition.keys, |table| {
-        definition.configure(table)
-    })
-    .map(|blueprint| (definition.name.to_owned(), blueprint))
+    let blueprint =
+        configure(&format!("function `{name}`"), &entry.settings, diagnostics, definition.keys, |table| {
+            definition.configure(table)
+        })?;
+    for Doubt { key, item, problem } in blueprint.doubts() {
+        let value = entry.settings.get_ref().get(*key);
+        let item = value.zip(*item).and_then(|(value, item)| value.get_ref().get(item));
+        let place = item.or(value).map_or(entry.settings.span(), Spanned::span);
+        diagnostics
+            .push(Diagnostic::warning(format!("`{key}` of function `{name}`: {problem}")).at(place, ""));
+    }
+    Some((definition.name.to_owned(), blueprint))
 }
 
 fn unused(

@@ -1,5 +1,6 @@
 //! Settings read into what the code needs, with every wrong key of a table reported and not only the first.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use netbricks_core::{Key, Settings, SettingsError};
@@ -8,10 +9,11 @@ use toml::de::{DeTable, DeValue};
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
-/// Wrong keys of one table that are looked for; a table has fewer keys.
-const ATTEMPTS: usize = 32;
+/// Faults of one table that are looked for, one at a time: a list has as many as it has items.
+const ATTEMPTS: usize = 100;
 
-/// Applies `apply` to a table. When a key does not do, it is reported and taken out, and the rest is tried again.
+/// Applies `apply` to a table. What does not do is reported and taken out (of a list, the item alone), and the rest is tried
+/// again, until nothing is left but what may follow from what was reported.
 pub(crate) fn configure<'t, T>(
     what: &str,
     settings: &Spanned<DeTable<'t>>,
@@ -19,31 +21,148 @@ pub(crate) fn configure<'t, T>(
     keys: &[Key],
     apply: impl Fn(Spanned<DeTable<'t>>) -> Result<T, SettingsError>,
 ) -> Option<T> {
-    let mut table = settings.clone();
-    let mut removed: Vec<String> = Vec::new();
+    let mut trial = Trial::new(settings);
     for _ in 0..ATTEMPTS {
-        let error = match apply(table.clone()) {
-            Ok(value) if removed.is_empty() => return Some(value),
-            Ok(_) => return None,
+        let error = match apply(trial.table.clone()) {
+            Ok(value) => return trial.wrong.is_empty().then_some(value),
             Err(error) => error,
         };
-        let culprit = culprit(&error, table.get_ref());
-        if let (Some(key), None) = (missing(&error.message), &culprit) {
-            if !removed.iter().any(|name| name == key) {
-                diagnostics.push(lacking(what, key, settings.span(), keys));
-            }
+        let (found, go_on) = trial.mend(what, &error, keys);
+        found.into_iter().for_each(|found| diagnostics.push(found));
+        if !go_on {
             return None;
         }
-        // What is said of the whole once a key was taken out may be nobody's fault but ours.
-        if culprit.is_none() && !removed.is_empty() {
-            return None;
-        }
-        diagnostics.push(explain(what, &error, culprit.as_ref(), settings.span(), keys));
-        let name = culprit?.key().to_owned();
-        table.get_mut().remove(name.as_str());
-        removed.push(name);
     }
+    diagnostics.leave_out();
     None
+}
+
+/// A table on its way to one that can be applied.
+struct Trial<'t> {
+    table: Spanned<DeTable<'t>>,
+    /// Keys of which something was said: what else is said of the whole of them, or depends on them, may follow from that.
+    wrong: BTreeSet<String>,
+    /// Values that stand in for keys that must be given, by their number.
+    stand_ins: BTreeMap<String, usize>,
+}
+
+impl<'t> Trial<'t> {
+    fn new(settings: &Spanned<DeTable<'t>>) -> Self {
+        Self { table: settings.clone(), wrong: BTreeSet::new(), stand_ins: BTreeMap::new() }
+    }
+
+    /// What is to be said of an error, if anything; and whether the table is another one now, so that it can be tried again.
+    fn mend(&mut self, what: &str, error: &SettingsError, keys: &[Key]) -> (Option<Diagnostic>, bool) {
+        let header = self.table.span();
+        let culprit = culprit(error, self.table.get_ref());
+        let Some(culprit) = culprit else {
+            if let Some(key) = missing(&error.message) {
+                let found = self.wrong.insert(key.to_owned()).then(|| lacking(what, key, header, keys));
+                return (found, self.put_stand_in(key));
+            }
+            // What is said of the whole may be nobody's fault but ours, unless it is about keys that nothing was said of.
+            let named: Vec<&str> = names(&error.message).collect();
+            let independent = keys.iter().any(|key| is_about(&error.message, key.name))
+                && !named.iter().any(|name| self.wrong.contains(*name));
+            let told = self.wrong.is_empty() || independent;
+            return (told.then(|| explain(what, error, None, header, keys)), false);
+        };
+        let key = culprit.key().to_owned();
+        if self.stand_ins.contains_key(&key) {
+            return (None, self.put_stand_in(&key));
+        }
+        let told = !self.follows(error, &culprit);
+        let found = told.then(|| explain(what, error, Some(&culprit), header, keys));
+        if culprit.path.len() == 1 && error.message.starts_with("unknown field") {
+            // It would be said to be missing, and without it others may not do.
+            let meant = netbricks_core::nearest(&key, keys.iter().map(|known| known.name));
+            self.wrong.extend(meant.map(ToOwned::to_owned));
+        }
+        self.take_out(&culprit);
+        self.wrong.insert(key);
+        (found, true)
+    }
+
+    /// Whether an error may follow from one that was reported before.
+    fn follows(&self, error: &SettingsError, culprit: &Culprit) -> bool {
+        let key = culprit.key();
+        // By convention, a refused value names the other keys that it depends on.
+        if is_about(&error.message, key) && names(&error.message).any(|name| self.wrong.contains(name)) {
+            return true;
+        }
+        if !self.wrong.contains(key) {
+            return false;
+        }
+        match self.table.get_ref().get(key).and_then(|value| item_at(&culprit.span, value)) {
+            None => true,
+            // Rules of a list have numbers, which are others once one was taken out.
+            Some(item) => {
+                item.get_ref().is_table() && item.span() == culprit.span && missing(&error.message).is_none()
+            }
+        }
+    }
+
+    /// Takes out the item that is wrong, or else the key.
+    fn take_out(&mut self, culprit: &Culprit) {
+        let table = self.table.get_mut();
+        let rest = table.get(culprit.key()).and_then(|value| {
+            let wrong = item_at(&culprit.span, value)?.span();
+            let items = value.get_ref().as_array()?.iter().filter(|item| item.span() != wrong);
+            Some(Spanned::new(value.span(), DeValue::Array(items.cloned().collect())))
+        });
+        match (rest, table.get_mut(culprit.key())) {
+            (Some(rest), Some(value)) => *value = rest,
+            _ => {
+                table.remove(culprit.key());
+            }
+        }
+    }
+
+    /// Puts the next stand-in where a key must be given, if there is one: so that other keys can be looked at.
+    fn put_stand_in(&mut self, key: &str) -> bool {
+        let number = self.stand_ins.get(key).map_or(0, |number| number + 1);
+        let value = match number {
+            0 => DeValue::String("x".into()),
+            1 => DeValue::Array(std::iter::empty().collect()),
+            // There is no other way to make a number of this type.
+            2 => match DeValue::parse("1") {
+                Ok(one) => one.into_inner(),
+                Err(_) => return false,
+            },
+            _ => return false,
+        };
+        // Each has a place of its own, in the header, by which an error in it is known.
+        let others = self.stand_ins.keys().filter(|other| *other != key).count();
+        let start = match self.table.get_ref().get(key) {
+            Some(before) => before.span().start,
+            None => self.table.span().start + others,
+        };
+        let place = start..start + 1;
+        self.table
+            .get_mut()
+            .insert(Spanned::new(place.clone(), key.to_owned().into()), Spanned::new(place, value));
+        self.stand_ins.insert(key.to_owned(), number);
+        true
+    }
+}
+
+/// Whether a message is a refusal of this key's value.
+fn is_about(message: &str, key: &str) -> bool {
+    message
+        .strip_prefix('`')
+        .and_then(|rest| rest.strip_prefix(key))
+        .is_some_and(|rest| rest.starts_with("` "))
+}
+
+/// What a message has between backquotes.
+fn names(message: &str) -> impl Iterator<Item = &str> {
+    message.split('`').skip(1).step_by(2)
+}
+
+/// The item of a list in which a place is; `None` where that is the list itself, or it is none.
+fn item_at<'v, 't>(span: &Range<usize>, value: &'v Spanned<DeValue<'t>>) -> Option<&'v Spanned<DeValue<'t>>> {
+    let items = value.get_ref().as_array()?;
+    items.iter().find(|item| holds(&item.span(), span) || leads_into(span, item, &mut Vec::new()))
 }
 
 /// Reads settings that belong to the command itself.

@@ -7,14 +7,14 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use netbricks_buffer::Pool;
-use netbricks_core::{GraphError, Node};
+use netbricks_core::{GraphError, Node, Worker};
 use netbricks_ports::{Drivers, PortError, ReceiveNode};
 use netbricks_runtime::{Clock, Factory, PlacementError, Runtime, StartError, allowed_cores};
 use toml::Spanned;
 use toml::de::DeTable;
 
-use super::{Draft, Queue, Sent};
-use crate::chain::{Design, Network, OpenPorts, Place, Use, WorkerPorts, transmit_nodes};
+use super::{Draft, Queue, Sent, halves};
+use crate::chain::{Design, Network, OpenPorts, Place, Wire, WorkerPorts, transmit_nodes};
 use crate::commands::{placement, places, pool_for, runtime_config, summarise};
 use crate::config::{Plan, PlannedFunction, PlannedPort, parse, resolve_ports};
 use crate::diagnostic::{Diagnostics, Source};
@@ -43,7 +43,7 @@ pub enum ContextError {
     /// A queue could not be taken.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// A pipeline does not end, or a function's way out leads nowhere.
+    /// A pipeline does not end, a function's way out leads nowhere, or a function cannot be made.
     #[error(transparent)]
     Graph(#[from] GraphError),
     /// A worker could not start.
@@ -180,8 +180,9 @@ impl NetBricksContext {
         duration: Option<Duration>,
     ) -> Result<Summary, ContextError> {
         ends.into_iter().for_each(drop);
-        let (design, network) = self.design();
+        let (design, network) = self.design()?;
         let shares = self.share_out(&design)?;
+        let warnings = self.halved(&network, &design, &shares);
         let cores = placement(&self.plan.runtime).assign(self.workers, &allowed_cores())?;
         let places = places(&self.plan, &shares, &cores);
         let mut config = runtime_config(&self.plan.runtime, &self.pool, self.workers);
@@ -203,14 +204,14 @@ impl NetBricksContext {
             .clock(clock)
         })?;
         let report = runtime.wait();
-        let mut summary = summarise(&report, &self.plan, &network, &mut self.ports, Vec::new(), self.workers);
+        let mut summary = summarise(&report, &self.plan, &network, &mut self.ports, warnings, self.workers);
         summary.placement = places;
         summary.pool = PoolSummary::from(&self.pool);
         Ok(summary)
     }
 
-    /// The pipelines as a network: ports first, then queues, both by their numbers.
-    fn design(&mut self) -> (Design, Network) {
+    /// The pipelines as a design: ports first, then queues, both by their numbers; and as a network of ports alone.
+    fn design(&mut self) -> Result<(Design, Network), GraphError> {
         let draft = std::mem::take(&mut *self.draft.borrow_mut());
         let names = self.queues.iter().map(|queue| format!("{}.{}", queue.name, queue.number));
         let ports = self.plan.ports.iter().map(|port| port.name.clone()).chain(names).collect();
@@ -226,32 +227,32 @@ impl NetBricksContext {
                 place: 0..0,
             })
             .collect();
-        let stateful = vec![false; draft.names.len()];
-        let network = Network {
-            uses: draft
-                .names
-                .iter()
-                .enumerate()
-                .map(|(function, name)| Use { name: name.clone(), function, chain: 0 })
-                .collect(),
-            wires: draft.wires.clone(),
-            by_flow: stateful.clone(),
-            stateful: stateful.clone(),
-            crosses: draft.crosses.clone(),
-            sorts: vec![None; draft.crosses.len()],
-            groups: (0..self.plan.ports.len()).collect(),
-            unanswered: Vec::new(),
+        let port = |place: Place| match self.queues.iter().find(|queue| queue.place == place) {
+            Some(queue) => Place::Receive(queue.port),
+            None => place,
         };
+        let wires = draft.wires.iter().map(|wire| Wire { from: port(wire.from), ..*wire }).collect();
+        let worker = Worker::new(0, self.plan.runtime.seed, self.pool.clone());
+        let network = Network::along(wires, &self.plan.functions, self.plan.ports.len(), &worker)?;
         let design = Design {
             name: "pipelines".into(),
             ports,
             functions: draft.blueprints,
             uses,
             wires: draft.wires,
-            stateful,
-            crosses: draft.crosses,
+            stateful: network.stateful.clone(),
+            crosses: network.crosses.clone(),
         };
-        (design, network)
+        Ok((design, network))
+    }
+
+    /// What is to be said of functions that would know half of their flows.
+    fn halved(&self, network: &Network, design: &Design, shares: &[WorkerPorts]) -> Vec<String> {
+        let begins = |queue: &&Queue| design.wires.iter().any(|wire| wire.from == queue.place);
+        let begun: Vec<_> =
+            self.queues.iter().filter(begins).map(|queue| (queue.port, queue.place)).collect();
+        let shares: Vec<_> = shares.iter().map(|share| share.queues.clone()).collect();
+        halves::warnings(&self.plan, network, design, &self.ports.divisions(), &begun, &shares)
     }
 
     /// Takes the queues that pipelines begin at, each for its worker, and a way out of every port that one ends at.

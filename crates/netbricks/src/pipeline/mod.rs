@@ -2,6 +2,7 @@
 //! lead from queues to queues. What a pipeline says becomes the same graph that a chain file's chains become.
 
 mod context;
+mod halves;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,14 +21,13 @@ use crate::chain::{Place, Wire};
 #[derive(Default)]
 struct Draft {
     blueprints: Vec<Blueprint>,
-    crosses: Vec<bool>,
     /// Node names, each of the blueprint of its number.
     names: Vec<String>,
     wires: Vec<Wire>,
 }
 
 impl Draft {
-    fn add(&mut self, name: &str, blueprint: Blueprint, crosses: bool) -> Place {
+    fn add(&mut self, name: &str, blueprint: Blueprint) -> Place {
         let taken = |wanted: &str| self.names.iter().any(|name| name == wanted);
         let mut unique = name.to_owned();
         let mut number = 2;
@@ -37,7 +37,6 @@ impl Draft {
         }
         self.names.push(unique);
         self.blueprints.push(blueprint);
-        self.crosses.push(crosses);
         Place::Use(self.names.len() - 1)
     }
     fn connect(&mut self, from: Place, edge: Edge, to: Place) {
@@ -84,6 +83,27 @@ impl std::fmt::Debug for Queue {
 
 /// Packets on their way through the graph: where the next function is put. A pipeline that ends nowhere is an error of
 /// [`NetBricksContext::run`].
+///
+/// No shuffle is put in that is not written here. Where the queues of a port may bring the two directions of a flow to different
+/// workers, or by pipelines of their own to different functions, and these keep state by flow, each knows half of it: then
+/// [`Summary::warnings`](crate::Summary::warnings) says so, and how to mend it. That is to [`merge`](Self::merge) what the queues
+/// receive, and to let a [`shuffle`](Self::shuffle) come before the function:
+///
+/// ```
+/// # use netbricks::prelude::*;
+/// # use netbricks::{NetBricksContext, Pipeline};
+/// # fn nat(worker: &Worker) -> Result<Box<dyn Node>, BuildError> { compose(worker, |input| input.parse::<Link>().done()) }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let context = NetBricksContext::from_text(
+/// #     "[port.lan]\ndriver = \"generator\"\npackets = 1000\n[port.wan]\ndriver = \"null\"\n[runtime]\nworkers = 2\n",
+/// # )?;
+/// let (lan, wan) = (context.queues_of("lan"), context.queues_of("wan"));
+/// let received = Pipeline::merge(lan.iter().map(|queue| queue.receive()))?;
+/// let end = received.shuffle(ShuffleConfig::default()).node("nat", nat).send(&wan[0]);
+/// # assert!(context.run([end])?.warnings.is_empty());
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "packets must go somewhere: end with `send`"]
 pub struct Pipeline {
     draft: Rc<RefCell<Draft>>,
@@ -97,13 +117,14 @@ pub struct Sent(());
 
 impl Pipeline {
     /// Goes on through a node that every worker makes for itself: what [`compose`](fn@compose) makes of a function, or one
-    /// written by hand. Where the name is taken a number is added.
+    /// written by hand. Where the name is taken a number is added. Before the run it is made once more, to see what state it
+    /// declares.
     pub fn node(
         self,
         name: &str,
         make: impl Fn(&Worker) -> Result<Box<dyn Node>, BuildError> + Send + Sync + 'static,
     ) -> Self {
-        self.through(name, Blueprint::new(make), false)
+        self.through(name, Blueprint::new(make))
     }
 
     /// Goes on through a function that asks its worker for nothing.
@@ -118,7 +139,7 @@ impl Pipeline {
     /// Goes on at the worker that owns each packet's flow, by a predefined key.
     pub fn shuffle(self, config: ShuffleConfig) -> Self {
         let shuffle = Shuffle::new(config);
-        self.through("shuffle", Blueprint::new(move |worker| shuffle.node(worker)), true)
+        self.through("shuffle", Blueprint::new(move |worker| shuffle.node(worker)))
     }
 
     /// As [`shuffle`](Self::shuffle), by what `key` says of the headers that `function` parses.
@@ -135,7 +156,7 @@ impl Pipeline {
     {
         let shuffle = Shuffle::new(config);
         let make = move |worker: &Worker| shuffle.node_by(worker, &function, key.clone());
-        self.through("shuffle", Blueprint::new(make), true)
+        self.through("shuffle", Blueprint::new(make))
     }
 
     /// A pipeline for each group, by a predefined key.
@@ -144,8 +165,7 @@ impl Pipeline {
     /// As [`Groups::new`].
     pub fn group_by(self, config: GroupConfig, key: ShuffleKey) -> Result<Vec<Self>, BuildError> {
         let groups = Groups::new(config)?;
-        let node =
-            self.through("group-by", Blueprint::new(move |worker| Ok(groups.node(worker, key))), false);
+        let node = self.through("group-by", Blueprint::new(move |worker| Ok(groups.node(worker, key))));
         Ok(node.branches(config.groups))
     }
 
@@ -160,7 +180,7 @@ impl Pipeline {
         make: impl Fn(&Groups, &Worker) -> Result<Box<dyn Node>, BuildError> + Send + Sync + 'static,
     ) -> Result<Vec<Self>, BuildError> {
         let groups = Groups::new(config)?;
-        let node = self.through("group-by", Blueprint::new(move |worker| make(&groups, worker)), false);
+        let node = self.through("group-by", Blueprint::new(move |worker| make(&groups, worker)));
         Ok(node.branches(config.groups))
     }
 
@@ -173,7 +193,7 @@ impl Pipeline {
         let first = pipelines.next().ok_or_else(|| {
             BuildError::new("no pipeline to merge: expected one or more, found an empty list of them")
         })?;
-        let merged = first.through("merge", Blueprint::new(|_| Ok(netbricks_core::merge(1))), false);
+        let merged = first.through("merge", Blueprint::new(|_| Ok(netbricks_core::merge(1))));
         for other in pipelines {
             merged.draft.borrow_mut().connect(other.from, other.edge, merged.from);
         }
@@ -191,9 +211,9 @@ impl Pipeline {
         Sent(())
     }
 
-    fn through(self, name: &str, blueprint: Blueprint, crosses: bool) -> Self {
+    fn through(self, name: &str, blueprint: Blueprint) -> Self {
         let mut draft = self.draft.borrow_mut();
-        let here = draft.add(name, blueprint, crosses);
+        let here = draft.add(name, blueprint);
         draft.connect(self.from, self.edge, here);
         drop(draft);
         Self { from: here, edge: Edge::OUT, ..self }

@@ -619,6 +619,7 @@ fn replayed_time_goes_on_where_packets_are_the_only_clock() {
                 graph.connect(look, Edge::OUT, out, 0).unwrap();
                 let mut graph = graph.build(pool.clone()).unwrap();
                 graph.set_burst(burst);
+                graph.follow_arrivals(true);
                 graph
             })
             .collect();

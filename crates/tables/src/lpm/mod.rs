@@ -3,6 +3,7 @@
 
 mod address;
 mod change;
+mod ends;
 mod routes;
 #[cfg(test)]
 mod tests;
@@ -11,7 +12,8 @@ mod trie;
 mod walk;
 
 pub use address::Address;
-pub use change::RouteChange;
+pub use change::{RouteChange, RouteOutcome};
+pub use ends::{RouteLifetime, RoutesFull};
 pub use routes::{Routes, RoutesAnnouncer};
 pub use transfer::LpmImportError;
 pub use walk::LpmTicket;
@@ -21,12 +23,15 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::flow::Counters;
 use crate::memory::MemoryError;
 use crate::prefetch::prefetch;
 use crate::table::{Asked, Table};
+use ends::Ends;
 use trie::{Cell, Route, Trie};
 
-/// How large a longest-prefix-match table is to be. It never grows: what does not fit is refused.
+/// How large a longest-prefix-match table is to be. It never grows: what does not fit is refused, or takes
+/// [the place](RoutesFull) of what ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LpmConfig {
     /// The most prefixes held at a time; 1 or more, at most [`Lpm::MAXIMUM`].
@@ -117,6 +122,12 @@ pub enum LpmError {
         /// Groups that there are.
         groups: usize,
     },
+    /// No memory to file the ends of prefixes.
+    #[error("no prefix of this table can end: a timer wheel for all of them {problem}")]
+    Memory {
+        /// What was missing.
+        problem: String,
+    },
 }
 
 /// Values by prefix of an IPv4 or IPv6 address; the longest prefix that holds an address decides.
@@ -134,6 +145,10 @@ pub enum LpmError {
 /// Inserting or removing a prefix writes the cells that it decides: those of one stride, of which it has at most 2²⁰
 /// (0.0.0.0/0), and of the groups behind them. The answers between are never wrong, since nobody looks while the table is
 /// changed.
+///
+/// # Ends
+/// A prefix may have a [lifetime](Self::insert_with_lifetime). Lookups find it until [`expire`](Self::expire) has taken it
+/// out, which whoever owns the table calls now and then: lookups know no time, and pay nothing for it.
 ///
 /// ```
 /// use netbricks_tables::{Lpm, LpmConfig};
@@ -160,6 +175,10 @@ pub struct Lpm<A: Address, V: 'static> {
     numbers: HashMap<V, u32>,
     prefixes: BTreeMap<(A, u8), u32>,
     capacity: usize,
+    ends: Ends<A>,
+    /// The latest time (ns) that it was told.
+    now: u64,
+    counters: Counters,
     /// What tickets know holds for this edition of this table alone.
     edition: u64,
 }
@@ -212,6 +231,9 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
             numbers: HashMap::new(),
             prefixes: BTreeMap::new(),
             capacity: 0,
+            ends: Ends::none(),
+            now: 0,
+            counters: Counters::default(),
             edition: edition(),
         }
     }
@@ -271,11 +293,15 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
             .filter_map(|((prefix, len), number)| Some((*prefix, *len, self.value(*number as usize)?)))
     }
 
-    /// Gives a prefix a value; the one that it had.
+    /// Gives a prefix a value; the one that it had. It has no end: [`insert_with_lifetime`](Self::insert_with_lifetime).
     ///
     /// # Errors
     /// When it is no prefix of these addresses, or does not fit. Nothing changes then.
     pub fn insert(&mut self, prefix: A, len: u8, value: V) -> Result<Option<V>, LpmError> {
+        self.insert_with_lifetime(prefix, len, value, RouteLifetime::default())
+    }
+
+    fn is_prefix(prefix: A, len: u8) -> Result<(), LpmError> {
         if len > A::BITS {
             return Err(LpmError::Length { len, bits: A::BITS });
         }
@@ -284,14 +310,14 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
             let (address, network) = (prefix.to_string(), network.to_string());
             return Err(LpmError::HostBits { address, len, network });
         }
+        Ok(())
+    }
+
+    /// Gives a prefix a value; the one that it had. There must be room for it.
+    fn put(&mut self, prefix: A, len: u8, value: V) -> Option<V> {
         self.edition = edition();
         let before = self.prefixes.get(&(prefix, len)).copied();
-        if before.is_none() && self.len() == self.capacity {
-            return Err(LpmError::PrefixesFull { capacity: self.capacity });
-        }
-        if !self.trie.has_free(self.trie.missing(prefix, len)) {
-            return Err(LpmError::GroupsFull { groups: self.trie.groups() });
-        }
+        self.counters.inserted += u64::from(before.is_none());
         if let Some(number) = before
             && self.uses[number as usize - 1] == 1
             && !self.numbers.contains_key(&value)
@@ -300,7 +326,7 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
             let replaced = std::mem::replace(&mut self.values[number as usize - 1], value);
             self.numbers.remove(&replaced);
             self.numbers.insert(value, number);
-            return Ok(Some(replaced));
+            return Some(replaced);
         }
         let number = self.number_of(value);
         let replaced = before.and_then(|number| self.value(number as usize).copied());
@@ -309,13 +335,14 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
         if let Some(before) = before {
             self.give_back(before);
         }
-        Ok(replaced)
+        replaced
     }
 
     /// Takes a prefix out; the value that it had.
     pub fn remove(&mut self, prefix: A, len: u8) -> Option<V> {
         self.edition = edition();
         let number = self.prefixes.remove(&(prefix, len))?;
+        self.ends.forget(&(prefix, len));
         let value = self.value(number as usize).copied();
         let around = (0..len).rev().find_map(|shorter| {
             let number = self.prefixes.get(&(prefix.truncated(shorter), shorter))?;

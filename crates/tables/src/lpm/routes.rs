@@ -3,8 +3,11 @@
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Address, Lpm, LpmAnnouncer, LpmConfig, LpmError, LpmImportError, LpmTableError, LpmTicket};
-use crate::flow::Encode;
+use super::transfer::Exported;
+use super::{
+    Address, Lpm, LpmAnnouncer, LpmConfig, LpmError, LpmImportError, LpmTableError, LpmTicket, RouteLifetime,
+};
+use crate::flow::{Counters, Encode, MAXIMUM_WORK};
 use crate::hash::{Key, Secret};
 use crate::parts::Whole;
 use crate::table::{Asked, Table};
@@ -72,7 +75,7 @@ impl<V: Copy + Eq + Hash + 'static> Routes<V> {
         }
     }
 
-    /// Gives a prefix a value; the one that it had.
+    /// Gives a prefix a value; the one that it had. It has no end.
     ///
     /// # Errors
     /// As [`Lpm::insert`]; a version that no size was given for is full.
@@ -88,6 +91,93 @@ impl<V: Copy + Eq + Hash + 'static> Routes<V> {
         match prefix {
             IpAddr::V4(prefix) => self.v4.remove(prefix, len),
             IpAddr::V6(prefix) => self.v6.remove(prefix, len),
+        }
+    }
+
+    /// The value of exactly this prefix.
+    #[must_use]
+    pub fn get(&self, prefix: IpAddr, len: u8) -> Option<&V> {
+        match prefix {
+            IpAddr::V4(prefix) => self.v4.get(prefix, len),
+            IpAddr::V6(prefix) => self.v6.get(prefix, len),
+        }
+    }
+
+    /// All prefixes with their values, IPv4's first, by address and then by length.
+    pub fn iter(&self) -> impl Iterator<Item = (IpAddr, u8, &V)> {
+        let v4 = self.v4.iter().map(|(prefix, len, value)| (prefix.into(), len, value));
+        v4.chain(self.v6.iter().map(|(prefix, len, value)| (prefix.into(), len, value)))
+    }
+
+    /// Gives a prefix a value and a lifetime; the value that it had. As [`Lpm::insert_with_lifetime`].
+    ///
+    /// ```
+    /// use netbricks_tables::{LpmConfig, RouteLifetime, Routes, RoutesFull};
+    ///
+    /// let mut routes: Routes<u32> = Routes::new(None, Some(LpmConfig { prefixes: 2, groups: 8 }))?;
+    /// let until = |end| RouteLifetime { now: 0, end: Some(end), full: RoutesFull::EvictFirstToEnd };
+    /// routes.insert_with_lifetime("2001:db8:1::".parse()?, 48, 1, until(500))?;
+    /// routes.insert_with_lifetime("2001:db8:2::".parse()?, 48, 2, until(300))?;
+    /// // There is no room for a third: the one that ends first leaves.
+    /// routes.insert_with_lifetime("2001:db8:3::".parse()?, 48, 3, until(900))?;
+    /// assert_eq!(routes.longest("2001:db8:2::1".parse()?), None);
+    /// assert_eq!((routes.expire(500, 64), routes.len()), (1, 1));
+    /// assert_eq!((routes.counters().evicted, routes.counters().expired), (1, 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Lpm::insert_with_lifetime`]; a version that no size was given for is full.
+    pub fn insert_with_lifetime(
+        &mut self,
+        prefix: IpAddr,
+        len: u8,
+        value: V,
+        lifetime: RouteLifetime,
+    ) -> Result<Option<V>, LpmError> {
+        match prefix {
+            IpAddr::V4(prefix) => self.v4.insert_with_lifetime(prefix, len, value, lifetime),
+            IpAddr::V6(prefix) => self.v6.insert_with_lifetime(prefix, len, value, lifetime),
+        }
+    }
+
+    /// When exactly this prefix ends (ns); `None` where it does not, or is not there.
+    #[must_use]
+    pub fn end(&self, prefix: IpAddr, len: u8) -> Option<u64> {
+        match prefix {
+            IpAddr::V4(prefix) => self.v4.end(prefix, len),
+            IpAddr::V6(prefix) => self.v6.end(prefix, len),
+        }
+    }
+
+    /// Goes on to `now` (ns) and takes out prefixes of either version that are over. As [`Lpm::expire`].
+    pub fn expire(&mut self, now: u64, budget: usize) -> usize {
+        let mut budget = budget.min(MAXIMUM_WORK);
+        self.v4.end_due(now, &mut budget) + self.v6.end_due(now, &mut budget)
+    }
+
+    /// Whether more may be over at `now` (ns) than was ended so far: [`expire`](Self::expire) again when there is time.
+    #[must_use]
+    pub fn is_due(&self, now: u64) -> bool {
+        self.v4.is_due(now) || self.v6.is_due(now)
+    }
+
+    /// The time (ns) from which on [`expire`](Self::expire) has something to do. As [`Lpm::next_deadline`].
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.v4.next_deadline().into_iter().chain(self.v6.next_deadline()).min()
+    }
+
+    /// What has happened since the table was made, in both versions together. As [`Lpm::counters`].
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let (v4, v6) = (self.v4.counters(), self.v6.counters());
+        Counters {
+            hits: v4.hits + v6.hits,
+            inserted: v4.inserted + v6.inserted,
+            evicted: v4.evicted + v6.evicted,
+            expired: v4.expired + v6.expired,
+            refused: v4.refused + v6.refused,
         }
     }
 
@@ -110,63 +200,55 @@ impl<V: Copy + Eq + Hash + 'static> Routes<V> {
     }
 }
 
-/// Bytes that say how long the first of two exports is.
-const LENGTH: usize = 8;
+/// Bytes that say how long either of two exports is: one cut off behind the first would else be one of IPv4 alone.
+const LENGTHS: usize = 16;
 
 impl<V: Copy + Eq + Hash + Encode + 'static> Routes<V> {
-    /// Appends all prefixes to `to`, in a form that [`decode`](Self::decode) reads.
+    /// Appends all prefixes to `to`, with what is left of their lifetimes, in a form that [`decode`](Self::decode) reads.
     pub fn encode(&self, to: &mut Vec<u8>) {
-        let at = to.len();
-        to.extend([0; LENGTH]);
+        let start = to.len();
+        to.extend([0; LENGTHS]);
         if !self.v4.is_none() {
             self.v4.encode(to);
         }
-        let first = (to.len() - at - LENGTH) as u64;
-        to[at..at + LENGTH].copy_from_slice(&first.to_be_bytes());
+        let second = to.len();
         if !self.v6.is_none() {
             self.v6.encode(to);
         }
+        let lengths = ((second - start - LENGTHS) as u64, (to.len() - second) as u64);
+        lengths.encode(&mut to[start..start + LENGTHS]);
     }
 
-    /// Puts exported prefixes in the place of all that are there; answers how many.
+    /// Puts exported prefixes in the place of all that are there, as of `now` (ns); answers how many.
     ///
     /// # Errors
     /// As [`Lpm::decode`]; the table then holds what it held.
-    pub fn decode(&mut self, bytes: &[u8]) -> Result<usize, LpmImportError> {
-        let damaged = LpmImportError::Damaged { problem: "they are cut short" };
-        let (first, rest) = bytes.split_first_chunk::<LENGTH>().ok_or(damaged.clone())?;
-        let first = usize::try_from(u64::from_be_bytes(*first)).map_err(|_| damaged.clone())?;
-        let (v4, v6) = rest.split_at_checked(first).ok_or(damaged)?;
+    pub fn decode(&mut self, bytes: &[u8], now: u64) -> Result<usize, LpmImportError> {
+        let damaged = LpmImportError::Damaged { problem: "they are cut short, or go on after their end" };
+        let (lengths, rest) = bytes.split_at_checked(LENGTHS).ok_or(damaged.clone())?;
+        let (first, second) = <(u64, u64)>::decode(lengths).ok_or(damaged.clone())?;
+        if first.checked_add(second) != Some(rest.len() as u64) {
+            return Err(damaged);
+        }
+        let (v4, v6) = rest.split_at(first as usize);
         // Both are looked at before either is taken.
-        check(&self.v4, v4)?;
-        check(&self.v6, v6)?;
-        Ok(take(&mut self.v4, v4)? + take(&mut self.v6, v6)?)
+        let (v4, v6) = (fitting(&mut self.v4, v4)?, fitting(&mut self.v6, v6)?);
+        Ok(self.v4.take(&v4, now)? + self.v6.take(&v6, now)?)
     }
 }
 
-fn check<A: Address + Encode, V: Copy + Eq + Hash + Encode>(
-    lpm: &Lpm<A, V>,
+fn fitting<A: Address + Encode, V: Copy + Eq + Hash + Encode>(
+    lpm: &mut Lpm<A, V>,
     bytes: &[u8],
-) -> Result<(), LpmImportError> {
+) -> Result<Vec<Exported<A, V>>, LpmImportError> {
     // None: whoever exported them had no table for this version.
     match bytes.is_empty() {
-        true => Ok(()),
+        true => Ok(Vec::new()),
         false if lpm.is_none() => {
             Err(LpmImportError::Damaged { problem: "they are of another version of IP than this table" })
         }
-        false => lpm.fitting(bytes).map(|_| ()),
+        false => lpm.fitting(bytes),
     }
-}
-
-fn take<A: Address + Encode, V: Copy + Eq + Hash + Encode>(
-    lpm: &mut Lpm<A, V>,
-    bytes: &[u8],
-) -> Result<usize, LpmImportError> {
-    if bytes.is_empty() {
-        lpm.clear();
-        return Ok(0);
-    }
-    lpm.decode(bytes)
 }
 
 impl<V: Copy + Eq + Hash + 'static> Table for Routes<V> {

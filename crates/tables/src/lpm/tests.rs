@@ -1,3 +1,5 @@
+mod lifetimes;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -66,7 +68,7 @@ fn play<A: Address + Encode>(lpm: &mut Lpm<A, u32>, steps: &[Step], of: impl Fn(
             Step::Move => {
                 let mut bytes = vec![];
                 lpm.encode(&mut bytes);
-                assert_eq!(lpm.decode(&bytes), Ok(map.len()));
+                assert_eq!(lpm.decode(&bytes, 0), Ok(map.len()));
             }
         }
         assert!(
@@ -138,8 +140,8 @@ proptest! {
         lpm.encode(&mut bytes);
         let mut changed = bytes.clone();
         changed[at.index(bytes.len())] ^= 1 << bit;
-        prop_assert!(lpm.decode(&changed).is_err());
-        prop_assert!(lpm.decode(&bytes[..cut.index(bytes.len())]).is_err());
+        prop_assert!(lpm.decode(&changed, 0).is_err());
+        prop_assert!(lpm.decode(&bytes[..cut.index(bytes.len())], 0).is_err());
         prop_assert_eq!(lpm.len(), 2);
         prop_assert_eq!(lpm.longest("2001:db8::9".parse().unwrap()), Some(&7));
     }
@@ -391,19 +393,19 @@ fn routes_of_both_versions_are_taken_over_whole_or_not_at_all() {
     both.encode(&mut bytes);
     // A good first part before a damaged second one.
     *bytes.last_mut().unwrap() ^= 1;
-    assert!(other.decode(&bytes).is_err());
+    assert!(other.decode(&bytes, 0).is_err());
     assert_eq!(said(&other), [None, Some(3), None]);
     *bytes.last_mut().unwrap() ^= 1;
-    assert_eq!(other.decode(&bytes), Ok(2));
+    assert_eq!(other.decode(&bytes, 0), Ok(2));
     assert_eq!(said(&other), [Some(1), None, Some(2)]);
     // From a table without IPv6, into one with it and one without IPv4.
     let mut v4: Routes<u32> = Routes::new(config, None).unwrap();
     v4.insert(address("198.51.100.0"), 24, 4).unwrap();
     let mut bytes = vec![];
     v4.encode(&mut bytes);
-    assert_eq!(other.decode(&bytes), Ok(1));
+    assert_eq!(other.decode(&bytes, 0), Ok(1));
     assert_eq!(said(&other), [None, Some(4), None]);
-    assert!(Routes::<u32>::new(None, config).unwrap().decode(&bytes).is_err());
+    assert!(Routes::<u32>::new(None, config).unwrap().decode(&bytes, 0).is_err());
 }
 
 /// The first stride answers in bytes while they hold nearly all of it: neither more distinct values than a byte tells apart nor

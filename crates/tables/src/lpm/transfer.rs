@@ -2,15 +2,23 @@
 
 use std::hash::Hash;
 
-use super::{Address, Lpm, LpmConfig};
+use super::{Address, Lpm, LpmConfig, RouteLifetime, RoutesFull};
 use crate::flow::Encode;
+use crate::memory::MemoryError;
 
 /// "NBLP", the version of the header and the records, bits of an address, version and size of a value, prefixes; then
-/// the prefixes (address, length, value); then the CRC-32 of all before it.
+/// the prefixes (address, length, value, what is left of the lifetime in ns); then the CRC-32 of all before it.
 const MAGIC: [u8; 4] = *b"NBLP";
-const FORMAT: u16 = 1;
+const FORMAT: u16 = 2;
 const HEADER: usize = 4 + 2 + 1 + (2 + 4) + 8;
 const CHECKSUM: usize = 4;
+/// Bytes of a lifetime.
+const LEFT: usize = 8;
+/// The lifetime of a prefix that does not end.
+const FOREVER: u64 = u64::MAX;
+
+/// Address, length, value and what is left of the lifetime (ns).
+pub(super) type Exported<A, V> = (A, u8, V, Option<u64>);
 
 /// Why an import of prefixes was refused; the table is as it was.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -58,12 +66,19 @@ pub enum LpmImportError {
         /// What there is.
         there: LpmConfig,
     },
+    /// No memory to file the ends of prefixes.
+    #[error("exported prefixes end, and a timer wheel for all that the table may hold {problem}")]
+    Memory {
+        /// What was missing.
+        problem: String,
+    },
 }
 
 impl<A: Address + Encode, V: Copy + Eq + Hash + Encode + 'static> Lpm<A, V> {
-    const RECORD: usize = A::SIZE + 1 + V::SIZE;
+    const RECORD: usize = A::SIZE + 1 + V::SIZE + LEFT;
 
-    /// Appends all prefixes to `to`, in a form that [`decode`](Self::decode) reads.
+    /// Appends all prefixes to `to`, in a form that [`decode`](Self::decode) reads: with what is left of their lifetimes at the
+    /// latest time that the table was told, since who reads it may have another clock.
     pub fn encode(&self, to: &mut Vec<u8>) {
         let start = to.len();
         to.extend(MAGIC);
@@ -76,41 +91,57 @@ impl<A: Address + Encode, V: Copy + Eq + Hash + Encode + 'static> Lpm<A, V> {
             let at = to.len();
             to.resize(at + Self::RECORD, 0);
             let (address, rest) = to[at..].split_at_mut(A::SIZE);
+            let (value_bytes, left) = rest[1..].split_at_mut(V::SIZE);
             prefix.encode(address);
+            value.encode(value_bytes);
+            let end = self.end(prefix, len);
+            end.map_or(FOREVER, |end| end.saturating_sub(self.now).min(FOREVER - 1)).encode(left);
             rest[0] = len;
-            value.encode(&mut rest[1..]);
         }
         let checksum = crc32fast::hash(&to[start..]);
         to.extend(checksum.to_be_bytes());
     }
 
-    /// Puts exported prefixes in the place of all that are there; answers how many.
+    /// Puts exported prefixes in the place of all that are there, as of `now` (ns); answers how many. What was over when it was
+    /// exported ends with the next [`expire`](Self::expire).
     ///
     /// # Errors
     /// When the bytes are not a whole, unchanged export of a table with the same kinds of addresses and values, or need
     /// more room than there is. The table then holds what it held.
-    pub fn decode(&mut self, bytes: &[u8]) -> Result<usize, LpmImportError> {
+    pub fn decode(&mut self, bytes: &[u8], now: u64) -> Result<usize, LpmImportError> {
         let prefixes = self.fitting(bytes)?;
+        self.take(&prefixes, now)
+    }
+
+    /// Puts these in the place of all that are there.
+    pub(super) fn take(&mut self, prefixes: &[Exported<A, V>], now: u64) -> Result<usize, LpmImportError> {
         self.clear();
-        for (number, (prefix, len, value)) in prefixes.iter().enumerate() {
-            self.insert(*prefix, *len, *value).map_err(|_| LpmImportError::Invalid { number })?;
+        for (number, (prefix, len, value, left)) in prefixes.iter().enumerate() {
+            let end = left.map(|left| now.saturating_add(left));
+            let lifetime = RouteLifetime { now, end, full: RoutesFull::Refuse };
+            self.insert_with_lifetime(*prefix, *len, *value, lifetime)
+                .map_err(|_| LpmImportError::Invalid { number })?;
         }
         Ok(prefixes.len())
     }
 
-    /// All prefixes of an export, if they fit into this table.
-    pub(super) fn fitting(&self, bytes: &[u8]) -> Result<Vec<(A, u8, V)>, LpmImportError> {
+    /// All prefixes of an export, if they fit into this table; there is a wheel for their ends then.
+    pub(super) fn fitting(&mut self, bytes: &[u8]) -> Result<Vec<Exported<A, V>>, LpmImportError> {
         let prefixes = Self::records(bytes)?;
-        let needed = LpmConfig::for_prefixes(prefixes.iter().map(|(prefix, len, _)| (*prefix, *len)));
+        let needed = LpmConfig::for_prefixes(prefixes.iter().map(|(prefix, len, ..)| (*prefix, *len)));
         let there = LpmConfig { prefixes: self.capacity(), groups: self.groups().1 };
         if needed.prefixes > there.prefixes || needed.groups > there.groups {
             return Err(LpmImportError::NoRoom { needed, there });
+        }
+        if prefixes.iter().any(|(.., left)| left.is_some()) {
+            let memory = |error: MemoryError| LpmImportError::Memory { problem: error.to_string() };
+            self.ends.make(self.capacity).map_err(memory)?;
         }
         Ok(prefixes)
     }
 
     /// All prefixes of an export, or what is wrong with it.
-    fn records(bytes: &[u8]) -> Result<Vec<(A, u8, V)>, LpmImportError> {
+    fn records(bytes: &[u8]) -> Result<Vec<Exported<A, V>>, LpmImportError> {
         let damaged = |problem| LpmImportError::Damaged { problem };
         let (checked, checksum) =
             bytes.split_last_chunk::<CHECKSUM>().ok_or(damaged("they are cut short"))?;
@@ -143,12 +174,12 @@ impl<A: Address + Encode, V: Copy + Eq + Hash + Encode + 'static> Lpm<A, V> {
         }
         let decoded = records.chunks_exact(Self::RECORD).enumerate().map(|(number, record)| {
             let (address, rest) = record.split_at(A::SIZE);
-            let prefix = A::decode(address);
-            let value = V::decode(&rest[1..]);
-            let whole = |(prefix, _): &(A, V)| rest[0] <= A::BITS && prefix.truncated(rest[0]) == *prefix;
-            let (prefix, value) =
-                prefix.zip(value).filter(whole).ok_or(LpmImportError::Invalid { number })?;
-            Ok((prefix, rest[0], value))
+            let (value, left) = rest[1..].split_at(V::SIZE);
+            let parts = A::decode(address).zip(V::decode(value)).zip(u64::decode(left));
+            let whole =
+                |((prefix, _), _): &((A, V), u64)| rest[0] <= A::BITS && prefix.truncated(rest[0]) == *prefix;
+            let ((prefix, value), left) = parts.filter(whole).ok_or(LpmImportError::Invalid { number })?;
+            Ok((prefix, rest[0], value, (left != FOREVER).then_some(left)))
         });
         decoded.collect()
     }

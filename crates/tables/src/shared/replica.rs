@@ -253,11 +253,13 @@ impl<T: Changing + Send + Sync> Writer<T> {
         }
     }
 
-    /// Shows the state with all changes made, published or not.
+    /// Shows the state with all changes made, published or not, and waits for nobody. After a change that panicked it is what was
+    /// published last: the state begins anew with the next change.
     pub fn read<R>(&mut self, f: impl FnOnce(&T) -> R) -> R {
-        self.make_ready();
-        // SAFETY: after `reclaim`, no reader is on `own`, and `&mut self` keeps the writer from changing it.
-        self.sides.sides[self.own].with(|side| f(unsafe { &*side }))
+        // What is not settled was published as a whole: the live side has it already, while readers may still be on `own`.
+        let side = if self.settled && self.whole { self.own } else { 1 - self.own };
+        // SAFETY: nobody changes either side meanwhile, since `&mut self` is the only writer; others may read the live one.
+        self.sides.sides[side].with(|side| f(unsafe { &*side }))
     }
 
     /// Shows readers all changes made so far. Does not wait.

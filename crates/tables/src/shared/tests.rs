@@ -1,7 +1,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, mpsc};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use super::*;
 
@@ -110,6 +111,41 @@ fn a_read_inside_a_read_keeps_the_writer_off_until_the_outer_one_ends() {
     assert!(!reader.is_reading());
     writer.update(1);
     assert_eq!(reader.read(whole), 2);
+}
+
+/// The other side is still read elsewhere; what was published is as new as what would be ours after that.
+#[test]
+fn a_writer_reads_without_waiting_for_readers() {
+    let (mut writer, publication) = replicated(1, pages);
+    let reader = publication.reader().expect("there is room for a reader");
+    let (done, is_done) = mpsc::channel();
+    reader.read(|outer| {
+        thread::spawn(move || {
+            writer.update_all([1, 2], |_| ()); // published
+            let published = writer.read(whole);
+            done.send((published, writer)).expect("somebody waits for it");
+        });
+        let (published, mut writer) =
+            is_done.recv_timeout(Duration::from_secs(10)).expect("the writer waits for a read");
+        assert_eq!((whole(outer), published, reader.read(whole)), (0, 3, 3));
+        assert_eq!((writer.read(whole), writer.unpublished()), (3, 0));
+        drop(writer);
+    });
+}
+
+#[test]
+fn a_writer_reads_what_it_has_not_published_yet() {
+    let (mut writer, publication) = replicated(1, pages);
+    let reader = publication.reader().expect("there is room for a reader");
+    for change in 1..=6 {
+        writer.update(1);
+        assert_eq!((writer.read(whole), reader.read(whole)), (change, change / 2 * 2));
+    }
+    // What was half done and what was not yet published begins anew with the next change; until then it sees what all see.
+    writer.update(1);
+    catch_unwind(AssertUnwindSafe(|| writer.update(PANIC))).unwrap_err();
+    assert_eq!((writer.read(whole), reader.read(whole)), (6, 6));
+    assert_eq!((writer.update(1), writer.read(whole)), (1, 1));
 }
 
 #[test]

@@ -17,6 +17,10 @@ pub(in crate::stream) struct Edit {
     pub(in crate::stream) output: u64,
     pub(in crate::stream) output_end: u64,
     pub(super) next: u32,
+    pub(super) previous: u32,
+    /// One further before it, and how many replacements before: it may be forgotten, and its place another's.
+    pub(super) far: u32,
+    pub(super) distance: u32,
 }
 
 impl Edit {
@@ -26,8 +30,12 @@ impl Edit {
     }
 }
 
-/// Memory for replacements, of which there is enough however many there are: of a replacement a receiver has all or nothing,
-/// so that several can be one. What that costs is that the sender learns a little later that the first of them arrived.
+/// Memory for replacements, of which there is enough however many there are: several can be one. What that costs is that the
+/// sender learns of up to a block less that it arrived.
+///
+/// A direction's are a list that grows at its end and shrinks at its beginning. One is found as in a stack with random access
+/// (Myers, 1983): each knows one far before it, so that from the last one it takes as many steps as the logarithm of how
+/// many there ever were.
 pub(in crate::stream) struct Edits {
     all: Vec<Edit>,
     free: u32,
@@ -49,6 +57,28 @@ impl Edits {
 
     pub(super) fn get(&self, at: u32) -> Option<&Edit> {
         self.all.get(at as usize)
+    }
+
+    /// The last of a lane's of which `is` says so, if any; it says so of all before that.
+    pub(in crate::stream) fn last(&self, lane: &Lane, is: impl Fn(&Edit) -> bool) -> Option<&Edit> {
+        let mut edit = self.get(lane.newest)?;
+        // How many are before it.
+        let mut before = lane.edits - 1;
+        if is(edit) {
+            return Some(edit);
+        }
+        // None of those it comes to is one.
+        while before > 0 {
+            let far = self.get(edit.far).filter(|far| edit.distance <= before && !is(far));
+            (edit, before) = match far {
+                Some(far) => (far, before - edit.distance),
+                None => match self.get(edit.previous)? {
+                    found if is(found) => return Some(found),
+                    previous => (previous, before - 1),
+                },
+            };
+        }
+        None
     }
 
     /// One more of a lane, behind its others: by itself, or together with the one before it. A lane that has some gets no more
@@ -74,8 +104,8 @@ impl Edits {
     }
 
     fn append_or_extend(&mut self, lane: &mut Lane, edit: Edit, may: bool) {
-        let newest = lane.newest;
-        match self.all.get_mut(newest as usize) {
+        let previous = lane.newest;
+        match self.all.get_mut(previous as usize) {
             Some(newest) if !may => {
                 (newest.input_end, newest.output_end) = (edit.input_end, edit.output_end);
                 return;
@@ -84,15 +114,32 @@ impl Edits {
             // Its first.
             None => {}
         }
+        lane.edited += 1;
+        let distance = distance(lane.edited);
+        let far = if distance == 1 { previous } else { self.far_behind(lane) };
         let at = self.free;
         let place = &mut self.all[at as usize];
-        self.free = std::mem::replace(place, Edit { next: NONE, ..edit }).next;
+        self.free = std::mem::replace(place, Edit { next: NONE, previous, far, distance, ..edit }).next;
         lane.newest = at;
         lane.edits += 1;
-        match self.all.get_mut(newest as usize) {
+        match self.all.get_mut(previous as usize) {
             Some(newest) => newest.next = at,
             None => lane.oldest = at,
         }
+    }
+
+    /// Where the one is that is far before the far one before a lane's last, if it is not forgotten.
+    fn far_behind(&self, lane: &Lane) -> u32 {
+        let mut edit = self.get(lane.newest);
+        let mut before = lane.edits.saturating_sub(1);
+        let mut far = NONE;
+        for _ in 0..2 {
+            let Some(known) = edit.filter(|edit| edit.distance <= before) else { return NONE };
+            before -= known.distance;
+            far = known.far;
+            edit = self.get(far);
+        }
+        far
     }
 
     /// Takes out a lane's first, if it has any.
@@ -110,3 +157,19 @@ impl Edits {
         Some(edit)
     }
 }
+
+/// How far before the `number`th (from 1) the far one is: the last digit of that number in skew binary, where digits are worth
+/// 2^k - 1.
+fn distance(number: u64) -> u32 {
+    let mut rest = number;
+    loop {
+        let most = (u64::MAX >> (rest + 1).leading_zeros()) >> 1;
+        if rest == most {
+            return u32::try_from(most).unwrap_or(u32::MAX);
+        }
+        rest -= most;
+    }
+}
+
+#[cfg(test)]
+mod tests;

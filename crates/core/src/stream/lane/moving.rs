@@ -3,12 +3,14 @@
 use std::ops::Range;
 
 use super::{Edit, Edits, Lane};
-use crate::stream::blocks::{BLOCK, Blocks, List, NONE};
-use crate::stream::reader::Reader;
+use crate::stream::blocks::{BLOCK, Blocks, Piece};
+use crate::stream::reader::{Reader, number};
 use crate::stream::segment::MOST_SHIFT;
 
 /// No position is as large: whatever is added to one fits 64 bits.
 const FAR: u64 = 1 << 62;
+/// Bytes of one.
+const PLACE: usize = 8;
 /// A direction that does not shift its windows.
 const UNSHIFTED: u8 = u8::MAX;
 
@@ -16,8 +18,10 @@ const UNSHIFTED: u8 = u8::MAX;
 pub(in crate::stream) struct MovedLane<'a> {
     lane: Lane,
     edits: Vec<Edit>,
-    /// The output that its receiver has not acknowledged.
+    /// The output that its receiver has not acknowledged, and of its first block what it has; and of each block where that input
+    /// began whose output is not all before it.
     kept: &'a [u8],
+    begun: &'a [u8],
 }
 
 impl Lane {
@@ -39,12 +43,14 @@ impl Lane {
             end_launched,
             end_acknowledged,
             told,
+            reached,
             asked,
             shift,
             shifted,
             oldest: _,
             newest: _,
             edits: _,
+            edited: _,
             kept: _,
             recent: _,
             window,
@@ -78,18 +84,35 @@ impl Lane {
         to.extend(said.0.to_be_bytes());
         to.extend(said.1.to_be_bytes());
         let (from, behind) = twice.unwrap_or_default();
-        let places =
-            [taken, emitted, sent, acknowledged, launched, told, shifted, vouched, mended, from, behind];
+        let places = [
+            taken,
+            emitted,
+            sent,
+            acknowledged,
+            launched,
+            told,
+            reached,
+            shifted,
+            vouched,
+            mended,
+            from,
+            behind,
+        ];
         let others = [said.2, shift.cast_unsigned()];
         places.iter().chain(&late).chain(&others).for_each(|number| to.extend(number.to_be_bytes()));
         let count = self.edits(edits).count();
         to.extend((count as u32).to_be_bytes());
-        for Edit { input, input_end, output, output_end, next: _ } in self.edits(edits) {
+        for Edit { input, input_end, output, output_end, .. } in self.edits(edits) {
             [input, input_end, output, output_end].iter().for_each(|place| to.extend(place.to_be_bytes()));
         }
+        let pieces =
+            || std::iter::successors(kept.get(self.kept.head), |piece: &&Piece| kept.get(piece.next));
+        let first = pieces().next().map_or(acknowledged, |piece| piece.start);
+        to.extend(first.to_be_bytes());
         let start = to.len();
-        to.resize(start + (sent - acknowledged) as usize, 0);
-        self.read(kept, acknowledged, &mut to[start..]);
+        to.resize(start + (sent - first) as usize, 0);
+        self.read(kept, first, &mut to[start..]);
+        pieces().for_each(|piece| to.extend(piece.from.to_be_bytes()));
     }
 }
 
@@ -114,6 +137,7 @@ impl<'a> MovedLane<'a> {
         let mut place = || from.number(8).filter(|place| *place < FAR);
         (lane.taken, lane.emitted, lane.sent) = (place()?, place()?, place()?);
         (lane.acknowledged, lane.launched, lane.told) = (place()?, place()?, place()?);
+        lane.reached = place()?;
         (lane.shifted, lane.vouched, lane.mended) = (place()?, place()?, place()?);
         let twice = (place()?, place()?);
         lane.twice = set(6).then_some(twice);
@@ -124,17 +148,21 @@ impl<'a> MovedLane<'a> {
         lane.shift = from.number(8)?.cast_signed();
         let count = from.number(4)?;
         let edits: Option<Vec<Edit>> = (0..count).map(|_| edit(from)).collect();
-        let mut moved = Self { lane, edits: edits?, kept: &[] };
-        if !moved.is_sound() {
+        let mut moved = Self { lane, edits: edits?, kept: &[], begun: &[] };
+        let first = from.number(8)?;
+        let whole = first <= lane.acknowledged && lane.acknowledged < first + BLOCK as u64;
+        if !moved.is_sound() || !whole {
             return None;
         }
-        moved.kept = from.take(usize::try_from(lane.sent - lane.acknowledged).ok()?)?;
-        Some(moved)
+        moved.kept = from.take(usize::try_from(lane.sent - first).ok()?)?;
+        moved.begun = from.take(moved.needs() * PLACE)?;
+        let sound = moved.places().all(|place| place <= lane.emitted);
+        sound.then_some(moved)
     }
 
     /// Whether its positions follow each other.
     fn is_sound(&self) -> bool {
-        let Lane { taken, emitted, sent, acknowledged, launched, told, .. } = self.lane;
+        let Lane { taken, emitted, sent, acknowledged, launched, told, reached, .. } = self.lane;
         let (mut shift, mut input, mut output) = (self.lane.shift, 0, self.lane.shifted);
         for edit in &self.edits {
             let follows = input <= edit.input
@@ -154,6 +182,7 @@ impl<'a> MovedLane<'a> {
             && acknowledged <= sent
             && launched <= sent
             && told <= taken + 1
+            && reached <= emitted
             && sent.wrapping_sub(emitted).cast_signed() == shift
             && self.lane.shift.unsigned_abs() < FAR
     }
@@ -165,6 +194,10 @@ impl<'a> MovedLane<'a> {
     /// The places of its bytes that are held back.
     pub(in crate::stream) fn held(&self) -> Range<u64> {
         self.lane.emitted..self.lane.taken
+    }
+    /// Of each block where that input began whose output is not all before it.
+    fn places(&self) -> impl Iterator<Item = u64> + '_ {
+        self.begun.chunks_exact(PLACE).map(number)
     }
     /// The blocks that it takes.
     pub(in crate::stream) fn needs(&self) -> usize {
@@ -183,10 +216,12 @@ impl<'a> MovedLane<'a> {
         for edit in &self.edits {
             edits.append(&mut lane, *edit);
         }
-        let mut list = List::EMPTY;
-        let (_, missing) = kept.insert(&mut list, NONE, 0, lane.acknowledged, self.kept);
-        lane.torn |= missing > 0;
-        lane.kept = list;
+        let end = lane.sent;
+        lane.sent -= self.kept.len() as u64;
+        for (block, begun) in self.kept.chunks(BLOCK).zip(self.places()) {
+            lane.torn |= lane.keep(kept, block, |_| begun) > 0;
+        }
+        lane.sent = end;
         lane
     }
 }

@@ -86,7 +86,7 @@ fn every_benchmark_on_two_workers_passes_and_says_what_stands_beside_it() {
             (2, figure.ns_per_packet / figure.beside["state-own-2"]),
         ];
         assert_eq!(figure.over_private, BTreeMap::from(expected), "{name}");
-        assert_eq!(figure.reservation.is_empty(), name == "state-strict-2");
+        assert_eq!(figure.reservation.is_none(), name == "state-strict-2");
     }
 }
 

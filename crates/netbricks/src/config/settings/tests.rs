@@ -93,3 +93,98 @@ fn what_a_table_inside_lacks_is_said_of_that_table() {
         assert_eq!((found, label), (at, format!("add `{lacks} = …`")), "{text}");
     }
 }
+
+/// Needs both keys, and a pair of which the second depends on the first.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Pair {
+    least: u32,
+    most: u32,
+    #[serde(default)]
+    names: Vec<char>,
+    #[serde(default)]
+    either: Option<u32>,
+    #[serde(default)]
+    or: Option<u32>,
+}
+
+impl Settings for Pair {
+    const KEYS: &'static [Key] = &[
+        Key { name: "least", kind: "whole number", default: None, summary: "" },
+        Key { name: "most", kind: "whole number", default: None, summary: "" },
+        Key { name: "names", kind: "list of letters", default: Some("[]"), summary: "" },
+        Key { name: "either", kind: "whole number", default: Some("none"), summary: "" },
+        Key { name: "or", kind: "whole number", default: Some("none"), summary: "" },
+    ];
+    fn check(&self) -> Result<(), Refused> {
+        let refused = |key, problem: &str| Err(Refused { key, problem: problem.into() });
+        if self.most < self.least {
+            return refused("most", "must be `least` or more");
+        }
+        if self.most > 100 {
+            return refused("most", "must be 1 to 100");
+        }
+        if self.names.len() < 2 {
+            return refused("names", "must be two at least");
+        }
+        match (self.either, self.or) {
+            (None, None) => refused("either", "must be given, or `or`"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The places and messages of all faults of a table, and where there is none an empty list.
+fn faults(text: &str) -> Vec<(String, String)> {
+    let mut diagnostics = Diagnostics::default();
+    let table = DeTable::parse(text).unwrap().into_inner();
+    // As if a header stood before it.
+    let header = text.len()..text.len() + 2;
+    let table = Spanned::new(header.clone(), table);
+    let read = configure("function `f`", &table, &mut diagnostics, Pair::KEYS, read::<Pair>);
+    assert_eq!(read.is_some(), diagnostics.is_empty(), "{text}");
+    let place = |found: &Diagnostic| {
+        let span = found.labels[0].span.clone();
+        if span == header { "header".to_owned() } else { text[span].to_owned() }
+    };
+    diagnostics.sorted().into_iter().map(|found| (place(found), found.message.clone())).collect()
+}
+
+#[test]
+fn all_faults_of_a_table_are_told_and_none_that_follows_from_another() {
+    for (text, places) in [
+        ("least = 1\nmost = 2\nnames = ['a', 'b']\nor = 1", &[][..]),
+        // Each item, and not that there are too few good ones.
+        ("least = 1\nmost = 2\nnames = ['a', 'bc', 3, 'd', 'ef']\nor = 1", &["'bc'", "3", "'ef'"]),
+        ("least = 1\nmost = 2\nnames = ['bc']\nor = 1", &["'bc'"]),
+        // Others than the one that must be given and is wrong.
+        ("least = 'x'\nmost = 200\nnames = []\nor = 1", &["'x'", "200", "[]"]),
+        ("most = 200\nnames = []\nor = 1", &["200", "[]", "header"]),
+        ("names = []\nor = 1", &["[]", "header", "header"]),
+        // Where `least` is wrong, nobody knows what `most` must be.
+        ("least = 'x'\nmost = 0\nnames = ['a', 'b']\nor = 1", &["'x'"]),
+        // A key with a wrong name is not missing too, and no key that depends on it.
+        ("laest = 1\nmost = 0\nnames = ['a', 'b']\nor = 1", &["laest"]),
+        ("least = 1\nmost = 2\nnames = ['a', 'b']\neither = 'x'", &["'x'"]),
+        ("least = 1\nmost = 2\nnames = ['a', 'b']\nor = 'x'", &["'x'"]),
+        // What is said of the whole is told where nothing that it depends on is wrong.
+        ("least = 1\nmost = 200\nnames = ['a', 'b']", &["200", "header"]),
+    ] {
+        let found = faults(text);
+        let at: Vec<_> = found.iter().map(|(place, _)| place.as_str()).collect();
+        assert_eq!(at, places, "{text}\n{found:?}");
+    }
+}
+
+#[test]
+fn more_faults_than_are_looked_for_are_told_as_such() {
+    let shown = |count: usize| {
+        let mut diagnostics = Diagnostics::default();
+        let text = format!("least = 1\nmost = 2\nor = 1\nnames = [{}]", "'xy', ".repeat(count));
+        let table = DeTable::parse(&text).unwrap();
+        configure("function `f`", &table, &mut diagnostics, Pair::KEYS, read::<Pair>);
+        diagnostics.render(&Source::new("f", &text), false).lines().last().unwrap().to_owned()
+    };
+    assert_eq!(shown(30), "… and 10 more");
+    assert_eq!(shown(1_000), format!("… and at least {} more", ATTEMPTS - crate::diagnostic::SHOWN));
+}

@@ -1,0 +1,90 @@
+//! Segments that lie where the ends of a connection don't take them, as those of whoever knows its addresses and ports but not
+//! its numbers (RFC 5961). What they say does not count, and they go on as far from what is next as they came: never nearer.
+
+use netbricks_packet::tcp::{TcpRef, flags};
+
+use super::{Edits, Emit, Packetizer};
+use crate::stream::connection::{Phase, Stage};
+use crate::stream::lane::Lane;
+use crate::stream::{Rewriter, Segment, Side};
+
+/// Bytes that a window has which is not shifted, at most: that of a segment that opens never is.
+const UNSHIFTED: u64 = 1 << 16;
+
+impl<R: Rewriter> Packetizer<R> {
+    /// Whether a segment lies further from what its direction's next than any window that was let through; or opens anew what
+    /// both ends agreed on and neither ended (section 4).
+    pub(super) fn is_astray(&self, number: u32, side: Side, header: TcpRef<'_>) -> bool {
+        let lanes = &self.lanes[number as usize];
+        if !lanes.iter().all(|lane| lane.rewrites) {
+            return false;
+        }
+        let lane = &lanes[side as usize];
+        let said = header.sequence_number();
+        if header.flags() & flags::SYN != 0 {
+            let ended = |side| self.streams.direction(number, side).phase == Phase::Ended;
+            let goes_on = self.streams.stage(number) == Stage::Open && !ended(side) && !ended(side.other());
+            return goes_on && said.wrapping_add(1) != lane.first;
+        }
+        let distance = said.wrapping_sub(lane.number(lane.taken)).cast_signed();
+        u64::from(distance.unsigned_abs()) > self.room + UNSHIFTED
+    }
+
+    /// What goes on of such a one. An end that knows better says so.
+    pub(super) fn astray<'a>(&self, number: u32, side: Side, header: TcpRef<'a>) -> Emit<'a> {
+        let lanes = &self.lanes[number as usize];
+        let [own, other] = [side, side.other()].map(|side| {
+            let lane = &lanes[side as usize];
+            // Who opens a connection anew counts anew.
+            if header.flags() & flags::SYN == 0 { lane.sent.wrapping_sub(lane.emitted) as u32 } else { 0 }
+        });
+        Emit {
+            number: header.sequence_number().wrapping_add(own),
+            acknowledgment: header.acknowledgment_number().wrapping_sub(other),
+            flags: header.flags() & !(flags::FIN | flags::PSH | flags::URG),
+            window: header.window(),
+            options: header.options_bytes(),
+            len: 0,
+            back: false,
+            kept: None,
+        }
+    }
+
+    /// A reset counts where its receiver takes it: at the very next byte that it expects (section 3.2), by its own word or by what
+    /// went to it. Another one is answered by it, and comes again where it counts.
+    pub(super) fn weigh_reset(&self, number: u32, side: Side, segment: &mut Segment<'_>) {
+        let lane = &self.lanes[number as usize][side as usize];
+        if !lane.rewrites {
+            return;
+        }
+        let at = lane.input(segment.number as u32);
+        segment.aborts = at == lane.told || at == lane.taken || at == lane.taken + u64::from(lane.finished);
+        if segment.aborts {
+            // Whatever of its bytes is still on its way to the receiver.
+            segment.number = u64::from(lane.number(lane.taken));
+        }
+    }
+}
+
+impl Lane {
+    /// Where a segment without bytes goes that came at an input position: from far ahead as far, so that its receiver may tell
+    /// what it never waited for.
+    pub(super) fn bare_at(&self, edits: &Edits, at: u64) -> u64 {
+        let end = self.taken + u64::from(self.finished);
+        if at > end { self.ends() + (at - end) } else { self.output_of(edits, at).min(self.ends()) }
+    }
+
+    /// Where a reset goes that came at an input position, `before` it took effect.
+    pub(super) fn reset_at(&self, edits: &Edits, before: &Self, at: u64) -> u64 {
+        let end = self.taken + u64::from(self.finished);
+        if at > end {
+            return self.ends() + (at - end);
+        }
+        if at == before.told && at <= self.taken {
+            // What it has of a replacement, too.
+            return before.acknowledged;
+        }
+        let most = if self.launched < self.sent { self.launched } else { self.ends() };
+        self.output_of(edits, at).min(most)
+    }
+}

@@ -1,0 +1,221 @@
+//! Graphs that exchange packets run on all workers, with the same shuffles in one order: else some would wait for ever, and
+//! so they do not begin.
+
+use netbricks_buffer::Pool;
+use netbricks_core::{Edge, GraphBuilder, GraphError, Shuffle, ShuffleConfig, ShuffleKey};
+use netbricks_runtime::{Clock, CommandError, Factory, Runtime, ShuffleMismatch, StartError};
+
+use crate::nodes::{Sink, config};
+use crate::shuffle::{Flows, Seen, Witness, check_order, pool};
+
+/// Flows of each worker, and packets that it sends of all of them together.
+const FLOWS: u16 = 32;
+const PACKETS: u64 = 3_000;
+
+fn shuffles() -> [Shuffle; 2] {
+    [ShuffleKey::SymmetricFlow, ShuffleKey::Source]
+        .map(|key| Shuffle::new(ShuffleConfig { key, ring: 8, ..ShuffleConfig::default() }))
+}
+
+/// A source, these shuffles one behind the other, and the way out.
+fn through(
+    worker: usize,
+    name: &'static str,
+    shuffles: Vec<(&'static str, Shuffle)>,
+    seen: &Seen,
+) -> Factory {
+    let seen = seen.clone();
+    Factory::new(move |context| -> Result<_, GraphError> {
+        let mut graph = GraphBuilder::new(name);
+        let mut last = graph.add("in", Box::new(Flows::new(worker, FLOWS, PACKETS)))?;
+        for (name, shuffle) in shuffles {
+            let failed = |error| GraphError::Node { name: name.into(), error };
+            let node = graph.add(name, shuffle.node(context.worker()).map_err(failed)?)?;
+            graph.connect(last, Edge::OUT, node, 0)?;
+            last = node;
+        }
+        let out = graph.add("out", Box::new(Witness { worker, seen }))?;
+        graph.connect(last, Edge::OUT, out, 0)?;
+        graph.build(context.pool().clone())
+    })
+}
+
+fn idle(pool: &Pool, workers: usize) -> Runtime {
+    // Nothing runs yet.
+    let mut config = config(pool.clone(), workers).clock(Clock::Driven);
+    config.linger = true;
+    Runtime::start_several(config, |_| Vec::new()).unwrap()
+}
+
+#[test]
+fn a_graph_with_a_shuffle_does_not_run_on_some_of_the_workers() {
+    let (pool, seen) = (pool(), Seen::default());
+    let runtime = idle(&pool, 2);
+    let control = runtime.control();
+    let [first, _] = shuffles();
+    let error = control.install(0, through(0, "g", vec![("by-flow", first)], &seen)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "worker 0: graph `g` has the shuffle `by-flow`, and nobody would take what it gives to the other workers: install \
+         the graph on all of them at once, or replace it on all (`install_all`, `replace_all`)"
+    );
+
+    // On all it does; and one that has none runs on one as before.
+    let plain = |seen: &Seen| through(1, "g", Vec::new(), seen);
+    assert_eq!(control.install(1, plain(&Seen::default())).unwrap(), "g");
+    let [first, _] = shuffles();
+    let replaced = control.replace(1, "g", through(1, "other", vec![("by-flow", first)], &seen));
+    assert!(matches!(replaced, Err(CommandError::Alone { worker: 1, .. })), "{replaced:?}");
+    control.replace(1, "g", through(1, "h", Vec::new(), &Seen::default())).unwrap();
+    let [first, _] = shuffles();
+    let make = |worker| through(worker, "all", vec![("by-flow", first.clone())], &seen);
+    assert_eq!(control.install_all(make).unwrap(), ["all", "all"]);
+    while seen.lock().unwrap().values().map(|packets| packets.len() as u64).sum::<u64>() < 2 * PACKETS {
+        std::thread::yield_now();
+    }
+    let report = runtime.stop();
+    assert!(report.conserved && report.pool_whole, "{:?}", report.unbalanced);
+    check_order(&seen, 2 * usize::from(FLOWS), 2 * PACKETS);
+
+    // Who is alone has everybody.
+    let runtime = idle(&pool, 1);
+    let [first, _] = shuffles();
+    runtime.control().install(0, through(0, "g", vec![("by-flow", first)], &Seen::default())).unwrap();
+    assert!(runtime.stop().conserved);
+}
+
+/// What a runtime says of workers whose graphs have these shuffles.
+fn refusal(
+    pool: &Pool,
+    workers: usize,
+    of: impl Fn(usize) -> Vec<(&'static str, Shuffle)>,
+) -> Option<ShuffleMismatch> {
+    let seen = Seen::default();
+    let config = config(pool.clone(), workers).clock(Clock::Driven);
+    match Runtime::start(config, |worker| through(worker, "g", of(worker), &seen)) {
+        Ok(runtime) => {
+            let report = runtime.wait();
+            assert!(report.conserved && report.pool_whole, "{:?}", report.unbalanced);
+            None
+        }
+        Err(StartError::Shuffles(mismatch)) => {
+            assert_eq!(pool.available(), pool.capacity());
+            Some(mismatch)
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
+#[test]
+fn workers_do_not_begin_with_shuffles_of_which_some_have_no_end() {
+    let (pool, [first, second]) = (pool(), shuffles());
+    let of = |worker| match worker {
+        2 => vec![("a", first.clone())],
+        _ => vec![("a", first.clone()), ("b", second.clone())],
+    };
+    assert_eq!(
+        refusal(&pool, 3, of).unwrap().to_string(),
+        "worker 2 has no end of shuffle `b`, which worker 0 has: nobody would take the packets that belong to worker 2; make \
+         every worker's graph with a node of the same shuffle, a clone of one `Shuffle`, also where it receives nothing \
+         itself"
+    );
+    // A shuffle for each worker is none.
+    let [first, second] = shuffles();
+    let apart =
+        refusal(&pool, 2, |worker| vec![("a", if worker == 0 { first.clone() } else { second.clone() })]);
+    assert_eq!(apart, Some(ShuffleMismatch::Missing { shuffle: "a".into(), has: 0, lacks: 1 }));
+}
+
+#[test]
+fn workers_do_not_begin_with_shuffles_in_different_orders() {
+    let (pool, [first, second]) = (pool(), shuffles());
+    let of = |worker| match worker {
+        0 => vec![("a", first.clone()), ("b", second.clone())],
+        _ => vec![("second", second.clone()), ("first", first.clone())],
+    };
+    let found = refusal(&pool, 2, of).unwrap();
+    assert!(matches!(found, ShuffleMismatch::Order { .. }));
+    let said = found.to_string();
+    let begins = "packets come to the workers' shuffles in different orders, so that workers could wait for each other for \
+                  ever: from `";
+    assert!(
+        said.starts_with(begins) && said.ends_with("; connect them in one order on all workers"),
+        "{said}"
+    );
+    for step in ["from `a` to `b` on worker 0", "from `second` to `first` on worker 1"] {
+        assert!(said.contains(step), "{said}");
+    }
+
+    // Three of them, each two of which two workers agree on.
+    let three = [(); 3].map(|()| Shuffle::new(ShuffleConfig { ring: 8, ..ShuffleConfig::default() }));
+    let names = ["a", "b", "c"];
+    let of = |worker: usize| {
+        let order = [worker, (worker + 1) % 3, (worker + 2) % 3];
+        order.map(|number| (names[number], three[number].clone())).to_vec()
+    };
+    assert!(matches!(refusal(&pool, 3, of), Some(ShuffleMismatch::Order { .. })));
+
+    // The same order under other names is the same.
+    let [first, second] = shuffles();
+    let names = [["a", "b"], ["b", "a"]];
+    let of = |worker: usize| vec![(names[worker][0], first.clone()), (names[worker][1], second.clone())];
+    assert_eq!(refusal(&pool, 2, of), None);
+}
+
+#[test]
+fn shuffles_of_which_none_leads_to_another_are_made_in_any_order() {
+    let (pool, shuffles) = (pool(), shuffles());
+    let config = config(pool, 2).clock(Clock::Driven);
+    let runtime = Runtime::start(config, |worker| {
+        let shuffles = shuffles.clone();
+        Factory::new(move |context| -> Result<_, GraphError> {
+            let mut graph = GraphBuilder::new("g");
+            for number in [worker, 1 - worker] {
+                let failed = |error| GraphError::Node { name: "shuffle".into(), error };
+                let source = graph
+                    .add(format!("in {number}"), Box::new(Flows::new(2 * number + worker, FLOWS, PACKETS)))?;
+                let node = shuffles[number].node(context.worker()).map_err(failed)?;
+                let node = graph.add(format!("shuffle {number}"), node)?;
+                let out = graph.add(format!("out {number}"), Box::new(Sink))?;
+                graph.connect(source, Edge::OUT, node, 0)?;
+                graph.connect(node, Edge::OUT, out, 0)?;
+            }
+            graph.build(context.pool().clone())
+        })
+    })
+    .unwrap();
+    let report = runtime.wait();
+    assert!(report.conserved && report.pool_whole, "{:?}", report.unbalanced);
+    assert_eq!(report.totals.sent.packets, 4 * PACKETS);
+}
+
+#[test]
+fn graphs_that_do_not_fit_together_do_not_take_over() {
+    let (pool, seen) = (pool(), Seen::default());
+    let runtime = idle(&pool, 2);
+    let control = runtime.control();
+    let [first, second] = shuffles();
+    let make = |worker| match worker {
+        0 => through(worker, "g", vec![("a", first.clone()), ("b", second.clone())], &seen),
+        _ => through(worker, "g", vec![("b", second.clone()), ("a", first.clone())], &seen),
+    };
+    let error = control.install_all(make).unwrap_err();
+    assert!(matches!(error, CommandError::Shuffles(ShuffleMismatch::Order { .. })), "{error}");
+    let known = control.snapshot().unwrap();
+    assert!(known.workers.iter().all(|worker| worker.graphs.is_empty()), "{known:?}");
+
+    let [first, _] = shuffles();
+    control.install_all(|worker| through(worker, "g", vec![("a", first.clone())], &Seen::default())).unwrap();
+    let [first, _] = shuffles();
+    let make = |worker| match worker {
+        0 => through(worker, "h", vec![("a", first.clone())], &seen),
+        _ => through(worker, "h", Vec::new(), &seen),
+    };
+    let error = control.replace_all("g", make).unwrap_err();
+    assert!(matches!(error, CommandError::Shuffles(ShuffleMismatch::Missing { lacks: 1, .. })), "{error}");
+    let known = control.snapshot().unwrap();
+    assert!(known.workers.iter().all(|worker| worker.graphs[0].graph == "g"), "{known:?}");
+    assert!(seen.lock().unwrap().is_empty());
+    let report = runtime.stop();
+    assert!(report.conserved && report.pool_whole, "{:?}", report.unbalanced);
+}
