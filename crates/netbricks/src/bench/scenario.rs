@@ -9,6 +9,8 @@ use netbricks_buffer::Pool;
 use netbricks_core::consistency::Shares;
 use netbricks_core::{Annotation, Graph, Node, Registry, Totals, Turn, Worker};
 use netbricks_functions::lpm::NEXT_HOP;
+use netbricks_functions::maglev::{LookupTable, MaglevConfig};
+use netbricks_packet::FlowKey;
 use netbricks_ports::Drivers;
 use netbricks_ports::bench::{self, Store, write_at, write_tuples};
 
@@ -405,6 +407,7 @@ impl Bench<'_> {
             let (effect, passes) = (self.scenario.effect, self.passes);
             let mut fed: Vec<_> = self.fed().collect();
             let mut wrong = 0;
+            let mut balancer = matches!(effect, Effect::Balanced { .. }).then(balancer);
             store.for_each(|place, packet| {
                 let (frame, expected) = (packet.data(), fed[place].as_mut_slice());
                 let next_hop = || self.next_hop.of(packet).map(|hop| hop.to_string());
@@ -441,8 +444,13 @@ impl Bench<'_> {
                         frame == expected && looked_up.is_some() && next_hop() == looked_up
                     }
                     Effect::Balanced { .. } => {
-                        let backend = frame.len() == FRAME && frame[..5] == [2, 0, 0, 0, 1] && frame[5] < 100;
-                        backend && frame[6..] == expected[6..]
+                        // As another node with the same backends decides.
+                        let flow = FlowKey::from_frame(expected);
+                        let decides = |table: &mut LookupTable| table.lookup(flow.as_ref()?);
+                        let backend = balancer.as_mut().and_then(decides);
+                        expected[..5].copy_from_slice(&[2, 0, 0, 0, 1]);
+                        expected[5] = backend.map_or(u8::MAX, |number| number as u8);
+                        frame == expected
                     }
                 };
                 wrong += usize::from(!as_expected);
@@ -495,6 +503,13 @@ impl Bench<'_> {
         }
         Ok(())
     }
+}
+
+/// The table of the balancer that is measured, made apart from it.
+fn balancer() -> LookupTable {
+    let pool = Pool::builder().frames(1).build().expect("there is memory for a frame");
+    let backends = backends().iter().filter_map(|backend| backend.parse().ok()).collect();
+    LookupTable::new(&Worker::new(0, 1, pool), &MaglevConfig { backends, ..MaglevConfig::default() })
 }
 
 #[cfg(test)]

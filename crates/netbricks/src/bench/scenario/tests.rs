@@ -1,7 +1,7 @@
 //! What the check of a benchmark's packets finds, and that every benchmark passes it.
 
 use netbricks_buffer::Batch;
-use netbricks_core::{Context, NoSettings};
+use netbricks_core::{CallError, Context, Handler, NoSettings, compose};
 
 use super::super::measure;
 use super::super::tests::{enough_cores, said, short};
@@ -55,6 +55,35 @@ fn a_function_that_does_nothing_is_no_macswap() {
     let scenario = Scenario::new("idle", "", "wire", 1, Feed::Fixed, Effect::Swapped);
     let found = checked(&scenario, &crate::standard());
     assert_eq!(found, Err(format!("`idle`: {PACKETS} packets are not as they should be")));
+}
+
+/// To a backend, but not to its flow's: all to one.
+#[test]
+fn a_balancer_that_takes_another_backend_is_caught() {
+    struct AllToOne(Box<dyn Node>);
+    impl Node for AllToOne {
+        fn process(&mut self, input: usize, batch: &mut Batch, cx: &mut Context) {
+            self.0.process(input, batch, cx);
+            for at in 0..batch.len() {
+                batch.packet(at).unwrap().data_mut()[5] = 0;
+            }
+        }
+        fn handlers(&self) -> Vec<Handler> {
+            self.0.handlers()
+        }
+        fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
+            self.0.call(name, argument)
+        }
+    }
+    let all = Scenario::all();
+    let scenario = all.iter().find(|scenario| scenario.name == "maglev-100").unwrap();
+    let mut registry = Registry::new();
+    registry.add("maglev", "All to one.", |config: &MaglevConfig, worker| {
+        let balances = compose(worker, |input| netbricks_functions::maglev::maglev(input, config, worker))?;
+        Ok(Box::new(AllToOne(balances)))
+    });
+    let said = checked(scenario, &registry).expect_err("it is caught");
+    assert!(said.ends_with(" packets are not as they should be"), "{said}");
 }
 
 #[test]
