@@ -118,7 +118,7 @@ pub enum ImportError {
 pub struct Departed {
     /// Packets that it was given since the node began.
     pub given: u64,
-    /// How many of these, the first ones, have left for certain.
+    /// How many of these, the first ones, have left: for certain where it sends in the order in which it was given.
     pub left: u64,
 }
 

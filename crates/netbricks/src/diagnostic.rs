@@ -296,9 +296,11 @@ pub struct Diagnostics {
 pub const SHOWN: usize = 20;
 
 impl Diagnostics {
-    /// Adds one.
+    /// Adds one, unless it is there.
     pub fn push(&mut self, diagnostic: Diagnostic) {
-        self.found.push(diagnostic);
+        if !self.found.contains(&diagnostic) {
+            self.found.push(diagnostic);
+        }
     }
     /// Says that not all was looked for.
     pub(crate) fn leave_out(&mut self) {

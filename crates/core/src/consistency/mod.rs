@@ -82,7 +82,7 @@ pub trait Access<T: Contents>: Clone + 'static {
     /// # Errors
     /// When this worker cannot write now; nothing has changed. From outside of all reads and changes of state, own and strict state can
     /// always be written. From inside:
-    /// - of the same state, none can be ([`CannotWrite::Reading`]);
+    /// - of the same state, none can be ([`CannotWrite::Reading`], or `OutOfOrder` where another strict state was asked for meanwhile);
     /// - of a read of other bounded state, own state can be, bounded and strict cannot ([`CannotWrite::OutOfOrder`]);
     /// - of strict state, own and bounded state can be, and strict state that was declared later.
     fn update(&self, change: T::Change) -> Result<T::Outcome, CannotWrite> {

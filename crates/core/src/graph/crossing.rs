@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::run::ASK_IDLE;
+use super::run::{ASK_IDLE, Keepers};
 use super::{Graph, Slot};
 use crate::context::DUTY;
 use crate::node::Role;
@@ -153,8 +153,10 @@ impl Graph {
                     moved += u64::from(self.do_duties(asks >= LAST_ASKS));
                 }
             }
-            if moved > 0 || *held_up {
-                *held_up = self.drain_keepers();
+            if moved > 0 {
+                *held_up = self.drain_keepers(Keepers::All);
+            } else if *held_up {
+                *held_up = self.drain_keepers(Keepers::BeforeShuffles);
             }
             if moved > 0 {
                 asks = 0;
@@ -169,8 +171,6 @@ impl Graph {
             // Given up: what it holds is counted, and its ends of the rings go with it.
             self.slots[*node].ended = true;
         }
-        // Nobody waits for these any more.
-        self.cx.blocked = 0;
         !crossings.is_empty()
     }
 }

@@ -82,6 +82,10 @@ struct Slot {
     feeds: u64,
     /// As a shuffle: those, and itself, that flows move behind at the same time, since they lead to the same state.
     company: Vec<usize>,
+    /// The first node whose state is this one's.
+    state: usize,
+    /// It was told that the graph is taken down, and keeps nothing.
+    told: bool,
     origin: Option<(Blueprint, Worker)>,
 }
 
@@ -113,6 +117,8 @@ impl Slot {
             closed: false,
             feeds: 0,
             company: Vec::new(),
+            state: 0,
+            told: false,
             origin,
             node,
         }

@@ -42,6 +42,8 @@ struct Give {
     shuffles: Vec<usize>,
     to: usize,
     part: Part,
+    /// Nodes behind the shuffles that may still queue packets of what moves.
+    queue: Vec<usize>,
     /// Nodes that have not given all of it, the next one last, and how far that one is.
     nodes: Vec<usize>,
     step: PartStep,
@@ -100,15 +102,20 @@ impl Graph {
         while let Some(errand) = self.next_take() {
             self.moves.errands.push_back(Errand::Take(errand));
         }
-        let Some(mut errand) = self.moves.errands.pop_front() else { return false };
-        let piece = match &mut errand {
-            Errand::Give(give) => self.give(give, urgent),
-            Errand::Take(take) => self.take(take),
-        };
-        if piece != Piece::Last {
-            self.moves.errands.push_back(errand);
+        for _ in 0..self.moves.errands.len() {
+            let Some(mut errand) = self.moves.errands.pop_front() else { break };
+            let piece = match &mut errand {
+                Errand::Give(give) => self.give(give, urgent),
+                Errand::Take(take) => self.take(take),
+            };
+            if piece != Piece::Last {
+                self.moves.errands.push_back(errand);
+            }
+            if piece != Piece::Waits {
+                return true;
+            }
         }
-        piece != Piece::Waits
+        false
     }
 
     /// The shuffles that have asked for the same of one worker, and that worker, where no other of their company is to follow.
@@ -134,12 +141,19 @@ impl Graph {
         let same = |(node, worker, _): &mut (usize, usize, Part)| *worker == to && shuffles.contains(node);
         // They sort by one key: what moves behind one of them moves behind all.
         let (.., part) = self.moves.gives.extract_if(.., same).last()?;
-        let mut nodes: Vec<usize> = shuffles.iter().flat_map(|shuffle| self.behind(*shuffle)).collect();
-        nodes.sort_unstable();
-        nodes.dedup();
-        self.hurry(&nodes);
+        let (mut queue, mut nodes) = (Vec::new(), Vec::new());
+        for node in shuffles.iter().flat_map(|shuffle| self.behind(*shuffle)) {
+            if !queue.contains(&node) {
+                queue.push(node);
+            }
+            // Of the places of one function, one speaks for all.
+            let state = self.slots[node].state;
+            if !nodes.contains(&state) {
+                nodes.push(state);
+            }
+        }
         let step = PartStep::default();
-        Some(Give { shuffles, to, part, nodes, step, images: Vec::new(), leaving: None })
+        Some(Give { shuffles, to, part, queue, nodes, step, images: Vec::new(), leaving: None })
     }
 
     fn next_take(&mut self) -> Option<Take> {
@@ -152,6 +166,10 @@ impl Graph {
     }
 
     fn give(&mut self, give: &mut Give, urgent: bool) -> Piece {
+        if !self.hurry(&give.queue) && !urgent {
+            return Piece::Waits;
+        }
+        give.queue.clear();
         while let Some(node) = give.nodes.last().copied() {
             let (part, step) = (&give.part, &mut give.step);
             match self.guarded(node, |node| node.take_part(part, step)) {
@@ -201,7 +219,9 @@ impl Graph {
             let here = behind.iter().copied().chain([shuffle]);
             nodes.extend(here.flat_map(|node| self.slots[node].targets.iter().flatten().map(|to| to.node)));
         }
-        nodes.retain(|node| self.slots[*node].role == Role::Transmit || self.slots[*node].crossing != 0);
+        // Where packets alone move the time on, a queue may hold them until a time that comes only with others.
+        let waits = |slot: &Slot| slot.crossing != 0 || slot.role == Role::Transmit && !self.cx.led;
+        nodes.retain(|node| waits(&self.slots[*node]));
         nodes.sort_unstable();
         nodes.dedup();
         let mut ways = Vec::new();
@@ -265,6 +285,7 @@ impl Graph {
         };
         let together = |one: usize, other: usize| alike(one, other) && upstream[one] == upstream[other];
         let meet = |one: usize, other: usize| !states[one].is_disjoint(&states[other]);
+        self.slots.iter_mut().zip(&state).for_each(|(slot, state)| slot.state = *state);
         for (number, (node, behind)) in crossings.iter().copied().zip(&regions).enumerate() {
             let Some(by) = keys[number] else { continue };
             let bound = behind.iter().flat_map(|behind| {
@@ -324,25 +345,33 @@ impl Graph {
         self.guarded(node, |node| node.crossing().map(call)).ok().flatten()
     }
 
-    /// Lets queued packets through, in order.
-    fn hurry(&mut self, nodes: &[usize]) {
-        for node in nodes.iter().copied() {
-            if !self.slots[node].keeps {
-                continue;
+    /// Lets queued packets through, in order, as far as there is room behind: whether all have gone that are let go.
+    fn hurry(&mut self, nodes: &[usize]) -> bool {
+        // What one lets go, another may queue.
+        for _ in 0..=nodes.len() {
+            let mut any = false;
+            for node in nodes.iter().copied().filter(|node| self.slots[*node].keeps).collect::<Vec<_>>() {
+                let mut held = self.held(node);
+                while held > 0 {
+                    if self.is_held_up(node) {
+                        return false;
+                    }
+                    self.drain_node(node, |node, batch, cx| node.hurry(batch, cx));
+                    while !self.waiting.is_empty() {
+                        self.contained(None, 1);
+                    }
+                    let left = self.held(node);
+                    if left >= held {
+                        break;
+                    }
+                    (held, any) = (left, true);
+                }
             }
-            let mut held = self.held(node);
-            while held > 0 {
-                self.drain_node(node, |node, batch, cx| node.hurry(batch, cx));
-                while !self.waiting.is_empty() {
-                    self.contained(None, 1);
-                }
-                let left = self.held(node);
-                if left >= held {
-                    break;
-                }
-                held = left;
+            if !any {
+                break;
             }
         }
+        true
     }
 
     /// The nodes that a shuffle's packets may come to. Not itself: its own function stands where packets arrive, not where

@@ -54,6 +54,7 @@ impl Graph {
         let moved = by_events + self.contained(Some(node), most);
         let turns = (self.turns - before) as u32;
         if worked {
+            self.dry = 0;
             return (Turn::Moved(moved), turns);
         }
         if moved == 0 && self.cx.blocked != 0 {
@@ -447,34 +448,40 @@ impl Graph {
         while !self.waiting.is_empty() {
             self.contained(None, 1);
         }
-        let mut held_up = self.drain_keepers();
+        let mut held_up = self.drain_keepers(Keepers::All);
         if self.drain_crossings(&mut held_up) {
-            self.drain_keepers();
+            self.drain_keepers(Keepers::Last);
         }
         self.totals().held
     }
 
-    /// Has those that hold packets give them up, but where these would come to a shuffle that waits for room. Answers whether
-    /// there were such.
-    pub(super) fn drain_keepers(&mut self) -> bool {
+    /// Has those that hold packets give them up, but where these would come to a shuffle that waits for room and may get it.
+    /// Answers whether there were such.
+    pub(super) fn drain_keepers(&mut self, keepers: Keepers) -> bool {
         let mut held_up = false;
-        for node in 0..self.slots.len() {
-            if self.slots[node].crossing != 0 && !self.slots[node].ended {
+        // Shuffles that were given up are the last: what waits there has nowhere to go.
+        let mut nodes: Vec<usize> = (0..self.slots.len()).collect();
+        nodes.sort_by_key(|node| self.slots[*node].crossing != 0);
+        for node in nodes {
+            let slot = &self.slots[node];
+            if slot.crossing != 0 && !slot.ended || keepers == Keepers::BeforeShuffles && slot.feeds == 0 {
                 continue;
             }
             // Bounded: a node that never gives up is left with what it holds, which the totals then show.
             for _ in 0..DRAIN_CALLS {
-                if self.is_held_up(node) {
-                    held_up |= self.held(node) > 0;
-                    break;
-                }
                 // A transmit queue may have packets in the device's hands even if it holds none.
                 let slot = &self.slots[node];
                 let ends = || slot.ask(&self.panics, self.cx.now(), |node| node.has_an_end()) == Some(true);
-                if !slot.keeps && slot.role != Role::Transmit && !ends() {
+                let keeps = slot.keeps || slot.role == Role::Transmit;
+                if !keeps && (slot.told || !ends()) {
                     break;
                 }
                 let before = self.held(node);
+                if keepers != Keepers::Last && self.is_held_up(node) {
+                    held_up |= before > 0 || !keeps;
+                    break;
+                }
+                self.slots[node].told = true;
                 self.drain_node(node, |node, batch, cx| node.drain(batch, cx));
                 while !self.waiting.is_empty() {
                     self.contained(None, 1);
@@ -515,6 +522,16 @@ impl Graph {
             self.clear_up(account(payload));
         }
     }
+}
+
+/// Which nodes give up what they hold, when the graph is taken down.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keepers {
+    All,
+    /// Those that lead to shuffles.
+    BeforeShuffles,
+    /// All, whether there is room for it or not.
+    Last,
 }
 
 /// In [`Running::held`]: the node is just being asked.

@@ -46,13 +46,14 @@ pub(super) struct ShuffleNode {
     later_from: usize,
     /// Nothing comes from this worker any more.
     closing: bool,
-    /// Another has taken over its part.
+    /// Its part is another's: it has not taken it over yet, or another has.
     succeeded: bool,
 }
 
 impl ShuffleNode {
     pub(super) fn new(sorter: Box<dyn Sorter>, fabric: Arc<Fabric>, me: usize) -> Result<Self, BuildError> {
-        let Some(ends) = fabric.take(me).or_else(|| fabric.succession(me)) else {
+        let ends = fabric.take(me).map(|ends| (ends, false));
+        let Some((ends, succeeded)) = ends.or_else(|| Some((fabric.succession(me)?, true))) else {
             return Err(BuildError::new(format_args!(
                 "worker {me} of {} has its end of this shuffle already: make a shuffle for each place",
                 fabric.workers
@@ -74,7 +75,7 @@ impl ShuffleNode {
             later: VecDeque::with_capacity(if workers > 1 { BATCH } else { 0 }),
             later_from: 0,
             closing: false,
-            succeeded: false,
+            succeeded,
             fabric,
         })
     }
@@ -417,7 +418,7 @@ impl Node for ShuffleNode {
         if let Some(before) = before.downcast_mut::<Self>() {
             std::mem::swap(&mut self.sorter, &mut before.sorter);
             std::mem::swap(self, before);
-            before.succeeded = true;
+            self.fabric.succession(self.me);
         }
     }
     fn crossing(&mut self) -> Option<&mut dyn Crossing> {

@@ -294,12 +294,6 @@ impl<R: Rewriter> Packetizer<R> {
             if !segment.opens || segment.answers {
                 return self.strange(false);
             }
-            self.expire(now, EXPIRED_BY_NEW);
-            if self.streams.len() == self.streams.capacity()
-                && let Some(number) = self.streams.expendable()
-            {
-                self.forget(number, End::Evicted, now);
-            }
         }
         if let Some((number, side)) = self.streams.side(flow)
             && self.is_astray(number, side, header)
@@ -309,6 +303,14 @@ impl<R: Rewriter> Packetizer<R> {
         }
         if self.is_signed(flow, &segment, header, now) {
             return self.strange(false);
+        }
+        if self.streams.side(flow).is_none() {
+            self.expire(now, EXPIRED_BY_NEW);
+            if self.streams.len() == self.streams.capacity()
+                && let Some(number) = self.streams.expendable()
+            {
+                self.forget(number, End::Evicted, now);
+            }
         }
         if let Some((number, side)) = self.streams.side(flow)
             && !self.counts(number, side, &segment, header)
@@ -453,7 +455,7 @@ impl<R: Rewriter> Packetizer<R> {
             kept: (len > 0).then_some((&self.kept, lane, from)),
         };
         if aborts {
-            send(&emit(lane.reset_at(&self.edits, &before, at), 0, 0));
+            send(&emit(lane.reset_at(&self.edits, &before, header.sequence_number(), at), 0, 0));
             return Passage::Replaced;
         }
         // Up to where its receiver takes what goes on, by its own word.
@@ -545,7 +547,7 @@ impl<R: Rewriter> Packetizer<R> {
                             // Before the first byte, where nothing was left of any.
                             lane.sent.wrapping_sub(1)
                         } else {
-                            lane.bare_at(&self.edits, start)
+                            lane.bare_at(&self.edits, header.sequence_number(), start)
                         },
                         0,
                         0,
@@ -627,7 +629,8 @@ impl<R: Rewriter> Packetizer<R> {
     fn has_room(&mut self, number: u32, side: Side, first: u32, bytes: usize, ends: bool) -> bool {
         let lane = &self.lanes[number as usize][side as usize];
         let start = lane.input(first);
-        let says_more = bytes > 0 && start + bytes as u64 > lane.taken || ends && !lane.finished;
+        let behind = start + bytes as u64;
+        let says_more = bytes > 0 && behind > lane.taken || ends && !lane.finished && behind >= lane.taken;
         // What is sent again is answered with what is kept.
         if !lane.rewrites || !says_more {
             return true;

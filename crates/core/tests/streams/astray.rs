@@ -81,6 +81,27 @@ fn a_reset_comes_no_nearer_to_where_it_counts() {
     }
 }
 
+/// There is no byte that it could be about, and what is next is the first.
+#[test]
+fn what_lies_before_the_first_byte_stays_before_it() {
+    for before in [1, 2, 1_000, 60_000] {
+        for flag in [RST | ACK, RST, ACK] {
+            for says in [false, true] {
+                let mut middle = Middle::agreed(b"elephant");
+                if says {
+                    // On its way, and acknowledged by nobody.
+                    middle.server([0, 0], ACK, b"cat");
+                }
+                let out = middle.server([0u32.wrapping_sub(before), 0], flag, b"");
+                let [(number, _, went, _)] = &out[..] else { panic!("{out:?}") };
+                assert_eq!((*number, *went), (FIRST[1].wrapping_sub(before), flag), "{says}");
+                let again = middle.server([0, 0], ACK, b"cat");
+                assert_eq!((again[0].0, &again[0].3[..]), (FIRST[1], &b"elephant"[..]));
+            }
+        }
+    }
+}
+
 #[test]
 fn a_reset_counts_where_its_receiver_takes_it() {
     // The client has all, or what came is on its way to it still, of which the server knows.

@@ -19,13 +19,33 @@ pub(super) struct Tally {
     packets: Rc<[Cell<u64>; MOST]>,
     of: Rc<RefCell<Of>>,
     /// Connections that began, with a packet each.
-    pub(super) assigned: Counter,
+    pub(super) assigned: Count,
     /// Connections that went elsewhere since their backend was gone.
-    pub(super) moved: Counter,
+    pub(super) moved: Count,
     /// Packets that made no connection, and belong to none that is known: of errors, and where there was no room.
-    pub(super) strangers: Counter,
+    pub(super) strangers: Count,
     /// ICMP errors about known flows.
-    pub(super) errors: Counter,
+    pub(super) errors: Count,
+}
+
+/// A counter, which goes on in whatever replaces this function, and how much of it was counted here, as of the packets.
+#[derive(Clone)]
+pub(super) struct Count {
+    all: Counter,
+    here: Rc<Cell<u64>>,
+}
+
+impl Count {
+    fn new(name: &str, worker: &Worker) -> Self {
+        Self { all: worker.counter(name), here: Rc::default() }
+    }
+    pub(super) fn add(&self, by: u64) {
+        self.all.add(by);
+        self.here.set(self.here.get() + by);
+    }
+    fn get(&self) -> u64 {
+        self.here.get()
+    }
 }
 
 /// Of whom the packets are counted.
@@ -43,10 +63,10 @@ impl Tally {
         let tally = Self {
             packets: none.try_into().expect("as many were collected"),
             of: Rc::default(),
-            assigned: worker.counter("assigned"),
-            moved: worker.counter("moved"),
-            strangers: worker.counter("strangers"),
-            errors: worker.counter("related-errors"),
+            assigned: Count::new("assigned", worker),
+            moved: Count::new("moved", worker),
+            strangers: Count::new("strangers", worker),
+            errors: Count::new("related-errors", worker),
         };
         tally.follow(backends);
         tally

@@ -445,6 +445,21 @@ fn counts<const N: usize>(counts: [(&str, u64); N]) -> BTreeMap<String, u64> {
     counts.map(|(name, count)| (name.to_owned(), count)).into()
 }
 
+/// Its counters go on where the old one's were; the report is of this one.
+#[test]
+fn who_takes_over_reports_its_own_packets() {
+    let made = || Rig::alone(config([backend(1, 1), backend(2, 1)]));
+    let (mut before, mut after) = (made(), made());
+    assert!((0..30).all(|flow| before.ask(flow).is_some()));
+    for (name, image) in before.node.export() {
+        after.node.import(&name, &image, 1).unwrap();
+    }
+    assert!(after.call("assigned.occupancy", "").starts_with("30 "));
+    assert!((0..31).all(|flow| after.ask(flow).is_some()));
+    let known = counts([("known_connection_packets", 30), ("new_connection_packets", 1)]);
+    assert_eq!(reported(&after).1, known);
+}
+
 #[test]
 fn the_report_says_who_got_what_and_why() {
     let config = config([backend(1, 1), backend(2, 1)]);

@@ -155,6 +155,7 @@ impl Shared {
     fn mended<'m>(&'m self, mut sending: MutexGuard<'m, Sending>) -> MutexGuard<'m, Sending> {
         self.sending.clear_poison();
         if std::mem::take(&mut sending.offered) {
+            sending.taken += sending.hand.len() as u64;
             sending.hand.clear();
         }
         sending
@@ -276,7 +277,7 @@ impl TransmitQueue for SharedTransmit {
     fn departed(&self) -> Option<Departed> {
         let sending = self.shared.lock();
         let there = sending.queue.held() + sending.queue.in_flight() as u64;
-        let waits = sending.hand.len() + self.shared.waiting.load(Ordering::Relaxed);
+        let waits = sending.hand.len() + sending.rings.iter().map(Left::waiting).sum::<usize>();
         Some(Departed { given: sending.taken + waits as u64, left: sending.taken.saturating_sub(there) })
     }
     fn flush(&mut self, cx: &mut Context) {

@@ -67,9 +67,13 @@ impl<A: Address> Ends<A> {
         self.wheel.as_ref()?.deadline(*self.timers.get(prefix)? as usize)
     }
 
-    /// From now on a prefix ends then, or never. Where it does the wheel must be [there](Self::make).
-    fn set(&mut self, prefix: (A, u8), end: Option<u64>) {
+    /// From `now` on a prefix ends then, or never. Where it does the wheel must be [there](Self::make).
+    fn set(&mut self, prefix: (A, u8), end: Option<u64>, now: u64) {
         let (Some(wheel), Some(end)) = (&mut self.wheel, end) else { return self.forget(&prefix) };
+        if wheel.is_empty() {
+            // From where it stands it tells ends apart that are near.
+            wheel.advance(now, 1, |_| None);
+        }
         let timer = *self.timers.entry(prefix).or_insert_with(|| {
             self.free.pop().unwrap_or_else(|| {
                 self.prefixes.push(prefix);
@@ -145,13 +149,18 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
             return Err(error);
         }
         let replaced = self.put(prefix, len, value);
-        self.ends.set((prefix, len), lifetime.end);
+        self.ends.set((prefix, len), lifetime.end, self.now);
         Ok(replaced)
     }
 
     /// Sees to it that a prefix fits, which may take another out.
     fn make_room(&mut self, prefix: A, len: u8, lifetime: RouteLifetime) -> Result<(), LpmError> {
-        let full = self.len() == self.capacity && !self.prefixes.contains_key(&(prefix, len));
+        let is_new = !self.prefixes.contains_key(&(prefix, len));
+        if is_new && self.len() == self.capacity && lifetime.full == RoutesFull::EvictFirstToEnd {
+            // Who is over gives its place first.
+            self.end_due(self.now, &mut { MAXIMUM_WORK });
+        }
+        let full = is_new && self.len() == self.capacity;
         let leaves = match lifetime.full {
             RoutesFull::EvictFirstToEnd if full => self.ends.first(),
             _ => None,

@@ -57,8 +57,9 @@ impl<R: Rewriter> Packetizer<R> {
         if !lane.rewrites {
             return;
         }
-        let at = lane.input(segment.number as u32);
-        segment.aborts = at == lane.told || at == lane.taken || at == lane.taken + u64::from(lane.finished);
+        let said = segment.number as u32;
+        let next = [lane.told, lane.taken, lane.taken + u64::from(lane.finished)];
+        segment.aborts = next.iter().any(|at| lane.number(*at) == said);
         if segment.aborts {
             // Whatever of its bytes is still on its way to the receiver.
             segment.number = u64::from(lane.number(lane.taken));
@@ -67,15 +68,28 @@ impl<R: Rewriter> Packetizer<R> {
 }
 
 impl Lane {
-    /// Where a segment without bytes goes that came at an input position: from far ahead as far, so that its receiver may tell
-    /// what it never waited for.
-    pub(super) fn bare_at(&self, edits: &Edits, at: u64) -> u64 {
-        let end = self.taken + u64::from(self.finished);
-        if at > end { self.ends() + (at - end) } else { self.output_of(edits, at).min(self.ends()) }
+    /// How many bytes before the first one a number lies, if it does: there is no position for it.
+    fn before_first(&self, number: u32) -> Option<u64> {
+        let distance = i64::from(number.wrapping_sub(self.number(self.taken)).cast_signed());
+        self.taken.checked_add_signed(distance).is_none().then(|| distance.unsigned_abs() - self.taken)
     }
 
-    /// Where a reset goes that came at an input position, `before` it took effect.
-    pub(super) fn reset_at(&self, edits: &Edits, before: &Self, at: u64) -> u64 {
+    /// Where a segment without bytes goes that came at an input position, by this number: from far ahead as far, so that its
+    /// receiver may tell what it never waited for; and from before the first byte, as a keep-alive may, before it.
+    pub(super) fn bare_at(&self, edits: &Edits, number: u32, at: u64) -> u64 {
+        let end = self.taken + u64::from(self.finished);
+        match self.before_first(number) {
+            Some(before) => 0u64.wrapping_sub(before),
+            None if at > end => self.ends() + (at - end),
+            None => self.output_of(edits, at).min(self.ends()),
+        }
+    }
+
+    /// Where a reset goes that came at an input position, by this number, `before` it took effect.
+    pub(super) fn reset_at(&self, edits: &Edits, before: &Self, number: u32, at: u64) -> u64 {
+        if let Some(before) = self.before_first(number) {
+            return 0u64.wrapping_sub(before);
+        }
         let end = self.taken + u64::from(self.finished);
         if at > end {
             return self.ends() + (at - end);

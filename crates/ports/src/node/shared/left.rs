@@ -84,6 +84,10 @@ impl Leaves {
 }
 
 impl Left {
+    /// Packets that were left and not taken.
+    pub(super) fn waiting(&self) -> usize {
+        self.packets.waiting()
+    }
     /// The ticket of the first packet.
     fn ticket(&mut self) -> Option<u64> {
         if self.first.is_none() && self.marks.written.load(Ordering::Acquire) > self.read {

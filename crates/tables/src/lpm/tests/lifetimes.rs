@@ -72,13 +72,41 @@ fn insert(lpm: &mut Table6, map: &mut Oracle, key: (Ipv6Addr, u8), value: u32, l
     }
     let there = held(lpm);
     let left: Vec<_> = map.keys().filter(|key| !there.contains_key(key)).copied().collect();
-    assert_eq!(left.iter().map(|key| map[key].1).collect::<Vec<_>>(), Vec::from_iter(leaves.map(Some)));
+    let ends: Vec<_> = left.iter().map(|key| map[key].1).collect();
+    let over = leaves.is_some_and(|end| end <= lifetime.now);
+    if over {
+        // Nobody leaves before those that are over.
+        assert!(!ends.is_empty() && ends.iter().all(|end| end.is_some_and(|end| end <= lifetime.now)));
+    } else {
+        assert_eq!(ends, Vec::from_iter(leaves.map(Some)));
+    }
     map.retain(|key, _| !left.contains(key));
     let known = map.insert(key, (value, lifetime.end));
     assert_eq!(inserted, Ok(known.map(|(value, _)| value)));
-    let over = leaves.is_some_and(|end| end <= lifetime.now);
-    let evicted = u64::from(leaves.is_some()) - u64::from(over);
-    assert_eq!(changed(lpm, &before), [u64::from(known.is_none()), evicted, over.into(), 0]);
+    let [evicted, expired] = if over { [0, left.len() as u64] } else { [left.len() as u64, 0] };
+    assert_eq!(changed(lpm, &before), [u64::from(known.is_none()), evicted, expired, 0]);
+}
+
+/// However long the clock has gone, and though nobody has looked after what is over.
+#[test]
+fn who_is_over_leaves_before_who_lives_long() {
+    const NOW: u64 = 1_000_000_000_000_000;
+    const SECOND: u64 = 1_000_000_000;
+    let mut lpm = Table6::new(LpmConfig { prefixes: 100, groups: 2_000 }).unwrap();
+    let insert = |lpm: &mut Table6, number: u128, now: u64, lives: u64| {
+        let lifetime = RouteLifetime { now, end: Some(now + lives), full: RoutesFull::EvictFirstToEnd };
+        lpm.insert_with_lifetime(Ipv6Addr::from_bits(number << 64), 64, 1, lifetime).unwrap();
+    };
+    (0..64).for_each(|number| insert(&mut lpm, number, NOW, 86_400 * SECOND));
+    (64..100).for_each(|number| insert(&mut lpm, number, NOW, SECOND + number as u64));
+    // One of those that end soon.
+    insert(&mut lpm, 100, NOW, 86_400 * SECOND);
+    let there = |lpm: &Table6, number: u128| lpm.end(Ipv6Addr::from_bits(number << 64), 64).is_some();
+    assert!((0..64).all(|number| there(&lpm, number)) && lpm.counters().evicted == 1);
+    // All of those are over.
+    (101..130).for_each(|number| insert(&mut lpm, number, NOW + 10 * SECOND, 86_400 * SECOND));
+    assert!((0..64).all(|number| there(&lpm, number)));
+    assert_eq!((lpm.counters().evicted, lpm.counters().expired), (1, 35));
 }
 
 fn play_lives(acts: &[Act]) {
