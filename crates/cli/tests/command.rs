@@ -118,6 +118,25 @@ fn a_run_accounts_for_every_packet() {
     assert_eq!(replayed["ok"], true);
 }
 
+/// Who sends to a live port must not know by what key tables are hashed; what is replayed repeats.
+#[test]
+fn the_seed_is_drawn_anew_but_for_replays() {
+    let directory = with_file("seed");
+    let seed = |clock: &str, arguments: &[&str]| {
+        let file = format!(
+            "[port.lan]\ndriver = \"generator\"\npackets = 10\nclock = \"{clock}\"\n\
+             [port.wan]\ndriver = \"null\"\n[[chain]]\nfrom = \"lan\"\nto = \"wan\"\n"
+        );
+        std::fs::write(directory.join("seed.toml"), file).expect("the directory can be written");
+        let arguments = [&["run", "seed.toml", "--json"], arguments].concat();
+        json(&netbricks(&directory, &arguments))["seed"].as_u64()
+    };
+    assert_eq!([seed("own", &[]), seed("own", &["--seed", "5"])], [Some(0), Some(5)]);
+    let (one, other) = (seed("real", &[]), seed("real", &[]));
+    assert!(one.is_some() && other.is_some() && one != other && one != Some(0), "{one:?} {other:?}");
+    assert_eq!(seed("real", &["--seed", "5"]), Some(5));
+}
+
 #[test]
 fn the_report_ends_with_the_law() {
     let directory = with_file("report");

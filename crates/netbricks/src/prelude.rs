@@ -125,7 +125,7 @@ pub use netbricks_core::{Counter, Flows, Own, State};
 // State that workers share, under a consistency chosen by type: `worker.state::<Tallies, _>("seen", Strict, 256)`.
 pub use netbricks_core::consistency::{Access, BoundedInconsistency, Consistency, NoExternalAccess, Strict};
 pub use netbricks_core::tables::{
-    Changing, FlowTable, KeyedTallies, MapChange, MapOutcome, Recent, RouteChange, RouteLifetime,
+    Changing, FlowTable, KeyedTallies, MapChange, MapOutcome, Recent, RecentItem, RouteChange, RouteLifetime,
     RouteOutcome, Routes, RoutesFull, Tallies, TallyChange, TallyOutcome,
 };
 

@@ -37,7 +37,7 @@ pub use maglev::{MaglevBackend, MaglevError, MaglevTable};
 pub use memory::{HugeArray, MemoryError, Zeroable};
 pub use parts::{Parts, Whole};
 pub use prefetch::{CACHE_LINE, prefetch};
-pub use recent::{ImageError, Recent};
+pub use recent::{ImageError, Recent, RecentItem};
 pub use shared::{
     Changing, Locked, MAXIMUM_READERS, NoReaderLeft, Publication, ReadTable, Reader, Writer, replicated,
 };

@@ -18,28 +18,49 @@ pub struct ImageError {
 /// The latest items, each with the time of its coming; the oldest gives its place to the newest.
 ///
 /// ```
-/// use netbricks_tables::{Changing, Recent};
+/// use netbricks_tables::{Changing, Recent, RecentItem};
 ///
 /// let mut recent: Recent<u32> = Recent::new(2, Some(1_000));
 /// for (now, item) in [(0, 7), (10, 8), (500, 9)] {
-///     recent.apply(&(now, item));
+///     recent.apply(&RecentItem { now, lifetime: None, item });
 /// }
 /// assert_eq!(recent.iter(500).collect::<Vec<_>>(), [(500, 9), (10, 8)]); // newest first
 /// assert_eq!(recent.iter(1_400).collect::<Vec<_>>(), [(500, 9)]); // the other one is 1,000 ns old
 /// assert_eq!((recent.len(), recent.evicted()), (2, 1));
+/// recent.apply(&RecentItem { now: 1_400, lifetime: Some(50), item: 1 });
+/// assert_eq!(recent.iter(1_460).collect::<Vec<_>>(), [(500, 9)]); // its own time is over
 /// ```
 #[derive(Clone, Debug)]
 pub struct Recent<T> {
     /// Oldest first.
-    items: VecDeque<(u64, T)>,
+    items: VecDeque<Kept<T>>,
     capacity: usize,
     timeout: u64,
     evicted: u64,
     expired: u64,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Kept<T> {
+    came: u64,
+    /// When it ends (ns); `u64::MAX` is never.
+    ends: u64,
+    item: T,
+}
+
+/// An item on its way into a [`Recent`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecentItem<T> {
+    /// When it came (ns).
+    pub now: u64,
+    /// How long it stays (ns), where that is not the ring's timeout.
+    pub lifetime: Option<u64>,
+    /// The item.
+    pub item: T,
+}
+
 impl<T: Copy> Recent<T> {
-    /// A ring for `capacity` items (1 at least), which end `timeout` ns after they came, if ever.
+    /// A ring for `capacity` items (1 at least), which end `timeout` ns after they came, if ever, unless they say otherwise.
     #[must_use]
     pub fn new(capacity: usize, timeout: Option<u64>) -> Self {
         let capacity = capacity.max(1);
@@ -49,8 +70,7 @@ impl<T: Copy> Recent<T> {
 
     /// The items that are not expired at `now` (ns), with their times, newest first.
     pub fn iter(&self, now: u64) -> impl Iterator<Item = (u64, T)> {
-        let fresh = move |(time, _): &&(u64, T)| now.saturating_sub(*time) < self.timeout;
-        self.items.iter().rev().take_while(fresh).copied()
+        self.items.iter().rev().filter(move |kept| now < kept.ends).map(|kept| (kept.came, kept.item))
     }
 
     /// Items in the ring, including expired ones whose place nobody has taken.
@@ -83,13 +103,19 @@ impl<T: Copy> Recent<T> {
         self.expired
     }
 
-    /// Puts in an item that came at `now` (ns): takes out one or two old ones. Workers' clocks may differ: one that came before
-    /// the last one counts as if it had come with that, so that none hides behind an older one.
+    /// Puts in an item that came at `now` (ns) and stays for the ring's timeout: takes out one or two old ones. Workers' clocks may
+    /// differ: one that came before the last one counts as if it had come with that, so that none hides behind an older one.
     pub fn push(&mut self, now: u64, item: T) {
-        let now = self.items.back().map_or(now, |(last, _)| now.max(*last));
+        self.push_for(now, self.timeout, item);
+    }
+
+    /// As [`push`](Self::push), of an item that stays for `lifetime` ns (`u64::MAX`: for as long as there is room). Where it ends before
+    /// one that came before it, its place is free when that has gone.
+    pub fn push_for(&mut self, now: u64, lifetime: u64, item: T) {
+        let came = self.items.back().map_or(now, |last| now.max(last.came));
         // Two a push: expired ones leave faster than new ones come.
         for _ in 0..2 {
-            if self.items.front().is_some_and(|(time, _)| now.saturating_sub(*time) >= self.timeout) {
+            if self.items.front().is_some_and(|oldest| oldest.ends <= came) {
                 self.items.pop_front();
                 self.expired += 1;
             }
@@ -98,7 +124,7 @@ impl<T: Copy> Recent<T> {
             self.items.pop_front();
             self.evicted += 1;
         }
-        self.items.push_back((now, item));
+        self.items.push_back(Kept { came, ends: came.saturating_add(lifetime), item });
     }
 }
 
@@ -106,29 +132,43 @@ impl<T: Copy + Encode> Recent<T> {
     /// The items in a form that [`decode`](Self::decode) reads.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let items = self.items.iter().map(|(time, item)| {
-            let mut record = vec![0; 8 + T::SIZE];
-            let (head, tail) = record.split_at_mut(8);
-            time.encode(head);
-            item.encode(tail);
+        let items = self.items.iter().map(|kept| {
+            let mut record = vec![0; TIMES + T::SIZE];
+            let (times, item) = record.split_at_mut(TIMES);
+            (kept.came, kept.ends).encode(times);
+            kept.item.encode(item);
             record
         });
-        seal(*b"NBRI", T::VERSION, 8 + T::SIZE, items)
+        seal(*b"NBRI", T::VERSION, TIMES + T::SIZE, items)
     }
 
-    /// Takes exported items in the place of those that are there, the newest if there are more than it has room for.
+    /// Takes exported items in the place of those that are there, the newest if there are more than it has room for. Times of a clock
+    /// that is ahead of `now` (ns) are put back, so that the newest comes now.
     ///
     /// # Errors
     /// When the bytes are no whole export of such items.
-    pub fn decode(&mut self, bytes: &[u8]) -> Result<usize, ImageError> {
-        let refused = |problem: String| ImageError { what: "items", problem };
-        let records = open(*b"NBRI", T::VERSION, 8 + T::SIZE, bytes).map_err(refused)?;
+    pub fn decode(&mut self, bytes: &[u8], now: u64) -> Result<usize, ImageError> {
+        let refused = |problem: &str| ImageError { what: "items", problem: problem.into() };
+        let records =
+            open(*b"NBRI", T::VERSION, TIMES + T::SIZE, bytes).map_err(|problem| refused(&problem))?;
         let mut items = VecDeque::with_capacity(self.capacity);
         let surplus = records.len().saturating_sub(self.capacity);
         for record in records.into_iter().skip(surplus) {
-            let (time, item) = record.split_at(8);
-            let item = u64::decode(time).zip(T::decode(item));
-            items.push_back(item.ok_or_else(|| refused("one is none of this type".into()))?);
+            let (times, item) = record.split_at(TIMES);
+            let parts = <(u64, u64)>::decode(times).zip(T::decode(item));
+            let ((came, ends), item) = parts.ok_or_else(|| refused("one is none of this type"))?;
+            if came > ends || items.back().is_some_and(|last: &Kept<T>| came < last.came) {
+                return Err(refused("they are not in the order of their coming"));
+            }
+            items.push_back(Kept { came, ends, item });
+        }
+        let ahead = items.back().map_or(0, |newest| newest.came.saturating_sub(now));
+        for kept in &mut items {
+            // Who came before that clock began is as old as it can be.
+            kept.came = kept.came.saturating_sub(ahead);
+            if kept.ends < u64::MAX {
+                kept.ends = kept.ends.saturating_sub(ahead);
+            }
         }
         self.items = items;
         Ok(self.items.len())
@@ -136,14 +176,15 @@ impl<T: Copy + Encode> Recent<T> {
 }
 
 impl<T: Copy + Send + 'static> Changing for Recent<T> {
-    /// Its time (ns) and itself.
-    type Change = (u64, T);
+    type Change = RecentItem<T>;
     type Outcome = ();
-    fn apply(&mut self, (now, item): &(u64, T)) {
-        self.push(*now, *item);
+    fn apply(&mut self, RecentItem { now, lifetime, item }: &RecentItem<T>) {
+        self.push_for(*now, lifetime.unwrap_or(self.timeout), *item);
     }
 }
 
+/// Bytes of an exported item's times.
+const TIMES: usize = 16;
 /// Magic, version and bytes of a record, number of records; the records; the CRC-32 of all before it.
 const HEADER: usize = 4 + 2 + 4 + 8;
 
@@ -216,8 +257,34 @@ mod tests {
                 prop_assert_eq!(gone + recent.len() as u64, all.len() as u64);
             }
             let mut other = Recent::new(capacity, timeout);
-            prop_assert_eq!(other.decode(&recent.encode()), Ok(recent.len()));
+            prop_assert_eq!(other.decode(&recent.encode(), now), Ok(recent.len()));
             prop_assert!(other.iter(now).eq(recent.iter(now)));
+            // At a clock that is behind they are as old as they were, or as old as the clock.
+            let behind = now / 2;
+            prop_assert_eq!(other.decode(&recent.encode(), behind), Ok(recent.len()));
+            let latest = recent.items.back().map_or(0, |kept| kept.came);
+            let back = latest.saturating_sub(behind);
+            let expected = recent.iter(latest).map(|(time, item)| (time.saturating_sub(back), item));
+            prop_assert!(other.iter(latest - back).eq(expected));
+        }
+
+        /// Items with times of their own, against a list that forgets nothing.
+        #[test]
+        fn each_item_stays_for_its_own_time(
+            steps in prop::collection::vec((0u64..30, prop::option::of(1u64..100)), 0..60),
+        ) {
+            let (mut recent, mut all, mut now) = (Recent::new(8, Some(50)), Vec::new(), 0);
+            for (item, (step, lifetime)) in (0u32..).zip(steps) {
+                now += step;
+                recent.apply(&RecentItem { now, lifetime, item });
+                all.push((now, lifetime.unwrap_or(50), item));
+                let last = all.iter().rev().take(8);
+                let fresh = last.filter(|(came, lifetime, _)| now - came < *lifetime).map(|(came, _, item)| (*came, *item));
+                let there: Vec<_> = recent.iter(now).collect();
+                prop_assert_eq!(there, fresh.collect::<Vec<_>>());
+                prop_assert!(recent.len() <= 8);
+                prop_assert_eq!(recent.evicted() + recent.expired() + recent.len() as u64, all.len() as u64);
+            }
         }
 
         /// Of workers whose clocks differ: an item is there for its time at least, whoever comes beside it.
@@ -240,7 +307,7 @@ mod tests {
             let mut bytes = recent.encode();
             let at = at.index(bytes.len());
             if cut { bytes.truncate(at) } else { bytes[at] ^= 1 << bit }
-            prop_assert!(recent.decode(&bytes).is_err());
+            prop_assert!(recent.decode(&bytes, 2).is_err());
             prop_assert_eq!(recent.iter(2).collect::<Vec<_>>(), [(2, 77)]);
         }
     }
@@ -249,12 +316,22 @@ mod tests {
     fn images_of_another_kind_are_refused() {
         let mut items = Recent::<u64>::new(4, None);
         let counters = crate::Tallies::new(5).encode();
-        assert!(items.decode(&counters).unwrap_err().problem.contains("begin with"));
+        assert!(items.decode(&counters, 0).unwrap_err().problem.contains("begin with"));
         let mut short = Recent::<u32>::new(4, None);
         short.push(1, 2);
         assert!(
-            items.decode(&short.encode()).unwrap_err().problem.contains("version 0 of 12 bytes each, here")
+            items
+                .decode(&short.encode(), 1)
+                .unwrap_err()
+                .problem
+                .contains("version 0 of 20 bytes each, here")
         );
-        assert!(items.decode(b"").unwrap_err().problem.contains("cut short"));
+        // Times that go back, under a right checksum.
+        let record =
+            |came: u64| [&came.to_be_bytes()[..], &u64::MAX.to_be_bytes(), &7u64.to_be_bytes()].concat();
+        let unsorted = seal(*b"NBRI", u64::VERSION, TIMES + 8, [record(5), record(4)].into_iter());
+        assert!(items.decode(&unsorted, 9).unwrap_err().problem.contains("order of their coming"));
+        assert!(items.is_empty());
+        assert!(items.decode(b"", 0).unwrap_err().problem.contains("cut short"));
     }
 }

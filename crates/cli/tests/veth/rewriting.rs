@@ -8,6 +8,8 @@ use super::fixture::{Driver, Segment};
 
 /// What is downloaded (bytes, before it is rewritten).
 const DOWNLOAD: usize = 50_000_000;
+/// A line in both directions, one packet in a hundred lost and one late.
+const LOSSY: &str = "loss = 0.01\nreorder = 0.01\n";
 const FIND: &str = "a needle in a haystack";
 const REPLACE: &str = "many needles, each of which is longer than the one that was there before";
 
@@ -51,12 +53,8 @@ fn content() -> String {
     content
 }
 
-fn downloads(test: &str, line: &str, addresses: &[&str]) {
-    downloads_by(test, None, line, addresses);
-}
-
-/// As [`downloads`], from a server that controls congestion so.
-fn downloads_by(test: &str, control: Option<&str>, line: &str, addresses: &[&str]) {
+/// Over these lines to the client and to the server, which controls congestion so.
+fn downloads(test: &str, control: Option<&str>, lines: [&str; 2], addresses: &[&str]) {
     let length = DOWNLOAD;
     let Some(segment) = Segment::new(test, Driver::AfPacket, &["ping", "curl", "python3", "ethtool"]) else {
         return;
@@ -74,7 +72,11 @@ fn downloads_by(test: &str, control: Option<&str>, line: &str, addresses: &[&str
     std::fs::write(&file, content).expect("the directory can be written");
     let expected = content.replace(FIND, REPLACE);
     assert!(expected.len() > content.len() + length / 100, "there is something to replace");
-    let ports = segment.ports().replace("[port.right]\n", &format!("[port.right]\n{line}"));
+    let mut ports = segment.ports();
+    for (name, line) in ["[port.left]\n", "[port.right]\n"].into_iter().zip(lines) {
+        assert!(ports.contains(name));
+        ports = ports.replace(name, &format!("{name}{line}"));
+    }
     let run = segment.start(
         &format!(
             "{ports}[function.rewrite]\nuse = \"rewrite-stream\"\nfind = \"{FIND}\"\nreplace = \"{REPLACE}\"\n\
@@ -116,17 +118,31 @@ fn downloads_by(test: &str, control: Option<&str>, line: &str, addresses: &[&str
     let report = run.finish();
     let consumed = report["consumed"].as_u64().unwrap_or_default();
     assert!(consumed > length as u64 / 1_500, "{report}");
+    let lost = report["dropped"]["impaired"].as_u64().unwrap_or_default();
+    assert!(lost > 100 || lines.iter().all(|line| line.is_empty()), "{report}");
     eprintln!("{test}: dropped {}", report["dropped"]);
 }
 
 #[test]
 fn curl_sees_what_was_rewritten() {
-    downloads("rewriting", "", &["10.0.0.2", "[fd00::2]"]);
+    downloads("rewriting", None, ["", ""], &["10.0.0.2", "[fd00::2]"]);
 }
 
 #[test]
 fn curl_sees_it_also_with_loss_and_reordering() {
-    downloads("rewriting-lossy", "loss = 0.01\nreorder = 0.01\n", &["10.0.0.2"]);
+    downloads("rewriting-lossy", None, ["", LOSSY], &["10.0.0.2"]);
+}
+
+/// What was rewritten is lost on its way to the client, which asks for it again, by selective acknowledgments too.
+#[test]
+fn curl_sees_it_also_where_what_was_rewritten_is_lost() {
+    downloads("rewriting-lost", None, [LOSSY, ""], &["10.0.0.2", "[fd00::2]"]);
+}
+
+/// On both sides: holes before the function and behind it are not the same ones.
+#[test]
+fn curl_sees_it_also_over_two_bad_lines() {
+    downloads("rewriting-twice", None, [LOSSY, LOSSY], &["10.0.0.2"]);
 }
 
 /// BBR sends by what it measures of the line and not by what is lost: it must see the acknowledgments and time stamps of a line
@@ -142,5 +158,5 @@ fn curl_sees_it_also_with_loss_from_a_server_that_uses_bbr() {
         );
         return;
     }
-    downloads_by("rewriting-bbr", Some("bbr"), "loss = 0.01\n", &["10.0.0.2"]);
+    downloads("rewriting-bbr", Some("bbr"), ["", "loss = 0.01\n"], &["10.0.0.2"]);
 }

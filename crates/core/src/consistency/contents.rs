@@ -76,8 +76,8 @@ impl<T: Copy + Encode + 'static> Declared for Recent<T> {
     fn export(&self) -> Vec<u8> {
         self.encode()
     }
-    fn import(&mut self, bytes: &[u8], _: u64) -> Result<(), String> {
-        self.decode(bytes).map(|_| ()).map_err(|error| error.to_string())
+    fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String> {
+        self.decode(bytes, now).map(|_| ()).map_err(|error| error.to_string())
     }
     fn occupancy(&self) -> (u64, u64) {
         (self.len() as u64, self.capacity() as u64)

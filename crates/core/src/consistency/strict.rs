@@ -82,7 +82,7 @@ impl<T> StrictState<T> {
         Ok(locked.hold(f))
     }
 
-    /// Times that it was made anew, after a panic inside.
+    /// Times that it was found made anew, after a panic inside; also from inside a call.
     #[must_use]
     pub fn remade(&self) -> u64 {
         self.0.locked.remade()

@@ -39,14 +39,12 @@ where
     F: Viewer + 'static,
 {
     pub(crate) fn new(input: A, worker: &Worker, name: &str, config: WindowConfig, f: F) -> Self {
-        let streams = StreamConfig { seed: worker.seed(), ..config.streams };
-        let config = WindowConfig { streams, ..config };
         Self(input, worker.windows_of(name, config, f), PhantomData)
     }
 }
 
 impl Worker {
-    /// Declares windows over streams, and the event that ends connections in time. Where they can't be made (a size of 0,
+    /// Declares windows over streams, and the event that ends connections in time; the seed is the worker's. Where they can't be made (a size of 0,
     /// no memory) the node's building fails with that error; the handle is then of windows that never see a packet.
     pub fn windows<P: Protocol, F: FnMut(&Window<'_>) + 'static>(
         &self,
@@ -63,6 +61,8 @@ impl Worker {
         config: WindowConfig,
         f: F,
     ) -> State<Windows<P, F>> {
+        let streams = StreamConfig { seed: self.seed(), ..config.streams };
+        let config = WindowConfig { streams, ..config };
         let room = Room::new(config).or_else(|error| {
             self.fail(BuildError::new(format_args!("windows `{name}`: {error}")));
             Room::new(WindowConfig::SMALLEST)

@@ -11,7 +11,8 @@ use netbricks_core::consistency::{
 };
 use netbricks_core::packet::{Ip, Link, Udp};
 use netbricks_core::tables::{
-    Changing, FlowTable, FlowTableConfig, Full, MapChange, MapOutcome, Recent, RouteChange, Routes, Tallies,
+    Changing, FlowTable, FlowTableConfig, Full, MapChange, MapOutcome, Recent, RecentItem, RouteChange,
+    Routes, Tallies,
 };
 use netbricks_core::view::{IpRewrite, Metadata};
 use netbricks_core::{
@@ -455,9 +456,8 @@ fn every_container_under_every_consistency() {
         format!("{:?} {:?} {:?}", map.get(&1), map.get(&2), map.get(&3))
     });
     all::<Tallies>(3, &[(0, 5), (2, 7), (9, 9)], |tallies| format!("{:?}", tallies.all()));
-    all::<Recent<u32>>((2, Some(100)), &[(1, 7), (2, 8), (3, 9)], |recent| {
-        format!("{:?}", recent.iter(3).collect::<Vec<_>>())
-    });
+    let recent = [(1, 7), (2, 8), (3, 9)].map(|(now, item)| RecentItem { now, lifetime: None, item });
+    all::<Recent<u32>>((2, Some(100)), &recent, |recent| format!("{:?}", recent.iter(3).collect::<Vec<_>>()));
     let size = netbricks_core::tables::LpmConfig { prefixes: 4, groups: 4 };
     let insert =
         |prefix: &str, len, value| RouteChange::Insert { prefix: prefix.parse().unwrap(), len, value };

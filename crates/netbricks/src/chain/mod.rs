@@ -106,7 +106,7 @@ impl Network {
             .functions
             .iter()
             .map(|function| {
-                let worker = Worker::new(0, plan.runtime.seed, pool.clone());
+                let worker = Worker::new(0, plan.runtime.seed.unwrap_or(0), pool.clone());
                 let shape = Shape::of(&function.blueprint, &worker).map_err(|error| {
                     diagnostics.push(
                         Diagnostic::error(format!("function `{}` cannot be made: {error}", function.name))

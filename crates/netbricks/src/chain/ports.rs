@@ -32,7 +32,8 @@ impl OpenPorts {
         let cx = OpenContext {
             pool: pool.clone(),
             queues,
-            seed: plan.runtime.seed,
+            // Generators make the same traffic everywhere.
+            seed: plan.runtime.seed.unwrap_or(0),
             directory: directory.to_owned(),
         };
         let mut ports = Vec::with_capacity(plan.ports.len());

@@ -36,7 +36,7 @@ pub(super) fn run(app: &Application, console: Console, arguments: &RunArguments)
             runtime.workers = Some(usize::from(workers));
         }
         if let Some(seed) = arguments.seed {
-            runtime.seed = seed;
+            runtime.seed = Some(seed);
         }
         if let Some(idle) = arguments.idle {
             runtime.idle = idle;
@@ -114,7 +114,8 @@ pub(super) fn execute<'t>(
         return Err(Faults { source: checked.source, diagnostics: found }.into());
     };
     // What replays repeats exactly only while one worker does all of it.
-    let alone = plan.runtime.workers.is_none() && plan.placed_workers() == 0 && ports.is_replay(network);
+    let is_replay = ports.is_replay(network);
+    let alone = plan.runtime.workers.is_none() && plan.placed_workers() == 0 && is_replay;
     let workers = if alone { 1 } else { wanted };
     network.unmet(plan, workers).into_iter().for_each(|unmet| found.push(unmet));
     console.tell(&found.render(&checked.source, console.color));
@@ -159,7 +160,8 @@ pub(super) fn execute<'t>(
     }
 
     let (events, heard) = EventSink::channel(EVENTS);
-    let mut config = runtime_config(settings, &pool, workers).events(events);
+    let seed = settings.seed(is_replay).map_err(|error| Failure::Failed(error.to_string()))?;
+    let mut config = runtime_config(settings, seed, &pool, workers).events(events);
     config.duration = limits.duration.map(Duration::from);
     let shares: Vec<Mutex<Option<WorkerPorts>>> =
         shares.into_iter().map(|share| Mutex::new(Some(share))).collect();
@@ -183,6 +185,7 @@ pub(super) fn execute<'t>(
     let told = warnings.len();
     let mut summary = summarise(&report, &plan, &network, &mut ports, warnings, workers);
     summary.placement = places;
+    summary.seed = seed;
     summary.pool = PoolSummary::from(&pool);
     // Devices keep buffers to receive into for as long as their ports are open.
     drop(ports);
@@ -216,14 +219,14 @@ pub(crate) fn placement(settings: &RuntimeSettings) -> Placement {
 }
 
 /// What `[runtime]` says to a runtime.
-pub(crate) fn runtime_config(settings: &RuntimeSettings, pool: &Pool, workers: usize) -> Config {
+pub(crate) fn runtime_config(settings: &RuntimeSettings, seed: u64, pool: &Pool, workers: usize) -> Config {
     let mut config = Config::new(pool.clone()).workers(workers).placement(placement(settings));
     config.idle = match settings.idle {
         Idle::Latency => IdlePolicy::Latency,
         Idle::Balanced => IdlePolicy::Balanced,
         Idle::Quiet => IdlePolicy::Quiet,
     };
-    config.seed = settings.seed;
+    config.seed = seed;
     config.burst = settings.burst;
     config
 }

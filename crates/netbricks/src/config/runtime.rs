@@ -38,8 +38,9 @@ pub struct RuntimeSettings {
     pub large_frames: usize,
     /// Packets that a source is asked for at a time.
     pub burst: usize,
-    /// Where randomness starts.
-    pub seed: u64,
+    /// Where randomness starts; by default at 0 where all arrivals say what time it is, and
+    /// else where nobody can know.
+    pub seed: Option<u64>,
     /// Whether a shuffle is put behind ports whose queues part the two directions of a flow.
     pub shuffles: bool,
 }
@@ -53,7 +54,7 @@ impl Default for RuntimeSettings {
             frames: 16_384,
             large_frames: 0,
             burst: 32,
-            seed: 0,
+            seed: None,
             shuffles: true,
         }
     }
@@ -129,6 +130,21 @@ impl RuntimeSettings {
         found
     }
 
+    /// Where randomness starts in a run whose arrivals all say what time it is, or do not: whoever sends to a live port must
+    /// not know by what key tables are hashed (Crosby and Wallach, USENIX Security 2003).
+    ///
+    /// # Errors
+    /// Where the system has no randomness.
+    pub fn seed(&self, is_replay: bool) -> std::io::Result<u64> {
+        match self.seed {
+            Some(seed) => Ok(seed),
+            None if is_replay => Ok(0),
+            None => {
+                getrandom::u64().map_err(|error| std::io::Error::other(format!("no random `seed`: {error}")))
+            }
+        }
+    }
+
     /// Its keys.
     pub fn keys() -> &'static [Key] {
         <Self as Settings>::KEYS
@@ -176,8 +192,11 @@ impl Settings for RuntimeSettings {
         Key {
             name: "seed",
             kind: "whole number",
-            default: Some("0"),
-            summary: "Where everything random starts: a run repeats exactly with the same one.",
+            default: Some(
+                "0 where captures and generators say what time it is, else drawn anew for every run",
+            ),
+            summary: "Where everything random starts, the keys of hash tables too: one worker over captures and generators repeats \
+                      exactly with the same one. On live ports leave it out, or who knows it can choose flows that collide.",
         },
         Key {
             name: "shuffles",

@@ -46,6 +46,9 @@ pub enum ContextError {
     /// A pipeline does not end, a function's way out leads nowhere, or a function cannot be made.
     #[error(transparent)]
     Graph(#[from] GraphError),
+    /// The system has no randomness to hash by.
+    #[error(transparent)]
+    Seed(std::io::Error),
     /// A worker could not start.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -185,7 +188,9 @@ impl NetBricksContext {
         let warnings = self.halved(&network, &design, &shares);
         let cores = placement(&self.plan.runtime).assign(self.workers, &allowed_cores())?;
         let places = places(&self.plan, &shares, &cores);
-        let mut config = runtime_config(&self.plan.runtime, &self.pool, self.workers);
+        let is_replay = shares.iter().all(|share| share.drives_clock);
+        let seed = self.plan.runtime.seed(is_replay).map_err(ContextError::Seed)?;
+        let mut config = runtime_config(&self.plan.runtime, seed, &self.pool, self.workers);
         config.duration = duration;
         let mut shares: Vec<Mutex<Option<WorkerPorts>>> =
             shares.into_iter().map(|share| Mutex::new(Some(share))).collect();
@@ -206,6 +211,7 @@ impl NetBricksContext {
         let report = runtime.wait();
         let mut summary = summarise(&report, &self.plan, &network, &mut self.ports, warnings, self.workers);
         summary.placement = places;
+        summary.seed = seed;
         summary.pool = PoolSummary::from(&self.pool);
         Ok(summary)
     }
@@ -232,7 +238,7 @@ impl NetBricksContext {
             None => place,
         };
         let wires = draft.wires.iter().map(|wire| Wire { from: port(wire.from), ..*wire }).collect();
-        let worker = Worker::new(0, self.plan.runtime.seed, self.pool.clone());
+        let worker = Worker::new(0, self.plan.runtime.seed.unwrap_or(0), self.pool.clone());
         let network = Network::along(wires, &self.plan.functions, self.plan.ports.len(), &worker)?;
         let design = Design {
             name: "pipelines".into(),

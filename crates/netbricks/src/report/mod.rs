@@ -49,6 +49,8 @@ pub struct Summary {
     pub warnings: Vec<String>,
     /// Why the run failed, if it did: a truncated capture, a port that could not be written.
     pub failures: Vec<String>,
+    /// Where randomness started, to repeat the run by `--seed`.
+    pub seed: u64,
     /// How many workers ran.
     pub workers: usize,
     /// Where each worker ran and what it received from.

@@ -225,6 +225,25 @@ impl Made {
         }
     }
 
+    /// What a router answers that sends this message about `quoted`, behind `options` words of options or headers.
+    pub(crate) fn error(&self, number: u8, kind: u8, options: usize, quoted: &[u8]) -> Self {
+        let mut error = self.clone();
+        if let Some(packet) = &mut error.packet {
+            packet.destination = packet.source;
+            packet.source = match packet.source {
+                IpAddr::V4(_) => Ipv4Addr::new(203, 0, 113, 9).into(),
+                IpAddr::V6(_) => Ipv6Addr::new(0x2001, 0xdb8, 9, 0, 0, 0, 0, 9).into(),
+            };
+            packet.protocol = number;
+            packet.ports = (u16::from(kind) << 8, 0);
+            packet.options = options as u8;
+            packet.extensions = vec![(protocol::DESTINATION_OPTIONS, 1); options];
+            packet.fragment = 0;
+        }
+        error.payload = [&[0; 4], quoted].concat();
+        error
+    }
+
     /// The other direction.
     pub(crate) fn reversed(&self) -> Self {
         let mut reversed = self.clone();

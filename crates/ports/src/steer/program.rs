@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use netbricks_packet::ethernet::ethertype;
 use netbricks_packet::ip::Version;
-use netbricks_packet::protocol;
+use netbricks_packet::{icmpv4, protocol};
 
 use super::facts::{EXTENSIONS, FRAGMENT_V4, FRAGMENT_V6};
 use super::{Filter, Prefix, Rules};
@@ -30,6 +30,19 @@ const DESTINATION: u32 = 12;
 const NO_VLAN: u32 = 0x1000;
 const NO_PROTOCOL: u32 = 0x100;
 const NO_PORT: u32 = 0x1_0000;
+/// In the place of [`NETWORK`], once that is read: the packet is no fragment, and [`TRANSPORT`] is where it says.
+const WHOLE: u32 = 0x1_0000;
+
+/// Types of ICMP that quote a packet (RFC 792; RFC 1122, section 3.2.2).
+const ERRORS_V4: [u8; 5] = [
+    icmpv4::kind::DESTINATION_UNREACHABLE,
+    icmpv4::kind::SOURCE_QUENCH,
+    icmpv4::kind::REDIRECT,
+    icmpv4::kind::TIME_EXCEEDED,
+    icmpv4::kind::PARAMETER_PROBLEM,
+];
+/// The first type of ICMPv6 that quotes none (RFC 4443, section 2.1).
+const INFORMATIONAL_V6: u8 = 128;
 
 // What stands beside the packet (linux/filter.h).
 pub(super) const AD_PROTOCOL: u32 = AD;
@@ -85,6 +98,7 @@ pub(crate) fn program(rules: &Rules) -> Vec<Instruction> {
             return a.finish();
         }
     }
+    quoted(&mut a);
     hash(&mut a);
     a.finish()
 }
@@ -132,6 +146,12 @@ fn link(a: &mut Assembler, known: Label) {
     ipv6(a, transport, known);
 
     a.bind(transport);
+    a.set(NETWORK, WHOLE);
+    ports(a, known);
+}
+
+/// Ports of a packet that is no fragment; goes to `known` where there are none.
+fn ports(a: &mut Assembler, known: Label) {
     let ports = a.label();
     a.load(PROTOCOL);
     for number in (0..=u8::MAX).filter(|number| protocol::has_ports(*number)) {
@@ -143,6 +163,45 @@ fn link(a: &mut Assembler, known: Label) {
     a.at(TRANSPORT);
     a.copy(HALF, 0, SOURCE_PORT);
     a.copy(HALF, 2, DESTINATION_PORT);
+}
+
+/// Puts the packet that an ICMP error quotes in the place of the error, so that it comes to the queue of the flow that it is
+/// about (RFC 792; RFC 4443, section 2.4). Whoever sent it, rules have been held against the error itself.
+fn quoted(a: &mut Assembler) {
+    let done = a.label();
+    type Read = fn(&mut Assembler, Label, Label);
+    let kinds: [(u32, u8, Read); 2] = [(4, protocol::ICMP, ipv4), (6, protocol::ICMPV6, ipv6)];
+    for (version, protocol, header) in kinds {
+        // Jumps on a condition are short.
+        let (other, none, error, transport, end) = (a.label(), a.label(), a.label(), a.label(), a.label());
+        a.load(NETWORK);
+        a.unless(EQUAL, WHOLE, none);
+        a.load(VERSION);
+        a.unless(EQUAL, version, none);
+        a.load(PROTOCOL);
+        a.unless(EQUAL, protocol.into(), none);
+        a.need(TRANSPORT, 8, none);
+        a.at(TRANSPORT);
+        a.emit(LOAD | BYTE | INDIRECT, 0);
+        if version == 4 {
+            for kind in ERRORS_V4 {
+                a.when(EQUAL, kind.into(), error);
+            }
+        } else {
+            a.unless(AT_LEAST, INFORMATIONAL_V6.into(), error);
+        }
+        a.bind(none);
+        a.go(other);
+        a.bind(error);
+        a.advance(8, NETWORK);
+        header(a, transport, end);
+        a.bind(transport);
+        ports(a, end);
+        a.bind(end);
+        a.go(done);
+        a.bind(other);
+    }
+    a.bind(done);
 }
 
 /// A tag in the packet; goes to `network` where there is none.

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::steer::frames::{made, mutated, mutations, rules};
-use crate::steer::{MOST_RULES, Rule};
+use crate::steer::{Filter, IpFacts, MOST_RULES, Rule};
 
 /// Instructions that the kernel takes (`BPF_MAXINSNS`).
 const MOST: usize = 4096;
@@ -141,6 +141,50 @@ proptest! {
         let frame = mutated(made.bytes(), &changes);
         if let Some(arrival) = Arrival::of(&frame, untags) {
             run(&program, &arrival);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3_000))]
+
+    /// A router's error comes to the queue of the flow that it is about, in either direction, whoever sends it; a rule that
+    /// speaks of ICMP comes first.
+    #[test]
+    fn errors_go_where_the_flow_is_that_they_quote(
+        made in made(), kind in prop_oneof![0_u8..16, any::<u8>()], len in 28_usize..80, untags in any::<bool>(), outer in 0_usize..3,
+    ) {
+        let Some(packet) = made.packet.as_ref() else { return Ok(()) };
+        // What an error of an error is about, nobody asks: there is none.
+        if made.tags.len() > 2 || matches!(made.facts().ip, Some(IpFacts { protocol: Some(1 | 58), .. })) {
+            return Ok(());
+        }
+        let (error, is_error) = if packet.source.is_ipv4() {
+            (protocol::ICMP, matches!(kind, 3 | 4 | 5 | 11 | 12))
+        } else {
+            (protocol::ICMPV6, kind < 128)
+        };
+        let frame = made.bytes();
+        let head = 14 + 4 * made.tags.len();
+        // Eight bytes behind an IPv4 header are the least that is quoted; of IPv6 it is as much as there is room for.
+        let quoted = if packet.source.is_ipv4() { 4 * usize::from(frame[head] & 15) + 4 + len - 28 } else { frame.len() };
+        let quoted = &frame[head..frame.len().min(head + quoted)];
+        let error = made.error(error, kind, outer, quoted).bytes();
+        let none = program(&Rules::default());
+        let queue = |program: &[Instruction], frame: &[u8]| {
+            Arrival::of(frame, untags).map(|arrival| run(program, &arrival))
+        };
+        let (flow, found) = (queue(&none, &frame), queue(&none, &error));
+        prop_assert_eq!(flow, queue(&none, &made.reversed().bytes()));
+        if is_error {
+            prop_assert_eq!(flow, found);
+        }
+        let icmp = Filter::ANY.protocol(if packet.source.is_ipv4() { 1 } else { 58 });
+        let steered = program(&Rules::new([Rule { filter: icmp, queue: 7 }]).unwrap());
+        prop_assert_eq!(queue(&steered, &error), Some(7));
+        // Cut anywhere, it ends.
+        for end in 14..error.len() {
+            queue(&none, &error[..end]);
         }
     }
 }
