@@ -243,10 +243,10 @@ impl Node for GroupNode {
         self.held as u64
     }
     fn drain(&mut self, batch: &mut Batch, cx: &mut Context) {
-        self.send(netbricks_buffer::BATCH, batch, cx);
+        self.send(cx.burst(), batch, cx);
     }
     fn hurry(&mut self, batch: &mut Batch, cx: &mut Context) {
-        self.send(netbricks_buffer::BATCH, batch, cx);
+        self.send(cx.burst(), batch, cx);
     }
     fn handlers(&self) -> Vec<Handler> {
         let queued = Handler { name: "queued".into(), summary: "Packets in each group's queue.".into() };

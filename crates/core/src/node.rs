@@ -243,6 +243,8 @@ pub trait Node {
     }
     /// Takes over what outlives the node in whose place it comes.
     fn succeed(&mut self, _before: &mut dyn Any) {}
+    /// None came in its place, though it was asked for what [outlives](Self::outlived) it: it goes on itself.
+    fn unsucceeded(&mut self) {}
     /// Its part in what goes from worker to worker, where it has one.
     fn crossing(&mut self) -> Option<&mut dyn Crossing> {
         None

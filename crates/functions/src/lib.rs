@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod busy;
+mod count;
 pub mod group_by;
 pub mod http_inspect;
 pub mod icmp_echo;

@@ -4,7 +4,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::run::{ASK_IDLE, Keepers};
+use super::drain::Keepers;
+use super::run::ASK_IDLE;
 use super::{Graph, Slot};
 use crate::context::DUTY;
 use crate::node::Role;
@@ -114,7 +115,8 @@ impl Graph {
             let over = self.slots.iter().enumerate().all(|(other, slot)| {
                 let ended =
                     !slot.source || slot.ended || slot.stopped || stopped && slot.role == Role::Receive;
-                other == node || slot.feeds & bit == 0 || ended && self.held(other) == 0
+                let over = || ended && self.held(other) == 0 && !(stopped && self.has_untold_end(other));
+                other == node || slot.feeds & bit == 0 || over()
             });
             if over {
                 self.slots[node].closed = true;
@@ -136,13 +138,14 @@ impl Graph {
     }
 
     /// When the graph is taken down: all workers give each other what they still have for each other. `held_up`: some node still
-    /// holds what a shuffle had no room for. Answers whether there was anything to do.
-    pub(super) fn drain_crossings(&mut self, held_up: &mut bool) -> bool {
+    /// holds what a shuffle had no room for.
+    pub(super) fn drain_crossings(&mut self, held_up: &mut bool) {
         let crossings: Vec<usize> =
             (0..self.cx.crossings.len()).filter(|node| self.cx.crossings[*node] != 0).collect();
         let mut asks = 0;
         while asks < ASKS && crossings.iter().any(|node| !self.slots[*node].ended) {
             self.close_ended(true);
+            let handed = self.handed(&crossings);
             let mut moved = 0;
             for node in &crossings {
                 if !self.slots[*node].ended && !self.is_held_up(*node) {
@@ -157,8 +160,11 @@ impl Graph {
                 *held_up = self.drain_keepers(Keepers::All);
             } else if *held_up {
                 *held_up = self.drain_keepers(Keepers::BeforeShuffles);
+            } else {
+                self.tell_ends(false);
             }
-            if moved > 0 {
+            // Whose packets another worker still takes is not alone, even if none comes from there.
+            if moved > 0 || self.handed(&crossings) > handed {
                 asks = 0;
             } else {
                 asks += 1;
@@ -171,6 +177,10 @@ impl Graph {
             // Given up: what it holds is counted, and its ends of the rings go with it.
             self.slots[*node].ended = true;
         }
-        !crossings.is_empty()
+    }
+
+    /// Packets that these shuffles have given to other workers.
+    fn handed(&self, crossings: &[usize]) -> u64 {
+        crossings.iter().map(|node| self.slots[*node].counters.handed.packets).sum()
     }
 }

@@ -8,6 +8,7 @@ mod asked;
 mod build;
 mod contain;
 mod crossing;
+mod drain;
 mod export;
 mod moves;
 mod run;

@@ -18,6 +18,9 @@ type Image = (String, StateImage);
 /// How long packets may take to leave a transmit queue before the new owner of their flows goes on all the same (ns): a device
 /// that is down never says that it has sent them.
 const LEAVING: u64 = 1_000_000_000;
+/// How often they are asked for in vain, where packets alone move the time on: a queue may hold them until a time that comes only
+/// with others.
+const ASKS: u32 = 1 << 10;
 
 /// What shuffles have asked for.
 #[derive(Default)]
@@ -48,8 +51,17 @@ struct Give {
     nodes: Vec<usize>,
     step: PartStep,
     images: Vec<Image>,
-    /// Once all state is out: since when, and how many packets must have left by which ways of which nodes.
-    leaving: Option<(u64, Vec<Way>)>,
+    /// Once all state is out.
+    leaving: Option<Leaving>,
+}
+
+/// What must have left before state that is out may be handed over.
+struct Leaving {
+    /// The time at which it was out.
+    since: u64,
+    /// How often the ways were asked in a row without any progress.
+    asks: u32,
+    ways: Vec<Way>,
 }
 
 /// State on its way in.
@@ -60,12 +72,13 @@ struct Take {
     refused: usize,
 }
 
-/// A way out of a node, and how many packets it had been given when the state was out.
+/// A way out of a node, how many packets it had been given when the state was out, and how many of its packets have left.
 #[derive(Clone, Copy)]
 struct Way {
     node: usize,
     number: usize,
     given: u64,
+    left: u64,
 }
 
 /// How an errand stands after a piece of it.
@@ -188,18 +201,26 @@ impl Graph {
                 return Piece::Done;
             }
         }
-        let (since, left) = match give.leaving.take() {
+        let mut leaving = match give.leaving.take() {
             Some(leaving) => leaving,
-            None => (self.cx.now(), self.not_left(&give.shuffles)),
+            None => Leaving { since: self.cx.now(), asks: 0, ways: self.not_left(&give.shuffles) },
         };
-        let over = self.cx.now().saturating_sub(since) >= LEAVING;
-        let left: Vec<Way> = left
-            .into_iter()
-            // Rings are emptied as long as there is a worker at the other end.
-            .filter(|way| !(over && self.slots[way.node].role == Role::Transmit || self.has_left(*way)))
-            .collect();
-        if !urgent && !left.is_empty() {
-            give.leaving = Some((since, left));
+        leaving.asks += 1;
+        let over = match self.cx.led {
+            true => leaving.asks > ASKS,
+            false => self.cx.now().saturating_sub(leaving.since) >= LEAVING,
+        };
+        // Rings are emptied as long as there is a worker at the other end.
+        leaving.ways.retain_mut(|way| {
+            let before = way.left;
+            let has_left = over && self.slots[way.node].role == Role::Transmit || self.has_left(way);
+            if way.left > before {
+                leaving.asks = 0;
+            }
+            !has_left
+        });
+        if !urgent && !leaving.ways.is_empty() {
+            give.leaving = Some(leaving);
             return Piece::Waits;
         }
         // All are told, and one brings it.
@@ -219,15 +240,13 @@ impl Graph {
             let here = behind.iter().copied().chain([shuffle]);
             nodes.extend(here.flat_map(|node| self.slots[node].targets.iter().flatten().map(|to| to.node)));
         }
-        // Where packets alone move the time on, a queue may hold them until a time that comes only with others.
-        let waits = |slot: &Slot| slot.crossing != 0 || slot.role == Role::Transmit && !self.cx.led;
-        nodes.retain(|node| waits(&self.slots[*node]));
+        nodes.retain(|node| self.slots[*node].crossing != 0 || self.slots[*node].role == Role::Transmit);
         nodes.sort_unstable();
         nodes.dedup();
         let mut ways = Vec::new();
         for node in nodes {
             let departed = self.departed(node).into_iter().enumerate();
-            ways.extend(departed.map(|(number, Departed { given, .. })| Way { node, number, given }));
+            ways.extend(departed.map(|(number, Departed { given, left })| Way { node, number, given, left }));
         }
         ways
     }
@@ -237,15 +256,15 @@ impl Graph {
     }
 
     /// Whether what was given to a way has left.
-    fn has_left(&mut self, Way { node, number, given }: Way) -> bool {
-        let left = |departed: Vec<Departed>| departed.get(number).is_none_or(|way| way.left >= given);
-        if left(self.departed(node)) {
-            return true;
+    fn has_left(&mut self, way: &mut Way) -> bool {
+        if self.slots[way.node].role == Role::Transmit && way.left < way.given {
+            self.drain_node(way.node, |node, batch, cx| node.hurry(batch, cx));
         }
-        if self.slots[node].role == Role::Transmit {
-            self.drain_node(node, |node, batch, cx| node.hurry(batch, cx));
+        match self.departed(way.node).get(way.number) {
+            Some(departed) => way.left = departed.left,
+            None => return true,
         }
-        left(self.departed(node))
+        way.left >= way.given
     }
 
     fn take(&mut self, take: &mut Take) -> Piece {
@@ -345,38 +364,16 @@ impl Graph {
         self.guarded(node, |node| node.crossing().map(call)).ok().flatten()
     }
 
-    /// Lets queued packets through, in order, as far as there is room behind: whether all have gone that are let go.
+    /// Lets queued packets through, as far as there is room behind: whether all have gone that are let go.
     fn hurry(&mut self, nodes: &[usize]) -> bool {
-        // What one lets go, another may queue.
-        for _ in 0..=nodes.len() {
-            let mut any = false;
-            for node in nodes.iter().copied().filter(|node| self.slots[*node].keeps).collect::<Vec<_>>() {
-                let mut held = self.held(node);
-                while held > 0 {
-                    if self.is_held_up(node) {
-                        return false;
-                    }
-                    self.drain_node(node, |node, batch, cx| node.hurry(batch, cx));
-                    while !self.waiting.is_empty() {
-                        self.contained(None, 1);
-                    }
-                    let left = self.held(node);
-                    if left >= held {
-                        break;
-                    }
-                    (held, any) = (left, true);
-                }
-            }
-            if !any {
-                break;
-            }
-        }
-        true
+        let mut queues = self.downstream_first();
+        queues.retain(|node| nodes.contains(node) && self.slots[*node].keeps);
+        !self.let_go(&queues, |node, batch, cx| node.hurry(batch, cx), true)
     }
 
     /// The nodes that a shuffle's packets may come to. Not itself: its own function stands where packets arrive, not where
     /// their owner is. Not those behind the next one, which moves their state.
-    fn behind(&self, node: usize) -> Vec<usize> {
+    pub(super) fn behind(&self, node: usize) -> Vec<usize> {
         let mut reached = vec![node];
         let mut next = 0;
         while let Some(here) = reached.get(next).copied() {

@@ -436,64 +436,6 @@ impl Graph {
         self.panics.push(panic);
     }
 
-    /// Takes the graph down: sources are polled no more, keepers give up what they hold, everything runs to
-    /// completion. Answers how many packets are still held, which is 0 unless a port cannot let go.
-    pub fn drain(&mut self, now: u64) -> u64 {
-        self.cx.advance(now);
-        self.ready.clear();
-        self.idle.clear();
-        self.sleeping.clear();
-        self.timers.clear();
-        self.set_deadline();
-        while !self.waiting.is_empty() {
-            self.contained(None, 1);
-        }
-        let mut held_up = self.drain_keepers(Keepers::All);
-        if self.drain_crossings(&mut held_up) {
-            self.drain_keepers(Keepers::Last);
-        }
-        self.totals().held
-    }
-
-    /// Has those that hold packets give them up, but where these would come to a shuffle that waits for room and may get it.
-    /// Answers whether there were such.
-    pub(super) fn drain_keepers(&mut self, keepers: Keepers) -> bool {
-        let mut held_up = false;
-        // Shuffles that were given up are the last: what waits there has nowhere to go.
-        let mut nodes: Vec<usize> = (0..self.slots.len()).collect();
-        nodes.sort_by_key(|node| self.slots[*node].crossing != 0);
-        for node in nodes {
-            let slot = &self.slots[node];
-            if slot.crossing != 0 && !slot.ended || keepers == Keepers::BeforeShuffles && slot.feeds == 0 {
-                continue;
-            }
-            // Bounded: a node that never gives up is left with what it holds, which the totals then show.
-            for _ in 0..DRAIN_CALLS {
-                // A transmit queue may have packets in the device's hands even if it holds none.
-                let slot = &self.slots[node];
-                let ends = || slot.ask(&self.panics, self.cx.now(), |node| node.has_an_end()) == Some(true);
-                let keeps = slot.keeps || slot.role == Role::Transmit;
-                if !keeps && (slot.told || !ends()) {
-                    break;
-                }
-                let before = self.held(node);
-                if keepers != Keepers::Last && self.is_held_up(node) {
-                    held_up |= before > 0 || !keeps;
-                    break;
-                }
-                self.slots[node].told = true;
-                self.drain_node(node, |node, batch, cx| node.drain(batch, cx));
-                while !self.waiting.is_empty() {
-                    self.contained(None, 1);
-                }
-                if before == 0 {
-                    break;
-                }
-            }
-        }
-        held_up
-    }
-
     pub(super) fn drain_node(&mut self, node: usize, how: fn(&mut dyn Node, &mut Batch, &mut Context)) {
         let _containing = Containing::enter();
         let slot = &mut self.slots[node];
@@ -524,16 +466,6 @@ impl Graph {
     }
 }
 
-/// Which nodes give up what they hold, when the graph is taken down.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Keepers {
-    All,
-    /// Those that lead to shuffles.
-    BeforeShuffles,
-    /// All, whether there is room for it or not.
-    Last,
-}
-
 /// In [`Running::held`]: the node is just being asked.
 const UNKNOWN: u64 = u64::MAX;
 
@@ -553,9 +485,6 @@ fn ask_held(slot: &Slot) -> Option<u64> {
     if slot.keeps { contain(|| slot.node.held()).ok() } else { Some(0) }
 }
 
-/// Calls of a keeper's `drain`: each may yield a full batch, and no keeper holds more than a pool.
-const DRAIN_CALLS: usize = 1 << 16;
-
 /// Makes a function's node anew, state and all, but for the packets that others left with it; a node without a blueprint goes
 /// on as it is.
 fn rebuild(slot: &mut Slot) -> bool {
@@ -570,7 +499,10 @@ fn rebuild(slot: &mut Slot) -> bool {
         }
         Some(node)
     });
-    let Ok(Some(mut node)) = built else { return false };
+    let Ok(Some(mut node)) = built else {
+        let _told = contain(|| slot.node.unsucceeded());
+        return false;
+    };
     if lasts && let Some(before) = slot.node.outlived() {
         node.succeed(before);
     }

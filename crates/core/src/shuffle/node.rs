@@ -421,6 +421,9 @@ impl Node for ShuffleNode {
             self.fabric.succession(self.me);
         }
     }
+    fn unsucceeded(&mut self) {
+        self.fabric.succession(self.me);
+    }
     fn crossing(&mut self) -> Option<&mut dyn Crossing> {
         Some(self)
     }

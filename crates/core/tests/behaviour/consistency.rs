@@ -445,7 +445,7 @@ fn every_container_under_every_consistency() {
         assert_eq!(one::<T, _>(Strict, &config, changes, &look), own);
         assert_eq!(one::<T, _>(BoundedInconsistency { updates: 2 }, &config, changes, &look), own);
         let mut other = T::make(&config).unwrap();
-        other.import(&own.1, 0).unwrap();
+        other.import(&own.1, 9).unwrap();
         assert_eq!(look(&other), own.0);
         assert!(!own.0.is_empty());
     }

@@ -8,6 +8,7 @@ use netbricks_core::packet::{Ip, Link};
 use netbricks_core::{Function, Input, Operator, Worker};
 
 use super::LpmSettings;
+use crate::count::Count;
 
 /// A next hop, and the place of its count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,11 +28,11 @@ pub fn lpm_counted(input: Input, config: &LpmSettings, worker: &Worker) -> impl 
     let table = super::table(config, worker, hop);
     super::answer(&table, worker, |hop| hop.number);
     let packets: Rc<[Cell<u64>]> = numbers.iter().map(|_| Cell::new(0)).collect();
-    let none = worker.counter("no-route");
+    let none = Count::new("no-route", worker);
     let (counted, unrouted) = (packets.clone(), none.clone());
     worker.report(move || {
         let hops = numbers.iter().copied().zip(counted.iter().map(Cell::get));
-        super::section(hops.filter(|(_, packets)| *packets > 0), unrouted.get())
+        super::section(hops.filter(|(_, packets)| *packets > 0), unrouted.here())
     });
     input
         .parse_or_pass::<Link>()

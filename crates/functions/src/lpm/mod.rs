@@ -18,6 +18,8 @@ use netbricks_core::packet::{Ip, Link};
 use netbricks_core::tables::Routes;
 use netbricks_core::{BuildError, Function, Input, Node, Operator, Section, State, Worker, compose};
 
+use crate::count::Count;
+
 /// The name of the annotation that carries the next hop, a `u32`, unless configuration says another.
 pub const NEXT_HOP: &str = "next-hop";
 
@@ -39,9 +41,9 @@ pub fn lpm(input: Input, config: &LpmSettings, worker: &Worker) -> impl Function
     let next_hop = worker.annotation::<u32>(&config.annotation);
     let table = table(config, worker, |number| number);
     answer(&table, worker, |number| *number);
-    let none = worker.counter("no-route");
+    let none = Count::new("no-route", worker);
     let unrouted = none.clone();
-    worker.report(move || section([], unrouted.get()));
+    worker.report(move || section([], unrouted.here()));
     input
         .parse_or_pass::<Link>()
         .parse_or_pass::<Ip>()

@@ -232,6 +232,27 @@ fn the_report_says_where_packets_went() {
     }
 }
 
+/// What its predecessor had without a route goes on in the counter, and not beside counts that begin anew.
+#[test]
+fn who_takes_over_reports_its_own_packets() {
+    let frames = ["10.1.2.3", "172.16.0.1", "172.16.0.2"].map(|to| frame_to(to.parse().unwrap(), false));
+    for (count, expected) in [(true, &[("7", 1), ("no route", 2)][..]), (false, &[("no route", 2)])] {
+        let settings = counting(count, [route("10.0.0.0/8 7")]);
+        let pool = Pool::builder().frames(64).build().unwrap();
+        let made = || node(&settings, &Worker::new(0, 1, pool.clone())).unwrap();
+        let (mut before, mut after) = ([made()], [made()]);
+        through(&mut before, &pool, &frames);
+        for (name, image) in before[0].export() {
+            after[0].import(&name, &image, 1).unwrap();
+        }
+        through(&mut after, &pool, &frames);
+        assert_eq!(after[0].call("no-route.occupancy", "").unwrap().split(' ').next(), Some("4"));
+        let expected: Vec<_> =
+            expected.iter().map(|(name, packets)| ((*name).to_owned(), *packets)).collect();
+        assert_eq!(reported(after[0].as_ref()), expected);
+    }
+}
+
 /// Each of more next hops than a byte tells apart has its own count.
 #[test]
 fn many_next_hops_are_counted_apart() {

@@ -7,7 +7,9 @@ use std::rc::Rc;
 use netbricks_core::consistency::{Access, Bounded};
 use netbricks_core::node::SectionMerge;
 use netbricks_core::packet::{FlowKey, IpRef, protocol};
-use netbricks_core::{Counter, Flows, Section, Worker};
+use netbricks_core::{Flows, Section, Worker};
+
+use crate::count::Count;
 
 use super::backends::{Backends, Current, MOST, Snapshot};
 
@@ -26,26 +28,6 @@ pub(super) struct Tally {
     pub(super) strangers: Count,
     /// ICMP errors about known flows.
     pub(super) errors: Count,
-}
-
-/// A counter, which goes on in whatever replaces this function, and how much of it was counted here, as of the packets.
-#[derive(Clone)]
-pub(super) struct Count {
-    all: Counter,
-    here: Rc<Cell<u64>>,
-}
-
-impl Count {
-    fn new(name: &str, worker: &Worker) -> Self {
-        Self { all: worker.counter(name), here: Rc::default() }
-    }
-    pub(super) fn add(&self, by: u64) {
-        self.all.add(by);
-        self.here.set(self.here.get() + by);
-    }
-    fn get(&self) -> u64 {
-        self.here.get()
-    }
 }
 
 /// Of whom the packets are counted.
@@ -127,13 +109,13 @@ impl Tally {
             let rows: Vec<_> = rows.collect();
             let gone = self.of.borrow().gone;
             let all = gone + self.packets.iter().map(Cell::get).sum::<u64>();
-            let (new, strangers) = (self.assigned.get(), self.strangers.get());
+            let (new, strangers) = (self.assigned.here(), self.strangers.here());
             let counts = [
                 ("known_connection_packets", all - new - strangers),
                 ("new_connection_packets", new),
                 ("unremembered_packets", strangers),
-                ("related_icmp_errors", self.errors.get()),
-                ("moved_connections", self.moved.get()),
+                ("related_icmp_errors", self.errors.here()),
+                ("moved_connections", self.moved.here()),
                 ("removed_backends_packets", gone),
             ];
             Section {

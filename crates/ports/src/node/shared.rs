@@ -59,8 +59,8 @@ struct Sending {
     rings: Vec<Left>,
     /// What came out of a ring and was not taken yet: the queue is full. First in line.
     hand: Batch,
-    /// The queue has the hand now: whoever called it counts what is in it.
-    offered: bool,
+    /// So many packets of the hand the queue has been given, and is at: whoever called it counts them, where it panics.
+    offered: usize,
     /// Packets that the queue has taken.
     taken: u64,
 }
@@ -103,7 +103,7 @@ impl SharedTransmit {
                 queue,
                 rings: vec![left],
                 hand: Batch::new(),
-                offered: false,
+                offered: 0,
                 taken: 0,
             }),
         };
@@ -120,14 +120,14 @@ impl Sending {
 
     /// Offers the hand for as long as the queue takes of it. It is asked again by those who ask for the queue again.
     fn offer(&mut self, cx: &mut Context) {
-        self.offered = true;
         let mut before = usize::MAX;
         while !self.hand.is_empty() && self.hand.len() < before {
             before = self.hand.len();
+            self.offered = before;
             self.queue.transmit(&mut self.hand, cx);
             self.taken += (before - self.hand.len()) as u64;
         }
-        self.offered = false;
+        self.offered = 0;
     }
 
     /// Offers a batch once.
@@ -154,8 +154,9 @@ impl Shared {
     /// queue had of the hand was counted as lost with it.
     fn mended<'m>(&'m self, mut sending: MutexGuard<'m, Sending>) -> MutexGuard<'m, Sending> {
         self.sending.clear_poison();
-        if std::mem::take(&mut sending.offered) {
-            sending.taken += sending.hand.len() as u64;
+        let offered = std::mem::take(&mut sending.offered);
+        if offered > 0 {
+            sending.taken += offered as u64;
             sending.hand.clear();
         }
         sending

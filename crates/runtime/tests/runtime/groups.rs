@@ -247,3 +247,73 @@ fn groups_and_shuffles_nest_in_either_order() {
         assert_eq!(pool.available(), pool.capacity());
     }
 }
+
+/// On each worker a long queue before a short one, in whatever order they were added; the first worker receives.
+fn queues_in_a_row(workers: usize, short_first: bool) -> Vec<Graph> {
+    let (pool, team) = (pool(), Team::new(workers));
+    let shuffle = Shuffle::new(ShuffleConfig { ring: 8_192, ..ShuffleConfig::default() });
+    let graph = |index| {
+        let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+        let mut graph = GraphBuilder::new("test");
+        let mut queues = [("long", 4_096), ("short", 128)];
+        if short_first {
+            queues.reverse();
+        }
+        let mut queues = queues.map(|(name, room)| graph.add(name, by_first_byte(2, room, &worker)).unwrap());
+        if short_first {
+            queues.reverse();
+        }
+        let [long, short] = queues;
+        let by_number = shuffle.node_by(&worker, |input| input, |packet| u64::from(packet.frame()[8]));
+        let shuffled = graph.add("shuffle", by_number.unwrap()).unwrap();
+        for from in 0..3 {
+            let source = source(&[1, 1], if index == 0 { 2_000 } else { 0 }, from);
+            let source = graph.add(format!("in {from}"), source).unwrap();
+            graph.connect(source, Edge::OUT, shuffled, 0).unwrap();
+        }
+        let ends = graph.add("ends", Box::new(Ends(1, Seen::default()))).unwrap();
+        graph.connect(shuffled, Edge::OUT, long, 0).unwrap();
+        for group in 0..2 {
+            graph.connect(long, Groups::edge(group), short, 0).unwrap();
+            graph.connect(short, Groups::edge(group), ends, 0).unwrap();
+        }
+        let mut graph = graph.build(pool.clone()).unwrap();
+        graph.set_burst(32);
+        // Three sources bring more than one turn of the queue takes along.
+        let waits = |graph: &mut Graph| {
+            let queued = graph.call("long", "queued", "").unwrap();
+            queued.split(' ').map(|length| length.parse::<u64>().unwrap()).sum::<u64>()
+        };
+        if index == 0 {
+            (0..10_000).find(|turn| graph.turn(*turn) == Turn::Done || waits(&mut graph) > 300).unwrap();
+            assert!(waits(&mut graph) > 300, "the queue has never filled");
+        }
+        graph
+    };
+    (0..workers).map(graph).collect()
+}
+
+/// What waits in a queue goes into the next one no faster than that lets go.
+#[test]
+fn queues_in_a_row_lose_nothing_to_a_move_or_an_end() {
+    for short_first in [false, true] {
+        let mut graphs = queues_in_a_row(2, short_first);
+        for to in [1, 0] {
+            assert_ne!(graphs[0].call("shuffle", "move", &format!("0-4095 {to}")).unwrap(), "0");
+            let ended = (0..10_000).find(|_| {
+                graphs.iter_mut().for_each(|graph| drop(graph.turn(0)));
+                graphs[0].call("shuffle", "moving", "").unwrap() == "0"
+            });
+            assert!(ended.is_some(), "it moves for ever");
+        }
+        while graphs.iter_mut().map(|graph| graph.turn(0)).any(|turn| turn != Turn::Done) {}
+        let mut alone = queues_in_a_row(1, short_first);
+        assert_eq!(alone[0].drain(0), 0);
+        for graph in graphs.iter().chain(&alone) {
+            assert_eq!(graph.totals().drops.total().packets, 0, "short queue first: {short_first}");
+            assert!(graph.totals().is_conserved() && graph.unbalanced().is_empty());
+        }
+        let sent: u64 = graphs.iter().map(|graph| graph.totals().sent.packets).sum();
+        assert_eq!(sent, 6_000);
+    }
+}

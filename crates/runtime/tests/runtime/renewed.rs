@@ -9,8 +9,8 @@ use netbricks_core::packet::{FlowKey, Ip, Link};
 use netbricks_core::tables::{Entry, FlowTableConfig};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{
-    Blueprint, Drop, Edge, Graph, GraphBuilder, GroupConfig, Groups, Input, Operator, Shuffle, ShuffleConfig,
-    Team, Turn, Worker,
+    Blueprint, BuildError, Drop, Edge, Graph, GraphBuilder, GroupConfig, Groups, Input, Operator, Shuffle,
+    ShuffleConfig, Team, Turn, Worker,
 };
 
 use crate::shuffle::{Flows, NUMBER, SMALL, Seen, Witness, pool};
@@ -124,4 +124,41 @@ fn a_panic_in_what_groups_are_by_costs_its_batch_and_no_queue() {
     }
     assert!(most > 100, "{most} packets waited at most");
     check(&mut graphs, &seen, 3);
+}
+
+/// Nobody took its place: its worker has its end of the shuffle still, and nobody else gets another.
+#[test]
+fn a_shuffle_that_cannot_be_made_anew_keeps_its_end() {
+    let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+    let shuffle = Shuffle::new(ShuffleConfig { ring: 16, ..SMALL });
+    let left = Arc::new(AtomicU64::new(1));
+    let (made, of) = (Arc::new(AtomicU64::new(0)), shuffle.clone());
+    let sorts = Blueprint::new(move |worker: &Worker| {
+        if made.fetch_add(1, Ordering::Relaxed) >= 2 {
+            return Err(BuildError::new("it cannot be made a third time"));
+        }
+        let left = left.clone();
+        of.node_by(
+            worker,
+            |input| counting(input, worker, left),
+            |packet| FlowKey::from_frame(packet.frame()).unwrap(),
+        )
+    });
+    let mut graphs = [0, 1]
+        .map(|index| graph(&Worker::new(index, 1, pool.clone()).of_team(team.clone()), &sorts, 1, &seen));
+    let mut panics = Vec::new();
+    for turn in 0..200_000 {
+        for graph in &mut graphs {
+            graph.turn(turn);
+            panics.extend(graph.take_panics());
+        }
+    }
+    assert_eq!(panics.iter().map(|panic| panic.rebuilt).collect::<Vec<_>>(), [false]);
+    for index in [0, 1] {
+        let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+        assert!(shuffle.node(&worker).is_err(), "worker {index} has its end already");
+    }
+    assert_eq!(graphs.each_mut().map(|graph| graph.turn(200_000)), [Turn::Done; 2]);
+    let sent: u64 = graphs.iter().map(|graph| graph.totals().sent.packets).sum();
+    assert_eq!(sent + panics[0].packets, 2 * EACH);
 }

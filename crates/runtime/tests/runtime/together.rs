@@ -250,7 +250,10 @@ impl Node for Queue {
 /// Each worker has a transmit queue of its own, and what it has put there is on no wire yet.
 #[test]
 fn the_new_owner_overtakes_nothing_in_the_old_one_s_transmit_queue() {
-    for slow in [[1, 1, 8], [8, 1, 1], [3, 8, 2]] {
+    // Also where packets alone move the time on.
+    for (slow, led) in
+        [[1, 1, 8], [8, 1, 1], [3, 8, 2]].into_iter().flat_map(|slow| [(slow, false), (slow, true)])
+    {
         let (pool, wire) = (Pool::builder().frames(65_536).build().unwrap(), Wire::default());
         let shuffle = Shuffle::new(SMALL);
         let mut graphs = graphs(&pool, |worker, graph| {
@@ -264,6 +267,7 @@ fn the_new_owner_overtakes_nothing_in_the_old_one_s_transmit_queue() {
                 graph.connect(pair[0], Edge::OUT, pair[1], 0).unwrap();
             }
         });
+        graphs.iter_mut().for_each(|graph| graph.follow_arrivals(led));
         let moves = run(&mut graphs, &["shuffle"], 7);
         assert!(moves > 5, "{moves} moves");
         assert_eq!(lost(&graphs), 0);

@@ -62,7 +62,7 @@ pub enum RouteChange<V> {
 pub enum RouteOutcome<V> {
     /// The prefix is in; the value that it had before.
     Inserted(Option<V>),
-    /// It is not in, and nothing has changed.
+    /// It is not in, and nothing has changed, but that prefixes whose time was over may have left to make room.
     Refused(LpmError),
     /// The prefix is out; the value that it had.
     Removed(Option<V>),

@@ -134,7 +134,7 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
     ///
     /// # Errors
     /// When it is no prefix of these addresses, or does not fit, by the [policy](RoutesFull), or there is no memory to file
-    /// its end. Nothing changes then.
+    /// its end. Nothing changes then, but that prefixes whose time was over may have left to make room.
     pub fn insert_with_lifetime(
         &mut self,
         prefix: A,

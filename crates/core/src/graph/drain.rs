@@ -1,0 +1,184 @@
+//! A graph's end: nodes give up what they hold, and learn that nothing more comes. And how queued packets are let through while
+//! flows move.
+
+use std::collections::BTreeSet;
+
+use netbricks_buffer::Batch;
+
+use super::Graph;
+use crate::context::Context;
+use crate::node::{Node, Role};
+
+/// Which nodes give up what they hold, when the graph is taken down.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keepers {
+    /// All whose packets have room where they go.
+    All,
+    /// Of those, the ones that lead to shuffles.
+    BeforeShuffles,
+    /// All, whether there is room for it or not.
+    Last,
+}
+
+/// How a node lets go of packets: [`Node::drain`] or [`Node::hurry`].
+type LetGo = fn(&mut dyn Node, &mut Batch, &mut Context);
+
+/// Rounds in which each keeper lets go a batch: none holds more than a pool.
+const ROUNDS: usize = 1 << 16;
+
+impl Graph {
+    /// Takes the graph down: sources are polled no more, keepers give up what they hold, everything runs to
+    /// completion. Answers how many packets are still held, which is 0 unless a port cannot let go.
+    pub fn drain(&mut self, now: u64) -> u64 {
+        self.cx.advance(now);
+        self.ready.clear();
+        self.idle.clear();
+        self.sleeping.clear();
+        self.timers.clear();
+        self.set_deadline();
+        while !self.waiting.is_empty() {
+            self.contained(None, 1);
+        }
+        if self.cx.crossings.is_empty() {
+            self.drain_keepers(Keepers::Last);
+        } else {
+            let mut held_up = self.drain_keepers(Keepers::All);
+            self.drain_crossings(&mut held_up);
+            self.drain_keepers(Keepers::Last);
+        }
+        self.totals().held
+    }
+
+    /// Has those that hold packets give them up, but where these would come to a shuffle that waits for room and may get it; and
+    /// tells nodes to which nothing comes any more that this is the end. Answers whether packets are held up.
+    pub(super) fn drain_keepers(&mut self, keepers: Keepers) -> bool {
+        loop {
+            let mut nodes = self.downstream_first();
+            nodes.retain(|node| {
+                let slot = &self.slots[*node];
+                slot.keeps
+                    && (slot.crossing == 0 || slot.ended)
+                    && (keepers != Keepers::BeforeShuffles || slot.feeds != 0)
+            });
+            // Shuffles that were given up are the last: what waits there has nowhere to go.
+            nodes.sort_by_key(|node| self.slots[*node].crossing != 0);
+            let held_up =
+                self.let_go(&nodes, |node, batch, cx| node.drain(batch, cx), keepers != Keepers::Last);
+            if keepers != Keepers::BeforeShuffles {
+                self.drain_transmits();
+            }
+            if !self.tell_ends(keepers == Keepers::Last) {
+                return held_up;
+            }
+        }
+    }
+
+    /// Has these nodes, those behind others first, let go a batch each, in turn, for as long as any does: so there is room for
+    /// what comes to them. Those hold back whose packets would come to a shuffle that waits for room, where that is
+    /// `patient`. Answers whether there were any.
+    pub(super) fn let_go(&mut self, nodes: &[usize], how: LetGo, patient: bool) -> bool {
+        // Bounded: a node that never gives up is left with what it holds, which the totals then show.
+        for _ in 0..ROUNDS {
+            let (mut any, mut held_up) = (false, false);
+            for node in nodes.iter().copied() {
+                let held = self.held(node);
+                if held == 0 {
+                    continue;
+                }
+                if patient && self.is_held_up(node) {
+                    held_up = true;
+                    continue;
+                }
+                self.let_go_once(node, how);
+                any |= self.held(node) < held;
+            }
+            if !any {
+                return held_up;
+            }
+        }
+        false
+    }
+
+    fn let_go_once(&mut self, node: usize, how: LetGo) {
+        self.drain_node(node, how);
+        while !self.waiting.is_empty() {
+            self.contained(None, 1);
+        }
+    }
+
+    /// A transmit queue may have packets in the device's hands even if it holds none.
+    fn drain_transmits(&mut self) {
+        for node in 0..self.slots.len() {
+            if self.slots[node].role != Role::Transmit {
+                continue;
+            }
+            for _ in 0..ROUNDS {
+                let before = self.held(node);
+                self.let_go_once(node, |node, batch, cx| node.drain(batch, cx));
+                if before == 0 {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Tells nodes that wait for more, and keep no packets, that nothing comes to them any more: those to which no open shuffle
+    /// and no keeper leads, or all at the very end. Answers whether there were any.
+    pub(super) fn tell_ends(&mut self, all: bool) -> bool {
+        let mut any = false;
+        for node in self.downstream_first().into_iter().rev() {
+            if !self.has_untold_end(node) || !all && self.is_fed(node) {
+                continue;
+            }
+            self.slots[node].told = true;
+            any = true;
+            self.let_go_once(node, |node, batch, cx| node.drain(batch, cx));
+        }
+        any
+    }
+
+    /// Whether a node waits to be told of its end.
+    pub(super) fn has_untold_end(&self, node: usize) -> bool {
+        let slot = &self.slots[node];
+        let ends = || slot.ask(&self.panics, self.cx.now(), |node| node.has_an_end()) == Some(true);
+        !slot.keeps && slot.role != Role::Transmit && !slot.told && ends()
+    }
+
+    /// Whether packets may still come to a node, or to another place of the same function.
+    fn is_fed(&self, node: usize) -> bool {
+        let state = self.slots[node].state;
+        (0..self.slots.len()).any(|other| {
+            let slot = &self.slots[other];
+            let feeds = if slot.crossing != 0 { !slot.ended } else { slot.keeps && self.held(other) > 0 };
+            feeds && self.behind(other).iter().any(|reached| self.slots[*reached].state == state)
+        })
+    }
+
+    /// All nodes, each after those that its packets come to, but where these lead back to it.
+    pub(super) fn downstream_first(&self) -> Vec<usize> {
+        let mut order = Vec::with_capacity(self.slots.len());
+        let mut seen = BTreeSet::new();
+        for first in 0..self.slots.len() {
+            // Nodes on the way, each with its next way out.
+            let mut way = Vec::new();
+            if seen.insert(first) {
+                way.push((first, 0));
+            }
+            while let Some((node, next)) = way.last_mut() {
+                let targets = &self.slots[*node].targets;
+                if *next == targets.len() {
+                    order.push(*node);
+                    way.pop();
+                    continue;
+                }
+                *next += 1;
+                if let Some(target) = &targets[*next - 1]
+                    && seen.insert(target.node)
+                {
+                    way.push((target.node, 0));
+                }
+            }
+        }
+        order
+    }
+}

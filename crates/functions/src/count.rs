@@ -1,0 +1,29 @@
+//! Counts of which a report shows what came about here.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use netbricks_core::{Counter, Worker};
+
+/// A declared counter, which goes on in whatever replaces its function, and how much of it was counted here: what a report
+/// shows beside other numbers that begin with the function.
+#[derive(Clone)]
+pub(crate) struct Count {
+    all: Counter,
+    here: Rc<Cell<u64>>,
+}
+
+impl Count {
+    /// Declares it.
+    pub(crate) fn new(name: &str, worker: &Worker) -> Self {
+        Self { all: worker.counter(name), here: Rc::default() }
+    }
+    pub(crate) fn add(&self, by: u64) {
+        self.all.add(by);
+        self.here.set(self.here.get() + by);
+    }
+    /// What was counted here.
+    pub(crate) fn here(&self) -> u64 {
+        self.here.get()
+    }
+}
