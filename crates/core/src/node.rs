@@ -51,7 +51,7 @@ pub struct Output {
 /// A named operation of the control side on a node, as Click's read and write handlers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handler {
-    /// `"flows.size"`
+    /// `"flows.occupancy"`
     pub name: String,
     /// One sentence: what it answers, what argument it takes.
     pub summary: String,

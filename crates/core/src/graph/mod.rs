@@ -366,7 +366,7 @@ impl Graph {
         self.slots.iter().position(|slot| slot.name == node)
     }
 
-    /// Calls a node's handler: `call("flows", "flows.size", "")`.
+    /// Calls a node's handler: `call("flows", "flows.occupancy", "")`.
     ///
     /// # Errors
     /// [`CallError`] when the node or handler is unknown, its argument does not fit, or it panics: then the node was made

@@ -15,7 +15,7 @@ impl Settings for BusyConfig {
         name: "cycles",
         kind: "whole number, cycles of the time stamp counter a packet",
         default: None,
-        summary: "How long every packet is kept the processor busy for.",
+        summary: "For how long every packet keeps the processor busy.",
     }];
 
     fn check(&self) -> Result<(), Refused> {

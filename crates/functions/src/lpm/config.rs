@@ -148,7 +148,7 @@ impl Settings for LpmSettings {
         },
         Key {
             name: "table",
-            kind: "path of a file with one route a line",
+            kind: "path of a file with one route a line, from where the program is started",
             default: Some("none"),
             summary: "More routes; `#` begins a comment.",
         },

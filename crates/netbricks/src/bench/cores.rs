@@ -9,7 +9,7 @@ use netbricks_buffer::{Batch, Pool};
 use netbricks_core::{Context, Drop, GraphError, Node, Output, Poll, Registry, Role};
 use netbricks_packet::build::ethernet;
 use netbricks_ports::Drivers;
-use netbricks_runtime::{Clock, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime, allowed_cores};
+use netbricks_runtime::{Clock, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime};
 
 use super::{BURST, BenchError, Figure, How, Length};
 use crate::chain::{Design, Network, WorkerPorts};
@@ -68,14 +68,12 @@ impl Cores {
     ];
 
     /// Runs it; the figure is time of both workers together, a packet.
-    pub(super) fn measure(&self, how: How) -> Result<Figure, BenchError> {
+    pub(super) fn measure(&self, how: How, cores: &[usize]) -> Result<Figure, BenchError> {
         let failed = |problem: String| BenchError::Failed(format!("`{}`: {problem}", self.name));
-        let cores = allowed_cores();
-        if cores.len() < WORKERS {
+        let Some(cores) = cores.first_chunk::<WORKERS>() else {
             return Err(failed(format!("needs {WORKERS} cores, this process may use {}", cores.len())));
-        }
-        let placement = Placement::Cores(cores[cores.len() - WORKERS..].to_vec());
-        self.measure_on(how, &placement)
+        };
+        self.measure_on(how, &Placement::Cores(cores.to_vec()))
     }
 
     fn text(&self) -> String {

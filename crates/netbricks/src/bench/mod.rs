@@ -160,7 +160,7 @@ pub(crate) fn command(console: Console, arguments: &BenchArguments) -> Result<()
     for (number, wanted) in wanted.into_iter().enumerate() {
         let figure = match wanted {
             Wanted::Scenario(scenario) => measure(scenario, how, &cores)?,
-            Wanted::Cores(cores) => cores.measure(how)?,
+            Wanted::Cores(workers) => workers.measure(how, &cores)?,
         };
         if arguments.json {
             console.json(&figure)?;

@@ -12,7 +12,7 @@ pub(crate) struct BenchArguments {
     /// Print one JSON object a line; of `--list` one array
     #[arg(long)]
     pub(crate) json: bool,
-    /// Run on this core
+    /// Run on this core, and where more than one is needed on others beside it
     #[arg(long, value_name = "N")]
     pub(crate) core: Option<usize>,
     /// Rounds to take the median of, at least 7

@@ -92,7 +92,7 @@ enum Command {
                             netbricks graph edge.toml --format dot | dot -Tpng > edge.png"
     )]
     Graph(GraphArguments),
-    /// Measure functions and chains on one core
+    /// Measure functions, chains, and what workers share
     #[command(after_help = "Examples:\n  netbricks bench --list\n  netbricks bench ttl macswap --json\n  \
                             netbricks bench chain-wire-16 --core 1 --rounds 11")]
     Bench(BenchArguments),

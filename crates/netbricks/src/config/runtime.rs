@@ -26,7 +26,7 @@ pub enum Idle {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RuntimeSettings {
-    /// Threads that move packets; by default one for each receive queue of the port that has most, up to the cores.
+    /// Threads that move packets; by default as ports and cores are.
     pub workers: Option<usize>,
     /// On which cores they run, worker by worker.
     pub cores: Option<Spanned<Cores>>,
@@ -156,13 +156,13 @@ impl Settings for RuntimeSettings {
         Key {
             name: "workers",
             kind: "whole number, 1 to 64",
-            default: Some("one a receive queue"),
+            default: Some("by ports and cores"),
             summary: "Threads that move packets, each on its own core.",
         },
         Key {
             name: "cores",
             kind: "list of core numbers, or text such as \"1-4,6\"",
-            default: Some("from the last allowed core down"),
+            default: Some("from the second allowed core up, the first one last"),
             summary: "On which cores they run, worker by worker.",
         },
         Key {
