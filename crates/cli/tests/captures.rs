@@ -1,12 +1,14 @@
 //! Every real and every broken capture at hand, through a chain of every function: the same bytes come out at batch sizes
-//! 1, 32 and 256, every packet is accounted for, only what functions are there to change is changed, and Wireshark finds
+//! 1, 32 and 256, and but for the order between flows on two workers, every packet is accounted for, only what functions are there to change is changed, and Wireshark finds
 //! nothing malformed that was not malformed before.
 
 mod wireshark;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use netbricks_core::packet::FlowKey;
 use netbricks_testkit::{BURSTS, captures};
 use serde_json::Value;
 
@@ -82,7 +84,7 @@ struct Outcome {
     frames: Vec<Vec<Vec<u8>>>,
 }
 
-fn run(directory: &Path, capture: &Path, chains: &str, burst: usize) -> Outcome {
+fn run(directory: &Path, capture: &Path, chains: &str, burst: usize, workers: usize) -> Outcome {
     let _ = std::fs::remove_dir_all(directory);
     std::fs::create_dir_all(directory).expect("the target directory can be written");
     // A literal string: a path may have any character but quotes in it.
@@ -94,6 +96,7 @@ fn run(directory: &Path, capture: &Path, chains: &str, burst: usize) -> Outcome 
     std::fs::write(directory.join("run.toml"), configuration).expect("the directory can be written");
     let output = Command::new(env!("CARGO_BIN_EXE_netbricks"))
         .args(["run", "run.toml", "--json", "--quiet", "--burst", &burst.to_string()])
+        .args(["--workers", &workers.to_string()])
         .current_dir(directory)
         .output()
         .expect("the binary was built for this test");
@@ -165,6 +168,49 @@ fn origins(came: &[Vec<u8>], left: &[Vec<u8>]) -> Option<Vec<usize>> {
         .collect()
 }
 
+/// The frames of each flow in their order, errors with the flow that they are about.
+fn by_flow(frames: &[Vec<u8>]) -> BTreeMap<String, Vec<&[u8]>> {
+    let mut flows: BTreeMap<String, Vec<&[u8]>> = BTreeMap::new();
+    for frame in frames {
+        let mut ends = match FlowKey::related_from_frame(frame) {
+            Some(flow) => [flow, flow.reversed()].map(|flow| flow.to_string()),
+            None => [0..6, 6..12].map(|at| format!("{:02x?}", frame.get(at))),
+        };
+        ends.sort();
+        flows.entry(ends.concat()).or_default().push(frame);
+    }
+    flows
+}
+
+/// What two workers make of a capture is what one does, but for the order between flows.
+fn same_by_flow(name: &str, one: &Outcome, two: &Outcome) {
+    assert_eq!((one.code, &two.report["workers"]), (two.code, &Value::from(2)), "{name}: {}", two.said);
+    for key in ["received", "created", "sent", "consumed", "dropped", "failures"] {
+        assert_eq!(one.report[key], two.report[key], "{name} on two workers: {key}");
+    }
+    for (file, (one, two)) in one.frames.iter().zip(&two.frames).enumerate() {
+        let (one, two) = (by_flow(one), by_flow(two));
+        for (flow, frames) in &one {
+            assert!(two.get(flow) == Some(frames), "{name}, file {file}: {flow} differs on two workers");
+        }
+        assert_eq!(one.len(), two.len(), "{name}, file {file}");
+    }
+    let rows = |report: &Value| -> Vec<String> {
+        let sections = report["sections"].as_array().cloned().unwrap_or_default();
+        let mut rows: Vec<_> = sections
+            .iter()
+            .flat_map(|section| {
+                let rows = section["rows"].as_array().cloned().unwrap_or_default();
+                let node = section["node"].clone();
+                rows.into_iter().map(move |row| format!("{node}: {row}"))
+            })
+            .collect();
+        rows.sort();
+        rows
+    };
+    assert_eq!(rows(&one.report), rows(&two.report), "{name} on two workers");
+}
+
 /// Captures with frames that all batch sizes agree about.
 struct Passed {
     name: String,
@@ -178,8 +224,8 @@ struct Passed {
 
 fn pass(directory: &Path, capture: &Path) -> Option<Passed> {
     let name = capture.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let reference = run(directory, capture, NOTHING, 32);
-    let mut outcomes = BURSTS.map(|burst| run(directory, capture, EVERYTHING, burst));
+    let reference = run(directory, capture, NOTHING, 32, 1);
+    let mut outcomes = BURSTS.map(|burst| run(directory, capture, EVERYTHING, burst, 1));
     let [one, more @ ..] = &outcomes;
     for (other, burst) in more.iter().zip(&BURSTS[1..]) {
         assert_eq!((one.code, &one.said), (other.code, &other.said), "{name} at {burst}");
@@ -207,6 +253,9 @@ fn pass(directory: &Path, capture: &Path) -> Option<Passed> {
         assert!(failures.contains(&name) && failures.contains("record"), "{name}: {failures}");
         eprintln!("{name}: {failures}");
     }
+    let two = run(directory, capture, EVERYTHING, 32, 2);
+    check(&name, &two);
+    same_by_flow(&name, one, &two);
     let outcome = &mut outcomes[0];
     let mut frames = std::mem::take(&mut outcome.frames).into_iter();
     let mut next = || frames.next().unwrap_or_default();

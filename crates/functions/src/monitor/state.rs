@@ -1,5 +1,7 @@
 //! What is remembered of a flow, and the report of the largest.
 
+use std::cmp::Reverse;
+
 use netbricks_core::node::SectionMerge;
 use netbricks_core::packet::FlowKey;
 use netbricks_core::tables::Encode;
@@ -45,8 +47,13 @@ pub(super) fn report(flows: &Flows<FlowKey, Usage>, top: usize, worker: &Worker)
             (known.collect(), table.counters().refused)
         });
         let count = largest.len() as u64;
-        // By key where bytes are equal, so that a run repeats its report.
-        largest.sort_by_key(|(key, usage)| (std::cmp::Reverse(usage.bytes), *key));
+        // By name where bytes are equal, as sections of several workers become one: that has the same flows.
+        let bytes = |(_, usage): &(FlowKey, Usage)| Reverse(usage.bytes);
+        if let Some(last) = top.checked_sub(1).filter(|last| *last < largest.len()) {
+            let least = bytes(largest.select_nth_unstable_by_key(last, bytes).1);
+            largest.retain(|flow| bytes(flow) <= least);
+        }
+        largest.sort_by_cached_key(|flow| (bytes(flow), flow.0.to_string()));
         Section {
             title: "largest flows".into(),
             columns: ["flow", "packets", "bytes"].map(Into::into).into(),

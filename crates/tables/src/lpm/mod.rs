@@ -174,6 +174,8 @@ pub struct Lpm<A: Address, V: 'static> {
     free_values: BinaryHeap<Reverse<u32>>,
     numbers: HashMap<V, u32>,
     prefixes: BTreeMap<(A, u8), u32>,
+    /// How many prefixes there are of each length.
+    lengths: Vec<usize>,
     capacity: usize,
     ends: Ends<A>,
     /// The latest time (ns) that it was told.
@@ -230,6 +232,7 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
             free_values: BinaryHeap::new(),
             numbers: HashMap::new(),
             prefixes: BTreeMap::new(),
+            lengths: vec![0; usize::from(A::BITS) + 1],
             capacity: 0,
             ends: Ends::none(),
             now: 0,
@@ -330,7 +333,9 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
         }
         let number = self.number_of(value);
         let replaced = before.and_then(|number| self.value(number as usize).copied());
-        self.prefixes.insert((prefix, len), number);
+        if self.prefixes.insert((prefix, len), number).is_none() {
+            self.lengths[usize::from(len)] += 1;
+        }
         self.trie.insert(prefix, len, Route::new(number, len));
         if let Some(before) = before {
             self.give_back(before);
@@ -342,12 +347,14 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
     pub fn remove(&mut self, prefix: A, len: u8) -> Option<V> {
         self.edition = edition();
         let number = self.prefixes.remove(&(prefix, len))?;
+        self.lengths[usize::from(len)] -= 1;
         self.ends.forget(&(prefix, len));
         let value = self.value(number as usize).copied();
-        let around = (0..len).rev().find_map(|shorter| {
-            let number = self.prefixes.get(&(prefix.truncated(shorter), shorter))?;
-            Some(Route::new(*number, shorter))
-        });
+        let around =
+            (0..len).rev().filter(|shorter| self.lengths[usize::from(*shorter)] > 0).find_map(|shorter| {
+                let number = self.prefixes.get(&(prefix.truncated(shorter), shorter))?;
+                Some(Route::new(*number, shorter))
+            });
         self.trie.remove(prefix, len, around.unwrap_or(Route::NONE));
         self.give_back(number);
         value

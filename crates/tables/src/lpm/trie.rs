@@ -76,6 +76,8 @@ pub(super) struct Trie<A> {
     groups: usize,
     /// Cells of the first stride where a group decides.
     forks: usize,
+    /// Cells that changes have looked at since the trie was made.
+    painted: u64,
     of: PhantomData<A>,
 }
 
@@ -95,6 +97,7 @@ impl<A: Address> Trie<A> {
             free: (0..groups as u32).rev().collect(),
             groups,
             forks: 0,
+            painted: 0,
             of: PhantomData,
         })
     }
@@ -110,6 +113,7 @@ impl<A: Address> Trie<A> {
             free: Vec::new(),
             groups: 0,
             forks: 0,
+            painted: 0,
             of: PhantomData,
         }
     }
@@ -319,7 +323,13 @@ impl<A: Address> Trie<A> {
         (0..1 << A::ROOT).all(|index| self.cells[index] == Cell::of_value(0) && self.depths[index] == 0)
     }
 
+    /// Cells that changes have looked at since the trie was made.
+    pub(super) fn painted(&self) -> u64 {
+        self.painted
+    }
+
     fn paint(&mut self, range: Range<usize>, route: Route, over: &impl Fn(u8) -> bool) {
+        self.painted += range.len() as u64;
         for index in range {
             match self.cells[index].group() {
                 Some(group) => {

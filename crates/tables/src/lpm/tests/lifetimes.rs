@@ -106,7 +106,8 @@ fn who_is_over_leaves_before_who_lives_long() {
     // All of those are over.
     (101..130).for_each(|number| insert(&mut lpm, number, NOW + 10 * SECOND, 86_400 * SECOND));
     assert!((0..64).all(|number| there(&lpm, number)));
-    assert_eq!((lpm.counters().evicted, lpm.counters().expired), (1, 35));
+    // As many as there was room needed for, and a few more at a time.
+    assert!(lpm.counters().evicted == 1 && (29..=35).contains(&lpm.counters().expired));
 }
 
 fn play_lives(acts: &[Act]) {
@@ -279,9 +280,9 @@ fn a_table_without_ends_has_no_wheel() {
     assert_eq!(lpm.ends.wheel.as_ref().map(crate::TimerWheel::capacity), Some(9));
 }
 
-/// All at once, of both versions: 64 a step, also where they have to move down the wheel before.
+/// All at once, of both versions: 8 a step, also where they have to move down the wheel before.
 #[test]
-fn many_that_end_at_once_end_64_at_a_time() {
+fn many_that_end_at_once_end_8_at_a_time() {
     const ROUTES: u32 = 20_000;
     let size = Some(LpmConfig { prefixes: ROUTES as usize, groups: 700 });
     let mut routes: Routes<u32> = Routes::new(size, size).unwrap();
@@ -301,15 +302,36 @@ fn many_that_end_at_once_end_64_at_a_time() {
     let (mut ended, mut calls) = (0, 0);
     while routes.is_due(hour) {
         let now = routes.expire(hour, usize::MAX);
-        assert!(now <= MAXIMUM_WORK);
+        assert!(now <= MAXIMUM_WORK / 8);
         ended += now;
         calls += 1;
         assert_eq!(routes.len(), 2 * ROUTES as usize - ended);
     }
     assert_eq!((ended, routes.counters().expired), (2 * ROUTES as usize, 2 * u64::from(ROUTES)));
     // Each moves down once for each level of the wheel at most.
-    assert!(calls <= 2 * ROUTES as usize * 11 / MAXIMUM_WORK, "{calls}");
+    assert!(calls <= 2 * ROUTES as usize * (11 + 8) / MAXIMUM_WORK, "{calls}");
     assert!(routes.iter().next().is_none() && routes.longest(prefix(6).0).is_none());
+}
+
+/// Short prefixes have many cells: fewer end at a time, and one at least.
+#[test]
+fn the_shorter_those_that_end_the_fewer_at_a_time() {
+    // Cells of IPv4 in one stride: a /20 has one, a /14 has 64, a /8 has 4,096.
+    for (len, most) in [(20, 8), (14, 8), (12, 6), (8, 1), (4, 1)] {
+        let mut routes: Lpm<Ipv4Addr, u32> = Lpm::new(LpmConfig { prefixes: 64, groups: 0 }).unwrap();
+        let count = 64.min(1 << len);
+        for number in 0..count {
+            let lifetime = RouteLifetime { now: 0, end: Some(1), ..Default::default() };
+            let prefix = Ipv4Addr::from_bits(number << (32 - len));
+            routes.insert_with_lifetime(prefix, len as u8, number, lifetime).unwrap();
+        }
+        let mut ended = Vec::new();
+        while routes.is_due(1) {
+            ended.push(routes.expire(1, usize::MAX));
+        }
+        assert_eq!(ended.iter().sum::<usize>(), count as usize);
+        assert_eq!(ended.iter().max(), Some(&most), "/{len}: {ended:?}");
+    }
 }
 
 /// Short of groups, nobody leaves in vain.

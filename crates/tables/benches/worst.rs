@@ -1,14 +1,17 @@
-//! The worst time that one operation of a [`FlowTable`] takes at a million entries, by kind of operation: prints
-//! microseconds, the median in nanoseconds beside them.
+//! The worst time that one operation of a [`FlowTable`] or of [routes](Lpm) takes at a million entries, by kind of operation:
+//! prints microseconds, the median in nanoseconds beside them.
 //!
 //! Every operation is run several times, on tables that are alike to the bit, and its shortest time counts: what the
 //! machine did in between (interrupts, other processes) falls on another operation each time, what the table does falls
-//! on the same. `cargo run --release -p netbricks-tables --example worst [ROUNDS]`, pinned to a quiet core.
+//! on the same. `cargo bench -p netbricks-tables --bench worst -- [ROUNDS]`, pinned to a quiet core.
 
 use std::hint::black_box;
+use std::net::Ipv4Addr;
 use std::time::Instant;
 
-use netbricks_tables::{Cursor, FlowTable, FlowTableConfig, Full, MAXIMUM_WORK, Table};
+use netbricks_tables::{
+    Cursor, FlowTable, FlowTableConfig, Full, Lpm, LpmConfig, MAXIMUM_WORK, RouteLifetime, Table,
+};
 
 const ENTRIES: usize = 1_000_000;
 const IDLE: u64 = 1_000_000_000;
@@ -51,7 +54,53 @@ impl Times {
 }
 
 fn main() {
-    let rounds = std::env::args().nth(1).and_then(|rounds| rounds.parse().ok()).unwrap_or(5);
+    // `cargo bench` adds an option of its own.
+    let rounds = std::env::args().find_map(|rounds| rounds.parse().ok()).unwrap_or(5);
+    println!("{:44} {:>9} {:>10} {:>12}", "", "times", "median", "worst");
+    flows(rounds);
+    routes(rounds);
+}
+
+/// Networks of 256 addresses, a million in a row, which all end at once.
+fn routes(rounds: usize) {
+    let mut insert = Times::new("put in a route");
+    let mut find = Times::new("look up an address");
+    let mut replace = Times::new("give a route another next hop");
+    let mut remove = Times::new("take a route out");
+    let mut expire = Times::new("expire up to 8 of all routes that are due");
+    for _ in 0..rounds {
+        for times in [&mut insert, &mut find, &mut replace, &mut remove, &mut expire] {
+            times.at = 0;
+        }
+        let config = LpmConfig { prefixes: ENTRIES, groups: ENTRIES / 16 + 1 };
+        let mut routes: Lpm<Ipv4Addr, u32> = Lpm::new(config).expect("there is memory for a million routes");
+        let network = |number: u32| Ipv4Addr::from_bits(number << 8);
+        let far = |number: u32| network((u64::from(number) * 7_919 % ENTRIES as u64) as u32);
+        let lifetime = RouteLifetime { now: 0, end: Some(IDLE), ..RouteLifetime::default() };
+        let put = |routes: &mut Lpm<Ipv4Addr, u32>, times: &mut Times, number, hop| {
+            let put = times.time(|| routes.insert_with_lifetime(far(number), 24, hop, lifetime));
+            put.expect("there is room for a million");
+        };
+        // The first one has memory mapped for the ends of all.
+        put(&mut routes, &mut Times::new(""), 0, 0);
+        (0..ENTRIES as u32).for_each(|number| put(&mut routes, &mut insert, number, number % 200));
+        assert_eq!(routes.len(), ENTRIES);
+        for number in 0..ENTRIES as u32 {
+            assert!(find.time(|| routes.longest(far(number)).is_some()));
+        }
+        (0..ENTRIES as u32 / 4).for_each(|number| put(&mut routes, &mut replace, number, 201 + number % 50));
+        for number in 0..ENTRIES as u32 / 4 {
+            remove.time(|| routes.remove(far(number), 24));
+        }
+        while routes.is_due(2 * IDLE) {
+            expire.time(|| routes.expire(2 * IDLE, MAXIMUM_WORK));
+        }
+        assert!(routes.is_empty(), "{} routes are left", routes.len());
+    }
+    [insert, find, replace, remove, expire].into_iter().for_each(Times::print);
+}
+
+fn flows(rounds: usize) {
     let mut grow = Times::new("insert, from empty to full");
     let mut hit = Times::new("look up what is there");
     let mut evict = Times::new("insert into a full table, the oldest leaves");
@@ -102,6 +151,5 @@ fn main() {
         }
         assert!(flows.is_empty(), "{} flows are left", flows.len());
     }
-    println!("{:44} {:>9} {:>10} {:>12}", "", "times", "median", "worst");
     [grow, hit, evict, walk, first, expire].into_iter().for_each(Times::print);
 }
