@@ -24,6 +24,8 @@ pub(super) struct Clock {
     /// The time, in ns, from which on `tick` is no more.
     pub(super) next_tick_at: u64,
     pub(super) tick: u64,
+    /// Ticks that it left out, since timers were so far behind.
+    skipped: u64,
     /// A tick is two to this many ns.
     shift: u32,
 }
@@ -33,7 +35,7 @@ impl Clock {
         let shift = idle_timeout.map_or(LONGEST_TICK_BITS, |timeout| {
             timeout.max(1).ilog2().saturating_sub(TICK_BITS).min(LONGEST_TICK_BITS)
         });
-        Self { next_tick_at: 1 << shift, tick: 0, shift }
+        Self { next_tick_at: 1 << shift, tick: 0, skipped: 0, shift }
     }
 
     /// A timeout in ticks: never shorter than `timeout` ns, however the last hit and the tick fell.
@@ -58,6 +60,16 @@ impl Clock {
         nanoseconds >> self.shift
     }
 
+    /// The tick of a time in ns.
+    fn tick_at(&self, now: u64) -> u64 {
+        self.whole_ticks(now).saturating_sub(self.skipped)
+    }
+
+    /// When a tick begins, in ns.
+    fn begins_at(&self, tick: u64) -> u64 {
+        self.nanoseconds(tick.saturating_add(self.skipped))
+    }
+
     /// Ticks since the slot's last hit (modulo 2³² for flows that never expire).
     #[inline(always)]
     pub(super) fn age<K: Key, V>(&self, slot: &Slot<K, V>) -> u32 {
@@ -72,7 +84,7 @@ impl Clock {
 
     /// Whether the flow in `slot` is expired at `now` (ns), if that is after the table's time.
     pub(super) fn is_over_at<K: Key, V>(&self, slot: &Slot<K, V>, now: u64) -> bool {
-        let further = self.whole_ticks(now).saturating_sub(self.tick);
+        let further = self.tick_at(now).saturating_sub(self.tick);
         let age = u64::from(self.age(slot)).saturating_add(further);
         age >= u64::from(slot.timeout()) && slot.timeout() != NEVER
     }
@@ -110,7 +122,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     /// where flows were hit, changed their timeout or left since. `None` while no flow can expire.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
-        self.wheel.next_deadline().map(|tick| self.clock.nanoseconds(tick))
+        self.wheel.next_deadline().map(|tick| self.clock.begins_at(tick))
     }
 
     /// Leaves every expiry to [`expire_with`](Self::expire_with) and [`Vacant::replace`](super::Vacant::replace), for
@@ -135,16 +147,22 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     }
 
     /// Sets the time. It runs at most 2³¹ ticks ahead of the timers, so that 32 bits tell the ages of all flows apart
-    /// that have one, even if nothing was expired for months: it then stands still until timers are visited.
+    /// that have one, even if nothing was expired for months. What is more of a silence is left out: all flows from before are
+    /// over after 2³¹ ticks as well, and those that come behind it must not seem to be as old.
     pub(super) fn set_time(&mut self, now: u64) {
         if self.wheel.is_empty() {
-            self.wheel.advance(self.clock.whole_ticks(now), 1, |_| None);
+            self.wheel.advance(self.clock.tick_at(now), 1, |_| None);
         }
         let ahead = self.wheel.elapsed().saturating_add(u64::from(LONGEST_TIMEOUT));
-        let tick = self.clock.whole_ticks(now).min(ahead);
+        let surplus = self.clock.tick_at(now).saturating_sub(ahead);
+        if surplus > 0 {
+            self.clock.skipped += surplus;
+            self.clock.next_tick_at = self.clock.begins_at(self.clock.tick.saturating_add(1));
+        }
+        let tick = self.clock.tick_at(now);
         if tick > self.clock.tick {
             self.clock.tick = tick;
-            self.clock.next_tick_at = self.clock.nanoseconds(tick.saturating_add(1));
+            self.clock.next_tick_at = self.clock.begins_at(tick.saturating_add(1));
         }
     }
 

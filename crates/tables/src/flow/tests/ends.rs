@@ -217,3 +217,24 @@ fn the_dearest_lookup_stays_within_the_bound() {
     }
     assert_eq!((table.len(), dearest), (PLACES, MAXIMUM_WORK));
 }
+
+/// What comes after a silence of years is as old as it is, while flows from before it are still being collected.
+#[test]
+fn a_silence_of_years_makes_nobody_older_who_comes_after_it() {
+    const SECOND: u64 = 1_000_000_000;
+    for old in [0, 1, 7, 100, 1_000] {
+        let config = FlowTableConfig { idle_timeout: Some(60 * SECOND), ..FlowTableConfig::new(2_048) };
+        let mut flows = FlowTable::<u64, u64>::new(config).unwrap();
+        (0..old).for_each(|key| assert!(flows.lookup(key, key).or_insert_with(|| 0).is_some()));
+        let mut now = 3 * 365 * 86_400 * SECOND;
+        for number in 0..400 {
+            let count = flows.lookup(1_000_000, now).or_insert_with(|| 0).unwrap();
+            *count += 1;
+            assert_eq!(*count, number + 1, "after {old} flows, packet {number}");
+            assert!(flows.lookup(number % 1_000, now).found().is_none(), "it ended years ago");
+            now += SECOND / 7;
+        }
+        // And it ends in its time.
+        assert!(flows.lookup(1_000_000, now + 61 * SECOND).found().is_none(), "after {old} flows");
+    }
+}
