@@ -496,9 +496,13 @@ impl Bench<'_> {
         self.graph.drain(self.time());
         if self.scenario.effect == Effect::Shown {
             let sent = self.before.sent.packets * segments::CARRIED as u64;
-            let (shown, missing) = (self.ask("shown", "")?, self.ask("missing", "")?);
-            if (shown.as_str(), missing.as_str()) != (sent.to_string().as_str(), "0") {
-                return Err(self.failed(&format!("{sent} bytes were sent, {shown} shown, {missing} missing")));
+            let [shown, missing, misplaced] =
+                ["shown", "missing", "misplaced"].map(|count| self.ask(count, ""));
+            let (shown, missing, misplaced) = (shown?, missing?, misplaced?);
+            if [&shown, &missing, &misplaced] != [&sent.to_string(), "0", "0"] {
+                return Err(self.failed(&format!(
+                    "{sent} bytes were sent, {shown} shown, {missing} missing; {misplaced} windows were out of place"
+                )));
             }
         }
         Ok(())

@@ -22,10 +22,12 @@ const PAIRS: u32 = 10;
 /// Bytes of a window.
 const WINDOW: usize = 1_024;
 
-/// Windows over every TCP stream; handlers tell how many bytes were shown, and how many never will be.
+/// Windows over every TCP stream; handlers tell how many bytes were shown, how many never will be, and how many windows were not
+/// those that come next.
 fn windows(input: Input, worker: &Worker) -> impl Function + use<> {
-    let (shown, missing) = (Rc::new(Cell::new(0u64)), Rc::new(Cell::new(0u64)));
+    let [shown, missing, misplaced] = [(); 3].map(|()| Rc::new(Cell::new(0u64)));
     for (name, summary, count) in [
+        ("misplaced", "Windows that do not follow the one before.", misplaced.clone()),
         ("shown", "Bytes in windows so far.", shown.clone()),
         ("missing", "Bytes in gaps so far.", missing.clone()),
     ] {
@@ -33,11 +35,18 @@ fn windows(input: Input, worker: &Worker) -> impl Function + use<> {
     }
     let streams = StreamConfig { flows: 2 * CONNECTIONS, seed: worker.seed(), ..StreamConfig::default() };
     let config = WindowConfig { streams, ..WindowConfig::new(WINDOW, WINDOW, streams.idle) };
+    // Where each direction's next window begins.
+    let mut next = vec![0u64; 2 * streams.flows];
     input
         .parse_or_pass::<Link>()
         .parse_or_pass::<Ip>()
         .parse_or_pass::<Tcp>()
         .window(worker, "streams", config, move |window| {
+            let fresh = window.offset + window.seen as u64;
+            if let Some(next) = next.get_mut(2 * window.connection as usize + window.side as usize) {
+                misplaced.set(misplaced.get() + u64::from(*next != fresh));
+                *next = fresh + window.fresh().len() as u64;
+            }
             shown.set(shown.get() + window.fresh().len() as u64);
             missing.set(missing.get() + window.gap);
         })
