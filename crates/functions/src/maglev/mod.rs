@@ -14,7 +14,6 @@ pub use backend::{Backend, BackendError};
 pub use config::MaglevConfig;
 pub use lookup::LookupTable;
 
-use std::hint::cold_path;
 use std::net::IpAddr;
 
 use netbricks_core::consistency::{Bounded, BoundedInconsistency};
@@ -52,9 +51,7 @@ pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Func
         .parse_or_pass::<Link>()
         .parse_or_pass::<Ip>()
         .filter_or_pass(move |packet| {
-            let header = packet.header();
-            (addresses.is_empty() || is_one_of(&addresses, header.destination()))
-                && !is_discovery(header, packet.payload())
+            addresses.is_empty() || is_one_of(&addresses, packet.header().destination())
         })
         .lookup_or(
             &connections,
@@ -63,11 +60,13 @@ pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Func
             |balancer, packet, chosen| {
                 let mac = balancer.current.live(*chosen)?;
                 balancer.tally.count(*chosen);
-                balancer.tally.look_at(packet.header(), packet.payload());
                 packet.outer_mut::<Link>().ethernet_mut().set_destination(mac);
                 Some(Some(()))
             },
             |balancer, packet, entry| {
+                if is_discovery(packet.header(), packet.payload()) {
+                    return Some(());
+                }
                 let mac = balancer.decide(entry, packet.header(), packet.payload())?;
                 packet.outer_mut::<Link>().ethernet_mut().set_destination(mac);
                 Some(())
@@ -78,16 +77,18 @@ pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Func
 }
 
 /// Whether it is about who has an address on this link (ICMPv6 types 133 to 137, RFC 4861): nothing for a backend, whose answer
-/// would bring it all packets of the virtual address.
-#[inline(always)]
+/// would bring it all packets of the virtual address. No connection is [made](connects) whose packets these could be.
 fn is_discovery(header: IpRef<'_>, payload: &[u8]) -> bool {
-    match header {
-        IpRef::V6(header) if header.protocol() == protocol::ICMPV6 => {
-            cold_path();
-            matches!(payload.first(), Some(133..=137))
-        }
-        _ => false,
-    }
+    matches!(header, IpRef::V6(_))
+        && header.protocol() == protocol::ICMPV6
+        && matches!(payload.first(), Some(133..=137))
+}
+
+/// Whether packets of this flow make a connection. Those of ICMPv6 do that have an identifier: neighbour discovery between the same
+/// addresses has none, and would go with those that have none.
+fn connects(flow: &StoredFlow) -> bool {
+    let flow = FlowKey::restore(*flow);
+    flow.protocol() != protocol::ICMPV6 || flow.source_port() != 0
 }
 
 /// Out of line: how many there are is known only to the configuration, and the loop over a batch has no room for another.
@@ -128,7 +129,6 @@ impl Balancer {
             && let Some(mac) = backends.live(*found.get())
         {
             self.tally.count(*found.get());
-            self.tally.look_at(header, payload);
             return Some(mac);
         }
         let flow = match entry.key() {
@@ -139,12 +139,11 @@ impl Balancer {
             Entry::Found(mut found) => {
                 let (chosen, mac) = backends.elsewhere(*found.get(), &flow)?;
                 self.tally.moved.add(1);
-                self.tally.look_at(header, payload);
                 *found.get_mut() = chosen;
                 (chosen, mac)
             }
             // An error makes no connection: who sends it may be anybody.
-            Entry::Vacant(vacant) if !FlowKey::is_error(header, payload) => {
+            Entry::Vacant(vacant) if connects(&flow) && !FlowKey::is_error(header, payload) => {
                 let (chosen, mac) = backends.choose(&flow)?;
                 self.tally.assigned.add(1);
                 vacant.insert_entry(chosen);

@@ -1,12 +1,11 @@
 //! What a worker's packets came to: how many went to which backend, and why there. And the report of it.
 
 use std::cell::{Cell, RefCell};
-use std::hint::cold_path;
 use std::rc::Rc;
 
 use netbricks_core::consistency::{Access, Bounded};
 use netbricks_core::node::SectionMerge;
-use netbricks_core::packet::{FlowKey, IpRef, protocol};
+use netbricks_core::packet::FlowKey;
 use netbricks_core::{Flows, Section, Worker};
 
 use crate::count::Count;
@@ -26,8 +25,6 @@ pub(super) struct Tally {
     pub(super) moved: Count,
     /// Packets that made no connection, and belong to none that is known: of errors, and where there was no room.
     pub(super) strangers: Count,
-    /// ICMP errors about known flows.
-    pub(super) errors: Count,
 }
 
 /// Of whom the packets are counted.
@@ -48,7 +45,6 @@ impl Tally {
             assigned: Count::new("assigned", worker),
             moved: Count::new("moved", worker),
             strangers: Count::new("strangers", worker),
-            errors: Count::new("related-errors", worker),
         };
         tally.follow(backends);
         tally
@@ -60,15 +56,6 @@ impl Tally {
         // The number is a backend's, so that nothing is cut off; it spares the comparison.
         let packets = &self.packets[Current::number(chosen) % MOST];
         packets.set(packets.get() + 1);
-    }
-
-    /// Counts a packet that goes where its flow is, if it is an error about that flow.
-    #[inline(always)]
-    pub(super) fn look_at(&self, header: IpRef<'_>, payload: &[u8]) {
-        if matches!(header.protocol(), protocol::ICMP | protocol::ICMPV6) {
-            cold_path();
-            self.errors.add(u64::from(FlowKey::is_error(header, payload)));
-        }
     }
 
     /// Numbers may be others' now.
@@ -114,7 +101,6 @@ impl Tally {
                 ("known_connection_packets", all - new - strangers),
                 ("new_connection_packets", new),
                 ("unremembered_packets", strangers),
-                ("related_icmp_errors", self.errors.here()),
                 ("moved_connections", self.moved.here()),
                 ("removed_backends_packets", gone),
             ];
