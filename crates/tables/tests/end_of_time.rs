@@ -24,8 +24,8 @@ proptest! {
         let mut now = u64::MAX - all.saturating_mul(unit).saturating_mul(9) / 10;
         let config = FlowTableConfig { idle_timeout: Some(timeout), ..FlowTableConfig::new(64) };
         let mut table: FlowTable<u64, u64> = FlowTable::new(config).unwrap();
-        // No timeout is longer than 2³¹ ticks.
-        let timeout = timeout.min(1 << 51);
+        // No timeout is longer than 2³¹ - 1 ticks, the one included in which the last hit was.
+        let timeout = timeout.min(((1 << 31) - 2) << 20);
         let mut hits: HashMap<u64, u64> = HashMap::new();
         for (key, by) in steps {
             now = now.saturating_add(by * unit);

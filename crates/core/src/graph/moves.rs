@@ -205,7 +205,7 @@ impl Graph {
             Some(leaving) => leaving,
             None => Leaving { since: self.cx.now(), asks: 0, ways: self.not_left(&give.shuffles) },
         };
-        leaving.asks += 1;
+        leaving.asks = leaving.asks.saturating_add(1);
         let over = match self.cx.led {
             true => leaving.asks > ASKS,
             false => self.cx.now().saturating_sub(leaving.since) >= LEAVING,

@@ -79,8 +79,7 @@ pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Func
 /// Whether it is about who has an address on this link (ICMPv6 types 133 to 137, RFC 4861): nothing for a backend, whose answer
 /// would bring it all packets of the virtual address. No connection is [made](connects) whose packets these could be.
 fn is_discovery(header: IpRef<'_>, payload: &[u8]) -> bool {
-    matches!(header, IpRef::V6(_))
-        && header.protocol() == protocol::ICMPV6
+    matches!(header, IpRef::V6(header) if header.protocol() == protocol::ICMPV6 && !header.is_later_fragment())
         && matches!(payload.first(), Some(133..=137))
 }
 

@@ -17,15 +17,17 @@ const TICK_BITS: u32 = 16;
 /// A tick is never longer than 2²⁰ ns, about a millisecond.
 const LONGEST_TICK_BITS: u32 = 20;
 /// No timeout is longer, so that 32 bits tell ages apart.
-const LONGEST_TIMEOUT: u32 = 1 << 31;
+const LONGEST_TIMEOUT: u32 = (1 << 31) - 1;
 
 /// The table's time.
 pub(super) struct Clock {
     /// The time, in ns, from which on `tick` is no more.
     pub(super) next_tick_at: u64,
     pub(super) tick: u64,
-    /// Ticks that it left out, since timers were so far behind.
+    /// Ticks of silences that it left out.
     skipped: u64,
+    /// The longest timeout that there was, in ticks.
+    longest: u32,
     /// A tick is two to this many ns.
     shift: u32,
 }
@@ -35,13 +37,15 @@ impl Clock {
         let shift = idle_timeout.map_or(LONGEST_TICK_BITS, |timeout| {
             timeout.max(1).ilog2().saturating_sub(TICK_BITS).min(LONGEST_TICK_BITS)
         });
-        Self { next_tick_at: 1 << shift, tick: 0, skipped: 0, shift }
+        Self { next_tick_at: 1 << shift, tick: 0, skipped: 0, longest: 1, shift }
     }
 
     /// A timeout in ticks: never shorter than `timeout` ns, however the last hit and the tick fell.
-    pub(super) fn ticks(&self, timeout: u64) -> u32 {
+    pub(super) fn ticks(&mut self, timeout: u64) -> u32 {
         let whole = timeout.div_ceil(1 << self.shift).saturating_add(u64::from(self.shift > 0));
-        u32::try_from(whole).unwrap_or(u32::MAX).clamp(1, LONGEST_TIMEOUT)
+        let ticks = u32::try_from(whole).unwrap_or(u32::MAX).clamp(1, LONGEST_TIMEOUT);
+        self.longest = self.longest.max(ticks);
+        ticks
     }
 
     /// The longest timeout, in ns, that [`ticks`](Self::ticks) would make `ticks` of: exported and imported at the
@@ -146,24 +150,24 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         }
     }
 
-    /// Sets the time. It runs at most 2³¹ ticks ahead of the timers, so that 32 bits tell the ages of all flows apart
-    /// that have one, even if nothing was expired for months. What is more of a silence is left out: all flows from before are
-    /// over after 2³¹ ticks as well, and those that come behind it must not seem to be as old.
+    /// Sets the time. Of a silence in which all flows end that can, what is more than the longest timeout is left out, so that
+    /// it takes very many of them before the time is so far ahead of the timers that 32 bits don't tell ages apart. There it stands
+    /// still until timers were visited.
     pub(super) fn set_time(&mut self, now: u64) {
-        if self.wheel.is_empty() {
-            self.wheel.advance(self.clock.tick_at(now), 1, |_| None);
+        let Self { wheel, clock, .. } = self;
+        if wheel.is_empty() {
+            wheel.advance(clock.tick_at(now), 1, |_| None);
+        } else {
+            let longest = u64::from(clock.longest);
+            let apart = wheel.elapsed().saturating_add(u64::from(u32::MAX) - longest);
+            let latest = clock.tick.saturating_add(longest + 1).min(apart).max(clock.tick);
+            clock.skipped += clock.tick_at(now).saturating_sub(latest);
         }
-        let ahead = self.wheel.elapsed().saturating_add(u64::from(LONGEST_TIMEOUT));
-        let surplus = self.clock.tick_at(now).saturating_sub(ahead);
-        if surplus > 0 {
-            self.clock.skipped += surplus;
-            self.clock.next_tick_at = self.clock.begins_at(self.clock.tick.saturating_add(1));
+        let tick = clock.tick_at(now);
+        if tick > clock.tick {
+            clock.tick = tick;
         }
-        let tick = self.clock.tick_at(now);
-        if tick > self.clock.tick {
-            self.clock.tick = tick;
-            self.clock.next_tick_at = self.clock.begins_at(tick.saturating_add(1));
-        }
+        clock.next_tick_at = clock.begins_at(clock.tick.saturating_add(1));
     }
 
     /// Whether more is due at the time last told than was ended so far: [`expire`](Self::expire) again when there is time.

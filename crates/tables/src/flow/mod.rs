@@ -76,7 +76,7 @@ pub struct FlowTableConfig {
     /// Nanoseconds without a hit after which a flow expires, unless its own timeout was set; `None`: never.
     ///
     /// Time is kept in ticks, at most 2⁻¹⁶ of this and at most 2²⁰ ns, and a flow never expires early: it does so up
-    /// to two ticks late (at most 131 µs of timeout, exactly on time). No timeout is longer than 2³¹ ticks.
+    /// to two ticks late (at most 131 µs of timeout, exactly on time). No timeout is of 2³¹ ticks or longer.
     pub idle_timeout: Option<u64>,
     /// What happens to a new flow when there is no room.
     pub full: Full,
@@ -242,7 +242,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         let hashed = place::groups_for(capacity);
         let slots = (hashed + 1) * WIDTH;
         let memory = |source| TableError::Memory { capacity, source };
-        let clock = Clock::new(idle_timeout);
+        let mut clock = Clock::new(idle_timeout);
         Ok(Self {
             slots: Slots::empty(slots).map_err(memory)?,
             groups: HugeArray::zeroed(hashed + 1).map_err(memory)?,

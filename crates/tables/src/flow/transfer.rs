@@ -284,7 +284,7 @@ impl<K: Key + Encode, V: Encode + 'static> FlowTable<K, V> {
     }
 
     /// Age and timeout (ns) in ticks, of a flow that is not over.
-    pub(super) fn times(&self, age: u64, timeout: u64) -> Option<(u32, u32)> {
+    pub(super) fn times(&mut self, age: u64, timeout: u64) -> Option<(u32, u32)> {
         let age = u32::try_from(self.clock.whole_ticks(age)).unwrap_or(u32::MAX);
         let timeout = if timeout == FOREVER { NEVER } else { self.clock.ticks(timeout) };
         (timeout == NEVER || age < timeout).then_some((age, timeout))

@@ -238,3 +238,28 @@ fn a_silence_of_years_makes_nobody_older_who_comes_after_it() {
         assert!(flows.lookup(1_000_000, now + 61 * SECOND).found().is_none(), "after {old} flows");
     }
 }
+
+/// And so is what comes between silences, one after the other, while what ended before is still being collected.
+#[test]
+fn silences_of_years_make_nobody_younger() {
+    const SECOND: u64 = 1_000_000_000;
+    for longest in [None, Some(3_600 * SECOND)] {
+        let config = FlowTableConfig { idle_timeout: Some(60 * SECOND), ..FlowTableConfig::new(2_048) };
+        let mut flows = FlowTable::<u64, u64>::new(config).unwrap();
+        for key in 0..1_500 {
+            assert!(flows.lookup(key, key).or_insert_with(|| 0).is_some());
+            let Entry::Found(mut flow) = flows.lookup(key, key) else { unreachable!() };
+            longest.filter(|_| key == 0).into_iter().for_each(|longest| flow.set_timeout(longest));
+        }
+        let mut now = 0;
+        for number in 0..100 {
+            // Years, and in between a minute that is just over, or not yet.
+            now += [3 * 365 * 86_400, 365 * 86_400][number as usize % 2] * SECOND;
+            assert!(flows.lookup(9_000 + number, now).or_insert_with(|| number).is_some());
+            let kept = now + 59 * SECOND;
+            assert_eq!(flows.lookup(9_000 + number, kept).found(), Some(&mut number.clone()), "{number}");
+            now = kept + 61 * SECOND;
+            assert!(flows.lookup(9_000 + number, now).found().is_none(), "{number}, {longest:?}");
+        }
+    }
+}
