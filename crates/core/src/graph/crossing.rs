@@ -115,7 +115,8 @@ impl Graph {
             let over = self.slots.iter().enumerate().all(|(other, slot)| {
                 let ended =
                     !slot.source || slot.ended || slot.stopped || stopped && slot.role == Role::Receive;
-                let over = || ended && self.held(other) == 0 && !(stopped && self.has_untold_end(other));
+                let waits = || stopped && self.has_untold_end(other) && !self.ends_after(other, node);
+                let over = || ended && self.held(other) == 0 && !waits();
                 other == node || slot.feeds & bit == 0 || over()
             });
             if over {

@@ -154,6 +154,29 @@ impl Graph {
         })
     }
 
+    /// Whether a node can learn of its end only after this shuffle was closed: what crosses comes to another place of the same function,
+    /// or to nodes that wait for their own end before another such shuffle. One that waited for the other would wait for ever.
+    pub(super) fn ends_after(&self, node: usize, shuffle: usize) -> bool {
+        let mut shuffles = vec![shuffle];
+        let mut next = 0;
+        while let Some(here) = shuffles.get(next).copied() {
+            next += 1;
+            for reached in self.behind(here) {
+                let state = self.slots[reached].state;
+                if state == self.slots[node].state {
+                    return true;
+                }
+                let places = (0..self.slots.len()).filter(|place| self.slots[*place].state == state);
+                for feeds in places.filter(|place| self.has_untold_end(*place)).map(|place| self.slots[place].feeds) {
+                    let fed = (0..self.slots.len()).filter(|other| self.slots[*other].crossing & feeds != 0);
+                    let new: Vec<usize> = fed.filter(|other| !shuffles.contains(other)).collect();
+                    shuffles.extend(new);
+                }
+            }
+        }
+        false
+    }
+
     /// All nodes, each after those that its packets come to, but where these lead back to it.
     pub(super) fn downstream_first(&self) -> Vec<usize> {
         let mut order = Vec::with_capacity(self.slots.len());
