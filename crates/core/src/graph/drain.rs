@@ -167,7 +167,9 @@ impl Graph {
                     return true;
                 }
                 let places = (0..self.slots.len()).filter(|place| self.slots[*place].state == state);
-                for feeds in places.filter(|place| self.has_untold_end(*place)).map(|place| self.slots[place].feeds) {
+                for feeds in
+                    places.filter(|place| self.has_untold_end(*place)).map(|place| self.slots[place].feeds)
+                {
                     let fed = (0..self.slots.len()).filter(|other| self.slots[*other].crossing & feeds != 0);
                     let new: Vec<usize> = fed.filter(|other| !shuffles.contains(other)).collect();
                     shuffles.extend(new);

@@ -1,6 +1,7 @@
 //! What is remembered of a flow, and the report of the largest.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use netbricks_core::node::SectionMerge;
 use netbricks_core::packet::FlowKey;
@@ -51,7 +52,10 @@ pub(super) fn report(flows: &Flows<FlowKey, Usage>, top: usize, worker: &Worker)
         let bytes = |(_, usage): &(FlowKey, Usage)| Reverse(usage.bytes);
         if let Some(last) = top.checked_sub(1).filter(|last| *last < largest.len()) {
             let least = bytes(largest.select_nth_unstable_by_key(last, bytes).1);
-            largest.retain(|flow| bytes(flow) <= least);
+            let alike = largest.iter().filter(|flow| bytes(flow) == least).copied();
+            let more = first_by_name(alike, top - largest.iter().filter(|flow| bytes(flow) < least).count());
+            largest.retain(|flow| bytes(flow) < least);
+            largest.extend(more);
         }
         largest.sort_by_cached_key(|flow| (bytes(flow), flow.0.to_string()));
         Section {
@@ -67,4 +71,16 @@ pub(super) fn report(flows: &Flows<FlowKey, Usage>, top: usize, worker: &Worker)
             merge: SectionMerge::Largest { by: 2, rows: top },
         }
     });
+}
+
+/// The first `count` of these flows by name. Only so many names are in memory: under a flood all flows may be alike.
+fn first_by_name(flows: impl Iterator<Item = (FlowKey, Usage)>, count: usize) -> Vec<(FlowKey, Usage)> {
+    let mut first = BTreeMap::new();
+    for (key, usage) in flows {
+        first.insert((key.to_string(), key), usage);
+        if first.len() > count {
+            first.pop_last();
+        }
+    }
+    first.into_iter().map(|((_, key), usage)| (key, usage)).collect()
 }

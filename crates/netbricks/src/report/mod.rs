@@ -49,7 +49,8 @@ pub struct Summary {
     pub warnings: Vec<String>,
     /// Why the run failed, if it did: a truncated capture, a port that could not be written.
     pub failures: Vec<String>,
-    /// Where randomness started, to repeat the run by `--seed`.
+    /// The seed of the workers: of hashes, and of what functions draw. Ports start from it too where somebody gave it, and else
+    /// from 0.
     pub seed: u64,
     /// How many workers ran.
     pub workers: usize,
