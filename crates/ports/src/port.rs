@@ -17,7 +17,7 @@ pub struct Capabilities {
     pub receive_queues: usize,
     /// Transmit queues that can be taken; workers beyond that share one.
     pub transmit_queues: usize,
-    /// Both directions of a flow arrive on the same queue, and ICMP errors about it but where a rule speaks of them.
+    /// Both directions of a flow arrive on the same queue. ICMP errors about it may come by another.
     pub symmetric_rss: bool,
     /// It takes packets whose L4 checksum is partial.
     pub checksum_offload: bool,
