@@ -37,6 +37,17 @@ pub(super) enum Phase {
     Ended,
 }
 
+/// How the number of a direction's first byte is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    /// From the segment that opened it.
+    Opened,
+    /// From one in its middle, which had bytes.
+    Middle,
+    /// From one in its middle without any: perhaps a keep-alive or a probe of a window, which lies one before what is next.
+    Bare,
+}
+
 /// How far a connection has come, for those who forget it sooner at some stages than at others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -59,8 +70,12 @@ pub(super) enum Offer {
     Shift(u8),
 }
 
-/// Nothing is known of its end.
+/// Nothing is known of its end, or of when.
 pub(super) const UNKNOWN: u64 = u64::MAX;
+
+/// Nanoseconds within which a receiver answers: a sender that hears nothing for as long sends again what it sent first
+/// (RFC 6298, section 2.1), and nothing further.
+const ANSWERS_WITHIN: u64 = 1_000_000_000;
 
 /// Positions are numbers of the transport that don't wrap: the first is its number and this, so that there is always
 /// something before it.
@@ -74,14 +89,19 @@ pub(super) const LIMIT: u64 = 3 * ORIGIN;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Direction {
     pub(super) phase: Phase,
+    pub(super) start: Start,
     /// Position of the first byte.
     pub(super) first: u64,
     /// Position of the byte that is delivered next.
     pub(super) next: u64,
     /// Position behind the last byte.
     pub(super) end: u64,
+    /// Position of the first byte of the run that said where the end is.
+    pub(super) end_from: u64,
     /// Position behind the last byte that its receiver said it takes.
     pub(super) edge: u64,
+    /// When something came from behind that edge first since the receiver said anything (ns). Not known after a move.
+    pub(super) beyond: u64,
     /// What its sender offered, who receives the other direction.
     pub(super) offer: Offer,
     /// What waits, all of it behind `next`.
@@ -91,10 +111,13 @@ pub(super) struct Direction {
 impl Direction {
     pub(super) const UNSEEN: Self = Self {
         phase: Phase::Unseen,
+        start: Start::Middle,
         first: ORIGIN,
         next: ORIGIN,
         end: UNKNOWN,
+        end_from: UNKNOWN,
         edge: UNKNOWN,
+        beyond: UNKNOWN,
         offer: Offer::Unseen,
         waiting: List::EMPTY,
     };
@@ -118,6 +141,16 @@ impl Direction {
             || position < self.edge + u64::from(!bytes)
     }
 
+    /// Something lies behind the edge, at `now` (ns). A receiver that is there answers it (RFC 9293, section 3.10.7.4): where
+    /// none did for long, its way is not seen, and its edge says nothing any more.
+    pub(super) fn comes_beyond(&mut self, now: u64) {
+        if self.beyond == UNKNOWN {
+            self.beyond = now;
+        } else if now.saturating_sub(self.beyond) >= ANSWERS_WITHIN {
+            (self.edge, self.beyond) = (UNKNOWN, UNKNOWN);
+        }
+    }
+
     /// It has said nothing.
     pub(super) fn is_silent(&self) -> bool {
         self.next == self.first && self.waiting.is_empty()
@@ -129,13 +162,23 @@ impl Direction {
             && self.first <= self.next
             && self.next <= self.end
             && self.next < LIMIT
+            && self.end_from <= self.end
             && (self.end == UNKNOWN || self.end - self.next <= 2 * REACH)
     }
 
     /// Its first byte has this number.
-    pub(super) fn open(&mut self, number: u64) {
+    pub(super) fn open(&mut self, number: u64, start: Start) {
         let position = ORIGIN + number;
-        *self = Self { phase: Phase::Open, first: position, next: position, ..Self::UNSEEN };
+        *self = Self { phase: Phase::Open, start, first: position, next: position, ..Self::UNSEEN };
+    }
+
+    /// A segment has this number. If what was known of the first byte came from a keep-alive, it is the one behind that.
+    pub(super) fn corrects_start(&mut self, number: u64, bits: u32) {
+        let is_at_start = self.start == Start::Bare && self.next == self.first;
+        if is_at_start && self.position(number, bits) == self.first + 1 {
+            (self.first, self.next) = (self.first + 1, self.next + 1);
+            self.start = Start::Middle;
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod blocks;
 mod connection;
+mod following;
 mod gate;
 mod kept;
 mod lane;

@@ -273,8 +273,8 @@ impl<R: Rewriter> Packetizer<R> {
         // Its windows are of what goes out, and its receiver sees nothing else.
         segment.credit = None;
         if segment.opens {
-            // What it carries (RFC 7413) is not acknowledged by whoever does not see it, and comes again.
-            (segment.bytes, segment.ends) = (&[], false);
+            // What it carries is not acknowledged by whoever does not see it, and comes again.
+            segment.bytes = &[];
         }
         if let Some((number, side)) = self.streams.side(flow) {
             let cut = self.lanes[number as usize][side as usize].cut;
@@ -391,6 +391,8 @@ impl<R: Rewriter> Packetizer<R> {
         let Some((number, side)) = self.streams.side(flow) else {
             return self.strange(segment.opens);
         };
+        // Its ends go on talking, whatever counts of it.
+        self.streams.heard(number, now);
         let (connection, way) = (number as usize, side as usize);
         if self.streams.counters().connections != connections {
             self.clear(number, End::Replaced, now);

@@ -20,35 +20,38 @@ pub(super) enum Stored {
 }
 
 impl Blocks {
-    /// Stores a segment whose first byte has position `start`. The list may have `most` blocks.
+    /// Stores a segment whose first byte has position `start`, and behind which the stream `ends` or not. The list may have `most`
+    /// blocks.
     pub(super) fn store(
         &mut self,
         list: &mut List,
         overlap: Overlap,
         start: u64,
         bytes: &[u8],
+        ends: bool,
         most: usize,
     ) -> Stored {
         let room = most.saturating_sub(list.blocks as usize).min(self.available());
         match overlap {
-            Overlap::Linux => self.store_as_linux(list, start, bytes, room),
+            Overlap::Linux => self.store_as_linux(list, start, bytes, ends, room),
             Overlap::First | Overlap::Last => {
                 self.store_plainly(list, start, bytes, room, overlap == Overlap::Last)
             }
         }
     }
 
-    fn store_as_linux(&mut self, list: &mut List, start: u64, bytes: &[u8], room: usize) -> Stored {
+    fn store_as_linux(
+        &mut self,
+        list: &mut List,
+        start: u64,
+        bytes: &[u8],
+        ends: bool,
+        room: usize,
+    ) -> Stored {
         let end = start + bytes.len() as u64;
-        // The last block whose run begins before the newcomer, and the last whose run begins where it does or before.
-        let before = self.last(list, |piece| piece.from < start);
-        let behind = self.after(list, before);
-        let at_or_before = match self.get(behind) {
-            Some(piece) if piece.from <= start => self.last(list, |piece| piece.from <= start),
-            _ => before,
-        };
-        let reaches = |block| self.get(block).is_some_and(|piece: &Piece| piece.end() >= end);
-        if reaches(before) || reaches(at_or_before) {
+        // Its end is one byte more, by which it may be the longer one.
+        let (before, covered) = self.find_as_linux(list, start, end + u64::from(ends));
+        if covered {
             return Stored::Nothing;
         }
         let (mut from, mut first) = (start, start);
@@ -76,6 +79,26 @@ impl Blocks {
         let (_, missing) = self.insert(list, before, from, first, &bytes[(first - start) as usize..]);
         debug_assert_eq!(missing, 0, "there was room");
         Stored::Some
+    }
+
+    /// The last block whose run begins before `start`, and whether a run that begins there or before has all up to `end`.
+    fn find_as_linux(&self, list: &List, start: u64, end: u64) -> (u32, bool) {
+        let before = self.last(list, |piece| piece.from < start);
+        let behind = self.after(list, before);
+        let at_or_before = match self.get(behind) {
+            Some(piece) if piece.from <= start => self.last(list, |piece| piece.from <= start),
+            _ => before,
+        };
+        let reaches = |block| self.get(block).is_some_and(|piece: &Piece| piece.end() >= end);
+        (before, reaches(before) || reaches(at_or_before))
+    }
+
+    /// Where the run begins that an end of the stream is queued with, which comes with a segment from `start` to `end` and takes the
+    /// place behind it as one more byte; `None` where that place is taken.
+    pub(super) fn end_as_linux(&self, list: &List, start: u64, end: u64) -> Option<u64> {
+        let (before, covered) = self.find_as_linux(list, start, end + 1);
+        let joins = self.get(before).filter(|piece| piece.end() == start);
+        (!covered).then(|| joins.map_or(start, |piece| piece.from))
     }
 
     fn store_plainly(

@@ -5,13 +5,13 @@ use std::marker::PhantomData;
 use netbricks_packet::FlowKey;
 use netbricks_tables::{Entry, FlowTable, FlowTableConfig, Table};
 
-use super::blocks::{BLOCK, Blocks, MOST, NONE};
-use super::connection::{Connection, Connections, Direction, Offer, Phase, Side, Stage, UNKNOWN};
-use super::plausible::{REACH, is_another, is_plausible, take_credit};
-use super::queue::Stored;
+use super::blocks::{BLOCK, Blocks, MOST};
+use super::connection::{Connection, Connections, Direction, Offer, Phase, Side, Stage, Start};
+use super::following::{Following, Teller, close};
+use super::plausible::{is_another, is_plausible, take_beyond, take_credit};
 use super::segment::{Protocol, Segment};
-use super::settings::{Full, Overlap, StreamConfig, StreamError};
-use super::{Delivery, End, What};
+use super::settings::{Full, StreamConfig, StreamError};
+use super::{Delivery, End};
 use crate::state::TableKey;
 use crate::stored::StoredFlow;
 
@@ -184,17 +184,16 @@ impl<P: Protocol> Reassembler<P> {
                     ..Connection::new(canonical.words(), client(way, &segment), now)
                 };
             }
-            self.connections.heard(number, now);
-            return self.arrived(number, way, segment, &mut deliver);
+            return self.arrived(number, way, segment, now, &mut deliver);
         }
-        if segment.aborts {
-            // It would be opened and be over at once.
+        if segment.aborts || segment.says_nothing() {
+            // It would be opened and be over at once, or not be opened.
             tell.counters.ignored += 1;
             return Arrival::Ignored;
         }
         self.expire(now, self.expired_by_new, &mut deliver);
         match self.open(canonical.words(), client(way, &segment), now, &mut deliver) {
-            Some(number) => self.arrived(number, way, segment, &mut deliver),
+            Some(number) => self.arrived(number, way, segment, now, &mut deliver),
             None => {
                 self.counters.refused_connections += 1;
                 Arrival::Refused
@@ -380,35 +379,48 @@ impl<P: Protocol> Reassembler<P> {
         number: u32,
         way: usize,
         segment: Segment<'_>,
+        now: u64,
         deliver: &mut impl FnMut(Delivery<'_>),
     ) -> Arrival {
         let mut tell = Teller { counters: &mut self.counters, deliver };
         let connection = self.connections.at(number);
-        if connection.is_over() {
-            tell.counters.ignored += 1;
-            return Arrival::Ignored;
-        }
         // First of all, since what it acknowledges counts no more than it does.
-        if !is_plausible(&connection.directions[way], &segment, P::BITS) {
+        take_beyond(&mut connection.directions[way], &segment, now, P::BITS);
+        if connection.is_over() || !is_plausible(connection, way, &segment, &self.blocks, P::BITS) {
+            // Nor is a connection heard of by it: where its ends go on with what was not seen, it is taken up anew in time.
             tell.counters.ignored += 1;
             return Arrival::Ignored;
         }
+        self.connections.heard(number, now);
+        let connection = self.connections.at(number);
         if let Some(credit) = segment.credit {
             take_credit(connection, way, &segment, credit, P::BITS);
         }
-        if let Some(acknowledged) = segment.acknowledges.filter(|_| self.config.gaps_by_acknowledgment) {
+        if let Some(acknowledged) = segment.acknowledges {
             let mut other = Following::new(connection, number, 1 - way, &mut self.blocks, &mut tell);
-            other.acknowledged(acknowledged, P::BITS);
+            other.opening_acknowledged(acknowledged, P::BITS);
+            if self.config.gaps_by_acknowledgment {
+                other.acknowledged(acknowledged, P::BITS);
+            }
         }
         let direction = &mut connection.directions[way];
         if segment.aborts {
             close(connection, number, End::Reset, &mut self.blocks, &mut tell);
             return Arrival::InOrder;
         }
+        if direction.phase == Phase::Unseen && segment.says_nothing() {
+            return Arrival::InOrder;
+        }
+        direction.corrects_start(segment.number, P::BITS);
         if direction.phase == Phase::Unseen
             || direction.phase == Phase::Open && segment.opens && direction.is_silent()
         {
-            direction.open(segment.number);
+            let start = match segment {
+                Segment { opens: true, .. } => Start::Opened,
+                Segment { bytes: [], ends: false, .. } => Start::Bare,
+                _ => Start::Middle,
+            };
+            direction.open(segment.number, start);
             if let Some(credit) = segment.credit.filter(|_| segment.opens) {
                 direction.offer = credit.shift.map_or(Offer::None, Offer::Shift);
             }
@@ -441,7 +453,7 @@ impl<P: Protocol> Reassembler<P> {
                 let mut following = Following::new(connection, number, way, &mut self.blocks, &mut tell);
                 // Either what waits goes out, or nothing waits here and the newcomer itself does.
                 if following.direction.waiting.is_empty() {
-                    following.skip_to(following.direction.position(segment.number, P::BITS));
+                    following.skip_as_far_as(following.direction.position(segment.number, P::BITS));
                 } else {
                     following.skip_gap();
                 }
@@ -451,7 +463,7 @@ impl<P: Protocol> Reassembler<P> {
                 }
                 // Its direction has nothing any more: the other one took the share. It goes out at once.
                 following.flush();
-                following.skip_to(following.direction.position(segment.number, P::BITS));
+                following.skip_as_far_as(following.direction.position(segment.number, P::BITS));
                 return following.take(&segment, P::BITS, self.config.overlap, shares);
             }
             Full::Evict => {
@@ -497,258 +509,6 @@ fn connection_shares(share: usize, connection: &Connection, way: usize) -> usize
 /// Which direction is the client's, if this segment is the first.
 fn client(way: usize, segment: &Segment<'_>) -> usize {
     if segment.answers { 1 - way } else { way }
-}
-
-/// Ends what has not ended of a connection.
-fn close<D: FnMut(Delivery<'_>)>(
-    connection: &mut Connection,
-    number: u32,
-    end: End,
-    blocks: &mut Blocks,
-    tell: &mut Teller<'_, D>,
-) {
-    let client = connection.client;
-    for way in [client, 1 - client] {
-        let mut following = Following::new(connection, number, way, blocks, tell);
-        match following.direction.phase {
-            Phase::Ended => {}
-            // Nobody was told that it began.
-            Phase::Unseen => following.direction.phase = Phase::Ended,
-            Phase::Open => {
-                // A receiver that is reset never sees what lay behind a gap, and one that moves waits for it elsewhere.
-                if !matches!(end, End::Reset | End::Moved) {
-                    following.flush();
-                }
-                following.end(end);
-            }
-        }
-    }
-}
-
-/// To whom everything is told, and where it is counted.
-struct Teller<'a, D> {
-    counters: &'a mut Counters,
-    deliver: &'a mut D,
-}
-
-/// A direction, and all that following it takes.
-struct Following<'a, 't, D> {
-    direction: &'a mut Direction,
-    number: u32,
-    side: Side,
-    flow: FlowKey,
-    blocks: &'a mut Blocks,
-    tell: &'a mut Teller<'t, D>,
-}
-
-impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
-    fn new(
-        connection: &'a mut Connection,
-        number: u32,
-        way: usize,
-        blocks: &'a mut Blocks,
-        tell: &'a mut Teller<'t, D>,
-    ) -> Self {
-        let key = FlowKey::from_words(connection.key);
-        Self {
-            number,
-            side: if way == connection.client { Side::Client } else { Side::Server },
-            flow: if way == 0 { key } else { key.reversed() },
-            direction: &mut connection.directions[way],
-            blocks,
-            tell,
-        }
-    }
-
-    fn tell(&mut self, what: What<'_>) {
-        let offset = self.direction.next - self.direction.first;
-        (self.tell.deliver)(Delivery {
-            connection: self.number,
-            side: self.side,
-            flow: self.flow,
-            offset,
-            what,
-        });
-    }
-
-    /// Takes a segment of an open direction.
-    fn take(&mut self, segment: &Segment<'_>, bits: u32, overlap: Overlap, most: usize) -> Arrival {
-        if self.direction.phase == Phase::Ended {
-            self.tell.counters.ignored += 1;
-            return Arrival::Ignored;
-        }
-        let mut start = self.direction.position(segment.number, bits);
-        let (next, mut bytes) = (self.direction.next, segment.bytes);
-        let mut end = start + bytes.len() as u64;
-        if start.abs_diff(next) > REACH {
-            self.tell.counters.ignored += 1;
-            return Arrival::Ignored;
-        }
-        // One at the very next byte is the end whatever another one said from ahead: who has that has nothing else to wait for.
-        let is_next = start <= next && end < self.direction.end;
-        if segment.ends && end >= next && (self.direction.end == UNKNOWN || is_next) {
-            self.direction.end = end;
-            self.cut_at_end();
-        }
-        if end > self.direction.end {
-            bytes = &bytes[..self.direction.end.saturating_sub(start).min(bytes.len() as u64) as usize];
-            end = start + bytes.len() as u64;
-        }
-        if start < next && !bytes.is_empty() {
-            if end <= next {
-                self.tell.counters.old += 1;
-                // Its end may be new.
-                self.end_if_whole();
-                return Arrival::Old;
-            }
-            bytes = &bytes[(next - start) as usize..];
-            start = next;
-        }
-        if bytes.is_empty() {
-            self.end_if_whole();
-            return Arrival::InOrder;
-        }
-        if start == next {
-            self.in_order(bytes, overlap);
-            return Arrival::InOrder;
-        }
-        match self.blocks.store(&mut self.direction.waiting, overlap, start, bytes, most) {
-            Stored::Some => {
-                self.tell.counters.out_of_order += 1;
-                Arrival::Waits
-            }
-            Stored::Nothing => {
-                self.tell.counters.old += 1;
-                Arrival::Old
-            }
-            Stored::NoRoom => Arrival::Refused,
-        }
-    }
-
-    /// Delivers bytes that are next, and what they were waited for by.
-    fn in_order(&mut self, mut bytes: &[u8], overlap: Overlap) {
-        if overlap == Overlap::First {
-            // What waits came before these: they only fill what is between.
-            while !self.direction.waiting.is_empty() && !bytes.is_empty() {
-                let hole = self.blocks.piece(self.direction.waiting.head).start - self.direction.next;
-                let (fills, rest) = bytes.split_at(bytes.len().min(hole as usize));
-                self.bytes(fills);
-                let before = self.direction.next;
-                self.deliver_waiting();
-                bytes = rest.get((self.direction.next - before) as usize..).unwrap_or_default();
-            }
-        }
-        self.bytes(bytes);
-        self.deliver_waiting();
-        self.end_if_whole();
-    }
-
-    fn bytes(&mut self, bytes: &[u8]) {
-        if !bytes.is_empty() {
-            self.tell.counters.bytes += bytes.len() as u64;
-            self.tell(What::Bytes(bytes));
-            self.direction.next += bytes.len() as u64;
-        }
-    }
-
-    /// Delivers what waits and is next.
-    fn deliver_waiting(&mut self) {
-        while !self.direction.waiting.is_empty() {
-            let block = self.direction.waiting.head;
-            let piece = self.blocks.piece(block);
-            let (next, end) = (self.direction.next, piece.end());
-            if piece.start > next {
-                return;
-            }
-            if end > next {
-                let bytes = &self.blocks.bytes(block)[(next - piece.start) as usize..];
-                self.tell.counters.bytes += bytes.len() as u64;
-                (self.tell.deliver)(Delivery {
-                    connection: self.number,
-                    side: self.side,
-                    flow: self.flow,
-                    offset: next - self.direction.first,
-                    what: What::Bytes(bytes),
-                });
-                self.direction.next = end;
-            }
-            self.blocks.remove_after(&mut self.direction.waiting, NONE);
-        }
-    }
-
-    /// The other side has all before this number. Where something waits before it, the gap in front of that is for good.
-    fn acknowledged(&mut self, number: u64, bits: u32) {
-        if self.direction.waiting.is_empty() {
-            return;
-        }
-        let position = self.direction.position(number, bits);
-        if position > self.direction.next + REACH {
-            return;
-        }
-        while !self.direction.waiting.is_empty()
-            && self.blocks.piece(self.direction.waiting.head).start < position
-        {
-            self.skip_gap();
-        }
-    }
-
-    /// Gives up the oldest gap and delivers what is behind it.
-    fn skip_gap(&mut self) {
-        if !self.direction.waiting.is_empty() {
-            self.skip_to(self.blocks.piece(self.direction.waiting.head).start);
-            self.deliver_waiting();
-            self.end_if_whole();
-        }
-    }
-
-    fn skip_to(&mut self, position: u64) {
-        let missing = position.saturating_sub(self.direction.next);
-        if missing > 0 && self.direction.phase == Phase::Open {
-            self.tell.counters.gaps += 1;
-            self.tell.counters.gap_bytes += missing;
-            self.tell(What::Gap(missing));
-            self.direction.next = position;
-        }
-    }
-
-    /// Delivers all that waits, gaps and all, and what is missing up to a known end.
-    fn flush(&mut self) {
-        while !self.direction.waiting.is_empty() {
-            self.skip_gap();
-        }
-        if self.direction.end != UNKNOWN {
-            self.skip_to(self.direction.end);
-            self.end_if_whole();
-        }
-    }
-
-    /// Now that the end is known, nothing counts that lies behind it.
-    fn cut_at_end(&mut self) {
-        let (list, end) = (&mut self.direction.waiting, self.direction.end);
-        let mut before = self.blocks.last(list, |piece| piece.end() <= end);
-        let block = self.blocks.after(list, before);
-        if self.blocks.get(block).is_some_and(|piece| piece.start < end) {
-            self.blocks.cut(list, block, end);
-            before = block;
-        }
-        while self.blocks.after(list, before) != NONE {
-            self.blocks.remove_after(list, before);
-        }
-    }
-
-    fn end_if_whole(&mut self) {
-        if self.direction.next == self.direction.end {
-            self.end(End::Finished);
-        }
-    }
-
-    fn end(&mut self, end: End) {
-        if self.direction.phase == Phase::Open {
-            self.tell(What::End(end));
-            self.direction.phase = Phase::Ended;
-            self.blocks.clear(&mut self.direction.waiting);
-        }
-    }
 }
 
 impl<P: Protocol> std::fmt::Debug for Reassembler<P> {

@@ -204,13 +204,14 @@ impl Reassembler<Tcp> {
         let direction = self.direction(number, side);
         let mut block = direction.waiting.head;
         std::iter::from_fn(move || {
-            let from = self.blocks.get(block)?.start;
+            // What lies behind the end is not acknowledged.
+            let from = self.blocks.get(block).filter(|piece| piece.start < direction.end)?.start;
             let mut to = from;
             while let Some(piece) = self.blocks.get(block).filter(|piece| piece.start == to) {
                 (to, block) = (piece.end(), piece.next);
             }
-            let end = u64::from(to == direction.end);
-            Some((from - direction.first, to + end - direction.first))
+            let end = u64::from(to >= direction.end);
+            Some((from - direction.first, to.min(direction.end) + end - direction.first))
         })
     }
 }

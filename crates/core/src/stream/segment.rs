@@ -29,8 +29,16 @@ pub struct Segment<'a> {
     pub acknowledges: Option<u64>,
     /// How many bytes of the other direction its sender takes, where the protocol says so.
     pub credit: Option<Credit>,
-    /// Its bytes.
+    /// Its bytes. Those of one that opens count once the receiver acknowledges them: not all take them (RFC 7413).
     pub bytes: &'a [u8],
+}
+
+impl Segment<'_> {
+    /// There is nothing in it that a connection could be known by.
+    pub(super) fn says_nothing(&self) -> bool {
+        let Self { opens, ends, aborts, acknowledges, bytes, .. } = self;
+        !(*opens || *ends || *aborts || acknowledges.is_some()) && bytes.is_empty()
+    }
 }
 
 /// What a receiver takes (RFC 9293, section 3.8.6; RFC 7323, section 2).
@@ -47,6 +55,8 @@ pub(super) const MOST_SHIFT: u8 = 14;
 
 /// RFC 9293. Urgent data stays in its place among the others (`SO_OOBINLINE`): RFC 6093 says that applications should
 /// take it so, and a sender and a receiver that don't agree about the pointer's meaning then agree about the bytes.
+///
+/// What comes without an acknowledgment and does not open the connection does not count: receivers drop it (section 3.10.7.4).
 impl Protocol for Tcp {
     const BITS: u32 = 32;
 
@@ -54,13 +64,14 @@ impl Protocol for Tcp {
     fn segment<'a>(header: Self::Ref<'_>, payload: &'a [u8]) -> Segment<'a> {
         let set = |flag| header.flags() & flag != 0;
         let opens = set(flags::SYN);
+        // What a reset carries is a diagnostic (section 3.5.3).
+        let carries = set(flags::ACK) && !set(flags::RST);
         Segment {
             // The SYN takes the number before the first byte (section 3.4).
             number: u64::from(header.sequence_number().wrapping_add(u32::from(opens))),
             opens,
             answers: opens && set(flags::ACK),
-            // What a reset carries is a diagnostic (RFC 9293, section 3.5.3), and none of the stream.
-            ends: set(flags::FIN) && !set(flags::RST),
+            ends: set(flags::FIN) && carries && !opens,
             aborts: set(flags::RST),
             acknowledges: set(flags::ACK).then(|| u64::from(header.acknowledgment_number())),
             credit: set(flags::ACK | flags::SYN).then(|| Credit {
@@ -73,7 +84,7 @@ impl Protocol for Tcp {
                     false => None,
                 },
             }),
-            bytes: if set(flags::RST) { &[] } else { payload },
+            bytes: if carries || opens && !set(flags::RST) { payload } else { &[] },
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use netbricks_packet::checksum;
 
-use super::connection::{Connection, Direction, Phase};
+use super::connection::{Connection, Direction, Phase, Start};
 use super::reader::number;
 use super::reassembler::Reassembler;
 use super::segment::Protocol;
@@ -12,9 +12,9 @@ use super::segment::Protocol;
 const HEAD: usize = 6;
 /// Key, which direction is the client's, and both directions.
 pub(super) const CONNECTION: usize = 40 + 1 + 2 * DIRECTION;
-/// Phase and three positions.
-const DIRECTION: usize = 1 + 3 * 8;
-const VERSION: u16 = 1;
+/// Phase, how it began, and four positions.
+const DIRECTION: usize = 2 + 4 * 8;
+const VERSION: u16 = 2;
 
 impl<P: Protocol> Reassembler<P> {
     /// Where all connections stand: version, number, connections (the one that was silent longest first), and the
@@ -68,9 +68,9 @@ impl<P: Protocol> Reassembler<P> {
 pub(super) fn write_connection(connection: &Connection, bytes: &mut Vec<u8>) {
     connection.key.iter().for_each(|word| bytes.extend(word.to_be_bytes()));
     bytes.push(connection.client as u8);
-    for Direction { phase, first, next, end, .. } in &connection.directions {
-        bytes.push(*phase as u8);
-        [first, next, end].iter().for_each(|position| bytes.extend(position.to_be_bytes()));
+    for Direction { phase, start, first, next, end, end_from, .. } in &connection.directions {
+        bytes.extend([*phase as u8, *start as u8]);
+        [first, next, end, end_from].iter().for_each(|position| bytes.extend(position.to_be_bytes()));
     }
 }
 
@@ -85,8 +85,14 @@ pub(super) fn connection(bytes: &[u8], now: u64) -> Option<Connection> {
             2 => Phase::Ended,
             _ => return None,
         };
-        let [first, next, end] = [1, 9, 17].map(|at| number(&bytes[at..at + 8]));
-        let direction = Direction { phase, first, next, end, ..Direction::UNSEEN };
+        let start = match bytes[1] {
+            0 => Start::Opened,
+            1 => Start::Middle,
+            2 => Start::Bare,
+            _ => return None,
+        };
+        let [first, next, end, end_from] = [2, 10, 18, 26].map(|at| number(&bytes[at..at + 8]));
+        let direction = Direction { phase, start, first, next, end, end_from, ..Direction::UNSEEN };
         if !direction.is_sound() {
             return None;
         }

@@ -326,3 +326,36 @@ fn a_connection_whose_segments_are_signed_is_not_rewritten() {
         assert_eq!(path.0.occupancy().0, 0);
     }
 }
+
+/// RFC 5961, section 4, holds for a connection as long as one end has more to say: its other end knows nothing of a SYN but that it
+/// is to be asked about.
+#[test]
+fn half_an_end_is_no_beginning() {
+    for strangers in [Strangers::Pass, Strangers::Refuse] {
+        let mut path = Path::new(strangers);
+        path.shake_hands();
+        assert_eq!(path.says_cat(FIRST[1]), b"elephant");
+        // The client has no more to say, in fewer bytes than went on.
+        let (_, out) = path.client([FIRST[0], FIRST[1] + 8], FIN | ACK, b"cat");
+        assert_eq!((out[0].flags & FIN, &out[0].bytes[..]), (FIN, &b"elephant"[..]));
+        for (number, flag) in
+            [(77, SYN), (FIRST[0] - 1, SYN), (9_000, RST), (FIRST[0] + 5, RST), (3, RST | ACK)]
+        {
+            path.client([number, FIRST[1] + 8], flag, b"");
+        }
+        // It goes on by the numbers that it had.
+        let (_, out) = path.server([FIRST[1] + 3, FIRST[0] + 9], ACK, b"cat");
+        let [Sent { number, acknowledgment, bytes, .. }] = &out[..] else { panic!("{out:?}") };
+        assert_eq!((*number, *acknowledgment), (FIRST[1] + 8, FIRST[0] + 4), "{strangers:?}");
+        assert_eq!(bytes, b"elephant");
+        path.client([FIRST[0] + 4, FIRST[1] + 16], ACK, b"");
+        let (_, out) = path.server([FIRST[1] + 6, FIRST[0] + 9], FIN | ACK, b"");
+        assert_eq!((out[0].number, out[0].flags & FIN), (FIRST[1] + 16, FIN));
+        assert_eq!(path.0.memory(), 0, "all of it was acknowledged");
+        // Now that both ended another begins.
+        path.client([76, 0], SYN, b"");
+        path.server([FIRST[1] - 1, 77], SYN | ACK, b"");
+        let (_, out) = path.client([77, FIRST[1]], ACK, b"cat");
+        assert_eq!((out[0].number, &out[0].bytes[..]), (77, &b"elephant"[..]));
+    }
+}

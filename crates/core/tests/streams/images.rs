@@ -141,8 +141,8 @@ fn an_error_says_what_is_wrong() {
     assert!(import(&summed(good[..good.len() - 8].to_vec())).contains("end in the middle"));
     // An end that no segment can have told: gaps were counted by it.
     let mut far = good;
-    let end = 6 + 1 + 41 + 1 + 2 * 8;
-    assert_eq!(far[end..end + 8], u64::MAX.to_be_bytes(), "it has not ended");
-    far[end] = 0x7f;
+    let end = 6 + 1 + 41 + 2 + 2 * 8;
+    assert_eq!(far[end..end + 16], [u8::MAX; 16], "it has not ended");
+    (far[end], far[end + 8]) = (0x7f, 0x7f);
     assert!(import(&summed(far)).contains("none that can be"));
 }

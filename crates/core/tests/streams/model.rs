@@ -12,13 +12,23 @@ pub(crate) struct Model {
     bytes: Vec<Option<u8>>,
     pub(crate) next: u64,
     pub(crate) end: Option<u64>,
+    /// Where the segments begin that the end is queued with.
+    end_from: u64,
     /// Bytes, and gaps as their lengths.
     pub(crate) told: Vec<Result<u8, u64>>,
 }
 
 impl Model {
     pub(crate) fn new(overlap: Overlap) -> Self {
-        Self { overlap, queued: Vec::new(), bytes: Vec::new(), next: 0, end: None, told: Vec::new() }
+        Self {
+            overlap,
+            queued: Vec::new(),
+            bytes: Vec::new(),
+            next: 0,
+            end: None,
+            end_from: 0,
+            told: Vec::new(),
+        }
     }
 
     pub(crate) fn ended(&self) -> bool {
@@ -30,16 +40,22 @@ impl Model {
             return;
         }
         let last = start + bytes.len() as u64;
-        let sooner = self.end.is_none_or(|end| start <= self.next && last < end);
-        if fin && sooner && last >= self.next {
-            self.end = Some(last);
-            self.bytes.truncate(last as usize);
-            for (from, bytes) in &mut self.queued {
-                bytes.truncate(last.saturating_sub(*from) as usize);
+        match self.overlap {
+            Overlap::Linux => self.end_as_linux(start, last, fin),
+            Overlap::First | Overlap::Last => {
+                let in_order = start <= self.next;
+                let newest = self.overlap == Overlap::Last;
+                if newest && self.end.is_some_and(|end| start <= end && last > end) {
+                    self.end = None;
+                }
+                let sooner = self.end.is_none_or(|end| (newest || in_order) && last < end);
+                if fin && sooner && last >= self.next {
+                    self.end = Some(last);
+                    self.bytes.truncate(last as usize);
+                }
             }
-            self.queued.retain(|(_, bytes)| !bytes.is_empty());
         }
-        let end = self.end.unwrap_or(u64::MAX);
+        let end = self.end.filter(|_| self.overlap != Overlap::Linux).unwrap_or(u64::MAX);
         // Only what is after `next` and before the end.
         let (from, to) = (start.max(self.next), last.min(end));
         if from >= to {
@@ -47,7 +63,7 @@ impl Model {
         }
         let bytes = &bytes[(from - start) as usize..(to - start) as usize];
         match self.overlap {
-            Overlap::Linux => self.push_as_linux(from, bytes.to_vec()),
+            Overlap::Linux => self.push_as_linux(from, bytes.to_vec(), fin),
             Overlap::First | Overlap::Last => {
                 self.bytes.resize(self.bytes.len().max(to as usize), None);
                 for (place, byte) in self.bytes[from as usize..].iter_mut().zip(bytes) {
@@ -60,7 +76,31 @@ impl Model {
         }
     }
 
-    fn push_as_linux(&mut self, seq: u64, skb: Vec<u8>) {
+    /// An end takes a place in the queue, behind the bytes of its segment.
+    fn end_as_linux(&mut self, seq: u64, last: u64, fin: bool) {
+        let in_order = seq <= self.next;
+        if let Some(end) = self.end {
+            // The skb that has it is covered by the newcomer, or has been received: to where it is, its bytes and its end.
+            let covered = seq < self.end_from || seq == self.end_from && last > end + 1;
+            if last > end && (in_order || covered) {
+                self.end = None;
+            }
+        }
+        if !fin || last < self.next || self.end.is_some_and(|end| end < last) {
+            return;
+        }
+        let reach = |entry: &(u64, Vec<u8>)| entry.0 + entry.1.len() as u64;
+        if !in_order && self.queued.iter().any(|other| other.0 <= seq && reach(other) > last) {
+            return;
+        }
+        let hidden = self.queued.iter().any(|other| other.0 < seq && reach(other) > seq);
+        let joins = self.queued.iter().find(|other| other.0 < seq && reach(other) == seq);
+        let from = joins.filter(|_| !in_order && !hidden).map_or(seq, |other| other.0);
+        self.end_from = if self.end == Some(last) { self.end_from.min(from) } else { from };
+        self.end = Some(last);
+    }
+
+    fn push_as_linux(&mut self, seq: u64, skb: Vec<u8>, fin: bool) {
         let end_seq = seq + skb.len() as u64;
         if seq == self.next {
             self.told.extend(skb.iter().map(|byte| Ok(*byte)));
@@ -70,7 +110,7 @@ impl Model {
         }
         let end = |entry: &(u64, Vec<u8>)| entry.0 + entry.1.len() as u64;
         // All the bits are present.
-        if self.queued.iter().any(|other| other.0 <= seq && end_seq <= end(other)) {
+        if self.queued.iter().any(|other| other.0 <= seq && end_seq + u64::from(fin) <= end(other)) {
             return;
         }
         let joins = self.queued.iter().position(|other| other.0 < seq && end(other) == seq);
@@ -96,9 +136,11 @@ impl Model {
             Overlap::Linux => {
                 while let Some((from, bytes)) = self.queued.first().cloned()
                     && from <= self.next
+                    && !self.ended()
                 {
                     self.queued.remove(0);
-                    let new = bytes.get((self.next - from) as usize..).unwrap_or_default();
+                    let to = bytes.len().min(self.end.map_or(usize::MAX, |end| (end - from) as usize));
+                    let new = bytes[..to].get((self.next - from) as usize..).unwrap_or_default();
                     self.told.extend(new.iter().map(|byte| Ok(*byte)));
                     self.next += new.len() as u64;
                 }
@@ -124,6 +166,7 @@ impl Model {
     }
 
     fn skip_to(&mut self, position: u64) {
+        let position = self.end.map_or(position, |end| position.min(end));
         if position > self.next {
             self.told.push(Err(position - self.next));
             self.next = position;
@@ -133,14 +176,14 @@ impl Model {
 
     /// The receiver has all before `position`.
     pub(crate) fn acknowledged(&mut self, position: u64) {
-        while let Some(first) = self.waiting().filter(|first| *first < position) {
+        while let Some(first) = self.waiting().filter(|first| *first < position && !self.ended()) {
             self.skip_to(first);
         }
     }
 
     /// Nothing more will come.
     pub(crate) fn flush(&mut self) {
-        while let Some(first) = self.waiting() {
+        while let Some(first) = self.waiting().filter(|_| !self.ended()) {
             self.skip_to(first);
         }
         if let Some(end) = self.end {

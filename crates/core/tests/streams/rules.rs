@@ -2,7 +2,7 @@
 
 use netbricks_core::packet::{FlowKey, Tcp};
 use netbricks_core::stream::{
-    Arrival, BLOCK, Credit, End, Full, Reassembler, Segment, Side, StreamConfig, StreamError, What,
+    Arrival, BLOCK, Credit, End, Full, Overlap, Reassembler, Segment, Side, StreamConfig, StreamError, What,
 };
 
 use super::exercise::{flow, segment};
@@ -126,6 +126,11 @@ fn resets_count_only_where_they_can_be_meant() {
     heard.told(flow(1), segment(1_005, b"gap before"));
     assert_eq!(heard.push(flow(1), rst(1_002)), (Arrival::Ignored, String::new()), "an old number");
     assert_eq!(heard.push(flow(1), rst(1_003 | 1 << 31)), (Arrival::Ignored, String::new()), "a wild one");
+    assert_eq!(
+        heard.push(flow(1), rst(1_004)),
+        (Arrival::Ignored, String::new()),
+        "one ahead: it is asked back"
+    );
     assert_eq!(heard.push(flow(1), syn(3)), (Arrival::Ignored, String::new()), "nor does a SYN end it");
     assert_eq!(
         heard.told(flow(1), rst(1_003)),
@@ -138,9 +143,13 @@ fn resets_count_only_where_they_can_be_meant() {
     assert_eq!(heard.told(flow(1), segment(1_000, b"again")), "again");
     assert_eq!(heard.told(flow(3), rst(0)), "", "of a connection that nobody knows");
     assert_eq!(heard.streams.len(), 1, "it is none that is followed");
-    // A refusal: the answer to a SYN.
+    // A refusal: the answer to a SYN, which says so.
     heard.told(flow(4), syn(9));
-    assert_eq!(heard.told(flow(4).reversed(), rst(0)), ".reset");
+    let refusal = |acknowledged| Segment { acknowledges: Some(acknowledged), ..rst(0) };
+    for forged in [rst(0), refusal(8), refusal(77)] {
+        assert_eq!(heard.push(flow(4).reversed(), forged), (Arrival::Ignored, String::new()), "{forged:?}");
+    }
+    assert_eq!(heard.told(flow(4).reversed(), refusal(9)), ".reset");
 }
 
 /// RFC 9293, section 3.5.1: the server still has an older connection, answers out of it, and is told that it is over.
@@ -276,4 +285,169 @@ fn what_lies_behind_the_receivers_window_does_not_count() {
     heard.told(client, segment(1_000, b"middle"));
     heard.told(server, takes(10, None, ack(500, 1_006)));
     assert_eq!(heard.push(client, segment(9_000, b"far")).0, Arrival::Waits);
+}
+
+/// RFC 5961: whoever knows no numbers neither ends nor replaces a connection of which one direction has ended, nor says what its
+/// receiver has.
+#[test]
+fn half_an_end_leaves_the_other_half_as_it_was() {
+    let (client, server) = (flow(1), flow(1).reversed());
+    let mut heard = Heard::new(StreamConfig::default());
+    heard.told(client, syn(1_000));
+    heard.told(server, Segment { answers: true, acknowledges: Some(1_000), ..syn(5_000) });
+    assert_eq!(heard.told(client, fin(1_000, b"ask")), "ask.finished");
+    assert_eq!(heard.told(server, segment(5_000, b"one ")), "[one ]");
+    assert_eq!(heard.told(server, segment(5_008, b"three")), "");
+    let wild = Segment { acknowledges: Some(5_013), ..segment(1_005, b"") };
+    let late = Segment { acknowledges: Some(5_013), ..segment(1_003 + (3 << 29), b"") };
+    for forged in [rst(77), rst(1_005), rst(1_002), syn(9), wild, late] {
+        assert_eq!(heard.push(client, forged), (Arrival::Ignored, String::new()), "{forged:?}");
+    }
+    assert_eq!(heard.told(server, segment(5_004, b"two ")), "[two ][three]");
+    assert_eq!(heard.told(client, ack(1_004, 5_013)), "", "behind the end's number");
+    assert_eq!(heard.told(client, rst(1_004)), "[.reset]");
+    assert_eq!(heard.told(client, syn(9)), "", "now it is opened again");
+    assert_eq!(heard.streams.counters().connections, 2);
+}
+
+/// What is heard of a connection that its ends know nothing of does not keep it.
+#[test]
+fn what_does_not_count_keeps_no_connection() {
+    let mut heard = Heard::new(StreamConfig { idle: 1_000, ..StreamConfig::default() });
+    heard.told(flow(1), segment(5, b"a"));
+    heard.now = 900;
+    assert_eq!(heard.push(flow(1), segment(3 << 30, b"z")).0, Arrival::Ignored);
+    heard.now = 1_100;
+    assert_eq!(heard.told(flow(1), segment(3 << 30, b"z")), ".idlez", "it goes on elsewhere");
+}
+
+/// Linux takes an end out of its queue that is covered by what comes later, and by what is in order: else one that is sent from
+/// ahead would hide the stream from whoever looks on.
+#[test]
+fn an_end_that_bytes_run_over_is_none() {
+    let told = |overlap, segments: &[Segment<'_>]| {
+        let mut heard = Heard::new(StreamConfig { overlap, ..StreamConfig::default() });
+        heard.told(flow(1), syn(100));
+        segments.iter().map(|segment| heard.told(flow(1), *segment)).collect::<String>()
+    };
+    let ahead = [fin(101, b""), segment(100, b"GET"), fin(103, b"!")];
+    assert_eq!(told(Overlap::Linux, &ahead), "GET!.finished");
+    assert_eq!(told(Overlap::Last, &ahead), "GET!.finished");
+    assert_eq!(told(Overlap::First, &ahead), "G.finished");
+    // By what waits itself, whichever came first.
+    assert_eq!(told(Overlap::Linux, &[fin(102, b""), segment(101, b"ET"), segment(100, b"G")]), "GET");
+    assert_eq!(told(Overlap::Linux, &[segment(101, b"ET"), fin(102, b""), segment(100, b"G")]), "GET");
+    // Not by what begins behind where its segment does.
+    assert_eq!(
+        told(Overlap::Linux, &[fin(101, b"x"), segment(102, b"yz"), segment(100, b"G")]),
+        "Gx.finished"
+    );
+    assert_eq!(
+        told(Overlap::Linux, &[segment(102, b"yz"), fin(101, b"x"), segment(100, b"G")]),
+        "Gx.finished"
+    );
+    // What lies behind an end that turns out to be none was not lost.
+    assert_eq!(told(Overlap::Linux, &[segment(104, b"ef"), fin(101, b""), segment(100, b"abcd")]), "abcdef");
+    // The sooner one of two.
+    assert_eq!(told(Overlap::Linux, &[fin(103, b""), fin(101, b""), segment(100, b"G")]), "G.finished");
+    assert_eq!(told(Overlap::Linux, &[fin(101, b""), fin(103, b""), segment(100, b"G")]), "G.finished");
+}
+
+/// RFC 7413: only some receivers take them, and say so.
+#[test]
+fn bytes_of_a_segment_that_opens_count_once_they_are_acknowledged() {
+    let (client, server) = (flow(1), flow(1).reversed());
+    let opening = Segment { bytes: b"decoy", ..syn(100) };
+    let answer = |acknowledged| Segment { answers: true, acknowledges: Some(acknowledged), ..syn(500) };
+    for gaps_by_acknowledgment in [true, false] {
+        let config = StreamConfig { gaps_by_acknowledgment, ..StreamConfig::default() };
+        let mut heard = Heard::new(config);
+        assert_eq!(heard.push(client, opening), (Arrival::Waits, String::new()));
+        assert_eq!(heard.push(client, opening), (Arrival::Old, String::new()), "again");
+        assert_eq!(heard.told(server, answer(105)), "decoy");
+        assert_eq!(heard.told(client, segment(105, b" and more")), " and more");
+        // Not taken: it comes again, perhaps as something else.
+        let mut heard = Heard::new(config);
+        heard.told(client, opening);
+        assert_eq!(heard.told(server, answer(100)), "");
+        assert_eq!(heard.told(client, segment(100, b"re")), "re");
+        assert_eq!(heard.told(client, segment(102, b"al")), "al");
+        // The same where the answer is not seen.
+        let mut heard = Heard::new(config);
+        heard.told(client, opening);
+        assert_eq!(heard.told(client, segment(100, b"re")), "re");
+        assert_eq!(heard.told(client, segment(102, b"al")), "al");
+    }
+    // Nor where a share is smaller.
+    let mut heard = Heard::new(StreamConfig { flow_memory: BLOCK, memory: BLOCK, ..StreamConfig::default() });
+    assert_eq!(heard.told(client, Segment { bytes: &[0; BLOCK + 1], ..syn(100) }), "");
+    assert_eq!(heard.told(client, segment(100, b"real")), "real");
+    assert_eq!(heard.streams.memory().0, 0);
+}
+
+/// A keep-alive and a probe of a window without bytes lie one before what is next (RFC 9293, section 3.8.4).
+#[test]
+fn a_stream_is_taken_up_at_a_keep_alive() {
+    let (client, server) = (flow(1), flow(1).reversed());
+    for answered in [false, true] {
+        let mut heard = Heard::new(StreamConfig::default());
+        assert_eq!(heard.told(client, ack(999, 70)), "");
+        if answered {
+            assert_eq!(heard.told(server, ack(70, 1_000)), "");
+        }
+        assert_eq!(heard.told(client, segment(1_003, b"def")), "", "swapped");
+        assert_eq!(heard.told(client, segment(1_000, b"abc")), "abcdef");
+        assert_eq!(heard.told(client, fin(1_006, b"")), ".finished");
+        assert_eq!(heard.streams.counters().gaps, 0);
+    }
+    // Once: what is missing behind it is.
+    let mut heard = Heard::new(StreamConfig::default());
+    heard.told(client, ack(999, 70));
+    heard.told(client, ack(1_000, 70));
+    assert_eq!(heard.told(client, segment(1_001, b"b")), "");
+    assert_eq!(heard.told(server, ack(70, 1_002)), "<1>b");
+    // What opened the stream is known.
+    let mut heard = Heard::new(StreamConfig::default());
+    heard.told(client, syn(1_000));
+    assert_eq!(heard.told(client, segment(1_001, b"b")), "");
+}
+
+/// The way back is not seen once the connection is open, and the first segments are not either.
+#[test]
+fn an_edge_that_nobody_answers_for_is_none() {
+    let (client, server) = (flow(1), flow(1).reversed());
+    let mut heard = Heard::new(StreamConfig::default());
+    heard.told(client, takes(65_535, None, syn(1_000)));
+    let answer = Segment { answers: true, acknowledges: Some(1_000), ..syn(500) };
+    heard.told(server, takes(65_535, None, answer));
+    let (mut bytes, mut gaps) = (0, 0);
+    // A segment each 10 ms, the first of them lost.
+    for place in 1..2_000 {
+        heard.now = place * 10_000_000;
+        let number = 1_000 + place as u32 * 1_000;
+        let mut take = |told: netbricks_core::stream::Delivery<'_>| match told.what {
+            What::Bytes(more) => bytes += more.len() as u64,
+            What::Gap(missing) => gaps += missing,
+            What::End(end) => panic!("{end:?}"),
+        };
+        heard.streams.push(client, segment(number, &[b'z'; 1_000]), heard.now, &mut take);
+    }
+    let mut last = String::new();
+    heard.streams.expire(u64::MAX, 1, |told| match told.what {
+        What::Bytes(more) => bytes += more.len() as u64,
+        What::Gap(missing) => gaps += missing,
+        What::End(end) => last += end.name(),
+    });
+    assert_eq!(bytes + gaps, 2_000_000, "all of it is known to have been");
+    // What came within a second of the first that lay beyond.
+    assert!((1_000..200_000).contains(&gaps), "{gaps} bytes are missing");
+    // As long as it answers its edge counts, however late something beyond it comes again.
+    let mut heard = Heard::new(StreamConfig::default());
+    heard.told(client, takes(100, None, syn(1_000)));
+    heard.told(server, takes(100, None, answer));
+    for second in 0..10u64 {
+        heard.now = second * 600_000_000;
+        assert_eq!(heard.push(client, segment(1_200, b"decoy")).0, Arrival::Ignored);
+        heard.told(server, takes(100, None, ack(500, 1_000)));
+    }
 }

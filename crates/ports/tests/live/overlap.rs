@@ -1,9 +1,12 @@
-//! Whose bytes count where TCP segments overlap: the kernel's, by what a socket reads, against the reassembler's default policy
-//! fed the same segments. They go through a TAP device, whose other end is the kernel's stack.
+//! Whose bytes count where TCP segments overlap, where ends and bytes contradict each other, and what does not count at all: the
+//! kernel's word, by what a socket reads, against the reassembler's default policy fed the same frames. They go through a TAP
+//! device, whose other end is the kernel's stack.
 
 use std::collections::VecDeque;
 use std::io::Read;
-use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+use std::iter;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -13,7 +16,7 @@ use netbricks_core::packet::build::ethernet;
 use netbricks_core::packet::stack::{Header, Layer, Root, Stack};
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{FlowKey, Ip, Link, Tcp};
-use netbricks_core::stream::{End, Overlap, Reassembler, Segment, StreamConfig, What};
+use netbricks_core::stream::{End, Overlap, Protocol, Reassembler, StreamConfig, What};
 use netbricks_ports::{Port, ReceiveQueue, TransmitQueue};
 use rand_xoshiro::Xoshiro256StarStar;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -21,7 +24,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use super::fixture::{Lab, open};
 
 /// Seeded schedules.
-const SCHEDULES: u64 = 400;
+const SCHEDULES: u64 = 1_000;
 const US: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 const KERNEL: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const PORT: u16 = 7_000;
@@ -48,27 +51,24 @@ impl Wire {
         Self { receive, transmit, pool, cx, batch: Batch::new(), came: VecDeque::new(), _port: port }
     }
 
-    fn send(&mut self, client: u16, sequence: u32, acknowledgment: u32, flag: u8, bytes: &[u8]) {
-        let frame = ethernet().source(MAC[0]).destination(MAC[1]).ipv4(US, KERNEL).tcp(client, PORT);
-        let frame = frame.sequence(sequence).ack(acknowledgment).flags(flag).payload(bytes).build().unwrap();
-        assert!(self.batch.push(self.pool.packet(&frame).unwrap()).is_ok());
+    fn send(&mut self, frame: &[u8]) {
+        assert!(self.batch.push(self.pool.packet(frame).unwrap()).is_ok());
         while !self.batch.is_empty() {
             self.transmit.transmit(&mut self.batch, &mut self.cx);
         }
         assert_eq!(self.cx.take_drops().total().packets, 0, "the device took it");
     }
 
-    /// The next TCP header that the kernel sends to `client`: sequence number and flags.
-    fn hear(&mut self, client: u16) -> (u32, u8) {
+    /// The next TCP header that the kernel sends to `client`: sequence number, flags, and the frame.
+    fn hear(&mut self, client: u16) -> (u32, u8, Vec<u8>) {
         let start = Instant::now();
         loop {
             while let Some(frame) = self.came.pop_front() {
-                let Ok(link) = Layer::<Root, Link>::parse(Root, &frame) else { continue };
-                let Ok(ip) = Layer::<_, Ip>::parse(link, &frame) else { continue };
-                let Ok(tcp) = Layer::<_, Tcp>::parse(ip, &frame) else { continue };
-                let header = Tcp::view(&frame[ip.end()..tcp.end()], ());
-                if header.destination_port() == client {
-                    return (header.sequence_number(), header.flags());
+                let Some((flow, at)) = tcp(&frame) else { continue };
+                let header = Tcp::view(&frame[at], ());
+                if flow.destination_port() == client {
+                    let (number, flag) = (header.sequence_number(), header.flags());
+                    return (number, flag, frame);
                 }
             }
             assert!(start.elapsed() < Duration::from_secs(10), "the kernel does not answer {client}");
@@ -84,45 +84,101 @@ impl Wire {
     }
 }
 
-/// A segment of a schedule: where it begins, its bytes, whether the stream ends behind it.
+/// Whose a frame is, and where its TCP header lies.
+fn tcp(frame: &[u8]) -> Option<(FlowKey, Range<usize>)> {
+    let ip = Layer::<_, Ip>::parse(Layer::<Root, Link>::parse(Root, frame).ok()?, frame).ok()?;
+    let (at, facts) = ip.top();
+    let flow = FlowKey::at(frame, at, ip.end(), ip.limit(frame.len()), facts);
+    let tcp = Layer::<_, Tcp>::parse(ip, frame).ok()?;
+    Some((flow, ip.end()..tcp.end()))
+}
+
+/// A frame of a client's.
+fn frame(client: u16, sequence: u32, acknowledgment: u32, flag: u8, bytes: &[u8]) -> Vec<u8> {
+    let frame = ethernet().source(MAC[0]).destination(MAC[1]).ipv4(US, KERNEL).tcp(client, PORT);
+    frame.sequence(sequence).ack(acknowledgment).flags(flag).payload(bytes).build().unwrap()
+}
+
+/// A segment of a schedule: where it begins, its bytes, its flags beside ACK, and those that it has not.
 struct Piece {
     at: u32,
     bytes: Vec<u8>,
-    ends: bool,
+    with: u8,
+    without: u8,
 }
 
-/// Segments over the same bytes that say different things, in whatever order, and at last the whole stream once more, so that
-/// nothing is missing.
+impl Piece {
+    fn flags(&self) -> u8 {
+        (flags::ACK | self.with) & !self.without
+    }
+}
+
+/// Segments over the same bytes that say different things, in whatever order, some of which no receiver takes, and perhaps an end
+/// before the end; and at last the whole stream once more, so that nothing is missing.
 fn schedule(random: &mut impl Rng) -> Vec<Piece> {
     let mut below = |most: u32| random.next_u32() % most;
     let length = 60 + below(2_400);
     let longest = 1 + below(length.min(900));
+    // Who said it and where, so that no two agree by chance.
+    let said = |number: u32, at: u32, len: u32| -> Vec<u8> {
+        (at..at + len).map(|place| (number * 37 + place % 31) as u8).collect()
+    };
     let mut pieces = Vec::new();
-    let mut piece = |at: u32, len: u32, said: u32| {
-        // Who said it and where, so that no two agree by chance.
-        let bytes = (at..at + len).map(|place| (said * 37 + place % 31) as u8).collect();
-        pieces.push(Piece { at, bytes, ends: at + len == length && said.is_multiple_of(3) });
+    let mut piece = |at: u32, len: u32, number: u32| {
+        let with = if at + len == length && number.is_multiple_of(3) { flags::FIN } else { 0 };
+        pieces.push(Piece { at, bytes: said(number, at, len), with, without: 0 });
     };
     let count = 2 + below(9);
-    for said in 1..=count {
+    for number in 1..=count {
         let at = below(length);
         // Often where another one begins or ends.
         let at = if below(3) == 0 { at / 50 * 50 } else { at };
         let len = (1 + below(longest)).min(length - at);
         let len = if below(3) == 0 { len.next_multiple_of(50).min(length - at) } else { len };
-        piece(at, len, said);
+        piece(at, len, number);
         if below(6) == 0 {
-            piece(at, len, said);
+            piece(at, len, number);
         }
+    }
+    // An end where there is none, with bytes before it or without: some of what comes later runs over it.
+    if below(2) == 0 {
+        let at = below(length);
+        let bytes = vec![b'e'; below(longest.min(length - at) + 1) as usize];
+        let end = at + bytes.len() as u32;
+        let place = below(count + 1) as usize;
+        let place = below(count + 1) as usize;
+        // Linux joins what begins right behind an end to it, and then finds that end behind both.
+        if pieces.iter().all(|piece| piece.at != end + 1) {
+            pieces.insert(place.min(pieces.len()), Piece { at, bytes, with: flags::FIN, without: 0 });
+        }
+    }
+    // To which of two it joins what follows one and lies in the other depends on how its tree lies.
+    let ranges: Vec<Range<u32>> =
+        pieces.iter().map(|Piece { at, bytes, .. }| *at..at + bytes.len() as u32).collect();
+    let is_odd = |at: u32| {
+        ranges.iter().any(|range| range.end == at)
+            && ranges.iter().any(|range| range.start < at && at < range.end)
+    };
+    pieces.retain(|piece| !is_odd(piece.at));
+    // What is behind the window does not, nor does an end there.
+    if below(2) == 0 {
+        let (place, at) = (below(count) as usize, (1 << 17) + below(length));
+        let with = [0, flags::FIN][below(2) as usize];
+        pieces.insert(place.min(pieces.len()), Piece { at, bytes: vec![b'w'; 50], with, without: 0 });
+    }
+    // What has no acknowledgment does not count, nor does what has no flag at all.
+    for _ in 0..below(3) {
+        let (place, at) = (below(count) as usize, below(length));
+        let bytes = vec![b'n'; 1 + below(100) as usize];
+        let with = [0, flags::PSH, flags::FIN][below(3) as usize];
+        pieces.insert(place.min(pieces.len()), Piece { at, bytes, with, without: flags::ACK });
     }
     let mut at = 0;
     while at < length {
         let len = (1 + below(1_200)).min(length - at);
-        piece(at, len, 100 + count);
+        let with = if at + len == length { flags::FIN } else { 0 };
+        pieces.push(Piece { at, bytes: said(100 + count, at, len), with, without: 0 });
         at += len;
-    }
-    if let Some(last) = pieces.last_mut() {
-        last.ends = true;
     }
     pieces
 }
@@ -160,28 +216,33 @@ fn agree(wire: &mut Wire, listener: &TcpListener, seed: u64) -> [bool; 2] {
     // Numbers wrap in the middle of some.
     let first =
         if seed.is_multiple_of(4) { 0u32.wrapping_sub(random.next_u32() % 1_000) } else { random.next_u32() };
-    wire.send(client, first.wrapping_sub(1), 0, flags::SYN, b"");
-    let (number, answer) = wire.hear(client);
-    assert_eq!(answer, flags::SYN | flags::ACK, "seed {seed}");
+    let mut frames = vec![frame(client, first.wrapping_sub(1), 0, flags::SYN, b"")];
+    wire.send(&frames[0]);
+    let (number, flag, answer) = wire.hear(client);
+    assert_eq!(flag, flags::SYN | flags::ACK, "seed {seed}");
+    frames.push(answer);
     let acknowledgment = number.wrapping_add(1);
-    wire.send(client, first, acknowledgment, flags::ACK, b"");
-    let (stream, _) = listener.accept().unwrap();
-    for Piece { at, bytes, ends } in &pieces {
-        let fin = if *ends { flags::FIN } else { 0 };
-        wire.send(client, first.wrapping_add(*at), acknowledgment, flags::ACK | fin, bytes);
+    let rest = iter::once((first, flags::ACK, &[][..])).chain(
+        pieces.iter().map(|piece| (first.wrapping_add(piece.at), piece.flags(), piece.bytes.as_slice())),
+    );
+    for (place, (sequence, flag, bytes)) in rest.enumerate() {
+        frames.push(frame(client, sequence, acknowledgment, flag, bytes));
+        wire.send(&frames[2 + place]);
         wire.drain();
     }
+    let (stream, _) = listener.accept().unwrap();
     let read = read(stream, seed);
-    wire.send(client, first.wrapping_add(read.len() as u32 + 1), acknowledgment, flags::RST, b"");
-    let told = [Overlap::Linux, Overlap::First, Overlap::Last]
-        .map(|overlap| reassembled(overlap, client, first, &pieces));
+    let behind = first.wrapping_add(read.len() as u32 + 1);
+    wire.send(&frame(client, behind, acknowledgment, flags::RST, b""));
+    let told =
+        [Overlap::Linux, Overlap::First, Overlap::Last].map(|overlap| reassembled(overlap, client, &frames));
     let differs = read.iter().zip(&told[0]).position(|(read, told)| read != told);
     assert!(
         read == told[0],
         "seed {seed}: the socket read {} bytes, told were {}; they differ first at {differs:?}: {:?}",
         read.len(),
         told[0].len(),
-        pieces.iter().map(|piece| (piece.at, piece.bytes.len(), piece.ends)).collect::<Vec<_>>()
+        pieces.iter().map(|piece| (piece.at, piece.bytes.len(), piece.flags())).collect::<Vec<_>>()
     );
     [told[1] != told[0], told[2] != told[0]]
 }
@@ -195,32 +256,19 @@ fn read(mut stream: TcpStream, seed: u64) -> Vec<u8> {
     bytes
 }
 
-fn reassembled(overlap: Overlap, client: u16, first: u32, pieces: &[Piece]) -> Vec<u8> {
+fn reassembled(overlap: Overlap, client: u16, frames: &[Vec<u8>]) -> Vec<u8> {
     let mut streams =
         Reassembler::<Tcp>::new(StreamConfig { overlap, flows: 1, ..StreamConfig::default() }).unwrap();
-    let flow = FlowKey::new(IpAddr::from(US), IpAddr::from(KERNEL), client, PORT, 6);
     let (mut whole, mut end) = (Vec::new(), None);
-    let mut push = |number: u32, opens: bool, ends: bool, bytes: &[u8]| {
-        let number = u64::from(number);
-        let segment = Segment {
-            number,
-            opens,
-            answers: false,
-            ends,
-            aborts: false,
-            acknowledges: None,
-            credit: None,
-            bytes,
-        };
+    for frame in frames {
+        let (flow, at) = tcp(frame).unwrap();
+        let segment = Tcp::segment(Tcp::view(&frame[at.clone()], ()), &frame[at.end..]);
         streams.push(flow, segment, 0, |told| match told.what {
+            _ if told.flow.source_port() != client => {}
             What::Bytes(more) => whole.extend_from_slice(more),
             What::End(why) => end = Some(why),
             What::Gap(missing) => panic!("{missing} bytes are missing"),
         });
-    };
-    push(first, true, false, b"");
-    for piece in pieces {
-        push(first.wrapping_add(piece.at), false, piece.ends, &piece.bytes);
     }
     assert_eq!(end, Some(End::Finished));
     whole

@@ -4,7 +4,7 @@
 use netbricks_packet::tcp::{TcpRef, flags};
 
 use super::{Edits, Emit, Packetizer};
-use crate::stream::connection::{Phase, Stage};
+use crate::stream::connection::Stage;
 use crate::stream::lane::Lane;
 use crate::stream::{Rewriter, Segment, Side};
 
@@ -13,7 +13,7 @@ const UNSHIFTED: u64 = 1 << 16;
 
 impl<R: Rewriter> Packetizer<R> {
     /// Whether a segment lies further from what its direction's next than any window that was let through; or opens anew what
-    /// both ends agreed on and neither ended (section 4).
+    /// both ends agreed on and did not both end (section 4).
     pub(super) fn is_astray(&self, number: u32, side: Side, header: TcpRef<'_>) -> bool {
         let lanes = &self.lanes[number as usize];
         if !lanes.iter().all(|lane| lane.rewrites) {
@@ -22,9 +22,8 @@ impl<R: Rewriter> Packetizer<R> {
         let lane = &lanes[side as usize];
         let said = header.sequence_number();
         if header.flags() & flags::SYN != 0 {
-            let ended = |side| self.streams.direction(number, side).phase == Phase::Ended;
-            let goes_on = self.streams.stage(number) == Stage::Open && !ended(side) && !ended(side.other());
-            return goes_on && said.wrapping_add(1) != lane.first;
+            // That of one end may be forged as well once the other has no more to say.
+            return self.streams.stage(number) == Stage::Open && said.wrapping_add(1) != lane.first;
         }
         let distance = said.wrapping_sub(lane.number(lane.taken)).cast_signed();
         u64::from(distance.unsigned_abs()) > self.room + UNSHIFTED

@@ -1,0 +1,364 @@
+//! One direction of a connection: what each segment of it makes known.
+
+use netbricks_packet::FlowKey;
+
+use super::blocks::{Blocks, NONE};
+use super::connection::{Connection, Direction, Phase, Side, UNKNOWN};
+use super::plausible::REACH;
+use super::queue::Stored;
+use super::reassembler::{Arrival, Counters};
+use super::segment::Segment;
+use super::settings::Overlap;
+use super::{Delivery, End, What};
+
+/// Ends what has not ended of a connection.
+pub(super) fn close<D: FnMut(Delivery<'_>)>(
+    connection: &mut Connection,
+    number: u32,
+    end: End,
+    blocks: &mut Blocks,
+    tell: &mut Teller<'_, D>,
+) {
+    let client = connection.client;
+    for way in [client, 1 - client] {
+        let mut following = Following::new(connection, number, way, blocks, tell);
+        match following.direction.phase {
+            Phase::Ended => {}
+            // Nobody was told that it began.
+            Phase::Unseen => following.direction.phase = Phase::Ended,
+            Phase::Open => {
+                // A receiver that is reset never sees what lay behind a gap, and one that moves waits for it elsewhere.
+                if !matches!(end, End::Reset | End::Moved) {
+                    following.flush();
+                }
+                following.end(end);
+            }
+        }
+    }
+}
+
+/// To whom everything is told, and where it is counted.
+pub(super) struct Teller<'a, D> {
+    pub(super) counters: &'a mut Counters,
+    pub(super) deliver: &'a mut D,
+}
+
+/// A direction, and all that following it takes.
+pub(super) struct Following<'a, 't, D> {
+    pub(super) direction: &'a mut Direction,
+    number: u32,
+    side: Side,
+    flow: FlowKey,
+    blocks: &'a mut Blocks,
+    tell: &'a mut Teller<'t, D>,
+}
+
+impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
+    pub(super) fn new(
+        connection: &'a mut Connection,
+        number: u32,
+        way: usize,
+        blocks: &'a mut Blocks,
+        tell: &'a mut Teller<'t, D>,
+    ) -> Self {
+        let key = FlowKey::from_words(connection.key);
+        Self {
+            number,
+            side: if way == connection.client { Side::Client } else { Side::Server },
+            flow: if way == 0 { key } else { key.reversed() },
+            direction: &mut connection.directions[way],
+            blocks,
+            tell,
+        }
+    }
+
+    fn tell(&mut self, what: What<'_>) {
+        let offset = self.direction.next - self.direction.first;
+        (self.tell.deliver)(Delivery {
+            connection: self.number,
+            side: self.side,
+            flow: self.flow,
+            offset,
+            what,
+        });
+    }
+
+    /// Takes a segment of an open direction.
+    pub(super) fn take(
+        &mut self,
+        segment: &Segment<'_>,
+        bits: u32,
+        overlap: Overlap,
+        most: usize,
+    ) -> Arrival {
+        if self.direction.phase == Phase::Ended {
+            self.tell.counters.ignored += 1;
+            return Arrival::Ignored;
+        }
+        let mut start = self.direction.position(segment.number, bits);
+        let (next, mut bytes) = (self.direction.next, segment.bytes);
+        let mut end = start + bytes.len() as u64;
+        if start.abs_diff(next) > REACH {
+            self.tell.counters.ignored += 1;
+            return Arrival::Ignored;
+        }
+        if segment.opens && !bytes.is_empty() {
+            return self.hold(start, bytes, overlap, most);
+        }
+        self.learn_end(start, end, segment.ends, overlap);
+        if end > self.direction.end && overlap != Overlap::Linux {
+            bytes = &bytes[..self.direction.end.saturating_sub(start).min(bytes.len() as u64) as usize];
+            end = start + bytes.len() as u64;
+        }
+        if start < next && !bytes.is_empty() {
+            if end <= next {
+                self.tell.counters.old += 1;
+                // Its end may be new.
+                self.end_if_whole();
+                return Arrival::Old;
+            }
+            bytes = &bytes[(next - start) as usize..];
+            start = next;
+        }
+        if bytes.is_empty() {
+            self.end_if_whole();
+            return Arrival::InOrder;
+        }
+        if start == next {
+            self.in_order(bytes, overlap);
+            return Arrival::InOrder;
+        }
+        match self.blocks.store(&mut self.direction.waiting, overlap, start, bytes, segment.ends, most) {
+            Stored::Some => {
+                self.tell.counters.out_of_order += 1;
+                Arrival::Waits
+            }
+            Stored::Nothing => {
+                self.tell.counters.old += 1;
+                Arrival::Old
+            }
+            Stored::NoRoom => Arrival::Refused,
+        }
+    }
+
+    /// Takes note of what a segment says of where the direction ends.
+    fn learn_end(&mut self, start: u64, end: u64, ends: bool, overlap: Overlap) {
+        let Direction { next, end: known, end_from, .. } = *self.direction;
+        let is_next = start <= next;
+        // Another has a byte there.
+        let refuted = match overlap {
+            // The end lies among what waits as one more byte of its run.
+            Overlap::Linux => {
+                is_next || start < end_from || start == end_from && end > known.saturating_add(1)
+            }
+            Overlap::First => false,
+            Overlap::Last => start <= known,
+        };
+        if end > known && refuted {
+            (self.direction.end, self.direction.end_from) = (UNKNOWN, UNKNOWN);
+        }
+        if !ends || end < next {
+            return;
+        }
+        let known = self.direction.end;
+        let from = match overlap {
+            Overlap::Linux if is_next => Some(start.min(next)),
+            Overlap::Linux => self.blocks.end_as_linux(&self.direction.waiting, start, end),
+            // One at the very next byte is the end whatever another one said from ahead: who has that has nothing else to wait
+            // for.
+            Overlap::First => (known == UNKNOWN || is_next).then_some(start),
+            Overlap::Last => Some(start),
+        };
+        let Some(from) = from.filter(|_| end <= known) else { return };
+        // Of two that say the same the longer one counts.
+        self.direction.end_from = if end == known { from.min(self.direction.end_from) } else { from };
+        self.direction.end = end;
+        if overlap != Overlap::Linux {
+            self.cut_at_end();
+        }
+    }
+
+    /// Delivers bytes that are next, and what they were waited for by.
+    fn in_order(&mut self, mut bytes: &[u8], overlap: Overlap) {
+        // Its sender had to send again what it opened with.
+        self.drop_held();
+        if overlap == Overlap::First {
+            // What waits came before these: they only fill what is between.
+            while !self.direction.waiting.is_empty() && !bytes.is_empty() {
+                let hole = self.blocks.piece(self.direction.waiting.head).start - self.direction.next;
+                let (fills, rest) = bytes.split_at(bytes.len().min(hole as usize));
+                self.bytes(fills);
+                let before = self.direction.next;
+                self.deliver_waiting();
+                bytes = rest.get((self.direction.next - before) as usize..).unwrap_or_default();
+            }
+        }
+        self.bytes(bytes);
+        self.deliver_waiting();
+        self.end_if_whole();
+    }
+
+    /// Keeps the bytes of a segment that opens until something is said of whether its receiver took them: before, they wait where
+    /// the direction begins.
+    fn hold(&mut self, start: u64, bytes: &[u8], overlap: Overlap, most: usize) -> Arrival {
+        let is_first = start == self.direction.first && self.direction.next == self.direction.first;
+        let stored = is_first
+            .then(|| self.blocks.store(&mut self.direction.waiting, overlap, start, bytes, false, most));
+        match stored {
+            Some(Stored::Some) => Arrival::Waits,
+            Some(Stored::NoRoom) => Arrival::InOrder,
+            Some(Stored::Nothing) | None => {
+                self.tell.counters.old += 1;
+                Arrival::Old
+            }
+        }
+    }
+
+    fn holds(&self) -> bool {
+        let head = self.blocks.get(self.direction.waiting.head);
+        self.direction.next == self.direction.first
+            && head.is_some_and(|head| head.start == self.direction.next)
+    }
+
+    /// What came with the opening was not taken.
+    fn drop_held(&mut self) {
+        if !self.holds() {
+            return;
+        }
+        let mut to = self.direction.next;
+        while let Some(head) = self.blocks.get(self.direction.waiting.head).filter(|head| head.start == to) {
+            to = head.end();
+            self.blocks.remove_after(&mut self.direction.waiting, NONE);
+        }
+    }
+
+    /// The other side has all before this number: perhaps what came with the opening.
+    pub(super) fn opening_acknowledged(&mut self, number: u64, bits: u32) {
+        if self.holds() {
+            let position = self.direction.position(number, bits);
+            if position == self.direction.first {
+                self.drop_held();
+            } else if (self.direction.first..=self.direction.next + REACH).contains(&position) {
+                self.deliver_waiting();
+                self.end_if_whole();
+            }
+        }
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.tell.counters.bytes += bytes.len() as u64;
+            self.tell(What::Bytes(bytes));
+            self.direction.next += bytes.len() as u64;
+        }
+    }
+
+    /// Delivers what waits and is next.
+    fn deliver_waiting(&mut self) {
+        while !self.direction.waiting.is_empty() {
+            let block = self.direction.waiting.head;
+            let piece = self.blocks.piece(block);
+            let (next, end) = (self.direction.next, piece.end().min(self.direction.end));
+            if piece.start > next {
+                return;
+            }
+            if end > next {
+                let bytes = &self.blocks.bytes(block);
+                let bytes = &bytes[(next - piece.start) as usize..(end - piece.start) as usize];
+                self.tell.counters.bytes += bytes.len() as u64;
+                (self.tell.deliver)(Delivery {
+                    connection: self.number,
+                    side: self.side,
+                    flow: self.flow,
+                    offset: next - self.direction.first,
+                    what: What::Bytes(bytes),
+                });
+                self.direction.next = end;
+            }
+            if self.direction.next == self.direction.end {
+                return;
+            }
+            self.blocks.remove_after(&mut self.direction.waiting, NONE);
+        }
+    }
+
+    /// The other side has all before this number. Where something waits before it, the gap in front of that is for good.
+    pub(super) fn acknowledged(&mut self, number: u64, bits: u32) {
+        if self.direction.waiting.is_empty() {
+            return;
+        }
+        let position = self.direction.position(number, bits);
+        if position > self.direction.next + REACH {
+            return;
+        }
+        while !self.direction.waiting.is_empty()
+            && self.blocks.piece(self.direction.waiting.head).start < position
+        {
+            self.skip_gap();
+        }
+    }
+
+    /// Gives up the oldest gap and delivers what is behind it.
+    pub(super) fn skip_gap(&mut self) {
+        if !self.direction.waiting.is_empty() {
+            self.skip_as_far_as(self.blocks.piece(self.direction.waiting.head).start);
+            self.deliver_waiting();
+            self.end_if_whole();
+        }
+    }
+
+    /// As [`skip_to`](Self::skip_to), but not past the end.
+    pub(super) fn skip_as_far_as(&mut self, position: u64) {
+        self.skip_to(position.min(self.direction.end));
+        self.end_if_whole();
+    }
+
+    fn skip_to(&mut self, position: u64) {
+        let missing = position.saturating_sub(self.direction.next);
+        if missing > 0 && self.direction.phase == Phase::Open {
+            self.tell.counters.gaps += 1;
+            self.tell.counters.gap_bytes += missing;
+            self.tell(What::Gap(missing));
+            self.direction.next = position;
+        }
+    }
+
+    /// Delivers all that waits, gaps and all, and what is missing up to a known end.
+    pub(super) fn flush(&mut self) {
+        while !self.direction.waiting.is_empty() {
+            self.skip_gap();
+        }
+        if self.direction.end != UNKNOWN {
+            self.skip_to(self.direction.end);
+            self.end_if_whole();
+        }
+    }
+
+    /// Now that the end is known, nothing counts that lies behind it.
+    fn cut_at_end(&mut self) {
+        let (list, end) = (&mut self.direction.waiting, self.direction.end);
+        let mut before = self.blocks.last(list, |piece| piece.end() <= end);
+        let block = self.blocks.after(list, before);
+        if self.blocks.get(block).is_some_and(|piece| piece.start < end) {
+            self.blocks.cut(list, block, end);
+            before = block;
+        }
+        while self.blocks.after(list, before) != NONE {
+            self.blocks.remove_after(list, before);
+        }
+    }
+
+    fn end_if_whole(&mut self) {
+        if self.direction.next == self.direction.end {
+            self.end(End::Finished);
+        }
+    }
+
+    fn end(&mut self, end: End) {
+        if self.direction.phase == Phase::Open {
+            self.tell(What::End(end));
+            self.direction.phase = Phase::Ended;
+            self.blocks.clear(&mut self.direction.waiting);
+        }
+    }
+}
