@@ -98,6 +98,8 @@ fn what_cannot_be_measured_is_refused_with_what_to_write() {
     };
     let few = said(&["harness", "--rounds", "6"]);
     assert!(few.contains("`--rounds` must be at least 7, found 6"), "{few}");
+    let few = said(&["harness", "--packets", "499999"]);
+    assert!(few.contains("`--packets` must be at least 500000, found 499999"), "{few}");
     // Nothing is measured where one of the names is wrong.
     let unknown = said(&["harness", "monitor-64"]);
     assert!(unknown.contains("no benchmark `monitor-64`; did you mean `monitor-64k`?"), "{unknown}");

@@ -310,7 +310,8 @@ pub trait Operator: Sized + 'static {
     /// the timeout, and when the graph is taken down. What was in a window before comes again in the next where windows overlap,
     /// or where one was shown before it was full: only [`fresh`](Window::fresh) bytes are new. A function's other packets are in
     /// their own order: a window is shown when the packet passes that fills it. What `f` may do and what becomes of its panics is
-    /// as for any user function. Fragments of IP packets count as lost: put what reassembles them before this. Where a shuffle
+    /// as for any user function. Fragments of IP packets count as lost: put what reassembles them before this. Checksums are believed:
+    /// it is the port that verifies them. Where a shuffle
     /// moves a connection, `f` of the old worker learns of [its end](crate::stream::End::Moved) there, and that of the new one
     /// goes on with the next window.
     ///

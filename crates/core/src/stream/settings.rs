@@ -13,12 +13,17 @@ pub enum Overlap {
     /// begin at the same byte the longer one counts, and the one that was there if it is no shorter. A segment that is
     /// in order counts before all that is queued.
     ///
-    /// Linux joins segments to a run only as its buffers' memory allows; here that is always so.
+    /// The end of a stream lies there as one more byte of its run, behind the others. So bytes that count where it is refute it.
+    /// Of several ends the soonest is known; another one counts after it was refuted when it comes again.
+    ///
+    /// Linux joins segments to a run only as its buffers' memory allows; here that is always so. Where a segment follows one run
+    /// and lies in another, or follows two, Linux may join it to either, as its tree happens to lie; here the one that begins last
+    /// keeps what it has. And it joins what begins one byte behind an end to the run of that end; here it never does.
     #[default]
     Linux,
-    /// What came first.
+    /// What came first; so an end stays one.
     First,
-    /// What came last.
+    /// What came last; so bytes that come later where an end is refute it.
     Last,
 }
 

@@ -61,7 +61,6 @@ impl Length {
     const FULL: Self = Self {
         time: Duration::from_millis(250),
         warm_up: Duration::from_millis(50),
-        // Seven rounds of two workers are more than 10⁸.
         packets: 7_500_000,
         warm_up_packets: 500_000,
     };
@@ -155,7 +154,14 @@ pub(crate) fn command(console: Console, arguments: &BenchArguments) -> Result<()
         return Err(BenchError::Usage(format!("`--rounds` must be at least {ROUNDS}, found {rounds}")).into());
     }
     let writer = if arguments.device_frames { Writer::Device } else { Writer::Us };
-    let how = How { rounds, writer, length: Length::FULL };
+    let packets = arguments.packets.unwrap_or(Length::FULL.packets);
+    let least = Length::FULL.warm_up_packets;
+    if packets < least {
+        return Err(
+            BenchError::Usage(format!("`--packets` must be at least {least}, found {packets}")).into()
+        );
+    }
+    let how = How { rounds, writer, length: Length { packets, ..Length::FULL } };
     let cores = cores(arguments.core)?;
     for (number, wanted) in wanted.into_iter().enumerate() {
         let figure = match wanted {

@@ -18,6 +18,9 @@ pub(crate) struct BenchArguments {
     /// Rounds to take the median of, at least 7
     #[arg(long, value_name = "N")]
     pub(crate) rounds: Option<usize>,
+    /// Packets that each worker brings in a round, of what needs two cores, at least 500000
+    #[arg(long, value_name = "N")]
+    pub(crate) packets: Option<u64>,
     /// Put packets of any length into frames of 2 KiB, as where a device (`af_xdp`) fills them
     #[arg(long)]
     pub(crate) device_frames: bool,

@@ -146,18 +146,18 @@ fn schedule(random: &mut impl Rng) -> Vec<Piece> {
         let bytes = vec![b'e'; below(longest.min(length - at) + 1) as usize];
         let end = at + bytes.len() as u32;
         let place = below(count + 1) as usize;
-        let place = below(count + 1) as usize;
         // Linux joins what begins right behind an end to it, and then finds that end behind both.
         if pieces.iter().all(|piece| piece.at != end + 1) {
             pieces.insert(place.min(pieces.len()), Piece { at, bytes, with: flags::FIN, without: 0 });
         }
     }
-    // To which of two it joins what follows one and lies in the other depends on how its tree lies.
+    // To which of two it joins what follows one, and lies in the other or follows that too, depends on how its tree lies.
     let ranges: Vec<Range<u32>> =
         pieces.iter().map(|Piece { at, bytes, .. }| *at..at + bytes.len() as u32).collect();
     let is_odd = |at: u32| {
-        ranges.iter().any(|range| range.end == at)
-            && ranges.iter().any(|range| range.start < at && at < range.end)
+        let before = ranges.iter().filter(|range| range.start < at && at <= range.end);
+        let last = before.clone().find(|range| range.end == at);
+        last.is_some_and(|last| before.clone().any(|other| other != last))
     };
     pieces.retain(|piece| !is_odd(piece.at));
     // What is behind the window does not, nor does an end there.
