@@ -335,7 +335,7 @@ pub trait Operator: Sized + 'static {
     ///         .done()
     /// }
     ///
-    /// let line = ethernet().ipv4("10.0.0.1", "10.0.0.2").tcp(1000, 80).payload(b"one\ntwo\n").build().unwrap();
+    /// let line = ethernet().ipv4("10.0.0.1", "10.0.0.2").tcp(1000, 80).ack(7).payload(b"one\ntwo\n").build().unwrap();
     /// let report = netbricks_testkit::run_with(lines, [line.clone()]);
     /// assert_eq!(report.out, [line]);
     /// ```
@@ -392,7 +392,7 @@ pub trait Operator: Sized + 'static {
     ///         .done()
     /// }
     ///
-    /// let line = ethernet().ipv4("10.0.0.1", "10.0.0.2").tcp(1000, 80).payload(b"one\r\n").build().unwrap();
+    /// let line = ethernet().ipv4("10.0.0.1", "10.0.0.2").tcp(1000, 80).ack(7).payload(b"one\r\n").build().unwrap();
     /// let report = netbricks_testkit::run_with(lines, [line.clone()]);
     /// assert_eq!(report.out, [line]);
     /// ```

@@ -276,7 +276,7 @@ fn every_function_over_every_kind_of_packet_allocates_nothing() {
 #[test]
 fn requests_are_found_without_allocating() {
     let segment = |client, sequence, text: &str| {
-        let tcp = ethernet().ipv4("10.0.0.1", "10.0.0.2").tcp(client, 80).sequence(sequence);
+        let tcp = ethernet().ipv4("10.0.0.1", "10.0.0.2").tcp(client, 80).sequence(sequence).ack(7);
         tcp.payload(text.as_bytes()).build().unwrap()
     };
     let frames = (0..8).flat_map(|client| {

@@ -366,7 +366,7 @@ fn watch(input: Input, worker: &Worker) -> impl Function {
 /// Of every kind, behind two streams that are long enough for windows, with lengths that `relength` leaves alone.
 fn frames_behind_streams(seed: u64) -> Vec<Vec<u8>> {
     let segment = |number: u32| {
-        let tcp = ethernet().ipv4("192.0.2.1", "198.51.100.2").tcp(1_000 + (number % 2) as u16, 80);
+        let tcp = ethernet().ipv4("192.0.2.1", "198.51.100.2").tcp(1_000 + (number % 2) as u16, 80).ack(7);
         tcp.sequence(number / 2 * 10).payload(&[number as u8; 10]).build().unwrap()
     };
     let mut all: Vec<_> = (0..24).map(segment).collect();

@@ -43,6 +43,7 @@ fn tcp(port: u16, sequence: u32, text: &str) -> Vec<u8> {
         .ipv4("10.0.0.1", "10.0.0.2")
         .tcp(port, 80)
         .sequence(sequence)
+        .ack(7)
         .payload(text.as_bytes())
         .build()
         .unwrap()

@@ -44,7 +44,7 @@ impl Streams {
                 0 => ethernet().ipv4(a, b).tcp(1_000 + connection, 80),
                 _ => ethernet().ipv4(b, a).tcp(80, 1_000 + connection),
             };
-            tcp.payload(&[0; BYTES as usize]).build().unwrap()
+            tcp.ack(7).payload(&[0; BYTES as usize]).build().unwrap()
         };
         Self { templates: (0..CONNECTIONS).map(frame).collect(), next: 0, shown }
     }
