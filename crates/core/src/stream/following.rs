@@ -215,9 +215,10 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
     }
 
     fn holds(&self) -> bool {
-        let head = self.blocks.get(self.direction.waiting.head);
+        // Asked for every segment: what is known without looking at blocks comes first.
         self.direction.next == self.direction.first
-            && head.is_some_and(|head| head.start == self.direction.next)
+            && !self.direction.waiting.is_empty()
+            && self.blocks.piece(self.direction.waiting.head).start == self.direction.next
     }
 
     /// What came with the opening was not taken.

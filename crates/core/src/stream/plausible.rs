@@ -58,13 +58,22 @@ fn is_beyond(direction: &Direction, segment: &Segment<'_>, position: u64) -> boo
     !direction.takes(position, !segment.bytes.is_empty())
 }
 
-/// Takes note of a segment that lies behind the edge of its receiver's window, at `now` (ns).
-pub(super) fn take_beyond(direction: &mut Direction, segment: &Segment<'_>, now: u64, bits: u32) {
+/// Takes note of a segment that does not count, at `now` (ns): perhaps since it lies behind the edge of its receiver's window.
+/// Answers whether that was none, and it counts.
+#[cold]
+pub(super) fn lies_beyond_no_edge(
+    direction: &mut Direction,
+    segment: &Segment<'_>,
+    now: u64,
+    bits: u32,
+) -> bool {
     let position = direction.position(segment.number, bits);
     let is_open = direction.phase == Phase::Open && !segment.aborts && !segment.opens;
-    if is_open && is_in_reach(direction, position) && is_beyond(direction, segment, position) {
-        direction.comes_beyond(now);
+    if !is_open || !is_in_reach(direction, position) || !is_beyond(direction, segment, position) {
+        return false;
     }
+    direction.comes_beyond(now);
+    !is_beyond(direction, segment, position)
 }
 
 /// Takes note of what a segment says of the windows of its sender, who receives the other direction.

@@ -8,7 +8,7 @@ use netbricks_tables::{Entry, FlowTable, FlowTableConfig, Table};
 use super::blocks::{BLOCK, Blocks, MOST};
 use super::connection::{Connection, Connections, Direction, Offer, Phase, Side, Stage, Start};
 use super::following::{Following, Teller, close};
-use super::plausible::{is_another, is_plausible, take_beyond, take_credit};
+use super::plausible::{is_another, is_plausible, lies_beyond_no_edge, take_credit};
 use super::segment::{Protocol, Segment};
 use super::settings::{Full, StreamConfig, StreamError};
 use super::{Delivery, End};
@@ -385,8 +385,10 @@ impl<P: Protocol> Reassembler<P> {
         let mut tell = Teller { counters: &mut self.counters, deliver };
         let connection = self.connections.at(number);
         // First of all, since what it acknowledges counts no more than it does.
-        take_beyond(&mut connection.directions[way], &segment, now, P::BITS);
-        if connection.is_over() || !is_plausible(connection, way, &segment, &self.blocks, P::BITS) {
+        if !is_plausible(connection, way, &segment, &self.blocks, P::BITS)
+            && !lies_beyond_no_edge(&mut connection.directions[way], &segment, now, P::BITS)
+            || connection.is_over()
+        {
             // Nor is a connection heard of by it: where its ends go on with what was not seen, it is taken up anew in time.
             tell.counters.ignored += 1;
             return Arrival::Ignored;
