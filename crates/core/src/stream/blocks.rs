@@ -231,6 +231,15 @@ impl Blocks {
         list.bytes -= count;
     }
 
+    /// The first run of a list begins at position `at`, where its first byte is: what was before that is no part of it.
+    pub(super) fn begin_run(&mut self, list: &List, at: u64) {
+        let mut block = list.head;
+        while let Some(piece) = self.pieces.get_mut(block as usize).filter(|piece| piece.from < at) {
+            piece.from = at;
+            block = piece.next;
+        }
+    }
+
     /// Ends a block of a list at position `end`, which lies in it.
     pub(super) fn cut(&mut self, list: &mut List, block: u32, end: u64) {
         let piece = &mut self.pieces[block as usize];

@@ -2,7 +2,7 @@
 
 use netbricks_tables::MemoryError;
 
-use super::blocks::{List, NONE};
+use super::blocks::{Blocks, List, NONE, Piece};
 use super::memory::room;
 use super::plausible::REACH;
 
@@ -40,12 +40,14 @@ pub(super) enum Phase {
 /// How the number of a direction's first byte is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
-    /// From the segment that opened it.
+    /// From the segment that opened it, which may be one of several, and forged.
     Opened,
     /// From one in its middle, which had bytes.
     Middle,
     /// From one in its middle without any: perhaps a keep-alive or a probe of a window, which lies one before what is next.
     Bare,
+    /// From the segment that opened it, which the other end acknowledged.
+    Agreed,
 }
 
 /// How far a connection has come, for those who forget it sooner at some stages than at others.
@@ -102,8 +104,15 @@ pub(super) struct Direction {
     pub(super) edge: u64,
     /// When something came from behind that edge first since the receiver said anything (ns). Not known after a move.
     pub(super) beyond: u64,
+    /// Position behind what its receiver acknowledged, as far as it was seen; 0 where it said nothing. Not known after a move.
+    pub(super) acknowledged: u64,
+    /// The number of the first byte by another segment that opens it, if there was one: which of them counts is not agreed yet.
+    /// Not known after a move.
+    pub(super) rival: u64,
     /// What its sender offered, who receives the other direction.
     pub(super) offer: Offer,
+    /// Bytes that came with its opening, of which nobody said yet whether the receiver took them: they wait at the first byte.
+    pub(super) held: u32,
     /// What waits, all of it behind `next`.
     pub(super) waiting: List,
 }
@@ -118,7 +127,10 @@ impl Direction {
         end_from: UNKNOWN,
         edge: UNKNOWN,
         beyond: UNKNOWN,
+        acknowledged: 0,
+        rival: UNKNOWN,
         offer: Offer::Unseen,
+        held: 0,
         waiting: List::EMPTY,
     };
 
@@ -151,9 +163,24 @@ impl Direction {
         }
     }
 
-    /// It has said nothing.
+    /// It has said nothing, but for what came with its opening.
     pub(super) fn is_silent(&self) -> bool {
-        self.next == self.first && self.waiting.is_empty()
+        self.next == self.first && self.waiting.bytes == u64::from(self.held)
+    }
+
+    /// The segment that opened it was seen.
+    pub(super) fn is_opened(&self) -> bool {
+        matches!(self.start, Start::Opened | Start::Agreed)
+    }
+
+    /// Position behind all that was seen of it, whether or not something before that is missing.
+    pub(super) fn heard_to(&self, blocks: &Blocks) -> u64 {
+        blocks.get(self.waiting.tail).map_or(self.next, Piece::end)
+    }
+
+    /// Position of the first byte behind what came with its opening and is not delivered yet.
+    pub(super) fn behind_held(&self) -> u64 {
+        self.first + u64::from(self.held)
     }
 
     /// Its positions follow each other, there is room before and behind them, and its end is none that no segment can have told.
@@ -163,19 +190,42 @@ impl Direction {
             && self.next <= self.end
             && self.next < LIMIT
             && self.end_from <= self.end
+            && (self.held == 0
+                || self.phase == Phase::Open && self.start == Start::Opened && self.next == self.first)
             && (self.end == UNKNOWN || self.end - self.next <= 2 * REACH)
     }
 
-    /// Its first byte has this number.
+    /// Its first byte has this number. Another one that it may have had is remembered. Nothing of it waits.
     pub(super) fn open(&mut self, number: u64, start: Start) {
         let position = ORIGIN + number;
-        *self = Self { phase: Phase::Open, start, first: position, next: position, ..Self::UNSEEN };
+        let rival =
+            if self.is_opened() && self.phase == Phase::Open { self.first - ORIGIN } else { self.rival };
+        let rival = if rival == number { UNKNOWN } else { rival };
+        *self = Self { phase: Phase::Open, start, first: position, next: position, rival, ..Self::UNSEEN };
+    }
+
+    /// All that was seen of it may have been a keep-alive: nothing waits at its first byte then, nor does it end there.
+    pub(super) fn may_start_later(&self) -> bool {
+        self.phase == Phase::Open
+            && self.start == Start::Bare
+            && self.next == self.first
+            && self.next < self.end
+    }
+
+    /// Its receiver says that it has all before this number.
+    pub(super) fn is_acknowledged(&mut self, number: u64, bits: u32) {
+        let position = self.position(number, bits);
+        if self.phase == Phase::Unseen {
+            self.acknowledged = position;
+        } else if position <= self.next {
+            // What was never seen may be made up.
+            self.acknowledged = self.acknowledged.max(position);
+        }
     }
 
     /// A segment has this number. If what was known of the first byte came from a keep-alive, it is the one behind that.
     pub(super) fn corrects_start(&mut self, number: u64, bits: u32) {
-        let is_at_start = self.start == Start::Bare && self.next == self.first;
-        if is_at_start && self.position(number, bits) == self.first + 1 {
+        if self.may_start_later() && self.position(number, bits) == self.first + 1 {
             (self.first, self.next) = (self.first + 1, self.next + 1);
             self.start = Start::Middle;
         }
@@ -191,6 +241,8 @@ pub(super) struct Connection {
     pub(super) directions: [Direction; 2],
     /// Which of them is the client's.
     pub(super) client: usize,
+    /// A reset came that some of its receivers take: whatever opens it is another one.
+    pub(super) doubted: bool,
     /// When it was heard of last (ns).
     pub(super) heard: u64,
     /// Whose queue it is in.
@@ -203,7 +255,16 @@ pub(super) struct Connection {
 impl Connection {
     pub(super) fn new(key: [u64; 5], client: usize, now: u64) -> Self {
         let directions = [Direction::UNSEEN; 2];
-        Self { key, directions, client, heard: now, stage: Stage::Open, older: NONE, newer: NONE }
+        Self {
+            key,
+            directions,
+            client,
+            doubted: false,
+            heard: now,
+            stage: Stage::Open,
+            older: NONE,
+            newer: NONE,
+        }
     }
     /// Which direction is that of a side.
     pub(super) fn way(&self, side: Side) -> usize {
@@ -211,6 +272,14 @@ impl Connection {
     }
     pub(super) fn is_over(&self) -> bool {
         self.directions.iter().all(|direction| direction.phase == Phase::Ended)
+    }
+    /// Both ends acknowledged what the other opened with: nothing but what they say ends it.
+    pub(super) fn is_agreed(&self) -> bool {
+        self.directions.iter().all(|direction| direction.start == Start::Agreed)
+    }
+    /// Nothing was said in it.
+    pub(super) fn is_silent(&self) -> bool {
+        self.directions.iter().all(Direction::is_silent)
     }
     pub(super) fn blocks(&self) -> usize {
         self.directions.iter().map(|direction| direction.waiting.blocks as usize).sum()

@@ -3,7 +3,7 @@
 use netbricks_packet::FlowKey;
 
 use super::blocks::{Blocks, NONE};
-use super::connection::{Connection, Direction, Phase, Side, UNKNOWN};
+use super::connection::{Connection, Direction, Phase, Side, Start, UNKNOWN};
 use super::plausible::REACH;
 use super::queue::Stored;
 use super::reassembler::{Arrival, Counters};
@@ -110,6 +110,10 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
             bytes = &bytes[..self.direction.end.saturating_sub(start).min(bytes.len() as u64) as usize];
             end = start + bytes.len() as u64;
         }
+        if self.holds() && !bytes.is_empty() && start < self.direction.behind_held() {
+            // Its sender had to send again what it opened with.
+            self.drop_held();
+        }
         if start < next && !bytes.is_empty() {
             if end <= next {
                 self.tell.counters.old += 1;
@@ -180,8 +184,6 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
 
     /// Delivers bytes that are next, and what they were waited for by.
     fn in_order(&mut self, mut bytes: &[u8], overlap: Overlap) {
-        // Its sender had to send again what it opened with.
-        self.drop_held();
         if overlap == Overlap::First {
             // What waits came before these: they only fill what is between.
             while !self.direction.waiting.is_empty() && !bytes.is_empty() {
@@ -201,48 +203,58 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
     /// Keeps the bytes of a segment that opens until something is said of whether its receiver took them: before, they wait where
     /// the direction begins.
     fn hold(&mut self, start: u64, bytes: &[u8], overlap: Overlap, most: usize) -> Arrival {
-        let is_first = start == self.direction.first && self.direction.next == self.direction.first;
-        let stored = is_first
-            .then(|| self.blocks.store(&mut self.direction.waiting, overlap, start, bytes, false, most));
-        match stored {
-            Some(Stored::Some) => Arrival::Waits,
-            Some(Stored::NoRoom) => Arrival::InOrder,
-            Some(Stored::Nothing) | None => {
-                self.tell.counters.old += 1;
-                Arrival::Old
+        let Direction { start: known, first, next, ref waiting, .. } = *self.direction;
+        // Before anything else of it, and once: what comes with one that is sent again is the same.
+        let is_first = known == Start::Opened && start == first && next == first && !self.holds();
+        if !is_first
+            || self.blocks.get(waiting.head).is_some_and(|head| head.start < start + bytes.len() as u64)
+        {
+            self.tell.counters.old += 1;
+            return Arrival::Old;
+        }
+        match self.blocks.store(&mut self.direction.waiting, overlap, start, bytes, false, most) {
+            Stored::Some => {
+                self.direction.held = bytes.len() as u32;
+                Arrival::Waits
             }
+            _ => Arrival::InOrder,
         }
     }
 
     fn holds(&self) -> bool {
-        // Asked for every segment: what is known without looking at blocks comes first.
-        self.direction.next == self.direction.first
-            && !self.direction.waiting.is_empty()
-            && self.blocks.piece(self.direction.waiting.head).start == self.direction.next
+        self.direction.held > 0
     }
 
     /// What came with the opening was not taken.
+    #[cold]
     fn drop_held(&mut self) {
-        if !self.holds() {
-            return;
+        let behind = self.direction.behind_held();
+        self.direction.held = 0;
+        let list = &mut self.direction.waiting;
+        while let Some(head) = self.blocks.get(list.head).copied().filter(|head| head.start < behind) {
+            if head.end() <= behind {
+                self.blocks.remove_after(list, NONE);
+            } else {
+                self.blocks.trim(list, list.head, behind - head.start);
+            }
         }
-        let mut to = self.direction.next;
-        while let Some(head) = self.blocks.get(self.direction.waiting.head).filter(|head| head.start == to) {
-            to = head.end();
-            self.blocks.remove_after(&mut self.direction.waiting, NONE);
-        }
+        self.blocks.begin_run(list, behind);
     }
 
-    /// The other side has all before this number: perhaps what came with the opening.
+    /// The other side has all before this number of what came with the opening, or nothing of that; either way it has agreed to it.
+    #[cold]
     pub(super) fn opening_acknowledged(&mut self, number: u64, bits: u32) {
-        if self.holds() {
-            let position = self.direction.position(number, bits);
-            if position == self.direction.first {
-                self.drop_held();
-            } else if (self.direction.first..=self.direction.next + REACH).contains(&position) {
-                self.deliver_waiting();
-                self.end_if_whole();
-            }
+        let position = self.direction.position(number, bits);
+        if !(self.direction.first..=self.direction.next + REACH).contains(&position) {
+            return;
+        }
+        (self.direction.start, self.direction.rival) = (Start::Agreed, UNKNOWN);
+        if self.holds() && position == self.direction.first {
+            self.drop_held();
+        } else if self.holds() {
+            self.direction.held = 0;
+            self.deliver_waiting();
+            self.end_if_whole();
         }
     }
 
@@ -283,9 +295,10 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
         }
     }
 
-    /// The other side has all before this number. Where something waits before it, the gap in front of that is for good.
+    /// The other side has all before this number. Where something waits before it, or the end does, the gap in front of that is for
+    /// good.
     pub(super) fn acknowledged(&mut self, number: u64, bits: u32) {
-        if self.direction.waiting.is_empty() {
+        if self.direction.waiting.is_empty() && self.direction.end == UNKNOWN {
             return;
         }
         let position = self.direction.position(number, bits);
@@ -296,6 +309,10 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
             && self.blocks.piece(self.direction.waiting.head).start < position
         {
             self.skip_gap();
+        }
+        // The end has a number, too.
+        if self.direction.end != UNKNOWN && position == self.direction.end + 1 {
+            self.skip_as_far_as(self.direction.end);
         }
     }
 

@@ -19,6 +19,23 @@ const DEFAULT_SEGMENT_SIZE: u16 = 536;
 /// the last of them arrived, so that it sends what follows; the second time that one comes again beside it.
 const PATIENCE: u8 = 3;
 
+/// What a sender says of itself where it opens a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Opening {
+    /// The number of its first byte.
+    pub(super) first: u32,
+    /// What it takes in one segment (bytes), by what it shifts its windows, and whether it understands selective acknowledgments.
+    pub(super) maximum_segment_size: u16,
+    pub(super) scale: Option<u8>,
+    pub(super) selective: bool,
+}
+
+impl Opening {
+    pub(super) fn new(first: u32) -> Self {
+        Self { first, maximum_segment_size: DEFAULT_SEGMENT_SIZE, scale: None, selective: false }
+    }
+}
+
 /// One direction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lane {
@@ -87,6 +104,8 @@ pub(super) struct Lane {
     /// What the sender of this direction takes in one segment (bytes), and by what it shifts its windows.
     pub(super) maximum_segment_size: u16,
     pub(super) scale: Option<u8>,
+    /// Another opening of it: which counts is not agreed yet.
+    pub(super) rival: Option<Opening>,
 }
 
 impl Default for Lane {
@@ -126,13 +145,21 @@ impl Default for Lane {
             mended: 0,
             maximum_segment_size: DEFAULT_SEGMENT_SIZE,
             scale: None,
+            rival: None,
         }
     }
 }
 
 impl Lane {
-    pub(super) fn opened(first: u32) -> Self {
-        Self { rewrites: true, first, ..Self::default() }
+    pub(super) fn opened(by: Opening, rival: Option<Opening>) -> Self {
+        let Opening { first, maximum_segment_size, scale, selective } = by;
+        Self { rewrites: true, first, maximum_segment_size, scale, selective, rival, ..Self::default() }
+    }
+
+    /// What opened it.
+    pub(super) fn opening(&self) -> Opening {
+        let Self { first, maximum_segment_size, scale, selective, .. } = *self;
+        Opening { first, maximum_segment_size, scale, selective }
     }
 
     /// Forgets everything and gives back its memory.

@@ -13,7 +13,7 @@ use super::transfer::{CONNECTION, connection, write_connection};
 use super::window::{Part, Windows};
 
 /// Not that of [`Reassembler::encode`]: what is here takes nothing from whoever hands it over but what it had.
-const VERSION: u16 = 3;
+const VERSION: u16 = 4;
 
 /// A run's beginning, the piece's, and its length.
 const PIECE: usize = 8 + 8 + 2;
@@ -135,6 +135,7 @@ impl<P: Protocol> Reassembler<P> {
                 Offer::None => u8::MAX - 1,
                 Offer::Shift(shift) => shift,
             });
+            bytes.extend(direction.held.to_be_bytes());
             bytes.extend(direction.waiting.blocks.to_be_bytes());
             let mut block = direction.waiting.head;
             while block != NONE {
@@ -184,7 +185,12 @@ impl<'a> Reader<'a> {
                 shift if shift <= MOST_SHIFT => Offer::Shift(shift),
                 _ => return None,
             };
-            let mut last = direction.next;
+            direction.held = self.number(4)? as u32;
+            if !direction.is_sound() {
+                return None;
+            }
+            // But for what came with its opening, nothing waits for nothing.
+            let mut last = direction.next + u64::from(direction.held == 0);
             let pieces = self.number(4)?;
             if pieces > 0 && direction.phase != Phase::Open {
                 return None;
@@ -192,8 +198,7 @@ impl<'a> Reader<'a> {
             for _ in 0..pieces {
                 let mut piece = Reader(self.take(PIECE)?);
                 let (from, start, len) = (piece.number(8)?, piece.number(8)?, piece.number(2)?);
-                let sound =
-                    from <= start && start >= last && start >= direction.next && start < last + (1 << 31);
+                let sound = from <= start && start >= last && start < last + (1 << 31);
                 if !sound || !(1..=BLOCK as u64).contains(&len) {
                     return None;
                 }

@@ -312,6 +312,9 @@ impl<R: Rewriter> Packetizer<R> {
                 self.forget(number, End::Evicted, now);
             }
         }
+        if let Some((number, _)) = self.streams.side(flow) {
+            self.settle(number, flow, &segment, now);
+        }
         if let Some((number, side)) = self.streams.side(flow)
             && !self.counts(number, side, &segment, header)
         {

@@ -1,14 +1,22 @@
 //! Which segments count: those of the connection that is followed, where its receiver takes them.
 
-use super::blocks::{Blocks, Piece};
-use super::connection::{Connection, Direction, Offer, Phase, Start, UNKNOWN};
+use super::blocks::Blocks;
+use super::connection::{Connection, Direction, Offer, Phase, UNKNOWN};
 use super::segment::{Credit, Segment};
 
 /// How far from the next byte a segment may lie, in bytes: no receiver's window is larger (RFC 7323, section 2.3).
 pub(super) const REACH: u64 = 1 << 30;
 
+/// Bytes that the other end may have and that were not seen: as much as is lost on the way to a capture, and little enough that
+/// nobody guesses a number among them.
+const NOT_SEEN: u64 = 1 << 20;
+
+/// Bytes that came with an opening and were not seen, or found no room.
+const NOT_HELD: u64 = 1 << 16;
+
 /// Whether a segment opens another connection than the one that is followed: it opens one at another number, and the one
-/// that was is over, or never came further than opening. Else it may be forged, and does not count (RFC 5961, section 4).
+/// that was is over, as far as anybody can tell, or nobody saw it begin or say anything. Else it may be forged, and does not
+/// count (RFC 5961, section 4).
 pub(super) fn is_another(connection: &Connection, way: usize, segment: &Segment<'_>, bits: u32) -> bool {
     if !segment.opens || segment.answers {
         return false;
@@ -17,10 +25,87 @@ pub(super) fn is_another(connection: &Connection, way: usize, segment: &Segment<
     let same = own.phase != Phase::Unseen && own.position(segment.number, bits) == own.first;
     // A SYN that is sent again after a reset is new: a server that still had an older connection was told so first
     // (RFC 9293, section 3.5.1, half-open connections).
-    connection.is_over() || !same && own.is_silent() && other.is_silent()
+    let is_over = connection.is_over()
+        || !same && (connection.doubted || own.phase == Phase::Ended && other.phase == Phase::Unseen);
+    is_over || !same && !own.is_opened() && connection.is_silent()
 }
 
-/// Whether a segment may count at all, by its number.
+/// Whether a segment says anew where its direction begins, and may: nothing was said in that, nor has each end acknowledged how
+/// the other opened it. Until then a server may answer a client that has given up and tries again (RFC 4987, section 3.6).
+pub(super) fn opens_anew(
+    connection: &Connection,
+    way: usize,
+    segment: &Segment<'_>,
+    blocks: &Blocks,
+    bits: u32,
+) -> bool {
+    let own = &connection.directions[way];
+    let begins_elsewhere = || !own.is_opened() || own.position(segment.number, bits) != own.first;
+    segment.opens
+        && own.phase == Phase::Open
+        && own.is_silent()
+        && !connection.is_agreed()
+        && begins_elsewhere()
+        && (!segment.answers || answers_what_was_sent(connection, way, segment, NOT_HELD, blocks, bits))
+}
+
+/// Which direction began by its other opening, if that is what a segment says: it goes on from there, or answers it.
+pub(super) fn confirms(connection: &Connection, way: usize, segment: &Segment<'_>) -> Option<usize> {
+    let (own, other) = (&connection.directions[way], &connection.directions[1 - way]);
+    if segment.aborts || connection.is_agreed() || own.rival == UNKNOWN && other.rival == UNKNOWN {
+        return None;
+    }
+    let is_undecided = |direction: &Direction| direction.is_opened() && direction.is_silent();
+    if other.rival != UNKNOWN
+        && segment.acknowledges == Some(other.rival)
+        && (segment.answers || is_undecided(other))
+    {
+        return Some(1 - way);
+    }
+    let goes_on = own.rival != UNKNOWN && !segment.opens && segment.number == own.rival;
+    let may = is_undecided(own) || !own.is_opened() && other.phase == Phase::Unseen;
+    (goes_on && may).then_some(way)
+}
+
+/// Takes note of a segment that does not count: perhaps its ends know better.
+#[cold]
+pub(super) fn take_note(
+    connection: &mut Connection,
+    way: usize,
+    segment: &Segment<'_>,
+    blocks: &Blocks,
+    bits: u32,
+) {
+    let own = &mut connection.directions[way];
+    if own.phase != Phase::Open {
+        return;
+    }
+    if segment.opens && !segment.answers && !own.is_opened() {
+        // Of what was taken up in its middle nobody knows whether it still was.
+        own.rival = segment.number;
+    }
+    // Linux takes a reset also behind all that it acknowledged selectively; others ask, and it comes again.
+    connection.doubted |= segment.aborts && own.position(segment.number, bits) == own.heard_to(blocks);
+}
+
+/// Whether what a segment acknowledges was sent, if it acknowledges anything; `more` bytes may not have been seen.
+fn answers_what_was_sent(
+    connection: &Connection,
+    way: usize,
+    segment: &Segment<'_>,
+    more: u64,
+    blocks: &Blocks,
+    bits: u32,
+) -> bool {
+    let other = &connection.directions[1 - way];
+    // The end has a number too.
+    let sent = other.first..=other.heard_to(blocks) + 1 + more;
+    !other.is_opened()
+        || segment.acknowledges.is_none_or(|number| sent.contains(&other.position(number, bits)))
+}
+
+/// Whether a segment may count at all, by its number; and, as long as nothing else is known of its sender, by what it
+/// acknowledges (RFC 9293, section 3.10.7.3).
 pub(super) fn is_plausible(
     connection: &Connection,
     way: usize,
@@ -30,19 +115,22 @@ pub(super) fn is_plausible(
 ) -> bool {
     let (direction, other) = (&connection.directions[way], &connection.directions[1 - way]);
     let position = direction.position(segment.number, bits);
-    let heard_to = |of: &Direction| blocks.get(of.waiting.tail).map_or(of.next, Piece::end);
+    let answers = |more| answers_what_was_sent(connection, way, segment, more, blocks, bits);
     match direction.phase {
-        // RFC 9293, section 3.10.7.3: whoever was asked to open refuses by what it was asked with.
-        Phase::Unseen if segment.aborts && other.start == Start::Opened => {
-            let acknowledged = segment.acknowledges.map(|number| other.position(number, bits));
-            acknowledged.is_some_and(|at| (other.first..=heard_to(other) + 1).contains(&at))
+        // Whoever was asked to open refuses by what it was asked with.
+        Phase::Unseen if segment.aborts && other.is_opened() => segment.acknowledges.is_some() && answers(0),
+        // Else it says what the other one expects.
+        Phase::Unseen if segment.aborts => direction.acknowledged == 0 || position == direction.acknowledged,
+        Phase::Unseen => answers(if segment.opens { NOT_HELD } else { NOT_SEEN }),
+        // RFC 5961, section 3.2: the very next number. Where another one is meant, its receiver asks, and it comes again.
+        Phase::Open if segment.aborts => {
+            position == direction.next || direction.may_start_later() && position == direction.next + 1
         }
-        Phase::Unseen => true,
-        // RFC 5961, section 3.2: the very next number, or, of a receiver that acknowledges selectively, the one behind all that it has.
-        Phase::Open if segment.aborts => position == direction.next || position == heard_to(direction),
         // RFC 5961, section 4: of an open connection, nothing but the segment that opened it opens it. What is known of
         // one that said nothing yet may be an answer from an older connection (RFC 9293, section 3.5.1).
-        Phase::Open if segment.opens => position == direction.first || direction.is_silent(),
+        Phase::Open if segment.opens => {
+            position == direction.first || opens_anew(connection, way, segment, blocks, bits)
+        }
         Phase::Open => is_in_reach(direction, position) && !is_beyond(direction, segment, position),
         // The end has a number too, and nothing comes behind that.
         Phase::Ended if segment.aborts => (direction.next..=direction.next + 1).contains(&position),
@@ -74,6 +162,15 @@ pub(super) fn lies_beyond_no_edge(
     }
     direction.comes_beyond(now);
     !is_beyond(direction, segment, position)
+}
+
+/// Whether what a segment says of the other direction counts: a receiver takes nothing from one that is all before what it has
+/// acknowledged (RFC 9293, section 3.10.7.4), nor does a refusal acknowledge anything but what it refuses.
+pub(super) fn is_heeded(direction: &Direction, segment: &Segment<'_>, bits: u32) -> bool {
+    match direction.phase {
+        Phase::Unseen => !segment.aborts,
+        _ => direction.position(segment.number, bits) + segment.bytes.len() as u64 >= direction.acknowledged,
+    }
 }
 
 /// Takes note of what a segment says of the windows of its sender, who receives the other direction.

@@ -8,7 +8,9 @@ use netbricks_tables::{Entry, FlowTable, FlowTableConfig, Table};
 use super::blocks::{BLOCK, Blocks, MOST};
 use super::connection::{Connection, Connections, Direction, Offer, Phase, Side, Stage, Start};
 use super::following::{Following, Teller, close};
-use super::plausible::{is_another, is_plausible, lies_beyond_no_edge, take_credit};
+use super::plausible::{
+    confirms, is_another, is_heeded, is_plausible, lies_beyond_no_edge, opens_anew, take_credit, take_note,
+};
 use super::segment::{Protocol, Segment};
 use super::settings::{Full, StreamConfig, StreamError};
 use super::{Delivery, End};
@@ -167,28 +169,23 @@ impl<P: Protocol> Reassembler<P> {
             Entry::Found(number) => Some(*number.get()),
             Entry::Vacant(_) | Entry::Full => None,
         };
-        let mut tell = Teller { counters: &mut self.counters, deliver: &mut deliver };
         if let Some(number) = known {
+            self.settle(number, way, &segment, now, &mut deliver);
+            let mut tell = Teller { counters: &mut self.counters, deliver: &mut deliver };
             let connection = self.connections.get(number);
             let silent = self.connections.deadline(number) <= now;
             if silent || is_another(connection, way, &segment, P::BITS) {
                 let connection = self.connections.at(number);
                 let end = if silent { End::Idle } else { End::Replaced };
                 tell.counters.expired += u64::from(silent);
-                tell.counters.connections += 1;
                 close(connection, number, end, &mut self.blocks, &mut tell);
-                *self.connections.at(number) = Connection {
-                    stage: self.connections.get(number).stage,
-                    older: self.connections.get(number).older,
-                    newer: self.connections.get(number).newer,
-                    ..Connection::new(canonical.words(), client(way, &segment), now)
-                };
+                self.begin_again(number, client(way, &segment), now);
             }
             return self.arrived(number, way, segment, now, &mut deliver);
         }
         if segment.aborts || segment.says_nothing() {
             // It would be opened and be over at once, or not be opened.
-            tell.counters.ignored += 1;
+            self.counters.ignored += 1;
             return Arrival::Ignored;
         }
         self.expire(now, self.expired_by_new, &mut deliver);
@@ -199,6 +196,45 @@ impl<P: Protocol> Reassembler<P> {
                 Arrival::Refused
             }
         }
+    }
+
+    /// Another connection of the same ends goes on in the place of one that was closed.
+    fn begin_again(&mut self, number: u32, client: usize, now: u64) {
+        self.counters.connections += 1;
+        let connection = self.connections.at(number);
+        let Connection { key, stage, older, newer, .. } = *connection;
+        *connection = Connection { stage, older, newer, ..Connection::new(key, client, now) };
+    }
+
+    /// Of two segments that open a direction of a connection one may be forged, or given up: which it was shows by what comes
+    /// after. Answers which direction began elsewhere than it seemed, if that is what this segment of direction `way` says.
+    #[inline]
+    pub(super) fn settle(
+        &mut self,
+        number: u32,
+        way: usize,
+        segment: &Segment<'_>,
+        now: u64,
+        deliver: &mut impl FnMut(Delivery<'_>),
+    ) -> Option<Side> {
+        let settled = confirms(self.connections.get(number), way, segment)?;
+        self.begin_elsewhere(number, settled, now, deliver);
+        let client = self.connections.get(number).client;
+        Some(if settled == client { Side::Client } else { Side::Server })
+    }
+
+    #[cold]
+    fn begin_elsewhere(&mut self, number: u32, way: usize, now: u64, deliver: &mut impl FnMut(Delivery<'_>)) {
+        let connection = self.connections.at(number);
+        let begins = connection.directions[way].rival;
+        if connection.is_silent() {
+            self.blocks.clear(&mut connection.directions[way].waiting);
+        } else {
+            let mut tell = Teller { counters: &mut self.counters, deliver };
+            close(connection, number, End::Replaced, &mut self.blocks, &mut tell);
+            self.begin_again(number, way, now);
+        }
+        self.connections.at(number).directions[way].open(begins, Start::Opened);
     }
 
     /// Ends connections that were silent for too long at `now` (ns), `most` at most; answers how many.
@@ -390,20 +426,26 @@ impl<P: Protocol> Reassembler<P> {
             || connection.is_over()
         {
             // Nor is a connection heard of by it: where its ends go on with what was not seen, it is taken up anew in time.
+            take_note(connection, way, &segment, &self.blocks, P::BITS);
             tell.counters.ignored += 1;
             return Arrival::Ignored;
         }
         self.connections.heard(number, now);
         let connection = self.connections.at(number);
-        if let Some(credit) = segment.credit {
+        let anew = opens_anew(connection, way, &segment, &self.blocks, P::BITS);
+        let is_heeded = is_heeded(&connection.directions[way], &segment, P::BITS);
+        if let Some(credit) = segment.credit.filter(|_| is_heeded) {
             take_credit(connection, way, &segment, credit, P::BITS);
         }
-        if let Some(acknowledged) = segment.acknowledges {
+        if let Some(acknowledged) = segment.acknowledges.filter(|_| is_heeded) {
             let mut other = Following::new(connection, number, 1 - way, &mut self.blocks, &mut tell);
-            other.opening_acknowledged(acknowledged, P::BITS);
+            if other.direction.start == Start::Opened {
+                other.opening_acknowledged(acknowledged, P::BITS);
+            }
             if self.config.gaps_by_acknowledgment {
                 other.acknowledged(acknowledged, P::BITS);
             }
+            other.direction.is_acknowledged(acknowledged, P::BITS);
         }
         let direction = &mut connection.directions[way];
         if segment.aborts {
@@ -414,18 +456,21 @@ impl<P: Protocol> Reassembler<P> {
             return Arrival::InOrder;
         }
         direction.corrects_start(segment.number, P::BITS);
-        if direction.phase == Phase::Unseen
-            || direction.phase == Phase::Open && segment.opens && direction.is_silent()
-        {
+        if direction.phase == Phase::Unseen || anew {
             let start = match segment {
                 Segment { opens: true, .. } => Start::Opened,
                 Segment { bytes: [], ends: false, .. } => Start::Bare,
                 _ => Start::Middle,
             };
+            self.blocks.clear(&mut direction.waiting);
             direction.open(segment.number, start);
             if let Some(credit) = segment.credit.filter(|_| segment.opens) {
                 direction.offer = credit.shift.map_or(Offer::None, Offer::Shift);
             }
+        }
+        if segment.opens && !direction.is_opened() {
+            // It is at its first byte.
+            direction.start = Start::Opened;
         }
         let shares = connection_shares(self.share, connection, way);
         let mut following = Following::new(connection, number, way, &mut self.blocks, &mut tell);

@@ -56,25 +56,27 @@ pub(super) const MOST_SHIFT: u8 = 14;
 /// RFC 9293. Urgent data stays in its place among the others (`SO_OOBINLINE`): RFC 6093 says that applications should
 /// take it so, and a sender and a receiver that don't agree about the pointer's meaning then agree about the bytes.
 ///
-/// What comes without an acknowledgment and does not open the connection does not count: receivers drop it (section 3.10.7.4).
+/// What comes without an acknowledgment and does not open the connection does not count: receivers drop it (section 3.10.7.4), as
+/// they do what opens it and ends it at once. What opens it and aborts it is a reset.
 impl Protocol for Tcp {
     const BITS: u32 = 32;
 
     #[inline]
     fn segment<'a>(header: Self::Ref<'_>, payload: &'a [u8]) -> Segment<'a> {
         let set = |flag| header.flags() & flag != 0;
-        let opens = set(flags::SYN);
+        let (aborts, answers) = (set(flags::RST), set(flags::ACK));
+        let opens = set(flags::SYN) && !aborts && (answers || !set(flags::FIN));
         // What a reset carries is a diagnostic (section 3.5.3).
-        let carries = set(flags::ACK) && !set(flags::RST);
+        let carries = answers && !aborts;
         Segment {
             // The SYN takes the number before the first byte (section 3.4).
             number: u64::from(header.sequence_number().wrapping_add(u32::from(opens))),
             opens,
-            answers: opens && set(flags::ACK),
+            answers: opens && answers,
             ends: set(flags::FIN) && carries && !opens,
-            aborts: set(flags::RST),
-            acknowledges: set(flags::ACK).then(|| u64::from(header.acknowledgment_number())),
-            credit: set(flags::ACK | flags::SYN).then(|| Credit {
+            aborts,
+            acknowledges: answers.then(|| u64::from(header.acknowledgment_number())),
+            credit: (answers || opens).then(|| Credit {
                 window: u32::from(header.window()),
                 shift: match opens {
                     true => header.options().flatten().find_map(|option| match option {
@@ -84,7 +86,7 @@ impl Protocol for Tcp {
                     false => None,
                 },
             }),
-            bytes: if carries || opens && !set(flags::RST) { payload } else { &[] },
+            bytes: if carries || opens { payload } else { &[] },
         }
     }
 }

@@ -14,7 +14,7 @@ const HEAD: usize = 6;
 pub(super) const CONNECTION: usize = 40 + 1 + 2 * DIRECTION;
 /// Phase, how it began, and four positions.
 const DIRECTION: usize = 2 + 4 * 8;
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 
 impl<P: Protocol> Reassembler<P> {
     /// Where all connections stand: version, number, connections (the one that was silent longest first), and the
@@ -89,6 +89,7 @@ pub(super) fn connection(bytes: &[u8], now: u64) -> Option<Connection> {
             0 => Start::Opened,
             1 => Start::Middle,
             2 => Start::Bare,
+            3 => Start::Agreed,
             _ => return None,
         };
         let [first, next, end, end_from] = [2, 10, 18, 26].map(|at| number(&bytes[at..at + 8]));

@@ -359,3 +359,34 @@ fn half_an_end_is_no_beginning() {
         assert_eq!((out[0].number, &out[0].bytes[..]), (77, &b"elephant"[..]));
     }
 }
+
+/// A SYN of nobody, or of a client that gave up: what the ends say next shows which counts, and what that one offered.
+#[test]
+fn of_two_openings_that_is_rewritten_which_the_ends_go_on_from() {
+    let large = &[2, 4, 5, 180, 1, 3, 3, 7][..];
+    for strangers in [Strangers::Pass, Strangers::Refuse] {
+        for answered in [false, true] {
+            for counts in [FIRST[0], 9_000] {
+                let mut path = Path::new(strangers);
+                path.push(flow(1), [FIRST[0] - 1, 0], SYN, large, b"");
+                let mut server = FIRST[1];
+                if answered {
+                    path.push(flow(1).reversed(), [server - 1, FIRST[0]], SYN | ACK, large, b"");
+                }
+                path.push(flow(1), [8_999, 0], SYN, large, b"");
+                if !answered || counts == 9_000 {
+                    server += 100;
+                    let (passage, _) =
+                        path.push(flow(1).reversed(), [server - 1, counts], SYN | ACK, large, b"");
+                    assert_eq!(passage, Passage::Replaced, "{strangers:?} {answered} {counts}");
+                }
+                path.client([counts, server], ACK, b"");
+                let (_, out) = path.client([counts, server], ACK, b"cat");
+                assert_eq!(out[0].bytes, b"elephant", "{strangers:?} {answered} {counts}");
+                let (_, out) = path.server([server, counts + 8], ACK, b"a cat");
+                let [Sent { number, acknowledgment, bytes, .. }] = &out[..] else { panic!("{out:?}") };
+                assert_eq!((*number, *acknowledgment, &bytes[..]), (server, counts + 3, &b"a elephant"[..]));
+            }
+        }
+    }
+}

@@ -124,7 +124,7 @@ proptest! {
 
     #[test]
     fn no_bytes_are_an_image(bytes in prop::collection::vec(any::<u8>(), 2..300), seed: u64) {
-        let bytes = summed([&[0, 4, 0, 0, 0, 1, 0][..], &bytes].concat());
+        let bytes = summed([&[0, 5, 0, 0, 0, 1, 0][..], &bytes].concat());
         prop_assert!(survives(cats(CONFIG), &bytes, seed).is_err());
     }
 }
@@ -137,7 +137,7 @@ fn an_error_says_what_is_wrong() {
     other[1] = 2;
     assert!(import(&other).contains("checksum is wrong"));
     let problem = import(&summed(other));
-    assert!(problem.contains("of version 4, found version 2"), "{problem}");
+    assert!(problem.contains("of version 5, found version 2"), "{problem}");
     assert!(import(&summed(good[..good.len() - 8].to_vec())).contains("end in the middle"));
     // An end that no segment can have told: gaps were counted by it.
     let mut far = good;

@@ -18,6 +18,7 @@ mod joined;
 mod model;
 mod moving;
 mod numbering;
+mod openings;
 mod rewriting;
 #[expect(unreachable_pub, reason = "as above")]
 mod rewritten;

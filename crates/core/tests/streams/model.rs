@@ -179,6 +179,10 @@ impl Model {
         while let Some(first) = self.waiting().filter(|first| *first < position && !self.ended()) {
             self.skip_to(first);
         }
+        // The end has a number, too.
+        if let Some(end) = self.end.filter(|end| *end + 1 == position) {
+            self.skip_to(end);
+        }
     }
 
     /// Nothing more will come.

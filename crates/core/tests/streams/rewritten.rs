@@ -13,7 +13,7 @@ use netbricks_core::stream::{
 const ROOM: usize = 3;
 const CONNECTIONS: u8 = 4;
 /// Bytes of memory, and of one direction's.
-const MEMORY: usize = 24 * BLOCK;
+const MEMORY: usize = 6 * BLOCK;
 /// What a stream says again and again.
 const WORDS: &[u8] = b"cat cacat concat ca";
 

@@ -8,16 +8,16 @@ use netbricks_core::stream::{
 use super::exercise::{flow, segment};
 
 /// What was told, as text: bytes as they are, `<3>` for a gap, `.finished` for an end; the server's in brackets.
-struct Heard {
-    streams: Reassembler<Tcp>,
+pub(crate) struct Heard {
+    pub(crate) streams: Reassembler<Tcp>,
     now: u64,
 }
 
 impl Heard {
-    fn new(config: StreamConfig) -> Self {
+    pub(crate) fn new(config: StreamConfig) -> Self {
         Self { streams: Reassembler::new(config).expect("these bounds are possible"), now: 0 }
     }
-    fn push(&mut self, flow: FlowKey, segment: Segment<'_>) -> (Arrival, String) {
+    pub(crate) fn push(&mut self, flow: FlowKey, segment: Segment<'_>) -> (Arrival, String) {
         let mut text = String::new();
         let arrival = self.streams.push(flow, segment, self.now, |told| {
             let what = match told.what {
@@ -29,21 +29,21 @@ impl Heard {
         });
         (arrival, text)
     }
-    fn told(&mut self, flow: FlowKey, segment: Segment<'_>) -> String {
+    pub(crate) fn told(&mut self, flow: FlowKey, segment: Segment<'_>) -> String {
         self.push(flow, segment).1
     }
 }
 
-fn syn(number: u32) -> Segment<'static> {
+pub(crate) fn syn(number: u32) -> Segment<'static> {
     Segment { opens: true, ..segment(number, b"") }
 }
-fn fin(number: u32, bytes: &[u8]) -> Segment<'_> {
+pub(crate) fn fin(number: u32, bytes: &[u8]) -> Segment<'_> {
     Segment { ends: true, ..segment(number, bytes) }
 }
-fn rst(number: u32) -> Segment<'static> {
+pub(crate) fn rst(number: u32) -> Segment<'static> {
     Segment { aborts: true, ..segment(number, b"") }
 }
-fn ack(number: u32, acknowledged: u32) -> Segment<'static> {
+pub(crate) fn ack(number: u32, acknowledged: u32) -> Segment<'static> {
     Segment { acknowledges: Some(u64::from(acknowledged)), ..segment(number, b"") }
 }
 

@@ -93,7 +93,7 @@ pub(crate) fn follow<P: Transport>(
             let acknowledged = match is_long {
                 true if far => to,
                 true => length.min(model.next as usize + random.below(reach / 4)),
-                false => random.below(length + 1),
+                false => random.below(length + 2),
             };
             let answer = Segment { acknowledges: Some(numbered(acknowledged)), ..segment(7, &[]) };
             P::push(streams, flow.reversed(), answer, &mut deliver);

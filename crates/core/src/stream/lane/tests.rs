@@ -1,12 +1,12 @@
 //! Positions of a direction that went round its numbers.
 
-use super::Lane;
+use super::{Lane, Opening};
 
 #[test]
 fn what_was_not_sent_may_not_be_acknowledged_however_much_was() {
     for sent in [0, 1, 70_000, u64::from(u32::MAX), 1 << 32, (5 << 32) + 9] {
         for finished in [false, true] {
-            let lane = Lane { sent, finished, ..Lane::opened(u32::MAX - 5) };
+            let lane = Lane { sent, finished, ..Lane::opened(Opening::new(u32::MAX - 5), None) };
             let end = lane.number(lane.ends());
             assert!(lane.has_sent(end), "{sent}");
             for further in [1, 2, 1_000, 1 << 30] {
@@ -21,7 +21,7 @@ fn what_was_not_sent_may_not_be_acknowledged_however_much_was() {
 #[test]
 fn what_is_acknowledged_already_is_not_again() {
     for sent in [100, 1 << 32, 5 << 30] {
-        let lane = Lane { sent, acknowledged: sent - 50, ..Lane::opened(77) };
+        let lane = Lane { sent, acknowledged: sent - 50, ..Lane::opened(Opening::new(77), None) };
         let may = |distance: i64| lane.has_sent(lane.number(sent.wrapping_add_signed(distance)));
         assert!(may(-50) && may(-49), "{sent}");
         for distance in [-51, -100, -(1 << 20), i64::from(i32::MIN)] {

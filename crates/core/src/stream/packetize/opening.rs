@@ -5,8 +5,8 @@ use netbricks_packet::tcp_options::LONGEST;
 use netbricks_packet::{FlowKey, Tcp, TcpOption};
 
 use super::{Arrival, Emit, Packetizer, Passage};
-use crate::stream::lane::Lane;
-use crate::stream::plausible::is_another;
+use crate::stream::lane::{Lane, Opening};
+use crate::stream::plausible::{is_another, opens_anew};
 use crate::stream::{End, Protocol, Rewriter, Segment, Side, Strangers};
 
 /// Multipath TCP (RFC 8684, section 3), in options.
@@ -28,7 +28,10 @@ impl<R: Rewriter> Packetizer<R> {
         }
         if let Some((number, _)) = self.streams.side(flow) {
             let way = usize::from(flow.canonical() != flow);
-            if !is_another(self.streams.connections.get(number), way, segment, Tcp::BITS) {
+            let connection = self.streams.connections.get(number);
+            let is_new = is_another(connection, way, segment, Tcp::BITS)
+                || opens_anew(connection, way, segment, &self.streams.blocks, Tcp::BITS);
+            if !is_new {
                 return false;
             }
             self.forget(number, End::Replaced, now);
@@ -103,21 +106,39 @@ impl<R: Rewriter> Packetizer<R> {
             && self.lanes[connection][Side::Server as usize].has_sent(header.acknowledgment_number())
     }
 
+    /// One that opens a direction may be forged, or have been given up: the segment in hand tells that the one before it counts.
+    pub(super) fn settle(&mut self, number: u32, flow: FlowKey, segment: &Segment<'_>, now: u64) {
+        let way = usize::from(flow.canonical() != flow);
+        let connections = self.streams.counters().connections;
+        let Some(side) = self.streams.settle(number, way, segment, now, &mut |_| ()) else { return };
+        if self.streams.counters().connections != connections {
+            self.clear(number, End::Replaced, now);
+            return;
+        }
+        let lane = &mut self.lanes[number as usize][side as usize];
+        if let Some(counts) = lane.rival {
+            let given_up = lane.opening();
+            lane.clear(&mut self.kept, &mut self.edits);
+            *lane = Lane::opened(counts, Some(given_up));
+        }
+    }
+
     fn open(&mut self, connection: usize, way: usize, header: TcpRef<'_>) {
-        let mut lane = Lane::opened(header.sequence_number().wrapping_add(1));
+        let mut opening = Opening::new(header.sequence_number().wrapping_add(1));
         for option in header.options().flatten() {
             match option {
-                TcpOption::MaximumSegmentSize(size) => lane.maximum_segment_size = size,
-                TcpOption::WindowScale(shift) => lane.scale = Some(shift.min(14)),
-                TcpOption::SackPermitted => lane.selective = true,
+                TcpOption::MaximumSegmentSize(size) => opening.maximum_segment_size = size,
+                TcpOption::WindowScale(shift) => opening.scale = Some(shift.min(14)),
+                TcpOption::SackPermitted => opening.selective = true,
                 _ => {}
             }
         }
         let old = &mut self.lanes[connection][way];
         // A SYN that is sent again changes nothing that was agreed.
-        if !old.rewrites || old.first != lane.first {
+        if !old.rewrites || old.first != opening.first {
+            let rival = old.rewrites.then(|| old.opening());
             old.clear(&mut self.kept, &mut self.edits);
-            *old = lane;
+            *old = Lane::opened(opening, rival);
             if header.flags() & flags::ACK != 0 {
                 self.agree_on_window(connection, way, header.window());
             }

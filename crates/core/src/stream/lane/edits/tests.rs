@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use super::{Edit, Edits, Lane, distance};
 use crate::stream::blocks::NONE;
+use crate::stream::lane::Opening;
 
 /// A fixed sequence of numbers.
 struct Random(u64);
@@ -60,7 +61,7 @@ impl Naive {
 
 /// A direction of which the positions are as after a beginning that was acknowledged.
 fn pair(start: u64) -> (Lane, Naive) {
-    let mut lane = Lane::opened(7);
+    let mut lane = Lane::opened(Opening::new(7), None);
     (lane.taken, lane.emitted, lane.sent, lane.acknowledged) = (start, start, start, start);
     (lane, Naive { edits: VecDeque::new(), shift: 0, forgotten: (0, 0), emitted: start })
 }

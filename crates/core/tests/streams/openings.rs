@@ -1,0 +1,327 @@
+//! How connections open: which of several segments that say where a direction begins counts, and what ends before it began.
+
+use netbricks_core::packet::stack::Header;
+use netbricks_core::packet::tcp::flags;
+use netbricks_core::packet::{FlowKey, Tcp};
+use netbricks_core::stream::{Arrival, Overlap, Protocol, Segment, StreamConfig};
+
+use super::exercise::{flow, segment};
+use super::rules::{Heard, ack, fin, rst, syn};
+
+fn client() -> FlowKey {
+    flow(1)
+}
+fn server() -> FlowKey {
+    flow(1).reversed()
+}
+/// The answer to a SYN, whose sender's bytes begin at `number`.
+fn answer(number: u32, acknowledged: u32) -> Segment<'static> {
+    Segment { answers: true, opens: true, ..ack(number, acknowledged) }
+}
+fn says(number: u32, acknowledged: u32, bytes: &[u8]) -> Segment<'_> {
+    Segment { bytes, ..ack(number, acknowledged) }
+}
+fn heard() -> Heard {
+    Heard::new(StreamConfig::default())
+}
+const IGNORED: (Arrival, String) = (Arrival::Ignored, String::new());
+
+/// A connection that goes on by these numbers.
+fn goes_on(heard: &mut Heard, client_at: u32, server_at: u32, what: &str) {
+    assert_eq!(heard.told(client(), says(client_at, server_at, b"ask")), "ask", "{what}");
+    assert_eq!(heard.told(server(), says(server_at, client_at + 3, b"answer")), "[answer]", "{what}");
+    assert_eq!(heard.told(client(), says(client_at + 3, server_at + 6, b"!")), "!", "{what}");
+}
+
+/// RFC 9293, section 3.10.7.3: an answer acknowledges what was sent, and so does all else from whoever was asked.
+#[test]
+fn what_answers_nothing_is_no_answer() {
+    let forged: [Segment<'_>; 5] = [
+        answer(9_000, 77),
+        answer(9_000, 999),
+        answer(9_000, 90_000),
+        says(9_000, 77, b"x"),
+        ack(9_000, 3 << 30),
+    ];
+    for segment in forged {
+        let mut heard = heard();
+        heard.told(client(), syn(1_000));
+        assert_eq!(heard.push(server(), segment), IGNORED, "{segment:?}");
+        heard.told(server(), answer(500, 1_000));
+        goes_on(&mut heard, 1_000, 500, "the real one counts");
+    }
+    // One without an acknowledgment is a SYN of its own, as where both open at once; the answer counts all the same.
+    let mut heard = heard();
+    heard.told(client(), syn(1_000));
+    heard.told(server(), syn(9_000));
+    heard.told(client(), syn(1_000));
+    heard.told(server(), answer(500, 1_000));
+    goes_on(&mut heard, 1_000, 500, "a forged SYN of the server");
+}
+
+#[test]
+fn an_answer_that_was_not_seen_may_acknowledge_what_was_not() {
+    let mut heard = heard();
+    heard.told(client(), syn(1_000));
+    assert_eq!(heard.told(server(), says(500, 900_000, b"later")), "[later]");
+    assert_eq!(heard.told(client(), says(900_000, 505, b"on")), "", "what is missing may still come");
+    assert_eq!(heard.told(server(), ack(505, 900_002)), "<899000>on");
+}
+
+/// A receiver answers a SYN at another number, and goes on as before; one that answers by cookies, or that forgot the first, takes
+/// the second. Which it was shows by what they say next.
+#[test]
+fn of_two_openings_that_counts_which_the_ends_go_on_from() {
+    for (first, second) in [(1_000, 9_000), (9_000, 1_000), (1_000, 1_002)] {
+        for counts in [first, second] {
+            let what = format!("{first} {second} {counts}");
+            // Before the answer.
+            let mut before = heard();
+            before.told(client(), syn(first));
+            before.told(client(), syn(second));
+            before.told(server(), answer(500, counts));
+            goes_on(&mut before, counts, 500, &what);
+            // Behind it, which acknowledged the first.
+            let mut behind = heard();
+            behind.told(client(), syn(first));
+            behind.told(server(), answer(500, first));
+            behind.told(client(), syn(second));
+            let at = if counts == second {
+                behind.told(server(), answer(600, second));
+                600
+            } else {
+                500
+            };
+            behind.told(client(), ack(counts, at));
+            goes_on(&mut behind, counts, at, &what);
+            // And where the way back is not seen.
+            let mut alone = heard();
+            alone.told(client(), syn(first));
+            alone.told(client(), syn(second));
+            assert_eq!(alone.told(client(), says(counts, 77, b"ask")), "ask", "{what}");
+            for heard in [&before, &behind, &alone] {
+                assert_eq!(heard.streams.counters().connections, 1, "{what}");
+                assert_eq!(heard.streams.counters().gaps, 0, "{what}");
+            }
+        }
+    }
+    // An answer that comes again, by another number.
+    for counts in [500, 600] {
+        let mut heard = heard();
+        heard.told(client(), syn(1_000));
+        heard.told(server(), answer(500, 1_000));
+        heard.told(server(), answer(600, 1_000));
+        heard.told(client(), ack(1_000, counts));
+        goes_on(&mut heard, 1_000, counts, "of two answers that which is acknowledged");
+    }
+}
+
+/// RFC 5961, section 4.
+#[test]
+fn what_both_ends_agreed_on_is_opened_by_nothing_else() {
+    let mut heard = heard();
+    heard.told(client(), syn(1_000));
+    heard.told(server(), answer(500, 1_000));
+    heard.told(client(), ack(1_000, 500));
+    for (from, forged) in [
+        (client(), syn(9_000)),
+        (client(), syn(1_001)),
+        (server(), syn(9_000)),
+        (server(), answer(9_000, 1_000)),
+        (client(), answer(9_000, 500)),
+    ] {
+        assert_eq!(heard.push(from, forged), IGNORED, "{forged:?}");
+    }
+    goes_on(&mut heard, 1_000, 500, "as before");
+    assert_eq!(heard.streams.counters().connections, 1);
+}
+
+#[test]
+fn bytes_of_an_opening_that_was_given_up_are_gone() {
+    let mut heard = heard();
+    heard.told(client(), Segment { bytes: b"decoy", ..syn(1_000) });
+    assert!(heard.streams.memory().0 > 0);
+    heard.told(client(), Segment { bytes: b"ask", ..syn(9_000) });
+    assert_eq!(heard.told(server(), answer(500, 9_003)), "ask");
+    assert_eq!(heard.told(client(), says(9_003, 500, b"!")), "!");
+    assert_eq!(heard.streams.memory().0, 0);
+}
+
+/// Their ports are used again, and the way back is not seen.
+#[test]
+fn one_direction_that_ended_may_begin_again() {
+    let mut heard = heard();
+    heard.told(client(), syn(1_000));
+    assert_eq!(heard.told(client(), fin(1_000, b"one")), "one.finished");
+    assert_eq!(heard.push(client(), syn(1_000)), (Arrival::Ignored, String::new()), "its SYN, late");
+    assert_eq!(heard.told(client(), syn(9_000)), "");
+    assert_eq!(heard.told(client(), fin(9_000, b"two")), "two.finished");
+    assert_eq!(heard.streams.counters().connections, 2);
+}
+
+/// A segment that the server never got, or the rest of a connection whose end was not seen.
+#[test]
+fn what_was_taken_up_in_its_middle_gives_way_to_what_both_ends_open() {
+    for opened in [500, 80, 3 << 30] {
+        let mut heard = heard();
+        assert_eq!(heard.told(client(), segment(77, b"stray")), "stray");
+        assert_eq!(heard.push(client(), syn(opened)), IGNORED, "it may be forged");
+        assert_eq!(heard.told(server(), answer(7_000, opened)), ".replaced");
+        goes_on(&mut heard, opened, 7_000, "the new one");
+        // Where the way back is not seen, by what goes on from there.
+        let mut heard = self::heard();
+        heard.told(client(), segment(77, b"stray"));
+        heard.told(client(), syn(opened));
+        assert_eq!(heard.told(client(), says(opened, 3, b"ask")), ".replacedask");
+        // And not by what knows no number.
+        let mut heard = self::heard();
+        heard.told(client(), segment(77, b"stray"));
+        heard.told(client(), syn(opened));
+        assert_eq!(heard.told(server(), answer(7_000, opened + 1)), "");
+        assert_eq!(heard.told(client(), segment(82, b" goes on")), " goes on");
+    }
+}
+
+/// Linux takes a reset there (and answers others); RFC 5961 has all of them answered.
+#[test]
+fn a_reset_behind_what_waits_ends_it_for_whatever_opens_next() {
+    let mut heard = heard();
+    heard.told(client(), syn(1_000));
+    heard.told(server(), answer(500, 1_000));
+    heard.told(client(), says(1_000, 500, b"abc"));
+    heard.told(client(), says(1_005, 500, b"x"));
+    assert_eq!(heard.push(client(), rst(1_005)), IGNORED);
+    assert_eq!(heard.push(client(), syn(9_000)), IGNORED, "no reset was there");
+    assert_eq!(heard.push(client(), rst(1_006)), IGNORED);
+    assert_eq!(
+        heard.push(client(), syn(1_000)),
+        (Arrival::InOrder, String::new()),
+        "the same again is no other"
+    );
+    assert_eq!(heard.told(client(), syn(9_000)), "<2>x.replaced[.replaced]");
+    heard.told(server(), answer(700, 9_000));
+    goes_on(&mut heard, 9_000, 700, "the next one");
+    // Where none opens it goes on.
+    let mut heard = self::heard();
+    heard.told(client(), segment(1_000, b"abc"));
+    heard.told(client(), segment(1_005, b"x"));
+    heard.told(client(), rst(1_006));
+    assert_eq!(heard.told(client(), segment(1_003, b"de")), "dex");
+}
+
+#[test]
+fn a_reset_from_whoever_said_nothing_comes_where_the_other_expects_it() {
+    let mut heard = heard();
+    assert_eq!(heard.told(client(), says(1_000, 500, b"abc")), "abc");
+    for forged in [rst(0), rst(501), rst(499)] {
+        assert_eq!(heard.push(server(), forged), IGNORED, "{forged:?}");
+    }
+    assert_eq!(heard.told(server(), rst(500)), ".reset");
+}
+
+/// The gap before it is for good: its receiver has the end's number, too.
+#[test]
+fn an_end_that_was_acknowledged_is_told() {
+    let mut heard = heard();
+    heard.told(client(), segment(70, b"x"));
+    heard.told(server(), segment(500, b"abc"));
+    assert_eq!(heard.told(server(), fin(506, b"")), "");
+    assert_eq!(heard.told(client(), ack(71, 506)), "", "all before the end; it may still come");
+    assert_eq!(heard.told(client(), ack(71, 507)), "[<3>][.finished]");
+}
+
+/// Receivers drop what lies before all that they have acknowledged, and what it acknowledges with it: whoever guesses its number in
+/// a quarter of all says nothing.
+#[test]
+fn what_an_old_segment_acknowledges_does_not_count() {
+    let mut heard = heard();
+    heard.told(client(), says(1_000, 500, b"ask"));
+    heard.told(server(), says(500, 1_003, b"one "));
+    heard.told(server(), says(508, 1_003, b"three"));
+    for forged in
+        [ack(1_002, 513), ack(900, 513), says(990, 513, b"old"), ack(1_003u32.wrapping_sub(1 << 29), 513)]
+    {
+        assert_eq!(heard.told(client(), forged), "", "{forged:?}");
+    }
+    assert_eq!(heard.told(server(), says(504, 1_003, b"two ")), "[two ][three]");
+    assert_eq!(heard.streams.counters().gaps, 0);
+}
+
+/// The reset of a connection says which bytes its sender has, but for a refusal.
+#[test]
+fn a_reset_acknowledges_what_its_sender_has() {
+    let mut heard = heard();
+    heard.told(client(), says(1_000, 500, b"ask"));
+    heard.told(server(), says(500, 1_003, b"abc"));
+    heard.told(server(), says(506, 1_003, b"ghi"));
+    let reset = Segment { acknowledges: Some(509), ..rst(1_003) };
+    assert_eq!(heard.told(client(), reset), "[<3>][ghi].reset[.reset]");
+}
+
+#[test]
+fn a_stream_that_begins_at_a_keep_alive_and_whose_end_came_first_is_whole() {
+    let mut heard = heard();
+    heard.told(client(), ack(999, 70));
+    heard.told(client(), Segment { acknowledges: Some(70), ..fin(1_003, b"def") });
+    assert_eq!(heard.told(client(), says(1_000, 70, b"abc")), "abcdef.finished");
+    assert_eq!(heard.streams.counters().gaps, 0);
+}
+
+/// What waits for the acknowledgment is dropped alone.
+#[test]
+fn what_came_out_of_order_behind_an_opening_s_bytes_stays() {
+    for overlap in [Overlap::Linux, Overlap::First, Overlap::Last] {
+        let opening = Segment { bytes: b"decoy", ..syn(100) };
+        for told in ["remore more", "retry"] {
+            let mut heard = Heard::new(StreamConfig { overlap, ..StreamConfig::default() });
+            heard.told(client(), opening);
+            heard.told(client(), says(105, 1, b" more"));
+            assert_eq!(heard.told(client(), says(100, 1, b"re")), "re", "{overlap:?}");
+            let rest = &told.as_bytes()[2..5];
+            assert_eq!(
+                heard.told(client(), says(102, 1, rest)),
+                format!("{} more", &told[2..5]),
+                "{overlap:?}"
+            );
+            assert_eq!(heard.streams.memory().0, 0);
+        }
+        // Bytes within them, out of order: whoever sends them again was not heard.
+        let mut heard = Heard::new(StreamConfig { overlap, ..StreamConfig::default() });
+        heard.told(client(), opening);
+        heard.told(client(), says(102, 1, b"al"));
+        assert_eq!(heard.told(client(), says(100, 1, b"re")), "real", "{overlap:?}");
+    }
+    // It opens what was taken up in its middle, and its bytes wait as others' do: no keep-alive shifts them.
+    let mut heard = heard();
+    heard.told(client(), ack(100, 70));
+    heard.told(client(), Segment { bytes: b"ask", ..syn(100) });
+    assert_eq!(heard.told(client(), says(101, 70, b"nothing")), "");
+    assert_eq!(heard.told(client(), says(100, 70, b"ab")), "abothing");
+}
+
+/// Linux drops a SYN that is an end as well, and takes one that is a reset for that.
+#[test]
+fn flags_that_do_not_go_together_open_nothing() {
+    let tcp = |flag: u8, payload: &'static [u8]| {
+        let header = Tcp::new(1, 2, 999, 500, flag).octets();
+        Tcp::segment(Tcp::view(&header, ()), payload)
+    };
+    let (syn, fin, rst, ack) = (flags::SYN, flags::FIN, flags::RST, flags::ACK);
+    let reset = tcp(syn | rst, b"x");
+    assert_eq!((reset.number, reset.opens, reset.aborts, reset.bytes), (999, false, true, &b""[..]));
+    let nothing = tcp(syn | fin, b"x");
+    assert_eq!(
+        (nothing.opens, nothing.ends, nothing.acknowledges, nothing.credit),
+        (false, false, None, None)
+    );
+    assert_eq!(nothing.bytes, b"");
+    let answer = tcp(syn | fin | ack, b"");
+    assert_eq!((answer.number, answer.opens, answer.answers, answer.ends), (1_000, true, true, false));
+    for flag in [syn | rst, syn | fin, syn | fin | rst] {
+        let mut heard = heard();
+        heard.told(client(), super::rules::syn(1_000));
+        heard.told(client(), tcp(flag, b""));
+        heard.told(server(), self::answer(500, 1_000));
+        goes_on(&mut heard, 1_000, 500, "flags of none");
+    }
+}
