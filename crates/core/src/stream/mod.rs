@@ -2,6 +2,10 @@
 //!
 //! [`Reassembler`] is pure: segments and the time go in, bytes, gaps and ends come out. It keeps out-of-order bytes in
 //! blocks that were there from the beginning, so that neither a packet nor an attacker makes it allocate.
+//!
+//! A segment counts where its receiver would take it by its flags, its number, and the windows that were seen. What a receiver knows
+//! besides is not looked at: time stamps (RFC 7323, section 5), and whether the bytes were ever sent that a segment with bytes
+//! acknowledges. Whoever must not be shown what a receiver drops stands in the packets' way, where what goes on is what was shown.
 
 mod blocks;
 mod connection;
