@@ -15,6 +15,9 @@ pub(super) use moving::MovedLane;
 /// What a sender takes that doesn't say (RFC 9293, section 3.7.1).
 const DEFAULT_SEGMENT_SIZE: u16 = 536;
 
+/// What every way takes, nearly: what the narrowest link of IPv6 does (RFC 8200, section 5) behind its headers.
+const ANY_WAY: u16 = 1_220;
+
 /// So often a sender has to send bytes again that are held back before they go on. The first time it is told that all but
 /// the last of them arrived, so that it sends what follows; the second time that one comes again beside it.
 const PATIENCE: u8 = 3;
@@ -104,6 +107,8 @@ pub(super) struct Lane {
     /// What the sender of this direction takes in one segment (bytes), and by what it shifts its windows.
     pub(super) maximum_segment_size: u16,
     pub(super) scale: Option<u8>,
+    /// The longest of the segments that its sender sends (bytes), as far as it has not cut them smaller since.
+    largest: u16,
     /// Another opening of it: which counts is not agreed yet.
     pub(super) rival: Option<Opening>,
 }
@@ -145,6 +150,7 @@ impl Default for Lane {
             mended: 0,
             maximum_segment_size: DEFAULT_SEGMENT_SIZE,
             scale: None,
+            largest: 0,
             rival: None,
         }
     }
@@ -356,6 +362,18 @@ impl Lane {
     pub(super) fn segment_size(&self, options: usize) -> u16 {
         // No less than Linux sends either: a size of 1 would multiply packets.
         self.maximum_segment_size.saturating_sub(options as u16).max(48)
+    }
+
+    /// Its sender sends segments of so many bytes, or sends them again.
+    pub(super) fn is_cut_into(&mut self, len: usize, again: bool) {
+        let len = u16::try_from(len).unwrap_or(u16::MAX);
+        self.largest = if again { len } else { self.largest.max(len) };
+    }
+
+    /// The most bytes of a segment of this direction, where its receiver takes `most`: a sender that has found less of its way to
+    /// pass sends less (RFC 1191), and what was made of that goes the same way.
+    pub(super) fn at_most(&self, most: u16) -> usize {
+        usize::from(most.min(self.largest.max(ANY_WAY)))
     }
 
     /// More output, block by block: `from` says of which input the output is not all before a position. Answers how many bytes

@@ -429,6 +429,9 @@ impl<R: Rewriter> Packetizer<R> {
         // Who says something from far ahead may be anybody.
         if arrival != Arrival::Ignored && !aborts && at <= lane.taken.saturating_add(room) {
             lane.came(header, at, segment.bytes.len());
+            if !segment.bytes.is_empty() {
+                lane.is_cut_into(segment.bytes.len(), arrival == Arrival::Old);
+            }
         }
         match arrival {
             Arrival::Waits => lane.came_late(at, segment.bytes.len()),
@@ -501,7 +504,7 @@ impl<R: Rewriter> Packetizer<R> {
         // At the end of all its bytes, and where its sender says so.
         let fin = lane.finished && (segment.ends || !lane.end_launched) && to == lane.sent;
         let push = if header.flags() & flags::PSH != 0 { flags::PSH } else { 0 };
-        let most = usize::from(self.lanes[connection][1 - way].segment_size(options.len()));
+        let most = lane.at_most(self.lanes[connection][1 - way].segment_size(options.len()));
         // Its own bytes (several segments, where it was not cut) and those that waited for it, and as much more as a full batch
         // of packets may send together: so what goes out does not depend on batches. What did not go out yet comes no later
         // than what did.

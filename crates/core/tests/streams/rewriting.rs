@@ -490,3 +490,49 @@ fn those_who_acknowledge_nothing_leave_memory_for_others() {
         middle.client(100, [0, 500 * (turn + 1)], ACK, b"");
     }
 }
+
+/// A connection both ends of which take 1,460 bytes in a segment.
+fn with_large_segments() -> Middle<Replace> {
+    let mut middle = Middle::new(4, 256, cats());
+    let large = &[2, 4, 5, 180];
+    middle.with_options(flow(1), [FIRST[0] - 1, 0], flags::SYN, large, b"");
+    middle.with_options(flow(1).reversed(), [FIRST[1] - 1, FIRST[0]], flags::SYN | ACK, large, b"");
+    middle.client(1, [0, 0], ACK, b"");
+    middle
+}
+
+/// RFC 9293, section 3.9.1.2: what its sender pushed is pushed at its end.
+#[test]
+fn the_last_of_several_segments_is_pushed_where_its_sender_pushes() {
+    let mut middle = with_large_segments();
+    for flag in [ACK, ACK | flags::PSH] {
+        let cats = b"cat ".repeat(365);
+        let at = if flag == ACK { 0 } else { 1_460 };
+        let (_, out) = middle.server(1, [at, 0], flag, &cats);
+        let sizes: Vec<usize> = out.iter().map(|(.., bytes)| bytes.len()).collect();
+        assert_eq!(sizes, [1_460, 1_460, 365]);
+        let pushed: Vec<bool> = out.iter().map(|(_, flags, _)| flags & flags::PSH != 0).collect();
+        assert_eq!(pushed, [false, false, flag != ACK]);
+    }
+}
+
+/// It has learnt that the way takes less, and sends again what it sent: what became of that is cut as small.
+#[test]
+fn segments_are_no_longer_than_their_sender_s() {
+    let mut middle = with_large_segments();
+    let stream = [b"cat ".as_slice(), &[b'x'; 6_000]].concat();
+    let (_, out) = middle.server(1, [0, 0], ACK, &stream[..1_460]);
+    assert_eq!(out.iter().map(|(.., bytes)| bytes.len()).collect::<Vec<_>>(), [1_460, 5]);
+    let mut got = vec![0; stream.len() + 5];
+    for (from, again) in [(0, true), (1_348, true), (2_696, false), (4_044, false)] {
+        let (_, out) = middle.server(1, [from, 0], ACK, &stream[from as usize..][..1_348]);
+        assert!(!out.is_empty(), "{from}");
+        for (number, _, bytes) in out {
+            assert!(bytes.len() <= 1_348, "{} bytes at {from}, sent again: {again}", bytes.len());
+            let at = (number - FIRST[1]) as usize;
+            got[at..at + bytes.len()].copy_from_slice(&bytes);
+        }
+    }
+    let rewritten = [b"elephant ".as_slice(), &[b'x'; 5_388]].concat();
+    assert_eq!(got[..rewritten.len()], rewritten);
+}

@@ -63,6 +63,8 @@ impl Lane {
             mended,
             maximum_segment_size,
             scale,
+            // Known by the next segment.
+            largest: _,
             // Who moves so early comes back to none that was given up.
             rival: _,
         } = *self;

@@ -37,7 +37,7 @@ impl<R: Rewriter> Packetizer<R> {
         }
         // What it takes: beyond that it would say so, and be answered again.
         let edge = lane.output(header.acknowledgment_number()) + (u64::from(header.window()) << shift);
-        let most = usize::from(own.segment_size(OPTIONS)).min(ANSWER);
+        let most = lane.at_most(own.segment_size(OPTIONS)).min(ANSWER);
         let mut times = [0; OPTIONS];
         times[..4].copy_from_slice(&[1, 1, 8, 10]);
         let options: &[u8] = match super::sack::clocks(header) {
