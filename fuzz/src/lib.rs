@@ -23,4 +23,4 @@ pub use exercise::{changes, difference, flow_key, header, parsers, printing};
 pub use import::{Outcome, flow_import};
 pub use oracles::{flow, ipv4_options, ipv6_extensions, tcp_options, usual};
 pub use rewritten::rewritten;
-pub use streams::streams;
+pub use streams::{connections, streams};

@@ -1,9 +1,13 @@
-//! Any bytes as a schedule of segments, against the model. Tests and a fuzz target call this.
+//! Any bytes as a schedule of segments, against the model; and as connections of any flags, against what every one promises. Tests
+//! and fuzz targets call this.
 
+use std::collections::BTreeMap;
+
+use netbricks_core::packet::stack::Header;
 use netbricks_core::packet::{FlowKey, Tcp};
 use netbricks_core::stream::{
-    BLOCK, Delivery, End, Overlap, Reassembler, Segment, Side, StreamConfig, What, Window, WindowConfig,
-    Windows,
+    BLOCK, Counters, Delivery, End, Full, Overlap, Protocol, Reassembler, Segment, Side, StreamConfig, What,
+    Window, WindowConfig, Windows,
 };
 
 use super::model::Model;
@@ -80,6 +84,63 @@ pub fn streams(bytes: &[u8]) {
         let whole: Vec<u8> = told.stream.iter().filter_map(|piece| piece.ok()).collect();
         assert_eq!(*shown.borrow(), whole, "windows show all of it, {overlap:?}");
     }
+}
+
+/// Follows what the bytes say, six a segment (from which end of which connection, flags, number, what it acknowledges, how long, and
+/// when): more connections than there are places for, and numbers near to those that count, or far off. What is told of a direction
+/// follows what was told before, until it ends; and in the end nothing is kept. Answers what happened, over all policies.
+pub fn connections(bytes: &[u8]) -> [Counters; 3] {
+    let policies =
+        [(Overlap::Linux, Full::SkipGap), (Overlap::First, Full::Refuse), (Overlap::Last, Full::Evict)];
+    policies.map(|(overlap, full)| {
+        let config = StreamConfig {
+            flows: 2,
+            flow_memory: 6 * BLOCK,
+            memory: 9 * BLOCK,
+            overlap,
+            full,
+            idle: 2_000,
+            gaps_by_acknowledgment: !bytes.len().is_multiple_of(2),
+            ..StreamConfig::default()
+        };
+        let Ok(mut streams) = Reassembler::<Tcp>::new(config) else { panic!("so little memory is there") };
+        let mut all: BTreeMap<(u32, Side), Told> = BTreeMap::new();
+        let mut take = |delivery: Delivery<'_>| {
+            let told = all.entry((delivery.connection, delivery.side)).or_default();
+            if told.end.is_some() {
+                // Another connection has its place.
+                *told = Told::default();
+            }
+            told.take(delivery);
+        };
+        let mut now = 0;
+        for operation in bytes[..bytes.len().min(1_200)].chunks_exact(6) {
+            let &[who, flag, number, acknowledges, len, passes] = operation else { continue };
+            let back = who & 4 != 0;
+            // Both wrap soon; one byte in front of the first is the SYN's.
+            let near = |of_server: bool, place: u8| {
+                let first = if of_server { 500u32 } else { 100u32.wrapping_neg() };
+                let far = if who & 0x70 == 0x70 { u32::from(place) << 24 } else { 0 };
+                first.wrapping_add(u32::from(place) % 128).wrapping_sub(2).wrapping_add(far)
+            };
+            let mut header = Tcp::new(1, 2, near(back, number), near(!back, acknowledges), flag);
+            header.set_window(u16::from(who) << 4);
+            let header = header.octets();
+            let payload: Vec<u8> = (0..len % 80).map(|place| number.wrapping_add(place)).collect();
+            let flow = flow(1 + u32::from(who % 3));
+            let flow = if back { flow.reversed() } else { flow };
+            now += u64::from(passes);
+            streams.push(flow, Tcp::segment(Tcp::view(&header, ()), &payload), now, &mut take);
+            assert!(streams.memory().0 <= 9 * BLOCK && streams.len() <= 2, "{:?}", streams.memory());
+            if passes & 0x40 != 0 {
+                streams.expire(now, 1, &mut take);
+            }
+        }
+        streams.finish(&mut take);
+        assert_eq!((streams.memory().0, streams.len()), (0, 0), "everything was given back");
+        assert!(all.values().all(|told| told.end.is_some()), "something did not end");
+        streams.counters()
+    })
 }
 
 pub(crate) fn flow(number: u32) -> FlowKey {

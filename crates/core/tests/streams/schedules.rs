@@ -162,6 +162,34 @@ fn any_bytes_are_a_schedule() {
 }
 
 #[test]
+fn any_bytes_are_connections() {
+    let mut random = Random::new(17);
+    let mut sums = [0; 6];
+    for _ in 0..20_000 {
+        let length = random.below(300);
+        let mut bytes: Vec<u8> = (0..length).map(|_| (random.next() >> random.below(8)) as u8).collect();
+        // Most of what comes has an acknowledgment and neither resets nor opens anything.
+        for operation in bytes.chunks_exact_mut(6) {
+            if random.below(5) > 0 {
+                operation[1] = 0x10 | operation[1] & 0x09;
+            }
+        }
+        for counters in super::exercise::connections(&bytes) {
+            let happened = [
+                counters.out_of_order,
+                counters.gaps,
+                counters.evicted,
+                counters.refused + counters.refused_connections,
+                counters.ignored,
+                counters.connections,
+            ];
+            sums.iter_mut().zip(happened).for_each(|(sum, count)| *sum += count);
+        }
+    }
+    assert!(sums.iter().all(|sum| *sum > 5_000), "{sums:?}");
+}
+
+#[test]
 fn any_bytes_are_connections_that_are_rewritten() {
     let mut random = Random::new(13);
     let mut sums = [0; 4];
