@@ -50,6 +50,25 @@ pub(super) enum Start {
     Agreed,
 }
 
+/// What a segment that opens a direction says of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Beginning {
+    /// The number of the first byte.
+    pub(super) number: u64,
+    /// What its sender offered.
+    pub(super) offer: Offer,
+    /// Bytes that came with it.
+    pub(super) held: u32,
+}
+
+impl Beginning {
+    /// Whether a direction with this beginning may go on from a number.
+    pub(super) fn is_at(&self, number: u64, bits: u32) -> bool {
+        let behind = (self.number + u64::from(self.held)) & (u64::MAX >> (64 - bits));
+        number == self.number || number == behind
+    }
+}
+
 /// How far a connection has come, for those who forget it sooner at some stages than at others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -106,9 +125,8 @@ pub(super) struct Direction {
     pub(super) beyond: u64,
     /// Position behind what its receiver acknowledged, as far as it was seen; 0 where it said nothing. Not known after a move.
     pub(super) acknowledged: u64,
-    /// The number of the first byte by another segment that opens it, if there was one: which of them counts is not agreed yet.
-    /// Not known after a move.
-    pub(super) rival: u64,
+    /// What another segment says that opens it, if there was one: which of them counts is not known yet. Nor is it after a move.
+    pub(super) rival: Option<Beginning>,
     /// What its sender offered, who receives the other direction.
     pub(super) offer: Offer,
     /// Bytes that came with its opening, of which nobody said yet whether the receiver took them: they wait at the first byte.
@@ -128,7 +146,7 @@ impl Direction {
         edge: UNKNOWN,
         beyond: UNKNOWN,
         acknowledged: 0,
-        rival: UNKNOWN,
+        rival: None,
         offer: Offer::Unseen,
         held: 0,
         waiting: List::EMPTY,
@@ -165,7 +183,12 @@ impl Direction {
 
     /// It has said nothing, but for what came with its opening.
     pub(super) fn is_silent(&self) -> bool {
-        self.next == self.first && self.waiting.bytes == u64::from(self.held)
+        self.next == self.first && self.waiting.bytes == u64::from(self.held) && self.end == UNKNOWN
+    }
+
+    /// Another segment that opens it may be the one that counts.
+    pub(super) fn is_undecided(&self) -> bool {
+        self.phase == Phase::Open && self.is_opened() && self.is_silent()
     }
 
     /// The segment that opened it was seen.
@@ -195,13 +218,19 @@ impl Direction {
             && (self.end == UNKNOWN || self.end - self.next <= 2 * REACH)
     }
 
-    /// Its first byte has this number. Another one that it may have had is remembered. Nothing of it waits.
-    pub(super) fn open(&mut self, number: u64, start: Start) {
-        let position = ORIGIN + number;
-        let rival =
-            if self.is_opened() && self.phase == Phase::Open { self.first - ORIGIN } else { self.rival };
-        let rival = if rival == number { UNKNOWN } else { rival };
-        *self = Self { phase: Phase::Open, start, first: position, next: position, rival, ..Self::UNSEEN };
+    /// What opened it.
+    pub(super) fn beginning(&self) -> Beginning {
+        Beginning { number: self.first - ORIGIN, offer: self.offer, held: self.held }
+    }
+
+    /// It begins so. Another beginning that it may have had is remembered. Nothing of it waits.
+    pub(super) fn open(&mut self, by: Beginning, start: Start) {
+        let is_opened = self.is_opened() && self.phase == Phase::Open;
+        let rival = if is_opened { Some(self.beginning()) } else { self.rival };
+        let rival = rival.filter(|rival| rival.number != by.number);
+        let first = ORIGIN + by.number;
+        *self =
+            Self { phase: Phase::Open, start, first, next: first, rival, offer: by.offer, ..Self::UNSEEN };
     }
 
     /// All that was seen of it may have been a keep-alive: nothing waits at its first byte then, nor does it end there.
@@ -276,10 +305,6 @@ impl Connection {
     /// Both ends acknowledged what the other opened with: nothing but what they say ends it.
     pub(super) fn is_agreed(&self) -> bool {
         self.directions.iter().all(|direction| direction.start == Start::Agreed)
-    }
-    /// Nothing was said in it.
-    pub(super) fn is_silent(&self) -> bool {
-        self.directions.iter().all(Direction::is_silent)
     }
     pub(super) fn blocks(&self) -> usize {
         self.directions.iter().map(|direction| direction.waiting.blocks as usize).sum()

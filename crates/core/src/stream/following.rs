@@ -4,7 +4,7 @@ use netbricks_packet::FlowKey;
 
 use super::blocks::{Blocks, NONE};
 use super::connection::{Connection, Direction, Phase, Side, Start, UNKNOWN};
-use super::plausible::REACH;
+use super::plausible::{NOT_SEEN, REACH};
 use super::queue::Stored;
 use super::reassembler::{Arrival, Counters};
 use super::segment::Segment;
@@ -198,6 +198,10 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
         self.bytes(bytes);
         self.deliver_waiting();
         self.end_if_whole();
+        if self.direction.rival.is_some() {
+            // It goes on, and not from there.
+            self.direction.rival = None;
+        }
     }
 
     /// Keeps the bytes of a segment that opens until something is said of whether its receiver took them: before, they wait where
@@ -230,6 +234,7 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
     fn drop_held(&mut self) {
         let behind = self.direction.behind_held();
         self.direction.held = 0;
+        self.direction.end_from = self.direction.end_from.max(behind);
         let list = &mut self.direction.waiting;
         while let Some(head) = self.blocks.get(list.head).copied().filter(|head| head.start < behind) {
             if head.end() <= behind {
@@ -245,10 +250,11 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
     #[cold]
     pub(super) fn opening_acknowledged(&mut self, number: u64, bits: u32) {
         let position = self.direction.position(number, bits);
-        if !(self.direction.first..=self.direction.next + REACH).contains(&position) {
+        let sent = self.direction.first..=self.direction.heard_to(self.blocks) + 1 + NOT_SEEN;
+        if !sent.contains(&position) {
             return;
         }
-        (self.direction.start, self.direction.rival) = (Start::Agreed, UNKNOWN);
+        self.direction.start = Start::Agreed;
         if self.holds() && position == self.direction.first {
             self.drop_held();
         } else if self.holds() {
@@ -319,6 +325,7 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
     /// Gives up the oldest gap and delivers what is behind it.
     pub(super) fn skip_gap(&mut self) {
         if !self.direction.waiting.is_empty() {
+            self.direction.held = 0;
             self.skip_as_far_as(self.blocks.piece(self.direction.waiting.head).start);
             self.deliver_waiting();
             self.end_if_whole();
@@ -375,7 +382,7 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
     fn end(&mut self, end: End) {
         if self.direction.phase == Phase::Open {
             self.tell(What::End(end));
-            self.direction.phase = Phase::Ended;
+            (self.direction.phase, self.direction.held) = (Phase::Ended, 0);
             self.blocks.clear(&mut self.direction.waiting);
         }
     }

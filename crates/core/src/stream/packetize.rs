@@ -269,6 +269,10 @@ impl<R: Rewriter> Packetizer<R> {
         mut send: impl FnMut(&Emit<'_>) -> bool,
     ) -> Passage {
         self.tell_of_ends();
+        if header.flags() & (flags::SYN | flags::FIN | flags::ACK | flags::RST) == flags::SYN | flags::FIN {
+            // No receiver takes it, unless its end were taken away.
+            return self.strange(false);
+        }
         let mut segment = Tcp::segment(header, payload);
         // Its windows are of what goes out, and its receiver sees nothing else.
         segment.credit = None;
@@ -295,11 +299,12 @@ impl<R: Rewriter> Packetizer<R> {
                 return self.strange(false);
             }
         }
-        if let Some((number, side)) = self.streams.side(flow)
-            && self.is_astray(number, side, header)
-        {
-            send(&self.astray(number, side, header));
-            return Passage::Replaced;
+        if let Some((number, side)) = self.streams.side(flow) {
+            self.settle(number, flow, &segment, now);
+            if self.is_astray(number, side, header) {
+                send(&self.astray(number, side, header));
+                return Passage::Replaced;
+            }
         }
         if self.is_signed(flow, &segment, header, now) {
             return self.strange(false);
@@ -311,9 +316,6 @@ impl<R: Rewriter> Packetizer<R> {
             {
                 self.forget(number, End::Evicted, now);
             }
-        }
-        if let Some((number, _)) = self.streams.side(flow) {
-            self.settle(number, flow, &segment, now);
         }
         if let Some((number, side)) = self.streams.side(flow)
             && !self.counts(number, side, &segment, header)
@@ -357,7 +359,7 @@ impl<R: Rewriter> Packetizer<R> {
                 rewriter.flush(&source, memory, &mut Output::new(lane, kept, edits, counters));
             }
         }
-        let arrival = streams.push(flow, segment, now, |told| {
+        let arrival = streams.push_settled(flow, segment, now, |told| {
             let source = Source { connection: told.connection, side: told.side, flow: told.flow, now };
             let (connection, side) = (told.connection as usize, told.side);
             let (lane, memory) =
@@ -396,6 +398,9 @@ impl<R: Rewriter> Packetizer<R> {
         };
         // Its ends go on talking, whatever counts of it.
         self.streams.heard(number, now);
+        if aborts && self.follow_beginnings(number) {
+            return self.before_it_opens(header, send);
+        }
         let (connection, way) = (number as usize, side as usize);
         if self.streams.counters().connections != connections {
             self.clear(number, End::Replaced, now);

@@ -1,7 +1,7 @@
 //! Which segments count: those of the connection that is followed, where its receiver takes them.
 
 use super::blocks::Blocks;
-use super::connection::{Connection, Direction, Offer, Phase, UNKNOWN};
+use super::connection::{Beginning, Connection, Direction, Offer, Phase, UNKNOWN};
 use super::segment::{Credit, Segment};
 
 /// How far from the next byte a segment may lie, in bytes: no receiver's window is larger (RFC 7323, section 2.3).
@@ -9,14 +9,13 @@ pub(super) const REACH: u64 = 1 << 30;
 
 /// Bytes that the other end may have and that were not seen: as much as is lost on the way to a capture, and little enough that
 /// nobody guesses a number among them.
-const NOT_SEEN: u64 = 1 << 20;
+pub(super) const NOT_SEEN: u64 = 1 << 20;
 
 /// Bytes that came with an opening and were not seen, or found no room.
 const NOT_HELD: u64 = 1 << 16;
 
 /// Whether a segment opens another connection than the one that is followed: it opens one at another number, and the one
-/// that was is over, as far as anybody can tell, or nobody saw it begin or say anything. Else it may be forged, and does not
-/// count (RFC 5961, section 4).
+/// that was is over, as far as anybody can tell. Else it may be forged, and does not count (RFC 5961, section 4).
 pub(super) fn is_another(connection: &Connection, way: usize, segment: &Segment<'_>, bits: u32) -> bool {
     if !segment.opens || segment.answers {
         return false;
@@ -25,9 +24,8 @@ pub(super) fn is_another(connection: &Connection, way: usize, segment: &Segment<
     let same = own.phase != Phase::Unseen && own.position(segment.number, bits) == own.first;
     // A SYN that is sent again after a reset is new: a server that still had an older connection was told so first
     // (RFC 9293, section 3.5.1, half-open connections).
-    let is_over = connection.is_over()
-        || !same && (connection.doubted || own.phase == Phase::Ended && other.phase == Phase::Unseen);
-    is_over || !same && !own.is_opened() && connection.is_silent()
+    connection.is_over()
+        || !same && (connection.doubted || own.phase == Phase::Ended && other.phase == Phase::Unseen)
 }
 
 /// Whether a segment says anew where its direction begins, and may: nothing was said in that, nor has each end acknowledged how
@@ -39,32 +37,68 @@ pub(super) fn opens_anew(
     blocks: &Blocks,
     bits: u32,
 ) -> bool {
-    let own = &connection.directions[way];
-    let begins_elsewhere = || !own.is_opened() || own.position(segment.number, bits) != own.first;
+    let (own, other) = (&connection.directions[way], &connection.directions[1 - way]);
     segment.opens
         && own.phase == Phase::Open
         && own.is_silent()
         && !connection.is_agreed()
-        && begins_elsewhere()
-        && (!segment.answers || answers_what_was_sent(connection, way, segment, NOT_HELD, blocks, bits))
+        && own.position(segment.number, bits) != own.first
+        && match segment.answers {
+            true => {
+                other.is_opened() && answers_what_was_sent(connection, way, segment, NOT_HELD, blocks, bits)
+            }
+            false => own.is_opened(),
+        }
 }
 
-/// Which direction began by its other opening, if that is what a segment says: it goes on from there, or answers it.
-pub(super) fn confirms(connection: &Connection, way: usize, segment: &Segment<'_>) -> Option<usize> {
-    let (own, other) = (&connection.directions[way], &connection.directions[1 - way]);
-    if segment.aborts || connection.is_agreed() || own.rival == UNKNOWN && other.rival == UNKNOWN {
+/// Which direction began by its other opening, if that is what a segment says: it goes on from there, or acknowledges it.
+#[inline]
+pub(super) fn confirms(
+    connection: &Connection,
+    way: usize,
+    segment: &Segment<'_>,
+    bits: u32,
+) -> Option<usize> {
+    if connection.directions.iter().all(|direction| direction.rival.is_none()) {
         return None;
     }
-    let is_undecided = |direction: &Direction| direction.is_opened() && direction.is_silent();
-    if other.rival != UNKNOWN
-        && segment.acknowledges == Some(other.rival)
-        && (segment.answers || is_undecided(other))
-    {
-        return Some(1 - way);
+    decides(connection, way, segment, bits)
+}
+
+#[cold]
+fn decides(connection: &Connection, way: usize, segment: &Segment<'_>, bits: u32) -> Option<usize> {
+    let (own, other) = (&connection.directions[way], &connection.directions[1 - way]);
+    if segment.aborts {
+        return None;
     }
-    let goes_on = own.rival != UNKNOWN && !segment.opens && segment.number == own.rival;
-    let may = is_undecided(own) || !own.is_opened() && other.phase == Phase::Unseen;
+    let agreed = connection.is_agreed();
+    // What fits both says nothing.
+    let is_at = |direction: &Direction, number| {
+        direction.rival.is_some_and(|rival| rival.is_at(number, bits))
+            && !(direction.is_undecided() && direction.beginning().is_at(number, bits))
+    };
+    if segment.acknowledges.is_some_and(|number| is_at(other, number)) {
+        // Both ends say so, or one from which that is the first word.
+        let may = match segment.answers {
+            true => !agreed || other.phase == Phase::Ended,
+            false => !agreed && other.phase == Phase::Open && other.is_silent(),
+        };
+        if may {
+            return Some(1 - way);
+        }
+    }
+    let goes_on = !segment.opens && is_at(own, segment.number);
+    // Where the other way is not seen nobody says more.
+    let may = !agreed && own.is_undecided() || other.phase == Phase::Unseen;
     (goes_on && may).then_some(way)
+}
+
+/// The direction whose opening a reset refuses or gives up, if another one of it may count.
+pub(super) fn falls_back(connection: &Connection, way: usize) -> Option<usize> {
+    // One that has said nothing itself refuses what it was asked.
+    let of = if connection.directions[way].phase == Phase::Unseen { 1 - way } else { way };
+    let direction = &connection.directions[of];
+    (direction.rival.is_some() && direction.is_undecided() && !connection.is_agreed()).then_some(of)
 }
 
 /// Takes note of a segment that does not count: perhaps its ends know better.
@@ -76,16 +110,31 @@ pub(super) fn take_note(
     blocks: &Blocks,
     bits: u32,
 ) {
+    let other = connection.directions[1 - way].phase;
     let own = &mut connection.directions[way];
-    if own.phase != Phase::Open {
+    if own.phase == Phase::Unseen {
         return;
     }
-    if segment.opens && !segment.answers && !own.is_opened() {
-        // Of what was taken up in its middle nobody knows whether it still was.
-        own.rival = segment.number;
+    if segment.opens && (!own.is_opened() || own.phase == Phase::Ended || other == Phase::Unseen) {
+        // It may be over, and nobody saw that.
+        own.rival = Some(beginning(segment));
     }
     // Linux takes a reset also behind all that it acknowledged selectively; others ask, and it comes again.
-    connection.doubted |= segment.aborts && own.position(segment.number, bits) == own.heard_to(blocks);
+    connection.doubted |= segment.aborts
+        && own.phase == Phase::Open
+        && own.position(segment.number, bits) == own.heard_to(blocks);
+}
+
+/// What a segment that opens its direction says of it.
+pub(super) fn beginning(segment: &Segment<'_>) -> Beginning {
+    Beginning {
+        number: segment.number,
+        offer: match segment.credit {
+            Some(credit) if segment.opens => credit.shift.map_or(Offer::None, Offer::Shift),
+            _ => Offer::Unseen,
+        },
+        held: if segment.opens { segment.bytes.len() as u32 } else { 0 },
+    }
 }
 
 /// Whether what a segment acknowledges was sent, if it acknowledges anything; `more` bytes may not have been seen.

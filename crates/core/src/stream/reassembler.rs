@@ -6,10 +6,11 @@ use netbricks_packet::FlowKey;
 use netbricks_tables::{Entry, FlowTable, FlowTableConfig, Table};
 
 use super::blocks::{BLOCK, Blocks, MOST};
-use super::connection::{Connection, Connections, Direction, Offer, Phase, Side, Stage, Start};
+use super::connection::{Connection, Connections, Direction, ORIGIN, Phase, Side, Stage, Start};
 use super::following::{Following, Teller, close};
 use super::plausible::{
-    confirms, is_another, is_heeded, is_plausible, lies_beyond_no_edge, opens_anew, take_credit, take_note,
+    beginning, confirms, falls_back, is_another, is_heeded, is_plausible, lies_beyond_no_edge, opens_anew,
+    take_credit, take_note,
 };
 use super::segment::{Protocol, Segment};
 use super::settings::{Full, StreamConfig, StreamError};
@@ -161,6 +162,29 @@ impl<P: Protocol> Reassembler<P> {
         flow: FlowKey,
         segment: Segment<'_>,
         now: u64,
+        deliver: impl FnMut(Delivery<'_>),
+    ) -> Arrival {
+        self.take(flow, segment, now, true, deliver)
+    }
+
+    /// As [`push`](Self::push), where it is [settled](Self::settle) already how the connection began.
+    pub(super) fn push_settled(
+        &mut self,
+        flow: FlowKey,
+        segment: Segment<'_>,
+        now: u64,
+        deliver: impl FnMut(Delivery<'_>),
+    ) -> Arrival {
+        self.take(flow, segment, now, false, deliver)
+    }
+
+    #[inline]
+    fn take(
+        &mut self,
+        flow: FlowKey,
+        segment: Segment<'_>,
+        now: u64,
+        settles: bool,
         mut deliver: impl FnMut(Delivery<'_>),
     ) -> Arrival {
         let canonical = flow.canonical();
@@ -170,7 +194,9 @@ impl<P: Protocol> Reassembler<P> {
             Entry::Vacant(_) | Entry::Full => None,
         };
         if let Some(number) = known {
-            self.settle(number, way, &segment, now, &mut deliver);
+            if settles {
+                self.settle(number, way, &segment, now, &mut deliver);
+            }
             let mut tell = Teller { counters: &mut self.counters, deliver: &mut deliver };
             let connection = self.connections.get(number);
             let silent = self.connections.deadline(number) <= now;
@@ -207,7 +233,7 @@ impl<P: Protocol> Reassembler<P> {
     }
 
     /// Of two segments that open a direction of a connection one may be forged, or given up: which it was shows by what comes
-    /// after. Answers which direction began elsewhere than it seemed, if that is what this segment of direction `way` says.
+    /// after, as by this segment of direction `way`. Answers whether one began elsewhere than it seemed.
     #[inline]
     pub(super) fn settle(
         &mut self,
@@ -216,23 +242,39 @@ impl<P: Protocol> Reassembler<P> {
         segment: &Segment<'_>,
         now: u64,
         deliver: &mut impl FnMut(Delivery<'_>),
-    ) -> Option<Side> {
-        let settled = confirms(self.connections.get(number), way, segment)?;
-        self.begin_elsewhere(number, settled, now, deliver);
-        let client = self.connections.get(number).client;
-        Some(if settled == client { Side::Client } else { Side::Server })
+    ) -> bool {
+        let mut settled = false;
+        // Both may have.
+        for _ in 0..2 {
+            let Some(which) = confirms(self.connections.get(number), way, segment, P::BITS) else { break };
+            self.begin_elsewhere(number, which, segment.answers, now, deliver);
+            settled = true;
+        }
+        settled
     }
 
+    /// A direction begins as another segment says than was believed; perhaps since this one answers that.
     #[cold]
-    fn begin_elsewhere(&mut self, number: u32, way: usize, now: u64, deliver: &mut impl FnMut(Delivery<'_>)) {
+    fn begin_elsewhere(
+        &mut self,
+        number: u32,
+        way: usize,
+        answered: bool,
+        now: u64,
+        deliver: &mut impl FnMut(Delivery<'_>),
+    ) {
         let connection = self.connections.at(number);
-        let begins = connection.directions[way].rival;
-        if connection.is_silent() {
+        let Some(begins) = connection.directions[way].rival.take() else { return };
+        let [own, other] = [way, 1 - way].map(|way| &connection.directions[way]);
+        // Else there was more than an opening: that was another connection.
+        let same = own.phase == Phase::Open && own.is_silent() && !(answered && !other.is_silent());
+        if same {
             self.blocks.clear(&mut connection.directions[way].waiting);
         } else {
             let mut tell = Teller { counters: &mut self.counters, deliver };
+            let client = if answered { way } else { connection.client };
             close(connection, number, End::Replaced, &mut self.blocks, &mut tell);
-            self.begin_again(number, way, now);
+            self.begin_again(number, client, now);
         }
         self.connections.at(number).directions[way].open(begins, Start::Opened);
     }
@@ -333,6 +375,10 @@ impl<P: Protocol> Reassembler<P> {
     pub(super) fn direction(&self, number: u32, side: Side) -> &Direction {
         let connection = self.connections.get(number);
         &connection.directions[connection.way(side)]
+    }
+    /// The number of a direction's first byte.
+    pub(super) fn first(&self, number: u32, side: Side) -> u32 {
+        (self.direction(number, side).first - ORIGIN) as u32
     }
     /// Where a direction of a connection has come to, unless it ended or never began.
     pub(super) fn progress(&self, number: u32, side: Side) -> Option<u64> {
@@ -447,11 +493,25 @@ impl<P: Protocol> Reassembler<P> {
             }
             other.direction.is_acknowledged(acknowledged, P::BITS);
         }
-        let direction = &mut connection.directions[way];
         if segment.aborts {
-            close(connection, number, End::Reset, &mut self.blocks, &mut tell);
+            let Some(of) = falls_back(connection, way) else {
+                close(connection, number, End::Reset, &mut self.blocks, &mut tell);
+                return Arrival::InOrder;
+            };
+            let direction = &mut connection.directions[of];
+            self.blocks.clear(&mut direction.waiting);
+            if let Some(begins) = direction.rival {
+                direction.open(begins, Start::Opened);
+            }
+            direction.rival = None;
             return Arrival::InOrder;
         }
+        let other = &connection.directions[1 - way];
+        if segment.opens && !segment.answers && !other.is_opened() && other.is_silent() {
+            // Whatever was heard before was no beginning.
+            connection.client = way;
+        }
+        let direction = &mut connection.directions[way];
         if direction.phase == Phase::Unseen && segment.says_nothing() {
             return Arrival::InOrder;
         }
@@ -463,14 +523,10 @@ impl<P: Protocol> Reassembler<P> {
                 _ => Start::Middle,
             };
             self.blocks.clear(&mut direction.waiting);
-            direction.open(segment.number, start);
-            if let Some(credit) = segment.credit.filter(|_| segment.opens) {
-                direction.offer = credit.shift.map_or(Offer::None, Offer::Shift);
-            }
-        }
-        if segment.opens && !direction.is_opened() {
+            direction.open(beginning(&segment), start);
+        } else if segment.opens && !direction.is_opened() {
             // It is at its first byte.
-            direction.start = Start::Opened;
+            (direction.start, direction.offer) = (Start::Opened, beginning(&segment).offer);
         }
         let shares = connection_shares(self.share, connection, way);
         let mut following = Following::new(connection, number, way, &mut self.blocks, &mut tell);

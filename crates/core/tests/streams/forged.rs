@@ -366,14 +366,14 @@ fn of_two_openings_that_is_rewritten_which_the_ends_go_on_from() {
     let large = &[2, 4, 5, 180, 1, 3, 3, 7][..];
     for strangers in [Strangers::Pass, Strangers::Refuse] {
         for answered in [false, true] {
-            for counts in [FIRST[0], 9_000] {
+            for (counts, other) in [(FIRST[0], 9_000), (9_000, 9_000), (FIRST[0], 3_000_000_000)] {
                 let mut path = Path::new(strangers);
                 path.push(flow(1), [FIRST[0] - 1, 0], SYN, large, b"");
                 let mut server = FIRST[1];
                 if answered {
                     path.push(flow(1).reversed(), [server - 1, FIRST[0]], SYN | ACK, large, b"");
                 }
-                path.push(flow(1), [8_999, 0], SYN, large, b"");
+                path.push(flow(1), [other - 1, 0], SYN, large, b"");
                 if !answered || counts == 9_000 {
                     server += 100;
                     let (passage, _) =
@@ -388,5 +388,44 @@ fn of_two_openings_that_is_rewritten_which_the_ends_go_on_from() {
                 assert_eq!((*number, *acknowledgment, &bytes[..]), (server, counts + 3, &b"a elephant"[..]));
             }
         }
+    }
+}
+
+/// What it was answered by is not what counts either.
+#[test]
+fn both_ends_go_on_from_where_they_began() {
+    for forged in [9_000, 3_000_000_000] {
+        let mut path = Path::new(Strangers::Refuse);
+        path.client([FIRST[0] - 1, 0], SYN, b"");
+        path.server([FIRST[1] - 1, FIRST[0]], SYN | ACK, b"");
+        path.client([forged - 1, 0], SYN, b"");
+        path.server([forged + 77, forged], SYN | ACK, b"");
+        path.client(FIRST, ACK, b"");
+        assert_eq!(path.says_cat(FIRST[1]), b"elephant", "{forged}");
+        let (_, out) = path.client([FIRST[0], FIRST[1] + 8], ACK, b"cat");
+        assert_eq!((out[0].number, &out[0].bytes[..]), (FIRST[0], &b"elephant"[..]), "{forged}");
+        // One that is given up again at once.
+        let mut path = Path::new(Strangers::Pass);
+        path.client([FIRST[0] - 1, 0], SYN, b"");
+        path.client([forged - 1, 0], SYN, b"");
+        path.client([forged, 0], RST, b"");
+        path.server([FIRST[1] - 1, FIRST[0]], SYN | ACK, b"");
+        path.client(FIRST, ACK, b"");
+        assert_eq!(path.says_cat(FIRST[1]), b"elephant", "{forged}");
+    }
+}
+
+/// A SYN that is an end as well: no receiver takes it, unless somebody takes its end away.
+#[test]
+fn flags_that_do_not_go_together_stay_together() {
+    for (strangers, passage) in [(Strangers::Pass, Passage::Unchanged), (Strangers::Refuse, Passage::Refused)]
+    {
+        let mut path = Path::new(strangers);
+        assert_eq!(path.client([9, 0], SYN | FIN, b"x"), (passage, Vec::new()));
+        path.shake_hands();
+        assert_eq!(path.client([9, 0], SYN | FIN, b"x"), (passage, Vec::new()));
+        let (_, out) = path.client([9_000, 0], SYN | RST, b"");
+        assert_eq!((out.len(), out[0].flags, out[0].number), (1, SYN | RST, 9_000));
+        assert_eq!(path.says_cat(FIRST[1]), b"elephant");
     }
 }

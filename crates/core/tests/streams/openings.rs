@@ -325,3 +325,155 @@ fn flags_that_do_not_go_together_open_nothing() {
         goes_on(&mut heard, 1_000, 500, "flags of none");
     }
 }
+
+/// As far as a move, a refusal, an eviction: what came with an opening goes with it.
+#[test]
+fn bytes_of_an_opening_end_with_it() {
+    let opening = Segment { bytes: b"ask", ..syn(1_000) };
+    let told = |segments: &[(FlowKey, Segment<'_>)]| {
+        let mut heard = heard();
+        heard.told(client(), opening);
+        let text: String = segments.iter().map(|(from, segment)| heard.told(*from, *segment)).collect();
+        assert_eq!(heard.streams.memory().0, 0);
+        let image = heard.streams.encode();
+        let mut other = Heard::new(StreamConfig::default());
+        assert_eq!(other.streams.decode(&image, 0).unwrap(), 1, "{text}");
+        text
+    };
+    assert_eq!(told(&[(server(), Segment { acknowledges: Some(1_003), ..rst(0) })]), ".reset");
+    assert_eq!(told(&[(client(), fin(1_000, b""))]), ".finished");
+}
+
+/// RFC 7413: the answer acknowledges what came with the opening that counts.
+#[test]
+fn an_opening_with_bytes_is_confirmed_by_what_lies_behind_them() {
+    for forged in [syn(9_000), Segment { bytes: b"forged", ..syn(9_000) }] {
+        let mut heard = heard();
+        heard.told(client(), Segment { bytes: b"ask", ..syn(1_000) });
+        heard.told(client(), forged);
+        heard.told(server(), answer(500, 1_003));
+        assert_eq!(heard.told(client(), says(1_003, 500, b" more")), "", "they were given up for another");
+        assert_eq!(heard.told(server(), says(500, 1_008, b"answer")), "<3> more[answer]");
+        // And a beginning that lies where another one's bytes end says nothing of which counts.
+        let mut heard = self::heard();
+        heard.told(client(), Segment { bytes: b"ask", ..syn(1_000) });
+        heard.told(client(), syn(1_003));
+        heard.told(server(), answer(500, 1_003));
+        goes_on(&mut heard, 1_003, 500, "the latter");
+    }
+}
+
+/// Whoever sends an opening that is refused, or gives it up itself, may be anybody.
+#[test]
+fn a_reset_of_one_opening_leaves_the_other() {
+    // Both were answered, and the client knows nothing of the first.
+    let mut given_up = heard();
+    given_up.told(client(), syn(1_000));
+    given_up.told(client(), syn(9_000));
+    given_up.told(server(), answer(500, 1_000));
+    assert_eq!(given_up.told(client(), rst(1_000)), "");
+    given_up.told(server(), answer(600, 9_000));
+    goes_on(&mut given_up, 9_000, 600, "given up");
+    // A forged one with its reset.
+    let mut forged = heard();
+    forged.told(client(), syn(1_000));
+    forged.told(client(), syn(9_000));
+    assert_eq!(forged.told(client(), rst(9_000)), "");
+    forged.told(server(), answer(500, 1_000));
+    goes_on(&mut forged, 1_000, 500, "forged");
+    // One that is refused.
+    let mut refused = heard();
+    refused.told(client(), syn(1_000));
+    refused.told(client(), syn(9_000));
+    assert_eq!(refused.told(server(), Segment { acknowledges: Some(9_000), ..rst(0) }), "");
+    refused.told(server(), answer(500, 1_000));
+    goes_on(&mut refused, 1_000, 500, "refused");
+    // The last one ends it.
+    let mut over = heard();
+    over.told(client(), syn(1_000));
+    over.told(client(), syn(9_000));
+    over.told(client(), rst(9_000));
+    assert_eq!(over.told(client(), rst(1_000)), ".reset");
+}
+
+/// By somebody who knows its addresses and ports, before its ends agree or while one of them is silent.
+#[test]
+fn a_forged_opening_hides_nobody() {
+    for forged in [9_000, 3_000_000_000] {
+        // Each end begins where it did.
+        let mut both = heard();
+        both.told(client(), syn(1_000));
+        both.told(server(), answer(500, 1_000));
+        both.told(client(), syn(forged));
+        both.told(server(), answer(600, forged));
+        both.told(client(), ack(1_000, 500));
+        goes_on(&mut both, 1_000, 500, "both");
+        // Taken up in the middle, where the client acknowledges only.
+        let mut silent = heard();
+        silent.told(client(), ack(1_000, 500));
+        assert_eq!(silent.told(server(), says(500, 1_000, b"data")), "[data]");
+        assert_eq!(silent.push(client(), syn(forged)), IGNORED);
+        assert_eq!(silent.told(client(), says(1_000, 504, b"ask")), "ask");
+        // Or both do.
+        let mut bare = heard();
+        bare.told(client(), ack(1_000, 500));
+        bare.told(server(), ack(500, 1_000));
+        bare.told(client(), syn(forged));
+        bare.told(server(), syn(forged));
+        goes_on(&mut bare, 1_000, 500, "bare");
+        // The answer was not seen, and the server spoke first.
+        let mut spoken = heard();
+        spoken.told(client(), syn(1_000));
+        assert_eq!(spoken.told(server(), says(500, 1_000, b"220 ")), "[220 ]");
+        spoken.told(client(), syn(forged));
+        assert_eq!(spoken.told(client(), ack(1_000, 504)), "");
+        assert_eq!(spoken.told(server(), says(504, 1_000, b"ready")), "[ready]");
+        assert_eq!(spoken.told(client(), says(1_000, 509, b"ask")), "ask");
+        for heard in [both, silent, bare, spoken] {
+            assert_eq!(heard.streams.counters().connections, 1);
+        }
+    }
+}
+
+/// Its windows count all the same.
+#[test]
+fn what_counts_after_all_has_offered_what_it_did() {
+    let mut heard = heard();
+    let offers = |window, shift, segment| super::rules::takes(window, Some(shift), segment);
+    heard.told(client(), offers(100, 3, syn(1_000)));
+    heard.told(client(), offers(100, 9, syn(9_000)));
+    heard.told(server(), offers(100, 2, answer(500, 1_000)));
+    heard.told(client(), super::rules::takes(25, None, ack(1_000, 500)));
+    assert_eq!(heard.push(server(), says(700, 1_000, b"beyond")), IGNORED, "25 << 3");
+    assert_eq!(heard.push(server(), says(699, 1_000, b"within")).0, Arrival::Waits);
+}
+
+/// The end of one side was not seen, or a reset was not where the other way is not seen.
+#[test]
+fn ports_are_used_again_after_ends_that_were_not_seen() {
+    let mut heard = heard();
+    heard.told(client(), syn(1_000));
+    heard.told(server(), answer(500, 1_000));
+    heard.told(client(), ack(1_000, 500));
+    assert_eq!(heard.told(client(), Segment { acknowledges: Some(500), ..fin(1_000, b"") }), ".finished");
+    assert_eq!(heard.push(client(), syn(9_000)), IGNORED);
+    assert_eq!(heard.told(server(), answer(700, 9_000)), "[.replaced]");
+    goes_on(&mut heard, 9_000, 700, "the next one");
+    let mut heard = self::heard();
+    heard.told(client(), syn(1_000));
+    assert_eq!(heard.told(client(), segment(1_000, b"one")), "one");
+    assert_eq!(heard.push(client(), syn(9_000)), IGNORED);
+    assert_eq!(heard.told(client(), segment(1_003, b"more")), "more", "it was forged");
+    assert_eq!(heard.push(client(), syn(9_000)), IGNORED);
+    assert_eq!(heard.told(client(), segment(9_000, b"two")), ".replacedtwo");
+}
+
+/// A forged opening says nothing of an end that came ahead.
+#[test]
+fn an_end_from_ahead_outlives_a_forged_opening() {
+    let mut heard = heard();
+    heard.told(client(), syn(1_000));
+    heard.told(client(), fin(1_003, b""));
+    heard.told(client(), syn(9_000));
+    assert_eq!(heard.told(client(), segment(1_000, b"ask")), "ask.finished");
+}

@@ -234,7 +234,7 @@ fn bounds_that_do_not_do_are_named() {
     assert_eq!(End::Finished.name(), "finished");
 }
 
-fn takes(window: u32, shift: Option<u8>, segment: Segment<'_>) -> Segment<'_> {
+pub(crate) fn takes(window: u32, shift: Option<u8>, segment: Segment<'_>) -> Segment<'_> {
     Segment { credit: Some(Credit { window, shift }), ..segment }
 }
 

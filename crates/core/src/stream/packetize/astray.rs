@@ -21,7 +21,7 @@ impl<R: Rewriter> Packetizer<R> {
         }
         let lane = &lanes[side as usize];
         let said = header.sequence_number();
-        if header.flags() & flags::SYN != 0 {
+        if opens(header) {
             // That of one end may be forged as well once the other has no more to say.
             return self.streams.stage(number) == Stage::Open && said.wrapping_add(1) != lane.first;
         }
@@ -35,7 +35,7 @@ impl<R: Rewriter> Packetizer<R> {
         let [own, other] = [side, side.other()].map(|side| {
             let lane = &lanes[side as usize];
             // Who opens a connection anew counts anew.
-            if header.flags() & flags::SYN == 0 { lane.sent.wrapping_sub(lane.emitted) as u32 } else { 0 }
+            if !opens(header) { lane.sent.wrapping_sub(lane.emitted) as u32 } else { 0 }
         });
         Emit {
             number: header.sequence_number().wrapping_add(own),
@@ -64,6 +64,11 @@ impl<R: Rewriter> Packetizer<R> {
             segment.number = u64::from(lane.number(lane.taken));
         }
     }
+}
+
+/// One that opens and aborts is a reset.
+fn opens(header: TcpRef<'_>) -> bool {
+    header.flags() & (flags::SYN | flags::RST) == flags::SYN
 }
 
 impl Lane {

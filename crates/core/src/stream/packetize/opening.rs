@@ -6,7 +6,7 @@ use netbricks_packet::{FlowKey, Tcp, TcpOption};
 
 use super::{Arrival, Emit, Packetizer, Passage};
 use crate::stream::lane::{Lane, Opening};
-use crate::stream::plausible::{is_another, opens_anew};
+use crate::stream::plausible::is_another;
 use crate::stream::{End, Protocol, Rewriter, Segment, Side, Strangers};
 
 /// Multipath TCP (RFC 8684, section 3), in options.
@@ -28,10 +28,7 @@ impl<R: Rewriter> Packetizer<R> {
         }
         if let Some((number, _)) = self.streams.side(flow) {
             let way = usize::from(flow.canonical() != flow);
-            let connection = self.streams.connections.get(number);
-            let is_new = is_another(connection, way, segment, Tcp::BITS)
-                || opens_anew(connection, way, segment, &self.streams.blocks, Tcp::BITS);
-            if !is_new {
+            if !is_another(self.streams.connections.get(number), way, segment, Tcp::BITS) {
                 return false;
             }
             self.forget(number, End::Replaced, now);
@@ -106,21 +103,36 @@ impl<R: Rewriter> Packetizer<R> {
             && self.lanes[connection][Side::Server as usize].has_sent(header.acknowledgment_number())
     }
 
-    /// One that opens a direction may be forged, or have been given up: the segment in hand tells that the one before it counts.
+    /// One that opens a direction may be forged, or have been given up: perhaps the segment in hand tells that another counts.
     pub(super) fn settle(&mut self, number: u32, flow: FlowKey, segment: &Segment<'_>, now: u64) {
         let way = usize::from(flow.canonical() != flow);
         let connections = self.streams.counters().connections;
-        let Some(side) = self.streams.settle(number, way, segment, now, &mut |_| ()) else { return };
-        if self.streams.counters().connections != connections {
-            self.clear(number, End::Replaced, now);
+        if !self.streams.settle(number, way, segment, now, &mut |_| ()) {
             return;
         }
-        let lane = &mut self.lanes[number as usize][side as usize];
-        if let Some(counts) = lane.rival {
-            let given_up = lane.opening();
-            lane.clear(&mut self.kept, &mut self.edits);
-            *lane = Lane::opened(counts, Some(given_up));
+        if self.streams.counters().connections != connections {
+            self.clear(number, End::Replaced, now);
         }
+        self.follow_beginnings(number);
+    }
+
+    /// Directions of a connection may begin elsewhere than it seemed. Answers whether one does.
+    pub(super) fn follow_beginnings(&mut self, number: u32) -> bool {
+        let mut changed = false;
+        for side in [Side::Client, Side::Server] {
+            let first = self.streams.first(number, side);
+            let lane = &mut self.lanes[number as usize][side as usize];
+            if let Some(counts) = lane.rival.filter(|rival| lane.rewrites && rival.first == first)
+                && lane.first != first
+            {
+                let (given_up, window) = (lane.opening(), lane.window);
+                lane.clear(&mut self.kept, &mut self.edits);
+                *lane = Lane::opened(counts, Some(given_up));
+                lane.window = window;
+                changed = true;
+            }
+        }
+        changed
     }
 
     fn open(&mut self, connection: usize, way: usize, header: TcpRef<'_>) {
