@@ -2,6 +2,7 @@
 
 use netbricks_tables::MemoryError;
 
+use super::beginning::Beginning;
 use super::blocks::{Blocks, List, NONE, Piece};
 use super::memory::room;
 use super::plausible::REACH;
@@ -48,25 +49,6 @@ pub(super) enum Start {
     Bare,
     /// From the segment that opened it, which the other end acknowledged.
     Agreed,
-}
-
-/// What a segment that opens a direction says of it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Beginning {
-    /// The number of the first byte.
-    pub(super) number: u64,
-    /// What its sender offered.
-    pub(super) offer: Offer,
-    /// Bytes that came with it.
-    pub(super) held: u32,
-}
-
-impl Beginning {
-    /// Whether a direction with this beginning may go on from a number.
-    pub(super) fn is_at(&self, number: u64, bits: u32) -> bool {
-        let behind = (self.number + u64::from(self.held)) & (u64::MAX >> (64 - bits));
-        number == self.number || number == behind
-    }
 }
 
 /// How far a connection has come, for those who forget it sooner at some stages than at others.

@@ -7,6 +7,7 @@
 //! besides is not looked at: time stamps (RFC 7323, section 5), and whether the bytes were ever sent that a segment with bytes
 //! acknowledges. Whoever must not be shown what a receiver drops stands in the packets' way, where what goes on is what was shown.
 
+mod beginning;
 mod blocks;
 mod connection;
 mod following;

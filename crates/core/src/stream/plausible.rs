@@ -1,7 +1,8 @@
 //! Which segments count: those of the connection that is followed, where its receiver takes them.
 
+use super::beginning::{beginning, opens_anew};
 use super::blocks::Blocks;
-use super::connection::{Beginning, Connection, Direction, Offer, Phase, UNKNOWN};
+use super::connection::{Connection, Direction, Offer, Phase, UNKNOWN};
 use super::segment::{Credit, Segment};
 
 /// How far from the next byte a segment may lie, in bytes: no receiver's window is larger (RFC 7323, section 2.3).
@@ -12,7 +13,7 @@ pub(super) const REACH: u64 = 1 << 30;
 pub(super) const NOT_SEEN: u64 = 1 << 20;
 
 /// Bytes that came with an opening and were not seen, or found no room.
-const NOT_HELD: u64 = 1 << 16;
+pub(super) const NOT_HELD: u64 = 1 << 16;
 
 /// Whether a segment opens another connection than the one that is followed: it opens one at another number, and the one
 /// that was is over, as far as anybody can tell. Else it may be forged, and does not count (RFC 5961, section 4).
@@ -26,79 +27,6 @@ pub(super) fn is_another(connection: &Connection, way: usize, segment: &Segment<
     // (RFC 9293, section 3.5.1, half-open connections).
     connection.is_over()
         || !same && (connection.doubted || own.phase == Phase::Ended && other.phase == Phase::Unseen)
-}
-
-/// Whether a segment says anew where its direction begins, and may: nothing was said in that, nor has each end acknowledged how
-/// the other opened it. Until then a server may answer a client that has given up and tries again (RFC 4987, section 3.6).
-pub(super) fn opens_anew(
-    connection: &Connection,
-    way: usize,
-    segment: &Segment<'_>,
-    blocks: &Blocks,
-    bits: u32,
-) -> bool {
-    let (own, other) = (&connection.directions[way], &connection.directions[1 - way]);
-    segment.opens
-        && own.phase == Phase::Open
-        && own.is_silent()
-        && !connection.is_agreed()
-        && own.position(segment.number, bits) != own.first
-        && match segment.answers {
-            true => {
-                other.is_opened() && answers_what_was_sent(connection, way, segment, NOT_HELD, blocks, bits)
-            }
-            false => own.is_opened(),
-        }
-}
-
-/// Which direction began by its other opening, if that is what a segment says: it goes on from there, or acknowledges it.
-#[inline]
-pub(super) fn confirms(
-    connection: &Connection,
-    way: usize,
-    segment: &Segment<'_>,
-    bits: u32,
-) -> Option<usize> {
-    if connection.directions.iter().all(|direction| direction.rival.is_none()) {
-        return None;
-    }
-    decides(connection, way, segment, bits)
-}
-
-#[cold]
-fn decides(connection: &Connection, way: usize, segment: &Segment<'_>, bits: u32) -> Option<usize> {
-    let (own, other) = (&connection.directions[way], &connection.directions[1 - way]);
-    if segment.aborts {
-        return None;
-    }
-    let agreed = connection.is_agreed();
-    // What fits both says nothing.
-    let is_at = |direction: &Direction, number| {
-        direction.rival.is_some_and(|rival| rival.is_at(number, bits))
-            && !(direction.is_undecided() && direction.beginning().is_at(number, bits))
-    };
-    if segment.acknowledges.is_some_and(|number| is_at(other, number)) {
-        // Both ends say so, or one from which that is the first word.
-        let may = match segment.answers {
-            true => !agreed || other.phase == Phase::Ended,
-            false => !agreed && other.phase == Phase::Open && other.is_silent(),
-        };
-        if may {
-            return Some(1 - way);
-        }
-    }
-    let goes_on = !segment.opens && is_at(own, segment.number);
-    // Where the other way is not seen nobody says more.
-    let may = !agreed && own.is_undecided() || other.phase == Phase::Unseen;
-    (goes_on && may).then_some(way)
-}
-
-/// The direction whose opening a reset refuses or gives up, if another one of it may count.
-pub(super) fn falls_back(connection: &Connection, way: usize) -> Option<usize> {
-    // One that has said nothing itself refuses what it was asked.
-    let of = if connection.directions[way].phase == Phase::Unseen { 1 - way } else { way };
-    let direction = &connection.directions[of];
-    (direction.rival.is_some() && direction.is_undecided() && !connection.is_agreed()).then_some(of)
 }
 
 /// Takes note of a segment that does not count: perhaps its ends know better.
@@ -125,20 +53,8 @@ pub(super) fn take_note(
         && own.position(segment.number, bits) == own.heard_to(blocks);
 }
 
-/// What a segment that opens its direction says of it.
-pub(super) fn beginning(segment: &Segment<'_>) -> Beginning {
-    Beginning {
-        number: segment.number,
-        offer: match segment.credit {
-            Some(credit) if segment.opens => credit.shift.map_or(Offer::None, Offer::Shift),
-            _ => Offer::Unseen,
-        },
-        held: if segment.opens { segment.bytes.len() as u32 } else { 0 },
-    }
-}
-
 /// Whether what a segment acknowledges was sent, if it acknowledges anything; `more` bytes may not have been seen.
-fn answers_what_was_sent(
+pub(super) fn answers_what_was_sent(
     connection: &Connection,
     way: usize,
     segment: &Segment<'_>,

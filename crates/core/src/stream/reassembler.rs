@@ -5,13 +5,11 @@ use std::marker::PhantomData;
 use netbricks_packet::FlowKey;
 use netbricks_tables::{Entry, FlowTable, FlowTableConfig, Table};
 
+use super::beginning::{beginning, fall_back, opens_anew};
 use super::blocks::{BLOCK, Blocks, MOST};
 use super::connection::{Connection, Connections, Direction, ORIGIN, Phase, Side, Stage, Start};
 use super::following::{Following, Teller, close};
-use super::plausible::{
-    beginning, confirms, falls_back, is_another, is_heeded, is_plausible, lies_beyond_no_edge, opens_anew,
-    take_credit, take_note,
-};
+use super::plausible::{is_another, is_heeded, is_plausible, lies_beyond_no_edge, take_credit, take_note};
 use super::segment::{Protocol, Segment};
 use super::settings::{Full, StreamConfig, StreamError};
 use super::{Delivery, End};
@@ -225,58 +223,11 @@ impl<P: Protocol> Reassembler<P> {
     }
 
     /// Another connection of the same ends goes on in the place of one that was closed.
-    fn begin_again(&mut self, number: u32, client: usize, now: u64) {
+    pub(super) fn begin_again(&mut self, number: u32, client: usize, now: u64) {
         self.counters.connections += 1;
         let connection = self.connections.at(number);
         let Connection { key, stage, older, newer, .. } = *connection;
         *connection = Connection { stage, older, newer, ..Connection::new(key, client, now) };
-    }
-
-    /// Of two segments that open a direction of a connection one may be forged, or given up: which it was shows by what comes
-    /// after, as by this segment of direction `way`. Answers whether one began elsewhere than it seemed.
-    #[inline]
-    pub(super) fn settle(
-        &mut self,
-        number: u32,
-        way: usize,
-        segment: &Segment<'_>,
-        now: u64,
-        deliver: &mut impl FnMut(Delivery<'_>),
-    ) -> bool {
-        let mut settled = false;
-        // Both may have.
-        for _ in 0..2 {
-            let Some(which) = confirms(self.connections.get(number), way, segment, P::BITS) else { break };
-            self.begin_elsewhere(number, which, segment.answers, now, deliver);
-            settled = true;
-        }
-        settled
-    }
-
-    /// A direction begins as another segment says than was believed; perhaps since this one answers that.
-    #[cold]
-    fn begin_elsewhere(
-        &mut self,
-        number: u32,
-        way: usize,
-        answered: bool,
-        now: u64,
-        deliver: &mut impl FnMut(Delivery<'_>),
-    ) {
-        let connection = self.connections.at(number);
-        let Some(begins) = connection.directions[way].rival.take() else { return };
-        let [own, other] = [way, 1 - way].map(|way| &connection.directions[way]);
-        // Else there was more than an opening: that was another connection.
-        let same = own.phase == Phase::Open && own.is_silent() && !(answered && !other.is_silent());
-        if same {
-            self.blocks.clear(&mut connection.directions[way].waiting);
-        } else {
-            let mut tell = Teller { counters: &mut self.counters, deliver };
-            let client = if answered { way } else { connection.client };
-            close(connection, number, End::Replaced, &mut self.blocks, &mut tell);
-            self.begin_again(number, client, now);
-        }
-        self.connections.at(number).directions[way].open(begins, Start::Opened);
     }
 
     /// Ends connections that were silent for too long at `now` (ns), `most` at most; answers how many.
@@ -494,16 +445,9 @@ impl<P: Protocol> Reassembler<P> {
             other.direction.is_acknowledged(acknowledged, P::BITS);
         }
         if segment.aborts {
-            let Some(of) = falls_back(connection, way) else {
+            if !fall_back(connection, way, &mut self.blocks) {
                 close(connection, number, End::Reset, &mut self.blocks, &mut tell);
-                return Arrival::InOrder;
-            };
-            let direction = &mut connection.directions[of];
-            self.blocks.clear(&mut direction.waiting);
-            if let Some(begins) = direction.rival {
-                direction.open(begins, Start::Opened);
             }
-            direction.rival = None;
             return Arrival::InOrder;
         }
         let other = &connection.directions[1 - way];
