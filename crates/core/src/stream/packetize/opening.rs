@@ -5,6 +5,7 @@ use netbricks_packet::tcp_options::LONGEST;
 use netbricks_packet::{FlowKey, Tcp, TcpOption};
 
 use super::{Arrival, Emit, Packetizer, Passage};
+use crate::stream::connection::Stage;
 use crate::stream::lane::{Lane, Opening};
 use crate::stream::plausible::is_another;
 use crate::stream::{End, Protocol, Rewriter, Segment, Side, Strangers};
@@ -112,6 +113,7 @@ impl<R: Rewriter> Packetizer<R> {
         }
         if self.streams.counters().connections != connections {
             self.clear(number, End::Replaced, now);
+            self.streams.comes_to(number, Stage::Opening);
         }
         self.follow_beginnings(number);
     }
