@@ -284,6 +284,12 @@ impl Connection {
     pub(super) fn is_over(&self) -> bool {
         self.directions.iter().all(|direction| direction.phase == Phase::Ended)
     }
+    /// Nobody was told anything of it.
+    pub(super) fn has_told_nothing(&self) -> bool {
+        self.directions
+            .iter()
+            .all(|direction| direction.phase != Phase::Ended && direction.next == direction.first)
+    }
     /// Both ends acknowledged what the other opened with: nothing but what they say ends it.
     pub(super) fn is_agreed(&self) -> bool {
         self.directions.iter().all(|direction| direction.start == Start::Agreed)

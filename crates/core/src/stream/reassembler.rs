@@ -450,8 +450,11 @@ impl<P: Protocol> Reassembler<P> {
             }
             return Arrival::InOrder;
         }
-        let other = &connection.directions[1 - way];
-        if segment.opens && !segment.answers && !other.is_opened() && other.is_silent() {
+        if segment.opens
+            && !segment.answers
+            && connection.has_told_nothing()
+            && !connection.directions[1 - way].is_opened()
+        {
             // Whatever was heard before was no beginning.
             connection.client = way;
         }
