@@ -4,6 +4,7 @@ use netbricks_buffer::{Batch, Bytes, Visit};
 use netbricks_packet::stack::{Root, shape};
 
 use crate::at::{At, Pass};
+use crate::consistency::Heritage;
 use crate::context::Context;
 use crate::events::Schedule;
 use crate::node::{CallError, Handler, ImportError, Node, Output, Poll, Section, StateImage};
@@ -97,6 +98,12 @@ impl<A: Function> Node for Fused<A> {
     }
     fn import(&mut self, name: &str, bytes: &[u8], now: u64) -> Result<(), ImportError> {
         self.declarations.import(name, bytes, now)
+    }
+    fn heritage(&self) -> Vec<(String, Heritage)> {
+        self.declarations.heritage()
+    }
+    fn inherit(&mut self, name: &str, heritage: &Heritage, now: u64) -> Option<Result<(), ImportError>> {
+        self.declarations.inherit(name, heritage, now)
     }
     fn take_part(&mut self, part: &Part, step: &mut PartStep) -> Option<StateImage> {
         self.declarations.take_part(part, step)

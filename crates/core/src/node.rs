@@ -7,6 +7,7 @@ use std::os::fd::BorrowedFd;
 
 use netbricks_buffer::Batch;
 
+use crate::consistency::Heritage;
 use crate::context::Context;
 use crate::events::Schedule;
 use crate::reason::Edge;
@@ -204,6 +205,15 @@ pub trait Node {
     /// [`ImportError`] names the state and what does not fit; nothing is changed then.
     fn import(&mut self, name: &str, _bytes: &[u8], _now: u64) -> Result<(), ImportError> {
         Err(ImportError::Unknown { name: name.into() })
+    }
+    /// Its declared state that workers share, by name, for the graph that replaces this one.
+    fn heritage(&self) -> Vec<(String, Heritage)> {
+        Vec::new()
+    }
+    /// Goes on with shared state of a node of its kind, at time `now` (ns). `None` where it cannot be had as it is, and moves as
+    /// [bytes](Self::import).
+    fn inherit(&mut self, _name: &str, _heritage: &Heritage, _now: u64) -> Option<Result<(), ImportError>> {
+        None
     }
     /// Takes out the state of flows that move to another worker, a bounded piece of it: an image that
     /// [`import`](Self::import) of the same node there adds to what it has. State that is no flow's stays. Called again, with

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use netbricks_packet::{FlowKey, HashKey};
 use netbricks_tables::{Counters, Encode, FlowTable, FlowTableConfig, Key, Tallies};
 
+use crate::consistency::Heritage;
 use crate::context::Context;
 use crate::events::Events;
 use crate::node::{CallError, Handler, ImportError, Poll, Section, StateImage};
@@ -75,6 +76,22 @@ pub trait Declared: 'static {
     /// next is, or `None` after the last. No bytes where nothing of the piece moves.
     fn take_part(&mut self, _part: &Part, _place: usize) -> (Vec<u8>, Option<usize>) {
         (Vec::new(), None)
+    }
+    /// Of what workers share: itself, for the graph that replaces this one's on the same worker.
+    fn heritage(&self) -> Option<Heritage> {
+        None
+    }
+    /// Goes on with what another's [`heritage`](Declared::heritage) gave in place of what it began with, at time `now` (ns): other
+    /// workers may have it from the same graph, or still write it from the one before. `None` where it cannot be had as it is, and
+    /// only its bytes can move; an error where it was tried, and all workers go on with what they began with.
+    ///
+    /// What is locked keeps its place in the order of locking, which has to be `after` that of what was declared before.
+    fn inherit(&mut self, _heritage: &Heritage, _after: u64, _now: u64) -> Option<Result<(), String>> {
+        None
+    }
+    /// Its place in the order of locking; 0 where it is not locked.
+    fn rank(&self) -> u64 {
+        0
     }
 }
 
@@ -480,6 +497,27 @@ impl Declarations {
     pub(crate) fn export(&self) -> Vec<StateImage> {
         let states = self.states.iter().map(|(name, state)| (name.clone(), state.borrow().export()));
         states.chain(self.events.export()).collect()
+    }
+    /// What it shares with other workers.
+    pub(crate) fn heritage(&self) -> Vec<(String, Heritage)> {
+        let states = self.states.iter();
+        states.filter_map(|(name, state)| Some((name.clone(), state.borrow().heritage()?))).collect()
+    }
+    /// Gives a state what another graph's had; `None` where only its bytes can move.
+    pub(crate) fn inherit(
+        &self,
+        name: &str,
+        heritage: &Heritage,
+        now: u64,
+    ) -> Option<Result<(), ImportError>> {
+        let at = self.states.iter().position(|(known, _)| known == name)?;
+        let before = self.states[..at].iter().map(|(_, state)| state.borrow().rank());
+        let after = before.max().unwrap_or(0);
+        let inherited = self.states[at].1.borrow_mut().inherit(heritage, after, now)?;
+        if inherited.is_ok() {
+            heritage.inherited();
+        }
+        Some(inherited.map_err(|problem| ImportError::Refused { name: name.into(), problem }))
     }
     /// A piece of what goes with the flows that move.
     pub(crate) fn take_part(&self, part: &Part, step: &mut PartStep) -> Option<StateImage> {

@@ -4,6 +4,7 @@
 use netbricks_core::graph::ShuffleEnd;
 use netbricks_core::{CallError, Graph, ImportError};
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use crate::clock::Clock;
@@ -11,6 +12,15 @@ use crate::config::Factory;
 use crate::event::Event;
 use crate::report::{CommandError, GraphReport, Replaced, WorkerReport};
 use crate::worker::{Hosted, Worker, contained, tell_panics};
+
+/// State of a node that could not move. A panic in that took with it what the node had been given before.
+fn lose(node: &str, error: &ImportError, moved: &mut Vec<(String, String)>, refused: &mut Vec<String>) {
+    refused.push(format!("{node}: {error}"));
+    if matches!(error, ImportError::Panicked { .. }) {
+        let gone = moved.extract_if(.., |(of, _)| of == node);
+        refused.extend(gone.map(|(of, state)| format!("{of}: `{state}` went with that")));
+    }
+}
 
 impl Worker {
     fn position(&self, graph: &str) -> Result<usize, CommandError> {
@@ -133,6 +143,16 @@ impl Worker {
         new.graph.advance(time.max(old.graph.now()));
         tell_panics(old, &mut self.panics, &self.shared, index, self.now);
         let (mut moved, mut refused): (Vec<(String, String)>, _) = (Vec::new(), Vec::new());
+        // Other workers may still write what all share, from their old graphs: that goes on as it is.
+        let shared = new.graph.inherit(&old.graph);
+        let known: BTreeSet<_> =
+            shared.iter().map(|(node, state, _)| (node.clone(), state.clone())).collect();
+        for (node, state, done) in shared {
+            match done {
+                Ok(()) => moved.push((node, state)),
+                Err(error) => lose(&node, &error, &mut moved, &mut refused),
+            }
+        }
         let images = old.graph.export();
         for panic in old.graph.take_panics() {
             refused.push(format!("{}: the export panicked: {}", panic.node, panic.message));
@@ -141,15 +161,12 @@ impl Worker {
             }
         }
         for (node, (state, bytes)) in images {
+            if known.contains(&(node.clone(), state.clone())) {
+                continue;
+            }
             match new.graph.import(&node, &state, &bytes) {
                 Ok(()) => moved.push((node, state)),
-                Err(error) => {
-                    refused.push(format!("{node}: {error}"));
-                    if matches!(error, ImportError::Panicked { .. }) {
-                        let gone = moved.extract_if(.., |(of, _)| *of == node);
-                        refused.extend(gone.map(|(of, state)| format!("{of}: `{state}` went with that")));
-                    }
-                }
+                Err(error) => lose(&node, &error, &mut moved, &mut refused),
             }
         }
         let moved = moved.into_iter().map(|(node, state)| format!("{node}: {state}")).collect();

@@ -40,6 +40,7 @@ pub use prefetch::{CACHE_LINE, prefetch};
 pub use recent::{ImageError, Recent, RecentItem};
 pub use shared::{
     Changing, Locked, MAXIMUM_READERS, NoReaderLeft, Publication, ReadTable, Reader, Writer, replicated,
+    replicated_of,
 };
 pub use table::{Asked, BULK, Table};
 pub use tallies::{KeyedTallies, Tallies, TallyChange, TallyOutcome};

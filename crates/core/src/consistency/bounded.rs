@@ -1,13 +1,16 @@
 //! State of one writer at a time, for readers who never wait.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use netbricks_tables::{Counters, Publication, Reader, Writer, replicated};
+use netbricks_tables::{Counters, Publication, Reader, Writer, replicated_of};
 
-use super::{Access, BoundedInconsistency, CannotWrite, Consistency, Contents, export_in_steps, maker};
-use crate::registry::{BuildError, Worker};
+use super::heritage::{Given, Heritage, refitted};
+use super::{
+    Access, BoundedInconsistency, CannotWrite, Consistency, Contents, Shares, export_in_steps, remaker,
+};
+use crate::registry::Worker;
 use crate::shuffle::ShuffleKey;
 use crate::state::{Declared, Mobility, Settle};
 
@@ -24,12 +27,33 @@ impl<T: Contents> Clone for Bounded<T> {
 struct Home<T: Contents> {
     writer: Mutex<Option<Box<Writer<T>>>>,
     publication: Publication<T>,
+    /// Of what it was made, or made again, last.
+    terms: Mutex<Terms<T>>,
+    /// What became of it when its graph took over from another: said once, by the first worker, so that all have one.
+    fate: OnceLock<Result<Arc<Self>, String>>,
+}
+
+/// What is agreed about a state.
+struct Terms<T: Contents> {
+    config: T::Config,
+    updates: usize,
+}
+
+/// A worker's way to a state.
+struct Joined<T: Contents> {
+    home: Arc<Home<T>>,
+    reader: Reader<T>,
 }
 
 /// One worker's side of it.
 struct Side<T: Contents> {
-    home: Arc<Home<T>>,
-    reader: Reader<T>,
+    own: Rc<Joined<T>>,
+    /// What it goes on with instead, where its graph took over from another.
+    inherited: OnceCell<Rc<Joined<T>>>,
+    terms: Terms<T>,
+    /// Where others find the state, and under which name.
+    shares: Shares,
+    name: String,
     /// From its first update in a batch until the batch's end.
     writer: RefCell<Option<Box<Writer<T>>>>,
     /// How often it wrote.
@@ -38,8 +62,31 @@ struct Side<T: Contents> {
     busy: Cell<bool>,
 }
 
+impl<T: Contents> Clone for Terms<T> {
+    fn clone(&self) -> Self {
+        Self { config: self.config.clone(), updates: self.updates }
+    }
+}
+
+impl<T: Contents> PartialEq for Terms<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.config == other.config && self.updates == other.updates
+    }
+}
+
 /// The writer's place, for a move of a pointer: nobody panics or waits for anything else while it has the lock.
 impl<T: Contents> Home<T> {
+    fn new(terms: Terms<T>, copies: [T; 2]) -> Arc<Self> {
+        let remake = remaker::<T>(terms.config.clone());
+        let (writer, publication) = replicated_of(terms.updates, copies, remake);
+        let writer = Mutex::new(Some(Box::new(writer)));
+        Arc::new(Self { writer, publication, terms: Mutex::new(terms), fate: OnceLock::new() })
+    }
+    /// Of both copies, so that no change of one fails for want of the other's memory.
+    fn make(terms: Terms<T>) -> Result<Arc<Self>, String> {
+        let copies = [T::make(&terms.config)?, T::make(&terms.config)?];
+        Ok(Self::new(terms, copies))
+    }
     fn take(&self) -> Option<Box<Writer<T>>> {
         self.place().take()
     }
@@ -82,8 +129,14 @@ impl Drop for Reading {
 }
 
 impl<T: Contents> Side<T> {
+    #[inline(always)]
+    fn joined(&self) -> &Joined<T> {
+        self.inherited.get().unwrap_or(&self.own)
+    }
+
     fn write<R>(&self, f: impl FnOnce(&mut Writer<T>) -> R) -> Result<R, CannotWrite> {
-        if self.reader.is_reading() {
+        let Joined { home, reader } = self.joined();
+        if reader.is_reading() {
             return Err(CannotWrite::Reading);
         }
         // Dropped after `held`, also by a panic.
@@ -93,9 +146,12 @@ impl<T: Contents> Side<T> {
             return Err(CannotWrite::OutOfOrder);
         }
         if held.is_none() {
-            *held = self.home.take();
+            *held = home.take();
         }
         let writer = held.as_mut().ok_or(CannotWrite::Elsewhere)?;
+        if !writer.recover() {
+            return Err(CannotWrite::Spoilt);
+        }
         // Before it is done: what panics half way has written too.
         self.written.set(self.written.get().wrapping_add(1));
         Ok(f(writer))
@@ -136,6 +192,79 @@ impl<T: Contents> Side<T> {
         let Ok(mut held) = self.writer.try_borrow_mut() else { return };
         if let Some(mut writer) = held.take() {
             writer.publish();
+            self.joined().home.put_back(writer);
+        }
+    }
+
+    /// Goes on with the state of the graph that this one replaces. Where it was agreed otherwise about it, the first worker
+    /// makes it again of what it was; the others, who may write it from their old graphs until then, wait for that at their own change.
+    fn inherit(&self, old: &Rc<Joined<T>>, now: u64) -> Result<(), String> {
+        let own = &self.own.home;
+        if Arc::ptr_eq(own, &old.home) {
+            return self.refit(&old.home, now);
+        }
+        let decided = own.fate.get_or_init(|| {
+            self.refit(&old.home, now)?;
+            self.shares.set(&self.name, old.home.clone());
+            // Nobody reads what it began with any more: its memory goes back.
+            if let Some(mut writer) = own.take() {
+                writer.replace([T::least(), T::least()]);
+                own.put_back(writer);
+            }
+            Ok(old.home.clone())
+        });
+        let home = decided.clone()?;
+        let joined = if Arc::ptr_eq(&home, &old.home) {
+            old.clone()
+        } else {
+            let reader = home.publication.reader().map_err(|error| error.to_string())?;
+            Rc::new(Joined { home, reader })
+        };
+        self.written.set(self.written.get().wrapping_add(1));
+        // Once: a graph takes over from one other.
+        let _again = self.inherited.set(joined);
+        Ok(())
+    }
+
+    /// Makes the state as this graph wants it, of what it knows; nothing changes where that fails.
+    fn refit(&self, home: &Home<T>, now: u64) -> Result<(), String> {
+        let mut terms = home.terms.lock().unwrap_or_else(PoisonError::into_inner);
+        if *terms == self.terms {
+            return Ok(());
+        }
+        let mut taken = None;
+        for _ in 0..PATIENCE {
+            taken = home.take();
+            if taken.is_some() {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        // It comes back also where an author's code panics.
+        let mut writer = Lent { home, writer: taken };
+        let writer = writer.writer.as_mut().ok_or_else(|| CannotWrite::Elsewhere.to_string())?;
+        let Terms { config, updates } = &self.terms;
+        if *config != terms.config {
+            let mut fit = || writer.read(|state| refitted(state, config, now));
+            let fresh = [fit()?, fit()?];
+            writer.replace(fresh);
+        }
+        writer.agree(*updates, remaker::<T>(config.clone()));
+        *terms = self.terms.clone();
+        Ok(())
+    }
+}
+
+/// The writer, for as long as this lives.
+struct Lent<'h, T: Contents> {
+    home: &'h Home<T>,
+    writer: Option<Box<Writer<T>>>,
+}
+
+impl<T: Contents> Drop for Lent<'_, T> {
+    fn drop(&mut self) {
+        if let Some(mut writer) = self.writer.take() {
+            writer.publish();
             self.home.put_back(writer);
         }
     }
@@ -162,29 +291,26 @@ impl Consistency for BoundedInconsistency {
 
     fn declare<T: Contents>(self, worker: &Worker, name: &str, config: T::Config) -> Bounded<T> {
         let name = worker.declarations.borrow().unique(name);
-        let home = worker.shares.part(&name, || {
-            // So that a failure is the node's; what follows then never fails.
-            drop(worker.made::<T>(&name, &config));
-            let (writer, publication) = replicated(self.updates, maker::<T>(config));
-            Arc::new(Home { writer: Mutex::new(Some(Box::new(writer))), publication })
+        let terms = Terms { config, updates: self.updates };
+        let home = worker.shares.part(&name, || Home::make(terms.clone()));
+        let least = || Home::new(terms.clone(), [T::least(), T::least()]);
+        let home = worker.made(&name, home, least);
+        let reader = home.publication.reader();
+        // Instead, one of a state of its own, in a node that is not built.
+        let reader = worker.made(&name, reader.map_err(|error| error.to_string()), || {
+            least().publication.reader().expect("a new state has no readers yet")
         });
-        let reader = match home.publication.reader() {
-            Ok(reader) => reader,
-            Err(error) => {
-                worker.fail(BuildError::new(format_args!("state `{name}`: {error}")));
-                // Of a state of its own, in a node that is not built.
-                let (_, publication) = replicated(0, T::least);
-                publication.reader().expect("a new state has no readers yet")
-            }
-        };
         let side = Rc::new(Side {
-            home,
-            reader,
+            own: Rc::new(Joined { home, reader }),
+            inherited: OnceCell::new(),
+            terms,
+            shares: worker.shares.clone(),
+            name: name.clone(),
             writer: RefCell::new(None),
             written: Cell::new(0),
             busy: Cell::new(false),
         });
-        worker.declare(&name, Seen(side.clone()));
+        worker.declare(&name, Seen(side.clone(), Given::default()));
         worker.declarations.borrow_mut().settles(side.clone());
         Bounded(side)
     }
@@ -196,7 +322,11 @@ impl<T: Contents> Bounded<T> {
     #[inline(always)]
     #[must_use]
     pub fn published(&self) -> u64 {
-        self.0.reader.published()
+        match self.0.inherited.get() {
+            None => self.0.own.reader.published(),
+            // None of the numbers of what it began with.
+            Some(inherited) => inherited.reader.published() | 1 << 63,
+        }
     }
 
     /// How often this worker wrote: while this stays the same, what it reads is no newer by its own doing.
@@ -218,7 +348,7 @@ impl<T: Contents> Access<T> for Bounded<T> {
             Some(writer) => writer.read(f),
             None => {
                 drop(writer);
-                self.0.reader.read(f)
+                self.0.joined().reader.read(f)
             }
         }
     }
@@ -237,20 +367,24 @@ impl<T: Contents> Access<T> for Bounded<T> {
 }
 
 /// The state as the control side finds it, on any of its workers.
-struct Seen<T: Contents>(Rc<Side<T>>);
+struct Seen<T: Contents>(Rc<Side<T>>, Given);
 
 impl<T: Contents> Declared for Seen<T> {
     fn export(&self) -> Vec<u8> {
+        if self.1.get() {
+            return Vec::new();
+        }
         let state = Bounded(self.0.clone());
         export_in_steps(|step| state.read(|state| step(state)))
     }
     fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String> {
+        let config = &self.0.terms.config;
         let imported = self.0.write_patiently(|writer| {
-            let mut fresh = [writer.fresh(), writer.fresh()];
-            for fresh in &mut fresh {
-                fresh.import(bytes, now)?;
-            }
-            writer.replace(fresh);
+            let fresh = || {
+                let mut fresh = T::make(config)?;
+                fresh.import(bytes, now).map(|()| fresh)
+            };
+            writer.replace([fresh()?, fresh()?]);
             Ok(())
         });
         self.0.settle();
@@ -264,5 +398,13 @@ impl<T: Contents> Declared for Seen<T> {
     }
     fn mobility(&self, _: ShuffleKey) -> Mobility {
         Mobility::Stays
+    }
+    fn heritage(&self) -> Option<Heritage> {
+        let Self(side, given) = self;
+        Some(Heritage::new(side.inherited.get().unwrap_or(&side.own).clone(), given))
+    }
+    fn inherit(&mut self, heritage: &Heritage, _: u64, now: u64) -> Option<Result<(), String>> {
+        let old = heritage.of::<Rc<Joined<T>>>()?;
+        Some(self.0.inherit(old, now))
     }
 }

@@ -6,6 +6,7 @@ mod asked;
 mod bounded;
 mod contents;
 mod entry;
+mod heritage;
 mod own;
 mod shares;
 mod strict;
@@ -20,6 +21,7 @@ pub use bounded::Bounded;
 #[doc(hidden)]
 pub use entry::Shown;
 pub use entry::{BoundedEntry, MapEntry};
+pub use heritage::Heritage;
 pub use shares::Shares;
 pub use strict::StrictState;
 pub use tallies::{BoundedTally, TallyEntry};
@@ -33,8 +35,9 @@ use crate::state::Declared;
 /// Flow tables, [`Routes`](netbricks_tables::Routes), [`Recent`](netbricks_tables::Recent),
 /// [`Tallies`](netbricks_tables::Tallies) and [`KeyedTallies`](netbricks_tables::KeyedTallies) are.
 pub trait Contents: Changing + Declared + Send + Sync + Sized {
-    /// What decides its size.
-    type Config: Clone + Send + Sync + 'static;
+    /// What decides its size. Where a graph is replaced, shared state goes on as it is if this is equal, and is made again
+    /// of what the old one exports if not.
+    type Config: Clone + PartialEq + Send + Sync + 'static;
 
     /// Makes it; from equal configurations, equal ones.
     ///
@@ -120,6 +123,12 @@ pub enum CannotWrite {
          bounded state neither another one is changed nor a strict one asked for; ask for one after the other"
     )]
     OutOfOrder,
+    /// State of one writer, in which something panicked, and for which there was no memory then to begin anew.
+    #[error(
+        "a panic spoilt this state and there is no memory to make it anew: readers go on with what was published last; free memory, or \
+         lower its capacity, and try again"
+    )]
+    Spoilt,
 }
 
 /// How state is shared between workers.
@@ -149,7 +158,8 @@ pub struct NoExternalAccess;
 /// anything else one.
 ///
 /// It takes the memory of two copies. A change is made twice. One that panics is never seen, nor are those that belong to
-/// it ([`Access::update_all`]), and the state begins anew.
+/// it ([`Access::update_all`]), and the state begins anew; where memory for that has gone, readers keep what was published last,
+/// and changes are [refused](CannotWrite::Spoilt) until there is some.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BoundedInconsistency {
     /// Updates that a reader may miss.
@@ -157,7 +167,8 @@ pub struct BoundedInconsistency {
 }
 
 /// One for all workers, behind one lock: all reads and updates are as if they were done one after the other, each at one
-/// time between its start and its end. Lookups of a batch are one step. A panic inside one makes the state anew, for all.
+/// time between its start and its end. Lookups of a batch are one step. A panic inside one makes the state anew, for all. Where
+/// memory for that has gone it is the least there can be until some comes.
 ///
 /// An export of a flow table takes the lock again and again, each time for 512 slots, so that nobody's packets wait for all
 /// of it: every flow is in it as it was at one time of the export, and of what others change together meanwhile, it may
@@ -205,11 +216,11 @@ impl Worker {
         consistency.declare(self, name, config)
     }
 
-    /// What `T::make` makes; where it fails, so does the building of the node in hand.
-    fn made<T: Contents>(&self, name: &str, config: &T::Config) -> T {
-        T::make(config).unwrap_or_else(|problem| {
+    /// What `made` is; where it failed, so does the building of the node in hand, which gets what `instead` makes.
+    fn made<T>(&self, name: &str, made: Result<T, String>, instead: impl FnOnce() -> T) -> T {
+        made.unwrap_or_else(|problem| {
             self.fail(BuildError::new(format_args!("state `{name}`: {problem}")));
-            T::least()
+            instead()
         })
     }
 }
@@ -227,7 +238,11 @@ fn export_in_steps<T: Contents>(mut look: impl FnMut(&mut dyn FnMut(&T))) -> Vec
     bytes
 }
 
-/// What makes state again as it was at first, once that has succeeded.
-fn maker<T: Contents>(config: T::Config) -> impl Fn() -> T + Send + Sync + 'static {
-    move || T::make(&config).unwrap_or_else(|_| T::least())
+/// What makes state again as it was at first. What was there goes before that, so that there is memory for it; where there is
+/// none all the same, the least there can be stands there.
+fn remaker<T: Contents>(config: T::Config) -> impl Fn(&mut T) -> bool + Send + Sync + 'static {
+    move |state| {
+        *state = T::least();
+        T::make(&config).map(|made| *state = made).is_ok()
+    }
 }

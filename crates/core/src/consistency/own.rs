@@ -8,7 +8,7 @@ impl Consistency for NoExternalAccess {
     type Handle<T: Contents> = State<T>;
 
     fn declare<T: Contents>(self, worker: &Worker, name: &str, config: T::Config) -> State<T> {
-        worker.declare(name, worker.made::<T>(name, &config))
+        worker.declare(name, worker.made(name, T::make(&config), T::least))
     }
 }
 

@@ -13,15 +13,28 @@ pub struct Shares(Arc<Mutex<BTreeMap<String, Box<dyn Any + Send>>>>);
 impl Shares {
     /// The part of type `S` under this name, which `make` makes for the first who asks. Two types under one name are two
     /// parts.
-    pub(super) fn part<S: Clone + Send + 'static>(&self, name: &str, make: impl FnOnce() -> S) -> S {
+    ///
+    /// # Errors
+    /// What `make` says; who asks next tries again.
+    pub(super) fn part<S: Clone + Send + 'static, E>(
+        &self,
+        name: &str,
+        make: impl FnOnce() -> Result<S, E>,
+    ) -> Result<S, E> {
         let mut parts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let name = format!("{name}: {}", std::any::type_name::<S>());
+        let name = of_type::<S>(name);
         if let Some(part) = parts.get(&name).and_then(|part| part.downcast_ref::<S>()) {
-            return part.clone();
+            return Ok(part.clone());
         }
-        let part = make();
+        let part = make()?;
         parts.insert(name, Box::new(part.clone()));
-        part
+        Ok(part)
+    }
+
+    /// Puts another part in the place of the one under this name, for all who ask from here on.
+    pub(super) fn set<S: Clone + Send + 'static>(&self, name: &str, part: S) {
+        let mut parts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        parts.insert(of_type::<S>(name), Box::new(part));
     }
 }
 
@@ -30,4 +43,8 @@ impl fmt::Debug for Shares {
         let parts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         f.debug_list().entries(parts.keys()).finish()
     }
+}
+
+fn of_type<S>(name: &str) -> String {
+    format!("{name}: {}", std::any::type_name::<S>())
 }

@@ -1,30 +1,84 @@
 //! State behind one lock, for all workers.
 
-use std::cell::Cell;
-use std::sync::Arc;
+use std::cell::{Cell, OnceCell};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use netbricks_tables::{Counters, Locked};
 
-use super::{Access, CannotWrite, Consistency, Contents, Strict, bounded, export_in_steps, maker};
+use super::heritage::{Given, Heritage, refitted};
+use super::{Access, CannotWrite, Consistency, Contents, Shares, Strict, bounded, export_in_steps, remaker};
 use crate::registry::Worker;
 use crate::shuffle::ShuffleKey;
 use crate::state::{Declared, Mobility};
 
 /// A handle to state under [`Strict`] consistency.
-pub struct StrictState<T>(Arc<Ranked<T>>);
+pub struct StrictState<T: Contents>(Rc<Side<T>>);
+
+/// One worker's side of it.
+struct Side<T: Contents> {
+    own: Arc<Ranked<T>>,
+    /// What it goes on with instead, where its graph took over from another.
+    inherited: OnceCell<Arc<Ranked<T>>>,
+    config: T::Config,
+    /// Where others find the state, and under which name.
+    shares: Shares,
+    name: String,
+}
 
 /// What is locked, and its place in the order of locking: that of making, which is that of declaring, since all workers declare
 /// alike. Two workers that asked for two states in opposite orders would wait for each other for ever.
-struct Ranked<T> {
+struct Ranked<T: Contents> {
     rank: u64,
     locked: Locked<T>,
+    /// Of what it was made, or made again, last.
+    config: Mutex<T::Config>,
+    /// What became of it when its graph took over from another: said once, by the first worker, so that all have one.
+    fate: OnceLock<Result<Arc<Self>, String>>,
 }
 
-impl<T> Ranked<T> {
-    fn new(locked: Locked<T>) -> Self {
+impl<T: Contents> Ranked<T> {
+    fn new(state: T, config: T::Config) -> Arc<Self> {
         static MADE: AtomicU64 = AtomicU64::new(0);
-        Self { rank: 1 + MADE.fetch_add(1, Ordering::Relaxed), locked }
+        let rank = 1 + MADE.fetch_add(1, Ordering::Relaxed);
+        let locked = Locked::of(state, remaker::<T>(config.clone()));
+        Arc::new(Self { rank, locked, config: Mutex::new(config), fate: OnceLock::new() })
+    }
+
+    /// Makes the state as a graph wants it, of what it knows, in one step; nothing changes where that fails.
+    fn refit(&self, config: &T::Config, now: u64) -> Result<(), String> {
+        let mut known = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        if *known != *config {
+            self.locked.replace(|state| refitted(state, config, now), remaker::<T>(config.clone()))?;
+            *known = config.clone();
+        }
+        Ok(())
+    }
+}
+
+impl<T: Contents> Side<T> {
+    #[inline(always)]
+    fn ranked(&self) -> &Arc<Ranked<T>> {
+        self.inherited.get().unwrap_or(&self.own)
+    }
+
+    /// Goes on with the state of the graph that this one replaces. Where its configuration was another, the first worker makes it
+    /// again of what it was.
+    fn inherit(&self, old: &Arc<Ranked<T>>, now: u64) -> Result<(), String> {
+        if Arc::ptr_eq(&self.own, old) {
+            return old.refit(&self.config, now);
+        }
+        let decided = self.own.fate.get_or_init(|| {
+            old.refit(&self.config, now)?;
+            self.shares.set(&self.name, old.clone());
+            // Nobody asks for what it began with any more: its memory goes back.
+            self.own.locked.hold(|state| *state = T::least());
+            Ok(old.clone())
+        });
+        // Once: a graph takes over from one other.
+        let _again = self.inherited.set(decided.clone()?);
+        Ok(())
     }
 }
 
@@ -33,7 +87,7 @@ thread_local! {
     static LAST: Cell<u64> = const { Cell::new(0) };
 }
 
-impl<T> Clone for StrictState<T> {
+impl<T: Contents> Clone for StrictState<T> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
@@ -48,7 +102,7 @@ impl Drop for Holding {
     }
 }
 
-impl<T> StrictState<T> {
+impl<T: Contents> StrictState<T> {
     /// Gives `f` the whole state: all that it reads and changes is one step for everybody else. One lock: ask once a
     /// batch, or once for several things. Who needs several states at once asks for them in the order of their declaration, one inside
     /// the other.
@@ -69,7 +123,7 @@ impl<T> StrictState<T> {
 
     #[inline]
     fn enter<R>(&self, f: impl FnOnce(&mut T) -> R) -> Result<R, CannotWrite> {
-        let Ranked { rank, locked } = &*self.0;
+        let Ranked { rank, locked, .. } = &**self.0.ranked();
         let last = LAST.get();
         if last == *rank {
             return Err(CannotWrite::Reading);
@@ -85,7 +139,7 @@ impl<T> StrictState<T> {
     /// Times that it was found made anew, after a panic inside; also from inside a call.
     #[must_use]
     pub fn remade(&self) -> u64 {
-        self.0.locked.remade()
+        self.0.ranked().locked.remade()
     }
 }
 
@@ -94,13 +148,12 @@ impl Consistency for Strict {
 
     fn declare<T: Contents>(self, worker: &Worker, name: &str, config: T::Config) -> StrictState<T> {
         let name = worker.declarations.borrow().unique(name);
-        let state = worker.shares.part(&name, || {
-            // So that a failure is the node's; what follows then never fails.
-            drop(worker.made::<T>(&name, &config));
-            Arc::new(Ranked::new(Locked::new(maker::<T>(config))))
-        });
-        worker.declare(&name, Seen(state.clone()));
-        StrictState(state)
+        let made = worker.shares.part(&name, || Ok(Ranked::new(T::make(&config)?, config.clone())));
+        let own = worker.made(&name, made, || Ranked::new(T::least(), config.clone()));
+        let (shares, inherited) = (worker.shares.clone(), OnceCell::new());
+        let side = Rc::new(Side { own, inherited, config, shares, name: name.clone() });
+        worker.declare(&name, Seen(side.clone(), Given::default()));
+        StrictState(side)
     }
 }
 
@@ -120,22 +173,43 @@ impl<T: Contents> Access<T> for StrictState<T> {
 }
 
 /// The state as the control side finds it, on any of its workers.
-struct Seen<T>(Arc<Ranked<T>>);
+struct Seen<T: Contents>(Rc<Side<T>>, Given);
+
+impl<T: Contents> Seen<T> {
+    fn hold<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        self.0.ranked().locked.hold(f)
+    }
+}
 
 impl<T: Contents> Declared for Seen<T> {
     fn export(&self) -> Vec<u8> {
-        export_in_steps(|step| self.0.locked.hold(|state| step(state)))
+        if self.1.get() {
+            return Vec::new();
+        }
+        export_in_steps(|step| self.hold(|state| step(state)))
     }
     fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String> {
-        self.0.locked.hold(|state| state.import(bytes, now))
+        self.hold(|state| state.import(bytes, now))
     }
     fn occupancy(&self) -> (u64, u64) {
-        self.0.locked.hold(|state| state.occupancy())
+        self.hold(|state| state.occupancy())
     }
     fn flow_counters(&self) -> Option<Counters> {
-        self.0.locked.hold(|state| state.flow_counters())
+        self.hold(|state| state.flow_counters())
     }
     fn mobility(&self, _: ShuffleKey) -> Mobility {
         Mobility::Stays
+    }
+    fn heritage(&self) -> Option<Heritage> {
+        Some(Heritage::new(self.0.ranked().clone(), &self.1))
+    }
+    /// Only what keeps the order of locking: of a function that declares its states in another one, a call might wait for a
+    /// worker whose old graph waits for it.
+    fn inherit(&mut self, heritage: &Heritage, after: u64, now: u64) -> Option<Result<(), String>> {
+        let old = heritage.of::<Arc<Ranked<T>>>().filter(|old| old.rank > after)?;
+        Some(self.0.inherit(old, now))
+    }
+    fn rank(&self) -> u64 {
+        self.0.ranked().rank
     }
 }

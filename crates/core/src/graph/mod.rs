@@ -10,6 +10,7 @@ mod contain;
 mod crossing;
 mod drain;
 mod export;
+mod heirs;
 mod moves;
 mod run;
 mod shuffles;

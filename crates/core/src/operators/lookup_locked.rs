@@ -10,7 +10,7 @@ use netbricks_tables::Table;
 
 use super::{Expiring, Replaces};
 use crate::at::At;
-use crate::consistency::StrictState;
+use crate::consistency::{Contents, StrictState};
 use crate::context::Context;
 use crate::operator::{Known, Operator};
 use crate::reason::{Edge, Verdict};
@@ -18,7 +18,7 @@ use crate::state::TableKey;
 use crate::view::View;
 
 /// Looks up each packet of a batch in a table that others have too.
-pub struct LookupLocked<A: Operator, T: Table, Q, K, U, M> {
+pub struct LookupLocked<A: Operator, T: Table + Contents, Q, K, U, M> {
     input: A,
     table: StrictState<T>,
     key: K,
@@ -32,7 +32,7 @@ pub struct LookupLocked<A: Operator, T: Table, Q, K, U, M> {
 type Parked<A, T> =
     Result<(<<A as Operator>::Out as Stack>::Packed, <T as Table>::Key, <T as Table>::Ticket), Verdict>;
 
-impl<A: Operator, T: Table, Q, K, U, M: Copy> LookupLocked<A, T, Q, K, U, M> {
+impl<A: Operator, T: Table + Contents, Q, K, U, M: Copy> LookupLocked<A, T, Q, K, U, M> {
     pub(crate) fn new(input: A, table: StrictState<T>, key: K, visit: U) -> Self {
         let parked = std::iter::repeat_with(|| Err(Verdict::ELSEWHERE)).take(BATCH).collect();
         Self { input, table, key, visit, parked, found: vec![None; BATCH].into(), types: PhantomData }
@@ -42,7 +42,7 @@ impl<A: Operator, T: Table, Q, K, U, M: Copy> LookupLocked<A, T, Q, K, U, M> {
 impl<A, T, Q, K, U, M> Operator for LookupLocked<A, T, Q, K, U, M>
 where
     A: Operator,
-    T: Table + Expiring,
+    T: Table + Expiring + Contents,
     Q: TableKey<Stored = T::Key>,
     M: Copy + 'static,
     K: FnMut(&View<'_, A::Out>) -> Q + 'static,

@@ -19,6 +19,7 @@ mod exports;
 mod fused;
 mod graphs;
 mod harness;
+mod heritage;
 mod icmp;
 mod lookups;
 mod operators;

@@ -13,7 +13,7 @@ use netbricks_core::{Declared, Flows, StoredFlow};
 use super::backend::Backend;
 
 /// What backends begin as.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct First {
     pub(super) backends: Vec<Backend>,
     /// Slots of the table.

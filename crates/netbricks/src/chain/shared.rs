@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use netbricks_buffer::Batch;
+use netbricks_core::consistency::Heritage;
 use netbricks_core::shuffle::{Part, PartStep};
 use netbricks_core::{
     Blueprint, CallError, Context, Handler, ImportError, Node, Output, Poll, Role, Schedule, Section,
@@ -108,6 +109,12 @@ impl Node for Door {
             Some(node) => node.import(name, bytes, now),
             None => Err(ImportError::Unknown { name: name.into() }),
         }
+    }
+    fn heritage(&self) -> Vec<(String, Heritage)> {
+        if self.first { self.ask(|node| node.heritage()).unwrap_or_default() } else { Vec::new() }
+    }
+    fn inherit(&mut self, name: &str, heritage: &Heritage, now: u64) -> Option<Result<(), ImportError>> {
+        self.inner.borrow_mut().as_mut()?.inherit(name, heritage, now)
     }
     /// It moves once all shuffles before its places have let go of the flows; any of these speaks for it then.
     fn shares_state(&self) -> Option<usize> {

@@ -11,6 +11,7 @@ mod events;
 mod everywhere;
 mod groups;
 mod idle;
+mod inherited;
 mod moves;
 mod no_room;
 mod nodes;

@@ -69,7 +69,7 @@ pub enum Full {
 /// assert_eq!((table.capacity(), table.len()), (65_536, 0));
 /// # Ok::<(), netbricks_tables::TableError>(())
 /// ```
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowTableConfig {
     /// The most flows held at a time; 1 or more.
     pub capacity: usize,

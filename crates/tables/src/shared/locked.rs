@@ -19,22 +19,42 @@ use super::atomics::{AtomicU64, Mutex, MutexGuard, Ordering};
 /// ```
 pub struct Locked<T> {
     inside: Mutex<Inside<T>>,
-    make: Box<dyn Fn() -> T + Send + Sync>,
     /// Times that it was made anew.
     remade: AtomicU64,
 }
 
 struct Inside<T> {
     state: T,
-    /// Cleared while somebody holds it.
-    whole: bool,
+    condition: Condition,
+    remake: Remake<T>,
+}
+
+type Remake<T> = Box<dyn Fn(&mut T) -> bool + Send + Sync>;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Condition {
+    Whole,
+    /// While somebody holds it, and after a panic in that.
+    Held,
+    /// It could not be made anew yet.
+    Lacking,
 }
 
 impl<T> Locked<T> {
     /// The state that `make` makes, now and after a panic.
     pub fn new(make: impl Fn() -> T + Send + Sync + 'static) -> Self {
-        let inside = Inside { state: make(), whole: true };
-        Self { inside: Mutex::new(inside), make: Box::new(make), remade: AtomicU64::new(0) }
+        Self::of(make(), move |state| {
+            *state = make();
+            true
+        })
+    }
+
+    /// A state that was made already: for one that there may be no memory for. `remake` makes it as it was at first of what a
+    /// panic left half done, and answers whether it could. Where not, the next hold tries again, and what this one gets is
+    /// what `remake` put there.
+    pub fn of(state: T, remake: impl Fn(&mut T) -> bool + Send + Sync + 'static) -> Self {
+        let inside = Inside { state, condition: Condition::Whole, remake: Box::new(remake) };
+        Self { inside: Mutex::new(inside), remade: AtomicU64::new(0) }
     }
 
     /// Gives `f` the state. Without contention it costs two atomic exchanges, some 15 ns, so that a batch asks once;
@@ -43,10 +63,33 @@ impl<T> Locked<T> {
     #[inline]
     pub fn hold<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         let mut inside = self.lock();
-        inside.whole = false;
+        let condition = inside.condition;
+        inside.condition = Condition::Held;
         let answer = f(&mut inside.state);
-        inside.whole = true;
+        inside.condition = condition;
         answer
+    }
+
+    /// Puts in its place what `next` makes of it, in one step, and from here on makes it anew by `remake`. Where `next` fails or
+    /// panics everything stays.
+    ///
+    /// # Errors
+    /// What `next` says.
+    pub fn replace<E>(
+        &self,
+        next: impl FnOnce(&T) -> Result<T, E>,
+        remake: impl Fn(&mut T) -> bool + Send + Sync + 'static,
+    ) -> Result<(), E> {
+        let mut inside = self.lock();
+        let state = next(&inside.state)?;
+        let old = std::mem::replace(
+            &mut *inside,
+            Inside { state, condition: Condition::Whole, remake: Box::new(remake) },
+        );
+        // Others need not wait while memory goes back.
+        drop(inside);
+        drop(old);
+        Ok(())
     }
 
     /// Times that a hold found the state made anew, since the one before it had panicked. Who holds it may ask too.
@@ -55,17 +98,25 @@ impl<T> Locked<T> {
         self.remade.load(Ordering::Relaxed)
     }
 
-    /// Ours, and whole.
+    /// Ours, and whole, or lacking what it needs.
     #[inline]
     fn lock(&self) -> MutexGuard<'_, Inside<T>> {
         // The standard library's mark of a panic can't be had from the model checker; ours says the same.
         let mut inside = self.inside.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if !inside.whole {
-            inside.state = (self.make)();
-            inside.whole = true;
-            self.remade.fetch_add(1, Ordering::Relaxed);
+        if inside.condition != Condition::Whole {
+            self.make_anew(&mut inside);
         }
         inside
+    }
+
+    #[cold]
+    fn make_anew(&self, inside: &mut Inside<T>) {
+        if (inside.remake)(&mut inside.state) {
+            inside.condition = Condition::Whole;
+            self.remade.fetch_add(1, Ordering::Relaxed);
+        } else {
+            inside.condition = Condition::Lacking;
+        }
     }
 }
 

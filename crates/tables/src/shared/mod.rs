@@ -10,7 +10,7 @@ mod shown;
 mod tests;
 
 pub use locked::Locked;
-pub use replica::{MAXIMUM_READERS, NoReaderLeft, Publication, Reader, Writer, replicated};
+pub use replica::{MAXIMUM_READERS, NoReaderLeft, Publication, Reader, Writer, replicated, replicated_of};
 pub use shown::ReadTable;
 
 /// State that changes by changes: values which give the same result wherever they are applied in the same order.

@@ -71,21 +71,36 @@ pub fn replicated<T: Changing + Send + Sync>(
     updates: usize,
     make: impl Fn() -> T + Send + 'static,
 ) -> (Writer<T>, Publication<T>) {
+    let copies = [make(), make()];
+    replicated_of(updates, copies, move |state| {
+        *state = make();
+        true
+    })
+}
+
+/// As [`replicated`], of two copies that were made already, which must be equal: for state that there may be no memory for.
+/// `remake` makes one as it was at first, also of what a panic left half done, and answers whether it could.
+pub fn replicated_of<T: Changing + Send + Sync>(
+    updates: usize,
+    [first, second]: [T; 2],
+    remake: impl Fn(&mut T) -> bool + Send + 'static,
+) -> (Writer<T>, Publication<T>) {
     let place = || Place { taken: AtomicBool::new(false), epoch: AtomicUsize::new(0) };
     let sides = Arc::new(Sides {
-        sides: [UnsafeCell::new(make()), UnsafeCell::new(make())],
+        sides: [UnsafeCell::new(first), UnsafeCell::new(second)],
         live: AtomicUsize::new(0),
         published: AtomicU64::new(0),
         places: std::iter::repeat_with(place).take(MAXIMUM_READERS).collect(),
     });
     let writer = Writer {
         sides: sides.clone(),
-        make: Box::new(make),
+        remake: Box::new(remake),
         own: 1,
         updates,
         log: Vec::with_capacity(updates.min(MOST_RESERVED) + 1),
         settled: true,
         whole: true,
+        spoilt: 0,
         done: 0,
         reading: [0; MAXIMUM_READERS],
     };
@@ -192,18 +207,10 @@ impl<T: Changing> Drop for Reading<'_, T> {
     }
 }
 
-impl<T: Changing> Writer<T> {
-    /// What a fresh state of this kind is.
-    #[must_use]
-    pub fn fresh(&self) -> T {
-        (self.make)()
-    }
-}
-
 /// Changes a replicated state; there is one. It may move between threads.
 pub struct Writer<T: Changing> {
     sides: Arc<Sides<T>>,
-    make: Box<dyn Fn() -> T + Send>,
+    remake: Box<dyn Fn(&mut T) -> bool + Send>,
     /// The side that is not read.
     own: usize,
     /// Changes that readers may miss.
@@ -215,6 +222,8 @@ pub struct Writer<T: Changing> {
     settled: bool,
     /// Cleared while a change, or several that are one, are applied: a panic leaves it so.
     whole: bool,
+    /// Copies that are yet to be made anew, after a panic; 0 where none was noticed.
+    spoilt: u8,
     /// Changes made.
     done: u64,
     /// Every place's epoch when the sides last changed places.
@@ -224,6 +233,9 @@ pub struct Writer<T: Changing> {
 impl<T: Changing + Send + Sync> Writer<T> {
     /// Makes one change. Publishes when more than the agreed number of changes would be missing; then, at the next
     /// change, waits for readers that have not finished reading what was read before.
+    ///
+    /// # Panics
+    /// As [`update_all`](Self::update_all), where the state can't be made anew after a panic: [`recover`](Self::recover) asks.
     pub fn update(&mut self, change: T::Change) -> T::Outcome {
         let outcome = self.change(change);
         if self.log.len() > self.updates {
@@ -276,20 +288,55 @@ impl<T: Changing + Send + Sync> Writer<T> {
         if self.settled { self.log.len() } else { 0 }
     }
 
-    /// As [`replace`](Self::replace), by what `make` makes: for what a change that panicked left half done.
-    pub fn begin_anew(&mut self) {
-        let fresh = [(self.make)(), (self.make)()];
-        self.replace(fresh);
+    /// Makes anew what a change that panicked left half done, each copy in its own place, and shows it to readers at once;
+    /// waits for them. `false` where that fails: nothing can be changed then, and readers go on with what was published, until
+    /// it succeeds. Where nothing panicked it costs a look.
+    #[inline]
+    #[must_use]
+    pub fn recover(&mut self) -> bool {
+        self.whole || self.begin_anew()
+    }
+
+    #[cold]
+    fn begin_anew(&mut self) -> bool {
+        if self.spoilt == 0 {
+            self.spoilt = 2;
+        }
+        while self.spoilt > 0 {
+            self.log.clear();
+            self.reclaim();
+            self.whole = false;
+            let Self { sides, remake, own, .. } = self;
+            // SAFETY: as in `apply`.
+            if !sides.sides[*own].with_mut(|side| remake(unsafe { &mut *side })) {
+                return false;
+            }
+            self.spoilt -= 1;
+            if self.spoilt == 1 {
+                self.done += 1;
+                self.change_places();
+            }
+        }
+        self.whole = true;
+        true
+    }
+
+    /// Sets how many updates readers may miss, and what makes the state as it was at first, as
+    /// [`replicated_of`] has them.
+    pub fn agree(&mut self, updates: usize, remake: impl Fn(&mut T) -> bool + Send + 'static) {
+        self.updates = updates;
+        self.remake = Box::new(remake);
     }
 
     /// Puts two equal states in the place of both copies, for readers at once. Waits for readers.
     pub fn replace(&mut self, fresh: [T; 2]) {
+        self.spoilt = 0;
         for fresh in fresh {
             self.whole = true;
             self.settled = false;
             self.log.clear();
             self.reclaim();
-            // SAFETY: as in `change`.
+            // SAFETY: as in `apply`.
             self.sides.sides[self.own].with_mut(|side| drop(std::mem::replace(unsafe { &mut *side }, fresh)));
             self.done += 1;
             self.change_places();
@@ -318,9 +365,10 @@ impl<T: Changing + Send + Sync> Writer<T> {
 
     /// Has `own` ours, whole and up to date.
     fn make_ready(&mut self) {
-        if !self.whole {
-            self.begin_anew();
-        }
+        assert!(
+            self.recover(),
+            "no memory to make the state anew after a panic: ask `recover` before a change"
+        );
         self.reclaim();
     }
 

@@ -1,0 +1,52 @@
+//! What a graph leaves to the one that replaces it: state that its workers share goes on as it is, since some of them may
+//! still write it from the old graph while others have the new one.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::rc::Rc;
+
+use super::Contents;
+
+/// State that workers share, for the same worker's next graph. Opaque: what [gives](crate::Declared::heritage) it knows what
+/// it is, and what [inherits](crate::Declared::inherit) it has to be of the same type.
+pub struct Heritage {
+    state: Box<dyn Any>,
+    given: Given,
+}
+
+/// Whether it was inherited, for whom it came from: an export of it would be a second copy.
+#[derive(Clone, Default)]
+pub(super) struct Given(Rc<Cell<bool>>);
+
+impl Given {
+    pub(super) fn get(&self) -> bool {
+        self.0.get()
+    }
+}
+
+impl Heritage {
+    pub(super) fn new(state: impl Any, given: &Given) -> Self {
+        Self { state: Box::new(state), given: given.clone() }
+    }
+    pub(super) fn of<S: Any>(&self) -> Option<&S> {
+        self.state.downcast_ref()
+    }
+    pub(crate) fn inherited(&self) {
+        self.given.0.set(true);
+    }
+}
+
+/// What `old` knows, in a state of another configuration.
+///
+/// # Errors
+/// What of it does not fit there, or memory that is not there.
+pub(super) fn refitted<T: Contents>(old: &T, config: &T::Config, now: u64) -> Result<T, String> {
+    let (mut bytes, mut next) = (Vec::new(), Some(0));
+    while let Some(step) = next {
+        next = old.export_step(step, &mut bytes);
+    }
+    T::export_end(&mut bytes);
+    let mut fresh = T::make(config)?;
+    fresh.import(&bytes, now)?;
+    Ok(fresh)
+}

@@ -1,0 +1,28 @@
+//! A graph that replaces another goes on with what workers share.
+
+use super::Graph;
+use crate::node::ImportError;
+
+impl Graph {
+    /// Goes on with what `old`, which it replaces on this worker, shares with other workers, by node and name; answers what of
+    /// it, and whether that could be done. What it has so, `old` exports no more.
+    ///
+    /// Workers need not do this at one time: those that still run the old graph go on with the same state, and lose nothing of
+    /// what they wrote.
+    pub fn inherit(&mut self, old: &Self) -> Vec<(String, String, Result<(), ImportError>)> {
+        let mut inherited = Vec::new();
+        for slot in &old.slots {
+            let of = slot.ask(&old.panics, old.now(), |node| node.heritage()).unwrap_or_default();
+            let Some(place) = self.place(&slot.name).filter(|_| !of.is_empty()) else { continue };
+            for (state, heritage) in of {
+                let now = self.cx.now();
+                let done = self.guarded(place, |node| node.inherit(&state, &heritage, now));
+                let done = done.unwrap_or_else(|caught| {
+                    Some(Err(ImportError::Panicked { name: state.clone(), message: caught.message }))
+                });
+                inherited.extend(done.map(|done| (slot.name.clone(), state, done)));
+            }
+        }
+        inherited
+    }
+}

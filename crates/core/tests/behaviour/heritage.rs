@@ -1,0 +1,203 @@
+//! Shared state when graphs change and when memory is short: it is one state for all workers, and never less than it was.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use netbricks_core::consistency::{
+    Access, BoundedInconsistency, CannotWrite, Consistency, Contents, Shares, Strict,
+};
+use netbricks_core::tables::{Changing, FlowTable, FlowTableConfig, MapChange};
+use netbricks_core::{Declared, ImportError, Node, Operator, Worker, compose};
+
+use crate::harness::{pool, worker};
+
+const BOUNDED: BoundedInconsistency = BoundedInconsistency { updates: 0 };
+
+type Flows = FlowTable<u64, u64>;
+
+fn put(key: u64) -> MapChange<u64, u64> {
+    MapChange::Put { key, value: key, timeout: None, now: 0 }
+}
+
+fn holder<C: Consistency>(
+    worker: &Worker,
+    consistency: C,
+    capacity: usize,
+) -> (Box<dyn Node>, C::Handle<Flows>) {
+    let mut handle = None;
+    let node = compose(worker, |input| {
+        handle = Some(worker.state::<Flows, C>("flows", consistency, FlowTableConfig::new(capacity)));
+        input.done()
+    });
+    (node.unwrap(), handle.unwrap())
+}
+
+/// `new` goes on with what `old` has; answers whether it does.
+fn inherit(new: &mut dyn Node, old: &dyn Node) -> Result<(), ImportError> {
+    let heritage = old.heritage();
+    let [(name, heritage)] = &heritage[..] else { panic!("one state is shared") };
+    new.inherit(name, heritage, 0).expect("it is of the same type")
+}
+
+/// Two workers, of which the first changes to a larger table while the second still writes from its old graph.
+fn one_state_in_another_size<C: Consistency + Copy>(consistency: C) {
+    let (before, after) = (Shares::default(), Shares::default());
+    let of = |shares: &Shares, capacity| holder(&worker(&pool()).sharing(shares), consistency, capacity);
+    let old = [of(&before, 100), of(&before, 100)];
+    let mut new = [of(&after, 200), of(&after, 200)];
+    old[0].1.update(put(1)).unwrap();
+    inherit(&mut *new[0].0, &*old[0].0).unwrap();
+    assert_eq!(old[0].0.export(), [("flows".to_owned(), Vec::new())], "there is no second copy");
+    new[0].1.update(put(2)).unwrap();
+    old[1].1.update(put(3)).unwrap();
+    inherit(&mut *new[1].0, &*old[1].0).unwrap();
+    new[1].1.update(put(4)).unwrap();
+    // Who comes later, after a panic, has it too.
+    let later = of(&after, 200);
+    for handle in [&new[0].1, &new[1].1, &later.1] {
+        assert_eq!(handle.read(|flows| (flows.len(), flows.capacity())), (4, 200));
+    }
+}
+
+#[test]
+fn workers_that_change_one_by_one_to_another_size_have_one_state() {
+    one_state_in_another_size(Strict);
+    one_state_in_another_size(BOUNDED);
+}
+
+/// The first worker's answer is everybody's, also when what did not fit would fit later.
+fn all_or_none<C: Consistency + Copy>(consistency: C) {
+    let (before, after) = (Shares::default(), Shares::default());
+    let of = |shares: &Shares, capacity| holder(&worker(&pool()).sharing(shares), consistency, capacity);
+    let old = [of(&before, 100), of(&before, 100)];
+    let mut new = [of(&after, 2), of(&after, 2)];
+    for key in 0..3 {
+        old[0].1.update(put(key)).unwrap();
+    }
+    inherit(&mut *new[0].0, &*old[0].0).unwrap_err();
+    assert_eq!(old[1].1.read(|flows| flows.len()), 3, "what ran goes on");
+    old[1].1.update(MapChange::Remove { key: 0, now: 0 }).unwrap();
+    inherit(&mut *new[1].0, &*old[1].0).unwrap_err();
+    new[0].1.update(put(7)).unwrap();
+    assert_eq!(new[1].1.read(|flows| flows.len()), 1);
+}
+
+#[test]
+fn state_that_does_not_fit_is_refused_on_all_workers_or_on_none() {
+    all_or_none(Strict);
+    all_or_none(BOUNDED);
+}
+
+/// Made as often as there is memory for.
+struct Scarce(Vec<u64>);
+
+#[derive(Clone)]
+struct Memory(Arc<AtomicUsize>);
+
+impl PartialEq for Memory {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Changing for Scarce {
+    type Change = u64;
+    type Outcome = usize;
+    fn apply(&mut self, change: &u64) -> usize {
+        assert_ne!(*change, 666, "planted");
+        self.0[0] += change;
+        self.0.len()
+    }
+}
+
+impl Declared for Scarce {
+    fn export(&self) -> Vec<u8> {
+        Vec::new()
+    }
+    fn import(&mut self, _: &[u8], _: u64) -> Result<(), String> {
+        Ok(())
+    }
+    fn occupancy(&self) -> (u64, u64) {
+        (0, self.0.len() as u64)
+    }
+}
+
+impl Contents for Scarce {
+    type Config = Memory;
+    fn make(Memory(left): &Memory) -> Result<Self, String> {
+        let one_less = |left: usize| left.checked_sub(1);
+        let made = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+        made.map(|_| Self(vec![0; 1_000])).map_err(|_| "there is no memory".into())
+    }
+    fn least() -> Self {
+        Self(vec![0])
+    }
+}
+
+fn scarce<C: Consistency>(times: usize, consistency: C) -> (Arc<AtomicUsize>, C::Handle<Scarce>) {
+    let memory = Arc::new(AtomicUsize::new(times));
+    let worker = Worker::new(0, 1, pool());
+    let mut handle = None;
+    let built = compose(&worker, |input| {
+        handle = Some(worker.state::<Scarce, C>("scarce", consistency, Memory(memory.clone())));
+        input.done()
+    });
+    built.map(drop).unwrap();
+    (memory, handle.unwrap())
+}
+
+/// There used to be one whole copy and one of a single entry, which readers saw in turns.
+#[test]
+fn both_copies_are_made_or_the_building_fails() {
+    let worker = worker(&pool());
+    let memory = Memory(Arc::new(AtomicUsize::new(1)));
+    let build = || {
+        compose(&worker, |input| {
+            worker.state::<Scarce, _>("scarce", BOUNDED, memory.clone());
+            input.done()
+        })
+    };
+    let problem = build().map(drop).unwrap_err().to_string();
+    assert_eq!(problem, "state `scarce`: there is no memory");
+    // Nor is what failed kept for who tries again.
+    assert!(build().is_err());
+    memory.0.store(2, Ordering::Relaxed);
+    assert!(build().is_ok());
+}
+
+#[test]
+fn bounded_state_that_cannot_begin_anew_stays_as_it_was_published() {
+    for left in [0, 1] {
+        let (memory, state) = scarce(2, BOUNDED);
+        state.update(5).unwrap();
+        state.update(0).unwrap();
+        memory.store(left, Ordering::Relaxed);
+        catch_unwind(AssertUnwindSafe(|| state.update(666))).unwrap_err();
+        for _ in 0..3 {
+            assert_eq!(state.update(1), Err(CannotWrite::Spoilt));
+            let kept = if left == 0 { 5 } else { 0 };
+            assert_eq!(
+                state.read(|scarce| (scarce.0[0], scarce.0.len())),
+                (kept, 1_000),
+                "{left} could be made"
+            );
+        }
+        memory.store(2, Ordering::Relaxed);
+        for _ in 0..3 {
+            assert_eq!(state.update(1), Ok(1_000));
+        }
+        assert_eq!(state.read(|scarce| scarce.0[0]), 3);
+    }
+}
+
+#[test]
+fn strict_state_that_cannot_begin_anew_does_when_it_can() {
+    let (memory, state) = scarce(1, Strict);
+    memory.store(0, Ordering::Relaxed);
+    catch_unwind(AssertUnwindSafe(|| state.update(666))).unwrap_err();
+    assert_eq!((state.update(1), state.remade()), (Ok(1), 0));
+    memory.store(1, Ordering::Relaxed);
+    assert_eq!((state.update(1), state.remade()), (Ok(1_000), 1));
+    assert_eq!(state.read(|scarce| scarce.0[0]), 1);
+}
