@@ -28,9 +28,10 @@ pub struct Context {
     /// Packets that the node in hand gave to other workers and took over from them.
     pub(crate) handed: Count,
     pub(crate) taken: Count,
-    /// Shuffles that wait for room, a bit each, and the bit of each node that is one.
+    /// Shuffles that wait for room and queues that are full, a bit each, and the bit of each node that is one.
     pub(crate) blocked: u64,
     pub(crate) crossings: Vec<u64>,
+    pub(crate) queues: Vec<u64>,
     /// What other workers send says what time it is, as what is received does.
     pub(crate) led: bool,
     pub(crate) burst: usize,
@@ -77,6 +78,7 @@ pub(crate) const EMITTED: u8 = 2;
 pub(crate) const SENT: u8 = 4;
 pub(crate) const CROSSED: u8 = 8;
 pub(crate) const DUTY: u8 = 16;
+pub(crate) const WOKEN: u8 = 32;
 
 impl Context {
     /// A context over a pool, at time 0.
@@ -96,6 +98,7 @@ impl Context {
             taken: Count::default(),
             blocked: 0,
             crossings: Vec::new(),
+            queues: Vec::new(),
             led: false,
             burst: netbricks_buffer::BATCH,
             leaving: Vec::with_capacity(2 * netbricks_buffer::BATCH + SEGMENTS_LIMIT),
@@ -279,6 +282,17 @@ impl Context {
     pub(crate) fn set_blocked(&mut self, blocked: bool) {
         let bit = self.crossings.get(self.node).copied().unwrap_or_default();
         self.blocked = if blocked { self.blocked | bit } else { self.blocked & !bit };
+    }
+
+    /// As [`set_blocked`](Self::set_blocked), of the queue in hand and whether it is full.
+    pub(crate) fn set_full(&mut self, full: bool) {
+        let bit = self.queues.get(self.node).copied().unwrap_or_default();
+        self.blocked = if full { self.blocked | bit } else { self.blocked & !bit };
+    }
+
+    /// The queue in hand was empty and is not: it waits no longer among the idle.
+    pub(crate) fn wake(&mut self) {
+        self.stirred |= WOKEN;
     }
 
     /// The shuffle in hand has state to give away or to take over.

@@ -8,7 +8,7 @@ use netbricks_tables::cycles;
 
 use super::contain::{Caught, Containing, Panic, account, contain};
 use super::{Graph, Running, Slot, Target, Turn, Waiting};
-use crate::context::{CROSSED, Context, DROPPED, DUTY, EMITTED, Leaving, SENT};
+use crate::context::{CROSSED, Context, DROPPED, DUTY, EMITTED, Leaving, SENT, WOKEN};
 use crate::node::{Node, Poll, Role};
 use crate::reason::{Drop, Edge};
 
@@ -157,6 +157,7 @@ impl Graph {
         let slot = &mut self.slots[node];
         self.running = Running { hops: 0, entered: 0, entered_bytes: 0, held: 0, polled: true };
         self.cx.node = node;
+        self.polled = node;
         let held = if slot.keeps { ask_before(slot, &mut self.running) } else { 0 };
         let start = if self.sampled { cycles::now() } else { 0 };
         let poll = slot.node.poll(&mut self.hand, &mut self.cx);
@@ -288,6 +289,9 @@ impl Graph {
     fn settle_packets(&mut self, node: usize, stirred: u8) {
         if stirred & (CROSSED | DUTY) != 0 {
             self.settle_crossing(node, stirred);
+        }
+        if stirred & WOKEN != 0 {
+            self.wake_queue(node);
         }
         let slot = &mut self.slots[node];
         if stirred & DROPPED != 0 {

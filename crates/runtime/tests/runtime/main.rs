@@ -14,6 +14,7 @@ mod idle;
 mod moves;
 mod no_room;
 mod nodes;
+mod queues;
 mod renewed;
 mod rewritten;
 mod series;
