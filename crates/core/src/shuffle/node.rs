@@ -151,60 +151,46 @@ impl ShuffleNode {
 
     /// Takes what came from one other worker, each in its turn. Where too much waits for state already, it is no more than
     /// what came before that state moved: others may wait for this worker to have seen that.
+    ///
+    /// Where arrivals alone move the clock, packets bring their time with them, and what is of a later time than the batch waits.
     fn take(&mut self, batch: &mut Batch, cx: &mut Context) {
-        let full = self.moving.kept() >= self.fabric.ring;
         if self.later.is_empty() {
-            let workers = self.fabric.workers;
-            for _ in 0..workers {
-                let from = self.next;
-                self.next = (self.next + 1) % workers;
-                let Some(consumer) = &mut self.ends.into[from] else { continue };
-                let mut most = cx.burst();
-                if full {
-                    most = most.min(self.moving.owed(&self.fabric, from, self.seen[from]) as usize);
-                }
-                let count = consumer.pop_up_to(batch, most);
-                if count > 0 {
-                    self.later_from = from;
-                    cx.taken(count as u64, batch.bytes());
-                    break;
-                }
+            self.take_from_rings(batch, cx);
+            let count = if cx.led { admit(batch.iter(), cx) } else { batch.len() };
+            while batch.len() > count
+                && let Some(packet) = batch.pop()
+            {
+                self.later.push_front(packet);
             }
         } else {
-            while !batch.is_full()
-                && let Some(packet) = self.later.pop_front()
-            {
-                // It is not full.
+            let count = if cx.led { admit(self.later.iter(), cx) } else { self.later.len() };
+            for packet in self.later.drain(..count) {
+                // No more was put off than a batch has room for.
                 let _room = batch.push(packet);
             }
-        }
-        if cx.led {
-            self.follow_time(batch, cx);
         }
         self.seen[self.later_from] += batch.len() as u64;
         // What the next node looks at first is in the other core's cache too.
         batch.warm();
     }
 
-    /// Where arrivals alone move the clock, packets bring their time with them: a batch holds arrivals of one millisecond and
-    /// does not span an event, as that of the port from which they came.
-    fn follow_time(&mut self, batch: &mut Batch, cx: &mut Context) {
-        let time = |packet: &Packet| packet.received_at() / MILLISECOND * MILLISECOND;
-        let Some(first) = batch.get(0).map(time) else { return };
-        let mut same = batch.len();
-        if batch.iter().any(|packet| time(packet) > cx.now()) {
-            same = match cx.approach(first) {
-                true => batch.iter().take_while(|packet| time(packet) == first).count(),
-                false => 0,
-            };
-            if same > 0 {
-                cx.advance(first);
+    fn take_from_rings(&mut self, batch: &mut Batch, cx: &mut Context) {
+        let full = self.moving.kept() >= self.fabric.ring;
+        let workers = self.fabric.workers;
+        for _ in 0..workers {
+            let from = self.next;
+            self.next = (self.next + 1) % workers;
+            let Some(consumer) = &mut self.ends.into[from] else { continue };
+            let mut most = cx.burst();
+            if full {
+                most = most.min(self.moving.owed(&self.fabric, from, self.seen[from]) as usize);
             }
-        }
-        while batch.len() > same
-            && let Some(packet) = batch.pop()
-        {
-            self.later.push_front(packet);
+            let count = consumer.pop_up_to(batch, most);
+            if count > 0 {
+                self.later_from = from;
+                cx.taken(count as u64, batch.bytes());
+                return;
+            }
         }
     }
 
@@ -427,6 +413,28 @@ impl Node for ShuffleNode {
     fn crossing(&mut self) -> Option<&mut dyn Crossing> {
         Some(self)
     }
+}
+
+/// How many of these packets, in the order of their coming, may be one batch: arrivals of one millisecond, before the next event, as
+/// in a batch of the port from which they came. Moves the clock where they begin another millisecond; 0 where an event comes
+/// first.
+fn admit<'a>(packets: impl Iterator<Item = &'a Packet>, cx: &mut Context) -> usize {
+    let (mut count, mut end) = (0, 0);
+    for packet in packets {
+        let time = packet.received_at();
+        if count == 0 {
+            if !cx.approach(time) {
+                return 0;
+            }
+            cx.advance(time - time % MILLISECOND);
+            end = (cx.now() - cx.now() % MILLISECOND).saturating_add(MILLISECOND).min(cx.deadline());
+        }
+        if time >= end {
+            break;
+        }
+        count += 1;
+    }
+    count
 }
 
 /// `"0-2047 0, 2048-4095 1"`

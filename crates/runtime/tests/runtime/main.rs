@@ -7,6 +7,7 @@ mod buffers;
 mod change;
 mod clocks;
 mod conservation;
+mod deadlines;
 mod events;
 mod everywhere;
 mod groups;
