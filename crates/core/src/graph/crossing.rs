@@ -139,8 +139,8 @@ impl Graph {
     }
 
     /// When the graph is taken down: all workers give each other what they still have for each other. `held_up`: some node still
-    /// holds what a shuffle had no room for.
-    pub(super) fn drain_crossings(&mut self, held_up: &mut bool) {
+    /// holds what a shuffle had no room for. Answers the shuffles that other workers left waiting.
+    pub(super) fn drain_crossings(&mut self, held_up: &mut bool) -> Vec<usize> {
         let crossings: Vec<usize> =
             (0..self.cx.crossings.len()).filter(|node| self.cx.crossings[*node] != 0).collect();
         let mut asks = 0;
@@ -174,10 +174,12 @@ impl Graph {
             self.ready.clear();
             self.idle.clear();
         }
-        for node in &crossings {
-            // Given up: what it holds is counted, and its ends of the rings go with it.
+        let given_up: Vec<usize> = crossings.into_iter().filter(|node| !self.slots[*node].ended).collect();
+        for node in &given_up {
+            // What it holds is counted, and its ends of the rings go with it.
             self.slots[*node].ended = true;
         }
+        given_up
     }
 
     /// Packets that these shuffles have given to other workers.

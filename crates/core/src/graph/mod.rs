@@ -240,6 +240,8 @@ pub struct Graph {
     sleeping: BinaryHeap<Reverse<(u64, usize)>>,
     /// As `sleeping`, of nodes that wait for their events: these come first when they are due.
     timers: BinaryHeap<Reverse<(u64, usize)>>,
+    /// It is taken down: no event runs any more.
+    draining: bool,
     turns: u64,
     /// Packets a poll is asked for at most.
     burst: usize,
@@ -289,6 +291,7 @@ impl Graph {
             idle: VecDeque::with_capacity(schedulable),
             sleeping: BinaryHeap::with_capacity(schedulable),
             timers,
+            draining: false,
             turns: 0,
             burst: 0,
             longest_burst: longest_burst.clamp(1, netbricks_buffer::BATCH),

@@ -89,7 +89,7 @@ impl ShuffleNode {
     /// Sends what is about to go to a worker, behind what waits.
     fn send(&mut self, to: usize, cx: &mut Context) {
         let batch = &mut self.outgoing[to];
-        let Some(producer) = &mut self.ends.out[to] else {
+        let Some(producer) = self.ends.out[to].as_mut().filter(|producer| !producer.is_closed()) else {
             return cx.drop_batch(batch, Reason::WorkerGone);
         };
         let waiting = &mut self.waiting[to];
@@ -105,9 +105,7 @@ impl ShuffleNode {
         if batch.is_empty() {
             return;
         }
-        if producer.is_closed() {
-            cx.drop_batch(batch, Reason::WorkerGone);
-        } else if self.fabric.full == WhenFull::Drop || waiting.len() + batch.len() > WAITING {
+        if self.fabric.full == WhenFull::Drop || waiting.len() + batch.len() > WAITING {
             cx.drop_batch(batch, Reason::RingFull);
         } else {
             self.given[to] += batch.len() as u64;
@@ -119,6 +117,9 @@ impl ShuffleNode {
     fn flush(&mut self, cx: &mut Context) {
         for (to, waiting) in self.waiting.iter_mut().enumerate() {
             let Some(producer) = &mut self.ends.out[to] else { continue };
+            if producer.is_closed() {
+                waiting.drain(..).for_each(|packet| cx.drop_packet(packet, Reason::WorkerGone));
+            }
             let batch = &mut self.outgoing[to];
             while !waiting.is_empty() {
                 while !batch.is_full()
@@ -131,9 +132,6 @@ impl ShuffleNode {
                 let gone = producer.push(batch);
                 if gone > 0 {
                     cx.handed(gone as u64, bytes - batch.bytes());
-                }
-                if producer.is_closed() {
-                    cx.drop_batch(batch, Reason::WorkerGone);
                 }
                 if gone < packets {
                     while let Some(packet) = batch.pop() {
@@ -348,7 +346,13 @@ impl Node for ShuffleNode {
         (self.moving.kept() + self.later.len() + self.waiting.iter().map(VecDeque::len).sum::<usize>()) as u64
     }
     fn drain(&mut self, batch: &mut Batch, cx: &mut Context) {
-        let _ = batch;
+        // What others gave it is its own to count. The next that they give finds it gone.
+        for mut consumer in self.ends.into.iter_mut().filter_map(Option::take) {
+            while consumer.pop(batch) > 0 {
+                cx.taken(batch.len() as u64, batch.bytes());
+                cx.drop_batch(batch, Reason::Drained);
+            }
+        }
         for packet in self.waiting.iter_mut().flat_map(|waiting| waiting.drain(..)) {
             cx.drop_packet(packet, Reason::WorkerGone);
         }

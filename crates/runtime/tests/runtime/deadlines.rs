@@ -11,20 +11,31 @@ use netbricks_core::{
     Turn, Worker, compose,
 };
 
-use crate::shuffle::{SMALL, pool};
+use crate::shuffle::{NUMBER, SMALL, pool};
 
 const MILLISECOND: u64 = 1_000_000;
 const PERIOD: u64 = 333_333;
 const FLOWS: u16 = 16;
 const PACKETS: u64 = 2_000;
 
-/// Packets of all flows in turn, a step apart, in batches as a port makes them of a capture.
-struct Capture {
+/// Packets of all flows in turn, numbered within their flows, a step apart, in batches as a port makes them of a capture.
+pub(crate) struct Capture {
     frames: Vec<Vec<u8>>,
     begin: u64,
     step: u64,
+    packets: u64,
     next: u64,
     current: u64,
+}
+
+impl Capture {
+    pub(crate) fn new(flows: u16, packets: u64, (begin, step): (u64, u64)) -> Self {
+        let frame = |flow: u16| {
+            let ip = ethernet().ipv4("10.0.0.1", "10.9.8.7");
+            ip.udp(1_000 + flow, 53).payload(&[0; 8]).build().unwrap()
+        };
+        Self { frames: (0..flows).map(frame).collect(), begin, step, packets, next: 0, current: 0 }
+    }
 }
 
 impl Node for Capture {
@@ -39,7 +50,7 @@ impl Node for Capture {
         Role::Receive
     }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
-        while self.next < PACKETS && batch.len() < cx.burst() {
+        while self.next < self.packets && batch.len() < cx.burst() {
             let time = self.begin + self.next * self.step;
             if time >= cx.deadline().min(self.current + MILLISECOND) {
                 if !batch.is_empty() || !cx.approach(time) {
@@ -48,13 +59,15 @@ impl Node for Capture {
                 self.current = time - time % MILLISECOND;
                 cx.advance(self.current);
             }
-            let frame = &self.frames[self.next as usize % self.frames.len()];
-            let mut packet = cx.pool().packet(frame).unwrap();
+            let (number, flow) =
+                (self.next / self.frames.len() as u64, self.next as usize % self.frames.len());
+            let mut packet = cx.pool().packet(&self.frames[flow]).unwrap();
+            packet.data_mut()[NUMBER].copy_from_slice(&number.to_be_bytes());
             packet.set_received_at(time);
             batch.push(packet).unwrap();
             self.next += 1;
         }
-        if self.next == PACKETS { Poll::Done } else { Poll::Busy }
+        if self.next == self.packets { Poll::Done } else { Poll::Busy }
     }
 }
 
@@ -100,10 +113,7 @@ fn part(worker: &Worker, shuffle: &Shuffle, (begin, step, once): (u64, u64, u64)
     graph.connect(shuffle, Edge::OUT, ticking, 0).unwrap();
     graph.connect(ticking, Edge::OUT, out, 0).unwrap();
     if worker.index() == 0 {
-        let frame =
-            |flow: u16| ethernet().ipv4("10.0.0.1", "10.9.8.7").udp(1_000 + flow, 53).build().unwrap();
-        let frames = (0..FLOWS).map(frame).collect();
-        let capture = Capture { frames, begin, step, next: 0, current: 0 };
+        let capture = Capture::new(FLOWS, PACKETS, (begin, step));
         let capture = graph.add("capture", Box::new(capture)).unwrap();
         graph.connect(capture, Edge::OUT, shuffle, 0).unwrap();
     }
