@@ -44,7 +44,7 @@ pub(super) struct ShuffleNode {
     /// What came from a worker and is of a later time than the batch before it.
     later: VecDeque<Packet>,
     later_from: usize,
-    /// Nothing comes from this worker any more.
+    /// Nothing comes from this worker any more, but for what events send.
     closing: bool,
     /// Its part is another's: it has not taken it over yet, or another has.
     succeeded: bool,
@@ -90,7 +90,13 @@ impl ShuffleNode {
     fn send(&mut self, to: usize, cx: &mut Context) {
         let batch = &mut self.outgoing[to];
         let Some(producer) = self.ends.out[to].as_mut().filter(|producer| !producer.is_closed()) else {
-            return cx.drop_batch(batch, Reason::WorkerGone);
+            // The other is there where it was this one that closed the ring.
+            let reason = if self.ends.out[to].is_none() && self.closing {
+                Reason::Drained
+            } else {
+                Reason::WorkerGone
+            };
+            return cx.drop_batch(batch, reason);
         };
         let waiting = &mut self.waiting[to];
         if waiting.is_empty() {
@@ -141,8 +147,9 @@ impl ShuffleNode {
                 }
             }
         }
-        if self.closing && self.waiting.iter().all(VecDeque::is_empty) {
-            // The other ends learn of it once they have taken everything.
+        if self.closing && self.waiting.iter().all(VecDeque::is_empty) && self.fabric.is_closing() {
+            // The other ends learn of it once they have taken everything. Not before all workers are as far: the graph goes on
+            // until then, with what events send.
             self.ends.out.iter_mut().for_each(|end| *end = None);
         }
     }
@@ -466,6 +473,7 @@ impl Crossing for ShuffleNode {
     }
     fn close(&mut self) {
         self.closing = true;
+        self.fabric.standing[self.me].closing.store(true, Ordering::Release);
     }
     fn duty(&mut self) -> Option<Duty> {
         self.moving.take_duty()
