@@ -300,7 +300,7 @@ impl Graph {
         }
         if stirred & EMITTED != 0 {
             let mut leaving = std::mem::take(&mut self.cx.leaving);
-            if std::mem::take(&mut self.cx.newborn) > 0 {
+            if self.cx.take_newborn() > 0 {
                 leaving.sort_unstable_by_key(|packet| packet.order);
             }
             for Leaving { edge, new, packet, .. } in leaving.drain(..) {
@@ -390,7 +390,7 @@ impl Graph {
         let in_hand = crate::Count { packets: self.hand.len() as u64, bytes: self.hand.bytes() };
         let first = self.hand.get(0).map(|packet| (packet.len(), packet.data().to_vec()));
         self.hand.clear();
-        let emitted = (self.cx.leaving.len() - std::mem::take(&mut self.cx.newborn)) as u64;
+        let emitted = (self.cx.leaving.len() - self.cx.take_newborn()) as u64;
         self.cx.leaving.clear();
         let slot = &mut self.slots[node];
         let made = self.cx.made;
