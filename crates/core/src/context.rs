@@ -2,7 +2,7 @@
 //!
 //! The graph owns it; it outlives a panic in a node, so that nothing in it is lost or counted twice.
 
-use netbricks_buffer::{Batch, Packet, Pool};
+use netbricks_buffer::{BATCH, Batch, Packet, Pool};
 
 use crate::counters::{Count, Dropping, Drops};
 use crate::reason::{Drop, Edge};
@@ -28,16 +28,20 @@ pub struct Context {
     /// Packets that the node in hand gave to other workers and took over from them.
     pub(crate) handed: Count,
     pub(crate) taken: Count,
-    /// Shuffles that wait for room, a bit each, and the bit of each node that is one.
+    /// Shuffles that wait for room and queues that are full, a bit each, and the bit of each node that is one.
     pub(crate) blocked: u64,
     pub(crate) crossings: Vec<u64>,
+    pub(crate) queues: Vec<u64>,
     /// What other workers send says what time it is, as what is received does.
     pub(crate) led: bool,
     pub(crate) burst: usize,
     /// Packets on their way to another edge than `OUT`.
     pub(crate) leaving: Vec<Leaving>,
     /// How many of them are new; they become real only when the call that made them returns.
-    pub(crate) newborn: usize,
+    newborn: usize,
+    /// How many of these are answers, and to the packet in each slot.
+    answered: usize,
+    answers: [u8; BATCH],
     pub(crate) recorder: Recorder,
     pub(crate) node: usize,
     /// Whether a lookup has met packets in this batch that its usual loops have nothing for: frames of another shape than most,
@@ -59,12 +63,14 @@ const SLOT: u32 = 33;
 /// In [`Leaving::order`]: behind what the slot's own packet became.
 const NEW: u64 = 1 << 32;
 
-/// New packets that one call of a node may make, all functions fused into it together: answers do not multiply traffic without
-/// bound.
-pub const CREATED_LIMIT: usize = 2 * netbricks_buffer::BATCH;
+/// New packets that one call of a node may [create](Context::create), or one run of an event inject.
+pub const CREATED_LIMIT: usize = 2 * BATCH;
+/// Answers that a packet may get from all functions that are fused into one node together: they do not multiply traffic without
+/// bound. By packet, so that it makes no difference how many packets a batch has.
+pub const ANSWERS_LIMIT: usize = 8;
 
-/// As much for segments of streams, which are what came and no answer to it.
-pub(crate) const SEGMENTS_LIMIT: usize = 8 * netbricks_buffer::BATCH;
+/// As much as for answers of a whole batch for segments of streams, which are what came and no answer to it.
+pub(crate) const SEGMENTS_LIMIT: usize = 8 * BATCH;
 /// More segments than it brings that a packet of a stream may send.
 pub(crate) const SEGMENTS_A_PACKET: usize = 4;
 
@@ -77,6 +83,7 @@ pub(crate) const EMITTED: u8 = 2;
 pub(crate) const SENT: u8 = 4;
 pub(crate) const CROSSED: u8 = 8;
 pub(crate) const DUTY: u8 = 16;
+pub(crate) const WOKEN: u8 = 32;
 
 impl Context {
     /// A context over a pool, at time 0.
@@ -96,10 +103,13 @@ impl Context {
             taken: Count::default(),
             blocked: 0,
             crossings: Vec::new(),
+            queues: Vec::new(),
             led: false,
-            burst: netbricks_buffer::BATCH,
-            leaving: Vec::with_capacity(2 * netbricks_buffer::BATCH + SEGMENTS_LIMIT),
+            burst: BATCH,
+            leaving: Vec::with_capacity(2 * BATCH + ANSWERS_LIMIT * BATCH + SEGMENTS_LIMIT),
             newborn: 0,
+            answered: 0,
+            answers: [0; BATCH],
             recorder: Recorder::default(),
             node: 0,
             mixed: false,
@@ -190,6 +200,13 @@ impl Context {
         self.recorder.record(self.node, reason, self.now, packet.data());
     }
 
+    /// Counts a packet for which there was no buffer.
+    #[cold]
+    pub(crate) fn lost_without_buffer(&mut self, length: usize) {
+        let reason = if length > self.pool.largest_packet() { Drop::TooBig } else { Drop::PoolExhausted };
+        self.lost_on_creation(reason, length as u64);
+    }
+
     /// Counts a packet that could not be made: created, and dropped at once.
     pub(crate) fn lost_on_creation(&mut self, reason: Drop, bytes: u64) {
         self.stirred |= DROPPED | SENT;
@@ -220,29 +237,61 @@ impl Context {
     /// # Errors
     /// Gives the packet back when this call made [`CREATED_LIMIT`] already.
     pub fn create(&mut self, edge: Edge, packet: Packet) -> Result<(), Packet> {
-        self.bear(edge, packet, 0, CREATED_LIMIT)
-    }
-
-    /// As [`create`](Self::create), on behalf of the packet in a `slot` of the batch: it leaves before whatever later slots
-    /// send away, and after its cause, so that their order does not depend on how packets came in batches.
-    pub(crate) fn create_for(&mut self, slot: usize, edge: Edge, packet: Packet) -> Result<(), Packet> {
-        self.bear(edge, packet, (slot as u64) << SLOT | NEW, CREATED_LIMIT)
-    }
-
-    /// As [`create_for`](Self::create_for), of a segment of a stream that came in that slot's packet or before.
-    pub(crate) fn create_segment(&mut self, slot: usize, edge: Edge, packet: Packet) -> Result<(), Packet> {
-        self.bear(edge, packet, (slot as u64) << SLOT | NEW, SEGMENTS_LIMIT)
-    }
-
-    fn bear(&mut self, edge: Edge, packet: Packet, order: u64, limit: usize) -> Result<(), Packet> {
-        if self.newborn >= limit {
+        if self.newborn >= CREATED_LIMIT {
             return Err(packet);
         }
+        self.bear(edge, packet, 0);
+        Ok(())
+    }
+
+    /// As [`create`](Self::create), on behalf of the packet in a `slot` of the batch, which may have [`ANSWERS_LIMIT`]: it leaves
+    /// before whatever later slots send away, and after its cause, so that their order does not depend on how packets came in
+    /// batches.
+    pub(crate) fn create_for(&mut self, slot: usize, edge: Edge, packet: Packet) -> Result<(), Packet> {
+        match self.answers.get_mut(slot) {
+            Some(answers) if usize::from(*answers) < ANSWERS_LIMIT => *answers += 1,
+            _ => return Err(packet),
+        }
+        self.answered += 1;
+        self.bear(edge, packet, (slot as u64) << SLOT | NEW);
+        Ok(())
+    }
+
+    /// As [`create_for`](Self::create_for), where what cannot leave is counted: created, and dropped at once. Answers whether it
+    /// leaves.
+    pub(crate) fn answer(&mut self, slot: usize, edge: Edge, packet: Packet) -> bool {
+        match self.create_for(slot, edge, packet) {
+            Ok(()) => true,
+            Err(packet) => {
+                self.lost_on_creation(Drop::RateLimited, packet.len() as u64);
+                false
+            }
+        }
+    }
+
+    /// As [`create_for`](Self::create_for), of a segment of a stream that came in that slot's packet or before, of which there is no
+    /// number for each packet.
+    pub(crate) fn create_segment(&mut self, slot: usize, edge: Edge, packet: Packet) -> Result<(), Packet> {
+        if self.newborn - self.answered >= SEGMENTS_LIMIT {
+            return Err(packet);
+        }
+        self.bear(edge, packet, (slot as u64) << SLOT | NEW);
+        Ok(())
+    }
+
+    /// How many of those that leave are new: the call that made them is over.
+    pub(crate) fn take_newborn(&mut self) -> usize {
+        if std::mem::take(&mut self.answered) > 0 {
+            self.answers.fill(0);
+        }
+        std::mem::take(&mut self.newborn)
+    }
+
+    fn bear(&mut self, edge: Edge, packet: Packet, order: u64) {
         self.stirred |= EMITTED;
         self.newborn += 1;
         let order = order | self.leaving.len() as u64 & (NEW - 1);
         self.leaving.push(Leaving { order, edge, new: true, packet });
-        Ok(())
     }
 
     /// Counts packets that a node made and keeps in its own hand, or sends itself: a copy that a wrapper puts into the
@@ -279,6 +328,17 @@ impl Context {
     pub(crate) fn set_blocked(&mut self, blocked: bool) {
         let bit = self.crossings.get(self.node).copied().unwrap_or_default();
         self.blocked = if blocked { self.blocked | bit } else { self.blocked & !bit };
+    }
+
+    /// As [`set_blocked`](Self::set_blocked), of the queue in hand and whether it is full.
+    pub(crate) fn set_full(&mut self, full: bool) {
+        let bit = self.queues.get(self.node).copied().unwrap_or_default();
+        self.blocked = if full { self.blocked | bit } else { self.blocked & !bit };
+    }
+
+    /// The queue in hand was empty and is not: it waits no longer among the idle.
+    pub(crate) fn wake(&mut self) {
+        self.stirred |= WOKEN;
     }
 
     /// The shuffle in hand has state to give away or to take over.

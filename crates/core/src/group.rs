@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::collections::VecDeque;
 
-use netbricks_buffer::{Batch, Packet};
+use netbricks_buffer::{BATCH, Batch, Packet};
 use netbricks_packet::stack::Root;
 
 use crate::context::Context;
@@ -37,6 +37,9 @@ impl GroupConfig {
 /// With queues, the node takes part in the round robin of its graph: a turn lets one group send a burst, the next turn
 /// the next group that has anything. So groups that always have something get equal shares of their worker's turns,
 /// however unequal their traffic is; what a full queue has no room for is dropped as [`Drop::QueueFull`].
+///
+/// Where arrivals alone move the clock, none is dropped: a replay can wait, so nothing is polled that leads to a queue without room for
+/// a burst, and what was on its way is queued all the same.
 ///
 /// ```
 /// use netbricks_core::buffer::Pool;
@@ -137,10 +140,14 @@ impl Groups {
             queue,
             held: 0,
             next: 0,
-            numbers: Vec::with_capacity(netbricks_buffer::BATCH),
+            numbers: Vec::with_capacity(BATCH),
         })
     }
 }
+
+/// Packets beyond a full queue that one takes at most from what is not polled meanwhile: what functions and events made of a few
+/// batches.
+const ON_THEIR_WAY: usize = 8 * BATCH;
 
 struct GroupNode {
     sorter: Box<dyn Sorter>,
@@ -156,14 +163,27 @@ struct GroupNode {
 
 impl GroupNode {
     fn enqueue(&mut self, batch: &mut Batch, cx: &mut Context) {
+        let held = self.held;
+        let most = if cx.led { self.queue + ON_THEIR_WAY } else { self.queue };
         for (packet, group) in batch.drain().zip(&self.numbers) {
             let queue = &mut self.queues[usize::from(*group)];
-            if queue.len() < self.queue {
+            if queue.len() < most {
                 queue.push_back(packet);
                 self.held += 1;
             } else {
                 cx.drop_packet(packet, Drop::QueueFull);
             }
+        }
+        if held == 0 && self.held > 0 {
+            cx.wake();
+        }
+        self.tell_room(cx);
+    }
+
+    /// Live traffic comes whether there is room or not, and each group's queue says what is too much of that group's. A replay waits.
+    fn tell_room(&self, cx: &mut Context) {
+        if cx.led {
+            cx.set_full(self.queues.iter().any(|queue| queue.len() + cx.burst() > self.queue));
         }
     }
 
@@ -186,8 +206,9 @@ impl GroupNode {
                     cx.drop_packet(packet, Drop::QueueFull);
                 }
             }
-            return;
+            break;
         }
+        self.tell_room(cx);
     }
 }
 
@@ -241,6 +262,9 @@ impl Node for GroupNode {
     }
     fn held(&self) -> u64 {
         self.held as u64
+    }
+    fn queue(&self) -> Option<usize> {
+        (self.queue > 0).then_some(self.queue)
     }
     fn drain(&mut self, batch: &mut Batch, cx: &mut Context) {
         self.send(cx.burst(), batch, cx);

@@ -102,7 +102,10 @@ impl IcmpErrors {
             return false;
         }
         let quote = &data[ip_at..limit];
-        let Some(mut answer) = cx.pool().allocate(link.len() + LARGEST_V6) else { return false };
+        let Some(mut answer) = cx.pool().allocate(link.len() + LARGEST_V6) else {
+            cx.lost_without_buffer(link.len() + LARGEST_V6);
+            return false;
+        };
         let Some((link_room, rest)) = answer.data_mut().split_at_mut_checked(link.len()) else {
             return false;
         };
@@ -111,7 +114,7 @@ impl IcmpErrors {
         let Ok(written) = write_time_exceeded(from, to, quote, rest) else { return false };
         answer.truncate(link.len() + written);
         answer.set_received_at(time);
-        cx.create_for(slot, Edge::REPLY, answer).is_ok()
+        cx.answer(slot, Edge::REPLY, answer)
     }
 
     fn source(&self, ip: IpRef<'_>) -> Option<IpAddr> {

@@ -172,6 +172,11 @@ pub trait Node {
     fn held(&self) -> u64 {
         0
     }
+    /// How many packets it queues until it gets its turn, where it is such a queue. No burst of its graph is longer, so that what one
+    /// source brings in a turn finds room. Asked once, when the graph is built.
+    fn queue(&self) -> Option<usize> {
+        None
+    }
     /// Gives up what it holds when the graph is taken down, through `batch` (leaves on [`Edge::OUT`]) or `cx`.
     /// Called again until it leaves `batch` empty.
     fn drain(&mut self, _batch: &mut Batch, _cx: &mut Context) {}

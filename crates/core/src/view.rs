@@ -110,14 +110,21 @@ impl<S: Stack> View<'_, S> {
         self.cx.now()
     }
 
-    /// Sends a new packet of `len` zero bytes, filled by `write`, out on another edge; its time is this packet's. `false` where no buffer is free
-    /// or this batch was answered too often already; if a later packet of the batch makes the function panic, the
-    /// answer is not sent.
+    /// Sends a new packet of `len` zero bytes, filled by `write`, out on another edge; its time is this packet's. If a later packet of
+    /// the batch makes the function panic, the answer is not sent.
+    ///
+    /// `false` where that cannot be. The answer is then counted as created and dropped: as
+    /// [`PoolExhausted`](crate::Drop::PoolExhausted) where no buffer is free, as [`TooBig`](crate::Drop::TooBig) where none is large
+    /// enough, as [`RateLimited`](crate::Drop::RateLimited) where this packet has got
+    /// [`ANSWERS_LIMIT`](crate::context::ANSWERS_LIMIT) already.
     pub fn reply(&mut self, edge: Edge, len: usize, write: impl FnOnce(&mut [u8], &View<'_, S>)) -> bool {
-        let Some(mut answer) = self.cx.pool().allocate(len) else { return false };
+        let Some(mut answer) = self.cx.pool().allocate(len) else {
+            self.cx.lost_without_buffer(len);
+            return false;
+        };
         answer.set_received_at(self.annotations.received_at());
         write(answer.data_mut(), self);
-        self.cx.create_for(self.slot, edge, answer).is_ok()
+        self.cx.answer(self.slot, edge, answer)
     }
 }
 

@@ -69,13 +69,30 @@ impl Worker {
         old: Option<&str>,
         factory: Factory,
     ) -> Result<(), CommandError> {
+        if let Some(old) = old {
+            let place = self.position(old)?;
+            let ends = self.graphs[place].graph.shuffle_ends();
+            self.exchanges_nothing(old, &ends)?;
+        }
         let ends = self.prepare(ticket, old, factory)?;
-        let Some(end) = ends.first().filter(|_| self.context.workers() > 1) else { return Ok(()) };
         let graph = self.prepared.get(&ticket).map(|(graph, _)| graph.name().to_owned()).unwrap_or_default();
-        let worker = self.context.index();
-        let error = CommandError::Alone { worker, graph, shuffle: end.node.clone() };
-        self.forget(ticket);
-        Err(error)
+        let alone = self.exchanges_nothing(&graph, &ends);
+        if alone.is_err() {
+            self.forget(ticket);
+        }
+        alone
+    }
+
+    /// Whether a graph with these ends needs no other worker's.
+    fn exchanges_nothing(&self, graph: &str, ends: &[ShuffleEnd]) -> Result<(), CommandError> {
+        match ends.first().filter(|_| self.context.workers() > 1) {
+            None => Ok(()),
+            Some(end) => Err(CommandError::Alone {
+                worker: self.context.index(),
+                graph: graph.to_owned(),
+                shuffle: end.node.clone(),
+            }),
+        }
     }
 
     fn host(&mut self, graph: Graph, clock: Clock) -> String {
@@ -178,6 +195,14 @@ impl Worker {
         self.retire(&old);
         self.idler.busy();
         Replaced { graph: name, moved, refused, old }
+    }
+
+    /// As [`remove`](Self::remove), of a graph to which no other worker gives packets: it would wait for their end before it went.
+    pub(crate) fn remove_alone(&mut self, graph: &str) -> Result<GraphReport, CommandError> {
+        let place = self.position(graph)?;
+        let ends = self.graphs[place].graph.shuffle_ends();
+        self.exchanges_nothing(graph, &ends)?;
+        self.remove(graph)
     }
 
     /// Drains a graph and lets it go; answers what it came to.

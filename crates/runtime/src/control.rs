@@ -1,7 +1,8 @@
 //! The control side: changing and asking running workers, from any thread.
 //!
 //! What concerns all workers is done in two steps: every worker makes its new graph first, and only when all have
-//! one do they take over. So a change that fails leaves what ran, everywhere.
+//! one do they take over. So a change that fails leaves what ran, everywhere. There is one such change at a time: so all workers
+//! have their graphs in one order, in which they wait for each other when they end.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -29,6 +30,8 @@ pub(crate) struct Shared {
     ended: Mutex<Vec<Option<WorkerReport>>>,
     someone_ended: Condvar,
     tickets: AtomicU64,
+    /// Held while all workers change.
+    together: Mutex<()>,
     /// What functions of different workers meet through.
     pub(crate) team: Team,
 }
@@ -46,6 +49,7 @@ impl Shared {
             ended: Mutex::new(vec![None; workers]),
             someone_ended: Condvar::new(),
             tickets: AtomicU64::new(0),
+            together: Mutex::new(()),
             team: Team::new(workers),
         }
     }
@@ -85,6 +89,10 @@ impl Shared {
         self.published[worker].end();
         self.ended()[worker] = Some(report);
         self.someone_ended.notify_all();
+    }
+    /// For a change of all workers. A panic of a caller's factory leaves nothing half done.
+    fn together(&self) -> MutexGuard<'_, ()> {
+        self.together.lock().unwrap_or_else(PoisonError::into_inner)
     }
     /// Waits until all workers have ended, or until `until`; answers whether they have.
     pub(crate) fn wait(&self, until: Option<Instant>) -> bool {
@@ -205,6 +213,7 @@ impl Control {
     /// # Errors
     /// As [`install`](Self::install), for the first worker that fails, and [`CommandError::Shuffles`]; then no worker runs it.
     pub fn install_all(&self, factories: impl FnMut(usize) -> Factory) -> Result<Vec<String>, CommandError> {
+        let _alone = self.0.together();
         let ticket = self.prepare_all(None, factories)?;
         self.all(move |hands| hands.install_prepared(ticket))
     }
@@ -213,7 +222,7 @@ impl Control {
     /// it holds first; its declared state moves across by node and name.
     ///
     /// # Errors
-    /// As [`install`](Self::install), also where the new graph has a shuffle, which is for
+    /// As [`install`](Self::install), also where the new graph or the old one has a shuffle, which is for
     /// [`replace_all`](Self::replace_all); the old graph runs on then.
     pub fn replace(&self, worker: usize, old: &str, factory: Factory) -> Result<Replaced, CommandError> {
         let (old, ticket) = (old.to_owned(), self.ticket());
@@ -232,25 +241,28 @@ impl Control {
         old: &str,
         factories: impl FnMut(usize) -> Factory,
     ) -> Result<Vec<Replaced>, CommandError> {
+        let _alone = self.0.together();
         let ticket = self.prepare_all(Some(old), factories)?;
         let old = old.to_owned();
         self.all(move |hands| hands.replace_prepared(ticket, &old))
     }
 
-    /// Takes a graph off one worker: it stops receiving, runs to completion, and is let go. Answers what it came to.
+    /// Takes a graph off one worker: it stops receiving, runs to completion, and is let go. Answers what it came to. One that
+    /// exchanges packets with other workers is for [`remove_all`](Self::remove_all).
     ///
     /// # Errors
-    /// [`CommandError`]: no such graph or worker, the worker ended or is stuck.
+    /// [`CommandError`]: no such graph or worker, it has a shuffle and there are several workers, the worker ended or is stuck.
     pub fn remove(&self, worker: usize, graph: &str) -> Result<GraphReport, CommandError> {
         let graph = graph.to_owned();
-        self.ask(worker, move |hands| hands.remove(&graph))
+        self.ask(worker, move |hands| hands.remove_alone(&graph))
     }
 
     /// As [`remove`](Self::remove) on every worker.
     ///
     /// # Errors
-    /// As [`remove`](Self::remove), for the first worker that fails; the others have removed it.
+    /// No such graph, the worker ended or is stuck, for the first worker that fails; the others have removed it.
     pub fn remove_all(&self, graph: &str) -> Result<Vec<GraphReport>, CommandError> {
+        let _alone = self.0.together();
         let graph = graph.to_owned();
         self.all(move |hands| hands.remove(&graph))
     }

@@ -395,10 +395,10 @@ pub enum CommandError {
         /// What the factory said, or what it panicked with.
         problem: String,
     },
-    /// A graph that exchanges packets with other workers was to run on one of them alone.
+    /// A graph that exchanges packets with other workers was to come to one of them alone, or to go from it.
     #[error(
-        "worker {worker}: graph `{graph}` has the shuffle `{shuffle}`, and nobody would take what it gives to the other \
-         workers: install the graph on all of them at once, or replace it on all (`install_all`, `replace_all`)"
+        "worker {worker}: graph `{graph}` has the shuffle `{shuffle}`, by which it and the other workers' exchange packets: \
+         install, replace or remove it on all of them at once (`install_all`, `replace_all`, `remove_all`)"
     )]
     Alone {
         /// Which worker.

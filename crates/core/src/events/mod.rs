@@ -51,20 +51,17 @@ impl Event<'_> {
     /// enough, as [`RateLimited`](Drop::RateLimited) where this run made [`CREATED_LIMIT`](crate::context::CREATED_LIMIT)
     /// already.
     pub fn inject(&mut self, edge: Edge, length: usize, write: impl FnOnce(&mut [u8])) -> bool {
-        let reason = match self.cx.pool().allocate(length) {
-            Some(mut packet) => {
-                packet.set_received_at(self.cx.now());
-                write(packet.data_mut());
-                match self.cx.create(edge, packet) {
-                    Ok(()) => return true,
-                    Err(_) => Drop::RateLimited,
-                }
-            }
-            None if length > self.cx.pool().largest_packet() => Drop::TooBig,
-            None => Drop::PoolExhausted,
+        let Some(mut packet) = self.cx.pool().allocate(length) else {
+            self.cx.lost_without_buffer(length);
+            return false;
         };
-        self.cx.lost_on_creation(reason, length as u64);
-        false
+        packet.set_received_at(self.cx.now());
+        write(packet.data_mut());
+        let made = self.cx.create(edge, packet).is_ok();
+        if !made {
+            self.cx.lost_on_creation(Drop::RateLimited, length as u64);
+        }
+        made
     }
 }
 

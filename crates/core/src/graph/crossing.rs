@@ -74,14 +74,14 @@ fn way_back_to(shuffle: usize, slots: &[Slot]) -> Option<Vec<&str>> {
 }
 
 impl Graph {
-    /// The next schedulable that leads to none of the shuffles that wait for room. One that waits itself gets its turn:
+    /// The next schedulable that leads to none of the shuffles that wait for room, and to no full queue. One that waits itself gets its turn:
     /// it takes what others sent it, and so makes room in their rings.
     ///
     /// A shuffle before one that waits is not polled either, so that its rings stay full for so long. No worker waits for
     /// ever all the same, however small rings are: no shuffle leads to itself ([`way_back`]), and all workers have them in
     /// one order, so that some are last. These lead to none: whatever waits, every worker takes what comes to them, so
     /// that what waits before their rings gets room. Then nothing keeps those before them from their turns, and so on
-    /// up to the ports.
+    /// up to the ports. A full queue lets go whenever it leads to nothing that waits, and so is one of these.
     pub(super) fn next_unblocked(&mut self) -> Option<usize> {
         // What waits in a shuffle to which nobody sends is sent by a turn in which it yields nothing: others that always
         // yield something would keep it waiting for ever.
@@ -97,10 +97,10 @@ impl Graph {
         None
     }
 
-    /// Whether what a node sends would come to a shuffle, not itself, that waits for room.
+    /// Whether what a node sends would come to a shuffle, not itself, that waits for room, or to a queue that is full.
     pub(super) fn is_held_up(&self, node: usize) -> bool {
         let slot = &self.slots[node];
-        slot.feeds & !slot.crossing & self.cx.blocked != 0
+        (slot.feeds & !slot.crossing | slot.fills) & self.cx.blocked != 0
     }
 
     /// Tells those shuffles to which nothing comes any more that this is so; answers whether there were any. `stopped`:
@@ -139,8 +139,8 @@ impl Graph {
     }
 
     /// When the graph is taken down: all workers give each other what they still have for each other. `held_up`: some node still
-    /// holds what a shuffle had no room for.
-    pub(super) fn drain_crossings(&mut self, held_up: &mut bool) {
+    /// holds what a shuffle had no room for. Answers the shuffles that other workers left waiting.
+    pub(super) fn drain_crossings(&mut self, held_up: &mut bool) -> Vec<usize> {
         let crossings: Vec<usize> =
             (0..self.cx.crossings.len()).filter(|node| self.cx.crossings[*node] != 0).collect();
         let mut asks = 0;
@@ -174,10 +174,12 @@ impl Graph {
             self.ready.clear();
             self.idle.clear();
         }
-        for node in &crossings {
-            // Given up: what it holds is counted, and its ends of the rings go with it.
+        let given_up: Vec<usize> = crossings.into_iter().filter(|node| !self.slots[*node].ended).collect();
+        for node in &given_up {
+            // What it holds is counted, and its ends of the rings go with it.
             self.slots[*node].ended = true;
         }
+        given_up
     }
 
     /// Packets that these shuffles have given to other workers.

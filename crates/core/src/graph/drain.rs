@@ -35,6 +35,7 @@ impl Graph {
         self.idle.clear();
         self.sleeping.clear();
         self.timers.clear();
+        self.draining = true;
         self.set_deadline();
         while !self.waiting.is_empty() {
             self.contained(None, 1);
@@ -43,8 +44,12 @@ impl Graph {
             self.drain_keepers(Keepers::Last);
         } else {
             let mut held_up = self.drain_keepers(Keepers::All);
-            self.drain_crossings(&mut held_up);
+            let given_up = self.drain_crossings(&mut held_up);
             self.drain_keepers(Keepers::Last);
+            // Also of those that hold nothing: what others gave them has nowhere to go.
+            for shuffle in given_up {
+                self.let_go_once(shuffle, |node, batch, cx| node.drain(batch, cx));
+            }
         }
         self.totals().held
     }

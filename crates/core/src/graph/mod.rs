@@ -12,6 +12,7 @@ mod drain;
 mod export;
 mod heirs;
 mod moves;
+mod queues;
 mod run;
 mod shuffles;
 mod timers;
@@ -82,6 +83,10 @@ struct Slot {
     closed: bool,
     /// The bits of those that its packets may come to.
     feeds: u64,
+    /// As a queue: how many packets it has room for.
+    queue: Option<usize>,
+    /// The bits of the queues that its packets may come to and that do not lead back to it.
+    fills: u64,
     /// As a shuffle: those, and itself, that flows move behind at the same time, since they lead to the same state.
     company: Vec<usize>,
     /// The first node whose state is this one's.
@@ -118,6 +123,8 @@ impl Slot {
             crossing: u64::from(crossing),
             closed: false,
             feeds: 0,
+            queue: node.queue(),
+            fills: 0,
             company: Vec::new(),
             state: 0,
             told: false,
@@ -228,13 +235,19 @@ pub struct Graph {
     ready: VecDeque<usize>,
     /// Whether the schedulable whose turn it is still stands first in `ready`.
     in_place: bool,
+    /// Who had the last turn.
+    polled: usize,
     idle: VecDeque<usize>,
     sleeping: BinaryHeap<Reverse<(u64, usize)>>,
     /// As `sleeping`, of nodes that wait for their events: these come first when they are due.
     timers: BinaryHeap<Reverse<(u64, usize)>>,
+    /// It is taken down: no event runs any more.
+    draining: bool,
     turns: u64,
     /// Packets a poll is asked for at most.
     burst: usize,
+    /// What the shortest queue has room for.
+    longest_burst: usize,
     sampled: bool,
     /// Turns in a row that moved nothing.
     dry: usize,
@@ -262,6 +275,8 @@ impl Graph {
         let schedulable = ready.len();
         let sources = slots.iter().filter(|slot| slot.source).count();
         let crossings = crossing::connect(&mut slots);
+        let queues = queues::connect(&mut slots);
+        let longest_burst = slots.iter().filter_map(|slot| slot.queue).min().unwrap_or(usize::MAX);
         let mut graph = Self {
             name,
             slots,
@@ -273,11 +288,14 @@ impl Graph {
             spare: Vec::with_capacity(16),
             ready,
             in_place: false,
+            polled: 0,
             idle: VecDeque::with_capacity(schedulable),
             sleeping: BinaryHeap::with_capacity(schedulable),
             timers,
+            draining: false,
             turns: 0,
-            burst: netbricks_buffer::BATCH,
+            burst: 0,
+            longest_burst: longest_burst.clamp(1, netbricks_buffer::BATCH),
             sampled: false,
             dry: 0,
             sources,
@@ -285,7 +303,8 @@ impl Graph {
             moves: Moves::default(),
             panics,
         };
-        graph.cx.crossings = crossings;
+        (graph.cx.crossings, graph.cx.queues) = (crossings, queues);
+        graph.set_burst(netbricks_buffer::BATCH);
         graph.announce_bound();
         graph.set_deadline();
         graph
@@ -442,9 +461,10 @@ impl Graph {
         self.slots[node].ask(&self.panics, self.now(), |node| node.descriptors(watch)).is_some()
     }
 
-    /// At most this many packets are asked of a source a turn; 1 to [`netbricks_buffer::BATCH`], others are clamped.
+    /// At most this many packets are asked of a source a turn; 1 to [`netbricks_buffer::BATCH`], others are clamped, and no more
+    /// than the shortest [queue](Node::queue) has room for.
     pub fn set_burst(&mut self, packets: usize) {
-        self.burst = packets.clamp(1, netbricks_buffer::BATCH);
+        self.burst = packets.clamp(1, self.longest_burst);
         self.cx.burst = self.burst;
     }
 }

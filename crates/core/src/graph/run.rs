@@ -8,7 +8,7 @@ use netbricks_tables::cycles;
 
 use super::contain::{Caught, Containing, Panic, account, contain};
 use super::{Graph, Running, Slot, Target, Turn, Waiting};
-use crate::context::{CROSSED, Context, DROPPED, DUTY, EMITTED, Leaving, SENT};
+use crate::context::{CROSSED, Context, DROPPED, DUTY, EMITTED, Leaving, SENT, WOKEN};
 use crate::node::{Node, Poll, Role};
 use crate::reason::{Drop, Edge};
 
@@ -157,6 +157,7 @@ impl Graph {
         let slot = &mut self.slots[node];
         self.running = Running { hops: 0, entered: 0, entered_bytes: 0, held: 0, polled: true };
         self.cx.node = node;
+        self.polled = node;
         let held = if slot.keeps { ask_before(slot, &mut self.running) } else { 0 };
         let start = if self.sampled { cycles::now() } else { 0 };
         let poll = slot.node.poll(&mut self.hand, &mut self.cx);
@@ -289,6 +290,9 @@ impl Graph {
         if stirred & (CROSSED | DUTY) != 0 {
             self.settle_crossing(node, stirred);
         }
+        if stirred & WOKEN != 0 {
+            self.wake_queue(node);
+        }
         let slot = &mut self.slots[node];
         if stirred & DROPPED != 0 {
             slot.counters.received += std::mem::take(&mut self.cx.lost_on_arrival);
@@ -296,7 +300,7 @@ impl Graph {
         }
         if stirred & EMITTED != 0 {
             let mut leaving = std::mem::take(&mut self.cx.leaving);
-            if std::mem::take(&mut self.cx.newborn) > 0 {
+            if self.cx.take_newborn() > 0 {
                 leaving.sort_unstable_by_key(|packet| packet.order);
             }
             for Leaving { edge, new, packet, .. } in leaving.drain(..) {
@@ -386,7 +390,7 @@ impl Graph {
         let in_hand = crate::Count { packets: self.hand.len() as u64, bytes: self.hand.bytes() };
         let first = self.hand.get(0).map(|packet| (packet.len(), packet.data().to_vec()));
         self.hand.clear();
-        let emitted = (self.cx.leaving.len() - std::mem::take(&mut self.cx.newborn)) as u64;
+        let emitted = (self.cx.leaving.len() - self.cx.take_newborn()) as u64;
         self.cx.leaving.clear();
         let slot = &mut self.slots[node];
         let made = self.cx.made;

@@ -65,8 +65,12 @@ impl Graph {
         moved
     }
 
-    /// Asks a node anew when its next event is due.
+    /// Asks a node anew when its next event is due. Not where none runs any more: packets that come with their time would wait for
+    /// it for ever.
     pub(super) fn rearm(&mut self, node: usize) {
+        if self.draining {
+            return;
+        }
         self.timers.retain(|Reverse((_, other))| *other != node);
         let schedule = self.slots[node].ask(&self.panics, self.cx.now(), |node| node.schedule());
         let next = schedule.flatten().and_then(|schedule| schedule.next());

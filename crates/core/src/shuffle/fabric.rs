@@ -115,6 +115,8 @@ pub(super) struct Standing {
     pub(super) given: Vec<AtomicU64>,
     /// Handovers that wait for it; written under the lock of [`Change`].
     pub(super) waiting: AtomicUsize,
+    /// Its node gets packets from other workers alone, and from events.
+    pub(super) closing: AtomicBool,
     /// Its node is gone: whoever waits for it need not.
     pub(super) gone: AtomicBool,
     /// A node is about to be made in its node's place, which takes over its ends.
@@ -176,6 +178,7 @@ impl Fabric {
                 epoch: AtomicU64::new(0),
                 given: (0..workers).map(|_| AtomicU64::new(0)).collect(),
                 waiting: AtomicUsize::new(0),
+                closing: AtomicBool::new(false),
                 gone: AtomicBool::new(false),
                 succession: AtomicBool::new(false),
             })
@@ -238,6 +241,12 @@ impl Fabric {
         if let Some(bound) = self.change().bound.get_mut(worker) {
             *bound = Some(state);
         }
+    }
+
+    /// Whether nothing comes to any worker's node any more but from the others: until then events may still send by it.
+    pub(super) fn is_closing(&self) -> bool {
+        let is = |flag: &AtomicBool| flag.load(Ordering::Acquire);
+        self.standing.iter().all(|standing| is(&standing.closing) || is(&standing.gone))
     }
 
     /// Whether no worker's node is gone.

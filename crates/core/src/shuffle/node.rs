@@ -44,7 +44,7 @@ pub(super) struct ShuffleNode {
     /// What came from a worker and is of a later time than the batch before it.
     later: VecDeque<Packet>,
     later_from: usize,
-    /// Nothing comes from this worker any more.
+    /// Nothing comes from this worker any more, but for what events send.
     closing: bool,
     /// Its part is another's: it has not taken it over yet, or another has.
     succeeded: bool,
@@ -89,8 +89,14 @@ impl ShuffleNode {
     /// Sends what is about to go to a worker, behind what waits.
     fn send(&mut self, to: usize, cx: &mut Context) {
         let batch = &mut self.outgoing[to];
-        let Some(producer) = &mut self.ends.out[to] else {
-            return cx.drop_batch(batch, Reason::WorkerGone);
+        let Some(producer) = self.ends.out[to].as_mut().filter(|producer| !producer.is_closed()) else {
+            // The other is there where it was this one that closed the ring.
+            let reason = if self.ends.out[to].is_none() && self.closing {
+                Reason::Drained
+            } else {
+                Reason::WorkerGone
+            };
+            return cx.drop_batch(batch, reason);
         };
         let waiting = &mut self.waiting[to];
         if waiting.is_empty() {
@@ -105,9 +111,7 @@ impl ShuffleNode {
         if batch.is_empty() {
             return;
         }
-        if producer.is_closed() {
-            cx.drop_batch(batch, Reason::WorkerGone);
-        } else if self.fabric.full == WhenFull::Drop || waiting.len() + batch.len() > WAITING {
+        if self.fabric.full == WhenFull::Drop || waiting.len() + batch.len() > WAITING {
             cx.drop_batch(batch, Reason::RingFull);
         } else {
             self.given[to] += batch.len() as u64;
@@ -119,6 +123,9 @@ impl ShuffleNode {
     fn flush(&mut self, cx: &mut Context) {
         for (to, waiting) in self.waiting.iter_mut().enumerate() {
             let Some(producer) = &mut self.ends.out[to] else { continue };
+            if producer.is_closed() {
+                waiting.drain(..).for_each(|packet| cx.drop_packet(packet, Reason::WorkerGone));
+            }
             let batch = &mut self.outgoing[to];
             while !waiting.is_empty() {
                 while !batch.is_full()
@@ -132,9 +139,6 @@ impl ShuffleNode {
                 if gone > 0 {
                     cx.handed(gone as u64, bytes - batch.bytes());
                 }
-                if producer.is_closed() {
-                    cx.drop_batch(batch, Reason::WorkerGone);
-                }
                 if gone < packets {
                     while let Some(packet) = batch.pop() {
                         waiting.push_front(packet);
@@ -143,68 +147,55 @@ impl ShuffleNode {
                 }
             }
         }
-        if self.closing && self.waiting.iter().all(VecDeque::is_empty) {
-            // The other ends learn of it once they have taken everything.
+        if self.closing && self.waiting.iter().all(VecDeque::is_empty) && self.fabric.is_closing() {
+            // The other ends learn of it once they have taken everything. Not before all workers are as far: the graph goes on
+            // until then, with what events send.
             self.ends.out.iter_mut().for_each(|end| *end = None);
         }
     }
 
     /// Takes what came from one other worker, each in its turn. Where too much waits for state already, it is no more than
     /// what came before that state moved: others may wait for this worker to have seen that.
+    ///
+    /// Where arrivals alone move the clock, packets bring their time with them, and what is of a later time than the batch waits.
     fn take(&mut self, batch: &mut Batch, cx: &mut Context) {
-        let full = self.moving.kept() >= self.fabric.ring;
         if self.later.is_empty() {
-            let workers = self.fabric.workers;
-            for _ in 0..workers {
-                let from = self.next;
-                self.next = (self.next + 1) % workers;
-                let Some(consumer) = &mut self.ends.into[from] else { continue };
-                let mut most = cx.burst();
-                if full {
-                    most = most.min(self.moving.owed(&self.fabric, from, self.seen[from]) as usize);
-                }
-                let count = consumer.pop_up_to(batch, most);
-                if count > 0 {
-                    self.later_from = from;
-                    cx.taken(count as u64, batch.bytes());
-                    break;
-                }
+            self.take_from_rings(batch, cx);
+            let count = if cx.led { admit(batch.iter(), cx) } else { batch.len() };
+            while batch.len() > count
+                && let Some(packet) = batch.pop()
+            {
+                self.later.push_front(packet);
             }
         } else {
-            while !batch.is_full()
-                && let Some(packet) = self.later.pop_front()
-            {
-                // It is not full.
+            let count = if cx.led { admit(self.later.iter(), cx) } else { self.later.len() };
+            for packet in self.later.drain(..count) {
+                // No more was put off than a batch has room for.
                 let _room = batch.push(packet);
             }
-        }
-        if cx.led {
-            self.follow_time(batch, cx);
         }
         self.seen[self.later_from] += batch.len() as u64;
         // What the next node looks at first is in the other core's cache too.
         batch.warm();
     }
 
-    /// Where arrivals alone move the clock, packets bring their time with them: a batch holds arrivals of one millisecond and
-    /// does not span an event, as that of the port from which they came.
-    fn follow_time(&mut self, batch: &mut Batch, cx: &mut Context) {
-        let time = |packet: &Packet| packet.received_at() / MILLISECOND * MILLISECOND;
-        let Some(first) = batch.get(0).map(time) else { return };
-        let mut same = batch.len();
-        if batch.iter().any(|packet| time(packet) > cx.now()) {
-            same = match cx.approach(first) {
-                true => batch.iter().take_while(|packet| time(packet) == first).count(),
-                false => 0,
-            };
-            if same > 0 {
-                cx.advance(first);
+    fn take_from_rings(&mut self, batch: &mut Batch, cx: &mut Context) {
+        let full = self.moving.kept() >= self.fabric.ring;
+        let workers = self.fabric.workers;
+        for _ in 0..workers {
+            let from = self.next;
+            self.next = (self.next + 1) % workers;
+            let Some(consumer) = &mut self.ends.into[from] else { continue };
+            let mut most = cx.burst();
+            if full {
+                most = most.min(self.moving.owed(&self.fabric, from, self.seen[from]) as usize);
             }
-        }
-        while batch.len() > same
-            && let Some(packet) = batch.pop()
-        {
-            self.later.push_front(packet);
+            let count = consumer.pop_up_to(batch, most);
+            if count > 0 {
+                self.later_from = from;
+                cx.taken(count as u64, batch.bytes());
+                return;
+            }
         }
     }
 
@@ -362,7 +353,13 @@ impl Node for ShuffleNode {
         (self.moving.kept() + self.later.len() + self.waiting.iter().map(VecDeque::len).sum::<usize>()) as u64
     }
     fn drain(&mut self, batch: &mut Batch, cx: &mut Context) {
-        let _ = batch;
+        // What others gave it is its own to count. The next that they give finds it gone.
+        for mut consumer in self.ends.into.iter_mut().filter_map(Option::take) {
+            while consumer.pop(batch) > 0 {
+                cx.taken(batch.len() as u64, batch.bytes());
+                cx.drop_batch(batch, Reason::Drained);
+            }
+        }
         for packet in self.waiting.iter_mut().flat_map(|waiting| waiting.drain(..)) {
             cx.drop_packet(packet, Reason::WorkerGone);
         }
@@ -429,6 +426,28 @@ impl Node for ShuffleNode {
     }
 }
 
+/// How many of these packets, in the order of their coming, may be one batch: arrivals of one millisecond, before the next event, as
+/// in a batch of the port from which they came. Moves the clock where they begin another millisecond; 0 where an event comes
+/// first.
+fn admit<'a>(packets: impl Iterator<Item = &'a Packet>, cx: &mut Context) -> usize {
+    let (mut count, mut end) = (0, 0);
+    for packet in packets {
+        let time = packet.received_at();
+        if count == 0 {
+            if !cx.approach(time) {
+                return 0;
+            }
+            cx.advance(time - time % MILLISECOND);
+            end = (cx.now() - cx.now() % MILLISECOND).saturating_add(MILLISECOND).min(cx.deadline());
+        }
+        if time >= end {
+            break;
+        }
+        count += 1;
+    }
+    count
+}
+
 /// `"0-2047 0, 2048-4095 1"`
 fn runs(owners: &[u8]) -> String {
     let mut text = Vec::new();
@@ -454,6 +473,7 @@ impl Crossing for ShuffleNode {
     }
     fn close(&mut self) {
         self.closing = true;
+        self.fabric.standing[self.me].closing.store(true, Ordering::Release);
     }
     fn duty(&mut self) -> Option<Duty> {
         self.moving.take_duty()

@@ -1,5 +1,6 @@
 //! Answers are new packets on another edge: counted as created, bounded, and undone with a batch that panics.
 
+use netbricks_core::context::ANSWERS_LIMIT;
 use netbricks_core::packet::{Ethernet, Ip, Link};
 use netbricks_core::{Drop, Edge, Function, Input, Operator, Verdict, compose};
 use netbricks_testkit::build::ethernet;
@@ -75,8 +76,48 @@ fn a_packet_is_not_answered_without_end() {
     rig.connect(node, 1, aside);
     let (mut graph, pool) = rig.build();
     run_out(&mut graph);
-    assert_eq!(replies.frames().len(), netbricks_core::context::CREATED_LIMIT);
+    assert_eq!(replies.frames().len(), ANSWERS_LIMIT);
+    let counters = counters(&graph, "storm");
+    assert_eq!(counters.created.packets, ANSWERS_LIMIT as u64 + 1, "the one too many is counted");
+    assert_eq!(counters.drops.of(Drop::RateLimited).packets, 1);
     assert_eq!(pool.available(), pool.capacity());
+}
+
+/// How many answers there are does not depend on how packets come in batches, up to as many as a packet may get.
+#[test]
+fn every_packet_is_answered_as_often_at_any_burst() {
+    for (asked, got) in [(3, 3), (ANSWERS_LIMIT, ANSWERS_LIMIT), (ANSWERS_LIMIT + 2, ANSWERS_LIMIT)] {
+        for burst in [1, 32, 256] {
+            let replies = Sink::default();
+            let mut rig = Rig::new();
+            rig.pool =
+                netbricks_core::buffer::Pool::builder().frames(1_024).short(4_096, 512).build().unwrap();
+            let source = rig.add("source", Box::new(Feed::of((0..255).map(frame))));
+            let answer = blueprint(move |worker| {
+                compose(worker, |input| {
+                    let answer = input.parse::<Ethernet>().transform(move |p| {
+                        for number in 0..asked {
+                            assert_eq!(p.reply(Edge::REPLY, 60, |_, _| {}), number < ANSWERS_LIMIT);
+                        }
+                    });
+                    answer.done()
+                })
+            });
+            let node = rig.function("answers", &answer);
+            let (sink, aside) =
+                (rig.add("sink", Box::new(Sink::default())), rig.add("replies", Box::new(replies.clone())));
+            rig.chain(&[source, node, sink]);
+            rig.connect(node, 1, aside);
+            let (mut graph, _) = rig.build();
+            graph.set_burst(burst);
+            run_out(&mut graph);
+            let counters = counters(&graph, "answers");
+            let at = format!("{asked} answers, bursts of {burst}");
+            assert_eq!(replies.frames().len(), 255 * got, "{at}");
+            assert_eq!(counters.created.packets, 255 * asked as u64, "{at}");
+            assert_eq!(counters.drops.of(Drop::RateLimited).packets, 255 * (asked - got) as u64, "{at}");
+        }
+    }
 }
 
 #[test]

@@ -187,7 +187,7 @@ impl Settings for RuntimeSettings {
             name: "burst",
             kind: "whole number of packets, 1 to 256",
             default: Some("32"),
-            summary: "Packets that a source is asked for at a time.",
+            summary: "Packets that a source is asked for at a time; no more than the shortest queue of a `group-by` holds.",
         },
         Key {
             name: "seed",

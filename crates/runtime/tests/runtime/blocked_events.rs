@@ -45,9 +45,9 @@ struct Side {
 }
 
 impl Side {
-    fn new(team: &Team, index: usize, pool: &Pool, shuffle: &Shuffle, seen: &Seen) -> Self {
+    fn new((team, index): (&Team, usize), packets: u64, pool: &Pool, shuffle: &Shuffle, seen: &Seen) -> Self {
         let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
-        let source = Flows::new(index, 64, 1_000);
+        let source = Flows::new(index, 64, packets);
         let polls = source.polls.clone();
         let mut graph = GraphBuilder::new("test");
         let source = graph.add("source", Box::new(source)).unwrap();
@@ -76,7 +76,7 @@ impl Side {
 /// Two workers whose rings to each other are full, and packets behind them.
 fn blocked(pool: &Pool, seen: &Seen) -> [Side; 2] {
     let (team, shuffle) = (Team::new(2), Shuffle::new(ShuffleConfig { ring: 8, ..SMALL }));
-    let mut sides = [0, 1].map(|index| Side::new(&team, index, pool, &shuffle, seen));
+    let mut sides = [0, 1].map(|index| Side::new((&team, index), 1_000, pool, &shuffle, seen));
     for side in &mut sides {
         side.turns(100, 1);
         assert_eq!(side.graph.totals().handed.packets, 8, "the ring is full");
@@ -132,4 +132,25 @@ fn what_events_send_into_a_full_ring_is_bounded_and_counted() {
     assert!(totals.drops.of(Drop::RingFull).packets > 0);
     assert_eq!(totals.drops.of(Drop::RingFull), totals.drops.total());
     assert!(totals.is_conserved() && a.graph.unbalanced().is_empty());
+}
+
+#[test]
+fn what_events_send_after_a_workers_source_has_ended_still_crosses() {
+    let (pool, seen, team) = (pool(), Seen::default(), Team::new(2));
+    let shuffle = Shuffle::new(SMALL);
+    const PACKETS: u64 = 20_000;
+    let mut sides = [(0, 0), (1, PACKETS)]
+        .map(|(index, packets)| Side::new((&team, index), packets, &pool, &shuffle, &seen));
+    // Time stands still at last, so that no event comes between the end of the one source and that of the run.
+    let times = 100;
+    for turn in 0..10_000 {
+        sides.iter_mut().for_each(|side| side.turns(1, 1 + PERIOD * (turn / 4).min(times)));
+    }
+    let [a, b] = sides.each_mut().map(|side| (side.graph.turn(1 + times * PERIOD), side.graph.totals()));
+    for (turn, totals) in [&a, &b] {
+        assert_eq!((turn, totals.drops.total().packets), (&Turn::Done, 0), "{:?}", totals.drops);
+        assert_eq!(totals.created.packets, times * u64::from(SENT));
+    }
+    assert!(a.1.received.packets == 0 && a.1.handed.packets > 0);
+    check_order(&seen, 64 + 2 * usize::from(SENT), PACKETS + 2 * times * u64::from(SENT));
 }

@@ -1,6 +1,10 @@
 //! Graphs that exchange packets run on all workers, with the same shuffles in one order: else some would wait for ever, and
 //! so they do not begin.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
 use netbricks_buffer::Pool;
 use netbricks_core::{Edge, GraphBuilder, GraphError, Shuffle, ShuffleConfig, ShuffleKey};
 use netbricks_runtime::{Clock, CommandError, Factory, Runtime, ShuffleMismatch, StartError};
@@ -56,8 +60,8 @@ fn a_graph_with_a_shuffle_does_not_run_on_some_of_the_workers() {
     let error = control.install(0, through(0, "g", vec![("by-flow", first)], &seen)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "worker 0: graph `g` has the shuffle `by-flow`, and nobody would take what it gives to the other workers: install \
-         the graph on all of them at once, or replace it on all (`install_all`, `replace_all`)"
+        "worker 0: graph `g` has the shuffle `by-flow`, by which it and the other workers' exchange packets: install, \
+         replace or remove it on all of them at once (`install_all`, `replace_all`, `remove_all`)"
     );
 
     // On all it does; and one that has none runs on one as before.
@@ -216,6 +220,102 @@ fn graphs_that_do_not_fit_together_do_not_take_over() {
     let known = control.snapshot().unwrap();
     assert!(known.workers.iter().all(|worker| worker.graphs[0].graph == "g"), "{known:?}");
     assert!(seen.lock().unwrap().is_empty());
+    let report = runtime.stop();
+    assert!(report.conserved && report.pool_whole, "{:?}", report.unbalanced);
+}
+
+#[test]
+fn a_graph_with_a_shuffle_does_not_go_from_some_of_the_workers() {
+    let (pool, seen) = (pool(), Seen::default());
+    let runtime = idle(&pool, 2);
+    let control = runtime.control();
+    let [first, _] = shuffles();
+    // They send to each other without end.
+    let make = |worker: usize| endless(worker, "g", &first, &seen);
+    control.install_all(make).unwrap();
+    let refused = [
+        control.remove(0, "g").unwrap_err(),
+        control.replace(0, "g", through(0, "h", Vec::new(), &Seen::default())).unwrap_err(),
+    ];
+    for error in refused {
+        assert!(matches!(error, CommandError::Alone { worker: 0, .. }), "{error}");
+        assert!(error.to_string().contains("`remove_all`"), "{error}");
+    }
+    let running = control.snapshot().unwrap();
+    assert!(running.workers.iter().all(|worker| worker.graphs[0].graph == "g"), "{running:?}");
+    let removed = control.remove_all("g").unwrap();
+    assert!(removed.iter().all(|report| report.totals.is_conserved() && report.totals.held == 0));
+    let report = runtime.stop();
+    assert!(report.conserved && report.pool_whole, "{:?}", report.unbalanced);
+
+    // Who is alone is all.
+    let runtime = idle(&pool, 1);
+    let [first, _] = shuffles();
+    let control = runtime.control();
+    control.install(0, endless(0, "g", &first, &Seen::default())).unwrap();
+    control.replace(0, "g", through(0, "h", Vec::new(), &Seen::default())).unwrap();
+    control.remove(0, "h").unwrap();
+    assert!(runtime.stop().conserved);
+}
+
+fn endless(worker: usize, name: &'static str, shuffle: &Shuffle, seen: &Seen) -> Factory {
+    let (shuffle, seen) = (shuffle.clone(), seen.clone());
+    Factory::new(move |context| -> Result<_, GraphError> {
+        let mut graph = GraphBuilder::new(name);
+        let failed = |error| GraphError::Node { name: "shuffle".into(), error };
+        let source = graph.add("in", Box::new(Flows::new(worker, FLOWS, u64::MAX)))?;
+        let shuffle = graph.add("shuffle", shuffle.node(context.worker()).map_err(failed)?)?;
+        let out = graph.add("out", Box::new(Witness { worker, seen }))?;
+        graph.connect(source, Edge::OUT, shuffle, 0)?;
+        graph.connect(shuffle, Edge::OUT, out, 0)?;
+        graph.build(context.pool().clone())
+    })
+}
+
+/// Workers that have graphs in different orders would wait for each other in different orders at their end.
+#[test]
+fn one_change_of_all_workers_comes_after_another() {
+    let (pool, seen) = (pool(), Seen::default());
+    let runtime = idle(&pool, 2);
+    let control = runtime.control();
+    let [first, second] = shuffles();
+    let [in_first, second_asks, in_second] = [(); 3].map(|()| AtomicBool::new(false));
+    let wait_for = |flag: &AtomicBool| {
+        while !flag.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let make = |worker| {
+                if worker == 1 {
+                    in_first.store(true, Ordering::Release);
+                    wait_for(&second_asks);
+                    // Long enough for the other to come between, where it can.
+                    thread::sleep(Duration::from_millis(50));
+                    assert!(
+                        !in_second.load(Ordering::Acquire),
+                        "the other has begun in the middle of this one"
+                    );
+                }
+                through(worker, "first", vec![("by-flow", first.clone())], &seen)
+            };
+            control.install_all(make).unwrap();
+        });
+        scope.spawn(|| {
+            wait_for(&in_first);
+            second_asks.store(true, Ordering::Release);
+            let make = |worker| {
+                in_second.store(true, Ordering::Release);
+                through(worker, "second", vec![("by-flow", second.clone())], &Seen::default())
+            };
+            control.install_all(make).unwrap();
+        });
+    });
+    for worker in control.snapshot().unwrap().workers {
+        let order: Vec<_> = worker.graphs.iter().map(|graph| graph.graph.as_str()).collect();
+        assert_eq!(order, ["first", "second"]);
+    }
     let report = runtime.stop();
     assert!(report.conserved && report.pool_whole, "{:?}", report.unbalanced);
 }

@@ -10,7 +10,7 @@ use netbricks_core::{
 };
 
 /// Packets of 60 bytes whose first is their group and whose next eight are their number, by weights of the groups.
-struct Weighted {
+pub(crate) struct Weighted {
     weights: Vec<u64>,
     sent: Vec<u64>,
     left: u64,
@@ -46,7 +46,7 @@ impl Node for Weighted {
 }
 
 /// Who came, in which order: input, worker that sent it, group, number.
-type Seen = Arc<Mutex<Vec<(usize, u8, u8, u64)>>>;
+pub(crate) type Seen = Arc<Mutex<Vec<(usize, u8, u8, u64)>>>;
 
 fn label(packet: &Packet) -> (u8, u8, u64) {
     let data = packet.data();
@@ -54,7 +54,7 @@ fn label(packet: &Packet) -> (u8, u8, u64) {
 }
 
 /// Sends everything, by any of its inputs.
-struct Ends(usize, Seen);
+pub(crate) struct Ends(pub(crate) usize, pub(crate) Seen);
 
 impl Node for Ends {
     fn process(&mut self, input: usize, batch: &mut Batch, cx: &mut Context) {
@@ -76,16 +76,16 @@ impl Node for Ends {
     }
 }
 
-fn by_first_byte(groups: usize, queue: usize, worker: &Worker) -> Box<dyn Node> {
+pub(crate) fn by_first_byte(groups: usize, queue: usize, worker: &Worker) -> Box<dyn Node> {
     let groups = Groups::new(GroupConfig { groups, queue }).unwrap();
     groups.node_by(worker, |input| input, |packet| usize::from(packet.frame()[0])).unwrap()
 }
 
-fn pool() -> Pool {
+pub(crate) fn pool() -> Pool {
     Pool::builder().frames(16_384).build().unwrap()
 }
 
-fn source(weights: &[u64], packets: u64, worker: u8) -> Box<Weighted> {
+pub(crate) fn source(weights: &[u64], packets: u64, worker: u8) -> Box<Weighted> {
     Box::new(Weighted { weights: weights.to_vec(), sent: vec![0; weights.len()], left: packets, worker })
 }
 
@@ -308,7 +308,9 @@ fn queues_in_a_row_lose_nothing_to_a_move_or_an_end() {
             });
             assert!(ended.is_some(), "it moves for ever");
         }
-        while graphs.iter_mut().map(|graph| graph.turn(0)).any(|turn| turn != Turn::Done) {}
+        let turn = |graphs: &mut [Graph]| graphs.iter_mut().map(|graph| graph.turn(0)).collect::<Vec<_>>();
+        let ended = (0..100_000).find(|_| turn(&mut graphs) == [Turn::Done; 2]);
+        assert!(ended.is_some(), "they do not end");
         let mut alone = queues_in_a_row(1, short_first);
         assert_eq!(alone[0].drain(0), 0);
         for graph in graphs.iter().chain(&alone) {

@@ -2,17 +2,19 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 
-use netbricks_buffer::Pool;
+use netbricks_buffer::{Batch, Pool};
 use netbricks_core::{
-    Drop, Edge, Function, GraphBuilder, GraphError, Input, Operator, Shuffle, ShuffleConfig, Worker, compose,
+    Context, Drop, Edge, Function, GraphBuilder, GraphError, Input, Node, Operator, Shuffle, ShuffleConfig,
+    Team, Totals, Worker, compose,
 };
 use netbricks_runtime::{Clock, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime};
 
+use crate::deadlines::Capture;
 use crate::nodes::Keeper;
-use crate::shuffle::{Flows, SMALL, Seen, Witness, check_order};
+use crate::shuffle::{Declared, Flows, SMALL, Seen, Witness, check_order, in_turn};
 
 /// Far more than a shuffle lets wait beside its rings.
 const WAITS: usize = 6_000;
@@ -81,4 +83,131 @@ fn what_waits_before_a_full_ring_is_taken_along() {
         assert_eq!(report.totals.sent, report.totals.received);
         check_order(&seen, 122, report.totals.sent.packets);
     }
+}
+
+/// Packets of a replay, each in a millisecond of its own, which wait in a ring when it is stopped.
+const REPLAYED: u64 = 600;
+const REPLAYED_FLOWS: u16 = 20;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meanwhile {
+    /// All buckets move to the second worker once half the packets have been received.
+    Move,
+    /// The first packet that the second worker looks at makes its function panic.
+    Panic,
+}
+
+/// Behind the shuffle: a function with events.
+fn timed(worker: &Worker, meanwhile: Meanwhile, panics: &Arc<AtomicBool>) -> Box<dyn Node> {
+    let tick = || worker.invoke_every("tick", 333_333, |_| ());
+    let panics = panics.clone();
+    let node = match meanwhile {
+        Meanwhile::Move => compose(worker, |input| {
+            tick();
+            in_turn(input, worker, Declared::FlowTable)
+        }),
+        Meanwhile::Panic => compose(worker, |input| {
+            tick();
+            input.map(move |_| assert!(!panics.swap(false, Ordering::Relaxed), "the planted panic")).done()
+        }),
+    };
+    node.unwrap()
+}
+
+/// What two workers come to that are stopped before the second has had a turn.
+fn stopped_replay(meanwhile: Meanwhile) -> ([Totals; 2], Seen) {
+    let (pool, team, seen) = (Pool::builder().frames(4_096).build().unwrap(), Team::new(2), Seen::default());
+    let shuffle = Shuffle::new(ShuffleConfig { ring: 1_024, ..SMALL });
+    let (ready, panics) = (Barrier::new(2), Arc::new(AtomicBool::new(false)));
+    let part = |index: usize| {
+        let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+        let mut graph = GraphBuilder::new("test");
+        let shuffled = graph.add("shuffle", shuffle.node(&worker).unwrap()).unwrap();
+        let timed = graph.add("timed", timed(&worker, meanwhile, &panics)).unwrap();
+        let out = graph.add("out", Box::new(Witness { worker: index, seen: seen.clone() })).unwrap();
+        graph.connect(shuffled, Edge::OUT, timed, 0).unwrap();
+        graph.connect(timed, Edge::OUT, out, 0).unwrap();
+        if index == 0 {
+            let capture = Capture::new(REPLAYED_FLOWS, REPLAYED, (1_700_000_000_123_456_789, 1_300_000));
+            let capture = graph.add("capture", Box::new(capture)).unwrap();
+            graph.connect(capture, Edge::OUT, shuffled, 0).unwrap();
+        }
+        let mut graph = graph.build(pool.clone()).unwrap();
+        graph.follow_arrivals(true);
+        ready.wait();
+        if index == 0 {
+            let received = |graph: &netbricks_core::Graph| graph.totals().received.packets;
+            while received(&graph) < REPLAYED / 2 {
+                graph.turn(0);
+            }
+            if meanwhile == Meanwhile::Move {
+                assert_ne!(graph.call("shuffle", "move", "0-4095 1").unwrap(), "0");
+            }
+            while received(&graph) < REPLAYED {
+                graph.turn(0);
+            }
+            // It has given its state away, as far as that is its part.
+            (0..1_000).for_each(|_| _ = graph.turn(0));
+            panics.store(meanwhile == Meanwhile::Panic, Ordering::Relaxed);
+        }
+        ready.wait();
+        assert_eq!(graph.drain(0), 0);
+        assert_eq!(graph.unbalanced(), Vec::<String>::new());
+        graph.totals()
+    };
+    let totals = std::thread::scope(|scope| {
+        [0, 1].map(|index| scope.spawn(move || part(index))).map(|thread| thread.join().unwrap())
+    });
+    assert_eq!(pool.available(), pool.capacity());
+    (totals, seen)
+}
+
+/// No event runs any more then, and none keeps packets from going on that come with their time.
+#[test]
+fn a_stopped_replay_takes_everything_along_whatever_happens_meanwhile() {
+    for meanwhile in [Meanwhile::Move, Meanwhile::Panic] {
+        let ([first, second], seen) = stopped_replay(meanwhile);
+        assert!(first.is_conserved() && second.is_conserved());
+        assert_eq!(first.handed, second.taken, "{meanwhile:?}");
+        assert!(second.taken.packets > REPLAYED / 4, "{meanwhile:?}: {}", second.taken.packets);
+        let panicked = second.drops.of(Drop::Panicked).packets;
+        let lost = first.drops.total() + second.drops.total();
+        assert_eq!((panicked, lost.packets), (u64::from(meanwhile == Meanwhile::Panic), panicked));
+        if meanwhile == Meanwhile::Move {
+            let on = check_order(&seen, REPLAYED_FLOWS.into(), REPLAYED);
+            assert!(on.contains(&2), "some have moved");
+        }
+    }
+}
+
+/// A worker that gives up waiting for another counts what that one gave it.
+#[test]
+fn what_is_left_in_the_rings_of_a_shuffle_that_is_given_up_is_counted() {
+    let (pool, team) = (Pool::builder().frames(256).build().unwrap(), Team::new(2));
+    let shuffle = Shuffle::new(ShuffleConfig { ring: 64, ..SMALL });
+    let workers = [0, 1].map(|index| Worker::new(index, 1, pool.clone()).of_team(team.clone()));
+    let [mut giving, mut given_up] = workers.map(|worker| {
+        let by_number = shuffle.node_by(&worker, |input| input, |packet| u64::from(packet.frame()[0]));
+        (by_number.unwrap(), Context::new(pool.clone()))
+    });
+    let send = |giving: &mut (Box<dyn Node>, Context)| {
+        let mut batch = Batch::new();
+        for number in 0..40 {
+            batch.push(pool.packet(&[number; 60]).unwrap()).unwrap();
+        }
+        giving.0.process(0, &mut batch, &mut giving.1);
+        40 - batch.len() as u64
+    };
+    let handed = send(&mut giving);
+    assert!((1..40).contains(&handed));
+    let mut batch = Batch::new();
+    given_up.0.drain(&mut batch, &mut given_up.1);
+    assert!(batch.is_empty());
+    let drops = given_up.1.take_drops();
+    assert_eq!((drops.of(Drop::Drained).packets, drops.total().packets), (handed, handed));
+    // And who gives it more learns that it is gone.
+    assert_eq!(send(&mut giving), handed);
+    let drops = giving.1.take_drops();
+    assert_eq!((drops.of(Drop::WorkerGone).packets, drops.total().packets), (handed, handed));
+    assert_eq!(pool.available(), pool.capacity());
 }

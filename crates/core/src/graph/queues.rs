@@ -1,0 +1,63 @@
+//! Nodes that queue packets until their turn: they wait among the idle while they are empty, and what leads to a full one may wait
+//! for it.
+
+use super::{Graph, Slot};
+
+/// Bits for queues, from the top; those of shuffles begin at the bottom.
+const TOP: u64 = 1 << 63;
+
+/// Gives each queue a bit, as far as shuffles have left any, and learns who fills whom. Answers the bits by node.
+///
+/// Queues that share the last bit are full together: what leads to one of them waits for the other as well.
+pub(super) fn connect(slots: &mut [Slot]) -> Vec<u64> {
+    let taken = slots.iter().fold(0, |taken, slot| taken | slot.crossing);
+    let mut next = TOP;
+    let mut bits = vec![0; slots.len()];
+    for (bit, _) in bits.iter_mut().zip(slots.iter()).filter(|(_, slot)| slot.queue.is_some()) {
+        if next & taken == 0 {
+            *bit = next;
+        }
+        if next > 1 && next >> 1 & taken == 0 {
+            next >>= 1;
+        }
+    }
+    if bits.iter().all(|bit| *bit == 0) {
+        return Vec::new();
+    }
+    let reached: Vec<Vec<usize>> = (0..slots.len()).map(|node| reached_from(node, slots)).collect();
+    for (node, slot) in slots.iter_mut().enumerate() {
+        let ahead = reached[node].iter().filter(|ahead| !reached[**ahead].contains(&node));
+        // One that waited for what waits for it would wait for ever.
+        slot.fills = ahead.fold(0, |fills, ahead| fills | bits[*ahead]) & !bits[node];
+    }
+    bits
+}
+
+/// The nodes that a node's packets may come to.
+fn reached_from(node: usize, slots: &[Slot]) -> Vec<usize> {
+    let mut reached: Vec<usize> = Vec::new();
+    let mut here = Some(node);
+    let mut next = 0;
+    while let Some(from) = here {
+        for target in slots[from].targets.iter().flatten() {
+            if !reached.contains(&target.node) {
+                reached.push(target.node);
+            }
+        }
+        here = reached.get(next).copied();
+        next += 1;
+    }
+    reached
+}
+
+impl Graph {
+    /// Gives a queue that is empty no longer its place in the round robin: before whoever filled it, so that what one source brings in
+    /// a turn leaves before its next, and does not wait for as many turns as the idle do.
+    pub(super) fn wake_queue(&mut self, node: usize) {
+        if let Some(place) = self.idle.iter().position(|idle| *idle == node) {
+            self.idle.remove(place);
+            let filler = self.ready.back() == Some(&self.polled);
+            self.ready.insert(self.ready.len() - usize::from(filler), node);
+        }
+    }
+}
