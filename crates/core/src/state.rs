@@ -350,12 +350,13 @@ pub struct Declarations {
 impl Worker {
     /// Declares a flow table, with the handlers `NAME.occupancy`, `NAME.evicted`, `NAME.expired` and `NAME.refused`.
     /// Where it cannot be made (no memory, capacity 0), the node's building fails with that error; the handle is then
-    /// of a table of one entry, which never sees a packet.
+    /// of a table of one entry, which never sees a packet. A seed of 0 becomes the worker's.
     pub fn flow_table<K: TableKey, V: Encode + Copy + 'static>(
         &self,
         name: &str,
         config: FlowTableConfig,
     ) -> Flows<K, V> {
+        let config = config.seeded(self.seed());
         let table = FlowTable::new(config).or_else(|error| {
             self.fail(BuildError::new(format_args!("table `{name}`: {error}")));
             FlowTable::new(FlowTableConfig { capacity: 1, ..config })

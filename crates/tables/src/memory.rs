@@ -89,11 +89,7 @@ impl<T: Zeroable> HugeArray<T> {
     /// When the machine has less memory than that, or the kernel refuses it.
     pub fn zeroed(len: usize) -> Result<Self, MemoryError> {
         const { assert!(size_of::<T>() > 0 && align_of::<T>() <= SMALL_PAGE) };
-        let physical = physical_memory();
-        let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| *bytes <= physical);
-        let Some(bytes) = bytes else {
-            return Err(MemoryError::BeyondPhysical { bytes: len.saturating_mul(size_of::<T>()), physical });
-        };
+        let bytes = bytes_of::<T>(len)?;
         let huge = bytes >= WORTH_A_HUGE_PAGE;
         let mapped = bytes.max(1).next_multiple_of(if huge { HUGE_PAGE } else { SMALL_PAGE });
         let start = map(mapped, huge)?;
@@ -156,6 +152,22 @@ fn unmap(start: *mut u8, bytes: usize) {
         // SAFETY: callers pass parts of mappings that they own and never touch again.
         unsafe { libc::munmap(start.cast(), bytes) };
     }
+}
+
+/// How many bytes so many values take, if the machine has as many.
+fn bytes_of<T>(len: usize) -> Result<usize, MemoryError> {
+    let physical = physical_memory();
+    let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| *bytes <= physical);
+    bytes.ok_or(MemoryError::BeyondPhysical { bytes: len.saturating_mul(size_of::<T>()), physical })
+}
+
+/// An empty vector with room for so many values.
+pub(crate) fn reserved<T>(len: usize) -> Result<Vec<T>, MemoryError> {
+    let bytes = bytes_of::<T>(len)?;
+    let mut all = Vec::new();
+    let refused = |_| MemoryError::Refused { bytes, source: io::ErrorKind::OutOfMemory.into() };
+    all.try_reserve_exact(len).map_err(refused)?;
+    Ok(all)
 }
 
 fn physical_memory() -> usize {

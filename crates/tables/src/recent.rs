@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::flow::Encode;
+use crate::memory::{MemoryError, reserved};
 use crate::shared::Changing;
 
 /// Why exported items or counters were refused; what was there is as it was.
@@ -63,9 +64,20 @@ impl<T: Copy> Recent<T> {
     /// A ring for `capacity` items (1 at least), which end `timeout` ns after they came, if ever, unless they say otherwise.
     #[must_use]
     pub fn new(capacity: usize, timeout: Option<u64>) -> Self {
-        let capacity = capacity.max(1);
-        let timeout = timeout.unwrap_or(u64::MAX);
-        Self { items: VecDeque::with_capacity(capacity), capacity, timeout, evicted: 0, expired: 0 }
+        Self::over(Vec::with_capacity(capacity.max(1)), capacity, timeout)
+    }
+
+    /// As [`new`](Self::new), where there may be no memory for so many.
+    ///
+    /// # Errors
+    /// When the machine has less than that, or the kernel refuses it.
+    pub fn try_new(capacity: usize, timeout: Option<u64>) -> Result<Self, MemoryError> {
+        Ok(Self::over(reserved(capacity.max(1))?, capacity, timeout))
+    }
+
+    fn over(items: Vec<Kept<T>>, capacity: usize, timeout: Option<u64>) -> Self {
+        let (capacity, timeout) = (capacity.max(1), timeout.unwrap_or(u64::MAX));
+        Self { items: items.into(), capacity, timeout, evicted: 0, expired: 0 }
     }
 
     /// The items that are not expired at `now` (ns), with their times, newest first.

@@ -15,6 +15,9 @@ where
     V: Encode + Copy + Send + Sync + 'static,
 {
     type Config = FlowTableConfig;
+    fn seeded(config: FlowTableConfig, seed: u64) -> FlowTableConfig {
+        config.seeded(seed)
+    }
     fn make(config: &FlowTableConfig) -> Result<Self, String> {
         Self::new(*config).map_err(|error| error.to_string())
     }
@@ -65,7 +68,7 @@ impl<T: Copy + Encode + Send + Sync + 'static> Contents for Recent<T> {
         if *capacity == 0 {
             return Err("a ring's capacity is 0 items: give it 1 or more".into());
         }
-        Ok(Self::new(*capacity, *timeout))
+        Self::try_new(*capacity, *timeout).map_err(|error| format!("a ring of {capacity} items {error}"))
     }
     fn least() -> Self {
         Self::new(1, None)
@@ -94,7 +97,7 @@ impl Contents for Tallies {
         if *capacity == 0 {
             return Err("there are 0 counters: give it 1 or more".into());
         }
-        Ok(Self::new(*capacity))
+        Self::try_new(*capacity).map_err(|error| format!("an array of {capacity} counters {error}"))
     }
     fn least() -> Self {
         Self::new(1)

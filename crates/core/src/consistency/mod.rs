@@ -39,6 +39,12 @@ pub trait Contents: Changing + Declared + Send + Sync + Sized {
     /// of what the old one exports if not.
     type Config: Clone + PartialEq + Send + Sync + 'static;
 
+    /// The configuration with this seed, where it has a keyed hash for which nobody chose one.
+    #[must_use]
+    fn seeded(config: Self::Config, _seed: u64) -> Self::Config {
+        config
+    }
+
     /// Makes it; from equal configurations, equal ones.
     ///
     /// # Errors
@@ -213,7 +219,7 @@ impl Worker {
         consistency: C,
         config: T::Config,
     ) -> C::Handle<T> {
-        consistency.declare(self, name, config)
+        consistency.declare(self, name, T::seeded(config, self.seed()))
     }
 
     /// What `made` is; where it failed, so does the building of the node in hand, which gets what `instead` makes.

@@ -130,6 +130,9 @@ impl<K: Key + Encode> Expiring for KeyedTallies<K> {
 
 impl<K: Key + Encode + Send + Sync> Contents for KeyedTallies<K> {
     type Config = FlowTableConfig;
+    fn seeded(config: FlowTableConfig, seed: u64) -> FlowTableConfig {
+        config.seeded(seed)
+    }
     fn make(config: &FlowTableConfig) -> Result<Self, String> {
         Self::new(*config).map_err(|error| error.to_string())
     }

@@ -11,13 +11,13 @@ use netbricks_core::consistency::{
 };
 use netbricks_core::packet::{Ip, Link, Udp};
 use netbricks_core::tables::{
-    Changing, FlowTable, FlowTableConfig, Full, MapChange, MapOutcome, Recent, RecentItem, RouteChange,
-    Routes, Tallies,
+    Changing, Entry, FlowTable, FlowTableConfig, Full, Key, MapChange, MapOutcome, Recent, RecentItem,
+    RouteChange, Routes, Table, Tallies,
 };
 use netbricks_core::view::{IpRewrite, Metadata};
 use netbricks_core::{
     Blueprint, BuildError, Context, Function, GroupConfig, Groups, Input, Node, Operator, Shuffle,
-    ShuffleConfig, StoredFlow, Worker, compose,
+    ShuffleConfig, StoredFlow, TableKey, Worker, compose,
 };
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::linear::{Operation, linearizable, record};
@@ -485,11 +485,19 @@ fn state_that_cannot_be_fails_the_building_and_says_what_would_do() {
             build(&|| {
                 drop(worker.state::<FlowTable<u64, u64>, C>("map", consistency(), FlowTableConfig::new(0)))
             }),
+            // More than any machine has.
+            build(&|| drop(worker.state::<Tallies, C>("seen", consistency(), 1 << 50))),
+            build(&|| drop(worker.state::<Recent<u8>, C>("last", consistency(), (1 << 50, None)))),
         ]
     }
     let own = refused(|| NoExternalAccess);
     assert_eq!(own[0], "state `seen`: there are 0 counters: give it 1 or more");
     assert!(own[2].contains("state `map`: a flow table's capacity is 0 flows"), "{own:?}");
+    for (error, of) in
+        own[3..].iter().zip(["an array of 1125899906842624 counters", "a ring of 1125899906842624 items"])
+    {
+        assert!(error.contains(&format!("{of} needs")) && error.contains("lower the capacity"), "{error}");
+    }
     assert_eq!(refused(|| Strict), own);
     assert_eq!(refused(|| BoundedInconsistency { updates: 0 }), own);
 }
@@ -545,4 +553,34 @@ fn a_ring_answers_how_many_items_gave_way_and_how_many_were_too_old() {
         ["last.occupancy", "last.evicted", "last.expired", "last.refused"].map(asked),
         ["2 3", "1", "2", "0"]
     );
+}
+
+/// Else whoever has the source chooses flows that collide. What an author chose stays.
+#[test]
+fn tables_for_which_nobody_chose_a_seed_have_their_workers() {
+    let config = FlowTableConfig::new(64);
+    // Flows lie in the order of their hashes.
+    fn fill<K: Key>(table: &mut FlowTable<K, u64>, key: impl Fn(u64) -> K) -> Vec<u64> {
+        for number in 0..20 {
+            if let Entry::Vacant(place) = table.lookup(key(number), 0) {
+                place.insert(number);
+            }
+        }
+        table.iter().map(|(_, number)| *number).collect()
+    }
+    let order = |seed: u64, chosen: u64| {
+        let worker = Worker::new(0, seed, pool());
+        let config = FlowTableConfig { seed: chosen, ..config };
+        let own = worker.flow_table::<u64, u64>("own", config);
+        let map = worker.state::<FlowTable<u64, u64>, _>("map", Strict, config);
+        let numbers = own.with(|own| fill(own, |number| number.store()));
+        assert_eq!(numbers.len(), 20);
+        assert_eq!(map.transact(|map| fill(map, |number| number)).len(), 20);
+        let of_map = map.read(|map| map.iter().map(|(_, number)| *number).collect::<Vec<_>>());
+        (numbers, of_map)
+    };
+    assert_eq!(order(1, 0), order(1, 0));
+    let (first, other) = (order(1, 0), order(2, 0));
+    assert!(first.0 != other.0 && first.1 != other.1);
+    assert_eq!(order(1, 9), order(2, 9));
 }

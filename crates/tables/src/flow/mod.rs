@@ -80,7 +80,8 @@ pub struct FlowTableConfig {
     pub idle_timeout: Option<u64>,
     /// What happens to a new flow when there is no room.
     pub full: Full,
-    /// Seed of the keyed hash; random in production, so that nobody can choose flows that collide.
+    /// Seed of the keyed hash; random in production, so that nobody can choose flows that collide. 0 where nobody chose one: a graph
+    /// then takes its worker's.
     pub seed: u64,
 }
 
@@ -89,6 +90,12 @@ impl FlowTableConfig {
     #[must_use]
     pub const fn new(capacity: usize) -> Self {
         Self { capacity, idle_timeout: None, full: Full::Refuse, seed: 0 }
+    }
+
+    /// The same with this seed, where nobody chose one.
+    #[must_use]
+    pub const fn seeded(self, seed: u64) -> Self {
+        if self.seed == 0 { Self { seed, ..self } } else { self }
     }
 }
 

@@ -7,6 +7,7 @@ mod tests;
 pub use keyed::{KeyedTallies, TallyChange, TallyOutcome};
 
 use crate::flow::Encode;
+use crate::memory::{MemoryError, reserved};
 use crate::recent::{ImageError, open, seal};
 use crate::shared::Changing;
 
@@ -31,6 +32,16 @@ impl Tallies {
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self(vec![0; capacity].into())
+    }
+
+    /// As [`new`](Self::new), where there may be no memory for so many; what there is was touched, so that counting waits for none.
+    ///
+    /// # Errors
+    /// When the machine has less than that, or the kernel refuses it.
+    pub fn try_new(capacity: usize) -> Result<Self, MemoryError> {
+        let mut all = reserved(capacity)?;
+        all.resize(capacity, 0);
+        Ok(Self(all.into()))
     }
 
     /// The value of counter `number`, if there is such a one.
