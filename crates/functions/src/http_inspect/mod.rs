@@ -6,6 +6,7 @@ mod blocking;
 mod config;
 #[cfg(test)]
 mod moving;
+mod names;
 mod parse;
 mod reading;
 mod state;
@@ -130,7 +131,7 @@ pub fn http_block(input: Input, config: &HttpInspectConfig, worker: &Worker) -> 
 }
 
 fn declare(config: &HttpInspectConfig, worker: &Worker) -> (State<Requests>, Counts) {
-    let requests = worker.declare("requests", Requests::new(config));
+    let requests = worker.declare("requests", Requests::new(config, worker.seed()));
     state::report(&requests, worker);
     let counts = Counts {
         requests: worker.counter("seen"),

@@ -7,6 +7,7 @@ use netbricks_core::stream::{Cut, End, Fate, Why, Window};
 use netbricks_core::{Counter, Declared, Mobility, Section, ShuffleKey, State, Worker};
 
 use super::HttpInspectConfig;
+use super::names::{Blocked, Index};
 use super::parse::{Found, HOST, LINE, Parser, Text};
 
 /// Requests to one host.
@@ -27,13 +28,14 @@ struct Request {
 /// Everything that is remembered, all of it bounded and there from the beginning.
 pub(super) struct Requests {
     log: Log,
-    /// Hosts to which nobody may speak.
-    block: Box<[Box<[u8]>]>,
+    block: Blocked,
 }
 
 /// Requests that were found.
 struct Log {
     hosts: Vec<Host>,
+    /// Finds them: a client names another host with every few bytes.
+    index: Index,
     /// Hosts beyond this many are counted together.
     most_hosts: usize,
     others: u64,
@@ -53,17 +55,9 @@ pub(super) struct Counts {
 }
 
 impl Requests {
-    pub(super) fn new(config: &HttpInspectConfig) -> Self {
-        let log = Log {
-            hosts: Vec::with_capacity(config.hosts),
-            most_hosts: config.hosts,
-            others: 0,
-            latest: Vec::with_capacity(config.latest),
-            most_latest: config.latest,
-            next: 0,
-        };
-        let block = config.block.iter().map(|name| name.as_bytes().into()).collect();
-        Self { log, block }
+    /// `seed` hides where hosts are looked for.
+    pub(super) fn new(config: &HttpInspectConfig, seed: u64) -> Self {
+        Self { log: Log::new(config.hosts, config.latest, seed), block: Blocked::new(&config.block, seed) }
     }
 
     /// Takes a window of what a client sent that waits for a decision.
@@ -81,10 +75,8 @@ impl Requests {
         let Self { log, block } = self;
         let mut blocked = false;
         let mut found = |found: Found<'_>| match found {
-            // Of one that is longer than any of them, the rest is not known.
-            Found::Host { name, whole } => {
-                blocked |= block.iter().any(|of| !whole || is_within(host_name(name), of));
-            }
+            // One is enough: what follows it is not looked for.
+            Found::Host { name, whole } => blocked = blocked || block.holds(name, whole),
             Found::NoRequest => counts.no_requests.add(1),
             Found::Request { line, host } => {
                 counts.requests.add(1);
@@ -106,23 +98,19 @@ impl Requests {
     }
 }
 
-/// A host without its port, and without the dot that ends a full name.
-fn host_name(host: &[u8]) -> &[u8] {
-    let end = match host.first() {
-        Some(b'[') => host.iter().position(|byte| *byte == b']').map(|end| end + 1),
-        _ => host.iter().position(|byte| *byte == b':'),
-    };
-    let name = &host[..end.unwrap_or(host.len())];
-    name.strip_suffix(b".").unwrap_or(name)
-}
-
-/// Whether a name is `of` or below it.
-fn is_within(name: &[u8], of: &[u8]) -> bool {
-    let Some(below) = name.len().checked_sub(of.len()) else { return false };
-    name[below..].eq_ignore_ascii_case(of) && (below == 0 || name[below - 1] == b'.')
-}
-
 impl Log {
+    fn new(most_hosts: usize, most_latest: usize, seed: u64) -> Self {
+        Self {
+            hosts: Vec::with_capacity(most_hosts),
+            index: Index::new(most_hosts, seed),
+            most_hosts,
+            others: 0,
+            latest: Vec::with_capacity(most_latest),
+            most_latest,
+            next: 0,
+        }
+    }
+
     fn remember(&mut self, request: Request) {
         self.count(request.host, 1);
         if self.latest.len() < self.most_latest {
@@ -134,10 +122,12 @@ impl Log {
     }
 
     fn count(&mut self, name: Text<HOST>, requests: u64) {
-        let same = |host: &&mut Host| host.name.get().eq_ignore_ascii_case(name.get());
-        if let Some(host) = self.hosts.iter_mut().find(same) {
-            host.requests += requests;
+        let hash = self.index.hash(name.get());
+        let same = |number: usize| self.hosts[number].name.get().eq_ignore_ascii_case(name.get());
+        if let Some(number) = self.index.find(hash, same) {
+            self.hosts[number].requests += requests;
         } else if self.hosts.len() < self.most_hosts {
+            self.index.add(hash, self.hosts.len());
             self.hosts.push(Host { name, requests });
         } else {
             self.others += requests;
@@ -252,4 +242,59 @@ const VERSION: u8 = 1;
 
 fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use netbricks_testkit::mutate::Random;
+    use proptest::prelude::*;
+
+    use super::super::names::tests::{SLOTS, name};
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn hosts_are_counted_as_if_they_were_looked_for_one_by_one(seed: u64, secret: u64, most in 1usize..40) {
+            let mut random = Random::new(seed);
+            let mut log = Log::new(most, 1, secret);
+            let (mut expected, mut others): (Vec<(String, u64)>, u64) = (Vec::new(), 0);
+            for _ in 0..300 {
+                let host = name(&mut random);
+                log.count(Text::of(host.as_bytes()), 1);
+                if let Some((_, requests)) = expected.iter_mut().find(|(of, _)| of.eq_ignore_ascii_case(&host)) {
+                    *requests += 1;
+                } else if expected.len() < most {
+                    expected.push((host, 1));
+                } else {
+                    others += 1;
+                }
+            }
+            let counted: Vec<_> = log.hosts.iter().map(|host| (host.name.get(), host.requests)).collect();
+            let expected: Vec<_> = expected.iter().map(|(host, requests)| (host.as_bytes(), *requests)).collect();
+            prop_assert_eq!(counted, expected);
+            prop_assert_eq!(log.others, others);
+        }
+    }
+
+    /// A segment of the shortest requests there are, where as many hosts are known as may be: over many secrets, since with one
+    /// a host may meet where several do.
+    #[test]
+    fn requests_cost_no_more_where_many_hosts_are_known() {
+        let (mut requests, mut slots) = (0, 0);
+        for secret in 0..64 {
+            let mut log = Log::new(1_024, 1, secret);
+            (0..1_024).for_each(|number| log.count(Text::of(format!("host{number}").as_bytes()), 1));
+            SLOTS.set(0);
+            Parser::NEW.clone().feed(&b"GET / HTTP/1.1\n\n".repeat(91), |found| {
+                if let Found::Request { host, .. } = found {
+                    requests += 1;
+                    log.count(Text::of(host), 1);
+                }
+            });
+            assert_eq!(log.others, 91);
+            slots += SLOTS.get();
+        }
+        assert_eq!(requests, 64 * 91);
+        assert!(slots <= 4 * requests, "{slots} slots for {requests} requests");
+    }
 }
