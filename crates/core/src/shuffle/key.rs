@@ -40,6 +40,17 @@ const NUMBER: u64 = 1 << 8;
 const LINK: u64 = 2 << 8;
 
 impl ShuffleKey {
+    /// Whether packets of one direction that are given away by this key and those of the other direction by `other` come to one
+    /// worker, flow by flow; of keys that say nothing of flows it is taken that both directions have the same.
+    #[must_use]
+    pub fn meets(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Source, Self::Destination) | (Self::Destination, Self::Source) => true,
+            (Self::Flow | Self::Source | Self::Destination | Self::Port, _) => false,
+            _ => self == other,
+        }
+    }
+
     /// The keys that configuration can name.
     pub const ALL: [Self; 7] = [
         Self::SymmetricFlow,

@@ -6,9 +6,10 @@ mod tests;
 
 pub use config::{From, RewriteStreamConfig};
 
+use netbricks_core::node::SectionMerge;
 use netbricks_core::packet::{Ip, Link, Tcp};
-use netbricks_core::stream::{BLOCK, PacketizeConfig};
-use netbricks_core::{BuildError, Edge, Function, Input, Operator, Worker};
+use netbricks_core::stream::{BLOCK, PacketizeConfig, PacketizeCounters};
+use netbricks_core::{BuildError, Edge, Function, Input, Operator, Section, Worker};
 
 use config::FLOW_MEMORY;
 
@@ -46,6 +47,23 @@ pub fn rewrite_stream(input: Input, config: &RewriteStreamConfig, worker: &Worke
     let counted = streams.clone();
     worker.handler("homeless", "How many connections moved here and found no room.", move |_| {
         Ok(counted.borrow().counters().homeless.to_string())
+    });
+    let counted = streams.clone();
+    worker.report(move || {
+        let PacketizeCounters { replaced, unchanged, no_room, homeless, .. } = counted.borrow().counters();
+        let rows = [
+            ("occurrences replaced", replaced),
+            ("packets unchanged", unchanged),
+            ("packets without room", no_room),
+            ("connections without room here", homeless),
+        ];
+        Section {
+            title: "rewritten".into(),
+            columns: ["what", "count"].map(Into::into).into(),
+            rows: rows.map(|(what, count)| vec![what.into(), count.to_string()]).into(),
+            merge: SectionMerge::Sum,
+            ..Section::default()
+        }
     });
     let ports: Box<[u16]> = config.ports.as_slice().into();
     let served = move |port: u16| ports.contains(&port);

@@ -143,8 +143,52 @@ impl Network {
     }
 
     /// What is wrong where the file's own shuffle gives one port's flows to their owners by another key than that of those
-    /// that can be put in, and another port's flows come to the same state as they are received.
+    /// that can be put in, and another port's flows come to the same state as they are received; or where those of both are
+    /// shuffled, by keys that don't bring them together.
     pub(crate) fn unmet(&self, plan: &Plan<'_>, workers: usize) -> Vec<Diagnostic> {
+        let mut unmet = self.half_shuffled(plan, workers);
+        unmet.extend(self.at_odds(plan, workers));
+        unmet
+    }
+
+    fn at_odds(&self, plan: &Plan<'_>, workers: usize) -> Vec<Diagnostic> {
+        let ports = if workers > 1 { plan.ports.len() } else { 0 };
+        let met: Vec<Vec<(usize, Option<usize>)>> = (0..ports).map(|port| self.flows_met(port)).collect();
+        let ways = met.iter().enumerate().flat_map(|(port, met)| {
+            met.iter().filter_map(move |(function, by)| Some((*function, port, (*by)?)))
+        });
+        let ways: Vec<(usize, usize, usize)> = ways.collect();
+        let mut found: BTreeSet<(usize, usize, usize)> = BTreeSet::new();
+        let mut unmet = Vec::new();
+        for (place, (function, port, by)) in ways.iter().enumerate() {
+            for (_, other_port, other) in
+                ways[place + 1..].iter().filter(|way| way.0 == *function && way.1 != *port)
+            {
+                let (Some(key), Some(other_key)) = (self.sorts[*by], self.sorts[*other]) else { continue };
+                if key.meets(other_key) || !found.insert((*function, *by, *other)) {
+                    continue;
+                }
+                let function = &plan.functions[*function].name;
+                let [port, other_port] = [port, other_port].map(|port| &plan.ports[*port].name);
+                let [by, other] = [by, other].map(|shuffle| &plan.functions[*shuffle]);
+                let sorts = |port: &str, key: ShuffleKey| {
+                    format!("sorts what port `{port}` receives by `{}`", key.name())
+                };
+                let (first, second) = (sorts(port, key), sorts(other_port, other_key));
+                let warning = Diagnostic::warning(format!(
+                    "the two directions of a flow may come to `{function}` on different workers: `{}` and `{}` sort them by \
+                     keys that don't bring them together",
+                    by.name, other.name
+                ));
+                unmet.push(warning.at(by.place.clone(), first).at(other.place.clone(), second).help(
+                    "give both `key = \"symmetric-flow\"`, or one `\"source\"` and the other `\"destination\"`",
+                ));
+            }
+        }
+        unmet
+    }
+
+    fn half_shuffled(&self, plan: &Plan<'_>, workers: usize) -> Vec<Diagnostic> {
         let mixed = if workers > 1 { self.mixed(plan.ports.len()) } else { Vec::new() };
         let named = |mixed: &&Mixed| self.sorts[mixed.by] != Some(ShuffleKey::SymmetricFlow);
         mixed

@@ -358,3 +358,42 @@ fn a_shuffle_by_another_key_before_state_that_another_port_comes_to_is_warned_of
     let file = self::file(&one_shuffled("source", 1));
     assert!(self::checked(&app, &file).diagnostics.is_empty(), "one worker has all");
 }
+
+/// Each direction passes a shuffle, and both keys decide where they meet.
+#[test]
+fn two_shuffles_that_part_the_directions_of_a_flow_are_warned_of() {
+    let app = application();
+    let shown = |key: &str, other: &str, workers: usize| {
+        let text = one_shuffled(key, workers).replace(
+            "[[chain]]\nfrom = \"wan\"\nthrough = [",
+            &format!(
+                "[function.back]\nuse = \"shuffle\"\nkey = \"{other}\"\n[[chain]]\nfrom = \"wan\"\nthrough = [\"back\", "
+            ),
+        );
+        let file = file(&text);
+        let checked = checked(&app, &file);
+        checked.diagnostics.render(&checked.source, false)
+    };
+    for (key, other) in [
+        ("source", "source"),
+        ("flow", "flow"),
+        ("symmetric-flow", "flow"),
+        ("port", "port"),
+        ("source", "vlan"),
+    ] {
+        let shown = shown(key, other, 2);
+        for part in [
+            "warning: the two directions of a flow may come to `connections` on different workers: `named` and `back` sort \
+             them by keys that don't bring them together",
+            &format!("sorts what port `lan` receives by `{key}`"),
+            &format!("sorts what port `wan` receives by `{other}`"),
+        ] {
+            assert!(shown.contains(part), "{key} and {other}: {part} is not in {shown}");
+        }
+        assert_eq!(shown.matches("warning").count(), 1, "{shown}");
+    }
+    for (key, other) in [("source", "destination"), ("symmetric-flow", "symmetric-flow"), ("vlan", "vlan")] {
+        assert_eq!(shown(key, other, 2), "", "{key} and {other}");
+    }
+    assert_eq!(shown("source", "source", 1), "", "one worker has all");
+}
