@@ -2,11 +2,11 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use netbricks_tables::{Counters, Publication, Reader, Writer, replicated_of};
 
-use super::heritage::{Given, Heritage, refitted};
+use super::heritage::{Fate, Given, Heritage, refitted};
 use super::{
     Access, BoundedInconsistency, CannotWrite, Consistency, Contents, Shares, export_in_steps, remaker,
 };
@@ -29,8 +29,8 @@ struct Home<T: Contents> {
     publication: Publication<T>,
     /// Of what it was made, or made again, last.
     terms: Mutex<Terms<T>>,
-    /// What became of it when its graph took over from another: said once, by the first worker, so that all have one.
-    fate: OnceLock<Result<Arc<Self>, String>>,
+    /// What became of it when its graph took over from another.
+    fate: Fate<Self>,
 }
 
 /// What is agreed about a state.
@@ -80,7 +80,7 @@ impl<T: Contents> Home<T> {
         let remake = remaker::<T>(terms.config.clone());
         let (writer, publication) = replicated_of(terms.updates, copies, remake);
         let writer = Mutex::new(Some(Box::new(writer)));
-        Arc::new(Self { writer, publication, terms: Mutex::new(terms), fate: OnceLock::new() })
+        Arc::new(Self { writer, publication, terms: Mutex::new(terms), fate: Fate::new() })
     }
     /// Of both copies, so that no change of one fails for want of the other's memory.
     fn make(terms: Terms<T>) -> Result<Arc<Self>, String> {
@@ -203,26 +203,15 @@ impl<T: Contents> Side<T> {
         if Arc::ptr_eq(own, &old.home) {
             return self.refit(&old.home, now);
         }
-        let decided = own.fate.get_or_init(|| {
+        // What it began with stays as it is: workers whose graphs took over from none have it.
+        own.fate.of(&old.home, || {
             self.refit(&old.home, now)?;
             self.shares.set(&self.name, old.home.clone());
-            // Nobody reads what it began with any more: its memory goes back.
-            if let Some(mut writer) = own.take() {
-                writer.replace([T::least(), T::least()]);
-                own.put_back(writer);
-            }
-            Ok(old.home.clone())
-        });
-        let home = decided.clone()?;
-        let joined = if Arc::ptr_eq(&home, &old.home) {
-            old.clone()
-        } else {
-            let reader = home.publication.reader().map_err(|error| error.to_string())?;
-            Rc::new(Joined { home, reader })
-        };
+            Ok(())
+        })?;
         self.written.set(self.written.get().wrapping_add(1));
         // Once: a graph takes over from one other.
-        let _again = self.inherited.set(joined);
+        let _again = self.inherited.set(old.clone());
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::Contents;
 
@@ -33,6 +34,29 @@ impl Heritage {
     }
     pub(crate) fn inherited(&self) {
         self.given.0.set(true);
+    }
+}
+
+/// What became of a state when its graph took over from another one: decided by the first worker that does, so that those whose
+/// old graphs had one state have one again.
+pub(super) struct Fate<S>(Mutex<Option<(Weak<S>, Result<(), String>)>>);
+
+impl<S> Fate<S> {
+    pub(super) const fn new() -> Self {
+        Self(Mutex::new(None))
+    }
+
+    /// What was decided of the state `old`, or what `decide` says now. Others who want to know wait for that.
+    pub(super) fn of(&self, old: &Arc<S>, decide: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*known {
+            Some((of, decided)) if of.as_ptr() == Arc::as_ptr(old) => decided.clone(),
+            _ => {
+                let decided = decide();
+                *known = Some((Arc::downgrade(old), decided.clone()));
+                decided
+            }
+        }
     }
 }
 

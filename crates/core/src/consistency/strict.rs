@@ -3,11 +3,11 @@
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use netbricks_tables::{Counters, Locked};
 
-use super::heritage::{Given, Heritage, refitted};
+use super::heritage::{Fate, Given, Heritage, refitted};
 use super::{Access, CannotWrite, Consistency, Contents, Shares, Strict, bounded, export_in_steps, remaker};
 use crate::registry::Worker;
 use crate::shuffle::ShuffleKey;
@@ -35,7 +35,7 @@ struct Ranked<T: Contents> {
     /// Of what it was made, or made again, last.
     config: Mutex<T::Config>,
     /// What became of it when its graph took over from another: said once, by the first worker, so that all have one.
-    fate: OnceLock<Result<Arc<Self>, String>>,
+    fate: Fate<Self>,
 }
 
 impl<T: Contents> Ranked<T> {
@@ -43,7 +43,7 @@ impl<T: Contents> Ranked<T> {
         static MADE: AtomicU64 = AtomicU64::new(0);
         let rank = 1 + MADE.fetch_add(1, Ordering::Relaxed);
         let locked = Locked::of(state, remaker::<T>(config.clone()));
-        Arc::new(Self { rank, locked, config: Mutex::new(config), fate: OnceLock::new() })
+        Arc::new(Self { rank, locked, config: Mutex::new(config), fate: Fate::new() })
     }
 
     /// Makes the state as a graph wants it, of what it knows, in one step; nothing changes where that fails.
@@ -69,15 +69,14 @@ impl<T: Contents> Side<T> {
         if Arc::ptr_eq(&self.own, old) {
             return old.refit(&self.config, now);
         }
-        let decided = self.own.fate.get_or_init(|| {
+        // What it began with stays as it is: workers whose graphs took over from none have it.
+        self.own.fate.of(old, || {
             old.refit(&self.config, now)?;
             self.shares.set(&self.name, old.clone());
-            // Nobody asks for what it began with any more: its memory goes back.
-            self.own.locked.hold(|state| *state = T::least());
-            Ok(old.clone())
-        });
+            Ok(())
+        })?;
         // Once: a graph takes over from one other.
-        let _again = self.inherited.set(decided.clone()?);
+        let _again = self.inherited.set(old.clone());
         Ok(())
     }
 }

@@ -89,6 +89,43 @@ fn state_that_does_not_fit_is_refused_on_all_workers_or_on_none() {
     all_or_none(BOUNDED);
 }
 
+/// Not all workers come from one graph: one runs the new one already, or goes back to the old one, and what a graph was refused by
+/// one is nothing to another.
+fn who_has_a_state_keeps_it<C: Consistency + Copy>(consistency: C) {
+    let of = |shares: &Shares, capacity| holder(&worker(&pool()).sharing(shares), consistency, capacity);
+    let (before, after) = (Shares::default(), Shares::default());
+    let [old, stays] = [of(&before, 100), of(&before, 100)];
+    let canary = of(&after, 100);
+    canary.1.update(put(9)).unwrap();
+    old.1.update(put(1)).unwrap();
+    let mut new = of(&after, 100);
+    inherit(&mut *new.0, &*old.0).unwrap();
+    canary.1.update(put(8)).unwrap();
+    stays.1.update(put(2)).unwrap();
+    let found =
+        [&new.1, &stays.1, &canary.1].map(|handle| handle.read(|flows| (flows.len(), flows.capacity())));
+    assert_eq!(found, [(2, 100), (2, 100), (2, 100)]);
+    // Back, while another worker never left.
+    let mut back = of(&Shares::default(), 100);
+    inherit(&mut *back.0, &*new.0).unwrap();
+    assert_eq!(stays.1.read(|flows| flows.capacity()), 100);
+    // A state that fits, after one that did not.
+    let (small, other) = (Shares::default(), Shares::default());
+    for key in 0..3 {
+        stays.1.update(put(key)).unwrap();
+    }
+    inherit(&mut *of(&small, 2).0, &*stays.0).unwrap_err();
+    let less = of(&other, 100);
+    less.1.update(put(5)).unwrap();
+    inherit(&mut *of(&small, 2).0, &*less.0).unwrap();
+}
+
+#[test]
+fn state_of_workers_that_take_over_from_none_stays_as_it_is() {
+    who_has_a_state_keeps_it(Strict);
+    who_has_a_state_keeps_it(BOUNDED);
+}
+
 /// Made as often as there is memory for.
 struct Scarce(Vec<u64>);
 

@@ -333,7 +333,8 @@ impl Changing for Backends {
     /// Whether it was done: not where the change was made of a snapshot that is no more.
     type Outcome = bool;
     fn apply(&mut self, Replace { base, next }: &Replace) -> bool {
-        let fits = self.0.version == *base;
+        // A configuration that came meanwhile counts its versions anew.
+        let fits = self.0.version == *base && self.0.origin == next.origin;
         if fits {
             self.0 = next.clone();
         }
