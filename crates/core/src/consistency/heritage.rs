@@ -39,7 +39,10 @@ impl Heritage {
 
 /// What became of a state when its graph took over from another one: decided by the first worker that does, so that those whose
 /// old graphs had one state have one again.
-pub(super) struct Fate<S>(Mutex<Option<(Weak<S>, Result<(), String>)>>);
+pub(super) struct Fate<S>(Mutex<Option<Decided<S>>>);
+
+/// Of which old state, and what.
+type Decided<S> = (Weak<S>, Result<(), String>);
 
 impl<S> Fate<S> {
     pub(super) const fn new() -> Self {

@@ -159,7 +159,7 @@ impl Graph {
             }
             if moved > 0 {
                 *held_up = self.drain_keepers(Keepers::All);
-            } else if *held_up {
+            } else if *held_up || self.cx.blocked & self.queue_bits != 0 {
                 *held_up = self.drain_keepers(Keepers::BeforeShuffles);
             } else {
                 self.tell_ends(false);

@@ -41,6 +41,8 @@ impl Graph {
             self.contained(None, 1);
         }
         if self.cx.crossings.is_empty() {
+            // Those that fill queues wait for them first.
+            self.drain_keepers(Keepers::All);
             self.drain_keepers(Keepers::Last);
         } else {
             let mut held_up = self.drain_keepers(Keepers::All);
@@ -63,7 +65,7 @@ impl Graph {
                 let slot = &self.slots[*node];
                 slot.keeps
                     && (slot.crossing == 0 || slot.ended)
-                    && (keepers != Keepers::BeforeShuffles || slot.feeds != 0)
+                    && (keepers != Keepers::BeforeShuffles || slot.feeds != 0 || slot.queue.is_some())
             });
             // Shuffles that were given up are the last: what waits there has nowhere to go.
             nodes.sort_by_key(|node| self.slots[*node].crossing != 0);

@@ -248,6 +248,8 @@ pub struct Graph {
     burst: usize,
     /// What the shortest queue has room for.
     longest_burst: usize,
+    /// The bits of all queues.
+    queue_bits: u64,
     sampled: bool,
     /// Turns in a row that moved nothing.
     dry: usize,
@@ -276,6 +278,7 @@ impl Graph {
         let sources = slots.iter().filter(|slot| slot.source).count();
         let crossings = crossing::connect(&mut slots);
         let queues = queues::connect(&mut slots);
+        let queue_bits = queues.iter().fold(0, |bits, bit| bits | bit);
         let longest_burst = slots.iter().filter_map(|slot| slot.queue).min().unwrap_or(usize::MAX);
         let mut graph = Self {
             name,
@@ -296,6 +299,7 @@ impl Graph {
             turns: 0,
             burst: 0,
             longest_burst: longest_burst.clamp(1, netbricks_buffer::BATCH),
+            queue_bits,
             sampled: false,
             dry: 0,
             sources,

@@ -57,7 +57,8 @@ impl Graph {
             self.dry = 0;
             return (Turn::Moved(moved), turns);
         }
-        if moved == 0 && self.cx.blocked != 0 {
+        // A full queue sends by a turn of its own; who waits for other workers has none.
+        if moved == 0 && self.cx.blocked & !self.queue_bits != 0 {
             return (self.rest(), turns);
         }
         self.dry = if moved > 0 { 0 } else { self.dry + 1 };

@@ -440,7 +440,8 @@ fn admit<'a>(packets: impl Iterator<Item = &'a Packet>, cx: &mut Context) -> usi
             cx.advance(time - time % MILLISECOND);
             end = (cx.now() - cx.now() % MILLISECOND).saturating_add(MILLISECOND).min(cx.deadline());
         }
-        if time >= end {
+        // The last time there is has none behind it.
+        if count > 0 && time >= end {
             break;
         }
         count += 1;
@@ -498,5 +499,26 @@ impl Drop for ShuffleNode {
             return;
         }
         self.fabric.standing[self.me].gone.store(true, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netbricks_buffer::Pool;
+
+    use super::*;
+
+    #[test]
+    fn the_last_time_there_is_is_admitted() {
+        let pool = Pool::builder().frames(4).build().unwrap();
+        let mut cx = Context::new(pool.clone());
+        let at = |time| {
+            let mut packet = pool.packet(&[0; 64]).unwrap();
+            packet.set_received_at(time);
+            packet
+        };
+        let packets = [at(5), at(MILLISECOND - 1), at(MILLISECOND), at(u64::MAX)];
+        assert_eq!(admit(packets.iter(), &mut cx), 2);
+        assert_eq!(admit(packets[3..].iter(), &mut cx), 1);
     }
 }

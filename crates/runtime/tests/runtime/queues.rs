@@ -136,3 +136,31 @@ fn more_queues_than_there_are_bits_lose_nothing_of_a_replay_either() {
     assert_eq!(graph.totals().drops.total().packets, 0);
     assert_eq!(seen.lock().unwrap().len() as u64, 2 * PACKETS);
 }
+
+/// Deep queues fill a short one faster than it lets go.
+#[test]
+fn what_queues_hold_of_a_replay_that_is_stopped_goes_out() {
+    for (burst, turns) in [(8, 400), (32, 150)] {
+        let (pool, seen) = (pool(), Seen::default());
+        let worker = Worker::new(0, 1, pool.clone());
+        let mut graph = GraphBuilder::new("test");
+        let ends = graph.add("ends", Box::new(Ends(4, seen.clone()))).unwrap();
+        let short = queue(&mut graph, &worker, (1, 64), ends);
+        for from in 0..3 {
+            let deep = queue(&mut graph, &worker, (1, 300 + from), short);
+            let source = graph.add(format!("in {from}"), source(&[16], PACKETS, from as u8)).unwrap();
+            graph.connect(source, Edge::OUT, deep, 0).unwrap();
+        }
+        let mut graph = graph.build(pool).unwrap();
+        graph.set_burst(burst);
+        graph.follow_arrivals(true);
+        for _ in 0..turns {
+            graph.turn(0);
+        }
+        let received = graph.totals().received.packets;
+        assert!(graph.totals().held > 64, "{} are held", graph.totals().held);
+        assert_eq!(graph.drain(0), 0);
+        assert_eq!(graph.totals().drops.total().packets, 0, "bursts of {burst}");
+        assert_eq!(seen.lock().unwrap().len() as u64, received);
+    }
+}
