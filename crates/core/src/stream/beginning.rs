@@ -87,7 +87,9 @@ fn decides(connection: &Connection, way: usize, segment: &Segment<'_>, bits: u32
     if segment.acknowledges.is_some_and(|number| is_at(other, number)) {
         // Both ends say so, or one from which that is the first word.
         let may = match segment.answers {
-            true => !agreed || other.phase == Phase::Ended,
+            true => !agreed || own.phase == Phase::Ended || other.phase == Phase::Ended,
+            // What else is known of an end that was taken up in its middle was said to somebody else.
+            false if own.is_opened() && !other.is_opened() => true,
             false => !agreed && other.phase == Phase::Open && other.is_silent(),
         };
         if may {
@@ -132,18 +134,26 @@ impl<P: Protocol> Reassembler<P> {
         // Both may have.
         for _ in 0..2 {
             let Some(which) = confirms(self.connections.get(number), way, segment, P::BITS) else { break };
-            self.begin_elsewhere(number, which, segment.answers, now, deliver);
+            let client = match segment.answers {
+                true => Some(which),
+                // It acknowledges an answer.
+                false => Some(way)
+                    .filter(|_| way != which && !self.connections.get(number).directions[which].is_opened()),
+            };
+            self.begin_elsewhere(number, which, client, segment.answers, now, deliver);
             settled = true;
         }
         settled
     }
 
-    /// A direction begins as another segment says than was believed; perhaps since this one answers that.
+    /// A direction begins as another segment says than was believed; perhaps since this one answers that, or shows by it which end is
+    /// the client.
     #[cold]
     fn begin_elsewhere(
         &mut self,
         number: u32,
         way: usize,
+        client: Option<usize>,
         answered: bool,
         now: u64,
         deliver: &mut impl FnMut(Delivery<'_>),
@@ -155,9 +165,12 @@ impl<P: Protocol> Reassembler<P> {
         let same = own.phase == Phase::Open && own.is_silent() && (!answered || other.is_silent());
         if same {
             self.blocks.clear(&mut connection.directions[way].waiting);
+            if connection.has_told_nothing() {
+                connection.client = client.unwrap_or(connection.client);
+            }
         } else {
             let mut tell = Teller { counters: &mut self.counters, deliver };
-            let client = if answered { way } else { connection.client };
+            let client = client.unwrap_or(connection.client);
             close(connection, number, End::Replaced, &mut self.blocks, &mut tell);
             self.begin_again(number, client, now);
         }

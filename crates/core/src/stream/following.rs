@@ -110,7 +110,7 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
             bytes = &bytes[..self.direction.end.saturating_sub(start).min(bytes.len() as u64) as usize];
             end = start + bytes.len() as u64;
         }
-        if self.holds() && !bytes.is_empty() && start < self.direction.behind_held() {
+        if self.holds() && !bytes.is_empty() && start < self.direction.behind_held() && end > next {
             // Its sender had to send again what it opened with.
             self.drop_held();
         }
@@ -234,7 +234,7 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
     fn drop_held(&mut self) {
         let behind = self.direction.behind_held();
         self.direction.held = 0;
-        self.direction.end_from = self.direction.end_from.max(behind);
+        self.direction.end_from = self.direction.end_from.max(behind).min(self.direction.end);
         let list = &mut self.direction.waiting;
         while let Some(head) = self.blocks.get(list.head).copied().filter(|head| head.start < behind) {
             if head.end() <= behind {

@@ -216,7 +216,7 @@ impl<'a> Reader<'a> {
             let mut part = Reader(self.take(PART)?);
             let (seen, offset, gap, len) =
                 (part.number(4)?, part.number(8)?, part.number(8)?, part.number(4)?);
-            let sound = len < size as u64 && seen <= len && gap < 1 << 62;
+            let sound = len < size as u64 && seen <= len && gap < 1 << 62 && offset < 1 << 62;
             // It begins to wait anew.
             let part = Part { buffer: NONE, len: 0, seen: seen as u32, offset, gap, since: now };
             Some((part, self.take(sound.then_some(len as usize)?)?))

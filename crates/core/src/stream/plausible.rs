@@ -2,7 +2,7 @@
 
 use super::beginning::{beginning, opens_anew};
 use super::blocks::Blocks;
-use super::connection::{Connection, Direction, Offer, Phase, UNKNOWN};
+use super::connection::{Connection, Direction, Offer, Phase, Start, UNKNOWN};
 use super::segment::{Credit, Segment};
 
 /// How far from the next byte a segment may lie, in bytes: no receiver's window is larger (RFC 7323, section 2.3).
@@ -43,7 +43,8 @@ pub(super) fn take_note(
     if own.phase == Phase::Unseen {
         return;
     }
-    if segment.opens && (!own.is_opened() || own.phase == Phase::Ended || other == Phase::Unseen) {
+    let may_be_over = own.phase == Phase::Ended || matches!(other, Phase::Ended | Phase::Unseen);
+    if segment.opens && (!own.is_opened() || may_be_over) {
         // It may be over, and nobody saw that.
         own.rival = Some(beginning(segment));
     }
@@ -96,7 +97,11 @@ pub(super) fn is_plausible(
         Phase::Open if segment.opens => {
             position == direction.first || opens_anew(connection, way, segment, blocks, bits)
         }
-        Phase::Open => is_in_reach(direction, position) && !is_beyond(direction, segment, position),
+        Phase::Open => {
+            // Where it is not known yet how it began, by what it acknowledges too.
+            let known = direction.rival.is_none() || direction.start != Start::Opened || answers(NOT_SEEN);
+            is_in_reach(direction, position) && !is_beyond(direction, segment, position) && known
+        }
         // The end has a number too, and nothing comes behind that.
         Phase::Ended if segment.aborts => (direction.next..=direction.next + 1).contains(&position),
         Phase::Ended if segment.opens => position == direction.first,

@@ -429,3 +429,19 @@ fn flags_that_do_not_go_together_stay_together() {
         assert_eq!(path.says_cat(FIRST[1]), b"elephant");
     }
 }
+
+/// The streams know one connection in the place of another then, and so do the numbers that are translated.
+#[test]
+fn an_opening_that_counts_after_bytes_came_behind_another_is_rewritten() {
+    for strangers in [Strangers::Pass, Strangers::Refuse] {
+        let mut path = Path::new(strangers);
+        path.client([FIRST[0] - 1, 0], SYN, b"");
+        path.server([FIRST[1] - 1, FIRST[0]], SYN | ACK, b"");
+        path.client([399, 0], SYN, b"");
+        // By one who knows what the server said.
+        path.client([405, FIRST[1]], ACK, b"x");
+        path.server([FIRST[1] - 1, FIRST[0]], SYN | ACK, b"");
+        path.client(FIRST, ACK, b"");
+        assert_eq!(path.says_cat(FIRST[1]), b"elephant", "{strangers:?}");
+    }
+}

@@ -477,3 +477,72 @@ fn an_end_from_ahead_outlives_a_forged_opening() {
     heard.told(client(), syn(9_000));
     assert_eq!(heard.told(client(), segment(1_000, b"ask")), "ask.finished");
 }
+
+/// What the server said to somebody else, as far as the client knows.
+#[test]
+fn a_stray_segment_of_the_server_hides_it_not() {
+    for stray in [says(9_000, 77, b"x"), fin(9_000, b""), segment(3 << 30, b"x")] {
+        let mut heard = heard();
+        heard.told(server(), stray);
+        heard.told(client(), syn(1_000));
+        heard.told(server(), answer(7_000, 1_000));
+        heard.told(client(), ack(1_000, 7_000));
+        goes_on(&mut heard, 1_000, 7_000, "the one that both opened");
+    }
+    // Of two that only acknowledged before, whoever opens is the client.
+    let mut heard = heard();
+    heard.told(server(), ack(500, 1_000));
+    heard.told(client(), ack(1_000, 500));
+    heard.told(client(), syn(9_000));
+    heard.told(server(), answer(7_000, 9_000));
+    heard.told(client(), ack(9_000, 7_000));
+    goes_on(&mut heard, 9_000, 7_000, "the client that opened");
+}
+
+/// Its bytes are given up for others, behind which it ends.
+#[test]
+fn an_end_before_where_an_opening_s_bytes_ended_is_sound() {
+    for overlap in [Overlap::Linux, Overlap::First, Overlap::Last] {
+        let mut heard = Heard::new(StreamConfig { overlap, ..StreamConfig::default() });
+        heard.told(client(), Segment { bytes: b"decoy", ..syn(1_000) });
+        let ends = Segment { acknowledges: Some(1), ..fin(1_000, b"ab") };
+        assert_eq!(heard.told(client(), ends), "ab.finished", "{overlap:?}");
+        let mut other = Heard::new(StreamConfig::default());
+        assert_eq!(other.streams.decode(&heard.streams.encode(), 0).unwrap(), 1, "{overlap:?}");
+    }
+}
+
+/// What lies before it is no retransmission of it.
+#[test]
+fn an_old_segment_leaves_the_bytes_of_an_opening() {
+    let mut heard = heard();
+    heard.told(client(), Segment { bytes: b"ask", ..syn(1_000) });
+    heard.told(client(), says(900, 1, b"x"));
+    assert_eq!(heard.told(server(), answer(500, 1_003)), "ask");
+}
+
+/// Between a server's answer and its client's, by one who knows no number of either.
+#[test]
+fn a_forged_opening_with_bytes_behind_it_hides_nobody() {
+    for forged in [400, 9_000] {
+        let mut heard = heard();
+        heard.told(client(), syn(1_000));
+        heard.told(server(), answer(500, 1_000));
+        heard.told(client(), syn(forged));
+        assert_eq!(heard.push(client(), says(forged + 5, 77, b"x")), IGNORED);
+        heard.told(client(), ack(1_000, 500));
+        goes_on(&mut heard, 1_000, 500, "the real one");
+    }
+}
+
+#[test]
+fn ports_are_used_again_after_the_end_of_the_client_was_not_seen() {
+    let mut heard = heard();
+    heard.told(client(), syn(1_000));
+    heard.told(server(), answer(500, 1_000));
+    heard.told(client(), ack(1_000, 500));
+    assert_eq!(heard.told(server(), Segment { acknowledges: Some(1_000), ..fin(500, b"") }), "[.finished]");
+    assert_eq!(heard.push(client(), syn(9_000)), IGNORED);
+    assert_eq!(heard.told(server(), answer(700, 9_000)), ".replaced");
+    goes_on(&mut heard, 9_000, 700, "the next one");
+}

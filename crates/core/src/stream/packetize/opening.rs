@@ -112,8 +112,15 @@ impl<R: Rewriter> Packetizer<R> {
             return;
         }
         if self.streams.counters().connections != connections {
+            let rivals = self.lanes[number as usize].map(|lane| lane.rival);
             self.clear(number, End::Replaced, now);
             self.streams.comes_to(number, Stage::Opening);
+            for side in [Side::Client, Side::Server] {
+                let first = self.streams.first(number, side);
+                if let Some(opening) = rivals.into_iter().flatten().find(|rival| rival.first == first) {
+                    self.lanes[number as usize][side as usize] = Lane::opened(opening, None);
+                }
+            }
         }
         self.follow_beginnings(number);
     }
