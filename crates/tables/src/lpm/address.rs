@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use super::island::REST;
 use crate::flow::Encode;
 use crate::hash::{Key, Secret, hash_words};
 use crate::parts::Whole;
@@ -25,6 +26,8 @@ pub(super) mod sealed {
         const STRIDE: u8;
         /// The first stride.
         fn root(self) -> usize;
+        /// The bits behind the first stride, where [most lookups end](Self::ENDS) in it.
+        fn rest(self) -> u32;
         /// Stride `level` after the first, counted from 0.
         fn part(self, level: u8) -> usize;
     }
@@ -38,16 +41,20 @@ impl Address for Ipv4Addr {
 }
 
 /// DIR-24-8 (Gupta, Lin and McKeown, INFOCOM 1998) with a shorter first stride, and a third: one access for what 20 bits
-/// decide, two for 26, three for all else, and one more for exceptions where the first is to a byte. The first stride takes 4 MiB, or 1 in bytes, which lies in the caches and in few
-/// pages, where that of 24 bits takes 32 or 64, so that nearly every look at it waits for memory, and for the address's
-/// translation.
+/// decide, two for 26, three for all else. Where the first is to a byte, exceptions take two if an island says them, else one
+/// more than without bytes. The first stride takes 4 MiB, or 1 in bytes, which lies in the caches and in few pages, where that
+/// of 24 bits takes 32 or 64, so that nearly every look at it waits for memory, and for the address's translation.
 impl sealed::Strides for Ipv4Addr {
-    const ROOT: u8 = 20;
+    const ROOT: u8 = 32 - REST;
     const ENDS: bool = true;
     const STRIDE: u8 = 6;
     #[inline(always)]
     fn root(self) -> usize {
         (self.to_bits() >> (32 - Self::ROOT)) as usize
+    }
+    #[inline(always)]
+    fn rest(self) -> u32 {
+        self.to_bits() % (1 << REST)
     }
     #[inline(always)]
     fn part(self, level: u8) -> usize {
@@ -72,6 +79,10 @@ impl sealed::Strides for Ipv6Addr {
     #[inline(always)]
     fn root(self) -> usize {
         (self.to_bits() >> 112) as usize
+    }
+    #[inline(always)]
+    fn rest(self) -> u32 {
+        0
     }
     #[inline(always)]
     fn part(self, level: u8) -> usize {

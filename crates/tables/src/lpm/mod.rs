@@ -4,6 +4,7 @@
 mod address;
 mod change;
 mod ends;
+mod island;
 mod routes;
 #[cfg(test)]
 mod tests;
@@ -133,13 +134,14 @@ pub enum LpmError {
 /// Values by prefix of an IPv4 or IPv6 address; the longest prefix that holds an address decides.
 ///
 /// # Memory and work
-/// IPv4: 6 MiB and 320 bytes a group. IPv6: 320 KiB and 1,280 bytes a group. A fifth of either, but for the sixth MiB, lies
-/// apart from the rest, as that MiB does, and each part takes whole units of 2 MiB where it is larger than 128 KiB. All of it is
-/// allocated and touched when the table is made.
+/// IPv4: 10 MiB and 320 bytes a group. IPv6: 320 KiB and 1,280 bytes a group. A fifth of what there is for cells and groups lies
+/// apart from the rest, as do in IPv4 a MiB of bytes and 4 of islands, and each part takes whole units of 2 MiB where it is larger
+/// than 128 KiB. All of it is allocated and touched when the table is made.
 ///
-/// A lookup reads one cell, and one more for each group on its way. In IPv4 the first one is a byte, in that sixth MiB, while
-/// fewer than a 32nd of all /20s have a longer prefix in them or a value whose number a byte does not hold, and those take one
-/// look more. Values are numbered as they come, the lowest free number first, up to 254 in a byte: with more of them, those that
+/// A lookup reads one cell, and one more for each group on its way. In IPv4 the first one is a byte, in a MiB of them, while
+/// fewer than a 32nd of all /20s have a longer prefix in them or a value whose number a byte does not hold. Behind those that have
+/// just one longer prefix is an island, which takes one look more; the others take the whole way after the byte. Values are
+/// numbered as they come, the lowest free number first, up to 254 in a byte and 255 in an island: with more of them, those that
 /// decide for most addresses are best put in first.
 ///
 /// Inserting or removing a prefix writes the cells that it decides: those of one stride, of which it has at most 2²⁰

@@ -442,3 +442,50 @@ fn bytes_answer_for_the_first_stride_while_they_hold_nearly_all_of_it() {
     assert_eq!((lpm.longest(of(many - 1)), lpm.longest(of(3))), (Some(&7), Some(&9)));
     walked_together(&mut lpm, (0..200).map(|number| of(many - 100 + number)));
 }
+
+/// A /20 in which one longer prefix differs is an island, whatever changes around it; of what is more than that, or beyond a byte,
+/// the groups decide.
+#[test]
+fn one_prefix_within_a_cell_is_an_island() {
+    let mut lpm: Lpm<Ipv4Addr, u32> = Lpm::new(LpmConfig { prefixes: 400, groups: 400 }).unwrap();
+    let address = |text: &str| text.parse::<Ipv4Addr>().unwrap();
+    let asked = |lpm: &Lpm<Ipv4Addr, u32>| {
+        assert!(lpm.trie.bytes_are_right());
+        let all = ["192.0.2.0", "192.0.2.63", "192.0.2.64", "192.0.3.0", "192.0.15.255", "192.0.16.0"];
+        (lpm.trie.islands(), all.map(|text| lpm.longest(address(text)).copied()))
+    };
+    lpm.insert(address("192.0.2.0"), 26, 1).unwrap();
+    assert_eq!(asked(&lpm), (1, [Some(1), Some(1), None, None, None, None]));
+    // What is around it changes, in this cell and in all.
+    lpm.insert(address("192.0.0.0"), 20, 2).unwrap();
+    assert_eq!(asked(&lpm), (1, [Some(1), Some(1), Some(2), Some(2), Some(2), None]));
+    lpm.insert(address("0.0.0.0"), 0, 3).unwrap();
+    assert_eq!(asked(&lpm), (1, [Some(1), Some(1), Some(2), Some(2), Some(2), Some(3)]));
+    lpm.remove(address("192.0.0.0"), 20).unwrap();
+    assert_eq!(asked(&lpm), (1, [Some(1), Some(1), Some(3), Some(3), Some(3), Some(3)]));
+    // A second one is one too many, unless it says what is said around it, or both are one.
+    lpm.insert(address("192.0.3.0"), 25, 4).unwrap();
+    assert_eq!(asked(&lpm), (0, [Some(1), Some(1), Some(3), Some(4), Some(3), Some(3)]));
+    lpm.insert(address("192.0.3.0"), 25, 3).unwrap();
+    assert_eq!(asked(&lpm), (1, [Some(1), Some(1), Some(3), Some(3), Some(3), Some(3)]));
+    lpm.insert(address("192.0.2.64"), 26, 1).unwrap();
+    assert_eq!(asked(&lpm), (1, [Some(1), Some(1), Some(1), Some(3), Some(3), Some(3)]));
+    lpm.remove(address("192.0.3.0"), 25).unwrap();
+    lpm.remove(address("192.0.2.64"), 26).unwrap();
+    // An address alone, within another group.
+    lpm.remove(address("192.0.2.0"), 26).unwrap();
+    assert_eq!(asked(&lpm), (0, [Some(3); 6]));
+    lpm.insert(address("192.0.2.63"), 32, 5).unwrap();
+    assert_eq!(asked(&lpm), (1, [Some(3), Some(5), Some(3), Some(3), Some(3), Some(3)]));
+    // Numbers beyond a byte, behind a cell and in one that had an island.
+    for block in 0..300 {
+        lpm.insert(Ipv4Addr::from_bits(block << 12), 20, 1_000 + block).unwrap();
+    }
+    lpm.insert(address("192.0.2.63"), 32, 1_299).unwrap();
+    assert_eq!(asked(&lpm), (0, [Some(3), Some(1_299), Some(3), Some(3), Some(3), Some(3)]));
+    lpm.insert(address("192.0.2.63"), 32, 5).unwrap();
+    assert_eq!(asked(&lpm).0, 1);
+    lpm.remove(address("192.0.2.63"), 32).unwrap();
+    lpm.insert(address("192.0.0.0"), 20, 1_299).unwrap();
+    assert_eq!(asked(&lpm), (0, [Some(1_299), Some(1_299), Some(1_299), Some(1_299), Some(1_299), Some(3)]));
+}

@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::address::Address;
+use super::island::{Island, REST, Runs};
 use crate::memory::{HugeArray, MemoryError, Zeroable};
 use crate::prefetch::prefetch;
 
@@ -70,6 +71,8 @@ pub(super) struct Trie<A> {
     unused: HugeArray<u8>,
     /// How many are [`BEYOND`].
     beyond: usize,
+    /// By cell of the first stride, what is behind one where a group decides, if an island says it all. As many as bytes.
+    islands: HugeArray<Island>,
     /// By cell, [`Route::depth`]; nothing of it where a group decides. Lookups never look here.
     depths: HugeArray<u8>,
     free: Vec<u32>,
@@ -93,6 +96,7 @@ impl<A: Address> Trie<A> {
             bytes: if A::ENDS { HugeArray::zeroed(1 << A::ROOT)? } else { HugeArray::empty() },
             unused: HugeArray::empty(),
             beyond: 0,
+            islands: if A::ENDS { HugeArray::zeroed(1 << A::ROOT)? } else { HugeArray::empty() },
             depths: HugeArray::zeroed(cells)?,
             free: (0..groups as u32).rev().collect(),
             groups,
@@ -109,6 +113,7 @@ impl<A: Address> Trie<A> {
             bytes: HugeArray::empty(),
             unused: HugeArray::empty(),
             beyond: 0,
+            islands: HugeArray::empty(),
             depths: HugeArray::empty(),
             free: Vec::new(),
             groups: 0,
@@ -140,6 +145,18 @@ impl<A: Address> Trie<A> {
     #[cfg(test)]
     pub(super) fn is_in_bytes(&self) -> bool {
         !self.bytes.is_empty()
+    }
+
+    /// The number of the value that decides for `address`, if its byte or its island says it: one look for nearly all, two for
+    /// some, where cells take up to three.
+    #[inline(always)]
+    fn early(&self, address: A) -> Option<usize> {
+        let root = address.root();
+        let byte = if A::ENDS { *self.bytes.get(root)? } else { return None };
+        if byte != BEYOND {
+            return Some(byte.into());
+        }
+        self.islands.get(root)?.number(address.rest())
     }
 
     /// What cell `index` says, if it is of the first stride and a byte holds it.
@@ -175,8 +192,8 @@ impl<A: Address> Trie<A> {
     /// The number of the value that decides for `address`; 0 for none.
     #[inline(always)]
     pub(super) fn find(&self, address: A) -> usize {
-        if let Some(byte) = self.byte(address.root()) {
-            return byte.into();
+        if let Some(number) = self.early(address) {
+            return number;
         }
         let mut cell = self.cell(address.root());
         let mut level = 0;
@@ -190,8 +207,8 @@ impl<A: Address> Trie<A> {
     /// As [`find`](Self::find), where no more than three strides decide, which is all that IPv4 has: three looks and no loop.
     #[inline(always)]
     pub(super) fn find_near(&self, address: A) -> Option<usize> {
-        if let Some(byte) = self.byte(address.root()) {
-            return Some(byte.into());
+        if let Some(number) = self.early(address) {
+            return Some(number);
         }
         let mut cell = self.cell(address.root());
         if let Some(group) = cell.group() {
@@ -251,6 +268,9 @@ impl<A: Address> Trie<A> {
             level += 1;
         }
         self.paint(index..index + (1 << (end - len)), route, &|depth| depth <= route.depth);
+        if len > A::ROOT {
+            self.look_for_island(prefix.root());
+        }
     }
 
     /// Gives what `prefix` of length `len` decides to `parent`, the route of the longest prefix around it, and groups that
@@ -278,6 +298,9 @@ impl<A: Address> Trie<A> {
             self.depths[cell] = self.depths[first];
             self.free.push(group as u32);
             self.forks -= usize::from(cell < 1 << A::ROOT);
+        }
+        if len > A::ROOT {
+            self.look_for_island(prefix.root());
         }
     }
 
@@ -307,7 +330,7 @@ impl<A: Address> Trie<A> {
         (self.forks, (0..1 << A::ROOT).filter(|index| self.cells[*index].group().is_some()).count())
     }
 
-    /// Whether the bytes are what the cells say, and in use as long as they are to be.
+    /// Whether the bytes are what the cells say, and in use as long as they are to be; and islands what the groups say.
     #[cfg(test)]
     pub(super) fn bytes_are_right(&self) -> bool {
         let bytes = if self.bytes.is_empty() { &self.unused } else { &self.bytes };
@@ -316,6 +339,29 @@ impl<A: Address> Trie<A> {
         bytes.iter().copied().eq(cells.map(|cell| cell.byte()))
             && beyond == self.beyond
             && self.bytes.is_empty() == (!A::ENDS || Self::are_many(beyond))
+            && (0..self.islands.len()).all(|root| self.island_is_right(root))
+    }
+
+    #[cfg(test)]
+    fn island_is_right(&self, root: usize) -> bool {
+        let (island, cell) = (self.islands[root], self.cells[root]);
+        let says = |rest: u32| {
+            let mut cell = cell;
+            let mut left = REST;
+            while let Some(group) = cell.group() {
+                left -= A::STRIDE;
+                cell = self.cells[Self::first_of(group) + (rest >> left) as usize % Self::GROUP];
+            }
+            cell.value()
+        };
+        let is_right = |rest| island.number(rest) == Some(says(rest));
+        island == Island::NONE || cell.group().is_some() && (0..1 << REST).all(is_right)
+    }
+
+    /// How many islands there are.
+    #[cfg(test)]
+    pub(super) fn islands(&self) -> usize {
+        self.islands.iter().filter(|island| **island != Island::NONE).count()
     }
 
     #[cfg(test)]
@@ -335,6 +381,7 @@ impl<A: Address> Trie<A> {
                 Some(group) => {
                     let first = Self::first_of(group);
                     self.paint(first..first + Self::GROUP, route, over);
+                    self.look_for_island(index);
                 }
                 None if over(self.depths[index]) => {
                     self.write(index, Cell::of_value(route.value));
@@ -343,5 +390,26 @@ impl<A: Address> Trie<A> {
                 None => {}
             }
         }
+    }
+
+    /// Says what is behind cell `index` of the first stride in an island, if one can: whenever that has changed. Where no group
+    /// decides, or no longer, there is none, so that a value can be written without a look at it.
+    fn look_for_island(&mut self, index: usize) {
+        if index >= self.islands.len() {
+            return;
+        }
+        let cell = self.cells[index];
+        let mut runs = Runs::default();
+        let is_told = cell.group().is_some() && self.tell_runs(cell, 1 << REST, &mut runs);
+        self.islands[index] = is_told.then(|| runs.island()).flatten().unwrap_or(Island::NONE);
+    }
+
+    /// Tells the numbers behind a cell of so many addresses, in order; `false` where more are of no use.
+    fn tell_runs(&mut self, cell: Cell, addresses: u32, runs: &mut Runs) -> bool {
+        let Some(group) = cell.group() else { return runs.add(cell.0, addresses) };
+        self.painted += Self::GROUP as u64;
+        let first = Self::first_of(group);
+        (first..first + Self::GROUP)
+            .all(|index| self.tell_runs(self.cells[index], addresses >> A::STRIDE, runs))
     }
 }
