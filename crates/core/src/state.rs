@@ -4,6 +4,7 @@
 use std::any::{Any, TypeId};
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::net::IpAddr;
+use std::ops::Range;
 use std::rc::Rc;
 
 use netbricks_packet::{FlowKey, HashKey};
@@ -85,8 +86,14 @@ pub trait Declared: 'static {
     /// workers may have it from the same graph, or still write it from the one before. `None` where it cannot be had as it is, and
     /// only its bytes can move; an error where it was tried, and all workers go on with what they began with.
     ///
-    /// What is locked keeps its place in the order of locking, which has to be `after` that of what was declared before.
-    fn inherit(&mut self, _heritage: &Heritage, _after: u64, _now: u64) -> Option<Result<(), String>> {
+    /// What is locked keeps its place in the order of locking, which has to lie `between` the places of what was declared before it
+    /// and after it.
+    fn inherit(
+        &mut self,
+        _heritage: &Heritage,
+        _between: Range<u64>,
+        _now: u64,
+    ) -> Option<Result<(), String>> {
         None
     }
     /// Its place in the order of locking; 0 where it is not locked.
@@ -512,9 +519,10 @@ impl Declarations {
         now: u64,
     ) -> Option<Result<(), ImportError>> {
         let at = self.states.iter().position(|(known, _)| known == name)?;
-        let before = self.states[..at].iter().map(|(_, state)| state.borrow().rank());
-        let after = before.max().unwrap_or(0);
-        let inherited = self.states[at].1.borrow_mut().inherit(heritage, after, now)?;
+        let rank = |(_, state): &(String, Rc<RefCell<dyn Declared>>)| state.borrow().rank();
+        let first = self.states[..at].iter().map(rank).max().unwrap_or(0) + 1;
+        let end = self.states[at + 1..].iter().map(rank).filter(|rank| *rank > 0).min().unwrap_or(u64::MAX);
+        let inherited = self.states[at].1.borrow_mut().inherit(heritage, first..end, now)?;
         if inherited.is_ok() {
             heritage.inherited();
         }

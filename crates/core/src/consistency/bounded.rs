@@ -1,6 +1,7 @@
 //! State of one writer at a time, for readers who never wait.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -392,7 +393,7 @@ impl<T: Contents> Declared for Seen<T> {
         let Self(side, given) = self;
         Some(Heritage::new(side.inherited.get().unwrap_or(&side.own).clone(), given))
     }
-    fn inherit(&mut self, heritage: &Heritage, _: u64, now: u64) -> Option<Result<(), String>> {
+    fn inherit(&mut self, heritage: &Heritage, _: Range<u64>, now: u64) -> Option<Result<(), String>> {
         let old = heritage.of::<Rc<Joined<T>>>()?;
         Some(self.0.inherit(old, now))
     }

@@ -129,10 +129,9 @@ pub enum CannotWrite {
          bounded state neither another one is changed nor a strict one asked for; ask for one after the other"
     )]
     OutOfOrder,
-    /// State of one writer, in which something panicked, and for which there was no memory then to begin anew.
+    /// Shared state, in which something panicked, and for which there was no memory then to begin anew.
     #[error(
-        "a panic spoilt this state and there is no memory to make it anew: readers go on with what was published last; free memory, or \
-         lower its capacity, and try again"
+        "a panic spoilt this state and there is no memory to make it anew: free memory, or lower its capacity, and try again"
     )]
     Spoilt,
 }
@@ -174,7 +173,7 @@ pub struct BoundedInconsistency {
 
 /// One for all workers, behind one lock: all reads and updates are as if they were done one after the other, each at one
 /// time between its start and its end. Lookups of a batch are one step. A panic inside one makes the state anew, for all. Where
-/// memory for that has gone it is the least there can be until some comes.
+/// memory for that has gone it is the least there can be until some comes, and changes are [refused](CannotWrite::Spoilt).
 ///
 /// An export of a flow table takes the lock again and again, each time for 512 slots, so that nobody's packets wait for all
 /// of it: every flow is in it as it was at one time of the export, and of what others change together meanwhile, it may

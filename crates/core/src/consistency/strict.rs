@@ -1,6 +1,7 @@
 //! State behind one lock, for all workers.
 
 use std::cell::{Cell, OnceCell};
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -112,7 +113,7 @@ impl<T: Contents> StrictState<T> {
     /// other. The panic is contained, as a function's.
     #[inline]
     pub fn transact<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        self.enter(f).unwrap_or_else(|error| match error {
+        self.enter(|locked| locked.hold(f)).unwrap_or_else(|error| match error {
             CannotWrite::OutOfOrder => panic!("{error}"),
             _ => panic!(
                 "strict state is asked for by who has it: use what the outer call gave, or ask after it"
@@ -121,7 +122,7 @@ impl<T: Contents> StrictState<T> {
     }
 
     #[inline]
-    fn enter<R>(&self, f: impl FnOnce(&mut T) -> R) -> Result<R, CannotWrite> {
+    fn enter<R>(&self, hold: impl FnOnce(&Locked<T>) -> R) -> Result<R, CannotWrite> {
         let Ranked { rank, locked, .. } = &**self.0.ranked();
         let last = LAST.get();
         if last == *rank {
@@ -132,7 +133,7 @@ impl<T: Contents> StrictState<T> {
         }
         LAST.set(*rank);
         let _holding = Holding(last);
-        Ok(locked.hold(f))
+        Ok(hold(locked))
     }
 
     /// Times that it was found made anew, after a panic inside; also from inside a call.
@@ -167,7 +168,8 @@ impl<T: Contents> Access<T> for StrictState<T> {
         changes: impl IntoIterator<Item = T::Change>,
         mut outcome: impl FnMut(T::Outcome),
     ) -> Result<(), CannotWrite> {
-        self.enter(|state| changes.into_iter().for_each(|change| outcome(state.apply(&change))))
+        let change = |state: &mut T| changes.into_iter().for_each(|change| outcome(state.apply(&change)));
+        self.enter(|locked| locked.hold_whole(change))?.ok_or(CannotWrite::Spoilt)
     }
 }
 
@@ -188,7 +190,8 @@ impl<T: Contents> Declared for Seen<T> {
         export_in_steps(|step| self.hold(|state| step(state)))
     }
     fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String> {
-        self.hold(|state| state.import(bytes, now))
+        let imported = self.0.ranked().locked.hold_whole(|state| state.import(bytes, now));
+        imported.unwrap_or_else(|| Err(CannotWrite::Spoilt.to_string()))
     }
     fn occupancy(&self) -> (u64, u64) {
         self.hold(|state| state.occupancy())
@@ -204,8 +207,8 @@ impl<T: Contents> Declared for Seen<T> {
     }
     /// Only what keeps the order of locking: of a function that declares its states in another one, a call might wait for a
     /// worker whose old graph waits for it.
-    fn inherit(&mut self, heritage: &Heritage, after: u64, now: u64) -> Option<Result<(), String>> {
-        let old = heritage.of::<Arc<Ranked<T>>>().filter(|old| old.rank > after)?;
+    fn inherit(&mut self, heritage: &Heritage, between: Range<u64>, now: u64) -> Option<Result<(), String>> {
+        let old = heritage.of::<Arc<Ranked<T>>>().filter(|old| between.contains(&old.rank))?;
         Some(self.0.inherit(old, now))
     }
     fn rank(&self) -> u64 {

@@ -126,6 +126,44 @@ fn state_of_workers_that_take_over_from_none_stays_as_it_is() {
     who_has_a_state_keeps_it(BOUNDED);
 }
 
+/// Who asks for both, one inside the other, never finds them in the other order, also where a graph comes back whose states were
+/// made before those it would go on with.
+#[test]
+fn strict_states_are_inherited_only_where_the_order_of_locking_stays() {
+    let two = |shares: &Shares, names: [&str; 2]| {
+        let mut handles = None;
+        let worker = worker(&pool()).sharing(shares);
+        let node = compose(&worker, |input| {
+            let config = || FlowTableConfig::new(10);
+            handles = Some(names.map(|name| worker.state::<Flows, _>(name, Strict, config())));
+            input.done()
+        });
+        (node.unwrap(), handles.unwrap())
+    };
+    let (first, second) = (Shares::default(), Shares::default());
+    let old = two(&first, ["flows", "totals"]);
+    let mut new = two(&second, ["others", "flows"]);
+    let given = |node: &dyn Node| node.heritage().into_iter().find(|(name, _)| name == "flows").unwrap().1;
+    assert!(
+        new.0.inherit("flows", &given(&*old.0), 0).is_none(),
+        "made before the state that is asked for before it"
+    );
+    let mut back = two(&first, ["flows", "totals"]);
+    assert!(
+        back.0.inherit("flows", &given(&*new.0), 0).is_none(),
+        "made after the state that is asked for after it"
+    );
+    for (_, [outer, inner]) in [&old, &new, &back] {
+        outer.transact(|outer| inner.transact(|inner| outer.apply(&put(inner.len() as u64))));
+    }
+    // Both as they were: the usual way.
+    let mut next = two(&Shares::default(), ["flows", "totals"]);
+    for (name, heritage) in back.0.heritage() {
+        next.0.inherit(&name, &heritage, 0).unwrap().unwrap();
+    }
+    assert_eq!(next.1[0].read(|flows| flows.len()), 1);
+}
+
 /// Made as often as there is memory for.
 struct Scarce(Vec<u64>);
 
@@ -233,7 +271,8 @@ fn strict_state_that_cannot_begin_anew_does_when_it_can() {
     let (memory, state) = scarce(1, Strict);
     memory.store(0, Ordering::Relaxed);
     catch_unwind(AssertUnwindSafe(|| state.update(666))).unwrap_err();
-    assert_eq!((state.update(1), state.remade()), (Ok(1), 0));
+    assert_eq!((state.update(1), state.remade()), (Err(CannotWrite::Spoilt), 0));
+    assert_eq!(state.read(|scarce| (scarce.0[0], scarce.0.len())), (0, 1), "the least there can be");
     memory.store(1, Ordering::Relaxed);
     assert_eq!((state.update(1), state.remade()), (Ok(1_000), 1));
     assert_eq!(state.read(|scarce| scarce.0[0]), 1);

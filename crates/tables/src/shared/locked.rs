@@ -62,7 +62,19 @@ impl<T> Locked<T> {
     /// ever.
     #[inline]
     pub fn hold<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        let mut inside = self.lock();
+        Self::show(self.lock(), f)
+    }
+
+    /// As [`hold`](Self::hold), if the state is what it should be: `None`, without a call of `f`, where a panic spoilt it and it
+    /// could not be made anew yet, so that whatever changed in it would be lost.
+    #[inline]
+    pub fn hold_whole<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
+        let inside = self.lock();
+        (inside.condition == Condition::Whole).then(|| Self::show(inside, f))
+    }
+
+    #[inline]
+    fn show<R>(mut inside: MutexGuard<'_, Inside<T>>, f: impl FnOnce(&mut T) -> R) -> R {
         let condition = inside.condition;
         inside.condition = Condition::Held;
         let answer = f(&mut inside.state);
