@@ -41,7 +41,7 @@ impl Address for Ipv4Addr {
 }
 
 /// DIR-24-8 (Gupta, Lin and McKeown, INFOCOM 1998) with a shorter first stride, and a third: one access for what 20 bits
-/// decide, two for 26, three for all else. Where the first is to a byte, exceptions take two if an island says them, else one
+/// decide, two for 26, three for all else. Where the first is to a byte, exceptions take two if an island says them, else two
 /// more than without bytes. The first stride takes 4 MiB, or 1 in bytes, which lies in the caches and in few pages, where that
 /// of 24 bits takes 32 or 64, so that nearly every look at it waits for memory, and for the address's translation.
 impl sealed::Strides for Ipv4Addr {

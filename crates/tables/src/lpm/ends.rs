@@ -203,7 +203,7 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
 
     /// Goes on to `now` (ns) and takes out prefixes that are over, looking at up to `budget` of those that end and never at more
     /// than 64; answers how many it took out. Who is taken out counts as eight that are looked at, and one more for every 64 cells that
-    /// were looked at for it: so a call takes eight at most, and fewer short ones, but always one. None is not a sign that it is done: while
+    /// it had: so a call takes eight at most, and fewer short ones, but always one. None is not a sign that it is done: while
     /// [`is_due`](Self::is_due) says so, call again when there is time.
     pub fn expire(&mut self, now: u64, budget: usize) -> usize {
         self.end_due(now, &mut budget.min(MAXIMUM_WORK))

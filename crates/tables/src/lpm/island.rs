@@ -39,6 +39,8 @@ impl Island {
 /// Finds the island among runs of equal numbers that are told in order, if there is one.
 #[derive(Default)]
 pub(super) struct Runs {
+    /// Groups that were looked into.
+    groups: u8,
     /// Their numbers and where they begin.
     runs: [(u32, u32); 3],
     len: usize,
@@ -47,6 +49,13 @@ pub(super) struct Runs {
 }
 
 impl Runs {
+    /// What comes next is in another group; `false` where there is no island, whatever it says: one prefix needs the group behind the
+    /// cell, and one more at most.
+    pub(super) fn enter(&mut self) -> bool {
+        self.groups += 1;
+        self.groups <= 2
+    }
+
     /// The next addresses, `count` of them, have this number; `false` where there is no island, whatever follows.
     pub(super) fn add(&mut self, number: u32, count: u32) -> bool {
         let goes_on = self.len > 0 && self.runs[self.len - 1].0 == number;

@@ -1,5 +1,5 @@
 //! Longest-prefix match: which of many prefixes that hold an address is the longest, in one memory access for most of IPv4, at
-//! most four, and a few for IPv6, however many prefixes there are.
+//! most five, and a few for IPv6, however many prefixes there are.
 
 mod address;
 mod change;
@@ -138,14 +138,14 @@ pub enum LpmError {
 /// apart from the rest, as do in IPv4 a MiB of bytes and 4 of islands, and each part takes whole units of 2 MiB where it is larger
 /// than 128 KiB. All of it is allocated and touched when the table is made.
 ///
-/// A lookup reads one cell, and one more for each group on its way. In IPv4 the first one is a byte, in a MiB of them, while
-/// fewer than a 32nd of all /20s have a longer prefix in them or a value whose number a byte does not hold. Behind those that have
-/// just one longer prefix is an island, which takes one look more; the others take the whole way after the byte. Values are
+/// A lookup reads one cell, and one more for each group on its way. In IPv4 the first look is at a byte, in a MiB of them, while
+/// fewer than a 32nd of all /20s have a longer prefix in them or a value whose number a byte does not hold. For those it comes
+/// before the rest, and so does a look at an island, which answers where there is just one longer prefix. Values are
 /// numbered as they come, the lowest free number first, up to 254 in a byte and 255 in an island: with more of them, those that
 /// decide for most addresses are best put in first.
 ///
 /// Inserting or removing a prefix writes the cells that it decides: those of one stride, of which it has at most 2²⁰
-/// (0.0.0.0/0), and of the groups behind them. The answers between are never wrong, since nobody looks while the table is
+/// (0.0.0.0/0), and of the groups behind them; for an island up to two groups of each /20 are read. The answers between are never wrong, since nobody looks while the table is
 /// changed.
 ///
 /// # Ends

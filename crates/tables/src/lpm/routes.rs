@@ -288,19 +288,21 @@ impl<V: Copy + Eq + Hash + 'static> Table for Routes<V> {
     #[inline(always)]
     fn approach(&self, _: &IpAddr, _: &mut Self::Ticket) {}
 
-    /// IPv6's addresses walk all their way; IPv4's ask for the second cell, behind which hardly any goes, and where few go
-    /// even there only in company: the processor looks far enough ahead to wait for those few together.
+    /// IPv6's addresses walk all their way; IPv4's ask for the second cell, behind which hardly any goes, but not where few go
+    /// even there: the processor looks far enough ahead to wait for those few together, most of whom an island answers.
     #[inline(always)]
     fn approach_all<'k>(&self, keys: impl Iterator<Item = (impl Asked<IpAddr>, &'k mut Self::Ticket)>) {
-        if self.v6.is_none() && !self.v4.trie.is_deep() {
+        let is_deep = self.v4.trie.is_deep();
+        if self.v6.is_none() && !is_deep {
             return;
         }
         let v6 = keys.filter_map(|(asked, ticket)| match asked.key()? {
             IpAddr::V6(address) => Some((address, ticket)),
-            IpAddr::V4(address) => {
+            IpAddr::V4(address) if is_deep => {
                 self.v4.ask_for_second(address);
                 None
             }
+            IpAddr::V4(_) => None,
         });
         if self.v6.is_none() { v6.for_each(drop) } else { self.v6.walk(v6) }
     }

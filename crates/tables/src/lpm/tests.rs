@@ -489,3 +489,48 @@ fn one_prefix_within_a_cell_is_an_island() {
     lpm.insert(address("192.0.0.0"), 20, 1_299).unwrap();
     assert_eq!(asked(&lpm), (0, [Some(1_299), Some(1_299), Some(1_299), Some(1_299), Some(1_299), Some(3)]));
 }
+
+/// All addresses of a /20 are asked for after each change in it and around it, with numbers at hand that bytes hold, islands hold, and
+/// neither does.
+#[test]
+fn islands_agree_with_the_definition() {
+    const BLOCK: u32 = 0xc000_0000;
+    let lengths = prop::sample::select(vec![0u8, 8, 20, 20, 21, 24, 25, 26, 26, 27, 28, 31, 32, 32]);
+    let change = (0u32..1 << 12, lengths, 0u32..4, any::<bool>());
+    let changes = prop::collection::vec(change, 1..12);
+    // One for all cases, since it is large; the others' values have the first 252 numbers.
+    let mut lpm: Lpm<Ipv4Addr, u32> = Lpm::new(LpmConfig { prefixes: 400, groups: 40 }).unwrap();
+    let fill = |lpm: &mut Lpm<Ipv4Addr, u32>| {
+        for block in 0..252 {
+            lpm.insert(Ipv4Addr::from_bits(block << 12), 20, 1_000 + block).unwrap();
+        }
+    };
+    let lpm = std::cell::RefCell::new(&mut lpm);
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(150));
+    let islands = std::cell::Cell::new(0);
+    runner
+        .run(&changes, |changes| {
+            let mut lpm = lpm.borrow_mut();
+            fill(&mut lpm);
+            let mut map = BTreeMap::new();
+            for (bits, len, value, goes) in changes {
+                let prefix = Ipv4Addr::from_bits(BLOCK + bits).truncated(len);
+                if goes && let Some((prefix, len)) = map.keys().nth(bits as usize % map.len().max(1)).copied()
+                {
+                    prop_assert_eq!(lpm.remove(prefix, len), map.remove(&(prefix, len)));
+                } else {
+                    prop_assert_eq!(lpm.insert(prefix, len, value), Ok(map.insert((prefix, len), value)));
+                }
+                for rest in 0..1 << 12 {
+                    let address = Ipv4Addr::from_bits(BLOCK + rest);
+                    prop_assert_eq!(lpm.longest(address).copied(), naive(&map, address), "{}", address);
+                }
+                prop_assert!(lpm.trie.bytes_are_right());
+                islands.set(islands.get() + lpm.trie.islands());
+            }
+            lpm.clear();
+            Ok(())
+        })
+        .unwrap();
+    assert!(islands.get() > 100, "{}", islands.get());
+}

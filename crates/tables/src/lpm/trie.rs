@@ -90,6 +90,7 @@ impl<A: Address> Trie<A> {
 
     /// An empty trie of at most `groups` groups.
     pub(super) fn new(groups: usize) -> Result<Self, MemoryError> {
+        const { assert!(!A::ENDS || A::ROOT + REST == A::BITS) }
         let cells = (1 << A::ROOT) + groups * Self::GROUP;
         Ok(Self {
             cells: HugeArray::zeroed(cells)?,
@@ -148,7 +149,7 @@ impl<A: Address> Trie<A> {
     }
 
     /// The number of the value that decides for `address`, if its byte or its island says it: one look for nearly all, two for
-    /// some, where cells take up to three.
+    /// the others, for which it may be in vain.
     #[inline(always)]
     fn early(&self, address: A) -> Option<usize> {
         let root = address.root();
@@ -395,6 +396,7 @@ impl<A: Address> Trie<A> {
     /// Says what is behind cell `index` of the first stride in an island, if one can: whenever that has changed. Where no group
     /// decides, or no longer, there is none, so that a value can be written without a look at it.
     fn look_for_island(&mut self, index: usize) {
+        // None over IPv6, and none of a cell in a group.
         if index >= self.islands.len() {
             return;
         }
@@ -404,12 +406,13 @@ impl<A: Address> Trie<A> {
         self.islands[index] = is_told.then(|| runs.island()).flatten().unwrap_or(Island::NONE);
     }
 
-    /// Tells the numbers behind a cell of so many addresses, in order; `false` where more are of no use.
-    fn tell_runs(&mut self, cell: Cell, addresses: u32, runs: &mut Runs) -> bool {
+    /// Tells the numbers behind a cell of so many addresses, in order; `false` where more are of no use: two groups are looked into,
+    /// however many there are.
+    fn tell_runs(&self, cell: Cell, addresses: u32, runs: &mut Runs) -> bool {
         let Some(group) = cell.group() else { return runs.add(cell.0, addresses) };
-        self.painted += Self::GROUP as u64;
         let first = Self::first_of(group);
-        (first..first + Self::GROUP)
-            .all(|index| self.tell_runs(self.cells[index], addresses >> A::STRIDE, runs))
+        runs.enter()
+            && (first..first + Self::GROUP)
+                .all(|index| self.tell_runs(self.cells[index], addresses >> A::STRIDE, runs))
     }
 }
