@@ -34,9 +34,10 @@ impl GroupConfig {
 /// Makes nodes that group packets. Group 0 goes on ([`Edge::OUT`]), group `g` leaves by [`Groups::edge`], named by its
 /// number.
 ///
-/// With queues, the node takes part in the round robin of its graph: a turn lets one group send a burst, the next turn
-/// the next group that has anything. So groups that always have something get equal shares of their worker's turns,
-/// however unequal their traffic is; what a full queue has no room for is dropped as [`Drop::QueueFull`].
+/// With queues, the node takes part in the round robin of its graph: a turn lets a burst go, of the group whose turn it is, and of
+/// the next ones where that has less. Each sends a burst before the next does (deficit round robin with that quantum). So groups
+/// that always have something get equal shares of their worker's turns, however unequal their traffic is, and what they leave
+/// goes to who has more; what a full queue has no room for is dropped as [`Drop::QueueFull`].
 ///
 /// Where arrivals alone move the clock, none is dropped: a replay can wait, so nothing is polled that leads to a queue without room for
 /// a burst, and what was on its way is queued all the same.
@@ -140,6 +141,7 @@ impl Groups {
             queue,
             held: 0,
             next: 0,
+            left: 0,
             numbers: Vec::with_capacity(BATCH),
         })
     }
@@ -158,6 +160,8 @@ struct GroupNode {
     held: usize,
     /// Whose turn it is.
     next: usize,
+    /// Packets that it may send yet before the next one's.
+    left: usize,
     numbers: Vec<u16>,
 }
 
@@ -187,17 +191,19 @@ impl GroupNode {
         }
     }
 
-    /// Lets the next group that has anything send up to `count` packets.
-    fn send(&mut self, count: usize, batch: &mut Batch, cx: &mut Context) {
-        for _ in 0..self.queues.len() {
+    /// Lets up to a burst of packets go: of the group whose turn it is, and of those after it.
+    fn send(&mut self, batch: &mut Batch, cx: &mut Context) {
+        let mut budget = cx.burst();
+        while budget > 0 && self.held > 0 {
             let group = self.next;
-            self.next = (group + 1) % self.queues.len();
             let queue = &mut self.queues[group];
-            if queue.is_empty() {
-                continue;
+            if self.left == 0 {
+                self.left = cx.burst();
             }
-            let count = count.min(queue.len());
+            let count = queue.len().min(self.left).min(budget);
+            budget -= count;
             self.held -= count;
+            self.left -= count;
             for packet in queue.drain(..count) {
                 if group > 0 {
                     cx.emit(Groups::edge(group), packet);
@@ -206,7 +212,10 @@ impl GroupNode {
                     cx.drop_packet(packet, Drop::QueueFull);
                 }
             }
-            break;
+            if self.left == 0 || queue.is_empty() {
+                self.next = (group + 1) % self.queues.len();
+                self.left = 0;
+            }
         }
         self.tell_room(cx);
     }
@@ -231,7 +240,7 @@ impl Node for GroupNode {
         }
     }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
-        self.send(cx.burst(), batch, cx);
+        self.send(batch, cx);
         if self.held > 0 { Poll::Busy } else { Poll::Idle }
     }
     fn is_schedulable(&self) -> bool {
@@ -267,10 +276,10 @@ impl Node for GroupNode {
         (self.queue > 0).then_some(self.queue)
     }
     fn drain(&mut self, batch: &mut Batch, cx: &mut Context) {
-        self.send(cx.burst(), batch, cx);
+        self.send(batch, cx);
     }
     fn hurry(&mut self, batch: &mut Batch, cx: &mut Context) {
-        self.send(cx.burst(), batch, cx);
+        self.send(batch, cx);
     }
     fn handlers(&self) -> Vec<Handler> {
         let queued = Handler { name: "queued".into(), summary: "Packets in each group's queue.".into() };
@@ -291,7 +300,7 @@ impl Node for GroupNode {
     fn succeed(&mut self, before: &mut dyn Any) {
         if let Some(before) = before.downcast_mut::<Self>() {
             std::mem::swap(&mut self.queues, &mut before.queues);
-            (self.held, self.next) = (before.held, before.next);
+            (self.held, self.next, self.left) = (before.held, before.next, before.left);
         }
     }
 }

@@ -39,13 +39,16 @@ fn counting(input: Input, worker: &Worker, left: Arc<AtomicU64>) -> impl Operato
     )
 }
 
-fn graph(worker: &Worker, sorts: &Blueprint, groups: usize, seen: &Seen) -> Graph {
+fn graph(worker: &Worker, sources: usize, sorts: &Blueprint, groups: usize, seen: &Seen) -> Graph {
     let index = worker.index();
     let mut graph = GraphBuilder::new("test");
-    let source = graph.add("in", Box::new(Flows::new(2 * index, FLOWS, EACH))).unwrap();
     let sorts = graph.add_function("sorts", sorts, worker).unwrap();
     let out = graph.add("out", Box::new(Witness { worker: index, seen: seen.clone() })).unwrap();
-    graph.connect(source, Edge::OUT, sorts, 0).unwrap();
+    for number in 0..sources {
+        let flows = Flows::new(index + 2 * number, FLOWS, EACH);
+        let source = graph.add(format!("in {number}"), Box::new(flows)).unwrap();
+        graph.connect(source, Edge::OUT, sorts, 0).unwrap();
+    }
     for group in 0..groups {
         graph.connect(sorts, Groups::edge(group), out, 0).unwrap();
     }
@@ -55,7 +58,7 @@ fn graph(worker: &Worker, sorts: &Blueprint, groups: usize, seen: &Seen) -> Grap
 }
 
 /// All has come but a batch for each panic, and in order; answers how often nodes were made anew.
-fn check(graphs: &mut [Graph], seen: &Seen, panics: u64) {
+fn check(graphs: &mut [Graph], sources: u64, seen: &Seen, panics: u64) {
     let mut lost = 0;
     for graph in &mut *graphs {
         let drops = graph.totals().drops;
@@ -68,7 +71,7 @@ fn check(graphs: &mut [Graph], seen: &Seen, panics: u64) {
     assert_eq!(lost, all.iter().map(|panic| panic.packets).sum::<u64>());
     let seen = seen.lock().unwrap();
     let sent: usize = seen.values().map(Vec::len).sum();
-    assert_eq!(sent as u64 + lost, graphs.len() as u64 * EACH);
+    assert_eq!(sent as u64 + lost, sources * EACH);
     for packets in seen.values() {
         assert!(packets.is_sorted_by_key(|(number, _)| *number), "order is kept");
     }
@@ -89,7 +92,7 @@ fn a_panic_in_what_a_shuffle_sorts_by_costs_its_batch() {
         )
     });
     let mut graphs = [0, 1]
-        .map(|index| graph(&Worker::new(index, 1, pool.clone()).of_team(team.clone()), &sorts, 1, &seen));
+        .map(|index| graph(&Worker::new(index, 1, pool.clone()).of_team(team.clone()), 1, &sorts, 1, &seen));
     for turn in 0..200_000 {
         graphs[0].turn(turn);
         // So that what is for it waits.
@@ -98,7 +101,7 @@ fn a_panic_in_what_a_shuffle_sorts_by_costs_its_batch() {
         }
     }
     assert_eq!(graphs.each_mut().map(|graph| graph.turn(200_000)), [Turn::Done; 2]);
-    check(&mut graphs, &seen, 3);
+    check(&mut graphs, 2, &seen, 3);
 }
 
 /// Each group has a queue in which much waits.
@@ -116,14 +119,15 @@ fn a_panic_in_what_groups_are_by_costs_its_batch_and_no_queue() {
         )
     });
     let worker = Worker::new(0, 1, pool).of_team(team);
-    let mut graphs = [graph(&worker, &sorts, 3, &seen)];
+    // Three sources bring more than a turn lets go.
+    let mut graphs = [graph(&worker, 3, &sorts, 3, &seen)];
     let mut most = 0;
     for turn in 0..100_000 {
         graphs[0].turn(turn);
         most = most.max(graphs[0].totals().held);
     }
-    assert!(most > 100, "{most} packets waited at most");
-    check(&mut graphs, &seen, 3);
+    assert!(most > 1_000, "{most} packets waited at most");
+    check(&mut graphs, 3, &seen, 3);
 }
 
 /// Nobody took its place: its worker has its end of the shuffle still, and nobody else gets another.
@@ -145,7 +149,7 @@ fn a_shuffle_that_cannot_be_made_anew_keeps_its_end() {
         )
     });
     let mut graphs = [0, 1]
-        .map(|index| graph(&Worker::new(index, 1, pool.clone()).of_team(team.clone()), &sorts, 1, &seen));
+        .map(|index| graph(&Worker::new(index, 1, pool.clone()).of_team(team.clone()), 1, &sorts, 1, &seen));
     let mut panics = Vec::new();
     for turn in 0..200_000 {
         for graph in &mut graphs {

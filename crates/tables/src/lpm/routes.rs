@@ -292,17 +292,15 @@ impl<V: Copy + Eq + Hash + 'static> Table for Routes<V> {
     /// even there: the processor looks far enough ahead to wait for those few together, most of whom an island answers.
     #[inline(always)]
     fn approach_all<'k>(&self, keys: impl Iterator<Item = (impl Asked<IpAddr>, &'k mut Self::Ticket)>) {
-        let is_deep = self.v4.trie.is_deep();
-        if self.v6.is_none() && !is_deep {
+        if self.v6.is_none() && !self.v4.trie.is_deep() {
             return;
         }
         let v6 = keys.filter_map(|(asked, ticket)| match asked.key()? {
             IpAddr::V6(address) => Some((address, ticket)),
-            IpAddr::V4(address) if is_deep => {
+            IpAddr::V4(address) => {
                 self.v4.ask_for_second(address);
                 None
             }
-            IpAddr::V4(_) => None,
         });
         if self.v6.is_none() { v6.for_each(drop) } else { self.v6.walk(v6) }
     }

@@ -64,10 +64,12 @@ impl<A: Address, V: 'static> Lpm<A, V> {
         }
     }
 
-    /// Asks for the second cell on the way of `address`, if it goes there.
+    /// Asks for the second cell on the way of `address`, if it goes there, where many do.
     #[inline(always)]
     pub(super) fn ask_for_second(&self, address: A) {
-        let _ = self.trie.step(address.root(), address, 0);
+        if self.trie.is_deep() {
+            let _ = self.trie.step(address.root(), address, 0);
+        }
     }
 
     /// The number of the value that decides for `address`, which `ticket` may know.
