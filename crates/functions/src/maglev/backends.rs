@@ -32,6 +32,8 @@ pub(super) struct Snapshot {
     pub(super) version: u64,
     /// By number. Who left leaves a hole, so that the others keep theirs.
     known: Vec<Option<Known>>,
+    /// Their numbers, by what [`Known::id`] says of their names.
+    numbers: HashMap<u64, u16>,
     /// Of each of them what a packet needs, side by side.
     places: Arc<[Place]>,
     table: MaglevTable,
@@ -94,6 +96,11 @@ fn hash_text(text: &str, secret: &Secret) -> u64 {
     hash_words(&words, secret)
 }
 
+/// What a flow remembers of its backend's name. Not by the nodes' key: a node with another one may take the flow over.
+fn id(name: &str) -> u64 {
+    hash_text(name, &Secret::from_seed(KEY[1])) & ID
+}
+
 pub(super) fn given_twice(name: &str) -> String {
     format!("backend `{name}` is given twice: take one out")
 }
@@ -123,6 +130,7 @@ impl Snapshot {
         let mut next = Self {
             version: 0,
             known: Vec::new(),
+            numbers: HashMap::new(),
             places: Arc::default(),
             table: none,
             slots: first.slots,
@@ -157,7 +165,8 @@ impl Snapshot {
     pub(super) fn without(&self, name: &str) -> Result<Self, String> {
         self.next(|next| {
             let at = next.find(name).ok_or_else(|| self.unknown(name))?;
-            next.known[at] = None;
+            let left = next.known[at].take();
+            left.and_then(|left| next.numbers.remove(&left.id));
             Ok(())
         })
     }
@@ -175,7 +184,12 @@ impl Snapshot {
     }
 
     fn find(&self, name: &str) -> Option<usize> {
-        self.all().find(|(_, known)| known.backend.name == name).map(|(number, _)| number)
+        let number = self.number(id(name))?;
+        (self.known[number].as_ref()?.backend.name == name).then_some(number)
+    }
+
+    fn number(&self, id: u64) -> Option<usize> {
+        self.numbers.get(&id).map(|number| usize::from(*number))
     }
 
     /// All backends with their numbers, draining ones too.
@@ -210,18 +224,21 @@ impl Snapshot {
     }
 
     fn put(&mut self, backend: Backend, draining: bool) -> Result<(), String> {
-        // Not by the nodes' key: another node may take these flows over.
-        let id = hash_text(&backend.name, &Secret::from_seed(KEY[1])) & ID;
-        if let Some((_, other)) =
-            self.all().find(|(_, other)| other.id == id && other.backend.name != backend.name)
+        let id = id(&backend.name);
+        let there = self.number(id);
+        if let Some(Known { backend: other, .. }) = there.and_then(|number| self.known[number].as_ref())
+            && other.name != backend.name
         {
             return Err(format!(
                 "backends `{}` and `{}` have one number for their flows by chance: rename one",
-                other.backend.name, backend.name
+                other.name, backend.name
             ));
         }
-        let hole = || self.known.iter().position(Option::is_none);
-        let at = self.find(&backend.name).or_else(hole).unwrap_or(self.known.len());
+        let hole = || {
+            let holes = self.known.len() > self.numbers.len();
+            holes.then(|| self.known.iter().position(Option::is_none)).flatten()
+        };
+        let at = there.or_else(hole).unwrap_or(self.known.len());
         if at >= MOST {
             return Err(format!("{MOST} backends are the most: remove one first"));
         }
@@ -229,6 +246,7 @@ impl Snapshot {
             self.known.push(None);
         }
         self.known[at] = Some(Known { backend, id, draining });
+        self.numbers.insert(id, at as u16);
         Ok(())
     }
 
@@ -290,8 +308,8 @@ impl Snapshot {
     /// taken over from another node or configuration, else another one.
     #[cold]
     pub(super) fn elsewhere(&self, chosen: u64, flow: &StoredFlow) -> Option<(u64, MacAddress)> {
-        match self.all().find(|(_, known)| known.id == chosen & ID) {
-            Some((number, _)) => self.chosen(number),
+        match self.number(chosen & ID) {
+            Some(number) => self.chosen(number),
             None => self.choose(flow),
         }
     }
@@ -303,13 +321,12 @@ impl Snapshot {
 
     /// How many of these connections go to each backend, by number.
     pub(super) fn connections(&self, connections: &Flows<FlowKey, u64>) -> Vec<u64> {
-        // Those that came from another node remember its number for the backend.
-        let numbers: HashMap<u64, usize> = self.all().map(|(number, known)| (known.id, number)).collect();
         let mut counts = vec![0; self.known.len()];
         connections.with(|table| {
             for (_, chosen) in table.iter() {
-                if let Some(number) = numbers.get(&(*chosen & ID)) {
-                    counts[*number] += 1;
+                // Those that came from another node remember its number for the backend.
+                if let Some(number) = self.number(*chosen & ID) {
+                    counts[number] += 1;
                 }
             }
         });
@@ -387,6 +404,7 @@ impl Declared for Backends {
         }
         let next = self.0.next(|next| {
             next.known.clear();
+            next.numbers.clear();
             for line in lines.lines() {
                 let (state, backend) = line.split_once(' ').ok_or_else(damaged)?;
                 let backend = backend.parse().map_err(|error: super::BackendError| error.problem)?;

@@ -92,12 +92,13 @@ pub fn replicated_of<T: Changing + Send + Sync>(
         published: AtomicU64::new(0),
         places: std::iter::repeat_with(place).take(MAXIMUM_READERS).collect(),
     });
+    let updates = updates.min(MOST_BEHIND);
     let writer = Writer {
         sides: sides.clone(),
         remake: Box::new(remake),
         own: 1,
         updates,
-        log: Vec::with_capacity(updates.min(MOST_RESERVED) + 1),
+        log: Vec::with_capacity(updates + 1),
         settled: true,
         whole: true,
         spoilt: 0,
@@ -107,8 +108,9 @@ pub fn replicated_of<T: Changing + Send + Sync>(
     (writer, Publication(sides))
 }
 
-/// Changes for which room is made at once; a longer log grows as it is used.
-const MOST_RESERVED: usize = 4_096;
+/// Changes that readers miss at most, though they may miss more: there is room for so many from the start. Of more that belong
+/// together the log grows once.
+const MOST_BEHIND: usize = 4_096;
 
 /// What readers are made of, on any thread.
 pub struct Publication<T>(Arc<Sides<T>>);
@@ -324,7 +326,8 @@ impl<T: Changing + Send + Sync> Writer<T> {
     /// Sets how many updates readers may miss, and what makes the state as it was at first, as
     /// [`replicated_of`] has them.
     pub fn agree(&mut self, updates: usize, remake: impl Fn(&mut T) -> bool + Send + 'static) {
-        self.updates = updates;
+        self.updates = updates.min(MOST_BEHIND);
+        self.log.reserve(self.updates + 1);
         self.remake = Box::new(remake);
     }
 
