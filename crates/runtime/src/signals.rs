@@ -1,9 +1,9 @@
-//! SIGINT and SIGTERM: the first drains and stops, a second one leaves at once.
+//! SIGINT, SIGTERM and SIGHUP: the first drains and stops, a second one leaves at once.
 
 use std::io;
 use std::thread::JoinHandle;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 
 use crate::control::StopHandle;
@@ -15,7 +15,26 @@ pub struct SignalGuard {
     thread: Option<JoinHandle<()>>,
 }
 
-/// From now on, SIGINT (Ctrl-C) or SIGTERM stops the runtime gracefully, after `first` was called with a line for the
+/// The signals that stop a process in order: SIGINT, SIGTERM, and SIGHUP, unless whoever started it wants it to be ignored, as
+/// `nohup` does.
+#[must_use]
+pub fn stopping_signals() -> Vec<i32> {
+    let mut signals = vec![SIGINT, SIGTERM];
+    if !is_ignored(SIGHUP) {
+        signals.push(SIGHUP);
+    }
+    signals
+}
+
+/// Whether this process ignores the signal (proc(5), `SigIgn`).
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask =
+        status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
+/// From now on, SIGINT (Ctrl-C), SIGTERM or [SIGHUP](stopping_signals) stops the runtime gracefully, after `first` was called with a line for the
 /// operator; a second signal ends the process at once with a message and exit code 128 + the signal's number.
 ///
 /// # Errors
@@ -24,12 +43,16 @@ pub fn stop_on_signals(
     stop: StopHandle,
     first: impl FnOnce(&str) + Send + 'static,
 ) -> io::Result<SignalGuard> {
-    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let mut signals = Signals::new(stopping_signals())?;
     let handle = signals.handle();
     let thread = std::thread::Builder::new().name("netbricks-signals".into()).spawn(move || {
         let mut first = Some(first);
         for signal in signals.forever() {
-            let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
+            let name = match signal {
+                SIGINT => "SIGINT",
+                SIGHUP => "SIGHUP",
+                _ => "SIGTERM",
+            };
             match first.take() {
                 Some(tell) => {
                     tell(&format!("{name}: draining and stopping; once more to leave at once"));

@@ -1,6 +1,8 @@
 //! What an operator may write for `lpm`.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -109,8 +111,8 @@ impl LpmSettings {
         }
         let refused = |problem| Refused { key: "table", problem };
         let shown = path.display();
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| refused(format!("names {shown}, which cannot be read: {error}")))?;
+        let text =
+            read(path).map_err(|error| refused(format!("names {shown}, which cannot be read: {error}")))?;
         let routes = route::routes(&text).map_err(|wrong| {
             let line =
                 |(line, error): &(usize, RouteError)| format!("{shown}:{line}:{}: {error}", error.column);
@@ -118,6 +120,19 @@ impl LpmSettings {
         })?;
         // Another thread may have read the same.
         Ok(self.read.get_or_init(|| routes))
+    }
+}
+
+/// The most bytes of a table's file: some ten million routes.
+const LARGEST: u64 = 256 << 20;
+
+/// A file's text, unless it is larger than any table; a device may have no end.
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(LARGEST + 1).read_to_string(&mut text)?;
+    match text.len() as u64 > LARGEST {
+        true => Err(io::Error::other("it has more than 256 MiB")),
+        false => Ok(text),
     }
 }
 

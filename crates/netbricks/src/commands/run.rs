@@ -9,7 +9,7 @@ use netbricks_core::{Drop, GraphError};
 use netbricks_ports::{Counters, Drivers, Link, Port};
 use netbricks_runtime::{
     Clock, Config, Event, EventSink, Factory, FinalReport, IdlePolicy, Placement, Runtime, allowed_cores,
-    stop_on_signals,
+    stop_on_signals, stopping_signals,
 };
 
 use super::file::{self, Checked, Faults, File};
@@ -235,7 +235,7 @@ pub(crate) fn runtime_config(settings: &RuntimeSettings, seed: u64, pool: &Pool,
 /// as soon as it has begun.
 fn interruptible() -> Result<Arc<AtomicBool>, Failure> {
     let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+    for signal in stopping_signals() {
         signal_hook::flag::register(signal, interrupted.clone())
             .map_err(|error| Failure::Failed(format!("signals cannot be listened to: {error}")))?;
     }

@@ -151,6 +151,15 @@ impl Summary {
         }
         for port in &self.ports {
             // A String takes every write.
+            if let Some(packets) = port.dropped.get("too-big") {
+                let _ = writeln!(
+                    out,
+                    "{}: {} packets were larger than the largest packet buffer, or than its MTU: of those that came, \
+                     `large_frames` in [runtime] take up to 64 KiB",
+                    port.name,
+                    thousands(*packets)
+                );
+            }
             if port.steered {
                 let queues = port.queues.iter().enumerate();
                 let queues: Vec<_> = queues

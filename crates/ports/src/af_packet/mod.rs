@@ -224,7 +224,7 @@ fn open_device(
         && (interface.merges_arrivals() || interface.driver() == "veth")
     {
         warnings.push(format!(
-            "packets larger than {largest} bytes, which {device} may hand over (offloads), find no frame and are dropped: give the pool large frames, or switch them off with `ethtool -K {device} gro off` and, at a veth's other end, `ethtool -K DEVICE tso off gso off`"
+            "packets larger than {largest} bytes, which {device} may hand over (offloads), find no frame and are dropped: give the pool large frames (`large_frames` in `[runtime]`), or switch them off with `ethtool -K {device} gro off` and, at a veth's other end, `ethtool -K DEVICE tso off gso off`"
         ));
     }
     Ok(AfPacket {

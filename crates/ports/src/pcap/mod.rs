@@ -10,7 +10,8 @@ mod receive;
 mod write;
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -163,6 +164,15 @@ impl Settings for PcapSettings {
     }
 }
 
+/// A capture to read: a file, since it is looked at before it is replayed, and again for each round.
+fn open_file(path: &Path) -> io::Result<File> {
+    let kind = fs::metadata(path)?.file_type();
+    if !kind.is_file() {
+        return Err(io::Error::other(format!("it is {}, and a file is expected", write::kind_of(kind))));
+    }
+    File::open(path)
+}
+
 /// Whether the files are where the settings say, without opening anything for writing.
 fn check(name: &str, settings: &PcapSettings, directory: &Path) -> Result<(), PortError> {
     let error = |path: &Path, problem: String| PortError::File {
@@ -172,11 +182,12 @@ fn check(name: &str, settings: &PcapSettings, directory: &Path) -> Result<(), Po
     };
     if let Some(read) = &settings.read {
         let path = directory.join(read);
-        let file = File::open(&path).map_err(|e| error(&path, format!("cannot be read: {e}")))?;
+        let file = open_file(&path).map_err(|e| error(&path, format!("cannot be read: {e}")))?;
         Reader::new(file).map_err(|e| error(&path, e.to_string()))?;
     }
     if let Some(write) = &settings.write {
         let path = directory.join(write);
+        write::target(&path).map_err(|e| error(&path, format!("cannot be written: {e}")))?;
         let parent = path.parent().unwrap_or(Path::new("."));
         if !parent.as_os_str().is_empty() && !parent.is_dir() {
             return Err(error(

@@ -1,6 +1,5 @@
 //! A capture as a receive queue: records become packets, in order, at capture time or at a pace.
 
-use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -85,7 +84,8 @@ impl Replaying {
     }
 
     fn reopen(&self) -> Result<Reader, PortError> {
-        let file = File::open(&self.path).map_err(|error| self.error(format!("cannot be read: {error}")))?;
+        let file =
+            super::open_file(&self.path).map_err(|error| self.error(format!("cannot be read: {error}")))?;
         Reader::new(file).map_err(|error| self.error(error.to_string()))
     }
 

@@ -226,6 +226,43 @@ fn a_port_that_is_not_closed_leaves_no_file() {
     assert!(error.contains("missing.pcap: cannot be read"), "{error}");
 }
 
+/// A rename used to put a file in the place of `/dev/null`; a pipe without a writer kept whoever read it for ever.
+#[test]
+fn what_is_no_file_stays_what_it_is() {
+    let (pool, directory) = (pool(), Directory::new("targets"));
+    let cx = context(&pool, &directory);
+    let at = |name: &str| directory.0.join(name);
+    std::fs::create_dir(at("folder")).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+    let pipe = std::process::Command::new("mkfifo").arg(at("pipe")).status().unwrap();
+    assert!(pipe.success());
+    for (name, kind) in [("folder", "a directory"), ("socket", "a socket"), ("pipe", "a pipe")] {
+        for key in ["read", "write"] {
+            let error = open("pcap", &format!("{key} = '{name}'"), &cx).map(|_| ()).unwrap_err().to_string();
+            assert!(error.contains(&format!("it is {kind}, and a file is expected")), "{error}");
+        }
+    }
+    // A device is written to: by way of a link, which is all that could go.
+    for device in ["null", "full"] {
+        std::os::unix::fs::symlink(format!("/dev/{device}"), at(device)).unwrap();
+    }
+    let packets = sample(3);
+    write(&at("null"), &packets, Precision::Nanoseconds);
+    let mut full = Writer::create(&at("full"), Format::Pcap, Precision::Nanoseconds, 65_535, "lan").unwrap();
+    full.write(0, &packets[2].1, None).unwrap();
+    assert_eq!(full.finish().unwrap_err().kind(), io::ErrorKind::StorageFull);
+    for device in ["null", "full"] {
+        assert!(std::fs::symlink_metadata(at(device)).unwrap().is_symlink());
+    }
+    // A link leads to the file.
+    std::fs::write(at("old.pcap"), "").unwrap();
+    std::os::unix::fs::symlink("old.pcap", at("link.pcap")).unwrap();
+    write(&at("link.pcap"), &packets, Precision::Nanoseconds);
+    assert!(std::fs::symlink_metadata(at("link.pcap")).unwrap().is_symlink());
+    let (found, error) = read(Reader::new(File::open(at("old.pcap")).unwrap()).unwrap());
+    assert_eq!((found, error), (packets, None));
+}
+
 /// Paced by the graph's clock, which stands here where the test puts it: each packet comes when it is due, not before.
 #[test]
 fn a_paced_replay_keeps_the_distances_of_the_capture() {

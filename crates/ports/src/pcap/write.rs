@@ -1,11 +1,13 @@
-//! Writing captures: pcap or pcapng, plain or gzip, of Ethernet frames. A file has a temporary name until it is whole.
+//! Writing captures: pcap or pcapng, plain or gzip, of Ethernet frames. A file has a temporary name until it is whole; a device is
+//! written to as it is.
 //!
 //! The formats are those of the `pcap-file` crate: `pcap-parser`, which reads, makes several vectors of every packet that
 //! it writes.
 
 use std::borrow::Cow;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, FileType, OpenOptions};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -197,14 +199,15 @@ pub struct Writer {
     /// `None` once it is finished.
     encoder: Option<Encoder>,
     path: PathBuf,
-    partial: PathBuf,
+    /// What is renamed in the end; `None` for a device.
+    partial: Option<PathBuf>,
     precision: Precision,
     snap_length: usize,
 }
 
 impl Writer {
     /// Begins a capture that will be `path`, of one Ethernet interface named `interface`; at most `snap_length` bytes of
-    /// each packet are kept.
+    /// each packet are kept. Where `path` is a link, the capture will be the file that it leads to.
     ///
     /// # Errors
     /// What the file system says.
@@ -215,16 +218,18 @@ impl Writer {
         snap_length: usize,
         interface: &str,
     ) -> io::Result<Self> {
-        let name = path.file_name().ok_or_else(|| io::Error::other("the name of a file is expected"))?;
-        if path.is_dir() {
-            return Err(io::Error::other("it is a directory"));
-        }
         let snap_length = snap_length.min(SNAP_LENGTH);
-        let (partial, file) = temporary(path, &name.to_string_lossy())?;
-        // From here on its drop removes what was begun.
-        let mut writer = Self { encoder: None, path: path.into(), partial, precision, snap_length };
-        let file = BufWriter::with_capacity(BUFFER, file);
+        let (path, partial, file) = match target(path)? {
+            Target::File(path) => {
+                let (partial, file) = temporary(&path)?;
+                (path, Some(partial), file)
+            }
+            Target::Device => (path.into(), None, OpenOptions::new().write(true).open(path)?),
+        };
         let compressed = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz"));
+        // From here on its drop removes what was begun.
+        let mut writer = Self { encoder: None, path, partial, precision, snap_length };
+        let file = BufWriter::with_capacity(BUFFER, file);
         let output = if compressed {
             Output::Gzip(Box::new(GzEncoder::new(file, Compression::default())))
         } else {
@@ -264,21 +269,60 @@ impl Writer {
             Some(Output::Gzip(file)) => file.finish()?,
         };
         file.into_inner().map_err(io::IntoInnerError::into_error)?;
-        fs::rename(&self.partial, &self.path)
+        self.partial.as_ref().map_or(Ok(()), |partial| fs::rename(partial, &self.path))
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
         // Not finished, or not to be had under its name: nothing half-made stays. There is nobody to tell if that fails.
-        if self.encoder.take().is_some() || self.partial.exists() {
-            let _ = fs::remove_file(&self.partial);
+        let begun = self.encoder.take().is_some();
+        if let Some(partial) = self.partial.as_ref().filter(|partial| begun || partial.exists()) {
+            let _ = fs::remove_file(partial);
         }
     }
 }
 
+/// What a capture's name stands for.
+pub(super) enum Target {
+    /// A file that there is, behind any links, or that there will be.
+    File(PathBuf),
+    /// Something that takes bytes and keeps its name, such as `/dev/null`.
+    Device,
+}
+
+/// What a capture can be written to under this name.
+///
+/// # Errors
+/// Where it is a directory, or a pipe or socket, of which nobody knows when somebody listens.
+pub(super) fn target(path: &Path) -> io::Result<Target> {
+    if path.file_name().is_none() {
+        return Err(io::Error::other("the name of a file is expected"));
+    }
+    match fs::metadata(path).map(|found| found.file_type()) {
+        Ok(kind) if kind.is_file() => Ok(Target::File(fs::canonicalize(path)?)),
+        Ok(kind) if kind.is_char_device() => Ok(Target::Device),
+        Ok(kind) => Err(io::Error::other(format!("it is {}, and a file is expected", kind_of(kind)))),
+        // Nothing, or a link to nothing.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Target::File(path.into())),
+        Err(error) => Err(error),
+    }
+}
+
+/// What a file that is none is.
+pub(super) fn kind_of(kind: FileType) -> &'static str {
+    match kind {
+        kind if kind.is_dir() => "a directory",
+        kind if kind.is_fifo() => "a pipe",
+        kind if kind.is_socket() => "a socket",
+        kind if kind.is_char_device() || kind.is_block_device() => "a device",
+        _ => "no file",
+    }
+}
+
 /// A new file beside `path`, where a rename stays within the file system.
-fn temporary(path: &Path, name: &str) -> io::Result<(PathBuf, File)> {
+fn temporary(path: &Path) -> io::Result<(PathBuf, File)> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
     let process = std::process::id();
     for attempt in 0..100 {
         let partial = path.with_file_name(format!(".{name}.{process}.{attempt}.partial"));

@@ -231,7 +231,7 @@ fn open_device(
         let large = largest >= crate::interface::LARGEST_ARRIVAL;
         if !large {
             warnings.push(format!(
-                "the pool's largest frame takes {largest} bytes: {device} carries partial checksums, but no packets larger than its MTU; give the pool large frames for that"
+                "the pool's largest frame takes {largest} bytes: {device} carries partial checksums, but no packets larger than its MTU; give the pool large frames for that (`large_frames` in `[runtime]`)"
             ));
         }
         offer(&queues[0], large).map_err(refused(format!("setting the offloads of {device}")))?;

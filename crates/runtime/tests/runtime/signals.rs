@@ -1,9 +1,9 @@
-//! SIGINT and SIGTERM, in a child process: this test's own binary, asked for one test.
+//! SIGINT, SIGTERM and SIGHUP, in a child process: this test's own binary, asked for one test.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
-use netbricks_runtime::{Factory, Runtime, stop_on_signals};
+use netbricks_runtime::{Factory, Runtime, stop_on_signals, stopping_signals};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::nodes::{Keeper, Sink, Source, Stuck, chain, config, pool};
@@ -35,7 +35,11 @@ fn child() {
 }
 
 fn start(role: &str) -> (Child, BufReader<impl Read>) {
-    let mut child = Command::new(std::env::current_exe().unwrap())
+    begin(Command::new(std::env::current_exe().unwrap()), role)
+}
+
+fn begin(mut command: Command, role: &str) -> (Child, BufReader<impl Read>) {
+    let mut child = command
         .args(["--exact", "signals::child", "--nocapture", "--test-threads=1"])
         .env(ROLE, role)
         .stdout(Stdio::null())
@@ -59,7 +63,10 @@ fn signal(child: &Child, signal: Signal) {
 
 #[test]
 fn the_first_signal_drains_and_reports() {
-    for (sent, name) in [(Signal::INT, "SIGINT"), (Signal::TERM, "SIGTERM")] {
+    // Whoever runs the tests may be deaf to it, and then we are.
+    let hears_hup = stopping_signals().len() == 3;
+    let hup = hears_hup.then_some((Signal::HUP, "SIGHUP"));
+    for (sent, name) in [(Signal::INT, "SIGINT"), (Signal::TERM, "SIGTERM")].into_iter().chain(hup) {
         let (mut child, mut lines) = start("drain");
         signal(&child, sent);
         assert_eq!(line(&mut lines), format!("{name}: draining and stopping; once more to leave at once"));
@@ -80,4 +87,17 @@ fn the_second_signal_leaves_at_once() {
     signal(&child, Signal::TERM);
     assert!(line(&mut lines).starts_with("SIGTERM again: leaving at once"));
     assert_eq!(child.wait().unwrap().code(), Some(128 + 15));
+}
+
+/// As under `nohup`.
+#[test]
+fn who_was_started_to_ignore_hangups_does() {
+    let mut deaf = Command::new("sh");
+    deaf.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]).arg(std::env::current_exe().unwrap());
+    let (mut child, mut lines) = begin(deaf, "drain");
+    signal(&child, Signal::HUP);
+    signal(&child, Signal::TERM);
+    assert!(line(&mut lines).starts_with("SIGTERM: draining"));
+    assert!(line(&mut lines).contains("\"conserved\":true"));
+    assert!(child.wait().unwrap().success());
 }
