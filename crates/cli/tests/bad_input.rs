@@ -280,6 +280,10 @@ fn wrong_flags_are_usage() {
         let output = netbricks(&bad(), arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stderr));
     }
+    // What begins with a dash is a value where one is expected, and the fault is in that.
+    let said = |arguments: &[&str]| text(&netbricks(&bad(), arguments).stderr);
+    assert!(said(&["run", "f.toml", "--duration", "-5s"]).contains("invalid value '-5s'"));
+    assert!(said(&["run", "f.toml", "--workers", "-1"]).contains("invalid value '-1'"));
     assert!(text(&netbricks(&bad(), &["functions", "tll"]).stderr).contains("did you mean `ttl`?"));
     assert!(text(&netbricks(&bad(), &["ports", "af_paket"]).stderr).contains("did you mean `af_packet`?"));
 }

@@ -132,13 +132,13 @@ pub fn http_block(input: Input, config: &HttpInspectConfig, worker: &Worker) -> 
 
 fn declare(config: &HttpInspectConfig, worker: &Worker) -> (State<Requests>, Counts) {
     let requests = worker.declare("requests", Requests::new(config, worker.seed()));
-    state::report(&requests, worker);
     let counts = Counts {
         requests: worker.counter("seen"),
         no_requests: worker.counter("not-http"),
         gaps: worker.counter("gaps"),
         blocked: worker.counter("blocked"),
     };
+    state::report(&requests, &counts, worker);
     (requests, counts)
 }
 

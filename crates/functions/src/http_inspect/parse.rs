@@ -395,10 +395,11 @@ fn is_request_line(line: &[u8], cut: bool) -> bool {
     // A token (RFC 9110, section 5.6.2); no method that anybody registered is longer than 17 bytes.
     let token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
     let fits = !method.is_empty() && method.len() <= 32 && method.iter().all(token);
-    let visible = !target.is_empty() && target.iter().all(|byte| *byte > b' ' && *byte != 0x7f);
+    // Servers answer to what no target may hold, so that whoever looks for requests wants to see it.
+    let is_word = !target.is_empty() && !target.iter().any(u8::is_ascii_whitespace);
     let version = match words.next() {
         Some(version) => version.len() == 8 && version.starts_with(b"HTTP/1.") && version[7].is_ascii_digit(),
         None => false,
     };
-    fits && visible && (version || cut)
+    fits && is_word && (version || cut)
 }

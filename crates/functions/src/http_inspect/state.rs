@@ -147,8 +147,8 @@ fn shown(bytes: &[u8]) -> String {
 }
 
 /// Declares the reports.
-pub(super) fn report(requests: &State<Requests>, worker: &Worker) {
-    let hosts = requests.clone();
+pub(super) fn report(requests: &State<Requests>, counts: &Counts, worker: &Worker) {
+    let (hosts, counts) = (requests.clone(), counts.clone());
     worker.report(move || {
         let requests = &hosts.borrow().log;
         let mut rows: Vec<(u64, String)> = requests
@@ -166,6 +166,13 @@ pub(super) fn report(requests: &State<Requests>, worker: &Worker) {
             columns: ["host", "requests"].map(Into::into).into(),
             of: Some(rows.len() as u64),
             rows: rows.into_iter().map(|(count, host)| vec![host, count.to_string()]).collect(),
+            counts: [
+                ("blocked_connections", &counts.blocked),
+                ("connections_not_http", &counts.no_requests),
+                ("gaps", &counts.gaps),
+            ]
+            .map(|(name, count)| (name.to_owned(), count.get()))
+            .into(),
             merge: SectionMerge::Sum,
             ..Section::default()
         }

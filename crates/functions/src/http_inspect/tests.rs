@@ -166,6 +166,11 @@ fn requests_as_rfc_9112_has_them() {
         ["-", "GET /x HTTP/1.1 @"],
         "TLS, and then not"
     );
+    assert_eq!(
+        found("GET /\x1b[31m\x01\x7f HTTP/1.1\nHost: a\n\n"),
+        ["GET /\x1b[31m\x01\x7f HTTP/1.1 @a"],
+        "no target of RFC 9112, section 3.2, but servers answer"
+    );
     for line in
         ["GET /", "GET  HTTP/1.1", "G(T / HTTP/1.1", "GET / HTTP/2.0", "GET /a b HTTP/1.1", " / HTTP/1.1"]
     {
@@ -202,6 +207,9 @@ fn reports_are_bounded_and_tell_of_the_rest() {
     assert_eq!(rows(&report, "requests by host"), [["h0", "2"], ["h1", "2"], ["(others)", "6"]]);
     let latest: Vec<_> = rows(&report, "latest requests").iter().map(|row| row[2].as_str()).collect();
     assert_eq!(latest, ["GET /7 HTTP/1.1", "GET /8 HTTP/1.1", "GET /9 HTTP/1.1"]);
+    let hosts = report.sections.iter().find(|section| section.title == "requests by host").unwrap();
+    let counts = ["blocked_connections", "connections_not_http", "gaps"].map(|name| hosts.counts[name]);
+    assert_eq!(counts, [0, 1, 0]);
 }
 
 /// Each direction has a parser's bytes to itself, though both ports are served.

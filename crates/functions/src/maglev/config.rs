@@ -146,6 +146,10 @@ impl Settings for MaglevConfig {
         if let Some(group) = self.addresses.iter().find(|address| address.is_multicast()) {
             return refused("addresses", is_group(*group));
         }
+        let twice = |(at, address): &(usize, &IpAddr)| self.addresses[..*at].contains(address);
+        if let Some((_, address)) = self.addresses.iter().enumerate().find(twice) {
+            return refused("addresses", format!("holds {address} twice: take one out"));
+        }
         if self.capacity == 0 || self.capacity > 1 << 24 {
             let problem = format!("must be 1 to 16,777,216 connections, found {}", self.capacity);
             return refused("capacity", problem);

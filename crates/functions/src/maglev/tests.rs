@@ -598,6 +598,10 @@ fn configuration_is_checked_before_anything_runs() {
         (&format!("{one}slots = 16_777_213"), "`slots` must be a prime up to 131101, found 16777213"),
         (&format!("{one}addresses = [\"192.0.2.300\"]"), "192.0.2.300"),
         (&format!("{one}addresses = [\"224.0.0.1\"]"), "holds 224.0.0.1, which is a group's"),
+        (
+            &format!("{one}addresses = [\"10.0.0.1\", \"::1\", \"10.0.0.1\"]"),
+            "holds 10.0.0.1 twice: take one out",
+        ),
         (&format!("backends = [\"{} 02:00:00:00:00:01\"]", "x".repeat(65)), "has 65: shorten it"),
     ] {
         let refused = check(text).unwrap_err();

@@ -123,7 +123,7 @@ struct RunArguments {
     #[command(flatten)]
     limits: RunLimits,
     /// Threads that move packets
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: Option<u16>,
     /// Where everything random starts
     #[arg(long, value_name = "N")]
@@ -132,14 +132,14 @@ struct RunArguments {
     #[arg(long, value_enum, value_name = "POLICY")]
     idle: Option<Idle>,
     /// Packets that a source is asked for at a time
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=256))]
     burst: Option<u16>,
 }
 
 #[derive(Debug, Default, clap::Args)]
 struct RunLimits {
     /// Stop after this time, such as 10s or "1.5 min"
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     duration: Option<netbricks_core::units::Duration>,
     /// Print nothing but the report, errors and warnings
     #[arg(long, short)]

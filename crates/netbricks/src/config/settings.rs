@@ -323,11 +323,15 @@ fn explain(
         if let Some((found, expected)) =
             message.strip_prefix(prefix).and_then(|rest| rest.split_once(", expected "))
         {
-            let found = match found {
-                "map" => "a table",
-                "sequence" => "a list",
-                found => found,
+            let number = found.strip_prefix("integer `").and_then(|rest| rest.split_once("` as i128"));
+            let found = match (found, number) {
+                ("map", _) => "a table",
+                ("sequence", _) => "a list",
+                // One beyond 64 bits; the parser adds what it has it in.
+                (_, Some((number, _))) => &format!("`{number}`"),
+                (found, _) => found,
             };
+            let words = if number.is_some() { "is out of range" } else { words };
             return Diagnostic::error(format!("`{key}` of {what} {words}: found {found}"))
                 .at(span, kind.unwrap_or_else(|| format!("expected {expected}")));
         }
