@@ -174,7 +174,6 @@ pub(super) fn report(requests: &State<Requests>, counts: &Counts, worker: &Worke
             .map(|(name, count)| (name.to_owned(), count.get()))
             .into(),
             merge: SectionMerge::Sum,
-            ..Section::default()
         }
     });
     let latest = requests.clone();
