@@ -136,6 +136,28 @@ fn a_missing_capture_is_a_failure_and_leaves_nothing() {
     assert_eq!(entries(&directory), ["f.toml"]);
 }
 
+/// By whatever name: else who is closed last replaces what the other wrote. A device takes both.
+#[test]
+fn a_link_to_a_file_that_another_port_writes_is_that_file() {
+    let directory = scratch("links");
+    std::os::unix::fs::symlink("out.pcap", directory.join("link.pcap")).expect("a link can be made");
+    for (second, code) in [("link.pcap", 2), ("other.pcap", 0)] {
+        let chains = format!(
+            "[port.lan]\ndriver = \"generator\"\npackets = 5\n[port.a]\ndriver = \"pcap\"\nwrite = \"out.pcap\"\n\
+             [port.b]\ndriver = \"pcap\"\nwrite = \"{second}\"\n\
+             [function.two]\nuse = \"group-by\"\ngroups = 2\n\
+             [[chain]]\nfrom = \"lan\"\nthrough = [\"two\"]\nto = \"a\"\n[[chain]]\nfrom = \"two.1\"\nto = \"b\"\n"
+        );
+        write(&directory, "two.toml", &chains);
+        let output = netbricks(&directory, &["check", "two.toml"]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert_eq!(said.contains("names the same file as another"), code == 2, "{said}");
+        write(&directory, "two.toml", &chains.replace("out.pcap", "/dev/null").replace(second, "/dev/null"));
+        assert_eq!(netbricks(&directory, &["check", "two.toml"]).status.code(), Some(0));
+    }
+}
+
 #[test]
 fn a_truncated_capture_is_a_failure_after_what_it_has() {
     let directory = scratch("truncated-capture");

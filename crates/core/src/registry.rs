@@ -304,7 +304,11 @@ pub fn nearest<'a>(found: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
     known
         .into_iter()
         .map(|name| (strsim::damerau_levenshtein(found, name), name))
-        .filter(|(distance, name)| *distance <= 1 + name.len().max(found.len()) / 4)
+        .filter(|(distance, name)| {
+            let longest = name.len().max(found.len());
+            // Something they must have in common.
+            *distance <= 1 + longest / 4 && *distance < longest
+        })
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, name)| name)
 }

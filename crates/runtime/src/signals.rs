@@ -1,6 +1,6 @@
 //! SIGINT, SIGTERM and SIGHUP: the first drains and stops, a second one leaves at once.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::thread::JoinHandle;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -34,8 +34,9 @@ fn is_ignored(signal: i32) -> bool {
     mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
-/// From now on, SIGINT (Ctrl-C), SIGTERM or [SIGHUP](stopping_signals) stops the runtime gracefully, after `first` was called with a line for the
-/// operator; a second signal ends the process at once with a message and exit code 128 + the signal's number.
+/// From now on, SIGINT (Ctrl-C), SIGTERM or [SIGHUP](stopping_signals) stops the runtime gracefully, after which `first` is called
+/// with a line for the operator. A second SIGINT or SIGTERM ends the process at once with a message and exit code 128 + the
+/// signal's number; a second SIGHUP changes nothing.
 ///
 /// # Errors
 /// What the system says when the handlers or the thread cannot be had.
@@ -55,11 +56,17 @@ pub fn stop_on_signals(
             };
             match first.take() {
                 Some(tell) => {
-                    tell(&format!("{name}: draining and stopping; once more to leave at once"));
                     stop.stop();
+                    tell(&format!("{name}: draining and stopping; once more to leave at once"));
                 }
+                // A shell that ends and then its terminal both send one.
+                None if signal == SIGHUP => {}
                 None => {
-                    eprintln!("{name} again: leaving at once; packets in flight and the report are lost");
+                    // The terminal may be gone.
+                    let _ = writeln!(
+                        io::stderr(),
+                        "{name} again: leaving at once; packets in flight and the report are lost"
+                    );
                     std::process::exit(128 + signal);
                 }
             }

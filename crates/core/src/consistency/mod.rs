@@ -167,13 +167,14 @@ pub struct NoExternalAccess;
 /// and changes are [refused](CannotWrite::Spoilt) until there is some.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BoundedInconsistency {
-    /// Updates that a reader may miss.
+    /// Updates that a reader may miss; of more than 4,096 it misses no more than that.
     pub updates: usize,
 }
 
 /// One for all workers, behind one lock: all reads and updates are as if they were done one after the other, each at one
 /// time between its start and its end. Lookups of a batch are one step. A panic inside one makes the state anew, for all. Where
-/// memory for that has gone it is the least there can be until some comes, and changes are [refused](CannotWrite::Spoilt).
+/// memory for that has gone it is the least there can be until some comes, and changes are [refused](CannotWrite::Spoilt), while what
+/// [`StrictState::transact`] changes is forgotten.
 ///
 /// An export of a flow table takes the lock again and again, each time for 512 slots, so that nobody's packets wait for all
 /// of it: every flow is in it as it was at one time of the export, and of what others change together meanwhile, it may

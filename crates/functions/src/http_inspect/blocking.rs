@@ -236,6 +236,8 @@ fn what_a_lenient_server_takes_for_a_request_is_one() {
         "GET / HTTP/1.1\r\nX: y\r\r\nHost: bad.example\r\n\r\n",
         "GET / HTTP/1.1\r\nX: y\rHost: bad.example\r\n\r\n",
         "Host: bad.example\r\n\r\n",
+        "POST /\x0bx HTTP/1.1\r\nContent-Length: 40\r\n\r\nGET / HTTP/1.1\r\nHost: bad.example\r\n\r\n",
+        "POST /\0 HTTP/1.1\r\nContent-Length: 40\r\n\r\nGET / HTTP/1.1\r\nHost: bad.example\r\n\r\n",
     ] {
         assert_eq!(through(ask), b"", "{ask:?}");
     }

@@ -281,6 +281,8 @@ impl Parser {
             found(Found::NoRequest);
             self.doubtful |= self.wary;
         }
+        // Some server may find an end or a space in them.
+        self.doubtful |= self.wary && text.iter().any(u8::is_ascii_control);
         if is_one || self.wary && self.phase == Phase::Start {
             self.request = if is_one { *line } else { Text::EMPTY };
             self.host.clear();

@@ -168,7 +168,7 @@ pub(super) fn report(requests: &State<Requests>, counts: &Counts, worker: &Worke
             rows: rows.into_iter().map(|(count, host)| vec![host, count.to_string()]).collect(),
             counts: [
                 ("blocked_connections", &counts.blocked),
-                ("connections_not_http", &counts.no_requests),
+                ("not_http", &counts.no_requests),
                 ("gaps", &counts.gaps),
             ]
             .map(|(name, count)| (name.to_owned(), count.get()))

@@ -208,7 +208,7 @@ fn reports_are_bounded_and_tell_of_the_rest() {
     let latest: Vec<_> = rows(&report, "latest requests").iter().map(|row| row[2].as_str()).collect();
     assert_eq!(latest, ["GET /7 HTTP/1.1", "GET /8 HTTP/1.1", "GET /9 HTTP/1.1"]);
     let hosts = report.sections.iter().find(|section| section.title == "requests by host").unwrap();
-    let counts = ["blocked_connections", "connections_not_http", "gaps"].map(|name| hosts.counts[name]);
+    let counts = ["blocked_connections", "not_http", "gaps"].map(|name| hosts.counts[name]);
     assert_eq!(counts, [0, 1, 0]);
 }
 

@@ -128,12 +128,12 @@ const LARGEST: u64 = 256 << 20;
 
 /// A file's text, unless it is larger than any table; a device may have no end.
 fn read(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(path)?.take(LARGEST + 1).read_to_string(&mut text)?;
-    match text.len() as u64 > LARGEST {
-        true => Err(io::Error::other("it has more than 256 MiB")),
-        false => Ok(text),
+    let mut bytes = Vec::new();
+    File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(io::Error::other("it has more than 256 MiB"));
     }
+    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 /// Wrong lines of a file that are shown; whoever mends twenty will check again anyway.

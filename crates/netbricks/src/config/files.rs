@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use netbricks_ports::pcap::{Target, target};
+
 use super::plan::Plan;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -31,8 +33,9 @@ impl Plan<'_> {
             for key in keys {
                 let Some(value) = port.settings.get_ref().get(*key) else { continue };
                 let Some(path) = value.get_ref().as_str() else { continue };
-                let named =
-                    Named { port: &port.name, key, path: whole(&directory.join(path)), place: value.span() };
+                // What takes all that comes loses nothing to another; what can't be written is told where it is opened.
+                let Ok(Target::File(path)) = target(&directory.join(path)) else { continue };
+                let named = Named { port: &port.name, key, path, place: value.span() };
                 let other = known
                     .iter()
                     .find(|other| other.path == named.path && (other.is_written() || named.is_written()));
@@ -51,14 +54,5 @@ impl Plan<'_> {
                 known.push(named);
             }
         }
-    }
-}
-
-/// A path by which one file has one name, as far as its directory is there.
-fn whole(path: &Path) -> PathBuf {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    match (directory.canonicalize(), path.file_name()) {
-        (Ok(directory), Some(name)) => directory.join(name),
-        _ => path.to_owned(),
     }
 }

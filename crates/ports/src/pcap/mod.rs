@@ -20,7 +20,7 @@ use netbricks_core::{Context, Drop, Key, Refused, Settings};
 
 pub use link::LinkType;
 pub use read::{ReadError, Reader, Record, Step};
-pub use write::{Direction, Format, Precision, Writer};
+pub use write::{Direction, Format, Precision, Target, Writer, target};
 
 use crate::node::count_sent;
 use crate::open::{Directions, Drivers, OpenContext};
@@ -187,7 +187,7 @@ fn check(name: &str, settings: &PcapSettings, directory: &Path) -> Result<(), Po
     }
     if let Some(write) = &settings.write {
         let path = directory.join(write);
-        write::target(&path).map_err(|e| error(&path, format!("cannot be written: {e}")))?;
+        target(&path).map_err(|e| error(&path, format!("cannot be written: {e}")))?;
         let parent = path.parent().unwrap_or(Path::new("."));
         if !parent.as_os_str().is_empty() && !parent.is_dir() {
             return Err(error(

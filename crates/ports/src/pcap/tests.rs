@@ -260,7 +260,12 @@ fn what_is_no_file_stays_what_it_is() {
     write(&at("link.pcap"), &packets, Precision::Nanoseconds);
     assert!(std::fs::symlink_metadata(at("link.pcap")).unwrap().is_symlink());
     let (found, error) = read(Reader::new(File::open(at("old.pcap")).unwrap()).unwrap());
-    assert_eq!((found, error), (packets, None));
+    assert_eq!((found, error), (packets.clone(), None));
+    // Also to one that will be; what it is follows from the name that was given.
+    std::os::unix::fs::symlink("folder/new", at("new.pcap.gz")).unwrap();
+    write(&at("new.pcap.gz"), &packets, Precision::Nanoseconds);
+    assert!(std::fs::symlink_metadata(at("new.pcap.gz")).unwrap().is_symlink());
+    assert_eq!(std::fs::read(at("folder/new")).unwrap()[..2], [0x1f, 0x8b]);
 }
 
 /// Paced by the graph's clock, which stands here where the test puts it: each packet comes when it is due, not before.

@@ -219,6 +219,8 @@ impl Writer {
         interface: &str,
     ) -> io::Result<Self> {
         let snap_length = snap_length.min(SNAP_LENGTH);
+        // As the format, by the name that was given.
+        let compressed = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz"));
         let (path, partial, file) = match target(path)? {
             Target::File(path) => {
                 let (partial, file) = temporary(&path)?;
@@ -226,7 +228,6 @@ impl Writer {
             }
             Target::Device => (path.into(), None, OpenOptions::new().write(true).open(path)?),
         };
-        let compressed = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz"));
         // From here on its drop removes what was begun.
         let mut writer = Self { encoder: None, path, partial, precision, snap_length };
         let file = BufWriter::with_capacity(BUFFER, file);
@@ -283,9 +284,10 @@ impl Drop for Writer {
     }
 }
 
-/// What a capture's name stands for.
-pub(super) enum Target {
-    /// A file that there is, behind any links, or that there will be.
+/// What the name of a capture to write stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A file that there is, or that there will be: by one path, behind any links, as far as its directory is there.
     File(PathBuf),
     /// Something that takes bytes and keeps its name, such as `/dev/null`.
     Device,
@@ -295,7 +297,7 @@ pub(super) enum Target {
 ///
 /// # Errors
 /// Where it is a directory, or a pipe or socket, of which nobody knows when somebody listens.
-pub(super) fn target(path: &Path) -> io::Result<Target> {
+pub fn target(path: &Path) -> io::Result<Target> {
     if path.file_name().is_none() {
         return Err(io::Error::other("the name of a file is expected"));
     }
@@ -303,9 +305,27 @@ pub(super) fn target(path: &Path) -> io::Result<Target> {
         Ok(kind) if kind.is_file() => Ok(Target::File(fs::canonicalize(path)?)),
         Ok(kind) if kind.is_char_device() => Ok(Target::Device),
         Ok(kind) => Err(io::Error::other(format!("it is {}, and a file is expected", kind_of(kind)))),
-        // Nothing, or a link to nothing.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Target::File(path.into())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Target::File(whole(&behind_links(path)))),
         Err(error) => Err(error),
+    }
+}
+
+/// Where links lead that lead to nothing yet. There are 40 at most, or the system would have said so.
+fn behind_links(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    for _ in 0..40 {
+        let Ok(next) = fs::read_link(&path) else { break };
+        path = path.parent().unwrap_or(Path::new("")).join(next);
+    }
+    path
+}
+
+/// A path by which a file that there is not yet has one name.
+fn whole(path: &Path) -> PathBuf {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match (directory.canonicalize(), path.file_name()) {
+        (Ok(directory), Some(name)) => directory.join(name),
+        _ => path.to_owned(),
     }
 }
 
