@@ -147,8 +147,8 @@ pub enum LpmError {
 /// decide for most addresses are best put in first.
 ///
 /// Inserting or removing a prefix writes the cells that it decides: those of one stride, of which it has at most 2²⁰
-/// (0.0.0.0/0), and of the groups behind them; for an island up to two groups of each /20 are read. The answers between are never wrong, since nobody looks while the table is
-/// changed.
+/// (0.0.0.0/0), and of the groups behind them; for an island up to two groups of each /20 are read. The answers between are
+/// never wrong, since nobody looks while the table is changed.
 ///
 /// # Ends
 /// A prefix may have a [lifetime](Self::insert_with_lifetime). Lookups find it until [`expire`](Self::expire) has taken it
