@@ -1,5 +1,5 @@
 //! Whole runs on a worker, ports, wrappers, captures and the worker's own loop included: once they are warm, the process
-//! neither allocates nor frees. Of single functions the library's own `tests/allocation.rs` says so.
+//! neither allocates nor frees. Of single functions the library's own `tests/allocation` says so.
 //!
 //! All that the process does is counted, so this binary has one test. Ports on devices need root; for them it starts itself
 //! once more, within a network namespace.

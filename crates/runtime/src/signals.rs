@@ -1,4 +1,4 @@
-//! SIGINT, SIGTERM and SIGHUP: the first drains and stops, a second one leaves at once.
+//! SIGINT, SIGTERM and SIGHUP: the first drains and stops, a second SIGINT or SIGTERM leaves at once.
 
 use std::io::{self, Write as _};
 use std::thread::JoinHandle;
@@ -57,7 +57,8 @@ pub fn stop_on_signals(
             match first.take() {
                 Some(tell) => {
                     stop.stop();
-                    tell(&format!("{name}: draining and stopping; once more to leave at once"));
+                    let again = if signal == SIGHUP { "SIGTERM" } else { "once more" };
+                    tell(&format!("{name}: draining and stopping; {again} to leave at once"));
                 }
                 // A shell that ends and then its terminal both send one.
                 None if signal == SIGHUP => {}

@@ -89,27 +89,30 @@ pub(crate) fn source(weights: &[u64], packets: u64, worker: u8) -> Box<Weighted>
     Box::new(Weighted { weights: weights.to_vec(), sent: vec![0; weights.len()], left: packets, worker })
 }
 
+/// Three sources of these weights for one grouping node, which cannot keep up, so that its queues decide: after 60,000 packets.
+fn overloaded(pool: &Pool, weights: &[u64; 3], burst: usize) -> (Graph, Seen) {
+    let (worker, seen) = (Worker::new(0, 1, pool.clone()), Seen::default());
+    let mut graph = GraphBuilder::new("test");
+    let node = graph.add("groups", by_first_byte(3, 1_024, &worker)).unwrap();
+    for from in 0..3 {
+        let source = graph.add(format!("in {from}"), source(weights, u64::MAX, from)).unwrap();
+        graph.connect(source, Edge::OUT, node, 0).unwrap();
+    }
+    let ends = graph.add("ends", Box::new(Ends(3, seen.clone()))).unwrap();
+    (0..3).for_each(|group| graph.connect(node, Groups::edge(group), ends, group).unwrap());
+    let mut graph = graph.build(pool.clone()).unwrap();
+    graph.set_burst(burst);
+    while seen.lock().unwrap().len() < 60_000 {
+        graph.turn(0);
+    }
+    (graph, seen)
+}
+
 #[test]
 fn groups_that_queue_share_turns_equally_however_unequal_their_traffic() {
     for burst in [1, 32, 256] {
-        let (pool, seen) = (pool(), Seen::default());
-        let worker = Worker::new(0, 1, pool.clone());
-        let mut graph = GraphBuilder::new("test");
-        // Three sources for one grouping node: it cannot keep up, so its queues decide.
-        let node = graph.add("groups", by_first_byte(3, 1_024, &worker)).unwrap();
-        for from in 0..3 {
-            let source = graph.add(format!("in {from}"), source(&[16, 4, 4], u64::MAX, from)).unwrap();
-            graph.connect(source, Edge::OUT, node, 0).unwrap();
-        }
-        let ends = graph.add("ends", Box::new(Ends(3, seen.clone()))).unwrap();
-        for group in 0..3 {
-            graph.connect(node, Groups::edge(group), ends, group).unwrap();
-        }
-        let mut graph = graph.build(pool.clone()).unwrap();
-        graph.set_burst(burst);
-        while seen.lock().unwrap().len() < 60_000 {
-            graph.turn(0);
-        }
+        let pool = pool();
+        let (mut graph, seen) = overloaded(&pool, &[16, 4, 4], burst);
         let (mut shares, mut next) = ([0u64; 3], BTreeMap::new());
         for (input, from, group, number) in seen.lock().unwrap().iter() {
             assert_eq!(*input, usize::from(*group));
@@ -152,21 +155,8 @@ fn a_group_has_the_turns_that_the_others_leave() {
 #[test]
 fn a_group_with_less_than_its_share_loses_nothing() {
     for burst in [1, 32, 256] {
-        let (pool, seen) = (pool(), Seen::default());
-        let worker = Worker::new(0, 1, pool.clone());
-        let mut graph = GraphBuilder::new("test");
-        let node = graph.add("groups", by_first_byte(3, 1_024, &worker)).unwrap();
-        for from in 0..3 {
-            let source = graph.add(format!("in {from}"), source(&[20, 12, 1], u64::MAX, from)).unwrap();
-            graph.connect(source, Edge::OUT, node, 0).unwrap();
-        }
-        let ends = graph.add("ends", Box::new(Ends(3, seen.clone()))).unwrap();
-        (0..3).for_each(|group| graph.connect(node, Groups::edge(group), ends, group).unwrap());
-        let mut graph = graph.build(pool).unwrap();
-        graph.set_burst(burst);
-        while seen.lock().unwrap().len() < 60_000 {
-            graph.turn(0);
-        }
+        let pool = pool();
+        let (mut graph, seen) = overloaded(&pool, &[20, 12, 1], burst);
         let (mut shares, mut next) = ([0u64; 3], BTreeMap::new());
         for (input, from, group, number) in seen.lock().unwrap().iter() {
             shares[*input] += 1;

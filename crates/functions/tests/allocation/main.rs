@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
+mod two_workers;
+
 use std::cell::Cell;
 use std::hint::black_box;
 use std::rc::Rc;

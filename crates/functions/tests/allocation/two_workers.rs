@@ -1,60 +1,18 @@
 //! No allocation where workers share: rings between them, state that both write, events that make packets. Both workers' graphs
 //! take turns on one thread, which counts.
-#![forbid(unsafe_code)]
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
-
 use allocation_counter::measure;
-use netbricks_core::buffer::{Batch, Pool, WorkerSlot};
+use netbricks_core::buffer::{Pool, WorkerSlot};
 use netbricks_core::consistency::{Access, BoundedInconsistency, Consistency, Shares, Strict};
 use netbricks_core::tables::{FlowTable, FlowTableConfig, MapChange, Tallies};
 use netbricks_core::{
-    Context, Edge, Graph, GraphBuilder, Node, Operator, Output, Poll, Role, Shuffle, ShuffleConfig, Team,
-    Worker, compose,
+    Edge, Graph, GraphBuilder, Node, Operator, Shuffle, ShuffleConfig, Team, Worker, compose,
 };
 use netbricks_testkit::build::ethernet;
 
-const BURST: usize = 32;
+use crate::{BURST, Sink, Source};
+
 const WARM: u64 = 2_000;
 const COUNTED: u64 = 8_000;
-
-/// Whole batches of sixteen flows, over and over.
-struct Source(Vec<Vec<u8>>, usize);
-
-impl Node for Source {
-    fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
-        while batch.len() < cx.burst() {
-            self.1 = (self.1 + 1) % self.0.len();
-            let Some(packet) = cx.pool().packet(&self.0[self.1]) else { break };
-            batch.push(packet).unwrap();
-        }
-        Poll::Busy
-    }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
-    fn inputs(&self) -> usize {
-        0
-    }
-}
-
-struct Sink;
-
-impl Node for Sink {
-    fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
-        batch.clear();
-    }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
-    }
-}
 
 /// Counts packets and keeps flows under both consistencies, and says every 50 µs how many there were.
 fn shared(worker: &Worker) -> Box<dyn Node> {
@@ -107,12 +65,12 @@ fn packets_that_cross_and_state_that_workers_share_allocate_nothing() {
             let source = graph.add("source", Box::new(Source(frames.clone(), 0))).unwrap();
             let across = graph.add("shuffle", shuffle.node(&worker).unwrap()).unwrap();
             let shared = graph.add("shared", shared(&worker)).unwrap();
-            let sink = graph.add("sink", Box::new(Sink)).unwrap();
+            let sink = graph.add("sink", Box::new(Sink::default())).unwrap();
             for (from, to) in [(source, across), (across, shared), (shared, sink)] {
                 graph.connect(from, Edge::OUT, to, 0).unwrap();
             }
             let mut graph = graph.build(pool.clone()).unwrap();
-            graph.set_burst(BURST);
+            graph.set_burst(BURST as usize);
             graph
         })
         .collect();
