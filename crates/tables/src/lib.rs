@@ -42,6 +42,6 @@ pub use shared::{
     Changing, Locked, MAXIMUM_READERS, NoReaderLeft, Publication, ReadTable, Reader, Writer, replicated,
     replicated_of,
 };
-pub use table::{Asked, BULK, Table};
+pub use table::{Asked, BULK, Missed, Table};
 pub use tallies::{KeyedTallies, Tallies, TallyChange, TallyOutcome};
 pub use wheel::TimerWheel;

@@ -11,9 +11,6 @@ pub trait Asked<K> {
     fn key(&self) -> Option<K>;
     /// The key, if there is one and it is not known to be [short](Table::shorten), which it may be nevertheless.
     fn long(&self) -> Option<&K>;
-    /// The table seems to have none, or there is no key: told in [`Table::approach_all`], by tables that can tell.
-    #[inline(always)]
-    fn missed(&self) {}
 }
 
 impl<K: Copy> Asked<K> for Option<&K> {
@@ -27,10 +24,47 @@ impl<K: Copy> Asked<K> for Option<&K> {
     }
 }
 
+/// Of the keys that [`Table::approach_all`] was given, up to 256, the places of those that the table seems not to have.
+///
+/// Nobody can predict which these will be, so that they are listed without a branch, and looked at when all others were.
+#[derive(Clone, Debug)]
+pub struct Missed {
+    places: [u8; 256],
+    len: usize,
+}
+
+impl Missed {
+    /// None of them.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self { places: [0; 256], len: 0 }
+    }
+
+    /// The places, in order.
+    #[inline(always)]
+    pub fn iter(&self) -> impl Iterator<Item = usize> {
+        self.places.iter().take(self.len).map(|place| usize::from(*place))
+    }
+
+    /// Lists them anew: `seek` says of each item in turn whether it is one.
+    #[inline(always)]
+    pub(crate) fn list<I>(&mut self, items: impl Iterator<Item = I>, mut seek: impl FnMut(I) -> bool) {
+        let mut len = 0;
+        // Not by `for`, which would look at both ends of a chain of iterators each time.
+        items.enumerate().for_each(|(place, item)| {
+            let missed = seek(item);
+            self.places[len % 256] = place as u8;
+            len += usize::from(missed);
+        });
+        self.len = len;
+    }
+}
+
 /// A table that answers in three steps.
 ///
 /// A caller [tells](Self::tell) the time and takes the [`announcer`](Self::announcer), runs
-/// [`announce`](Self::announce) for every packet of a batch, then [`approach`](Self::approach) for every packet, then
+/// [`announce`](Self::announce) for every packet of a batch, then [`approach_all`](Self::approach_all) for all of them and
+/// [`approach_missed`](Self::approach_missed) for those that the table seems not to have, then
 /// [`resolve`](Self::resolve) for each in order; or [`lookup_bulk`](Self::lookup_bulk) does all that. Before `resolve` it may
 /// try [`resolve_here`](Self::resolve_here) or [`resolve_there`](Self::resolve_there), which answer most.
 /// A ticket is a hint: one that is stale, or comes from another table of the same type, costs time and never changes
@@ -68,15 +102,18 @@ pub trait Table: 'static {
     fn approach(&self, key: &Self::Key, ticket: &mut Self::Ticket);
 
     /// [Approaches](Self::approach) each of these, in order. Tickets without a key may say anything, and what
-    /// becomes of them does not matter, so that a table that needs no keys here need not tell them apart.
+    /// becomes of them does not matter, so that a table that needs no keys here need not tell them apart. `missed` has the places
+    /// of those that the table seems not to have, and possibly of some without a key; of a table that can't tell, none.
+    fn approach_all<'k>(
+        &self,
+        keys: impl Iterator<Item = (impl Asked<Self::Key>, &'k mut Self::Ticket)>,
+        missed: &mut Missed,
+    );
+
+    /// Asks for the memory that is written where this key, which was [missed](Missed), is put in. Changes nothing, and may do
+    /// nothing.
     #[inline(always)]
-    fn approach_all<'k>(&self, keys: impl Iterator<Item = (impl Asked<Self::Key>, &'k mut Self::Ticket)>) {
-        for (asked, ticket) in keys {
-            if let Some(key) = asked.key() {
-                self.approach(&key, ticket);
-            }
-        }
-    }
+    fn approach_missed(&self, _key: &Self::Key) {}
 
     /// The time (ns on the caller's clock, which never goes back) as of which keys are resolved from now on.
     fn tell(&mut self, now: u64);
@@ -116,14 +153,15 @@ pub trait Table: 'static {
         Self: Sized,
     {
         self.tell(now);
-        let announcer = self.announcer();
+        let (announcer, mut missed) = (self.announcer(), Missed::none());
         for (chunk, keys) in keys.chunks(BULK).enumerate() {
             let Some(first) = keys.first() else { continue };
             let mut tickets = [Self::announce(&announcer, first); BULK];
             for (ticket, key) in tickets.iter_mut().zip(keys).skip(1) {
                 *ticket = Self::announce(&announcer, key);
             }
-            self.approach_all(keys.iter().map(Some).zip(tickets.iter_mut()));
+            self.approach_all(keys.iter().map(Some).zip(tickets.iter_mut()), &mut missed);
+            missed.iter().filter_map(|place| keys.get(place)).for_each(|key| self.approach_missed(key));
             for (at, (ticket, key)) in tickets.iter().zip(keys).enumerate() {
                 visit(chunk * BULK + at, self.resolve(*key, *ticket));
             }

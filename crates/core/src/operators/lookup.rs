@@ -8,13 +8,12 @@
 //! at the first frame of another shape than most, from which on a loop for all shapes goes on, and a batch that needed that
 //! one has a last loop for all shapes too. New flows leave the last loop, for a second pass each.
 
-use std::cell::Cell;
 use std::hint::cold_path;
 use std::marker::PhantomData;
 
 use netbricks_buffer::{BATCH, Batch};
 use netbricks_packet::stack::{Stack, Usual, With, shape};
-use netbricks_tables::{Asked, Encode, Entry, FlowTable, Key, MAXIMUM_WORK, Routes, Table};
+use netbricks_tables::{Asked, Encode, Entry, FlowTable, Key, MAXIMUM_WORK, Missed, Routes, Table};
 
 use super::Replaces;
 use crate::at::{At, Pass};
@@ -251,49 +250,19 @@ impl<T: Table> Parked<T> {
 }
 
 /// What a table is asked for a packet; in a batch that is not mixed no key is long.
-struct Asking<'p, T: Table, const ALIKE: bool> {
-    parked: &'p Parked<T>,
-    slot: usize,
-    missed: Option<&'p Missed>,
-}
+struct Asking<'p, T: Table, const ALIKE: bool>(&'p Parked<T>);
 
 impl<T: Table, const ALIKE: bool> Asked<T::Key> for Asking<'_, T, ALIKE> {
     #[inline(always)]
     fn key(&self) -> Option<T::Key> {
-        self.parked.key().ok().map(|(key, _)| key)
+        self.0.key().ok().map(|(key, _)| key)
     }
     #[inline(always)]
     fn long(&self) -> Option<&T::Key> {
-        match self.parked {
+        match self.0 {
             Parked::V6(key) | Parked::Stacked(key) if !ALIKE => Some(key),
             _ => None,
         }
-    }
-    #[inline(always)]
-    fn missed(&self) {
-        if let Some(missed) = self.missed {
-            missed.put(self.slot);
-        }
-    }
-}
-
-/// Slots of packets whose keys the table seems not to have. A list, so that no packet that it has is looked at again.
-struct Missed {
-    slots: [Cell<u8>; BATCH],
-    len: Cell<usize>,
-}
-
-impl Missed {
-    #[inline(always)]
-    fn put(&self, slot: usize) {
-        let len = self.len.get() % BATCH;
-        self.slots[len].set(slot as u8);
-        self.len.set(len + 1);
-    }
-    /// Empties it.
-    #[inline(always)]
-    fn take(&self) -> impl Iterator<Item = usize> {
-        self.slots.iter().take(self.len.replace(0)).map(|slot| usize::from(slot.get()))
     }
 }
 
@@ -405,32 +374,30 @@ where
             parked: Parked::Gone(Verdict::ELSEWHERE),
             stack: None,
         };
-        let missed = Missed { slots: [const { Cell::new(0) }; BATCH], len: Cell::new(0) };
         Self {
             input,
             table,
             key,
             visit,
             waiting: Box::new(std::array::from_fn(none)),
-            missed: Box::new(missed),
+            missed: Box::new(Missed::none()),
             types: PhantomData,
         }
     }
 
-    /// Looks where the packets' flows seem to be.
+    /// Looks where the packets' flows seem to be, and asks for what those that are new will take.
     #[inline(always)]
     fn approach<const ALIKE: bool>(
         table: &T,
         waiting: &mut [Waiting<A, T>; BATCH],
-        missed: &Missed,
+        missed: &mut Missed,
         packets: usize,
     ) {
-        let missed = U::EXPECTS.then_some(missed);
-        let asked = waiting.iter_mut().take(packets).enumerate().map(|(slot, waiting)| {
+        let asked = waiting.iter_mut().take(packets).map(|waiting| {
             let Waiting { ticket, parked, .. } = waiting;
-            (Asking::<T, ALIKE> { parked, slot, missed }, ticket)
+            (Asking::<T, ALIKE>(parked), ticket)
         });
-        table.approach_all(asked);
+        table.approach_all(asked, missed);
     }
 
     /// What the ticket found.
@@ -508,8 +475,6 @@ where
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
         self.input.prepare(batch, cx, inputs);
         let Self { input, table, key, visit, waiting, missed, .. } = self;
-        // What a panic left in it.
-        missed.len.set(0);
         visit.begin();
         let announcer = {
             let mut table = table.borrow_mut();
@@ -539,16 +504,16 @@ where
             cx.mixed = true;
             park_rest::<A, T, Q, K>((batch, parked), cx, (input, key), &announcer, waiting, inputs);
         }
+        let table = table.borrow();
         if cx.mixed {
-            Self::approach::<false>(&table.borrow(), waiting, missed, batch.len());
+            Self::approach::<false>(&table, waiting, missed, batch.len());
         } else {
-            Self::approach::<true>(&table.borrow(), waiting, missed, batch.len());
+            Self::approach::<true>(&table, waiting, missed, batch.len());
         }
-        if U::EXPECTS {
-            for slot in missed.take() {
-                if let Ok((key, _)) = waiting[slot].parked.key() {
-                    visit.expect(&key);
-                }
+        for slot in missed.iter() {
+            if let Ok((key, _)) = waiting[slot].parked.key() {
+                table.approach_missed(&key);
+                visit.expect(&key);
             }
         }
     }

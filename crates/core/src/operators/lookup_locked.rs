@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 
 use netbricks_buffer::{BATCH, Batch};
 use netbricks_packet::stack::{Stack, With, shape};
-use netbricks_tables::Table;
+use netbricks_tables::{Missed, Table};
 
 use super::{Expiring, Replaces};
 use crate::at::At;
@@ -24,18 +24,30 @@ pub struct LookupLocked<A: Operator, T: Table + Contents, Q, K, U, M> {
     key: K,
     visit: U,
     parked: Box<[Parked<A, T>]>,
+    /// What the table has said so far of each packet.
+    tickets: Box<[T::Ticket]>,
+    missed: Box<Missed>,
     /// What `visit` found out, where a packet is parked.
     found: Box<[Option<M>]>,
     types: PhantomData<fn() -> Q>,
 }
 
-type Parked<A, T> =
-    Result<(<<A as Operator>::Out as Stack>::Packed, <T as Table>::Key, <T as Table>::Ticket), Verdict>;
+type Parked<A, T> = Result<(<<A as Operator>::Out as Stack>::Packed, <T as Table>::Key), Verdict>;
 
 impl<A: Operator, T: Table + Contents, Q, K, U, M: Copy> LookupLocked<A, T, Q, K, U, M> {
     pub(crate) fn new(input: A, table: StrictState<T>, key: K, visit: U) -> Self {
         let parked = std::iter::repeat_with(|| Err(Verdict::ELSEWHERE)).take(BATCH).collect();
-        Self { input, table, key, visit, parked, found: vec![None; BATCH].into(), types: PhantomData }
+        Self {
+            input,
+            table,
+            key,
+            visit,
+            parked,
+            tickets: vec![T::Ticket::default(); BATCH].into(),
+            missed: Box::new(Missed::none()),
+            found: vec![None; BATCH].into(),
+            types: PhantomData,
+        }
     }
 }
 
@@ -57,7 +69,7 @@ where
 
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
         self.input.prepare(batch, cx, inputs);
-        let Self { input, table, key, visit, parked, found, .. } = self;
+        let Self { input, table, key, visit, parked, tickets, missed, found, .. } = self;
         let now = cx.now();
         let announcer = table.transact(|table| {
             table.tell(now);
@@ -66,7 +78,7 @@ where
         });
         let parked = &mut parked[..batch.len()];
         batch.each(|slot, bytes| {
-            let Some(place) = parked.get_mut(slot) else { return };
+            let (Some(place), Some(ticket)) = (parked.get_mut(slot), tickets.get_mut(slot)) else { return };
             let Some(stack) = inputs(slot) else {
                 *place = Err(Verdict::ELSEWHERE);
                 return;
@@ -75,19 +87,22 @@ where
                 .apply::<{ shape::ANY }>(At::new(slot, &mut *bytes, &mut *cx, &mut false), stack)
                 .map(|stack| {
                     let key = key(&View::new(bytes, &stack, cx, slot)).store();
-                    let ticket = T::announce(&announcer, &key);
-                    (stack.pack(), key, ticket)
+                    *ticket = T::announce(&announcer, &key);
+                    (stack.pack(), key)
                 });
         });
         table.transact(|table| {
-            table.approach_all(parked.iter_mut().flatten().map(|(_, key, ticket)| (Some(&*key), ticket)));
+            let keys = parked.iter().map(|parked| parked.as_ref().ok().map(|(_, key)| key));
+            table.approach_all(keys.zip(tickets.iter_mut()), missed);
+            for (_, key) in missed.iter().filter_map(|slot| parked.get(slot)?.as_ref().ok()) {
+                table.approach_missed(key);
+            }
             batch.each(|slot, bytes| {
-                let (Some(Ok((packed, key, ticket))), Some(found)) = (parked.get(slot), found.get_mut(slot))
-                else {
+                let (Some(Ok((packed, key))), Some(found)) = (parked.get(slot), found.get_mut(slot)) else {
                     return;
                 };
                 let stack = A::Out::unpack(*packed);
-                let entry = table.resolve(*key, *ticket);
+                let entry = table.resolve(*key, tickets[slot]);
                 *found = Some(visit(&mut View::new(bytes, &stack, cx, slot), entry));
             });
         });

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 
 use netbricks_buffer::{BATCH, Batch};
 use netbricks_packet::stack::{Stack, With, shape};
-use netbricks_tables::{ReadTable, Table};
+use netbricks_tables::{Missed, ReadTable, Table};
 
 use super::Replaces;
 use crate::at::At;
@@ -85,7 +85,9 @@ where
         let now = cx.now();
         table.read(|table| {
             let parked_keys = parked.iter_mut().flatten();
-            table.approach_all(parked_keys.map(|Parked { key, ticket, .. }| (Some(&*key), ticket)));
+            let asked = parked_keys.map(|Parked { key, ticket, .. }| (Some(&*key), ticket));
+            // Nobody puts anything in here.
+            table.approach_all(asked, &mut Missed::none());
             for Parked { key, ticket, value, .. } in parked.iter_mut().flatten() {
                 *value = table.show(key, *ticket, now);
             }

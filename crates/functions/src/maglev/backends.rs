@@ -34,32 +34,11 @@ pub(super) struct Snapshot {
     known: Vec<Option<Known>>,
     /// Their numbers, by what [`Known::id`] says of their names.
     numbers: HashMap<u64, u16>,
-    /// Of each of them what a packet needs, side by side.
-    places: Arc<[Place]>,
     table: MaglevTable,
     slots: usize,
     secret: Secret,
     /// Of the configuration that all this began with.
     origin: u64,
-}
-
-/// What a flow that goes to a backend remembers, and where that is.
-#[derive(Clone, Copy)]
-struct Place {
-    chosen: u64,
-    mac: MacAddress,
-}
-
-impl Place {
-    /// Of a hole: no flow remembers it, since the numbers end below.
-    const NOWHERE: Self = Self { chosen: u64::MAX, mac: MacAddress::BROADCAST };
-
-    /// Where the backend of a flow is, if it is where the flow remembers it.
-    #[inline(always)]
-    fn live(places: &[Self], chosen: u64) -> Option<MacAddress> {
-        let place = places.get((chosen >> 48) as usize)?;
-        (place.chosen == chosen).then_some(place.mac)
-    }
 }
 
 /// A backend that flows may go to.
@@ -70,6 +49,13 @@ pub(super) struct Known {
     id: u64,
     /// Whether it gets no new flows.
     pub(super) draining: bool,
+}
+
+impl Known {
+    /// What flows to it remember, where this is its number.
+    pub(super) fn remembered(&self, number: usize) -> u64 {
+        (number as u64) << 48 | self.id
+    }
 }
 
 /// Replaces one snapshot by the next, unless somebody else was faster.
@@ -131,7 +117,6 @@ impl Snapshot {
             version: 0,
             known: Vec::new(),
             numbers: HashMap::new(),
-            places: Arc::default(),
             table: none,
             slots: first.slots,
             secret,
@@ -262,27 +247,7 @@ impl Snapshot {
             })
             .collect();
         self.table = MaglevTable::new(self.slots, &self.secret, &takes).map_err(|error| error.to_string())?;
-        let place = |(number, known): (usize, &Option<Known>)| {
-            known.as_ref().map_or(Place::NOWHERE, |Known { backend, id, .. }| Place {
-                chosen: (number as u64) << 48 | id,
-                mac: backend.mac,
-            })
-        };
-        self.places = self.known.iter().enumerate().map(place).collect();
         Ok(())
-    }
-
-    /// What a flow that goes to backend `number` remembers, and where it goes.
-    #[inline(always)]
-    fn chosen(&self, number: usize) -> Option<(u64, MacAddress)> {
-        let Place { chosen, mac } = *self.places.get(number)?;
-        (chosen != Place::NOWHERE.chosen).then_some((chosen, mac))
-    }
-
-    /// Where the backend of a flow is, if it is where the flow remembers it.
-    #[inline(always)]
-    pub(super) fn live(&self, chosen: u64) -> Option<MacAddress> {
-        Place::live(&self.places, chosen)
     }
 
     /// Asks for the memory that [`choose`](Self::choose) looks at.
@@ -291,11 +256,10 @@ impl Snapshot {
         prefetch(self.table.place(self.hash(flow)));
     }
 
-    /// The backend of a new flow.
+    /// The backend of a new flow, by number.
     #[inline]
-    pub(super) fn choose(&self, flow: &StoredFlow) -> Option<(u64, MacAddress)> {
-        let number = self.table.get(self.hash(flow))?;
-        self.chosen(usize::from(number))
+    pub(super) fn choose(&self, flow: &StoredFlow) -> Option<usize> {
+        self.table.get(self.hash(flow)).map(usize::from)
     }
 
     /// What all nodes make of a flow.
@@ -307,11 +271,8 @@ impl Snapshot {
     /// The backend of a flow whose backend is not where it remembers it: the same under another number, where the flow was
     /// taken over from another node or configuration, else another one.
     #[cold]
-    pub(super) fn elsewhere(&self, chosen: u64, flow: &StoredFlow) -> Option<(u64, MacAddress)> {
-        match self.number(chosen & ID) {
-            Some(number) => self.chosen(number),
-            None => self.choose(flow),
-        }
+    pub(super) fn elsewhere(&self, chosen: u64, flow: &StoredFlow) -> Option<usize> {
+        self.number(chosen & ID).or_else(|| self.choose(flow))
     }
 
     /// Slots of the table.
@@ -333,9 +294,12 @@ impl Snapshot {
         counts
     }
 
-    /// What flows to each backend remember, by number.
-    pub(super) fn remembered(&self) -> impl Iterator<Item = u64> + '_ {
-        self.places.iter().map(|place| place.chosen)
+    /// What flows to each backend remember, and where they go; `None` of a number that nobody has.
+    pub(super) fn places(&self) -> impl ExactSizeIterator<Item = Option<(u64, MacAddress)>> {
+        self.known
+            .iter()
+            .enumerate()
+            .map(|(number, known)| known.as_ref().map(|known| (known.remembered(number), known.backend.mac)))
     }
 }
 
@@ -429,28 +393,13 @@ pub(super) struct Current {
     backends: Bounded<Backends>,
     published: u64,
     snapshot: Arc<Snapshot>,
-    /// The snapshot's, without the way through it.
-    places: Arc<[Place]>,
 }
 
 impl Current {
     pub(super) fn of(backends: Bounded<Backends>) -> Self {
         let published = backends.published();
         let snapshot = backends.read(|backends| backends.0.clone());
-        let places = snapshot.places.clone();
-        Self { backends, published, snapshot, places }
-    }
-
-    /// The number of the backend that was chosen.
-    #[inline(always)]
-    pub(super) fn number(chosen: u64) -> usize {
-        (chosen >> 48) as usize
-    }
-
-    /// Where the backend of a flow is, if it is where the flow remembers it, as of the last [`get`](Self::get).
-    #[inline(always)]
-    pub(super) fn live(&self, chosen: u64) -> Option<MacAddress> {
-        Place::live(&self.places, chosen)
+        Self { backends, published, snapshot }
     }
 
     /// The backends as of the last [`get`](Self::get).
@@ -469,7 +418,6 @@ impl Current {
             // First the number: what is read after it has at least as much.
             self.published = published;
             self.snapshot = self.backends.read(|backends| backends.0.clone());
-            self.places = self.snapshot.places.clone();
         }
         changed
     }

@@ -43,6 +43,6 @@ impl LookupTable {
     /// is added later gets the first that is free. `None` while no backend takes new flows.
     #[inline]
     pub fn lookup(&mut self, flow: &FlowKey) -> Option<usize> {
-        self.0.get().choose(&flow.store()).map(|(chosen, _)| Current::number(chosen))
+        self.0.get().choose(&flow.store())
     }
 }

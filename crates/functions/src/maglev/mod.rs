@@ -6,6 +6,7 @@ mod backends;
 mod config;
 mod handlers;
 mod lookup;
+mod seats;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -17,12 +18,13 @@ pub use lookup::LookupTable;
 use std::net::IpAddr;
 
 use netbricks_core::consistency::{Bounded, BoundedInconsistency};
-use netbricks_core::packet::{FlowKey, Ip, IpRef, Link, MacAddress, protocol};
+use netbricks_core::packet::{FlowKey, Ip, IpRef, Link, protocol};
 use netbricks_core::tables::{Entry, FlowTableConfig, Full};
 use netbricks_core::view::{Enclosing, IpRewrite, Metadata};
 use netbricks_core::{Drop, Function, Input, Operator, Own, StoredFlow, TableKey, Worker};
 
 use backends::{Backends, Current};
+use seats::{Seat, Seats};
 use tally::Tally;
 
 /// Sends every packet for a virtual address on to the backend of its flow, by the backend's Ethernet address; addresses and
@@ -44,9 +46,9 @@ pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Func
     handlers::declare(&backends, &connections, worker);
     let addresses = config.addresses.clone();
     let current = Current::of(backends.clone());
-    let tally = Tally::new(current.seen(), worker);
-    tally.clone().report(&backends, &connections, worker);
-    let balancer = Balancer { current, tally };
+    let (seats, tally) = (Seats::new(current.seen()), Tally::new(worker));
+    tally.clone().report(seats.ledger(), &backends, &connections, worker);
+    let balancer = Balancer { current, seats, tally };
     input
         .parse_or_pass::<Link>()
         .parse_or_pass::<Ip>()
@@ -58,17 +60,18 @@ pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Func
             |packet| packet.related_flow(),
             balancer,
             |balancer, packet, chosen| {
-                let mac = balancer.current.live(*chosen)?;
-                balancer.tally.count(*chosen);
-                packet.outer_mut::<Link>().ethernet_mut().set_destination(mac);
+                let seat = balancer.seats.live(*chosen)?;
+                seat.count();
+                packet.outer_mut::<Link>().ethernet_mut().set_destination(seat.mac());
                 Some(Some(()))
             },
             |balancer, packet, entry| {
                 if is_discovery(packet.header(), packet.payload()) {
                     return Some(());
                 }
-                let mac = balancer.decide(entry, packet.header(), packet.payload())?;
-                packet.outer_mut::<Link>().ethernet_mut().set_destination(mac);
+                let seat = balancer.decide(entry, packet.header(), packet.payload())?;
+                seat.count();
+                packet.outer_mut::<Link>().ethernet_mut().set_destination(seat.mac());
                 Some(())
             },
         )
@@ -99,6 +102,7 @@ fn is_one_of(addresses: &[IpAddr], address: IpAddr) -> bool {
 /// Knows the backends, and decides for flows that are not known, or whose backend is gone.
 struct Balancer {
     current: Current,
+    seats: Seats,
     tally: Tally,
 }
 
@@ -106,7 +110,7 @@ impl Own<StoredFlow> for Balancer {
     const EXPECTS: bool = true;
     fn begin(&mut self) {
         if self.current.renew() {
-            self.tally.follow(self.current.seen());
+            self.seats.follow(self.current.seen());
         }
     }
     fn expect(&mut self, flow: &StoredFlow) {
@@ -115,47 +119,45 @@ impl Own<StoredFlow> for Balancer {
 }
 
 impl Balancer {
-    /// Of a packet with this IP header, and what is behind it.
+    /// The backend of a packet with this IP header, and what is behind it.
     fn decide(
         &mut self,
         entry: Entry<'_, StoredFlow, u64>,
         header: IpRef<'_>,
         payload: &[u8],
-    ) -> Option<MacAddress> {
-        let backends = self.current.seen();
+    ) -> Option<&Seat> {
+        let Self { current, seats, tally } = self;
         // A known flow whose frames are of a rarer shape, or that an earlier packet of this batch put in.
         if let Entry::Found(found) = &entry
-            && let Some(mac) = backends.live(*found.get())
+            && let Some(seat) = seats.live(*found.get())
         {
-            self.tally.count(*found.get());
-            return Some(mac);
+            return Some(seat);
         }
+        let backends = current.seen();
         let flow = match entry.key() {
             Some(stored) => stored,
             None => FlowKey::related(header, payload).store(),
         };
-        let (chosen, mac) = match entry {
+        match entry {
             Entry::Found(mut found) => {
-                let (chosen, mac) = backends.elsewhere(*found.get(), &flow)?;
-                self.tally.moved.add(1);
-                *found.get_mut() = chosen;
-                (chosen, mac)
+                let seat = seats.of(backends.elsewhere(*found.get(), &flow)?)?;
+                tally.moved.add(1);
+                *found.get_mut() = seat.chosen();
+                Some(seat)
             }
             // An error makes no connection: who sends it may be anybody.
             Entry::Vacant(vacant) if connects(&flow) && !FlowKey::is_error(header, payload) => {
-                let (chosen, mac) = backends.choose(&flow)?;
-                self.tally.assigned.add(1);
-                vacant.insert_entry(chosen);
-                (chosen, mac)
+                let seat = seats.of(backends.choose(&flow)?)?;
+                tally.assigned.add(1);
+                vacant.insert_entry(seat.chosen());
+                Some(seat)
             }
             // Where there is no room nobody is turned away: the table of backends alone decides.
             Entry::Vacant(_) | Entry::Full => {
-                let (chosen, mac) = backends.choose(&flow)?;
-                self.tally.strangers.add(1);
-                (chosen, mac)
+                let seat = seats.of(backends.choose(&flow)?)?;
+                tally.strangers.add(1);
+                Some(seat)
             }
-        };
-        self.tally.count(chosen);
-        Some(mac)
+        }
     }
 }

@@ -9,6 +9,7 @@ use netbricks_testkit::{kinds, run_configured};
 use proptest::prelude::*;
 
 use super::backends::{First, Snapshot};
+use super::seats::Seats;
 use super::{Backend, MaglevConfig, maglev};
 
 const VIP: &str = "192.0.2.1";
@@ -96,7 +97,13 @@ fn by_the_table(backends: &BTreeMap<u8, u32>, flow: u16) -> Option<u8> {
     };
     let (source, vip): (IpAddr, IpAddr) = (client(flow).parse().unwrap(), VIP.parse().unwrap());
     let key = FlowKey::new(source, vip, 1_000 + flow, 80, 6);
-    Snapshot::first(&first).unwrap().choose(&key.store()).map(|(_, mac)| mac.octets()[5])
+    chosen(&Snapshot::first(&first).unwrap(), &key)
+}
+
+/// The last byte of the address of the backend that a new flow goes to.
+fn chosen(snapshot: &Snapshot, key: &FlowKey) -> Option<u8> {
+    let (_, mac) = snapshot.places().nth(snapshot.choose(&key.store())?)??;
+    Some(mac.octets()[5])
 }
 
 /// Nodes of later builds and other machines take these flows over, and know no connections: what changes this list parts
@@ -111,7 +118,7 @@ fn every_node_decides_alike() {
             let source: IpAddr = source[usize::from(number % 2)].parse().unwrap();
             FlowKey::new(source, to.parse().unwrap(), 1_000 + number, 443, 6 + 11 * u8::from(number > 9))
         };
-        let choice = |number| snapshot.choose(&flow(number).store()).unwrap().1.octets()[5];
+        let choice = |number| chosen(&snapshot, &flow(number)).unwrap();
         (0..20).map(choice).collect()
     };
     assert_eq!(
@@ -122,6 +129,45 @@ fn every_node_decides_alike() {
         choices(["2001:db8:1::9", "2001:db8:2::9"], VIP6),
         [0, 2, 6, 0, 0, 0, 7, 3, 0, 7, 2, 0, 9, 9, 7, 9, 9, 5, 5, 5]
     );
+}
+
+/// Numbers that were nobody's, were others', or are more than there was room for: each backend's packets are its own.
+#[test]
+fn packets_count_for_whoever_had_the_number_then() {
+    let first = First { backends: vec![backend(1, 1)], slots: 251, key: String::new() };
+    let one = Snapshot::first(&first).unwrap();
+    let mut seats = Seats::new(&one);
+    let ledger = seats.ledger();
+    let chosen = |snapshot: &Snapshot, number: usize| snapshot.places().nth(number).unwrap().unwrap().0;
+    let count = |seats: &Seats, snapshot: &Snapshot, number, times| {
+        (0..times).for_each(|_| seats.live(chosen(snapshot, number)).unwrap().count());
+    };
+    count(&seats, &one, 0, 3);
+    let many = (2..40).fold(one.clone(), |all, number| all.with(backend(number, 1)).unwrap());
+    assert!(seats.of(7).is_none() && seats.live(chosen(&many, 7)).is_none(), "not before it is followed");
+    seats.follow(&many);
+    count(&seats, &many, 0, 2);
+    count(&seats, &many, 7, 5);
+    count(&seats, &many, 38, 1);
+    let packets = |snapshot: &Snapshot, number| ledger.packets(number, chosen(snapshot, number));
+    assert_eq!([0, 7, 38].map(|number| packets(&many, number)), [5, 5, 1]);
+    assert_eq!(ledger.all(), 11);
+    // Number 7 is another's now, and the report may know so first.
+    let name = many.all().nth(7).unwrap().1.backend.name.clone();
+    let less = many.without(&name).unwrap();
+    seats.follow(&less);
+    assert!(seats.of(7).is_none() && seats.live(chosen(&many, 7)).is_none());
+    let other = less.with(backend(99, 1)).unwrap();
+    assert_ne!(chosen(&other, 7), chosen(&many, 7));
+    assert_eq!((packets(&other, 7), ledger.all()), (0, 11));
+    seats.follow(&other);
+    count(&seats, &other, 7, 4);
+    assert_eq!((packets(&other, 7), packets(&other, 0), ledger.all()), (4, 5, 15));
+    assert_eq!(seats.of(7).unwrap().mac().octets()[5], 99);
+    // Whoever moves keeps what it had.
+    let moved = other.with("web-99 02:00:00:00:00:07".parse().unwrap()).unwrap();
+    seats.follow(&moved);
+    assert_eq!((packets(&moved, 7), seats.of(7).unwrap().mac().octets()[5]), (4, 7));
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -6,12 +6,11 @@ use super::expiry::TIMED;
 use super::place::Home;
 use super::slots::Slots;
 use super::{FlowTable, FlowTicket};
-use crate::group::{Group, WIDTH};
+use crate::group::{FREE, Group, WIDTH};
 use crate::hash::Key;
 use crate::parts::Parts;
 use crate::prefetch::prefetch;
 use crate::table::Asked;
-use crate::wheel::TimerWheel;
 
 /// What the step takes of a table, as local variables: while tickets are written, the compiler must suppose that the table
 /// changes.
@@ -21,16 +20,15 @@ pub(super) struct Approach<'t, K: Key, V> {
     hashed: u64,
     slots: &'t Slots<K, V>,
     first_slot: *const u8,
-    wheel: &'t TimerWheel,
 }
 
 impl<'t, K: Key, V: 'static> Approach<'t, K, V> {
     #[inline(always)]
     pub(super) fn to(table: &'t FlowTable<K, V>) -> Self {
-        let FlowTable { groups, hashed_slots, slots, wheel, .. } = table;
+        let FlowTable { groups, hashed_slots, slots, .. } = table;
         // `look` relies on it.
         assert!(*hashed_slots <= (groups.len() * WIDTH) as u64);
-        Self { groups, hashed: *hashed_slots, slots, first_slot: slots.start(), wheel }
+        Self { groups, hashed: *hashed_slots, slots, first_slot: slots.start() }
     }
 
     /// The tags of the group whose first slot this is.
@@ -53,9 +51,9 @@ impl<'t, K: Key, V: 'static> Approach<'t, K, V> {
         group + bit as usize % WIDTH
     }
 
-    /// Turns what a ticket knows from a hash into a slot.
+    /// Turns what a ticket knows from a hash into a slot; says whether somebody seems to be there.
     #[inline(always)]
-    pub(super) fn look(&self, asked: &impl Asked<K>, ticket: &mut FlowTicket) {
+    pub(super) fn look(&self, asked: &impl Asked<K>, ticket: &mut FlowTicket) -> bool {
         // A ticket from elsewhere names some groups too, though not this key's.
         // By slots throughout: a group's number would be shifted there and back.
         let groups @ [first, second] = Home::slots(ticket.0, self.hashed).map(|slot| slot & !(WIDTH - 1));
@@ -66,31 +64,31 @@ impl<'t, K: Key, V: 'static> Approach<'t, K, V> {
         // SAFETY: as above.
         let b = unsafe { self.group(second) };
         let found = Group::both_match(a, b, tag);
-        if found == 0 {
-            cold_path();
-            // Nobody seems to be there: the place where an insertion would write, and the timer that goes with it. The
-            // ticket says so at once, and not only when the slot has been read.
-            let (free, other) = (a.free(), b.free());
-            let second = other.count_ones() > free.count_ones();
-            let bit = if second { other.trailing_zeros() + WIDTH as u32 } else { free.trailing_zeros() };
-            let slot = Self::slot(groups, bit);
-            prefetch(self.wheel.address(slot / TIMED));
-            asked.missed();
-            self.ask(slot, asked);
-            *ticket = FlowTicket::NOBODY;
-            return;
-        }
+        // Nobody can predict whether a packet begins its flow. Where nobody is found, 32 is the bit, and what is asked for is a
+        // slot of the second group.
         let slot = Self::slot(groups, found.trailing_zeros());
-        self.ask(slot, asked);
-        ticket.0 = slot as u64;
-    }
-
-    /// Asks for the memory of a slot.
-    #[inline(always)]
-    fn ask(&self, slot: usize, asked: &impl Asked<K>) {
         Slots::<K, V>::prefetch_from(self.first_slot, slot);
         if Slots::<K, V>::APART && asked.long().is_some_and(|key| K::Parts::split(key).1.is_some()) {
             cold_path();
+            self.slots.prefetch_far(slot);
+        }
+        let nobody = FlowTicket::NOBODY.0;
+        ticket.0 = std::hint::select_unpredictable(found != 0, slot as u64, nobody);
+        found != 0
+    }
+}
+
+impl<K: Key, V: 'static> FlowTable<K, V> {
+    /// Asks for what is written where a key that is not there is put in: its slot and timer.
+    #[inline(always)]
+    pub(super) fn ask_for_room(&self, key: &K) {
+        let Home { groups, .. } = self.home(key.hash(&self.secret));
+        let [first, second] = groups.map(|group| &self.groups[group as usize]);
+        let Some(slot) = Self::emptier(groups, Group::both_match(first, second, FREE)) else { return };
+        let slot = slot as usize;
+        prefetch(self.wheel.address(slot / TIMED));
+        self.slots.prefetch(slot);
+        if Slots::<K, V>::APART && K::Parts::split(key).1.is_some() {
             self.slots.prefetch_far(slot);
         }
     }

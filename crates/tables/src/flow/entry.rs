@@ -100,6 +100,8 @@ impl<'t, K: Key, V: 'static> Occupied<'t, K, V> {
 
     /// Takes back that the flow was hit, in the counters alone: for who will look it up again. Of an entry that was not found, but
     /// put in, there is nothing to take back.
+    #[cold]
+    #[inline(never)]
     pub fn forget_hit(self) {
         self.table.counters.hits = self.table.counters.hits.saturating_sub(1);
     }

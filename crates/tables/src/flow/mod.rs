@@ -26,7 +26,7 @@ use crate::hash::{Key, Secret};
 use crate::memory::{HugeArray, MemoryError, Zeroable};
 use crate::parts::Parts;
 use crate::prefetch::prefetch;
-use crate::table::{Asked, Table};
+use crate::table::{Asked, Missed, Table};
 use crate::wheel::TimerWheel;
 use approach::Approach;
 use expiry::{Clock, TIMED};
@@ -349,12 +349,15 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         if let Some(slot) = self.slots.get(index)
             && tick.wrapping_sub(slot.seen) < slot.timeout()
             && self.slots.is_of(index, parts)
-            && let Some(slot) = self.slots.get_mut(index)
         {
-            slot.seen = tick;
-            self.worked(1);
-            self.counters.hits += 1;
-            return Some(self.slots.place(index));
+            // Before anything is written: a compiler must suppose that the slots begin elsewhere then.
+            let place = self.slots.place(index);
+            if let Some(slot) = self.slots.get_mut(index) {
+                slot.seen = tick;
+                self.worked(1);
+                self.counters.hits += 1;
+                return Some(place);
+            }
         }
         cold_path();
         None
@@ -407,13 +410,22 @@ impl<K: Key, V: 'static> Table for FlowTable<K, V> {
 
     #[inline(always)]
     fn approach(&self, key: &K, ticket: &mut FlowTicket) {
-        self.approach_all(std::iter::once((Some(key), ticket)));
+        Approach::to(self).look(&Some(key), ticket);
     }
 
     #[inline(always)]
-    fn approach_all<'k>(&self, keys: impl Iterator<Item = (impl Asked<K>, &'k mut FlowTicket)>) {
+    fn approach_all<'k>(
+        &self,
+        keys: impl Iterator<Item = (impl Asked<K>, &'k mut FlowTicket)>,
+        missed: &mut Missed,
+    ) {
         let approach = Approach::to(self);
-        keys.for_each(|(asked, ticket)| approach.look(&asked, ticket));
+        missed.list(keys, |(asked, ticket)| !approach.look(&asked, ticket));
+    }
+
+    #[inline(always)]
+    fn approach_missed(&self, key: &K) {
+        self.ask_for_room(key);
     }
 
     #[inline(always)]

@@ -206,7 +206,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
 
     /// The first free slot of that of two groups which has more of them.
     #[inline(always)]
-    fn emptier([first, second]: [u32; 2], free: u32) -> Option<u32> {
+    pub(super) fn emptier([first, second]: [u32; 2], free: u32) -> Option<u32> {
         if free == 0 {
             return None;
         }

@@ -507,7 +507,7 @@ fn tickets_name_the_slots_of_flows() {
         let announcer = table.announcer();
         let mut tickets: Vec<FlowTicket> =
             keys.iter().map(|key| FlowTable::<u64, u64>::announce(&announcer, key)).collect();
-        table.approach_all(keys.iter().map(Some).zip(tickets.iter_mut()));
+        table.approach_all(keys.iter().map(Some).zip(tickets.iter_mut()), &mut Missed::none());
         let here = keys
             .iter()
             .zip(tickets)
@@ -515,6 +515,42 @@ fn tickets_name_the_slots_of_flows() {
             .count();
         assert!(here + capacity / 200 >= keys.len(), "{here} of {}", keys.len());
     }
+}
+
+/// Listed are those that are not there, whatever stands between them; but for one with another's tag, which a table can't tell.
+#[test]
+fn keys_that_are_not_there_are_listed_as_missed() {
+    let mut table: FlowTable<u64, u64> = FlowTable::new(config(10_000, None, Full::Refuse)).unwrap();
+    (0..8_000).for_each(|key| assert!(table.lookup(key, 0).or_insert_with(|| key).is_some()));
+    let announcer = table.announcer();
+    let mut missed = Missed::none();
+    let (mut listed, mut strangers) = (0, 0);
+    for batch in 0..100u64 {
+        // Every third is there in one, all in the next, none in the one after; and none in a batch that fills the list.
+        let keys: Vec<u64> = (0..[7, 32, 200, 256][batch as usize % 4])
+            .map(|at| match batch % 3 {
+                _ if batch % 4 == 3 => 1 << 40 | batch << 20 | at,
+                0 if at % 3 > 0 => 1 << 32 | batch << 16 | at,
+                2 => 1 << 36 | batch << 16 | at,
+                _ => (batch * 97 + at) % 8_000,
+            })
+            .collect();
+        let mut tickets: Vec<FlowTicket> =
+            keys.iter().map(|key| FlowTable::<u64, u64>::announce(&announcer, key)).collect();
+        // Some have no key, and a ticket from anywhere.
+        let asked = keys.iter().enumerate().map(|(at, key)| (at % 11 != 10).then_some(key));
+        table.approach_all(asked.zip(tickets.iter_mut()), &mut missed);
+        let places: Vec<usize> = missed.iter().collect();
+        assert!(places.is_sorted_by(|a, b| a < b) && places.iter().all(|place| *place < keys.len()));
+        for (at, key) in keys.iter().enumerate() {
+            let there = *key < 8_000;
+            assert!(!there || !places.contains(&at), "{key} is there");
+            strangers += usize::from(!there);
+            listed += usize::from(places.contains(&at));
+            table.approach_missed(key);
+        }
+    }
+    assert!(listed <= strangers && listed + strangers / 200 >= strangers, "{listed} of {strangers}");
 }
 
 /// Both groups and the tag are chosen evenly and by different bits: any two of them say nothing of the third.

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::flow::Counters;
 use crate::memory::MemoryError;
 use crate::prefetch::prefetch;
-use crate::table::{Asked, Table};
+use crate::table::{Asked, Missed, Table};
 use ends::Ends;
 use trie::{Cell, Route, Trie};
 
@@ -435,7 +435,11 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Table for Lpm<A, V> {
     fn approach(&self, _: &A, _: &mut LpmTicket<A>) {}
 
     #[inline(always)]
-    fn approach_all<'k>(&self, keys: impl Iterator<Item = (impl Asked<A>, &'k mut LpmTicket<A>)>) {
+    fn approach_all<'k>(
+        &self,
+        keys: impl Iterator<Item = (impl Asked<A>, &'k mut LpmTicket<A>)>,
+        _: &mut Missed,
+    ) {
         self.walk(keys.filter_map(|(asked, ticket)| Some((asked.key()?, ticket))));
     }
 

@@ -10,7 +10,7 @@ use super::{
 use crate::flow::{Counters, Encode, MAXIMUM_WORK};
 use crate::hash::{Key, Secret};
 use crate::parts::Whole;
-use crate::table::{Asked, Table};
+use crate::table::{Asked, Missed, Table};
 
 /// Values by prefix of an IPv4 or IPv6 address: an [`Lpm`] for each version. A version without prefixes has no cells.
 ///
@@ -291,7 +291,11 @@ impl<V: Copy + Eq + Hash + 'static> Table for Routes<V> {
     /// IPv6's addresses walk all their way; IPv4's ask for the second cell, behind which hardly any goes, but not where few go
     /// even there: the processor looks far enough ahead to wait for those few together, most of whom an island answers.
     #[inline(always)]
-    fn approach_all<'k>(&self, keys: impl Iterator<Item = (impl Asked<IpAddr>, &'k mut Self::Ticket)>) {
+    fn approach_all<'k>(
+        &self,
+        keys: impl Iterator<Item = (impl Asked<IpAddr>, &'k mut Self::Ticket)>,
+        _: &mut Missed,
+    ) {
         if self.v6.is_none() && !self.v4.trie.is_deep() {
             return;
         }

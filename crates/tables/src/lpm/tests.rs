@@ -186,7 +186,7 @@ fn what_a_ticket_knows_holds_for_one_address_of_one_table_until_that_changes() {
     let (inside, outside) = (address("2001:db8:7::1"), address("2001:db8:8::1"));
     let ticket = |table: &Table6| {
         let mut ticket = Table6::announce(&table.announcer(), &inside);
-        table.approach_all(std::iter::once((Some(&inside), &mut ticket)));
+        table.approach_all(std::iter::once((Some(&inside), &mut ticket)), &mut Missed::none());
         assert!(ticket.0.is_some());
         ticket
     };
@@ -225,7 +225,7 @@ fn walked_together<A: Address>(table: &mut Lpm<A, u32>, addresses: impl Iterator
     let addresses: Vec<A> = addresses.collect();
     let stale = {
         let mut ticket = LpmTicket::default();
-        table.approach_all(std::iter::once((Some(&addresses[0]), &mut ticket)));
+        table.approach_all(std::iter::once((Some(&addresses[0]), &mut ticket)), &mut Missed::none());
         ticket
     };
     for count in [0, 1, 31, 32, 33, 64, 65, addresses.len()] {
@@ -233,7 +233,7 @@ fn walked_together<A: Address>(table: &mut Lpm<A, u32>, addresses: impl Iterator
             let here = addresses[..count].iter().enumerate();
             let keys: Vec<Option<A>> = here.map(|(at, key)| (at % every == 0).then_some(*key)).collect();
             let mut tickets = vec![stale; count];
-            table.approach_all(keys.iter().map(Option::as_ref).zip(&mut tickets));
+            table.approach_all(keys.iter().map(Option::as_ref).zip(&mut tickets), &mut Missed::none());
             for (key, ticket) in keys.iter().flatten().zip(tickets.into_iter().step_by(every)) {
                 assert!(matches!(ticket.0, Some(found) if found.address == *key), "{key} was not walked for");
                 let expected = table.longest(*key).copied();
@@ -330,7 +330,7 @@ fn the_loop_has_all_of_ipv4_and_of_ipv6_what_was_walked_for() {
     let (known, other) = (address("2001:db8::1"), address("192.0.2.1"));
     assert_eq!((here(&mut routes, known), here(&mut routes, other)), (None, Some(None)));
     let mut ticket = LpmTicket::default();
-    routes.approach_all(std::iter::once((Some(&known), &mut ticket)));
+    routes.approach_all(std::iter::once((Some(&known), &mut ticket)), &mut Missed::none());
     assert_eq!(routes.resolve_there(&known, ticket), Some(Some(&4)));
 }
 

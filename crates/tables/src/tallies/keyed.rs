@@ -5,7 +5,7 @@ use crate::flow::{
 };
 use crate::hash::Key;
 use crate::shared::{Changing, ReadTable};
-use crate::table::{Asked, Table};
+use crate::table::{Asked, Missed, Table};
 
 /// Counters by key. A key's counter begins with what is first added to it, and ends when nothing was added to it for its
 /// timeout, or when the table is full and its policy has another one come instead. They stand still at their largest value.
@@ -205,8 +205,16 @@ impl<K: Key> Table for KeyedTallies<K> {
         self.0.approach(key, ticket);
     }
     #[inline(always)]
-    fn approach_all<'k>(&self, keys: impl Iterator<Item = (impl Asked<K>, &'k mut FlowTicket)>) {
-        self.0.approach_all(keys);
+    fn approach_all<'k>(
+        &self,
+        keys: impl Iterator<Item = (impl Asked<K>, &'k mut FlowTicket)>,
+        missed: &mut Missed,
+    ) {
+        self.0.approach_all(keys, missed);
+    }
+    #[inline(always)]
+    fn approach_missed(&self, key: &K) {
+        self.0.approach_missed(key);
     }
     #[inline(always)]
     fn tell(&mut self, now: u64) {
