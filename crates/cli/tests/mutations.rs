@@ -65,7 +65,7 @@ fn blueprints() -> Vec<(&'static str, Blueprint)> {
         .map(|(name, settings)| {
             let table: Spanned<DeTable<'_>> = DeTable::parse(settings).expect("the settings are TOML");
             let definition = registry.get(name).expect("compared above");
-            (*name, definition.configure(table).expect("the settings fit"))
+            (*name, definition.configure(table, Path::new("")).expect("the settings fit"))
         })
         .collect()
 }

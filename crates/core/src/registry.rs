@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -146,6 +147,8 @@ pub trait Settings: DeserializeOwned + Send + Sync + 'static {
     fn check(&self) -> Result<(), Refused> {
         Ok(())
     }
+    /// Relative names of files start from this directory, the configuration file's. Told once, before anything is checked.
+    fn start_from(&mut self, _directory: &Path) {}
     /// What does, and is probably not what was meant: it is told as a warning. Asked of settings that were checked.
     fn doubts(&self) -> Vec<Doubt> {
         Vec::new()
@@ -194,7 +197,7 @@ pub struct SettingsError {
     pub suggestion: Option<String>,
 }
 
-type Maker = dyn Fn(Spanned<DeTable<'_>>) -> Result<Blueprint, SettingsError> + Send + Sync;
+type Maker = dyn Fn(Spanned<DeTable<'_>>, &Path) -> Result<Blueprint, SettingsError> + Send + Sync;
 
 /// A function that can be used by name.
 pub struct Definition {
@@ -236,16 +239,17 @@ impl Registry {
         summary: &'static str,
         build: impl Fn(&S, &Worker) -> Result<Box<dyn Node>, BuildError> + Clone + Send + Sync + 'static,
     ) -> &mut Self {
-        let make = move |table: Spanned<DeTable<'_>>| {
+        let make = move |table: Spanned<DeTable<'_>>, directory: &Path| {
             let whole = table.span();
             let spans: Vec<(String, Range<usize>)> = table
                 .get_ref()
                 .iter()
                 .map(|(key, value)| (key.get_ref().to_string(), value.span()))
                 .collect();
-            let settings = S::deserialize(toml::de::Deserializer::from(table)).map_err(|error| {
+            let mut settings = S::deserialize(toml::de::Deserializer::from(table)).map_err(|error| {
                 SettingsError { message: error.message().to_owned(), span: error.span(), suggestion: None }
             })?;
+            settings.start_from(directory);
             settings.check().map_err(|refused| SettingsError {
                 message: refused.to_string(),
                 span: spans
@@ -275,13 +279,18 @@ impl Registry {
 }
 
 impl Definition {
-    /// Checks settings, as a table with places in the file, and makes a blueprint of them.
+    /// Checks settings, as a table with places in the file, and makes a blueprint of them. Relative names of files in them start
+    /// from `directory`.
     ///
     /// # Errors
     /// [`SettingsError`] with the place of a wrong type, an unknown key or a refused value.
-    pub fn configure(&self, settings: Spanned<DeTable<'_>>) -> Result<Blueprint, SettingsError> {
+    pub fn configure(
+        &self,
+        settings: Spanned<DeTable<'_>>,
+        directory: &Path,
+    ) -> Result<Blueprint, SettingsError> {
         let span = settings.span();
-        let made = contain(|| (self.make)(settings)).unwrap_or_else(|caught| {
+        let made = contain(|| (self.make)(settings, directory)).unwrap_or_else(|caught| {
             let place = caught.place.map(|place| format!(" (at {place})")).unwrap_or_default();
             let message =
                 format!("checking the settings of `{}` panicked: {}{place}", self.name, caught.message);

@@ -2,6 +2,7 @@
 //! for TURNS batches of 32. `bench/fused-cost.sh` runs it under callgrind and takes differences.
 
 use std::error::Error;
+use std::path::Path;
 
 use netbricks_core::buffer::{Batch, Pool, WorkerSlot};
 use netbricks_core::{Context, Drop, Edge, GraphBuilder, Node, Output, Poll, Registry, Role, Worker};
@@ -66,7 +67,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     fused::register(&mut registry);
     let name = if functions == 0 { "wire".to_owned() } else { format!("ttl-fused-{functions}") };
     let function = registry.get(&name).ok_or_else(|| format!("there is no `{name}`"))?;
-    let blueprint = function.configure(Spanned::new(0..0, DeTable::new()))?;
+    let blueprint = function.configure(Spanned::new(0..0, DeTable::new()), Path::new(""))?;
     let frame = ethernet().ipv4("10.0.0.1", "10.0.0.2").ttl(FIRST).udp(1, 2).payload(&[0; 22]).build()?;
 
     let mut graph = GraphBuilder::new("fused");

@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::rc::Rc;
 
 use netbricks_core::buffer::{Batch, Packet};
@@ -421,8 +422,8 @@ fn a_node_that_panics_while_it_is_made_or_added_is_an_error_that_names_it() {
     registry.add("fussy", "Never content.", |_: &Fussy, worker| counting(worker));
     registry.add("good", "Always content.", |_: &NoSettings, worker| counting(worker));
     let table = || toml::Spanned::new(7..9, toml::de::DeTable::new());
-    let error = registry.get("fussy").unwrap().configure(table()).err().unwrap();
+    let error = registry.get("fussy").unwrap().configure(table(), Path::new("")).err().unwrap();
     assert!(error.message.starts_with("checking the settings of `fussy` panicked: no settings"), "{error}");
     assert_eq!(error.span, Some(7..9));
-    assert!(registry.get("good").unwrap().configure(table()).is_ok());
+    assert!(registry.get("good").unwrap().configure(table(), Path::new("")).is_ok());
 }

@@ -163,7 +163,7 @@ impl Settings for LpmSettings {
         },
         Key {
             name: "table",
-            kind: "path of a file with one route a line, from where the program is started",
+            kind: "path of a file with one route a line, from the chain file's directory",
             default: Some("none"),
             summary: "More routes; `#` begins a comment.",
         },
@@ -180,6 +180,10 @@ impl Settings for LpmSettings {
             summary: "Whether the report says how many packets each next hop had, which costs some instructions a packet.",
         },
     ];
+
+    fn start_from(&mut self, directory: &Path) {
+        self.table = self.table.take().map(|table| directory.join(table));
+    }
 
     fn check(&self) -> Result<(), Refused> {
         if self.annotation.is_empty() {

@@ -1,4 +1,5 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
 
 use netbricks_core::buffer::{Batch, Pool};
 use netbricks_core::packet::Link;
@@ -285,9 +286,31 @@ fn a_wrong_item_of_a_list_is_pointed_at() {
         // Of what is no list, all of it.
         ("maglev", "backends = 'a 02:00:00:00:00:01'", "'a 02:00:00:00:00:01'"),
     ] {
-        let error = registry.get(function).unwrap().configure(DeTable::parse(text).unwrap()).err().unwrap();
+        let error = registry
+            .get(function)
+            .unwrap()
+            .configure(DeTable::parse(text).unwrap(), Path::new(""))
+            .err()
+            .unwrap();
         assert_eq!(&text[error.span.clone().unwrap()], item, "{error}");
     }
+}
+
+#[test]
+fn a_table_lies_where_the_chain_file_does() {
+    let mut registry = Registry::new();
+    crate::register(&mut registry);
+    let name = format!("netbricks-routes-{}", std::process::id());
+    let directory = std::env::temp_dir();
+    std::fs::write(directory.join(&name), "192.0.2.0/24 7\n").unwrap();
+    let text = format!("table = '{name}'");
+    let configure =
+        |directory: &Path| registry.get("lpm").unwrap().configure(DeTable::parse(&text).unwrap(), directory);
+    let (beside, elsewhere) = (configure(&directory), configure(&directory.join("elsewhere")));
+    std::fs::remove_file(directory.join(&name)).unwrap();
+    beside.unwrap();
+    let said = elsewhere.err().unwrap().to_string();
+    assert!(said.contains(&format!("elsewhere/{name}")), "{said}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What stands behind a shuffle on two workers, whose graphs are turned one after the other.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use netbricks_core::buffer::{Batch, Pool};
@@ -175,7 +176,7 @@ pub(crate) fn by_name(name: &str, settings: &str) -> Blueprint {
     let mut registry = Registry::new();
     crate::register(&mut registry);
     let definition = registry.get(name).unwrap();
-    definition.configure(toml::de::DeTable::parse(settings).unwrap()).unwrap()
+    definition.configure(toml::de::DeTable::parse(settings).unwrap(), Path::new("")).unwrap()
 }
 
 /// What a function keeps of flows and does not hand over.

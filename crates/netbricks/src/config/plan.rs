@@ -136,6 +136,7 @@ pub fn resolve<'t>(
     }
     let mut resolver = Resolver {
         registry,
+        directory,
         entries: &functions,
         ports: ports.iter().map(|entry| plan_port(entry, drivers, directory, diagnostics)).collect(),
         numbers: BTreeMap::new(),
@@ -145,7 +146,7 @@ pub fn resolve<'t>(
     };
     let chains = resolver.chains(&chains);
     let Resolver { mut ports, functions: used, mentioned, .. } = resolver;
-    unused(&ports, &functions, &mentioned, registry, diagnostics);
+    unused(&ports, &functions, &mentioned, registry, directory, diagnostics);
     if !diagnostics.has_errors() {
         loops(&used, &chains, diagnostics);
     }
@@ -337,6 +338,7 @@ fn rule_at(reason: &Unsteerable, settings: &Spanned<DeTable<'_>>) -> (Option<Ran
 
 struct Resolver<'t, 'a> {
     registry: &'a Registry,
+    directory: &'a Path,
     entries: &'a [Entry<'t>],
     ports: Vec<PlannedPort<'t>>,
     numbers: BTreeMap<String, Option<usize>>,
@@ -492,7 +494,7 @@ impl Resolver<'_, '_> {
             return number;
         }
         let planned = match self.entries.iter().find(|entry| entry.name.get_ref() == key) {
-            Some(entry) => plan_function(entry, self.registry, self.diagnostics),
+            Some(entry) => plan_function(entry, self.registry, self.directory, self.diagnostics),
             None => match self.registry.get(key) {
                 Some(definition) => {
                     let empty = Spanned::new(name.span(), DeTable::new());
@@ -501,7 +503,7 @@ impl Resolver<'_, '_> {
                         &empty,
                         self.diagnostics,
                         definition.keys,
-                        |table| definition.configure(table),
+                        |table| definition.configure(table, self.directory),
                     )
                     .map(|blueprint| (definition.name.to_owned(), blueprint))
                 }
@@ -545,6 +547,7 @@ impl Resolver<'_, '_> {
 fn plan_function(
     entry: &Entry<'_>,
     registry: &Registry,
+    directory: &Path,
     diagnostics: &mut Diagnostics,
 ) -> Option<(String, Blueprint)> {
     let name = entry.name.get_ref();
@@ -563,7 +566,7 @@ fn plan_function(
     };
     let blueprint =
         configure(&format!("function `{name}`"), &entry.settings, diagnostics, definition.keys, |table| {
-            definition.configure(table)
+            definition.configure(table, directory)
         })?;
     for Doubt { key, item, problem } in blueprint.doubts() {
         let value = entry.settings.get_ref().get(*key);
@@ -580,12 +583,13 @@ fn unused(
     functions: &[Entry<'_>],
     mentioned: &[String],
     registry: &Registry,
+    directory: &Path,
     diagnostics: &mut Diagnostics,
 ) {
     // A table that no chain names is checked all the same.
     let idle: Vec<_> = functions.iter().filter(|entry| !mentioned.contains(entry.name.get_ref())).collect();
     for entry in &idle {
-        plan_function(entry, registry, diagnostics);
+        plan_function(entry, registry, directory, diagnostics);
     }
     // A broken chain does not count as using anything: its own error comes first.
     if diagnostics.has_errors() {
