@@ -46,9 +46,9 @@ impl Missed {
         self.places.iter().take(self.len).map(|place| usize::from(*place))
     }
 
-    /// Lists them anew: `seek` says of each item in turn whether it is one.
+    /// Lists them anew: `seek` says of each item in turn whether it is one. Of more than 256 items, some are left out.
     #[inline(always)]
-    pub(crate) fn list<I>(&mut self, items: impl Iterator<Item = I>, mut seek: impl FnMut(I) -> bool) {
+    pub fn list<I>(&mut self, items: impl Iterator<Item = I>, mut seek: impl FnMut(I) -> bool) {
         let mut len = 0;
         // Not by `for`, which would look at both ends of a chain of iterators each time.
         items.enumerate().for_each(|(place, item)| {
@@ -108,7 +108,12 @@ pub trait Table: 'static {
         &self,
         keys: impl Iterator<Item = (impl Asked<Self::Key>, &'k mut Self::Ticket)>,
         missed: &mut Missed,
-    );
+    ) {
+        missed.list(keys, |(asked, ticket)| {
+            asked.key().into_iter().for_each(|key| self.approach(&key, ticket));
+            false
+        });
+    }
 
     /// Asks for the memory that is written where this key, which was [missed](Missed), is put in. Changes nothing, and may do
     /// nothing.

@@ -8,6 +8,7 @@
 //! at the first frame of another shape than most, from which on a loop for all shapes goes on, and a batch that needed that
 //! one has a last loop for all shapes too. New flows leave the last loop, for a second pass each.
 
+use std::hash::Hash;
 use std::hint::cold_path;
 use std::marker::PhantomData;
 
@@ -47,17 +48,20 @@ impl<K: Key + Encode, V: Encode + 'static> Expiring for FlowTable<K, V> {
     }
 }
 
-/// Routes stay until somebody takes them out, or a change that expires them ends them.
-impl<V: 'static> Expiring for Routes<V> {
+/// Those whose lifetime is over, up to eight a batch: packets bring no new ones. Until its turn has come one still decides.
+impl<V: Copy + Eq + Hash + 'static> Expiring for Routes<V> {
     #[inline(always)]
-    fn expire(&mut self, _: u64, _: usize) {}
+    fn expire(&mut self, now: u64, _: usize) {
+        if self.is_due(now) {
+            cold_path();
+            Self::expire(self, now, MAXIMUM_WORK);
+        }
+    }
 }
 
 /// What is done with an entry: a function of the author's, or [two](KnownOr).
 #[doc(hidden)]
 pub trait Visitor<S, T: Table, M>: 'static {
-    /// Whether it wants to know what is [expected](Self::expect).
-    const EXPECTS: bool = false;
     /// Before the first packet of each batch.
     #[inline(always)]
     fn begin(&mut self) {}
@@ -95,15 +99,12 @@ where
 /// struct Tallies(Vec<u64>);
 ///
 /// impl Own<[u64; 1]> for Tallies {
-///     const EXPECTS: bool = true;
 ///     fn expect(&mut self, [number]: &[u64; 1]) {
 ///         prefetch(self.0.as_ptr().wrapping_add(*number as usize % 1_000));
 ///     }
 /// }
 /// ```
 pub trait Own<K>: 'static {
-    /// Whether [`expect`](Self::expect) does anything.
-    const EXPECTS: bool = false;
     /// Before the first packet of each batch: what is read of other state here stays the same for all of them.
     #[inline(always)]
     fn begin(&mut self) {}
@@ -130,7 +131,6 @@ where
     H: FnMut(&mut X, &mut View<'_, S>, &mut V) -> Option<M> + 'static,
     U: FnMut(&mut X, &mut View<'_, S>, Entry<'_, K, V>) -> M + 'static,
 {
-    const EXPECTS: bool = X::EXPECTS;
     #[inline(always)]
     fn begin(&mut self) {
         self.0.begin();
@@ -385,7 +385,7 @@ where
         }
     }
 
-    /// Looks where the packets' flows seem to be, and asks for what those that are new will take.
+    /// Looks where the packets' flows seem to be.
     #[inline(always)]
     fn approach<const ALIKE: bool>(
         table: &T,
@@ -504,15 +504,15 @@ where
             cx.mixed = true;
             park_rest::<A, T, Q, K>((batch, parked), cx, (input, key), &announcer, waiting, inputs);
         }
-        let table = table.borrow();
         if cx.mixed {
-            Self::approach::<false>(&table, waiting, missed, batch.len());
+            Self::approach::<false>(&table.borrow(), waiting, missed, batch.len());
         } else {
-            Self::approach::<true>(&table, waiting, missed, batch.len());
+            Self::approach::<true>(&table.borrow(), waiting, missed, batch.len());
         }
         for slot in missed.iter() {
             if let Ok((key, _)) = waiting[slot].parked.key() {
-                table.approach_missed(&key);
+                table.borrow().approach_missed(&key);
+                // The author's: it may ask the table too.
                 visit.expect(&key);
             }
         }

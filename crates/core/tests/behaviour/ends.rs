@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::thread;
 
+use netbricks_core::buffer::Batch;
 use netbricks_core::consistency::{
     Access, BoundedInconsistency, CannotWrite, Consistency, Contents, Lookable, NoExternalAccess, Shares,
     Strict, TallyEntry,
@@ -13,7 +14,8 @@ use netbricks_core::tables::{
     TallyChange,
 };
 use netbricks_core::view::{IpRewrite, Metadata};
-use netbricks_core::{Blueprint, Function, Input, Node, Operator, StoredFlow, Worker, compose};
+use netbricks_core::{Blueprint, Context, Function, Input, Node, Operator, StoredFlow, Worker, compose};
+use netbricks_testkit::build::ethernet;
 use netbricks_testkit::run_with;
 use proptest::prelude::*;
 
@@ -318,4 +320,52 @@ fn operators_see_what_ended_and_what_is_no_export_changes_nothing() {
     assert_eq!(own[27], "[None, None, None] [\"10.3.0.0\"]");
     assert_eq!(play(Strict), own);
     assert_eq!(play(BoundedInconsistency { updates: 3 }), own);
+}
+
+/// The values that decide for a packet to 10.1.0.9 at these times, and how many routes had ended then.
+fn decided<C>(consistency: C, routes: u8, times: &[u64]) -> Vec<(u8, String)>
+where
+    C: Consistency,
+    C::Handle<Routes<u64>>: for<'e> Lookable<Table = Routes<u64>, Entry<'e> = Option<&'e u64>>,
+{
+    let pool = pool();
+    let worker = worker(&pool);
+    let function = |input: Input| {
+        let size = Some(LpmConfig { prefixes: 100, groups: 100 });
+        let known = worker.state::<Routes<u64>, C>("routes", consistency, (size, None));
+        let ending = (0..routes).map(|at| insert(&format!("10.1.{at}.0"), 24, 2, Some(1_000), 0));
+        known.update_all(ending.chain([insert("10.0.0.0", 8, 1, None, 0)]), drop).unwrap();
+        input
+            .parse::<Link>()
+            .parse::<Ip>()
+            .lookup(&known, |p| p.header().destination(), |_, value| value.copied().unwrap_or(0))
+            .parse::<Udp>()
+            .transform(|p| p.payload_mut()[0] = *p.get::<u64>() as u8)
+            .done()
+    };
+    let mut node = compose(&worker, function).unwrap();
+    let mut cx = Context::new(pool.clone());
+    let frame = ethernet().ipv4("192.0.2.1", "10.1.0.9").udp(1, 2).payload(b"\0").build().unwrap();
+    let mut decide = |now: &u64| {
+        cx.advance(*now);
+        let mut batch = Batch::new();
+        batch.push(pool.packet(&frame).unwrap()).unwrap();
+        node.process(0, &mut batch, &mut cx);
+        (batch.get(0).unwrap().data()[42], node.call("routes.expired", "").unwrap())
+    };
+    times.iter().map(&mut decide).collect()
+}
+
+#[test]
+fn lookups_take_out_routes_whose_time_is_over_a_few_a_batch() {
+    let said = |number: u8, ended: &str| (number, ended.to_owned());
+    // The wheel moves timers nearer now and then, and each call has its budget: all are gone after a few.
+    for consistency in [decided(NoExternalAccess, 1, &[0, 999, 1_000]), decided(Strict, 1, &[0, 999, 1_000])]
+    {
+        assert_eq!(consistency, [said(2, "0"), said(2, "0"), said(1, "1")]);
+    }
+    let all = decided(NoExternalAccess, 20, &[0, 2_000, 2_000, 2_000, 2_000]);
+    let ended: Vec<u8> = all.iter().map(|(_, ended)| ended.parse().unwrap()).collect();
+    assert!(ended.windows(2).all(|two| two[1] - two[0] <= 8), "at most eight a batch: {ended:?}");
+    assert_eq!(all.last(), Some(&said(1, "20")));
 }

@@ -293,7 +293,6 @@ proptest! {
 struct Told(Arc<Mutex<Vec<FlowKey>>>);
 
 impl Own<StoredFlow> for Told {
-    const EXPECTS: bool = true;
     fn expect(&mut self, flow: &StoredFlow) {
         self.0.lock().unwrap().push(FlowKey::restore(*flow));
     }

@@ -107,7 +107,6 @@ struct Balancer {
 }
 
 impl Own<StoredFlow> for Balancer {
-    const EXPECTS: bool = true;
     fn begin(&mut self) {
         if self.current.renew() {
             self.seats.follow(self.current.seen());

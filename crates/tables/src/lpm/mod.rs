@@ -152,7 +152,7 @@ pub enum LpmError {
 ///
 /// # Ends
 /// A prefix may have a [lifetime](Self::insert_with_lifetime). Lookups find it until [`expire`](Self::expire) has taken it
-/// out, which whoever owns the table calls now and then: lookups know no time, and pay nothing for it.
+/// out, which whoever owns the table calls now and then: an operator before each batch.
 ///
 /// ```
 /// use netbricks_tables::{Lpm, LpmConfig};

@@ -33,7 +33,7 @@ fn whole(pages: &Pages) -> u64 {
     pages.0[0]
 }
 
-/// What the model checker shows for a few steps, for a million and with real memory.
+/// What the model checker shows for a few steps, for many and with real memory.
 fn stress(updates: usize, changes: u64) {
     let (mut writer, publication) = replicated(updates, pages);
     let (returned, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
