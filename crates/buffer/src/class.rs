@@ -58,16 +58,17 @@ pub(crate) struct Class {
 }
 
 impl Class {
-    /// A class whose frames are yet to be [filled in](Self::fill), with stacks for workers or without.
-    pub(crate) fn new(shape: Shape, first: usize, offset: usize, stacks: bool) -> Self {
+    /// A class whose frames are yet to be [filled in](Self::fill), with stacks for workers, of whom so many are expected, or
+    /// without (0).
+    pub(crate) fn new(shape: Shape, first: usize, offset: usize, workers: usize) -> Self {
         let stack = |_| Stack { len: AtomicU32::new(0), frames: UnsafeCell::new([None; STACK]) };
-        let stacked = if stacks && shape.frames > 0 { worker::SLOTS } else { 0 };
+        let stacked = if workers > 0 && shape.frames > 0 { worker::SLOTS } else { 0 };
         Self {
             shape,
             first: first as u32,
             offset,
-            // A stack must not starve the other workers of a small pool.
-            bulk: (shape.frames / 8).clamp(1, STACK / 2),
+            // All stacks together hold half of the frames, and no more: what one worker frees and never takes is another's to take.
+            bulk: (shape.frames / (4 * workers.max(1))).clamp(1, STACK / 2),
             depot: Mutex::new(Vec::with_capacity(shape.frames)),
             stored: AtomicUsize::new(0),
             searched: AtomicU64::new(0),
@@ -347,5 +348,41 @@ mod tests {
             assert_eq!(out.len(), SHORT);
             small_ones_come_cheaply(&pool);
         }
+    }
+
+    /// Many workers, of whom one takes and all others free: what they keep leaves it enough.
+    #[test]
+    fn workers_that_only_free_leave_half_of_the_frames_to_one_that_takes() {
+        let _alone = worker::tests::alone();
+        let _slot = WorkerSlot::claim().unwrap();
+        let workers = 32;
+        let pool = Pool::builder().frames(2_048).workers(workers).build().unwrap();
+        let threads: Vec<_> = (1..workers)
+            .map(|_| {
+                let (to, freed) = mpsc::channel::<Vec<Packet>>();
+                let (done, is_done) = mpsc::channel();
+                let thread = thread::spawn(move || {
+                    let _slot = WorkerSlot::claim().unwrap();
+                    for packets in freed {
+                        drop(packets);
+                        done.send(()).unwrap();
+                    }
+                });
+                (to, is_done, thread)
+            })
+            .collect();
+        for _ in 0..20 {
+            for (to, is_done, _) in &threads {
+                let packets: Vec<_> = (0..1_024).map_while(|_| pool.empty(1_000)).collect();
+                assert_eq!(packets.len(), 1_024, "others keep what this one needs");
+                to.send(packets).unwrap();
+                is_done.recv().unwrap();
+            }
+        }
+        for (to, _, thread) in threads {
+            drop(to);
+            thread.join().unwrap();
+        }
+        assert_eq!(pool.available(), 2_048);
     }
 }

@@ -55,19 +55,20 @@ fn bump(counter: &AtomicU64, by: usize, order: Ordering) {
 }
 
 impl Shared {
-    /// A pool in leaked memory, all its frames in the depots, the first on top. Sizes were checked by the builder.
+    /// A pool in leaked memory for so many workers, all its frames in the depots, the first on top. Sizes were checked by the builder.
     pub(crate) fn leak(
         (memory, metas): (SharedMapping, Mapping),
         [small, large, short]: [Shape; 3],
+        workers: usize,
     ) -> NonNull<Self> {
         let behind_small = (small.frames, small.bytes());
         let behind_large = (behind_small.0 + large.frames, behind_small.1 + large.bytes());
         let pool = NonNull::from(Box::leak(Box::new(Self {
             memory,
             metas,
-            small: Class::new(small, 0, 0, true),
-            large: Class::new(large, behind_small.0, behind_small.1, false),
-            short: Class::new(short, behind_large.0, behind_large.1, true),
+            small: Class::new(small, 0, 0, workers),
+            large: Class::new(large, behind_small.0, behind_small.1, 0),
+            short: Class::new(short, behind_large.0, behind_large.1, workers),
             tallies: (0..worker::SLOTS).map(|_| Tally::default()).collect(),
             others: Tally::default(),
         })));

@@ -103,6 +103,7 @@ pub struct PoolBuilder {
     large_size: usize,
     short_frames: usize,
     short_size: usize,
+    workers: usize,
 }
 
 impl PoolBuilder {
@@ -141,6 +142,13 @@ impl PoolBuilder {
     pub fn short(mut self, frames: usize, bytes: usize) -> Self {
         self.short_frames = frames;
         self.short_size = bytes;
+        self
+    }
+
+    /// How many workers will use the pool (default 2): each keeps free frames at hand, up to 512 of a size, and all of them together
+    /// half of what there is. With more workers than that, what they have at hand may be all there is.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = workers.max(1);
         self
     }
 
@@ -200,7 +208,7 @@ impl PoolBuilder {
         let no_memory = |source| PoolError::Memory { frames: all, bytes, source };
         let memory = SharedMapping::new(bytes).map_err(no_memory)?;
         let metas = Mapping::private(Lines::bytes(all)).map_err(no_memory)?;
-        Ok(Pool(Arc::new(Handle(Shared::leak((memory, metas), shapes)))))
+        Ok(Pool(Arc::new(Handle(Shared::leak((memory, metas), shapes, self.workers)))))
     }
 }
 
@@ -215,6 +223,7 @@ impl Pool {
             large_size: 69_632,
             short_frames: 0,
             short_size: 512,
+            workers: 2,
         }
     }
 

@@ -88,6 +88,16 @@ fn a_figure_is_one_json_object_a_line() {
     }
 }
 
+/// Through rings of 8 between two workers that wait for each other. A run fails where a packet is lost, or comes before an earlier
+/// one of its flow.
+#[test]
+fn a_hundred_million_packets_keep_their_order_between_two_workers() {
+    let output = bench(&["shuffle-2-waiting", "--rounds", "7", "--packets", "15000000", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let figure: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    assert!(figure["packets"].as_u64().is_some_and(|packets| packets >= 100_000_000), "{figure}");
+}
+
 #[test]
 fn what_cannot_be_measured_is_refused_with_what_to_write() {
     let said = |arguments: &[&str]| {

@@ -18,9 +18,10 @@ pub(crate) enum Writer {
     Device,
 }
 
-/// So many frames of 2 KiB, as many short ones where those are of use, and so many large ones.
-pub(crate) fn pool(frames: usize, large: usize, writer: Writer) -> Result<Pool, PoolError> {
-    let mut builder = Pool::builder().frames(frames).frame_size(FRAME);
+/// So many frames of 2 KiB, as many short ones where those are of use, and so many large ones, for so many workers.
+pub(crate) fn pool(frames: usize, large: usize, writer: Writer, workers: usize) -> Result<Pool, PoolError> {
+    // As for two where there is one: its stacks need not be as large as that allows.
+    let mut builder = Pool::builder().frames(frames).frame_size(FRAME).workers(workers.max(2));
     if large > 0 {
         builder = builder.large(large, LARGE);
     }
@@ -43,7 +44,7 @@ mod tests {
     #[test]
     fn what_fits_is_known_before_there_is_a_pool() {
         for (large, writer) in [(0, Writer::Us), (2, Writer::Us), (0, Writer::Device), (2, Writer::Device)] {
-            let pool = pool(64, large, writer).unwrap();
+            let pool = pool(64, large, writer, 2).unwrap();
             assert_eq!(pool.largest_packet(), largest_packet(large), "{large} {writer:?}");
         }
     }

@@ -13,8 +13,8 @@ use crate::node::{Node, Poll, Role};
 use crate::reason::{Drop, Edge};
 
 /// One turn in so many is timed node by node: reading the time stamp counter at every boundary would cost more than
-/// the boundary itself (some 25 cycles each).
-const SAMPLE: u64 = 64;
+/// the boundary itself (some 25 cycles each). A prime: where two or four take turns, each is met.
+const SAMPLE: u64 = 61;
 /// Panics in a row after which a schedulable node gets no more turns.
 const STRIKES: u8 = 64;
 /// Rounds that a packet may go in a cycle within one turn.

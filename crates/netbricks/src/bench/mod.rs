@@ -68,7 +68,7 @@ impl Length {
 
 impl How {
     fn pool(self, frames: usize) -> Result<Pool, BenchError> {
-        frames::pool(frames, 0, self.writer).map_err(|error| BenchError::Failed(error.to_string()))
+        frames::pool(frames, 0, self.writer, 2).map_err(|error| BenchError::Failed(error.to_string()))
     }
 }
 

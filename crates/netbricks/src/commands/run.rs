@@ -104,10 +104,10 @@ pub(super) fn execute<'t>(
     if found.has_errors() {
         return Err(Faults { source: checked.source, diagnostics: found }.into());
     }
-    let pool = pool_for(plan, &app.drivers).map_err(|error| Failure::Failed(error.to_string()))?;
+    let wanted = file::wanted_workers(network, plan);
+    let pool = pool_for(plan, &app.drivers, wanted).map_err(|error| Failure::Failed(error.to_string()))?;
     let mut warnings: Vec<String> = pool.pages().warning().into_iter().collect();
 
-    let wanted = file::wanted_workers(network, plan);
     let interrupted = interruptible()?;
     let opened = OpenPorts::open(plan, &app.drivers, &pool, wanted, &file.directory, &mut found);
     let Some(mut ports) = opened else {
@@ -201,13 +201,13 @@ pub(super) fn execute<'t>(
     Ok(summary)
 }
 
-/// The packets that a plan asks for.
-pub(crate) fn pool_for(plan: &Plan<'_>, drivers: &Drivers) -> Result<Pool, PoolError> {
+/// The packets that a plan asks for, of which so many workers have some at hand.
+pub(crate) fn pool_for(plan: &Plan<'_>, drivers: &Drivers, workers: usize) -> Result<Pool, PoolError> {
     let settings = &plan.runtime;
     let aligned = |driver: &str| drivers.get(driver).is_some_and(|driver| driver.aligned_frames);
     let device = plan.ports.iter().any(|port| aligned(&port.driver));
     let writer = if device { Writer::Device } else { Writer::Us };
-    frames::pool(settings.frames, settings.large_frames, writer)
+    frames::pool(settings.frames, settings.large_frames, writer, workers)
 }
 
 /// Where workers run.

@@ -115,7 +115,7 @@ impl NetBricksContext {
             return Err(refused(&diagnostics));
         }
         let workers = plan.runtime.workers.unwrap_or(1).max(plan.placed_workers());
-        let pool = pool_for(&plan, &drivers)?;
+        let pool = pool_for(&plan, &drivers, workers)?;
         let ports = OpenPorts::open(&plan, &drivers, &pool, workers, directory, &mut diagnostics);
         let Some(ports) = ports else { return Err(refused(&diagnostics)) };
         let draft = Rc::<RefCell<Draft>>::default();
