@@ -51,6 +51,12 @@ impl ShuffleKey {
         }
     }
 
+    /// Whether the two directions of a flow that come by one port may go to different workers by this key.
+    #[must_use]
+    pub fn parts_directions(self) -> bool {
+        matches!(self, Self::Flow | Self::Source | Self::Destination)
+    }
+
     /// The keys that configuration can name.
     pub const ALL: [Self; 7] = [
         Self::SymmetricFlow,

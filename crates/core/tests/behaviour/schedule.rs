@@ -2,7 +2,7 @@
 
 use netbricks_core::Turn;
 
-use crate::harness::{Feed, Rig, Sink, check, numbered};
+use crate::harness::{Feed, Rig, Sink, check, counters, numbered, run_out};
 
 fn rig(feeds: &[Feed]) -> (netbricks_core::Graph, Sink) {
     let sink = Sink::default();
@@ -177,4 +177,19 @@ fn an_empty_pool_is_a_counted_event() {
     assert_eq!(totals.drops.of(netbricks_core::Drop::PoolExhausted).packets, 100 - totals.sent.packets);
     assert!(totals.sent.packets >= 16);
     assert_eq!(pool.available(), 16);
+}
+
+/// However many take turns, those that are timed are not always the same one's.
+#[test]
+fn every_source_is_timed_however_many_take_turns() {
+    for sources in [1, 2, 3, 4, 8, 16, 32] {
+        let feeds: Vec<Feed> = (0..sources).map(|_| Feed::of((0..100).map(numbered))).collect();
+        let (mut graph, _) = rig(&feeds);
+        graph.set_burst(1);
+        run_out(&mut graph);
+        for source in 0..sources {
+            let timed = counters(&graph, &format!("source {source}")).cycles_a_packet();
+            assert!(timed.is_some(), "{source} of {sources}");
+        }
+    }
 }

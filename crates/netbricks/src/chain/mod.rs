@@ -62,6 +62,8 @@ struct Shape {
     stateful: bool,
     /// Some of that is of flows.
     by_flow: bool,
+    /// And some of connections, which both directions must come to.
+    of_both: bool,
     /// It gives packets to other workers and takes theirs, by this.
     sorts: Option<ShuffleKey>,
     /// It keeps packets or wants turns of its own, for more than its events.
@@ -79,6 +81,8 @@ pub(crate) struct Network {
     pub(crate) stateful: Vec<bool>,
     /// Whether some of that state is of flows, by the function's number in the plan.
     pub(crate) by_flow: Vec<bool>,
+    /// Whether some is of connections, which both directions must come to, by the function's number in the plan.
+    pub(crate) of_both: Vec<bool>,
     /// Whether a function gives packets to other workers, by its number in the plan.
     pub(crate) crosses: Vec<bool>,
     /// By what it sorts them.
@@ -122,6 +126,7 @@ impl Network {
             wires: Vec::new(),
             stateful: shapes.iter().map(|shape| shape.as_ref().is_some_and(|shape| shape.stateful)).collect(),
             by_flow: shapes.iter().map(|shape| shape.as_ref().is_some_and(|shape| shape.by_flow)).collect(),
+            of_both: shapes.iter().map(|shape| shape.as_ref().is_some_and(|shape| shape.of_both)).collect(),
             sorts: shapes.iter().map(|shape| shape.as_ref().and_then(|shape| shape.sorts)).collect(),
             crosses: shapes
                 .iter()
@@ -162,6 +167,7 @@ impl Network {
             wires,
             stateful: says(|shape| shape.stateful),
             by_flow: says(|shape| shape.by_flow),
+            of_both: says(|shape| shape.of_both),
             crosses: says(|shape| shape.sorts.is_some()),
             sorts: shapes.iter().map(|shape| shape.sorts).collect(),
             groups: Vec::new(),
@@ -389,12 +395,14 @@ impl Shape {
     }
 
     fn asked(node: &mut dyn Node) -> Self {
+        let bound = node.bound(ShuffleKey::SymmetricFlow);
         Self {
             sorts: node.crossing().map(|crossing| crossing.key()),
             outputs: node.outputs(),
             stateful: !node.export().is_empty() || !node.report().is_empty(),
-            by_flow: !node.follows(ShuffleKey::SymmetricFlow).is_empty()
-                || !node.bound(ShuffleKey::SymmetricFlow).is_empty(),
+            by_flow: !node.follows(ShuffleKey::SymmetricFlow).is_empty() || !bound.is_empty(),
+            // What goes with both directions and not with one.
+            of_both: node.bound(ShuffleKey::Flow).iter().any(|name| !bound.contains(name)),
             independent: node.keeps_packets() || node.is_schedulable() && node.schedule().is_none(),
         }
     }

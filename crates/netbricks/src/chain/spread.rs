@@ -144,10 +144,43 @@ impl Network {
 
     /// What is wrong where the file's own shuffle gives one port's flows to their owners by another key than that of those
     /// that can be put in, and another port's flows come to the same state as they are received; or where those of both are
-    /// shuffled, by keys that don't bring them together.
+    /// shuffled, by keys that don't bring them together; or those of the only port by one that parts the directions.
     pub(crate) fn unmet(&self, plan: &Plan<'_>, workers: usize) -> Vec<Diagnostic> {
         let mut unmet = self.half_shuffled(plan, workers);
         unmet.extend(self.at_odds(plan, workers));
+        unmet.extend(self.parted_alone(plan, workers));
+        unmet
+    }
+
+    /// One port that brings both directions to state of connections, by a shuffle that parts them.
+    fn parted_alone(&self, plan: &Plan<'_>, workers: usize) -> Vec<Diagnostic> {
+        let ports = if workers > 1 { plan.ports.len() } else { 0 };
+        let met: Vec<Vec<(usize, Option<usize>)>> = (0..ports).map(|port| self.flows_met(port)).collect();
+        let mut found: BTreeSet<(usize, usize)> = BTreeSet::new();
+        let mut unmet = Vec::new();
+        for (port, (function, by)) in
+            met.iter().enumerate().flat_map(|(port, met)| met.iter().map(move |way| (port, *way)))
+        {
+            let Some(by) = by else { continue };
+            let Some(key) = self.sorts[by].filter(|key| key.parts_directions()) else { continue };
+            let comes_to = |met: &[(usize, Option<usize>)]| met.iter().any(|(other, _)| *other == function);
+            let alone = met.iter().filter(|met| comes_to(met)).count() == 1;
+            if !alone || !self.of_both[function] || !found.insert((function, by)) {
+                continue;
+            }
+            let [function, port] = [&plan.functions[function].name, &plan.ports[port].name];
+            let by = &plan.functions[by];
+            let warning = Diagnostic::warning(format!(
+                "the two directions of a connection may come to `{function}` on different workers: `{}` sorts both by `{}`",
+                by.name,
+                key.name()
+            ));
+            unmet.push(
+                warning
+                    .at(by.place.clone(), format!("sorts what port `{port}` receives, whichever direction"))
+                    .help("give it `key = \"symmetric-flow\"`, unless the port brings one direction alone"),
+            );
+        }
         unmet
     }
 

@@ -397,3 +397,42 @@ fn two_shuffles_that_part_the_directions_of_a_flow_are_warned_of() {
     }
     assert_eq!(shown("source", "source", 1), "", "one worker has all");
 }
+
+/// What looks at both directions of a connection behind one port that brings both; what looks at one of them may be sorted by it.
+#[test]
+fn one_port_whose_shuffle_parts_the_directions_of_connections_is_warned_of() {
+    let app = application();
+    let shown = |function: &str, key: &str, workers: usize| {
+        let text = format!(
+            "[runtime]\nworkers = {workers}\n[port.lan]\ndriver = \"null\"\n[function.sorted]\nuse = \"shuffle\"\n\
+             key = \"{key}\"\n[function.behind]\n{function}\n[[chain]]\nfrom = \"lan\"\n\
+             through = [\"sorted\", \"behind\"]\nto = \"lan\"\n"
+        );
+        let file = file(&text);
+        let checked = checked(&app, &file);
+        checked.diagnostics.render(&checked.source, false)
+    };
+    let (inspect, rewrite) =
+        ("use = \"http-inspect\"", "use = \"rewrite-stream\"\nfind = \"a\"\nreplace = \"b\"");
+    for function in [inspect, rewrite] {
+        for key in ["flow", "source", "destination"] {
+            let shown = shown(function, key, 2);
+            for part in [
+                &format!(
+                    "the two directions of a connection may come to `behind` on different workers: `sorted` sorts both by \
+                     `{key}`"
+                ),
+                "through = [\"sorted\", \"behind\"]",
+                "key = \"symmetric-flow\"",
+            ] {
+                assert!(shown.contains(part), "{key}: {part} is not in {shown}");
+            }
+            assert_eq!(shown.matches("warning").count(), 1, "{shown}");
+        }
+        for key in ["symmetric-flow", "port", "vlan"] {
+            assert_eq!(shown(function, key, 2), "", "{key}");
+        }
+        assert_eq!(shown(function, "source", 1), "", "one worker has all");
+    }
+    assert_eq!(shown("use = \"monitor\"", "source", 2), "", "a direction is a flow of its own there");
+}
