@@ -329,7 +329,11 @@ impl Section {
         for row in &other.rows {
             let key = row.first().cloned().unwrap_or_default();
             match places.get(&key) {
-                Some(place) => add_numbers(&mut self.rows[*place], row),
+                Some(place) => {
+                    add_numbers(&mut self.rows[*place], row);
+                    // Both counted it.
+                    self.of = self.of.map(|of| of.saturating_sub(1));
+                }
                 None => {
                     places.insert(key, self.rows.len());
                     self.rows.push(row.clone());
@@ -402,6 +406,7 @@ mod tests {
         let mut sum = section(SectionMerge::Sum, &[("a", 1), ("b", 2)]);
         sum.absorb(&section(SectionMerge::Sum, &[("b", 40), ("c", 3)]));
         assert_eq!(rows(&sum), [("a", 1), ("b", 42), ("c", 3)]);
+        assert_eq!(sum.of, Some(3), "what both have is one row");
         let mut plain = section(SectionMerge::Concatenate, &[("a", 1)]);
         plain.absorb(&section(SectionMerge::Concatenate, &[("a", 2)]));
         assert_eq!(rows(&plain), [("a", 1), ("a", 2)]);

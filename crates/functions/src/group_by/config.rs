@@ -28,7 +28,7 @@ impl Settings for GroupSettings {
             name: "key",
             kind: "\"symmetric-flow\", \"flow\", \"source\", \"destination\", \"port\", \"vlan\" or \"owner\"",
             default: Some("\"symmetric-flow\""),
-            summary: "What the packets of one group have in common.",
+            summary: "What the packets of one group have in common; `port` is the one that they arrived at.",
         },
         Key {
             name: "queue",

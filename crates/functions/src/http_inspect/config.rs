@@ -19,7 +19,7 @@ pub struct HttpInspectConfig {
     pub memory: usize,
     /// Hosts that are counted apart.
     pub hosts: usize,
-    /// How many of the latest requests the report shows.
+    /// How many of each worker's latest requests the report shows.
     pub latest: usize,
     /// Hosts to which connections are cut.
     #[serde(deserialize_with = "hosts")]
@@ -108,7 +108,7 @@ impl Settings for HttpInspectConfig {
             name: "latest",
             kind: "whole number, requests",
             default: Some("32"),
-            summary: "How many of the latest requests the report shows.",
+            summary: "How many of each worker's latest requests the report shows.",
         },
         Key {
             name: "block",

@@ -38,7 +38,7 @@ impl Settings for ShuffleSettings {
             name: "key",
             kind: "\"symmetric-flow\", \"flow\", \"source\", \"destination\", \"port\", \"vlan\" or \"owner\"",
             default: Some("\"symmetric-flow\""),
-            summary: "What the packets that come to one worker have in common.",
+            summary: "What the packets that come to one worker have in common; `port` is the one that they arrived at.",
         },
         Key {
             name: "full",

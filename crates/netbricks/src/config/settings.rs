@@ -336,6 +336,11 @@ fn explain(
                 .at(span, kind.unwrap_or_else(|| format!("expected {expected}")));
         }
     }
+    if message == "wanted string or table" {
+        // As the parser puts it of one of several names.
+        return Diagnostic::error(format!("`{key}` of {what} has the wrong type"))
+            .at(span, kind.unwrap_or_else(|| "expected text in quotes".into()));
+    }
     if message.starts_with("data did not match any variant") {
         // Of several shapes that a value may have it has none.
         return Diagnostic::error(format!("`{key}` of {what} has a value that does not fit"))
