@@ -101,8 +101,19 @@ pub(super) fn check_spread<'t>(app: &Application, file: &'t File) -> Result<Chec
         .into_iter()
         .for_each(|unmet| checked.diagnostics.push(unmet));
     let parted = checked.network.parted(&checked.plan, &divisions, workers);
-    if checked.plan.runtime.shuffles { checked.with_shuffles(file, parted) } else { Ok(checked) }
+    if checked.plan.runtime.shuffles {
+        return checked.with_shuffles(file, parted);
+    }
+    for Parted { number, why, .. } in parted {
+        let place = checked.plan.ports[number].place.clone();
+        checked.diagnostics.push(Diagnostic::warning(why).at(place, "").help(WITHOUT_SHUFFLES));
+    }
+    Ok(checked)
 }
+
+/// What to do where shuffles are missed that the file leaves out.
+pub(super) const WITHOUT_SHUFFLES: &str =
+    "let a `shuffle` come first in the chain, or take `shuffles = false` out of `[runtime]`";
 
 /// How many workers a plan asks for, whatever its ports turn out to have.
 pub(super) fn wanted_workers(network: &Network, plan: &Plan<'_>) -> usize {

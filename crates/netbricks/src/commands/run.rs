@@ -123,9 +123,9 @@ pub(super) fn execute<'t>(
     let checked = if plan.runtime.shuffles {
         checked.with_shuffles(file, parted)?
     } else {
-        warnings.extend(parted.into_iter().map(|Parted { why, .. }| {
-            format!("{why}; let a `shuffle` come first in the chain, or take `shuffles = false` out of `[runtime]`")
-        }));
+        warnings.extend(
+            parted.into_iter().map(|Parted { why, .. }| format!("{why}; {}", file::WITHOUT_SHUFFLES)),
+        );
         checked
     };
     let put_in: Vec<String> = checked.told_shuffles().collect();

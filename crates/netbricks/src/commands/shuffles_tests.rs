@@ -207,6 +207,15 @@ fn switched_off_it_is_missed_and_a_warning_says_so() {
     let expected = "the queues of port `lan` may bring the two directions of a flow to different workers, and \
                     `connections` keeps state by flow; let a `shuffle` come first in the chain";
     assert!(summary.warnings.iter().any(|warning| warning.contains(expected)), "{:?}", summary.warnings);
+    // `check` says so at the port.
+    let (app, file) = (application(), file(&chain("\"connections\"", "workers = 2\nshuffles = false")));
+    let checked = checked(&app, &file);
+    let shown = checked.diagnostics.render(&checked.source, false);
+    for part in
+        ["the two directions of a flow to different workers", "[port.lan]", "take `shuffles = false` out of"]
+    {
+        assert!(shown.contains(part), "{part} is not in {shown}");
+    }
 }
 
 #[test]
