@@ -62,7 +62,8 @@ impl Class {
     /// without (0).
     pub(crate) fn new(shape: Shape, first: usize, offset: usize, workers: usize) -> Self {
         let stack = |_| Stack { len: AtomicU32::new(0), frames: UnsafeCell::new([None; STACK]) };
-        let stacked = if workers > 0 && shape.frames > 0 { worker::SLOTS } else { 0 };
+        // With fewer than four frames a worker, the least that stacks hold would be more than half.
+        let stacked = if workers > 0 && shape.frames >= 4 * workers { worker::SLOTS } else { 0 };
         Self {
             shape,
             first: first as u32,

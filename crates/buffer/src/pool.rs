@@ -12,6 +12,7 @@ use crate::depot::Shared;
 use crate::meta::Lines;
 use crate::packet::{Packet, RawFrame};
 use crate::region::{Mapping, Pages, Region, SharedMapping};
+use crate::worker;
 
 /// A pool that cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -146,9 +147,10 @@ impl PoolBuilder {
     }
 
     /// How many workers will use the pool (default 2): each keeps free frames at hand, up to 512 of a size, and all of them together
-    /// half of what there is. With more workers than that, what they have at hand may be all there is.
+    /// half of what there is; where there are fewer than four frames a worker, none. With more workers than that, what they have at hand may
+    /// be all there is.
     pub fn workers(mut self, workers: usize) -> Self {
-        self.workers = workers.max(1);
+        self.workers = workers.clamp(1, worker::SLOTS);
         self
     }
 

@@ -2,6 +2,7 @@
 //! they cost the C yardstick, a copy of handles. For one thread; nodes of one graph share the store.
 
 use std::cell::RefCell;
+use std::ops::Deref;
 use std::rc::Rc;
 
 use netbricks_buffer::{Batch, Packet, Pool};
@@ -85,12 +86,14 @@ impl Store {
 
 /// A hook that writes one 12-byte tuple of `trace` (addresses and ports as in an IPv4 header without options behind
 /// Ethernet, network order) into each frame, going round; frames shorter than 38 bytes are left alone.
-pub fn write_tuples(trace: Vec<[u8; 12]>) -> Box<dyn FnMut(&mut Batch)> {
+pub fn write_tuples(trace: impl Deref<Target = [[u8; 12]]> + 'static) -> Box<dyn FnMut(&mut Batch)> {
     write_at::<26, 12>(trace)
 }
 
 /// A hook that writes `N` bytes of `trace` at byte `AT` of each frame, going round; shorter frames are left alone.
-pub fn write_at<const AT: usize, const N: usize>(trace: Vec<[u8; N]>) -> Box<dyn FnMut(&mut Batch)> {
+pub fn write_at<const AT: usize, const N: usize>(
+    trace: impl Deref<Target = [[u8; N]]> + 'static,
+) -> Box<dyn FnMut(&mut Batch)> {
     let mut next = 0;
     Box::new(move |batch| {
         if trace.len() - next < batch.len() {
@@ -232,7 +235,7 @@ mod tests {
         let pool = Pool::builder().frames(512).build().unwrap();
         let store = Store::new(&pool, 300, 60, 32).unwrap();
         store.reset(|number, packet| packet.data_mut()[..2].copy_from_slice(&(number as u16).to_be_bytes()));
-        store.set_hook(Some(write_tuples((0..64u8).map(|i| [i; 12]).collect())));
+        store.set_hook(Some(write_tuples((0..64u8).map(|i| [i; 12]).collect::<Vec<_>>())));
         let mut builder = GraphBuilder::new("bench");
         let source = builder.add("in", store.source()).unwrap();
         let sink = builder.add("out", store.sink()).unwrap();

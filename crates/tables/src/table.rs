@@ -40,13 +40,19 @@ impl Missed {
         Self { places: [0; 256], len: 0 }
     }
 
+    /// Takes all of them off it.
+    #[inline(always)]
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
     /// The places, in order.
     #[inline(always)]
     pub fn iter(&self) -> impl Iterator<Item = usize> {
         self.places.iter().take(self.len).map(|place| usize::from(*place))
     }
 
-    /// Lists them anew: `seek` says of each item in turn whether it is one. Of more than 256 items, some are left out.
+    /// Lists them anew: `seek` says of each item in turn whether it is one. Only the first 256 are looked at for that.
     #[inline(always)]
     pub fn list<I>(&mut self, items: impl Iterator<Item = I>, mut seek: impl FnMut(I) -> bool) {
         let mut len = 0;
@@ -54,7 +60,7 @@ impl Missed {
         items.enumerate().for_each(|(place, item)| {
             let missed = seek(item);
             self.places[len % 256] = place as u8;
-            len += usize::from(missed);
+            len += usize::from(missed && place < 256);
         });
         self.len = len;
     }

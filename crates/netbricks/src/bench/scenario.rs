@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use netbricks_buffer::Pool;
 use netbricks_core::consistency::Shares;
+use netbricks_core::tables::HugeArray;
 use netbricks_core::{Annotation, Graph, Node, Registry, Totals, Turn, Worker};
 use netbricks_functions::lpm::NEXT_HOP;
 use netbricks_functions::maglev::{LookupTable, MaglevConfig};
@@ -235,9 +236,13 @@ impl Scenario {
                 let store = Store::new(pool, PACKETS, FRAME, BURST)
                     .ok_or_else(|| failed("the pool has not enough packets".into()))?;
                 match self.feed {
-                    Feed::Trace => store.set_hook(Some(write_tuples(trace.tuples()))),
-                    Feed::Scattered => store.set_hook(Some(write_tuples(trace.scattered()))),
-                    Feed::Trace6 => store.set_hook(Some(write_at::<38, 16>(destinations6()))),
+                    Feed::Trace => store.set_hook(Some(write_tuples(held(&trace.tuples()).map_err(failed)?))),
+                    Feed::Scattered => {
+                        store.set_hook(Some(write_tuples(held(&trace.scattered()).map_err(failed)?)));
+                    }
+                    Feed::Trace6 => {
+                        store.set_hook(Some(write_at::<38, 16>(held(&destinations6()).map_err(failed)?)));
+                    }
                     Feed::Segments => store.set_hook(Some(segments::hook(&trace))),
                     Feed::Fixed | Feed::Allocate => {}
                 }
@@ -274,6 +279,13 @@ impl Scenario {
             _ => 31,
         }
     }
+}
+
+/// A trace on huge pages, as the yardstick's is.
+fn held<const N: usize>(trace: &[[u8; N]]) -> Result<HugeArray<[u8; N]>, String> {
+    let mut held = HugeArray::zeroed(trace.len()).map_err(|error| error.to_string())?;
+    held.copy_from_slice(trace);
+    Ok(held)
 }
 
 /// Adds what only benchmarks have.

@@ -152,7 +152,8 @@ pub enum LpmError {
 ///
 /// # Ends
 /// A prefix may have a [lifetime](Self::insert_with_lifetime). Lookups find it until [`expire`](Self::expire) has taken it
-/// out, which whoever owns the table calls now and then: an operator before each batch.
+/// out, which whoever owns the table calls now and then: a lookup in [`Routes`] of a worker's own, or strict ones, before each batch;
+/// of bounded ones the author, by [`RouteChange::Expire`]. To take a short prefix out takes as long as to put it in.
 ///
 /// ```
 /// use netbricks_tables::{Lpm, LpmConfig};
@@ -438,8 +439,9 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Table for Lpm<A, V> {
     fn approach_all<'k>(
         &self,
         keys: impl Iterator<Item = (impl Asked<A>, &'k mut LpmTicket<A>)>,
-        _: &mut Missed,
+        missed: &mut Missed,
     ) {
+        missed.clear();
         self.walk(keys.filter_map(|(asked, ticket)| Some((asked.key()?, ticket))));
     }
 

@@ -294,8 +294,9 @@ impl<V: Copy + Eq + Hash + 'static> Table for Routes<V> {
     fn approach_all<'k>(
         &self,
         keys: impl Iterator<Item = (impl Asked<IpAddr>, &'k mut Self::Ticket)>,
-        _: &mut Missed,
+        missed: &mut Missed,
     ) {
+        missed.clear();
         if self.v6.is_none() && !self.v4.trie.is_deep() {
             return;
         }
