@@ -360,9 +360,8 @@ where
 fn lookups_take_out_routes_whose_time_is_over_a_few_a_batch() {
     let said = |number: u8, ended: &str| (number, ended.to_owned());
     // The wheel moves timers nearer now and then, and each call has its budget: all are gone after a few.
-    for consistency in [decided(NoExternalAccess, 1, &[0, 999, 1_000]), decided(Strict, 1, &[0, 999, 1_000])]
-    {
-        assert_eq!(consistency, [said(2, "0"), said(2, "0"), said(1, "1")]);
+    for found in [decided(NoExternalAccess, 1, &[0, 999, 1_000]), decided(Strict, 1, &[0, 999, 1_000])] {
+        assert_eq!(found, [said(2, "0"), said(2, "0"), said(1, "1")]);
     }
     let all = decided(NoExternalAccess, 20, &[0, 2_000, 2_000, 2_000, 2_000]);
     let ended: Vec<u8> = all.iter().map(|(_, ended)| ended.parse().unwrap()).collect();
