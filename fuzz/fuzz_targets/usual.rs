@@ -1,4 +1,4 @@
-//! What is known of a usual frame, against what a parse finds.
+//! The fast path for usual frames, compared with a full parse.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! What the fuzz targets share: the checks that the crates' own tests run, so that a target is a few lines.
+//! Checks that the fuzz targets share with the crates' own tests.
 
 #[path = "../../crates/ports/tests/capture/exercise.rs"]
 mod capture;

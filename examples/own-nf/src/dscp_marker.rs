@@ -2,7 +2,7 @@
 
 use netbricks::prelude::*;
 
-/// What an operator may write for `dscp-marker`.
+/// Settings of `dscp-marker`.
 #[derive(Clone, Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -36,7 +36,7 @@ impl Settings for Config {
     }
 }
 
-/// Marks packets; what is not IP passes untouched.
+/// Marks packets; packets that are not IP pass untouched.
 pub fn dscp_marker(input: Input, config: &Config, worker: &Worker) -> impl Function {
     let Config { dscp, protocol } = *config;
     let marked = worker.counter("marked");
@@ -61,7 +61,7 @@ pub fn node(config: &Config, worker: &Worker) -> Result<Box<dyn Node>, BuildErro
 mod tests {
     use super::*;
 
-    /// The DSCP of a frame, read by hand: RFC 791 and RFC 8200 put it at the beginning of the IP header.
+    /// The DSCP of a frame, from the beginning of its IP header (RFC 791, RFC 8200).
     fn dscp_of(frame: &[u8]) -> u8 {
         match frame[14] >> 4 {
             4 => frame[15] >> 2,
