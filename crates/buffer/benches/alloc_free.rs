@@ -1,5 +1,7 @@
-//! What it costs to take 32 frames from a worker's stack, make 64-byte packets of them, and give them back: the counterpart
-//! of DPDK's `rte_pktmbuf_alloc_bulk` and `rte_pktmbuf_free_bulk`. Times are of one burst of 32.
+//! Cost of allocating and freeing 64-byte packets in bursts of 32.
+//!
+//! Frames come from a worker's stack and return to it: the counterpart of DPDK's `rte_pktmbuf_alloc_bulk` and
+//! `rte_pktmbuf_free_bulk`. Times are of one burst.
 
 use divan::Bencher;
 use divan::counter::ItemsCount;

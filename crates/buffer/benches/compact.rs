@@ -1,5 +1,6 @@
-//! What the loops over a batch cost, over packets that are in the nearest cache (32) and over 4,096 that are not. Times are
-//! of one burst of 32.
+//! Cost of the loops over a batch, with packets inside the nearest cache (32) and outside it (4,096).
+//!
+//! Times are of one burst of 32.
 
 use divan::Bencher;
 use divan::counter::ItemsCount;

@@ -1,5 +1,6 @@
-//! What it costs to hand 32 packets through a ring and back, on one core: the instructions, without what moving cache
-//! lines between cores adds.
+//! Cost of passing 32 packets through a ring and back, on one core.
+//!
+//! It shows the instructions alone, without moving cache lines between cores.
 
 use divan::Bencher;
 use divan::counter::ItemsCount;

@@ -1,4 +1,4 @@
-//! What functions of a graph leave on a packet, and what its metadata has no room for.
+//! Annotations: values that functions of a graph attach to a packet, beyond its metadata.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -18,11 +18,11 @@ impl Annotations<'_> {
     /// Bytes of annotations in a line of their own.
     pub const FAR: usize = FAR;
 
-    /// Those of a packet.
+    /// The annotations of a packet.
     ///
     /// # Safety
-    /// For as long as this lives, the packet whose handle is kept there is lent for changing, and nobody puts another one there;
-    /// the handle was made from its pool's memory.
+    /// While this lives, the packet whose handle is kept there is mutably borrowed, and the handle is not replaced. The
+    /// handle was made from its pool's memory.
     #[inline(always)]
     pub(crate) unsafe fn of(place: NonNull<NonNull<Meta>>) -> Self {
         Self { place, lent: PhantomData }

@@ -28,8 +28,10 @@ pub struct Batch {
     warm: bool,
 }
 
-/// Packets and where their bytes are, apart: to move or free packets takes a copy of handles, and a loop over their bytes
-/// need not look at their metadata, which would be a second cache line of each.
+/// Packets and their byte ranges, in separate arrays.
+///
+/// Moving or freeing packets copies handles only. A loop over the bytes does not read the metadata, which is a second
+/// cache line of each packet.
 struct Slots {
     places: [Place; BATCH],
     /// For a packet in `places`, what its metadata says, kept with every change.
@@ -43,7 +45,7 @@ impl Slots {
         self.places[at..at + count].copy_from_slice(&from.places[first..first + count]);
         self.spans[at..at + count].copy_from_slice(&from.spans[first..first + count]);
     }
-    /// The first place and the first span, of [`BATCH`] each, with leave to write them as far as the borrow allows.
+    /// The first place and the first span of [`BATCH`] each, writable as far as the borrow allows.
     #[inline(always)]
     fn starts(&mut self) -> (NonNull<Place>, NonNull<Span>) {
         let Self { places, spans } = self;
@@ -203,8 +205,9 @@ impl Batch {
         unsafe { depot::free(&self.slots.places[kept..len]) };
     }
 
-    /// Moves the packets from slot `kept` on behind the last of `to`, in order; answers how many. Those that do not fit
-    /// stay, behind the first `kept`.
+    /// Moves the packets from slot `kept` on to the end of `to`, in order; returns how many.
+    ///
+    /// Packets that do not fit stay, behind the first `kept`.
     #[inline]
     pub fn split_into(&mut self, kept: usize, to: &mut Self) -> usize {
         let kept = kept.min(self.len);
@@ -256,7 +259,9 @@ impl Batch {
         other.take_front(count, self)
     }
 
-    /// Moves up to `count` packets from the front behind the last of `to`, as many as fit, in order; answers how many.
+    /// Moves up to `count` packets from the front to the end of `to`, in order; returns how many.
+    ///
+    /// It moves as many as fit.
     pub fn take_front(&mut self, count: usize, to: &mut Self) -> usize {
         let count = count.min(self.len).min(BATCH - to.len);
         let end = to.len + count;
@@ -301,8 +306,9 @@ impl Batch {
         taken
     }
 
-    /// Asks for the first bytes of every packet; does nothing where that was done since the packets came. A loop of its
-    /// own, so that the loop that does the work has no bounds to watch for packets ahead of it.
+    /// Prefetches the first bytes of every packet, unless this was done since the packets came.
+    ///
+    /// It is a loop of its own, so that the loop that does the work has no bounds to watch for packets ahead of it.
     #[inline(always)]
     pub fn warm(&mut self) {
         if std::mem::replace(&mut self.warm, true) {
@@ -313,11 +319,13 @@ impl Batch {
         }
     }
 
-    /// Runs `f` over the packets in order and keeps, at the front and in order, those for which it answers 0; any other
-    /// number is stored as the packet's verdict, and its packet goes behind them, in order too. Answers how many stay:
-    /// `truncate` of that frees the others, `drain_from` and `split_into` give them.
+    /// Runs `f` over the packets in order and keeps those for which it returns 0; returns how many stay.
     ///
-    /// If `f` panics the batch still owns every packet once, in whatever order.
+    /// Packets that stay move to the front, in order. Any other number is stored as the packet's verdict, and its
+    /// packet goes behind them, in order too. `truncate` of the result then frees the others; `drain_from` and
+    /// `split_into` take them.
+    ///
+    /// If `f` panics the batch still owns every packet once, in any order.
     #[inline(always)]
     pub fn compact(&mut self, f: impl FnMut(usize, &mut Bytes<'_>) -> u16) -> usize {
         self.compact_with(Calling(f))
@@ -399,8 +407,9 @@ impl Batch {
         self.each_beside(std::iter::repeat(()), |slot, bytes, ()| f(slot, bytes));
     }
 
-    /// As [`each`](Batch::each), with what lies beside each packet, as far as there is some: no number has to be turned into
-    /// a place for that.
+    /// Runs as [`each`](Batch::each), with the item beside each packet, for as many items as there are.
+    ///
+    /// No slot number has to become a place for the items.
     #[inline(always)]
     pub fn each_beside<T>(
         &mut self,
@@ -413,8 +422,10 @@ impl Batch {
         });
     }
 
-    /// As [`each_beside`](Batch::each_beside), from slot `from` on, beside which the first is, until `f` says no; answers the
-    /// slot of the packet for which it did, and the batch's length if for none.
+    /// Runs as [`each_beside`](Batch::each_beside) from slot `from` on, until `f` returns false.
+    ///
+    /// The first item belongs to slot `from`. Returns the slot of the packet for which `f` returned false, else the
+    /// batch's length.
     #[inline(always)]
     pub fn each_beside_while<T>(
         &mut self,
@@ -441,9 +452,11 @@ impl Batch {
 
 const _: () = assert!(BATCH <= 1 << 8, "a packet's metadata keep its slot in a byte");
 
-/// A batch that is being parted: those that stay move to the front as they come, those that leave wait in `gone`, and
-/// dropping this puts them behind. As many have left as there are stale places behind the kept ones, so whenever that
-/// happens, also in the middle, every packet is owned once.
+/// A batch while it is being divided into packets that stay and packets that leave.
+///
+/// Packets that stay move to the front at once. Packets that leave wait in `gone`, and dropping this puts them behind.
+/// As many have left as there are stale places behind the kept ones. So every packet is owned once whenever the drop
+/// happens, also in the middle.
 struct Parting<'b> {
     /// [`BATCH`] of each, which are lent to this.
     places: NonNull<Place>,
@@ -521,8 +534,9 @@ impl Drop for Parting<'_> {
     }
 }
 
-/// What [`Batch::compact_with`] does with each packet. A method can be inlined whatever its size; with a closure that is
-/// up to the compiler.
+/// The work of [`Batch::compact_with`] on each packet.
+///
+/// A method can be inlined whatever its size; for a closure that is up to the compiler.
 pub trait Visit {
     /// Looks at the packet in a slot and answers 0 if it stays, else the verdict under which it leaves.
     fn visit(&mut self, slot: usize, bytes: &mut Bytes<'_>) -> u16;
@@ -531,8 +545,9 @@ pub trait Visit {
     fn is_unfinished(_verdict: u16) -> bool {
         false
     }
-    /// As `visit`, of a packet that was put off: the rest of the work, where most packets take little of it and the loop over
-    /// them is to hold no more than that.
+    /// Finishes a packet that `visit` put off; returns its verdict as `visit` does.
+    ///
+    /// It holds work that few packets need, so that the loop over all packets stays small.
     fn finish(&mut self, _slot: usize, _bytes: &mut Bytes<'_>) -> u16 {
         0
     }

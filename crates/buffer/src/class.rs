@@ -1,5 +1,7 @@
-//! Frames of one size that no packet uses. Each worker has a stack of them in plain memory, filled from and emptied into a
-//! shared depot in bulk, so that a packet freed on another core finds its way home with its neighbours.
+//! Free frames of one size.
+//!
+//! Each worker has a stack of them in plain memory. It is filled from a shared depot and emptied into it in bulk, so
+//! that packets freed on another core return together.
 
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
@@ -12,7 +14,7 @@ use crate::worker;
 /// Frames that a worker's stack holds at most, in a pool large enough; half of them move at a time.
 const STACK: usize = 512;
 
-/// Where a batch, a stack or an iterator keeps a packet's or a free frame's line. As large as the pointer.
+/// A place for the line of a packet or of a free frame, as large as the pointer.
 pub(crate) type Place = Option<NonNull<Meta>>;
 
 /// A worker's own free frames.
@@ -58,8 +60,9 @@ pub(crate) struct Class {
 }
 
 impl Class {
-    /// A class whose frames are yet to be [filled in](Self::fill), with stacks for workers, of whom so many are expected, or
-    /// without (0).
+    /// A class without frames, with stacks for `workers` workers, or without stacks (0).
+    ///
+    /// [`fill`](Self::fill) puts the frames in.
     pub(crate) fn new(shape: Shape, first: usize, offset: usize, workers: usize) -> Self {
         let stack = |_| Stack { len: AtomicU32::new(0), frames: UnsafeCell::new([None; STACK]) };
         // With fewer than four frames a worker, the least that stacks hold would be more than half.
@@ -77,8 +80,9 @@ impl Class {
         }
     }
 
-    /// Puts all frames into the depot, the first on top: `line` makes one's line of its number and its place in the pool's
-    /// memory.
+    /// Puts all frames into the depot, the first on top.
+    ///
+    /// `line` makes a frame's line from its number and its place in the pool's memory.
     pub(crate) fn fill(&self, line: impl Fn(u32, usize) -> NonNull<Meta>) {
         let mut depot = self.depot();
         let frames = (0..self.shape.frames).rev();
@@ -191,9 +195,10 @@ impl Class {
         stack.len.store(len as u32, Ordering::Relaxed);
     }
 
-    /// Takes up to `out.len()` frames out of the depot, and where that is empty out of the stacks of workers that are gone.
-    /// Where there are none either, it reads two counters: packets fall back on frames of another size for as long as these
-    /// are out, each by way of here.
+    /// Takes up to `out.len()` frames from the depot, then from the stacks of workers that are gone.
+    ///
+    /// With neither, it reads two counters only: packets then take frames of another size, and each of them comes
+    /// through here.
     fn withdraw(&self, out: &mut [Place]) -> usize {
         let taken = self.pop(out);
         if taken == 0 && self.reclaim() { self.pop(out) } else { taken }
@@ -226,8 +231,9 @@ impl Class {
         self.stored.store(depot.len(), Ordering::Relaxed);
     }
 
-    /// Empties the stacks of workers that are gone into the depot; answers whether there was anything. It looks only where a
-    /// slot was given up since the last time: a worker that is there keeps what it has.
+    /// Empties the stacks of workers that are gone into the depot; returns whether there were any frames.
+    ///
+    /// It looks only after another slot was given up. A present worker keeps its frames.
     fn reclaim(&self) -> bool {
         let releases = worker::releases().wrapping_add(1);
         self.searched.load(Ordering::Relaxed) != releases && self.search(releases)
@@ -351,7 +357,7 @@ mod tests {
         }
     }
 
-    /// Many workers, of whom one takes and all others free: what they keep leaves it enough.
+    /// One of many workers takes and all others free: the frames that they keep leave it enough.
     #[test]
     fn workers_that_only_free_leave_half_of_the_frames_to_one_that_takes() {
         let _alone = worker::tests::alone();

@@ -1,4 +1,4 @@
-//! Who owns a pool's frames: its memory, the sizes of frame in it, and the count of those that packets have.
+//! The shared part of a pool: its memory, its frame sizes, and the count of frames in use.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::{HEADROOM, poison, worker};
 /// Bytes behind a packet that a short frame must have left: who adds a little moves into no other frame.
 const SPARE: usize = 64;
 
-/// What one thread did to the pool: counters that only grow.
+/// One thread's counts of frames taken and given back; they only grow.
 #[derive(Default)]
 #[repr(align(128))]
 struct Tally {
@@ -24,9 +24,9 @@ struct Tally {
 
 /// A pool's memory and free frames.
 ///
-/// Nobody counts its packets. Instead each worker counts what it takes and what it gives back, and [`Shared::out`] reads
-/// all `given` before all `taken`: what it answers is at least the number of packets that were out in between. So 0 is a
-/// proof that there are none, and with no handle left there never will be again.
+/// There is no count of packets. Each worker counts the frames that it takes and gives back, and [`Shared::out`] reads
+/// all `given` before all `taken`. So its answer is at least the number of packets that were out in between. An answer
+/// of 0 proves that there are none, and with no handle left there never will be again.
 pub(crate) struct Shared {
     pub(crate) memory: SharedMapping,
     pub(crate) metas: Mapping,
@@ -55,7 +55,9 @@ fn bump(counter: &AtomicU64, by: usize, order: Ordering) {
 }
 
 impl Shared {
-    /// A pool in leaked memory for so many workers, all its frames in the depots, the first on top. Sizes were checked by the builder.
+    /// A pool in leaked memory for `workers` workers, with all frames in the depots, the first on top.
+    ///
+    /// The builder checked the sizes.
     pub(crate) fn leak(
         (memory, metas): (SharedMapping, Mapping),
         [small, large, short]: [Shape; 3],
@@ -113,7 +115,9 @@ impl Shared {
         self.tallies().fold(0, |sum, tally| sum.wrapping_add(counter(tally).load(Ordering::Acquire)))
     }
 
-    /// Packets that are out: exact when no other thread allocates or frees, else at least what there was at one moment.
+    /// Packets that are out.
+    ///
+    /// Exact when no other thread allocates or frees, else at least the number at one moment.
     pub(crate) fn out(&self) -> usize {
         // The order matters. Who sees a packet's `given` (acquire) sees whatever happened before it, and so the `taken`
         // of that packet and of every copy that was made of it.
@@ -184,8 +188,9 @@ impl Shared {
         self.count(|tally| &tally.copied, 1, Ordering::Relaxed);
     }
 
-    /// Takes `out.len()` frames of a class, small ones where there are no short ones left; answers how many there were, and
-    /// counts those that there were not. Places behind those are left as they were.
+    /// Takes `out.len()` frames of a class, or small ones in place of short ones; returns how many.
+    ///
+    /// It counts frames that were missing, and leaves their places as they were.
     #[inline(always)]
     pub(crate) fn take(&self, class: &Class, out: &mut [Place]) -> usize {
         if let Some(tally) = self.tally()
@@ -210,8 +215,9 @@ impl Shared {
         taken
     }
 
-    /// A packet of length 0 with room for `len` bytes from `start` on (for packets that keep their headroom), or behind the
-    /// usual headroom.
+    /// A packet of length 0 with room for `len` bytes from `start` on, or behind the usual headroom.
+    ///
+    /// `start` is for packets that keep their headroom.
     pub(crate) fn frame_for(&self, len: usize, start: Option<usize>) -> Option<Packet> {
         let end = start.unwrap_or(HEADROOM).checked_add(len)?;
         let mut place = [None];
@@ -282,7 +288,7 @@ pub(crate) unsafe fn free(lines: &[Place]) {
     }
 }
 
-/// What a frame must not keep of its packet.
+/// Clears the parts of a frame's line that its next packet must not see.
 ///
 /// # Safety
 /// The packet is the caller's, and ends.

@@ -1,5 +1,6 @@
-//! A packet's metadata: a 64-byte line a frame, and one behind it of what few packets have, in a private table apart from the
-//! frames.
+//! A packet's metadata: a 64-byte line for each frame, and a second line that few packets use.
+//!
+//! The lines are in a private table apart from the frames.
 
 use std::ptr::NonNull;
 
@@ -62,25 +63,28 @@ pub(crate) const VLAN_AD: u8 = 4;
 /// The work left to a device has sizes or places, in the second line.
 pub(crate) const DETAILED: u8 = 8;
 
-/// Bytes of annotations that lie in the line of a packet's other metadata: to annotate here takes no second line from memory.
+/// Bytes of annotations in the first metadata line, so that they need no second line from memory.
 pub(crate) const NEAR: usize = 8;
 /// Bytes of annotations that lie in the line behind that.
 pub(crate) const FAR: usize = 56;
 
-/// What a pool has of `LINES` frames beside their bytes. First lines lie side by side, so that second ones, which few packets
-/// touch, take no place in the caches between them. A frame's second line is a fixed distance from its first, so that its place
-/// is known without a look at that: one wait for memory where there would be two, one after the other.
+/// Metadata of `LINES` frames of a pool.
+///
+/// First lines lie side by side, so that second lines, which few packets touch, take no cache space between them. A
+/// frame's second line is a fixed distance from its first. Its place is then known without reading the first line,
+/// which saves a wait for memory.
 #[repr(C)]
 pub(crate) struct Lines {
     first: [Meta; LINES],
     second: [Second; LINES],
 }
 
-/// As many lines as have each another place in a second-level cache of 2,048 sets (and huge pages), so that all of it serves the
-/// first lines of a pool.
+/// As many lines as have distinct places in a second-level cache of 2,048 sets.
+///
+/// With huge pages all of that cache then serves the first lines of a pool.
 const LINES: usize = 2048;
 
-/// What few packets have.
+/// A packet's second line, which few packets use.
 #[repr(C, align(64))]
 pub(crate) struct Second {
     /// Zero but for packets that are `annotated`.
@@ -89,7 +93,7 @@ pub(crate) struct Second {
     pub(crate) details: Details,
 }
 
-/// What the flags of a packet say that there is more of.
+/// Metadata that counts only where a packet's flags say so.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Details {
@@ -140,7 +144,7 @@ pub(crate) struct Meta {
     pub(crate) fresh: Fresh,
 }
 
-/// What every new packet starts with zeroed: one 32-byte store.
+/// Fields that every new packet starts with zeroed, by one 32-byte store.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Fresh {
@@ -155,8 +159,9 @@ pub(crate) struct Fresh {
     work: u8,
     /// The slot of the batch that it left, if it has a verdict.
     pub(crate) slot: u8,
-    /// Whether the far annotations were lent for writing. Not one of the flags: whoever annotates would have to wait for them
-    /// before it can write them back.
+    /// Whether the far annotations were borrowed for writing.
+    ///
+    /// It is not one of the flags: code that annotates would have to load them before it could write them back.
     pub(crate) annotated: bool,
 }
 

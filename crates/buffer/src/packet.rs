@@ -1,5 +1,7 @@
-//! An owned packet: the one handle to a frame and its metadata. It is not `Clone`; sending it consumes it; dropping it
-//! returns the frame to its pool. That is the packet isolation of the NetBricks paper, section 3.2.
+//! An owned packet: the one handle to a frame and its metadata.
+//!
+//! It is not `Clone`; sending it consumes it; dropping it returns the frame to its pool. This is the packet isolation
+//! of the NetBricks paper, section 3.2.
 
 use std::hint::cold_path;
 use std::marker::PhantomData;
@@ -29,8 +31,9 @@ impl Drop for Packet {
     }
 }
 
-/// Copies `from` into a place as long. What most short frames have is copied in place, which takes a third of the time of a
-/// call that has to find out how much it is.
+/// Copies `from` into a place of the same length.
+///
+/// Lengths of usual short frames are copied inline, in a third of the time of a call that has to find the length.
 #[inline(always)]
 fn copy_short(to: &mut [u8], from: &[u8]) {
     const HALF: usize = 32;
@@ -69,7 +72,7 @@ impl Packet {
     /// Makes a new packet of a frame.
     ///
     /// # Safety
-    /// The frame came off the free ones or back from a device, so that nobody else has its line.
+    /// The frame was free or came back from a device, so that nothing else uses its line.
     #[inline(always)]
     pub(crate) unsafe fn claim(mut meta: NonNull<Meta>) -> Self {
         // SAFETY: nobody else has the line.
@@ -84,7 +87,7 @@ impl Packet {
     /// Makes a packet again of a line.
     ///
     /// # Safety
-    /// The line came from [`into_line`](Packet::into_line) or out of a batch's place, and nobody else makes a packet of
+    /// The line came from [`into_line`](Packet::into_line) or out of a batch's place, and no other packet is made of
     /// it.
     #[inline(always)]
     pub(crate) unsafe fn adopt(line: NonNull<Meta>) -> Self {
@@ -101,7 +104,7 @@ impl Packet {
         // SAFETY: as in `line`.
         unsafe { self.0.as_mut() }
     }
-    /// What few packets have.
+    /// The second metadata line, which few packets use.
     #[inline(always)]
     fn second(&self) -> &Second {
         // SAFETY: a packet's pointer was made from its pool's memory.
@@ -154,8 +157,9 @@ impl Packet {
         unsafe { std::slice::from_raw_parts_mut(first, line.len as usize) }
     }
 
-    /// Lends the bytes with their bounds in registers: a write through [`Bytes`] cannot alias the metadata line, so
-    /// nothing is loaded or checked again after it.
+    /// Lends the bytes with their bounds in registers.
+    ///
+    /// A write through [`Bytes`] cannot alias the metadata line, so nothing is loaded or checked again after it.
     #[inline(always)]
     pub fn open<R>(&mut self, f: impl FnOnce(&mut Bytes<'_>) -> R) -> R {
         let mut span = Span::of(self.line());
@@ -180,11 +184,13 @@ impl Packet {
     pub fn pull_front(&mut self, count: usize) -> Result<(), NoRoom> {
         self.open(|bytes| bytes.pull_front(count))
     }
-    /// Adds `count` zero bytes behind the last and lends them. Where the tailroom is smaller the packet moves into a larger
-    /// frame (a copy, which the pool counts), with all that belongs to it.
+    /// Adds `count` zero bytes at the end and lends them.
+    ///
+    /// Where the tailroom is smaller, the packet moves into a larger frame with all that belongs to it. The pool counts
+    /// this copy.
     ///
     /// # Errors
-    /// [`NoRoom`] when no frame is that large, or none that is is free; nothing is changed then.
+    /// [`NoRoom`] when no frame is that large, or none of that size is free; nothing is changed then.
     pub fn extend(&mut self, count: usize) -> Result<&mut [u8], NoRoom> {
         let before = self.len();
         self.open(|bytes| bytes.extend(count).map(|_| ()))?;
@@ -203,8 +209,9 @@ impl Packet {
         }
         Ok(())
     }
-    /// As [`extend_from`](Packet::extend_from), if the frame has room: a part of it without a call, around which the bounds
-    /// would be written and read back.
+    /// Adds bytes at the end if the frame has room; a part of [`extend_from`](Packet::extend_from).
+    ///
+    /// It makes no call, around which the bounds would be written and read back.
     #[inline(always)]
     pub(crate) fn append(&mut self, more: &[u8]) -> bool {
         let write = |room: &mut [u8]| match room.get_mut(..more.len()) {
@@ -237,11 +244,14 @@ impl Packet {
         }
     }
 
-    /// For drivers that have bytes written straight into the frame: lends the whole tailroom and makes the first bytes of
-    /// it part of the packet, as many as `f` answers (more than there are count as all).
+    /// Lends the whole tailroom to `f` and appends as many of its first bytes as `f` returns.
+    ///
+    /// For drivers that have bytes written straight into the frame. A number larger than the tailroom counts as all of
+    /// it.
     ///
     /// # Safety
-    /// The room shows bytes of earlier packets. `f` shows them to nobody, and has written every byte that it counts.
+    /// The room shows bytes of earlier packets. `f` lets no other code see them, and has written every byte that it
+    /// counts.
     #[inline(always)]
     pub unsafe fn fill(&mut self, f: impl FnOnce(&mut [u8]) -> usize) -> usize {
         let room = self.tailroom();
@@ -305,7 +315,9 @@ impl Packet {
         fresh.ingress = port;
         fresh.queue = queue;
     }
-    /// When it arrived (ns); of one that was made, when what caused it did. 0 where nobody said.
+    /// Time of arrival (ns), 0 where it was not set.
+    ///
+    /// A packet that a function made has the time of the packet or event that caused it.
     #[inline(always)]
     pub fn received_at(&self) -> u64 {
         self.line().fresh.received_at
@@ -315,7 +327,7 @@ impl Packet {
     pub fn set_received_at(&mut self, time: u64) {
         self.line_mut().fresh.received_at = time;
     }
-    /// The flow hash that a device or operator found; 0 when nobody did.
+    /// The flow hash that a device or operator set; 0 where none did.
     #[inline(always)]
     pub fn flow_hash(&self) -> u32 {
         self.line().fresh.flow_hash
@@ -413,8 +425,9 @@ impl Packet {
     pub fn index(&self) -> u32 {
         self.line().index
     }
-    /// Gives the frame to a device; [`Pool::from_raw`](crate::Pool::from_raw) takes it back. A frame that is never
-    /// taken back is missing from its pool. Annotations end here, as all metadata does.
+    /// Gives the frame to a device; [`Pool::from_raw`](crate::Pool::from_raw) takes it back.
+    ///
+    /// A frame that is never taken back is missing from its pool. Annotations and all other metadata end here.
     #[inline(always)]
     pub fn into_raw(self) -> RawFrame {
         let packet = ManuallyDrop::new(self);
@@ -467,13 +480,16 @@ impl Span {
     }
 }
 
-/// A packet's bytes and room, lent to operators for one call. Who resizes writes the new bounds to where they are kept at
-/// once, so that nothing is left to do when the loan ends, which is nearly always without that.
+/// A packet's bytes and room, lent to operators for one call.
+///
+/// A resize writes the new bounds to their place at once. So nothing is left to do at the end of the loan, which nearly
+/// always ends without a resize.
 pub struct Bytes<'b> {
     /// Where the owner keeps the packet's handle: for the few who need its line, or another frame.
     place: NonNull<NonNull<Meta>>,
-    /// Where they are. Numbers as narrow as they are kept: wider ones the compiler would compute in pairs, beside the packets'
-    /// way, for those few who resize.
+    /// The present bounds, as narrow as they are stored.
+    ///
+    /// The compiler would compute wider numbers in pairs on every packet, for the few that are resized.
     now: Span,
     /// Where the packet's owner keeps its span.
     span: NonNull<Span>,
@@ -483,11 +499,11 @@ pub struct Bytes<'b> {
 }
 
 impl Bytes<'_> {
-    /// The bytes of a packet, and where the bounds and the sum of bytes are kept.
+    /// The bytes of a packet, and the places of its bounds and of the sum of bytes.
     ///
     /// # Safety
-    /// For as long as the bytes live, the packet whose handle is in `place` is lent for changing, and so are `place`, which
-    /// may hold the handle of another one in its stead afterwards, `span`, which is its own, and `total`.
+    /// While the bytes live, the packet whose handle is in `place` is mutably borrowed, and so are `span` (its own) and
+    /// `total`. So is `place` itself, which may hold the handle of another packet afterwards.
     #[inline(always)]
     pub(crate) unsafe fn within(
         place: NonNull<NonNull<Meta>>,
@@ -523,9 +539,10 @@ impl Bytes<'_> {
         self.now = span;
     }
 
-    /// Lends a copy of the bounds with the same bytes, and takes over what became of it. For a call that is not inlined:
-    /// only the copy must be in memory then, and the original stays in registers. After a panic in `f` the original shows no
-    /// bytes, though the packet has them until somebody resizes the original.
+    /// Lends a copy of the bounds with the same bytes, and takes over its changes.
+    ///
+    /// For a call that is not inlined: only the copy must then be in memory, and the original stays in registers. After
+    /// a panic in `f` the original shows no bytes until it is resized, though the packet still has them.
     #[inline(always)]
     pub fn apart<R>(&mut self, f: impl FnOnce(&mut Bytes<'_>) -> R) -> R {
         let Self { place, span, total, lent, .. } = *self;
@@ -628,11 +645,10 @@ impl Bytes<'_> {
         self.rebound(self.headroom() + count, len);
         Ok(())
     }
-    /// Adds `count` zero bytes behind the last and lends them; as [`Packet::extend`], which says what happens where there is
-    /// no room.
+    /// Adds `count` zero bytes at the end and lends them, as [`Packet::extend`] does.
     ///
     /// # Errors
-    /// [`NoRoom`] when no frame is that large, or none that is is free; nothing is changed then.
+    /// [`NoRoom`] when no frame is that large, or none of that size is free; nothing is changed then.
     #[inline]
     pub fn extend(&mut self, count: usize) -> Result<&mut [u8], NoRoom> {
         if count > self.tailroom() {

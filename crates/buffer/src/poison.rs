@@ -1,5 +1,7 @@
-//! Tells AddressSanitizer which frames are free, in builds with `--cfg asan`. Frames are mapped, not allocated, so it
-//! would otherwise see nothing of a packet that is used after it was freed. In all other builds both functions are empty.
+//! Tells AddressSanitizer which frames are free, in builds with `--cfg asan`.
+//!
+//! Frames are mapped, not allocated, so the sanitizer would not notice a use of a packet after it was freed. In all
+//! other builds both functions are empty.
 
 use std::ptr::NonNull;
 
@@ -9,7 +11,7 @@ unsafe extern "C" {
     fn __asan_unpoison_memory_region(address: *const std::ffi::c_void, size: usize);
 }
 
-/// Nobody may touch these bytes from now on.
+/// Forbids any access to these bytes from now on.
 #[inline(always)]
 pub(crate) fn freed(frame: NonNull<u8>, size: usize) {
     #[cfg(asan)]

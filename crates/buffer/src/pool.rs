@@ -1,4 +1,4 @@
-//! Pools of frames: how they are made, what can be asked of them, and when their memory goes back to the kernel.
+//! Pools of frames: building them, asking them, and returning their memory to the kernel.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,9 +20,9 @@ pub enum PoolError {
     /// A number that makes no pool.
     #[error("a pool needs {what}, found {found}")]
     Shape {
-        /// What was expected.
+        /// The expected value.
         what: &'static str,
-        /// What was given.
+        /// The given value.
         found: usize,
     },
     /// The memory is not to be had.
@@ -32,12 +32,12 @@ pub enum PoolError {
         frames: usize,
         /// Bytes of all of them.
         bytes: usize,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// What happened to a pool.
+/// Counters of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolCounters {
     /// Packets that were asked for and could not be had.
@@ -118,37 +118,42 @@ impl PoolBuilder {
         self.frame_size = bytes;
         self
     }
-    /// Lays frames exactly their size apart, as devices that divide memory by a power of two want it (AF_XDP's UMEM).
+    /// Lays frames exactly their size apart, for devices that divide memory by a power of two (AF_XDP's UMEM).
     ///
-    /// Otherwise there is a cache line between them: a power of two apart, the headers of all packets would share a
-    /// few sets of each cache, and most of it would go unused.
+    /// Otherwise there is a cache line between them. At distances of a power of two, the headers of all packets would
+    /// share a few sets of each cache, and the rest of the cache would go unused.
     pub fn aligned(mut self, aligned: bool) -> Self {
         self.aligned = aligned;
         self
     }
-    /// How many large frames, and their bytes with headroom (a multiple of 4,096, else rounded up): for jumbo frames and
-    /// packets that a device cuts later (default none; 69,632 bytes hold the largest of them).
+    /// Sets how many large frames there are, and their bytes with headroom (default none).
+    ///
+    /// They are for jumbo frames and for packets that a device cuts later. `bytes` is rounded up to a multiple of
+    /// 4,096; 69,632 hold the largest packet.
     pub fn large(mut self, frames: usize, bytes: usize) -> Self {
         self.large_frames = frames;
         self.large_size = bytes;
         self
     }
 
-    /// How many short frames, and their bytes with headroom (a multiple of 64): for packets that leave 64 bytes of one free
-    /// behind them (default none; 512 bytes take packets of up to 192). When there are none left such packets take small
-    /// frames, and one that outgrows its frame moves.
+    /// Sets how many short frames there are, and their bytes with headroom (a multiple of 64; default none).
     ///
-    /// What is looked at of short packets lies in a quarter of the pages then, and address translation is what a core
-    /// waits for that touches thousands. Not for pools that a device takes frames of: it takes small ones, whatever comes.
+    /// They are for packets that leave 64 bytes of one free behind them: 512 bytes take packets of up to 192. When no
+    /// short frame is left such packets take small ones. A packet that outgrows its frame moves.
+    ///
+    /// The bytes that functions read of short packets then lie in a quarter of the pages. A core that touches thousands
+    /// of packets mostly waits for address translation. Do not use short frames in pools that a device takes frames of:
+    /// it takes small ones for every packet.
     pub fn short(mut self, frames: usize, bytes: usize) -> Self {
         self.short_frames = frames;
         self.short_size = bytes;
         self
     }
 
-    /// How many workers will use the pool (default 2): each keeps free frames at hand, up to 512 of a size, and all of them together
-    /// half of what there is; where there are fewer than four frames a worker, none. With more workers than that, what they have at hand may
-    /// be all there is.
+    /// Sets how many workers will use the pool (default 2).
+    ///
+    /// Each keeps up to 512 free frames of a size at hand, and all together half of all frames. With fewer than four
+    /// frames a worker, none are kept. If more workers than this use the pool, they may keep all frames.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = workers.clamp(1, worker::SLOTS);
         self
@@ -235,8 +240,9 @@ impl Pool {
         unsafe { self.0.0.as_ref() }
     }
 
-    /// Frames that no packet uses, whichever worker has them at hand. Exact when no other thread allocates or
-    /// frees at the moment.
+    /// Frames that no packet uses, wherever they are kept.
+    ///
+    /// Exact when no other thread allocates or frees at the moment.
     pub fn available(&self) -> usize {
         self.shared().available()
     }
@@ -262,14 +268,15 @@ impl Pool {
         let shared = self.shared();
         shared.memory.mapping.len() + shared.metas.len()
     }
-    /// What happened so far.
+    /// Counts since the pool was made.
     pub fn counters(&self) -> PoolCounters {
         let shared = self.shared();
         PoolCounters { exhausted: shared.exhausted(), copied: shared.copied() }
     }
 
-    /// A packet of length 0 in a frame with room for `len` bytes behind the headroom. `None` when there is none free
-    /// (counted), or no frame is that large (not counted).
+    /// A packet of length 0 in a frame with room for `len` bytes behind the headroom.
+    ///
+    /// `None` when no frame is free (counted), or no frame is that large (not counted).
     #[inline]
     pub fn empty(&self, len: usize) -> Option<Packet> {
         self.shared().frame_for(len, None)
@@ -291,16 +298,19 @@ impl Pool {
         Some(packet)
     }
 
-    /// Adds up to `count` packets of length 0 in small frames to the batch; answers how many. Fewer than fit mean that
-    /// the pool is exhausted (counted). Their tailroom is [`small_packet`](Pool::small_packet).
+    /// Adds up to `count` packets of length 0 in small frames to the batch; returns how many.
+    ///
+    /// Fewer than fit mean that the pool is exhausted (counted). Their tailroom is
+    /// [`small_packet`](Pool::small_packet).
     #[inline]
     pub fn allocate_into(&self, batch: &mut Batch, count: usize) -> usize {
         let shared = self.shared();
         batch.allocate(shared, &shared.small, count, &[])
     }
 
-    /// Adds up to `count` packets of these bytes to the batch; answers how many. Fewer than fit mean that the pool is
-    /// exhausted (counted), or that no frame is that large (not counted).
+    /// Adds up to `count` packets of these bytes to the batch; returns how many.
+    ///
+    /// Fewer than fit mean that the pool is exhausted (counted), or that no frame is that large (not counted).
     #[inline]
     pub fn allocate_written_into(&self, batch: &mut Batch, count: usize, bytes: &[u8]) -> usize {
         let shared = self.shared();
@@ -311,8 +321,8 @@ impl Pool {
     /// The shared memory file in which all frames lie, for devices and processes that map it.
     ///
     /// # Safety
-    /// Whoever has the file can read and write every packet of the pool, behind the back of whoever holds it: the caller
-    /// sees to it that it is touched only where the pool gave a frame away ([`Packet::into_raw`]).
+    /// A holder of the file can read and write every packet of the pool behind its owner's back. The caller lets it be
+    /// touched only where the pool gave a frame away ([`Packet::into_raw`]).
     pub unsafe fn memory_file(&self) -> BorrowedFd<'_> {
         self.shared().memory.file.as_fd()
     }
@@ -324,9 +334,10 @@ impl Pool {
         Region { base: shared.memory.mapping.base(), len: frames * stride, frame_size: size, stride, frames }
     }
 
-    /// Makes a packet again of what [`Packet::into_raw`] gave away: the frame's bytes from `start` (bytes from the
-    /// frame's first) for `len`, as a device left them. `None` where those bytes are not inside the frame, which is free
-    /// then.
+    /// Makes a packet again of a frame that [`Packet::into_raw`] gave away.
+    ///
+    /// Its bytes are those from `start` (bytes from the frame's first) for `len`, as a device left them. `None` where
+    /// they are not inside the frame, which is free then.
     ///
     /// # Safety
     /// `raw` came from `into_raw` of a packet of this pool, each such value is used once, and no device touches the

@@ -1,5 +1,7 @@
-//! A bounded queue between two threads, of anything: the mechanism of a ring. What goes in and out in one piece is
-//! published with one store. Written over plain items so that `tests/loom.rs` can check this very code.
+//! A bounded queue of any items between two threads; rings are made of it.
+//!
+//! Items that go in or out together are published with one store. It holds plain items so that `tests/loom.rs` can
+//! check this very code.
 
 use std::mem::MaybeUninit;
 

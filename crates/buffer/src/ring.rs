@@ -14,8 +14,9 @@ const AHEAD: usize = 32;
 pub struct Ring;
 
 impl Ring {
-    /// A ring for at least `capacity` packets (the next power of two, at most 2^30), as its two ends. Packets that are
-    /// in it when both ends are gone are freed.
+    /// Makes a ring for at least `capacity` packets and returns its two ends.
+    ///
+    /// The capacity is the next power of two, at most 2^30. Packets still in it when both ends are gone are freed.
     #[expect(clippy::new_ret_no_self, reason = "a ring is only its two ends")]
     pub fn new(capacity: usize) -> (Producer, Consumer) {
         let (sender, receiver) = queue(capacity);

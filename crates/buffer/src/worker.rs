@@ -1,7 +1,7 @@
-//! Which worker a thread is: an index into the per-worker stacks of free frames of every pool.
+//! Worker slots: a thread's index into the per-worker stacks of free frames of every pool.
 //!
-//! An index belongs to one thread at a time, so a stack is plain memory; a pool's `take` and `give` look the index up
-//! in a thread-local, as DPDK does with its lcore number.
+//! An index belongs to one thread at a time, so a stack is plain memory. A pool's `take` and `give` read the index from
+//! a thread-local, as DPDK does with its lcore number.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -25,8 +25,10 @@ pub(crate) fn index() -> usize {
     MINE.get()
 }
 
-/// A thread's claim to stacks of free frames in every pool. While it lives, packets that this thread allocates and frees go through
-/// plain memory; other threads use the pools' shared depots.
+/// A thread's claim to stacks of free frames in every pool.
+///
+/// While it lives, the thread allocates and frees packets through plain memory. Threads without a slot use the pools'
+/// shared depots.
 #[derive(Debug)]
 pub struct WorkerSlot {
     index: usize,
@@ -67,7 +69,7 @@ impl Drop for WorkerSlot {
     }
 }
 
-/// Claims slot `index` without becoming its worker: for whoever empties a stack that nobody uses.
+/// Claims slot `index` without becoming its worker, to empty a stack that is not in use.
 pub(crate) fn try_claim(index: usize) -> bool {
     // Acquire: what the last owner left in the stacks is seen.
     CLAIMED[index].compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
@@ -79,7 +81,9 @@ pub(crate) fn release(index: usize) {
     RELEASES.fetch_add(1, Ordering::Release);
 }
 
-/// How often a slot was given up so far: while that stays the same, no more stacks have lost their worker.
+/// How often a slot was given up so far.
+///
+/// While it stays the same, no more stacks have lost their worker.
 #[inline(always)]
 pub(crate) fn releases() -> u64 {
     RELEASES.load(Ordering::Acquire)
@@ -91,7 +95,9 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Slots are the process's: one test's frames would be out of reach while another has the slot that it gave up.
+    /// Runs tests one at a time, since slots belong to the process.
+    ///
+    /// Frames of a slot that one test gave up would be out of reach while another test has the slot.
     pub(crate) fn alone() -> MutexGuard<'static, ()> {
         static ONE: Mutex<()> = Mutex::new(());
         ONE.lock().unwrap_or_else(PoisonError::into_inner)

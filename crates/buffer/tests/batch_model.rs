@@ -154,8 +154,9 @@ impl World {
         }
     }
 
-    /// Decides by the seed's bits, for some packets only when they come again, cuts one byte off every third packet, panics in
-    /// the slot asked for.
+    /// Decides by the seed's bits, cuts one byte off every third packet, and panics in slot `panic_at`.
+    ///
+    /// It decides some packets only when they come again.
     fn compact(&mut self, seed: u64, put_off: u64, panic_at: Option<usize>) {
         let verdict = |slot: usize| if seed >> (slot % 64) & 1 == 0 { 0 } else { slot as u16 + 1 };
         let all = std::mem::take(&mut self.model);

@@ -1,6 +1,8 @@
-//! The ring's queue under loom, which finds two threads at one place, items that are lost or doubled, and items that are
-//! never dropped. It runs every order of the atomic operations that its memory model has; where a test names a number of
-//! preemptions, every order in which a thread is interrupted no more often, since all of them are too many.
+//! The ring's queue under loom.
+//!
+//! Loom finds two threads at one place, items that are lost or doubled, and items that are never dropped. It runs every
+//! order of the atomic operations that its memory model has. Where a test names a number of preemptions, it runs every
+//! order with no more interruptions of a thread than that, since all orders are too many.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p netbricks-buffer --test loom`
 

@@ -1,5 +1,7 @@
-//! Packets against a `Vec<u8>`: the same operations on both must give the same bytes and the same errors, and what an
-//! earlier packet left in a frame must never show.
+//! Packets compared with a `Vec<u8>`.
+//!
+//! The same operations on both must give the same bytes and the same errors. Bytes that an earlier packet left in a
+//! frame must never show.
 
 use netbricks_buffer::{GsoKind, HEADROOM, NoRoom, Offload, Packet, Pool, VlanTag};
 use proptest::prelude::*;
@@ -160,8 +162,7 @@ fn both(packet: &mut Packet, model: &mut Model, step: &Step) {
     assert_eq!(packet.tailroom(), model.tailroom());
 }
 
-/// A pool all of whose frames were once full of secrets, from the first byte to the last, annotations included: so many
-/// small ones, and so many short ones.
+/// A pool of which every byte and every annotation was once full of secrets.
 fn soiled(small: usize, short: usize) -> Pool {
     let pool = Pool::builder().frames(small).frame_size(FRAME).short(short, SHORT).build();
     let pool = pool.expect("memory for a few frames");
@@ -216,8 +217,9 @@ fn assert_new(packet: &Packet) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The frames' bytes are all secret at first and no step writes a secret: equality with the model shows that none
-    /// is seen.
+    /// All frames' bytes are secret at first, and no step writes a secret.
+    ///
+    /// Equality with the model therefore shows that no secret is seen.
     #[test]
     fn a_packet_behaves_like_a_vector(steps in proptest::collection::vec(step(), 1..40), short in any::<bool>()) {
         let pool = soiled(2, if short { 2 } else { 0 });

@@ -6,13 +6,15 @@ use std::thread;
 
 use netbricks_buffer::{Batch, HEADROOM, Pages, Pool, PoolError, WorkerSlot};
 
-/// Worker slots are the process's: a slot that one test gives up and another takes would keep the first one's frames.
+/// Runs tests one at a time, since slots belong to the process.
+///
+/// A slot that one test gives up and another takes would keep the first one's frames.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Four threads, some of them workers, take, hand on and give back; then all is home, whoever freed it.
+/// Four threads, some of them workers, take, pass on and free packets; then every frame is home.
 #[test]
 fn every_frame_comes_home_from_every_thread() {
     let _alone = alone();
@@ -172,7 +174,7 @@ fn short_packets_take_short_frames_while_there_are_any() {
     assert!(batch.iter().all(|packet| pool.owns_small(packet)));
 }
 
-/// What a worker has in its stack of short frames comes back when it is gone.
+/// Short frames in a worker's stack come back when the worker is gone.
 #[test]
 fn short_frames_of_workers_that_are_gone_are_found() {
     let _alone = alone();
@@ -308,8 +310,9 @@ fn packets_outlive_their_pool() {
     drop(Pool::builder().frames(16).build().unwrap());
 }
 
-/// Handles and packets end at the same moment on several threads, over and over: AddressSanitizer would see a touch of
-/// a pool that is gone.
+/// Handles and packets end at the same moment on several threads, over and over.
+///
+/// AddressSanitizer would see an access to a pool that is gone.
 #[test]
 fn the_end_of_a_pool_races_with_the_end_of_its_packets() {
     let _alone = alone();
