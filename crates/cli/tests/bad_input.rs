@@ -1,5 +1,6 @@
-//! Each file under `tests/bad` is wrong in one way; what is said of it is kept beside it in a file that ends in
-//! `.stderr`. With `BLESS=1` those are written anew: read the difference before committing it.
+//! Each file under `tests/bad` is wrong in one way, and the `.stderr` file beside it has the expected message.
+//!
+//! `BLESS=1` writes the messages again: read the difference before committing it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -88,8 +88,9 @@ fn a_figure_is_one_json_object_a_line() {
     }
 }
 
-/// Through rings of 8 between two workers that wait for each other. A run fails where a packet is lost, or comes before an earlier
-/// one of its flow.
+/// Two workers exchange packets through rings of 8, and wait for each other.
+///
+/// A run fails where a packet is lost or overtakes another of its flow.
 #[test]
 fn a_hundred_million_packets_keep_their_order_between_two_workers() {
     // Each worker gives half of what it receives to the other.

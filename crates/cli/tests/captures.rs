@@ -1,6 +1,9 @@
-//! Every real and every broken capture at hand, through a chain of every function: the same bytes come out at batch sizes
-//! 1, 32 and 256, and but for the order between flows on two workers, every packet is accounted for, only what functions are there to change is changed, and Wireshark finds
-//! nothing malformed that was not malformed before.
+//! Every real and every broken capture at hand, through a chain of every function.
+//!
+//! - The same bytes come out at batch sizes 1, 32 and 256, and on two workers, but for the order between flows.
+//! - Every packet is accounted for.
+//! - Functions change only what they are there to change.
+//! - Wireshark finds nothing malformed that was not malformed before.
 
 mod wireshark;
 
@@ -76,7 +79,7 @@ const IDLE: u64 = 60;
 /// Nothing but what the ports do: frames of every link type as Ethernet.
 const NOTHING: &str = "[[chain]]\nfrom = \"lan\"\nthrough = [\"wire\"]\nto = \"wan\"\n";
 
-/// What a run came to.
+/// The result of a run.
 struct Outcome {
     code: Option<i32>,
     said: String,
@@ -120,7 +123,7 @@ fn number(report: &Value, key: &str) -> u64 {
     }
 }
 
-/// What must hold of every run, whatever was in the capture.
+/// Checks that hold for every run, whatever the capture.
 fn check(name: &str, outcome: &Outcome) {
     let Outcome { report, .. } = outcome;
     assert_eq!(report["conserved"], true, "{name}: {report}");
@@ -196,7 +199,7 @@ fn seconds(capture: &[u8]) -> u64 {
     times.iter().max().zip(times.first()).map_or(0, |(last, first)| last.saturating_sub(*first))
 }
 
-/// What two workers make of a capture is what one does, but for the order between flows.
+/// Two workers give the same packets as one, but for the order between flows.
 fn same_by_flow(name: &str, one: &Outcome, two: &Outcome, seconds: u64) {
     assert_eq!((one.code, &two.report["workers"]), (two.code, &Value::from(2)), "{name}: {}", two.said);
     for key in ["received", "created", "sent", "consumed", "dropped", "failures"] {

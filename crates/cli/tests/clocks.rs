@@ -30,8 +30,9 @@ fn capture(file: &Path, packets: impl IntoIterator<Item = (u32, Vec<u8>)>) {
     std::fs::write(file, bytes).expect("the directory can be written");
 }
 
-/// One capture goes by a shuffle and lasts a minute, the other does not and lasts a second. Of each flow only the packets at the
-/// end are remembered: before them it was silent for longer than it may be.
+/// One capture goes through a shuffle and lasts a minute; the other does not and lasts a second.
+///
+/// Of each flow only the packets at the end are remembered, because before them it was silent for too long.
 #[test]
 fn flows_are_forgotten_on_a_worker_whose_own_capture_has_ended() {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clocks");

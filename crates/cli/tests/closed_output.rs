@@ -1,4 +1,4 @@
-//! Whoever reads the output may go away at any time (`| head -1`): that is no failure, and hides none.
+//! A reader of the output may go away at any time (`| head -1`): this is no failure, and hides none.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ fn netbricks(directory: &Path) -> Command {
     command
 }
 
-/// What comes of a command whose output nobody reads any more when it begins.
+/// Runs a command whose output is closed before it begins.
 fn unread(command: &mut Command) -> Output {
     let (reader, writer) = std::io::pipe().expect("there are pipes");
     drop(reader);
@@ -37,7 +37,7 @@ fn ends_with(code: i32, directory: &Path, arguments: &[&str]) -> String {
 const CHAIN: &str = "[port.wan]\ndriver = \"null\"\n[[chain]]\nfrom = \"lan\"\nto = \"wan\"\n";
 const GOOD: &str = "[port.lan]\ndriver = \"generator\"\npackets = 100\n";
 
-/// Files of which one is good, one wrong, and one reads a capture that is cut off in its last packet.
+/// A good file, a wrong one, and one that reads a capture cut off in its last packet.
 fn with_files(name: &str) -> PathBuf {
     let directory = scratch(name);
     let write = |file: &str, text: &str| {
@@ -76,7 +76,7 @@ fn a_success_that_nobody_reads_is_quiet() {
     ends_with(0, &directory, &["generate", "u.pcap", "--packets", "100"]);
 }
 
-/// Measuring ends with the first figure that nobody reads.
+/// A benchmark ends with the first figure that it cannot write.
 #[test]
 fn a_figure_that_nobody_reads_is_no_failure() {
     let directory = scratch("bench");
@@ -115,7 +115,7 @@ fn a_capture_that_found_no_room_is_a_failure_that_is_told() {
     }
 }
 
-/// What cannot be written for another reason than that nobody reads it is never quiet.
+/// Any other failure to write is an error.
 #[test]
 fn a_report_that_finds_no_room_is_a_failure() {
     let directory = with_files("full");

@@ -118,7 +118,7 @@ fn a_run_accounts_for_every_packet() {
     assert_eq!(replayed["ok"], true);
 }
 
-/// Who sends to a live port must not know by what key tables are hashed; what is replayed repeats.
+/// Senders to a live port must not know the key of hash tables; a replay repeats.
 #[test]
 fn the_seed_is_drawn_anew_but_for_replays() {
     let directory = with_file("seed");
@@ -277,7 +277,7 @@ fn functions_are_listed_by_name() {
     }
 }
 
-/// Each key with its kind, what it does, and its default or that it has none, as programs are told of them.
+/// Lists for programs have each key's kind, summary and default, or that it has none.
 #[test]
 fn lists_say_all_of_each_key() {
     let here = Path::new(".");
@@ -456,7 +456,7 @@ fn generate_speaks_of_flags() {
     assert_eq!(std::fs::read_dir(&directory).expect("it is there").count(), 0, "no half-made file");
 }
 
-/// What the machine lacks is a failure, and said of the file that the command line names: nobody has written another one.
+/// A fault of the machine is a failure, at the file that the command line names.
 #[test]
 fn generate_speaks_of_the_file_that_it_cannot_write() {
     let directory = scratch("generate-nowhere");

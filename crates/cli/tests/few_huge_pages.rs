@@ -1,4 +1,4 @@
-//! A pool for which too few huge pages are reserved: the run works, and one warning says how to mend it.
+//! A run with too few reserved huge pages works, and one warning says how to mend it.
 
 use std::path::Path;
 use std::process::Command;

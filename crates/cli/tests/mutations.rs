@@ -1,6 +1,7 @@
-//! A million mutated packets through a graph of every function there is, at batch sizes of 1, 32 and 256: the same comes
-//! out, nothing panics, nothing leaks, every packet is accounted for, and Wireshark finds nothing malformed in it that
-//! was not malformed before.
+//! A million mutated packets through a graph of every function, at batch sizes of 1, 32 and 256.
+//!
+//! The same packets come out, nothing panics or leaks, and every packet is accounted for. Wireshark finds nothing
+//! malformed that was not malformed before.
 
 mod wireshark;
 
@@ -110,13 +111,17 @@ impl Node for Source {
     }
 }
 
-/// What left: a hash over all of it in its order, and where wanted the frames, with the number of the one that each came in as.
+/// Hashes all packets that leave, in order, and keeps frames where wanted.
+///
+/// Each frame has the number of the one that it came in as.
 #[derive(Clone)]
 struct Sink(Rc<RefCell<Left>>);
 
 #[derive(Default)]
 struct Left {
-    /// Whether the order counts. Within a batch, answers made anew leave after those that packets were turned into.
+    /// Whether the order counts.
+    ///
+    /// Within a batch, newly made answers leave after those that packets were turned into.
     ordered: bool,
     hash: u64,
     packets: u64,
@@ -148,8 +153,9 @@ impl Node for Sink {
     }
 }
 
-/// A graph of all functions at one batch size. Answers of each function have a sink of their own: between functions
-/// their order depends on the batch.
+/// A graph of all functions at one batch size.
+///
+/// Answers of each function have a sink of their own: between functions their order depends on the batch.
 struct Lane {
     burst: usize,
     graph: Graph,
@@ -211,7 +217,7 @@ impl Lane {
         );
     }
 
-    /// What all that left so far comes to.
+    /// Counts and hashes of all packets that left so far.
     fn outcome(&self) -> Vec<(&'static str, u64, u64)> {
         self.sinks
             .iter()

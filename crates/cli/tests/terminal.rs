@@ -1,15 +1,15 @@
-//! A run that somebody watches on a terminal, which script(1) of util-linux gives it.
+//! A run on a terminal, which script(1) of util-linux provides.
 
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What takes the cursor back to the line's start and leaves nothing on it.
+/// Takes the cursor back to the line's start and clears the line.
 const CLEAR: &str = "\r\u{1b}[K";
 /// How the live line ends.
 const HINT: &str = "Ctrl-C drains and reports\u{1b}[K";
 
-/// What a run shows, in which Ctrl-C is typed as soon as there is a live line; and whether it came to that.
+/// The output of a run that gets Ctrl-C at its first live line, and whether there was one.
 fn watched(directory: &Path) -> Option<(String, bool)> {
     let child = Command::new("script")
         .args(["-qefc", "exec \"$NETBRICKS\" run f.toml --color never --duration 20s", "/dev/null"])

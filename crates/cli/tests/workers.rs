@@ -294,8 +294,9 @@ fn steered_queues_bring_what_the_rules_say_and_every_packet_is_accounted_for() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("lan: steered: "));
 }
 
-/// Rules that part the directions of conversations get a shuffle, and those that do not get none: either way state by flow is
-/// as one worker alone would have it.
+/// Rules that separate directions get a shuffle, and other rules get none.
+///
+/// Either way state by flow is as one worker alone would have it.
 #[test]
 fn rules_that_part_directions_change_no_flows_state() {
     let file = |steer: &str| {
@@ -324,7 +325,7 @@ fn rules_that_part_directions_change_no_flows_state() {
     }
 }
 
-/// Packets of two ports meet, so that an answer belongs to neither; whoever reads the report learns what to add.
+/// Packets of two ports meet, so that an answer belongs to neither; the report says what to add.
 #[test]
 fn answers_with_nowhere_to_go_are_explained() {
     let hops = vec!["\"hops\""; 64].join(", ");

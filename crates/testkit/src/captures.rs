@@ -28,8 +28,9 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// All frames of a pcap or pcapng file, in order, as far as it can be read; link types are not looked at, since to a
-/// test any bytes will do.
+/// All frames of a pcap or pcapng file, in order, as far as it can be read.
+///
+/// Link types are ignored, since tests take any bytes.
 pub fn frames(path: &Path) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let Ok(Ok(mut reader)) = File::open(path).map(|file| create_reader(1 << 18, file)) else { return frames };

@@ -1,6 +1,6 @@
-//! The checksum oracle: every checksum of a frame computed anew, word by word, as RFC 1071 words it.
+//! The checksum oracle: computes every checksum of a frame word by word, as in RFC 1071.
 //!
-//! It shares nothing with the checksum arithmetic of the packet crate; only where headers lie is taken from there.
+//! It shares nothing with the checksum arithmetic of the packet crate, and takes only the places of headers from there.
 
 use netbricks_core::packet::print::{DissectedLayer, Protocol, dissect};
 
@@ -16,8 +16,9 @@ pub fn internet(pieces: &[&[u8]]) -> u16 {
     !(sum as u16)
 }
 
-/// Every IPv4 header, TCP, UDP, ICMP and ICMPv6 checksum of the frame that is wrong, by the header's name and offset.
-/// Fragments and packets that are quoted have no transport checksum that could be checked.
+/// Every wrong IPv4, TCP, UDP, ICMP and ICMPv6 checksum of the frame, by the header's name and offset.
+///
+/// Fragments and quoted packets have no transport checksum that could be checked.
 pub fn wrong(frame: &[u8]) -> Vec<String> {
     let dissection = dissect(frame);
     let mut wrong = Vec::new();

@@ -1,5 +1,6 @@
-//! Whether what threads saw of shared state could have been seen had they taken turns (Herlihy and Wing, TOPLAS 12, 1990;
-//! the search is that of Wing and Gong, J. Parallel Distrib. Comput. 17, 1993).
+//! Checks that a history of concurrent operations is linearizable (Herlihy and Wing, TOPLAS 12, 1990).
+//!
+//! The search is that of Wing and Gong, J. Parallel Distrib. Comput. 17, 1993.
 
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -12,9 +13,9 @@ pub struct Operation<I, O> {
     pub called: u64,
     /// After it ended.
     pub returned: u64,
-    /// What was asked.
+    /// The operation's argument.
     pub input: I,
-    /// What was answered.
+    /// The operation's result.
     pub output: O,
 }
 
@@ -25,8 +26,9 @@ pub fn record<I, O>(clock: &AtomicU64, input: I, work: impl FnOnce(&I) -> O) -> 
     Operation { called, returned: clock.fetch_add(1, Ordering::SeqCst), input, output }
 }
 
-/// Whether there is an order of the operations, each at one time between its start and its end, in which `apply` gives all
-/// their answers, beginning from `initial`.
+/// Whether some order of the operations gives all their results, beginning from `initial`.
+///
+/// Each operation takes effect at one time between its start and its end; `apply` gives its result.
 ///
 /// # Panics
 /// For more than 64 operations.

@@ -1,5 +1,6 @@
-//! A network for one test: namespaces of its own, joined by veth pairs, and processes in them. All of it is gone when
-//! the fixture is dropped, also when a test panics.
+//! A network for one test: namespaces joined by veth pairs, and processes in them.
+//!
+//! All of it is gone when the fixture is dropped, also when a test panics.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;

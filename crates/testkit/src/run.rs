@@ -12,7 +12,7 @@ use std::rc::Rc;
 /// Batch sizes at which every test runs: results must not depend on it.
 pub const BURSTS: [usize; 3] = [1, 32, 256];
 
-/// What may be given as a packet.
+/// A value that can be given as a packet.
 pub trait Frame {
     /// Its bytes.
     fn bytes(self) -> Vec<u8>;
@@ -36,14 +36,14 @@ impl<H> Frame for Builder<'_, H> {
     }
 }
 
-/// What became of the packets.
+/// The fate of all packets of a run.
 #[derive(Debug)]
 pub struct Report {
     /// Frames that left on `OUT`, in order.
     pub out: Vec<Vec<u8>>,
     /// Frames that left on `REPLY` and on other edges, in order at the batch size 1.
     pub replies: Vec<Vec<u8>>,
-    /// What was dropped and consumed, by reason.
+    /// Dropped and consumed packets, by reason.
     pub drops: Drops,
     /// All counters.
     pub totals: Totals,
@@ -60,8 +60,10 @@ impl Report {
     }
 }
 
-/// Runs a function without settings: `testkit::run(macswap, [packet])`. Runs it at batch sizes 1, 32 and 256, checks
-/// that all three agree, that every packet is accounted for and that the pool is full again, and answers one report.
+/// Runs a function without settings: `testkit::run(macswap, [packet])`.
+///
+/// It runs at batch sizes 1, 32 and 256. It checks that all three agree, that every packet is accounted for, and that
+/// the pool is full again. Then it returns one report.
 pub fn run<F: Function, P: Frame>(
     function: impl Fn(Input) -> F + Clone + Send + Sync + 'static,
     frames: impl IntoIterator<Item = P>,
@@ -95,7 +97,9 @@ pub fn run_configured<C: Send + Sync + 'static, F: Function, P: Frame>(
     run_with(move |input, worker| function(input, config, worker), frames)
 }
 
-/// This thread's worker: number 0, seed 1, with a pool that all runs share, so that a run finds used frames, and all sizes of them.
+/// This thread's worker: number 0, seed 1.
+///
+/// All runs share its pool, so that a run finds used frames, of all sizes.
 fn worker() -> &'static Worker {
     thread_local! {
         static WORKER: &'static Worker = {

@@ -1,5 +1,6 @@
-//! `curl` through `http-inspect` in the packets' way: blocked hosts reset the connection, before their server sees anything, and
-//! others are served whole.
+//! `curl` through `http-inspect` inline.
+//!
+//! Connections to blocked hosts are reset before their server sees anything; other hosts are served whole.
 
 use netbricks_testkit::namespace::eventually;
 
@@ -20,7 +21,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 http.server.ThreadingHTTPServer(('10.0.0.2', 8080), Handler).serve_forever()
 ";
 
-/// Asks for a host in two writes: between them the first one is sent again and again, since nobody acknowledges it.
+/// Asks for a host in two writes.
+///
+/// Between them the first one is retransmitted, since it is not acknowledged.
 const SLOWLY: &str = "
 import socket, sys, time
 client = socket.create_connection(('10.0.0.2', 8080), timeout=20)

@@ -1,4 +1,4 @@
-//! What `check` says of interfaces that are there: as far as a process without any capability may see.
+//! Messages of `check` about present interfaces, as a process without any capability sees them.
 
 use super::fixture::{Driver, Segment};
 

@@ -160,14 +160,17 @@ impl Segment {
     }
 }
 
-/// Pings until ten were answered. With `-c` alone `ping` waits for the last answer only twice as long as for the slowest
-/// before it, and for tiny pings, which carry no time, not at all.
+/// Pings until ten were answered.
+///
+/// With `-c` alone `ping` waits for the last answer only twice as long as for the slowest before it. For tiny pings,
+/// which carry no time, it does not wait at all.
 pub(crate) fn ten_pings(to: &str) -> String {
     format!("ping -n -c 10 -i 0.02 -w 30 {to}")
 }
 
-/// The first nine of [`ten_pings`] were all answered, with this time to live left: on a busy machine an eleventh ping may
-/// go out before the tenth's answer is there, but none that went before may be lost.
+/// Checks that the first nine of [`ten_pings`] were all answered, with this time to live left.
+///
+/// On a busy machine an eleventh ping may go out before the tenth's answer is there. None that went before may be lost.
 pub(crate) fn assert_all_answered(said: &str, ttl: u8) {
     for sequence in 1..10 {
         let answer = |line: &&str| {
@@ -184,7 +187,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// What it said on standard error.
+    /// Its standard error so far.
     pub(crate) fn said(&self) -> String {
         std::fs::read_to_string(self.directory.join("said")).unwrap_or_default()
     }

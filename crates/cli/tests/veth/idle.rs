@@ -1,10 +1,10 @@
-//! What a run without traffic costs. Measured in processor time, which other processes don't add to.
+//! Cost of a run without traffic, in processor time, to which other processes do not add.
 
 use std::time::{Duration, Instant};
 
 use super::fixture::{Driver, Run, Segment};
 
-/// A process's processor time, and the same with the time for which its threads wanted a core and had to wait (ns).
+/// A process's processor time, and the same with the time that its threads waited for a core (ns).
 fn times(run: &Run) -> (u64, u64) {
     let (mut ran, mut wanted) = (0, 0);
     let tasks = std::fs::read_dir(format!("/proc/{}/task", run.process.id())).expect("it runs");
@@ -19,7 +19,7 @@ fn times(run: &Run) -> (u64, u64) {
     (ran, wanted)
 }
 
-/// The share of one core that an idle run takes, and that it would take on a machine of its own.
+/// The share of one core that an idle run takes, and that it would take on an otherwise idle machine.
 fn load(driver: Driver, policy: &str) -> Option<(f64, f64)> {
     let segment = Segment::new(&format!("idle-{policy}"), driver, &["ping"])?;
     let run = segment.start(&segment.chains(""), &["--idle", policy, "--workers", "1"]);

@@ -1,11 +1,10 @@
-//! Ends that nobody wished for: a killed process, an interface that goes away under a run.
+//! Unwanted ends: a killed process, an interface that goes away under a run.
 
 use netbricks_testkit::namespace::{eventually, has};
 
 use super::fixture::{Driver, Segment};
 
-/// Killed in the middle of a flood, a run leaves no XDP program, no promiscuous interface and no TAP, and the next one
-/// starts as if nothing had been.
+/// A run killed in a flood leaves no XDP program, promiscuous interface or TAP; the next one starts cleanly.
 #[test]
 fn kill_9_leaves_nothing() {
     for driver in Driver::ALL {

@@ -1,4 +1,5 @@
-//! The command on real traffic: between network namespaces of the test's own, on every port driver for live traffic.
+//! The command on real traffic between its own network namespaces, on every live driver.
+//!
 //! Needs root; elsewhere each test says that it was skipped.
 
 mod answers;

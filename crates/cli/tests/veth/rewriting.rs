@@ -6,14 +6,14 @@ use netbricks_testkit::namespace::eventually;
 
 use super::fixture::{Driver, Segment};
 
-/// What is downloaded (bytes, before it is rewritten).
+/// Size of the download (bytes, before it is rewritten).
 const DOWNLOAD: usize = 50_000_000;
 /// A line in both directions, one packet in a hundred lost and one late.
 const LOSSY: &str = "loss = 0.01\nreorder = 0.01\n";
 const FIND: &str = "a needle in a haystack";
 const REPLACE: &str = "many needles, each of which is longer than the one that was there before";
 
-/// Serves a file to whoever asks, without saying how long it is; prints how its connections control congestion.
+/// Serves a file without a stated length to all clients, and prints its connections' congestion control.
 const SERVER: &str = "
 import socket, sys, threading
 content = open(sys.argv[1], 'rb').read()
@@ -133,7 +133,8 @@ fn curl_sees_it_also_with_loss_and_reordering() {
     downloads("rewriting-lossy", None, ["", LOSSY], &["10.0.0.2"]);
 }
 
-/// What was rewritten is lost on its way to the client, which asks for it again, by selective acknowledgments too.
+/// Rewritten segments are lost on their way to the client, which asks for them again, also by selective
+/// acknowledgments.
 #[test]
 fn curl_sees_it_also_where_what_was_rewritten_is_lost() {
     downloads("rewriting-lost", None, [LOSSY, ""], &["10.0.0.2", "[fd00::2]"]);
@@ -145,8 +146,9 @@ fn curl_sees_it_also_over_two_bad_lines() {
     downloads("rewriting-twice", None, [LOSSY, LOSSY], &["10.0.0.2"]);
 }
 
-/// BBR sends by what it measures of the line and not by what is lost: it must see the acknowledgments and time stamps of a line
-/// that it believes in.
+/// BBR sends by its measurements of the line, not by losses.
+///
+/// It must see acknowledgments and time stamps of a plausible line.
 #[test]
 fn curl_sees_it_also_with_loss_from_a_server_that_uses_bbr() {
     let available = "/proc/sys/net/ipv4/tcp_available_congestion_control";

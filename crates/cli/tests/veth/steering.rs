@@ -1,4 +1,4 @@
-//! Rules of a file on real interfaces: two workers, of which one has what the rules give it and nothing else.
+//! Rules of a file on real interfaces: one of two workers gets exactly the packets of the rules.
 
 use serde_json::Value;
 

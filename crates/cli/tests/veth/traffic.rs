@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::fixture::{Driver, Segment, assert_all_answered, ten_pings};
 
 const COMMANDS: [&str; 3] = ["ping", "curl", "iperf3"];
-/// What is downloaded (bytes).
+/// Size of the download (bytes).
 const DOWNLOAD: usize = 50_000_000;
 
 /// Pings both ways with both versions of IP: nothing is lost, and answers have taken one hop.

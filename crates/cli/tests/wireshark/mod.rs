@@ -13,7 +13,7 @@ pub(crate) fn is_installed() -> bool {
     installed
 }
 
-/// What Wireshark says of a frame.
+/// Wireshark's opinion of a frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Opinion {
     /// Some header in it, or in what it carries, is malformed.
@@ -26,8 +26,9 @@ pub(crate) struct Opinion {
     pub(crate) protocols: String,
 }
 
-/// Writes Ethernet frames to a capture and asks for an opinion on each. What depends on other frames is switched off:
-/// each is judged by itself.
+/// Writes Ethernet frames to a capture and asks for an opinion on each.
+///
+/// Analysis across frames is switched off: each frame is judged by itself.
 pub(crate) fn opinions<'f>(path: &Path, frames: impl IntoIterator<Item = &'f [u8]>) -> Vec<Opinion> {
     let count = write(path, frames);
     let mut command = Command::new("tshark");
