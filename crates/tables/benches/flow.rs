@@ -1,4 +1,4 @@
-//! What the flow table's operations cost, in nanoseconds for each of a thousand, by table size.
+//! Cost of the flow table's operations, in nanoseconds for each of a thousand, by table size.
 
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};

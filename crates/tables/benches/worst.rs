@@ -1,9 +1,8 @@
-//! The worst time that one operation of a [`FlowTable`] or of [routes](Lpm) takes at a million entries, by kind of operation:
-//! prints microseconds, the median in nanoseconds beside them.
+//! The worst time of one operation of a [`FlowTable`] or of [routes](Lpm) at a million entries.
 //!
-//! Every operation is run several times, on tables that are alike to the bit, and its shortest time counts: what the
-//! machine did in between (interrupts, other processes) falls on another operation each time, what the table does falls
-//! on the same. `cargo bench -p netbricks-tables --bench worst -- [ROUNDS]`, pinned to a quiet core.
+//! It prints microseconds by kind of operation, with the median in nanoseconds. Every operation runs several times on
+//! identical tables, and its shortest time counts. Interrupts hit another operation each time; work of the table hits
+//! the same one. `cargo bench -p netbricks-tables --bench worst -- [ROUNDS]`, pinned to a quiet core.
 
 use std::hint::black_box;
 use std::net::Ipv4Addr;

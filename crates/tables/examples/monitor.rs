@@ -1,7 +1,9 @@
-//! The flow monitor of the C baselines over a [`FlowTable`], fed in the same way: 65,536 flows, a random trace of
-//! 655,360 packets, each tuple written into its frame when it is received, bursts of 32. Prints nanoseconds a packet.
+//! The flow monitor of the C baselines over a [`FlowTable`], with the same input.
 //!
-//! What the C side does not do: the hash is keyed, a key has room for IPv6, and flows expire.
+//! The input has 65,536 flows and a random trace of 655,360 packets in bursts of 32. Each tuple is written into its
+//! frame when it is received. It prints nanoseconds a packet.
+//!
+//! Unlike the C side, the hash is keyed, a key has room for IPv6, and flows expire.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -14,8 +16,10 @@ const BURST: usize = 32;
 const FRAMES: usize = 4_096;
 const FRAME: usize = 2_048;
 const HEADROOM: usize = 128;
-/// Frames 2 KiB apart share two sets of the first-level cache, and the processor takes loads of one for stores to
-/// another (it compares 12 bits); headrooms that differ by lines keep them apart.
+/// Headrooms that differ by this many cache lines, so that frames do not alias.
+///
+/// Frames 2 KiB apart share two sets of the first-level cache. The processor also takes loads of one for stores to
+/// another, since it compares 12 bits.
 const COLOURS: usize = 16;
 /// Offsets of the source address and of the ports behind Ethernet and IPv4 without options.
 const SOURCE: usize = 26;

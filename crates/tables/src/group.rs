@@ -1,5 +1,6 @@
-//! Sixteen 16-bit tags side by side, compared with one tag at once: what makes a probe of 16 slots cost as much as
-//! a probe of one, and free of branches.
+//! Sixteen 16-bit tags side by side, compared with one tag at once.
+//!
+//! A probe of 16 slots then costs as much as a probe of one, without branches.
 
 use crate::memory::Zeroable;
 
@@ -26,8 +27,9 @@ impl Group {
         matching(&self.tags, tag)
     }
 
-    /// One bit for each slot of two groups whose tag is `tag`, slot 0 of the first lowest, that of the second above the
-    /// first's highest.
+    /// One bit for each slot of two groups whose tag is `tag`.
+    ///
+    /// Slot 0 of the first group is the lowest bit; the second group's bits are above the first's.
     #[inline(always)]
     pub(crate) fn both_match(first: &Self, second: &Self, tag: u16) -> u32 {
         both_matching(&first.tags, &second.tags, tag)
@@ -71,8 +73,9 @@ fn matching(tags: &[u16; WIDTH], tag: u16) -> u32 {
     bits as u32
 }
 
-/// Two groups by masks: a comparison each, or one of 512 bits for both where the compiler finds that better for its
-/// processor, with a bit a slot at once.
+/// Compares two groups by masks, which have a bit a slot at once.
+///
+/// The compiler makes a comparison each, or one of 512 bits where that is better for its processor.
 #[cfg(all(target_arch = "x86_64", target_feature = "avx512bw", target_feature = "avx512vl"))]
 #[inline(always)]
 fn both_by_masks(first: &[u16; WIDTH], second: &[u16; WIDTH], tag: u16) -> u32 {
@@ -149,7 +152,9 @@ fn matching(tags: &[u16; WIDTH], tag: u16) -> u32 {
     portable(tags, tag)
 }
 
-/// What every other form must equal; on machines without SIMD of ours, the compiler's own vectorisation of it.
+/// The reference that every other form must equal.
+///
+/// On machines without SIMD of ours it is used, with the compiler's own vectorisation.
 #[cfg(any(test, not(target_arch = "x86_64")))]
 #[inline(always)]
 fn portable(tags: &[u16; WIDTH], tag: u16) -> u32 {

@@ -1,12 +1,13 @@
-//! Keyed hashing of table keys: a per-table secret that an attacker can't see decides where a key lives, so that
-//! nobody can send flows that all meet in one place.
+//! Keyed hashing of table keys.
+//!
+//! A secret of each table decides where a key lives, so that an attacker cannot send flows that all collide.
 
 use crate::parts::{Parts, Whole};
 
 /// A table's secret: 512 bits, expanded from a seed.
 ///
-/// Keep the seed as secret as the traffic is hostile: draw it from the system's randomness in production, fix it in
-/// tests and for hashes on which several machines must agree.
+/// Keep the seed secret where traffic is hostile: draw it from the system's randomness in production. Fix it in tests,
+/// and for hashes on which several machines must agree.
 #[derive(Clone, Copy)]
 pub struct Secret {
     words: [u64; WORDS],
@@ -55,11 +56,12 @@ impl std::fmt::Debug for Secret {
 
 /// Hashes `words` under `secret`.
 ///
-/// Pairs of words go through NH (Black et al., "UMAC", CRYPTO 1999): the sum of `(a + s)·(b + t)` over 128 bits, for
-/// which two different inputs of equal length collide, or differ by any chosen amount, with a probability of at most
-/// 2⁻⁶⁴ over the secrets. One keyed folded multiplication makes 64 well-mixed bits of it. Five words cost four
-/// multiplications, two of them one after the other. It is not a MAC: it resists who chooses keys, not who can also
-/// read hashes.
+/// Pairs of words go through NH (Black et al., "UMAC", CRYPTO 1999): the sum of `(a + s)·(b + t)` over 128 bits. Two
+/// different inputs of equal length collide, or differ by any chosen amount, with a probability of at most 2⁻⁶⁴ over
+/// the secrets. One keyed folded multiplication makes 64 well-mixed bits of it. Five words cost four multiplications,
+/// two of them one after the other.
+///
+/// It is not a MAC: it resists attackers that choose keys, not those that can also read hashes.
 #[inline(always)]
 #[must_use]
 pub fn hash_words(words: &[u64], secret: &Secret) -> u64 {
@@ -74,8 +76,9 @@ pub fn hash_words(words: &[u64], secret: &Secret) -> u64 {
     finish(compress(rest, state.wrapping_add(words.len() as u64), secret), secret)
 }
 
-/// Hashes two words as [`hash_words`] does, without their number: for keys that all have two, or are told apart from longer
-/// ones by their words.
+/// Hashes two words as [`hash_words`] does, without their number.
+///
+/// For keys that all have two words, or that differ from longer ones in these words.
 #[inline(always)]
 #[must_use]
 pub fn hash_pair(first: u64, second: u64, secret: &Secret) -> u64 {
@@ -102,7 +105,7 @@ fn finish(sum: u128, secret: &Secret) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-/// What a table can be asked by: a plain value that hashes under a secret.
+/// A key of a table: a plain value that hashes under a secret.
 ///
 /// ```
 /// use netbricks_tables::{Key, Secret, Whole, hash_words};
@@ -122,13 +125,14 @@ fn finish(sum: u128, secret: &Secret) -> u64 {
 /// assert_ne!(a.hash(&secret), b.hash(&secret));
 /// ```
 ///
-/// Keys are numbers of some kind, so that a table of them is as free to move between threads as its values are.
+/// Keys are plain numbers, so that a table of them can move between threads as freely as its values.
 pub trait Key: Copy + Eq + Send + Sync + 'static {
     /// How it lies in a table: [`Whole`], unless most keys are shorter than they could be.
     type Parts: Parts<Self>;
 
-    /// The key's hash under `secret`: all 64 bits count, equal keys have equal hashes. Use [`hash_words`] over every
-    /// word that `Eq` compares.
+    /// The key's hash under `secret`: all 64 bits count, and equal keys have equal hashes.
+    ///
+    /// Use [`hash_words`] over every word that `Eq` compares.
     fn hash(&self, secret: &Secret) -> u64;
 }
 

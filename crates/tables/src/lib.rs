@@ -1,11 +1,14 @@
-//! Memory-bound structures: the flow table, its timer wheel, longest-prefix match, prefetch and SIMD probes.
+//! Data structures that wait on memory: the flow table, timer wheel, longest-prefix match, prefetch and SIMD probes.
 //!
-//! [`FlowTable`] maps keys to values for a bounded number of flows, with a keyed hash, expiry, and a policy for when
-//! it is full; [`Table`] is how a batch of packets asks it (or any other table) without waiting for memory packet by
-//! packet. [`KeyedTallies`] counts by key over it. [`Lpm`] maps prefixes of addresses to values, and answers by the longest.
-//! [`MaglevTable`] says which backend a flow goes to, alike on every node. [`replicated`] state has one writer and readers
-//! that never wait; [`Locked`] state is one for all. [`TimerWheel`] stands alone for whoever has numbered things that fall
-//! due.
+//! - [`FlowTable`] maps keys to values for a bounded number of flows, with a keyed hash, expiry, and a policy for when
+//!   it is full.
+//! - [`Table`] is the interface by which a batch of packets looks up a table without waiting for memory packet by
+//!   packet.
+//! - [`KeyedTallies`] counts by key, over a flow table.
+//! - [`Lpm`] maps prefixes of addresses to values, and answers by the longest.
+//! - [`MaglevTable`] says which backend a flow goes to, alike on every node.
+//! - [`replicated`] state has one writer and readers that never wait; [`Locked`] state is one for all.
+//! - [`TimerWheel`] keeps deadlines of numbered things.
 //!
 //! This is one of the crates that may use `unsafe`: one operation a block, each with its proof.
 

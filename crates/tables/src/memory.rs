@@ -1,5 +1,6 @@
-//! One zeroed array, mapped once, on huge pages where the kernel grants them, and touched before it is handed out:
-//! nothing on the packet path faults, grows or fails for want of memory.
+//! One zeroed array, mapped once, on huge pages where the kernel grants them, and touched at once.
+//!
+//! So nothing on the packet path faults, grows or fails for lack of memory.
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -21,7 +22,7 @@ pub enum MemoryError {
     Refused {
         /// Bytes asked for.
         bytes: usize,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -61,8 +62,9 @@ const SMALL_PAGE: usize = 4 << 10;
 /// Smaller arrays stay on small pages: a table of a dozen flows must not cost megabytes.
 const WORTH_A_HUGE_PAGE: usize = 128 << 10;
 
-/// A fixed array of zeroed, already touched memory, aligned to at least 4 KiB; from 128 KiB on, to 2 MiB and on huge
-/// pages where the kernel grants them.
+/// A fixed array of zeroed, already touched memory, aligned to at least 4 KiB.
+///
+/// From 128 KiB on it is aligned to 2 MiB, and on huge pages where the kernel grants them.
 ///
 /// ```
 /// let mut counters: netbricks_tables::HugeArray<u64> = netbricks_tables::HugeArray::zeroed(1 << 20)?;

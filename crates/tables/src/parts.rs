@@ -1,12 +1,14 @@
-//! How a key lies in a table: whole beside its value or, where most keys are shorter than they could be, in two parts, of
-//! which short ones have only the first.
+//! Keys in a table: whole beside their value, or in a near and a far part.
+//!
+//! Two parts are for keys of which most are shorter than they could be. Short ones have only the near part.
 
 use crate::memory::Zeroable;
 
-/// Takes keys apart and puts them together.
+/// Splits keys and joins them.
 ///
-/// A [`FlowTable`](crate::FlowTable) keeps the near part beside the value. If its slots get smaller by that, the far parts
-/// lie in an array of their own, which a lookup of a short key does not touch: more of what it does touch fits the caches.
+/// A [`FlowTable`](crate::FlowTable) keeps the near part beside the value. If its slots get smaller by that, the far
+/// parts lie in an array of their own. A lookup of a short key does not touch that array, so more of its data fits the
+/// caches.
 ///
 /// ```
 /// use netbricks_tables::{Key, Parts, Secret, hash_words};
@@ -39,20 +41,21 @@ use crate::memory::Zeroable;
 /// assert_eq!(FirstWord::join(near, || far.unwrap()), long);
 /// ```
 ///
-/// Always the same parts for the same key, the same key for the same parts, and two keys are equal exactly if their parts
-/// are: tables compare parts. What breaks this gets wrong answers, of flows that are not found or of somebody else's, but
-/// never memory that is not the table's.
+/// The same key always has the same parts, the same parts give the same key, and two keys are equal exactly if their
+/// parts are: tables compare parts. An implementation that breaks this gets wrong answers: flows that are not found, or
+/// another key's. It never gets memory that is not the table's.
 pub trait Parts<K>: 'static {
-    /// What lies beside the value. Keys with equal ones either all have a far part or none.
+    /// The part beside the value. Keys with equal near parts either all have a far part or none.
     type Near: Copy + Eq + Send + Sync + 'static;
-    /// What only long keys have: unsigned integers, or arrays or triples of them.
+    /// The part that only long keys have: unsigned integers, or arrays or triples of them.
     type Far: Copy + Eq + Send + Sync + Zeroable + 'static;
 
     /// Takes a key apart.
     fn split(key: &K) -> (Self::Near, Option<Self::Far>);
 
-    /// Puts a key together. `far` is to be asked where [`split`](Self::split) gave a far part with this near one; else
-    /// its answer may be any.
+    /// Joins a key.
+    ///
+    /// Call `far` where [`split`](Self::split) gave a far part with this near one; else its answer may be any.
     fn join(near: Self::Near, far: impl FnOnce() -> Self::Far) -> K;
 }
 

@@ -1,11 +1,13 @@
-//! Asking the processor for a cache line before it is needed, on any machine. A prefetch never faults and never
-//! changes a result, so these are safe functions of plain addresses.
+//! Prefetching a cache line before it is needed, on any machine.
+//!
+//! A prefetch never faults and never changes a result, so these are safe functions of plain addresses.
 
 /// Bytes in a cache line, as far as this crate's layouts are concerned.
 pub const CACHE_LINE: usize = 64;
 
-/// Asks for the cache line that holds `address`, in all cache levels. Never faults, whatever the address; about
-/// one instruction, nothing at all on machines that we know no prefetch for.
+/// Prefetches the cache line that holds `address`, into all cache levels.
+///
+/// It never faults, whatever the address. It is about one instruction, or nothing on machines without a known prefetch.
 #[inline(always)]
 pub fn prefetch<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]

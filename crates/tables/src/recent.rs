@@ -12,7 +12,7 @@ use crate::shared::Changing;
 pub struct ImageError {
     /// "items" or "counters".
     pub what: &'static str,
-    /// What is wrong with the bytes.
+    /// The fault in the bytes.
     pub problem: String,
 }
 
@@ -61,7 +61,9 @@ pub struct RecentItem<T> {
 }
 
 impl<T: Copy> Recent<T> {
-    /// A ring for `capacity` items (1 at least), which end `timeout` ns after they came, if ever, unless they say otherwise.
+    /// A ring for `capacity` items (1 at least).
+    ///
+    /// Items end `timeout` ns after they came (`None`: never), unless they have their own lifetime.
     #[must_use]
     pub fn new(capacity: usize, timeout: Option<u64>) -> Self {
         Self::over(Vec::with_capacity(capacity.max(1)), capacity, timeout)
@@ -85,7 +87,7 @@ impl<T: Copy> Recent<T> {
         self.items.iter().rev().filter(move |kept| now < kept.ends).map(|kept| (kept.came, kept.item))
     }
 
-    /// Items in the ring, including expired ones whose place nobody has taken.
+    /// Items in the ring, including expired ones whose place is not yet taken.
     #[must_use]
     pub fn len(&self) -> usize {
         self.items.len()
@@ -115,14 +117,17 @@ impl<T: Copy> Recent<T> {
         self.expired
     }
 
-    /// Puts in an item that came at `now` (ns) and stays for the ring's timeout: takes out one or two old ones. Workers' clocks may
-    /// differ: one that came before the last one counts as if it had come with that, so that none hides behind an older one.
+    /// Inserts an item that came at `now` (ns) and stays for the ring's timeout; removes one or two old ones.
+    ///
+    /// Workers' clocks may differ. An item that came before the last one counts as if it had come with that, so that
+    /// none hides behind an older one.
     pub fn push(&mut self, now: u64, item: T) {
         self.push_for(now, self.timeout, item);
     }
 
-    /// As [`push`](Self::push), of an item that stays for `lifetime` ns (`u64::MAX`: for as long as there is room). Where it ends before
-    /// one that came before it, its place is free when that has gone.
+    /// Inserts as [`push`](Self::push), an item that stays for `lifetime` ns (`u64::MAX`: as long as there is room).
+    ///
+    /// Where it ends before an earlier item, its place is free when that one has gone.
     pub fn push_for(&mut self, now: u64, lifetime: u64, item: T) {
         let came = self.items.back().map_or(now, |last| now.max(last.came));
         // Two a push: expired ones leave faster than new ones come.
@@ -154,8 +159,9 @@ impl<T: Copy + Encode> Recent<T> {
         seal(*b"NBRI", T::VERSION, TIMES + T::SIZE, items)
     }
 
-    /// Takes exported items in the place of those that are there, the newest if there are more than it has room for. Times of a clock
-    /// that is ahead of `now` (ns) are put back, so that the newest comes now.
+    /// Replaces all items by exported ones, the newest if there are more than it has room for.
+    ///
+    /// Times of a clock that is ahead of `now` (ns) are put back, so that the newest comes now.
     ///
     /// # Errors
     /// When the bytes are no whole export of such items.
@@ -299,7 +305,7 @@ mod tests {
             }
         }
 
-        /// Of workers whose clocks differ: an item is there for its time at least, whoever comes beside it.
+        /// With workers whose clocks differ, an item stays for its time at least, whatever comes beside it.
         #[test]
         fn none_hides_behind_one_of_a_slower_clock(times in prop::collection::vec(0u64..300, 1..40)) {
             let mut recent = Recent::new(64, Some(100));

@@ -1,11 +1,13 @@
-//! The contract between whoever has a batch of packets and a table that waits on memory: ask for everything first,
-//! look second, decide last, so that a batch pays for one cache miss and not for one a packet.
+//! Lookups of a batch in a table that waits on memory.
+//!
+//! First prefetch for every packet, then look, then decide. So a batch pays for one cache miss and not for one a
+//! packet.
 
 /// Lookups a chunk of [`Table::lookup_bulk`] keeps in flight: enough to hide memory, few enough for the first-level
 /// cache.
 pub const BULK: usize = 32;
 
-/// What a caller of [`Table::approach_all`] keeps of a packet: its key in some form, or none.
+/// A packet's key in some form, or none, as a caller of [`Table::approach_all`] keeps it.
 pub trait Asked<K> {
     /// The key, if there is one.
     fn key(&self) -> Option<K>;
@@ -24,9 +26,9 @@ impl<K: Copy> Asked<K> for Option<&K> {
     }
 }
 
-/// Of the keys that [`Table::approach_all`] was given, up to 256, the places of those that the table seems not to have.
+/// Places of the keys that a table seems not to have, of up to 256 that [`Table::approach_all`] was given.
 ///
-/// Nobody can predict which these will be, so that they are listed without a branch, and looked at when all others were.
+/// They cannot be predicted, so they are listed without a branch, and looked up after all others.
 #[derive(Clone, Debug)]
 pub struct Missed {
     places: [u8; 256],
@@ -52,7 +54,7 @@ impl Missed {
         self.places.iter().take(self.len).map(|place| usize::from(*place))
     }
 
-    /// Lists them anew: `seek` says of each item in turn whether it is one. Only the first 256 are looked at for that.
+    /// Makes the list again: `seek` says of each item whether it is one, for the first 256.
     #[inline(always)]
     pub fn list<I>(&mut self, items: impl Iterator<Item = I>, mut seek: impl FnMut(I) -> bool) {
         let mut len = 0;
@@ -68,37 +70,42 @@ impl Missed {
 
 /// A table that answers in three steps.
 ///
-/// A caller [tells](Self::tell) the time and takes the [`announcer`](Self::announcer), runs
-/// [`announce`](Self::announce) for every packet of a batch, then [`approach_all`](Self::approach_all) for all of them and
-/// [`approach_missed`](Self::approach_missed) for those that the table seems not to have, then
-/// [`resolve`](Self::resolve) for each in order; or [`lookup_bulk`](Self::lookup_bulk) does all that. Before `resolve` it may
-/// try [`resolve_here`](Self::resolve_here) or [`resolve_there`](Self::resolve_there), which answer most.
-/// A ticket is a hint: one that is stale, or comes from another table of the same type, costs time and never changes
-/// the answer.
+/// 1. The caller [tells](Self::tell) the time, takes the [`announcer`](Self::announcer), and runs
+///    [`announce`](Self::announce) for every packet of a batch.
+/// 2. It runs [`approach_all`](Self::approach_all) for all of them, and [`approach_missed`](Self::approach_missed) for
+///    those that the table seems not to have.
+/// 3. It runs [`resolve`](Self::resolve) for each in order. Before that it may try [`resolve_here`](Self::resolve_here)
+///    or [`resolve_there`](Self::resolve_there), which answer most.
+///
+/// [`lookup_bulk`](Self::lookup_bulk) does all that. A ticket is a hint: one that is stale, or comes from another table
+/// of the same type, costs time and never changes the answer.
 pub trait Table: 'static {
-    /// What the table is asked by.
+    /// The key of a lookup.
     type Key: Copy + 'static;
-    /// What is left of a key where most keys are short, and this one is: all that a batch need keep of it. The key itself
-    /// where all are alike.
+    /// The short form of a key, all that a batch need keep of a short one.
+    ///
+    /// The key itself where all are alike.
     type Short: Copy + 'static;
-    /// What is known about a key before it is looked up: usually its hash and where it seems to be. The default knows
-    /// nothing.
+    /// A hint about a key before its lookup: usually its hash and its probable place. The default holds nothing.
     type Ticket: Copy + Default + 'static;
-    /// What there is for a key: a value to use, or a place where one may be put.
+    /// The result of a lookup: a value to use, or a place where one may be put.
     type Entry<'t>
     where
         Self: 't;
 
-    /// What announcing a key takes: copied out once a batch, so that a loop over packets need not borrow the table.
+    /// The parameters for announcing a key.
+    ///
+    /// They are copied out once a batch, so that a loop over packets does not borrow the table.
     type Announcer: Copy + 'static;
 
     /// The short form of a key that has one: different keys have different ones.
     fn shorten(key: &Self::Key) -> Option<Self::Short>;
-    /// The key whose short form [`shorten`](Self::shorten) gave. Of anything else the answer may be any key, as that of
-    /// [`resolve_here`](Self::resolve_here) may be anybody's entry.
+    /// The key whose short form [`shorten`](Self::shorten) gave.
+    ///
+    /// For anything else the answer may be any key, as that of [`resolve_here`](Self::resolve_here) may be any entry.
     fn lengthen(short: Self::Short) -> Self::Key;
 
-    /// What announcing a key takes.
+    /// The parameters for announcing a key.
     fn announcer(&self) -> Self::Announcer;
 
     /// Hashes `key` and asks for the memory that is looked at first. Changes nothing.
@@ -107,9 +114,11 @@ pub trait Table: 'static {
     /// Looks at what `announce` asked for and asks for the rest. Changes nothing but the ticket, and may do nothing.
     fn approach(&self, key: &Self::Key, ticket: &mut Self::Ticket);
 
-    /// [Approaches](Self::approach) each of these, in order. Tickets without a key may say anything, and what
-    /// becomes of them does not matter, so that a table that needs no keys here need not tell them apart. `missed` has the places
-    /// of those that the table seems not to have, and possibly of some without a key; of a table that can't tell, none.
+    /// [Approaches](Self::approach) each of these, in order.
+    ///
+    /// Tickets without a key may hold anything before and after, so that a table that needs no keys here need not tell
+    /// them apart. `missed` gets the places of those that the table seems not to have, and possibly of some without a
+    /// key. For a table that cannot tell, it stays empty.
     fn approach_all<'k>(
         &self,
         keys: impl Iterator<Item = (impl Asked<Self::Key>, &'k mut Self::Ticket)>,
@@ -121,8 +130,9 @@ pub trait Table: 'static {
         });
     }
 
-    /// Asks for the memory that is written where this key, which was [missed](Missed), is put in. Changes nothing, and may do
-    /// nothing.
+    /// Prefetches the memory that is written when this [missed](Missed) key is inserted.
+    ///
+    /// Changes nothing, and may do nothing.
     #[inline(always)]
     fn approach_missed(&self, _key: &Self::Key) {}
 
@@ -132,13 +142,15 @@ pub trait Table: 'static {
     /// The answer for `key`, as of the time last [told](Self::tell) and as everything resolved before it left the table.
     fn resolve(&mut self, key: Self::Key, ticket: Self::Ticket) -> Self::Entry<'_>;
 
-    /// As [`resolve`](Self::resolve), if that takes no more than a look where the ticket says: the part that a loop over
-    /// packets should inline. Where it is `None` nothing has changed, and `resolve` has the answer. A table
-    /// that finds nothing rare about any answer gives them all here.
+    /// Resolves as [`resolve`](Self::resolve), if that takes only a look at the ticket's place.
+    ///
+    /// This is the part that a loop over packets should inline. Where it is `None` nothing has changed, and `resolve`
+    /// has the answer. A table without rare answers gives them all here.
     fn resolve_here(&mut self, short: Self::Short, ticket: Self::Ticket) -> Option<Self::Entry<'_>>;
 
-    /// As [`resolve_here`](Self::resolve_here), of any key: for a way that few packets take, since to compare a long one takes
-    /// registers that a loop over packets has better use for.
+    /// Resolves as [`resolve_here`](Self::resolve_here), for any key, on a path that few packets take.
+    ///
+    /// Comparing a long key takes registers that a loop over packets needs for other values.
     fn resolve_there(&mut self, key: &Self::Key, ticket: Self::Ticket) -> Option<Self::Entry<'_>>;
 
     /// As [`resolve`](Self::resolve), without a ticket: for a key that is hardly where its ticket says, though it may be.
@@ -156,8 +168,7 @@ pub trait Table: 'static {
         self.resolve(key, ticket)
     }
 
-    /// Looks up `keys` in order, hiding the memory's latency, and calls `visit` with each key's place in `keys` and
-    /// its entry.
+    /// Looks up `keys` in order, hiding memory latency; calls `visit` with each key's position and entry.
     #[inline(always)]
     fn lookup_bulk(&mut self, keys: &[Self::Key], now: u64, mut visit: impl FnMut(usize, Self::Entry<'_>))
     where

@@ -1,5 +1,6 @@
-//! A hierarchical timer wheel over indices: for whoever has things in numbered places and wants to be told when each
-//! is due. Filing, cancelling and each step of advancing cost a bounded amount, however many timers there are.
+//! A hierarchical timer wheel over indices, for things in numbered places that fall due.
+//!
+//! Filing, cancelling and each step of advancing cost a bounded amount, however many timers there are.
 
 use std::hint::cold_path;
 
@@ -7,10 +8,10 @@ use crate::memory::{HugeArray, MemoryError, Zeroable};
 
 /// Timers numbered `0..timers`, each filed at most once, with deadlines in ticks of the caller's choosing.
 ///
-/// Levels of 64 slots each (Varghese and Lauck, SOSP 1987): a slot of level 0 is one tick, a slot of level `n` is
-/// `64ⁿ` ticks, and 11 levels cover every `u64`. A timer starts as high as its distance asks and moves down as its
-/// time comes near, one timer at a time, so that [`advance`](Self::advance) can stop after any number of them and go
-/// on from there.
+/// Levels have 64 slots each (Varghese and Lauck, SOSP 1987). A slot of level 0 is one tick, a slot of level `n` is
+/// `64ⁿ` ticks, and 11 levels cover every `u64`. A timer starts as high as its distance asks and moves down as its time
+/// comes near. Timers move one at a time, so [`advance`](Self::advance) can stop after any number of them and continue
+/// later.
 ///
 /// Costs 16 bytes a timer and 11 KiB.
 ///
@@ -129,8 +130,9 @@ impl TimerWheel {
         (node.next != UNFILED).then_some(node.deadline)
     }
 
-    /// Files `timer` for `deadline` (ticks); a timer that is filed already moves. A deadline in the past is due at
-    /// the next [`advance`](Self::advance).
+    /// Files `timer` for `deadline` (ticks); a timer that is filed already moves.
+    ///
+    /// A deadline in the past is due at the next [`advance`](Self::advance).
     ///
     /// # Panics
     /// When there is no such timer.
@@ -177,11 +179,13 @@ impl TimerWheel {
         filed
     }
 
-    /// Goes on to tick `now`, visiting at most `budget` timers, and calls `fire` with each whose deadline has come, in
-    /// no promised order. `fire` may file its timer again by returning the next deadline: that is how a timer that was
-    /// put off many times costs one visit a period. Returns how many timers were visited: moved nearer, or fired.
+    /// Advances to tick `now`, visiting at most `budget` timers; returns how many were visited.
     ///
-    /// When fewer than `budget` were, none is left that is due at `now`. Time that goes backwards is ignored.
+    /// It calls `fire` with each timer whose deadline has come, in no promised order. `fire` may file its timer again
+    /// by returning the next deadline. A timer that was put off many times thus costs one visit a period.
+    ///
+    /// A visited timer moved nearer or fired. When fewer than `budget` were visited, none is left that is due at `now`.
+    /// Time that goes backwards is ignored.
     #[inline(always)]
     pub fn advance(&mut self, now: u64, budget: usize, fire: impl FnMut(usize) -> Option<u64>) -> usize {
         if now < self.idle_until && budget > 0 {
@@ -228,15 +232,18 @@ impl TimerWheel {
         visited
     }
 
-    /// The first tick at which [`advance`](Self::advance) has anything to do: never later than the earliest deadline,
-    /// and earlier than it only when a timer has to move nearer first. `None` when no timer is filed.
+    /// The first tick at which [`advance`](Self::advance) has anything to do; `None` when no timer is filed.
+    ///
+    /// It is never later than the earliest deadline, and earlier only when a timer has to move nearer first.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
         self.earliest().map(|(_, start)| start)
     }
 
-    /// The timer whose deadline comes first, with its deadline, among up to `budget` of those in the first slot of each level:
-    /// the first of all timers, where those are no more. `None` when no timer is filed.
+    /// The timer with the first deadline, and that deadline; `None` when no timer is filed.
+    ///
+    /// It looks at up to `budget` of those in the first slot of each level. It is the first of all timers where there
+    /// are no more than that.
     pub(crate) fn first(&self, mut budget: usize) -> Option<(usize, u64)> {
         let mut first: Option<(usize, u64)> = None;
         // From below: what is filed there is near, and in a slot of level 0 hardly two deadlines differ.

@@ -1,12 +1,14 @@
-//! A clock that comes to its end: a capture may say any time, and so may a host whose clock is wrong. Flows and timers
-//! near 2⁶⁴ ns end when they are over, and nothing overflows, hangs or ends early but in the very last tick.
+//! A clock that comes to its end.
+//!
+//! A capture may hold any time, and so may a host whose clock is wrong. Flows and timers near 2⁶⁴ ns end when they are
+//! over. Nothing overflows, hangs or ends early but in the very last tick.
 
 use std::collections::HashMap;
 
 use netbricks_tables::{FlowTable, FlowTableConfig, Table, TimerWheel};
 use proptest::prelude::*;
 
-/// Ends late by at most two ticks of a millisecond (2²⁰ ns), or of 2⁻¹⁵ of the timeout where that is shorter.
+/// Most lateness (ns): two ticks of a millisecond (2²⁰ ns), or of 2⁻¹⁵ of a shorter timeout.
 fn late(timeout: u64) -> u64 {
     (2 << 20).min(timeout >> 14)
 }

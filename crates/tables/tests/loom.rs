@@ -1,6 +1,8 @@
-//! Replicated and locked state under loom, which finds a writer on a side that is read, reads that miss more than they
-//! may, and halves of changes. It runs every order of the atomic operations that its memory model has; through `preempted`
-//! every order in which threads are interrupted at most four times, since all of them are too many.
+//! Replicated and locked state under loom.
+//!
+//! Loom finds a writer on a side that is read, reads that miss more than they may, and halves of changes. It runs every
+//! order of the atomic operations that its memory model has. Through `preempted` it runs every order in which threads
+//! are interrupted at most four times, since all orders are too many.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p netbricks-tables --test loom`
 

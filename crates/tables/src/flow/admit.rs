@@ -1,15 +1,18 @@
-//! Flows that somebody else gave away: they are nowhere else any more, so that those for which there is room stay, and
-//! the table's policy decides about the others.
+//! Taking in flows that another table gave away.
+//!
+//! They exist nowhere else any more. So flows for which there is room stay, and the table's policy decides about the
+//! others.
 
 use super::{Encode, FlowTable, ImportError};
 use crate::hash::Key;
 
 impl<K: Key + Encode, V: Encode + 'static> FlowTable<K, V> {
-    /// Takes in flows that another table [gave away](Self::take_where), as of `now` (ns), and returns how many. As
-    /// [`decode`](Self::decode), but flow by flow and with this table's policy where it is full:
-    /// [`EvictOldest`](super::Full::EvictOldest) ends the flow that was hit least recently, which may be the one that came,
-    /// and counts it as evicted; where nobody leaves, the one that came is left out and counts as refused. A table
-    /// [without expiry of its own](Self::without_own_expiry) has nobody leave, since no one would be told.
+    /// Takes in flows that another table [gave away](Self::take_where), as of `now` (ns), and returns how many.
+    ///
+    /// It works as [`decode`](Self::decode), but flow by flow, and by this table's policy where it is full.
+    /// [`EvictOldest`](super::Full::EvictOldest) ends the flow that was hit least recently, an old one or a new one,
+    /// and counts it as evicted. Where no flow leaves, the new one is left out and counts as refused. A table [without
+    /// expiry of its own](Self::without_own_expiry) ends no flow, since its owner would not learn of it.
     ///
     /// The work is a lookup's for each flow.
     ///
@@ -31,8 +34,8 @@ impl<K: Key + Encode, V: Encode + 'static> FlowTable<K, V> {
     /// ```
     ///
     /// # Errors
-    /// When the bytes are not a whole, unchanged export of a table with the same kinds of keys and values. The table then
-    /// holds what it held.
+    /// When the bytes are not a whole, unchanged export of a table with the same kinds of keys and values. The table
+    /// then holds what it held.
     pub fn admit(&mut self, bytes: &[u8], now: u64) -> Result<usize, ImportError> {
         let flows = Self::records(bytes)?;
         self.set_time(now);

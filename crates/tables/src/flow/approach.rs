@@ -12,8 +12,9 @@ use crate::parts::Parts;
 use crate::prefetch::prefetch;
 use crate::table::Asked;
 
-/// What the step takes of a table, as local variables: while tickets are written, the compiler must suppose that the table
-/// changes.
+/// The fields of a table that the prefetch step reads, as local variables.
+///
+/// While tickets are written, the compiler must assume that the table changes.
 pub(super) struct Approach<'t, K: Key, V> {
     groups: &'t [Group],
     /// In the groups that a hash may name.
@@ -51,7 +52,7 @@ impl<'t, K: Key, V: 'static> Approach<'t, K, V> {
         group + bit as usize % WIDTH
     }
 
-    /// Turns what a ticket knows from a hash into a slot; says whether somebody seems to be there.
+    /// Turns a ticket's hash into a slot; returns whether a flow seems to be there.
     #[inline(always)]
     pub(super) fn look(&self, asked: &impl Asked<K>, ticket: &mut FlowTicket) -> bool {
         // A ticket from elsewhere names some groups too, though not this key's.

@@ -1,4 +1,4 @@
-//! The flow table as state that changes by changes: a map for whoever shares it under any consistency.
+//! The flow table as state that is changed by values: a map for state shared under any consistency.
 
 use super::slots::Slots;
 use super::{Entry, FlowTable};
@@ -35,7 +35,7 @@ pub enum MapChange<K, V> {
     },
 }
 
-/// What came of a [`MapChange`].
+/// The result of a [`MapChange`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapOutcome<V> {
     /// It is in; the value that was there before.

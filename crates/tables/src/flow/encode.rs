@@ -1,5 +1,6 @@
-//! Values as bytes of a fixed number, big-endian, the same on every machine: what a table's keys and values must be
-//! to be exported.
+//! Values as a fixed number of bytes, big-endian, the same on every machine.
+//!
+//! A table's keys and values need this to be exported.
 
 /// A type with one form in bytes.
 ///

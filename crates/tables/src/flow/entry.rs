@@ -1,4 +1,4 @@
-//! What a lookup answers: the flow, the place where it may be put, or that there is none.
+//! The result of a lookup: the flow, the place where it may be put, or neither.
 
 use std::hint::cold_path;
 use std::ptr::NonNull;
@@ -7,7 +7,7 @@ use super::FlowTable;
 use super::slots::{NEVER, Slot};
 use crate::hash::Key;
 
-/// What a flow table has for a key.
+/// The result of a lookup in a flow table.
 pub enum Entry<'t, K: Key, V: 'static> {
     /// The flow; its last-seen time is now.
     Found(Occupied<'t, K, V>),
@@ -98,8 +98,9 @@ impl<'t, K: Key, V: 'static> Occupied<'t, K, V> {
         unsafe { slot.value_unchecked_mut() }
     }
 
-    /// Takes back that the flow was hit, in the counters alone: for who will look it up again. Of an entry that was not found, but
-    /// put in, there is nothing to take back.
+    /// Takes the hit back in the counters alone, for a caller that will look the flow up again.
+    ///
+    /// An entry that was inserted, not found, has no hit to take back.
     #[cold]
     #[inline(never)]
     pub fn forget_hit(self) {
@@ -112,8 +113,9 @@ impl<'t, K: Key, V: 'static> Occupied<'t, K, V> {
         value
     }
 
-    /// From now on the flow expires after `timeout` nanoseconds without a hit. Costs a comparison when nothing
-    /// changes, and a timer when the flow's end comes nearer.
+    /// Sets the timeout: the flow expires after `timeout` nanoseconds without a hit.
+    ///
+    /// Costs a comparison when nothing changes, and a timer when the flow's end comes nearer.
     #[inline]
     pub fn set_timeout(&mut self, timeout: u64) {
         let ticks = self.table.clock.ticks(timeout);
@@ -148,7 +150,7 @@ pub struct Vacant<'t, K: Key, V: 'static> {
 pub(super) struct Place {
     pub(super) index: u32,
     pub(super) tag: u16,
-    /// Who has to leave for it, possibly from there.
+    /// The slot whose flow has to leave first, if any.
     pub(super) displaces: Option<u32>,
 }
 
@@ -173,15 +175,17 @@ impl<'t, K: Key, V: 'static> Vacant<'t, K, V> {
         self.insert_entry(value).into_mut()
     }
 
-    /// As [`insert`](Self::insert), and gives the entry, to set a timeout of its own. Inlined: for functions that see only new
-    /// flows.
+    /// Inserts as [`insert`](Self::insert) and returns the entry, for example to set its timeout.
+    ///
+    /// It is inlined, for functions that see only new flows.
     #[inline(always)]
     pub fn insert_entry(self, value: V) -> Occupied<'t, K, V> {
         self.replace(value).1
     }
 
-    /// As [`insert_entry`](Self::insert_entry), and gives back whom it [displaced](Self::displaces), for values that
-    /// stand for something which has to be given back (a port of a NAT).
+    /// Inserts as [`insert_entry`](Self::insert_entry) and returns the flow that it [displaced](Self::displaces).
+    ///
+    /// For values that stand for something that has to be given back, such as a port of a NAT.
     #[inline(always)]
     pub fn replace(self, value: V) -> (Option<(K, V)>, Occupied<'t, K, V>) {
         let Self { table, key, place } = self;

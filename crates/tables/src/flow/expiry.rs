@@ -1,5 +1,4 @@
-//! How flows end by themselves: time in ticks, lazily re-armed timers, and a bounded share of the work with each
-//! operation.
+//! Expiry of flows: time in ticks, lazily re-armed timers, and a bounded share of the work with each operation.
 
 use super::slots::{NEVER, Slot};
 use super::{FlowTable, MAXIMUM_WORK};
@@ -7,9 +6,10 @@ use crate::group::{FREE, Group, WIDTH};
 use crate::hash::Key;
 use crate::wheel::TimerWheel;
 
-/// Neighbouring slots that share a timer, which is filed for the first of their ends or an earlier tick: a new flow nearly
-/// always finds one filed that will do, and all timers together take little memory. Half a group, as the bound on a lookup's
-/// work has no room for a whole one.
+/// Neighbouring slots that share a timer, which is filed for the first of their ends or an earlier tick.
+///
+/// A new flow nearly always finds a suitable timer filed, and all timers together take little memory. It is half a
+/// group, since the bound on a lookup's work has no room for a whole one.
 pub(super) const TIMED: usize = WIDTH / 2;
 
 /// A shortest idle timeout is this many (binary) ticks: late by at most 2⁻¹⁵ of it.
@@ -48,8 +48,9 @@ impl Clock {
         ticks
     }
 
-    /// The longest timeout, in ns, that [`ticks`](Self::ticks) would make `ticks` of: exported and imported at the
-    /// same tick length, a timeout stays what it is.
+    /// The longest timeout (ns) of which [`ticks`](Self::ticks) would make `ticks`.
+    ///
+    /// A timeout that is exported and imported at the same tick length therefore stays the same.
     pub(super) fn exact_timeout(&self, ticks: u32) -> u64 {
         self.nanoseconds(u64::from(ticks - u32::from(self.shift > 0 && ticks > 1)))
     }
@@ -102,11 +103,13 @@ impl Clock {
 }
 
 impl<K: Key, V: 'static> FlowTable<K, V> {
-    /// Goes on to `now` (ns) and ends flows that are due, looking at the slots of at most `budget` flows (rounded up to
-    /// the 8 that share a timer) and never at more than [`MAXIMUM_WORK`]; returns how many flows it ended. None is not a sign
-    /// that it is done: while [`is_due`](Self::is_due) says so, call again when there is time.
+    /// Advances to `now` (ns) and ends flows that are due; returns how many.
     ///
-    /// A flow that was hit since its timer was set is no more due: its timer is set again here, and not with each
+    /// It looks at the slots of at most `budget` flows, rounded up to the 8 that share a timer, and never at more than
+    /// [`MAXIMUM_WORK`]. A result of 0 does not mean that it is done: while [`is_due`](Self::is_due) returns true, call
+    /// it again when there is time.
+    ///
+    /// A flow that was hit since its timer was set is not due any more. Its timer is set again here, not with each
     /// packet.
     pub fn expire(&mut self, now: u64, budget: usize) -> usize {
         self.expire_with(now, budget, |_, _| ())
@@ -132,15 +135,17 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         count
     }
 
-    /// The time (ns) from which on [`expire`](Self::expire) has something to do: at most the end of every flow, and before it
-    /// where flows were hit, changed their timeout or left since. `None` while no flow can expire.
+    /// The time (ns) from which on [`expire`](Self::expire) has something to do, or `None` while no flow can expire.
+    ///
+    /// It is at most the end of every flow. It is earlier where flows were hit, changed their timeout or left since.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
         self.wheel.next_deadline().map(|tick| self.clock.begins_at(tick))
     }
 
-    /// Leaves every expiry to [`expire_with`](Self::expire_with) and [`Vacant::replace`](super::Vacant::replace), for
-    /// values that stand for something which has to be given back. Else lookups end a few flows by themselves
+    /// Leaves every expiry to [`expire_with`](Self::expire_with) and [`Vacant::replace`](super::Vacant::replace).
+    ///
+    /// For values that stand for something that has to be given back. Otherwise lookups end a few flows by themselves
     /// whenever time has moved on.
     #[must_use]
     pub fn without_own_expiry(mut self) -> Self {
@@ -160,9 +165,11 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         }
     }
 
-    /// Sets the time. Of a silence in which all flows end that can, what is more than the longest timeout is left out, so that
-    /// it takes very many of them before the time is so far ahead of the timers that 32 bits don't tell ages apart. There it stands
-    /// still until timers were visited.
+    /// Sets the time.
+    ///
+    /// After a silence in which every flow with a timeout ends, time beyond the longest timeout is left out. So only
+    /// very many silences bring the time so far ahead of the timers that 32 bits cannot compare ages. The time then
+    /// stands still until timers were visited.
     pub(super) fn set_time(&mut self, now: u64) {
         let Self { wheel, clock, .. } = self;
         if wheel.is_empty() {
@@ -187,8 +194,9 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         self.wheel.is_due(self.clock.tick)
     }
 
-    /// Visits timers that are due, and looks at the slots of those that fire, within a budget of slots: to move a timer nearer
-    /// costs one.
+    /// Visits timers that are due, and looks at the slots of those that fire, within a budget of slots.
+    ///
+    /// Moving a timer nearer costs one.
     pub(super) fn visit_timers(&mut self, mut budget: usize, mut ended: impl FnMut(K, V)) -> usize {
         let before = self.len;
         while budget >= TIMED {

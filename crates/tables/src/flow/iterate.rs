@@ -1,14 +1,14 @@
-//! Going through all flows: at once, or a bounded number of slots at a time while packets come and go in between.
+//! Iteration over all flows, at once or a bounded number of slots at a time between packets.
 
 use super::FlowTable;
 use super::MAXIMUM_WORK;
 use crate::group::WIDTH;
 use crate::hash::Key;
 
-/// How far a stepwise walk through a table has come; [`Cursor::default`] is its beginning.
+/// The position of a stepwise walk through a table; [`Cursor::default`] is its beginning.
 ///
-/// Flows never move, so that a walk meets every flow that stays during all of it exactly once, whatever is inserted
-/// and removed meanwhile; one that comes or goes during the walk is met at most once each time that it comes.
+/// Flows never move. So a walk meets every flow that stays during all of it exactly once, whatever is inserted and
+/// removed meanwhile. A flow that comes or goes during the walk is met at most once each time that it comes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     slot: usize,
@@ -28,8 +28,9 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         while self.walk(&mut cursor, MAXIMUM_WORK, &mut keep) {}
     }
 
-    /// Goes on with a walk through the flows that are not expired, by at most `budget` slots and never more than
-    /// [`MAXIMUM_WORK`], and removes those for which `keep` answers `false`. Returns whether there is more to come.
+    /// Continues a walk through the flows that are not expired, and removes those for which `keep` returns `false`.
+    ///
+    /// It visits at most `budget` slots, and never more than [`MAXIMUM_WORK`]. Returns whether there is more to come.
     ///
     /// ```
     /// use netbricks_tables::{Cursor, FlowTable, FlowTableConfig, Table};

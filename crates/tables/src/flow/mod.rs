@@ -1,5 +1,7 @@
-//! The flow table: a bounded number of flows by key, expiring, with a keyed hash and a bound on the work of every
-//! operation. A batch asks it through [`Table`](crate::Table); everything else here is for the control side.
+//! The flow table: a bounded number of flows by key, with expiry and a keyed hash.
+//!
+//! Every operation has a bound on its work. A batch looks flows up through [`Table`](crate::Table); all other methods
+//! are for the control side.
 
 mod admit;
 mod approach;
@@ -38,19 +40,24 @@ use std::ptr::NonNull;
 /// The most slots that one operation probes, moves or expires.
 pub const MAXIMUM_WORK: usize = 64;
 
-/// What a flow table does with a new flow when it has no room for it: when it holds as many flows as its capacity, or
-/// (which takes luck of less than one in a million, or a leaked secret) when all 40 places of this key are taken.
+/// The policy of a flow table for a new flow when it has no room for it.
+///
+/// It has no room when it holds as many flows as its capacity, or when all 40 places of this key are taken. The latter
+/// has a probability of less than one in a million, unless the secret leaked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Full {
     /// The new flow gets no entry ([`Entry::Full`]).
     #[default]
     Refuse,
-    /// The new flow takes the place of the flow that was hit least recently, or is expired, among up to 16 that lie
-    /// where the new one would (a random sample, since the hash chose it): the oldest of the whole table only when
-    /// the capacity is at most 16, else older than 15 of 16 flows on average.
+    /// The new flow takes the place of an expired one or of the least recently hit one.
+    ///
+    /// It looks at up to 16 flows where the new one would lie. This sample is random, since the hash chose it. So the
+    /// victim is the oldest of the whole table only when the capacity is at most 16. Otherwise it is older than 15 of
+    /// 16 flows on average.
     EvictOldest,
-    /// The new flow takes the place of an expired flow that waits to be collected, if there is one among up to 16
-    /// that lie where the new one would; else it gets no entry.
+    /// The new flow takes the place of an expired flow, or gets no entry.
+    ///
+    /// It looks at up to 16 flows where the new one would lie.
     EvictExpired,
 }
 
@@ -75,13 +82,14 @@ pub struct FlowTableConfig {
     pub capacity: usize,
     /// Nanoseconds without a hit after which a flow expires, unless its own timeout was set; `None`: never.
     ///
-    /// Time is kept in ticks, at most 2⁻¹⁶ of this and at most 2²⁰ ns, and a flow never expires early: it does so up
-    /// to two ticks late (at most 131 µs of timeout, exactly on time). No timeout is of 2³¹ ticks or longer.
+    /// Time is kept in ticks, at most 2⁻¹⁶ of this and at most 2²⁰ ns. A flow never expires early, and at most two
+    /// ticks late (exactly on time with a timeout of at most 131 µs). No timeout is of 2³¹ ticks or longer.
     pub idle_timeout: Option<u64>,
-    /// What happens to a new flow when there is no room.
+    /// The policy for a new flow when there is no room.
     pub full: Full,
-    /// Seed of the keyed hash; random in production, so that nobody can choose flows that collide. 0 where nobody chose one: a graph
-    /// then takes its worker's.
+    /// Seed of the keyed hash; random in production, so that an attacker cannot choose flows that collide.
+    ///
+    /// 0 where none was set: a graph then takes its worker's.
     pub seed: u64,
 }
 
@@ -92,7 +100,7 @@ impl FlowTableConfig {
         Self { capacity, idle_timeout: None, full: Full::Refuse, seed: 0 }
     }
 
-    /// The same with this seed, where nobody chose one.
+    /// The same configuration with this seed, unless it has one.
     #[must_use]
     pub const fn seeded(self, seed: u64) -> Self {
         if self.seed == 0 { Self { seed, ..self } } else { self }
@@ -118,12 +126,12 @@ pub enum TableError {
     Memory {
         /// Flows asked for.
         capacity: usize,
-        /// What was missing.
+        /// The cause.
         source: MemoryError,
     },
 }
 
-/// What has happened in a flow table, in flows (hits: packets).
+/// Events of a flow table, in flows (hits: packets).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Lookups that found a flow.
@@ -141,26 +149,34 @@ pub struct Counters {
 /// Flows by key.
 ///
 /// # Layout
-/// Slots come in groups of 16. A key's hash names two groups and a 16-bit tag; a flow lives in whichever of the two
-/// had more room when it came, or, should both be full, in a stash of 8 slots. The tags lie apart, 32 bytes a group,
-/// so that the tags of 64k flows fit the second-level cache and two SIMD comparisons find a flow's slot without a
-/// branch. A slot holds key, value, the tick of the last hit and the timeout: up to 64 bytes (a 40-byte key and a
-/// 16-byte value) it is one cache line, the only one that a hit may have to wait for. Flows never move; timers are
-/// kept apart, one for 8 slots, since a hit does not touch them. So are the far [parts](crate::Parts) of long keys where
-/// slots get smaller by that: of 40-byte keys with 16 in the near part and an 8-byte value, short ones touch 32 bytes, and
-/// long ones 24 more, which are asked for at the same time.
+/// Slots come in groups of 16. A key's hash names two groups and a 16-bit tag. A flow lives in whichever of the two had
+/// more room when it came or, if both are full, in a stash of 8 slots. The tags lie apart, 32 bytes a group. So the
+/// tags of 64k flows fit the second-level cache, and two SIMD comparisons find a flow's slot without a branch.
+///
+/// A slot holds key, value, the tick of the last hit and the timeout. Up to 64 bytes (a 40-byte key and a 16-byte
+/// value) it is one cache line, the only one for which a hit may have to wait. Flows never move. Timers are kept apart,
+/// one for 8 slots, since a hit does not touch them.
+///
+/// The far [parts](crate::Parts) of long keys are also kept apart where slots get smaller by that. With 40-byte keys of
+/// which 16 are near, and an 8-byte value, a short key touches 32 bytes. A long key touches 24 more, which are
+/// prefetched at the same time.
 ///
 /// # Memory
-/// A flow costs `(slot + far + 2 + 2) / 0.8` bytes of capacity: slot (8 bytes more than the value and what of the key
-/// lies beside it, rounded up to a power of two below 64 and to lines of 64 above), the key's far part if it lies apart,
-/// whether it is used or not, tag, and its share of a timer, in groups that are 80 % full when the table is. That is 85
-/// bytes for a 64-byte slot, and 75 for one of 32 with a far part of 24. It is allocated and touched at once, each of the
-/// arrays in units of 2 MiB where it is large enough (128 KiB) for a huge page.
+/// A flow costs `(slot + far + 2 + 2) / 0.8` bytes of capacity:
+///
+/// - the slot: 8 bytes more than the value and the key's part beside it, rounded up to a power of two below 64 and to
+///   lines of 64 above;
+/// - the key's far part if it lies apart, whether it is used or not;
+/// - the tag, and a share of a timer.
+///
+/// Groups are 80 % full when the table is. A 64-byte slot thus costs 85 bytes, and one of 32 with a far part of 24
+/// costs 75. All of it is allocated and touched at once. Each array takes units of 2 MiB where it is large enough (128
+/// KiB) for a huge page.
 ///
 /// # Work
 /// No operation probes, moves or expires more than [`MAXIMUM_WORK`] slots, however full the table, whatever the keys
-/// and however many flows are due: 32 slots in two groups and 8 in the stash are probed, 16 looked at for one to
-/// evict, and 8, which share a timer, for flows that are over.
+/// and however many flows are due. It probes 32 slots in two groups and 8 in the stash, looks at 16 for one to evict,
+/// and at 8 that share a timer for expired flows.
 ///
 /// # Example
 /// ```
@@ -209,10 +225,10 @@ pub struct FlowTable<K: Key, V: 'static> {
     work: std::cell::Cell<usize>,
 }
 
-/// What is known of a key before it is looked up in a [`FlowTable`]; the default knows nothing, and costs a search.
+/// A hint about a key before its lookup in a [`FlowTable`]; the default holds nothing, and costs a search.
 ///
-/// One word, since a batch keeps one a packet: the key's hash, and in its place the slot where the flow seems to be once that
-/// is known. Who has to search anew hashes anew.
+/// It is one word, since a batch keeps one a packet. It holds the key's hash, and later the slot where the flow seems
+/// to be. A search then computes the hash again.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FlowTicket(u64);
 
@@ -221,7 +237,9 @@ impl FlowTicket {
     const NOBODY: Self = Self(u32::MAX as u64);
 }
 
-/// What announcing a key to a [`FlowTable`] takes; one of a table that is gone names groups too, though nobody's.
+/// The parameters for hashing a key for a [`FlowTable`].
+///
+/// One of a table that is gone still names groups, though of no table.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowAnnouncer {
     secret: Secret,
@@ -291,7 +309,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         self.capacity
     }
 
-    /// What has happened since the table was made.
+    /// Events since the table was made.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters
@@ -305,7 +323,9 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         slot.value()
     }
 
-    /// As [`get`](Self::get), as of `now` (ns) if that is later: for readers of a table that nobody tells the time.
+    /// Looks up as [`get`](Self::get), as of `now` (ns) if that is later.
+    ///
+    /// For readers of a table that is never told the time.
     #[must_use]
     pub fn get_at(&self, key: &K, now: u64) -> Option<&V> {
         let index = self.find(key, self.home(key.hash(&self.secret)))?;
@@ -386,7 +406,7 @@ impl<K: Key, V: 'static> Table for FlowTable<K, V> {
         let (near, far) = K::Parts::split(key);
         far.is_none().then_some(near)
     }
-    /// What has no far part asks for none: one of zeros stands for it.
+    /// A key without a far part reads none: zeros stand for it.
     #[inline(always)]
     fn lengthen(near: Near<K>) -> K {
         K::Parts::join(near, Zeroable::zero)

@@ -1,4 +1,4 @@
-//! Where flows are: finding one by key, choosing a place for a new one, and choosing who leaves when there is none.
+//! Places of flows: finding a key, placing a new flow, and choosing a victim when there is no place.
 
 use std::ptr::NonNull;
 
@@ -14,9 +14,10 @@ pub(super) const STASH: usize = 8;
 /// Flows looked at to choose one that leaves.
 pub(super) const SAMPLE: usize = 16;
 
-/// Groups for `capacity` flows. In groups of 16 with the emptier of two choices, the fullest group holds three or four
-/// more than the mean (Azar et al., SIAM J. Comput. 29, 1999), so that a mean of 12.8 fits; few groups need more room
-/// since two choices are often one.
+/// The number of groups for `capacity` flows.
+///
+/// In groups of 16 with the emptier of two choices, the fullest group holds three or four more than the mean (Azar et
+/// al., SIAM J. Comput. 29, 1999). So a mean of 12.8 fits. Few groups need more room, since two choices are often one.
 pub(super) fn groups_for(capacity: usize) -> usize {
     if capacity <= WIDTH { 1 } else { (capacity * 5).div_ceil(WIDTH * 4) + 2 }
 }
@@ -29,10 +30,13 @@ pub(super) struct Home {
 }
 
 impl Home {
-    /// The hash, scaled to the slots of all groups that it may name, names the first; what is left of it behind the point,
-    /// scaled likewise, the second; the low 15 bits are the tag.
+    /// The two groups and the tag that a hash names.
     ///
-    /// Of 64 bits, `2·log2(groups) + 4` name slots: with up to 2²² groups (50 million flows) none of them is the tag's, too.
+    /// The hash, scaled to the slots of all groups, names the first. The rest of it behind the point, scaled likewise,
+    /// names the second. The low 15 bits are the tag.
+    ///
+    /// Of 64 bits, `2·log2(groups) + 4` name slots. With up to 2²² groups (50 million flows) none of them is part of
+    /// the tag.
     #[inline(always)]
     pub(super) fn of(hash: u64, slots: u64) -> Self {
         let groups = Self::slots(hash, slots).map(|slot| (slot / WIDTH) as u32);
@@ -45,8 +49,10 @@ impl Home {
         hash as u16 | 0x8000
     }
 
-    /// A slot of each of the groups that [`of`](Self::of) names, below `slots` whatever the hash. Which one does not matter to
-    /// who only asks for the line of tags, and to round it down would be an instruction.
+    /// A slot of each of the groups that [`of`](Self::of) names, below `slots` whatever the hash.
+    ///
+    /// A caller that only prefetches the line of tags does not need the group's first slot, and rounding down would be
+    /// an instruction.
     #[inline(always)]
     pub(super) fn slots(hash: u64, slots: u64) -> [usize; 2] {
         let first = u128::from(hash) * u128::from(slots);
@@ -55,8 +61,9 @@ impl Home {
     }
 }
 
-/// What a search came to, in two words, which come back in registers: an [`Entry`] would come back through memory, and be
-/// copied out of there by wider reads than it was written, for which a processor waits.
+/// The result of a search in two words, which return in registers.
+///
+/// An [`Entry`] would return through memory and be read wider than it was written, for which a processor waits.
 #[derive(Clone, Copy)]
 pub(super) struct Answer {
     /// The slot, and above it who has to leave.
@@ -90,8 +97,9 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         Home::of(hash, self.hashed_slots)
     }
 
-    /// Where a key with this hash goes that is plainly new, to a table with room for it: most that are not where their ticket
-    /// says. For all others [`search`](Self::search) has the answer.
+    /// The place for a key with this hash that is plainly new, in a table with room for it.
+    ///
+    /// It serves most keys that are not where their ticket says. [`search`](Self::search) answers for all others.
     #[inline(always)]
     pub(super) fn new_place(&self, hash: u64) -> Option<Place> {
         let home = self.home(hash);
@@ -106,7 +114,9 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         Some(Place { index, tag: home.tag, displaces: None })
     }
 
-    /// Looks wherever the key with this hash can be, for keys that are not where their ticket says; one that is found is hit.
+    /// Searches every place of the key with this hash, and counts a hit if it finds the key.
+    ///
+    /// For keys that are not where their ticket says.
     #[inline(never)]
     pub(super) fn search(&mut self, key: &K, hash: u64) -> Answer {
         let home = self.home(hash);
@@ -122,7 +132,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         Answer::vacant(Place { index, tag: home.tag, displaces: Some(index) })
     }
 
-    /// What a search for `key` came to.
+    /// The entry for the answer of a search for `key`.
     #[inline(always)]
     pub(super) fn entry(&mut self, key: K, answer: Answer) -> Entry<'_, K, V> {
         let (index, displaces) = (answer.places as u32, (answer.places >> 32) as u32);
@@ -218,8 +228,9 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         Some(group * WIDTH as u32 + free.trailing_zeros())
     }
 
-    /// Who leaves for a new flow: an expired flow or, if the policy says so, the one seen least recently, among a
-    /// bounded sample of the key's own groups; of any group, if these hold none.
+    /// The flow that leaves for a new one: an expired one or, by policy, the one hit least recently.
+    ///
+    /// It is chosen among a bounded sample of the key's own groups or, if these hold none, of any group.
     fn victim(&mut self, home: Home) -> Option<u32> {
         if self.full == Full::Refuse {
             return None;
@@ -264,7 +275,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         oldest.map(|(index, _)| index)
     }
 
-    /// Puts a flow where [`vacancy`](Self::vacancy) said, now that nobody is there.
+    /// Puts a flow into the free place that [`vacancy`](Self::vacancy) returned.
     #[inline(always)]
     pub(super) fn put(&mut self, place: Place, key: K, value: V) -> NonNull<Slot<K, V>> {
         let index = place.index as usize;

@@ -1,8 +1,9 @@
-//! The slots of a flow table: key, value and times of one flow together, so that a hit reads and writes one cache
-//! line. Slots never move, which keeps timers, iteration and removal simple.
+//! The slots of a flow table: key, value and times of one flow together.
 //!
-//! Of a key in two parts the far one follows the slot, unless slots without it are smaller: then far parts have an array of
-//! their own, of which a long key takes a line or two more.
+//! A hit then reads and writes one cache line. Slots never move, which keeps timers, iteration and removal simple.
+//!
+//! The far part of a key in two parts follows the slot, unless slots without it are smaller. Then far parts have an
+//! array of their own, of which a long key takes a line or two more.
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -13,19 +14,23 @@ use crate::memory::{HugeArray, MemoryError};
 use crate::parts::Parts;
 use crate::prefetch::{CACHE_LINE, prefetch};
 
-/// What of a key lies in the slot.
+/// The key's part in the slot.
 pub(super) type Near<K> = <<K as Key>::Parts as Parts<K>>::Near;
-/// What lies behind it, or elsewhere.
+/// The key's part behind the slot or in an array of its own.
 pub(super) type Far<K> = <<K as Key>::Parts as Parts<K>>::Far;
 
-/// One flow, or room for one. A slot is live when `timeout` isn't 0; only then are `near` and `value` initialised.
+/// One flow, or room for one.
+///
+/// A slot is live when `timeout` is not 0; only then are `near` and `value` initialised.
 #[repr(C)]
 pub(super) struct Slot<K: Key, V> {
     near: MaybeUninit<Near<K>>,
     value: MaybeUninit<V>,
     /// The tick of the last hit, modulo 2³².
     pub(super) seen: u32,
-    /// Ticks without a hit after which the flow is over; 0 in a slot that holds none, [`NEVER`] for one that stays.
+    /// Ticks without a hit after which the flow expires.
+    ///
+    /// 0 in an empty slot, [`NEVER`] for a flow that stays.
     timeout: u32,
 }
 
@@ -119,7 +124,9 @@ pub(super) struct Slots<K: Key, V> {
     slots: PhantomData<Slot<K, V>>,
 }
 
-/// Bytes from slot to slot, of a slot of so many: a power of two up to a cache line, whole lines beyond.
+/// Bytes from slot to slot, for slots of `size` bytes.
+///
+/// A power of two up to a cache line, whole lines beyond.
 const fn stride(size: usize) -> usize {
     if size <= CACHE_LINE { size.next_power_of_two() } else { size.next_multiple_of(CACHE_LINE) }
 }
@@ -242,8 +249,10 @@ impl<K: Key, V> Slots<K, V> {
         self.bytes.start().as_ptr().wrapping_add(index.wrapping_mul(Self::STRIDE)).cast()
     }
 
-    /// Where slot `index` is, which must be there: not through a reference, so that it stays good to write by while others
-    /// look at the slot through the table (under Tree Borrows a pointer that comes of a reference does not).
+    /// The address of slot `index`, which must exist.
+    ///
+    /// It is not made from a reference, so that it stays valid for writing while others read the slot through the
+    /// table. Under Tree Borrows a pointer made from a reference does not.
     #[inline(always)]
     pub(super) fn place(&self, index: usize) -> NonNull<Slot<K, V>> {
         debug_assert!(index < self.len);

@@ -10,14 +10,15 @@ impl<K: Key + Encode, V: Encode + 'static> FlowTable<K, V> {
     /// The most bytes that a [step](Self::encode_step) appends: room for who takes a lock for it.
     pub const STEP_BYTES: usize = Self::HEADER + STEP * Self::RECORD;
 
-    /// Appends the flows of 512 slots from `slot` on that are not expired to `to`, which is empty before the first step, at
-    /// slot 0; answers where the next step begins, or `None` after the last. [`encode_end`](Self::encode_end) then makes an
-    /// export of it.
+    /// Appends the unexpired flows of 512 slots from `slot` on to `to`; returns where the next step begins.
     ///
-    /// Flows never move: one that is there during all steps is in the export once, as it was at its step. One that comes or
-    /// goes meanwhile may be in it or not, and one that comes again after it went may be in it twice, of which an import
-    /// keeps the one that was hit last. No export holds more flows than the table may: where others come for those that
-    /// went after their step, the last of them are left out.
+    /// The first step begins at slot 0, with `to` empty; `None` comes after the last. [`encode_end`](Self::encode_end)
+    /// then makes an export of it.
+    ///
+    /// Flows never move. A flow that is there during all steps is in the export once, as it was at its step. One that
+    /// comes or goes meanwhile may be in it or not. One that leaves and comes again may be in it twice; an import keeps
+    /// the one that was hit last. No export holds more flows than the table may: where others come for those that went
+    /// after their step, the last of them are left out.
     ///
     /// ```
     /// use netbricks_tables::{FlowTable, FlowTableConfig, Table};
@@ -53,8 +54,10 @@ impl<K: Key + Encode, V: Encode + 'static> FlowTable<K, V> {
         (end < self.slots.len()).then_some(end)
     }
 
-    /// As [`take_where`](Self::take_where), of 512 slots from `slot` on: an image of its own for each step, which begins at slot
-    /// 0; appends none where no flow leaves. Answers where the next step begins, or `None` after the last.
+    /// Takes flows out as [`take_where`](Self::take_where), of 512 slots from `slot` on.
+    ///
+    /// Each step makes an image of its own, or none where no flow leaves. The first begins at slot 0. Returns where the
+    /// next step begins, or `None` after the last.
     pub fn take_step(
         &mut self,
         slot: usize,

@@ -1,4 +1,4 @@
-//! The flow table against a map with an explicit clock, and against whoever knows its secret.
+//! The flow table compared with a map and an explicit clock, and attacked with knowledge of its secret.
 
 mod ends;
 mod moved;
@@ -29,7 +29,7 @@ fn bounded<K: Key, V, R>(
     result
 }
 
-/// What is true of a table whatever happened to it.
+/// Checks the invariants of a table.
 fn check<K: Key, V>(table: &FlowTable<K, V>) {
     let (mut live, mut stashed) = (0, 0);
     for index in 0..table.slots.len() {
@@ -64,7 +64,7 @@ fn expire_all<K: Key, V>(table: &mut FlowTable<K, V>, now: u64) {
     }
 }
 
-/// The map that the table must equal while nobody is refused or evicted: value, last hit, timeout.
+/// The map that the table must equal while no flow is refused or evicted: value, last hit, timeout.
 #[derive(Default)]
 struct Oracle {
     flows: HashMap<u32, (u64, u64, Option<u64>)>,
@@ -160,7 +160,7 @@ fn short_forms_are_found_where_their_tickets_say() {
     assert_eq!(table.counters().hits, before.hits);
 }
 
-/// What a number is as a key.
+/// A key made from a number.
 trait Numbered: Key + std::fmt::Debug {
     fn of(number: u32) -> Self;
 }
@@ -176,8 +176,9 @@ impl Numbered for Long {
     }
 }
 
-/// Plays `steps` on a table with batches of `batch` and values of `N` words, comparing it with the oracle as it goes; all it
-/// answered.
+/// Plays `steps` on a table and on the oracle, compares them, and returns all answers of lookups.
+///
+/// Batches have `batch` keys, and values have `N` words.
 fn play<K: Numbered, const N: usize>(
     steps: &[Step],
     batch: usize,
@@ -414,7 +415,7 @@ fn equal_near_parts_are_told_apart_by_far_parts() {
     with::<2>();
 }
 
-/// Parts that say that there is none, ask for one all the same, and are equal for all keys: wrong answers, and no more.
+/// Parts that contradict themselves and are equal for all keys give wrong answers, and nothing worse.
 #[test]
 fn wrong_parts_give_wrong_answers_alone() {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -495,8 +496,9 @@ fn stays_usable_under_churn() {
     check(&table);
 }
 
-/// A ticket that was approached names the flow's slot, but for flows in the stash and those whose tag another one has too:
-/// else every packet would be searched for.
+/// A prefetched ticket names the flow's slot, but for flows in the stash and flows that share a tag.
+///
+/// Otherwise every packet would need a search.
 #[test]
 fn tickets_name_the_slots_of_flows() {
     for capacity in [1, 16, 17, 1_000, 10_000] {
@@ -517,7 +519,9 @@ fn tickets_name_the_slots_of_flows() {
     }
 }
 
-/// Listed are those that are not there, whatever stands between them; but for one with another's tag, which a table can't tell.
+/// Keys that are not there are listed, whatever stands between them.
+///
+/// The exception is a key that shares another's tag, which a table cannot tell apart.
 #[test]
 fn keys_that_are_not_there_are_listed_as_missed() {
     let mut table: FlowTable<u64, u64> = FlowTable::new(config(10_000, None, Full::Refuse)).unwrap();
@@ -553,7 +557,7 @@ fn keys_that_are_not_there_are_listed_as_missed() {
     assert!(listed <= strangers && listed + strangers / 200 >= strangers, "{listed} of {strangers}");
 }
 
-/// Both groups and the tag are chosen evenly and by different bits: any two of them say nothing of the third.
+/// Both groups and the tag are chosen evenly and by different bits: any two say nothing of the third.
 #[test]
 fn the_two_groups_and_the_tag_of_hashes_are_independent() {
     const GROUPS: usize = 13;
@@ -568,7 +572,7 @@ fn the_two_groups_and_the_tag_of_hashes_are_independent() {
     assert!(chi < 2_703.0 + 6.0 * 73.5, "chi-square {chi}");
 }
 
-/// Keys that all hash to one pair of groups with one tag, as only somebody with the secret can choose them.
+/// Keys that all hash to one pair of groups with one tag; choosing them takes the secret.
 fn colliding(table: &FlowTable<u64, u64>, keys: usize, same_tag: bool) -> Vec<u64> {
     let home = |key: u64| table.home(key.hash(&table.secret));
     let (groups, tag) = (home(0).groups, home(0).tag);

@@ -1,5 +1,7 @@
-//! Handing flows over: to the next version of a function, to a restart, or to another machine, all of them or by
-//! bucket. The byte format is versioned and checksummed, and what is wrong with it leaves the table as it was.
+//! Export and import of flows: to the next version of a function, to a restart, or to another machine.
+//!
+//! All flows or those of some buckets. The byte format is versioned and checksummed, and a faulty import leaves the
+//! table as it was.
 
 use super::slots::NEVER;
 use super::{Encode, FlowTable};
@@ -53,11 +55,11 @@ pub enum ImportError {
     Version {
         /// "key" or "value".
         what: &'static str,
-        /// What this table holds.
+        /// The version that this table reads.
         expected_version: u16,
         /// Bytes that each takes here.
         expected_size: u32,
-        /// What was exported.
+        /// The version of the export.
         found_version: u16,
         /// Bytes that each takes there.
         found_size: u32,
@@ -95,8 +97,9 @@ pub enum ImportError {
 }
 
 impl<K: Key, V: 'static> FlowTable<K, V> {
-    /// Sets the seed by which flows fall into buckets. All who hand flows to each other need the same one, whatever
-    /// the seeds of their tables.
+    /// Sets the seed by which flows fall into buckets.
+    ///
+    /// All tables that hand flows to each other need the same one, whatever their own seeds.
     #[must_use]
     pub fn with_bucket_seed(mut self, seed: u64) -> Self {
         self.bucket_secret = Secret::from_seed(seed);
@@ -110,8 +113,9 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         (key.hash(&self.bucket_secret) >> 52) as u16
     }
 
-    /// Calls `writer` with key, value, age (ns since the last hit, in whole ticks) and timeout (ns, `u64::MAX`: none)
-    /// of each flow that is not expired.
+    /// Calls `writer` with key, value, age and timeout of each flow that is not expired.
+    ///
+    /// The age is in ns since the last hit, in whole ticks. The timeout is in ns; `u64::MAX` means none.
     pub fn export(&self, writer: &mut dyn FnMut(&K, &V, u64, u64)) {
         self.export_where(&mut |_| true, writer);
     }
@@ -171,9 +175,10 @@ impl<K: Key + Encode, V: Encode + 'static> FlowTable<K, V> {
         self.encode_keys(to, |key| chosen(self.bucket(key)));
     }
 
-    /// As [`encode`](Self::encode), the flows whose keys `chosen` answers `true` for, which leave the table: somebody
-    /// else has them now, who [admits](Self::admit) them. Answers how many. Goes through the whole table at once, whatever
-    /// leaves: beside packets, use [`take_step`](Self::take_step).
+    /// Exports as [`encode`](Self::encode) the flows whose keys `chosen` accepts, and removes them; returns how many.
+    ///
+    /// Another table owns them now and [admits](Self::admit) them. It walks the whole table at once, however few leave;
+    /// beside packets, use [`take_step`](Self::take_step).
     pub fn take_where(&mut self, to: &mut Vec<u8>, chosen: impl FnMut(&K) -> bool) -> usize {
         self.take_between(0..self.slots.len(), to, chosen)
     }
@@ -243,12 +248,14 @@ impl<K: Key + Encode, V: Encode + 'static> FlowTable<K, V> {
         to.extend(checksum.to_be_bytes());
     }
 
-    /// Takes in exported flows as of `now` (ns), and returns how many. A flow that is there already stays as it is
-    /// unless the exported one was hit more recently. Flows that expired on the way are left out.
+    /// Takes in exported flows as of `now` (ns), and returns how many.
+    ///
+    /// A flow that is there already stays as it is, unless the exported one was hit more recently. Flows that expired
+    /// on the way are left out.
     ///
     /// # Errors
-    /// When the bytes are not a whole, unchanged export of a table with the same kinds of keys and values, or hold
-    /// more new flows than there is room for (an import evicts nobody; [`admit`](Self::admit) does). The table then holds
+    /// When the bytes are not a whole, unchanged export of a table with the same kinds of keys and values, or hold more
+    /// new flows than there is room for. (An import evicts no flow; [`admit`](Self::admit) does.) The table then holds
     /// what it held.
     pub fn decode(&mut self, bytes: &[u8], now: u64) -> Result<usize, ImportError> {
         let flows = Self::records(bytes)?;

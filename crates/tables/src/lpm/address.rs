@@ -1,4 +1,4 @@
-//! What prefixes are of: IPv4 and IPv6 addresses, cut into the strides of the trie.
+//! Addresses of prefixes, IPv4 and IPv6, cut into the strides of the trie.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -40,10 +40,13 @@ impl Address for Ipv4Addr {
     }
 }
 
-/// DIR-24-8 (Gupta, Lin and McKeown, INFOCOM 1998) with a shorter first stride, and a third: one access for what 20 bits
-/// decide, two for 26, three for all else. Where the first is to a byte, exceptions take two if an island says them, else two
-/// more than without bytes. The first stride takes 4 MiB, or 1 in bytes, which lies in the caches and in few pages, where that
-/// of 24 bits takes 32 or 64, so that nearly every look at it waits for memory, and for the address's translation.
+/// DIR-24-8 (Gupta, Lin and McKeown, INFOCOM 1998) with a shorter first stride, and a third.
+///
+/// A lookup takes one access for prefixes within 20 bits, two within 26, and three beyond. While the first stride has
+/// bytes, an exception takes two accesses if an island answers it, else two more than without bytes.
+///
+/// The first stride takes 4 MiB, or 1 MiB in bytes, which lies in the caches and in few pages. One of 24 bits would
+/// take 32 or 64 MiB. Nearly every access would then wait for memory and for the address's translation.
 impl sealed::Strides for Ipv4Addr {
     const ROOT: u8 = 32 - REST;
     const ENDS: bool = true;
@@ -70,8 +73,9 @@ impl Address for Ipv6Addr {
     }
 }
 
-/// The first stride is short, since nearly all of the Internet's prefixes share their first bits (2000::/3); an
-/// address behind a /48 takes five accesses, of which the first two or three stay in the caches.
+/// The first stride is short, since nearly all of the Internet's prefixes share their first bits (2000::/3).
+///
+/// An address behind a /48 takes five accesses, of which the first two or three stay in the caches.
 impl sealed::Strides for Ipv6Addr {
     const ROOT: u8 = 16;
     const ENDS: bool = false;

@@ -57,12 +57,12 @@ pub enum RouteChange<V> {
     },
 }
 
-/// What came of a [`RouteChange`].
+/// The result of a [`RouteChange`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RouteOutcome<V> {
     /// The prefix is in; the value that it had before.
     Inserted(Option<V>),
-    /// It is not in, and nothing has changed, but that prefixes whose time was over may have left to make room.
+    /// The prefix is not in, and nothing has changed, except that expired prefixes may have left to make room.
     Refused(LpmError),
     /// The prefix is out; the value that it had.
     Removed(Option<V>),

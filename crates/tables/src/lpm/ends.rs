@@ -1,5 +1,6 @@
-//! Routes that end: filed by a timer wheel, which also knows who is to leave where a table is full. Nothing of it is on a
-//! lookup's way: a route is found until it has been ended.
+//! Expiry of routes, by a timer wheel, which also knows the first to leave where a table is full.
+//!
+//! A lookup does not look at it: a route is found until it has been ended.
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
@@ -9,7 +10,7 @@ use crate::flow::{Counters, MAXIMUM_WORK};
 use crate::memory::MemoryError;
 use crate::wheel::TimerWheel;
 
-/// What it costs to take a route out, beside to look at one.
+/// Cost of removing a route, relative to looking at one.
 const LEAVING: usize = 8;
 
 /// How long a route stays, and who leaves for it: what [`Routes::insert_with_lifetime`] asks beside the route.
@@ -19,25 +20,28 @@ const LEAVING: usize = 8;
 pub struct RouteLifetime {
     /// The time (ns) as of which the route is put in.
     pub now: u64,
-    /// The time (ns) at which it ends, as a router's advertisement or a hold time says it; `None`: never. One that is over
-    /// already ends with the next [`expire`](super::Routes::expire).
+    /// The time (ns) at which the route ends, as a router's advertisement or a hold time says; `None`: never.
+    ///
+    /// A route whose end has passed already ends with the next [`expire`](super::Routes::expire).
     pub end: Option<u64>,
-    /// What happens where the table holds as many prefixes as it may.
+    /// The policy where the table holds as many prefixes as it may.
     pub full: RoutesFull,
 }
 
-/// What a table of routes does with a new prefix when it holds as many as it may.
+/// The policy of a table of routes for a new prefix when it is full.
 ///
-/// It makes room for prefixes, not for groups: where those run out a prefix is refused under either policy, since who leaves
-/// need not be who has them. [`LpmConfig::for_prefixes`](super::LpmConfig::for_prefixes) counts what is needed.
+/// It makes room for prefixes, not for groups. Where groups run out a prefix is refused under either policy, since the
+/// one that leaves may have no group. [`LpmConfig::for_prefixes`](super::LpmConfig::for_prefixes) counts the groups
+/// that are needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RoutesFull {
     /// The new prefix is refused.
     #[default]
     Refuse,
-    /// The new prefix takes the place of the one of its version of IP that ends first: of all that end where they are 64 or
-    /// fewer, else of 64 that end soon. Prefixes without an end never leave for others: where there are only those, the new
-    /// one is refused.
+    /// The new prefix takes the place of the one of its version of IP that ends first.
+    ///
+    /// It looks at all that end where they are 64 or fewer, else at 64 that end soon. Prefixes without an end never
+    /// leave for others: where there are only those, the new one is refused.
     EvictFirstToEnd,
 }
 
@@ -102,13 +106,15 @@ impl<A: Address> Ends<A> {
         }
     }
 
-    /// Who ends first, and when.
+    /// The prefix that ends first, and its time.
     fn first(&self) -> Option<((A, u8), u64)> {
         let (timer, end) = self.wheel.as_ref()?.first(MAXIMUM_WORK)?;
         Some((self.prefixes[timer], end))
     }
 
-    /// Goes on to `now`, by one timer: who is due, who has been moved nearer only (`Some(None)`), or that there is no more to do.
+    /// Advances to `now` by one timer.
+    ///
+    /// Returns the prefix that is due, or `Some(None)` if a timer only moved nearer, or `None` at the end.
     fn step(&mut self, now: u64) -> Option<Option<(A, u8)>> {
         let mut fired = None;
         let visited = self.wheel.as_mut()?.advance(now, 1, |timer| {
@@ -120,11 +126,13 @@ impl<A: Address> Ends<A> {
 }
 
 impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
-    /// Gives a prefix a value and a lifetime; the value that it had. A prefix that is there gets both anew, as if it were
-    /// refreshed: also one that had no end, and one that [`insert`](Self::insert) puts in again has none any more.
+    /// Gives a prefix a value and a lifetime; returns the value that it had.
     ///
-    /// The first prefix that ends costs 25 bytes for each that an IPv4 table may hold, 37 of IPv6, and 11 KiB, and takes the time to have
-    /// that memory.
+    /// A prefix that is there gets both again, as if it were refreshed, also one that had no end.
+    /// [`insert`](Self::insert) takes a prefix's end away.
+    ///
+    /// The first prefix with an end costs 25 bytes for each that an IPv4 table may hold (37 for IPv6), and 11 KiB. It
+    /// takes the time to map that memory.
     ///
     /// ```
     /// use netbricks_tables::{Lpm, LpmConfig, RouteLifetime};
@@ -143,8 +151,8 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
     /// ```
     ///
     /// # Errors
-    /// When it is no prefix of these addresses, or does not fit, by the [policy](RoutesFull), or there is no memory to file
-    /// its end. Nothing changes then, but that prefixes whose time was over may have left to make room.
+    /// When it is no prefix of these addresses, or does not fit, by the [policy](RoutesFull), or there is no memory to
+    /// file its end. Nothing changes then, except that expired prefixes may have left to make room.
     pub fn insert_with_lifetime(
         &mut self,
         prefix: A,
@@ -201,10 +209,12 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
         self.ends.get(&(prefix, len))
     }
 
-    /// Goes on to `now` (ns) and takes out prefixes that are over, looking at up to `budget` of those that end and never at more
-    /// than 64; answers how many it took out. Who is taken out counts as eight that are looked at, and one more for every 64 cells that
-    /// it had: so a call takes eight at most, and fewer short ones, but always one. None is not a sign that it is done: while
-    /// [`is_due`](Self::is_due) says so, call again when there is time.
+    /// Advances to `now` (ns) and removes prefixes that are over; returns how many.
+    ///
+    /// It looks at up to `budget` of those that end, and never at more than 64. A removal counts as eight looks, and as
+    /// one more for every 64 cells of the prefix. So a call removes eight at most, fewer short ones, but always one. A
+    /// result of 0 does not mean that it is done: while [`is_due`](Self::is_due) returns true, call it again when there
+    /// is time.
     pub fn expire(&mut self, now: u64, budget: usize) -> usize {
         self.end_due(now, &mut budget.min(MAXIMUM_WORK))
     }
@@ -235,15 +245,18 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
         self.ends.wheel.as_ref().is_some_and(|wheel| wheel.is_due(now))
     }
 
-    /// The time (ns) from which on [`expire`](Self::expire) has something to do: at most the first end, and before it where
-    /// timers have to be moved nearer. `None` while no prefix ends.
+    /// The time (ns) from which on [`expire`](Self::expire) has something to do, or `None` while no prefix ends.
+    ///
+    /// It is at most the first end, and earlier where timers have to move nearer.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
         self.ends.wheel.as_ref()?.next_deadline()
     }
 
-    /// What has happened since the table was made: prefixes that were new, that gave their place to others before they were over,
-    /// that ended by their lifetime, and that were refused since there was no room. Lookups are not counted.
+    /// Events since the table was made: prefixes inserted, evicted before their end, expired, and refused for lack of
+    /// room.
+    ///
+    /// Lookups are not counted.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters

@@ -1,5 +1,6 @@
-//! What decides behind one cell of the first stride, where that is one value but for one run of addresses that share their first
-//! bits: in four bytes, so that it takes no look at a group.
+//! Islands: cells of the first stride with one value but for one run of addresses, in four bytes.
+//!
+//! The run shares its first bits. An island answers without a look at a group.
 
 use crate::memory::Zeroable;
 
@@ -49,8 +50,9 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// What comes next is in another group; `false` where there is no island, whatever it says: one prefix needs the group behind the
-    /// cell, and one more at most.
+    /// Notes that the next run is in another group; returns `false` where there can be no island.
+    ///
+    /// One prefix needs the group behind the cell, and one more at most.
     pub(super) fn enter(&mut self) -> bool {
         self.groups += 1;
         self.groups <= 2

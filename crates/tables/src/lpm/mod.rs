@@ -1,5 +1,7 @@
-//! Longest-prefix match: which of many prefixes that hold an address is the longest, in one memory access for most of IPv4, at
-//! most five, and a few for IPv6, however many prefixes there are.
+//! Longest-prefix match of IPv4 and IPv6 addresses.
+//!
+//! A lookup takes one memory access for most of IPv4, at most five, and a few for IPv6, however many prefixes there
+//! are.
 
 mod address;
 mod change;
@@ -31,19 +33,22 @@ use crate::table::{Asked, Missed, Table};
 use ends::Ends;
 use trie::{Cell, Route, Trie};
 
-/// How large a longest-prefix-match table is to be. It never grows: what does not fit is refused, or takes
-/// [the place](RoutesFull) of what ends.
+/// The size of a table for longest-prefix match.
+///
+/// It never grows. A prefix that does not fit is refused, or takes [the place](RoutesFull) of one that ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LpmConfig {
     /// The most prefixes held at a time; 1 or more, at most [`Lpm::MAXIMUM`].
     pub prefixes: usize,
-    /// The most groups of cells: IPv4 needs one for each /20 and each /26 that holds a longer prefix, IPv6 one for each
-    /// /16, /24, /32 and so on. [`for_prefixes`](Self::for_prefixes) counts them.
+    /// The most groups of cells.
+    ///
+    /// IPv4 needs one for each /20 and each /26 that holds a longer prefix, IPv6 one for each /16, /24, /32 and so on.
+    /// [`for_prefixes`](Self::for_prefixes) counts them.
     pub groups: usize,
 }
 
 impl LpmConfig {
-    /// What exactly these prefixes need, given as address and length.
+    /// The exact size for these prefixes, given as address and length.
     ///
     /// ```
     /// use netbricks_tables::LpmConfig;
@@ -85,7 +90,7 @@ pub enum LpmTableError {
     Memory {
         /// Groups asked for.
         groups: usize,
-        /// What was missing.
+        /// The cause.
         source: MemoryError,
     },
 }
@@ -126,34 +131,37 @@ pub enum LpmError {
     /// No memory to file the ends of prefixes.
     #[error("no prefix of this table can end: a timer wheel for all of them {problem}")]
     Memory {
-        /// What was missing.
+        /// The cause.
         problem: String,
     },
 }
 
 /// Values by prefix of an IPv4 or IPv6 address; the longest prefix that holds an address decides.
 ///
-/// # Memory and work
-/// IPv4: 10 MiB and 320 bytes a group. IPv6: 320 KiB and 1,280 bytes a group. A fifth of what there is for cells and groups lies
-/// apart from the rest, as do in IPv4 a MiB of bytes and 4 of islands, and each part takes whole units of 2 MiB where it is larger
-/// than 128 KiB. All of it is allocated and touched when the table is made. What knows the prefixes and
-/// their values is not: some 50 bytes a prefix, and less than that for each distinct value, of which the insertion of one more than
-/// ever before moves the others now and then.
+/// # Memory
+/// IPv4 takes 10 MiB and 320 bytes a group, IPv6 320 KiB and 1,280 bytes a group. A fifth of it lies apart from the
+/// rest. So do, in IPv4, a MiB of bytes and 4 MiB of islands. Each part takes whole units of 2 MiB where it is larger
+/// than 128 KiB. All of it is allocated and touched when the table is made.
 ///
-/// A lookup reads one cell, and one more for each group on its way. In IPv4 the first look is at a byte, in a MiB of them, while
-/// fewer than a 32nd of all /20s have a longer prefix in them or a value whose number a byte does not hold. For those it comes
-/// before the rest, and so does a look at an island, which answers where there is just one longer prefix. Values are
-/// numbered as they come, the lowest free number first, up to 254 in a byte and 255 in an island: with more of them, those that
-/// decide for most addresses are best put in first.
+/// The index of prefixes and values is not. It takes some 50 bytes a prefix, and less than that for each distinct
+/// value. One distinct value more than ever before moves the others now and then.
 ///
-/// Inserting or removing a prefix writes the cells that it decides: those of one stride, of which it has at most 2²⁰
-/// (0.0.0.0/0), and of the groups behind them; for an island up to two groups of each /20 are read. The answers between are
-/// never wrong, since nobody looks while the table is changed.
+/// # Work
+/// A lookup reads one cell, and one more for each group on its way. In IPv4 it first reads a byte, in a MiB of them.
+/// This holds while fewer than a 32nd of all /20s have a longer prefix in them or a value whose number does not fit a
+/// byte. For those the byte is an extra read, and so is an island, which answers where there is just one longer prefix.
 ///
-/// # Ends
-/// A prefix may have a [lifetime](Self::insert_with_lifetime). Lookups find it until [`expire`](Self::expire) has taken it
-/// out, which whoever owns the table calls now and then: a lookup in [`Routes`] of a worker's own, or strict ones, before each batch;
-/// of bounded ones the author, by [`RouteChange::Expire`]. To take a short prefix out takes as long as to put it in.
+/// Values are numbered as they come, the lowest free number first, up to 254 in a byte and 255 in an island. With more
+/// of them, first insert those that decide for most addresses.
+///
+/// Inserting or removing a prefix writes the cells for which it decides: those of one stride, of which it has at most
+/// 2²⁰ (0.0.0.0/0), and of the groups behind them. For an island it reads up to two groups of each /20. No lookup sees
+/// a change in progress, since changing takes the table exclusively.
+///
+/// # Lifetimes
+/// A prefix may have a [lifetime](Self::insert_with_lifetime). Lookups find it until [`expire`](Self::expire) has
+/// removed it. A lookup in private or strict [`Routes`] calls that before each batch. For bounded ones the author does,
+/// by [`RouteChange::Expire`]. Removing a short prefix takes as long as inserting it.
 ///
 /// ```
 /// use netbricks_tables::{Lpm, LpmConfig};
@@ -171,9 +179,11 @@ pub enum LpmError {
 /// ```
 pub struct Lpm<A: Address, V: 'static> {
     trie: Trie<A>,
-    /// By number, from 1 on: 0 stands for none, and is beyond the last when 1 is taken off. So one comparison says both.
+    /// Values by number, from 1 on.
+    ///
+    /// 0 stands for none. Less 1 it is beyond the last, so that one comparison finds both.
     values: Vec<V>,
-    /// How many prefixes have the value; nobody looks at those that none has.
+    /// How many prefixes have the value; values that none has are not read.
     uses: Vec<usize>,
     /// The lowest is given out first, since a byte holds only low ones.
     free_values: BinaryHeap<Reverse<u32>>,
@@ -186,7 +196,7 @@ pub struct Lpm<A: Address, V: 'static> {
     /// The latest time (ns) that it was told.
     now: u64,
     counters: Counters,
-    /// What tickets know holds for this edition of this table alone.
+    /// The edition of this table for which tickets hold.
     edition: u64,
 }
 
@@ -196,7 +206,7 @@ fn edition() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// What announcing an address to an [`Lpm`] takes.
+/// The parameters for hashing an address for an [`Lpm`].
 #[derive(Clone, Copy, Debug)]
 pub struct LpmAnnouncer {
     first: *const u8,
@@ -228,7 +238,9 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
         Ok(Self { trie, capacity, ..Self::none() })
     }
 
-    /// A table that holds nothing, has no room, and takes no memory for cells. Who asks it need not look whether there is one.
+    /// A table that holds nothing, has no room, and takes no memory for cells.
+    ///
+    /// A caller can look it up like any other.
     pub(super) fn none() -> Self {
         Self {
             trie: Trie::none(),
@@ -374,8 +386,10 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
         }
     }
 
-    /// The number of a value, with one use more: at most that of prefixes, since whoever changes its value either shares the
-    /// old one or takes its number.
+    /// The number of a value, with one use more.
+    ///
+    /// It is at most the number of prefixes: a prefix that changes its value either shares the old one or takes its
+    /// number.
     fn number_of(&mut self, value: V) -> u32 {
         if let Some(number) = self.numbers.get(&value) {
             self.uses[*number as usize - 1] += 1;
@@ -431,7 +445,7 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Table for Lpm<A, V> {
         LpmTicket::default()
     }
 
-    /// Nothing: one address alone has nobody to wait with.
+    /// Does nothing: one address alone has no others to wait with.
     #[inline(always)]
     fn approach(&self, _: &A, _: &mut LpmTicket<A>) {}
 

@@ -12,7 +12,9 @@ use crate::hash::{Key, Secret};
 use crate::parts::Whole;
 use crate::table::{Asked, Missed, Table};
 
-/// Values by prefix of an IPv4 or IPv6 address: an [`Lpm`] for each version. A version without prefixes has no cells.
+/// Values by prefix of an IPv4 or IPv6 address: an [`Lpm`] for each version.
+///
+/// A version without prefixes has no cells.
 ///
 /// ```
 /// use netbricks_tables::{LpmConfig, Routes};
@@ -29,7 +31,7 @@ pub struct Routes<V: 'static> {
     v6: Lpm<Ipv6Addr, V>,
 }
 
-/// What announcing an address to [`Routes`] takes.
+/// The parameters for announcing an address to [`Routes`].
 #[derive(Clone, Copy, Debug)]
 pub struct RoutesAnnouncer {
     v4: LpmAnnouncer,
@@ -168,7 +170,7 @@ impl<V: Copy + Eq + Hash + 'static> Routes<V> {
         self.v4.next_deadline().into_iter().chain(self.v6.next_deadline()).min()
     }
 
-    /// What has happened since the table was made, in both versions together. As [`Lpm::counters`].
+    /// Events since the table was made, in both versions together, as [`Lpm::counters`].
     #[must_use]
     pub fn counters(&self) -> Counters {
         let (v4, v6) = (self.v4.counters(), self.v6.counters());
@@ -200,7 +202,9 @@ impl<V: Copy + Eq + Hash + 'static> Routes<V> {
     }
 }
 
-/// Bytes that say how long either of two exports is: one cut off behind the first would else be one of IPv4 alone.
+/// Bytes that give the length of either of two exports.
+///
+/// Without them, an export that is cut off behind the first would be one of IPv4 alone.
 const LENGTHS: usize = 16;
 
 impl<V: Copy + Eq + Hash + Encode + 'static> Routes<V> {
@@ -288,8 +292,10 @@ impl<V: Copy + Eq + Hash + 'static> Table for Routes<V> {
     #[inline(always)]
     fn approach(&self, _: &IpAddr, _: &mut Self::Ticket) {}
 
-    /// IPv6's addresses walk all their way; IPv4's ask for the second cell, behind which hardly any goes, but not where few go
-    /// even there: the processor looks far enough ahead to wait for those few together, most of whom an island answers.
+    /// IPv6's addresses walk all the way; IPv4's only prefetch the second cell.
+    ///
+    /// Few IPv4 addresses go further. Where few go even to the second cell, nothing is prefetched: the processor looks
+    /// far enough ahead to wait for those together, and an island answers most of them.
     #[inline(always)]
     fn approach_all<'k>(
         &self,

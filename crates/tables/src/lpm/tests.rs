@@ -48,7 +48,7 @@ fn step(most: u8) -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Plays steps on a table and on a map, and compares what they say of addresses in and around every prefix.
+/// Plays steps on a table and on a map, and compares their answers for addresses in and around every prefix.
 fn play<A: Address + Encode>(lpm: &mut Lpm<A, u32>, steps: &[Step], of: impl Fn(u128) -> A) {
     let mut map: BTreeMap<(A, u8), u32> = BTreeMap::new();
     for step in steps {
@@ -293,7 +293,7 @@ fn ask(routes: &mut Routes<u32>, known: u32, address: impl Fn(u32) -> IpAddr) {
     }
 }
 
-/// What a loop over a batch finds of an address that nobody walked for, or that it is not for the loop.
+/// The result of a batch's loop for an address without a walk, or `None` if it leaves the address.
 fn here(routes: &mut Routes<u32>, address: IpAddr) -> Option<Option<u32>> {
     let ticket = LpmTicket::default();
     if let Some(short) = Routes::<u32>::shorten(&address) {
@@ -408,8 +408,10 @@ fn routes_of_both_versions_are_taken_over_whole_or_not_at_all() {
     assert!(Routes::<u32>::new(None, config).unwrap().decode(&bytes, 0).is_err());
 }
 
-/// The first stride answers in bytes while they hold nearly all of it: neither more distinct values than a byte tells apart nor
-/// groups are in the way of anybody's answer, and what is too many of either can go again.
+/// The first stride answers in bytes while they hold nearly all of it.
+///
+/// Neither more distinct values than a byte holds nor groups change an answer. When there are fewer again, bytes come
+/// back.
 #[test]
 fn bytes_answer_for_the_first_stride_while_they_hold_nearly_all_of_it() {
     let config = LpmConfig { prefixes: 100_000, groups: 40_000 };
@@ -443,8 +445,9 @@ fn bytes_answer_for_the_first_stride_while_they_hold_nearly_all_of_it() {
     walked_together(&mut lpm, (0..200).map(|number| of(many - 100 + number)));
 }
 
-/// A /20 in which one longer prefix differs is an island, whatever changes around it; of what is more than that, or beyond a byte,
-/// the groups decide.
+/// A /20 in which one longer prefix differs is an island, whatever changes around it.
+///
+/// With more than that, or values beyond a byte, the groups decide.
 #[test]
 fn one_prefix_within_a_cell_is_an_island() {
     let mut lpm: Lpm<Ipv4Addr, u32> = Lpm::new(LpmConfig { prefixes: 400, groups: 400 }).unwrap();
@@ -490,8 +493,9 @@ fn one_prefix_within_a_cell_is_an_island() {
     assert_eq!(asked(&lpm), (0, [Some(1_299), Some(1_299), Some(1_299), Some(1_299), Some(1_299), Some(3)]));
 }
 
-/// All addresses of a /20 are asked for after each change in it and around it, with numbers at hand that bytes hold, islands hold, and
-/// neither does.
+/// All addresses of a /20 are looked up after each change in it and around it.
+///
+/// Values have numbers that bytes hold, islands hold, and neither does.
 #[test]
 fn islands_agree_with_the_definition() {
     const BLOCK: u32 = 0xc000_0000;

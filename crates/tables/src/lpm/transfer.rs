@@ -6,8 +6,11 @@ use super::{Address, Lpm, LpmConfig, RouteLifetime, RoutesFull};
 use crate::flow::Encode;
 use crate::memory::MemoryError;
 
-/// "NBLP", the version of the header and the records, bits of an address, version and size of a value, prefixes; then
-/// the prefixes (address, length, value, what is left of the lifetime in ns); then the CRC-32 of all before it.
+/// Magic number of an export.
+///
+/// An export has "NBLP", the version of the header and the records, bits of an address, version and size of a value,
+/// and the number of prefixes. Then come the prefixes (address, length, value, remaining lifetime in ns), then the
+/// CRC-32 of all before it.
 const MAGIC: [u8; 4] = *b"NBLP";
 const FORMAT: u16 = 2;
 const HEADER: usize = 4 + 2 + 1 + (2 + 4) + 8;
@@ -27,7 +30,7 @@ pub enum LpmImportError {
     /// No such export, or cut short, or changed on its way.
     #[error("no exported prefixes: {problem}: fetch the whole export again")]
     Damaged {
-        /// What is wrong with the bytes.
+        /// The fault in the bytes.
         problem: &'static str,
     },
     /// Prefixes of other addresses, or with values of another form.
@@ -61,15 +64,15 @@ pub enum LpmImportError {
         "exported prefixes need room for {needed:?}, but the table has {there:?}: import into a larger table"
     )]
     NoRoom {
-        /// What they need.
+        /// The size that they need.
         needed: LpmConfig,
-        /// What there is.
+        /// The size of the table.
         there: LpmConfig,
     },
     /// No memory to file the ends of prefixes.
     #[error("exported prefixes end, and a timer wheel for all that the table may hold {problem}")]
     Memory {
-        /// What was missing.
+        /// The cause.
         problem: String,
     },
 }
@@ -77,8 +80,10 @@ pub enum LpmImportError {
 impl<A: Address + Encode, V: Copy + Eq + Hash + Encode + 'static> Lpm<A, V> {
     const RECORD: usize = A::SIZE + 1 + V::SIZE + LEFT;
 
-    /// Appends all prefixes to `to`, in a form that [`decode`](Self::decode) reads: with what is left of their lifetimes at the
-    /// latest time that the table was told, since who reads it may have another clock.
+    /// Appends all prefixes to `to`, in a form that [`decode`](Self::decode) reads.
+    ///
+    /// Each has its remaining lifetime at the latest time that the table was told, since the reader may have another
+    /// clock.
     pub fn encode(&self, to: &mut Vec<u8>) {
         let start = to.len();
         to.extend(MAGIC);
@@ -102,8 +107,9 @@ impl<A: Address + Encode, V: Copy + Eq + Hash + Encode + 'static> Lpm<A, V> {
         to.extend(checksum.to_be_bytes());
     }
 
-    /// Puts exported prefixes in the place of all that are there, as of `now` (ns); answers how many. What was over when it was
-    /// exported ends with the next [`expire`](Self::expire).
+    /// Replaces all prefixes by exported ones, as of `now` (ns); returns how many.
+    ///
+    /// A prefix that was over when it was exported ends with the next [`expire`](Self::expire).
     ///
     /// # Errors
     /// When the bytes are not a whole, unchanged export of a table with the same kinds of addresses and values, or need

@@ -1,6 +1,7 @@
-//! A trie of large strides in one array: the cells of the first stride, then groups of cells for what is decided by the
-//! bits of each further one. Every cell knows how long the prefix is that wrote it, so that a change touches only the cells
-//! that its prefix decides.
+//! A trie of large strides in one array.
+//!
+//! The cells of the first stride come first, then groups of cells for the bits of each further stride. Every cell knows
+//! the length of the prefix that wrote it, so that a change touches only the cells for which its prefix decides.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -47,7 +48,7 @@ impl Cell {
 /// In the place of a cell that a byte cannot hold.
 const BEYOND: u8 = u8::MAX;
 
-/// What wrote a cell: a value's number, and its prefix's length plus 1; both 0 where nothing did.
+/// The prefix that wrote a cell: its value's number, and its length plus 1; both 0 where none did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Route {
     pub(super) value: u32,
@@ -64,14 +65,18 @@ impl Route {
 
 pub(super) struct Trie<A> {
     cells: HugeArray<Cell>,
-    /// The cells of the first stride in a byte each: a quarter of the memory, which stays in the caches where the cells do not.
-    /// Empty while it is of no use, since too many are [`BEYOND`].
+    /// The cells of the first stride in a byte each.
+    ///
+    /// This is a quarter of the memory, which stays in the caches where the cells do not. Empty while it is of no use,
+    /// since too many are [`BEYOND`].
     bytes: HugeArray<u8>,
     /// Its place meanwhile.
     unused: HugeArray<u8>,
     /// How many are [`BEYOND`].
     beyond: usize,
-    /// By cell of the first stride, what is behind one where a group decides, if an island says it all. As many as bytes.
+    /// The island of each cell of the first stride where a group decides, if an island can say it all.
+    ///
+    /// There are as many as bytes.
     islands: HugeArray<Island>,
     /// By cell, [`Route::depth`]; nothing of it where a group decides. Lookups never look here.
     depths: HugeArray<u8>,
@@ -132,7 +137,7 @@ impl<A: Address> Trie<A> {
         self.groups - self.free.len()
     }
 
-    /// Where what any lookup looks at first is, and the logarithm of how many bytes it is for each of the first stride.
+    /// The address that any lookup reads first, and the logarithm of the bytes of each entry there.
     #[inline(always)]
     pub(super) fn start(&self) -> (*const u8, u8) {
         const CELL: u8 = size_of::<Cell>().ilog2() as u8;
@@ -148,8 +153,9 @@ impl<A: Address> Trie<A> {
         !self.bytes.is_empty()
     }
 
-    /// The number of the value that decides for `address`, if its byte or its island says it: one look for nearly all, two for
-    /// the others, for which it may be in vain.
+    /// The number of the value that decides for `address`, if its byte or its island says it.
+    ///
+    /// It takes one read for nearly all addresses, and two for the others, for which it may be in vain.
     #[inline(always)]
     fn early(&self, address: A) -> Option<usize> {
         let root = address.root();
@@ -160,7 +166,7 @@ impl<A: Address> Trie<A> {
         self.islands.get(root)?.number(address.rest())
     }
 
-    /// What cell `index` says, if it is of the first stride and a byte holds it.
+    /// The byte of cell `index`, if it is of the first stride and a byte holds it.
     #[inline(always)]
     fn byte(&self, index: usize) -> Option<u8> {
         if A::ENDS { self.bytes.get(index).copied().filter(|byte| *byte != BEYOND) } else { None }
@@ -184,7 +190,9 @@ impl<A: Address> Trie<A> {
         cells >= 1 << (A::ROOT - 5)
     }
 
-    /// Cell `index`; nothing where there are no cells at all, which so costs no more than to look whether the index is right.
+    /// Cell `index`, or an empty one where there are no cells at all.
+    ///
+    /// The bounds check covers both cases at once.
     #[inline(always)]
     fn cell(&self, index: usize) -> Cell {
         self.cells.get(index).copied().unwrap_or(Cell::of_value(0))
@@ -221,8 +229,9 @@ impl<A: Address> Trie<A> {
         cell.group().is_none().then_some(cell.value())
     }
 
-    /// The number that cell `index` says; or the next cell on the way of `address`, which is asked for, where `level` strides
-    /// after the first are behind it.
+    /// The number in cell `index`, or the next cell for `address`, which is prefetched.
+    ///
+    /// `level` is the number of the next cell's stride, from 0 for the one behind the first.
     #[inline(always)]
     pub(super) fn step(&self, index: usize, address: A, level: u8) -> Result<u32, usize> {
         if let Some(byte) = self.byte(index) {
@@ -274,8 +283,9 @@ impl<A: Address> Trie<A> {
         }
     }
 
-    /// Gives what `prefix` of length `len` decides to `parent`, the route of the longest prefix around it, and groups that
-    /// decide nothing any more back.
+    /// Gives the cells of `prefix` of length `len` to `parent`, the route of the longest prefix around it.
+    ///
+    /// It frees groups that decide nothing any more.
     pub(super) fn remove(&mut self, prefix: A, len: u8, parent: Route) {
         let (mut index, mut end, mut level) = (prefix.root(), A::ROOT, 0);
         let mut way = Vec::new();
@@ -305,7 +315,7 @@ impl<A: Address> Trie<A> {
         }
     }
 
-    /// The group that decides in a cell, made of what the cell said if there was none. `None` when no group is free.
+    /// The group behind a cell, made from the cell if there was none. `None` when no group is free.
     fn group_at(&mut self, index: usize) -> Option<usize> {
         if let Some(group) = self.cells[index].group() {
             return Some(group);
@@ -331,7 +341,7 @@ impl<A: Address> Trie<A> {
         (self.forks, (0..1 << A::ROOT).filter(|index| self.cells[*index].group().is_some()).count())
     }
 
-    /// Whether the bytes are what the cells say, and in use as long as they are to be; and islands what the groups say.
+    /// Whether bytes equal the cells and islands the groups, and bytes are in use exactly when they should be.
     #[cfg(test)]
     pub(super) fn bytes_are_right(&self) -> bool {
         let bytes = if self.bytes.is_empty() { &self.unused } else { &self.bytes };
@@ -393,8 +403,9 @@ impl<A: Address> Trie<A> {
         }
     }
 
-    /// Says what is behind cell `index` of the first stride in an island, if one can: whenever that has changed. Where no group
-    /// decides, or no longer, there is none, so that a value can be written without a look at it.
+    /// Updates the island of cell `index` of the first stride after a change behind it.
+    ///
+    /// Where no group decides, or no longer, there is none, so that a value can be written without looking at it.
     fn look_for_island(&mut self, index: usize) {
         // None over IPv6, and none of a cell in a group.
         if index >= self.islands.len() {
@@ -406,8 +417,9 @@ impl<A: Address> Trie<A> {
         self.islands[index] = is_told.then(|| runs.island()).flatten().unwrap_or(Island::NONE);
     }
 
-    /// Tells the numbers behind a cell of so many addresses, in order; `false` where more are of no use: two groups are looked into,
-    /// however many there are.
+    /// Passes the numbers behind a cell of `addresses` addresses to `runs`, in order.
+    ///
+    /// Returns `false` where more are of no use. It reads two groups, however many there are.
     fn tell_runs(&self, cell: Cell, addresses: u32, runs: &mut Runs) -> bool {
         let Some(group) = cell.group() else { return runs.add(cell.0, addresses) };
         let first = Self::first_of(group);

@@ -1,15 +1,16 @@
-//! The step between announcing addresses and resolving them: many walk down the trie side by side, each a cell at a time, so
-//! that they wait for memory together.
+//! The step between announcing addresses and resolving them.
+//!
+//! Many addresses walk down the trie side by side, a cell at a time, so that they wait for memory together.
 
 use super::trie::Trie;
 use super::{Address, Lpm};
 use crate::table::BULK;
 
-/// What is known of an address before it is looked up in an [`Lpm`]; the default knows nothing, and costs the whole way.
+/// A hint about an address before its lookup in an [`Lpm`]; the default holds nothing, and costs the whole way.
 #[derive(Clone, Copy, Debug)]
 pub struct LpmTicket<A>(pub(super) Option<Found<A>>);
 
-/// Whose number was found when.
+/// The address, the number found for it, and the table's edition.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found<A> {
     pub(super) address: A,
@@ -87,7 +88,7 @@ impl<A: Address, V: 'static> Lpm<A, V> {
 }
 
 impl<A: Address> Walk<'_, A> {
-    /// Looks at the cell, and asks for the next one unless it has the answer: the number of a value, or 0.
+    /// Reads the cell, and prefetches the next one unless it has the answer: the number of a value, or 0.
     #[inline(always)]
     fn step(&mut self, trie: &Trie<A>) -> Option<u32> {
         match trie.step(self.cell, self.address, self.level) {

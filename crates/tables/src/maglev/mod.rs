@@ -1,5 +1,6 @@
-//! Maglev's table (Eisenbud et al., NSDI 2016, section 3.4): which backend a flow goes to, decided alike by every node
-//! that knows the same backends, evenly, and with few flows moved when backends come and go.
+//! Maglev's table (Eisenbud et al., NSDI 2016, section 3.4): which backend a flow goes to.
+//!
+//! Every node that knows the same backends decides alike and evenly. Few flows move when backends come and go.
 
 #[cfg(test)]
 mod tests;
@@ -13,11 +14,11 @@ use crate::hash::{Secret, hash_words};
 /// A backend as the table knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaglevBackend<'n> {
-    /// What it is called on every node: its permutation of the slots follows from this and the key alone.
+    /// Its name on every node; its permutation of the slots follows from this and the key alone.
     pub name: &'n str,
     /// Its share of the slots, beside the other backends' weights; 1 or more.
     pub weight: u32,
-    /// What [`MaglevTable::get`] answers for it; means nothing to other nodes.
+    /// The number that [`MaglevTable::get`] returns for it; means nothing to other nodes.
     pub number: u16,
 }
 
@@ -66,13 +67,13 @@ pub enum MaglevError {
 /// Slots by hash, each with the backend that it goes to.
 ///
 /// The same backends, key and size give the same table, in whatever order the backends come. Each has as many slots as
-/// its weight says, to within one. Taking one backend out moves few of the slots that it did not have: less than 1 % at
-/// 65,537 slots, whether backends are two or a thousand (the tests hold it to 1.5 %). Memory: 2 bytes a slot.
+/// its weight says, to within one. Removing one backend moves few slots of the others: less than 1 % at 65,537 slots,
+/// with two backends or a thousand (the tests hold it to 1.5 %). Memory: 2 bytes a slot.
 ///
 /// The paper's permutations are arithmetic progressions. Two backends whose steps happen to be in a simple ratio then
-/// meet in slot after slot, and among ten backends one in a few hundred moves 2 to 4 % of the others' slots when it
-/// leaves. Here place `j` is the slot `(offset + j · skip)⁻¹ + shift`, modulo the size: inverses keep no ratio
-/// (Eichenauer and Lehn, Statistische Hefte 27, 1986). All else is the paper's.
+/// meet in slot after slot. Among ten backends one in a few hundred moves 2 to 4 % of the others' slots when it leaves.
+/// Here place `j` is the slot `(offset + j · skip)⁻¹ + shift`, modulo the size: inverses keep no ratio (Eichenauer and
+/// Lehn, Statistische Hefte 27, 1986). All else is the paper's.
 ///
 /// ```
 /// use netbricks_tables::{MaglevBackend, MaglevTable, Secret};
@@ -144,7 +145,9 @@ impl MaglevTable {
         Ok(Self { slots: slots.into_iter().map(|number| number as u16).collect() })
     }
 
-    /// The number of the backend for a flow with this hash; all nodes must take the same hash, under the same key.
+    /// The number of the backend for a flow with this hash.
+    ///
+    /// All nodes must use the same hash, under the same key.
     #[inline(always)]
     #[must_use]
     pub fn get(&self, hash: u64) -> Option<u16> {
@@ -178,7 +181,7 @@ impl MaglevTable {
     }
 }
 
-/// A slot that nobody has: no backend's number.
+/// A slot without a backend: no backend's number.
 const FREE: u32 = u32::MAX;
 
 /// One backend while the table is filled.

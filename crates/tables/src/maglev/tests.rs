@@ -167,7 +167,7 @@ fn taking_one_out_moves_little_else_by_weight_too() {
     }
 }
 
-/// What another node made, on another machine, in another release: a change of this table breaks every cluster.
+/// Equals a table of another node, machine and release: a change of this table breaks every cluster.
 #[test]
 fn the_table_is_the_same_everywhere() {
     let backends = [("192.0.2.1", 1), ("192.0.2.2", 2), ("2001:db8::3", 1)];

@@ -2,10 +2,10 @@
 
 use super::atomics::{AtomicU64, Mutex, MutexGuard, Ordering};
 
-/// State that one thread at a time has, wholly: any number of reads and changes under one hold are one step, before or
-/// after every other hold (serialisable).
+/// State that one thread at a time has, wholly (serialisable).
 ///
-/// A holder that panics leaves what it had half done; the next one finds the state made anew.
+/// Any number of reads and changes under one hold are one step, before or after every other hold. If a holder panics,
+/// the next one finds the state made again.
 ///
 /// ```
 /// use netbricks_tables::Locked;
@@ -19,7 +19,7 @@ use super::atomics::{AtomicU64, Mutex, MutexGuard, Ordering};
 /// ```
 pub struct Locked<T> {
     inside: Mutex<Inside<T>>,
-    /// Times that it was made anew.
+    /// How often it was made again.
     remade: AtomicU64,
 }
 
@@ -34,9 +34,9 @@ type Remake<T> = Box<dyn Fn(&mut T) -> bool + Send + Sync>;
 #[derive(Clone, Copy, PartialEq)]
 enum Condition {
     Whole,
-    /// While somebody holds it, and after a panic in that.
+    /// While a thread holds it, and after a panic in that.
     Held,
-    /// It could not be made anew yet.
+    /// It could not be made again yet.
     Lacking,
 }
 
@@ -49,24 +49,28 @@ impl<T> Locked<T> {
         })
     }
 
-    /// A state that was made already: for one that there may be no memory for. `remake` makes it as it was at first of what a
-    /// panic left half done, and answers whether it could. Where not, the next hold tries again, and what this one gets is
-    /// what `remake` put there.
+    /// A state that was made already, for one for which there may be no memory.
+    ///
+    /// After a panic `remake` restores the initial state and returns whether it could. If not, the next hold tries
+    /// again, and this one gets the state that `remake` left.
     pub fn of(state: T, remake: impl Fn(&mut T) -> bool + Send + Sync + 'static) -> Self {
         let inside = Inside { state, condition: Condition::Whole, remake: Box::new(remake) };
         Self { inside: Mutex::new(inside), remade: AtomicU64::new(0) }
     }
 
-    /// Gives `f` the state. Without contention it costs two atomic exchanges, some 15 ns, so that a batch asks once;
-    /// with contention it waits for whoever has it, in the kernel if that takes long. A hold inside a hold waits for
-    /// ever.
+    /// Gives `f` the state.
+    ///
+    /// Without contention it costs two atomic exchanges, some 15 ns, so a batch calls it once. With contention it waits
+    /// for the holder, in the kernel if that takes long. A hold inside a hold waits for ever.
     #[inline]
     pub fn hold<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         Self::show(self.lock(), f)
     }
 
-    /// As [`hold`](Self::hold), if the state is what it should be: `None`, without a call of `f`, where a panic spoilt it and it
-    /// could not be made anew yet, so that whatever changed in it would be lost.
+    /// Gives `f` the state as [`hold`](Self::hold), or returns `None` where a panic spoilt it.
+    ///
+    /// `None` means that it could not be made again yet, so that any change in it would be lost. `f` is not called
+    /// then.
     #[inline]
     pub fn hold_whole<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
         let inside = self.lock();
@@ -82,11 +86,12 @@ impl<T> Locked<T> {
         answer
     }
 
-    /// Puts in its place what `next` makes of it, in one step, and from here on makes it anew by `remake`. Where `next` fails or
-    /// panics everything stays.
+    /// Replaces the state by the result of `next`, in one step, and uses `remake` from here on.
+    ///
+    /// Where `next` fails or panics nothing changes.
     ///
     /// # Errors
-    /// What `next` says.
+    /// The error of `next`.
     pub fn replace<E>(
         &self,
         next: impl FnOnce(&T) -> Result<T, E>,
@@ -104,7 +109,7 @@ impl<T> Locked<T> {
         Ok(())
     }
 
-    /// Times that a hold found the state made anew, since the one before it had panicked. Who holds it may ask too.
+    /// How often a hold found the state made again after a panic. The holder may ask too.
     #[must_use]
     pub fn remade(&self) -> u64 {
         self.remade.load(Ordering::Relaxed)

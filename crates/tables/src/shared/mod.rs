@@ -1,6 +1,7 @@
-//! State that several threads see: replicated, for one writer and readers that never wait ([`replicated`]), or behind
-//! one lock, for whoever needs the latest ([`Locked`]). Both take their state as something that changes by plain
-//! [changes](Changing), so that one function runs over either.
+//! State that several threads see: replicated, or behind one lock.
+//!
+//! [`replicated`] state has one writer and readers that never wait. [`Locked`] state is for readers that need the
+//! latest. Both hold state that is altered by plain [changes](Changing), so that one function runs over either.
 
 mod atomics;
 mod locked;
@@ -32,9 +33,9 @@ pub use shown::ReadTable;
 /// assert_eq!(Sum(3).apply(&4), 7);
 /// ```
 pub trait Changing: 'static {
-    /// One change, with all that it depends on: no clock is read and no dice are thrown while it is applied.
+    /// One change, with all that it depends on: applying it reads no clock and draws no random number.
     type Change: Clone + Send + 'static;
-    /// What came of it.
+    /// The result of a change.
     type Outcome;
     /// Does it.
     fn apply(&mut self, change: &Self::Change) -> Self::Outcome;

@@ -1,5 +1,6 @@
-//! Two copies of one state: readers read one, the writer changes the other, and now and then they change places
-//! (left-right: Ramalhete and Correia, 2013). Reading never waits, whatever the writer does.
+//! Two copies of one state: readers read one, the writer changes the other, and they swap.
+//!
+//! This is left-right (Ramalhete and Correia, 2013). Reading never waits, whatever the writer does.
 
 use super::Changing;
 use super::atomics::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell, fence, yield_now};
@@ -17,7 +18,7 @@ const SPINS: u32 = if cfg!(loom) { 0 } else { 128 };
 )]
 pub struct NoReaderLeft;
 
-/// What one reader tells the writer, on cache lines of its own.
+/// One reader's progress, for the writer, on cache lines of its own.
 #[repr(align(128))]
 struct Place {
     taken: AtomicBool,
@@ -42,8 +43,8 @@ unsafe impl<T: Send + Sync> Sync for Sides<T> {}
 
 /// Makes a replicated state: `make` makes each of its two copies, which must be equal.
 ///
-/// A read that starts after update `k` returned sees at least the first `k − updates` of them; with 0, all. Whoever
-/// stops writing for a while calls [`publish`](Writer::publish), or drops the writer, and readers see everything.
+/// A read that starts after update `k` returned sees at least the first `k − updates` of them; with 0, all. A writer
+/// that pauses calls [`publish`](Writer::publish), or is dropped, and readers see everything.
 ///
 /// ```
 /// use netbricks_tables::{Changing, replicated};
@@ -78,8 +79,9 @@ pub fn replicated<T: Changing + Send + Sync>(
     })
 }
 
-/// As [`replicated`], of two copies that were made already, which must be equal: for state that there may be no memory for.
-/// `remake` makes one as it was at first, also of what a panic left half done, and answers whether it could.
+/// As [`replicated`], of two equal copies that were made already, for state for which there may be no memory.
+///
+/// `remake` restores a copy's initial state, also after a panic left it half-changed, and returns whether it could.
 pub fn replicated_of<T: Changing + Send + Sync>(
     updates: usize,
     [first, second]: [T; 2],
@@ -108,11 +110,12 @@ pub fn replicated_of<T: Changing + Send + Sync>(
     (writer, Publication(sides))
 }
 
-/// Changes that readers miss at most, though they may miss more: there is room for so many from the start. Of more that belong
-/// together the log grows once.
+/// Changes for which the log has room from the start.
+///
+/// Readers may miss more. The log grows once for a longer group of changes that belong together.
 const MOST_BEHIND: usize = 4_096;
 
-/// What readers are made of, on any thread.
+/// Makes readers, on any thread.
 pub struct Publication<T>(Arc<Sides<T>>);
 
 impl<T> Clone for Publication<T> {
@@ -144,9 +147,10 @@ pub struct Reader<T: Changing> {
 }
 
 impl<T: Changing> Reader<T> {
-    /// Shows the state to `f`, as the writer last published it; it stays as it is until `f` returns. Takes a bounded
-    /// number of steps, whatever others do: two stores, a load and a fence, some 10 ns, so that a batch asks once. The
-    /// writer waits for `f` before it publishes the next but one time.
+    /// Shows `f` the state as the writer last published it; it does not change until `f` returns.
+    ///
+    /// It takes a bounded number of steps, whatever other threads do: two stores, a load and a fence, some 10 ns. So a
+    /// batch calls it once. The writer waits for `f` before it publishes the next but one time.
     #[inline]
     pub fn read<R>(&self, f: impl FnOnce(&T) -> R) -> R {
         let _reading = Reading::enter(self);
@@ -156,8 +160,9 @@ impl<T: Changing> Reader<T> {
         self.sides.sides[live].with(|side| f(unsafe { &*side }))
     }
 
-    /// Changes that have been published so far, for readers that keep something made of the state: what is read from
-    /// here on has at least these. One load.
+    /// The number of changes published so far; a later read has at least these. One load.
+    ///
+    /// For readers that cache values computed from the state.
     #[inline(always)]
     #[must_use]
     pub fn published(&self) -> u64 {
@@ -217,14 +222,15 @@ pub struct Writer<T: Changing> {
     own: usize,
     /// Changes that readers may miss.
     updates: usize,
-    /// While settled: changes that `own` has and the live side has not. Else: those that the live side has and `own`
-    /// has not.
+    /// While settled: changes that `own` has and the live side has not.
+    ///
+    /// Else: those that the live side has and `own` has not.
     log: Vec<T::Change>,
     /// Whether `own` is ours alone and up to date.
     settled: bool,
     /// Cleared while a change, or several that are one, are applied: a panic leaves it so.
     whole: bool,
-    /// Copies that are yet to be made anew, after a panic; 0 where none was noticed.
+    /// Copies that must be made again after a panic; 0 where none was noticed.
     spoilt: u8,
     /// Changes made.
     done: u64,
@@ -233,11 +239,13 @@ pub struct Writer<T: Changing> {
 }
 
 impl<T: Changing + Send + Sync> Writer<T> {
-    /// Makes one change. Publishes when more than the agreed number of changes would be missing; then, at the next
-    /// change, waits for readers that have not finished reading what was read before.
+    /// Makes one change, and publishes when more than the agreed number of changes would be missing.
+    ///
+    /// The next change then waits for readers that still read the former copy.
     ///
     /// # Panics
-    /// As [`update_all`](Self::update_all), where the state can't be made anew after a panic: [`recover`](Self::recover) asks.
+    /// As [`update_all`](Self::update_all), where the state can't be made again after a panic:
+    /// [`recover`](Self::recover) asks.
     pub fn update(&mut self, change: T::Change) -> T::Outcome {
         let outcome = self.change(change);
         if self.log.len() > self.updates {
@@ -246,8 +254,10 @@ impl<T: Changing + Send + Sync> Writer<T> {
         outcome
     }
 
-    /// Makes several changes of which readers see all or none; what came of each goes to `outcome`, in order. Where
-    /// `changes` or `outcome` panics in between it is none, and the state begins anew, as after a change that panics.
+    /// Makes several changes of which readers see all or none; passes the results to `outcome`, in order.
+    ///
+    /// Where `changes` or `outcome` panics in between, readers see none. The state starts again, as after a change that
+    /// panics.
     pub fn update_all(
         &mut self,
         changes: impl IntoIterator<Item = T::Change>,
@@ -267,8 +277,10 @@ impl<T: Changing + Send + Sync> Writer<T> {
         }
     }
 
-    /// Shows the state with all changes made, published or not, and waits for nobody. After a change that panicked it is what was
-    /// published last: the state begins anew with the next change.
+    /// Shows the state with all changes made, published or not, without waiting.
+    ///
+    /// After a change that panicked it is the state that was published last: the state starts again with the next
+    /// change.
     pub fn read<R>(&mut self, f: impl FnOnce(&T) -> R) -> R {
         // What is not settled was published as a whole: the live side has it already, while readers may still be on `own`.
         let side = if self.settled && self.whole { self.own } else { 1 - self.own };
@@ -290,9 +302,10 @@ impl<T: Changing + Send + Sync> Writer<T> {
         if self.settled { self.log.len() } else { 0 }
     }
 
-    /// Makes anew what a change that panicked left half done, each copy in its own place, and shows it to readers at once;
-    /// waits for them. `false` where that fails: nothing can be changed then, and readers go on with what was published, until
-    /// it succeeds. Where nothing panicked it costs a look.
+    /// Makes a state that a panic spoilt again, each copy in its own place, and publishes it at once.
+    ///
+    /// It waits for readers. `false` where it fails: nothing can be changed until it succeeds, and readers keep the
+    /// published state. Where nothing panicked it costs one check.
     #[inline]
     #[must_use]
     pub fn recover(&mut self) -> bool {
@@ -323,8 +336,7 @@ impl<T: Changing + Send + Sync> Writer<T> {
         true
     }
 
-    /// Sets how many updates readers may miss, and what makes the state as it was at first, as
-    /// [`replicated_of`] has them.
+    /// Sets how many updates readers may miss, and `remake`, as for [`replicated_of`].
     pub fn agree(&mut self, updates: usize, remake: impl Fn(&mut T) -> bool + Send + 'static) {
         self.updates = updates.min(MOST_BEHIND);
         self.log.reserve(self.updates + 1);
@@ -346,7 +358,7 @@ impl<T: Changing + Send + Sync> Writer<T> {
         }
     }
 
-    /// What was ours is read from here on, and what was read will be ours once its readers have left.
+    /// Swaps the two copies; the writer owns the former live one once its readers have left.
     fn change_places(&mut self) {
         self.sides.live.store(self.own, Ordering::Release);
         self.sides.published.store(self.done, Ordering::Release);
@@ -375,8 +387,9 @@ impl<T: Changing + Send + Sync> Writer<T> {
         self.reclaim();
     }
 
-    /// Makes a change to what is [ready](Self::make_ready). It is whole again when its caller, whose changes may be
-    /// several, says so.
+    /// Makes a change to the copy that is [ready](Self::make_ready).
+    ///
+    /// It is whole again when its caller, whose changes may be several, says so.
     fn apply(&mut self, change: T::Change) -> T::Outcome {
         self.whole = false;
         self.log.push(change.clone());

@@ -11,11 +11,12 @@ use crate::table::Table;
 ///
 /// [`show`]: Self::show
 pub trait ReadTable: Table {
-    /// What there is to know under a key: a copy, so that it outlives the read.
+    /// The value under a key: a copy, so that it outlives the read.
     type Value: Copy + 'static;
 
-    /// The value for `key` as of `now` (ns), or of the time that the table was last told if that is later; refreshes and
-    /// counts nothing. The ticket is a hint, as for [`resolve`](Table::resolve).
+    /// The value for `key` as of `now` (ns), or of the table's own time if that is later.
+    ///
+    /// It refreshes and counts nothing. The ticket is a hint, as for [`resolve`](Table::resolve).
     fn show(&self, key: &Self::Key, ticket: Self::Ticket, now: u64) -> Option<Self::Value>;
 }
 

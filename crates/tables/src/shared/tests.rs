@@ -33,7 +33,7 @@ fn whole(pages: &Pages) -> u64 {
     pages.0[0]
 }
 
-/// What the model checker shows for a few steps, for many and with real memory.
+/// Repeats the model checker's checks of a few steps, for many steps and with real memory.
 fn stress(updates: usize, changes: u64) {
     let (mut writer, publication) = replicated(updates, pages);
     let (returned, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
@@ -172,8 +172,7 @@ fn a_change_that_panics_is_never_seen_and_the_state_begins_anew() {
     assert_eq!(reader.read(whole), 5);
 }
 
-/// Whether the change itself panics, where the next one comes from, or where the outcome goes; also as the writer is
-/// dropped, which publishes.
+/// This holds where the change, the source of changes or `outcome` panics, also while a drop publishes.
 #[test]
 fn half_of_several_changes_is_never_published() {
     fn panicking(writer: &mut Writer<Pages>, which: usize) {

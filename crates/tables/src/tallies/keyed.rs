@@ -7,12 +7,14 @@ use crate::hash::Key;
 use crate::shared::{Changing, ReadTable};
 use crate::table::{Asked, Missed, Table};
 
-/// Counters by key. A key's counter begins with what is first added to it, and ends when nothing was added to it for its
-/// timeout, or when the table is full and its policy has another one come instead. They stand still at their largest value.
+/// Counters by key.
 ///
-/// It is a [`FlowTable`] of numbers, whose words on memory, work, hashing and time hold here: no operation looks at more than
-/// 64 entries. A lookup through [`Table`] counts as a hit, whether anything is added or not. What has a fixed number, as a port or
-/// a protocol, is counted by [`Tallies`](super::Tallies) in 8 bytes each.
+/// A key's counter begins with the first addition. It ends when nothing was added for its timeout, or when the table is
+/// full and its policy lets another one in. Counters saturate at their largest value.
+///
+/// It is a [`FlowTable`] of numbers, whose documentation of memory, work, hashing and time holds here. No operation
+/// looks at more than 64 entries. A lookup through [`Table`] counts as a hit, whether anything is added or not. For
+/// things with a fixed number, such as ports or protocols, [`Tallies`](super::Tallies) takes 8 bytes each.
 ///
 /// ```
 /// use netbricks_tables::{FlowTableConfig, Full, KeyedTallies};
@@ -46,8 +48,10 @@ impl<K: Key> KeyedTallies<K> {
         FlowTable::new(config).map(Self)
     }
 
-    /// The counters as the flow table that they are: its length and capacity, its [counters](FlowTable::counters) of evictions
-    /// and ends, [`iter`](FlowTable::iter), [`encode`](FlowTable::encode) and whatever else it knows.
+    /// The flow table that holds the counters.
+    ///
+    /// It has length and capacity, [counters](FlowTable::counters) of evictions and ends, [`iter`](FlowTable::iter) and
+    /// [`encode`](FlowTable::encode).
     #[must_use]
     pub fn table(&self) -> &FlowTable<K, u64> {
         &self.0
@@ -60,8 +64,9 @@ impl<K: Key> KeyedTallies<K> {
         &mut self.0
     }
 
-    /// Adds to the counter of `key` at `now` (ns), and makes it where there is none, with the table's timeout. Its new value;
-    /// `None` where the table is full, by its policy.
+    /// Adds to the counter of `key` at `now` (ns) and returns its new value.
+    ///
+    /// Makes the counter where there is none, with the table's timeout. `None` where the table is full, by its policy.
     #[inline]
     pub fn add(&mut self, key: K, by: u64, now: u64) -> Option<u64> {
         self.count(key, by, None, now)
@@ -109,7 +114,7 @@ impl<K: Key> KeyedTallies<K> {
         self.0.expire(now, budget)
     }
 
-    /// What has happened since the table was made.
+    /// Events since the table was made.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.0.counters()
@@ -144,7 +149,7 @@ pub enum TallyChange<K> {
     },
 }
 
-/// What came of a [`TallyChange`].
+/// The result of a [`TallyChange`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TallyOutcome {
     /// The counter's new value.

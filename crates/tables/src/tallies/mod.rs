@@ -11,9 +11,10 @@ use crate::memory::{MemoryError, reserved};
 use crate::recent::{ImageError, open, seal};
 use crate::shared::Changing;
 
-/// Counters by number, from 0: as many as there are things to count, for as long as there is the table. So it is never full,
-/// and nothing in it ends; what comes and goes is counted by [`KeyedTallies`]. They stand still at their largest value instead
-/// of beginning anew.
+/// Counters by number, from 0: one for each thing, as long as the table exists.
+///
+/// So it is never full, and nothing in it ends. [`KeyedTallies`] counts things that come and go. Counters saturate at
+/// their largest value.
 ///
 /// ```
 /// use netbricks_tables::{Changing, Tallies};
@@ -34,7 +35,9 @@ impl Tallies {
         Self(vec![0; capacity].into())
     }
 
-    /// As [`new`](Self::new), where there may be no memory for so many; what there is was touched, so that counting waits for none.
+    /// As [`new`](Self::new), where there may be no memory for so many.
+    ///
+    /// All of it is touched, so that counting never waits for memory.
     ///
     /// # Errors
     /// When the machine has less than that, or the kernel refuses it.

@@ -65,7 +65,7 @@ const CAPACITY: usize = 12;
 /// Value, timeout and the time of the last addition.
 type Oracle = BTreeMap<u32, (u64, u64, u64)>;
 
-/// What has ended by now is as if it were not there, but takes a place in the table until it is collected.
+/// The oracle without counters that have ended, which the table may still hold until they are collected.
 fn fresh(oracle: &Oracle, now: u64) -> BTreeMap<u32, u64> {
     let fresh = oracle.iter().filter(|(_, (_, timeout, last))| now - last < *timeout);
     fresh.map(|(key, (value, ..))| (*key, *value)).collect()
@@ -83,8 +83,9 @@ fn tallies(full: Full, seed: u64) -> KeyedTallies<u32> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// Against a map that forgets by the clock: what is there is right, what is missing was evicted or refused, and each of
-    /// that is counted.
+    /// Compares with a map that forgets by the clock.
+    ///
+    /// Counters that are there are right; missing ones were evicted or refused, and each of that is counted.
     #[test]
     fn keyed_counters_agree_with_a_map(
         full in prop_oneof![Just(Full::Refuse), Just(Full::EvictOldest), Just(Full::EvictExpired)],

@@ -1,5 +1,7 @@
-//! Any bytes as exported flows, taken in by a table that may have flows already: what is refused changes nothing, and what
-//! is taken is what the bytes say. Tests and a fuzz target call this.
+//! Any bytes as exported flows, taken in by a table that may have flows already.
+//!
+//! A refused import changes nothing, and an accepted one adds exactly the flows in the bytes. Tests and a fuzz target
+//! call this.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +20,7 @@ const HEADER: usize = FIXED + 8;
 pub const RECORD: usize = 4 + 3 + 8 + 8;
 const CHECKSUM: usize = 4;
 
-/// What came of an import.
+/// The result of an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// So many flows were taken.
@@ -29,8 +31,10 @@ pub enum Outcome {
     Refused,
 }
 
-/// The first byte says how many flows the table has before, and whether what follows the third is an export as it is, or
-/// flows that get a right header and a right checksum; the next two are the time.
+/// Takes bytes in as an export; the first three are parameters.
+///
+/// The first byte gives the number of flows that the table has before. It also says whether the rest is an export as it
+/// is, or flows that get a right header and checksum. The next two bytes are the time.
 pub fn flow_import(bytes: &[u8]) -> Option<Outcome> {
     let [choice, time, scale, given @ ..] = bytes else { return None };
     let now = u64::from(*time) << (scale % 57);
@@ -137,7 +141,7 @@ fn sealed(records: &[u8]) -> Vec<u8> {
     export
 }
 
-/// What an export says of a flow.
+/// A flow in an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Flow {
     key: u32,
@@ -189,7 +193,7 @@ fn checksum(bytes: &[u8]) -> u32 {
     !remainder
 }
 
-/// Nobody is lost, nobody is made up, and whoever has not expired on the way is there.
+/// No flow is lost or made up, and each that has not expired on the way is there.
 fn takes(
     before: &BTreeMap<u32, ((bool, u16), u64, u64)>,
     records: &[Flow],
@@ -213,7 +217,7 @@ fn takes(
     }
 }
 
-/// What it holds now is what another table makes of its export.
+/// Another table makes the same of this one's export.
 fn comes_back(table: &Flows, now: u64) {
     let mut bytes = Vec::new();
     table.encode(&mut bytes);

@@ -1,4 +1,4 @@
-//! Exported flows that nobody vouches for: beyond what a checksum catches, flows that are wrong under a right one.
+//! Untrusted exports of flows: flows that are wrong under a right checksum.
 #![forbid(unsafe_code)]
 
 #[expect(unreachable_pub, reason = "the fuzz crate exports this file's functions")]

@@ -1,4 +1,4 @@
-//! How flows end: on time, whoever shares their timer, and a bounded number at once.
+//! Expiry of flows: on time, also where they share a timer, and a bounded number at once.
 
 use super::*;
 
@@ -96,7 +96,7 @@ fn neighbours_with_one_timer_end_at_their_own_times() {
     assert!(table.is_empty() && table.wheel.is_empty());
 }
 
-/// One that ends is the author's to see; should he panic, those that share its timer end all the same, later.
+/// The author's code sees each flow that ends. If it panics, flows that share its timer still end, later.
 #[test]
 fn a_panic_over_one_that_ended_leaves_its_neighbours_on_time() {
     let mut table: FlowTable<u32, u32> = FlowTable::new(config(16, Some(100), Full::Refuse)).unwrap();
@@ -119,7 +119,7 @@ fn a_panic_over_one_that_ended_leaves_its_neighbours_on_time() {
     assert_eq!(table.next_deadline(), None);
 }
 
-/// A reader says what time it is; whoever could tell the table has nothing to write.
+/// A reader gives the time, since a table without writes is not told it.
 #[test]
 fn a_table_that_nobody_tells_the_time_shows_no_flow_that_is_over() {
     for (wait, shown) in [(0, true), (900, true), (1_200, false), (1 << 40, false), (u64::MAX, false)] {
@@ -188,8 +188,10 @@ fn a_timer_that_nobody_needs_holds_no_clock_back() {
     check(&table);
 }
 
-/// All that one lookup can meet at once: a new tick with timers that are due, both groups and the stash in use, a full table,
-/// and a policy that looks for who leaves.
+/// The most work that one lookup can meet.
+///
+/// It has a new tick with timers that are due, both groups and the stash in use, a full table, and a policy that looks
+/// for a victim.
 #[test]
 fn the_dearest_lookup_stays_within_the_bound() {
     const PLACES: usize = 2 * WIDTH + STASH;
@@ -218,7 +220,7 @@ fn the_dearest_lookup_stays_within_the_bound() {
     assert_eq!((table.len(), dearest), (PLACES, MAXIMUM_WORK));
 }
 
-/// What comes after a silence of years is as old as it is, while flows from before it are still being collected.
+/// A flow that comes after years of silence has its right age, while older flows are still being collected.
 #[test]
 fn a_silence_of_years_makes_nobody_older_who_comes_after_it() {
     const SECOND: u64 = 1_000_000_000;

@@ -23,7 +23,7 @@ fn keys(table: &Flows) -> HashSet<u64> {
     table.iter().map(|(key, value)| (key == *value).then_some(key).unwrap()).collect()
 }
 
-/// What a table of another secret gave away.
+/// An export of flows from a table with another secret.
 fn moved(keys: std::ops::Range<u64>, time: impl Fn(u64) -> u64) -> Vec<u8> {
     let mut from = table(Full::Refuse, 7);
     fill(&mut from, keys, time);
@@ -58,7 +58,7 @@ fn where_half_has_room_the_policy_decides_about_the_rest() {
     }
 }
 
-/// Whoever was hit longest ago leaves, of those that came as of those that were there.
+/// The flow hit longest ago leaves, an old one or a new one.
 #[test]
 fn flows_that_moved_are_as_old_as_they_were() {
     const NOW: u64 = IDLE / 2;
@@ -84,7 +84,7 @@ fn flows_that_moved_are_as_old_as_they_were() {
     }
 }
 
-/// What is over waits to be collected: it makes room, under any policy, as for new flows.
+/// Expired flows that wait to be collected make room, under any policy, as for new flows.
 #[test]
 fn what_is_over_makes_room_for_what_moved() {
     for full in [Full::EvictOldest, Full::Refuse] {
@@ -141,7 +141,7 @@ fn timeouts_ages_and_the_more_recent_of_two_go_as_with_an_import() {
     assert_eq!(values.len(), 2, "some were younger, and some older");
 }
 
-/// Nobody is told what leaves, so nothing does.
+/// Its owner would not learn which flow leaves, so none does.
 #[test]
 fn a_table_without_expiry_of_its_own_has_nobody_leave() {
     let mut to = table(Full::EvictOldest, 9).without_own_expiry();

@@ -1,4 +1,4 @@
-//! Routes that end, against a map that says when: by time, by who comes when there is no room, and by way of bytes.
+//! Routes that end, by time or by eviction, also behind bytes, compared with a map.
 
 use super::*;
 use crate::flow::{Counters, MAXIMUM_WORK};
@@ -87,7 +87,7 @@ fn insert(lpm: &mut Table6, map: &mut Oracle, key: (Ipv6Addr, u8), value: u32, l
     assert_eq!(changed(lpm, &before), [u64::from(known.is_none()), evicted, expired, 0]);
 }
 
-/// However long the clock has gone, and though nobody has looked after what is over.
+/// This holds however far the clock has gone, and though expired routes were not collected.
 #[test]
 fn who_is_over_leaves_before_who_lives_long() {
     const NOW: u64 = 1_000_000_000_000_000;
@@ -265,7 +265,7 @@ proptest! {
     }
 }
 
-/// Nobody pays for what is not used.
+/// An unused feature takes no memory.
 #[test]
 fn a_table_without_ends_has_no_wheel() {
     let mut lpm = Table6::new(LpmConfig { prefixes: 9, groups: 0 }).unwrap();
@@ -334,7 +334,7 @@ fn the_shorter_those_that_end_the_fewer_at_a_time() {
     }
 }
 
-/// Short of groups, nobody leaves in vain.
+/// A table short of groups evicts no prefix in vain.
 #[test]
 fn groups_are_not_made_free_by_policy() {
     let mut lpm = Table6::new(LpmConfig { prefixes: 2, groups: 2 }).unwrap();
@@ -351,7 +351,7 @@ fn groups_are_not_made_free_by_policy() {
     assert_eq!((lpm.longest(address("2001:db9::1")), lpm.counters().evicted), (None, 1));
 }
 
-/// What was exported before routes could end is another format.
+/// An export from before routes could end is another format.
 #[test]
 fn exports_of_another_format_are_named() {
     let mut lpm = Table6::new(LpmConfig { prefixes: 2, groups: 0 }).unwrap();
