@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 UNSAFE_LINTS = ("unsafe_code", "clippy::undocumented_unsafe_blocks", "clippy::multiple_unsafe_ops_per_block")
 REACH_LINTS = ("clippy::disallowed_types", "clippy::disallowed_methods", "clippy::disallowed_macros")
 FUNCTION_LINTS = Path(__file__).resolve().parent / "function-lints"
-# Target kinds that `--all-targets` builds; `custom-build` and `proc-macro` have a gate of their own.
+# Target kinds that `--all-targets` builds; `custom-build` has a gate of its own.
 BUILT = {"lib", "rlib", "dylib", "cdylib", "staticlib", "bin", "test", "example", "bench", "proc-macro"}
 
 
@@ -74,7 +74,8 @@ def findings(root, metadata, selection, lints, permitted, configuration=None, en
             seen.add((place, lint, message["message"]))
             yield place, f"{message['message']} ({lint or message['level']})"
     if status != 0 and not seen:
-        yield "Cargo.toml:1", f"`cargo clippy` failed: {stderr.strip().splitlines()[-1:] or 'it said nothing'}"
+        said = stderr.strip().splitlines() or ["it said nothing"]
+        yield "Cargo.toml:1", f"`cargo clippy` failed: {said[-1]}"
     if status != 0:
         return
     for package in members.values():

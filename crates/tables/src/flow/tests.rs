@@ -176,6 +176,49 @@ impl Numbered for Long {
     }
 }
 
+/// Looks up a batch of keys at `now` in the table and in the oracle, compares them, and returns the values found.
+fn play_batch<K: Numbered, const N: usize>(
+    table: &mut FlowTable<K, [u64; N]>,
+    oracle: &mut Oracle,
+    keys: &[u32],
+    now: u64,
+    idle_timeout: Option<u64>,
+) -> Vec<Option<u64>> {
+    let mut tickets: Vec<_> = {
+        let announcer = table.announcer();
+        keys.iter().map(|key| FlowTable::<K, [u64; N]>::announce(&announcer, &K::of(*key))).collect()
+    };
+    keys.iter().zip(&mut tickets).for_each(|(key, ticket)| table.approach(&K::of(*key), ticket));
+    let looked_up = keys.iter().zip(tickets).map(|(key, ticket)| {
+        let before = bounded(table, |table| {
+            table.tell(now);
+            let entry = table.resolve(K::of(*key), ticket);
+            assert_eq!(entry.key(), Some(K::of(*key)));
+            match entry {
+                Entry::Found(mut flow) => {
+                    *flow.get_mut() = [flow.get()[0] + 1; N];
+                    Some(flow.get()[N - 1] - 1)
+                }
+                Entry::Vacant(place) => {
+                    place.insert([1; N]);
+                    None
+                }
+                Entry::Full => panic!("60 keys fit 64 places"),
+            }
+        });
+        assert_eq!(before, oracle.get(*key, now), "key {key} at {now}");
+        oracle.hits += u64::from(before.is_some());
+        oracle.inserted += u64::from(before.is_none());
+        let timeout = match before {
+            Some(_) => oracle.flows[key].2,
+            None => idle_timeout,
+        };
+        oracle.flows.insert(*key, (before.unwrap_or(0) + 1, now, timeout));
+        before
+    });
+    looked_up.collect()
+}
+
 /// Plays `steps` on a table and on the oracle, compares them, and returns all answers of lookups.
 ///
 /// Batches have `batch` keys, and values have `N` words.
@@ -194,42 +237,7 @@ fn play<K: Numbered, const N: usize>(
         match step {
             Step::Packets(keys) => {
                 for keys in keys.chunks(batch) {
-                    let mut tickets: Vec<_> = {
-                        let announcer = table.announcer();
-                        keys.iter()
-                            .map(|key| FlowTable::<K, [u64; N]>::announce(&announcer, &K::of(*key)))
-                            .collect()
-                    };
-                    keys.iter()
-                        .zip(&mut tickets)
-                        .for_each(|(key, ticket)| table.approach(&K::of(*key), ticket));
-                    for (key, ticket) in keys.iter().zip(tickets) {
-                        let before = bounded(&mut table, |table| {
-                            table.tell(now);
-                            let entry = table.resolve(K::of(*key), ticket);
-                            assert_eq!(entry.key(), Some(K::of(*key)));
-                            match entry {
-                                Entry::Found(mut flow) => {
-                                    *flow.get_mut() = [flow.get()[0] + 1; N];
-                                    Some(flow.get()[N - 1] - 1)
-                                }
-                                Entry::Vacant(place) => {
-                                    place.insert([1; N]);
-                                    None
-                                }
-                                Entry::Full => panic!("60 keys fit 64 places"),
-                            }
-                        });
-                        assert_eq!(before, oracle.get(*key, now), "key {key} at {now}");
-                        answers.push(before);
-                        oracle.hits += u64::from(before.is_some());
-                        oracle.inserted += u64::from(before.is_none());
-                        let timeout = match before {
-                            Some(_) => oracle.flows[key].2,
-                            None => idle_timeout,
-                        };
-                        oracle.flows.insert(*key, (before.unwrap_or(0) + 1, now, timeout));
-                    }
+                    answers.extend(play_batch(&mut table, &mut oracle, keys, now, idle_timeout));
                 }
             }
             Step::Remove(key) => {
