@@ -7,7 +7,7 @@ use crate::meta::{Details, FAR, Lines, Meta, NEAR, Offload, Second};
 
 /// A packet's bytes for slots that a graph allocates, lent to operators for one call; zero in a new packet.
 pub struct Annotations<'b> {
-    /// Where the packet's handle is kept: read by who looks at annotations, which few do.
+    /// The place of the packet's handle, read only for an access to annotations, which is rare.
     place: NonNull<NonNull<Meta>>,
     lent: PhantomData<&'b mut Meta>,
 }

@@ -51,7 +51,7 @@ pub(crate) struct Class {
     /// Frames that move between a stack and the depot at a time; a stack holds twice as many.
     bulk: usize,
     depot: Mutex<Vec<NonNull<Meta>>>,
-    /// Frames in the depot, written under its lock: who finds none does not wait for it.
+    /// Frames in the depot, written under its lock, so that a caller that finds 0 need not wait for it.
     stored: AtomicUsize,
     /// [`worker::releases`] before the last search of the stacks, plus 1: until there are more, another would find nothing.
     searched: AtomicU64,

@@ -9,7 +9,7 @@ use crate::packet::Packet;
 use crate::region::{Mapping, SharedMapping};
 use crate::{HEADROOM, poison, worker};
 
-/// Bytes behind a packet that a short frame must have left: who adds a little moves into no other frame.
+/// Bytes that a short frame must have free behind a packet, so that a small addition needs no larger frame.
 const SPARE: usize = 64;
 
 /// One thread's counts of frames taken and given back; they only grow.

@@ -203,7 +203,7 @@ impl Fresh {
             checksum_offset: details.checksum_offset,
         }
     }
-    /// Sets it, and answers whether there are details: who sets it writes those.
+    /// Sets it, and returns whether there are details, which the caller then writes.
     #[must_use]
     pub(crate) fn set_offload(&mut self, offload: Offload) -> bool {
         self.work = (offload.gso as u8) << GSO_SHIFT

@@ -337,12 +337,12 @@ impl Packet {
     pub fn set_flow_hash(&mut self, hash: u32) {
         self.line_mut().fresh.flow_hash = hash;
     }
-    /// To whom it is accounted (a tenant; 0 is the operator).
+    /// The owner that it is accounted to (a tenant; 0 is the operator).
     #[inline(always)]
     pub fn owner(&self) -> u16 {
         self.line().fresh.owner
     }
-    /// Sets to whom it is accounted.
+    /// Sets the owner that it is accounted to.
     #[inline(always)]
     pub fn set_owner(&mut self, owner: u16) {
         self.line_mut().fresh.owner = owner;
@@ -485,7 +485,7 @@ impl Span {
 /// A resize writes the new bounds to their place at once. So nothing is left to do at the end of the loan, which nearly
 /// always ends without a resize.
 pub struct Bytes<'b> {
-    /// Where the owner keeps the packet's handle: for the few who need its line, or another frame.
+    /// The owner's place of the packet's handle, for the few calls that need its line or another frame.
     place: NonNull<NonNull<Meta>>,
     /// The present bounds, as narrow as they are stored.
     ///
@@ -608,7 +608,7 @@ impl Bytes<'_> {
         // SAFETY: the packet is lent to us, while we are borrowed nobody changes it, and this only reads.
         unsafe { Annotations::of(self.place) }.offload()
     }
-    /// Sets the work that is left to the device: who moves headers says where they are now.
+    /// Sets the work that is left to the device. Code that moves headers sets their new places.
     pub fn set_offload(&mut self, offload: Offload) {
         self.parts().1.set_offload(offload);
     }

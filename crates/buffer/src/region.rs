@@ -30,7 +30,9 @@ impl Pages {
     }
 }
 
-/// A mapping, unmapped on drop. It hands out raw addresses only: who owns which part is the pool's business.
+/// A mapping, unmapped on drop.
+///
+/// It gives out raw addresses only; the pool decides which code owns which part.
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,

@@ -93,7 +93,7 @@ pub trait Table: 'static {
     where
         Self: 't;
 
-    /// The parameters for announcing a key.
+    /// The parameters for hashing a key.
     ///
     /// They are copied out once a batch, so that a loop over packets does not borrow the table.
     type Announcer: Copy + 'static;
@@ -105,7 +105,7 @@ pub trait Table: 'static {
     /// For anything else the answer may be any key, as that of [`resolve_here`](Self::resolve_here) may be any entry.
     fn lengthen(short: Self::Short) -> Self::Key;
 
-    /// The parameters for announcing a key.
+    /// The parameters for hashing a key.
     fn announcer(&self) -> Self::Announcer;
 
     /// Hashes `key` and asks for the memory that is looked at first. Changes nothing.

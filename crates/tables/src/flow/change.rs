@@ -87,7 +87,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         self.slots.len() * Slots::<K, V>::BYTES + self.groups.len() * size_of::<Group>() + self.wheel.bytes()
     }
 
-    /// As [`get`](Self::get) for many keys in order, with the memory's latency hidden: for readers, who change nothing.
+    /// Looks up as [`get`](Self::get), many keys in order, hiding memory latency; for readers, which change nothing.
     pub fn get_bulk<'t>(&'t self, keys: &[K], mut visit: impl FnMut(usize, Option<&'t V>)) {
         let announcer = self.announcer();
         for (chunk, keys) in keys.chunks(BULK).enumerate() {

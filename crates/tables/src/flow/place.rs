@@ -66,7 +66,7 @@ impl Home {
 /// An [`Entry`] would return through memory and be read wider than it was written, for which a processor waits.
 #[derive(Clone, Copy)]
 pub(super) struct Answer {
-    /// The slot, and above it who has to leave.
+    /// The slot, and above it the slot of the flow that has to leave.
     places: u64,
     /// The tag, and above it the outcome.
     rest: u64,
@@ -184,7 +184,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         self.room(home).map_or(Answer::FULL, Answer::vacant)
     }
 
-    /// As [`vacancy`](Self::vacancy), for who does not look it up; that there is none is counted.
+    /// As [`vacancy`](Self::vacancy), without a lookup before; counts where there is none.
     #[inline(always)]
     pub(super) fn room(&mut self, home: Home) -> Option<Place> {
         if self.len >= self.capacity && self.expires_itself && !std::mem::take(&mut self.turned) {

@@ -7,7 +7,7 @@ use crate::hash::Key;
 const STEP: usize = 512;
 
 impl<K: Key + Encode, V: Encode + 'static> FlowTable<K, V> {
-    /// The most bytes that a [step](Self::encode_step) appends: room for who takes a lock for it.
+    /// The most bytes that a [step](Self::encode_step) appends, for callers that reserve before they take a lock.
     pub const STEP_BYTES: usize = Self::HEADER + STEP * Self::RECORD;
 
     /// Appends the unexpired flows of 512 slots from `slot` on to `to`; returns where the next step begins.

@@ -176,7 +176,7 @@ impl Numbered for Long {
     }
 }
 
-/// Looks up a batch of keys at `now` in the table and in the oracle, compares them, and returns the values found.
+/// Looks up a batch of keys in the table and in the oracle, compares them, and returns the values.
 fn play_batch<K: Numbered, const N: usize>(
     table: &mut FlowTable<K, [u64; N]>,
     oracle: &mut Oracle,

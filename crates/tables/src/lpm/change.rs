@@ -40,7 +40,7 @@ pub enum RouteChange<V> {
         len: u8,
         /// The value.
         value: V,
-        /// How long it stays, the time as of which that is said, and who leaves for it.
+        /// Its lifetime, the present time, and the policy when the table is full.
         lifetime: RouteLifetime,
     },
     /// Takes a prefix out.

@@ -13,7 +13,7 @@ use crate::wheel::TimerWheel;
 /// Cost of removing a route, relative to looking at one.
 const LEAVING: usize = 8;
 
-/// How long a route stays, and who leaves for it: what [`Routes::insert_with_lifetime`] asks beside the route.
+/// A route's lifetime, and the policy when the table is full; for [`Routes::insert_with_lifetime`].
 ///
 /// [`Routes::insert_with_lifetime`]: super::Routes::insert_with_lifetime
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

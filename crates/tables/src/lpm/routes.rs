@@ -31,7 +31,7 @@ pub struct Routes<V: 'static> {
     v6: Lpm<Ipv6Addr, V>,
 }
 
-/// The parameters for announcing an address to [`Routes`].
+/// The parameters for hashing an address for [`Routes`].
 #[derive(Clone, Copy, Debug)]
 pub struct RoutesAnnouncer {
     v4: LpmAnnouncer,

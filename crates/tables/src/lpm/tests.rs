@@ -220,7 +220,7 @@ fn what_a_ticket_knows_holds_for_one_address_of_one_table_until_that_changes() {
     assert_ne!(expected, Some(10));
 }
 
-/// As [`Table::approach_all`] is called by a batch: among others that have no key, and with tickets of anybody.
+/// Calls [`Table::approach_all`] as a batch does: among packets without a key, and with any tickets.
 fn walked_together<A: Address>(table: &mut Lpm<A, u32>, addresses: impl Iterator<Item = A>) {
     let addresses: Vec<A> = addresses.collect();
     let stale = {

@@ -1,4 +1,4 @@
-//! The step between announcing addresses and resolving them.
+//! The prefetch step for addresses, before they are resolved.
 //!
 //! Many addresses walk down the trie side by side, a cell at a time, so that they wait for memory together.
 

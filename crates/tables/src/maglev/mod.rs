@@ -186,7 +186,7 @@ const FREE: u32 = u32::MAX;
 
 /// One backend while the table is filled.
 struct Turn {
-    /// Decides who is first; the same on every node.
+    /// Decides the order of backends; the same on every node.
     rank: u64,
     /// Place `j` of its permutation is slot `(offset + j · skip)⁻¹ + shift`, modulo the size; this is the next
     /// `offset + j · skip`.

@@ -38,7 +38,7 @@ fn inverse(number: u64, size: u64) -> u64 {
     (0..size - 2).fold(1, |power, _| power * number % size)
 }
 
-/// The paper's Pseudocode 1 over our permutations, as whole tables: everybody in turn.
+/// The paper's Pseudocode 1 over our permutations, as whole tables: each backend in turn.
 fn by_pseudocode(size: usize, seed: u64, names: &[&str]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..names.len()).collect();
     order.sort_by_key(|at| (hash_name(RANK, names[*at], &key(seed)), names[*at]));

@@ -1,4 +1,4 @@
-//! Tables that readers ask who may change nothing: those of one writer, who changes them meanwhile elsewhere.
+//! Tables that readers look up without changing them, while their one writer changes another copy.
 
 use std::hash::Hash;
 
@@ -7,7 +7,9 @@ use crate::hash::Key;
 use crate::lpm::Routes;
 use crate::table::Table;
 
-/// A table that can be asked by a shared reference, in the same steps as [`Table`]: `announce`, `approach`, then [`show`].
+/// A table that can be looked up by a shared reference.
+///
+/// The steps are those of [`Table`]: `announce`, `approach`, then [`show`].
 ///
 /// [`show`]: Self::show
 pub trait ReadTable: Table {

@@ -44,7 +44,7 @@ enum Step {
     /// How many times 64 entries may be looked at.
     Expire(usize),
     Wait(u64),
-    /// To another table, by way of bytes.
+    /// Exports to bytes, and imports them into another table.
     Move,
 }
 
