@@ -1,5 +1,7 @@
-//! What a fused function costs, for an instruction counter: runs `ttl`, fused FUNCTIONS times with itself into one node,
-//! for TURNS batches of 32. `bench/fused-cost.sh` runs it under callgrind and takes differences.
+//! Cost of a fused function, for an instruction counter.
+//!
+//! It runs `ttl`, fused FUNCTIONS times with itself into one node, for TURNS batches of 32. `bench/fused-cost.sh` runs
+//! it under callgrind and takes differences.
 
 use std::error::Error;
 use std::path::Path;

@@ -5,8 +5,10 @@ use std::rc::Rc;
 
 use netbricks_core::{Counter, Worker};
 
-/// A declared counter, which goes on in whatever replaces its function, and how much of it was counted here: what a report
-/// shows beside other numbers that begin with the function.
+/// A declared counter, and how much of it this instance counted.
+///
+/// The counter continues in the function that replaces this one. A report shows the part that was counted here, beside
+/// other numbers that begin with the function.
 #[derive(Clone)]
 pub(crate) struct Count {
     all: Counter,
@@ -22,7 +24,7 @@ impl Count {
         self.all.add(by);
         self.here.set(self.here.get() + by);
     }
-    /// What was counted here.
+    /// The part that this instance counted.
     pub(crate) fn here(&self) -> u64 {
         self.here.get()
     }

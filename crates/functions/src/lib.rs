@@ -1,5 +1,7 @@
-//! The library of network functions, one folder each: `config.rs` (what an operator may write), `mod.rs` (the chain of
-//! operators), `state.rs` where there is any, `tests.rs`, `README.md`.
+//! The library of network functions, one folder each.
+//!
+//! A folder has `config.rs` (settings), `mod.rs` (the chain of operators), `state.rs` where there is any, `tests.rs`
+//! and `README.md`.
 #![forbid(unsafe_code)]
 
 pub mod busy;

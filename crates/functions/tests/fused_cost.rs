@@ -1,5 +1,6 @@
-//! What each of 64 functions fused into one node costs beside each of 8, as callgrind counts instructions in the optimised
-//! build, which is the same number every time: no more.
+//! Each of 64 functions fused into one node costs no more than each of 8.
+//!
+//! Callgrind counts instructions of the optimised build, the same number every time.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! What an operator may write for `busy`.
+//! Settings of `busy`.
 
 use netbricks_core::{Key, Refused, Settings};
 

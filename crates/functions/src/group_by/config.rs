@@ -1,4 +1,4 @@
-//! What an operator may write for `group-by`.
+//! Settings of `group-by`.
 
 use netbricks_core::{GroupConfig, Key, Refused, Settings, ShuffleKey};
 
@@ -8,7 +8,7 @@ use netbricks_core::{GroupConfig, Key, Refused, Settings, ShuffleKey};
 pub struct GroupSettings {
     /// How many groups.
     pub groups: usize,
-    /// What the packets of one group have in common.
+    /// The property that the packets of one group share.
     #[serde(default)]
     pub key: ShuffleKey,
     /// Packets that each group's queue holds.

@@ -1,4 +1,4 @@
-//! Sends packets separate ways by a key, at once or by way of queues that get their turns one after the other.
+//! Sends packets separate ways by a key, at once or through queues that take turns.
 
 mod config;
 #[cfg(test)]

@@ -56,7 +56,7 @@ fn read(frame: &[u8]) -> Left {
     Left(up, port, header.sequence_number(), header.flags(), frame[tcp.end()..].to_vec())
 }
 
-/// What reached servers, by the client's port; what is sent twice is the same both times.
+/// Bytes that reached servers, by the client's port; retransmissions must repeat the same bytes.
 fn reached(report: &Report) -> BTreeMap<u16, Vec<u8>> {
     let mut all: BTreeMap<u16, (u32, Vec<u8>)> = BTreeMap::new();
     for Left(up, port, number, flag, bytes) in report.out.iter().map(|frame| read(frame)) {
@@ -185,7 +185,7 @@ fn a_blocked_connection_is_reset_at_both_ends_and_says_nothing_more() {
     assert_eq!(by_host.counts["blocked_connections"], 1);
 }
 
-/// What reaches a server of a request that is sent in one piece.
+/// Bytes that reach a server of a request that is sent in one piece.
 fn through(ask: &str) -> Vec<u8> {
     let frames = open(1_000, 100).into_iter().chain([client(1_000, 100, 500, ACK, ask.as_bytes())]);
     reached(&run_configured(http_block, blocking(&["bad.example"]), frames)).remove(&1_000).unwrap()

@@ -1,4 +1,4 @@
-//! What an operator may write for `http-inspect`.
+//! Settings of `http-inspect`.
 
 use netbricks_core::units::{Duration, list_from_text, port_numbers};
 use netbricks_core::{Key, Refused, Settings};
@@ -29,9 +29,11 @@ pub struct HttpInspectConfig {
 const MOST_FLOWS: usize = 1 << 20;
 const MOST_PORTS: usize = 16;
 const MOST_SHOWN: usize = 1_024;
-/// What a connection may take of the memory (bytes), and so the least that there is.
+/// The most memory of one connection (bytes), and so the least in all.
 pub(super) const FLOW_MEMORY: usize = 64 << 10;
-/// As much of it may wait for acknowledgments in one direction where connections are cut: what is sent in one round trip.
+/// The most memory (bytes) of one direction for unacknowledged data where connections are cut.
+///
+/// It must hold the bytes that are sent in one round trip.
 pub(super) const PATH_MEMORY: usize = 1 << 20;
 const MEMORY: std::ops::RangeInclusive<usize> = FLOW_MEMORY..=1 << 32;
 const IDLE: std::ops::RangeInclusive<Duration> =

@@ -1,18 +1,22 @@
-//! Names found among many, whatever their case, by a hash under a secret: clients choose what is looked for, with every line if
-//! they like, and nobody who does not know the secret can make a look-up long.
+//! Lookup of names among many, whatever their case, by a keyed hash.
+//!
+//! Clients choose the names that are looked up, on every line if they like. Without the secret they cannot make a
+//! lookup long.
 
 use netbricks_core::tables::{Secret, hash_pair};
 
-/// Finds the numbers of names that somebody else keeps.
+/// Finds the numbers of names that its owner keeps.
 pub(super) struct Index {
     secret: Secret,
-    /// A power of two of them, at most half of them taken; whoever finds one taken goes on to the next.
+    /// A power of two of slots, at most half of them taken; a taken slot leads to the next.
     slots: Box<[Option<Slot>]>,
 }
 
 #[derive(Clone, Copy)]
 struct Slot {
-    /// The upper half of the name's hash, the lower one chose the slot: names are compared only where it is the same.
+    /// The upper half of the name's hash; the lower half chose the slot.
+    ///
+    /// Names are compared only where it is the same.
     tag: u32,
     number: u32,
 }
@@ -24,8 +28,9 @@ impl Index {
         Self { secret: Secret::from_seed(seed), slots }
     }
 
-    /// Every end of a name that is a name itself (it begins where the name does, or behind a dot), with its hash; the shortest
-    /// first and the whole name last. All of them together take one pass over the name.
+    /// Every end of a name that is a name itself, with its hash, from the shortest to the whole.
+    ///
+    /// Such an end begins where the name does, or behind a dot. All of them together take one pass over the name.
     fn ends<'n>(&self, name: &'n [u8]) -> impl Iterator<Item = (&'n [u8], u64)> + use<'n> {
         let secret = self.secret;
         let (mut from, mut hash) = (name.len() + 1, 0);
@@ -72,8 +77,10 @@ fn tag(hash: u64) -> u32 {
     (hash >> 32) as u32
 }
 
-/// The hash of a name whose end behind this label has the hash `end`. A word has seven bytes of a label, and how many they are;
-/// 8 says that the label goes on, so that no two names give the same words.
+/// The hash of a name whose end behind this label has the hash `end`.
+///
+/// A word has seven bytes of a label, and their number. 8 says that the label continues, so that no two names give the
+/// same words.
 fn with_label(end: u64, label: &[u8], secret: &Secret) -> u64 {
     let (front, last) = label.split_at(label.len().saturating_sub(1) / PIECE * PIECE);
     let hash = front.chunks(PIECE).fold(end, |hash, piece| with_piece(hash, piece, GOES_ON, secret));
@@ -92,7 +99,7 @@ fn with_piece(hash: u64, piece: &[u8], len: u8, secret: &Secret) -> u64 {
     hash_pair(hash, u64::from_le_bytes(word), secret)
 }
 
-/// Hosts to which nobody may speak.
+/// Hosts to which connections are cut.
 pub(super) struct Blocked {
     names: Vec<Box<[u8]>>,
     index: Index,
@@ -206,8 +213,9 @@ pub(super) mod tests {
         }
     }
 
-    /// Whatever a segment's lines are, what is looked at is in proportion to its bytes and not to the names. Over many secrets:
-    /// with one, a line may meet where several names do.
+    /// The work on a segment is in proportion to its bytes and not to the names, whatever its lines are.
+    ///
+    /// It is tried over many secrets: with one, a line may collide with several names.
     #[test]
     fn lines_cost_no_more_where_many_are_blocked() {
         for line in

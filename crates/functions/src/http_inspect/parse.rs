@@ -1,11 +1,12 @@
-//! HTTP/1 requests out of a client's bytes, however they are cut (RFC 9112). What is kept of a connection has a fixed size;
-//! what is longer is cut off.
+//! HTTP/1 requests out of a client's bytes, however they are cut (RFC 9112).
+//!
+//! The state of a connection has a fixed size; longer lines and hosts are cut off.
 
 /// The most bytes of a request line that are kept.
 pub(super) const LINE: usize = 256;
 /// The most bytes of a host that are kept: a name has 253 at most, and most have far fewer.
 pub(super) const HOST: usize = 128;
-/// The most digits of a length, not counting zeros before them; and the largest number that they say (in base 16).
+/// The most digits of a length, without leading zeros, so that it fits its number in base 16.
 const DIGITS: usize = 15;
 pub(super) const LARGEST: u64 = (1 << (4 * DIGITS)) - 1;
 
@@ -49,7 +50,7 @@ impl<const N: usize> Text<N> {
 pub(super) enum Phase {
     /// A request line is next.
     Start,
-    /// Nobody knows: the next line that is a request line is one.
+    /// Unknown: the next request line begins a request.
     Lost,
     /// Header fields are next.
     Fields,
@@ -67,7 +68,7 @@ pub(super) enum Phase {
     Tunnel,
 }
 
-/// What follows the header fields.
+/// The body behind the header fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
     Length(u64),
@@ -75,10 +76,10 @@ pub(super) enum Framing {
     Unknown,
 }
 
-/// What is known of one client's requests.
+/// The state of one client's requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parser {
-    /// Whatever a lenient server may take for a request is one, and whatever it may take for a host is one.
+    /// Treats bytes as a request or a host where any lenient server may do so.
     pub(super) wary: bool,
     /// Servers may disagree about where its requests begin: from now on nothing is skipped.
     pub(super) doubtful: bool,
@@ -95,12 +96,14 @@ pub(super) struct Parser {
     pub(super) host: Text<HOST>,
 }
 
-/// What a client's bytes turned out to be.
+/// An item found in a client's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found<'a> {
     /// A request with its line and its host, which may be empty.
     Request { line: &'a [u8], host: &'a [u8] },
-    /// A host that a request names, whether or not it is the one that counts; cut off where it is not `whole`.
+    /// A host that a request names, whether or not it is the one that counts.
+    ///
+    /// It is cut off where it is not `whole`.
     Host { name: &'a [u8], whole: bool },
     /// Something else stands where a request should begin.
     NoRequest,
@@ -153,8 +156,9 @@ impl Parser {
         }
     }
 
-    /// Takes what is before the next LF or CR, and that; answers the rest. Some servers end lines at a CR alone, for others it
-    /// is as a space.
+    /// Takes the bytes up to the next LF or CR, and that; returns the rest.
+    ///
+    /// Some servers end lines at a CR alone; for others it is as a space.
     fn piece<'b>(&mut self, bytes: &'b [u8], found: &mut impl FnMut(Found<'_>)) -> &'b [u8] {
         let end = bytes.iter().position(|byte| b"\r\n".contains(byte));
         let (piece, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
@@ -344,8 +348,9 @@ impl Parser {
     }
 }
 
-/// The host of an absolute or authority form (RFC 9112, section 3.2), which counts before the field, and whether it ends
-/// within the line.
+/// The host of an absolute or authority form (RFC 9112, section 3.2), and whether it ends within the line.
+///
+/// It counts before the field.
 fn target_host(line: &[u8]) -> Option<(&[u8], bool)> {
     // Lenient servers take any number of whitespace between them (RFC 9112, section 3).
     let space = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0x0b;
@@ -364,8 +369,10 @@ fn target_host(line: &[u8]) -> Option<(&[u8], bool)> {
     Some((host, ends || end.is_some()))
 }
 
-/// The host that a line among the fields names. Lenient servers also read a name with a space behind it, and a value on a line
-/// of its own (RFC 9112, sections 5.1 and 5.2).
+/// The host that a line among the fields names.
+///
+/// Lenient servers also read a name with a space behind it, and a value on a line of its own (RFC 9112, sections 5.1
+/// and 5.2).
 fn named_host(line: &[u8]) -> Option<&[u8]> {
     if line.first().is_some_and(u8::is_ascii_whitespace) {
         return Some(line.trim_ascii());

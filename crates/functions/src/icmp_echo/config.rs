@@ -1,4 +1,4 @@
-//! What an operator may write for `icmp-echo`.
+//! Settings of `icmp-echo`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -20,7 +20,7 @@ pub struct EchoConfig {
     pub v6: Option<Ipv6Addr>,
 }
 
-/// A locally administered address for whoever names none.
+/// The default, a locally administered address.
 const DEFAULT_MAC: MacAddress = MacAddress::new([0x02, 0x4e, 0x42, 0, 0, 1]);
 
 impl EchoConfig {

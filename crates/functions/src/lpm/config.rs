@@ -1,4 +1,4 @@
-//! What an operator may write for `lpm`.
+//! Settings of `lpm`.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -136,7 +136,7 @@ fn read(path: &Path) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// Wrong lines of a file that are shown; whoever mends twenty will check again anyway.
+/// Wrong lines of a file that are shown; after mending twenty a user checks again anyway.
 const SHOWN: usize = 20;
 
 /// Wrong routes one below the other, behind how many there are.

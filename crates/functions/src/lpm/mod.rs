@@ -1,4 +1,4 @@
-//! Finds the next hop of every packet by the longest prefix that holds its destination, and annotates the packet with it.
+//! Finds the next hop of every packet by longest-prefix match, and annotates the packet with it.
 
 mod config;
 mod counted;
@@ -35,8 +35,10 @@ pub fn node(config: &LpmSettings, worker: &Worker) -> Result<Box<dyn Node>, Buil
     }
 }
 
-/// Annotates every IP packet with its next hop. Packets are never changed, and dropped only when their headers are malformed:
-/// what has no route passes without an annotation, what is no IP as it came. The report says how many had no route.
+/// Annotates every IP packet with its next hop.
+///
+/// Packets are never changed, and dropped only when their headers are malformed. A packet without a route passes
+/// without an annotation, and one that is not IP as it came. The report says how many had no route.
 pub fn lpm(input: Input, config: &LpmSettings, worker: &Worker) -> impl Function + use<> {
     let next_hop = worker.annotation::<u32>(&config.annotation);
     let table = table(config, worker, |number| number);

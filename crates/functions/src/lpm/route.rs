@@ -26,7 +26,7 @@ pub struct Route {
 pub struct RouteError {
     /// Where in the text, in characters from 1.
     pub column: usize,
-    /// What is wrong, what was expected, how to mend it.
+    /// The fault, the expected form, and how to mend it.
     pub problem: String,
 }
 
@@ -107,14 +107,15 @@ impl<'de> Deserialize<'de> for Route {
     }
 }
 
-/// What stands in each line of a text, which are numbered from 1.
+/// An item of each line of a text, with the line's number from 1.
 pub type Lines<T> = Vec<(usize, T)>;
 
-/// The routes of a text, one a line, each with the number of its line; `#` begins a comment, lines without a route
-/// are skipped.
+/// The routes of a text, one a line, each with the number of its line.
+///
+/// `#` begins a comment, and lines without a route are skipped.
 ///
 /// # Errors
-/// All wrong lines, and what is wrong in each.
+/// All wrong lines, with the fault of each.
 pub fn routes(text: &str) -> Result<Lines<Route>, Lines<RouteError>> {
     let mut routes = Vec::new();
     let mut wrong = Vec::new();
@@ -143,7 +144,7 @@ pub fn routes(text: &str) -> Result<Lines<Route>, Lines<RouteError>> {
     if wrong.is_empty() { Ok(routes) } else { Err(wrong) }
 }
 
-/// What tables these routes need, for IPv4 and for IPv6; `None` where there is no route.
+/// The sizes of tables for these routes, IPv4 and IPv6; `None` where there is no route.
 pub(super) fn sizes(routes: &[Route]) -> (Option<LpmConfig>, Option<LpmConfig>) {
     let v4: Vec<_> = routes
         .iter()

@@ -10,7 +10,7 @@ use serde::de::{Deserialize, Deserializer};
 /// A backend: who it is on every node, where its packets go, and how many beside the others'.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backend {
-    /// What it is called; decides, with the key, which slots it has. At most [`MOST_NAME`](Self::MOST_NAME) bytes.
+    /// Its name, of at most [`MOST_NAME`](Self::MOST_NAME) bytes; with the key it decides the backend's slots.
     pub name: String,
     /// The Ethernet address that its packets are sent to.
     pub mac: MacAddress,

@@ -1,5 +1,6 @@
-//! The backends of now, as every worker sees them: Maglev's table of those that take new flows, and all that flows may
-//! still go to.
+//! The present backends, as every worker sees them.
+//!
+//! They are Maglev's table of those that take new flows, and all to which flows may still go.
 
 use std::collections::HashMap;
 use std::hint::cold_path;
@@ -12,17 +13,19 @@ use netbricks_core::{Declared, Flows, StoredFlow};
 
 use super::backend::Backend;
 
-/// What backends begin as.
+/// The backends of the configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct First {
     pub(super) backends: Vec<Backend>,
     /// Slots of the table.
     pub(super) slots: usize,
-    /// What all nodes have in common.
+    /// The key that all nodes share.
     pub(super) key: String,
 }
 
-/// Shared by all workers, under bounded inconsistency: one changes them, on behalf of whoever called its handler.
+/// All workers' backends, under bounded inconsistency.
+///
+/// One worker changes them, for the callers of its handlers.
 pub(super) struct Backends(Arc<Snapshot>);
 
 /// All backends at one time. Changed as a whole, so that it can be made before anybody waits for it.
@@ -45,20 +48,22 @@ pub(super) struct Snapshot {
 #[derive(Clone)]
 pub(super) struct Known {
     pub(super) backend: Backend,
-    /// Of its name: the low 48 bits of what a flow remembers. The others are its number, for the time that it stays.
+    /// The id of its name: the low 48 bits of a flow's value.
+    ///
+    /// The other bits are its number, while it stays.
     id: u64,
     /// Whether it gets no new flows.
     pub(super) draining: bool,
 }
 
 impl Known {
-    /// What flows to it remember, where this is its number.
+    /// The value of flows to this backend, under this number.
     pub(super) fn remembered(&self, number: usize) -> u64 {
         (number as u64) << 48 | self.id
     }
 }
 
-/// Replaces one snapshot by the next, unless somebody else was faster.
+/// Replaces one snapshot by the next, unless another replacement came first.
 #[derive(Clone)]
 pub(super) struct Replace {
     pub(super) base: u64,
@@ -82,7 +87,9 @@ fn hash_text(text: &str, secret: &Secret) -> u64 {
     hash_words(&words, secret)
 }
 
-/// What a flow remembers of its backend's name. Not by the nodes' key: a node with another one may take the flow over.
+/// The id of a backend's name in a flow's value.
+///
+/// It does not depend on the nodes' key, since a node with another one may take the flow over.
 fn id(name: &str) -> u64 {
     hash_text(name, &Secret::from_seed(KEY[1])) & ID
 }
@@ -191,8 +198,9 @@ impl Snapshot {
         shares
     }
 
-    /// What to say of backends that take new flows and have no slot, so that none comes: their weights are too small beside the
-    /// others'.
+    /// A warning of backends that take new flows and have no slot, so that none comes.
+    ///
+    /// Their weights are too small beside the others'.
     pub(super) fn starved(&self) -> Option<String> {
         let shares = self.shares();
         let names = self.all().filter(|(number, known)| !known.draining && shares[*number] == 0);
@@ -262,14 +270,16 @@ impl Snapshot {
         self.table.get(self.hash(flow)).map(usize::from)
     }
 
-    /// What all nodes make of a flow.
+    /// A flow's hash, the same on all nodes.
     #[inline(always)]
     fn hash(&self, flow: &StoredFlow) -> u64 {
         flow.hash(&self.secret)
     }
 
-    /// The backend of a flow whose backend is not where it remembers it: the same under another number, where the flow was
-    /// taken over from another node or configuration, else another one.
+    /// The backend of a flow whose value does not name a present backend.
+    ///
+    /// It is the same backend under another number, where the flow came from another node or configuration. Otherwise
+    /// it is another backend.
     #[cold]
     pub(super) fn elsewhere(&self, chosen: u64, flow: &StoredFlow) -> Option<usize> {
         self.number(chosen & ID).or_else(|| self.choose(flow))
@@ -294,7 +304,7 @@ impl Snapshot {
         counts
     }
 
-    /// What flows to each backend remember, and where they go; `None` of a number that nobody has.
+    /// The value and the address of flows to each backend; `None` for a free number.
     pub(super) fn places(&self) -> impl ExactSizeIterator<Item = Option<(u64, MacAddress)>> {
         self.known
             .iter()
@@ -334,7 +344,7 @@ impl Contents for Backends {
     }
 }
 
-/// A first line that says what the rest began as, then a line a backend, then a line with the hash of all before it.
+/// Lines: the initial backends, then one for each backend, then the hash of all before it.
 impl Declared for Backends {
     fn export(&self) -> Vec<u8> {
         let mut text = format!("{FORMAT} {:016x}\n", self.0.origin);
@@ -346,8 +356,9 @@ impl Declared for Backends {
         text.into_bytes()
     }
 
-    /// Takes over what was changed by hand, unless the configuration names other backends than then: it then is what the
-    /// operator wants.
+    /// Takes over changes made by handlers, unless the configuration names other backends than then.
+    ///
+    /// In that case the configuration stands.
     fn import(&mut self, bytes: &[u8], _: u64) -> Result<(), String> {
         let damaged =
             || "no exported backends, or changed on their way: fetch the whole export again".to_owned();
@@ -387,8 +398,7 @@ impl Declared for Backends {
 
 const FORMAT: &str = "maglev-backends-1";
 
-/// The backends as one worker's packets see them: a copy that is [asked for anew](Current::get) when something was
-/// published.
+/// The backends as one worker's packets see them: a copy that is [renewed](Current::get) after each change.
 pub(super) struct Current {
     backends: Bounded<Backends>,
     published: u64,
@@ -408,7 +418,7 @@ impl Current {
         &self.snapshot
     }
 
-    /// Asks for the backends anew if need be; says whether they are others now.
+    /// Renews the copy if need be; returns whether it changed.
     #[inline(always)]
     pub(super) fn renew(&mut self) -> bool {
         let published = self.backends.published();
@@ -422,7 +432,7 @@ impl Current {
         changed
     }
 
-    /// The backends, asked for anew if need be.
+    /// The backends, renewed if need be.
     #[inline(always)]
     pub(super) fn get(&mut self) -> &Snapshot {
         self.renew();

@@ -1,4 +1,4 @@
-//! What an operator may write for `maglev`.
+//! Settings of `maglev`.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +31,7 @@ pub struct MaglevConfig {
     /// Slots of the table, a prime.
     #[serde(default = "slots")]
     pub slots: usize,
-    /// What all nodes of a cluster have in common, and nobody else knows.
+    /// The secret that all nodes of a cluster share.
     #[serde(default)]
     pub key: String,
 }

@@ -14,12 +14,13 @@ use super::backends::{Backends, Replace, Snapshot};
 /// Tries of a change that others were faster than.
 const TRIES: usize = 8;
 
-/// Who changes the backends on behalf of a worker's callers.
+/// Changes the backends for callers of a worker's handlers.
 #[derive(Clone)]
 struct Changes {
     backends: Bounded<Backends>,
-    /// What was replaced, until all packets have gone on to what came after it: so that it is freed here, and not by
-    /// whichever worker's packet leaves it last.
+    /// Replaced snapshots, until all packets use the next one.
+    ///
+    /// They are freed here, and not by the worker whose packet leaves them last.
     replaced: Rc<RefCell<Vec<Arc<Snapshot>>>>,
 }
 

@@ -8,9 +8,10 @@ use super::MaglevConfig;
 use super::backends::{Backends, Current};
 use super::handlers;
 
-/// The backends that new flows go to, as every worker and node with the same configuration decides: what
-/// [`maglev`](super::maglev) asks where it does not know a flow. Shared by all workers under bounded inconsistency, so that
-/// backends come and go by the handlers `add`, `drain` and `remove` while packets flow.
+/// The backends that new flows go to, the same for every worker and node with one configuration.
+///
+/// [`maglev`](super::maglev) asks it where it does not know a flow. All workers share it under bounded inconsistency,
+/// so that the handlers `add`, `drain` and `remove` change backends while packets flow.
 ///
 /// ```
 /// use netbricks_core::packet::FlowKey;
@@ -28,10 +29,10 @@ use super::handlers;
 pub struct LookupTable(Current);
 
 impl LookupTable {
-    /// Declares the backends of `config` as the function's state `backends`, with the handlers that change them. Settings
-    /// of `config` that are about connections and addresses are not looked at.
+    /// Declares the backends of `config` as the function's state `backends`, with the handlers that change them.
     ///
-    /// Where they cannot be (no prime number of slots, a backend twice) the building of the function fails.
+    /// Settings of `config` about connections and addresses are ignored. With settings that cannot work (no prime
+    /// number of slots, a backend twice) the function is not built.
     pub fn new(worker: &Worker, config: &MaglevConfig) -> Self {
         let backends: Bounded<Backends> =
             worker.state("backends", BoundedInconsistency { updates: 0 }, config.state());
@@ -39,8 +40,10 @@ impl LookupTable {
         Self(Current::of(backends))
     }
 
-    /// The backend of a new flow, by its number: those of the configuration have theirs in its order, from 0, and one that
-    /// is added later gets the first that is free. `None` while no backend takes new flows.
+    /// The number of the backend for a new flow; `None` while no backend takes new flows.
+    ///
+    /// Backends of the configuration have numbers in its order, from 0. One that is added later gets the first free
+    /// number.
     #[inline]
     pub fn lookup(&mut self, flow: &FlowKey) -> Option<usize> {
         self.0.get().choose(&flow.store())

@@ -1,5 +1,6 @@
-//! Spreads flows over backends by Maglev's table (NetBricks, Listing 3; Eisenbud et al., NSDI 2016): every node that knows
-//! the same backends decides alike, and flows that are established stay where they are.
+//! Spreads flows over backends by Maglev's table (NetBricks, Listing 3; Eisenbud et al., NSDI 2016).
+//!
+//! Every node that knows the same backends decides alike, and established flows stay where they are.
 
 mod backend;
 mod backends;
@@ -27,10 +28,11 @@ use backends::{Backends, Current};
 use seats::{Seat, Seats};
 use tally::Tally;
 
-/// Sends every packet for a virtual address on to the backend of its flow, by the backend's Ethernet address; addresses and
-/// ports stay, so that the backend, which has the virtual address too, answers the client itself (direct server return).
-/// What is not for a virtual address passes unchanged, and so does IPv6 neighbour discovery. Without any backend that takes new flows, those are dropped as
-/// `no-route`.
+/// Sends every packet for a virtual address to the backend of its flow, by the backend's Ethernet address.
+///
+/// Addresses and ports stay. So the backend, which has the virtual address too, answers the client itself (direct
+/// server return). Packets for other addresses pass unchanged, and so does IPv6 neighbour discovery. While no backend
+/// takes new flows, those are dropped as `no-route`.
 pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Function + use<> {
     let backends: Bounded<Backends> =
         worker.state("backends", BoundedInconsistency { updates: 0 }, config.state());
@@ -79,21 +81,28 @@ pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Func
         .done()
 }
 
-/// Whether it is about who has an address on this link (ICMPv6 types 133 to 137, RFC 4861): nothing for a backend, whose answer
-/// would bring it all packets of the virtual address. No connection is [made](connects) whose packets these could be.
+/// Whether it is about the owner of an address on this link (ICMPv6 types 133 to 137, RFC 4861).
+///
+/// Such packets are not for a backend, whose answer would bring it all packets of the virtual address. A flow that they
+/// could belong to makes no [connection](connects).
 fn is_discovery(header: IpRef<'_>, payload: &[u8]) -> bool {
     matches!(header, IpRef::V6(header) if header.protocol() == protocol::ICMPV6 && !header.is_later_fragment())
         && matches!(payload.first(), Some(133..=137))
 }
 
-/// Whether packets of this flow make a connection. Those of ICMPv6 do that have an identifier: neighbour discovery between the same
-/// addresses has none, and would go with those that have none.
+/// Whether packets of this flow make a connection.
+///
+/// ICMPv6 with an identifier does. Neighbour discovery between the same addresses has none, and would share the
+/// connection of other ICMPv6 without one.
 fn connects(flow: &StoredFlow) -> bool {
     let flow = FlowKey::restore(*flow);
     flow.protocol() != protocol::ICMPV6 || flow.source_port() != 0
 }
 
-/// Out of line: how many there are is known only to the configuration, and the loop over a batch has no room for another.
+/// Whether `address` is one of `addresses`.
+///
+/// Out of line: their number is known only to the configuration, and the loop over a batch has no room for another
+/// loop.
 #[inline(never)]
 fn is_one_of(addresses: &[IpAddr], address: IpAddr) -> bool {
     addresses.contains(&address)

@@ -1,5 +1,6 @@
-//! Where the backends of a worker's flows are, and how many packets went there: by number and side by side, since a packet of
-//! a known flow needs nothing else.
+//! Addresses and packet counts of the backends of a worker's flows, by number and side by side.
+//!
+//! A packet of a known flow needs nothing else.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,7 +13,7 @@ use super::backends::Snapshot;
 #[derive(Clone)]
 #[repr(align(32))]
 pub(super) struct Seat {
-    /// What flows to the backend remember, [`NOBODY`] where there is none.
+    /// The value of flows to the backend, [`NOBODY`] where there is none.
     chosen: Cell<u64>,
     packets: Cell<u64>,
     mac: Cell<MacAddress>,
@@ -26,7 +27,7 @@ impl Seat {
         Self { chosen: Cell::new(NOBODY), packets: Cell::new(0), mac: Cell::new(MacAddress::BROADCAST) }
     }
 
-    /// What flows to the backend remember.
+    /// The value of flows to the backend.
     #[inline(always)]
     pub(super) fn chosen(&self) -> u64 {
         self.chosen.get()
@@ -51,7 +52,7 @@ pub(super) struct Seats {
     ledger: Rc<Ledger>,
 }
 
-/// What a report reads.
+/// Counts for a report.
 #[derive(Default)]
 pub(super) struct Ledger {
     seats: RefCell<Rc<[Seat]>>,

@@ -1,4 +1,4 @@
-//! What a worker's packets came to: how many went to which backend, and why there. And the report of it.
+//! Counts of a worker's packets by backend and by cause, and the report of them.
 
 use std::rc::Rc;
 
@@ -12,8 +12,9 @@ use crate::count::Count;
 use super::backends::Backends;
 use super::seats::Ledger;
 
-/// A worker's own counts of why packets went where they did. How many went to each backend is counted
-/// [there](super::seats), and whatever can be told from that at the end is not counted apart.
+/// A worker's own counts of why packets went to their backend.
+///
+/// [Others](super::seats) count the packets of each backend. Numbers that follow from those at the end are not counted.
 #[derive(Clone)]
 pub(super) struct Tally {
     /// Connections that began, with a packet each.

@@ -1,4 +1,4 @@
-//! What an operator may write for `monitor`.
+//! Settings of `monitor`.
 
 use netbricks_core::units::Duration;
 use netbricks_core::{Key, Refused, Settings};

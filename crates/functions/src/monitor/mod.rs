@@ -1,4 +1,4 @@
-//! Counts packets and bytes by flow, in a table that forgets idle flows and refuses what it has no room for.
+//! Counts packets and bytes by flow, in a table that forgets idle flows and refuses new ones when full.
 
 mod config;
 mod state;
@@ -14,8 +14,9 @@ use netbricks_core::{Function, Input, Operator, Worker};
 
 pub use state::Usage;
 
-/// Counts packets and bytes of every flow. Packets are never dropped: what has no flow, or no room in the table, passes
-/// uncounted.
+/// Counts packets and bytes of every flow.
+///
+/// Packets are never dropped: one without a flow, or without room in the table, passes uncounted.
 pub fn monitor(input: Input, config: &MonitorConfig, worker: &Worker) -> impl Function {
     let flows = worker.flow_table::<FlowKey, Usage>(
         "flows",

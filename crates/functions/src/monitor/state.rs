@@ -1,4 +1,4 @@
-//! What is remembered of a flow, and the report of the largest.
+//! The state of a flow, and the report of the largest flows.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ impl Encode for Usage {
     }
 }
 
-/// Declares the report: how many flows there are, the largest by bytes, and how many packets found no room for theirs.
+/// Declares the report: the number of flows, the largest by bytes, and packets that found no room.
 pub(super) fn report(flows: &Flows<FlowKey, Usage>, top: usize, worker: &Worker) {
     let flows = flows.clone();
     worker.report(move || {
@@ -73,7 +73,9 @@ pub(super) fn report(flows: &Flows<FlowKey, Usage>, top: usize, worker: &Worker)
     });
 }
 
-/// The first `count` of these flows by name. Only so many names are in memory: under a flood all flows may be alike.
+/// The first `count` of these flows by name.
+///
+/// Only that many names are in memory, since under a flood all flows may be alike.
 fn first_by_name(flows: impl Iterator<Item = (FlowKey, Usage)>, count: usize) -> Vec<(FlowKey, Usage)> {
     let mut first = BTreeMap::new();
     for (key, usage) in flows {

@@ -1,4 +1,4 @@
-//! What an operator may write for `mss`.
+//! Settings of `mss`.
 
 use netbricks_core::{Key, Refused, Settings};
 

@@ -1,5 +1,6 @@
-//! Keeps TCP segments within what a path carries: lowers the maximum segment size that a connection's ends tell each other
-//! (RFC 4459, section 3.2), as every router before a tunnel or a DSL line does.
+//! Keeps TCP segments within the MTU of a path, by lowering the maximum segment size (RFC 4459, section 3.2).
+//!
+//! Every router before a tunnel or a DSL line does so.
 
 mod config;
 #[cfg(test)]
@@ -12,12 +13,14 @@ use netbricks_core::packet::tcp_options::{LONGEST, clamp_maximum_segment_size};
 use netbricks_core::packet::{Ip, IpRef, Link, Tcp, TcpOption};
 use netbricks_core::{Enclosing, Function, Input, Metadata, Operator, Verdict, Worker};
 
-/// What an end assumes that is told nothing, with IPv4 and with IPv6 (RFC 9293, section 3.7.1): an option that is added
-/// never allows more.
+/// The size that an end assumes without the option, for IPv4 and IPv6 (RFC 9293, section 3.7.1).
+///
+/// An added option never allows more.
 const DEFAULTS: [u16; 2] = [536, 1220];
 
-/// Lowers the maximum segment size of SYN segments to what `config` allows and, where it says so, adds one to those that have
-/// none. All else passes untouched, and so does what can't be changed.
+/// Lowers the maximum segment size of SYN segments to that of `config`, or adds it where `config` says so.
+///
+/// All other packets pass untouched, and so do segments that cannot be changed.
 pub fn mss(input: Input, config: &MssConfig, worker: &Worker) -> impl Function {
     let (sizes, add) = (config.sizes(), config.add);
     let [lowered, added, passed] = ["lowered", "added", "passed"].map(|name| worker.counter(name));
@@ -76,7 +79,7 @@ pub fn mss(input: Input, config: &MssConfig, worker: &Worker) -> impl Function {
         .done()
 }
 
-/// What a segment needs.
+/// The change that a segment needs.
 #[derive(Clone, Copy)]
 enum Finding {
     Nothing,

@@ -1,4 +1,4 @@
-//! What an operator may write for `shuffle`.
+//! Settings of `shuffle`.
 
 use std::sync::OnceLock;
 
@@ -8,9 +8,9 @@ use netbricks_core::{Key, Refused, Settings, Shuffle, ShuffleConfig, ShuffleKey,
 #[derive(Clone, Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ShuffleSettings {
-    /// What the packets that come to one worker have in common.
+    /// The property that the packets of one worker share.
     pub key: ShuffleKey,
-    /// What becomes of a packet when the ring to its owner is full.
+    /// The fate of a packet when the ring to its owner is full.
     pub full: WhenFull,
     /// Packets that each ring holds.
     pub ring: usize,

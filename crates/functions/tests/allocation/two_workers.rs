@@ -1,5 +1,6 @@
-//! No allocation where workers share: rings between them, state that both write, events that make packets. Both workers' graphs
-//! take turns on one thread, which counts.
+//! No allocation where workers share rings and state, and events make packets.
+//!
+//! Both workers' graphs take turns on one thread, which counts.
 use allocation_counter::measure;
 use netbricks_core::buffer::{Pool, WorkerSlot};
 use netbricks_core::consistency::{Access, BoundedInconsistency, Consistency, Shares, Strict};

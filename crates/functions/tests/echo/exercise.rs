@@ -1,5 +1,6 @@
-//! `icmp-echo` with ICMPv6 messages that nobody vouches for, but whose checksum is right, so that they get past it:
-//! what must be answered is, once and soundly, and what must not be is not. Tests and a fuzz target call this.
+//! `icmp-echo` with arbitrary ICMPv6 messages under a right checksum.
+//!
+//! A message that must be answered is, once and soundly, and no other is. Tests and a fuzz target call this.
 
 use netbricks_core::packet::icmpv6::kind;
 use netbricks_core::packet::neighbor::Neighbor;
@@ -33,10 +34,10 @@ pub fn frame(bytes: &[u8]) {
     run(&bytes[..bytes.len().min(65_535)]);
 }
 
-/// What the answer to a message has to be.
+/// The expected answer to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// An advertisement to whoever asked.
+    /// An advertisement to the asking host.
     Advertisement,
     /// The echo.
     Echo,
@@ -44,8 +45,10 @@ pub enum Answer {
     Silence,
 }
 
-/// The first byte says whom the message is from and to, the others are the message: type, code, the next four bytes and
-/// the payload. Answers what it had to be answered with, if that is certain.
+/// Runs a message and returns the answer that it must have, if that is certain.
+///
+/// The first byte gives source and destination. The others are the message: type, code, the next four bytes and the
+/// payload.
 pub fn message(bytes: &[u8]) -> Option<Answer> {
     let [choice, message_type, code, a, b, c, d, payload @ ..] = bytes else { return None };
     let payload = &payload[..payload.len().min(1_400)];
