@@ -1,5 +1,6 @@
-//! Declared state: an NF asks for its tables and counters by name when it is built, and its user functions get
-//! handles. Export, rebuilding after a panic, metrics and tests all find state by that name.
+//! Declared state: a function asks for its tables and counters by name when it is built.
+//!
+//! Its user functions get handles. Export, rebuilding after a panic, metrics and tests all find state by that name.
 
 use std::any::{Any, TypeId};
 use std::cell::{Cell, Ref, RefCell, RefMut};
@@ -28,8 +29,10 @@ impl<T: ?Sized> Clone for State<T> {
 }
 
 impl<T> State<T> {
-    /// The state, for as long as the guard lives. A user function that asks for it while an operator lends it out
-    /// panics, and its panic is contained: take what `lookup` hands you instead.
+    /// Borrows the state while the guard lives.
+    ///
+    /// A user function that calls this while an operator lends the state out panics, and its panic is contained: use
+    /// the entry that `lookup` passes instead.
     #[inline(always)]
     pub fn borrow_mut(&self) -> RefMut<'_, T> {
         self.0.borrow_mut()
@@ -39,7 +42,7 @@ impl<T> State<T> {
     pub fn borrow(&self) -> Ref<'_, T> {
         self.0.borrow()
     }
-    /// The state, unless somebody has it.
+    /// Borrows the state, unless it is borrowed already.
     pub(crate) fn try_borrow_mut(&self) -> Option<RefMut<'_, T>> {
         self.0.try_borrow_mut().ok()
     }
@@ -60,21 +63,24 @@ pub trait Declared: 'static {
     fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String>;
     /// Occupancy for metrics: entries and capacity.
     fn occupancy(&self) -> (u64, u64);
-    /// What happened in it so far, for metrics, where entries of it may end, or find no place.
+    /// Its counters for metrics, where entries of it may end or find no place.
     fn flow_counters(&self) -> Option<Counters> {
         None
     }
-    /// What becomes of it when flows that a shuffle with key `by` sorts go to another worker. What does not say is
-    /// [`Bound`](Mobility::Bound): better no flow moves than one that leaves half of what is known of it behind.
+    /// Whether it moves when flows that a shuffle with key `by` sorts go to another worker.
+    ///
+    /// State that does not say is [`Bound`](Mobility::Bound): better no flow moves than one that leaves half of its
+    /// state behind.
     fn mobility(&self, _by: ShuffleKey) -> Mobility {
         Mobility::Bound
     }
-    /// Takes out what is known of flows that move, as bytes that [`import`](Declared::import) adds to what another
-    /// worker has; asked only of what [`Moves`](Mobility::Moves). The flows are nowhere else then: an import of these bytes
-    /// keeps what it has room for.
+    /// Takes out the state of moving flows, as bytes that [`import`](Declared::import) adds on another worker.
     ///
-    /// One piece a call, so that packets of other flows go on in between: the first from `place` 0 on; it answers from where the
-    /// next is, or `None` after the last. No bytes where nothing of the piece moves.
+    /// It is called only for state that [`Moves`](Mobility::Moves). The flows are nowhere else then: an import of these
+    /// bytes keeps those for which it has room.
+    ///
+    /// It takes one piece a call, so that packets of other flows go on in between, the first from `place` 0 on. It
+    /// returns where the next begins, or `None` after the last. No bytes where nothing of the piece moves.
     fn take_part(&mut self, _part: &Part, _place: usize) -> (Vec<u8>, Option<usize>) {
         (Vec::new(), None)
     }
@@ -82,12 +88,14 @@ pub trait Declared: 'static {
     fn heritage(&self) -> Option<Heritage> {
         None
     }
-    /// Goes on with what another's [`heritage`](Declared::heritage) gave in place of what it began with, at time `now` (ns): other
-    /// workers may have it from the same graph, or still write it from the one before. `None` where it cannot be had as it is, and
-    /// only its bytes can move; an error where it was tried, and all workers go on with what they began with.
+    /// Replaces its initial content by another's [`heritage`](Declared::heritage), at time `now` (ns).
     ///
-    /// What is locked keeps its place in the order of locking, which has to lie `between` the places of what was declared before it
-    /// and after it.
+    /// Other workers may have it from the same graph, or still write it from the one before. `None` where it cannot be
+    /// shared as it is, and only its bytes can move. An error where it was tried, and all workers keep their initial
+    /// content.
+    ///
+    /// Locked state keeps its place in the order of locking. That place must lie `between` those of the state declared
+    /// before it and after it.
     fn inherit(
         &mut self,
         _heritage: &Heritage,
@@ -102,10 +110,10 @@ pub trait Declared: 'static {
     }
 }
 
-/// What becomes of declared state when flows move to another worker.
+/// The behaviour of declared state when flows move to another worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mobility {
-    /// What it knows of a flow goes with the flow.
+    /// Its entry of a flow goes with the flow.
     Moves,
     /// It is no flow's, or all workers' already: totals, configuration.
     Stays,
@@ -119,8 +127,9 @@ impl Mobility {
     }
 }
 
-/// Before the export of flows that move to another worker, which nobody else has: a table takes them in by its policy, while
-/// it takes all or none of a copy.
+/// Marks an export of moving flows, which exist nowhere else.
+///
+/// A table takes these in by its policy, while it takes all or none of a copy.
 const MOVED: &[u8; 4] = b"NBMV";
 
 /// Takes those flows out of a piece of a table, from slot `place` on, that `chosen` answers `true` for.
@@ -168,7 +177,7 @@ where
     }
 }
 
-/// Whether what a table keeps by this type tells which bucket it is of: the types that the keys below are stored as.
+/// Whether keys of this type in a table tell their bucket: the types as which the keys below are stored.
 fn stored_follows<K: 'static>(by: ShuffleKey) -> bool {
     let stored = TypeId::of::<K>();
     if stored == TypeId::of::<StoredFlow>() {
@@ -205,25 +214,27 @@ pub(crate) trait Settle {
 
 /// A type that may key a table: how it is stored.
 pub trait TableKey: Copy + 'static {
-    /// What the table keeps.
+    /// The key as the table stores it.
     type Stored: netbricks_tables::Key + Encode;
-    /// Whether nearly all packets that are asked for by it have ports, and are no fragments: lookups over IPv4 then make room for
-    /// the others in slower loops. Answers do not depend on it.
+    /// Whether nearly all packets looked up by it have ports and are no fragments.
+    ///
+    /// Lookups over IPv4 then handle the others in slower loops. Answers do not depend on it.
     const PORTS: bool = false;
     /// To what the table keeps.
     fn store(self) -> Self::Stored;
     /// And back.
     fn restore(stored: Self::Stored) -> Self;
-    /// The hash by which a [shuffle](crate::shuffle) with this key gives a worker the packets that this entry is of;
-    /// `None` where the entry says nothing of that, and so cannot move with them.
+    /// The hash by which a [shuffle](crate::shuffle) with this key chooses the worker of this entry's packets.
+    ///
+    /// `None` where the entry does not tell, and so cannot move with them.
     fn spread(self, _by: ShuffleKey, _hash: &HashKey) -> Option<u64> {
         None
     }
-    /// Whether [`spread`](Self::spread) has an answer for every entry under this key of a shuffle. Where it has not,
-    /// flows with such a table behind their shuffle do not move.
+    /// Whether [`spread`](Self::spread) has an answer for every entry under this key of a shuffle.
     ///
-    /// An entry under an address is taken to be of the packets with that address where the shuffle looks for it, and one under
-    /// a number of those with that port, VLAN or owner: what means another has a key of its own type, which follows nothing.
+    /// Where it has not, flows with such a table behind their shuffle do not move. An entry under an address is taken
+    /// to be of the packets with that address where the shuffle looks for it. One under a number is taken to be of
+    /// those with that port, VLAN or owner. For another meaning, write a key type of its own, which follows nothing.
     fn follows(_by: ShuffleKey) -> bool {
         false
     }
@@ -322,8 +333,9 @@ impl Declared for CounterState {
     }
 }
 
-/// What is asked of a flow table beside its occupancy: the handler's name behind the table's, what it counts (the
-/// table's name stands in the middle), and where that is.
+/// A counter of a flow table beside its occupancy.
+///
+/// It has the handler's name behind the table's, its meaning (the table's name stands in the middle), and its accessor.
 type Count = (&'static str, [&'static str; 2], fn(&Counters) -> u64);
 
 const COUNTS: [Count; 3] = [
@@ -339,13 +351,14 @@ type Report = Box<dyn Fn() -> Section>;
 type Take = Box<dyn Fn(&Part, usize) -> (Vec<u8>, Option<usize>)>;
 type GoesBy = fn(ShuffleKey) -> bool;
 
-/// What one function declared while it was built.
+/// The state that one function declared while it was built.
 #[derive(Default)]
 pub struct Declarations {
     states: Vec<(String, Rc<RefCell<dyn Declared>>)>,
     handlers: Vec<(Handler, Read)>,
-    /// By the state's name, where an author's type says it better than what is stored: under which keys entries follow
-    /// their flows, and what takes them out.
+    /// Keys of moving entries, by the state's name, where an author's type says it better than the stored one.
+    ///
+    /// They say under which keys entries follow their flows, and how to take them out.
     parts: Vec<(String, GoesBy, Take)>,
     reports: Vec<Report>,
     settles: Vec<Rc<dyn Settle>>,
@@ -356,7 +369,8 @@ pub struct Declarations {
 
 impl Worker {
     /// Declares a flow table, with the handlers `NAME.occupancy`, `NAME.evicted`, `NAME.expired` and `NAME.refused`.
-    /// Where it cannot be made (no memory, capacity 0), the node's building fails with that error; the handle is then
+    ///
+    /// Where it cannot be made (no memory, capacity 0), the node's building fails with that error. The handle is then
     /// of a table of one entry, which never sees a packet. A seed of 0 becomes the worker's.
     pub fn flow_table<K: TableKey, V: Encode + Copy + 'static>(
         &self,
@@ -399,8 +413,9 @@ impl Worker {
         declarations.parts.push((name, K::follows, take));
     }
 
-    /// A handle to a table that is made of configuration and changes with it alone: it has no name, and nobody exports it
-    /// or hands it over, so that a changed configuration is not undone by what the old one said.
+    /// A handle to a table that is made of configuration and changes with it alone.
+    ///
+    /// It has no name and is not exported or handed over, so that the old configuration does not undo a change.
     pub fn configured<T>(&self, table: T) -> State<T> {
         State(Rc::new(RefCell::new(table)))
     }
@@ -484,8 +499,9 @@ impl Declarations {
         let _settling = Settling::begin(settles);
         events.poll(cx)
     }
-    /// `name`, or what becomes of it where it is taken: a function that is fused with itself declares its names again, and
-    /// the second is `flows.2`, and so on.
+    /// The name, or `flows.2` and so on where it is taken.
+    ///
+    /// A function that is fused with itself declares its names again.
     pub(crate) fn unique(&self, name: &str) -> String {
         let known = |name: &str| self.states.iter().any(|(known, _)| known == name) || self.events.has(name);
         let mut unique = name.to_owned();
@@ -506,7 +522,7 @@ impl Declarations {
         let states = self.states.iter().map(|(name, state)| (name.clone(), state.borrow().export()));
         states.chain(self.events.export()).collect()
     }
-    /// What it shares with other workers.
+    /// Its state that is shared with other workers.
     pub(crate) fn heritage(&self) -> Vec<(String, Heritage)> {
         let states = self.states.iter();
         states.filter_map(|(name, state)| Some((name.clone(), state.borrow().heritage()?))).collect()
@@ -609,7 +625,7 @@ impl Declarations {
         let known = self.handlers().into_iter().map(|handler| handler.name).collect::<Vec<_>>().join(", ");
         Err(CallError::Unknown { name: name.into(), known })
     }
-    /// What a state's own handler answers, if that is one's name.
+    /// The answer of a state's own handler, if that is one's name.
     fn metric(&self, handler: &str) -> Option<String> {
         let (name, metric) = handler.rsplit_once('.')?;
         let state = self.states.iter().find(|(known, _)| known == name)?.1.borrow();

@@ -1,5 +1,6 @@
-//! What a packet's `lookup` may ask: a worker's own table, one that all share under one lock, or one that a writer keeps
-//! for readers.
+//! Tables that a packet's `lookup` may ask.
+//!
+//! They are a worker's private table, one that all share under one lock, and one that a writer keeps for readers.
 
 use std::marker::PhantomData;
 
@@ -12,8 +13,10 @@ use crate::operators::{Expiring, Lookup, LookupLocked, LookupShown};
 use crate::state::{State, TableKey};
 use crate::view::View;
 
-/// A handle to a table that [`Operator::lookup`] can ask. Its consistency decides which operator that is, and what the
-/// entry can do; [`MapEntry`](super::MapEntry) is what they all can, for a function that leaves the consistency open.
+/// A handle to a table that [`Operator::lookup`] can ask.
+///
+/// Its consistency decides which operator that is, and what the entry can do. [`MapEntry`](super::MapEntry) has what
+/// all entries can do, for a function that leaves the consistency open.
 ///
 /// ```
 /// use netbricks_core::consistency::{BoundedInconsistency, Consistency, Lookable, MapEntry, NoExternalAccess, Strict};
@@ -55,7 +58,7 @@ use crate::view::View;
 pub trait Lookable: Clone + 'static {
     /// The table.
     type Table: Table;
-    /// What there is for a key.
+    /// The entry for a key.
     type Entry<'e>;
     /// The operator.
     #[doc(hidden)]

@@ -24,17 +24,17 @@ impl<T: Contents> Clone for Bounded<T> {
     }
 }
 
-/// What all workers share: the writer, while nobody has it.
+/// The part that all workers share: the writer, while no worker has it.
 struct Home<T: Contents> {
     writer: Mutex<Option<Box<Writer<T>>>>,
     publication: Publication<T>,
     /// Of what it was made, or made again, last.
     terms: Mutex<Terms<T>>,
-    /// What became of it when its graph took over from another.
+    /// The decision about this state when its graph took over from another.
     fate: Fate<Self>,
 }
 
-/// What is agreed about a state.
+/// The agreed terms of a state.
 struct Terms<T: Contents> {
     config: T::Config,
     updates: usize,
@@ -49,7 +49,7 @@ struct Joined<T: Contents> {
 /// One worker's side of it.
 struct Side<T: Contents> {
     own: Rc<Joined<T>>,
-    /// What it goes on with instead, where its graph took over from another.
+    /// The state that replaces this one, where its graph took over from another.
     inherited: OnceCell<Rc<Joined<T>>>,
     terms: Terms<T>,
     /// Where others find the state, and under which name.
@@ -75,7 +75,9 @@ impl<T: Contents> PartialEq for Terms<T> {
     }
 }
 
-/// The writer's place, for a move of a pointer: nobody panics or waits for anything else while it has the lock.
+/// Access to the writer's place.
+///
+/// The lock is held only to move a pointer: no panic and no other wait can happen under it.
 impl<T: Contents> Home<T> {
     fn new(terms: Terms<T>, copies: [T; 2]) -> Arc<Self> {
         let remake = remaker::<T>(terms.config.clone());
@@ -100,8 +102,10 @@ impl<T: Contents> Home<T> {
 }
 
 thread_local! {
-    /// Reads of bounded state that this thread is in. Writers elsewhere wait for them, so that they themselves must wait for nobody:
-    /// neither for other readers, as writers do, nor for strict state.
+    /// Reads of bounded state that this thread is in.
+    ///
+    /// Writers on other workers wait for these reads. So the reads must not wait themselves, neither for other readers,
+    /// as writers do, nor for strict state.
     static READS: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -160,7 +164,7 @@ impl<T: Contents> Side<T> {
 }
 
 impl<T: Contents> Side<T> {
-    /// As `write`, where somebody else writes in this moment: another worker that takes over the same state.
+    /// Writes as `write`, and waits while another worker that takes over the same state writes.
     fn write_patiently<R>(&self, mut f: impl FnMut(&mut Writer<T>) -> R) -> Result<R, CannotWrite> {
         for _ in 0..PATIENCE {
             match self.write(&mut f) {
@@ -197,8 +201,10 @@ impl<T: Contents> Side<T> {
         }
     }
 
-    /// Goes on with the state of the graph that this one replaces. Where it was agreed otherwise about it, the first worker
-    /// makes it again of what it was; the others, who may write it from their old graphs until then, wait for that at their own change.
+    /// Takes over the state of the graph that this one replaces.
+    ///
+    /// Where the terms differ, the first worker makes it again from the old one's export. The others may write it from
+    /// their old graphs until then, and wait for that at their own change.
     fn inherit(&self, old: &Rc<Joined<T>>, now: u64) -> Result<(), String> {
         let own = &self.own.home;
         if Arc::ptr_eq(own, &old.home) {
@@ -307,8 +313,10 @@ impl Consistency for BoundedInconsistency {
 }
 
 impl<T: Contents> Bounded<T> {
-    /// Updates that readers may have got since the state was made: while this stays the same, so does what they read. One
-    /// load, for functions that keep something made of the state.
+    /// The number of updates that readers may have got since the state was made.
+    ///
+    /// While it stays the same, so does what they read. One load, for functions that cache a value computed from the
+    /// state.
     #[inline(always)]
     #[must_use]
     pub fn published(&self) -> u64 {
@@ -327,7 +335,7 @@ impl<T: Contents> Bounded<T> {
 }
 
 impl<T: Contents> Access<T> for Bounded<T> {
-    /// What this worker wrote and has not published yet, it sees too.
+    /// Reads also the changes that this worker has made and not yet published.
     #[inline]
     fn read<R>(&self, f: impl FnOnce(&T) -> R) -> R {
         let mut writer = self.0.writer.try_borrow_mut().unwrap_or_else(|_| {

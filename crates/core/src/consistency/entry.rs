@@ -1,4 +1,4 @@
-//! What a lookup has for a key, under each consistency.
+//! The entry of a lookup, under each consistency.
 
 use std::hash::Hash;
 
@@ -8,16 +8,18 @@ use super::{Access, Bounded, CannotWrite, Contents};
 
 /// An entry of a map, whatever the map's consistency: what a function uses that leaves it open.
 pub trait MapEntry {
-    /// What the map keeps under a key.
+    /// The value under a key.
     type Value;
 
     /// The value, if there is one.
     fn value(&self) -> Option<&Self::Value>;
 
-    /// Puts a value under the entry's key, in place of the one that is there. `false` where the map is full, by its policy.
+    /// Puts a value under the entry's key, in place of any present one.
+    ///
+    /// `false` where the map is full, by its policy.
     ///
     /// # Errors
-    /// When this worker cannot write now; nothing has changed. Own and strict state can always be written.
+    /// When this worker cannot write now; nothing has changed. Private and strict state can always be written.
     fn put(self, value: Self::Value) -> Result<bool, CannotWrite>;
 }
 
@@ -43,8 +45,10 @@ impl<K: Key, V: 'static> MapEntry for Entry<'_, K, V> {
     }
 }
 
-/// An entry of a map under [`BoundedInconsistency`](super::BoundedInconsistency), as this worker sees it. What is put goes
-/// through the state's one writer, which this worker is until its batch ends, if nobody else is.
+/// An entry of a map under [`BoundedInconsistency`](super::BoundedInconsistency), as this worker sees it.
+///
+/// A value that is put goes through the state's one writer. This worker is the writer until its batch ends, if no other
+/// is.
 pub struct BoundedEntry<'e, K: Key + Encode + Send + Sync, V: Encode + Copy + Send + Sync + 'static> {
     value: Option<&'e V>,
     key: K,
@@ -71,7 +75,7 @@ where
     }
 }
 
-/// What a lookup shows of a table's copy under bounded inconsistency.
+/// Lookups in a table's published copy under bounded inconsistency.
 #[doc(hidden)]
 pub trait Shown: ReadTable + Contents {
     /// The entry.
@@ -97,7 +101,7 @@ where
     }
 }
 
-/// As under the other consistencies: nobody puts a route under an address.
+/// As under the other consistencies, a lookup puts no route under an address.
 impl<V: Copy + Eq + Hash + Encode + Send + Sync + 'static> Shown for Routes<V> {
     type Seen<'e> = Option<&'e V>;
     #[inline(always)]

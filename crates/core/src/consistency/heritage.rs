@@ -1,5 +1,6 @@
-//! What a graph leaves to the one that replaces it: state that its workers share goes on as it is, since some of them may
-//! still write it from the old graph while others have the new one.
+//! Shared state that a graph leaves to the one that replaces it.
+//!
+//! It goes on as it is, since some workers may still write it from the old graph while others have the new one.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -8,8 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::Contents;
 
-/// State that workers share, for the same worker's next graph. Opaque: what [gives](crate::Declared::heritage) it knows what
-/// it is, and what [inherits](crate::Declared::inherit) it has to be of the same type.
+/// A reference to state that workers share, for the same worker's next graph.
+///
+/// It is opaque. The state that [gives](crate::Declared::heritage) it knows its type, and the one that
+/// [inherits](crate::Declared::inherit) it must have the same type.
 pub struct Heritage {
     state: Box<dyn Any>,
     given: Given,
@@ -37,8 +40,9 @@ impl Heritage {
     }
 }
 
-/// What became of a state when its graph took over from another one: decided by the first worker that does, so that those whose
-/// old graphs had one state have one again.
+/// The decision about a state when its graph takes over from another one.
+///
+/// The first worker that takes over decides, so that workers that shared one state share one again.
 pub(super) struct Fate<S>(Mutex<Option<Decided<S>>>);
 
 /// Of which old state, and what.
@@ -49,7 +53,9 @@ impl<S> Fate<S> {
         Self(Mutex::new(None))
     }
 
-    /// What was decided of the state `old`, or what `decide` says now. Others who want to know wait for that.
+    /// The decision about the state `old`, made by `decide` if there is none yet.
+    ///
+    /// Other callers wait for it.
     pub(super) fn of(&self, old: &Arc<S>, decide: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &*known {
@@ -63,10 +69,10 @@ impl<S> Fate<S> {
     }
 }
 
-/// What `old` knows, in a state of another configuration.
+/// The content of `old` in a state of another configuration.
 ///
 /// # Errors
-/// What of it does not fit there, or memory that is not there.
+/// The part that does not fit there, or a lack of memory.
 pub(super) fn refitted<T: Contents>(old: &T, config: &T::Config, now: u64) -> Result<T, String> {
     let (mut bytes, mut next) = (Vec::new(), Some(0));
     while let Some(step) = next {

@@ -1,6 +1,7 @@
-//! State under three consistencies (NetBricks, section 3.1), chosen by type: one worker's own, one writer's for readers
-//! who may miss a few updates, or one for all. The interface is the same, so that a function changes consistency by
-//! changing a word.
+//! State under three consistencies (NetBricks, section 3.1), chosen by type.
+//!
+//! They are private to a worker, one writer with readers that may miss a few updates, and one state for all. The
+//! interface is the same, so that a function changes consistency by changing a word.
 
 mod asked;
 mod bounded;
@@ -29,17 +30,19 @@ pub use tallies::{BoundedTally, TallyEntry};
 use crate::registry::{BuildError, Worker};
 use crate::state::Declared;
 
-/// What state under any consistency can be: it is made from a configuration, changes by plain changes, and can be found,
-/// exported and imported.
+/// State that works under any consistency.
 ///
-/// Flow tables, [`Routes`](netbricks_tables::Routes), [`Recent`](netbricks_tables::Recent),
-/// [`Tallies`](netbricks_tables::Tallies) and [`KeyedTallies`](netbricks_tables::KeyedTallies) are.
+/// It is made from a configuration, changes by plain changes, and can be found, exported and imported. Flow tables,
+/// [`Routes`](netbricks_tables::Routes), [`Recent`](netbricks_tables::Recent), [`Tallies`](netbricks_tables::Tallies)
+/// and [`KeyedTallies`](netbricks_tables::KeyedTallies) are such state.
 pub trait Contents: Changing + Declared + Send + Sync + Sized {
-    /// What decides its size. Where a graph is replaced, shared state goes on as it is if this is equal, and is made again
-    /// of what the old one exports if not.
+    /// The configuration, which decides the size.
+    ///
+    /// Where a graph is replaced and this is equal, shared state goes on as it is. Otherwise it is made again from the
+    /// old one's export.
     type Config: Clone + PartialEq + Send + Sync + 'static;
 
-    /// The configuration with this seed, where it has a keyed hash for which nobody chose one.
+    /// The configuration with this seed, where it has a keyed hash without a chosen seed.
     #[must_use]
     fn seeded(config: Self::Config, _seed: u64) -> Self::Config {
         config
@@ -54,8 +57,9 @@ pub trait Contents: Changing + Declared + Send + Sync + Sized {
     /// The most bytes that [`export_step`](Self::export_step) appends, where that is known.
     const STEP_BYTES: usize = 0;
 
-    /// Appends a step of an export, of bounded work, to `bytes`; the first is step 0, with no bytes. Answers which comes
-    /// next, or `None` after the last. Between two steps others may change the state.
+    /// Appends a step of an export to `bytes`, with bounded work; returns the next step, or `None` after the last.
+    ///
+    /// The first is step 0, with no bytes. Between two steps other workers may change the state.
     fn export_step(&self, _step: usize, bytes: &mut Vec<u8>) -> Option<usize> {
         bytes.extend(self.export());
         None
@@ -64,26 +68,28 @@ pub trait Contents: Changing + Declared + Send + Sync + Sized {
     /// Makes what [`export`](Declared::export) would have given of all steps' bytes.
     fn export_end(_bytes: &mut Vec<u8>) {}
 
-    /// The least there can be: what stands in for state that could not be made, in a node that is not built.
+    /// The smallest state: it stands in for state that could not be made, in a node that is not built.
     fn least() -> Self;
 }
 
 /// State as a function holds it, whatever its consistency.
 pub trait Access<T: Contents>: Clone + 'static {
-    /// Shows the state to `f`. Costs up to 15 ns where others share it: ask once for several things.
+    /// Shows the state to `f`.
+    ///
+    /// It costs up to 15 ns where workers share it: read once for several values.
     ///
     /// # Panics
-    /// From inside what has the state already, on the same worker:
+    /// Inside code that has the state already, on the same worker:
     /// - a change of it that is under way, whose iterator or `outcome` calls this;
-    /// - a lookup in it, save under [`BoundedInconsistency`]: what it is asked for is in the entry;
-    /// - another read of it: always under [`Strict`], under [`BoundedInconsistency`] once this worker has changed it in the same
-    ///   batch, event or call, never under [`NoExternalAccess`].
+    /// - a lookup in it, save under [`BoundedInconsistency`]: use the entry;
+    /// - another read of it: always under [`Strict`], under [`BoundedInconsistency`] once this worker has changed it in
+    ///   the same batch, event or call, never under [`NoExternalAccess`].
     ///
-    /// Under [`Strict`] also from inside a read of bounded state or a call on a strict state that was declared later, as
+    /// Under [`Strict`] also inside a read of bounded state or a call on a strict state that was declared later, as
     /// [`StrictState::transact`] says.
     ///
-    /// Strict state begins anew then, as after every panic inside. What leaves its consistency open reads once, and asks
-    /// the outer read's `&T` for the rest.
+    /// Strict state then starts again, as after every panic inside. Code that leaves its consistency open reads once,
+    /// and takes the rest from the outer read's `&T`.
     fn read<R>(&self, f: impl FnOnce(&T) -> R) -> R;
 
     /// Makes one change.
@@ -114,7 +120,7 @@ pub trait Access<T: Contents>: Clone + 'static {
 /// Why a change could not be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CannotWrite {
-    /// State of one writer, who is somebody else until its batch or call ends.
+    /// Another worker is the state's writer until its batch or call ends.
     #[error(
         "another worker is writing this state: bounded inconsistency has one writer at a time; try again"
     )]
@@ -122,14 +128,16 @@ pub enum CannotWrite {
     /// From inside a read of the same state.
     #[error("this state is being read by whoever wants to change it: change it after the read")]
     Reading,
-    /// Two workers might wait for each other: from inside a call on a strict state that was declared after this one, as those who ask
-    /// for both in opposite orders would; or from inside a read of bounded state, for which its writer waits.
+    /// Two workers might wait for each other.
+    ///
+    /// This call is inside a call on a strict state that was declared after this one; workers that nest both ways would
+    /// wait for each other. Or it is inside a read of bounded state, for which its writer waits.
     #[error(
         "two workers might wait for each other: strict states are asked for in the order of their declaration, and inside a read of \
          bounded state neither another one is changed nor a strict one asked for; ask for one after the other"
     )]
     OutOfOrder,
-    /// Shared state, in which something panicked, and for which there was no memory then to begin anew.
+    /// A panic spoilt the shared state, and there was no memory to make it again.
     #[error(
         "a panic spoilt this state and there is no memory to make it anew: free memory, or lower its capacity, and try again"
     )]
@@ -138,7 +146,7 @@ pub enum CannotWrite {
 
 /// How state is shared between workers.
 pub trait Consistency {
-    /// What the function holds.
+    /// The handle that the function holds.
     type Handle<T: Contents>: Access<T>;
 
     /// Declares state, for [`Worker::state`].
@@ -146,46 +154,52 @@ pub trait Consistency {
     fn declare<T: Contents>(self, worker: &Worker, name: &str, config: T::Config) -> Self::Handle<T>;
 }
 
-/// Each worker has its own, which nobody else reads or writes: no synchronisation at all.
+/// Each worker has its own state, which no other worker reads or writes: no synchronisation at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NoExternalAccess;
 
-/// One for all workers; one writes at a time, and all read without ever waiting. A read that starts after update `k`
-/// returned sees at least the first `k − updates`. What a worker wrote is published when its batch, event or handler
-/// call ends, at the latest; what a thread wrote that has none of these, such as one that controls workers, at once: an idle
-/// writer has published everything. Lookups of a batch are one read, after which a packet sees what its own worker wrote for
-/// the packets before it.
+/// One state for all workers; one writes at a time, and all read without ever waiting.
 ///
-/// Who writes may wait: its first change after something was published waits for reads elsewhere that began before. So that
-/// these come to an end, nothing inside a read waits: there, changes of bounded state are
-/// [refused](CannotWrite::OutOfOrder), and so is strict state. Reads refresh nothing: an entry with a timeout stays for that time after
-/// it was last put, and is not shown after it. An export of a flow table is many short reads, [in steps](Strict), of
-/// anything else one.
+/// A read that starts after update `k` returned sees at least the first `k − updates`. A worker's changes are published
+/// at the latest when its batch, event or handler call ends. A thread without these, such as one that controls workers,
+/// publishes at once. So an idle writer has published everything. Lookups of a batch are one read, after which a packet
+/// sees the changes that its own worker made for the packets before it.
 ///
-/// It takes the memory of two copies. A change is made twice. One that panics is never seen, nor are those that belong to
-/// it ([`Access::update_all`]), and the state begins anew; where memory for that has gone, readers keep what was published last,
-/// and changes are [refused](CannotWrite::Spoilt) until there is some.
+/// A writer may wait: its first change after a publication waits for other workers' reads that began before. So that
+/// these end, nothing inside a read waits: there, changes of bounded state are [refused](CannotWrite::OutOfOrder), and
+/// so is strict state.
+///
+/// Reads refresh nothing: an entry with a timeout stays for that time after it was last put, and is not shown after it.
+/// An export of a flow table is many short reads, [in steps](Strict); an export of other state is one read.
+///
+/// It takes the memory of two copies, and a change is made twice. A change that panics is never seen, nor are those
+/// that belong to it ([`Access::update_all`]), and the state starts again. Without memory for that, readers keep the
+/// last published state, and changes are [refused](CannotWrite::Spoilt) until there is some.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BoundedInconsistency {
     /// Updates that a reader may miss; of more than 4,096 it misses no more than that.
     pub updates: usize,
 }
 
-/// One for all workers, behind one lock: all reads and updates are as if they were done one after the other, each at one
-/// time between its start and its end. Lookups of a batch are one step. A panic inside one makes the state anew, for all. Where
-/// memory for that has gone it is the least there can be until some comes, and changes are [refused](CannotWrite::Spoilt), while what
-/// [`StrictState::transact`] changes is forgotten.
+/// One state for all workers, behind one lock (linearizable).
 ///
-/// An export of a flow table takes the lock again and again, each time for 512 slots, so that nobody's packets wait for all
-/// of it: every flow is in it as it was at one time of the export, and of what others change together meanwhile, it may
-/// have a part. Who needs all of one time writes it down in [`StrictState::transact`]. Exports of anything else are one
-/// step.
+/// All reads and updates are as if they were done one after the other, each at one time between its start and its end.
+/// Lookups of a batch are one step. A panic inside one makes the state again, for all. Without memory for that it is
+/// the smallest state until there is some. Meanwhile changes are [refused](CannotWrite::Spoilt), and changes by
+/// [`StrictState::transact`] are lost.
+///
+/// An export of a flow table takes the lock many times, each time for 512 slots, so that no packets wait for all of it.
+/// Every flow is in it as it was at one time of the export. Of changes that another worker makes together meanwhile, it
+/// may have a part. A caller that needs all flows of one time writes them down in [`StrictState::transact`]. Exports of
+/// other state are one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Strict;
 
 impl Worker {
-    /// Declares state under a consistency. Workers made from the same [`Blueprint`](crate::Blueprint), or that were given
-    /// the same [`Shares`], share what is not [`NoExternalAccess`] by its name: the first makes it. Where that fails, the
+    /// Declares state under a consistency.
+    ///
+    /// Workers share all state but [`NoExternalAccess`] by its name: the first makes it. They share where they come
+    /// from the same [`Blueprint`](crate::Blueprint), or were given the same [`Shares`]. Where making it fails, the
     /// building of the node does.
     ///
     /// ```
@@ -222,7 +236,9 @@ impl Worker {
         consistency.declare(self, name, T::seeded(config, self.seed()))
     }
 
-    /// What `made` is; where it failed, so does the building of the node in hand, which gets what `instead` makes.
+    /// The state in `made`, or that of `instead` where it failed.
+    ///
+    /// A failure also fails the building of the present node.
     fn made<T>(&self, name: &str, made: Result<T, String>, instead: impl FnOnce() -> T) -> T {
         made.unwrap_or_else(|problem| {
             self.fail(BuildError::new(format_args!("state `{name}`: {problem}")));
@@ -244,8 +260,9 @@ fn export_in_steps<T: Contents>(mut look: impl FnMut(&mut dyn FnMut(&T))) -> Vec
     bytes
 }
 
-/// What makes state again as it was at first. What was there goes before that, so that there is memory for it; where there is
-/// none all the same, the least there can be stands there.
+/// Makes a function that restores a state's initial content.
+///
+/// It first drops the old content, so that there is memory. Without memory it leaves the smallest state.
 fn remaker<T: Contents>(config: T::Config) -> impl Fn(&mut T) -> bool + Send + Sync + 'static {
     move |state| {
         *state = T::least();

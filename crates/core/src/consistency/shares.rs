@@ -1,21 +1,24 @@
-//! What workers have in common: shared state by name.
+//! State that workers share, by name.
 
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Shared state by name. Each blueprint has its own: what it makes for several workers shares, what another one makes does
-/// not. Without a blueprint, workers share that were [given](crate::Worker::sharing) the same one.
+/// Shared state by name.
+///
+/// Each blueprint has its own: workers of one blueprint share, workers of two do not. Without a blueprint, workers
+/// share that were [given](crate::Worker::sharing) the same one.
 #[derive(Clone, Default)]
 pub struct Shares(Arc<Mutex<BTreeMap<String, Box<dyn Any + Send>>>>);
 
 impl Shares {
-    /// The part of type `S` under this name, which `make` makes for the first who asks. Two types under one name are two
-    /// parts.
+    /// The part of type `S` under this name; the first caller makes it.
+    ///
+    /// Two types under one name are two parts.
     ///
     /// # Errors
-    /// What `make` says; who asks next tries again.
+    /// The error of `make`; the next caller tries again.
     pub(super) fn part<S: Clone + Send + 'static, E>(
         &self,
         name: &str,

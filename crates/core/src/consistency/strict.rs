@@ -20,7 +20,7 @@ pub struct StrictState<T: Contents>(Rc<Side<T>>);
 /// One worker's side of it.
 struct Side<T: Contents> {
     own: Arc<Ranked<T>>,
-    /// What it goes on with instead, where its graph took over from another.
+    /// The state that replaces this one, where its graph took over from another.
     inherited: OnceCell<Arc<Ranked<T>>>,
     config: T::Config,
     /// Where others find the state, and under which name.
@@ -28,14 +28,16 @@ struct Side<T: Contents> {
     name: String,
 }
 
-/// What is locked, and its place in the order of locking: that of making, which is that of declaring, since all workers declare
-/// alike. Two workers that asked for two states in opposite orders would wait for each other for ever.
+/// The locked state, and its place in the order of locking.
+///
+/// That order is the order of making, and so of declaring, since all workers declare alike. Two workers that asked for
+/// two states in opposite orders would wait for each other for ever.
 struct Ranked<T: Contents> {
     rank: u64,
     locked: Locked<T>,
     /// Of what it was made, or made again, last.
     config: Mutex<T::Config>,
-    /// What became of it when its graph took over from another: said once, by the first worker, so that all have one.
+    /// The decision about this state when its graph took over from another, made once for all workers.
     fate: Fate<Self>,
 }
 
@@ -64,8 +66,9 @@ impl<T: Contents> Side<T> {
         self.inherited.get().unwrap_or(&self.own)
     }
 
-    /// Goes on with the state of the graph that this one replaces. Where its configuration was another, the first worker makes it
-    /// again of what it was.
+    /// Takes over the state of the graph that this one replaces.
+    ///
+    /// Where its configuration was another, the first worker makes it again from the old one's export.
     fn inherit(&self, old: &Arc<Ranked<T>>, now: u64) -> Result<(), String> {
         if Arc::ptr_eq(&self.own, old) {
             return old.refit(&self.config, now);
@@ -83,7 +86,7 @@ impl<T: Contents> Side<T> {
 }
 
 thread_local! {
-    /// The rank of the state that this thread asked for last, of those that it has; 0 where it has none.
+    /// The rank of the state that this thread locked last, of those that it holds; 0 where it holds none.
     static LAST: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -103,14 +106,15 @@ impl Drop for Holding {
 }
 
 impl<T: Contents> StrictState<T> {
-    /// Gives `f` the whole state: all that it reads and changes is one step for everybody else. One lock: ask once a
-    /// batch, or once for several things. Who needs several states at once asks for them in the order of their declaration, one inside
-    /// the other.
+    /// Gives `f` the whole state: all its reads and changes are one step for other workers.
+    ///
+    /// It takes one lock: call it once a batch, or once for several values. A caller that needs several states nests
+    /// the calls in the order of declaration.
     ///
     /// # Panics
-    /// From inside such a call on the same worker, which would wait for itself. From inside one on a state that was declared later, or
-    /// inside a read of [bounded](super::BoundedInconsistency) state, for which its writer would wait: two workers might wait for each
-    /// other. The panic is contained, as a function's.
+    /// Inside such a call on the same worker, which would wait for itself. Also where two workers might wait
+    /// for each other: inside a call on a state that was declared later, or inside a read of
+    /// [bounded](super::BoundedInconsistency) state, for which its writer would wait. The panic is contained, as a function's.
     #[inline]
     pub fn transact<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         self.enter(|locked| locked.hold(f)).unwrap_or_else(|error| match error {
@@ -136,7 +140,7 @@ impl<T: Contents> StrictState<T> {
         Ok(hold(locked))
     }
 
-    /// Times that it was found made anew, after a panic inside; also from inside a call.
+    /// How often it was found made again after a panic inside; also callable inside a call.
     #[must_use]
     pub fn remade(&self) -> u64 {
         self.0.ranked().locked.remade()
@@ -205,8 +209,9 @@ impl<T: Contents> Declared for Seen<T> {
     fn heritage(&self) -> Option<Heritage> {
         Some(Heritage::new(self.0.ranked().clone(), &self.1))
     }
-    /// Only what keeps the order of locking: of a function that declares its states in another one, a call might wait for a
-    /// worker whose old graph waits for it.
+    /// Takes over only state that keeps the order of locking.
+    ///
+    /// If a function declares its states in another order, a call might wait for a worker whose old graph waits for it.
     fn inherit(&mut self, heritage: &Heritage, between: Range<u64>, now: u64) -> Option<Result<(), String>> {
         let old = heritage.of::<Arc<Ranked<T>>>().filter(|old| between.contains(&old.rank))?;
         Some(self.0.inherit(old, now))

@@ -9,9 +9,10 @@ use crate::operators::Expiring;
 use crate::shuffle::{Part, ShuffleKey};
 use crate::state::{Declared, Mobility};
 
-/// A key's counter, whatever the consistency of the [`KeyedTallies`] that were looked up: what a function uses that leaves it
-/// open. What is added is a change of its own, so that additions of several workers add up, also where one reads what
-/// another has not published yet.
+/// A key's counter, whatever the consistency of the [`KeyedTallies`].
+///
+/// It is for a function that leaves the consistency open. Each addition is a change of its own. So additions of several
+/// workers add up, also where one reads before another has published.
 ///
 /// ```
 /// use netbricks_core::consistency::{BoundedInconsistency, Consistency, Lookable, NoExternalAccess, Strict, TallyEntry};
@@ -58,10 +59,12 @@ pub trait TallyEntry {
     /// The value, if there is a counter.
     fn count(&self) -> Option<u64>;
 
-    /// Adds to the counter, and makes it where there is none. Its new value; `None` where the table is full, by its policy.
+    /// Adds to the counter, and makes it where there is none; returns its new value.
+    ///
+    /// `None` where the table is full, by its policy.
     ///
     /// # Errors
-    /// When this worker cannot write now; nothing has changed. Own and strict counters can always be written.
+    /// When this worker cannot write now; nothing has changed. Private and strict counters can always be written.
     fn add(self, by: u64) -> Result<Option<u64>, CannotWrite>;
 }
 
@@ -84,8 +87,9 @@ impl<K: Key> TallyEntry for Entry<'_, K, u64> {
     }
 }
 
-/// A key's counter under [`BoundedInconsistency`](super::BoundedInconsistency), as this worker sees it. What is added goes
-/// through the state's one writer, which this worker is until its batch ends, if nobody else is.
+/// A key's counter under [`BoundedInconsistency`](super::BoundedInconsistency), as this worker sees it.
+///
+/// An addition goes through the state's one writer. This worker is the writer until its batch ends, if no other is.
 pub struct BoundedTally<'e, K: Key + Encode + Send + Sync> {
     count: Option<u64>,
     key: K,

@@ -1,5 +1,6 @@
-//! Nodes outside their turns: questions that they answer, calls of the control side, and their end. All of it is authors'
-//! code: what panics there costs an answer, or the state of one node, and never the graph.
+//! Calls of nodes outside their turns: questions, calls of the control side, and their end.
+//!
+//! All of it is authors' code. A panic there costs an answer, or the state of one node, and never the graph.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -10,7 +11,7 @@ use crate::context::Context;
 use crate::node::Node;
 use netbricks_buffer::Batch;
 
-/// Panics kept for whoever asks; older ones are only counted.
+/// Panics kept for the report; older ones are only counted.
 const KEPT: usize = 16;
 
 /// The last panics of a graph's nodes.
@@ -43,8 +44,9 @@ impl Node for Gone {
 }
 
 impl Slot {
-    /// What the node answers; `None` where it panics instead, which is counted and kept. The node goes on: it was only
-    /// looked at.
+    /// The node's answer, or `None` where it panics, which is counted and kept.
+    ///
+    /// The node goes on, since the call could not change it.
     pub(super) fn ask<'a, T: 'a>(
         &'a self,
         panics: &Panics,
@@ -80,7 +82,9 @@ impl Slot {
     }
 }
 
-/// Each node goes alone: where several panic in their end, the second does so before the first one's panic goes anywhere.
+/// Each node is dropped alone.
+///
+/// Where several panic in their drop, the second does so before the first one's panic goes anywhere.
 impl Drop for Slot {
     fn drop(&mut self) {
         let _ended = self.end();
@@ -103,8 +107,9 @@ impl Graph {
         self.slots[node].held(&self.panics, self.cx.now())
     }
 
-    /// Calls a node between batches. A panic may leave its state half-done: the node is made anew, and the panic's message
-    /// is the answer.
+    /// Calls a node between batches, contained.
+    ///
+    /// A panic may leave its state half-changed: the node is rebuilt, and the panic's message is the answer.
     pub(super) fn guarded<T>(
         &mut self,
         node: usize,
@@ -119,8 +124,9 @@ impl Graph {
         answer
     }
 
-    /// Lets its nodes go, one by one; answers the panics in that, which cost nothing any more. Dropping it does the same, and
-    /// tells nobody.
+    /// Drops the nodes one by one; returns panics in that, which cost nothing any more.
+    ///
+    /// Dropping the graph does the same, without an answer.
     pub fn take_down(mut self) -> Vec<Panic> {
         let time = self.cx.now();
         let mut panics = Vec::new();

@@ -1,4 +1,4 @@
-//! What is known of a panic: whose it was, what it said, where it stood; and how one ends.
+//! Containment of panics: the node, message and place of a panic, and how it ends.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -10,7 +10,7 @@ use std::sync::Once;
 pub struct Panic {
     /// The node that panicked.
     pub node: String,
-    /// What it said.
+    /// The panic's message.
     pub message: String,
     /// File, line and column, where the hook of [`observe_panics`] saw it.
     pub place: Option<String>,
@@ -18,14 +18,14 @@ pub struct Panic {
     pub packets: u64,
     /// When (ns).
     pub time: u64,
-    /// Whether the node was made anew.
+    /// Whether the node was rebuilt.
     pub rebuilt: bool,
 }
 
-/// What a panic left behind that [`contain`] ended.
+/// Message and place of a panic that [`contain`] ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caught {
-    /// What it said.
+    /// The panic's message.
     pub message: String,
     /// File, line and column, where the hook of [`observe_panics`] saw it.
     pub place: Option<String>,
@@ -45,8 +45,9 @@ thread_local! {
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Installs, once a process, a panic hook that keeps a contained panic's place instead of printing it. Panics outside
-/// a graph are printed as before.
+/// Installs a panic hook, once a process, that keeps a contained panic's place instead of printing it.
+///
+/// Panics outside a graph are printed as before.
 pub fn observe_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -63,7 +64,7 @@ pub fn observe_panics() {
     });
 }
 
-/// Marks this thread as one whose panics are contained, for as long as the guard lives; it knows what was before.
+/// Marks this thread's panics as contained while the guard lives; it restores the mark before it.
 pub(super) struct Containing(bool);
 
 impl Containing {
@@ -80,8 +81,10 @@ impl Drop for Containing {
     }
 }
 
-/// What a panic said and where it stood. Dropping the payload may panic in its turn: that one is contained as well, and
-/// its own payload leaked, since there is no end to such a row.
+/// The message and place of a panic.
+///
+/// Dropping the payload may panic again. That panic is contained as well, and its own payload is leaked, since dropping
+/// it could panic without end.
 pub(super) fn account(payload: Box<dyn Any + Send>) -> Caught {
     // First of all: whatever panics from here on leaves its own place.
     let place = take_place();

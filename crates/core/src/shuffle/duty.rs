@@ -1,4 +1,4 @@
-//! What the graph does for a shuffle: it alone reaches the state of the nodes behind it.
+//! Requests of a shuffle to its graph, which alone reaches the state of the nodes behind it.
 
 use super::key::ShuffleKey;
 use super::key::{BUCKETS, Buckets};
@@ -30,7 +30,9 @@ impl Part {
     }
 }
 
-/// How far a node's state was gone through for what moves: a bounded piece a call, so that other packets go on in between.
+/// Progress through a node's state for a move.
+///
+/// Each call takes a bounded piece, so that other packets go on in between.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartStep {
     /// Which of its states, and where in it.
@@ -70,19 +72,21 @@ pub trait Crossing {
     fn id(&self) -> ShuffleId;
     /// By what it sorts packets: what state behind it must go by to move with them.
     fn key(&self) -> ShuffleKey;
-    /// The state behind it on this worker that cannot move with its packets, and from how many others packets come to it;
-    /// told once, when the graph is built.
+    /// Tells the shuffle once, when the graph is built, about state behind it that cannot move with its packets.
+    ///
+    /// `upstream` is the number of other shuffles from which packets come to it.
     fn bound(&mut self, state: Vec<BoundState>, upstream: usize);
     /// Nothing comes to it on this worker any more but from other workers.
     fn close(&mut self);
-    /// What the graph is to do for it now.
+    /// The next request to the graph.
     fn duty(&mut self) -> Option<Duty>;
-    /// Whether it has been told of a move for which it will ask to give state to this worker, and has not yet.
+    /// Whether a move is known for which it will ask to give state to this worker, and has not yet.
     fn is_to_give(&self, to: usize) -> bool;
-    /// Whether it has been told of a move for which it will ask to take state from this worker, and has not yet.
+    /// Whether a move is known for which it will ask to take state from this worker, and has not yet.
     fn is_to_take(&self, from: usize) -> bool;
-    /// The state that [`Duty::Give`] asked for: node, name, bytes. Not at once: others that lead to the same state have to be
-    /// done with it, too.
+    /// Passes the state that [`Duty::Give`] asked for: node, name, bytes.
+    ///
+    /// It may come later, since other shuffles that lead to the same state must be done with it, too.
     fn given(&mut self, to: usize, images: Vec<(String, StateImage)>);
     /// The state of [`Duty::Take`] is in place, but for so many images that were refused.
     fn took(&mut self, from: usize, refused: usize);
@@ -97,14 +101,14 @@ pub struct BoundState {
     pub state: String,
 }
 
-/// What a shuffle asks of its graph.
+/// A request of a shuffle to its graph.
 #[derive(Debug)]
 pub enum Duty {
     /// Take this part out of the state of all nodes behind the shuffle: worker `to` has its packets now.
     Give {
         /// The new owner.
         to: usize,
-        /// What moves.
+        /// The moving part.
         part: Part,
     },
     /// Add this state to that of the nodes that it names.

@@ -1,4 +1,6 @@
-//! What the workers of one shuffle share: the rings, and how far each is with a move. The owner table is that of its `kin`.
+//! State that the workers of one shuffle share: the rings, and each worker's progress with a move.
+//!
+//! The owner table is in its `kin`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,13 +25,13 @@ pub enum MoveError {
     /// A bucket that is none.
     #[error("bucket {bucket} does not exist: there are 0 to {}", BUCKETS - 1)]
     NoBucket {
-        /// What was asked for.
+        /// The bucket in the request.
         bucket: usize,
     },
     /// A worker that is none.
     #[error("worker {worker} does not exist: there are {workers}, from 0")]
     NoWorker {
-        /// What was asked for.
+        /// The worker in the request.
         worker: usize,
         /// How many there are.
         workers: usize,
@@ -45,7 +47,7 @@ pub enum MoveError {
     Bound {
         /// Where it is.
         worker: usize,
-        /// Whose it is.
+        /// The node of the state.
         node: String,
         /// Which.
         state: String,
@@ -117,7 +119,7 @@ pub(super) struct Standing {
     pub(super) waiting: AtomicUsize,
     /// Its node gets packets from other workers alone, and from events.
     pub(super) closing: AtomicBool,
-    /// Its node is gone: whoever waits for it need not.
+    /// Whether its node is gone, so that other workers need not wait for it.
     pub(super) gone: AtomicBool,
     /// A node is about to be made in its node's place, which takes over its ends.
     succession: AtomicBool,
@@ -130,9 +132,13 @@ pub(crate) struct Fabric {
     pub(super) workers: usize,
     ends: Mutex<Vec<Option<Ends>>>,
     pub(super) standing: Vec<Standing>,
-    /// The number of the last move. One load a batch, of a line that nobody writes but when buckets move.
+    /// The number of the last move.
+    ///
+    /// One load a batch, of a cache line that is written only when buckets move.
     pub(super) epoch: AtomicU64,
-    /// The same, before any of the shuffles that move together begins: none of them takes another for one that does not move.
+    /// The number of the next move, set before any of the shuffles that move together begins.
+    ///
+    /// So none of them takes another for one that does not move.
     pub(super) announced: AtomicU64,
     change: Mutex<Change>,
     /// All shuffles by the same key, and who owns its buckets.
@@ -217,7 +223,7 @@ impl Fabric {
         self.standing[worker].succession.store(true, Ordering::Relaxed);
     }
 
-    /// What such a node has until it takes over.
+    /// The ends that a node of a replacing graph has until it takes over.
     pub(super) fn succession(&self, worker: usize) -> Option<Ends> {
         let announced = self.standing[worker].succession.swap(false, Ordering::Relaxed);
         announced.then(|| Ends {
@@ -226,7 +232,7 @@ impl Fabric {
         })
     }
 
-    /// Locked when buckets move, when a worker ends and when somebody asks; never for a packet.
+    /// Locks the move's state, when buckets move, when a worker ends and for questions; never for a packet.
     pub(super) fn change(&self) -> MutexGuard<'_, Change> {
         self.change.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -236,14 +242,14 @@ impl Fabric {
         self.kin.owners()
     }
 
-    /// What keeps a worker's flows from moving.
+    /// Sets the state that keeps a worker's flows from moving.
     pub(super) fn set_bound(&self, worker: usize, state: Vec<BoundState>) {
         if let Some(bound) = self.change().bound.get_mut(worker) {
             *bound = Some(state);
         }
     }
 
-    /// Whether nothing comes to any worker's node any more but from the others: until then events may still send by it.
+    /// Whether all workers' nodes get packets only from each other; until then events may still send by it.
     pub(super) fn is_closing(&self) -> bool {
         let is = |flag: &AtomicBool| flag.load(Ordering::Acquire);
         self.standing.iter().all(|standing| is(&standing.closing) || is(&standing.gone))

@@ -10,7 +10,7 @@ use crate::state::TableKey;
 /// Buckets between packets and workers.
 pub const BUCKETS: usize = 4_096;
 
-/// What the packets that come to one worker have in common.
+/// The property that the packets of one worker share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ShuffleKey {
@@ -27,10 +27,11 @@ pub enum ShuffleKey {
     Port,
     /// The outer VLAN identifier, or that there is none.
     Vlan,
-    /// Whose it is: the tenant.
+    /// The owner: the tenant.
     Owner,
-    /// What a user function says. State by flow behind such a shuffle does not move: nobody knows which flows an answer stands
-    /// for.
+    /// A user function's answer.
+    ///
+    /// State by flow behind such a shuffle does not move, since an answer does not tell its flows.
     #[serde(skip)]
     Own,
 }
@@ -40,8 +41,9 @@ const NUMBER: u64 = 1 << 8;
 const LINK: u64 = 2 << 8;
 
 impl ShuffleKey {
-    /// Whether packets of one direction that are given away by this key and those of the other direction by `other` come to one
-    /// worker, flow by flow; of keys that say nothing of flows it is taken that both directions have the same.
+    /// Whether packets of one direction under this key meet those of the other direction under `other`, flow by flow.
+    ///
+    /// For keys that say nothing of flows, both directions are taken to have the same.
     #[must_use]
     pub fn meets(self, other: Self) -> bool {
         match (self, other) {
@@ -82,8 +84,11 @@ impl ShuffleKey {
         }
     }
 
-    /// The hash of a packet. An ICMP error goes with the flow that it is about, in the error's direction; fragments, the
-    /// first included, go by addresses and protocol, so that they meet where a flow is asked for. Without an IP header, what asks for one goes by the pair of Ethernet addresses.
+    /// The hash of a packet.
+    ///
+    /// An ICMP error goes with the flow that it is about, in the error's direction. Fragments, the first included, go
+    /// by addresses and protocol where a flow is asked for, so that they meet. Without an IP header, a key of addresses
+    /// or flows takes the pair of Ethernet addresses.
     pub(crate) fn spread(self, packet: &Packet, hash: &HashKey) -> u64 {
         let frame = packet.data();
         match self {
@@ -124,7 +129,7 @@ impl ShuffleKey {
         matches!(self, Self::Port | Self::Vlan | Self::Owner)
     }
 
-    /// The hash of an address that somebody keeps state by: it is that by which packets were shuffled.
+    /// The hash of an address under which state is kept: the same by which packets were shuffled.
     pub(crate) fn spread_address(self, ip: IpAddr, hash: &HashKey) -> Option<u64> {
         (self.is_address() || self == Self::Own).then(|| address(ip, hash))
     }

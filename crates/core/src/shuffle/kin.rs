@@ -1,9 +1,10 @@
-//! The owner table: which worker owns which bucket, for all shuffles of a team that sort by one key. They change together,
-//! so that a flow is on one worker behind each of them, and shuffles that are made later (of a graph that replaces another)
-//! go on with the same owners.
+//! The owner table: which worker owns which bucket, for all shuffles of a runtime that sort by one key.
 //!
-//! Where packets come to one of them from another, the first moves first: a flow's packets then come to the second by the new
-//! owner only when the old one has let go of all that came before. Those that are as far from the ports move at the same time,
+//! They change together, so that a flow is on one worker behind each of them. Shuffles of a graph that replaces another
+//! start with the present owners.
+//!
+//! Where one shuffle feeds another, the first moves first. A flow's packets then come to the second by the new owner
+//! only after the old one has let go of all earlier ones. Shuffles equally far from the ports move at the same time,
 //! since state may stand behind several of them.
 
 use std::cmp::Reverse;
@@ -25,8 +26,7 @@ pub(crate) struct Kin {
 struct Table {
     owners: Vec<u8>,
     shuffles: Vec<Weak<Fabric>>,
-    /// Of the last move: what it was, between how many pairs of workers, the shuffles that are at it, and those that have not
-    /// begun it, last first.
+    /// The last move: its buckets, its pairs of workers, the shuffles at it, and those yet to begin, last first.
     moves: Vec<Moved>,
     pairs: usize,
     under_way: Vec<Weak<Fabric>>,
@@ -61,7 +61,9 @@ impl Table {
         }
     }
 
-    /// Pairs of workers for which the shuffles at it wait. For one that has lost a node nobody waits: it may never be done.
+    /// Pairs of workers for which the shuffles of the move wait.
+    ///
+    /// A shuffle that has lost a node is not counted: it may never be done.
     fn left(&self) -> usize {
         let at_it = self.under_way.iter().filter_map(Weak::upgrade);
         at_it.filter(|shuffle| shuffle.is_whole()).map(|shuffle| shuffle.change().pairs).sum()
@@ -105,8 +107,9 @@ impl Kin {
         self.table().go_on();
     }
 
-    /// Ends a worker's part in a shuffle, if that is over and no move of it is still to come. What has changed hands in the
-    /// table already is not over before its state has followed.
+    /// Ends a worker's part in a shuffle, if that is over and no move of it is still to come.
+    ///
+    /// A bucket that has a new owner in the table is not over before its state has followed.
     pub(super) fn end(&self, shuffle: &Fabric, me: usize, is_over: impl FnOnce(&Change) -> bool) -> bool {
         let mut table = self.table();
         table.go_on();
@@ -185,7 +188,7 @@ mod tests {
     use super::super::moving::Moving;
     use super::*;
 
-    /// What the workers of a shuffle share, and each worker's part.
+    /// The shared state of a shuffle's workers, and each worker's part.
     type Parts = (Arc<Fabric>, [Moving; 2]);
 
     /// Two shuffles of two workers by one key; the second moves first.

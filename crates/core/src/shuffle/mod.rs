@@ -1,13 +1,12 @@
 //! Shuffle: packets go to the worker that owns their flow (NetBricks, section 3.1).
 //!
-//! A key puts every packet into one of 4,096 buckets, and a table says which worker owns each. What belongs to the
-//! worker that has it stays; the rest crosses to its owner in batches, through a ring with one producer and one consumer
-//! for each pair of workers. The number of branches is the number of workers, which nobody knows when a function is
-//! compiled. Packets of one flow that came one after the other leave one after the other, also while their bucket moves
-//! from owner to owner.
+//! A key puts every packet into one of 4,096 buckets, and a table says which worker owns each. Packets of this worker's
+//! own buckets stay. The rest cross to their owner in batches, through a ring with one producer and one consumer for
+//! each pair of workers. There are as many branches as workers, a number that is not known when a function is compiled.
+//! Packets of a flow keep their order, also while their bucket moves from owner to owner.
 //!
-//! Read in this order: `key` (which bucket), `kin` (who owns it), `fabric` (what the workers share), `node` (what one of them
-//! does), `moving` (how a bucket changes hands).
+//! Read in this order: `key` (which bucket), `kin` (which owner), `fabric` (state that the workers share), `node` (one
+//! worker's part), `moving` (how a bucket changes its owner).
 
 mod duty;
 mod fabric;
@@ -37,16 +36,17 @@ pub(crate) use key::Buckets;
 pub(crate) use kin::Kin;
 pub(crate) use sorter::{Classified as SortedBy, Predefined as SortedByKey, Sorter, has_sorters_state};
 
-/// What becomes of a packet when the ring to its owner is full.
+/// The fate of a packet when the ring to its owner is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WhenFull {
-    /// It waits, and whatever leads to the shuffle on this worker is not polled until there is room. Packets that come
-    /// from other workers still are, so that two workers with full rings to each other both go on.
+    /// It waits, and nothing on this worker that leads to the shuffle is polled until there is room.
     ///
-    /// What waits is bounded. Beyond 2,048 packets for one ring it is dropped as [`RingFull`](crate::Drop::RingFull) here
-    /// too: not what is received, which stops before, but what functions make of it, and what their events send, which run
-    /// on time whatever waits.
+    /// Packets from other workers are still taken, so that two workers with full rings to each other both go on.
+    ///
+    /// At most 2,048 packets wait for one ring. Beyond that they are dropped as [`RingFull`](crate::Drop::RingFull)
+    /// here too. Received packets do not come to that, since receiving stops first. Packets that functions make of them
+    /// may, and so may packets of events, which run on time whatever waits.
     #[default]
     Wait,
     /// It is dropped as [`RingFull`](crate::Drop::RingFull).
@@ -56,9 +56,9 @@ pub enum WhenFull {
 /// How a shuffle is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShuffleConfig {
-    /// What decides on the bucket.
+    /// The key that decides the bucket.
     pub key: ShuffleKey,
-    /// What becomes of packets when a ring is full.
+    /// The fate of packets when a ring is full.
     pub full: WhenFull,
     /// Packets that each ring holds; rounded up to a power of two.
     pub ring: usize,
@@ -125,12 +125,13 @@ impl Shuffle {
         Ok(Box::new(ShuffleNode::new(Box::new(sorter), fabric, worker.index())?))
     }
 
-    /// A worker's node that parses packets by `function` and asks `key` of what it finds: equal answers come to one
-    /// worker. What the function drops or sends elsewhere does so before the shuffle; what it lets pass unparsed
-    /// ([`parse_or_pass`](Operator::parse_or_pass)) is all in one bucket.
+    /// A worker's node that parses packets by `function` and shuffles by the answer of `key`.
+    ///
+    /// Equal answers come to one worker. Packets that the function drops or sends elsewhere leave before the shuffle.
+    /// Packets that it lets pass unparsed ([`parse_or_pass`](Operator::parse_or_pass)) are all in one bucket.
     ///
     /// # Errors
-    /// As [`node`](Self::node), and what the function's declared state reports.
+    /// As [`node`](Self::node), and errors of the function's declared state.
     pub fn node_by<F, K, Q>(
         &self,
         worker: &Worker,

@@ -1,14 +1,15 @@
-//! How buckets change hands while traffic flows, without a lock on the packets' way.
+//! The move of buckets between workers while traffic flows, without a lock on the packets' way.
 //!
 //! 1. The control side writes the new owners and raises the number of the move.
-//! 2. Every worker sees that number before its next batch. From then on it gives the buckets' packets to the new owner,
-//!    and it says how many packets it had given to each worker until then.
-//! 3. The new owner keeps what comes for these buckets. The old owner goes on until it has seen as many packets from
-//!    every worker as that worker said: then none of the buckets can be on its way to it. Between two batches it takes
-//!    the flows of these buckets out of its state and hands them over.
-//! 4. The new owner puts them into its own state and lets go of what it kept, in the order of arrival.
+//! 2. Every worker sees that number before its next batch. From then on it gives the buckets' packets to the new owner.
+//!    It also says how many packets it had given to each worker until then.
+//! 3. The new owner keeps packets that come for these buckets. The old owner goes on until it has seen as many packets
+//!    from every worker as that worker said. Then none of the buckets can be on its way to it. Between two batches it
+//!    takes the flows of these buckets out of its state and hands them over.
+//! 4. The new owner puts them into its own state and lets go of the packets that it kept, in the order of arrival.
 //!
-//! Where several shuffles by one key lead to the same state, the [graph](crate::graph) does 3 and 4 for all of them at once.
+//! Where several shuffles by one key lead to the same state, the [graph](crate::graph) does 3 and 4 for all of them at
+//! once.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -37,7 +38,7 @@ pub(super) struct Moving {
     me: usize,
     /// The last move that this worker knows of.
     epoch: u64,
-    /// Who owns each bucket, as far as it knows.
+    /// The owner of each bucket, as far as this worker knows.
     owners: Box<[u8; BUCKETS]>,
     coming: Box<[Coming; BUCKETS]>,
     /// Old owners whose state is awaited.
@@ -50,9 +51,9 @@ pub(super) struct Moving {
     leaving: Vec<(usize, Vec<u16>)>,
     /// New owners for whom the graph has been asked for state, and has not given it yet.
     giving: usize,
-    /// What waits for its bucket's state, in the order of arrival.
+    /// Packets that wait for their bucket's state, in the order of arrival.
     kept: VecDeque<(u16, Packet)>,
-    /// What waited for it, or came behind such: goes on in this order.
+    /// Packets that waited for it, or came behind such, and go on in this order.
     released: VecDeque<Packet>,
     duty: Option<Duty>,
 }
@@ -99,8 +100,9 @@ impl Moving {
     pub(super) fn is_expecting(&self) -> bool {
         !self.awaited.is_empty() || self.taking > 0 || self.arrived > 0
     }
-    /// Whether packets go on that waited for their state: until they have, all that comes for their buckets goes behind
-    /// them, and the move is not over.
+    /// Whether packets that waited for their state are still leaving.
+    ///
+    /// Until they have left, new packets for their buckets go behind them, and the move is not over.
     #[inline(always)]
     pub(super) fn is_releasing(&self) -> bool {
         !self.released.is_empty()
@@ -121,7 +123,7 @@ impl Moving {
         self.released.drain(..).chain(self.kept.drain(..).map(|(_, packet)| packet))
     }
 
-    /// Learns of a move, if there is a new one. `given` counts packets that went to each other worker so far.
+    /// Learns of a new move, if there is one; `given` counts packets sent to each other worker so far.
     #[inline(always)]
     pub(super) fn learn(&mut self, fabric: &Fabric, given: &[u64]) {
         if fabric.epoch.load(Ordering::Acquire) != self.epoch {
@@ -156,8 +158,9 @@ impl Moving {
         standing.epoch.store(self.epoch, Ordering::Release);
     }
 
-    /// Whether there is something for the graph to do. `seen` says of a worker how many of its packets have come, or
-    /// `None` where no more can.
+    /// Whether the graph has something to do.
+    ///
+    /// `seen` gives the number of a worker's packets that have come, or `None` where no more can.
     pub(super) fn has_duty(&mut self, fabric: &Fabric, seen: impl Fn(usize) -> Option<u64>) -> bool {
         if self.duty.is_some() {
             return true;
@@ -204,8 +207,9 @@ impl Moving {
         })
     }
 
-    /// How many packets this worker must still take from another before it can give away what leaves it: they came before
-    /// the move, so that none of them waits for state.
+    /// The number of packets that this worker must still take from another before it can give its buckets away.
+    ///
+    /// They came before the move, so that none of them waits for state.
     pub(super) fn owed(&self, fabric: &Fabric, from: usize, seen: u64) -> u64 {
         let standing = &fabric.standing[from];
         if self.leaving.is_empty() || standing.epoch.load(Ordering::Acquire) < self.epoch {
@@ -214,7 +218,7 @@ impl Moving {
         standing.given[self.me].load(Ordering::Relaxed).saturating_sub(seen)
     }
 
-    /// What there is to do, which is the graph's from now on.
+    /// Passes the next request to the graph.
     pub(super) fn take_duty(&mut self) -> Option<Duty> {
         let duty = self.duty.take()?;
         match &duty {
@@ -343,7 +347,7 @@ mod tests {
         assert_eq!(reserved(&moving), before);
     }
 
-    /// What there is to do, where nobody's packets are awaited.
+    /// The next request, where no packets are awaited.
     fn duty(moving: &mut Moving, fabric: &Fabric) -> Option<(usize, usize)> {
         moving.has_duty(fabric, |_| None);
         match moving.take_duty()? {

@@ -18,8 +18,10 @@ use crate::node::{CallError, Departed, Handler, Node, Output, Poll, StateImage};
 use crate::reason::{Drop as Reason, Edge};
 use crate::registry::BuildError;
 
-/// Packets that wait for room in one ring at most. Nothing that leads here is polled while one waits, so these are what
-/// was on its way within the worker: a few batches, and what functions made of them.
+/// The most packets that wait for room in one ring.
+///
+/// Nothing that leads here is polled while one waits. So these are packets that were within the worker: a few batches,
+/// and packets that functions made of them.
 pub(super) const WAITING: usize = 8 * BATCH;
 
 /// ns: what a batch of replayed packets has in common.
@@ -39,9 +41,9 @@ pub(super) struct ShuffleNode {
     given: Vec<u64>,
     seen: Vec<u64>,
     numbers: Vec<u16>,
-    /// Whose ring is asked next.
+    /// The worker whose ring is read next.
     next: usize,
-    /// What came from a worker and is of a later time than the batch before it.
+    /// Packets from a worker that are of a later time than the batch before them.
     later: VecDeque<Packet>,
     later_from: usize,
     /// Nothing comes from this worker any more, but for what events send.
@@ -154,10 +156,13 @@ impl ShuffleNode {
         }
     }
 
-    /// Takes what came from one other worker, each in its turn. Where too much waits for state already, it is no more than
-    /// what came before that state moved: others may wait for this worker to have seen that.
+    /// Takes packets from one other worker, each worker in turn.
     ///
-    /// Where arrivals alone move the clock, packets bring their time with them, and what is of a later time than the batch waits.
+    /// Where too many packets wait for state, it takes only those from before that state moved: other workers may wait
+    /// for this one to have seen them.
+    ///
+    /// Where arrivals alone move the clock, packets bring their time with them, and packets of a later time than the
+    /// batch wait.
     fn take(&mut self, batch: &mut Batch, cx: &mut Context) {
         if self.later.is_empty() {
             self.take_from_rings(batch, cx);
@@ -426,9 +431,10 @@ impl Node for ShuffleNode {
     }
 }
 
-/// How many of these packets, in the order of their coming, may be one batch: arrivals of one millisecond, before the next event, as
-/// in a batch of the port from which they came. Moves the clock where they begin another millisecond; 0 where an event comes
-/// first.
+/// How many of these packets, in order, may be one batch.
+///
+/// A batch has arrivals of one millisecond, before the next event, as a batch of the port has. Moves the clock where
+/// they begin another millisecond; 0 where an event comes first.
 fn admit<'a>(packets: impl Iterator<Item = &'a Packet>, cx: &mut Context) -> usize {
     let (mut count, mut end) = (0, 0);
     for packet in packets {

@@ -20,7 +20,7 @@ pub(crate) trait Sorter {
     fn sort(&mut self, batch: &mut Batch, cx: &mut Context, numbers: &mut Vec<u16>);
     /// Edges that packets may take beside those of every function.
     fn edges(&self, _visit: &mut dyn FnMut(Edge)) {}
-    /// What it declared.
+    /// The declared state.
     fn declarations(&self) -> Option<&Declarations> {
         None
     }
@@ -44,7 +44,7 @@ impl dyn Sorter {
             None => Err(ImportError::Unknown { name: name.into() }),
         }
     }
-    /// What `ask` says of what it declared, if it can declare anything.
+    /// The answer of `ask` about its declared state, if it can declare any.
     pub(crate) fn declared<T: Default>(&self, ask: impl FnOnce(&Declarations) -> T) -> T {
         self.declarations().map(ask).unwrap_or_default()
     }
