@@ -114,7 +114,7 @@ impl<T: Contents> StrictState<T> {
     /// # Panics
     /// Inside such a call on the same worker, which would wait for itself. Also where two workers might wait
     /// for each other: inside a call on a state that was declared later, or inside a read of
-    /// [bounded](super::BoundedInconsistency) state, for which its writer would wait. The panic is contained, as a function's.
+    /// [bounded](super::BoundedInconsistency) state. That state's writer would wait for the read. The panic is contained, as a function's.
     #[inline]
     pub fn transact<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         self.enter(|locked| locked.hold(f)).unwrap_or_else(|error| match error {
