@@ -297,7 +297,8 @@ fn pass(directory: &Path, capture: &Path) -> Option<Passed> {
 
 /// Whether the capture was read to its end, and every frame could be shown as Ethernet.
 fn one_is_whole(report: &Value) -> bool {
-    report["failures"] == Value::Array(Vec::new()) && report["dropped"].get("malformed").is_none()
+    report["failures"] == Value::Array(Vec::new())
+        && ["malformed", "not-ethernet"].iter().all(|reason| report["dropped"].get(reason).is_none())
 }
 
 fn folder(name: &str) -> PathBuf {
