@@ -2,8 +2,9 @@
 //! killed loses what came since.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::Writer;
@@ -17,20 +18,50 @@ type Place = Mutex<Option<Writer>>;
 
 /// A capture that several queues write.
 #[derive(Clone)]
-pub(crate) struct SharedWriter(Arc<Place>);
+pub(crate) struct SharedWriter(Arc<Place>, Arc<Flusher>);
+
+/// The thread that flushes a writer. It is over when this is gone: nothing of a capture outlives its port.
+struct Flusher {
+    stop: Arc<AtomicBool>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Flusher {
+    fn start(writer: Weak<Place>) -> io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = thread::Builder::new().name("capture-flush".into()).spawn(move || {
+            while !stopped.load(Ordering::Acquire) && flush(&writer) {
+                thread::park_timeout(PERIOD);
+            }
+        })?;
+        Ok(Self { stop, thread: Mutex::new(Some(thread)) })
+    }
+    /// Ends the thread, and waits until it has.
+    fn end(&self) {
+        self.stop.store(true, Ordering::Release);
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            thread.thread().unpark();
+            // A panic of it was shown when it happened, and the capture is whole without it.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Flusher {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
 
 impl SharedWriter {
     /// Shares a writer, and starts the thread that flushes it. A thread, since no queue is asked for anything while its worker
     /// waits or is busy elsewhere; it ends when the writer is gone.
     pub(crate) fn new(writer: Writer) -> io::Result<Self> {
         let shared = Arc::new(Mutex::new(Some(writer)));
-        let flushed = Arc::downgrade(&shared);
-        thread::Builder::new().name("capture-flush".into()).spawn(move || {
-            while flush(&flushed) {
-                thread::sleep(PERIOD);
-            }
-        })?;
-        Ok(Self(shared))
+        let flusher = Flusher::start(Arc::downgrade(&shared))?;
+        Ok(Self(shared, Arc::new(flusher)))
     }
     /// Runs `f` over the writer, unless it is gone.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Writer) -> R) -> Option<R> {
@@ -38,7 +69,9 @@ impl SharedWriter {
     }
     /// Takes the writer away.
     pub(crate) fn take(&self) -> Option<Writer> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        let writer = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.1.end();
+        writer
     }
     /// What earlier processes left of captures of the same name.
     pub(crate) fn warnings(&self, port: &str) -> Vec<String> {
