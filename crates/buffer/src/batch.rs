@@ -26,6 +26,8 @@ pub struct Batch {
     bytes: u64,
     /// Whether the packets' first bytes were asked for since they came. A hint.
     warm: bool,
+    /// Whether bytes may be missing behind the last of some packet: of those the sum of bytes is more than their spans say.
+    cut: bool,
 }
 
 /// Packets and their byte ranges, in separate arrays.
@@ -65,7 +67,7 @@ unsafe impl Send for Batch {}
 impl Default for Batch {
     fn default() -> Self {
         let slots = Slots { places: [None; BATCH], spans: [Span::NONE; BATCH] };
-        Self { len: 0, slots: Box::new(slots), bytes: 0, warm: false }
+        Self { len: 0, slots: Box::new(slots), bytes: 0, warm: false, cut: false }
     }
 }
 
@@ -95,10 +97,16 @@ impl Batch {
     pub fn is_full(&self) -> bool {
         self.len == BATCH
     }
-    /// Bytes of all its packets, kept with every change.
+    /// Bytes that all its packets had on the wire, kept with every change.
     #[inline(always)]
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Whether bytes may be [missing](Packet::missing) of some of its packets.
+    #[inline(always)]
+    pub fn is_cut(&self) -> bool {
+        self.cut
     }
 
     /// Adds a packet.
@@ -111,7 +119,9 @@ impl Batch {
         let (Some(place), Some(span)) = (places.get_mut(self.len), spans.get_mut(self.len)) else {
             return Err(packet);
         };
-        self.bytes = self.bytes.wrapping_add(packet.len() as u64);
+        let missing = packet.missing();
+        self.cut |= missing > 0;
+        self.bytes = self.bytes.wrapping_add((packet.len() + missing) as u64);
         *span = Span::of(packet.line());
         *place = Some(packet.into_line());
         self.len += 1;
@@ -127,7 +137,7 @@ impl Batch {
         self.len = slot;
         // SAFETY: the batch owned the packet, and has just given it up.
         let packet = unsafe { Packet::adopt(line) };
-        self.bytes = self.bytes.wrapping_sub(packet.len() as u64);
+        self.bytes = self.bytes.wrapping_sub(packet.wire_len() as u64);
         Some(packet)
     }
 
@@ -153,7 +163,7 @@ impl Batch {
         let place = std::ptr::from_mut(&mut places[slot]).cast::<Packet>();
         // SAFETY: as in `get`, and the batch is borrowed for changing.
         let packet = unsafe { &mut *place };
-        let before = packet.len() as u64;
+        let before = packet.wire_len() as u64;
         // Until the loan ends the batch counts no packet from here on: what is lent may be exchanged for another, and if
         // the end is forgotten those packets leak, where a span would be wrong otherwise.
         let len = std::mem::replace(&mut self.len, slot);
@@ -163,6 +173,7 @@ impl Batch {
             span: &mut spans[slot],
             count: (&mut self.len, len),
             bytes: &mut self.bytes,
+            cut: &mut self.cut,
         })
     }
 
@@ -174,7 +185,17 @@ impl Batch {
     /// Bytes of the packets from slot `first` on, added up.
     #[inline(always)]
     fn bytes_of(&self, first: usize) -> u64 {
-        self.slots.spans[first..self.len].iter().map(|span| u64::from(span.len)).sum()
+        let here: u64 = self.slots.spans[first..self.len].iter().map(|span| u64::from(span.len)).sum();
+        if self.cut {
+            cold_path();
+            return here + self.missing_of(first);
+        }
+        here
+    }
+    /// Bytes that are missing of the packets from slot `first` on.
+    #[cold]
+    fn missing_of(&self, first: usize) -> u64 {
+        self.iter().skip(first).map(|packet| packet.missing() as u64).sum()
     }
 
     /// Takes the packets from slot `kept` on, in order. Those that the iterator does not give out are freed.
@@ -214,6 +235,7 @@ impl Batch {
         let count = (self.len - kept).min(BATCH - to.len);
         let end = to.len + count;
         to.slots.copy_from(to.len, &self.slots, kept, count);
+        to.cut |= self.cut;
         let first = std::mem::replace(&mut to.len, end);
         to.warm = false;
         let moved = to.bytes_of(first);
@@ -232,7 +254,7 @@ impl Batch {
         for place in self.slots.places[..count].iter().flatten() {
             // SAFETY: the batch owned the packet, and counts it no longer.
             let packet = unsafe { Packet::adopt(*place) };
-            self.bytes = self.bytes.wrapping_sub(packet.len() as u64);
+            self.bytes = self.bytes.wrapping_sub(packet.wire_len() as u64);
             f(packet);
         }
         self.slots.close_up(count..len, 0);
@@ -252,6 +274,7 @@ impl Batch {
             std::mem::swap(&mut self.slots, &mut other.slots);
             self.len = std::mem::take(&mut other.len);
             self.bytes = std::mem::take(&mut other.bytes);
+            self.cut = std::mem::take(&mut other.cut);
             self.warm = false;
             return self.len;
         }
@@ -266,6 +289,7 @@ impl Batch {
         let count = count.min(self.len).min(BATCH - to.len);
         let end = to.len + count;
         to.slots.copy_from(to.len, &self.slots, 0, count);
+        to.cut |= self.cut;
         self.slots.close_up(count..self.len, 0);
         self.len -= count;
         let first = std::mem::replace(&mut to.len, end);
@@ -280,6 +304,7 @@ impl Batch {
     #[inline]
     pub fn clear(&mut self) {
         self.bytes = 0;
+        self.cut = false;
         let len = std::mem::take(&mut self.len);
         // SAFETY: the batch owned these packets, and has just given them up.
         unsafe { depot::free(&self.slots.places[..len]) };
@@ -576,6 +601,7 @@ pub struct PacketMut<'b> {
     /// Where the batch counts its packets, and how many it has.
     count: (&'b mut usize, usize),
     bytes: &'b mut u64,
+    cut: &'b mut bool,
 }
 
 impl Deref for PacketMut<'_> {
@@ -594,7 +620,8 @@ impl DerefMut for PacketMut<'_> {
 impl Drop for PacketMut<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        let after = self.packet.len() as u64;
+        let after = self.packet.wire_len() as u64;
+        *self.cut |= after != self.packet.len() as u64;
         *self.bytes = (*self.bytes).wrapping_add(after).wrapping_sub(self.before);
         *self.span = Span::of(self.packet.line());
         *self.count.0 = self.count.1;

@@ -11,7 +11,9 @@ use std::ptr::NonNull;
 use crate::HEADROOM;
 use crate::annotations::Annotations;
 use crate::depot::{self, Shared};
-use crate::meta::{DETAILED, FAR, Fresh, Lines, Meta, NEAR, Offload, Second, TRACED, VLAN, VLAN_AD, VlanTag};
+use crate::meta::{
+    CUT, DETAILED, FAR, Fresh, Lines, Meta, NEAR, Offload, Second, TRACED, UNSTATED, VLAN, VLAN_AD, VlanTag,
+};
 use crate::poison;
 
 /// A packet. Its bytes lie in one piece.
@@ -126,6 +128,41 @@ impl Packet {
     pub fn len(&self) -> usize {
         self.line().len as usize
     }
+    /// Bytes that it had on the wire: more than [`len`](Packet::len) where a capture holds only its beginning.
+    #[inline(always)]
+    pub fn wire_len(&self) -> usize {
+        self.len() + self.missing()
+    }
+    /// Bytes that were on the wire behind its last, and are not here: a capture did not keep them.
+    #[inline(always)]
+    pub fn missing(&self) -> usize {
+        if self.line().fresh.flags & CUT == 0 {
+            return 0;
+        }
+        cold_path();
+        self.second().missing as usize
+    }
+    /// Sets how many bytes were on the wire behind its last.
+    pub fn set_missing(&mut self, missing: u32) {
+        let flags = &mut self.line_mut().fresh.flags;
+        if missing == 0 {
+            *flags &= !CUT;
+        } else {
+            *flags |= CUT;
+            self.annotations_mut().second_mut().missing = missing;
+        }
+    }
+    /// Whether a length of 0 in its IP header stands for the frame's: of segments that a device is to cut, and of frames
+    /// captured before one did.
+    #[inline]
+    pub fn is_length_unstated(&self) -> bool {
+        self.line().fresh.is_length_unstated()
+    }
+    /// Sets whether a length of 0 in its IP header stands for the frame's.
+    pub fn set_length_unstated(&mut self, unstated: bool) {
+        let flags = &mut self.line_mut().fresh.flags;
+        *flags = if unstated { *flags | UNSTATED } else { *flags & !UNSTATED };
+    }
     /// Bytes before its first that `push_front` can take.
     #[inline(always)]
     pub fn headroom(&self) -> usize {
@@ -190,7 +227,8 @@ impl Packet {
     /// this copy.
     ///
     /// # Errors
-    /// [`NoRoom`] when no frame is that large, or none of that size is free; nothing is changed then.
+    /// [`NoRoom`] when no frame is that large, or none that is is free, or bytes are [missing](Packet::missing) behind the
+    /// last; nothing is changed then.
     pub fn extend(&mut self, count: usize) -> Result<&mut [u8], NoRoom> {
         let before = self.len();
         self.open(|bytes| bytes.extend(count).map(|_| ()))?;
@@ -214,6 +252,9 @@ impl Packet {
     /// It makes no call, around which the bounds would be written and read back.
     #[inline(always)]
     pub(crate) fn append(&mut self, more: &[u8]) -> bool {
+        if self.line().fresh.flags & CUT != 0 {
+            return false;
+        }
         let write = |room: &mut [u8]| match room.get_mut(..more.len()) {
             Some(place) => {
                 copy_short(place, more);
@@ -225,7 +266,7 @@ impl Packet {
         let copied = unsafe { self.fill(write) };
         copied == more.len()
     }
-    /// Cuts the packet to `len` bytes; no effect when it has fewer.
+    /// Cuts the packet to `len` bytes; no effect when it had fewer on the wire.
     #[inline]
     pub fn truncate(&mut self, len: usize) {
         self.open(|bytes| bytes.truncate(len));
@@ -274,6 +315,9 @@ impl Packet {
     #[cold]
     #[inline(never)]
     fn outgrow(&mut self, more: usize) -> Result<(), NoRoom> {
+        if self.line().fresh.flags & CUT != 0 {
+            return Err(NoRoom { needed: more, available: 0 });
+        }
         let none = NoRoom { needed: more, available: self.tailroom() };
         *self = self.copy_with_room(more).ok_or(none)?;
         Ok(())
@@ -285,14 +329,17 @@ impl Packet {
         // SAFETY: a pool lives as long as one of its frames is out.
         let shared = unsafe { line.pool.as_ref() };
         let mut copy = shared.frame_for(self.len().checked_add(more)?, Some(line.start as usize))?;
+        copy.extend_from(self.data()).ok()?;
         copy.line_mut().fresh = line.fresh;
         copy.line_mut().fresh.annotated = false;
-        copy.extend_from(self.data()).ok()?;
         if line.fresh.annotated {
             *copy.annotations_mut().far_mut() = *self.far_annotations();
         }
         if line.fresh.flags & (DETAILED | VLAN) != 0 {
             copy.annotations_mut().second_mut().details = self.second().details;
+        }
+        if line.fresh.flags & CUT != 0 {
+            copy.annotations_mut().second_mut().missing = self.second().missing;
         }
         shared.count_copy();
         Some(copy)
@@ -539,10 +586,37 @@ impl Bytes<'_> {
         self.now = span;
     }
 
-    /// Lends a copy of the bounds with the same bytes, and takes over its changes.
-    ///
-    /// For a call that is not inlined: only the copy must then be in memory, and the original stays in registers. After
-    /// a panic in `f` the original shows no bytes until it is resized, though the packet still has them.
+    /// Whether bytes are missing behind the last.
+    #[inline]
+    fn is_cut(&self) -> bool {
+        // SAFETY: the packet is lent to us, so that its line is there, and nobody writes its flags meanwhile.
+        unsafe { self.line().as_ref() }.fresh.flags & CUT != 0
+    }
+    /// Bytes that were on the wire behind the last; see [`Packet::missing`].
+    pub fn missing(&self) -> usize {
+        // SAFETY: the packet is lent to us, while we are borrowed nobody changes it, and this only reads.
+        unsafe { Annotations::of(self.place) }.missing()
+    }
+    /// Whether a length of 0 in the IP header stands for the frame's; see [`Packet::is_length_unstated`].
+    pub fn is_length_unstated(&self) -> bool {
+        // SAFETY: the packet is lent to us, so that its line is there, and nobody writes its flags meanwhile.
+        unsafe { self.line().as_ref() }.fresh.is_length_unstated()
+    }
+    /// Of a packet of which bytes are missing: as many as make it `len` bytes long on the wire, if it was longer.
+    #[cold]
+    fn forget_missing(&mut self, len: usize) {
+        let missing = self.missing();
+        let left = missing.min(len.saturating_sub(self.len()));
+        // SAFETY: the place is lent to us, and a packet is no more than its handle.
+        unsafe { self.place.cast::<Packet>().as_mut() }.set_missing(left as u32);
+        // SAFETY: the sum is lent to us.
+        let total = unsafe { self.total.as_mut() };
+        *total = total.wrapping_sub((missing - left) as u64);
+    }
+
+    /// Lends a copy of the bounds with the same bytes, and takes over what became of it. For a call that is not inlined:
+    /// only the copy must be in memory then, and the original stays in registers. After a panic in `f` the original shows no
+    /// bytes, though the packet has them until somebody resizes the original.
     #[inline(always)]
     pub fn apart<R>(&mut self, f: impl FnOnce(&mut Bytes<'_>) -> R) -> R {
         let Self { place, span, total, lent, .. } = *self;
@@ -651,6 +725,10 @@ impl Bytes<'_> {
     /// [`NoRoom`] when no frame is that large, or none of that size is free; nothing is changed then.
     #[inline]
     pub fn extend(&mut self, count: usize) -> Result<&mut [u8], NoRoom> {
+        if self.is_cut() {
+            cold_path();
+            return Err(NoRoom { needed: count, available: 0 });
+        }
         if count > self.tailroom() {
             cold_path();
             self.outgrow(count)?;
@@ -661,9 +739,13 @@ impl Bytes<'_> {
         new.fill(0);
         Ok(new)
     }
-    /// Cuts to `len` bytes; no effect when there are fewer.
+    /// Cuts to `len` bytes; no effect when there were fewer on the wire.
     #[inline(always)]
     pub fn truncate(&mut self, len: usize) {
+        if self.is_cut() {
+            cold_path();
+            self.forget_missing(len);
+        }
         if len < self.len() {
             self.rebound(self.headroom(), len);
         }

@@ -206,7 +206,7 @@ fn detailed(number: u16) -> Offload {
 }
 
 fn assert_new(packet: &Packet) {
-    assert_eq!((packet.near_annotations(), packet.far_annotations()), (&[0; 8], &[0; 56]));
+    assert_eq!((packet.near_annotations(), packet.far_annotations()), (&[0; 8], &[0; 52]));
     assert_eq!((packet.received_at(), packet.flow_hash(), packet.owner(), packet.verdict()), (0, 0, 0, 0));
     assert_eq!((packet.ingress(), packet.queue(), packet.traced()), (0, 0, false));
     assert_eq!((packet.vlan(), packet.offload()), (None, Offload::default()));
@@ -415,11 +415,11 @@ fn a_copy_takes_metadata_and_annotations_along_and_leaves_none_behind() {
     let pool = soiled(2, 0);
     let mut packet = pool.packet(b"first").unwrap();
     packet.annotations_mut().near_mut()[7] = 8;
-    packet.annotations_mut().far_mut()[55] = 9;
+    packet.annotations_mut().far_mut()[51] = 9;
     packet.set_owner(4);
     packet.set_vlan(Some(VlanTag { protocol: 0x8100, control: 77 }));
     let copy = packet.try_copy().unwrap();
-    assert_eq!((copy.near_annotations()[7], copy.far_annotations()[55]), (8, 9));
+    assert_eq!((copy.near_annotations()[7], copy.far_annotations()[51]), (8, 9));
     assert_eq!((copy.owner(), copy.data()), (4, &b"first"[..]));
     assert_eq!(copy.vlan(), packet.vlan());
     assert!(packet.try_copy().is_none(), "the pool has two frames");

@@ -241,12 +241,12 @@ fn every_packet_has_metadata_of_its_own() {
         for (number, packet) in (0..).zip(&mut packets) {
             packet.set_flow_hash(number);
             packet.annotations_mut().near_mut()[..4].copy_from_slice(&number.to_be_bytes());
-            packet.annotations_mut().far_mut()[52..].copy_from_slice(&number.to_be_bytes());
+            packet.annotations_mut().far_mut()[48..].copy_from_slice(&number.to_be_bytes());
         }
         for (number, packet) in (0u32..).zip(&packets) {
             assert_eq!(packet.flow_hash(), number);
             assert_eq!(packet.near_annotations()[..4], number.to_be_bytes());
-            assert_eq!(packet.far_annotations()[52..], number.to_be_bytes());
+            assert_eq!(packet.far_annotations()[48..], number.to_be_bytes());
         }
         drop(packets);
         assert_eq!(pool.available(), frames);
@@ -349,7 +349,7 @@ fn raw_frames_come_back_as_the_device_left_them() {
     // SAFETY: the frame was given away just above, and no device has it.
     let packet = unsafe { pool.from_raw(raw, HEADROOM + 2, 5) }.unwrap();
     assert_eq!((packet.data(), packet.owner()), (&b"23456"[..], 0));
-    assert_eq!((packet.near_annotations(), packet.far_annotations()), (&[0; 8], &[0; 56]));
+    assert_eq!((packet.near_annotations(), packet.far_annotations()), (&[0; 8], &[0; 52]));
     let raw = packet.into_raw();
     // SAFETY: as above.
     assert!(unsafe { pool.from_raw(raw, 2000, 49) }.is_none(), "past the frame's end");

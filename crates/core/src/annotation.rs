@@ -117,7 +117,7 @@ struct Slot {
 
 impl Worker {
     /// The slot of this name, in every graph of this worker. All of them share 8 bytes in the cache line of a packet's other
-    /// metadata, which small ones get while there is room, and 56 in a line of their own, which costs more to reach; each takes
+    /// metadata, which small ones get while there is room, and 52 in a line of their own, which costs more to reach; each takes
     /// one byte beside its value, and lies in one piece. A name stays taken until the worker ends, also when the graph that used
     /// it is replaced: packets on their way may still carry it. Where it cannot be (no room, or the name stands for another
     /// type), the node's building fails with that error.

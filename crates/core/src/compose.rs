@@ -49,6 +49,7 @@ impl<A: Function> Node for Fused<A> {
         let _settling = self.declarations.settling();
         let tower = &mut self.tower;
         cx.mixed = false;
+        cx.cut = batch.is_cut();
         tower.prepare(batch, cx, &|_| Some(Root));
         let kept = if A::PUTS_OFF && (!A::USUAL || cx.mixed) {
             last_loop_of_mixed(tower, batch, cx)

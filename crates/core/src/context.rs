@@ -47,6 +47,8 @@ pub struct Context {
     /// Whether a lookup has met packets in this batch that its usual loops have nothing for: frames of another shape than most,
     /// without ports where its keys have some, or long keys. Only how it is done depends on it, never what.
     pub(crate) mixed: bool,
+    /// Whether bytes may be missing behind the last of packets in this batch: then their lengths are looked up.
+    pub(crate) cut: bool,
 }
 
 /// A packet on its way to another edge than `OUT`.
@@ -113,6 +115,7 @@ impl Context {
             recorder: Recorder::default(),
             node: 0,
             mixed: false,
+            cut: false,
         }
     }
 
@@ -167,7 +170,7 @@ impl Context {
     #[inline]
     pub fn drop_packet(&mut self, packet: Packet, reason: Drop) {
         self.stirred |= DROPPED;
-        self.drops.add(reason, 1, packet.len() as u64);
+        self.drops.add(reason, 1, packet.wire_len() as u64);
         self.recorder.record(self.node, reason, self.now, packet.data());
     }
 
@@ -196,7 +199,7 @@ impl Context {
 
     /// Ends an arrival that is lost before the graph has it, for a reason: received, dropped at once, and recorded.
     pub fn drop_arrival(&mut self, packet: Packet, reason: Drop) {
-        self.lost_on_arrival(reason, 1, packet.len() as u64);
+        self.lost_on_arrival(reason, 1, packet.wire_len() as u64);
         self.recorder.record(self.node, reason, self.now, packet.data());
     }
 

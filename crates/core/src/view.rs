@@ -1,5 +1,6 @@
 //! A packet and the proof of what its bytes are, lent to a user function for the length of one call.
 
+use std::hint::cold_path;
 use std::net::IpAddr;
 
 use netbricks_packet::rewrite::{RewriteError, Shape};
@@ -99,10 +100,21 @@ impl<S: Stack> View<'_, S> {
     pub fn frame(&self) -> &[u8] {
         self.data
     }
-    /// Bytes of the frame, without FCS.
+    /// Bytes that the frame had on the wire, without FCS: more than [`frame`](Self::frame) has where a capture holds only
+    /// its beginning.
     #[inline(always)]
     pub fn frame_len(&self) -> usize {
-        self.data.len()
+        self.data.len() + self.missing()
+    }
+    /// Bytes that were on the wire behind the frame's last, and are not here: a capture did not keep them. A checksum over
+    /// them can't be verified, and a payload that reaches the frame's end may go on in them.
+    #[inline(always)]
+    pub fn missing(&self) -> usize {
+        if !self.cx.cut {
+            return 0;
+        }
+        cold_path();
+        self.annotations.missing()
     }
     /// The time (ns, the graph's clock): the same for all packets of a batch.
     #[inline(always)]
@@ -203,12 +215,17 @@ impl<S: Stack + Holds<Ip, I>, I> IpRewrite<I> for View<'_, S> {
 fn rewritten<'a, S: Stack + Holds<Ip, I>, I>(
     view: &'a mut View<'_, S>,
 ) -> Result<(Shape, &'a mut [u8]), RewriteError> {
-    let (at, _, _) = view.stack.locate();
+    let (at, end, facts) = view.stack.locate();
     view.lends::<Ip>(at);
     let limit = view.stack.payload_end().min(view.data.len());
     let offload = view.annotations.offload();
+    let unverified = view.annotations.missing() > 0 || view.annotations.is_length_unstated();
     let ip = &mut view.data[at..limit];
-    let shape = Shape::of(ip)?;
+    let shape = match Shape::of(ip) {
+        // Its lengths say more than there is, and its parse knows why.
+        Err(_) if unverified => Shape::known(ip, facts, end - at, limit - at),
+        shape => shape?,
+    };
     let start = usize::from(offload.checksum_start).checked_sub(at).filter(|_| offload.needs_checksum);
     let shape = start.map_or(shape, |start| shape.left_to_device(start, offload.checksum_offset.into()));
     Ok((shape, ip))

@@ -6,7 +6,9 @@
 use zerocopy::FromBytes;
 
 use crate::mac::MacAddress;
-use crate::stack::{Follows, Found, Header, Malformed, NOTHING, Usual, Wire, malformed, shape, whole};
+use crate::stack::{
+    Follows, Found, Header, LengthSlack, Malformed, NOTHING, Usual, Wire, malformed, shape, whole,
+};
 
 crate::header! {
     /// An Ethernet header (IEEE 802.3-2022, clause 3.1; RFC 894).
@@ -84,6 +86,18 @@ impl Header for Ethernet {
                 total.unwrap_or(0),
                 bytes.len(),
             ));
+        }
+        Ok(Found { facts: (), len: Self::SIZE, total, next })
+    }
+    fn find_with(bytes: &[u8], announced: u16, slack: LengthSlack) -> Result<Found<()>, Malformed> {
+        let refused = match Self::find(bytes, announced) {
+            Ok(found) => return Ok(found),
+            Err(refused) => refused,
+        };
+        let Some([high, low]) = bytes.get(12..14) else { return Err(refused) };
+        let (next, total) = type_or_length(u16::from_be_bytes([*high, *low]), Self::SIZE);
+        if total.is_none_or(|total| total > bytes.len().saturating_add(slack.missing)) {
+            return Err(refused);
         }
         Ok(Found { facts: (), len: Self::SIZE, total, next })
     }

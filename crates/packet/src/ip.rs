@@ -7,7 +7,7 @@ use crate::ipv4::{Ipv4, Ipv4Mut, Ipv4Ref};
 use crate::ipv6::{Ipv6, Ipv6Facts, Ipv6Mut, Ipv6Ref};
 use crate::link::Link;
 use crate::protocol;
-use crate::stack::{Found, Header, Malformed, Usual, Wire, follows, malformed, shape};
+use crate::stack::{Found, Header, LengthSlack, Malformed, Usual, Wire, follows, malformed, shape};
 use crate::vlan::Vlan;
 
 /// The family of both IP versions: `parse::<Ip>()` takes whichever was announced.
@@ -58,6 +58,7 @@ impl Header for Ip {
     type Ref<'a> = IpRef<'a>;
     type Mut<'a> = IpMut<'a>;
     const EXACT: bool = true;
+    const UNSTATED_IS_EMPTY: bool = true;
     const SHAPES: bool = false;
     const USUAL: bool = true;
     const NAME: &'static str = "ip";
@@ -85,6 +86,29 @@ impl Header for Ip {
                 usize::from(ethertype::IPV4),
                 usize::from(other),
             )),
+        }
+    }
+    fn find_with(bytes: &[u8], announced: u16, slack: LengthSlack) -> Result<Found<IpFacts>, Malformed> {
+        // Whether an IP header was announced at all, `find` says; of which version it is, the first nibble.
+        let refused = match Self::find(bytes, announced) {
+            Ok(Found { facts: IpFacts::V4, len, total, next }) => {
+                return Ok(Found { facts: IpFacts::V4, len, total, next });
+            }
+            Ok(Found { facts: IpFacts::V6(_), .. }) => None,
+            Err(refused) if refused.header == Self::NAME => return Err(refused),
+            Err(refused) => Some(refused),
+        };
+        match (bytes.first().map(|byte| byte >> 4), refused) {
+            (Some(4), Some(refused)) if refused.header == Ipv4::NAME => {
+                let Found { facts: (), len, total, next } = Ipv4::find_with(bytes, announced, slack)?;
+                Ok(Found { facts: IpFacts::V4, len, total, next })
+            }
+            (Some(6), refused) if refused.is_none_or(|refused| refused.header == Ipv6::NAME) => {
+                let Found { facts, len, total, next } = Ipv6::find_with(bytes, announced, slack)?;
+                Ok(Found { facts: IpFacts::V6(facts), len, total, next })
+            }
+            (_, Some(refused)) => Err(refused),
+            (_, None) => Self::find(bytes, announced),
         }
     }
     #[inline(always)]
@@ -156,6 +180,15 @@ impl<'a> IpRef<'a> {
         let (header, rest) = bytes.split_at(len);
         let payload = &rest[..total.unwrap_or(bytes.len()).saturating_sub(len).min(rest.len())];
         Ok((Ip::view(header, facts), payload))
+    }
+    /// Bytes of the packet as its header states them, the header's included: 0 in an IPv4 packet, and 40 in an IPv6 packet,
+    /// whose length is stated nowhere, or in a jumbo payload option (RFC 2675).
+    #[must_use]
+    pub fn stated_len(&self) -> usize {
+        match self {
+            Self::V4(header) => header.total_length().into(),
+            Self::V6(header) => Ipv6::SIZE + usize::from(header.payload_length()),
+        }
     }
     /// The version.
     #[inline(always)]

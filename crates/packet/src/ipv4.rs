@@ -10,7 +10,8 @@ use crate::ethernet::{Ethernet, ethertype};
 use crate::ip::{FIRST_FRAGMENT, Ip};
 use crate::ipv6::Ipv6;
 use crate::link::Link;
-use crate::stack::{Found, Header, Malformed, NOTHING, Usual, follows, malformed, whole};
+use crate::protocol;
+use crate::stack::{Found, Header, LengthSlack, Malformed, NOTHING, Usual, follows, malformed, whole};
 use crate::vlan::Vlan;
 
 crate::header! {
@@ -366,6 +367,33 @@ impl Header for Ipv4 {
             FIRST_FRAGMENT | u16::from(fixed[9])
         } else {
             NOTHING
+        };
+        Ok(Found { facts: (), len, total: Some(total), next })
+    }
+    fn find_with(bytes: &[u8], announced: u16, slack: LengthSlack) -> Result<Found<()>, Malformed> {
+        let refused = match Self::find(bytes, announced) {
+            Ok(found) => return Ok(found),
+            Err(refused) => refused,
+        };
+        let Some(fixed) = bytes.first_chunk::<20>() else { return Err(refused) };
+        let (len, total) =
+            (usize::from(fixed[0] & 15) * 4, usize::from(u16::from_be_bytes([fixed[2], fixed[3]])));
+        if fixed[0] >> 4 != 4 || len < Self::SIZE || len > bytes.len() {
+            return Err(refused);
+        }
+        let fragment = u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff;
+        let next = u16::from(fixed[9]);
+        // Only segments are cut by devices, and no fragments of them.
+        if total == 0 && slack.unstated && fragment == 0 && protocol::is_segmented(fixed[9]) {
+            return Ok(Found { facts: (), len, total: Some(bytes.len()), next });
+        }
+        if total < len || total > bytes.len().saturating_add(slack.missing) {
+            return Err(refused);
+        }
+        let next = match fragment {
+            0 => next,
+            MORE_FRAGMENTS => FIRST_FRAGMENT | next,
+            _ => NOTHING,
         };
         Ok(Found { facts: (), len, total: Some(total), next })
     }

@@ -12,7 +12,7 @@ use crate::ip::{FIRST_FRAGMENT, Ip};
 use crate::ipv4::Ipv4;
 use crate::link::Link;
 use crate::protocol;
-use crate::stack::{Found, Header, Malformed, NOTHING, Usual, follows, malformed, whole};
+use crate::stack::{Found, Header, LengthSlack, Malformed, NOTHING, Usual, follows, malformed, whole};
 use crate::vlan::Vlan;
 
 crate::header! {
@@ -368,6 +368,7 @@ impl Header for Ipv6 {
     type Ref<'a> = Ipv6Ref<'a>;
     type Mut<'a> = Ipv6Mut<'a>;
     const EXACT: bool = true;
+    const UNSTATED_IS_EMPTY: bool = true;
     const SHAPES: bool = false;
     const USUAL: bool = true;
     const NAME: &'static str = Self::SHORT;
@@ -420,6 +421,34 @@ impl Header for Ipv6 {
         }
         let facts = Ipv6Facts::new(fixed[6]);
         Ok(Found { facts, len: Self::SIZE, total: Some(total), next: announces(fixed[6]) })
+    }
+    fn find_with(bytes: &[u8], announced: u16, slack: LengthSlack) -> Result<Found<Ipv6Facts>, Malformed> {
+        let refused = match Self::find(bytes, announced) {
+            // A payload length of 0 is right only where nothing follows: no segment is empty.
+            Ok(found)
+                if !(slack.unstated
+                    && found.total == Some(Self::SIZE)
+                    && bytes.len() > Self::SIZE
+                    && bytes.get(6).is_some_and(|next| protocol::is_segmented(*next))) =>
+            {
+                return Ok(found);
+            }
+            Ok(found) => return Ok(Found { total: Some(bytes.len()), ..found }),
+            Err(refused) => refused,
+        };
+        let Some(fixed) = bytes.first_chunk::<40>() else { return Err(refused) };
+        if fixed[0] >> 4 != 6 {
+            return Err(refused);
+        }
+        let total = Self::SIZE + usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
+        match walk(bytes, fixed[6], total, true) {
+            Ok(found)
+                if found.total.is_some_and(|total| total <= bytes.len().saturating_add(slack.missing)) =>
+            {
+                Ok(found)
+            }
+            _ => Err(refused),
+        }
     }
     #[inline(always)]
     fn view(bytes: &[u8], facts: Ipv6Facts) -> Ipv6Ref<'_> {

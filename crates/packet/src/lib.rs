@@ -32,6 +32,8 @@ mod related;
 pub mod rewrite;
 #[cfg(test)]
 mod robustness_tests;
+#[cfg(test)]
+mod slack_tests;
 pub mod splice;
 pub mod srv6;
 pub mod stack;

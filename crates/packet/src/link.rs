@@ -7,7 +7,9 @@ use zerocopy::FromBytes;
 use crate::ethernet::{Ethernet, ethertype, type_or_length};
 use crate::mpls::Mpls;
 use crate::pppoe::Pppoe;
-use crate::stack::{Found, Header, Malformed, NOTHING, Usual, Wire, follows, malformed, shape, whole};
+use crate::stack::{
+    Found, Header, LengthSlack, Malformed, NOTHING, Usual, Wire, follows, malformed, shape, whole,
+};
 use crate::vlan::Vlan;
 
 /// Ethernet with any VLAN tags, an MPLS label stack or a PPPoE session. Announces the network layer by its ethertype.
@@ -102,6 +104,12 @@ impl Header for Link {
             next: rest as u16,
         })
     }
+    fn find_with(bytes: &[u8], announced: u16, slack: LengthSlack) -> Result<Found<LinkFacts>, Malformed> {
+        match (Self::find(bytes, announced), bytes.get(12..14)) {
+            (Err(_), Some([high, low])) => walk(bytes, u16::from_be_bytes([*high, *low]), slack.missing),
+            (found, _) => found,
+        }
+    }
     #[inline(always)]
     fn find_usual<const SHAPE: u8>(_: &[u8], at: usize, _: u16, usual: Usual) -> Option<Found<LinkFacts>> {
         let len = usual.link::<SHAPE>();
@@ -182,7 +190,7 @@ const PPP_IPV6: u16 = 0x0057;
 /// wide cost a dozen cycles a packet.
 #[inline(never)]
 fn walk_in_registers(bytes: &[u8], ethertype: u16) -> (u64, u64) {
-    match walk(bytes, ethertype) {
+    match walk(bytes, ethertype, 0) {
         Ok(Found { facts, len, total, next }) => {
             let total = total.map_or(u32::MAX, |total| total as u32);
             let facts = facts.0 << 16;
@@ -196,15 +204,15 @@ fn walk_in_registers(bytes: &[u8], ethertype: u16) -> (u64, u64) {
 #[cold]
 #[inline(never)]
 fn why_not(bytes: &[u8], ethertype: u16) -> Malformed {
-    match walk(bytes, ethertype) {
+    match walk(bytes, ethertype, 0) {
         Err(malformed) => malformed,
         // Only refused frames come here.
         Ok(found) => malformed::<Link>("its tags are refused", found.len, bytes.len()),
     }
 }
 
-/// Everything but an untagged IP frame.
-fn walk(bytes: &[u8], mut ethertype: u16) -> Result<Found<LinkFacts>, Malformed> {
+/// Everything but an untagged IP frame, of which `missing` bytes more were on the wire.
+fn walk(bytes: &[u8], mut ethertype: u16, missing: usize) -> Result<Found<LinkFacts>, Malformed> {
     let (mut vlans, mut labels, mut ppp) = (0, 0, 0);
     let (mut len, mut total) = (Ethernet::SIZE, None);
     let short = |needed: usize| malformed::<Link>("the frame ends before its tags do", needed, bytes.len());
@@ -249,13 +257,14 @@ fn walk(bytes: &[u8], mut ethertype: u16) -> Result<Found<LinkFacts>, Malformed>
                 ));
             }
             let length = usize::from(u16::from_be_bytes([*high, *low]));
-            let Some(payload) = rest.get(..length) else {
+            if length > rest.len().saturating_add(missing) {
                 return Err(malformed::<Link>(
                     "its PPPoE length points beyond the frame",
                     length,
                     rest.len(),
                 ));
-            };
+            }
+            let payload = rest.get(..length).unwrap_or(rest);
             // RFC 1661, section 2 and 6.5: an odd first byte is a protocol number compressed to one byte.
             let (number, size) = match payload {
                 [low, ..] if low & 1 == 1 => (u16::from(*low), 1),
@@ -275,7 +284,7 @@ fn walk(bytes: &[u8], mut ethertype: u16) -> Result<Found<LinkFacts>, Malformed>
             let (next, end) = type_or_length(other, len);
             total = end;
             if let Some(end) = end
-                && end > bytes.len()
+                && end > bytes.len().saturating_add(missing)
             {
                 return Err(malformed::<Link>("its 802.3 length points beyond the frame", end, bytes.len()));
             }

@@ -3,7 +3,7 @@
 
 use crate::ip::{Ip, IpFacts, IpRef};
 use crate::link::Link;
-use crate::stack::{Header, Layer, Root, Stack};
+use crate::stack::{Header, Layer, LengthSlack, Root, Stack};
 use crate::{FlowKey, Icmpv4, Icmpv6, protocol};
 
 impl FlowKey {
@@ -36,6 +36,14 @@ impl FlowKey {
     #[must_use]
     pub fn related_from_frame(frame: &[u8]) -> Option<Self> {
         let (header, payload) = Ip::in_frame(frame)?;
+        Some(Self::related(header, payload))
+    }
+
+    /// As [`related_from_frame`](Self::related_from_frame), of a frame whose length fields may say more than its bytes.
+    #[cold]
+    #[must_use]
+    pub fn related_from_frame_with(frame: &[u8], slack: LengthSlack) -> Option<Self> {
+        let (header, payload) = Ip::in_frame_with(frame, slack)?;
         Some(Self::related(header, payload))
     }
 
@@ -138,6 +146,16 @@ impl Ip {
     pub fn in_frame(frame: &[u8]) -> Option<(IpRef<'_>, &[u8])> {
         let link = Layer::<Root, Link>::parse(Root, frame).ok()?;
         let ip = Layer::<_, Ip>::parse(link, frame).ok()?;
+        let (at, facts) = ip.top();
+        let header = Ip::view(frame.get(at..ip.end())?, facts);
+        Some((header, frame.get(ip.end()..ip.limit(frame.len()))?))
+    }
+
+    /// As [`in_frame`](Self::in_frame), of a frame whose length fields may say more than its bytes.
+    #[must_use]
+    pub fn in_frame_with(frame: &[u8], slack: LengthSlack) -> Option<(IpRef<'_>, &[u8])> {
+        let link = Layer::<Root, Link>::parse_with(Root, frame, slack).ok()?;
+        let ip = Layer::<_, Ip>::parse_with(link, frame, slack).ok()?;
         let (at, facts) = ip.top();
         let header = Ip::view(frame.get(at..ip.end())?, facts);
         Some((header, frame.get(ip.end()..ip.limit(frame.len()))?))

@@ -21,6 +21,25 @@ pub struct Found<F> {
     pub next: u16,
 }
 
+/// What a frame's metadata allow its length fields to say beyond its bytes. By default nothing: what comes off a wire is all
+/// there, and a length that points beyond it is a lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LengthSlack {
+    /// Bytes that the frame had on the wire behind its last one, and that a capture did not keep.
+    pub missing: usize,
+    /// Whether an IP length of 0 stands for the frame's: so are segments that a device was still to cut.
+    pub unstated: bool,
+}
+
+impl LengthSlack {
+    /// Whether nothing is allowed.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_none(self) -> bool {
+        self.missing == 0 && !self.unstated
+    }
+}
+
 /// Announces that what follows cannot be parsed as a header (a later fragment, encrypted payload, plain data).
 pub const NOTHING: u16 = u16::MAX;
 
@@ -69,6 +88,18 @@ pub trait Header: Sized + 'static {
     /// # Errors
     /// [`Malformed`] names the rule that is broken.
     fn find(bytes: &[u8], announced: u16) -> Result<Found<Self::Facts>, Malformed>;
+    /// Whether a length of 0 that stands for the frame's looks to [`find`](Header::find) like a packet without payload.
+    const UNSTATED_IS_EMPTY: bool = false;
+
+    /// As [`find`](Header::find), in bytes that end where the frame does, of which `slack` says what is missing behind them.
+    /// The end that a header states may lie that far beyond the bytes; the header itself may not.
+    ///
+    /// # Errors
+    /// [`Malformed`] names the rule that is broken.
+    fn find_with(bytes: &[u8], announced: u16, slack: LengthSlack) -> Result<Found<Self::Facts>, Malformed> {
+        let _ = slack;
+        Self::find(bytes, announced)
+    }
     /// Whether somebody with [`Mut`](Header::Mut) can change whether a frame is [usual](Usual), where the header stands in
     /// such a frame.
     const SHAPES: bool = true;
@@ -189,6 +220,11 @@ pub trait Stack: Copy + 'static {
     /// Writes every length that encloses the innermost payload, after [`resized`](Stack::resized), from the
     /// innermost header outwards. Checksums over those lengths are the caller's business.
     fn restate(&self, frame: &mut [u8]);
+    /// As [`restate`](Stack::restate), in a frame of which the end is missing: what lengths say becomes `by` bytes more (or
+    /// less, `by` negative), since nobody knows all that they enclose.
+    fn restate_by(&self, frame: &mut [u8], by: isize) {
+        let _ = (frame, by);
+    }
     /// Takes what is about to change `out` of every checksum that a tunnel has over all it carries, from the outermost
     /// header inwards, or adds it after the change, from the innermost outwards; says whether there are any. See
     /// [`Header::cover`].
@@ -322,6 +358,32 @@ impl<P: Stack, H: Header> Layer<P, H> {
             return Err(outside::<H>(found.len, total, bytes.len()));
         }
         Ok(Self::of(outer, at, limit, found))
+    }
+
+    /// As [`parse`](Self::parse), in a frame whose length fields may say more than its bytes, as far as `slack` allows. What
+    /// is missing belongs to no payload: `limit` is the frame's end then.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    #[cold]
+    #[inline(never)]
+    pub fn parse_with(outer: P, frame: &[u8], slack: LengthSlack) -> Result<Self, Malformed> {
+        let at = outer.end();
+        let limit = outer.limit(frame.len());
+        let Some(bytes) = frame.get(at..limit) else { return Err(short::<H>(at, limit)) };
+        // Only what reaches the frame's end can go on behind it.
+        let missing = if limit == frame.len() { slack.missing } else { 0 };
+        let found = H::find_with(bytes, outer.next(), LengthSlack { missing, ..slack })?;
+        if found.len > bytes.len() {
+            return Err(short::<H>(found.len, bytes.len()));
+        }
+        if let Some(total) = found.total
+            && !(found.len..=bytes.len().saturating_add(missing)).contains(&total)
+        {
+            return Err(outside::<H>(found.len, total, bytes.len()));
+        }
+        let total = found.total.map(|total| total.min(bytes.len()));
+        Ok(Self::of(outer, at, limit, Found { total, ..found }))
     }
 
     /// What [`parse_in`](Self::parse_in) found in a usual frame, found out again. Nothing is checked, so that what nobody
@@ -477,6 +539,18 @@ impl<P: Stack, H: Header> Stack for Layer<P, H> {
         }
         self.outer.restate(frame);
     }
+    fn restate_by(&self, frame: &mut [u8], by: isize) {
+        // Nothing is checked here but the header's shape, which the stack has found: any end will do.
+        const ANY_END: LengthSlack = LengthSlack { missing: u32::MAX as usize, unstated: false };
+        if self.announced & BOUNDED != 0
+            && let Some(bytes) = frame.get(self.at..)
+            && let Ok(Found { total: Some(total), .. }) = H::find_with(bytes, self.outer.next(), ANY_END)
+            && let Some(bytes) = frame.get_mut(self.at..self.end)
+        {
+            H::set_total(H::view_mut(bytes, self.facts), total.saturating_add_signed(by));
+        }
+        self.outer.restate_by(frame, by);
+    }
     fn cover(&self, frame: &mut [u8], out: bool) -> bool {
         // An outer checksum covers the inner ones as the frame shows them.
         let around = out && self.outer.cover(frame, out);
@@ -538,6 +612,9 @@ impl<P: Stack, M: Copy + 'static> Stack for With<P, M> {
     }
     fn restate(&self, frame: &mut [u8]) {
         self.outer.restate(frame);
+    }
+    fn restate_by(&self, frame: &mut [u8], by: isize) {
+        self.outer.restate_by(frame, by);
     }
     fn cover(&self, frame: &mut [u8], out: bool) -> bool {
         self.outer.cover(frame, out)

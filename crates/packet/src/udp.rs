@@ -6,7 +6,7 @@ use crate::checksum::{self, update16};
 use crate::ip::{FIRST_FRAGMENT, Ip};
 use crate::ipv4::Ipv4;
 use crate::ipv6::Ipv6;
-use crate::stack::{Found, Header, Malformed, NOTHING, follows, malformed, whole};
+use crate::stack::{Found, Header, LengthSlack, Malformed, NOTHING, follows, malformed, whole};
 
 crate::header! {
     /// A UDP header (RFC 768).
@@ -90,6 +90,19 @@ impl Header for Udp {
             return Err(malformed::<Self>("its length points beyond what encloses it", total, bytes.len()));
         }
         // The destination port is the nearest that UDP has to a number for what follows.
+        let next = u16::from_be_bytes([header[2], header[3]]);
+        Ok(Found { facts: (), len: Self::SIZE, total: Some(total), next })
+    }
+    fn find_with(bytes: &[u8], announced: u16, slack: LengthSlack) -> Result<Found<()>, Malformed> {
+        let refused = match Self::find(bytes, announced) {
+            Ok(found) => return Ok(found),
+            Err(refused) => refused,
+        };
+        let Some(header) = bytes.first_chunk::<8>() else { return Err(refused) };
+        let total = usize::from(u16::from_be_bytes([header[4], header[5]]));
+        if total < Self::SIZE || total > bytes.len().saturating_add(slack.missing) {
+            return Err(refused);
+        }
         let next = u16::from_be_bytes([header[2], header[3]]);
         Ok(Found { facts: (), len: Self::SIZE, total: Some(total), next })
     }

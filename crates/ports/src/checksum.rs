@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use netbricks_buffer::{Offload, Packet};
 use netbricks_packet::checksum::{Sum, internet, transport};
-use netbricks_packet::stack::{Layer, Root, Stack};
-use netbricks_packet::{IpRef, Link, protocol};
+use netbricks_packet::stack::{Layer, LengthSlack, Root, Stack};
+use netbricks_packet::{Ip, IpRef, Link, protocol};
 
 use crate::port::{ChecksumPolicy, Counters};
 
@@ -41,6 +41,18 @@ pub fn is_valid(frame: &[u8]) -> bool {
     }
 }
 
+/// As [`is_valid`], of a packet: what is missing of it can't be verified, and counts as right.
+fn is_valid_as_far_as_it_goes(packet: &Packet) -> bool {
+    // Padding may be all that is missing.
+    if packet.missing() == 0 || Ip::in_frame(packet.data()).is_some() {
+        return is_valid(packet.data());
+    }
+    let slack = LengthSlack { missing: packet.missing(), unstated: false };
+    let found = Ip::in_frame_with(packet.data(), slack);
+    // The header is whole, or the packet would be malformed.
+    !matches!(found, Some((IpRef::V4(header), _)) if !header.checksum_is_valid())
+}
+
 /// What a port does about the checksums of arrivals, and where it counts the wrong ones.
 #[derive(Clone, Debug)]
 pub(crate) struct Judge {
@@ -60,8 +72,10 @@ impl Judge {
     /// Whether the packet may go on; counts it where its checksum is wrong.
     pub(crate) fn welcomes(&self, packet: &Packet) -> bool {
         let offload = packet.offload();
-        let is_right =
-            !self.looks() || offload.checksum_valid || offload.needs_checksum || is_valid(packet.data());
+        let is_right = !self.looks()
+            || offload.checksum_valid
+            || offload.needs_checksum
+            || is_valid_as_far_as_it_goes(packet);
         if !is_right {
             Counters::add(&self.counters.bad_checksum, 1);
         }

@@ -77,6 +77,8 @@ pub struct Counters {
     pub no_buffer: AtomicU64,
     /// Arrivals of which a capture held only the beginning (its snap length).
     pub cut: AtomicU64,
+    /// Arrivals of which a capture holds more than it says was on the wire.
+    pub overlong: AtomicU64,
     /// Packets that a wrapper lost.
     pub impaired: AtomicU64,
     /// Packets that a wrapper doubled.

@@ -32,15 +32,26 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
 ///
 /// Link types are ignored, since tests take any bytes.
 pub fn frames(path: &Path) -> Vec<Vec<u8>> {
+    records(path).into_iter().map(|(frame, _)| frame).collect()
+}
+
+/// As [`frames`], each with the bytes that it had on the wire.
+pub fn records(path: &Path) -> Vec<(Vec<u8>, usize)> {
     let mut frames = Vec::new();
     let Ok(Ok(mut reader)) = File::open(path).map(|file| create_reader(1 << 18, file)) else { return frames };
     loop {
         match reader.next() {
             Ok((size, block)) => {
                 match block {
-                    PcapBlockOwned::Legacy(packet) => frames.push(packet.data.to_vec()),
-                    PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => frames.push(packet.data.to_vec()),
-                    PcapBlockOwned::NG(Block::SimplePacket(packet)) => frames.push(packet.data.to_vec()),
+                    PcapBlockOwned::Legacy(packet) => {
+                        frames.push((packet.data.to_vec(), packet.origlen as usize));
+                    }
+                    PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
+                        frames.push((packet.data.to_vec(), packet.origlen as usize));
+                    }
+                    PcapBlockOwned::NG(Block::SimplePacket(packet)) => {
+                        frames.push((packet.data.to_vec(), packet.origlen as usize));
+                    }
                     _ => {}
                 }
                 reader.consume(size);

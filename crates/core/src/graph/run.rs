@@ -306,7 +306,7 @@ impl Graph {
             }
             for Leaving { edge, new, packet, .. } in leaving.drain(..) {
                 if new {
-                    self.slots[node].counters.created.add(1, packet.len() as u64);
+                    self.slots[node].counters.created.add(1, packet.wire_len() as u64);
                 }
                 self.deliver(node, edge, packet);
             }
@@ -318,11 +318,11 @@ impl Graph {
     fn deliver(&mut self, from: usize, edge: Edge, packet: Packet) {
         let slot = &mut self.slots[from];
         let Some(target) = slot.targets.get(edge.0 as usize).copied().flatten() else {
-            slot.counters.drops.add(Drop::Unconnected, 1, packet.len() as u64);
+            slot.counters.drops.add(Drop::Unconnected, 1, packet.wire_len() as u64);
             self.cx.recorder.record(from, Drop::Unconnected, self.cx.now(), packet.data());
             return;
         };
-        slot.counters.left.add(1, packet.len() as u64);
+        slot.counters.left.add(1, packet.wire_len() as u64);
         let hops = self.running.hops;
         let mut packet = packet;
         if let Some(waiting) = self.open_batch(target) {
@@ -389,7 +389,7 @@ impl Graph {
             self.ready.pop_front();
         }
         let in_hand = crate::Count { packets: self.hand.len() as u64, bytes: self.hand.bytes() };
-        let first = self.hand.get(0).map(|packet| (packet.len(), packet.data().to_vec()));
+        let first = self.hand.get(0).map(|packet| (packet.wire_len(), packet.data().to_vec()));
         self.hand.clear();
         let emitted = (self.cx.leaving.len() - self.cx.take_newborn()) as u64;
         self.cx.leaving.clear();

@@ -142,6 +142,7 @@ where
         let At { slot, bytes, cx, .. } = at;
         // In the order of the others, which leave this function here.
         let unchanged = Err(Verdict::OUT);
+        let missing = if cx.cut { bytes.missing() } else { 0 };
         let (frame, annotations) = bytes.parts();
         let (frame, time) = (&*frame, annotations.received_at());
         let (ip, ip_end, facts) = Holds::<Ip, I>::locate(&stack);
@@ -150,6 +151,10 @@ where
             // Without its first fragment the segment comes nowhere, with numbers that the other side does not know. Its
             // sender sends it again.
             return if self.1.borrow().takes(flow) { Err(Verdict::drop(Drop::Fragment)) } else { unchanged };
+        }
+        if missing > 0 && super::simple::is_cut_off(Ip::view(&frame[ip..ip_end], facts), ip, frame.len()) {
+            // As with fragments: nobody can rewrite what is not here, and behind it numbers would be wrong.
+            return if self.1.borrow().takes(flow) { Err(Verdict::drop(Drop::Truncated)) } else { unchanged };
         }
         let (tcp, _) = stack.top();
         let (end, limit) = (stack.end(), stack.limit(frame.len()));

@@ -1,12 +1,14 @@
 //! Operators that change a packet's size: headers go on and come off, and enclosing lengths, next-header numbers and
 //! header checksums follow.
 
+use std::hint::cold_path;
 use std::marker::PhantomData;
 
 use netbricks_buffer::{Batch, Bytes, Offload};
 use netbricks_packet::stack::{Follows, Header, Layer, Removable, Stack};
 use zerocopy::{Immutable, IntoBytes};
 
+use super::simple::parse_with_slack;
 use super::{passes_on, upstream, view};
 use crate::at::At;
 use crate::context::Context;
@@ -22,15 +24,21 @@ type TopOf<S> = <S as Stack>::Top;
 
 /// Tells the innermost header of `stack` what follows it now, and every enclosing header its new length.
 #[inline(always)]
-fn restate<S: Stack>(stack: S, next: u16, bytes: &mut Bytes<'_>) -> S {
+fn restate<S: Stack>(stack: S, next: u16, by: isize, bytes: &mut Bytes<'_>) -> S {
     let stack = stack.announcing(next);
     let (at, facts) = stack.top();
     let end = stack.end();
+    let is_cut = bytes.missing() > 0;
     let data = bytes.data_mut();
     if let Some(header) = data.get_mut(at..end) {
         TopOf::<S>::announce(TopOf::<S>::view_mut(header, facts), next);
     }
-    stack.restate(data);
+    if is_cut {
+        cold_path();
+        stack.restate_by(data, by);
+    } else {
+        stack.restate(data);
+    }
     stack
 }
 
@@ -76,9 +84,12 @@ where
         let data = at.bytes.data_mut();
         data.copy_within(size..size + end, 0);
         data[end..end + size].copy_from_slice(header.as_bytes());
-        let outer = restate(longer, H::NUMBERS[0], at.bytes);
+        let outer = restate(longer, H::NUMBERS[0], size as isize, at.bytes);
         // Parsed again rather than trusted: the closure may have written a length that is not there.
-        Layer::parse(outer, at.bytes.data()).map_err(|_| Verdict::drop(Drop::Malformed))
+        Layer::parse(outer, at.bytes.data())
+            .ok()
+            .or_else(|| parse_with_slack(outer, at.bytes))
+            .ok_or(Verdict::drop(Drop::Malformed))
     }
 }
 
@@ -96,6 +107,7 @@ impl<A: Operator<Out: Removable>> Operator for Remove<A> {
         at.bytes.data_mut().copy_within(..end, size);
         at.bytes.pull_front(size).map_err(|_| Verdict::drop(Drop::Malformed))?;
         follow(at.bytes, end + size, -(size as isize));
-        Ok(restate(outer.resized(-(size as isize)), inner.next(), at.bytes))
+        let by = -(size as isize);
+        Ok(restate(outer.resized(by), inner.next(), by, at.bytes))
     }
 }

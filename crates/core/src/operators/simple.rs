@@ -4,8 +4,12 @@ use std::any::Any;
 use std::hint::cold_path;
 use std::marker::PhantomData;
 
-use netbricks_buffer::{BATCH, Batch};
-use netbricks_packet::stack::{Follows, Forgettable, Layer, Root, Stack, Usual, With, shape};
+use netbricks_buffer::{BATCH, Batch, Bytes};
+use netbricks_packet::ip::Version;
+use netbricks_packet::stack::{
+    Follows, Forgettable, Header, Layer, LengthSlack, Root, Stack, Usual, With, shape,
+};
+use netbricks_packet::{IpRef, Ipv6};
 
 use super::{Replaces, lend, passes_on, retraces, same_loops, upstream, view};
 use crate::at::At;
@@ -40,7 +44,18 @@ impl<A: Operator, H: Follows<<A::Out as Stack>::Top>> Operator for Parse<A, H> {
             return Err(self.1);
         }
         let usual = (SHAPE != shape::ANY && !*at.reshaped).then_some(at.usual);
-        Layer::parse_in::<SHAPE>(outer, at.bytes.data(), usual).map_err(|_| Verdict::drop(Drop::Malformed))
+        match Layer::parse_in::<SHAPE>(outer, at.bytes.data(), usual) {
+            // It may say 0 for its length, and have a payload.
+            Ok(layer) if H::UNSTATED_IS_EMPTY && layer.end() == layer.limit(0) => {
+                cold_path();
+                Ok(parse_with_slack(outer, at.bytes).unwrap_or(layer))
+            }
+            Ok(layer) => Ok(layer),
+            Err(_) => {
+                cold_path();
+                parse_with_slack(outer, at.bytes).ok_or(Verdict::drop(Drop::Malformed))
+            }
+        }
     }
     fn edges(&self, visit: &mut dyn FnMut(Edge)) {
         self.0.edges(visit);
@@ -48,6 +63,31 @@ impl<A: Operator, H: Follows<<A::Out as Stack>::Top>> Operator for Parse<A, H> {
             visit(edge);
         }
     }
+}
+
+/// As a parse, where more than the frame's bytes were on the wire, or a device was still to cut it.
+#[cold]
+#[inline(never)]
+pub(super) fn parse_with_slack<P: Stack, H: Header>(outer: P, bytes: &Bytes<'_>) -> Option<Layer<P, H>> {
+    let slack = slack(bytes);
+    if slack.is_none() { None } else { Layer::parse_with(outer, bytes.data(), slack).ok() }
+}
+
+/// Whether the end of an IP packet is missing whose header is at offset `at` of a frame of which `here` bytes are there; of
+/// one that does not say where that is, it is taken to be.
+#[cold]
+pub(super) fn is_cut_off(ip: IpRef<'_>, at: usize, here: usize) -> bool {
+    let stated = ip.stated_len();
+    let unstated = match ip.version() {
+        Version::V4 => 0,
+        Version::V6 => Ipv6::SIZE,
+    };
+    stated == unstated || at + stated > here
+}
+
+/// What the packet's metadata allow its length fields.
+pub(super) fn slack(bytes: &Bytes<'_>) -> LengthSlack {
+    LengthSlack { missing: bytes.missing(), unstated: bytes.is_length_unstated() }
 }
 
 /// Changes header and payload.

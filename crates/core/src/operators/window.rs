@@ -1,11 +1,13 @@
 //! The operator that shows byte streams to a user function, beside the packets' way (NetBricks, section 3.1).
 
+use std::hint::cold_path;
 use std::marker::PhantomData;
 
 use netbricks_buffer::Batch;
 use netbricks_packet::stack::{Header, Holds, Stack};
 use netbricks_packet::{FlowKey, Ip};
 
+use super::simple::is_cut_off;
 use super::{passes_on, upstream};
 use crate::at::At;
 use crate::context::Context;
@@ -104,10 +106,19 @@ where
         // A fragment's payload is not its segment's: what it carries counts as lost.
         if !Ip::view(&data[ip..ip_end], facts).is_fragment() {
             let flow = FlowKey::at(data, ip, ip_end, stack.payload_end(), facts);
+            let facts_of_ip = facts;
             let (header, facts) = stack.top();
             let (end, limit) = (stack.end(), stack.limit(data.len()));
             let header = <A::Out as Stack>::Top::view(&data[header..end], facts);
-            let segment = <A::Out as Stack>::Top::segment(header, &data[end..limit]);
+            let mut segment = <A::Out as Stack>::Top::segment(header, &data[end..limit]);
+            if at.cx.cut
+                && at.bytes.missing() > 0
+                && is_cut_off(Ip::view(&data[ip..ip_end], facts_of_ip), ip, data.len())
+            {
+                cold_path();
+                // What is missing is a gap in the stream, and the stream ends behind it, wherever that is.
+                segment.ends = false;
+            }
             self.1.borrow_mut().push(flow, segment, at.cx.now());
         }
         Ok(stack)

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use netbricks_buffer::Packet;
+use netbricks_packet::stack::LengthSlack;
 use netbricks_packet::{FlowKey, HashKey};
 
 use crate::state::TableKey;
@@ -96,6 +97,7 @@ impl ShuffleKey {
             Self::Owner => number(u64::from(packet.owner()), hash),
             Self::Vlan => number(vlan(packet), hash),
             _ => FlowKey::related_from_frame(frame)
+                .or_else(|| related_with_slack(packet))
                 .and_then(|flow| self.spread_flow(&flow, hash))
                 .unwrap_or_else(|| link(frame, hash)),
         }
@@ -138,6 +140,13 @@ impl ShuffleKey {
     pub(crate) fn spread_number(self, value: u64, hash: &HashKey) -> Option<u64> {
         (self.is_number() || self == Self::Own).then(|| number(value, hash))
     }
+}
+
+/// The flow of a packet that is not all here, or whose length is stated nowhere.
+#[cold]
+fn related_with_slack(packet: &Packet) -> Option<FlowKey> {
+    let slack = LengthSlack { missing: packet.missing(), unstated: packet.is_length_unstated() };
+    if slack.is_none() { None } else { FlowKey::related_from_frame_with(packet.data(), slack) }
 }
 
 fn address(ip: IpAddr, hash: &HashKey) -> u64 {

@@ -131,6 +131,7 @@ where
         let Self { tower, place, declarations } = self;
         let _settling = declarations.settling();
         cx.mixed = false;
+        cx.cut = batch.is_cut();
         tower.prepare(batch, cx, &|_| Some(Root));
         let kept = batch.compact_with(Sorting { tower, place, numbers, cx: &mut *cx });
         if kept != batch.len() {

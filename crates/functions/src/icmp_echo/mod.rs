@@ -83,7 +83,7 @@ fn answer_neighbor(
                 return Err(Verdict::drop(Drop::Malformed));
             }
             if icmpv6_checksum(packet.outer::<Ip>(), packet.header(), packet.payload()) != 0 {
-                return Err(Verdict::drop(Drop::BadChecksum));
+                return Err(Verdict::drop(unverified(packet.missing())));
             }
             if source.is_multicast() {
                 return Err(Verdict::drop(Drop::Malformed));
@@ -139,6 +139,12 @@ const ALL_NODES_MAC: MacAddress = MacAddress::new([0x33, 0x33, 0, 0, 0, 1]);
 const SOLICITED: u8 = 0x40;
 const OVERRIDE: u8 = 0x20;
 
+/// Why a request is not answered whose checksum is not that of its bytes: with some of them `missing` nobody knows whether it is
+/// right.
+fn unverified(missing: usize) -> Drop {
+    if missing > 0 { Drop::Truncated } else { Drop::BadChecksum }
+}
+
 /// RFC 792: the request itself becomes the reply.
 fn answer_v4(
     input: Input,
@@ -154,7 +160,7 @@ fn answer_v4(
         .decide(move |packet| {
             let sum = Sum::ZERO.add_bytes(&packet.header().octets()).add_bytes(packet.payload());
             if sum.finish() != 0 {
-                return Err(Verdict::drop(Drop::BadChecksum));
+                return Err(Verdict::drop(unverified(packet.missing())));
             }
             if !packet.header_mut().become_reply() {
                 return Err(Verdict::drop(Drop::Absorbed));
@@ -180,7 +186,7 @@ fn answer_v6(
         .parse_otherwise::<Icmpv6>(Verdict::drop(Drop::Absorbed))
         .decide(move |packet| {
             if icmpv6_checksum(packet.outer::<Ip>(), packet.header(), packet.payload()) != 0 {
-                return Err(Verdict::drop(Drop::BadChecksum));
+                return Err(Verdict::drop(unverified(packet.missing())));
             }
             if !packet.header_mut().become_reply() {
                 return Err(Verdict::drop(Drop::Absorbed));

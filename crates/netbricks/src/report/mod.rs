@@ -138,6 +138,8 @@ pub struct PortSummary {
     pub no_buffer: u64,
     /// Arrivals of which a capture held only the beginning.
     pub cut: u64,
+    /// Arrivals of which a capture holds more than it says was on the wire.
+    pub overlong: u64,
     /// Packets that the port's line doubled, where it was told to be a bad one.
     pub duplicated: u64,
     /// Packets that it let others overtake.

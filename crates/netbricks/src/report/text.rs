@@ -191,6 +191,22 @@ impl Summary {
                     thousands(port.cut)
                 );
             }
+            if port.overlong > 0 {
+                let _ = writeln!(
+                    out,
+                    "{}: of {} arrivals the capture holds more than it says was on the wire; they count with what it holds",
+                    port.name,
+                    thousands(port.overlong)
+                );
+            }
+            if let Some(packets) = port.dropped.get("not-ethernet") {
+                let _ = writeln!(
+                    out,
+                    "{}: {} records are of link types that cannot be made Ethernet (CAN, 802.11, netlink, …)",
+                    port.name,
+                    thousands(*packets)
+                );
+            }
             let line = [
                 ("duplicated", port.duplicated),
                 ("reordered", port.reordered),
@@ -341,6 +357,15 @@ mod tests {
         assert_eq!(
             note(PortSummary { cut: 1_200, corrupted: 7, ..PortSummary::default() }),
             "lan: of 1,200 arrivals the capture held only the beginning (its snap length)\nlan: its line: 7 corrupted\n"
+        );
+        assert_eq!(
+            note(PortSummary {
+                overlong: 3,
+                dropped: [("not-ethernet", 4_000)].into(),
+                ..PortSummary::default()
+            }),
+            "lan: of 3 arrivals the capture holds more than it says was on the wire; they count with what it holds\n\
+             lan: 4,000 records are of link types that cannot be made Ethernet (CAN, 802.11, netlink, …)\n"
         );
         assert_eq!(
             note(PortSummary { duplicated: 1, reordered: 2_000, corrupted: 30, ..PortSummary::default() }),

@@ -1,9 +1,13 @@
 //! Capture files as ports: a port that reads one replays it, and its capture times drive the graph's clock; a port that
 //! writes one keeps what is sent to it.
 //!
-//! Reading is streaming, through the `pcap-parser` crate; writing, through `pcap-file`, goes to a temporary name until the
-//! port is closed.
+//! Reading is streaming, through the `pcap-parser` crate; writing, through `pcap-file`, goes to `NAME.partial` until the port is
+//! closed. What is written is in the file within a second, so that a process that is killed loses no more than that.
+//!
+//! A packet of which a record holds only the beginning keeps its length on the wire: parsers take length fields that point
+//! there, counters count it, and a record written of it says it.
 
+mod flush;
 mod link;
 mod read;
 mod receive;
@@ -13,11 +17,12 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use netbricks_buffer::Batch;
+use netbricks_buffer::{Batch, Packet};
 use netbricks_core::{Context, Drop, Key, Refused, Settings};
 
+pub(crate) use flush::SharedWriter;
 pub use link::LinkType;
 pub use read::{ReadError, Reader, Record, Step};
 pub use write::{Direction, Format, Precision, Target, Writer, target};
@@ -113,7 +118,7 @@ impl Settings for PcapSettings {
             name: "write",
             kind: "text, a file",
             default: Some("none"),
-            summary: "Capture to write what is sent to; it appears when the run ends well. A name that ends in .gz is compressed.",
+            summary: "Capture to write what is sent to; NAME.partial until the run ends well. A name that ends in .gz is compressed.",
         },
         Key {
             name: "replay",
@@ -223,34 +228,6 @@ pub struct Pcap {
     taken: Taken,
 }
 
-/// A capture that several queues write.
-#[derive(Clone)]
-pub(crate) struct SharedWriter(Arc<Mutex<Option<Writer>>>);
-
-impl SharedWriter {
-    pub(crate) fn new(writer: Writer) -> Self {
-        Self(Arc::new(Mutex::new(Some(writer))))
-    }
-    /// Runs `f` over the writer, unless it is gone.
-    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Writer) -> R) -> Option<R> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(f)
-    }
-    /// Takes the writer away.
-    pub(crate) fn take(&self) -> Option<Writer> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-    /// Gives the file its name.
-    pub(crate) fn close(&self, port: &str) -> Result<(), PortError> {
-        let Some(writer) = self.take() else { return Ok(()) };
-        let path = writer.path().display().to_string();
-        writer.finish().map_err(|error| PortError::File {
-            port: port.into(),
-            path,
-            problem: format!("cannot be written: {error}"),
-        })
-    }
-}
-
 impl Pcap {
     /// Opens a capture port.
     ///
@@ -277,12 +254,13 @@ impl Pcap {
                 let path = cx.directory.join(write);
                 let format = settings.format.unwrap_or_else(|| Format::of(&path));
                 let writer = Writer::create(&path, format, settings.precision, settings.snap_length, name)
+                    .and_then(SharedWriter::new)
                     .map_err(|error| PortError::File {
                         port: name.into(),
                         path: path.display().to_string(),
                         problem: format!("cannot be written: {error}"),
                     })?;
-                Some(SharedWriter::new(writer))
+                Some(writer)
             }
             None => None,
         };
@@ -315,6 +293,9 @@ impl Port for Pcap {
     }
     fn counters(&self) -> Vec<Arc<Counters>> {
         self.counters.clone()
+    }
+    fn warnings(&self) -> Vec<String> {
+        self.writer.iter().flat_map(|writer| writer.warnings(&self.name)).collect()
     }
     fn failure(&self) -> Option<Arc<PortError>> {
         self.failure.get()
@@ -370,12 +351,8 @@ impl TransmitQueue for Recording {
         let written = self.writer.with(|writer| {
             batch
                 .iter()
-                .try_for_each(|packet| writer.write(now.max(packet.received_at()), packet.data(), None))
-                .map_err(|error| PortError::File {
-                    port: self.port.clone(),
-                    path: writer.path().display().to_string(),
-                    problem: format!("cannot be written: {error}"),
-                })
+                .try_for_each(|packet| write_packet(writer, now, packet, None))
+                .map_err(|error| flush::failed(&self.port, writer, &error))
         });
         match written {
             Some(Ok(())) => {
@@ -383,7 +360,7 @@ impl TransmitQueue for Recording {
                 batch.clear();
             }
             other => {
-                // What is half written is no capture: it never gets its name.
+                // What is half written never gets its name.
                 if let Some(Err(error)) = other {
                     self.failure.report(error);
                 }
@@ -393,6 +370,20 @@ impl TransmitQueue for Recording {
             }
         }
     }
+}
+
+/// Writes a packet under its own time: when it arrived, or left a line that delays. One that nobody gave a time is of `now`.
+pub(crate) fn write_packet(
+    writer: &mut Writer,
+    now: u64,
+    packet: &Packet,
+    direction: Option<Direction>,
+) -> io::Result<()> {
+    let time = match packet.received_at() {
+        0 => now,
+        time => time,
+    };
+    writer.write_beginning(time, packet.data(), packet.wire_len(), direction)
 }
 
 #[cfg(test)]

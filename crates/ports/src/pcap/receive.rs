@@ -7,7 +7,7 @@ use netbricks_buffer::Batch;
 use netbricks_core::{Context, Drop, Poll};
 
 use super::Replay;
-use super::link::HEADER;
+use super::link::{HEADER, Unframed};
 use super::read::{ReadError, Reader, Record, Step};
 use crate::arrival::Arrivals;
 use crate::node::count_received;
@@ -15,6 +15,9 @@ use crate::port::{Counters, Failure, PortError, ReceiveQueue};
 
 /// Time between the last packet of one round and the first of the next (ns).
 const BETWEEN_ROUNDS: u64 = 1_000_000;
+/// Bytes of the shortest Ethernet frame, without check sequence: what is no longer than that may be padded, and is no segment
+/// that a device was still to cut.
+const SHORTEST_FRAME: usize = 60;
 /// Turns in which no buffer is free before a record is given up, some 3 s of the graph's clock: somebody keeps all of
 /// them, and waiting is no use.
 const PATIENCE: u32 = 30_000;
@@ -180,19 +183,30 @@ fn place(
     if batch.len() >= cx.burst() || batch.is_full() {
         return Err(Refusal::NotNow);
     }
-    let bytes = record.data.len();
-    let lose = |cx: &mut Context, reason| {
+    // A record may hold more than it says was on the wire: then that is what there is.
+    let wire = record.original_len.max(record.data.len());
+    let lose = |cx: &mut Context, bytes: usize, reason| {
         Counters::add(&counters.received, 1);
         Counters::add(&counters.received_bytes, bytes as u64);
         cx.lost_on_arrival(reason, 1, bytes as u64);
     };
-    let Some((header, rest)) = record.link.frame(record.data) else {
-        lose(cx, Drop::Malformed);
-        return Ok(());
+    let frame = record.link.map_or(Err(Unframed::NotEthernet), |link| link.frame(record.data, wire));
+    let (header, rest) = match frame {
+        Ok(frame) => frame,
+        Err(Unframed::Short) => {
+            lose(cx, wire, Drop::Malformed);
+            return Ok(());
+        }
+        Err(Unframed::NotEthernet) => {
+            lose(cx, wire, Drop::NotEthernet);
+            return Ok(());
+        }
     };
+    let missing = wire - record.data.len();
     let header = header.as_slice();
+    let wire = header.len() + rest.len() + missing;
     if HEADER + rest.len() > cx.pool().largest_packet() {
-        lose(cx, Drop::TooBig);
+        lose(cx, wire, Drop::TooBig);
         return Ok(());
     }
     let packet = cx.pool().empty(header.len() + rest.len()).and_then(|mut packet| {
@@ -203,14 +217,20 @@ fn place(
     let Some(mut packet) = packet else {
         if impatient {
             Counters::add_shared(&counters.no_buffer, 1);
-            lose(cx, Drop::PoolExhausted);
+            lose(cx, wire, Drop::PoolExhausted);
             return Ok(());
         }
         return Err(Refusal::NoBuffer);
     };
-    if record.data.len() < record.original_len {
+    if missing > 0 {
         Counters::add(&counters.cut, 1);
+        // The lengths in a file have 32 bits.
+        packet.set_missing(missing as u32);
     }
+    if record.data.len() > record.original_len {
+        Counters::add(&counters.overlong, 1);
+    }
+    packet.set_length_unstated(wire > SHORTEST_FRAME);
     packet.set_received_at(time);
     // There is room: checked above.
     let _ = batch.push(packet);

@@ -1,3 +1,4 @@
+mod options;
 mod written;
 
 use std::io::Cursor;
@@ -359,8 +360,8 @@ fn simple_and_obsolete_packet_blocks_are_read() {
         assert_eq!(
             seen,
             [
-                (0, LinkType::Ethernet, 0, b"plain".to_vec(), 5),
-                (3_000_000_000, LinkType::RawIp, 1, b"older".to_vec(), 70),
+                (0, Some(LinkType::Ethernet), 0, b"plain".to_vec(), 5),
+                (3_000_000_000, Some(LinkType::RawIp), 1, b"older".to_vec(), 70),
             ]
         );
         for (wrong, expected) in [

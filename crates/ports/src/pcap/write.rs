@@ -1,8 +1,8 @@
-//! Writing captures: pcap or pcapng, plain or gzip, of Ethernet frames. A file has a temporary name until it is whole; a device is
-//! written to as it is.
+//! Writing captures: pcap or pcapng, plain or gzip, of Ethernet frames. A file is called `NAME.partial` until it is whole, so that
+//! one that was there stays until then, and what a killed process wrote is found; a device is written to as it is.
 //!
-//! The formats are those of the `pcap-file` crate: `pcap-parser`, which reads, makes several vectors of every packet that
-//! it writes.
+//! The formats are those of the `pcap-file` crate (`pcap-parser`, which reads, makes several vectors of every packet that it
+//! writes), but for the records of pcap: its writer gives nobody the file to flush.
 
 use std::borrow::Cow;
 use std::fs::{self, File, FileType, OpenOptions};
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
+use pcap_file::pcap::{PcapHeader, PcapWriter};
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
 use pcap_file::pcapng::blocks::interface_description::{
     InterfaceDescriptionBlock, InterfaceDescriptionOption,
@@ -115,7 +115,7 @@ impl Write for Output {
 
 /// A format over its output.
 enum Encoder {
-    Pcap(PcapWriter<Output>),
+    Pcap(Output),
     /// The block is filled anew for each packet, in the memory that it had for the last one.
     Pcapng(PcapNgWriter<Output>, Block<'static>),
 }
@@ -136,7 +136,7 @@ impl Encoder {
                 Precision::Microseconds => TsResolution::MicroSecond,
             };
             let header = PcapHeader { snaplen, datalink, ts_resolution, endianness, ..PcapHeader::default() };
-            return Ok(Self::Pcap(PcapWriter::with_header(output, header)?));
+            return Ok(Self::Pcap(PcapWriter::with_header(output, header)?.into_writer()));
         }
         let mut writer = PcapNgWriter::with_endianness(output, endianness)?;
         let name = &interface[..interface.floor_char_boundary(255)];
@@ -162,13 +162,19 @@ impl Encoder {
         captured: &[u8],
         original: u32,
         direction: Option<Direction>,
-    ) -> Result<usize, PcapError> {
+    ) -> Result<(), PcapError> {
         match self {
-            Self::Pcap(writer) => {
-                // Seconds have 32 bits in this format.
-                let seconds = (time / 1_000_000_000).min(u32::MAX.into());
-                let time = Duration::new(seconds, (time % 1_000_000_000) as u32);
-                writer.write_packet(&PcapPacket::new(time, original, captured))
+            Self::Pcap(output) => {
+                // Seconds have 32 bits in this format (draft-ietf-opsawg-pcap, section 5).
+                let seconds = (time / 1_000_000_000).min(u32::MAX.into()) as u32;
+                let fraction = (time % 1_000_000_000 / precision.unit()) as u32;
+                let mut header = [0; 16];
+                let words = [seconds, fraction, captured.len() as u32, original];
+                for (place, word) in header.chunks_exact_mut(4).zip(words) {
+                    place.copy_from_slice(&word.to_le_bytes());
+                }
+                output.write_all(&header).map_err(PcapError::IoError)?;
+                output.write_all(captured).map_err(PcapError::IoError)
             }
             Self::Pcapng(writer, block) => {
                 if let Block::EnhancedPacket(packet) = block {
@@ -181,14 +187,22 @@ impl Encoder {
                     packet.options.clear();
                     packet.options.extend(direction.map(Direction::flags).map(EnhancedPacketOption::Flags));
                 }
-                writer.write_block(block)
+                writer.write_block(block)?;
+                Ok(())
             }
+        }
+    }
+
+    fn output(&mut self) -> &mut Output {
+        match self {
+            Self::Pcap(output) => output,
+            Self::Pcapng(writer, _) => writer.get_mut(),
         }
     }
 
     fn into_output(self) -> Output {
         match self {
-            Self::Pcap(writer) => writer.into_writer(),
+            Self::Pcap(output) => output,
             Self::Pcapng(writer, _) => writer.into_inner(),
         }
     }
@@ -201,8 +215,13 @@ pub struct Writer {
     path: PathBuf,
     /// What is renamed in the end; `None` for a device.
     partial: Option<PathBuf>,
+    /// Names of what earlier processes left.
+    left: Vec<PathBuf>,
     precision: Precision,
     snap_length: usize,
+    /// Whether there are packets in it, and whether some may not be in the file yet.
+    used: bool,
+    unflushed: bool,
 }
 
 impl Writer {
@@ -221,15 +240,16 @@ impl Writer {
         let snap_length = snap_length.min(SNAP_LENGTH);
         // As the format, by the name that was given.
         let compressed = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz"));
-        let (path, partial, file) = match target(path)? {
+        let (path, partial, left, file) = match target(path)? {
             Target::File(path) => {
-                let (partial, file) = temporary(&path)?;
-                (path, Some(partial), file)
+                let Partial { path: partial, file, left } = Partial::of(&path)?;
+                (path, Some(partial), left, file)
             }
-            Target::Device => (path.into(), None, OpenOptions::new().write(true).open(path)?),
+            Target::Device => (path.into(), None, Vec::new(), OpenOptions::new().write(true).open(path)?),
         };
         // From here on its drop removes what was begun.
-        let mut writer = Self { encoder: None, path, partial, precision, snap_length };
+        let (used, unflushed) = (false, true);
+        let mut writer = Self { encoder: None, path, partial, left, precision, snap_length, used, unflushed };
         let file = BufWriter::with_capacity(BUFFER, file);
         let output = if compressed {
             Output::Gzip(Box::new(GzEncoder::new(file, Compression::default())))
@@ -246,17 +266,57 @@ impl Writer {
         &self.path
     }
 
+    /// What it is called until it is finished; `None` for a device.
+    pub fn partial(&self) -> Option<&Path> {
+        self.partial.as_deref()
+    }
+
+    /// Captures of the same name that were begun and not finished: their processes were killed, or are at it still.
+    pub fn left(&self) -> &[PathBuf] {
+        &self.left
+    }
+
     /// Adds a frame, captured at `time` (ns since 1970). The direction is kept in pcapng only.
     ///
     /// # Errors
-    /// What the file system says; what was written so far is then of no use.
+    /// What the file system says; what was written before can be read.
     pub fn write(&mut self, time: u64, frame: &[u8], direction: Option<Direction>) -> io::Result<()> {
+        self.write_beginning(time, frame, frame.len(), direction)
+    }
+
+    /// As [`write`](Self::write), of a frame that had `wire_len` bytes on the wire, of which `frame` has the first.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_beginning(
+        &mut self,
+        time: u64,
+        frame: &[u8],
+        wire_len: usize,
+        direction: Option<Direction>,
+    ) -> io::Result<()> {
         let Some(encoder) = &mut self.encoder else {
             return Err(io::Error::other("the capture is finished"));
         };
         let captured = &frame[..frame.len().min(self.snap_length)];
-        let written = encoder.write(time, self.precision, captured, frame.len() as u32, direction);
-        written.map(|_| ()).map_err(io_error)
+        let original = u32::try_from(wire_len.max(frame.len())).unwrap_or(u32::MAX);
+        (self.used, self.unflushed) = (true, true);
+        encoder.write(time, self.precision, captured, original, direction).map_err(io_error)
+    }
+
+    /// Writes out what is buffered, so that all so far can be read whatever becomes of this process.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn flush(&mut self) -> io::Result<()> {
+        match &mut self.encoder {
+            Some(encoder) if self.unflushed => {
+                encoder.output().flush()?;
+                self.unflushed = false;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Writes out what is buffered and gives the file its name; one that was there is replaced.
@@ -276,9 +336,12 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // Not finished, or not to be had under its name: nothing half-made stays. There is nobody to tell if that fails.
         let begun = self.encoder.take().is_some();
-        if let Some(partial) = self.partial.as_ref().filter(|partial| begun || partial.exists()) {
+        // Without packets it is no loss. What has some stays under its own name, unless it got its final one. There is nobody
+        // to tell if that fails.
+        if let Some(partial) =
+            self.partial.as_ref().filter(|partial| !self.used && (begun || partial.exists()))
+        {
             let _ = fs::remove_file(partial);
         }
     }
@@ -340,19 +403,41 @@ pub(super) fn kind_of(kind: FileType) -> &'static str {
     }
 }
 
-/// A new file beside `path`, where a rename stays within the file system.
-fn temporary(path: &Path) -> io::Result<(PathBuf, File)> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let process = std::process::id();
-    for attempt in 0..100 {
-        let partial = path.with_file_name(format!(".{name}.{process}.{attempt}.partial"));
-        match OpenOptions::new().write(true).create_new(true).open(&partial) {
-            Ok(file) => return Ok((partial, file)),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
+/// A new file beside the one that it will be, where a rename stays within the file system.
+struct Partial {
+    path: PathBuf,
+    file: File,
+    /// Those that were there already.
+    left: Vec<PathBuf>,
+}
+
+impl Partial {
+    /// How many of one name there may be.
+    const MOST: usize = 100;
+
+    /// `NAME.partial`, or where that is taken, by whatever was left of a process that was killed, `NAME.partial.2` and so on.
+    fn of(path: &Path) -> io::Result<Self> {
+        let mut left = Vec::new();
+        for number in 1..=Self::MOST {
+            let mut name = path.file_name().unwrap_or_default().to_owned();
+            name.push(".partial");
+            if number > 1 {
+                name.push(format!(".{number}"));
+            }
+            let partial = path.with_file_name(name);
+            match OpenOptions::new().write(true).create_new(true).open(&partial) {
+                Ok(file) => return Ok(Self { path: partial, file, left }),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => left.push(partial),
+                Err(error) => return Err(error),
+            }
         }
+        let problem = format!(
+            "{} captures of this name were begun and not finished, the first in {}.partial: keep or remove them",
+            Self::MOST,
+            path.display()
+        );
+        Err(io::Error::new(io::ErrorKind::AlreadyExists, problem))
     }
-    Err(io::Error::new(io::ErrorKind::AlreadyExists, "100 temporary files of this name are there already"))
 }
 
 /// What the file system said, as it said it.

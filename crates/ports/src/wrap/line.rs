@@ -178,7 +178,7 @@ impl Line {
         }
         if let Some(mut copy) = copy {
             copy.set_verdict(COPY);
-            let bytes = copy.len();
+            let bytes = copy.wire_len();
             // Where the line has no room for a copy, none was made.
             if self.pass(copy, now, exit).is_ok() {
                 count(&self.counters.duplicated);

@@ -236,12 +236,13 @@ pub(crate) fn wrap(
             let path = cx.directory.join(path);
             let writer =
                 Writer::create(&path, Format::of(&path), Precision::Nanoseconds, usize::MAX, port.name())
+                    .and_then(SharedWriter::new)
                     .map_err(|error| PortError::File {
                         port: port.name().into(),
                         path: path.display().to_string(),
                         problem: format!("cannot be written: {error}"),
                     })?;
-            Some(SharedWriter::new(writer))
+            Some(writer)
         }
         None => None,
     };
@@ -313,7 +314,8 @@ impl Port for Wrapped {
         self.port.counters()
     }
     fn warnings(&self) -> Vec<String> {
-        self.port.warnings()
+        let capture = self.capture.iter().flat_map(|capture| capture.warnings(self.port.name()));
+        self.port.warnings().into_iter().chain(capture).collect()
     }
     fn failure(&self) -> Option<Arc<PortError>> {
         self.port.failure().or_else(|| self.failure.get())
@@ -370,9 +372,9 @@ impl Tap {
         packets: impl Iterator<Item = &'p netbricks_buffer::Packet>,
     ) {
         let written = self.writer.with(|writer| {
-            packets.into_iter().try_for_each(|packet| {
-                writer.write(now.max(packet.received_at()), packet.data(), Some(direction))
-            })
+            packets
+                .into_iter()
+                .try_for_each(|packet| crate::pcap::write_packet(writer, now, packet, Some(direction)))
         });
         if let Some(Err(error)) = written {
             let path =

@@ -90,7 +90,7 @@ impl Wrapped {
             let Some(mut packet) = self.ready.pop_front() else { return };
             if packet.verdict() == COPY {
                 packet.set_verdict(0);
-                cx.created(0, packet.len() as u64);
+                cx.created(0, packet.wire_len() as u64);
             }
             if let Err(packet) = batch.push(packet) {
                 // Not reached: there was room.

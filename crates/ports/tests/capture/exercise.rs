@@ -16,7 +16,7 @@ const MOST: usize = 1 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Kept {
     time: u64,
-    link: LinkType,
+    link: Option<LinkType>,
     interface: u32,
     data: Vec<u8>,
     original_len: usize,
@@ -135,7 +135,7 @@ fn naive(bytes: &[u8]) -> Option<(Vec<Kept>, Option<usize>)> {
         Some(if little { u32::from_le_bytes(octets) } else { u32::from_be_bytes(octets) })
     };
     let network = word(20)?;
-    let link = LinkType::of(network & 0xffff)?;
+    let link = Some(LinkType::of(network & 0xffff)?);
     // The bit says whether the four above it are the length of a check sequence, in words of 16 bits.
     let check_sequence = if network >> 26 & 1 == 1 { (network >> 28) as usize * 2 } else { 0 };
     let (mut at, mut records) = (24, Vec::new());
@@ -148,11 +148,13 @@ fn naive(bytes: &[u8]) -> Option<(Vec<Kept>, Option<usize>)> {
         let Some(data) = bytes.get(start..start + captured as usize) else {
             return Some((records, Some(at)));
         };
+        // The check sequence is at the end of the frame, of which there may be less.
+        let frame = data.len().max(original as usize).saturating_sub(check_sequence);
         records.push(Kept {
             time: u64::from(seconds) * 1_000_000_000 + u64::from(fraction) * unit,
             link,
             interface: 0,
-            data: data[..data.len().saturating_sub(check_sequence)].to_vec(),
+            data: data[..data.len().min(frame)].to_vec(),
             original_len: (original as usize).saturating_sub(check_sequence),
         });
         at = start + data.len();
