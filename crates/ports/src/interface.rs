@@ -1,6 +1,8 @@
 //! Network interfaces of the host: found by name, asked about MTU, link and offloads, and checked for a host stack that
 //! would answer beside us.
 
+mod netlink;
+
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -55,7 +57,7 @@ impl Interface {
     pub(crate) fn lacks(
         port: &str,
         device: &str,
-        more: impl FnOnce(&Self) -> Option<PortError>,
+        more: impl FnOnce(&Self) -> Vec<PortError>,
     ) -> Vec<PortError> {
         let interface = match Self::find(port, device) {
             Ok(interface) => interface,
@@ -186,6 +188,21 @@ impl Interface {
     pub fn merges_arrivals(&self) -> bool {
         interface::ethtool(&self.socket, &self.name, Ethtool::ReceiveOffload)
             .is_ok_and(|answer| word(&answer[4..]) != 0)
+    }
+    /// Bytes of the largest packet that it may bring, with its Ethernet header and tags: of 64 KiB where segments may come
+    /// that are not cut, else of the MTU.
+    pub(crate) fn largest_arrival(&self) -> usize {
+        if self.merges_arrivals() || self.driver() == "veth" {
+            return LARGEST_ARRIVAL;
+        }
+        self.mtu().map_or(0, |mtu| mtu + LARGEST_ARRIVAL - 65_535)
+    }
+    /// Bytes of the largest segment that it hands over or takes: more than 64 KiB where BIG TCP is on. `None` where the
+    /// kernel does not say.
+    ///
+    /// To be called in the interface's network namespace.
+    pub(crate) fn largest_segment(&self) -> Option<u32> {
+        netlink::largest_segment(self.index).ok().flatten()
     }
 
     /// Ways in which the host's own stack works on this interface beside us: it has addresses (which it answers for), or

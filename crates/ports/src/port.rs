@@ -75,6 +75,11 @@ pub struct Counters {
     /// Packets for which no buffer was free on arrival, or to cut them before they are sent: the queues of both directions
     /// count here ([`add_shared`](Counters::add_shared)).
     pub no_buffer: AtomicU64,
+    /// Arrivals that were dropped as `too-big`: larger than the largest packet buffer, or than the port's ring takes.
+    pub too_big_to_receive: AtomicU64,
+    /// Packets that were dropped as `too-big` when they were to leave: larger than the MTU. The queue counts here, and every
+    /// worker that gives it packets ([`add_shared`](Counters::add_shared)).
+    pub too_big_to_send: AtomicU64,
     /// Arrivals of which a capture held only the beginning (its snap length).
     pub cut: AtomicU64,
     /// Packets that a wrapper lost.

@@ -40,9 +40,46 @@ pub(crate) fn register(drivers: &mut Drivers) {
         "A network interface of the host through AF_PACKET: any kind of interface, offloads included.",
         open,
     );
-    drivers.look_first(DRIVER, |port, settings: &AfPacketSettings| {
-        Interface::lacks(port, &settings.device, |_| None)
+    drivers.look_first(DRIVER, |port, settings: &AfPacketSettings, largest| {
+        Interface::lacks(port, &settings.device, |interface| {
+            let found = [small_buffers(interface, largest), small_blocks(interface, settings)];
+            let error = |problem| PortError::Setting {
+                port: port.into(),
+                key: "device",
+                problem: format!("names {}, which {problem}", settings.device),
+            };
+            found.into_iter().flatten().map(error).collect()
+        })
     });
+    // The kernel hands over what it has merged, and what a sender on the same host left to be cut.
+    drivers.expect_large_packets(DRIVER, |_: &AfPacketSettings, _| true);
+}
+
+/// What is to be said of an interface that may bring packets larger than the largest packet buffer, of `largest` bytes.
+fn small_buffers(interface: &Interface, largest: usize) -> Option<String> {
+    let (device, arrival) = (interface.name(), interface.largest_arrival());
+    (arrival > largest).then(|| {
+        format!(
+            "may bring packets of {arrival} bytes, and the largest packet buffer takes {largest}: TCP segments that are \
+             larger are cut as they arrive, which is slow, and other packets are dropped as too-big; `large_frames` in \
+             `[runtime]` take them, or switch them off with `ethtool -K {device} gro off` and, at a veth's other end, \
+             `ethtool -K DEVICE tso off gso off`"
+        )
+    })
+}
+
+/// What is to be said of an interface that may bring packets larger than a block of the ring.
+fn small_blocks(interface: &Interface, settings: &AfPacketSettings) -> Option<String> {
+    let (block, most) = (settings.block.bytes(), interface.largest_segment()?);
+    // A block and the packet in it have headers.
+    let needed = (u64::from(most) + 512).next_multiple_of(PAGE);
+    (needed > block).then(|| {
+        format!(
+            "may bring packets of {most} bytes (BIG TCP: its `gso_max_size` or `gro_max_size`), and those that don't fit a \
+             block of the ring are dropped as too-big: write `block = \"{} KiB\"`, or lower the sizes with `ip link set`",
+            needed >> 10
+        )
+    })
 }
 
 /// What an operator may write for such a port.
@@ -219,14 +256,8 @@ fn open_device(
         senders.push(Some(sender().map_err(refused(format!("opening a socket to send on {device}")))?));
     }
     let mut warnings: Vec<String> = interface.host_stack().answers_too().into_iter().collect();
-    let largest = cx.pool.largest_packet();
-    if largest < crate::interface::LARGEST_ARRIVAL
-        && (interface.merges_arrivals() || interface.driver() == "veth")
-    {
-        warnings.push(format!(
-            "packets larger than {largest} bytes, which {device} may hand over (offloads), find no frame and are dropped: give the pool large frames (`large_frames` in `[runtime]`), or switch them off with `ethtool -K {device} gro off` and, at a veth's other end, `ethtool -K DEVICE tso off gso off`"
-        ));
-    }
+    let small = [small_buffers(&interface, cx.pool.largest_packet()), small_blocks(&interface, settings)];
+    warnings.extend(small.into_iter().flatten().map(|problem| format!("{device} {problem}")));
     Ok(AfPacket {
         name: name.into(),
         settings: settings.clone(),

@@ -68,6 +68,9 @@ impl TransmitQueue for Sender {
                     };
                     batch.take_front(if all { batch.len() } else { 1 }, &mut self.done);
                     Counters::add_shared(&self.counters.not_sent, self.done.len() as u64);
+                    if reason == Drop::TooBig {
+                        Counters::add_shared(&self.counters.too_big_to_send, 1);
+                    }
                     cx.drop_batch(&mut self.done, reason);
                 }
             }

@@ -45,19 +45,41 @@ pub(crate) fn register(drivers: &mut Drivers) {
         open,
     );
     drivers.want_aligned_frames(DRIVER);
-    drivers.look_first(DRIVER, |port, settings: &AfXdpSettings| {
+    drivers.look_first(DRIVER, |port, settings: &AfXdpSettings, _| {
         Interface::lacks(port, &settings.device, |interface| {
-            let (wanted, has) = (settings.queues?, interface.receive_queues());
-            (wanted > has).then(|| PortError::Setting {
+            let has = interface.receive_queues();
+            let queues = settings.queues.filter(|wanted| *wanted > has).map(|wanted| PortError::Setting {
                 port: port.into(),
                 key: "queues",
                 problem: format!(
                     "asks for {wanted}, and {} has {has}: there will be no more",
                     settings.device
                 ),
-            })
+            });
+            let unfinished = unfinished_checksums(interface).map(|problem| PortError::Setting {
+                port: port.into(),
+                key: "device",
+                problem: format!("names {}, which {problem}", settings.device),
+            });
+            queues.into_iter().chain(unfinished).collect()
         })
     });
+    // Jumbo frames come in several frames of the pool and are put together in one.
+    drivers.expect_large_packets(DRIVER, |settings: &AfXdpSettings, small| {
+        let mtu = Interface::find("", &settings.device).and_then(|interface| {
+            interface.mtu().map_err(|error| refused("", "asking for the MTU", "CAP_NET_RAW", error))
+        });
+        mtu.is_ok_and(|mtu| mtu + 22 > small)
+    });
+}
+
+/// What is to be said of an interface whose packets may arrive with checksums that their sender left to a device.
+fn unfinished_checksums(interface: &Interface) -> Option<String> {
+    (interface.driver() == "veth").then(|| {
+        "is a veth: its other end leaves checksums unfinished, which AF_XDP cannot see or carry, and receivers drop such \
+         packets, all of TCP among them; switch that off there with `ethtool -K DEVICE tx off`"
+            .into()
+    })
 }
 
 /// Who copies packets.
@@ -435,11 +457,7 @@ fn open_device(
     }
 
     let mut warnings: Vec<String> = interface.host_stack().is_cut_off().into_iter().collect();
-    if interface.driver() == "veth" {
-        warnings.push(format!(
-            "{device} is a veth: its other end leaves checksums unfinished, which AF_XDP cannot see or carry; switch that off there with `ethtool -K DEVICE tx off`"
-        ));
-    }
+    warnings.extend(unfinished_checksums(&interface).map(|problem| format!("{device} {problem}")));
     if !attached.native && settings.attach == Attach::Auto {
         warnings.push(format!("{device}'s driver cannot run XDP programs: the generic mode is slower"));
     }

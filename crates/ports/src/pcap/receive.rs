@@ -192,6 +192,7 @@ fn place(
     };
     let header = header.as_slice();
     if HEADER + rest.len() > cx.pool().largest_packet() {
+        Counters::add(&counters.too_big_to_receive, 1);
         lose(cx, Drop::TooBig);
         return Ok(());
     }

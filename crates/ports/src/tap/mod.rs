@@ -35,7 +35,11 @@ pub(crate) fn register(drivers: &mut Drivers) {
         "A TAP device that lives as long as the port; the host's stack is at its other end.",
         open,
     );
-    drivers.look_first(DRIVER, |port, settings: &TapSettings| {
+    // What the host leaves to us to be cut; without offloads, jumbo frames.
+    drivers.expect_large_packets(DRIVER, |settings: &TapSettings, small| {
+        settings.offload || settings.device_mtu.is_some_and(|mtu| mtu + 22 > small)
+    });
+    drivers.look_first(DRIVER, |port, settings: &TapSettings, _| {
         let lack = |problem| PortError::Setting { port: port.into(), key: "device", problem };
         let made_by = (!Path::new(MAKER).exists())
             .then(|| lack(format!("needs {MAKER}, which is not there: `modprobe tun`")));

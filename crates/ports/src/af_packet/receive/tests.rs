@@ -34,9 +34,10 @@ proptest! {
     fn no_block_makes_it_read_outside(
         block in proptest::collection::vec(any::<u8>(), 0..400),
         at in 0_usize..500,
+        part in 0_usize..3,
     ) {
         let pool = pool();
-        let (_, packet) = read_frame(&block, at, &pool);
+        let packet = read_frame(&block, at, part, &pool).part;
         if let Ok(packet) = packet {
             prop_assert!(packet.len() <= block.len() + TAG);
         }
@@ -56,7 +57,7 @@ proptest! {
         virtio[6] = 10;
         virtio[8] = 2;
         let block = frame(&packet, status, (protocol, control), virtio);
-        let found = read_frame(&block, 0, &pool).1.unwrap();
+        let found = read_frame(&block, 0, 0, &pool).part.unwrap();
         prop_assert_eq!(&found.data()[..12], &packet[..12]);
         prop_assert_eq!(&found.data()[12..14], &protocol.to_be_bytes());
         prop_assert_eq!(&found.data()[14..16], &control.to_be_bytes());
@@ -69,10 +70,10 @@ proptest! {
 fn cut_and_huge_packets_are_counted_with_a_reason() {
     let small = Pool::builder().frames(64).build().unwrap();
     let block = frame(&[7; 60_000], 0, (0, 0), [0; virtio::LEN]);
-    let lost = read_frame(&block, 0, &small).1.err().unwrap();
+    let lost = read_frame(&block, 0, 0, &small).part.err().unwrap();
     assert_eq!(lost, Lost { reason: Drop::TooBig, bytes: 60_000 });
-    assert_eq!(read_frame(&block, 0, &pool()).1.unwrap().len(), 60_000);
+    assert_eq!(read_frame(&block, 0, 0, &pool()).part.unwrap().len(), 60_000);
     let mut cut = frame(&[7; 100], 0, (0, 0), [0; virtio::LEN]);
     cut[16..20].copy_from_slice(&9000_u32.to_ne_bytes());
-    assert_eq!(read_frame(&cut, 0, &pool()).1.err().unwrap().reason, Drop::TooBig);
+    assert_eq!(read_frame(&cut, 0, 0, &pool()).part.err().unwrap().reason, Drop::TooBig);
 }
