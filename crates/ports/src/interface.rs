@@ -143,6 +143,45 @@ impl Interface {
         let value = self.ask(Ask::HardwareAddress, [0; 24])?;
         Ok([value[2], value[3], value[4], value[5], value[6], value[7]])
     }
+    /// What its packets begin with.
+    ///
+    /// # Errors
+    /// [`PortError::Setting`] where that is neither an Ethernet header nor IP; [`PortError::System`] as the kernel says.
+    pub(crate) fn link_header(&self, port: &str) -> Result<LinkHeader, PortError> {
+        let value = self.ask(Ask::HardwareAddress, [0; 24]).map_err(|source| PortError::System {
+            port: port.into(),
+            action: format!("asking for the hardware type of {}", self.name),
+            source,
+        })?;
+        match u16::from_ne_bytes([value[0], value[1]]) {
+            libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => Ok(LinkHeader::Ethernet),
+            libc::ARPHRD_NONE | ARPHRD_RAWIP => Ok(LinkHeader::None),
+            number => Err(PortError::Setting {
+                port: port.into(),
+                key: "device",
+                problem: format!(
+                    "names {}, whose packets begin neither with an Ethernet header nor with IP (hardware type {number}): \
+                     no port can read them",
+                    self.name
+                ),
+            }),
+        }
+    }
+    /// The error for a device without Ethernet headers, for a driver that needs them.
+    pub(crate) fn needs_ethernet(&self, port: &str) -> Result<(), PortError> {
+        match self.link_header(port)? {
+            LinkHeader::Ethernet => Ok(()),
+            LinkHeader::None => Err(PortError::Setting {
+                port: port.into(),
+                key: "device",
+                problem: format!(
+                    "names {}, whose packets have no Ethernet header (TUN, WireGuard): `driver = \"af_packet\"` takes it",
+                    self.name
+                ),
+            }),
+        }
+    }
+
     /// Sets its MAC address.
     ///
     /// # Errors
@@ -222,6 +261,17 @@ impl Interface {
         };
         HostStack { device: self.name.clone(), addresses, ipv4: forwards("ipv4"), ipv6: forwards("ipv6") }
     }
+}
+
+/// Plain IP, as of modems (linux/if_arp.h).
+const ARPHRD_RAWIP: u16 = 519;
+
+/// What an interface's packets begin with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LinkHeader {
+    Ethernet,
+    /// Nothing before IP: TUN devices, WireGuard.
+    None,
 }
 
 /// What the host's own stack does on an interface.

@@ -278,6 +278,18 @@ pub enum PortError {
         /// `"CAP_NET_RAW"`
         capability: &'static str,
     },
+    /// The process may not, and this is all that it lacks for the port.
+    #[error("port `{port}`: {action} is not permitted: the process lacks {}; run as root, grant it all that the driver needs (`setcap {all}+ep` on the netbricks binary), or mend what is named", missing.join(", "))]
+    Privileges {
+        /// The port.
+        port: String,
+        /// What was tried.
+        action: String,
+        /// What is missing: `"CAP_BPF"`.
+        missing: Vec<String>,
+        /// All capabilities that the driver needs, as setcap(8) takes them.
+        all: String,
+    },
     /// A file cannot be read or written.
     #[error("port `{port}`: {path}: {problem}")]
     File {

@@ -150,6 +150,7 @@ pub(super) fn check_with<'t>(
     adjust(&mut plan.runtime);
     plan.check_placement(&mut diagnostics);
     plan.check_files(&file.directory, &mut diagnostics);
+    plan.check_devices(&app.drivers, &mut diagnostics);
     if diagnostics.has_errors() {
         return Err(Faults { source, diagnostics });
     }

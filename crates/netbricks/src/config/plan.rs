@@ -196,6 +196,7 @@ pub(crate) fn resolve_ports<'t>(
     let plan = Plan { ports, functions: Vec::new(), chains: Vec::new(), runtime };
     plan.check_placement(diagnostics);
     plan.check_files(directory, diagnostics);
+    plan.check_devices(drivers, diagnostics);
     plan
 }
 

@@ -3,6 +3,7 @@
 //!
 //! Receiving goes through a TPACKET_V3 ring, a block at a time, with virtio-net headers, so that large packets and
 //! partial checksums pass as they are (`receive`). Sending goes by sendmmsg(2), a batch a system call (`send`).
+//! Packets of devices without a link header (TUN, WireGuard) get an Ethernet header here, and lose it when they are sent.
 //! Several queues share the arrivals by a symmetric hash of the flow, or as rules say, of which the kernel runs a program.
 
 mod receive;
@@ -18,7 +19,7 @@ use netbricks_core::{Key, Refused, Settings};
 
 use self::receive::Receiver;
 use self::send::Sender;
-use crate::interface::{Interface, refused};
+use crate::interface::{Interface, LinkHeader, refused};
 use crate::open::{Drivers, OpenContext};
 use crate::port::{Capabilities, Counters, Link, Port, PortError, ReceiveQueue, TransmitQueue};
 use crate::returning::{Reopen, Wanted, returning};
@@ -48,7 +49,8 @@ pub(crate) fn register(drivers: &mut Drivers) {
                 key: "device",
                 problem: format!("names {}, which {problem}", settings.device),
             };
-            found.into_iter().flatten().map(error).collect()
+            let header = interface.link_header(port).err();
+            found.into_iter().flatten().map(error).chain(header).collect()
         })
     });
     // The kernel hands over what it has merged, and what a sender on the same host left to be cut.
@@ -197,6 +199,7 @@ struct AfPacket {
     name: String,
     settings: AfPacketSettings,
     interface: Interface,
+    header: LinkHeader,
     mtu: usize,
     receiving: Receiving,
     senders: Vec<Option<Sender>>,
@@ -227,6 +230,7 @@ fn open_device(
     let device = settings.device.as_str();
     let interface = Interface::find(name, device)?;
     let refused = |action: String| move |error| refused(name, &action, CAPABILITY, error);
+    let header = interface.link_header(name)?;
     let mtu = interface.mtu().map_err(refused(format!("asking for the MTU of {device}")))?;
     let queues = known.map_or(settings.queues.unwrap_or(cx.queues).clamp(1, 256), <[_]>::len);
     let membership = if settings.promiscuous {
@@ -237,7 +241,7 @@ fn open_device(
         None
     };
     let counters = known.map_or_else(|| (0..queues).map(|_| Arc::default()).collect(), <[_]>::to_vec);
-    let receiving = Receiving::on(&interface, settings, &counters, &Rules::default())
+    let receiving = Receiving::on(&interface, header, settings, &counters, &Rules::default())
         .map_err(|(action, error)| refused(action)(error))?;
     let mut senders = Vec::with_capacity(queues);
     for counters in &counters {
@@ -251,7 +255,7 @@ fn open_device(
             }
             socket.set_send_buffer(SEND_BUFFER)?;
             socket.bind(interface.index(), false)?;
-            Ok(Sender::new(socket, settings.offload, Arc::clone(counters)))
+            Ok(Sender::new(socket, settings.offload, header, Arc::clone(counters)))
         };
         senders.push(Some(sender().map_err(refused(format!("opening a socket to send on {device}")))?));
     }
@@ -262,6 +266,7 @@ fn open_device(
         name: name.into(),
         settings: settings.clone(),
         interface,
+        header,
         mtu,
         receiving,
         senders,
@@ -285,6 +290,7 @@ impl Receiving {
     /// was tried.
     fn on(
         interface: &Interface,
+        header: LinkHeader,
         settings: &AfPacketSettings,
         counters: &[Arc<Counters>],
         rules: &Rules,
@@ -326,7 +332,7 @@ impl Receiving {
         for (ring, counters) in rings.into_iter().zip(counters) {
             sockets.push(ring.socket().twin().map_err(tried("duplicating a socket".into()))?);
             ring.socket().hear_all().map_err(tried(format!("listening to {device}")))?;
-            receivers.push(Some(Receiver::new(ring, Arc::clone(counters))));
+            receivers.push(Some(Receiver::new(ring, header, Arc::clone(counters))));
         }
         Ok(Self { receivers, sockets })
     }
@@ -382,7 +388,7 @@ impl Port for AfPacket {
             return Err(Unsteerable::Taken);
         }
         // A group is divided by what its first socket said: others take the place of those that are there.
-        self.receiving = Receiving::on(&self.interface, &self.settings, &self.counters, rules)
+        self.receiving = Receiving::on(&self.interface, self.header, &self.settings, &self.counters, rules)
             .map_err(|(action, source)| Unsteerable::System { action, source })?;
         self.rules = rules.clone();
         Ok(())

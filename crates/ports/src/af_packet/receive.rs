@@ -8,6 +8,7 @@ use netbricks_buffer::{Batch, Offload, Packet, Pool};
 use netbricks_core::{Context, Drop, Poll};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
+use crate::interface::LinkHeader;
 use crate::port::{Counters, ReceiveQueue};
 use crate::segment::Cut;
 use crate::sys::packet::BlockRing;
@@ -19,8 +20,9 @@ const TP_STATUS_VLAN_TPID_VALID: u32 = 1 << 6;
 /// Bytes of the two MAC addresses, after which a VLAN tag stands.
 const ADDRESSES: usize = 12;
 const TAG: usize = 4;
+const ETHERNET: usize = 14;
 /// Bytes of the longest frame without tags whose IP header states its length.
-const LONGEST: usize = 14 + 65_535;
+const LONGEST: usize = ETHERNET + 65_535;
 /// An idle queue looks for the socket's error once in so many turns.
 const LOOK: u32 = 64;
 
@@ -67,13 +69,14 @@ pub(super) struct Receiver {
     left: u32,
     /// Parts of that packet that were received already, where no buffer takes it whole.
     part: usize,
+    header: LinkHeader,
     idle: u32,
     counters: Arc<Counters>,
 }
 
 impl Receiver {
-    pub(super) fn new(ring: BlockRing, counters: Arc<Counters>) -> Self {
-        Self { ring, at: 0, left: 0, part: 0, idle: 0, counters }
+    pub(super) fn new(ring: BlockRing, header: LinkHeader, counters: Arc<Counters>) -> Self {
+        Self { ring, at: 0, left: 0, part: 0, header, idle: 0, counters }
     }
 
     /// Whether there is a packet at `at`, for which a new block may have to be opened.
@@ -98,7 +101,7 @@ impl ReceiveQueue for Receiver {
         let (mut packets, mut bytes, mut no_buffer, mut too_big) = (0, 0, 0, 0);
         while batch.len() < cx.burst() && self.advance() {
             let block = self.ring.block().unwrap_or_default();
-            let Frame { next, part: arrival, is_last } = read_frame(block, self.at, self.part, cx.pool());
+            let Frame { next, part: arrival, is_last } = read_frame(block, self.at, self.part, self.header, cx.pool());
             packets += 1;
             match arrival {
                 Ok(packet) => {
@@ -168,7 +171,7 @@ struct Frame {
 
 /// Reads part `part` of the frame at `at`.
 #[inline]
-fn read_frame(block: &[u8], at: usize, part: usize, pool: &Pool) -> Frame {
+fn read_frame(block: &[u8], at: usize, part: usize, link: LinkHeader, pool: &Pool) -> Frame {
     let malformed = |next| Frame {
         next,
         part: Err(Lost { reason: Drop::Malformed, bytes: 0 }),
@@ -185,6 +188,9 @@ fn read_frame(block: &[u8], at: usize, part: usize, pool: &Pool) -> Frame {
     };
     let virtio = start.checked_sub(virtio::LEN).and_then(|from| block.get(from..start));
     let Some(Ok(virtio)) = virtio.map(VirtioHeader::read_from_bytes) else { return malformed(next) };
+    if link == LinkHeader::None {
+        return Frame { next, part: make_ip_packet(header, virtio, bytes, pool), is_last: true };
+    }
     // What an IP packet's length field can say, and a buffer holds, is one packet.
     if bytes.len() > LONGEST.min(pool.largest_packet().saturating_sub(TAG)) {
         let (part, is_last) = read_part(header, virtio, bytes, part, pool);
@@ -237,6 +243,42 @@ fn make_packet(
         None => packet.extend_from(bytes),
     };
     written.map_err(|_| lost(Drop::TooBig))?;
+    if offload != Offload::default() {
+        packet.set_offload(offload);
+    }
+    packet.set_flow_hash(header.rxhash);
+    Ok(packet)
+}
+
+/// Makes a packet of what a device without link headers handed over: IP, behind an Ethernet header without addresses.
+#[inline]
+fn make_ip_packet(
+    header: &FrameHeader,
+    virtio: VirtioHeader,
+    bytes: &[u8],
+    pool: &Pool,
+) -> Result<Packet, Lost> {
+    let lost = |reason| Lost { reason, bytes: bytes.len() };
+    let ethertype = match bytes.first().map(|first| first >> 4) {
+        Some(4) => [8, 0],
+        Some(6) => [0x86, 0xdd],
+        _ => return Err(lost(Drop::Malformed)),
+    };
+    let mut ethernet = [0; ETHERNET];
+    ethernet[ADDRESSES..].copy_from_slice(&ethertype);
+    let len = ETHERNET + bytes.len();
+    if header.captured < header.len || len > pool.largest_packet() {
+        return Err(lost(Drop::TooBig));
+    }
+    let mut offload = virtio.offload(ETHERNET, len).ok_or_else(|| lost(Drop::NoOffload))?;
+    if header.status & TP_STATUS_CSUMNOTREADY == 0 && !offload.needs_checksum {
+        offload.checksum_valid |= header.status & TP_STATUS_CSUM_VALID != 0;
+    }
+    let mut packet = pool.empty(len).ok_or_else(|| lost(Drop::PoolExhausted))?;
+    packet
+        .extend_from(&ethernet)
+        .and_then(|()| packet.extend_from(bytes))
+        .map_err(|_| lost(Drop::TooBig))?;
     if offload != Offload::default() {
         packet.set_offload(offload);
     }

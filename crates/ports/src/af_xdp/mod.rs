@@ -22,6 +22,7 @@ use netbricks_core::{Key, Refused, Settings};
 use self::queue::{Arrivals, Receiver, Sender};
 use self::steering::{Action, Steering, Traffic};
 use crate::interface::{Interface, refused};
+use crate::privileges::{Capability, Needs};
 use crate::open::{Drivers, OpenContext};
 use crate::port::{Capabilities, Counters, Link, Port, PortError, ReceiveQueue, TransmitQueue};
 use crate::returning::{Reopen, Wanted, returning};
@@ -35,6 +36,8 @@ const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 /// What is wrong with zero copy where the program does not run in the driver.
 const BEHIND_DRIVER: &str = "\"zero-copy\" needs `attach = \"native\"`: the generic mode always copies";
+/// What this driver needs of a process, beside memory that it may lock.
+const CAPABILITIES: &[Capability] = &[Capability::NetRaw, Capability::NetAdmin, Capability::Bpf];
 /// Fewer frames than this for arrivals make no port.
 const FEWEST: usize = 64;
 
@@ -61,7 +64,7 @@ pub(crate) fn register(drivers: &mut Drivers) {
                 key: "device",
                 problem: format!("names {}, which {problem}", settings.device),
             });
-            queues.into_iter().chain(unfinished).collect()
+            queues.into_iter().chain(unfinished).chain(interface.needs_ethernet(port).err()).collect()
         })
     });
     // Jumbo frames come in several frames of the pool and are put together in one.
@@ -292,6 +295,7 @@ fn attach(
     interface: &Interface,
     settings: &AfXdpSettings,
     queues: u32,
+    needs: &Needs,
 ) -> Result<Attached, PortError> {
     let device = interface.name();
     let places: &[bool] = match settings.attach {
@@ -303,9 +307,9 @@ fn attach(
     for native in places {
         for fragments in [true, false] {
             let mut steering = Steering::load(queues, fragments)
-                .map_err(|error| refused(name, "loading the steering program", "CAP_BPF", error))?;
+                .map_err(|error| needs.refused(name, "loading the steering program", error))?;
             steer(&mut steering, settings)
-                .map_err(|error| refused(name, "setting the steering rules", "CAP_BPF", error))?;
+                .map_err(|error| needs.refused(name, "setting the steering rules", error))?;
             let flags = if *native { XDP_FLAGS_DRV_MODE } else { XDP_FLAGS_SKB_MODE };
             match steering.program().attach_xdp(interface.index(), flags) {
                 Ok(link) => return Ok(Attached { steering, _link: link, native: *native, fragments }),
@@ -333,7 +337,7 @@ fn attach(
         _ => String::new(),
     };
     let action = format!("attaching an XDP program to {device}{place}{hint}");
-    Err(refused(name, &action, "CAP_NET_ADMIN", error))
+    Err(needs.refused(name, &action, error))
 }
 
 fn steer(steering: &mut Steering, settings: &AfXdpSettings) -> io::Result<()> {
@@ -391,7 +395,10 @@ fn open_device(
 ) -> Result<AfXdp, PortError> {
     let device = settings.device.as_str();
     let interface = Interface::find(name, device)?;
-    let raw = |action: String| move |error| refused(name, &action, "CAP_NET_RAW", error);
+    interface.needs_ethernet(name)?;
+    let needs = &Needs { capabilities: CAPABILITIES, locked: cx.pool.region().len as u64 };
+    needs.raise_limit();
+    let raw = |action: String| move |error| needs.refused(name, &action, error);
     let mtu = interface.mtu().map_err(raw(format!("asking for the MTU of {device}")))?;
     let device_queues = interface.receive_queues().min(1024);
     let queues = known.map_or(settings.queues.unwrap_or(cx.queues).clamp(1, device_queues), <[_]>::len);
@@ -421,7 +428,7 @@ fn open_device(
     } else {
         None
     };
-    let attached = attach(name, &interface, settings, device_queues as u32)?;
+    let attached = attach(name, &interface, settings, device_queues as u32, needs)?;
     let mode = if attached.native { settings.mode } else { mode_behind_driver(name, settings.mode)? };
 
     let counters = known.map_or_else(|| (0..queues).map(|_| Arc::default()).collect(), <[_]>::to_vec);
@@ -432,18 +439,18 @@ fn open_device(
     let mut fragments = attached.fragments;
     for queue in 0..device_queues {
         let bound = bind(&cx.pool, settings.ring, mode, interface.index(), queue as u32, attached.fragments)
-            .map_err(|error| refused_bind(name, device, queue, settings, error))?;
+            .map_err(|error| refused_bind(name, device, queue, settings, needs, error))?;
         fragments &= bound.fragments;
         let socket = Arc::clone(bound.receive.socket());
         if let Some(time) = settings.busy_poll {
             let microseconds = (time.nanoseconds() / 1_000) as u32;
             xdp::prefer_busy_poll(&socket, microseconds, netbricks_buffer::BATCH as u32)
-                .map_err(|error| refused(name, "asking for busy polling", "CAP_NET_ADMIN", error))?;
+                .map_err(|error| needs.refused(name, "asking for busy polling", error))?;
         }
         let mut arriving = Arrivals::new(bound.receive, target, settings.busy_poll.is_some());
         arriving.stock(&mut scratch);
         attached.steering.enter(queue as u32, socket.as_fd().as_raw_fd()).map_err(|error| {
-            refused(name, "entering a socket into the steering program's map", "CAP_BPF", error)
+            needs.refused(name, "entering a socket into the steering program's map", error)
         })?;
         arrivals[queue % queues].push(arriving);
         if queue < queues {
@@ -497,6 +504,7 @@ fn refused_bind(
     device: &str,
     queue: usize,
     settings: &AfXdpSettings,
+    needs: &Needs,
     error: io::Error,
 ) -> PortError {
     match error.raw_os_error() {
@@ -517,7 +525,7 @@ fn refused_bind(
                 _ => "",
             };
             let action = format!("binding an AF_XDP socket to queue {queue} of {device}{hint}");
-            refused(name, &action, "CAP_NET_RAW", error)
+            needs.refused(name, &action, error)
         }
     }
 }

@@ -46,11 +46,16 @@ pub(crate) fn register(drivers: &mut Drivers) {
         let device = &settings.device;
         // One that is not there yet is made.
         let other =
-            Interface::find(port, device).is_ok_and(|interface| interface.driver() != "tun").then(|| {
+            Interface::find(port, device).is_ok_and(|interface| is_other(port, &interface)).then(|| {
                 lack(format!("names {device}, which is there and is no TAP device: choose another name"))
             });
         made_by.into_iter().chain(other).collect()
     });
+}
+
+/// Whether an interface that is there is no TAP device: another driver's, or a TUN device of the same.
+fn is_other(port: &str, interface: &Interface) -> bool {
+    interface.driver() != "tun" || interface.needs_ethernet(port).is_err()
 }
 
 /// What an operator may write for such a port.
@@ -220,6 +225,9 @@ fn open_device(
 ) -> Result<Tap, PortError> {
     let refused = |action: String| move |error| refused(name, &action, CAPABILITY, error);
     let count = known.map_or(settings.queues.unwrap_or(cx.queues).clamp(1, 256), <[_]>::len);
+    if let Ok(there) = Interface::find(name, &settings.device) {
+        there.needs_ethernet(name)?;
+    }
     let (first, device) = Queue::attach(&settings.device)
         .map_err(refused(format!("making the TAP device {}", settings.device)))?;
     let mut queues = vec![Arc::new(first)];
