@@ -46,7 +46,8 @@ impl Needs {
         if missing.is_empty() {
             return refused(port, action, "that the kernel asks for", source);
         }
-        let mut all: Vec<_> = self.capabilities.iter().map(|capability| capability.name().to_lowercase()).collect();
+        let mut all: Vec<_> =
+            self.capabilities.iter().map(|capability| capability.name().to_lowercase()).collect();
         if self.locked > 0 {
             all.push(Capability::IpcLock.name().to_lowercase());
         }

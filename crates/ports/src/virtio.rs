@@ -149,8 +149,13 @@ mod tests {
 
     #[test]
     fn places_are_counted_from_the_first_byte_that_is_sent() {
-        let header =
-            VirtioHeader { flags: NEEDS_CSUM, hdr_len: 54, csum_start: 34, csum_offset: 16, ..Default::default() };
+        let header = VirtioHeader {
+            flags: NEEDS_CSUM,
+            hdr_len: 54,
+            csum_start: 34,
+            csum_offset: 16,
+            ..Default::default()
+        };
         let behind = header.behind(14);
         assert_eq!((behind.hdr_len, behind.csum_start, behind.csum_offset), (40, 20, 16));
         assert_eq!(header.behind(0), header);

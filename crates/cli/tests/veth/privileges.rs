@@ -1,5 +1,6 @@
 //! Ports as a user who is not root, with the capabilities that README.md names and no more.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use super::fixture::{Driver, Segment};
@@ -39,11 +40,11 @@ fn readmes_capabilities_run_every_driver_and_all_that_are_missing_are_named() {
     let Some(segment) = Segment::new("privileges", Driver::AfXdp, &["setpriv", "prlimit"]) else { return };
     let binary = Binary::new();
     let file = binary.0.join("run.toml");
-    // The least that locked memory is limited to anywhere.
+    // Limits of locked memory are below the usual ones: a container may not raise its own.
     let run = |driver: &str, device: &str, more: &str, capabilities: &[&str], locked: &str| {
         let text = format!(
             "[port.lan]\ndriver = \"{driver}\"\ndevice = \"{device}\"\nqueues = 2\n{more}[port.out]\ndriver = \"null\"\n\
-             [[chain]]\nfrom = \"lan\"\nto = \"out\"\n"
+             [[chain]]\nfrom = \"lan\"\nto = \"out\"\n[runtime]\nframes = 1024\n"
         );
         let text = if driver == "tap" { text } else { text.replace("queues = 2\n", "") };
         std::fs::write(&file, text).expect("the directory can be written");
@@ -71,13 +72,21 @@ fn readmes_capabilities_run_every_driver_and_all_that_are_missing_are_named() {
         ("tap", "t9", steer),
     ];
     let all = documented();
+    // Most hosts let every user open it.
+    let mode = std::fs::metadata("/dev/net/tun").map_or(0, |file| file.permissions().mode());
     for (driver, device, more) in drivers {
+        if driver == "tap" && mode & 0o006 != 0o006 {
+            let (well, said) = run(driver, device, more, &all, "65536");
+            assert!(!well && said.contains("allowed to read and write it"), "{said}");
+            eprintln!("partly skipped: /dev/net/tun is for root alone");
+            continue;
+        }
         let (well, said) = run(driver, device, more, &all, "65536");
         assert!(well, "{driver} {more}: {said}");
     }
     // Without the capability to lock memory, with a limit that takes the pool.
     let some: Vec<_> = all.iter().copied().filter(|name| *name != "ipc_lock").collect();
-    let (well, said) = run("af_xdp", "b0", "", &some, "67108864");
+    let (well, said) = run("af_xdp", "b0", "", &some, "4194304");
     assert!(well, "{said}");
     let (well, said) = run("af_xdp", "b0", "", &some, "65536");
     assert!(!well && said.contains("lacks CAP_IPC_LOCK") && said.contains("ulimit -l"), "{said}");

@@ -86,9 +86,11 @@ fn two_names_of_one_interface_are_an_error() {
     let file = segment.directory.join("run.toml");
     for driver in ["af_packet", "af_xdp"] {
         for command in ["check", "run"] {
-            let text = DEFAULTS.replace("af_packet\"\ndevice = \"b1", &format!("{driver}\"\ndevice = \"uplink0"));
+            let text =
+                DEFAULTS.replace("af_packet\"\ndevice = \"b1", &format!("{driver}\"\ndevice = \"uplink0"));
             std::fs::write(&file, text).expect("the directory can be written");
-            let line = format!("{} {command} {} --color never", env!("CARGO_BIN_EXE_netbricks"), file.display());
+            let line =
+                format!("{} {command} {} --color never", env!("CARGO_BIN_EXE_netbricks"), file.display());
             let output = segment.namespaces.attempt("middle", &line);
             let said = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(1), "{said}");
@@ -109,10 +111,14 @@ fn af_xdp_on_a_veth_is_warned_of_before_and_after() {
     let said = segment.namespaces.attempt("middle", &line);
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
     assert_eq!(said.matches("leaves checksums unfinished").count(), 2, "{said}");
-    let line = format!("{} run {} --duration 1s --color never", env!("CARGO_BIN_EXE_netbricks"), file.display());
+    let line =
+        format!("{} run {} --duration 1s --color never", env!("CARGO_BIN_EXE_netbricks"), file.display());
     let report = segment.namespaces.run("middle", &line);
     for device in ["left: b0", "right: b1"] {
-        assert!(report.contains(&format!("{device} is a veth: its other end leaves checksums unfinished")), "{report}");
+        assert!(
+            report.contains(&format!("{device} is a veth: its other end leaves checksums unfinished")),
+            "{report}"
+        );
     }
     let run = segment.start(&text, &[]);
     let report = run.finish();

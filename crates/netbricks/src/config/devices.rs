@@ -22,13 +22,16 @@ impl Plan<'_> {
     pub(crate) fn check_devices(&self, drivers: &Drivers, diagnostics: &mut Diagnostics) {
         let mut known: Vec<Named<'_>> = Vec::new();
         for port in &self.ports {
-            let names_one = |driver: &netbricks_ports::Driver| driver.keys.iter().any(|key| key.name == "device");
+            let names_one =
+                |driver: &netbricks_ports::Driver| driver.keys.iter().any(|key| key.name == "device");
             if !drivers.get(&port.driver).is_some_and(names_one) {
                 continue;
             }
             let Some(value) = port.settings.get_ref().get("device") else { continue };
             // A template such as `tap%d` names another device each time.
-            let Some(device) = value.get_ref().as_str().filter(|device| !device.contains('%')) else { continue };
+            let Some(device) = value.get_ref().as_str().filter(|device| !device.contains('%')) else {
+                continue;
+            };
             let index = Interface::find(&port.name, device).ok().map(|interface| interface.index());
             let named = Named { port: &port.name, device, index, place: value.span() };
             let is_same =

@@ -219,7 +219,11 @@ impl Plan<'_> {
     /// The ports for which large frames are reserved that the file does not ask for.
     pub(crate) fn large_ports(&self, drivers: &Drivers) -> Vec<&str> {
         let ports = self.ports.iter().filter(|port| port.brings_large_packets(drivers));
-        if self.runtime.large_frames.is_some() { Vec::new() } else { ports.map(|port| port.name.as_str()).collect() }
+        if self.runtime.large_frames.is_some() {
+            Vec::new()
+        } else {
+            ports.map(|port| port.name.as_str()).collect()
+        }
     }
 }
 

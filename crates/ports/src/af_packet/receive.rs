@@ -101,7 +101,8 @@ impl ReceiveQueue for Receiver {
         let (mut packets, mut bytes, mut no_buffer, mut too_big) = (0, 0, 0, 0);
         while batch.len() < cx.burst() && self.advance() {
             let block = self.ring.block().unwrap_or_default();
-            let Frame { next, part: arrival, is_last } = read_frame(block, self.at, self.part, self.header, cx.pool());
+            let Frame { next, part: arrival, is_last } =
+                read_frame(block, self.at, self.part, self.header, cx.pool());
             packets += 1;
             match arrival {
                 Ok(packet) => {
@@ -172,11 +173,8 @@ struct Frame {
 /// Reads part `part` of the frame at `at`.
 #[inline]
 fn read_frame(block: &[u8], at: usize, part: usize, link: LinkHeader, pool: &Pool) -> Frame {
-    let malformed = |next| Frame {
-        next,
-        part: Err(Lost { reason: Drop::Malformed, bytes: 0 }),
-        is_last: true,
-    };
+    let malformed =
+        |next| Frame { next, part: Err(Lost { reason: Drop::Malformed, bytes: 0 }), is_last: true };
     let Some(Ok((header, _))) = block.get(at..).map(FrameHeader::ref_from_prefix) else {
         return malformed(None);
     };
@@ -275,10 +273,7 @@ fn make_ip_packet(
         offload.checksum_valid |= header.status & TP_STATUS_CSUM_VALID != 0;
     }
     let mut packet = pool.empty(len).ok_or_else(|| lost(Drop::PoolExhausted))?;
-    packet
-        .extend_from(&ethernet)
-        .and_then(|()| packet.extend_from(bytes))
-        .map_err(|_| lost(Drop::TooBig))?;
+    packet.extend_from(&ethernet).and_then(|()| packet.extend_from(bytes)).map_err(|_| lost(Drop::TooBig))?;
     if offload != Offload::default() {
         packet.set_offload(offload);
     }

@@ -31,8 +31,12 @@ pub(super) struct Tunnel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// The length, and the checksum where there is one.
-    Udp { summed: bool },
-    Gre { summed: bool },
+    Udp {
+        summed: bool,
+    },
+    Gre {
+        summed: bool,
+    },
     Ip,
 }
 

@@ -53,6 +53,16 @@ pub(crate) fn register(drivers: &mut Drivers) {
     });
 }
 
+/// The error for a device that can't be made: no capability helps where the file through which it is made is for others.
+fn not_made(name: &str, settings: &TapSettings, error: std::io::Error) -> PortError {
+    let action = format!("making the TAP device {}", settings.device);
+    if error.raw_os_error() == Some(libc::EACCES) {
+        let action = format!("{action}: opening {MAKER} (this user must be allowed to read and write it)");
+        return PortError::System { port: name.into(), action, source: error };
+    }
+    refused(name, &action, CAPABILITY, error)
+}
+
 /// Whether an interface that is there is no TAP device: another driver's, or a TUN device of the same.
 fn is_other(port: &str, interface: &Interface) -> bool {
     interface.driver() != "tun" || interface.needs_ethernet(port).is_err()
@@ -228,8 +238,7 @@ fn open_device(
     if let Ok(there) = Interface::find(name, &settings.device) {
         there.needs_ethernet(name)?;
     }
-    let (first, device) = Queue::attach(&settings.device)
-        .map_err(refused(format!("making the TAP device {}", settings.device)))?;
+    let (first, device) = Queue::attach(&settings.device).map_err(|error| not_made(name, settings, error))?;
     let mut queues = vec![Arc::new(first)];
     for _ in 1..count {
         let (queue, _) = Queue::attach(&device).map_err(refused(format!("adding a queue to {device}")))?;

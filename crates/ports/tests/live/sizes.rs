@@ -29,7 +29,11 @@ fn without_large_buffers_segments_are_cut_on_arrival() {
     transfer_to(&lab, "fd00::2", 8 << 20);
     let outcome = finish(forwarder);
     assert!(outcome.totals.received.bytes > 32 << 20, "{outcome:?}");
-    assert_eq!(outcome.warnings.iter().filter(|text| text.contains("large_frames")).count(), 2, "{outcome:?}");
+    assert_eq!(
+        outcome.warnings.iter().filter(|text| text.contains("large_frames")).count(),
+        2,
+        "{outcome:?}"
+    );
 }
 
 /// BIG TCP over IPv6: `gso_max_size` beyond 64 KiB, whose packets have a jumbo payload option or no length.

@@ -103,7 +103,10 @@ fn other_drivers_refuse_a_tun() {
     let said = lab.inside("box", || {
         let pool = Pool::builder().frames(1024).aligned(true).build().unwrap();
         let refused = |driver: &str| {
-            open("lan", &format!("driver = \"{driver}\"\ndevice = \"n0\""), &pool, 1).err().unwrap().to_string()
+            open("lan", &format!("driver = \"{driver}\"\ndevice = \"n0\""), &pool, 1)
+                .err()
+                .unwrap()
+                .to_string()
         };
         ["af_xdp", "tap"].map(refused)
     });

@@ -76,7 +76,10 @@ fn cut_and_huge_packets_are_counted_with_a_reason() {
     assert_eq!(read_frame(&block, 0, 0, LinkHeader::Ethernet, &pool()).part.unwrap().len(), 60_000);
     let mut cut = frame(&[7; 100], 0, (0, 0), [0; virtio::LEN]);
     cut[16..20].copy_from_slice(&9000_u32.to_ne_bytes());
-    assert_eq!(read_frame(&cut, 0, 0, LinkHeader::Ethernet, &pool()).part.err().unwrap().reason, Drop::TooBig);
+    assert_eq!(
+        read_frame(&cut, 0, 0, LinkHeader::Ethernet, &pool()).part.err().unwrap().reason,
+        Drop::TooBig
+    );
 }
 
 #[test]

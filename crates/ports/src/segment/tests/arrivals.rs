@@ -72,7 +72,8 @@ fn big_tcp_becomes_packets_that_can_be_cut_further() {
                 assert!(part.len() <= 14 + 65_535);
                 let segment = &part.data()[sent.transport()..];
                 let (source, destination) = sent.ends();
-                let pseudo = checksum::Sum::ZERO.add_pseudo(source, destination, 6, segment.len() as u32).fold();
+                let pseudo =
+                    checksum::Sum::ZERO.add_pseudo(source, destination, 6, segment.len() as u32).fold();
                 assert_eq!(segment[16..18], pseudo.to_be_bytes());
                 assert_eq!(usize::from(part.offload().checksum_start), sent.transport());
             }

@@ -99,7 +99,8 @@ impl Tunnelled {
     }
     fn packet(&self, pool: &Pool) -> Packet {
         let inner = self.inner.packet(pool);
-        let inner_bytes = if self.carries_ethernet() { inner.data() } else { &inner.data()[self.inner.network()..] };
+        let inner_bytes =
+            if self.carries_ethernet() { inner.data() } else { &inner.data()[self.inner.network()..] };
         let tunnel = self.header(inner_bytes.len());
         let payload = tunnel.len() + inner_bytes.len();
         let (source, destination) = self.ends();
@@ -128,7 +129,8 @@ impl Tunnelled {
         frame.extend(inner_bytes);
         if self.is_in_udp() && self.summed {
             // As Linux leaves it to a device that cuts: the sum of the pseudo-header.
-            let sum = checksum::Sum::ZERO.add_pseudo(source, destination, protocol::UDP, payload as u32).fold();
+            let sum =
+                checksum::Sum::ZERO.add_pseudo(source, destination, protocol::UDP, payload as u32).fold();
             let at = self.outer_len() + 6;
             frame[at..at + 2].copy_from_slice(&sum.to_be_bytes());
         }
@@ -173,11 +175,13 @@ impl Tunnelled {
 }
 
 fn tunnelled() -> impl Strategy<Value = Tunnelled> {
-    (prop::sample::select(&ALL[..]), any::<[bool; 2]>(), sent()).prop_map(|(around, [outer_v6, summed], inner)| {
-        let size = inner.size.min(1_350);
-        // A tunnel in UDP over IPv6 has a checksum (RFC 8200, section 8.1).
-        Tunnelled { around, outer_v6, summed: summed || outer_v6, inner: Sent { size, ..inner } }
-    })
+    (prop::sample::select(&ALL[..]), any::<[bool; 2]>(), sent()).prop_map(
+        |(around, [outer_v6, summed], inner)| {
+            let size = inner.size.min(1_350);
+            // A tunnel in UDP over IPv6 has a checksum (RFC 8200, section 8.1).
+            Tunnelled { around, outer_v6, summed: summed || outer_v6, inner: Sent { size, ..inner } }
+        },
+    )
 }
 
 proptest! {
