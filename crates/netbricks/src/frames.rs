@@ -9,6 +9,19 @@ const LARGE: usize = 69_632;
 /// Bytes of a short frame: packets of up to 192 bytes, with their headroom and a little room behind.
 const SHORT: usize = 512;
 
+/// Large frames that a pool has where a port may bring packets for them and the file does not say how many.
+pub(crate) const RESERVED: usize = 512;
+
+/// Bytes of memory that so many large frames take.
+pub(crate) fn large_bytes(frames: usize) -> usize {
+    frames * LARGE
+}
+
+/// Bytes of the largest packet that a frame takes which is not large.
+pub(crate) const fn small_packet() -> usize {
+    FRAME - HEADROOM
+}
+
 /// Who puts packets into frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writer {
@@ -34,7 +47,7 @@ pub(crate) fn pool(frames: usize, large: usize, writer: Writer, workers: usize) 
 
 /// Bytes of the largest packet that fits a pool with so many large frames.
 pub(crate) fn largest_packet(large: usize) -> usize {
-    if large > 0 { LARGE - HEADROOM } else { FRAME - HEADROOM }
+    if large > 0 { LARGE - HEADROOM } else { small_packet() }
 }
 
 #[cfg(test)]

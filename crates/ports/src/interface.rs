@@ -1,6 +1,8 @@
 //! Network interfaces of the host: found by name, asked about MTU, link and offloads, and checked for a host stack that
 //! would answer beside us.
 
+mod netlink;
+
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -55,7 +57,7 @@ impl Interface {
     pub(crate) fn lacks(
         port: &str,
         device: &str,
-        more: impl FnOnce(&Self) -> Option<PortError>,
+        more: impl FnOnce(&Self) -> Vec<PortError>,
     ) -> Vec<PortError> {
         let interface = match Self::find(port, device) {
             Ok(interface) => interface,
@@ -141,6 +143,45 @@ impl Interface {
         let value = self.ask(Ask::HardwareAddress, [0; 24])?;
         Ok([value[2], value[3], value[4], value[5], value[6], value[7]])
     }
+    /// What its packets begin with.
+    ///
+    /// # Errors
+    /// [`PortError::Setting`] where that is neither an Ethernet header nor IP; [`PortError::System`] as the kernel says.
+    pub(crate) fn link_header(&self, port: &str) -> Result<LinkHeader, PortError> {
+        let value = self.ask(Ask::HardwareAddress, [0; 24]).map_err(|source| PortError::System {
+            port: port.into(),
+            action: format!("asking for the hardware type of {}", self.name),
+            source,
+        })?;
+        match u16::from_ne_bytes([value[0], value[1]]) {
+            libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => Ok(LinkHeader::Ethernet),
+            libc::ARPHRD_NONE | ARPHRD_RAWIP => Ok(LinkHeader::None),
+            number => Err(PortError::Setting {
+                port: port.into(),
+                key: "device",
+                problem: format!(
+                    "names {}, whose packets begin neither with an Ethernet header nor with IP (hardware type {number}): \
+                     no port can read them",
+                    self.name
+                ),
+            }),
+        }
+    }
+    /// The error for a device without Ethernet headers, for a driver that needs them.
+    pub(crate) fn needs_ethernet(&self, port: &str) -> Result<(), PortError> {
+        match self.link_header(port)? {
+            LinkHeader::Ethernet => Ok(()),
+            LinkHeader::None => Err(PortError::Setting {
+                port: port.into(),
+                key: "device",
+                problem: format!(
+                    "names {}, whose packets have no Ethernet header (TUN, WireGuard): `driver = \"af_packet\"` takes it",
+                    self.name
+                ),
+            }),
+        }
+    }
+
     /// Sets its MAC address.
     ///
     /// # Errors
@@ -187,6 +228,21 @@ impl Interface {
         interface::ethtool(&self.socket, &self.name, Ethtool::ReceiveOffload)
             .is_ok_and(|answer| word(&answer[4..]) != 0)
     }
+    /// Bytes of the largest packet that it may bring, with its Ethernet header and tags: of 64 KiB where segments may come
+    /// that are not cut, else of the MTU.
+    pub(crate) fn largest_arrival(&self) -> usize {
+        if self.merges_arrivals() || self.driver() == "veth" {
+            return LARGEST_ARRIVAL;
+        }
+        self.mtu().map_or(0, |mtu| mtu + LARGEST_ARRIVAL - 65_535)
+    }
+    /// Bytes of the largest segment that it hands over or takes: more than 64 KiB where BIG TCP is on. `None` where the
+    /// kernel does not say.
+    ///
+    /// To be called in the interface's network namespace.
+    pub(crate) fn largest_segment(&self) -> Option<u32> {
+        netlink::largest_segment(self.index).ok().flatten()
+    }
 
     /// Ways in which the host's own stack works on this interface beside us: it has addresses (which it answers for), or
     /// forwards what arrives. Link-local addresses don't count: every interface that is up has one.
@@ -205,6 +261,17 @@ impl Interface {
         };
         HostStack { device: self.name.clone(), addresses, ipv4: forwards("ipv4"), ipv6: forwards("ipv6") }
     }
+}
+
+/// Plain IP, as of modems (linux/if_arp.h).
+const ARPHRD_RAWIP: u16 = 519;
+
+/// What an interface's packets begin with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LinkHeader {
+    Ethernet,
+    /// Nothing before IP: TUN devices, WireGuard.
+    None,
 }
 
 /// What the host's own stack does on an interface.

@@ -19,6 +19,7 @@ pub mod open;
 mod panics;
 pub mod pcap;
 pub mod port;
+mod privileges;
 mod returning;
 mod segment;
 pub mod steer;

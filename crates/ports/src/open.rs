@@ -46,7 +46,8 @@ type Open =
 type CountQueues = dyn Fn(Spanned<DeTable<'_>>, usize) -> Option<usize> + Send + Sync;
 type Direct = dyn Fn(Spanned<DeTable<'_>>) -> Option<Directions> + Send + Sync;
 type Fits = dyn Fn(&str, Spanned<DeTable<'_>>, usize) -> Result<(), OpenError> + Send + Sync;
-type Look = dyn Fn(&str, Spanned<DeTable<'_>>) -> Vec<PortError> + Send + Sync;
+type Look = dyn Fn(&str, Spanned<DeTable<'_>>, usize) -> Vec<PortError> + Send + Sync;
+type IsLarge = dyn Fn(Spanned<DeTable<'_>>, usize) -> Option<bool> + Send + Sync;
 type Check = dyn Fn(&str, Spanned<DeTable<'_>>, &Path) -> Result<(), OpenError> + Send + Sync;
 
 /// How a driver's receive queues divide flows. An open port's [`Capabilities`](crate::Capabilities) say it for certain.
@@ -93,6 +94,7 @@ pub struct Driver {
     direct: Option<Box<Direct>>,
     fits: Option<Box<Fits>>,
     look: Option<Box<Look>>,
+    large: Option<Box<IsLarge>>,
     open: Box<Open>,
     check: Box<Check>,
 }
@@ -164,11 +166,19 @@ impl Driver {
         self.fits.as_deref().map_or(Ok(()), |fits| fits(name, own, largest))
     }
 
-    /// What a port with these settings lacks on this machine, now: an interface that is not there, or is switched off. Asks
-    /// only what anybody may ask, and opens nothing. Another machine may have it.
-    pub fn lacks(&self, name: &str, settings: Spanned<DeTable<'_>>) -> Vec<PortError> {
-        let found = |look: &Look| Some(look(name, self.split(settings).ok()?.1));
+    /// What a port with these settings lacks on this machine, now: an interface that is not there, or is switched off, or
+    /// may bring packets of more than the `largest` bytes that a packet buffer takes. Asks only what needs no capability,
+    /// and opens nothing. Another machine may have it.
+    pub fn lacks(&self, name: &str, settings: Spanned<DeTable<'_>>, largest: usize) -> Vec<PortError> {
+        let found = |look: &Look| Some(look(name, self.split(settings).ok()?.1, largest));
         self.look.as_deref().and_then(found).unwrap_or_default()
+    }
+
+    /// Whether a port with these settings may bring packets of more than `small` bytes, so that the pool has to have large
+    /// frames: segments that the kernel has not cut, or jumbo frames.
+    pub fn brings_large_packets(&self, settings: Spanned<DeTable<'_>>, small: usize) -> bool {
+        let known = |large: &IsLarge| large(self.split(settings).ok()?.1, small);
+        self.large.as_deref().and_then(known).unwrap_or(false)
     }
 
     /// How many receive queues a port with these settings has where `wanted` are asked for, as far as that is known before it
@@ -288,6 +298,7 @@ impl Drivers {
             direct: None,
             fits: None,
             look: None,
+            large: None,
             open: Box::new(move |port, table, cx| Ok(open(port, read(table)?, cx)?)),
             check: Box::new(move |port, table, directory| Ok(check(port, &read(table)?, directory)?)),
         };
@@ -350,16 +361,31 @@ impl Drivers {
         self
     }
 
-    /// Has a port's settings held against this machine before it is opened; `look` gets the port's name too, and answers
-    /// what is lacking. No effect where there is no such driver.
+    /// Has a port's settings held against this machine before it is opened; `look` gets the port's name, its settings and
+    /// the bytes of the largest packet that a buffer takes, and answers what is lacking. No effect where there is no such
+    /// driver.
     pub fn look_first<S: Settings>(
         &mut self,
         name: &str,
-        look: impl Fn(&str, &S) -> Vec<PortError> + Send + Sync + 'static,
+        look: impl Fn(&str, &S, usize) -> Vec<PortError> + Send + Sync + 'static,
     ) -> &mut Self {
         if let Some(driver) = self.0.get_mut(name) {
-            driver.look =
-                Some(Box::new(move |port, table| read(table).map_or(Vec::new(), |own| look(port, &own))));
+            driver.look = Some(Box::new(move |port, table, largest| {
+                read(table).map_or(Vec::new(), |own| look(port, &own, largest))
+            }));
+        }
+        self
+    }
+
+    /// Says by its settings whether a port of the driver may bring packets of more than so many bytes, for which the pool
+    /// has to have large frames. No effect where there is no such driver.
+    pub fn expect_large_packets<S: Settings>(
+        &mut self,
+        name: &str,
+        large: impl Fn(&S, usize) -> bool + Send + Sync + 'static,
+    ) -> &mut Self {
+        if let Some(driver) = self.0.get_mut(name) {
+            driver.large = Some(Box::new(move |table, small| Some(large(&read(table).ok()?, small))));
         }
         self
     }

@@ -75,6 +75,11 @@ pub struct Counters {
     /// Packets for which no buffer was free on arrival, or to cut them before they are sent: the queues of both directions
     /// count here ([`add_shared`](Counters::add_shared)).
     pub no_buffer: AtomicU64,
+    /// Arrivals that were dropped as `too-big`: larger than the largest packet buffer, or than the port's ring takes.
+    pub too_big_to_receive: AtomicU64,
+    /// Packets that were dropped as `too-big` when they were to leave: larger than the MTU. The queue counts here, and every
+    /// worker that gives it packets ([`add_shared`](Counters::add_shared)).
+    pub too_big_to_send: AtomicU64,
     /// Arrivals of which a capture held only the beginning (its snap length).
     pub cut: AtomicU64,
     /// Arrivals of which a capture holds more than it says was on the wire.
@@ -274,6 +279,18 @@ pub enum PortError {
         action: String,
         /// `"CAP_NET_RAW"`
         capability: &'static str,
+    },
+    /// The process may not, and this is all that it lacks for the port.
+    #[error("port `{port}`: {action} is not permitted: the process lacks {}; run as root, grant it all that the driver needs (`setcap {all}+ep` on the netbricks binary), or mend what is named", missing.join(", "))]
+    Privileges {
+        /// The port.
+        port: String,
+        /// What was tried.
+        action: String,
+        /// What is missing: `"CAP_BPF"`.
+        missing: Vec<String>,
+        /// All capabilities that the driver needs, as setcap(8) takes them.
+        all: String,
     },
     /// A file cannot be read or written.
     #[error("port `{port}`: {path}: {problem}")]

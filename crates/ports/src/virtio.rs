@@ -69,6 +69,13 @@ impl VirtioHeader {
         Some(offload)
     }
 
+    /// The same for a packet whose first `bytes` are not sent.
+    #[inline]
+    pub(crate) fn behind(self, bytes: usize) -> Self {
+        let less = |place: u16| place.saturating_sub(bytes as u16);
+        Self { hdr_len: less(self.hdr_len), csum_start: less(self.csum_start), ..self }
+    }
+
     /// The header for a packet with this offload.
     #[inline]
     pub(crate) fn of(offload: &Offload, packet: &[u8]) -> Self {
@@ -138,5 +145,20 @@ mod tests {
             assert_eq!(header.offload(0, packet.len()), Some(offload));
         }
         assert_eq!(VirtioHeader::of(&Offload::default(), &[]), VirtioHeader::default());
+    }
+
+    #[test]
+    fn places_are_counted_from_the_first_byte_that_is_sent() {
+        let header = VirtioHeader {
+            flags: NEEDS_CSUM,
+            hdr_len: 54,
+            csum_start: 34,
+            csum_offset: 16,
+            ..Default::default()
+        };
+        let behind = header.behind(14);
+        assert_eq!((behind.hdr_len, behind.csum_start, behind.csum_offset), (40, 20, 16));
+        assert_eq!(header.behind(0), header);
+        assert_eq!(VirtioHeader::default().behind(14), VirtioHeader::default());
     }
 }

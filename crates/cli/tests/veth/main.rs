@@ -8,6 +8,8 @@ mod checking;
 mod fixture;
 mod idle;
 mod leaving;
+mod privileges;
 mod rewriting;
+mod sizes;
 mod steering;
 mod traffic;

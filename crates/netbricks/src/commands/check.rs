@@ -22,6 +22,8 @@ pub(super) fn check(app: &Application, console: Console, arguments: &FileArgumen
                     "ports": plan.ports.iter().map(|port| &port.name).collect::<Vec<_>>(),
                     "functions": plan.functions.iter().take(named).map(|function| &function.name).collect::<Vec<_>>(),
                     "shuffles": checked.shuffles,
+                    "frames": plan.runtime.frames,
+                    "large_frames": plan.large_frames(&app.drivers),
                     "chains": plan.chains.iter().map(|chain| &chain.name).collect::<Vec<_>>(),
                     "diagnostics": checked.diagnostics.json(&checked.source),
                 }));
@@ -34,7 +36,8 @@ pub(super) fn check(app: &Application, console: Console, arguments: &FileArgumen
                 counted(plan.chains.len(), "chain"),
                 counted(named, "function")
             ))?;
-            checked.told_shuffles().try_for_each(|line| console.print(&line))
+            checked.told_shuffles().try_for_each(|line| console.print(&line))?;
+            checked.told_frames(&app.drivers).map_or(Ok(()), |line| console.print(&line))
         }
         Err(faults) if arguments.json => {
             let written = console.json(&serde_json::json!({

@@ -11,6 +11,8 @@ use super::{Application, Console, FAILURE, Failure, USAGE};
 use crate::chain::{Design, Division, Network, Parted};
 use crate::config::{self, Plan, PlannedPort, RuntimeSettings};
 use crate::diagnostic::{Diagnostic, Diagnostics, Source};
+use crate::frames;
+use crate::report::{counted, memory, thousands};
 
 /// A file's name and text.
 pub(super) struct File {
@@ -148,6 +150,7 @@ pub(super) fn check_with<'t>(
     adjust(&mut plan.runtime);
     plan.check_placement(&mut diagnostics);
     plan.check_files(&file.directory, &mut diagnostics);
+    plan.check_devices(&app.drivers, &mut diagnostics);
     if diagnostics.has_errors() {
         return Err(Faults { source, diagnostics });
     }
@@ -201,6 +204,24 @@ impl<'t> Checked<'t> {
             format!(
                 "  {node}  a shuffle by symmetric flow, put behind `{port}`: {why}; `shuffles = false` in `[runtime]` \
                  leaves it out\n"
+            )
+        })
+    }
+}
+
+impl Checked<'_> {
+    /// The large frames that are reserved though the file does not ask for them, and for which ports.
+    pub(super) fn told_frames(&self, drivers: &Drivers) -> Option<String> {
+        let ports = self.plan.large_ports(drivers);
+        let frames = self.plan.large_frames(drivers);
+        let list = ports.iter().map(|port| format!("`{port}`")).collect::<Vec<_>>().join(", ");
+        (!ports.is_empty()).then(|| {
+            format!(
+                "  {} of 68 KiB ({}) beside {}: {list} may bring segments that are not cut, or jumbo frames; \
+                 `large_frames` in `[runtime]` says how many\n",
+                counted(frames, "packet buffer"),
+                memory(frames::large_bytes(frames) as u64),
+                thousands(self.plan.runtime.frames as u64),
             )
         })
     }

@@ -20,8 +20,8 @@ use crate::config::{Idle, Plan, RuntimeSettings};
 use crate::diagnostic::{Diagnostics, Level};
 use crate::frames::{self, Writer};
 use crate::report::{
-    NodeSection, NodeSummary, PoolSummary, PortSummary, RecordedPacket, Summary, WorkerPlace, cores, counted,
-    memory,
+    self, NodeSection, NodeSummary, PoolSummary, PortSummary, RecordedPacket, Summary, WorkerPlace, cores,
+    counted, memory,
 };
 
 /// How often somebody looks: the live line, links, warnings.
@@ -46,8 +46,12 @@ pub(super) fn run(app: &Application, console: Console, arguments: &RunArguments)
         }
     });
     let checked = checked.map_err(|faults| faults.told(console))?;
-    let summary = execute(app, console, &file, checked, &arguments.limits, arguments.file.json)
+    let mut summary = execute(app, console, &file, checked, &arguments.limits, arguments.file.json)
         .map_err(|unrun| unrun.told(console))?;
+    if arguments.file.json {
+        // The text has them beside what they are about.
+        summary.warnings.extend(summary.hints());
+    }
     let written = if arguments.file.json { console.json(&summary) } else { console.print(&summary.text()) };
     concluded(outcome(&summary), written)
 }
@@ -207,7 +211,7 @@ pub(crate) fn pool_for(plan: &Plan<'_>, drivers: &Drivers, workers: usize) -> Re
     let aligned = |driver: &str| drivers.get(driver).is_some_and(|driver| driver.aligned_frames);
     let device = plan.ports.iter().any(|port| aligned(&port.driver));
     let writer = if device { Writer::Device } else { Writer::Us };
-    frames::pool(settings.frames, settings.large_frames, writer, workers)
+    frames::pool(settings.frames, plan.large_frames(drivers), writer, workers)
 }
 
 /// Where workers run.
@@ -310,6 +314,7 @@ fn attend(
     }
     let mut live = LiveLine::new(console, !limits.quiet && !json);
     let mut links: Vec<Link> = ports.iter().map(Port::link).collect();
+    let mut sizes: Vec<Oversized> = ports.iter().map(|_| Oversized::default()).collect();
     loop {
         let ended = runtime.wait_timeout(INTERVAL);
         let mut lines: Vec<String> = heard
@@ -317,7 +322,8 @@ fn attend(
             .filter(|event| !matches!(event, Event::WorkerEnded { .. }))
             .map(|event| event.to_string())
             .collect();
-        for (port, known) in ports.iter().zip(&mut links) {
+        for ((port, known), sizes) in ports.iter().zip(&mut links).zip(&mut sizes) {
+            lines.extend(sizes.look(port));
             let link = port.link();
             if link != *known {
                 lines.push(link_event(port.name(), link).to_string());
@@ -342,6 +348,37 @@ fn attend(
     live.clear();
     drop(signals);
     Ok(runtime.wait())
+}
+
+/// Whether it was said already that packets are too big for a port: once for each direction, however many there are.
+#[derive(Default)]
+struct Oversized {
+    arrivals: bool,
+    departures: bool,
+}
+
+impl Oversized {
+    /// What is to be said now.
+    fn look(&mut self, port: &dyn Port) -> Vec<String> {
+        if self.arrivals && self.departures {
+            return Vec::new();
+        }
+        let (mut arrivals, mut departures) = (0, 0);
+        for counters in port.counters() {
+            arrivals += counters.too_big_to_receive.load(Ordering::Relaxed);
+            departures += counters.too_big_to_send.load(Ordering::Relaxed);
+        }
+        let mut lines = Vec::new();
+        if arrivals > 0 && !std::mem::replace(&mut self.arrivals, true) {
+            let why = report::too_big_to_receive();
+            lines.push(format!("{}: arrivals are dropped as too-big, {why}", port.name()));
+        }
+        if departures > 0 && !std::mem::replace(&mut self.departures, true) {
+            let why = report::too_big_to_send(port.mtu());
+            lines.push(format!("{}: packets are dropped as too-big, {why}", port.name()));
+        }
+        lines
+    }
 }
 
 /// What to say of a port whose link has changed.
@@ -462,6 +499,8 @@ fn port_summary(port: &dyn Port) -> PortSummary {
         bad_checksum: sum(|counters| &counters.bad_checksum),
         linearised: sum(|counters| &counters.linearised),
         no_buffer: sum(|counters| &counters.no_buffer),
+        too_big_to_receive: sum(|counters| &counters.too_big_to_receive),
+        too_big_to_send: sum(|counters| &counters.too_big_to_send),
         cut: sum(|counters| &counters.cut),
         overlong: sum(|counters| &counters.overlong),
         duplicated: sum(|counters| &counters.duplicated),
@@ -473,6 +512,7 @@ fn port_summary(port: &dyn Port) -> PortSummary {
             .map(|queue| queue.received.load(Ordering::Relaxed))
             .collect(),
         steered: !port.rules().is_empty(),
+        warnings: port.warnings(),
         ..PortSummary::default()
     }
 }
@@ -495,6 +535,8 @@ mod tests {
                 &counters.bad_checksum,
                 &counters.linearised,
                 &counters.no_buffer,
+                &counters.too_big_to_receive,
+                &counters.too_big_to_send,
                 &counters.cut,
                 &counters.overlong,
                 &counters.duplicated,
@@ -511,6 +553,8 @@ mod tests {
             "bad_checksum",
             "linearised",
             "no_buffer",
+            "too_big_to_receive",
+            "too_big_to_send",
             "cut",
             "overlong",
             "duplicated",

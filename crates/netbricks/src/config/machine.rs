@@ -5,6 +5,7 @@ use netbricks_ports::Drivers;
 use super::plan::{Plan, refusal};
 use super::runtime::MOST_WORKERS;
 use crate::diagnostic::{Diagnostic, Diagnostics, Level};
+use crate::frames;
 use crate::report::cores;
 
 impl Plan<'_> {
@@ -59,9 +60,11 @@ impl Plan<'_> {
     /// Reports what ports and cores lack of this machine, as far as anybody may see. It is no fault of a file that is for another
     /// one.
     pub(crate) fn look_around(&self, drivers: &Drivers, allowed: &[usize], diagnostics: &mut Diagnostics) {
+        let largest = frames::largest_packet(self.large_frames(drivers));
         let lacking = self.ports.iter().flat_map(|port| {
-            let lacks =
-                drivers.get(&port.driver).map(|driver| driver.lacks(&port.name, port.settings.clone()));
+            let lacks = drivers
+                .get(&port.driver)
+                .map(|driver| driver.lacks(&port.name, port.settings.clone(), largest));
             lacks.into_iter().flatten().map(|error| refusal(&error, &port.settings))
         });
         for found in lacking.chain(self.forbidden_cores(allowed)) {

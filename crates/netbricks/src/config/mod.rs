@@ -3,6 +3,7 @@
 //! `document` knows the file's shape, `plan` looks names up in the registry and among the drivers, and `chain`
 //! connects what the plan names.
 
+mod devices;
 mod document;
 mod fields;
 mod files;

@@ -152,7 +152,8 @@ pub fn resolve<'t>(
     }
     // What is broken in another way may not mean what it says.
     let whole = !diagnostics.has_errors();
-    let largest = frames::largest_packet(runtime.large_frames);
+    let planned = ports.iter().filter(|port| port.is_used());
+    let largest = frames::largest_packet(large_frames(&runtime, planned, drivers));
     for port in ports.iter_mut().filter(|port| whole && port.is_used()) {
         let Some(driver) = drivers.get(&port.driver) else { continue };
         let Directions { receives, transmits } = driver.directions(port.settings.clone());
@@ -195,7 +196,35 @@ pub(crate) fn resolve_ports<'t>(
     let plan = Plan { ports, functions: Vec::new(), chains: Vec::new(), runtime };
     plan.check_placement(diagnostics);
     plan.check_files(directory, diagnostics);
+    plan.check_devices(drivers, diagnostics);
     plan
+}
+
+/// How many large frames ports need over their pool, as far as that is known before they are opened.
+fn large_frames<'p, 't: 'p>(
+    runtime: &RuntimeSettings,
+    mut ports: impl Iterator<Item = &'p PlannedPort<'t>>,
+    drivers: &Drivers,
+) -> usize {
+    let brings = |port: &PlannedPort<'_>| port.brings_large_packets(drivers);
+    runtime.large_frames.unwrap_or_else(|| if ports.any(brings) { frames::RESERVED } else { 0 })
+}
+
+impl Plan<'_> {
+    /// Large frames of the pool: as the file says, or as many as are reserved where a port may bring packets for them.
+    pub(crate) fn large_frames(&self, drivers: &Drivers) -> usize {
+        large_frames(&self.runtime, self.ports.iter(), drivers)
+    }
+
+    /// The ports for which large frames are reserved that the file does not ask for.
+    pub(crate) fn large_ports(&self, drivers: &Drivers) -> Vec<&str> {
+        let ports = self.ports.iter().filter(|port| port.brings_large_packets(drivers));
+        if self.runtime.large_frames.is_some() {
+            Vec::new()
+        } else {
+            ports.map(|port| port.name.as_str()).collect()
+        }
+    }
 }
 
 /// Checks a port's table as far as that is possible without opening it.
@@ -256,6 +285,14 @@ fn plan_port<'t>(
 }
 
 impl PlannedPort<'_> {
+    /// Whether it may bring packets that only a large frame takes.
+    fn brings_large_packets(&self, drivers: &Drivers) -> bool {
+        let small = frames::small_packet();
+        drivers
+            .get(&self.driver)
+            .is_some_and(|driver| driver.brings_large_packets(self.settings.clone(), small))
+    }
+
     /// Whether a chain names it.
     fn is_used(&self) -> bool {
         self.receives.is_some() || self.transmits.is_some()

@@ -34,8 +34,8 @@ pub struct RuntimeSettings {
     pub idle: Idle,
     /// Packet buffers in the pool, and as many short ones where no device fills them.
     pub frames: usize,
-    /// Buffers for packets that do not fit a frame.
-    pub large_frames: usize,
+    /// Buffers for packets that do not fit a frame; by default 512 where a port may bring such packets, else none.
+    pub large_frames: Option<usize>,
     /// Packets that a source is asked for at a time.
     pub burst: usize,
     /// Where randomness starts; by default at 0 where all arrivals say what time it is, and
@@ -52,7 +52,7 @@ impl Default for RuntimeSettings {
             cores: None,
             idle: Idle::default(),
             frames: 16_384,
-            large_frames: 0,
+            large_frames: None,
             burst: 32,
             seed: None,
             shuffles: true,
@@ -180,8 +180,8 @@ impl Settings for RuntimeSettings {
         Key {
             name: "large_frames",
             kind: "whole number of large packet buffers, 0 to 65536",
-            default: Some("0"),
-            summary: "Buffers for jumbo frames and for segments that the kernel has not cut.",
+            default: Some("512 where a port may bring packets for them (`af_packet`, `tap`), else 0"),
+            summary: "Buffers of 68 KiB for jumbo frames and for segments that the kernel has not cut.",
         },
         Key {
             name: "burst",
@@ -232,7 +232,7 @@ impl Settings for RuntimeSettings {
             }
         }
         within("frames", self.frames, 64..=1 << 24)?;
-        within("large_frames", self.large_frames, 0..=1 << 16)?;
+        within("large_frames", self.large_frames.unwrap_or(0), 0..=1 << 16)?;
         within("burst", self.burst, 1..=256)
     }
 }

@@ -15,6 +15,7 @@ use serde::Serialize;
 pub(crate) use number::{cores, counted, memory, percent, scaled, thousands};
 pub use recorded::RecordedPacket;
 pub(crate) use table::{Align, Table};
+pub(crate) use text::{too_big_to_receive, too_big_to_send};
 
 /// A run, from its opening to its drain.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -136,6 +137,10 @@ pub struct PortSummary {
     pub linearised: u64,
     /// Arrivals for which no buffer was free.
     pub no_buffer: u64,
+    /// Arrivals that were dropped as too big: for the packet buffers, or for the port's ring.
+    pub too_big_to_receive: u64,
+    /// Packets that were dropped as too big when they were to leave: for the MTU.
+    pub too_big_to_send: u64,
     /// Arrivals of which a capture held only the beginning.
     pub cut: u64,
     /// Arrivals of which a capture holds more than it says was on the wire.
@@ -150,6 +155,8 @@ pub struct PortSummary {
     pub queues: Vec<u64>,
     /// Rules said at which.
     pub steered: bool,
+    /// What an operator should know of it; in [`Summary::warnings`] too.
+    pub warnings: Vec<String>,
 }
 
 /// A node's part in it.

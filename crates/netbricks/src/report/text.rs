@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::table::Align::{Left, Right};
-use super::{NodeSummary, Summary, Table, recorded, scaled, thousands};
+use super::{NodeSummary, Summary, Table, counted, recorded, scaled, thousands};
 use crate::diagnostic::visible;
 
 /// `"34,081 ttl-expired, 2 malformed"`, most frequent first.
@@ -28,6 +28,17 @@ fn decimal(value: Option<f64>) -> String {
 
 fn bytes(number: u64) -> String {
     scaled(number as f64, "B")
+}
+
+/// Why arrivals are too big for a port, and how to mend it.
+pub(crate) fn too_big_to_receive() -> String {
+    "larger than the largest packet buffer or a block of the port's ring: `large_frames` in [runtime] take up to 64 KiB"
+        .into()
+}
+
+/// Why packets are too big to leave by a port.
+pub(crate) fn too_big_to_send(mtu: usize) -> String {
+    format!("larger than the port's MTU of {} bytes", thousands(mtu as u64))
 }
 
 impl Summary {
@@ -137,28 +148,40 @@ impl Summary {
         Some(table.render())
     }
 
-    /// What stands outside the tables: losses before us, panics, warnings, failures.
-    fn notes_text(&self) -> Option<String> {
-        let mut out = String::new();
+    /// How to mend what this run lost for want of a packet buffer, or for its size.
+    pub fn hints(&self) -> Vec<String> {
+        let mut hints = Vec::new();
         if self.pool.exhausted > 0 {
-            let _ = writeln!(
-                out,
+            hints.push(format!(
                 "a packet buffer was asked for {} times when none that is large enough was free, of {} in all: `frames` \
                  and `large_frames` in [runtime] give more",
                 thousands(self.pool.exhausted),
                 thousands(self.pool.frames as u64)
-            );
+            ));
         }
         for port in &self.ports {
+            let mut hint = |packets: u64, what: &str, why: String| {
+                if packets > 0 {
+                    let count = counted(packets as usize, what);
+                    hints.push(format!("{}: {count} dropped as too-big, {why}", port.name));
+                }
+            };
+            hint(port.too_big_to_receive, "arrival", too_big_to_receive());
+            hint(port.too_big_to_send, "packet", too_big_to_send(port.mtu));
+        }
+        hints
+    }
+
+    /// What stands outside the tables: losses before us, panics, warnings, failures.
+    fn notes_text(&self) -> Option<String> {
+        let mut out = String::new();
+        for hint in self.hints() {
             // A String takes every write.
-            if let Some(packets) = port.dropped.get("too-big") {
-                let _ = writeln!(
-                    out,
-                    "{}: {} packets were larger than the largest packet buffer, or than its MTU: of those that came, \
-                     `large_frames` in [runtime] take up to 64 KiB",
-                    port.name,
-                    thousands(*packets)
-                );
+            let _ = writeln!(out, "{hint}");
+        }
+        for port in &self.ports {
+            for warning in &port.warnings {
+                let _ = writeln!(out, "{}: {}", port.name, visible(warning));
             }
             if port.steered {
                 let queues = port.queues.iter().enumerate();
@@ -256,7 +279,13 @@ impl Summary {
             thousands(self.held)
         );
         if self.conserved {
-            return format!("{law}   every packet accounted for\n");
+            let too_big: u64 =
+                self.ports.iter().map(|port| port.too_big_to_receive + port.too_big_to_send).sum();
+            let sizes = match too_big {
+                0 => String::new(),
+                packets => format!("; {} dropped for their size, see above", thousands(packets)),
+            };
+            return format!("{law}   every packet accounted for{sizes}\n");
         }
         let (came, went) = (self.received + self.created, self.sent + dropped + self.consumed + self.held);
         let wrong = law.replacen('=', "≠", usize::from(came != went));
@@ -344,6 +373,33 @@ mod tests {
             Some(
                 "a packet buffer was asked for 1,200 times when none that is large enough was free, of 32,768 in all: `frames` and `large_frames` in [runtime] give more\n"
             )
+        );
+    }
+
+    #[test]
+    fn packets_that_were_too_big_are_noted_and_the_last_line_says_so() {
+        let port = PortSummary {
+            name: "lan".into(),
+            mtu: 1_500,
+            too_big_to_receive: 1_200,
+            too_big_to_send: 1,
+            warnings: vec!["eth0 has no huge frames".into()],
+            ..PortSummary::default()
+        };
+        let summary = Summary { ports: vec![port], conserved: true, ..Summary::default() };
+        assert_eq!(
+            summary.notes_text().as_deref(),
+            Some(
+                "lan: 1,200 arrivals dropped as too-big, larger than the largest packet buffer or a block of the port's ring: `large_frames` in [runtime] take up to 64 KiB\n\
+                 lan: 1 packet dropped as too-big, larger than the port's MTU of 1,500 bytes\n\
+                 lan: eth0 has no huge frames\n"
+            )
+        );
+        assert_eq!(summary.hints().len(), 2);
+        assert!(
+            summary.text().ends_with("every packet accounted for; 1,201 dropped for their size, see above\n"),
+            "{}",
+            summary.text()
         );
     }
 

@@ -3,6 +3,7 @@
 //!
 //! Receiving goes through a TPACKET_V3 ring, a block at a time, with virtio-net headers, so that large packets and
 //! partial checksums pass as they are (`receive`). Sending goes by sendmmsg(2), a batch a system call (`send`).
+//! Packets of devices without a link header (TUN, WireGuard) get an Ethernet header here, and lose it when they are sent.
 //! Several queues share the arrivals by a symmetric hash of the flow, or as rules say, of which the kernel runs a program.
 
 mod receive;
@@ -18,7 +19,7 @@ use netbricks_core::{Key, Refused, Settings};
 
 use self::receive::Receiver;
 use self::send::Sender;
-use crate::interface::{Interface, refused};
+use crate::interface::{Interface, LinkHeader, refused};
 use crate::open::{Drivers, OpenContext};
 use crate::port::{Capabilities, Counters, Link, Port, PortError, ReceiveQueue, TransmitQueue};
 use crate::returning::{Reopen, Wanted, returning};
@@ -40,9 +41,47 @@ pub(crate) fn register(drivers: &mut Drivers) {
         "A network interface of the host through AF_PACKET: any kind of interface, offloads included.",
         open,
     );
-    drivers.look_first(DRIVER, |port, settings: &AfPacketSettings| {
-        Interface::lacks(port, &settings.device, |_| None)
+    drivers.look_first(DRIVER, |port, settings: &AfPacketSettings, largest| {
+        Interface::lacks(port, &settings.device, |interface| {
+            let found = [small_buffers(interface, largest), small_blocks(interface, settings)];
+            let error = |problem| PortError::Setting {
+                port: port.into(),
+                key: "device",
+                problem: format!("names {}, which {problem}", settings.device),
+            };
+            let header = interface.link_header(port).err();
+            found.into_iter().flatten().map(error).chain(header).collect()
+        })
     });
+    // The kernel hands over what it has merged, and what a sender on the same host left to be cut.
+    drivers.expect_large_packets(DRIVER, |_: &AfPacketSettings, _| true);
+}
+
+/// What is to be said of an interface that may bring packets larger than the largest packet buffer, of `largest` bytes.
+fn small_buffers(interface: &Interface, largest: usize) -> Option<String> {
+    let (device, arrival) = (interface.name(), interface.largest_arrival());
+    (arrival > largest).then(|| {
+        format!(
+            "may bring packets of {arrival} bytes, and the largest packet buffer takes {largest}: TCP segments that are \
+             larger are cut as they arrive, which is slow, and other packets are dropped as too-big; `large_frames` in \
+             `[runtime]` take them, or switch them off with `ethtool -K {device} gro off` and, at a veth's other end, \
+             `ethtool -K DEVICE tso off gso off`"
+        )
+    })
+}
+
+/// What is to be said of an interface that may bring packets larger than a block of the ring.
+fn small_blocks(interface: &Interface, settings: &AfPacketSettings) -> Option<String> {
+    let (block, most) = (settings.block.bytes(), interface.largest_segment()?);
+    // A block and the packet in it have headers.
+    let needed = (u64::from(most) + 512).next_multiple_of(PAGE);
+    (needed > block).then(|| {
+        format!(
+            "may bring packets of {most} bytes (BIG TCP: its `gso_max_size` or `gro_max_size`), and those that don't fit a \
+             block of the ring are dropped as too-big: write `block = \"{} KiB\"`, or lower the sizes with `ip link set`",
+            needed >> 10
+        )
+    })
 }
 
 /// What an operator may write for such a port.
@@ -160,6 +199,7 @@ struct AfPacket {
     name: String,
     settings: AfPacketSettings,
     interface: Interface,
+    header: LinkHeader,
     mtu: usize,
     receiving: Receiving,
     senders: Vec<Option<Sender>>,
@@ -190,6 +230,7 @@ fn open_device(
     let device = settings.device.as_str();
     let interface = Interface::find(name, device)?;
     let refused = |action: String| move |error| refused(name, &action, CAPABILITY, error);
+    let header = interface.link_header(name)?;
     let mtu = interface.mtu().map_err(refused(format!("asking for the MTU of {device}")))?;
     let queues = known.map_or(settings.queues.unwrap_or(cx.queues).clamp(1, 256), <[_]>::len);
     let membership = if settings.promiscuous {
@@ -200,7 +241,7 @@ fn open_device(
         None
     };
     let counters = known.map_or_else(|| (0..queues).map(|_| Arc::default()).collect(), <[_]>::to_vec);
-    let receiving = Receiving::on(&interface, settings, &counters, &Rules::default())
+    let receiving = Receiving::on(&interface, header, settings, &counters, &Rules::default())
         .map_err(|(action, error)| refused(action)(error))?;
     let mut senders = Vec::with_capacity(queues);
     for counters in &counters {
@@ -214,23 +255,18 @@ fn open_device(
             }
             socket.set_send_buffer(SEND_BUFFER)?;
             socket.bind(interface.index(), false)?;
-            Ok(Sender::new(socket, settings.offload, Arc::clone(counters)))
+            Ok(Sender::new(socket, settings.offload, header, Arc::clone(counters)))
         };
         senders.push(Some(sender().map_err(refused(format!("opening a socket to send on {device}")))?));
     }
     let mut warnings: Vec<String> = interface.host_stack().answers_too().into_iter().collect();
-    let largest = cx.pool.largest_packet();
-    if largest < crate::interface::LARGEST_ARRIVAL
-        && (interface.merges_arrivals() || interface.driver() == "veth")
-    {
-        warnings.push(format!(
-            "packets larger than {largest} bytes, which {device} may hand over (offloads), find no frame and are dropped: give the pool large frames (`large_frames` in `[runtime]`), or switch them off with `ethtool -K {device} gro off` and, at a veth's other end, `ethtool -K DEVICE tso off gso off`"
-        ));
-    }
+    let small = [small_buffers(&interface, cx.pool.largest_packet()), small_blocks(&interface, settings)];
+    warnings.extend(small.into_iter().flatten().map(|problem| format!("{device} {problem}")));
     Ok(AfPacket {
         name: name.into(),
         settings: settings.clone(),
         interface,
+        header,
         mtu,
         receiving,
         senders,
@@ -254,6 +290,7 @@ impl Receiving {
     /// was tried.
     fn on(
         interface: &Interface,
+        header: LinkHeader,
         settings: &AfPacketSettings,
         counters: &[Arc<Counters>],
         rules: &Rules,
@@ -295,7 +332,7 @@ impl Receiving {
         for (ring, counters) in rings.into_iter().zip(counters) {
             sockets.push(ring.socket().twin().map_err(tried("duplicating a socket".into()))?);
             ring.socket().hear_all().map_err(tried(format!("listening to {device}")))?;
-            receivers.push(Some(Receiver::new(ring, Arc::clone(counters))));
+            receivers.push(Some(Receiver::new(ring, header, Arc::clone(counters))));
         }
         Ok(Self { receivers, sockets })
     }
@@ -351,7 +388,7 @@ impl Port for AfPacket {
             return Err(Unsteerable::Taken);
         }
         // A group is divided by what its first socket said: others take the place of those that are there.
-        self.receiving = Receiving::on(&self.interface, &self.settings, &self.counters, rules)
+        self.receiving = Receiving::on(&self.interface, self.header, &self.settings, &self.counters, rules)
             .map_err(|(action, source)| Unsteerable::System { action, source })?;
         self.rules = rules.clone();
         Ok(())

@@ -24,6 +24,7 @@ use self::steering::{Action, Steering, Traffic};
 use crate::interface::{Interface, refused};
 use crate::open::{Drivers, OpenContext};
 use crate::port::{Capabilities, Counters, Link, Port, PortError, ReceiveQueue, TransmitQueue};
+use crate::privileges::{Capability, Needs};
 use crate::returning::{Reopen, Wanted, returning};
 use crate::sys::bpf;
 use crate::sys::packet::PacketSocket;
@@ -35,6 +36,8 @@ const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 /// What is wrong with zero copy where the program does not run in the driver.
 const BEHIND_DRIVER: &str = "\"zero-copy\" needs `attach = \"native\"`: the generic mode always copies";
+/// What this driver needs of a process, beside memory that it may lock.
+const CAPABILITIES: &[Capability] = &[Capability::NetRaw, Capability::NetAdmin, Capability::Bpf];
 /// Fewer frames than this for arrivals make no port.
 const FEWEST: usize = 64;
 
@@ -45,19 +48,41 @@ pub(crate) fn register(drivers: &mut Drivers) {
         open,
     );
     drivers.want_aligned_frames(DRIVER);
-    drivers.look_first(DRIVER, |port, settings: &AfXdpSettings| {
+    drivers.look_first(DRIVER, |port, settings: &AfXdpSettings, _| {
         Interface::lacks(port, &settings.device, |interface| {
-            let (wanted, has) = (settings.queues?, interface.receive_queues());
-            (wanted > has).then(|| PortError::Setting {
+            let has = interface.receive_queues();
+            let queues = settings.queues.filter(|wanted| *wanted > has).map(|wanted| PortError::Setting {
                 port: port.into(),
                 key: "queues",
                 problem: format!(
                     "asks for {wanted}, and {} has {has}: there will be no more",
                     settings.device
                 ),
-            })
+            });
+            let unfinished = unfinished_checksums(interface).map(|problem| PortError::Setting {
+                port: port.into(),
+                key: "device",
+                problem: format!("names {}, which {problem}", settings.device),
+            });
+            queues.into_iter().chain(unfinished).chain(interface.needs_ethernet(port).err()).collect()
         })
     });
+    // Jumbo frames come in several frames of the pool and are put together in one.
+    drivers.expect_large_packets(DRIVER, |settings: &AfXdpSettings, small| {
+        let mtu = Interface::find("", &settings.device).and_then(|interface| {
+            interface.mtu().map_err(|error| refused("", "asking for the MTU", "CAP_NET_RAW", error))
+        });
+        mtu.is_ok_and(|mtu| mtu + 22 > small)
+    });
+}
+
+/// What is to be said of an interface whose packets may arrive with checksums that their sender left to a device.
+fn unfinished_checksums(interface: &Interface) -> Option<String> {
+    (interface.driver() == "veth").then(|| {
+        "is a veth: its other end leaves checksums unfinished, which AF_XDP cannot see or carry, and receivers drop such \
+         packets, all of TCP among them; switch that off there with `ethtool -K DEVICE tx off`"
+            .into()
+    })
 }
 
 /// Who copies packets.
@@ -270,6 +295,7 @@ fn attach(
     interface: &Interface,
     settings: &AfXdpSettings,
     queues: u32,
+    needs: &Needs,
 ) -> Result<Attached, PortError> {
     let device = interface.name();
     let places: &[bool] = match settings.attach {
@@ -281,9 +307,9 @@ fn attach(
     for native in places {
         for fragments in [true, false] {
             let mut steering = Steering::load(queues, fragments)
-                .map_err(|error| refused(name, "loading the steering program", "CAP_BPF", error))?;
+                .map_err(|error| needs.refused(name, "loading the steering program", error))?;
             steer(&mut steering, settings)
-                .map_err(|error| refused(name, "setting the steering rules", "CAP_BPF", error))?;
+                .map_err(|error| needs.refused(name, "setting the steering rules", error))?;
             let flags = if *native { XDP_FLAGS_DRV_MODE } else { XDP_FLAGS_SKB_MODE };
             match steering.program().attach_xdp(interface.index(), flags) {
                 Ok(link) => return Ok(Attached { steering, _link: link, native: *native, fragments }),
@@ -311,7 +337,7 @@ fn attach(
         _ => String::new(),
     };
     let action = format!("attaching an XDP program to {device}{place}{hint}");
-    Err(refused(name, &action, "CAP_NET_ADMIN", error))
+    Err(needs.refused(name, &action, error))
 }
 
 fn steer(steering: &mut Steering, settings: &AfXdpSettings) -> io::Result<()> {
@@ -369,7 +395,10 @@ fn open_device(
 ) -> Result<AfXdp, PortError> {
     let device = settings.device.as_str();
     let interface = Interface::find(name, device)?;
-    let raw = |action: String| move |error| refused(name, &action, "CAP_NET_RAW", error);
+    interface.needs_ethernet(name)?;
+    let needs = &Needs { capabilities: CAPABILITIES, locked: cx.pool.region().len as u64 };
+    needs.raise_limit();
+    let raw = |action: String| move |error| needs.refused(name, &action, error);
     let mtu = interface.mtu().map_err(raw(format!("asking for the MTU of {device}")))?;
     let device_queues = interface.receive_queues().min(1024);
     let queues = known.map_or(settings.queues.unwrap_or(cx.queues).clamp(1, device_queues), <[_]>::len);
@@ -399,7 +428,7 @@ fn open_device(
     } else {
         None
     };
-    let attached = attach(name, &interface, settings, device_queues as u32)?;
+    let attached = attach(name, &interface, settings, device_queues as u32, needs)?;
     let mode = if attached.native { settings.mode } else { mode_behind_driver(name, settings.mode)? };
 
     let counters = known.map_or_else(|| (0..queues).map(|_| Arc::default()).collect(), <[_]>::to_vec);
@@ -410,18 +439,18 @@ fn open_device(
     let mut fragments = attached.fragments;
     for queue in 0..device_queues {
         let bound = bind(&cx.pool, settings.ring, mode, interface.index(), queue as u32, attached.fragments)
-            .map_err(|error| refused_bind(name, device, queue, settings, error))?;
+            .map_err(|error| refused_bind(name, device, queue, settings, needs, error))?;
         fragments &= bound.fragments;
         let socket = Arc::clone(bound.receive.socket());
         if let Some(time) = settings.busy_poll {
             let microseconds = (time.nanoseconds() / 1_000) as u32;
             xdp::prefer_busy_poll(&socket, microseconds, netbricks_buffer::BATCH as u32)
-                .map_err(|error| refused(name, "asking for busy polling", "CAP_NET_ADMIN", error))?;
+                .map_err(|error| needs.refused(name, "asking for busy polling", error))?;
         }
         let mut arriving = Arrivals::new(bound.receive, target, settings.busy_poll.is_some());
         arriving.stock(&mut scratch);
         attached.steering.enter(queue as u32, socket.as_fd().as_raw_fd()).map_err(|error| {
-            refused(name, "entering a socket into the steering program's map", "CAP_BPF", error)
+            needs.refused(name, "entering a socket into the steering program's map", error)
         })?;
         arrivals[queue % queues].push(arriving);
         if queue < queues {
@@ -435,11 +464,7 @@ fn open_device(
     }
 
     let mut warnings: Vec<String> = interface.host_stack().is_cut_off().into_iter().collect();
-    if interface.driver() == "veth" {
-        warnings.push(format!(
-            "{device} is a veth: its other end leaves checksums unfinished, which AF_XDP cannot see or carry; switch that off there with `ethtool -K DEVICE tx off`"
-        ));
-    }
+    warnings.extend(unfinished_checksums(&interface).map(|problem| format!("{device} {problem}")));
     if !attached.native && settings.attach == Attach::Auto {
         warnings.push(format!("{device}'s driver cannot run XDP programs: the generic mode is slower"));
     }
@@ -479,6 +504,7 @@ fn refused_bind(
     device: &str,
     queue: usize,
     settings: &AfXdpSettings,
+    needs: &Needs,
     error: io::Error,
 ) -> PortError {
     match error.raw_os_error() {
@@ -499,7 +525,7 @@ fn refused_bind(
                 _ => "",
             };
             let action = format!("binding an AF_XDP socket to queue {queue} of {device}{hint}");
-            refused(name, &action, "CAP_NET_RAW", error)
+            needs.refused(name, &action, error)
         }
     }
 }

@@ -136,6 +136,7 @@ impl Arrivals {
             None => {
                 let too_big = spoiled || len > cx.pool().largest_packet();
                 counts.no_buffer += u64::from(!too_big);
+                counts.too_big += u64::from(too_big);
                 let reason = if too_big { Drop::TooBig } else { Drop::PoolExhausted };
                 cx.lost_on_arrival(reason, 1, len as u64);
             }
@@ -150,6 +151,7 @@ struct Counts {
     bytes: u64,
     linearised: u64,
     no_buffer: u64,
+    too_big: u64,
 }
 
 /// A receive queue over one or more of the device's.
@@ -204,6 +206,9 @@ impl ReceiveQueue for Receiver {
         }
         if counts.no_buffer > 0 {
             Counters::add_shared(&self.counters.no_buffer, counts.no_buffer);
+        }
+        if counts.too_big > 0 {
+            Counters::add(&self.counters.too_big_to_receive, counts.too_big);
         }
         Poll::Busy
     }
@@ -350,6 +355,7 @@ impl TransmitQueue for Sender {
             let len = packet.len() as u64;
             if let Some(reason) = self.refuses(&packet) {
                 Counters::add_shared(&self.counters.not_sent, 1);
+                Counters::add_shared(&self.counters.too_big_to_send, u64::from(reason == Drop::TooBig));
                 cx.drop_packet(packet, reason);
                 continue;
             }

@@ -208,9 +208,16 @@ fn program(settings: &Map, rules: &Map, sockets: &Map) -> Vec<bpf::Instruction> 
     a.load_network_half(R3, R7, 6);
     a.compute(Arithmetic::And, R3, 0x1fff);
     a.load(Width::Byte, R1, R7, 0);
-    a.compute(Arithmetic::And, R1, 0x0f);
-    a.compute(Arithmetic::ShiftLeft, R1, 2);
-    a.compute_with(Arithmetic::Add, R7, R1);
+    // Of a process without CAP_PERFMON the kernel takes no program that adds an unknown number to a packet's address: the
+    // header's length, in words of four bytes, is added bit by bit.
+    for bit in [1, 2, 4, 8] {
+        let unset = a.label();
+        a.compute_with(Arithmetic::Move, R0, R1);
+        a.compute(Arithmetic::And, R0, bit);
+        a.jump_if(When::Equal, R0, 0, unset);
+        a.compute(Arithmetic::Add, R7, 4 * bit);
+        a.bind(unset);
+    }
     a.jump(transport);
     a.bind(ipv6);
     need(&mut a, 40, verdict);

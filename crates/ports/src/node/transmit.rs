@@ -160,9 +160,10 @@ impl TransmitNode {
             return Fate::Lose(Drop::TooBig);
         }
         if let Some(cut) = cut
-            && !segmentation_offload
+            && (!segmentation_offload || cut.is_inside())
         {
-            if cut.segments() > 1 {
+            // A tunnel's outer checksum is finished with its segments, however few.
+            if cut.segments() > 1 || cut.is_inside() {
                 return Fate::Cut(cut);
             }
             // One segment: it is whole already.
@@ -188,6 +189,9 @@ impl TransmitNode {
                 Fate::Cut(cut) => self.cut(cut, packet, cx),
                 Fate::Lose(reason) => {
                     Counters::add_shared(&self.counters.not_sent, 1);
+                    if reason == Drop::TooBig {
+                        Counters::add_shared(&self.counters.too_big_to_send, 1);
+                    }
                     cx.drop_packet(packet, reason);
                 }
             }

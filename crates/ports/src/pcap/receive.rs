@@ -206,7 +206,8 @@ fn place(
     let header = header.as_slice();
     let wire = header.len() + rest.len() + missing;
     if HEADER + rest.len() > cx.pool().largest_packet() {
-        lose(cx, wire, Drop::TooBig);
+        Counters::add(&counters.too_big_to_receive, 1);
+        lose(cx, Drop::TooBig);
         return Ok(());
     }
     let packet = cx.pool().empty(header.len() + rest.len()).and_then(|mut packet| {

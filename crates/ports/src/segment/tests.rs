@@ -1,3 +1,6 @@
+mod arrivals;
+mod tunnels;
+
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
@@ -120,11 +123,21 @@ fn sent() -> impl Strategy<Value = Sent> {
 
 /// Sends packets through a node whose port cuts nothing; what comes out, and how it was counted.
 fn through(packets: Vec<Packet>, pool: &Pool, burst: usize) -> (Vec<Vec<u8>>, netbricks_core::Totals) {
+    let limits = TransmitLimits { mtu: 1_500, checksum_offload: false, segmentation_offload: false };
+    through_limits(packets, pool, burst, limits)
+}
+
+/// As [`through`], by a port with these limits.
+fn through_limits(
+    packets: Vec<Packet>,
+    pool: &Pool,
+    burst: usize,
+    limits: TransmitLimits,
+) -> (Vec<Vec<u8>>, netbricks_core::Totals) {
     let (mut from, near) = Memory::new("in", 1, 64, pool);
     let (mut to, far) = Memory::new("out", 1, 8_192, pool);
     packets.into_iter().for_each(|packet| near.push_packet(0, packet).unwrap());
     near.end();
-    let limits = TransmitLimits { mtu: 1_500, checksum_offload: false, segmentation_offload: false };
     let queue = crate::Port::take_transmit(&mut to, 0).unwrap();
     let node = TransmitNode::new(queue, "memory", limits, Default::default());
     let mut builder = netbricks_core::GraphBuilder::new("test");

@@ -35,18 +35,37 @@ pub(crate) fn register(drivers: &mut Drivers) {
         "A TAP device that lives as long as the port; the host's stack is at its other end.",
         open,
     );
-    drivers.look_first(DRIVER, |port, settings: &TapSettings| {
+    // What the host leaves to us to be cut; without offloads, jumbo frames.
+    drivers.expect_large_packets(DRIVER, |settings: &TapSettings, small| {
+        settings.offload || settings.device_mtu.is_some_and(|mtu| mtu + 22 > small)
+    });
+    drivers.look_first(DRIVER, |port, settings: &TapSettings, _| {
         let lack = |problem| PortError::Setting { port: port.into(), key: "device", problem };
         let made_by = (!Path::new(MAKER).exists())
             .then(|| lack(format!("needs {MAKER}, which is not there: `modprobe tun`")));
         let device = &settings.device;
         // One that is not there yet is made.
         let other =
-            Interface::find(port, device).is_ok_and(|interface| interface.driver() != "tun").then(|| {
+            Interface::find(port, device).is_ok_and(|interface| is_other(port, &interface)).then(|| {
                 lack(format!("names {device}, which is there and is no TAP device: choose another name"))
             });
         made_by.into_iter().chain(other).collect()
     });
+}
+
+/// The error for a device that can't be made: no capability helps where the file through which it is made is for others.
+fn not_made(name: &str, settings: &TapSettings, error: std::io::Error) -> PortError {
+    let action = format!("making the TAP device {}", settings.device);
+    if error.raw_os_error() == Some(libc::EACCES) {
+        let action = format!("{action}: opening {MAKER} (this user must be allowed to read and write it)");
+        return PortError::System { port: name.into(), action, source: error };
+    }
+    refused(name, &action, CAPABILITY, error)
+}
+
+/// Whether an interface that is there is no TAP device: another driver's, or a TUN device of the same.
+fn is_other(port: &str, interface: &Interface) -> bool {
+    interface.driver() != "tun" || interface.needs_ethernet(port).is_err()
 }
 
 /// What an operator may write for such a port.
@@ -216,8 +235,10 @@ fn open_device(
 ) -> Result<Tap, PortError> {
     let refused = |action: String| move |error| refused(name, &action, CAPABILITY, error);
     let count = known.map_or(settings.queues.unwrap_or(cx.queues).clamp(1, 256), <[_]>::len);
-    let (first, device) = Queue::attach(&settings.device)
-        .map_err(refused(format!("making the TAP device {}", settings.device)))?;
+    if let Ok(there) = Interface::find(name, &settings.device) {
+        there.needs_ethernet(name)?;
+    }
+    let (first, device) = Queue::attach(&settings.device).map_err(|error| not_made(name, settings, error))?;
     let mut queues = vec![Arc::new(first)];
     for _ in 1..count {
         let (queue, _) = Queue::attach(&device).map_err(refused(format!("adding a queue to {device}")))?;

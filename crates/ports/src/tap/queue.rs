@@ -38,7 +38,7 @@ impl ReceiveQueue for Receiver {
         if self.gone {
             return Poll::Idle;
         }
-        let (mut packets, mut bytes, mut no_buffer) = (0, 0, 0);
+        let (mut packets, mut bytes, mut no_buffer, mut too_big) = (0, 0, 0, 0);
         // Lost packets count for the burst as well, so that a turn ends.
         while packets < cx.burst() as u64 {
             match rustix::io::read(self.queue.file(), &mut *self.room) {
@@ -56,6 +56,7 @@ impl ReceiveQueue for Receiver {
                             let lost = len.saturating_sub(virtio::LEN) as u64;
                             bytes += lost;
                             no_buffer += u64::from(reason == Drop::PoolExhausted);
+                            too_big += u64::from(reason == Drop::TooBig);
                             cx.lost_on_arrival(reason, 1, lost);
                         }
                     }
@@ -75,6 +76,9 @@ impl ReceiveQueue for Receiver {
         Counters::add(&self.counters.received_bytes, bytes);
         if no_buffer > 0 {
             Counters::add_shared(&self.counters.no_buffer, no_buffer);
+        }
+        if too_big > 0 {
+            Counters::add(&self.counters.too_big_to_receive, too_big);
         }
         Poll::Busy
     }
@@ -158,6 +162,9 @@ impl TransmitQueue for Sender {
             };
             batch.take_front(if all { batch.len() } else { 1 }, &mut self.done);
             Counters::add_shared(&self.counters.not_sent, self.done.len() as u64);
+            if reason == Drop::TooBig {
+                Counters::add_shared(&self.counters.too_big_to_send, 1);
+            }
             cx.drop_batch(&mut self.done, reason);
         }
     }

@@ -9,11 +9,11 @@ use netbricks_core::Context;
 
 use super::fixture::{Forwarder, Lab, Outcome, eventually, open};
 
-const AF_PACKET: &str = "driver = \"af_packet\"";
+pub(crate) const AF_PACKET: &str = "driver = \"af_packet\"";
 const AF_XDP: &str = "driver = \"af_xdp\"";
 
 /// `left` – l0 ═ b0 – box – b1 ═ r0 – `right`, with addresses at both ends.
-fn wire() -> Option<Lab> {
+pub(crate) fn wire() -> Option<Lab> {
     let lab = Lab::new(&["left", "box", "right"])?;
     lab.veth(("box", "b0"), ("left", "l0"));
     lab.veth(("box", "b1"), ("right", "r0"));
@@ -28,7 +28,7 @@ fn address(lab: &Lab, left: &str, right: &str) {
     }
 }
 
-fn between(driver: &str, devices: [&str; 2], more: &str) -> [super::fixture::Place; 2] {
+pub(crate) fn between(driver: &str, devices: [&str; 2], more: &str) -> [super::fixture::Place; 2] {
     devices.map(|device| ("box", format!("{driver}\ndevice = \"{device}\"\n{more}")))
 }
 
@@ -42,6 +42,11 @@ pub(crate) fn ping(lab: &Lab) {
 
 /// Sends `len` bytes over TCP from left to right and back, and compares them.
 pub(crate) fn transfer(lab: &Lab, len: usize) {
+    transfer_to(lab, "10.0.0.2", len);
+}
+
+/// As [`transfer`], to this address of the right's.
+pub(crate) fn transfer_to(lab: &Lab, address: &'static str, len: usize) {
     // Any port: a command that another test starts has the last listener, too, for a moment.
     let listening = lab.inside("right", || TcpListener::bind("[::]:0").unwrap());
     let listener = listening.join().unwrap();
@@ -54,7 +59,7 @@ pub(crate) fn transfer(lab: &Lab, len: usize) {
     });
     let client = lab.inside("left", move || {
         let data: Vec<u8> = (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-        let mut stream = TcpStream::connect(("10.0.0.2", port)).unwrap();
+        let mut stream = TcpStream::connect((address, port)).unwrap();
         let sent = data.clone();
         let mut writer = stream.try_clone().unwrap();
         let writing = std::thread::spawn(move || writer.write_all(&sent).unwrap());
@@ -297,4 +302,38 @@ fn a_tap_reaches_an_interface() {
     ping(&lab);
     transfer(&lab, 5 << 20);
     finish(forwarder);
+}
+
+/// The program at the interface finds ports behind IPv4 options of any length.
+#[test]
+fn af_xdp_steers_by_ports_behind_ip_options() {
+    let Some(lab) = wire() else { return };
+    let only = "only = [\"udp/7777\"]";
+    let forwarder = Forwarder::start(&lab, between(AF_XDP, ["b0", "b1"], only), 1, 64);
+    lab.inside("left", || {
+        let pool = Pool::builder().frames(512).build().unwrap();
+        let mut port = open("left", "driver = \"af_packet\"\ndevice = \"l0\"", &pool, 1).unwrap();
+        let mut queue = port.take_transmit(0).unwrap();
+        let (mut cx, mut batch) = (Context::new(pool.clone()), Batch::new());
+        for words in 0..=10_u8 {
+            for port in [7777_u16, 7778] {
+                let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+                let total = 20 + 4 * words + 8;
+                frame.extend([0x45 + words, 0, 0, total, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+                frame.extend(std::iter::repeat_n(1, 4 * usize::from(words)));
+                frame.extend([0x10, 0]);
+                frame.extend(port.to_be_bytes());
+                frame.extend([0, 8, 0, 0]);
+                batch.push(pool.packet(&frame).unwrap()).unwrap();
+            }
+        }
+        queue.transmit(&mut batch, &mut cx);
+        assert_eq!(batch.len(), 0);
+    })
+    .join()
+    .unwrap();
+    let received = forwarder.counters()[0].clone();
+    eventually("all that is ours", || received.received.load(Ordering::Relaxed) >= 11);
+    let outcome = finish(forwarder);
+    assert_eq!(outcome.totals.received.packets, 11, "{outcome:?}");
 }

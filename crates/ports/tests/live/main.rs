@@ -7,6 +7,8 @@ mod fixture;
 mod forwarding;
 mod leaving;
 mod overlap;
+mod sizes;
 mod spreading;
 mod steering;
 mod trouble;
+mod tun;
