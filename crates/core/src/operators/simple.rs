@@ -40,7 +40,10 @@ impl<A: Operator, H: Follows<<A::Out as Stack>::Top>> Operator for Parse<A, H> {
             return Err(self.1);
         }
         let usual = (SHAPE != shape::ANY && !*at.reshaped).then_some(at.usual);
-        Layer::parse_in::<SHAPE>(outer, at.bytes.data(), usual).map_err(|_| Verdict::drop(Drop::Malformed))
+        Layer::parse_in::<SHAPE>(outer, at.bytes.data(), usual).map_err(|error| {
+            // What goes on in the next fragment is not to be had here, as what another fragment has.
+            if error.is_cut_off() { self.1 } else { Verdict::drop(Drop::Malformed) }
+        })
     }
     fn edges(&self, visit: &mut dyn FnMut(Edge)) {
         self.0.edges(visit);

@@ -6,7 +6,7 @@ use super::connection::{Connection, Direction, Offer, Phase, Start};
 use super::following::{Teller, close};
 use super::plausible::{NOT_HELD, answers_what_was_sent};
 use super::reassembler::Reassembler;
-use super::segment::{Protocol, Segment};
+use super::segment::{Protocol, Segment, Signature, Signatures};
 use super::{Delivery, End};
 
 /// What a segment that opens a direction says of it.
@@ -18,11 +18,16 @@ pub(super) struct Beginning {
     pub(super) offer: Offer,
     /// Bytes that came with it.
     pub(super) held: u32,
+    /// How it was signed.
+    pub(super) signatures: Signatures,
 }
 
 impl Beginning {
     /// Whether a direction with this beginning may go on from a number.
-    pub(super) fn is_at(&self, number: u64, bits: u32) -> bool {
+    pub(super) fn is_at(&self, number: u64, signature: Signature, bits: u32) -> bool {
+        if !self.signatures.has(signature) {
+            return false;
+        }
         let behind = (self.number + u64::from(self.held)) & (u64::MAX >> (64 - bits));
         number == self.number || number == behind
     }
@@ -37,6 +42,7 @@ pub(super) fn beginning(segment: &Segment<'_>) -> Beginning {
             _ => Offer::Unseen,
         },
         held: if segment.opens { segment.bytes.len() as u32 } else { 0 },
+        signatures: Signatures::of(segment.signature),
     }
 }
 
@@ -81,8 +87,8 @@ fn decides(connection: &Connection, way: usize, segment: &Segment<'_>, bits: u32
     let agreed = connection.is_agreed();
     // What fits both says nothing.
     let is_at = |direction: &Direction, number| {
-        direction.rival.is_some_and(|rival| rival.is_at(number, bits))
-            && !(direction.is_undecided() && direction.beginning().is_at(number, bits))
+        direction.rival.is_some_and(|rival| rival.is_at(number, segment.signature, bits))
+            && !(direction.is_undecided() && direction.beginning().is_at(number, segment.signature, bits))
     };
     if segment.acknowledges.is_some_and(|number| is_at(other, number)) {
         // Both ends say so, or one from which that is the first word.

@@ -6,6 +6,7 @@ use super::beginning::Beginning;
 use super::blocks::{Blocks, List, NONE, Piece};
 use super::memory::room;
 use super::plausible::REACH;
+use super::segment::{Segment, Signatures};
 
 /// A direction of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -111,6 +112,12 @@ pub(super) struct Direction {
     pub(super) rival: Option<Beginning>,
     /// What its sender offered, who receives the other direction.
     pub(super) offer: Offer,
+    /// How its sender signs its segments.
+    pub(super) signatures: Signatures,
+    /// Position of the urgent byte, as long as it is not behind `next`.
+    pub(super) urgent: u64,
+    /// How many urgent bytes there were.
+    pub(super) taken_out: u64,
     /// Bytes that came with its opening, of which nobody said yet whether the receiver took them: they wait at the first byte.
     pub(super) held: u32,
     /// What waits, all of it behind `next`.
@@ -130,6 +137,9 @@ impl Direction {
         acknowledged: 0,
         rival: None,
         offer: Offer::Unseen,
+        signatures: Signatures::ANY,
+        urgent: UNKNOWN,
+        taken_out: 0,
         held: 0,
         waiting: List::EMPTY,
     };
@@ -193,6 +203,9 @@ impl Direction {
         self.first >= ORIGIN
             && self.first <= self.next
             && self.next <= self.end
+            && self.taken_out <= self.next - self.first
+            && Signatures::ANY.0 & self.signatures.0 == self.signatures.0
+            && self.signatures.0 != 0
             && self.next < LIMIT
             && self.end_from <= self.end
             && (self.held == 0
@@ -202,7 +215,8 @@ impl Direction {
 
     /// What opened it.
     pub(super) fn beginning(&self) -> Beginning {
-        Beginning { number: self.first - ORIGIN, offer: self.offer, held: self.held }
+        let Self { offer, held, signatures, .. } = *self;
+        Beginning { number: self.first - ORIGIN, offer, held, signatures }
     }
 
     /// It begins so. Another beginning that it may have had is remembered. Nothing of it waits.
@@ -211,8 +225,9 @@ impl Direction {
         let rival = if is_opened { Some(self.beginning()) } else { self.rival };
         let rival = rival.filter(|rival| rival.number != by.number);
         let first = ORIGIN + by.number;
-        *self =
-            Self { phase: Phase::Open, start, first, next: first, rival, offer: by.offer, ..Self::UNSEEN };
+        let Beginning { offer, signatures, .. } = by;
+        let phase = Phase::Open;
+        *self = Self { phase, start, first, next: first, rival, offer, signatures, ..Self::UNSEEN };
     }
 
     /// All that was seen of it may have been a keep-alive: nothing waits at its first byte then, nor does it end there.
@@ -232,6 +247,35 @@ impl Direction {
             // What was never seen may be made up.
             self.acknowledged = self.acknowledged.max(position);
         }
+    }
+
+    /// How many of its bytes came before the next one, those in gaps included, and urgent ones not.
+    pub(super) fn offset(&self) -> u64 {
+        self.next - self.first - self.taken_out
+    }
+
+    /// A segment says that the byte with this number is urgent. As Linux does (`tcp_check_urg`), where the application reads what is
+    /// there before more comes: of bytes that are still to come the last one counts.
+    pub(super) fn is_urgent_at(&mut self, number: u64, bits: u32) {
+        let position = self.position(number, bits);
+        let pending = self.urgent != UNKNOWN && self.urgent >= self.next;
+        if self.phase == Phase::Open && position >= self.next && !(pending && position <= self.urgent) {
+            self.urgent = position;
+        }
+    }
+
+    /// The first byte that a segment brings may be none that its sender was given: it is known already that the receiver has it, or
+    /// it looks as a keep-alive does of which nothing shows whether it is one.
+    pub(super) fn may_be_garbage(&self, segment: &Segment<'_>, bits: u32) -> bool {
+        let begins = match self.phase {
+            Phase::Unseen => true,
+            _ => self.may_start_later() && self.position(segment.number, bits) == self.next,
+        };
+        begins
+            && segment.bytes.len() == 1
+            && !(segment.opens || segment.ends)
+            && (segment.may_probe
+                || self.acknowledged != 0 && self.position(segment.number, bits) + 1 == self.acknowledged)
     }
 
     /// A segment has this number. If what was known of the first byte came from a keep-alive, it is the one behind that.

@@ -73,14 +73,8 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
     }
 
     fn tell(&mut self, what: What<'_>) {
-        let offset = self.direction.next - self.direction.first;
-        (self.tell.deliver)(Delivery {
-            connection: self.number,
-            side: self.side,
-            flow: self.flow,
-            offset,
-            what,
-        });
+        let (connection, side, flow, offset) = (self.number, self.side, self.flow, self.direction.offset());
+        (self.tell.deliver)(Delivery { connection, side, flow, offset, what });
     }
 
     /// Takes a segment of an open direction.
@@ -265,11 +259,7 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
     }
 
     fn bytes(&mut self, bytes: &[u8]) {
-        if !bytes.is_empty() {
-            self.tell.counters.bytes += bytes.len() as u64;
-            self.tell(What::Bytes(bytes));
-            self.direction.next += bytes.len() as u64;
-        }
+        deliver(self.direction, self.tell, (self.number, self.side, self.flow), bytes);
     }
 
     /// Delivers what waits and is next.
@@ -284,15 +274,7 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
             if end > next {
                 let bytes = &self.blocks.bytes(block);
                 let bytes = &bytes[(next - piece.start) as usize..(end - piece.start) as usize];
-                self.tell.counters.bytes += bytes.len() as u64;
-                (self.tell.deliver)(Delivery {
-                    connection: self.number,
-                    side: self.side,
-                    flow: self.flow,
-                    offset: next - self.direction.first,
-                    what: What::Bytes(bytes),
-                });
-                self.direction.next = end;
+                deliver(self.direction, self.tell, (self.number, self.side, self.flow), bytes);
             }
             if self.direction.next == self.direction.end {
                 return;
@@ -384,6 +366,31 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
             self.tell(What::End(end));
             (self.direction.phase, self.direction.held) = (Phase::Ended, 0);
             self.blocks.clear(&mut self.direction.waiting);
+        }
+    }
+}
+
+/// Delivers the next bytes of a direction. An urgent one among them is told apart.
+#[inline]
+fn deliver<D: FnMut(Delivery<'_>)>(
+    direction: &mut Direction,
+    tell: &mut Teller<'_, D>,
+    (connection, side, flow): (u32, Side, FlowKey),
+    mut bytes: &[u8],
+) {
+    while !bytes.is_empty() {
+        let before = direction.urgent.wrapping_sub(direction.next).min(bytes.len() as u64);
+        let (plain, rest) = bytes.split_at(before as usize);
+        let offset = direction.offset();
+        if let ([], [urgent, rest @ ..]) = (plain, rest) {
+            (tell.deliver)(Delivery { connection, side, flow, offset, what: What::Urgent(*urgent) });
+            (direction.next, direction.taken_out) = (direction.next + 1, direction.taken_out + 1);
+            bytes = rest;
+        } else {
+            tell.counters.bytes += plain.len() as u64;
+            (tell.deliver)(Delivery { connection, side, flow, offset, what: What::Bytes(plain) });
+            direction.next += plain.len() as u64;
+            bytes = rest;
         }
     }
 }

@@ -111,7 +111,14 @@ pub(super) struct Lane {
     largest: u16,
     /// Another opening of it: which counts is not agreed yet.
     pub(super) rival: Option<Opening>,
+    /// The input position of an urgent byte that does not go on, behind bytes of which it is not known yet what becomes; [`FAR`] if
+    /// there is none. And how many there were before `emitted`.
+    urgent: u64,
+    taken_out: u64,
 }
+
+/// No position is as large: whatever is added to one fits 64 bits.
+const FAR: u64 = 1 << 62;
 
 impl Default for Lane {
     fn default() -> Self {
@@ -152,6 +159,8 @@ impl Default for Lane {
             scale: None,
             largest: 0,
             rival: None,
+            urgent: FAR,
+            taken_out: 0,
         }
     }
 }
@@ -443,6 +452,25 @@ impl<'a> Output<'a> {
         self.lane.recent = if tail == NONE { (NONE, 0) } else { (tail, self.kept.piece(tail).start) };
     }
 
+    /// The next byte of the input is urgent: its receiver would not read it in its place, and it goes nowhere. Answers `false` where
+    /// another one still waits for what becomes of the bytes before it.
+    pub(super) fn take_out(&mut self) -> bool {
+        if self.lane.urgent != FAR {
+            return false;
+        }
+        self.lane.urgent = self.lane.taken;
+        self.taken(1);
+        self.skip_urgent();
+        true
+    }
+
+    /// What becomes of the bytes before an urgent one is known now, perhaps.
+    fn skip_urgent(&mut self) {
+        if self.lane.urgent == self.lane.emitted {
+            self.put(0, &[]);
+        }
+    }
+
     /// Lets nothing more through of this connection, in either direction.
     pub fn cut(&mut self, cut: Cut) {
         self.counters.cut += u64::from(self.lane.cut.is_none());
@@ -455,6 +483,16 @@ impl<'a> Output<'a> {
 
     /// These bytes, which are next of those it was given, go on as they are.
     pub fn pass(&mut self, bytes: &[u8]) {
+        let before = (self.lane.urgent - self.lane.emitted).min(bytes.len() as u64);
+        let (before, behind) = bytes.split_at(before as usize);
+        self.pass_plain(before);
+        self.skip_urgent();
+        if !behind.is_empty() {
+            self.pass_plain(behind);
+        }
+    }
+
+    fn pass_plain(&mut self, bytes: &[u8]) {
         let from = self.lane.emitted;
         self.lane.emitted += bytes.len() as u64;
         self.send(bytes, |place| from + place);
@@ -462,10 +500,24 @@ impl<'a> Output<'a> {
 
     /// In the place of the next `input` bytes these go on.
     pub fn replace(&mut self, input: usize, bytes: &[u8]) {
+        if !self.lane.torn {
+            self.counters.replaced += 1;
+        }
+        self.put(input, bytes);
+        self.skip_urgent();
+    }
+
+    /// In the place of the next `input` bytes, and of an urgent one among or before them, these go on.
+    fn put(&mut self, input: usize, bytes: &[u8]) {
         let lane = &mut *self.lane;
+        let mut input = input as u64;
+        if lane.urgent - lane.emitted <= input.saturating_sub(1) {
+            (lane.urgent, lane.taken_out) = (FAR, lane.taken_out + 1);
+            input += 1;
+        }
         let edit = Edit {
             input: lane.emitted,
-            input_end: lane.emitted + input as u64,
+            input_end: lane.emitted + input,
             output: lane.sent,
             output_end: lane.sent + bytes.len() as u64,
             ..Edit::default()
@@ -474,8 +526,7 @@ impl<'a> Output<'a> {
             return;
         }
         self.edits.add(lane, edit);
-        lane.emitted += input as u64;
-        self.counters.replaced += 1;
+        lane.emitted += input;
         self.send(bytes, |_| edit.input);
     }
 

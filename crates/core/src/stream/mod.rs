@@ -42,7 +42,7 @@ pub use packetize::{Emit, PacketizeCounters, Packetizer, Passage};
 pub use reassembler::{Arrival, Counters, Reassembler};
 pub use replace::{Replace, ReplaceError};
 pub use rewriter::{Cut, Rewriter, Source};
-pub use segment::{Credit, Protocol, Segment};
+pub use segment::{Credit, Protocol, Segment, Signature};
 pub use settings::{Full, LINGER, OPENING, Overlap, PacketizeConfig, Strangers, StreamConfig, StreamError};
 pub(crate) use window::Room;
 pub use window::{Why, Window, WindowConfig, WindowError, Windows};
@@ -59,7 +59,7 @@ pub struct Delivery<'a> {
     pub side: Side,
     /// From whom to whom.
     pub flow: FlowKey,
-    /// How many bytes of this direction came before, those in gaps included.
+    /// How many bytes of this direction came before, those in gaps included, and urgent ones not.
     pub offset: u64,
     /// What became known.
     pub what: What<'a>,
@@ -72,6 +72,9 @@ pub enum What<'a> {
     Bytes(&'a [u8]),
     /// So many bytes will never be known; at least one.
     Gap(u64),
+    /// The next byte was urgent: Linux takes it out of the stream that an application reads, unless that asked for it in its place
+    /// (`SO_OOBINLINE`).
+    Urgent(u8),
     /// There will be nothing more.
     End(End),
 }

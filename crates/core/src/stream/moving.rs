@@ -13,7 +13,7 @@ use super::transfer::{CONNECTION, connection, write_connection};
 use super::window::{Part, Windows};
 
 /// Not that of [`Reassembler::encode`]: what is here takes nothing from whoever hands it over but what it had.
-const VERSION: u16 = 4;
+const VERSION: u16 = 7;
 
 /// A run's beginning, the piece's, and its length.
 const PIECE: usize = 8 + 8 + 2;

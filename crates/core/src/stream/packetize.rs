@@ -23,7 +23,7 @@ use super::memory::filled;
 use super::rewriter::{Cut, Rewriter, Source};
 use super::sack;
 use super::{
-    Arrival, End, Full, LINGER, OPENING, PacketizeConfig, Protocol, Reassembler, Side, Strangers,
+    Arrival, End, Full, LINGER, OPENING, PacketizeConfig, Protocol, Reassembler, Side, Signature, Strangers,
     StreamConfig, StreamError, What,
 };
 
@@ -93,7 +93,7 @@ pub struct PacketizeCounters {
     pub unchanged: u64,
     /// Connections that were cut: by the rewriter, or since they found no room where they moved to.
     pub cut: u64,
-    /// Packets that went nowhere since their connection was cut or is none that is rewritten.
+    /// Packets that went nowhere: their connection was cut or is none that is rewritten, or they are signed and it is not.
     pub refused: u64,
     /// Connections that came from another worker and found no room here.
     pub homeless: u64,
@@ -299,15 +299,15 @@ impl<R: Rewriter> Packetizer<R> {
                 return self.strange(false);
             }
         }
+        if segment.signature != Signature::None {
+            return self.signed(flow, &segment, now);
+        }
         if let Some((number, side)) = self.streams.side(flow) {
             self.settle(number, flow, &segment, now);
             if self.is_astray(number, side, header) {
                 send(&self.astray(number, side, header));
                 return Passage::Replaced;
             }
-        }
-        if self.is_signed(flow, &segment, header, now) {
-            return self.strange(false);
         }
         if self.streams.side(flow).is_none() {
             self.expire(now, EXPIRED_BY_NEW);
@@ -370,6 +370,14 @@ impl<R: Rewriter> Packetizer<R> {
                     output.taken(bytes.len());
                     rewriter.rewrite(&source, memory, bytes, output);
                 }
+                What::Urgent(byte) if lane.rewrites && lane.cut.is_none() => {
+                    let output = &mut Output::new(lane, kept, edits, counters);
+                    if !output.take_out() {
+                        // There is one place for such a one: the next goes on among the others, and is shown as it goes on.
+                        output.taken(1);
+                        rewriter.rewrite(&source, memory, &[byte], output);
+                    }
+                }
                 What::End(End::Finished) if lane.rewrites => {
                     let output = &mut Output::new(lane, kept, edits, counters);
                     rewriter.end(&source, memory, End::Finished, Some(output));
@@ -380,7 +388,7 @@ impl<R: Rewriter> Packetizer<R> {
                     conclude(rewriter, &source, lane, memory, End::Reset);
                     lane.give_up(kept, edits);
                 }
-                What::Bytes(_) => {}
+                What::Bytes(_) | What::Urgent(_) => {}
                 // Forgotten, or another one's.
                 What::End(end) => {
                     conclude(rewriter, &source, lane, memory, end);

@@ -3,7 +3,7 @@
 use super::beginning::{beginning, opens_anew};
 use super::blocks::Blocks;
 use super::connection::{Connection, Direction, Offer, Phase, Start, UNKNOWN};
-use super::segment::{Credit, Segment};
+use super::segment::{Credit, Segment, Signature, Signatures};
 
 /// How far from the next byte a segment may lie, in bytes: no receiver's window is larger (RFC 7323, section 2.3).
 pub(super) const REACH: u64 = 1 << 30;
@@ -27,6 +27,60 @@ pub(super) fn is_another(connection: &Connection, way: usize, segment: &Segment<
     // (RFC 9293, section 3.5.1, half-open connections).
     connection.is_over()
         || !same && (connection.doubted || own.phase == Phase::Ended && other.phase == Phase::Unseen)
+}
+
+/// Whether a segment that is signed so may be of this connection. One without keys drops what is signed, and one with keys what
+/// is not (RFC 2385, section 2; RFC 5925, section 7.4), before anything else that a segment says, a reset included.
+#[inline]
+pub(super) fn may_be_signed_so(connection: &Connection, way: usize, segment: &Segment<'_>) -> bool {
+    if segment.opens && !segment.answers {
+        return segment.signature != Signature::Several;
+    }
+    let is_so = |direction: &Direction| {
+        direction.signatures.has(segment.signature)
+            || direction.rival.is_some_and(|rival| rival.signatures.has(segment.signature))
+    };
+    let [own, other] = [&connection.directions[way], &connection.directions[1 - way]];
+    is_so(own) || own.phase == Phase::Unseen && is_so(other)
+}
+
+/// As [`may_be_signed_so`], once it is settled how the connection began. What opens a direction for which several are possible
+/// decides, and what answers it decides for both.
+#[inline]
+pub(super) fn is_signed_as_agreed(
+    connection: &mut Connection,
+    way: usize,
+    segment: &Segment<'_>,
+    bits: u32,
+) -> bool {
+    let by = Signatures::of(segment.signature);
+    let [own, other] = match &mut connection.directions {
+        [first, second] if way == 0 => [first, second],
+        [first, second] => [second, first],
+    };
+    let agreed = match own.phase {
+        Phase::Unseen => other.signatures,
+        _ if segment.answers && other.phase == Phase::Open => other.signatures,
+        _ => own.signatures,
+    };
+    if segment.opens && !segment.answers && own.is_undecided() {
+        if own.position(segment.number, bits) == own.first {
+            // Which of them its receiver took is not known yet.
+            own.signatures = own.signatures.and(by);
+        }
+        return true;
+    }
+    if !agreed.has(segment.signature) {
+        return false;
+    }
+    // Few have a choice.
+    if agreed != by && agreed != Signatures::ANY {
+        own.signatures = by;
+        if segment.answers {
+            other.signatures = by;
+        }
+    }
+    true
 }
 
 /// Takes note of a segment that does not count: perhaps its ends know better.

@@ -9,8 +9,11 @@ use super::beginning::{beginning, fall_back, opens_anew};
 use super::blocks::{BLOCK, Blocks, MOST};
 use super::connection::{Connection, Connections, Direction, ORIGIN, Phase, Side, Stage, Start};
 use super::following::{Following, Teller, close};
-use super::plausible::{is_another, is_heeded, is_plausible, lies_beyond_no_edge, take_credit, take_note};
-use super::segment::{Protocol, Segment};
+use super::plausible::{
+    is_another, is_heeded, is_plausible, is_signed_as_agreed, lies_beyond_no_edge, may_be_signed_so,
+    take_credit, take_note,
+};
+use super::segment::{Protocol, Segment, Signature};
 use super::settings::{Full, StreamConfig, StreamError};
 use super::{Delivery, End};
 use crate::state::TableKey;
@@ -75,10 +78,7 @@ pub enum Arrival {
 /// let flow = FlowKey::new(address(1), address(2), 1000, 80, 6);
 /// let mut told = Vec::new();
 /// for (number, bytes) in [(4_294_967_294, "GE"), (2, "/"), (0, "T ")] {
-///     let bytes = bytes.as_bytes();
-///     let (opens, answers, ends, aborts) = (false, false, false, false);
-///     let segment =
-///         Segment { number, opens, answers, ends, aborts, acknowledges: None, credit: None, bytes };
+///     let segment = Segment { number, bytes: bytes.as_bytes(), ..Segment::default() };
 ///     streams.push(flow, segment, 0, |delivery| match delivery.what {
 ///         What::Bytes(bytes) => told.extend_from_slice(bytes),
 ///         other => panic!("{other:?}"),
@@ -192,12 +192,16 @@ impl<P: Protocol> Reassembler<P> {
             Entry::Vacant(_) | Entry::Full => None,
         };
         if let Some(number) = known {
+            let silent = self.connections.deadline(number) <= now;
+            if !silent && !may_be_signed_so(self.connections.get(number), way, &segment) {
+                self.counters.ignored += 1;
+                return Arrival::Ignored;
+            }
             if settles {
                 self.settle(number, way, &segment, now, &mut deliver);
             }
             let mut tell = Teller { counters: &mut self.counters, deliver: &mut deliver };
             let connection = self.connections.get(number);
-            let silent = self.connections.deadline(number) <= now;
             if silent || is_another(connection, way, &segment, P::BITS) {
                 let connection = self.connections.at(number);
                 let end = if silent { End::Idle } else { End::Replaced };
@@ -207,7 +211,7 @@ impl<P: Protocol> Reassembler<P> {
             }
             return self.arrived(number, way, segment, now, &mut deliver);
         }
-        if segment.aborts || segment.says_nothing() {
+        if segment.aborts || segment.says_nothing() || segment.signature == Signature::Several {
             // It would be opened and be over at once, or not be opened.
             self.counters.ignored += 1;
             return Arrival::Ignored;
@@ -334,7 +338,7 @@ impl<P: Protocol> Reassembler<P> {
     /// Where a direction of a connection has come to, unless it ended or never began.
     pub(super) fn progress(&self, number: u32, side: Side) -> Option<u64> {
         let direction = self.direction(number, side);
-        (direction.phase == Phase::Open).then(|| direction.next - direction.first)
+        (direction.phase == Phase::Open).then(|| direction.offset())
     }
     /// From whom to whom a direction of a connection goes.
     pub(super) fn flow(&self, number: u32, side: Side) -> FlowKey {
@@ -411,12 +415,16 @@ impl<P: Protocol> Reassembler<P> {
         &mut self,
         number: u32,
         way: usize,
-        segment: Segment<'_>,
+        mut segment: Segment<'_>,
         now: u64,
         deliver: &mut impl FnMut(Delivery<'_>),
     ) -> Arrival {
         let mut tell = Teller { counters: &mut self.counters, deliver };
         let connection = self.connections.at(number);
+        if !is_signed_as_agreed(connection, way, &segment, P::BITS) {
+            tell.counters.ignored += 1;
+            return Arrival::Ignored;
+        }
         // First of all, since what it acknowledges counts no more than it does.
         if !is_plausible(connection, way, &segment, &self.blocks, P::BITS)
             && !lies_beyond_no_edge(&mut connection.directions[way], &segment, now, P::BITS)
@@ -462,6 +470,9 @@ impl<P: Protocol> Reassembler<P> {
         if direction.phase == Phase::Unseen && segment.says_nothing() {
             return Arrival::InOrder;
         }
+        if direction.may_be_garbage(&segment, P::BITS) {
+            segment.bytes = &[];
+        }
         direction.corrects_start(segment.number, P::BITS);
         if direction.phase == Phase::Unseen || anew {
             let start = match segment {
@@ -474,6 +485,9 @@ impl<P: Protocol> Reassembler<P> {
         } else if segment.opens && !direction.is_opened() {
             // It is at its first byte.
             (direction.start, direction.offer) = (Start::Opened, beginning(&segment).offer);
+        }
+        if let Some(urgent) = segment.urgent {
+            connection.directions[way].is_urgent_at(urgent, P::BITS);
         }
         let shares = connection_shares(self.share, connection, way);
         let mut following = Following::new(connection, number, way, &mut self.blocks, &mut tell);

@@ -6,15 +6,15 @@ use netbricks_packet::checksum;
 use super::connection::{Connection, Direction, Phase, Start};
 use super::reader::number;
 use super::reassembler::Reassembler;
-use super::segment::Protocol;
+use super::segment::{Protocol, Signatures};
 
 /// Version (2 bytes) and number of connections (4).
 const HEAD: usize = 6;
 /// Key, which direction is the client's, and both directions.
 pub(super) const CONNECTION: usize = 40 + 1 + 2 * DIRECTION;
-/// Phase, how it began, and four positions.
-const DIRECTION: usize = 2 + 4 * 8;
-const VERSION: u16 = 3;
+/// Phase, how it began, how it is signed, five positions, and how many bytes were urgent.
+const DIRECTION: usize = 3 + 6 * 8;
+const VERSION: u16 = 6;
 
 impl<P: Protocol> Reassembler<P> {
     /// Where all connections stand: version, number, connections (the one that was silent longest first), and the
@@ -68,9 +68,13 @@ impl<P: Protocol> Reassembler<P> {
 pub(super) fn write_connection(connection: &Connection, bytes: &mut Vec<u8>) {
     connection.key.iter().for_each(|word| bytes.extend(word.to_be_bytes()));
     bytes.push(connection.client as u8);
-    for Direction { phase, start, first, next, end, end_from, .. } in &connection.directions {
-        bytes.extend([*phase as u8, *start as u8]);
-        [first, next, end, end_from].iter().for_each(|position| bytes.extend(position.to_be_bytes()));
+    for direction in &connection.directions {
+        let Direction { phase, start, first, next, end, end_from, signatures, urgent, taken_out, .. } =
+            *direction;
+        bytes.extend([phase as u8, start as u8, signatures.0]);
+        [first, next, end, end_from, urgent, taken_out]
+            .iter()
+            .for_each(|position| bytes.extend(position.to_be_bytes()));
     }
 }
 
@@ -92,8 +96,11 @@ pub(super) fn connection(bytes: &[u8], now: u64) -> Option<Connection> {
             3 => Start::Agreed,
             _ => return None,
         };
-        let [first, next, end, end_from] = [2, 10, 18, 26].map(|at| number(&bytes[at..at + 8]));
-        let direction = Direction { phase, start, first, next, end, end_from, ..Direction::UNSEEN };
+        let signatures = Signatures(bytes[2]);
+        let [first, next, end, end_from, urgent, taken_out] =
+            [3, 11, 19, 27, 35, 43].map(|at| number(&bytes[at..at + 8]));
+        let places = Direction { first, next, end, end_from, urgent, taken_out, ..Direction::UNSEEN };
+        let direction = Direction { phase, start, signatures, ..places };
         if !direction.is_sound() {
             return None;
         }

@@ -381,6 +381,8 @@ impl Cutter {
                     part.since = self.now;
                 }
             }
+            // No part of what the receiver reads.
+            What::Urgent(_) => {}
             What::Gap(missing) => {
                 if part.is_fresh() {
                     self.show_part(&delivery, &part, Why::Gap, f, kept);

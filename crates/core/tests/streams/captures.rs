@@ -179,7 +179,7 @@ fn actual(file: &Path) -> Flows {
                 What::Gap(missing) => {
                     told.push((from, format!("[{missing} bytes missing in capture file]\0").into_bytes()));
                 }
-                What::End(_) => {}
+                What::End(_) | What::Urgent(_) => {}
             }
         });
         let Some((number, side)) = streams.side(flow) else { continue };

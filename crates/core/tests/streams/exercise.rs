@@ -150,16 +150,7 @@ pub(crate) fn flow(number: u32) -> FlowKey {
 
 pub(crate) fn segment(number: u32, bytes: &[u8]) -> Segment<'_> {
     let number = u64::from(number);
-    Segment {
-        number,
-        opens: false,
-        answers: false,
-        ends: false,
-        aborts: false,
-        acknowledges: None,
-        credit: None,
-        bytes,
-    }
+    Segment { number, bytes, ..Segment::default() }
 }
 
 /// What was told of one direction, held against what every direction promises.
@@ -185,6 +176,7 @@ impl Told {
                 self.stream.push(Err(missing));
                 self.offset += missing;
             }
+            What::Urgent(_) => {}
             What::End(end) => self.end = Some(end),
         }
     }

@@ -29,6 +29,7 @@ fn a_gap_flood_of_a_million_flows_stays_within_its_memory() {
                             match delivery.what {
                                 What::Bytes(told) => bytes += told.len() as u64,
                                 What::Gap(missing) => gaps += missing,
+                                What::Urgent(_) => {}
                                 What::End(_) => ends += 1,
                             }
                         });

@@ -62,8 +62,14 @@ fn survives<R: Rewriter>(mut way: Way<R>, image: &[u8], seed: u64) -> Result<(),
         assert!(way.packetizer.memory() <= 2 * CONFIG.memory);
         let number = 1 + random.below(6) as u32;
         let flow = if random.below(2) == 0 { flow(number) } else { flow(number).reversed() };
-        let flags =
-            [flags::ACK, flags::ACK, flags::ACK | flags::FIN, flags::ACK | flags::PSH, flags::SYN, RESET];
+        let flags = [
+            flags::ACK,
+            flags::ACK | flags::URG,
+            flags::ACK | flags::FIN,
+            flags::ACK | flags::PSH,
+            flags::SYN,
+            RESET,
+        ];
         let flags = flags[random.below(5) + usize::from(random.below(12) == 0)];
         let number = |random: &mut Random| match random.below(8) {
             0 => random.next() as u32,
@@ -124,7 +130,7 @@ proptest! {
 
     #[test]
     fn no_bytes_are_an_image(bytes in prop::collection::vec(any::<u8>(), 2..300), seed: u64) {
-        let bytes = summed([&[0, 5, 0, 0, 0, 1, 0][..], &bytes].concat());
+        let bytes = summed([&[0, 8, 0, 0, 0, 1, 0][..], &bytes].concat());
         prop_assert!(survives(cats(CONFIG), &bytes, seed).is_err());
     }
 }
@@ -137,11 +143,11 @@ fn an_error_says_what_is_wrong() {
     other[1] = 2;
     assert!(import(&other).contains("checksum is wrong"));
     let problem = import(&summed(other));
-    assert!(problem.contains("of version 5, found version 2"), "{problem}");
+    assert!(problem.contains("of version 8, found version 2"), "{problem}");
     assert!(import(&summed(good[..good.len() - 8].to_vec())).contains("end in the middle"));
     // An end that no segment can have told: gaps were counted by it.
     let mut far = good;
-    let end = 6 + 1 + 41 + 2 + 2 * 8;
+    let end = 6 + 1 + 41 + 3 + 2 * 8;
     assert_eq!(far[end..end + 16], [u8::MAX; 16], "it has not ended");
     (far[end], far[end + 8]) = (0x7f, 0x7f);
     assert!(import(&summed(far)).contains("none that can be"));

@@ -25,6 +25,8 @@ mod rewritten;
 mod rules;
 mod schedules;
 mod selective;
+mod signatures;
 mod times;
+mod urgent;
 mod waiting;
 mod windows;

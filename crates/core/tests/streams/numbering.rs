@@ -85,8 +85,8 @@ impl<const BITS: u32> Protocol for Counted<BITS> {
             ends: set(ENDS),
             aborts: set(ABORTS),
             acknowledges: set(ACKNOWLEDGES).then(|| behind(9) & Self::MASK),
-            credit: None,
             bytes: payload,
+            ..Segment::default()
         }
     }
 }

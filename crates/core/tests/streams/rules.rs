@@ -23,6 +23,7 @@ impl Heard {
             let what = match told.what {
                 What::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
                 What::Gap(missing) => format!("<{missing}>"),
+                What::Urgent(byte) => format!("({})", char::from(byte)),
                 What::End(end) => format!(".{}", end.name()),
             };
             text += &if told.side == Side::Server { format!("[{what}]") } else { what };
@@ -428,6 +429,7 @@ fn an_edge_that_nobody_answers_for_is_none() {
         let mut take = |told: netbricks_core::stream::Delivery<'_>| match told.what {
             What::Bytes(more) => bytes += more.len() as u64,
             What::Gap(missing) => gaps += missing,
+            What::Urgent(byte) => panic!("{byte} is not urgent"),
             What::End(end) => panic!("{end:?}"),
         };
         heard.streams.push(client, segment(number, &[b'z'; 1_000]), heard.now, &mut take);
@@ -436,6 +438,7 @@ fn an_edge_that_nobody_answers_for_is_none() {
     heard.streams.expire(u64::MAX, 1, |told| match told.what {
         What::Bytes(more) => bytes += more.len() as u64,
         What::Gap(missing) => gaps += missing,
+        What::Urgent(byte) => panic!("{byte} is not urgent"),
         What::End(end) => last += end.name(),
     });
     assert_eq!(bytes + gaps, 2_000_000, "all of it is known to have been");
@@ -450,4 +453,35 @@ fn an_edge_that_nobody_answers_for_is_none() {
         assert_eq!(heard.push(client, segment(1_200, b"decoy")).0, Arrival::Ignored);
         heard.told(server, takes(100, None, ack(500, 1_000)));
     }
+}
+
+/// A segment without the push flag whose only byte may be a keep-alive's.
+fn probe(number: u32, byte: &[u8]) -> Segment<'_> {
+    Segment { may_probe: true, ..segment(number, byte) }
+}
+
+#[test]
+fn the_byte_of_a_keep_alive_is_no_data_where_it_is_the_first_that_is_seen() {
+    let garbage = b"\0";
+    let mut heard = Heard::new(StreamConfig::default());
+    assert_eq!(heard.told(flow(1), probe(999, garbage)), "");
+    assert_eq!(heard.told(flow(1), probe(999, garbage)), "", "it comes again");
+    assert_eq!(heard.told(flow(1), segment(1_000, b"data")), "data");
+    assert_eq!(heard.told(flow(1), probe(1_003, garbage)), "");
+    // As the first without a byte, and then one with.
+    assert_eq!(heard.told(flow(2), segment(999, b"")), "");
+    assert_eq!(heard.told(flow(2), probe(999, garbage)), "");
+    assert_eq!(heard.told(flow(2), segment(1_000, b"data")), "data");
+    // What a sender has to say again it says whole: that was a probe of a window of 0.
+    assert_eq!(heard.told(flow(3), probe(1_000, b"d")), "");
+    assert_eq!(heard.told(flow(3), segment(1_000, b"data")), "data");
+    // Its receiver has acknowledged it before, whatever its flags.
+    assert_eq!(heard.told(flow(4).reversed(), ack(500, 1_000)), "");
+    assert_eq!(heard.told(flow(4), segment(999, garbage)), "");
+    assert_eq!(heard.told(flow(4), segment(1_000, b"data")), "[data]");
+    // A byte that is pushed is one, and so is one that ends the stream or comes behind a SYN.
+    assert_eq!(heard.told(flow(5), segment(1_000, b"d")), "d");
+    assert_eq!(heard.told(flow(6), Segment { may_probe: false, ..fin(1_000, b"d") }), "d.finished");
+    heard.told(flow(7), syn(1_000));
+    assert_eq!(heard.told(flow(7), probe(1_000, b"d")), "d");
 }

@@ -70,6 +70,7 @@ impl Cutter {
                 }
                 *self = Self { gap: self.gap + missing, ..Self::default() };
             }
+            What::Urgent(_) => {}
             What::End(end) => {
                 if self.bytes.len() <= self.seen {
                     *self = Self { gap: self.gap, offset: delivery.offset, ..Self::default() };

@@ -15,11 +15,13 @@ mod tests;
 
 pub use config::HttpInspectConfig;
 
+use netbricks_core::packet::tcp::is_cut_off;
 use netbricks_core::packet::{Ip, Link, Tcp};
 use netbricks_core::stream::{
     Fate, GateConfig, PacketizeConfig, Side, Strangers, StreamConfig, Window, WindowConfig,
 };
-use netbricks_core::{Edge, Function, Input, Node, Operator, State, Worker, compose};
+use netbricks_core::view::IpRewrite;
+use netbricks_core::{Drop, Edge, Function, Input, Node, Operator, State, Worker, compose};
 
 use config::{FLOW_MEMORY, PATH_MEMORY};
 use reading::Reading;
@@ -111,10 +113,17 @@ pub fn http_block(input: Input, config: &HttpInspectConfig, worker: &Worker) -> 
         ..GateConfig::new(WINDOW, WINDOW, 0)
     };
     let (http, to_server) = (served(config), to_server(config));
+    let concerns = http.clone();
     // All leave on the edge on which packets leave that are made here: so they keep their order.
     input
         .parse_or::<Link>(Edge::OUT)
         .parse_or::<Ip>(Edge::OUT)
+        .filter(Drop::Fragment, move |packet| {
+            // Its server would put a request together that was never seen here.
+            let flow = packet.flow_key();
+            let concerns = concerns(flow.source_port()) || concerns(flow.destination_port());
+            !concerns || !is_cut_off(&packet.header(), packet.payload())
+        })
         .parse_or::<Tcp>(Edge::OUT)
         .divert(Edge::OUT, move |packet| {
             let header = packet.header();

@@ -267,6 +267,7 @@ fn reassembled(overlap: Overlap, client: u16, frames: &[Vec<u8>]) -> Vec<u8> {
             _ if told.flow.source_port() != client => {}
             What::Bytes(more) => whole.extend_from_slice(more),
             What::End(why) => end = Some(why),
+            What::Urgent(byte) => panic!("{byte} is not urgent"),
             What::Gap(missing) => panic!("{missing} bytes are missing"),
         });
     }

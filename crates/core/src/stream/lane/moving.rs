@@ -2,13 +2,11 @@
 
 use std::ops::Range;
 
-use super::{Edit, Edits, Lane};
+use super::{Edit, Edits, FAR, Lane};
 use crate::stream::blocks::{BLOCK, Blocks, Piece};
 use crate::stream::reader::{Reader, number};
 use crate::stream::segment::MOST_SHIFT;
 
-/// No position is as large: whatever is added to one fits 64 bits.
-const FAR: u64 = 1 << 62;
 /// Bytes of one.
 const PLACE: usize = 8;
 /// A direction that does not shift its windows.
@@ -67,6 +65,8 @@ impl Lane {
             largest: _,
             // Who moves so early comes back to none that was given up.
             rival: _,
+            urgent,
+            taken_out,
         } = *self;
         let set = [
             rewrites,
@@ -101,8 +101,9 @@ impl Lane {
             mended,
             from,
             behind,
+            taken_out,
         ];
-        let others = [said.2, shift.cast_unsigned()];
+        let others = [urgent, said.2, shift.cast_unsigned()];
         places.iter().chain(&late).chain(&others).for_each(|number| to.extend(number.to_be_bytes()));
         let count = self.edits(edits).count();
         to.extend((count as u32).to_be_bytes());
@@ -145,9 +146,11 @@ impl<'a> MovedLane<'a> {
         (lane.shifted, lane.vouched, lane.mended) = (place()?, place()?, place()?);
         let twice = (place()?, place()?);
         lane.twice = set(6).then_some(twice);
+        lane.taken_out = place()?;
         for late in &mut lane.late {
             *late = place()?;
         }
+        lane.urgent = from.number(8)?;
         lane.said = (said.0, said.1, from.number(8)?);
         lane.shift = from.number(8)?.cast_signed();
         let count = from.number(4)?;
@@ -166,7 +169,8 @@ impl<'a> MovedLane<'a> {
 
     /// Whether its positions follow each other.
     fn is_sound(&self) -> bool {
-        let Lane { taken, emitted, sent, acknowledged, launched, told, reached, .. } = self.lane;
+        let Lane { taken, emitted, sent, acknowledged, launched, told, reached, urgent, taken_out, .. } =
+            self.lane;
         let (mut shift, mut input, mut output) = (self.lane.shift, 0, self.lane.shifted);
         for edit in &self.edits {
             let follows = input <= edit.input
@@ -187,6 +191,8 @@ impl<'a> MovedLane<'a> {
             && launched <= sent
             && told <= taken + 1
             && reached <= emitted
+            && taken_out <= emitted
+            && (urgent == FAR || (emitted + 1..taken).contains(&urgent))
             && sent.wrapping_sub(emitted).cast_signed() == shift
             && self.lane.shift.unsigned_abs() < FAR
     }
@@ -195,9 +201,10 @@ impl<'a> MovedLane<'a> {
     pub(in crate::stream) fn is_rewritten(&self) -> bool {
         self.lane.rewrites && !self.lane.over
     }
-    /// The places of its bytes that are held back.
+    /// The places of its bytes that are held back, urgent ones not counted.
     pub(in crate::stream) fn held(&self) -> Range<u64> {
-        self.lane.emitted..self.lane.taken
+        let Lane { emitted, taken, taken_out, urgent, .. } = self.lane;
+        emitted - taken_out..taken - taken_out - u64::from(urgent != FAR)
     }
     /// Of each block where that input began whose output is not all before it.
     fn places(&self) -> impl Iterator<Item = u64> + '_ {

@@ -11,7 +11,7 @@ use crate::stream::reader::Reader;
 use crate::stream::{Cut, End, LINGER, Rewriter, Side, Source};
 
 /// None of those of a [`Reassembler`](crate::stream::Reassembler) and of windows.
-const VERSION: u16 = 5;
+const VERSION: u16 = 8;
 
 /// What a connection is, before all else of it.
 const LIVE: u8 = 0;

@@ -14,27 +14,21 @@ use crate::stream::{End, Protocol, Rewriter, Segment, Side, Strangers};
 const MULTIPATH: u8 = 30;
 
 impl<R: Rewriter> Packetizer<R> {
-    /// Whether a segment opens a connection whose ends sign what they send (RFC 2385, RFC 5925): nobody else can write for them.
-    /// An older one of the same ends is over then.
-    pub(super) fn is_signed(
-        &mut self,
-        flow: FlowKey,
-        segment: &Segment<'_>,
-        header: TcpRef<'_>,
-        now: u64,
-    ) -> bool {
-        let signs = |option| matches!(option, TcpOption::Md5(_) | TcpOption::Authentication { .. });
-        if !segment.opens || segment.answers || !header.options().flatten().any(signs) {
-            return false;
-        }
-        if let Some((number, _)) = self.streams.side(flow) {
-            let way = usize::from(flow.canonical() != flow);
-            if !is_another(self.streams.connections.get(number), way, segment, Tcp::BITS) {
-                return false;
-            }
+    /// A signed segment (RFC 2385, RFC 5925): nobody else can write for its sender. What it opens is not rewritten, and an older
+    /// connection of the same ends is over then. One that is rewritten has ends that don't sign, and drop it.
+    pub(super) fn signed(&mut self, flow: FlowKey, segment: &Segment<'_>, now: u64) -> Passage {
+        let Some((number, _)) = self.streams.side(flow) else { return self.strange(false) };
+        let way = usize::from(flow.canonical() != flow);
+        if is_another(self.streams.connections.get(number), way, segment, Tcp::BITS) {
             self.forget(number, End::Replaced, now);
+            return self.strange(false);
         }
-        true
+        // Before its ends have agreed it may be theirs, and what was seen of others.
+        if self.streams.stage(number) == Stage::Opening {
+            return self.strange(false);
+        }
+        self.counters.refused += 1;
+        Passage::Refused
     }
 
     /// Whether what a segment says counts. Before both ends were seen to open the connection only a few do, since anybody may
