@@ -3,9 +3,11 @@
 use netbricks_core::graph::observe_panics;
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{Ip, Link, Tcp};
-use netbricks_core::stream::{Cut, Fate, GateConfig, PacketizeConfig, StreamConfig, Why, WindowConfig};
 use netbricks_core::{Drop, Edge, Function, Input, Operator, Worker, compose};
 use netbricks_testkit::build::ethernet;
+use netbricks_testkit::stream::{
+    Cut, Fate, GateConfig, PacketizeConfig, StreamConfig, StreamOperator, Why, WindowConfig,
+};
 use std::cell::RefCell;
 
 use crate::harness::{Feed, Rig, Sink, blueprint, counters, run_out};

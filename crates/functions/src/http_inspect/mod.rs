@@ -17,11 +17,11 @@ pub use config::HttpInspectConfig;
 
 use netbricks_core::packet::tcp::is_cut_off;
 use netbricks_core::packet::{Ip, Link, Tcp};
-use netbricks_core::stream::{
-    Fate, GateConfig, PacketizeConfig, Side, Strangers, StreamConfig, Window, WindowConfig,
-};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{Drop, Edge, Function, Input, Node, Operator, State, Worker, compose};
+use netbricks_stream::{
+    Fate, GateConfig, PacketizeConfig, Side, Strangers, StreamConfig, StreamOperator, Window, WindowConfig,
+};
 
 use config::{FLOW_MEMORY, PATH_MEMORY};
 use reading::Reading;

@@ -9,9 +9,9 @@ pub use config::{From, RewriteStreamConfig};
 use netbricks_core::node::SectionMerge;
 use netbricks_core::packet::tcp::is_cut_off;
 use netbricks_core::packet::{Ip, Link, Tcp};
-use netbricks_core::stream::{BLOCK, PacketizeConfig, PacketizeCounters};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{BuildError, Drop, Edge, Function, Input, Operator, Section, Worker};
+use netbricks_stream::{BLOCK, PacketizeConfig, PacketizeCounters, StreamOperator, StreamWorker};
 
 use config::FLOW_MEMORY;
 

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{Ip, Link, Tcp, checksum};
-use netbricks_core::stream::{Fate, GateConfig, PacketizeConfig, Why};
 use netbricks_core::{Blueprint, Edge, Operator, compose};
+use netbricks_stream::{Fate, GateConfig, PacketizeConfig, StreamOperator, Why};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::mutate::Random;
 

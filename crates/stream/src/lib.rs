@@ -1,0 +1,117 @@
+//! Byte streams (NetBricks, section 3.1): what a transport's segments say, in the order in which it was written.
+//!
+//! [`Reassembler`] is pure: segments and the time go in, bytes, gaps and ends come out. It keeps out-of-order bytes in
+//! blocks that were there from the beginning, so that neither a packet nor an attacker makes it allocate.
+//!
+//! A segment counts where its receiver would take it by its flags, its number, and the windows that were seen. What a receiver knows
+//! besides is not looked at: time stamps (RFC 7323, section 5), and whether the bytes were ever sent that a segment with bytes
+//! acknowledges. Whoever must not be shown what a receiver drops stands in the packets' way, where what goes on is what was shown.
+#![forbid(unsafe_code)]
+
+mod beginning;
+mod blocks;
+mod connection;
+mod following;
+mod gate;
+mod kept;
+mod lane;
+mod memory;
+mod moving;
+mod operators;
+mod packetize;
+mod plausible;
+mod queue;
+mod reader;
+mod reassembler;
+mod replace;
+mod rewriter;
+mod sack;
+mod segment;
+mod settings;
+mod stays;
+mod transfer;
+mod window;
+
+pub use blocks::BLOCK;
+pub use connection::Side;
+pub(crate) use gate::Post;
+pub use gate::{Crowded, Fate, Gate, GateConfig, Held, Replacing};
+pub use kept::{Judge, Keeping, Kept, Viewer};
+pub use lane::Output;
+pub use operators::{Packetize, StreamOperator, StreamWorker, Windowed};
+pub(crate) use packetize::ANSWER;
+pub(crate) use packetize::Workings;
+pub use packetize::{Emit, PacketizeCounters, Packetizer, Passage};
+pub use reassembler::{Arrival, Counters, Reassembler};
+pub use replace::{Replace, ReplaceError};
+pub use rewriter::{Cut, Rewriter, Source};
+pub use segment::{Credit, Protocol, Segment, Signature};
+pub use settings::{Full, LINGER, OPENING, Overlap, PacketizeConfig, Strangers, StreamConfig, StreamError};
+pub(crate) use window::Room;
+pub use window::{Why, Window, WindowConfig, WindowError, Windows};
+
+use netbricks_core::packet::FlowKey;
+
+/// Something that became known of one direction of a connection. What is known of a direction is told in the order of its
+/// bytes, and nothing after its [`End`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delivery<'a> {
+    /// The connection's number, below [`StreamConfig::flows`]: nobody else's until it ended in both directions.
+    pub connection: u32,
+    /// Which of its directions.
+    pub side: Side,
+    /// From whom to whom.
+    pub flow: FlowKey,
+    /// How many bytes of this direction came before, those in gaps included, and urgent ones not.
+    pub offset: u64,
+    /// What became known.
+    pub what: What<'a>,
+}
+
+/// What became known of a direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What<'a> {
+    /// The next bytes; at least one.
+    Bytes(&'a [u8]),
+    /// So many bytes will never be known; at least one.
+    Gap(u64),
+    /// The next byte was urgent: Linux takes it out of the stream that an application reads, unless that asked for it in its place
+    /// (`SO_OOBINLINE`).
+    Urgent(u8),
+    /// There will be nothing more.
+    End(End),
+}
+
+/// Why a direction ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum End {
+    /// Its sender had no more to say, and all of it was told, gaps included.
+    Finished,
+    /// The connection was reset, from either side. What waited behind a gap is not told: no receiver has seen it.
+    Reset,
+    /// Nothing was heard of the connection for [`StreamConfig::idle`].
+    Idle,
+    /// Its place or its memory was needed ([`Full`]).
+    Evicted,
+    /// The same addresses and ports opened another connection.
+    Replaced,
+    /// Another worker goes on with it.
+    Moved,
+    /// Whoever follows it is taken down.
+    Drained,
+}
+
+impl End {
+    /// Its name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::Reset => "reset",
+            Self::Idle => "idle",
+            Self::Evicted => "evicted",
+            Self::Replaced => "replaced",
+            Self::Moved => "moved",
+            Self::Drained => "drained",
+        }
+    }
+}

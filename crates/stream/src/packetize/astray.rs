@@ -1,0 +1,108 @@
+//! Segments that lie where the ends of a connection don't take them, as those of whoever knows its addresses and ports but not
+//! its numbers (RFC 5961). What they say does not count, and they go on as far from what is next as they came: never nearer.
+
+use netbricks_core::packet::tcp::{TcpRef, flags};
+
+use super::{Edits, Emit, Packetizer};
+use crate::connection::Stage;
+use crate::lane::Lane;
+use crate::{Rewriter, Segment, Side};
+
+/// Bytes that a window has which is not shifted, at most: that of a segment that opens never is.
+const UNSHIFTED: u64 = 1 << 16;
+
+impl<R: Rewriter> Packetizer<R> {
+    /// Whether a segment lies further from what its direction's next than any window that was let through; or opens anew what
+    /// both ends agreed on and did not both end (section 4).
+    pub(super) fn is_astray(&self, number: u32, side: Side, header: TcpRef<'_>) -> bool {
+        let lanes = &self.lanes[number as usize];
+        if !lanes.iter().all(|lane| lane.rewrites) {
+            return false;
+        }
+        let lane = &lanes[side as usize];
+        let said = header.sequence_number();
+        if opens(header) {
+            // That of one end may be forged as well once the other has no more to say.
+            return self.streams.stage(number) == Stage::Open && said.wrapping_add(1) != lane.first;
+        }
+        let distance = said.wrapping_sub(lane.number(lane.taken)).cast_signed();
+        u64::from(distance.unsigned_abs()) > self.room + UNSHIFTED
+    }
+
+    /// What goes on of such a one. An end that knows better says so.
+    pub(super) fn astray<'a>(&self, number: u32, side: Side, header: TcpRef<'a>) -> Emit<'a> {
+        let lanes = &self.lanes[number as usize];
+        let [own, other] = [side, side.other()].map(|side| {
+            let lane = &lanes[side as usize];
+            // Who opens a connection anew counts anew.
+            if !opens(header) { lane.sent.wrapping_sub(lane.emitted) as u32 } else { 0 }
+        });
+        Emit {
+            number: header.sequence_number().wrapping_add(own),
+            acknowledgment: header.acknowledgment_number().wrapping_sub(other),
+            flags: header.flags() & !(flags::FIN | flags::PSH | flags::URG),
+            window: header.window(),
+            options: header.options_bytes(),
+            len: 0,
+            back: false,
+            kept: None,
+        }
+    }
+
+    /// A reset counts where its receiver takes it: at the very next byte that it expects (section 3.2), by its own word or by what
+    /// went to it. Another one is answered by it, and comes again where it counts.
+    pub(super) fn weigh_reset(&self, number: u32, side: Side, segment: &mut Segment<'_>) {
+        let lane = &self.lanes[number as usize][side as usize];
+        if !lane.rewrites {
+            return;
+        }
+        let said = segment.number as u32;
+        let next = [lane.told, lane.taken, lane.taken + u64::from(lane.finished)];
+        segment.aborts = next.iter().any(|at| lane.number(*at) == said);
+        if segment.aborts {
+            // Whatever of its bytes is still on its way to the receiver.
+            segment.number = u64::from(lane.number(lane.taken));
+        }
+    }
+}
+
+/// One that opens and aborts is a reset.
+fn opens(header: TcpRef<'_>) -> bool {
+    header.flags() & (flags::SYN | flags::RST) == flags::SYN
+}
+
+impl Lane {
+    /// How many bytes before the first one a number lies, if it does: there is no position for it.
+    fn before_first(&self, number: u32) -> Option<u64> {
+        let distance = i64::from(number.wrapping_sub(self.number(self.taken)).cast_signed());
+        self.taken.checked_add_signed(distance).is_none().then(|| distance.unsigned_abs() - self.taken)
+    }
+
+    /// Where a segment without bytes goes that came at an input position, by this number: from far ahead as far, so that its
+    /// receiver may tell what it never waited for; and from before the first byte, as a keep-alive may, before it.
+    pub(super) fn bare_at(&self, edits: &Edits, number: u32, at: u64) -> u64 {
+        let end = self.taken + u64::from(self.finished);
+        match self.before_first(number) {
+            Some(before) => 0u64.wrapping_sub(before),
+            None if at > end => self.ends() + (at - end),
+            None => self.output_of(edits, at).min(self.ends()),
+        }
+    }
+
+    /// Where a reset goes that came at an input position, by this number, `before` it took effect.
+    pub(super) fn reset_at(&self, edits: &Edits, before: &Self, number: u32, at: u64) -> u64 {
+        if let Some(before) = self.before_first(number) {
+            return 0u64.wrapping_sub(before);
+        }
+        let end = self.taken + u64::from(self.finished);
+        if at > end {
+            return self.ends() + (at - end);
+        }
+        if at == before.told && at <= self.taken {
+            // What it has of a replacement, too.
+            return before.acknowledged;
+        }
+        let most = if self.launched < self.sent { self.launched } else { self.ends() };
+        self.output_of(edits, at).min(most)
+    }
+}
