@@ -16,7 +16,7 @@ use netbricks_core::{
     Role, Shuffle, ShuffleConfig, ShuffleKey, StoredFlow, Team, Turn, WhenFull, Worker, compose,
 };
 use netbricks_runtime::{Clock, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime};
-use netbricks_testkit::stream::WindowConfig;
+use netbricks_testkit::stream::{StreamWorker, WindowConfig};
 
 /// Where a packet's number within its flow lies: behind Ethernet, IPv4 and UDP.
 pub(crate) const NUMBER: std::ops::Range<usize> = 42..50;
