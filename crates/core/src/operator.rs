@@ -6,8 +6,7 @@
 use std::marker::PhantomData;
 
 use netbricks_buffer::Batch;
-use netbricks_packet::stack::{Follows, Forgettable, Header, Holds, Layer, Removable, Root, Stack, With};
-use netbricks_packet::{Ip, Tcp};
+use netbricks_packet::stack::{Follows, Forgettable, Header, Layer, Removable, Root, Stack, With};
 use netbricks_tables::{Encode, Entry, FlowTable, Key, Table};
 
 use crate::at::At;
@@ -19,7 +18,6 @@ use crate::operators::{
     Replaces, Resize, ResizeError, Send, Substitute, Substituted, Then, Transform,
 };
 use crate::reason::{Drop, Edge, Verdict};
-use crate::registry::Worker;
 use crate::state::{State, TableKey};
 use crate::view::View;
 

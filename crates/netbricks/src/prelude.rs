@@ -131,8 +131,8 @@ pub use netbricks_core::tables::{
 
 // Byte streams of TCP: windows beside the packets' way and in it, and streams rewritten; more in `netbricks::stream`.
 pub use netbricks_stream::{
-    Fate, GateConfig, PacketizeConfig, Replace, StreamConfig, StreamOperator, StreamWorker, Why, Window,
-    WindowConfig,
+    Fate, InlineWindowConfig, PacketizeConfig, Replace, StreamConfig, StreamOperator, StreamWorker, Why,
+    Window, WindowConfig,
 };
 
 // Other cores, and groups: `pipeline.shuffle(ShuffleConfig { key: ShuffleKey::Flow, ..Default::default() })`.

@@ -2,10 +2,10 @@
 
 use netbricks_core::tables::MemoryError;
 
-use super::beginning::Beginning;
+use super::acceptability::REACH;
 use super::blocks::{Blocks, List, NONE, Piece};
+use super::initial_sequence::InitialSequence;
 use super::memory::room;
-use super::plausible::REACH;
 use super::segment::{Segment, Signatures};
 
 /// A direction of a connection.
@@ -65,7 +65,7 @@ pub(super) enum Stage {
 
 /// Whether a sender has the windows that it takes shifted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Offer {
+pub(super) enum WindowScale {
     /// Its first segment was not seen.
     Unseen,
     /// No.
@@ -109,9 +109,9 @@ pub(super) struct Direction {
     /// Position behind what its receiver acknowledged, as far as it was seen; 0 where it said nothing. Not known after a move.
     pub(super) acknowledged: u64,
     /// What another segment says that opens it, if there was one: which of them counts is not known yet. Nor is it after a move.
-    pub(super) rival: Option<Beginning>,
+    pub(super) rival: Option<InitialSequence>,
     /// What its sender offered, who receives the other direction.
-    pub(super) offer: Offer,
+    pub(super) offer: WindowScale,
     /// How its sender signs its segments.
     pub(super) signatures: Signatures,
     /// Position of the urgent byte, as long as it is not behind `next`.
@@ -136,7 +136,7 @@ impl Direction {
         beyond: UNKNOWN,
         acknowledged: 0,
         rival: None,
-        offer: Offer::Unseen,
+        offer: WindowScale::Unseen,
         signatures: Signatures::ANY,
         urgent: UNKNOWN,
         taken_out: 0,
@@ -214,18 +214,18 @@ impl Direction {
     }
 
     /// What opened it.
-    pub(super) fn beginning(&self) -> Beginning {
+    pub(super) fn initial_sequence(&self) -> InitialSequence {
         let Self { offer, held, signatures, .. } = *self;
-        Beginning { number: self.first - ORIGIN, offer, held, signatures }
+        InitialSequence { number: self.first - ORIGIN, offer, held, signatures }
     }
 
     /// It begins so. Another beginning that it may have had is remembered. Nothing of it waits.
-    pub(super) fn open(&mut self, by: Beginning, start: Start) {
+    pub(super) fn open(&mut self, by: InitialSequence, start: Start) {
         let is_opened = self.is_opened() && self.phase == Phase::Open;
-        let rival = if is_opened { Some(self.beginning()) } else { self.rival };
+        let rival = if is_opened { Some(self.initial_sequence()) } else { self.rival };
         let rival = rival.filter(|rival| rival.number != by.number);
         let first = ORIGIN + by.number;
-        let Beginning { offer, signatures, .. } = by;
+        let InitialSequence { offer, signatures, .. } = by;
         let phase = Phase::Open;
         *self = Self { phase, start, first, next: first, rival, offer, signatures, ..Self::UNSEEN };
     }

@@ -2,9 +2,9 @@
 
 use netbricks_core::packet::FlowKey;
 
+use super::acceptability::{NOT_SEEN, REACH};
 use super::blocks::{Blocks, NONE};
 use super::connection::{Connection, Direction, Phase, Side, Start, UNKNOWN};
-use super::plausible::{NOT_SEEN, REACH};
 use super::queue::Stored;
 use super::reassembler::{Arrival, Counters};
 use super::segment::Segment;

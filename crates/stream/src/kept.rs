@@ -58,14 +58,14 @@ impl<F, M> Keeping<F, M> {
 }
 
 /// Who sees windows beside the packets' way: any function of them, and [`Keeping`].
-pub trait Viewer {
+pub trait WindowObserver {
     /// What it keeps of a direction.
     type Kept: Kept;
     /// Shows it a window.
     fn see(&mut self, window: &Window<'_>, kept: &mut Self::Kept);
 }
 
-impl<F: FnMut(&Window<'_>)> Viewer for F {
+impl<F: FnMut(&Window<'_>)> WindowObserver for F {
     type Kept = ();
     #[inline(always)]
     fn see(&mut self, window: &Window<'_>, (): &mut ()) {
@@ -73,7 +73,7 @@ impl<F: FnMut(&Window<'_>)> Viewer for F {
     }
 }
 
-impl<F: FnMut(&Window<'_>, &mut M), M: Kept> Viewer for Keeping<F, M> {
+impl<F: FnMut(&Window<'_>, &mut M), M: Kept> WindowObserver for Keeping<F, M> {
     type Kept = M;
     #[inline(always)]
     fn see(&mut self, window: &Window<'_>, kept: &mut M) {
@@ -82,11 +82,11 @@ impl<F: FnMut(&Window<'_>, &mut M), M: Kept> Viewer for Keeping<F, M> {
 }
 
 /// Who decides on windows in the packets' way: any function of them, and [`Keeping`].
-pub trait Judge {
+pub trait WindowDecider {
     /// What it keeps of a direction.
     type Kept: Kept;
     /// Asks what becomes of a window.
-    fn judge(
+    fn decide(
         &mut self,
         window: &Window<'_>,
         replacing: &mut Replacing<'_, '_>,
@@ -94,22 +94,22 @@ pub trait Judge {
     ) -> Fate;
 }
 
-impl<F: FnMut(&Window<'_>, &mut Replacing<'_, '_>) -> Fate> Judge for F {
+impl<F: FnMut(&Window<'_>, &mut Replacing<'_, '_>) -> Fate> WindowDecider for F {
     type Kept = ();
     #[inline(always)]
-    fn judge(&mut self, window: &Window<'_>, replacing: &mut Replacing<'_, '_>, (): &mut ()) -> Fate {
+    fn decide(&mut self, window: &Window<'_>, replacing: &mut Replacing<'_, '_>, (): &mut ()) -> Fate {
         self(window, replacing)
     }
 }
 
-impl<F, M> Judge for Keeping<F, M>
+impl<F, M> WindowDecider for Keeping<F, M>
 where
     F: FnMut(&Window<'_>, &mut Replacing<'_, '_>, &mut M) -> Fate,
     M: Kept,
 {
     type Kept = M;
     #[inline(always)]
-    fn judge(&mut self, window: &Window<'_>, replacing: &mut Replacing<'_, '_>, kept: &mut M) -> Fate {
+    fn decide(&mut self, window: &Window<'_>, replacing: &mut Replacing<'_, '_>, kept: &mut M) -> Fate {
         (self.0)(window, replacing, kept)
     }
 }
@@ -122,11 +122,11 @@ mod tests {
     use netbricks_core::packet::{FlowKey, Tcp, checksum};
 
     use super::*;
-    use crate::gate::Post;
-    use crate::window::Room;
+    use crate::inline_window::InlineWindowParts;
+    use crate::window::WindowParts;
     use crate::{
-        End, Gate, GateConfig, Rewriter, Segment, Side, Source, StreamConfig, Why, WindowConfig, WindowError,
-        Windows,
+        End, InlineWindow, InlineWindowConfig, Rewriter, Segment, Side, Source, StreamConfig, Why,
+        WindowConfig, WindowError, Windows,
     };
     use netbricks_core::state::Declared;
 
@@ -154,7 +154,7 @@ mod tests {
         [FlowKey::new(client, server, 1_000, 80, 6), FlowKey::new(server, client, 80, 1_000, 6)]
     }
 
-    fn counting() -> (Shown, Windows<Tcp, impl Viewer<Kept = Count>>) {
+    fn counting() -> (Shown, Windows<Tcp, impl WindowObserver<Kept = Count>>) {
         let shown = Shown::default();
         let f = {
             let shown = shown.clone();
@@ -165,12 +165,12 @@ mod tests {
             }
         };
         let config = WindowConfig { memory: 0, ..WindowConfig::new(64, 64, 1_000) };
-        (shown, Windows::over(Room::new(config).unwrap(), Keeping::new(f)))
+        (shown, Windows::over(WindowParts::new(config).unwrap(), Keeping::new(f)))
     }
 
     fn segment(number: u64, bytes: &[u8]) -> Segment<'_> {
         let (opens, answers, ends, aborts) = (false, false, false, false);
-        Segment { number, opens, answers, ends, aborts, acknowledges: None, credit: None, bytes }
+        Segment { number, opens, answers, ends, aborts, acknowledges: None, advertised: None, bytes }
     }
 
     #[test]
@@ -249,7 +249,7 @@ mod tests {
         }
         let config = WindowConfig::new(64, 64, 1_000);
         let streams = StreamConfig { flows: 1 << 20, ..config.streams };
-        let error = Room::<Tcp, Large>::new(WindowConfig { streams, ..config }).err();
+        let error = WindowParts::<Tcp, Large>::new(WindowConfig { streams, ..config }).err();
         assert!(matches!(error, Some(WindowError::NoMemory(_))), "{error:?}");
     }
 
@@ -257,7 +257,7 @@ mod tests {
     fn what_is_kept_goes_with_what_is_held() {
         let gate = || {
             let f = |_: &Window<'_>, _: &mut Replacing<'_, '_>, _: &mut Count| Fate::Hold;
-            Gate::over(Post::new(GateConfig::SMALLEST).unwrap(), Keeping::new(f))
+            InlineWindow::over(InlineWindowParts::new(InlineWindowConfig::SMALLEST).unwrap(), Keeping::new(f))
         };
         let source = Source { connection: 0, side: Side::Client, flow: flows()[0], now: 0 };
         let (mut one, mut two, mut image) = (gate(), gate(), Vec::new());

@@ -8,18 +8,18 @@
 //! acknowledges. Whoever must not be shown what a receiver drops stands in the packets' way, where what goes on is what was shown.
 #![forbid(unsafe_code)]
 
-mod beginning;
+mod acceptability;
 mod blocks;
 mod connection;
 mod following;
-mod gate;
+mod hold_times;
+mod initial_sequence;
+mod inline_window;
 mod kept;
-mod lane;
 mod memory;
-mod moving;
+mod migration;
 mod operators;
 mod packetize;
-mod plausible;
 mod queue;
 mod reader;
 mod reassembler;
@@ -27,27 +27,29 @@ mod replace;
 mod rewriter;
 mod sack;
 mod segment;
+mod sequence_map;
 mod settings;
-mod stays;
 mod transfer;
 mod window;
 
 pub use blocks::BLOCK;
 pub use connection::Side;
-pub(crate) use gate::Post;
-pub use gate::{Crowded, Fate, Gate, GateConfig, Held, Replacing};
-pub use kept::{Judge, Keeping, Kept, Viewer};
-pub use lane::Output;
+pub(crate) use inline_window::InlineWindowParts;
+pub use inline_window::{Fate, Held, InlineWindow, InlineWindowConfig, OverflowPolicy, Replacing};
+pub use kept::{Keeping, Kept, WindowDecider, WindowObserver};
 pub use operators::{Packetize, StreamOperator, StreamWorker, Windowed};
 pub(crate) use packetize::ANSWER;
-pub(crate) use packetize::Workings;
+pub(crate) use packetize::PacketizerParts;
 pub use packetize::{Emit, PacketizeCounters, Packetizer, Passage};
 pub use reassembler::{Arrival, Counters, Reassembler};
 pub use replace::{Replace, ReplaceError};
 pub use rewriter::{Cut, Rewriter, Source};
-pub use segment::{Credit, Protocol, Segment, Signature};
-pub use settings::{Full, LINGER, OPENING, Overlap, PacketizeConfig, Strangers, StreamConfig, StreamError};
-pub(crate) use window::Room;
+pub use segment::{AdvertisedWindow, Protocol, Segment, Signature};
+pub use sequence_map::Output;
+pub use settings::{
+    Full, LINGER, MidstreamPolicy, OPENING, Overlap, PacketizeConfig, StreamConfig, StreamError,
+};
+pub(crate) use window::WindowParts;
 pub use window::{Why, Window, WindowConfig, WindowError, Windows};
 
 use netbricks_core::packet::FlowKey;

@@ -1,38 +1,37 @@
 //! Streams that are rewritten on their way (NetBricks, section 3.1): bytes come in by one numbering and go out by another.
 //!
-//! Each direction of a connection is a [lane](lane). What a rewriter made of its bytes is kept until the receiver has it,
+//! Each direction of a connection is a [sequence map](super::sequence_map). What a rewriter made of its bytes is kept until the receiver has it,
 //! so that a retransmission is answered with the same bytes however the rewriter would see them now. Acknowledgments and
 //! windows are translated back, [selective ones](sack) too.
 
 mod acknowledge;
-mod astray;
 mod classify;
 mod cut;
+mod cut_connections;
 mod emit;
-mod moving;
+mod migration;
 mod opening;
-mod owed;
+mod out_of_window;
 mod plan;
 mod receive;
-mod severed;
+mod retransmit;
 
 use netbricks_core::packet::tcp::TcpRef;
 use netbricks_core::packet::tcp_options::LONGEST;
 use netbricks_core::packet::{FlowKey, Tcp};
 
 use super::blocks::{BLOCK, Blocks};
-use super::connection::Stage;
-use super::lane::{Edits, Lane, Output};
 use super::memory::filled;
 use super::rewriter::{Cut, Rewriter, Source};
 use super::sack;
+use super::sequence_map::{Edits, SequenceMap};
 use super::{
-    Arrival, End, Full, LINGER, OPENING, PacketizeConfig, Protocol, Reassembler, Side, Signature, Strangers,
-    StreamConfig, StreamError, What,
+    Arrival, End, Full, LINGER, MidstreamPolicy, OPENING, PacketizeConfig, Reassembler, Side, StreamConfig,
+    StreamError,
 };
 
-pub(crate) use owed::ANSWER;
-use severed::Severed;
+use cut_connections::CutConnections;
+pub(crate) use retransmit::ANSWER;
 
 /// Connections that a new one may end because nothing was heard of them.
 const EXPIRED_BY_NEW: usize = 2;
@@ -54,14 +53,14 @@ pub struct Emit<'a> {
     pub len: usize,
     /// It goes to whoever sent the packet that came, in the name of the other end.
     pub back: bool,
-    kept: Option<(&'a Blocks, &'a Lane, u64)>,
+    kept: Option<(&'a Blocks, &'a SequenceMap, u64)>,
 }
 
 impl Emit<'_> {
     /// Writes its bytes; `to` has [`len`](Self::len) places.
     pub fn write(&self, to: &mut [u8]) {
-        if let Some((blocks, lane, from)) = self.kept {
-            lane.read(blocks, from, to);
+        if let Some((blocks, map, from)) = self.kept {
+            map.read(blocks, from, to);
         }
     }
 }
@@ -75,7 +74,7 @@ pub enum Passage {
     Replaced,
     /// There is no memory for what would become of it: it counts as lost, and will be sent again.
     NoRoom,
-    /// It goes nowhere: its connection was cut, or is none that is rewritten and those are [refused](Strangers::Refuse).
+    /// It goes nowhere: its connection was cut, or is none that is rewritten and those are [refused](MidstreamPolicy::Refuse).
     /// Resets went out, if any.
     Refused,
 }
@@ -106,7 +105,7 @@ pub struct PacketizeCounters {
 /// Connections that are rewritten.
 pub struct Packetizer<R: Rewriter> {
     streams: Reassembler<Tcp>,
-    lanes: Vec<[Lane; 2]>,
+    maps: Vec<[SequenceMap; 2]>,
     memories: Vec<[R::Memory; 2]>,
     kept: Blocks,
     edits: Edits,
@@ -114,26 +113,26 @@ pub struct Packetizer<R: Rewriter> {
     /// Bytes of input for whose output there is room even if most of them come out of order: no larger window is let
     /// through, so that one loss does not become many.
     room: u64,
-    strangers: Strangers,
+    midstream: MidstreamPolicy,
     rewriter: R,
     counters: PacketizeCounters,
     /// Directions whose end the rewriter has not been told of: those who have connections move may not call it.
     gone: Vec<(Source, R::Memory, End)>,
     /// Connections that found no room where they moved to, and so are cut.
-    severed: Severed,
+    cut_connections: CutConnections,
 }
 
 /// What a packetizer needs beside its rewriter, of which `M` is what that remembers of a direction.
-pub(crate) struct Workings<M> {
+pub(crate) struct PacketizerParts<M> {
     config: PacketizeConfig,
     streams: Reassembler<Tcp>,
-    lanes: Vec<[Lane; 2]>,
+    maps: Vec<[SequenceMap; 2]>,
     memories: Vec<[M; 2]>,
     kept: Blocks,
     edits: Edits,
 }
 
-impl<M: Copy + Default> Workings<M> {
+impl<M: Copy + Default> PacketizerParts<M> {
     pub(crate) fn new(config: PacketizeConfig) -> Result<Self, StreamError> {
         let PacketizeConfig { flows, flow_memory, memory, edits, idle, seed, .. } = config;
         let mut streams = Reassembler::new(StreamConfig {
@@ -152,7 +151,7 @@ impl<M: Copy + Default> Workings<M> {
         Ok(Self {
             config,
             streams,
-            lanes: filled([Lane::default(); 2], flows)?,
+            maps: filled([SequenceMap::default(); 2], flows)?,
             memories: filled([M::default(); 2], flows)?,
             kept: Blocks::new(memory / BLOCK)?,
             edits: Edits::new(edits, flows.saturating_mul(2), part)?,
@@ -166,12 +165,12 @@ impl<R: Rewriter> Packetizer<R> {
     /// # Errors
     /// [`StreamError`], as of a [`Reassembler`] with these bounds.
     pub fn new(config: PacketizeConfig, rewriter: R) -> Result<Self, StreamError> {
-        Workings::new(config).map(|workings| Self::over(workings, rewriter))
+        PacketizerParts::new(config).map(|workings| Self::over(workings, rewriter))
     }
 
-    pub(crate) fn over(workings: Workings<R::Memory>, rewriter: R) -> Self {
-        let Workings { config, streams, lanes, memories, kept, edits } = workings;
-        let PacketizeConfig { flow_memory, strangers, .. } = config;
+    pub(crate) fn over(workings: PacketizerParts<R::Memory>, rewriter: R) -> Self {
+        let PacketizerParts { config, streams, maps, memories, kept, edits } = workings;
+        let PacketizeConfig { flow_memory, midstream, .. } = config;
         let half = flow_memory / 2;
         let mut room = half;
         while room > 0 && rewriter.most(room) > half {
@@ -179,18 +178,18 @@ impl<R: Rewriter> Packetizer<R> {
         }
         Self {
             streams,
-            lanes,
+            maps,
             memories,
             kept,
             edits,
             share: flow_memory / BLOCK,
             // Segments end where they do.
             room: (room as u64 / 4 * 3).max(1),
-            strangers,
+            midstream,
             rewriter,
             counters: PacketizeCounters::default(),
             gone: Vec::new(),
-            severed: Severed::default(),
+            cut_connections: CutConnections::default(),
         }
     }
 
@@ -216,7 +215,7 @@ impl<R: Rewriter> Packetizer<R> {
     /// most of which bytes are held back for too long.
     pub fn expire(&mut self, now: u64, most: usize) -> usize {
         self.tell_of_ends();
-        self.severed.expire(now, most);
+        self.cut_connections.expire(now, most);
         for _ in 0..most {
             let Some(number) = self.rewriter.overstays(now) else { break };
             self.counters.cut += 1;
@@ -247,18 +246,18 @@ impl<R: Rewriter> Packetizer<R> {
         for side in [Side::Client, Side::Server] {
             let source = Source { connection: number, side, flow: self.streams.flow(number, side), now };
             let (connection, way) = (number as usize, side as usize);
-            let (lane, memory) = (&mut self.lanes[connection][way], &mut self.memories[connection][way]);
-            conclude(&mut self.rewriter, &source, lane, memory, end);
-            lane.clear(&mut self.kept, &mut self.edits);
+            let (map, memory) = (&mut self.maps[connection][way], &mut self.memories[connection][way]);
+            conclude(&mut self.rewriter, &source, map, memory, end);
+            map.clear(&mut self.kept, &mut self.edits);
         }
     }
 
     /// Whether the streams of `flow` are rewritten, or none of it goes on.
     pub fn takes(&self, flow: FlowKey) -> bool {
-        let lanes = self.streams.side(flow).map(|(number, _)| &self.lanes[number as usize]);
-        self.strangers == Strangers::Refuse
-            || self.severed.holds(flow)
-            || lanes.is_some_and(|lanes| lanes.iter().all(|lane| lane.rewrites || lane.cut.is_some()))
+        let maps = self.streams.side(flow).map(|(number, _)| &self.maps[number as usize]);
+        self.midstream == MidstreamPolicy::Refuse
+            || self.cut_connections.holds(flow)
+            || maps.is_some_and(|maps| maps.iter().all(|map| map.rewrites || map.cut.is_some()))
     }
 
     /// Takes a segment of `flow` that arrived at `now` (ns), and says which go out in its place, in order. `send` answers
@@ -301,13 +300,13 @@ impl<R: Rewriter> Packetizer<R> {
 fn conclude<R: Rewriter>(
     rewriter: &mut R,
     source: &Source,
-    lane: &mut Lane,
+    map: &mut SequenceMap,
     memory: &mut R::Memory,
     end: End,
 ) {
-    if lane.rewrites && !lane.over {
+    if map.rewrites && !map.over {
         rewriter.end(source, memory, end, None);
-        lane.over = true;
+        map.over = true;
     }
     *memory = R::Memory::default();
 }
@@ -318,9 +317,9 @@ fn blocks_of(bytes: usize) -> usize {
 }
 
 /// Whether a direction may have so many bytes more.
-fn fits(bytes: usize, lane: &Lane, share: usize, kept: &Blocks) -> bool {
+fn fits(bytes: usize, map: &SequenceMap, share: usize, kept: &Blocks) -> bool {
     let blocks = blocks_of(bytes);
-    blocks <= kept.available() && lane.kept.blocks as usize + blocks <= share
+    blocks <= kept.available() && map.kept.blocks as usize + blocks <= share
 }
 
 impl<R: Rewriter> std::fmt::Debug for Packetizer<R> {

@@ -5,14 +5,14 @@ use std::marker::PhantomData;
 use netbricks_core::packet::FlowKey;
 use netbricks_core::tables::{Entry, FlowTable, FlowTableConfig, Table};
 
-use super::beginning::{beginning, fall_back, opens_anew};
+use super::acceptability::{
+    is_acceptable, is_another, is_signed_as_agreed, lies_beyond_no_window, may_acknowledge, may_be_signed_so,
+    note_unacceptable, update_window,
+};
 use super::blocks::{BLOCK, Blocks, MOST};
 use super::connection::{Connection, Connections, Direction, ORIGIN, Phase, Side, Stage, Start};
 use super::following::{Following, Teller, close};
-use super::plausible::{
-    is_another, is_heeded, is_plausible, is_signed_as_agreed, lies_beyond_no_edge, may_be_signed_so,
-    take_credit, take_note,
-};
+use super::initial_sequence::{fall_back, initial_sequence, opens_anew};
 use super::segment::{Protocol, Segment, Signature};
 use super::settings::{Full, StreamConfig, StreamError};
 use super::{Delivery, End};
@@ -426,23 +426,23 @@ impl<P: Protocol> Reassembler<P> {
             return Arrival::Ignored;
         }
         // First of all, since what it acknowledges counts no more than it does.
-        if !is_plausible(connection, way, &segment, &self.blocks, P::BITS)
-            && !lies_beyond_no_edge(&mut connection.directions[way], &segment, now, P::BITS)
+        if !is_acceptable(connection, way, &segment, &self.blocks, P::BITS)
+            && !lies_beyond_no_window(&mut connection.directions[way], &segment, now, P::BITS)
             || connection.is_over()
         {
             // Nor is a connection heard of by it: where its ends go on with what was not seen, it is taken up anew in time.
-            take_note(connection, way, &segment, &self.blocks, P::BITS);
+            note_unacceptable(connection, way, &segment, &self.blocks, P::BITS);
             tell.counters.ignored += 1;
             return Arrival::Ignored;
         }
         self.connections.heard(number, now);
         let connection = self.connections.at(number);
         let anew = opens_anew(connection, way, &segment, &self.blocks, P::BITS);
-        let is_heeded = is_heeded(&connection.directions[way], &segment, P::BITS);
-        if let Some(credit) = segment.credit.filter(|_| is_heeded) {
-            take_credit(connection, way, &segment, credit, P::BITS);
+        let may_acknowledge = may_acknowledge(&connection.directions[way], &segment, P::BITS);
+        if let Some(advertised) = segment.advertised.filter(|_| may_acknowledge) {
+            update_window(connection, way, &segment, advertised, P::BITS);
         }
-        if let Some(acknowledged) = segment.acknowledges.filter(|_| is_heeded) {
+        if let Some(acknowledged) = segment.acknowledges.filter(|_| may_acknowledge) {
             let mut other = Following::new(connection, number, 1 - way, &mut self.blocks, &mut tell);
             if other.direction.start == Start::Opened {
                 other.opening_acknowledged(acknowledged, P::BITS);
@@ -481,10 +481,10 @@ impl<P: Protocol> Reassembler<P> {
                 _ => Start::Middle,
             };
             self.blocks.clear(&mut direction.waiting);
-            direction.open(beginning(&segment), start);
+            direction.open(initial_sequence(&segment), start);
         } else if segment.opens && !direction.is_opened() {
             // It is at its first byte.
-            (direction.start, direction.offer) = (Start::Opened, beginning(&segment).offer);
+            (direction.start, direction.offer) = (Start::Opened, initial_sequence(&segment).offer);
         }
         if let Some(urgent) = segment.urgent {
             connection.directions[way].is_urgent_at(urgent, P::BITS);

@@ -1,4 +1,4 @@
-//! What is done to streams on their way: the trait that [`Replace`](super::Replace) and [`Gate`](super::Gate) implement.
+//! What is done to streams on their way: the trait that [`Replace`](super::Replace) and [`InlineWindow`](super::InlineWindow) implement.
 
 use std::ops::Range;
 

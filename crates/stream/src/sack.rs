@@ -9,7 +9,7 @@ use netbricks_core::packet::tcp::TcpRef;
 use netbricks_core::packet::tcp_options::{LONGEST, set_clock, with_sack};
 use netbricks_core::packet::{Tcp, TcpOption};
 
-use super::lane::{Edit, Edits, Lane};
+use super::sequence_map::{Edit, Edits, SequenceMap};
 use super::{Reassembler, Side};
 
 /// The most blocks that an option has room for.
@@ -24,9 +24,9 @@ struct Told {
 
 impl Told {
     /// As far as there is room.
-    fn add(&mut self, lane: &Lane, (from, to): (u64, u64)) {
+    fn add(&mut self, map: &SequenceMap, (from, to): (u64, u64)) {
         if let Some(place) = self.blocks.get_mut(self.count) {
-            *place = (lane.number(from), lane.number(to));
+            *place = (map.number(from), map.number(to));
             self.count += 1;
         }
     }
@@ -62,7 +62,7 @@ pub(super) fn clocks(header: TcpRef<'_>) -> Option<(u32, u32)> {
 pub(super) fn options<'a>(
     header: TcpRef<'a>,
     agreed: bool,
-    [own, other]: [&Lane; 2],
+    [own, other]: [&SequenceMap; 2],
     edits: &Edits,
     waiting: impl Iterator<Item = (u64, u64)>,
     room: &'a mut [u8; LONGEST],
@@ -89,13 +89,13 @@ fn is_before(value: u32, clock: u32) -> bool {
     value.wrapping_sub(clock).cast_signed() < 0
 }
 
-impl Lane {
+impl SequenceMap {
     /// A segment of so many bytes waits; its first byte has this place.
     pub(super) fn came_late(&mut self, place: u64, len: usize) {
         self.late.rotate_right(1);
         self.late[0] = place;
         if self.selective {
-            self.vouched = self.vouched.max(place + len as u64);
+            self.sack_told = self.sack_told.max(place + len as u64);
         }
     }
 
@@ -131,7 +131,7 @@ impl Lane {
         if acknowledged <= self.ends() {
             for (place, (first, behind)) in said(header).enumerate() {
                 let (from, to) = (self.output(first), self.output(behind));
-                let sent = self.launched + u64::from(self.end_launched);
+                let sent = self.transmitted + u64::from(self.end_transmitted);
                 let again = place == 0
                     && to <= acknowledged
                     // Before that it is not known what became what.

@@ -29,7 +29,7 @@ pub struct Segment<'a> {
     /// Its sender has all bytes of the other direction before this number.
     pub acknowledges: Option<u64>,
     /// How many bytes of the other direction its sender takes, where the protocol says so.
-    pub credit: Option<Credit>,
+    pub advertised: Option<AdvertisedWindow>,
     /// How its sender signs it.
     pub signature: Signature,
     /// The number of the urgent byte, which its receiver takes out of the stream.
@@ -87,7 +87,7 @@ impl Signatures {
 
 /// What a receiver takes (RFC 9293, section 3.8.6; RFC 7323, section 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Credit {
+pub struct AdvertisedWindow {
     /// The window as it stands in the segment: bytes behind what it acknowledges, once shifted.
     pub window: u32,
     /// Of a segment that opens: by how many bits windows after it are shifted, if its sender offers that.
@@ -122,7 +122,7 @@ impl Protocol for Tcp {
             ends: set(flags::FIN) && carries && !opens,
             aborts,
             acknowledges: answers.then(|| u64::from(header.acknowledgment_number())),
-            credit: (answers || opens).then(|| Credit {
+            advertised: (answers || opens).then(|| AdvertisedWindow {
                 window: u32::from(header.window()),
                 shift: match opens {
                     true => header.options().flatten().find_map(|option| match option {

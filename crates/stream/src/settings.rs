@@ -89,7 +89,7 @@ pub const OPENING: u64 = 30_000_000_000;
 /// What becomes of packets whose connection is not rewritten: there was no place for it, its beginning was not seen, or its ends
 /// sign what they send (RFC 2385, RFC 5925).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Strangers {
+pub enum MidstreamPolicy {
     /// They go on unchanged.
     #[default]
     Pass,
@@ -121,7 +121,7 @@ pub struct PacketizeConfig {
     /// hands, and no more than [`LINGER`] when it is over.
     pub idle: u64,
     /// What becomes of packets of other connections.
-    pub strangers: Strangers,
+    pub midstream: MidstreamPolicy,
     /// Seed of the connections' keyed hash.
     pub seed: u64,
 }
@@ -134,7 +134,7 @@ impl PacketizeConfig {
         memory: BLOCK,
         edits: 1,
         idle: 1,
-        strangers: Strangers::Pass,
+        midstream: MidstreamPolicy::Pass,
         seed: 0,
     };
 }
@@ -148,7 +148,7 @@ impl Default for PacketizeConfig {
             memory: 32 << 20,
             edits: 65_536,
             idle: 3_600_000_000_000,
-            strangers: Strangers::default(),
+            midstream: MidstreamPolicy::default(),
             seed: 0,
         }
     }

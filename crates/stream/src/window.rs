@@ -6,9 +6,9 @@ use std::fmt;
 use netbricks_core::packet::FlowKey;
 use netbricks_core::tables::{HugeArray, MemoryError};
 
-use super::kept::{Kept, Viewer};
+use super::kept::{Kept, WindowObserver};
 use super::memory::{filled, room};
-use super::moving::is_moved;
+use super::migration::is_moved;
 use super::{
     BLOCK, Delivery, End, Full, Overlap, Protocol, Reassembler, Segment, Side, StreamConfig, StreamError,
     What,
@@ -126,7 +126,7 @@ pub enum Why {
     /// There is no memory to keep it until it is full.
     NoRoom,
     /// Its first bytes that were in no window before have waited for the timeout. The next window begins where this one does, and has
-    /// its bytes once more ([`seen`](Window::seen)). In the packets' way ([`Gate`](super::Gate)) also: their sender waits for them
+    /// its bytes once more ([`seen`](Window::seen)). In the packets' way ([`InlineWindow`](super::InlineWindow)) also: their sender waits for them
     /// to go on.
     Due,
     /// The direction ended. Nothing follows, and there may be nothing in it.
@@ -222,7 +222,7 @@ impl Buffers {
 
 /// Streams, cut into windows, and the function that sees them: declared state of whoever uses
 /// [`window`](crate::StreamOperator::window).
-pub struct Windows<P: Protocol, F: Viewer> {
+pub struct Windows<P: Protocol, F: WindowObserver> {
     pub(super) streams: Reassembler<P>,
     pub(super) cutter: Cutter,
     /// What the function keeps, by connection. Of directions that are none's it is the default.
@@ -234,7 +234,7 @@ pub struct Windows<P: Protocol, F: Viewer> {
 }
 
 /// All that windows need but the function that sees them, of which `K` is what it keeps of a direction.
-pub(crate) struct Room<P: Protocol, K>(Reassembler<P>, Cutter, Vec<[K; 2]>);
+pub(crate) struct WindowParts<P: Protocol, K>(Reassembler<P>, Cutter, Vec<[K; 2]>);
 
 pub(super) struct Cutter {
     pub(super) size: usize,
@@ -266,7 +266,7 @@ pub(super) fn buffers(size: usize, slide: usize, memory: usize, most: usize) -> 
     Ok(Buffers { bytes, size, free })
 }
 
-impl<P: Protocol, K: Kept> Room<P, K> {
+impl<P: Protocol, K: Kept> WindowParts<P, K> {
     pub(crate) fn new(config: WindowConfig) -> Result<Self, WindowError> {
         let WindowConfig { size, slide, memory, streams } = config;
         if size > memory && memory > 0 && size > 0 {
@@ -290,12 +290,12 @@ impl<P: Protocol, F: FnMut(&Window<'_>)> Windows<P, F> {
     /// # Errors
     /// [`WindowError`]
     pub fn new(config: WindowConfig, f: F) -> Result<Self, WindowError> {
-        Room::new(config).map(|room| Self::over(room, f))
+        WindowParts::new(config).map(|room| Self::over(room, f))
     }
 }
 
-impl<P: Protocol, F: Viewer> Windows<P, F> {
-    pub(crate) fn over(Room(streams, cutter, kept): Room<P, F::Kept>, f: F) -> Self {
+impl<P: Protocol, F: WindowObserver> Windows<P, F> {
+    pub(crate) fn over(WindowParts(streams, cutter, kept): WindowParts<P, F::Kept>, f: F) -> Self {
         Self { streams, cutter, kept, f, moved: Vec::new() }
     }
 
@@ -347,7 +347,7 @@ impl<P: Protocol, F: Viewer> Windows<P, F> {
     }
 }
 
-impl<P: Protocol, F: Viewer> Windows<P, F> {
+impl<P: Protocol, F: WindowObserver> Windows<P, F> {
     /// Forgets a connection that goes on elsewhere.
     pub(super) fn give_away(&mut self, number: u32) {
         for side in [Side::Client, Side::Server] {
@@ -368,7 +368,7 @@ impl<P: Protocol, F: Viewer> Windows<P, F> {
 }
 
 impl Cutter {
-    fn take<F: Viewer>(&mut self, delivery: Delivery<'_>, f: &mut F, kept: &mut [[F::Kept; 2]]) {
+    fn take<F: WindowObserver>(&mut self, delivery: Delivery<'_>, f: &mut F, kept: &mut [[F::Kept; 2]]) {
         let (connection, side) = (delivery.connection as usize, delivery.side as usize);
         let kept = &mut kept[connection][side];
         let mut part = self.parts[connection][side];
@@ -406,7 +406,7 @@ impl Cutter {
         self.parts[connection][side] = part;
     }
 
-    fn bytes<F: Viewer>(
+    fn bytes<F: WindowObserver>(
         &mut self,
         delivery: &Delivery<'_>,
         part: &mut Part,
@@ -466,7 +466,7 @@ impl Cutter {
 
     /// Shows what a direction has.
     #[cold]
-    fn show_due<F: Viewer>(
+    fn show_due<F: WindowObserver>(
         &mut self,
         connection: u32,
         side: Side,
@@ -485,7 +485,7 @@ impl Cutter {
     }
 
     /// Shows the bytes that a part has.
-    fn show_part<F: Viewer>(
+    fn show_part<F: WindowObserver>(
         &self,
         delivery: &Delivery<'_>,
         part: &Part,
@@ -507,7 +507,7 @@ fn shown<'a>(delivery: &Delivery<'_>, part: &Part, bytes: &'a [u8], why: Why) ->
     Window { connection, side, flow, offset, bytes, seen: seen as usize, gap, why }
 }
 
-impl<P: Protocol, F: Viewer + 'static> Declared for Windows<P, F> {
+impl<P: Protocol, F: WindowObserver + 'static> Declared for Windows<P, F> {
     fn export(&self) -> Vec<u8> {
         self.streams.encode()
     }
@@ -529,7 +529,7 @@ impl<P: Protocol, F: Viewer + 'static> Declared for Windows<P, F> {
     }
 }
 
-impl<P: Protocol, F: Viewer> fmt::Debug for Windows<P, F> {
+impl<P: Protocol, F: WindowObserver> fmt::Debug for Windows<P, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Windows")
             .field("size", &self.cutter.size)

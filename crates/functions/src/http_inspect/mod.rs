@@ -20,7 +20,8 @@ use netbricks_core::packet::{Ip, Link, Tcp};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{Drop, Edge, Function, Input, Node, Operator, State, Worker, compose};
 use netbricks_stream::{
-    Fate, GateConfig, PacketizeConfig, Side, Strangers, StreamConfig, StreamOperator, Window, WindowConfig,
+    Fate, InlineWindowConfig, MidstreamPolicy, PacketizeConfig, Side, StreamConfig, StreamOperator, Window,
+    WindowConfig,
 };
 
 use config::{FLOW_MEMORY, PATH_MEMORY};
@@ -94,7 +95,7 @@ pub fn http_inspect(input: Input, config: &HttpInspectConfig, worker: &Worker) -
 /// that is blocked is reset.
 pub fn http_block(input: Input, config: &HttpInspectConfig, worker: &Worker) -> impl Function + use<> {
     let (requests, counts) = declare(config, worker);
-    let windows = GateConfig {
+    let windows = InlineWindowConfig {
         // A window for each of them: nobody can take another one's, nor any by saying nothing more.
         memory: config.flows.saturating_mul(WINDOW),
         only: Some(Side::Client),
@@ -107,10 +108,10 @@ pub fn http_block(input: Input, config: &HttpInspectConfig, worker: &Worker) -> 
             edits: 1,
             idle: config.idle.nanoseconds(),
             // Else whoever fills its table speaks to whomever.
-            strangers: Strangers::Refuse,
+            midstream: MidstreamPolicy::Refuse,
             ..PacketizeConfig::default()
         },
-        ..GateConfig::new(WINDOW, WINDOW, 0)
+        ..InlineWindowConfig::new(WINDOW, WINDOW, 0)
     };
     let (http, to_server) = (served(config), to_server(config));
     let concerns = http.clone();

@@ -12,10 +12,10 @@ use netbricks_core::packet::{Ip, Tcp};
 use netbricks_core::{Operator, State, Worker};
 
 use crate::{
-    Fate, Gate, GateConfig, Keeping, Kept, PacketizeConfig, Packetizer, Protocol, Replacing, Rewriter,
-    Window, WindowConfig, Windows,
+    Fate, InlineWindow, InlineWindowConfig, Keeping, Kept, PacketizeConfig, Packetizer, Protocol, Replacing,
+    Rewriter, Window, WindowConfig, Windows,
 };
-use packetize::gate_of;
+use packetize::inline_window_of;
 
 /// The words of a function that are about byte streams.
 pub trait StreamOperator: Operator {
@@ -146,20 +146,20 @@ pub trait StreamOperator: Operator {
     /// [`Edge::REPLY`].
     ///
     /// Connections whose beginning did not pass here are never shown:
-    /// [`Strangers`](crate::Strangers) says whether they pass. Where a shuffle by symmetric flow moves one, bytes that are
+    /// [`MidstreamPolicy`](crate::MidstreamPolicy) says whether they pass. Where a shuffle by symmetric flow moves one, bytes that are
     /// held go with it and are shown there when they would have been here; `f` of the old worker learns that
     /// [its directions moved](crate::End::Moved).
     ///
     /// ```
     /// use netbricks_core::packet::{Ip, Link, Tcp};
-    /// use netbricks_stream::{Cut, Fate, GateConfig};
+    /// use netbricks_stream::{Cut, Fate, InlineWindowConfig};
     /// use netbricks_core::{Edge, Function, Input, Operator, Worker};
     /// use netbricks_stream::StreamOperator;
     ///
     /// /// Takes card numbers out of what is sent: four groups of four digits.
     /// fn censor(input: Input, worker: &Worker) -> impl Function {
     ///     // Windows share 18 bytes, so that a number is whole in one of them, and wait for 50 ms to be full.
-    ///     let config = GateConfig::new(1_000, 982, 50_000_000);
+    ///     let config = InlineWindowConfig::new(1_000, 982, 50_000_000);
     ///     input
     ///         .parse_or::<Link>(Edge::OUT)
     ///         .parse_or::<Ip>(Edge::OUT)
@@ -184,22 +184,22 @@ pub trait StreamOperator: Operator {
         self,
         worker: &Worker,
         name: &str,
-        config: GateConfig,
+        config: InlineWindowConfig,
         f: F,
-    ) -> Substituted<Self, Packetize<Gate<F>, I>>
+    ) -> Substituted<Self, Packetize<InlineWindow<F>, I>>
     where
         Self::Out: Holds<Ip, I> + Stack<Top = Tcp>,
         I: 'static,
         F: FnMut(&Window<'_>, &mut Replacing<'_, '_>) -> Fate + 'static,
     {
-        self.substitute(Packetize::new(worker.gate(name, config, f)))
+        self.substitute(Packetize::new(worker.inline_window(name, config, f)))
     }
     /// As [`window_in_path`](Self::window_in_path), of a function that is also lent what it [keeps](crate::Kept) of the
     /// direction that it decides on, as with [`window_keeping`](Self::window_keeping): that moves with the bytes that are held.
     ///
     /// ```
     /// use netbricks_core::packet::{Ip, Link, Tcp};
-    /// use netbricks_stream::{Cut, Fate, GateConfig, Kept};
+    /// use netbricks_stream::{Cut, Fate, InlineWindowConfig, Kept};
     /// use netbricks_core::{Edge, Function, Input, Operator, Worker};
     /// use netbricks_stream::StreamOperator;
     ///
@@ -222,7 +222,7 @@ pub trait StreamOperator: Operator {
     ///         .parse_or::<Link>(Edge::OUT)
     ///         .parse_or::<Ip>(Edge::OUT)
     ///         .parse_or::<Tcp>(Edge::OUT)
-    ///         .window_in_path_keeping(worker, "streams", GateConfig::new(512, 512, 0), |window, _, line: &mut Line| {
+    ///         .window_in_path_keeping(worker, "streams", InlineWindowConfig::new(512, 512, 0), |window, _, line: &mut Line| {
     ///             for byte in window.fresh() {
     ///                 line.0 = if *byte == b'\n' { 0 } else { line.0 + 1 };
     ///                 if line.0 > 1_000 {
@@ -239,16 +239,16 @@ pub trait StreamOperator: Operator {
         self,
         worker: &Worker,
         name: &str,
-        config: GateConfig,
+        config: InlineWindowConfig,
         f: F,
-    ) -> Substituted<Self, Packetize<Gate<Keeping<F, M>>, I>>
+    ) -> Substituted<Self, Packetize<InlineWindow<Keeping<F, M>>, I>>
     where
         Self::Out: Holds<Ip, I> + Stack<Top = Tcp>,
         I: 'static,
         M: Kept,
         F: FnMut(&Window<'_>, &mut Replacing<'_, '_>, &mut M) -> Fate + 'static,
     {
-        self.substitute(Packetize::new(gate_of(worker, name, config, Keeping::new(f))))
+        self.substitute(Packetize::new(inline_window_of(worker, name, config, Keeping::new(f))))
     }
     /// Rewrites the byte streams that these packets carry (the paper's window in the packets' way, and packetize). Packets
     /// of connections whose beginning passed here end here, as [`Rewritten`](Drop::Rewritten), and others go on in their
@@ -310,7 +310,12 @@ pub trait StreamWorker {
 
     /// Declares windows in the packets' way ([`window_in_path`](StreamOperator::window_in_path)), for those who want their
     /// handle: `packetize` takes it. Where they can't be, the node's building fails with that error.
-    fn gate<F>(&self, name: &str, config: GateConfig, f: F) -> State<Packetizer<Gate<F>>>
+    fn inline_window<F>(
+        &self,
+        name: &str,
+        config: InlineWindowConfig,
+        f: F,
+    ) -> State<Packetizer<InlineWindow<F>>>
     where
         F: FnMut(&Window<'_>, &mut Replacing<'_, '_>) -> Fate + 'static;
 }
@@ -334,10 +339,15 @@ impl StreamWorker for Worker {
         packetize::packetizer_of(self, name, config, rewriter)
     }
 
-    fn gate<F>(&self, name: &str, config: GateConfig, f: F) -> State<Packetizer<Gate<F>>>
+    fn inline_window<F>(
+        &self,
+        name: &str,
+        config: InlineWindowConfig,
+        f: F,
+    ) -> State<Packetizer<InlineWindow<F>>>
     where
         F: FnMut(&Window<'_>, &mut Replacing<'_, '_>) -> Fate + 'static,
     {
-        gate_of(self, name, config, f)
+        inline_window_of(self, name, config, f)
     }
 }

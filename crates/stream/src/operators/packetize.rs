@@ -14,8 +14,8 @@ use netbricks_core::packet::tcp_options::TcpOptions;
 use netbricks_core::packet::{FlowKey, Ip, IpMut, Tcp, TcpOption, checksum, protocol};
 
 use crate::{
-    ANSWER, Emit, Fate, Gate, GateConfig, Judge, PacketizeConfig, Packetizer, Passage, Post, Replacing,
-    Rewriter, Window, Workings,
+    ANSWER, Emit, InlineWindow, InlineWindowConfig, InlineWindowParts, PacketizeConfig, Packetizer,
+    PacketizerParts, Passage, Rewriter, WindowDecider,
 };
 use netbricks_core::reason::{Drop, Edge, Verdict};
 use netbricks_core::registry::{BuildError, Worker};
@@ -44,9 +44,9 @@ pub(super) fn packetizer_of<R: Rewriter>(
     rewriter: R,
 ) -> State<Packetizer<R>> {
     let config = PacketizeConfig { seed: worker.seed(), ..config };
-    let workings = Workings::new(config).or_else(|error| {
+    let workings = PacketizerParts::new(config).or_else(|error| {
         worker.fail(BuildError::new(format_args!("streams `{name}`: {error}")));
-        Workings::new(PacketizeConfig::SMALLEST)
+        PacketizerParts::new(PacketizeConfig::SMALLEST)
     });
     let packetizer = match workings {
         Ok(workings) => worker.declare(name, Packetizer::over(workings, rewriter)),
@@ -60,19 +60,19 @@ pub(super) fn packetizer_of<R: Rewriter>(
     packetizer
 }
 
-/// Declares windows in the packets' way: see [`StreamWorker::gate`](crate::StreamWorker::gate).
-pub(super) fn gate_of<F: Judge + 'static>(
+/// Declares windows in the packets' way: see [`StreamWorker::gate`](crate::StreamWorker::inline_window).
+pub(super) fn inline_window_of<F: WindowDecider + 'static>(
     worker: &Worker,
     name: &str,
-    config: GateConfig,
+    config: InlineWindowConfig,
     f: F,
-) -> State<Packetizer<Gate<F>>> {
-    let post = Post::new(config).or_else(|error| {
+) -> State<Packetizer<InlineWindow<F>>> {
+    let post = InlineWindowParts::new(config).or_else(|error| {
         worker.fail(BuildError::new(format_args!("windows `{name}`: {error}")));
-        Post::new(GateConfig::SMALLEST)
+        InlineWindowParts::new(InlineWindowConfig::SMALLEST)
     });
     let gate = match post {
-        Ok(post) => packetizer_of(worker, name, config.packets, Gate::over(post, f)),
+        Ok(post) => packetizer_of(worker, name, config.packets, InlineWindow::over(post, f)),
         // As above.
         Err(error) => panic!("no memory for a window of one byte: {error}"),
     };
@@ -112,7 +112,7 @@ where
     fn substitute(&mut self, packet: Original<'_, S>) -> Verdict {
         let Original { frame, stack, offload, received_at: time, mut substitutes } = packet;
         // In the order of the others, which leave this function here.
-        let unchanged = Verdict::edge(Edge::OUT);
+        let unchanged = Verdict::OUT;
         let (ip, ip_end, facts) = Holds::<Ip, I>::locate(&stack);
         let flow = FlowKey::at(frame, ip, ip_end, stack.payload_end(), facts);
         if Ip::view(&frame[ip..ip_end], facts).is_fragment() {

@@ -9,7 +9,7 @@ use netbricks_core::registry::{BuildError, Worker};
 use netbricks_core::state::State;
 use netbricks_core::view::{Enclosing, IpRewrite, View};
 
-use crate::{Protocol, Room, StreamConfig, Viewer, WindowConfig, Windows};
+use crate::{Protocol, StreamConfig, WindowConfig, WindowObserver, WindowParts, Windows};
 
 /// Connections that one run of the timeout's event ends: bounded, however many are due.
 const EXPIRED_A_RUN: usize = 1_024;
@@ -20,16 +20,16 @@ const SHARES_OF_A_TIMEOUT: u64 = 8;
 const PERIOD: (u64, u64) = (1_000_000, 1_000_000_000);
 
 /// Follows the streams that packets carry.
-pub struct Windowed<P: Protocol, F: Viewer, I>(State<Windows<P, F>>, PhantomData<fn() -> I>);
+pub struct Windowed<P: Protocol, F: WindowObserver, I>(State<Windows<P, F>>, PhantomData<fn() -> I>);
 
-impl<P: Protocol, F: Viewer + 'static, I> Windowed<P, F, I> {
+impl<P: Protocol, F: WindowObserver + 'static, I> Windowed<P, F, I> {
     pub(crate) fn new(worker: &Worker, name: &str, config: WindowConfig, f: F) -> Self {
         Self(windows_of(worker, name, config, f), PhantomData)
     }
 }
 
 /// Declares windows: see [`StreamWorker::windows`](crate::StreamWorker::windows).
-pub(super) fn windows_of<P: Protocol, F: Viewer + 'static>(
+pub(super) fn windows_of<P: Protocol, F: WindowObserver + 'static>(
     worker: &Worker,
     name: &str,
     config: WindowConfig,
@@ -37,9 +37,9 @@ pub(super) fn windows_of<P: Protocol, F: Viewer + 'static>(
 ) -> State<Windows<P, F>> {
     let streams = StreamConfig { seed: worker.seed(), ..config.streams };
     let config = WindowConfig { streams, ..config };
-    let room = Room::new(config).or_else(|error| {
+    let room = WindowParts::new(config).or_else(|error| {
         worker.fail(BuildError::new(format_args!("windows `{name}`: {error}")));
-        Room::new(WindowConfig::SMALLEST)
+        WindowParts::new(WindowConfig::SMALLEST)
     });
     let windows = match room.map(|room| Windows::over(room, f)) {
         Ok(windows) => worker.declare(name, windows),
@@ -62,7 +62,7 @@ impl<S, P, F, I> Observe<S> for Windowed<P, F, I>
 where
     S: Stack<Top = P> + Holds<Ip, I>,
     P: Protocol,
-    F: Viewer + 'static,
+    F: WindowObserver + 'static,
     I: 'static,
 {
     #[inline(always)]

@@ -21,18 +21,18 @@ impl<R: Rewriter> Packetizer<R> {
         let waits = !self.streams.direction(number, side.other()).waiting.is_empty();
         let (acknowledgment, window) = self.translate(connection, way, header, waits);
         let reach = self.room;
-        let lane = &mut self.lanes[connection][way];
-        let at = lane.input(header.sequence_number());
+        let map = &mut self.maps[connection][way];
+        let at = map.input(header.sequence_number());
         // Who says something from far ahead may be anybody.
-        if arrival != Arrival::Ignored && !aborts && at <= lane.taken.saturating_add(reach) {
-            lane.came(header, at, segment.bytes.len());
+        if arrival != Arrival::Ignored && !aborts && at <= map.taken.saturating_add(reach) {
+            map.came(header, at, segment.bytes.len());
             if !segment.bytes.is_empty() {
-                lane.is_cut_into(segment.bytes.len(), arrival == Arrival::Old);
+                map.is_cut_into(segment.bytes.len(), arrival == Arrival::Old);
             }
         }
         match arrival {
-            Arrival::Waits => lane.came_late(at, segment.bytes.len()),
-            Arrival::Old => lane.came_again(&self.edits, at, segment.bytes.len()),
+            Arrival::Waits => map.came_late(at, segment.bytes.len()),
+            Arrival::Old => map.came_again(&self.edits, at, segment.bytes.len()),
             _ => {}
         }
         let options = self.options(number, side, header, room);
@@ -53,26 +53,26 @@ impl<R: Rewriter> Packetizer<R> {
         send: &mut impl FnMut(&Emit<'_>) -> bool,
     ) {
         let (connection, way) = received.places();
-        let lane = &mut self.lanes[connection][way];
-        let at = lane.input(header.sequence_number());
-        let probes = received.probes(lane, at);
+        let map = &mut self.maps[connection][way];
+        let at = map.input(header.sequence_number());
+        let probes = received.probes(map, at);
         let again = received.arrival == Arrival::Old
             && at >= received.before.emitted
-            && lane.sent == received.before.launched;
+            && map.sent == received.before.transmitted;
         // What was lost on its way on, its sender must still have.
-        let all_has_come = lane.acknowledged == lane.sent;
-        if R::HOLDS && lane.emitted < lane.taken && all_has_come && (probes || again) {
-            let acknowledgment = lane.own(self.rewriter.waits(&self.memories[connection][way]));
+        let all_has_come = map.acknowledged == map.sent;
+        if R::HOLDS && map.emitted < map.taken && all_has_come && (probes || again) {
+            let acknowledgment = map.own(self.rewriter.waits(&self.memories[connection][way]));
             let number = header.acknowledgment_number();
-            send(&Emit { window: lane.window, ..bare(number, acknowledgment, flags::ACK, true) });
+            send(&Emit { window: map.window, ..bare(number, acknowledgment, flags::ACK, true) });
         }
     }
 
     /// By what the windows are shifted that a side says.
     pub(super) fn shift(&self, connection: usize, way: usize) -> u8 {
-        match self.lanes[connection].map(|lane| lane.scale) {
+        match self.maps[connection].map(|map| map.scale) {
             // Only where both say so (RFC 7323, section 2.2).
-            [Some(_), Some(_)] => self.lanes[connection][way].scale.unwrap_or_default(),
+            [Some(_), Some(_)] => self.maps[connection][way].scale.unwrap_or_default(),
             _ => 0,
         }
     }
@@ -87,12 +87,12 @@ impl<R: Rewriter> Packetizer<R> {
     ) -> &'a [u8] {
         let other = side.other();
         let waiting = self.streams.runs(number, other);
-        let lanes = &mut self.lanes[number as usize];
-        let agreed = lanes.iter().all(|lane| lane.selective) && header.flags() & flags::ACK != 0;
-        let both = [&lanes[side as usize], &lanes[other as usize]];
+        let maps = &mut self.maps[number as usize];
+        let agreed = maps.iter().all(|map| map.selective) && header.flags() & flags::ACK != 0;
+        let both = [&maps[side as usize], &maps[other as usize]];
         let options = sack::options(header, agreed, both, &self.edits, waiting, room);
         // Once is enough.
-        lanes[other as usize].twice = None;
+        maps[other as usize].twice = None;
         options
     }
 
@@ -100,8 +100,8 @@ impl<R: Rewriter> Packetizer<R> {
     /// as the other side has to see them.
     fn translate(&mut self, connection: usize, way: usize, header: TcpRef<'_>, waits: bool) -> (u32, u16) {
         let shift = self.shift(connection, way);
-        let Self { lanes, kept, edits, room, .. } = self;
-        let other = &mut lanes[connection][1 - way];
+        let Self { maps, kept, edits, room, .. } = self;
+        let other = &mut maps[connection][1 - way];
         if header.flags() & flags::ACK == 0 {
             return (header.acknowledgment_number(), header.window());
         }

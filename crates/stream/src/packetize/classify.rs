@@ -4,7 +4,7 @@ use netbricks_core::packet::tcp::{TcpRef, flags};
 use netbricks_core::packet::{FlowKey, Tcp};
 
 use super::{EXPIRED_BY_NEW, Emit, Packetizer, Passage, blocks_of, fits};
-use crate::{End, Protocol, Rewriter, Segment, Side, Signature, Strangers};
+use crate::{End, MidstreamPolicy, Protocol, Rewriter, Segment, Side, Signature};
 
 impl<R: Rewriter> Packetizer<R> {
     /// What a packet says that counts, or what becomes of it where nothing does.
@@ -18,11 +18,11 @@ impl<R: Rewriter> Packetizer<R> {
     ) -> Result<Segment<'p>, Passage> {
         if header.flags() & (flags::SYN | flags::FIN | flags::ACK | flags::RST) == flags::SYN | flags::FIN {
             // No receiver takes it, unless its end were taken away.
-            return Err(self.strange(false));
+            return Err(self.not_rewritten(false));
         }
         let mut segment = Tcp::segment(header, payload);
         // Its windows are of what goes out, and its receiver sees nothing else.
-        segment.credit = None;
+        segment.advertised = None;
         if segment.opens {
             // What it carries is not acknowledged by whoever does not see it, and comes again.
             segment.bytes = &[];
@@ -33,8 +33,8 @@ impl<R: Rewriter> Packetizer<R> {
         }
         if let Some((number, side)) = self.streams.side(flow) {
             self.settle(number, flow, &segment, now);
-            if self.is_astray(number, side, header) {
-                send(&self.astray(number, side, header));
+            if self.is_out_of_window(number, side, header) {
+                send(&self.out_of_window(number, side, header));
                 return Err(Passage::Replaced);
             }
         }
@@ -76,7 +76,7 @@ impl<R: Rewriter> Packetizer<R> {
         send: &mut impl FnMut(&Emit<'_>) -> bool,
     ) -> Result<(), Passage> {
         if let Some((number, side)) = self.streams.side(flow) {
-            let cut = self.lanes[number as usize][side as usize].cut;
+            let cut = self.maps[number as usize][side as usize].cut;
             // Whoever opens one anew where another was cut is asked about anew.
             let anew = cut.is_some() && segment.opens && !segment.answers;
             if anew || self.streams.is_overdue(number, now) {
@@ -87,28 +87,28 @@ impl<R: Rewriter> Packetizer<R> {
             }
         }
         if self.streams.side(flow).is_none() {
-            if let Some(cut) = self.severed.cut(flow, segment.opens && !segment.answers, now) {
+            if let Some(cut) = self.cut_connections.cut(flow, segment.opens && !segment.answers, now) {
                 return Err(self.refuse(cut, header, send));
             }
             if !segment.opens || segment.answers {
-                return Err(self.strange(false));
+                return Err(self.not_rewritten(false));
             }
         }
         Ok(())
     }
 
     /// A packet of a connection that is not rewritten; `opens` says that it is a new one, without a place.
-    pub(super) fn strange(&mut self, opens: bool) -> Passage {
-        match (self.strangers, opens) {
-            (Strangers::Pass, _) => {
+    pub(super) fn not_rewritten(&mut self, opens: bool) -> Passage {
+        match (self.midstream, opens) {
+            (MidstreamPolicy::Pass, _) => {
                 self.counters.unchanged += 1;
                 Passage::Unchanged
             }
-            (Strangers::Refuse, true) => {
+            (MidstreamPolicy::Refuse, true) => {
                 self.counters.no_room += 1;
                 Passage::NoRoom
             }
-            (Strangers::Refuse, false) => {
+            (MidstreamPolicy::Refuse, false) => {
                 self.counters.refused += 1;
                 Passage::Refused
             }
@@ -119,12 +119,12 @@ impl<R: Rewriter> Packetizer<R> {
     /// wait may come to half of what its direction may have, so that there is mostly room for it once what it waits for comes.
     /// Where there is none then it is thrown away: the next bytes go on without it.
     fn has_room(&mut self, number: u32, side: Side, first: u32, bytes: usize, ends: bool) -> bool {
-        let lane = &self.lanes[number as usize][side as usize];
-        let start = lane.input(first);
+        let map = &self.maps[number as usize][side as usize];
+        let start = map.input(first);
         let behind = start + bytes as u64;
-        let says_more = bytes > 0 && behind > lane.taken || ends && !lane.finished && behind >= lane.taken;
+        let says_more = bytes > 0 && behind > map.taken || ends && !map.finished && behind >= map.taken;
         // What is sent again is answered with what is kept.
-        if !lane.rewrites || !says_more {
+        if !map.rewrites || !says_more {
             return true;
         }
         if bytes > 0 && !self.rewriter.has_room(side, &self.memories[number as usize][side as usize]) {
@@ -135,16 +135,16 @@ impl<R: Rewriter> Packetizer<R> {
         // Who is not acknowledged gets no more than is left for all others.
         let left = self.kept.available();
         let share = self.share.min(left);
-        if start > lane.taken {
+        if start > map.taken {
             return blocks_of(all) <= share / 2;
         }
         // Who has none has a place for the next bytes.
-        if !fits(alone, lane, if lane.kept.is_empty() { self.share } else { share }, &self.kept) {
+        if !fits(alone, map, if map.kept.is_empty() { self.share } else { share }, &self.kept) {
             return false;
         }
         // What waits may be much at once: it counts what is left behind it.
         let behind = left.saturating_sub(blocks_of(all));
-        if blocks_of(all) > blocks_of(alone) && !fits(all, lane, share.min(behind), &self.kept) {
+        if blocks_of(all) > blocks_of(alone) && !fits(all, map, share.min(behind), &self.kept) {
             self.counters.thrown_away += self.streams.throw_away(number, side);
         }
         true

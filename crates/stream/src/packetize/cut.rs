@@ -20,10 +20,10 @@ impl<R: Rewriter> Packetizer<R> {
         mut send: impl FnMut(&Emit<'_>) -> bool,
     ) -> Passage {
         let [own, other] = [side, side.other()].map(|side| side as usize);
-        let lanes = &mut self.lanes[number as usize];
+        let maps = &mut self.maps[number as usize];
         if cut == Cut::Reset {
-            let acknowledgment = lanes[other].translate(&self.edits, header.acknowledgment_number(), false);
-            send(&bare(lanes[own].number(sent), acknowledgment, flags::RST | flags::ACK, false));
+            let acknowledgment = maps[other].translate(&self.edits, header.acknowledgment_number(), false);
+            send(&bare(maps[own].number(sent), acknowledgment, flags::RST | flags::ACK, false));
         }
         self.close(number, cut);
         self.refuse(cut, header, send)
@@ -33,7 +33,7 @@ impl<R: Rewriter> Packetizer<R> {
     pub(super) fn close(&mut self, number: u32, cut: Cut) {
         let now = self.streams.last_heard(number);
         self.clear(number, End::Reset, now);
-        self.lanes[number as usize].iter_mut().for_each(|lane| lane.cut = Some(cut));
+        self.maps[number as usize].iter_mut().for_each(|map| map.cut = Some(cut));
         // Where nobody was told to stop, it is known for as long as any.
         self.streams.reset(number, if cut == Cut::Reset { Stage::Over } else { Stage::Open });
     }

@@ -6,7 +6,7 @@ use super::plan::Plan;
 use super::receive::Received;
 use super::{Emit, Packetizer};
 use crate::blocks::Blocks;
-use crate::lane::Lane;
+use crate::sequence_map::SequenceMap;
 use crate::{Arrival, Rewriter};
 
 /// What all segments have in common that go out in the place of one.
@@ -19,16 +19,23 @@ pub(super) struct Reply<'a> {
 
 impl Reply<'_> {
     /// The segment of so many bytes of a direction's output from a place on, with more flags.
-    fn segment<'b>(&'b self, kept: &'b Blocks, lane: &'b Lane, from: u64, len: usize, more: u8) -> Emit<'b> {
+    fn segment<'b>(
+        &'b self,
+        kept: &'b Blocks,
+        map: &'b SequenceMap,
+        from: u64,
+        len: usize,
+        more: u8,
+    ) -> Emit<'b> {
         Emit {
-            number: lane.number(from),
+            number: map.number(from),
             acknowledgment: self.acknowledgment,
             flags: self.flags | more,
             window: self.window,
             options: self.options,
             len,
             back: false,
-            kept: (len > 0).then_some((kept, lane, from)),
+            kept: (len > 0).then_some((kept, map, from)),
         }
     }
 }
@@ -44,11 +51,11 @@ impl<R: Rewriter> Packetizer<R> {
         send: &mut impl FnMut(&Emit<'_>) -> bool,
     ) {
         let (connection, way) = received.places();
-        let lane = &self.lanes[connection][way];
-        let emit = |from: u64, len: usize, more: u8| reply.segment(&self.kept, lane, from, len, more);
-        let Plan { again, fresh, launched, to, fin, push, most, left, repeated } = plan;
+        let map = &self.maps[connection][way];
+        let emit = |from: u64, len: usize, more: u8| reply.segment(&self.kept, map, from, len, more);
+        let Plan { again, fresh, transmitted, to, fin, push, most, left, repeated } = plan;
         let nothing = again.is_empty() && fresh.is_empty();
-        let (mut at, mut resent, mut ended) = (launched, 0, false);
+        let (mut at, mut resent, mut ended) = (transmitted, 0, false);
         for (range, mut left) in [(again, repeated), (fresh, left - repeated)] {
             let mut next = range.start;
             while next < range.end && left > 0 {
@@ -59,7 +66,7 @@ impl<R: Rewriter> Packetizer<R> {
                     break;
                 }
                 (next, left, ended) = (next + len as u64, left - 1, ended || end != 0);
-                resent += next.min(launched) - (next - len as u64).min(launched);
+                resent += next.min(transmitted) - (next - len as u64).min(transmitted);
             }
             at = at.max(next);
         }
@@ -67,12 +74,12 @@ impl<R: Rewriter> Packetizer<R> {
             ended = self.emit_nothing(received, header, reply, fin, send);
         }
         self.counters.resent += resent;
-        let lane = &mut self.lanes[connection][way];
-        lane.launched = at;
-        lane.end_launched |= ended;
+        let map = &mut self.maps[connection][way];
+        map.transmitted = at;
+        map.end_transmitted |= ended;
         // Who has no more to say still acknowledges what it hears.
-        if received.arrival != Arrival::Ignored || lane.finished {
-            self.pay(received.number, received.side, header, send);
+        if received.arrival != Arrival::Ignored || map.finished {
+            self.retransmit(received.number, received.side, header, send);
         }
     }
 
@@ -87,32 +94,32 @@ impl<R: Rewriter> Packetizer<R> {
     ) -> bool {
         let Received { segment, arrival, .. } = *received;
         let (connection, way) = received.places();
-        let lane = &self.lanes[connection][way];
-        let start = lane.input(header.sequence_number());
-        let emit = |from: u64, len: usize, more: u8| reply.segment(&self.kept, lane, from, len, more);
+        let map = &self.maps[connection][way];
+        let start = map.input(header.sequence_number());
+        let emit = |from: u64, len: usize, more: u8| reply.segment(&self.kept, map, from, len, more);
         // It has no bytes to go on: those that are held, those that wait, those that the receiver has. An old byte
         // makes the receiver say what it has (RFC 9293, section 3.8.4), which the sender counts as a duplicate
         // acknowledgment, or is what it missed.
-        let held_again = !R::HOLDS && arrival == Arrival::Old && start >= lane.emitted;
+        let held_again = !R::HOLDS && arrival == Arrival::Old && start >= map.emitted;
         let asks = !segment.bytes.is_empty()
             && (matches!(arrival, Arrival::Waits | Arrival::Refused)
                 || held_again
-                || start < lane.input_acknowledged(&self.edits));
+                || start < map.input_acknowledged(&self.edits));
         match (fin, asks) {
-            (true, _) => return send(&emit(lane.sent, 0, flags::FIN)),
+            (true, _) => return send(&emit(map.sent, 0, flags::FIN)),
             (false, true) => {
-                send(&Emit { len: 1, kept: None, ..emit(lane.acknowledged.wrapping_sub(1), 0, 0) });
+                send(&Emit { len: 1, kept: None, ..emit(map.acknowledged.wrapping_sub(1), 0, 0) });
             }
             // A keep-alive stays one.
             (false, false) => {
                 let alive =
-                    segment.bytes.len() <= 1 && start.wrapping_add(1) == lane.emitted && start < lane.emitted;
+                    segment.bytes.len() <= 1 && start.wrapping_add(1) == map.emitted && start < map.emitted;
                 send(&emit(
                     if alive {
                         // Before the first byte, where nothing was left of any.
-                        lane.sent.wrapping_sub(1)
+                        map.sent.wrapping_sub(1)
                     } else {
-                        lane.bare_at(&self.edits, header.sequence_number(), start)
+                        map.bare_at(&self.edits, header.sequence_number(), start)
                     },
                     0,
                     0,
@@ -131,10 +138,10 @@ impl<R: Rewriter> Packetizer<R> {
         send: &mut impl FnMut(&Emit<'_>) -> bool,
     ) {
         let (connection, way) = received.places();
-        let lane = &self.lanes[connection][way];
+        let map = &self.maps[connection][way];
         let number = header.sequence_number();
-        let at = lane.reset_at(&self.edits, &received.before, number, lane.input(number));
-        send(&reply.segment(&self.kept, lane, at, 0, 0));
+        let at = map.reset_at(&self.edits, &received.before, number, map.input(number));
+        send(&reply.segment(&self.kept, map, at, 0, 0));
     }
 }
 

@@ -5,10 +5,10 @@ use netbricks_core::packet::tcp_options::LONGEST;
 use netbricks_core::packet::{FlowKey, Tcp, TcpOption};
 
 use super::{Arrival, Emit, Packetizer, Passage};
+use crate::acceptability::is_another;
 use crate::connection::Stage;
-use crate::lane::{Lane, Opening};
-use crate::plausible::is_another;
-use crate::{End, Protocol, Rewriter, Segment, Side, Strangers};
+use crate::sequence_map::{Opening, SequenceMap};
+use crate::{End, MidstreamPolicy, Protocol, Rewriter, Segment, Side};
 
 /// Multipath TCP (RFC 8684, section 3), in options.
 const MULTIPATH: u8 = 30;
@@ -17,15 +17,15 @@ impl<R: Rewriter> Packetizer<R> {
     /// A signed segment (RFC 2385, RFC 5925): nobody else can write for its sender. What it opens is not rewritten, and an older
     /// connection of the same ends is over then. One that is rewritten has ends that don't sign, and drop it.
     pub(super) fn signed(&mut self, flow: FlowKey, segment: &Segment<'_>, now: u64) -> Passage {
-        let Some((number, _)) = self.streams.side(flow) else { return self.strange(false) };
+        let Some((number, _)) = self.streams.side(flow) else { return self.not_rewritten(false) };
         let way = usize::from(flow.canonical() != flow);
         if is_another(self.streams.connections.get(number), way, segment, Tcp::BITS) {
             self.forget(number, End::Replaced, now);
-            return self.strange(false);
+            return self.not_rewritten(false);
         }
         // Before its ends have agreed it may be theirs, and what was seen of others.
         if self.streams.stage(number) == Stage::Opening {
-            return self.strange(false);
+            return self.not_rewritten(false);
         }
         self.counters.refused += 1;
         Passage::Refused
@@ -34,8 +34,8 @@ impl<R: Rewriter> Packetizer<R> {
     /// Whether what a segment says counts. Before both ends were seen to open the connection only a few do, since anybody may
     /// say the others: what opens it; and a reset by whoever refuses it, or gives it up (RFC 9293, section 3.10.7.3).
     pub(super) fn counts(&self, number: u32, side: Side, segment: &Segment<'_>, header: TcpRef<'_>) -> bool {
-        let lanes = &self.lanes[number as usize];
-        let [own, other] = [side, side.other()].map(|side| &lanes[side as usize]);
+        let maps = &self.maps[number as usize];
+        let [own, other] = [side, side.other()].map(|side| &maps[side as usize]);
         let answers = || {
             let first = other.rewrites.then_some(u64::from(other.first));
             first.is_some() && segment.acknowledges == first
@@ -56,8 +56,8 @@ impl<R: Rewriter> Packetizer<R> {
         header: TcpRef<'_>,
         mut send: impl FnMut(&Emit<'_>) -> bool,
     ) -> Passage {
-        if self.strangers == Strangers::Pass {
-            return self.strange(false);
+        if self.midstream == MidstreamPolicy::Pass {
+            return self.not_rewritten(false);
         }
         let mut room = [0; LONGEST];
         let options = without_multipath(header, &mut room);
@@ -83,7 +83,7 @@ impl<R: Rewriter> Packetizer<R> {
         let said = header.acknowledgment_number();
         let acknowledgment = match header.flags() & flags::ACK {
             0 => said,
-            _ => self.lanes[connection][1 - way].translate(&self.edits, said, false),
+            _ => self.maps[connection][1 - way].translate(&self.edits, said, false),
         };
         let mut room = [0; LONGEST];
         let options = without_multipath(header, &mut room);
@@ -95,7 +95,7 @@ impl<R: Rewriter> Packetizer<R> {
     pub(super) fn agrees(&self, connection: usize, side: Side, header: TcpRef<'_>) -> bool {
         side == Side::Client
             && header.flags() & flags::ACK != 0
-            && self.lanes[connection][Side::Server as usize].has_sent(header.acknowledgment_number())
+            && self.maps[connection][Side::Server as usize].has_sent(header.acknowledgment_number())
     }
 
     /// One that opens a direction may be forged, or have been given up: perhaps the segment in hand tells that another counts.
@@ -106,13 +106,13 @@ impl<R: Rewriter> Packetizer<R> {
             return;
         }
         if self.streams.counters().connections != connections {
-            let rivals = self.lanes[number as usize].map(|lane| lane.rival);
+            let rivals = self.maps[number as usize].map(|map| map.rival);
             self.clear(number, End::Replaced, now);
             self.streams.comes_to(number, Stage::Opening);
             for side in [Side::Client, Side::Server] {
                 let first = self.streams.first(number, side);
                 if let Some(opening) = rivals.into_iter().flatten().find(|rival| rival.first == first) {
-                    self.lanes[number as usize][side as usize] = Lane::opened(opening, None);
+                    self.maps[number as usize][side as usize] = SequenceMap::opened(opening, None);
                 }
             }
         }
@@ -124,14 +124,14 @@ impl<R: Rewriter> Packetizer<R> {
         let mut changed = false;
         for side in [Side::Client, Side::Server] {
             let first = self.streams.first(number, side);
-            let lane = &mut self.lanes[number as usize][side as usize];
-            if let Some(counts) = lane.rival.filter(|rival| lane.rewrites && rival.first == first)
-                && lane.first != first
+            let map = &mut self.maps[number as usize][side as usize];
+            if let Some(counts) = map.rival.filter(|rival| map.rewrites && rival.first == first)
+                && map.first != first
             {
-                let (given_up, window) = (lane.opening(), lane.window);
-                lane.clear(&mut self.kept, &mut self.edits);
-                *lane = Lane::opened(counts, Some(given_up));
-                lane.window = window;
+                let (given_up, window) = (map.opening(), map.window);
+                map.clear(&mut self.kept, &mut self.edits);
+                *map = SequenceMap::opened(counts, Some(given_up));
+                map.window = window;
                 changed = true;
             }
         }
@@ -148,12 +148,12 @@ impl<R: Rewriter> Packetizer<R> {
                 _ => {}
             }
         }
-        let old = &mut self.lanes[connection][way];
+        let old = &mut self.maps[connection][way];
         // A SYN that is sent again changes nothing that was agreed.
         if !old.rewrites || old.first != opening.first {
             let rival = old.rewrites.then(|| old.opening());
             old.clear(&mut self.kept, &mut self.edits);
-            *old = Lane::opened(opening, rival);
+            *old = SequenceMap::opened(opening, rival);
             if header.flags() & flags::ACK != 0 {
                 self.agree_on_window(connection, way, header.window());
             }
@@ -164,7 +164,7 @@ impl<R: Rewriter> Packetizer<R> {
     /// where nothing came from the receiver since.
     fn agree_on_window(&mut self, connection: usize, way: usize, window: u16) {
         let shift = self.shift(connection, way);
-        self.lanes[connection][1 - way].window = (u64::from(window).min(self.room) >> shift) as u16;
+        self.maps[connection][1 - way].window = (u64::from(window).min(self.room) >> shift) as u16;
     }
 }
 

@@ -9,7 +9,7 @@ use super::Packetizer;
 use super::emit::Reply;
 use super::receive::Received;
 use crate::Rewriter;
-use crate::lane::Lane;
+use crate::sequence_map::SequenceMap;
 
 /// What goes out, by its places in the output.
 pub(super) struct Plan {
@@ -18,7 +18,7 @@ pub(super) struct Plan {
     /// What went out in no packet yet.
     pub(super) fresh: Range<u64>,
     /// Behind all that went out.
-    pub(super) launched: u64,
+    pub(super) transmitted: u64,
     /// Behind the last byte of either.
     pub(super) to: u64,
     /// The end of the direction goes out behind that.
@@ -34,8 +34,8 @@ pub(super) struct Plan {
 
 impl Received<'_> {
     /// Whether its sender, who was told of a window of 0, asks: with no byte at all, before those it was told of.
-    pub(super) fn probes(&self, lane: &Lane, at: u64) -> bool {
-        self.segment.bytes.is_empty() && !self.segment.ends && !self.aborts && at < lane.taken
+    pub(super) fn probes(&self, map: &SequenceMap, at: u64) -> bool {
+        self.segment.bytes.is_empty() && !self.segment.ends && !self.aborts && at < map.taken
     }
 }
 
@@ -44,57 +44,57 @@ impl<R: Rewriter> Packetizer<R> {
     pub(super) fn plan(&self, received: &Received<'_>, header: TcpRef<'_>, reply: &Reply<'_>) -> Plan {
         let Received { segment, before, .. } = received;
         let (connection, way) = received.places();
-        let lane = &self.lanes[connection][way];
-        let probes = received.probes(lane, lane.input(header.sequence_number()));
+        let map = &self.maps[connection][way];
+        let probes = received.probes(map, map.input(header.sequence_number()));
         // Up to where its receiver takes what goes on, by its own word.
-        let takes = lane.output(lane.said.0) + (u64::from(lane.said.1) << self.shift(connection, 1 - way));
+        let takes = map.output(map.said.0) + (u64::from(map.said.1) << self.shift(connection, 1 - way));
         // What it has again, and what it has made new.
-        let start = lane.input(header.sequence_number());
+        let start = map.input(header.sequence_number());
         // Of what its receiver has not, some is ours to send again: its sender was told that it came. And where that is more
         // than the receiver takes at once, for more went on than came, the sender was told of a window of 0, and can but ask.
-        let owes = lane.input_acknowledged(&self.edits) < lane.told;
-        let stopped = lane.window == 0 && start <= lane.told && lane.acknowledged < takes;
-        let ours = probes && (owes && start < lane.told || stopped);
+        let owes = map.input_acknowledged(&self.edits) < map.told;
+        let stopped = map.window == 0 && start <= map.told && map.acknowledged < takes;
+        let ours = probes && (owes && start < map.told || stopped);
         let repeats = match segment.bytes {
             [] => segment.ends && before.finished || ours,
             _ => start < before.emitted,
         };
         // What its receiver has went out, whatever became of it here.
-        let launched = before.launched.max(lane.acknowledged);
+        let transmitted = before.transmitted.max(map.acknowledged);
         let again = if !repeats {
-            launched..launched
+            transmitted..transmitted
         } else {
             let end = match (ours, owes) {
-                (true, true) => lane.told,
+                (true, true) => map.told,
                 (true, false) => before.emitted,
                 (false, _) => start + segment.bytes.len() as u64,
             };
-            let end = lane.output_behind(&self.edits, end.min(before.emitted)).min(launched);
+            let end = map.output_behind(&self.edits, end.min(before.emitted)).min(transmitted);
             let end = if ours && !owes { end.min(takes) } else { end };
-            lane.answer_from(&self.edits, start).min(end)..end
+            map.answer_from(&self.edits, start).min(end)..end
         };
-        let fresh = launched..lane.sent;
+        let fresh = transmitted..map.sent;
         let to = if !fresh.is_empty() {
             fresh.end
         } else if again.is_empty() {
-            launched
+            transmitted
         } else {
             again.end
         };
         // At the end of all its bytes, and where its sender says so.
-        let fin = lane.finished && (segment.ends || !lane.end_launched) && to == lane.sent;
+        let fin = map.finished && (segment.ends || !map.end_transmitted) && to == map.sent;
         let push = if header.flags() & flags::PSH != 0 { flags::PSH } else { 0 };
-        let most = lane.at_most(self.lanes[connection][1 - way].segment_size(reply.options.len()));
+        let most = map.at_most(self.maps[connection][1 - way].segment_size(reply.options.len()));
         // Its own bytes (several segments, where it was not cut) and those that waited for it, and as much more as a full batch
         // of packets may send together: so what goes out does not depend on batches. What did not go out yet comes no later
         // than what did.
-        let said = segment.bytes.len().max((lane.taken - before.taken) as usize);
+        let said = segment.bytes.len().max((map.taken - before.taken) as usize);
         let left = SEGMENTS_A_PACKET + said / most;
         let repeated = match (again.is_empty(), fresh.is_empty()) {
             (true, _) => 0,
             (_, true) => left,
             _ => left / 2,
         };
-        Plan { again, fresh, launched, to, fin, push, most, left, repeated }
+        Plan { again, fresh, transmitted, to, fin, push, most, left, repeated }
     }
 }

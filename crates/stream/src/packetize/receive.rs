@@ -6,8 +6,8 @@ use netbricks_core::packet::tcp::{TcpRef, flags};
 use super::{Emit, PacketizeCounters, Packetizer, Passage, conclude, fits};
 use crate::blocks::Blocks;
 use crate::connection::Stage;
-use crate::lane::{Edits, Lane, Output};
 use crate::rewriter::Source;
+use crate::sequence_map::{Edits, Output, SequenceMap};
 use crate::{Arrival, Delivery, End, Rewriter, Segment, Side, What};
 
 /// A segment of a connection that is rewritten, and what became of it.
@@ -19,7 +19,7 @@ pub(super) struct Received<'p> {
     /// It said that it aborts the connection, wherever that counts.
     pub(super) aborts: bool,
     /// Its direction before it.
-    pub(super) before: Lane,
+    pub(super) before: SequenceMap,
 }
 
 impl Received<'_> {
@@ -49,11 +49,11 @@ impl<R: Rewriter> Packetizer<R> {
         let aborts = header.flags() & flags::RST != 0;
         let connections = self.streams.counters().connections;
         let place = self.streams.side(flow);
-        let before = place.map(|(number, side)| self.lanes[number as usize][side as usize]);
+        let before = place.map(|(number, side)| self.maps[number as usize][side as usize]);
         if let Some((number, side)) = place {
             self.flush_held(flow, (number, side), header, &segment, now);
         }
-        let Self { streams, lanes, memories, kept, edits, rewriter, counters, .. } = self;
+        let Self { streams, maps, memories, kept, edits, rewriter, counters, .. } = self;
         let mut store = Store { kept, edits, counters };
         let arrival = streams.push_settled(flow, segment, now, |told| {
             let (connection, way) = (told.connection as usize, told.side as usize);
@@ -61,13 +61,13 @@ impl<R: Rewriter> Packetizer<R> {
                 rewriter,
                 &told,
                 now,
-                &mut lanes[connection][way],
+                &mut maps[connection][way],
                 &mut memories[connection][way],
                 &mut store,
             );
         });
         let Some((number, side)) = self.streams.side(flow) else {
-            return Err(self.strange(segment.opens));
+            return Err(self.not_rewritten(segment.opens));
         };
         // Its ends go on talking, whatever counts of it.
         self.streams.heard(number, now);
@@ -83,22 +83,22 @@ impl<R: Rewriter> Packetizer<R> {
                 || !segment.opens && self.agrees(connection, side, header);
             self.streams.comes_to(number, if agreed { Stage::Open } else { Stage::Opening });
         }
-        if let Some(cut) = self.lanes[connection][way].cut {
-            let before = before.map_or(0, |before| before.launched);
+        if let Some(cut) = self.maps[connection][way].cut {
+            let before = before.map_or(0, |before| before.transmitted);
             return Err(self.sever(number, side, cut, before, header, send));
         }
         if segment.opens {
             return Err(self.opened(number, side, header, arrival, send));
         }
-        let lanes = &mut self.lanes[connection];
-        if !lanes[0].rewrites || !lanes[1].rewrites {
+        let maps = &mut self.maps[connection];
+        if !maps[0].rewrites || !maps[1].rewrites {
             return Err(self.before_it_opens(header, send));
         }
-        if lanes[0].torn || lanes[1].torn {
+        if maps[0].incomplete || maps[1].incomplete {
             self.counters.no_room += 1;
             return Err(Passage::NoRoom);
         }
-        let before = before.filter(|before| before.rewrites).unwrap_or(self.lanes[connection][way]);
+        let before = before.filter(|before| before.rewrites).unwrap_or(self.maps[connection][way]);
         Ok(Received { number, side, segment, arrival, aborts, before })
     }
 
@@ -111,26 +111,26 @@ impl<R: Rewriter> Packetizer<R> {
         segment: &Segment<'_>,
         now: u64,
     ) {
-        let Self { streams, lanes, memories, kept, edits, share, rewriter, counters, .. } = self;
-        let lane = &mut lanes[number as usize][side as usize];
+        let Self { streams, maps, memories, kept, edits, share, rewriter, counters, .. } = self;
+        let map = &mut maps[number as usize][side as usize];
         let memory = &mut memories[number as usize][side as usize];
         // What waits follows them.
         let alone = streams.direction(number, side).waiting.is_empty();
-        let again = alone && lane.repeats_held(header.sequence_number(), segment.bytes.len());
+        let again = alone && map.repeats_held(header.sequence_number(), segment.bytes.len());
         // Who has no more to say says so (RFC 9293, section 3.9.1.2, MUST-61). Who has, and waits for these to arrive
         // before it sends more, is told that they did.
         let goes_on = again && !R::HOLDS && header.flags() & flags::PSH == 0;
-        if goes_on && lane.acknowledged == lane.sent {
-            lane.own(true);
+        if goes_on && map.acknowledged == map.sent {
+            map.own(true);
         }
-        if lane.rewrites
-            && (again && !goes_on && lane.is_overdue() || rewriter.is_due(memory, now))
+        if map.rewrites
+            && (again && !goes_on && map.is_overdue() || rewriter.is_due(memory, now))
             // What goes on now may be lost: its sender must still have some of it.
-            && (!R::HOLDS || lane.is_owed())
-            && fits(rewriter.most(0), lane, *share, kept)
+            && (!R::HOLDS || map.is_owed())
+            && fits(rewriter.most(0), map, *share, kept)
         {
             let source = Source { connection: number, side, flow, now };
-            rewriter.flush(&source, memory, &mut Output::new(lane, kept, edits, counters));
+            rewriter.flush(&source, memory, &mut Output::new(map, kept, edits, counters));
         }
     }
 }
@@ -141,45 +141,45 @@ fn take<R: Rewriter>(
     rewriter: &mut R,
     told: &Delivery<'_>,
     now: u64,
-    lane: &mut Lane,
+    map: &mut SequenceMap,
     memory: &mut R::Memory,
     Store { kept, edits, counters }: &mut Store<'_>,
 ) {
     let source = Source { connection: told.connection, side: told.side, flow: told.flow, now };
     match told.what {
-        What::Bytes(bytes) if lane.rewrites && lane.cut.is_none() => {
-            let output = &mut Output::new(lane, kept, edits, counters);
+        What::Bytes(bytes) if map.rewrites && map.cut.is_none() => {
+            let output = &mut Output::new(map, kept, edits, counters);
             output.taken(bytes.len());
             rewriter.rewrite(&source, memory, bytes, output);
         }
-        What::Urgent(byte) if lane.rewrites && lane.cut.is_none() => {
-            let output = &mut Output::new(lane, kept, edits, counters);
+        What::Urgent(byte) if map.rewrites && map.cut.is_none() => {
+            let output = &mut Output::new(map, kept, edits, counters);
             if !output.take_out() {
                 // There is one place for such a one: the next goes on among the others, and is shown as it goes on.
                 output.taken(1);
                 rewriter.rewrite(&source, memory, &[byte], output);
             }
         }
-        What::End(End::Finished) if lane.rewrites => {
-            let output = &mut Output::new(lane, kept, edits, counters);
+        What::End(End::Finished) if map.rewrites => {
+            let output = &mut Output::new(map, kept, edits, counters);
             rewriter.end(&source, memory, End::Finished, Some(output));
-            (lane.finished, lane.over) = (true, true);
+            (map.finished, map.over) = (true, true);
         }
         // Late segments are still translated.
         What::End(End::Reset) => {
-            conclude(rewriter, &source, lane, memory, End::Reset);
-            lane.give_up(kept, edits);
+            conclude(rewriter, &source, map, memory, End::Reset);
+            map.give_up(kept, edits);
         }
         What::Bytes(_) | What::Urgent(_) => {}
         // Forgotten, or another one's.
         What::End(end) => {
-            conclude(rewriter, &source, lane, memory, end);
-            lane.clear(kept, edits);
+            conclude(rewriter, &source, map, memory, end);
+            map.clear(kept, edits);
         }
         // There are none.
         What::Gap(_) => {
-            conclude(rewriter, &source, lane, memory, End::Evicted);
-            lane.clear(kept, edits);
+            conclude(rewriter, &source, map, memory, End::Evicted);
+            map.clear(kept, edits);
         }
     }
 }

@@ -91,13 +91,14 @@ fn expected(file: &Path) -> Option<Flows> {
     // Streams without a segment that Wireshark could read (`beep-oobr.pcap` has one).
     let mut of_nobody = 0;
     for section in text.split("Follow: tcp,raw\n").skip(1) {
-        let strange = || format!("{}: tshark said something unexpected: {section}", file.display());
+        let not_rewritten = || format!("{}: tshark said something unexpected: {section}", file.display());
         let mut lines = section.lines();
         let mut after = |word: &str| {
             let line = lines.next().and_then(|line| line.strip_prefix(word));
-            line.unwrap_or_else(|| panic!("{}", strange())).to_owned()
+            line.unwrap_or_else(|| panic!("{}", not_rewritten())).to_owned()
         };
-        let number = after("Filter: tcp.stream eq ").parse().unwrap_or_else(|_| panic!("{}", strange()));
+        let number =
+            after("Filter: tcp.stream eq ").parse().unwrap_or_else(|_| panic!("{}", not_rewritten()));
         let nodes = ["Node 0: ", "Node 1: "].map(|word| {
             let text = after(word);
             let (address, port) = text.rsplit_once(':')?;
@@ -105,7 +106,7 @@ fn expected(file: &Path) -> Option<Flows> {
             Some(SocketAddr::new(address.parse().ok()?, port.parse().ok()?))
         });
         let [Some(one), Some(other)] = nodes else {
-            assert!(lines.all(|line| line.starts_with('=')), "{}", strange());
+            assert!(lines.all(|line| line.starts_with('=')), "{}", not_rewritten());
             of_nobody += 1;
             continue;
         };
@@ -113,9 +114,9 @@ fn expected(file: &Path) -> Option<Flows> {
         for line in lines.take_while(|line| !line.starts_with('=')) {
             let hex = line.trim_start_matches('\t').as_bytes();
             let (pairs, rest) = hex.as_chunks::<2>();
-            assert!(rest.is_empty(), "{}", strange());
+            assert!(rest.is_empty(), "{}", not_rewritten());
             let byte = |pair: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-            let bytes = pairs.iter().map(|pair| byte(pair).unwrap_or_else(|| panic!("{}", strange())));
+            let bytes = pairs.iter().map(|pair| byte(pair).unwrap_or_else(|| panic!("{}", not_rewritten())));
             streams[usize::from(line.starts_with('\t'))].1.extend(bytes);
         }
         followed.insert(number, streams);

@@ -7,7 +7,9 @@ use netbricks_core::Declared;
 use netbricks_core::packet::stack::Header;
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{FlowKey, Tcp};
-use netbricks_stream::{BLOCK, PacketizeConfig, Packetizer, Passage, Replace, Rewriter, Side, Strangers};
+use netbricks_stream::{
+    BLOCK, MidstreamPolicy, PacketizeConfig, Packetizer, Passage, Replace, Rewriter, Side,
+};
 use netbricks_testkit::mutate::Random;
 
 use super::exercise::flow;
@@ -281,7 +283,7 @@ pub(crate) const CONFIG: PacketizeConfig = PacketizeConfig {
     memory: 256 * BLOCK,
     edits: 4_096,
     idle: 1 << 40,
-    strangers: Strangers::Pass,
+    midstream: MidstreamPolicy::Pass,
     seed: 1,
 };
 

@@ -5,7 +5,7 @@ use netbricks_core::packet::stack::Header;
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{FlowKey, Tcp};
 use netbricks_stream::{
-    BLOCK, Emit, PacketizeConfig, PacketizeCounters, Packetizer, Passage, Replace, Strangers,
+    BLOCK, Emit, MidstreamPolicy, PacketizeConfig, PacketizeCounters, Packetizer, Passage, Replace,
 };
 use netbricks_testkit::mutate::Random;
 
@@ -33,13 +33,13 @@ struct Sent {
 struct Path(Packetizer<Replace>);
 
 impl Path {
-    fn new(strangers: Strangers) -> Self {
+    fn new(midstream: MidstreamPolicy) -> Self {
         let memory = 64 * BLOCK;
         let config = PacketizeConfig {
             flows: 4,
             flow_memory: memory,
             memory,
-            strangers,
+            midstream,
             ..PacketizeConfig::default()
         };
         let replace = Replace::new(b"cat", b"elephant", None).expect("both are short");
@@ -101,7 +101,7 @@ impl Path {
 
 /// Both said "cat", of which nothing is acknowledged: 3 bytes that are 8.
 fn said() -> (Path, [u32; 2], [u32; 2]) {
-    let mut path = Path::new(Strangers::Pass);
+    let mut path = Path::new(MidstreamPolicy::Pass);
     path.shake_hands();
     assert_eq!(path.says_cat(FIRST[1]), b"elephant");
     path.client(FIRST, ACK, b"cat");
@@ -222,13 +222,13 @@ fn what_comes_before_the_answer_hinders_no_rewriting() {
         (9_000, 77, SYN | ACK, b""),
         (9_000, FIRST[0] + 1, SYN | ACK, b""),
     ];
-    for strangers in [Strangers::Pass, Strangers::Refuse] {
+    for midstream in [MidstreamPolicy::Pass, MidstreamPolicy::Refuse] {
         for (number, acknowledged, flag, bytes) in forgeries {
             let forge = |path: &mut Path| {
                 let (_, out) = path.server([number, acknowledged], flag, bytes);
                 assert!(out.iter().all(|sent| sent.bytes.is_empty()), "{out:?}");
             };
-            let mut path = Path::new(strangers);
+            let mut path = Path::new(midstream);
             path.client([FIRST[0] - 1, 0], SYN, b"");
             forge(&mut path);
             path.server([FIRST[1] - 1, FIRST[0]], SYN | ACK, b"");
@@ -248,11 +248,11 @@ fn what_comes_before_the_answer_hinders_no_rewriting() {
 /// Who has it told that the other end is not there does not wait.
 #[test]
 fn a_refusal_goes_on_and_ends_it() {
-    for strangers in [Strangers::Pass, Strangers::Refuse] {
-        let mut path = Path::new(strangers);
+    for midstream in [MidstreamPolicy::Pass, MidstreamPolicy::Refuse] {
+        let mut path = Path::new(midstream);
         path.client([FIRST[0] - 1, 0], SYN, b"");
         let (passage, out) = path.server([0, FIRST[0]], RST | ACK, b"");
-        if strangers == Strangers::Pass {
+        if midstream == MidstreamPolicy::Pass {
             assert_eq!(passage, Passage::Unchanged);
         } else {
             let [Sent { number, acknowledgment, flags, .. }] = &out[..] else { panic!("{out:?}") };
@@ -275,7 +275,7 @@ const MULTIPATH: [&[u8]; 3] =
 fn nobody_agrees_on_several_paths() {
     for offer in MULTIPATH {
         let options = [&[2, 4, 5, 180, 1, 1, 1, 1], offer, &[4, 2, 1, 1]].concat();
-        let mut path = Path::new(Strangers::Pass);
+        let mut path = Path::new(MidstreamPolicy::Pass);
         for (from, numbers, flag) in
             [(flow(1), [FIRST[0] - 1, 0], SYN), (flow(1).reversed(), [FIRST[1] - 1, FIRST[0]], SYN | ACK)]
         {
@@ -288,7 +288,7 @@ fn nobody_agrees_on_several_paths() {
     }
     // What looks like one within another option, or behind a length that lies, is none.
     for options in [[8, 10, 30, 4, 0, 0, 0, 0, 0, 0, 1, 1], [1, 30, 77, 4, 0, 0, 0, 0, 0, 0, 1, 1]] {
-        let (_, out) = Path::new(Strangers::Pass).push(flow(1), [99, 0], SYN, &options, b"");
+        let (_, out) = Path::new(MidstreamPolicy::Pass).push(flow(1), [99, 0], SYN, &options, b"");
         assert_eq!(out[0].options, options);
     }
 }
@@ -300,7 +300,7 @@ const SIGNED: [&[u8]; 2] =
 #[test]
 fn a_connection_whose_segments_are_signed_is_not_rewritten() {
     for options in SIGNED {
-        let mut path = Path::new(Strangers::Pass);
+        let mut path = Path::new(MidstreamPolicy::Pass);
         let mut unchanged = 0;
         let mut signed = |path: &mut Path| {
             for (from, numbers, flag, bytes) in [
@@ -320,7 +320,7 @@ fn a_connection_whose_segments_are_signed_is_not_rewritten() {
         assert_eq!(path.says_cat(FIRST[1]), b"elephant");
         path.server([FIRST[1] + 3, 0], RST, b"");
         signed(&mut path);
-        let mut path = Path::new(Strangers::Refuse);
+        let mut path = Path::new(MidstreamPolicy::Refuse);
         assert_eq!(path.push(flow(1), [99, 0], SYN, options, b""), (Passage::Refused, Vec::new()));
         assert_eq!(path.client([100, 500], ACK, b"cat").0, Passage::Refused);
         assert_eq!(path.0.occupancy().0, 0);
@@ -331,8 +331,8 @@ fn a_connection_whose_segments_are_signed_is_not_rewritten() {
 /// is to be asked about.
 #[test]
 fn half_an_end_is_no_beginning() {
-    for strangers in [Strangers::Pass, Strangers::Refuse] {
-        let mut path = Path::new(strangers);
+    for midstream in [MidstreamPolicy::Pass, MidstreamPolicy::Refuse] {
+        let mut path = Path::new(midstream);
         path.shake_hands();
         assert_eq!(path.says_cat(FIRST[1]), b"elephant");
         // The client has no more to say, in fewer bytes than went on.
@@ -364,10 +364,10 @@ fn half_an_end_is_no_beginning() {
 #[test]
 fn of_two_openings_that_is_rewritten_which_the_ends_go_on_from() {
     let large = &[2, 4, 5, 180, 1, 3, 3, 7][..];
-    for strangers in [Strangers::Pass, Strangers::Refuse] {
+    for midstream in [MidstreamPolicy::Pass, MidstreamPolicy::Refuse] {
         for answered in [false, true] {
             for (counts, other) in [(FIRST[0], 9_000), (9_000, 9_000), (FIRST[0], 3_000_000_000)] {
-                let mut path = Path::new(strangers);
+                let mut path = Path::new(midstream);
                 path.push(flow(1), [FIRST[0] - 1, 0], SYN, large, b"");
                 let mut server = FIRST[1];
                 if answered {
@@ -395,7 +395,7 @@ fn of_two_openings_that_is_rewritten_which_the_ends_go_on_from() {
 #[test]
 fn both_ends_go_on_from_where_they_began() {
     for forged in [9_000, 3_000_000_000] {
-        let mut path = Path::new(Strangers::Refuse);
+        let mut path = Path::new(MidstreamPolicy::Refuse);
         path.client([FIRST[0] - 1, 0], SYN, b"");
         path.server([FIRST[1] - 1, FIRST[0]], SYN | ACK, b"");
         path.client([forged - 1, 0], SYN, b"");
@@ -405,7 +405,7 @@ fn both_ends_go_on_from_where_they_began() {
         let (_, out) = path.client([FIRST[0], FIRST[1] + 8], ACK, b"cat");
         assert_eq!((out[0].number, &out[0].bytes[..]), (FIRST[0], &b"elephant"[..]), "{forged}");
         // One that is given up again at once.
-        let mut path = Path::new(Strangers::Pass);
+        let mut path = Path::new(MidstreamPolicy::Pass);
         path.client([FIRST[0] - 1, 0], SYN, b"");
         path.client([forged - 1, 0], SYN, b"");
         path.client([forged, 0], RST, b"");
@@ -418,9 +418,10 @@ fn both_ends_go_on_from_where_they_began() {
 /// A SYN that is an end as well: no receiver takes it, unless somebody takes its end away.
 #[test]
 fn flags_that_do_not_go_together_stay_together() {
-    for (strangers, passage) in [(Strangers::Pass, Passage::Unchanged), (Strangers::Refuse, Passage::Refused)]
+    for (midstream, passage) in
+        [(MidstreamPolicy::Pass, Passage::Unchanged), (MidstreamPolicy::Refuse, Passage::Refused)]
     {
-        let mut path = Path::new(strangers);
+        let mut path = Path::new(midstream);
         assert_eq!(path.client([9, 0], SYN | FIN, b"x"), (passage, Vec::new()));
         path.shake_hands();
         assert_eq!(path.client([9, 0], SYN | FIN, b"x"), (passage, Vec::new()));
@@ -433,8 +434,8 @@ fn flags_that_do_not_go_together_stay_together() {
 /// The streams know one connection in the place of another then, and so do the numbers that are translated.
 #[test]
 fn an_opening_that_counts_after_bytes_came_behind_another_is_rewritten() {
-    for strangers in [Strangers::Pass, Strangers::Refuse] {
-        let mut path = Path::new(strangers);
+    for midstream in [MidstreamPolicy::Pass, MidstreamPolicy::Refuse] {
+        let mut path = Path::new(midstream);
         path.client([FIRST[0] - 1, 0], SYN, b"");
         path.server([FIRST[1] - 1, FIRST[0]], SYN | ACK, b"");
         path.client([399, 0], SYN, b"");

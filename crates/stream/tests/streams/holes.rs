@@ -5,7 +5,7 @@ use netbricks_stream::{BLOCK, PacketizeConfig, Packetizer, Passage, Replace};
 
 use super::endpoints::{CONFIG, replaced};
 use super::exercise::flow;
-use super::gates::Way;
+use super::inline_windows::Way;
 
 const SEGMENT: usize = BLOCK;
 /// Blocks that a direction may have, and all of them.

@@ -8,13 +8,13 @@ use netbricks_core::packet::stack::Header;
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::{Declared, Mobility, ShuffleKey};
 use netbricks_stream::{
-    BLOCK, End, Fate, GateConfig, OPENING, Output, PacketizeConfig, Packetizer, Passage, Replace, Replacing,
-    Rewriter, Side, Source, Strangers, Why, Window,
+    BLOCK, End, Fate, InlineWindowConfig, MidstreamPolicy, OPENING, Output, PacketizeConfig, Packetizer,
+    Passage, Replace, Replacing, Rewriter, Side, Source, Why, Window,
 };
 
 use super::endpoints::CONFIG;
 use super::exercise::flow;
-use super::gates::{Out, Way, bytes_on, through};
+use super::inline_windows::{Out, Way, bytes_on, through};
 
 pub(crate) const RESET: u8 = flags::RST;
 
@@ -84,7 +84,7 @@ fn without_a_place_what_was_changed_is_cut_and_the_rest_passes() {
 
 #[test]
 fn where_strangers_are_refused_each_that_finds_no_place_is_reset() {
-    let config = PacketizeConfig { strangers: Strangers::Refuse, ..CONFIG };
+    let config = PacketizeConfig { midstream: MidstreamPolicy::Refuse, ..CONFIG };
     let (mut here, mut there) = (cats(config), cats(PacketizeConfig { flows: 1, ..config }));
     there.open(9);
     here.open(1);
@@ -168,17 +168,20 @@ fn held(bytes: &[u8]) -> Fate {
 
 #[test]
 fn without_memory_for_what_is_held_its_connection_ends_or_passes() {
-    let config = GateConfig { memory: 16, longer: 1, packets: CONFIG, ..GateConfig::new(16, 16, 0) };
-    let new = |strangers| {
-        let packets = PacketizeConfig { strangers, ..CONFIG };
-        through(GateConfig { packets, ..config }, |window: &Window<'_>, _: &mut Replacing<'_, '_>| {
+    let config =
+        InlineWindowConfig { memory: 16, longer: 1, packets: CONFIG, ..InlineWindowConfig::new(16, 16, 0) };
+    let new = |midstream| {
+        let packets = PacketizeConfig { midstream, ..CONFIG };
+        through(InlineWindowConfig { packets, ..config }, |window: &Window<'_>, _: &mut Replacing<'_, '_>| {
             held(window.bytes)
         })
     };
-    for (strangers, again, cut) in
-        [(Strangers::Pass, false, 0), (Strangers::Pass, true, 1), (Strangers::Refuse, false, 1)]
-    {
-        let (mut here, mut there) = (new(strangers), new(strangers));
+    for (midstream, again, cut) in [
+        (MidstreamPolicy::Pass, false, 0),
+        (MidstreamPolicy::Pass, true, 1),
+        (MidstreamPolicy::Refuse, false, 1),
+    ] {
+        let (mut here, mut there) = (new(midstream), new(midstream));
         here.open(1);
         here.says(1, 100, b"abc");
         if again {
@@ -202,13 +205,13 @@ fn without_memory_for_what_is_held_its_connection_ends_or_passes() {
 /// Whoever holds for how long does not begin anew by moving, and who holds longest is cut first wherever it came from.
 #[test]
 fn what_is_held_is_shown_or_cut_when_it_would_have_been() {
-    let config = GateConfig {
+    let config = InlineWindowConfig {
         memory: 64,
         longest: 1_000,
         timeout: u64::MAX,
         longer: 1,
         packets: CONFIG,
-        ..GateConfig::new(16, 16, 0)
+        ..InlineWindowConfig::new(16, 16, 0)
     };
     let new = || {
         through(config, |window: &Window<'_>, _: &mut Replacing<'_, '_>| {
@@ -236,7 +239,7 @@ fn what_is_held_is_shown_or_cut_when_it_would_have_been() {
     }
     assert_eq!((there.packetizer.rewriter().holding(), there.packetizer.memory()), (0, 0));
     // A part of a window is due when it would have been.
-    let config = GateConfig { timeout: 1_000, longest: u64::MAX, ..config };
+    let config = InlineWindowConfig { timeout: 1_000, longest: u64::MAX, ..config };
     let new = || through(config, |_: &Window<'_>, _: &mut Replacing<'_, '_>| Fate::Pass);
     let (mut here, mut there) = (new(), new());
     here.open(1);
@@ -314,7 +317,7 @@ fn windows_are_shifted_where_a_connection_moves_to() {
 #[test]
 fn a_gates_function_learns_that_a_connection_moved_before_anything_else() {
     let told = Rc::new(RefCell::new(Vec::new()));
-    let config = GateConfig { longer: 1, packets: CONFIG, ..GateConfig::new(8, 8, u64::MAX) };
+    let config = InlineWindowConfig { longer: 1, packets: CONFIG, ..InlineWindowConfig::new(8, 8, u64::MAX) };
     let new = |place: usize| {
         let told = told.clone();
         through(config, move |window: &Window<'_>, _: &mut Replacing<'_, '_>| {
@@ -336,10 +339,13 @@ fn a_gates_function_learns_that_a_connection_moved_before_anything_else() {
     let seen = Rc::new(RefCell::new(Vec::new()));
     let sees = || {
         let seen = seen.clone();
-        through(GateConfig { timeout: 0, ..config }, move |window: &Window<'_>, _: &mut Replacing<'_, '_>| {
-            seen.borrow_mut().push((window.seen, window.bytes.len()));
-            Fate::Hold
-        })
+        through(
+            InlineWindowConfig { timeout: 0, ..config },
+            move |window: &Window<'_>, _: &mut Replacing<'_, '_>| {
+                seen.borrow_mut().push((window.seen, window.bytes.len()));
+                Fate::Hold
+            },
+        )
     };
     let (mut from, mut to) = (sees(), sees());
     from.open(1);

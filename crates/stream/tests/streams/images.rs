@@ -3,14 +3,14 @@
 use netbricks_core::Declared;
 use netbricks_core::packet::checksum;
 use netbricks_core::packet::tcp::flags;
-use netbricks_stream::{Cut, Fate, GateConfig, Replacing, Rewriter, Window};
+use netbricks_stream::{Cut, Fate, InlineWindowConfig, Replacing, Rewriter, Window};
 use netbricks_testkit::mutate::Random;
 use proptest::prelude::*;
 
 use super::endpoints::CONFIG;
 use super::exercise::flow;
-use super::gates::{Way, through};
 use super::homeless::{RESET, cats};
+use super::inline_windows::{Way, through};
 
 /// Connections with all that there is: bytes that wait and that are not acknowledged, replacements, what is held, ends.
 fn image(gate: bool) -> Vec<u8> {
@@ -31,7 +31,8 @@ fn image(gate: bool) -> Vec<u8> {
 }
 
 fn door() -> Way<impl Rewriter> {
-    let config = GateConfig { memory: 64, longer: 4, packets: CONFIG, ..GateConfig::new(16, 12, 0) };
+    let config =
+        InlineWindowConfig { memory: 64, longer: 4, packets: CONFIG, ..InlineWindowConfig::new(16, 12, 0) };
     through(config, |window: &Window<'_>, replacing: &mut Replacing<'_, '_>| {
         if window.bytes.starts_with(b"quit") {
             return Fate::Cut(Cut::Silence);

@@ -1,7 +1,6 @@
 //! Byte streams against naive models, and the bounds that they keep.
 #![forbid(unsafe_code)]
 
-mod astray;
 mod captures;
 mod dense;
 mod endpoints;
@@ -10,15 +9,16 @@ mod exercise;
 mod flood;
 mod forged;
 mod frames;
-mod gates;
 mod holes;
 mod homeless;
 mod images;
+mod inline_windows;
 mod joined;
+mod migration;
 mod model;
-mod moving;
 mod numbering;
 mod openings;
+mod out_of_window;
 mod rewriting;
 #[expect(unreachable_pub, reason = "as above")]
 mod rewritten;

@@ -311,7 +311,7 @@ fn flags_that_do_not_go_together_open_nothing() {
     assert_eq!((reset.number, reset.opens, reset.aborts, reset.bytes), (999, false, true, &b""[..]));
     let nothing = tcp(syn | fin, b"x");
     assert_eq!(
-        (nothing.opens, nothing.ends, nothing.acknowledges, nothing.credit),
+        (nothing.opens, nothing.ends, nothing.acknowledges, nothing.advertised),
         (false, false, None, None)
     );
     assert_eq!(nothing.bytes, b"");

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use netbricks_core::packet::stack::Header;
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{FlowKey, Tcp};
-use netbricks_stream::{BLOCK, PacketizeConfig, PacketizeCounters, Packetizer, Passage, Replace, Strangers};
+use netbricks_stream::{
+    BLOCK, MidstreamPolicy, PacketizeConfig, PacketizeCounters, Packetizer, Passage, Replace,
+};
 
 /// Connections that there is room for: fewer than there are.
 const ROOM: usize = 3;
@@ -30,13 +32,14 @@ const OPTIONS: [&[u8]; 6] = [
 /// length, options, time, and whether what goes out can be sent. Memory stays within its bounds, and a byte that went out is the
 /// same whenever it goes out again. Answers what happened.
 pub fn rewritten(bytes: &[u8]) -> PacketizeCounters {
-    let strangers = if bytes.len().is_multiple_of(2) { Strangers::Pass } else { Strangers::Refuse };
+    let midstream =
+        if bytes.len().is_multiple_of(2) { MidstreamPolicy::Pass } else { MidstreamPolicy::Refuse };
     let config = PacketizeConfig {
         flows: ROOM,
         flow_memory: MEMORY,
         memory: MEMORY,
         edits: 16,
-        strangers,
+        midstream,
         ..PacketizeConfig::default()
     };
     let replace = Replace::new(b"cat", b"elephant", None);
@@ -98,7 +101,7 @@ pub fn rewritten(bytes: &[u8]) -> PacketizeCounters {
             }
             true
         });
-        if strangers == Strangers::Refuse {
+        if midstream == MidstreamPolicy::Refuse {
             assert_ne!(passage, Passage::Unchanged, "a stranger passed");
         }
         assert!(packetizer.memory() <= 2 * MEMORY, "{} bytes", packetizer.memory());

@@ -2,7 +2,8 @@
 
 use netbricks_core::packet::{FlowKey, Tcp};
 use netbricks_stream::{
-    Arrival, BLOCK, Credit, End, Full, Overlap, Reassembler, Segment, Side, StreamConfig, StreamError, What,
+    AdvertisedWindow, Arrival, BLOCK, End, Full, Overlap, Reassembler, Segment, Side, StreamConfig,
+    StreamError, What,
 };
 
 use super::exercise::{flow, segment};
@@ -236,7 +237,7 @@ fn bounds_that_do_not_do_are_named() {
 }
 
 pub(crate) fn takes(window: u32, shift: Option<u8>, segment: Segment<'_>) -> Segment<'_> {
-    Segment { credit: Some(Credit { window, shift }), ..segment }
+    Segment { advertised: Some(AdvertisedWindow { window, shift }), ..segment }
 }
 
 /// Else whoever sends an end, or bytes, that no receiver would take hides what comes after it from whoever looks on.

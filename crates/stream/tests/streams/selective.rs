@@ -261,7 +261,7 @@ fn converse_with(
     };
     let replace = Replace::new(find, put, None).expect("both strings are short");
     let new = || Packetizer::new(config, replace.clone()).expect("so little memory is there");
-    let (mut middle, mut moving) = (new(), new());
+    let (mut middle, mut migration) = (new(), new());
     let mut elsewhere = Elsewhere { other: new(), random: Random::new(seed), moves: 0 };
     let push = |middle: &mut Packetizer<Replace>, flow: FlowKey, packet: &Packet, now: u64| {
         let header = Tcp::new(0, 0, packet.number, packet.acknowledgment, packet.flags);
@@ -287,8 +287,8 @@ fn converse_with(
     let mut pass = |middle: &mut Packetizer<Replace>, flow: FlowKey, packet: &Packet, now: u64| {
         let out = push(middle, flow, packet, now);
         // As if it moved now and then.
-        elsewhere.change(&mut moving, now);
-        assert_eq!(push(&mut moving, flow, packet, now), out, "seed {seed}");
+        elsewhere.change(&mut migration, now);
+        assert_eq!(push(&mut migration, flow, packet, now), out, "seed {seed}");
         out
     };
     let opening = |number: u32, acknowledgment, flags| {

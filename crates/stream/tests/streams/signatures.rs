@@ -4,7 +4,7 @@ use netbricks_core::packet::Tcp;
 use netbricks_core::packet::stack::Header;
 use netbricks_core::packet::tcp::flags;
 use netbricks_stream::{
-    Arrival, PacketizeConfig, Packetizer, Passage, Protocol, Replace, Segment, Signature, Strangers,
+    Arrival, MidstreamPolicy, PacketizeConfig, Packetizer, Passage, Protocol, Replace, Segment, Signature,
     StreamConfig,
 };
 
@@ -175,14 +175,14 @@ fn pass(
 
 #[test]
 fn in_the_path_a_signed_segment_of_a_connection_that_is_not_signed_goes_nowhere() {
-    for strangers in [Strangers::Pass, Strangers::Refuse] {
-        let config = PacketizeConfig { strangers, ..PacketizeConfig::default() };
+    for midstream in [MidstreamPolicy::Pass, MidstreamPolicy::Refuse] {
+        let config = PacketizeConfig { midstream, ..PacketizeConfig::default() };
         let replace = Replace::new(b"cat", b"tiger", None).expect("a string");
         let mut path = Packetizer::new(config, replace).expect("there is memory");
         let ack = flags::ACK;
         pass(&mut path, false, [99, 0], flags::SYN, &[], b"");
         // Until its ends agree it may be that they sign, and what is seen was somebody else's.
-        let unknown = if strangers == Strangers::Pass { Passage::Unchanged } else { Passage::Refused };
+        let unknown = if midstream == MidstreamPolicy::Pass { Passage::Unchanged } else { Passage::Refused };
         assert_eq!(pass(&mut path, false, [8_999, 0], flags::SYN, &OPTION, b"").0, unknown);
         assert_eq!(pass(&mut path, true, [8_999, 100], flags::SYN | ack, &OPTION, b"").0, unknown);
         pass(&mut path, true, [499, 100], flags::SYN | ack, &[], b"");

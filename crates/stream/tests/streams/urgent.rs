@@ -4,8 +4,8 @@ use netbricks_core::packet::Tcp;
 use netbricks_core::packet::stack::Header;
 use netbricks_core::packet::tcp::flags;
 use netbricks_stream::{
-    Fate, Gate, GateConfig, PacketizeConfig, Packetizer, Protocol, Reassembler, Replace, Replacing, Rewriter,
-    Side, StreamConfig, What, Window, WindowConfig, Windows,
+    Fate, InlineWindow, InlineWindowConfig, PacketizeConfig, Packetizer, Protocol, Reassembler, Replace,
+    Replacing, Rewriter, Side, StreamConfig, What, Window, WindowConfig, Windows,
 };
 
 use super::exercise::{Told, flow};
@@ -208,8 +208,9 @@ fn an_urgent_byte_hides_no_string_that_is_replaced() {
 
 #[test]
 fn a_window_in_the_packets_path_shows_what_goes_on() {
-    let config = GateConfig { packets: PacketizeConfig::default(), ..GateConfig::new(16, 16, 0) };
-    let gate = Gate::new(config, |window: &Window<'_>, _: &mut Replacing<'_, '_>| {
+    let config =
+        InlineWindowConfig { packets: PacketizeConfig::default(), ..InlineWindowConfig::new(16, 16, 0) };
+    let gate = InlineWindow::new(config, |window: &Window<'_>, _: &mut Replacing<'_, '_>| {
         assert!(!window.bytes.contains(&b'X'), "{window:?}");
         if window.bytes.contains(&b';') { Fate::Pass } else { Fate::Hold }
     });

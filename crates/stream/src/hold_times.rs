@@ -16,13 +16,13 @@ pub(super) struct Stay {
 }
 
 /// One for each window there is memory for.
-pub(super) struct Stays {
+pub(super) struct HoldTimes {
     all: Vec<Stay>,
     oldest: u32,
     newest: u32,
 }
 
-impl Stays {
+impl HoldTimes {
     pub(super) fn new(count: usize) -> Result<Self, MemoryError> {
         let none = Stay { since: 0, connection: NONE, older: NONE, newer: NONE };
         Ok(Self { all: filled(none, count)?, oldest: NONE, newest: NONE })

@@ -4,8 +4,8 @@
 use netbricks_core::packet::{FlowKey, checksum};
 
 use super::blocks::{BLOCK, NONE};
-use super::connection::{Connection, LIMIT, Offer, Phase, Side, Stage, UNKNOWN};
-use super::kept::{Kept, Viewer};
+use super::connection::{Connection, LIMIT, Phase, Side, Stage, UNKNOWN, WindowScale};
+use super::kept::{Kept, WindowObserver};
 use super::reader::Reader;
 use super::reassembler::Reassembler;
 use super::segment::{MOST_SHIFT, Protocol};
@@ -34,7 +34,7 @@ struct Moved<'a, K> {
     kept: [K; 2],
 }
 
-impl<P: Protocol, F: Viewer> Windows<P, F> {
+impl<P: Protocol, F: WindowObserver> Windows<P, F> {
     /// Takes out the connections of which `leaves` says so by their canonical key: bytes that
     /// [`import`](netbricks_core::Declared::import) adds to other windows of the same size, where they go on as if nothing had been. The
     /// user function here learns before anything else that they [moved](super::End::Moved), with what it [kept](Kept) of them.
@@ -131,9 +131,9 @@ impl<P: Protocol> Reassembler<P> {
         for direction in &connection.directions {
             bytes.extend(direction.edge.to_be_bytes());
             bytes.push(match direction.offer {
-                Offer::Unseen => u8::MAX,
-                Offer::None => u8::MAX - 1,
-                Offer::Shift(shift) => shift,
+                WindowScale::Unseen => u8::MAX,
+                WindowScale::None => u8::MAX - 1,
+                WindowScale::Shift(shift) => shift,
             });
             bytes.extend(direction.held.to_be_bytes());
             bytes.extend(direction.waiting.blocks.to_be_bytes());
@@ -180,9 +180,9 @@ impl<'a> Reader<'a> {
         for (direction, waiting) in connection.directions.iter_mut().zip(&mut waiting) {
             direction.edge = self.number(8).filter(|edge| *edge == UNKNOWN || *edge < LIMIT)?;
             direction.offer = match self.number(1)? as u8 {
-                u8::MAX => Offer::Unseen,
-                0xfe => Offer::None,
-                shift if shift <= MOST_SHIFT => Offer::Shift(shift),
+                u8::MAX => WindowScale::Unseen,
+                0xfe => WindowScale::None,
+                shift if shift <= MOST_SHIFT => WindowScale::Shift(shift),
                 _ => return None,
             };
             direction.held = self.number(4)? as u32;

@@ -1,22 +1,22 @@
 //! Windows in the packets' way (NetBricks, section 3.1): what a window shows goes on only when the user function said so.
 //!
-//! A [`Gate`] is a [`Rewriter`], so that numbers, acknowledgments and retransmissions are the packetizer's business. Of a
+//! A [`InlineWindow`] is a [`Rewriter`], so that numbers, acknowledgments and retransmissions are the packetizer's business. Of a
 //! direction it holds the bytes that were not decided on, and nothing else: a window is what is held.
 
-mod moving;
+mod migration;
 
 use std::fmt;
 use std::ops::Range;
 
-use super::kept::Judge;
+use super::hold_times::HoldTimes;
+use super::kept::WindowDecider;
 use super::rewriter::{Cut, Rewriter, Source};
-use super::stays::Stays;
 use super::window::{Buffers, NONE, Window, WindowError, buffers};
 use super::{End, Output, PacketizeConfig, Side, Why};
 
 /// How windows in the packets' way are to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GateConfig {
+pub struct InlineWindowConfig {
     /// Bytes of a window; 1 or more. What is held is not acknowledged, so that a sender waits for more than it sends at
     /// once (ten segments at first, RFC 6928): larger windows fill only as it sends them again.
     pub size: usize,
@@ -35,7 +35,7 @@ pub struct GateConfig {
     /// it has bytes that are held.
     pub memory: usize,
     /// What happens when that is full.
-    pub crowded: Crowded,
+    pub overflow: OverflowPolicy,
     /// So many times as long as what it replaces a replacement may be at most; 1 or more.
     pub longer: usize,
     /// How what goes on is kept; [`PacketizeConfig::flow_memory`] is at least eight times `size` times `longer`.
@@ -44,7 +44,7 @@ pub struct GateConfig {
 
 /// What happens to bytes that would have to be held when there is no memory for that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Crowded {
+pub enum OverflowPolicy {
     /// Packets of directions that hold nothing yet count as lost, and are sent again: nothing goes on undecided.
     #[default]
     Refuse,
@@ -52,7 +52,7 @@ pub enum Crowded {
     Show,
 }
 
-impl GateConfig {
+impl InlineWindowConfig {
     /// As little as there can be.
     pub(crate) const SMALLEST: Self = Self {
         size: 1,
@@ -61,7 +61,7 @@ impl GateConfig {
         only: None,
         longest: u64::MAX,
         memory: 1,
-        crowded: Crowded::Refuse,
+        overflow: OverflowPolicy::Refuse,
         longer: 1,
         packets: PacketizeConfig::SMALLEST,
     };
@@ -76,7 +76,7 @@ impl GateConfig {
             only: None,
             longest: u64::MAX,
             memory: 16 << 20,
-            crowded: Crowded::default(),
+            overflow: OverflowPolicy::default(),
             longer: 4,
             packets: PacketizeConfig::default(),
         }
@@ -86,7 +86,7 @@ impl GateConfig {
 /// What becomes of a window's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// They go on: the first [`GateConfig::slide`] of a [full](Why::Full) window, else all of them.
+    /// They go on: the first [`InlineWindowConfig::slide`] of a [full](Why::Full) window, else all of them.
     Pass,
     /// They stay, and are shown again with those that follow. Where nothing can follow, since the window is full or its
     /// direction ended, they pass.
@@ -107,7 +107,7 @@ pub struct Replacing<'a, 'o> {
 impl Replacing<'_, '_> {
     /// Puts `by` in the place of these bytes of the window; what is before them goes on with it, whatever the window's
     /// [`Fate`] says of the rest. Answers `false`, and changes nothing, where the range does not lie in the window and
-    /// behind the one before, or is empty, or this is more than [`GateConfig::longer`] allows.
+    /// behind the one before, or is empty, or this is more than [`InlineWindowConfig::longer`] allows.
     #[must_use]
     pub fn replace(&mut self, range: Range<usize>, by: &[u8]) -> bool {
         let Some(input) = range.end.checked_sub(range.start) else { return false };
@@ -154,7 +154,7 @@ impl<K: Default> Default for Held<K> {
 ///
 /// ```
 /// use netbricks_core::packet::{Ip, Link, Tcp};
-/// use netbricks_stream::{Cut, Fate, GateConfig, Side};
+/// use netbricks_stream::{Cut, Fate, InlineWindowConfig, Side};
 /// use netbricks_core::{Edge, Function, Input, Operator, Worker};
 ///
 /// /// Cuts connections whose client says `quit` in the first place.
@@ -163,7 +163,7 @@ impl<K: Default> Default for Held<K> {
 ///         .parse_or::<Link>(Edge::OUT)
 ///         .parse_or::<Ip>(Edge::OUT)
 ///         .parse_or::<Tcp>(Edge::OUT)
-///         .window_in_path(worker, "streams", GateConfig::new(64, 64, 0), |window, _| {
+///         .window_in_path(worker, "streams", InlineWindowConfig::new(64, 64, 0), |window, _| {
 ///             match (window.side, window.offset) {
 ///                 (Side::Client, 0) if window.bytes.starts_with(b"quit") => Fate::Cut(Cut::Reset),
 ///                 // Not known yet.
@@ -175,38 +175,38 @@ impl<K: Default> Default for Held<K> {
 /// }
 /// # let _ = polite;
 /// ```
-pub struct Gate<F> {
-    config: GateConfig,
+pub struct InlineWindow<F> {
+    config: InlineWindowConfig,
     buffers: Buffers,
-    stays: Stays,
+    hold_times: HoldTimes,
     f: F,
 }
 
 /// All that a gate needs but the function that is asked.
-pub(crate) struct Post(GateConfig, Buffers, Stays);
+pub(crate) struct InlineWindowParts(InlineWindowConfig, Buffers, HoldTimes);
 
-impl Post {
-    pub(crate) fn new(config: GateConfig) -> Result<Self, WindowError> {
-        let GateConfig { size, slide, memory, longer, packets, .. } = config;
+impl InlineWindowParts {
+    pub(crate) fn new(config: InlineWindowConfig) -> Result<Self, WindowError> {
+        let InlineWindowConfig { size, slide, memory, longer, packets, .. } = config;
         if size > memory && size > 0 {
             return Err(WindowError::Memory { memory, size });
         }
         let needed = size.saturating_mul(longer.max(1)).saturating_mul(SHARE);
         let buffers = buffers(size, slide, memory, packets.flows.saturating_mul(2))?;
-        if needed > packets.flow_memory && config != GateConfig::SMALLEST {
+        if needed > packets.flow_memory && config != InlineWindowConfig::SMALLEST {
             return Err(WindowError::Share { needed, flow_memory: packets.flow_memory });
         }
-        let stays = Stays::new(buffers.free.len())?;
-        Ok(Self(config, buffers, stays))
+        let hold_times = HoldTimes::new(buffers.free.len())?;
+        Ok(Self(config, buffers, hold_times))
     }
 }
 
 /// So many windows fit what a direction may keep, so that those who fill them still have a window to send in.
 const SHARE: usize = 8;
 
-impl<F> Gate<F> {
-    pub(crate) fn over(Post(config, buffers, stays): Post, f: F) -> Self {
-        Self { config, buffers, stays, f }
+impl<F> InlineWindow<F> {
+    pub(crate) fn over(InlineWindowParts(config, buffers, hold_times): InlineWindowParts, f: F) -> Self {
+        Self { config, buffers, hold_times, f }
     }
     /// Directions of which bytes are held.
     pub fn holding(&self) -> usize {
@@ -215,7 +215,7 @@ impl<F> Gate<F> {
 
     fn release<K>(&mut self, held: &mut Held<K>) {
         if held.buffer != NONE {
-            self.stays.end(held.buffer);
+            self.hold_times.end(held.buffer);
             self.buffers.free.push(held.buffer);
         }
         held.offset += u64::from(held.len);
@@ -223,7 +223,7 @@ impl<F> Gate<F> {
     }
 }
 
-impl<F> Gate<F>
+impl<F> InlineWindow<F>
 where
     F: FnMut(&Window<'_>, &mut Replacing<'_, '_>) -> Fate + 'static,
 {
@@ -231,12 +231,12 @@ where
     ///
     /// # Errors
     /// [`WindowError`]
-    pub fn new(config: GateConfig, f: F) -> Result<Self, WindowError> {
-        Post::new(config).map(|post| Self::over(post, f))
+    pub fn new(config: InlineWindowConfig, f: F) -> Result<Self, WindowError> {
+        InlineWindowParts::new(config).map(|post| Self::over(post, f))
     }
 }
 
-impl<F: Judge> Gate<F> {
+impl<F: WindowDecider> InlineWindow<F> {
     /// Takes bytes while nothing is held: what can be shown where it lies is not copied. Answers what is left of them, which
     /// is nothing once the rest is held.
     fn in_place<'b>(
@@ -246,7 +246,7 @@ impl<F: Judge> Gate<F> {
         bytes: &'b [u8],
         output: &mut Output<'_>,
     ) -> &'b [u8] {
-        let Self { config, buffers, stays, f } = self;
+        let Self { config, buffers, hold_times, f } = self;
         let whole = bytes.len() >= config.size;
         let fresh = bytes.len() > held.seen as usize;
         let (why, shown) = match buffers.free.last() {
@@ -256,7 +256,7 @@ impl<F: Judge> Gate<F> {
             Some(_) => {
                 // The last of those that are free.
                 held.buffer = buffers.free.pop().unwrap_or(NONE);
-                stays.begin(held.buffer, source);
+                hold_times.begin(held.buffer, source);
                 buffers.of(held.buffer)[..bytes.len()].copy_from_slice(bytes);
                 (held.len, held.since) = (bytes.len() as u32, source.now);
                 held.waits = !fresh && held.waits;
@@ -271,7 +271,7 @@ impl<F: Judge> Gate<F> {
 
     /// Shows what is held, and lets go of what was decided on.
     fn show(&mut self, source: &Source, held: &mut Held<F::Kept>, why: Why, output: Option<&mut Output<'_>>) {
-        let Self { config, buffers, stays, f } = self;
+        let Self { config, buffers, hold_times, f } = self;
         let len = held.len as usize;
         let to = ask(f, config, source, held, buffers.get(held.buffer, len), why, output);
         if to < len {
@@ -281,8 +281,8 @@ impl<F: Judge> Gate<F> {
             held.waits = why == Why::Due;
             held.offset += to as u64;
             if to > 0 && held.buffer != NONE {
-                stays.end(held.buffer);
-                stays.begin(held.buffer, source);
+                hold_times.end(held.buffer);
+                hold_times.begin(held.buffer, source);
             }
         } else {
             self.release(held);
@@ -291,9 +291,9 @@ impl<F: Judge> Gate<F> {
 }
 
 /// Shows `bytes`; answers how many of them were decided on. After a cut it is all of them.
-fn ask<F: Judge>(
+fn ask<F: WindowDecider>(
     f: &mut F,
-    config: &GateConfig,
+    config: &InlineWindowConfig,
     source: &Source,
     held: &mut Held<F::Kept>,
     bytes: &[u8],
@@ -303,9 +303,9 @@ fn ask<F: Judge>(
     let Source { connection, side, flow, .. } = *source;
     let window =
         Window { connection, side, flow, offset: held.offset, bytes, seen: held.seen as usize, gap: 0, why };
-    let GateConfig { longer, slide, .. } = *config;
+    let InlineWindowConfig { longer, slide, .. } = *config;
     let mut replacing = Replacing { bytes, done: 0, longer, output: output.as_deref_mut() };
-    let fate = f.judge(&window, &mut replacing, &mut held.kept);
+    let fate = f.decide(&window, &mut replacing, &mut held.kept);
     let done = replacing.done;
     let Some(output) = output else { return bytes.len() };
     let to = match (fate, why) {
@@ -322,7 +322,7 @@ fn ask<F: Judge>(
     to
 }
 
-impl<F: Judge + 'static> Rewriter for Gate<F> {
+impl<F: WindowDecider + 'static> Rewriter for InlineWindow<F> {
     type Memory = Held<F::Kept>;
     const HOLDS: bool = true;
     const MOVES: bool = true;
@@ -334,7 +334,7 @@ impl<F: Judge + 'static> Rewriter for Gate<F> {
         mut bytes: &[u8],
         output: &mut Output<'_>,
     ) {
-        let GateConfig { size, timeout, .. } = self.config;
+        let InlineWindowConfig { size, timeout, .. } = self.config;
         if !self.shows(source.side) {
             return output.pass(bytes);
         }
@@ -379,11 +379,11 @@ impl<F: Judge + 'static> Rewriter for Gate<F> {
 
     fn has_room(&self, side: Side, held: &Held<F::Kept>) -> bool {
         let fits = held.buffer != NONE || !self.buffers.free.is_empty();
-        !self.shows(side) || fits || self.config.crowded == Crowded::Show
+        !self.shows(side) || fits || self.config.overflow == OverflowPolicy::Show
     }
 
     fn overstays(&self, now: u64) -> Option<u32> {
-        self.stays
+        self.hold_times
             .longest()
             .filter(|stay| now.saturating_sub(stay.since) >= self.config.longest)
             .map(|stay| stay.connection)
@@ -405,7 +405,7 @@ impl<F: Judge + 'static> Rewriter for Gate<F> {
 
     fn accepts(&self, _: Side, held: Range<u64>, bytes: &[u8]) -> bool {
         // Of a direction that is not shown there is nothing.
-        moving::accepts::<F::Kept>(held.clone(), bytes) || held.is_empty() && bytes.is_empty()
+        migration::accepts::<F::Kept>(held.clone(), bytes) || held.is_empty() && bytes.is_empty()
     }
 
     fn unpack(&mut self, source: &Source, held: Range<u64>, bytes: &[u8]) -> Option<Held<F::Kept>> {
@@ -413,7 +413,7 @@ impl<F: Judge + 'static> Rewriter for Gate<F> {
     }
 
     fn unpacked(&mut self) {
-        self.stays.sort();
+        self.hold_times.sort();
     }
 
     fn is_due(&self, held: &Held<F::Kept>, now: u64) -> bool {
@@ -421,7 +421,7 @@ impl<F: Judge + 'static> Rewriter for Gate<F> {
     }
 }
 
-impl<F> fmt::Debug for Gate<F> {
+impl<F> fmt::Debug for InlineWindow<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gate")
             .field("config", &self.config)

@@ -1,9 +1,9 @@
 //! Which segments count: those of the connection that is followed, where its receiver takes them.
 
-use super::beginning::{beginning, opens_anew};
 use super::blocks::Blocks;
-use super::connection::{Connection, Direction, Offer, Phase, Start, UNKNOWN};
-use super::segment::{Credit, Segment, Signature, Signatures};
+use super::connection::{Connection, Direction, Phase, Start, UNKNOWN, WindowScale};
+use super::initial_sequence::{initial_sequence, opens_anew};
+use super::segment::{AdvertisedWindow, Segment, Signature, Signatures};
 
 /// How far from the next byte a segment may lie, in bytes: no receiver's window is larger (RFC 7323, section 2.3).
 pub(super) const REACH: u64 = 1 << 30;
@@ -85,7 +85,7 @@ pub(super) fn is_signed_as_agreed(
 
 /// Takes note of a segment that does not count: perhaps its ends know better.
 #[cold]
-pub(super) fn take_note(
+pub(super) fn note_unacceptable(
     connection: &mut Connection,
     way: usize,
     segment: &Segment<'_>,
@@ -100,7 +100,7 @@ pub(super) fn take_note(
     let may_be_over = own.phase == Phase::Ended || matches!(other, Phase::Ended | Phase::Unseen);
     if segment.opens && (!own.is_opened() || may_be_over) {
         // It may be over, and nobody saw that.
-        own.rival = Some(beginning(segment));
+        own.rival = Some(initial_sequence(segment));
     }
     // Linux takes a reset also behind all that it acknowledged selectively; others ask, and it comes again.
     connection.doubted |= segment.aborts
@@ -126,7 +126,7 @@ pub(super) fn answers_what_was_sent(
 
 /// Whether a segment may count at all, by its number; and, as long as nothing else is known of its sender, by what it
 /// acknowledges (RFC 9293, section 3.10.7.3).
-pub(super) fn is_plausible(
+pub(super) fn is_acceptable(
     connection: &Connection,
     way: usize,
     segment: &Segment<'_>,
@@ -173,7 +173,7 @@ fn is_beyond(direction: &Direction, segment: &Segment<'_>, position: u64) -> boo
 /// Takes note of a segment that does not count, at `now` (ns): perhaps since it lies behind the edge of its receiver's window.
 /// Answers whether that was none, and it counts.
 #[cold]
-pub(super) fn lies_beyond_no_edge(
+pub(super) fn lies_beyond_no_window(
     direction: &mut Direction,
     segment: &Segment<'_>,
     now: u64,
@@ -190,7 +190,7 @@ pub(super) fn lies_beyond_no_edge(
 
 /// Whether what a segment says of the other direction counts: a receiver takes nothing from one that is all before what it has
 /// acknowledged (RFC 9293, section 3.10.7.4), nor does a refusal acknowledge anything but what it refuses.
-pub(super) fn is_heeded(direction: &Direction, segment: &Segment<'_>, bits: u32) -> bool {
+pub(super) fn may_acknowledge(direction: &Direction, segment: &Segment<'_>, bits: u32) -> bool {
     match direction.phase {
         Phase::Unseen => !segment.aborts,
         _ => direction.position(segment.number, bits) + segment.bytes.len() as u64 >= direction.acknowledged,
@@ -198,11 +198,11 @@ pub(super) fn is_heeded(direction: &Direction, segment: &Segment<'_>, bits: u32)
 }
 
 /// Takes note of what a segment says of the windows of its sender, who receives the other direction.
-pub(super) fn take_credit(
+pub(super) fn update_window(
     connection: &mut Connection,
     way: usize,
     segment: &Segment<'_>,
-    credit: Credit,
+    advertised: AdvertisedWindow,
     bits: u32,
 ) {
     connection.directions[1 - way].beyond = UNKNOWN;
@@ -210,15 +210,17 @@ pub(super) fn take_credit(
     let shift = match offers {
         // The windows of segments that open are never shifted, and the others' only where both offer it (RFC 7323, 2.2).
         _ if segment.opens => 0,
-        [Offer::Shift(_), Offer::Shift(_)] if let Offer::Shift(shift) = offers[way] => shift,
-        [Offer::None, _] | [_, Offer::None] => 0,
+        [WindowScale::Shift(_), WindowScale::Shift(_)] if let WindowScale::Shift(shift) = offers[way] => {
+            shift
+        }
+        [WindowScale::None, _] | [_, WindowScale::None] => 0,
         // Whoever has not seen both does not know.
         _ => return,
     };
     if let Some(acknowledged) = segment.acknowledges {
         let other = &mut connection.directions[1 - way];
         if other.phase == Phase::Open {
-            let edge = other.position(acknowledged, bits) + (u64::from(credit.window) << shift);
+            let edge = other.position(acknowledged, bits) + (u64::from(advertised.window) << shift);
             other.edge = if other.edge == UNKNOWN { edge } else { other.edge.max(edge) };
         }
     }

@@ -2,7 +2,7 @@
 
 use netbricks_core::tables::MemoryError;
 
-use super::Lane;
+use super::SequenceMap;
 use crate::blocks::{BLOCK, NONE};
 use crate::memory::filled;
 
@@ -60,10 +60,10 @@ impl Edits {
     }
 
     /// The last of a lane's of which `is` says so, if any; it says so of all before that.
-    pub(crate) fn last(&self, lane: &Lane, is: impl Fn(&Edit) -> bool) -> Option<&Edit> {
-        let mut edit = self.get(lane.newest)?;
+    pub(crate) fn last(&self, map: &SequenceMap, is: impl Fn(&Edit) -> bool) -> Option<&Edit> {
+        let mut edit = self.get(map.newest)?;
         // How many are before it.
-        let mut before = lane.edits - 1;
+        let mut before = map.edits - 1;
         if is(edit) {
             return Some(edit);
         }
@@ -83,28 +83,28 @@ impl Edits {
 
     /// One more of a lane, behind its others: by itself, or together with the one before it. A lane that has some gets no more
     /// of them than are left for all others, as of blocks.
-    pub(super) fn add(&mut self, lane: &mut Lane, edit: Edit) {
-        let own = lane.edits as usize;
-        let may = self.get(lane.newest).is_none_or(|newest| {
+    pub(super) fn add(&mut self, map: &mut SequenceMap, edit: Edit) {
+        let own = map.edits as usize;
+        let may = self.get(map.newest).is_none_or(|newest| {
             let apart = edit.input_end - newest.input > CLOSE || edit.output_end - newest.output > CLOSE;
             own < self.available && (own < self.share || apart)
         });
         if may {
-            self.append(lane, edit);
+            self.append(map, edit);
         } else {
             // What its receiver has is not put together with what it has not.
-            lane.forget_acknowledged(self);
-            self.append_or_extend(lane, edit, false);
+            map.forget_acknowledged(self);
+            self.append_or_extend(map, edit, false);
         }
     }
 
     /// As [`add`](Self::add), by itself wherever there is a place.
-    pub(super) fn append(&mut self, lane: &mut Lane, edit: Edit) {
-        self.append_or_extend(lane, edit, self.available > 0);
+    pub(super) fn append(&mut self, map: &mut SequenceMap, edit: Edit) {
+        self.append_or_extend(map, edit, self.available > 0);
     }
 
-    fn append_or_extend(&mut self, lane: &mut Lane, edit: Edit, may: bool) {
-        let previous = lane.newest;
+    fn append_or_extend(&mut self, map: &mut SequenceMap, edit: Edit, may: bool) {
+        let previous = map.newest;
         match self.all.get_mut(previous as usize) {
             Some(newest) if !may => {
                 (newest.input_end, newest.output_end) = (edit.input_end, edit.output_end);
@@ -114,24 +114,24 @@ impl Edits {
             // Its first.
             None => {}
         }
-        lane.edited += 1;
-        let distance = distance(lane.edited);
-        let far = if distance == 1 { previous } else { self.far_behind(lane) };
+        map.edited += 1;
+        let distance = distance(map.edited);
+        let far = if distance == 1 { previous } else { self.far_behind(map) };
         let at = self.free;
         let place = &mut self.all[at as usize];
         self.free = std::mem::replace(place, Edit { next: NONE, previous, far, distance, ..edit }).next;
-        lane.newest = at;
-        lane.edits += 1;
+        map.newest = at;
+        map.edits += 1;
         match self.all.get_mut(previous as usize) {
             Some(newest) => newest.next = at,
-            None => lane.oldest = at,
+            None => map.oldest = at,
         }
     }
 
     /// Where the one is that is far before the far one before a lane's last, if it is not forgotten.
-    fn far_behind(&self, lane: &Lane) -> u32 {
-        let mut edit = self.get(lane.newest);
-        let mut before = lane.edits.saturating_sub(1);
+    fn far_behind(&self, map: &SequenceMap) -> u32 {
+        let mut edit = self.get(map.newest);
+        let mut before = map.edits.saturating_sub(1);
         let mut far = NONE;
         for _ in 0..2 {
             let Some(known) = edit.filter(|edit| edit.distance <= before) else { return NONE };
@@ -143,14 +143,14 @@ impl Edits {
     }
 
     /// Takes out a lane's first, if it has any.
-    pub(super) fn remove_oldest(&mut self, lane: &mut Lane) -> Option<Edit> {
-        let edit = *self.get(lane.oldest)?;
-        self.all[lane.oldest as usize].next = self.free;
-        self.free = lane.oldest;
-        lane.oldest = edit.next;
-        lane.edits -= 1;
-        if lane.oldest == NONE {
-            lane.newest = NONE;
+    pub(super) fn remove_oldest(&mut self, map: &mut SequenceMap) -> Option<Edit> {
+        let edit = *self.get(map.oldest)?;
+        self.all[map.oldest as usize].next = self.free;
+        self.free = map.oldest;
+        map.oldest = edit.next;
+        map.edits -= 1;
+        if map.oldest == NONE {
+            map.newest = NONE;
         } else {
             self.available += 1;
         }

@@ -3,9 +3,9 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-use super::{Edit, Edits, Lane, distance};
+use super::{Edit, Edits, SequenceMap, distance};
 use crate::blocks::NONE;
-use crate::lane::Opening;
+use crate::sequence_map::Opening;
 
 /// A fixed sequence of numbers.
 struct Random(u64);
@@ -60,24 +60,24 @@ impl Naive {
 }
 
 /// A direction of which the positions are as after a beginning that was acknowledged.
-fn pair(start: u64) -> (Lane, Naive) {
-    let mut lane = Lane::opened(Opening::new(7), None);
-    (lane.taken, lane.emitted, lane.sent, lane.acknowledged) = (start, start, start, start);
-    (lane, Naive { edits: VecDeque::new(), shift: 0, forgotten: (0, 0), emitted: start })
+fn pair(start: u64) -> (SequenceMap, Naive) {
+    let mut map = SequenceMap::opened(Opening::new(7), None);
+    (map.taken, map.emitted, map.sent, map.acknowledged) = (start, start, start, start);
+    (map, Naive { edits: VecDeque::new(), shift: 0, forgotten: (0, 0), emitted: start })
 }
 
 /// The next replacement of a direction: so many bytes behind the last one, so many, by so many.
-fn next(lane: &mut Lane, naive: &mut Naive, [passed, input, output]: [u64; 3]) -> Edit {
-    (lane.emitted, lane.sent) = (lane.emitted + passed, lane.sent + passed);
+fn next(map: &mut SequenceMap, naive: &mut Naive, [passed, input, output]: [u64; 3]) -> Edit {
+    (map.emitted, map.sent) = (map.emitted + passed, map.sent + passed);
     let edit = Edit {
-        input: lane.emitted,
-        input_end: lane.emitted + input,
-        output: lane.sent,
-        output_end: lane.sent + output,
+        input: map.emitted,
+        input_end: map.emitted + input,
+        output: map.sent,
+        output_end: map.sent + output,
         ..Edit::default()
     };
-    (lane.emitted, lane.sent) = (edit.input_end, edit.output_end);
-    naive.emitted = lane.emitted;
+    (map.emitted, map.sent) = (edit.input_end, edit.output_end);
+    naive.emitted = map.emitted;
     edit
 }
 
@@ -87,39 +87,39 @@ fn positions_are_those_of_a_walk_over_all_replacements() {
     for seed in 0..150 {
         let mut random = Random(seed);
         // Numbers wrap in some; positions never do.
-        let (mut lane, mut naive) = pair([1, u64::from(u32::MAX) - 400][seed as usize % 2]);
+        let (mut map, mut naive) = pair([1, u64::from(u32::MAX) - 400][seed as usize % 2]);
         let mut edits = Edits::new(2_000, 2, 2_000).expect("so little memory is there");
         for _ in 0..random.below(1_200) {
             let sizes = [random.below(4), random.below(4), random.below(4)];
-            let edit = next(&mut lane, &mut naive, sizes);
-            edits.append(&mut lane, edit);
+            let edit = next(&mut map, &mut naive, sizes);
+            edits.append(&mut map, edit);
             naive.edits.push_back(edit);
             if random.below(3 + seed) == 0 {
-                let behind = random.below(lane.sent - lane.acknowledged + 1) / (1 + random.below(9));
-                lane.acknowledged += behind;
-                lane.forget_acknowledged(&mut edits);
-                while let Some(edit) = naive.edits.front().filter(|edit| edit.output_end <= lane.acknowledged)
+                let behind = random.below(map.sent - map.acknowledged + 1) / (1 + random.below(9));
+                map.acknowledged += behind;
+                map.forget_acknowledged(&mut edits);
+                while let Some(edit) = naive.edits.front().filter(|edit| edit.output_end <= map.acknowledged)
                 {
                     (naive.shift, naive.forgotten) = (edit.shift(), (edit.input_end, edit.output_end));
                     naive.edits.pop_front();
                 }
             }
             most = most.max(naive.edits.len());
-            assert_eq!(lane.edits as usize, naive.edits.len());
+            assert_eq!(map.edits as usize, naive.edits.len());
             for _ in 0..4 {
-                let input = lane.emitted - random.below(lane.emitted.min(1_500));
-                let output = lane.sent - random.below(lane.sent.min(1_500));
+                let input = map.emitted - random.below(map.emitted.min(1_500));
+                let output = map.sent - random.below(map.sent.min(1_500));
                 // What became what before that is not known.
                 if input < naive.forgotten.0 || output < naive.forgotten.1 {
                     continue;
                 }
-                assert_eq!(lane.output_of(&edits, input), naive.output_of(input), "{seed}: input {input}");
-                assert_eq!(lane.output_behind(&edits, input), naive.output_behind(input), "{seed}: {input}");
-                assert_eq!(lane.input_of(&edits, output), naive.input_of(output), "{seed}: output {output}");
+                assert_eq!(map.output_of(&edits, input), naive.output_of(input), "{seed}: input {input}");
+                assert_eq!(map.output_behind(&edits, input), naive.output_behind(input), "{seed}: {input}");
+                assert_eq!(map.input_of(&edits, output), naive.input_of(output), "{seed}: output {output}");
             }
         }
-        while edits.remove_oldest(&mut lane).is_some() {}
-        assert_eq!((lane.oldest, lane.newest, lane.edits, edits.available), (NONE, NONE, 0, 2_000));
+        while edits.remove_oldest(&mut map).is_some() {}
+        assert_eq!((map.oldest, map.newest, map.edits, edits.available), (NONE, NONE, 0, 2_000));
     }
     assert!(most > 300, "never many at a time: {most}");
 }
@@ -129,24 +129,24 @@ fn positions_are_those_of_a_walk_over_all_replacements() {
 fn few_replacements_are_looked_at_however_many_there_are() {
     const FLIGHT: u32 = 20_000;
     let mut random = Random(1);
-    let (mut lane, mut naive) = pair(0);
+    let (mut map, mut naive) = pair(0);
     let mut edits = Edits::new(65_536, 2, 65_536).expect("so little memory is there");
     let mut worst = 0;
     for turn in 0..3 * FLIGHT {
-        let edit = next(&mut lane, &mut naive, [1, 1, 2]);
-        edits.append(&mut lane, edit);
+        let edit = next(&mut map, &mut naive, [1, 1, 2]);
+        edits.append(&mut map, edit);
         if turn >= FLIGHT {
-            lane.acknowledged += 3;
-            lane.forget_acknowledged(&mut edits);
-            assert_eq!(lane.edits, FLIGHT);
+            map.acknowledged += 3;
+            map.forget_acknowledged(&mut edits);
+            assert_eq!(map.edits, FLIGHT);
         }
-        let input = lane.emitted - random.below(lane.emitted.min(2 * u64::from(FLIGHT)));
+        let input = map.emitted - random.below(map.emitted.min(2 * u64::from(FLIGHT)));
         let looks = Cell::new(0);
-        let found = edits.last(&lane, |edit| {
+        let found = edits.last(&map, |edit| {
             looks.set(looks.get() + 1);
             edit.input < input
         });
-        let next = lane.next(&edits, found);
+        let next = map.next(&edits, found);
         assert!(found.is_none_or(|edit| edit.input < input) && next.is_none_or(|next| next.input >= input));
         worst = worst.max(looks.get());
     }

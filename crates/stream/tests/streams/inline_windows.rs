@@ -8,17 +8,22 @@ use netbricks_core::packet::stack::Header;
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{FlowKey, Tcp};
 use netbricks_stream::{
-    BLOCK, Crowded, Cut, End, Fate, Gate, GateConfig, PacketizeConfig, Packetizer, Passage, Replacing,
-    Rewriter, Side, Strangers, Why, Window, WindowError,
+    BLOCK, Cut, End, Fate, InlineWindow, InlineWindowConfig, MidstreamPolicy, OverflowPolicy,
+    PacketizeConfig, Packetizer, Passage, Replacing, Rewriter, Side, Why, Window, WindowError,
 };
 use netbricks_testkit::mutate::Random;
 
 use super::endpoints::{CONFIG, conversation, replaced};
 use super::exercise::flow;
 
-fn config(size: usize, slide: usize, timeout: u64) -> GateConfig {
+fn config(size: usize, slide: usize, timeout: u64) -> InlineWindowConfig {
     let packets = PacketizeConfig { flow_memory: 1 << 18, memory: 1 << 22, ..CONFIG };
-    GateConfig { memory: 8 * size, longer: 20, packets, ..GateConfig::new(size, slide, timeout) }
+    InlineWindowConfig {
+        memory: 8 * size,
+        longer: 20,
+        packets,
+        ..InlineWindowConfig::new(size, slide, timeout)
+    }
 }
 
 /// All of both directions was shown, once, in order, and no window is larger than it may be.
@@ -47,7 +52,7 @@ fn censored(seed: u64, trouble: usize) -> u64 {
     let config = config(size, slide, timeout);
     let seen = Rc::new(RefCell::new(Seen::default()));
     let saw = seen.clone();
-    let gate = Gate::new(config, move |window: &Window<'_>, replacing: &mut Replacing<'_, '_>| {
+    let gate = InlineWindow::new(config, move |window: &Window<'_>, replacing: &mut Replacing<'_, '_>| {
         saw.borrow_mut().see(window, size);
         let mut at = 0;
         while let Some(next) = window.bytes[at..].windows(find.len()).position(|bytes| bytes == find) {
@@ -75,7 +80,7 @@ fn censored(seed: u64, trouble: usize) -> u64 {
 fn who_can_but_ask_gets_the_rest_sent() {
     for seed in 50..240 {
         let config = config(88, 70, 10);
-        let gate = Gate::new(config, |window: &Window<'_>, replacing: &mut Replacing<'_, '_>| {
+        let gate = InlineWindow::new(config, |window: &Window<'_>, replacing: &mut Replacing<'_, '_>| {
             for (at, _) in window.bytes.iter().enumerate().filter(|(_, byte)| **byte == b'a') {
                 assert!(replacing.replace(at..at + 1, b"<longer than that>"));
             }
@@ -110,10 +115,10 @@ fn what_is_held_at_random_goes_on_unchanged() {
         let mut random = Random::new(seed);
         let size = 1 + random.below(200);
         let config = config(size, 1 + random.below(size), [0, 5, 150, 2_000][random.below(4)]);
-        let config = GateConfig { memory: size * (2 + random.below(3)), ..config };
+        let config = InlineWindowConfig { memory: size * (2 + random.below(3)), ..config };
         let (mut chance, seen) = (Random::new(seed), Rc::new(RefCell::new(Seen::default())));
         let saw = seen.clone();
-        let gate = Gate::new(config, move |window: &Window<'_>, _: &mut Replacing<'_, '_>| {
+        let gate = InlineWindow::new(config, move |window: &Window<'_>, _: &mut Replacing<'_, '_>| {
             saw.borrow_mut().see(window, size);
             if chance.below(3) == 0 { Fate::Pass } else { Fate::Hold }
         });
@@ -135,11 +140,11 @@ pub(crate) struct Way<R: Rewriter> {
 /// What went out: back or on, number, acknowledgment, flags, bytes.
 pub(crate) type Out = Vec<(bool, u32, u32, u8, Vec<u8>)>;
 
-pub(crate) fn through<F>(config: GateConfig, f: F) -> Way<Gate<F>>
+pub(crate) fn through<F>(config: InlineWindowConfig, f: F) -> Way<InlineWindow<F>>
 where
     F: FnMut(&Window<'_>, &mut Replacing<'_, '_>) -> Fate + 'static,
 {
-    let gate = Gate::new(config, f).expect("these bounds are possible");
+    let gate = InlineWindow::new(config, f).expect("these bounds are possible");
     Way { packetizer: Packetizer::new(config.packets, gate).expect("so little memory is there"), now: 0 }
 }
 
@@ -233,10 +238,10 @@ fn a_connection_that_is_silenced_says_nothing_for_as_long_as_it_is_spoken_of() {
 fn an_end_is_told_once_and_at_last_to_everybody() {
     let told = Rc::new(RefCell::new(Vec::new()));
     let tells = told.clone();
-    let config = GateConfig {
+    let config = InlineWindowConfig {
         packets: PacketizeConfig { idle: 1_000, ..CONFIG },
         longer: 1,
-        ..GateConfig::new(8, 8, u64::MAX)
+        ..InlineWindowConfig::new(8, 8, u64::MAX)
     };
     let mut way = through(config, move |window: &Window<'_>, _: &mut Replacing<'_, '_>| {
         if let Why::End(end) = window.why {
@@ -276,11 +281,16 @@ fn an_end_is_told_once_and_at_last_to_everybody() {
 /// Two windows' memory, and three who want some.
 #[test]
 fn what_cannot_be_held_is_refused_or_shown_at_once() {
-    for crowded in [Crowded::Refuse, Crowded::Show] {
+    for overflow in [OverflowPolicy::Refuse, OverflowPolicy::Show] {
         let shown = Rc::new(RefCell::new(Vec::new()));
         let shows = shown.clone();
-        let config =
-            GateConfig { memory: 20, crowded, longer: 1, packets: CONFIG, ..GateConfig::new(8, 8, 0) };
+        let config = InlineWindowConfig {
+            memory: 20,
+            overflow,
+            longer: 1,
+            packets: CONFIG,
+            ..InlineWindowConfig::new(8, 8, 0)
+        };
         let mut way = through(config, move |window: &Window<'_>, _: &mut Replacing<'_, '_>| {
             shows.borrow_mut().push(window.why);
             Fate::Hold
@@ -294,7 +304,7 @@ fn what_cannot_be_held_is_refused_or_shown_at_once() {
         }
         shown.take();
         let (passage, out) = way.says(3, 100, b"abc");
-        if crowded == Crowded::Refuse {
+        if overflow == OverflowPolicy::Refuse {
             assert_eq!((passage, out, shown.take()), (Passage::NoRoom, Vec::new(), Vec::new()));
             // Who has some goes on, and gives it back.
             assert_eq!(bytes_on(&way.says(1, 103, b"defgh").1), b"abcdefgh");
@@ -310,13 +320,13 @@ fn what_cannot_be_held_is_refused_or_shown_at_once() {
 /// Who says half of something takes memory from others for so long, and from the other direction never.
 #[test]
 fn one_who_says_nothing_more_takes_no_memory_for_ever() {
-    let config = GateConfig {
+    let config = InlineWindowConfig {
         memory: 16,
         only: Some(Side::Client),
         longest: 1_000,
         longer: 1,
         packets: CONFIG,
-        ..GateConfig::new(8, 4, 0)
+        ..InlineWindowConfig::new(8, 4, 0)
     };
     let mut way = through(config, |window: &Window<'_>, _: &mut Replacing<'_, '_>| {
         assert_eq!(window.side, Side::Client);
@@ -350,13 +360,13 @@ fn one_who_says_nothing_more_takes_no_memory_for_ever() {
 
 #[test]
 fn strangers_pass_or_are_refused() {
-    for strangers in [Strangers::Pass, Strangers::Refuse] {
-        let packets = PacketizeConfig { strangers, flows: 2, ..CONFIG };
-        let config = GateConfig { longer: 1, packets, ..GateConfig::new(8, 8, 0) };
+    for midstream in [MidstreamPolicy::Pass, MidstreamPolicy::Refuse] {
+        let packets = PacketizeConfig { midstream, flows: 2, ..CONFIG };
+        let config = InlineWindowConfig { longer: 1, packets, ..InlineWindowConfig::new(8, 8, 0) };
         let mut way = through(config, |_: &Window<'_>, _: &mut Replacing<'_, '_>| Fate::Pass);
-        let [middle, new] = match strangers {
-            Strangers::Pass => [Passage::Unchanged; 2],
-            Strangers::Refuse => [Passage::Refused, Passage::NoRoom],
+        let [middle, new] = match midstream {
+            MidstreamPolicy::Pass => [Passage::Unchanged; 2],
+            MidstreamPolicy::Refuse => [Passage::Refused, Passage::NoRoom],
         };
         assert_eq!(way.says(9, 100, b"in the middle").0, middle);
         way.open(1);
@@ -364,7 +374,7 @@ fn strangers_pass_or_are_refused() {
         assert_eq!(way.push(flow(3), [99, 0], flags::SYN, b"").0, new, "there is no place");
         assert_eq!(way.says(3, 100, b"all the same").0, middle);
         assert!(way.packetizer.takes(flow(1)));
-        assert_eq!(way.packetizer.takes(flow(3)), strangers == Strangers::Refuse);
+        assert_eq!(way.packetizer.takes(flow(3)), midstream == MidstreamPolicy::Refuse);
     }
 }
 
@@ -372,7 +382,7 @@ fn strangers_pass_or_are_refused() {
 /// sender for good: what it asks with then has no byte (Linux), and is answered all the same.
 #[test]
 fn a_sender_whose_first_bytes_are_held_is_told_of_the_window_of_the_handshake() {
-    let config = GateConfig { longer: 1, packets: CONFIG, ..GateConfig::new(64, 64, 0) };
+    let config = InlineWindowConfig { longer: 1, packets: CONFIG, ..InlineWindowConfig::new(64, 64, 0) };
     for (scales, expected) in [([None, None], 600), ([Some(3), Some(2)], 600 >> 2), ([None, Some(2)], 600)] {
         let held = |window: &Window<'_>, _: &mut Replacing<'_, '_>| {
             if window.bytes.len() < 5 { Fate::Hold } else { Fate::Pass }
@@ -410,7 +420,7 @@ fn a_sender_whose_first_bytes_are_held_is_told_of_the_window_of_the_handshake() 
 /// held took its window.
 #[test]
 fn what_is_held_takes_nothing_of_a_window_that_is_smaller() {
-    let config = GateConfig { longer: 1, packets: CONFIG, ..GateConfig::new(64, 64, 0) };
+    let config = InlineWindowConfig { longer: 1, packets: CONFIG, ..InlineWindowConfig::new(64, 64, 0) };
     let mut way = through(
         config,
         |window: &Window<'_>, _: &mut Replacing<'_, '_>| {
@@ -440,7 +450,7 @@ fn what_is_held_takes_nothing_of_a_window_that_is_smaller() {
 /// A sender of little things waits for each to be acknowledged (RFC 896) before it sends the next.
 #[test]
 fn who_sends_again_what_is_held_is_told_to_go_on() {
-    let config = GateConfig { longer: 1, packets: CONFIG, ..GateConfig::new(8, 8, 0) };
+    let config = InlineWindowConfig { longer: 1, packets: CONFIG, ..InlineWindowConfig::new(8, 8, 0) };
     let mut way = through(
         config,
         |window: &Window<'_>, _: &mut Replacing<'_, '_>| {
@@ -455,7 +465,7 @@ fn who_sends_again_what_is_held_is_told_to_go_on() {
     // That was lost on the way. The sender knows of the last three bytes only.
     assert_eq!(bytes_on(&way.says(1, 102, b"cde").1), b"abcde");
     // A part of a window that is to be shown after a while is not acknowledged wholly: else nothing would come then.
-    let config = GateConfig { timeout: 1_000, ..config };
+    let config = InlineWindowConfig { timeout: 1_000, ..config };
     let mut way = through(config, |_: &Window<'_>, _: &mut Replacing<'_, '_>| Fate::Pass);
     way.open(1);
     way.says(1, 100, b"ab");
@@ -467,19 +477,19 @@ fn who_sends_again_what_is_held_is_told_to_go_on() {
 
 #[test]
 fn gates_that_cannot_be_are_refused() {
-    let refused = |config: GateConfig| {
-        Gate::new(config, |_: &Window<'_>, _: &mut Replacing<'_, '_>| Fate::Pass)
+    let refused = |config: InlineWindowConfig| {
+        InlineWindow::new(config, |_: &Window<'_>, _: &mut Replacing<'_, '_>| Fate::Pass)
             .err()
             .map(|error| error.to_string())
     };
-    let good = GateConfig { longer: 1, packets: CONFIG, ..GateConfig::new(8, 8, 0) };
+    let good = InlineWindowConfig { longer: 1, packets: CONFIG, ..InlineWindowConfig::new(8, 8, 0) };
     assert_eq!(refused(good), None);
-    assert!(refused(GateConfig { size: 0, ..good }).unwrap().contains("size is 0 bytes"));
-    assert!(refused(GateConfig { slide: 0, ..good }).unwrap().contains("slides by 0"));
-    assert!(refused(GateConfig { slide: 9, ..good }).unwrap().contains("slides by 9"));
-    assert!(refused(GateConfig { memory: 7, ..good }).unwrap().contains("do not hold one window"));
-    let error = Gate::new(
-        GateConfig { longer: 8 * BLOCK + 1, ..good },
+    assert!(refused(InlineWindowConfig { size: 0, ..good }).unwrap().contains("size is 0 bytes"));
+    assert!(refused(InlineWindowConfig { slide: 0, ..good }).unwrap().contains("slides by 0"));
+    assert!(refused(InlineWindowConfig { slide: 9, ..good }).unwrap().contains("slides by 9"));
+    assert!(refused(InlineWindowConfig { memory: 7, ..good }).unwrap().contains("do not hold one window"));
+    let error = InlineWindow::new(
+        InlineWindowConfig { longer: 8 * BLOCK + 1, ..good },
         |_: &Window<'_>, _: &mut Replacing<'_, '_>| Fate::Pass,
     );
     assert!(matches!(error, Err(WindowError::Share { .. })));

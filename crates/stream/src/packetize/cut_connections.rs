@@ -9,12 +9,12 @@ use netbricks_core::state::TableKey;
 
 /// A bounded number of them. It takes no memory before there is one.
 #[derive(Default)]
-pub(super) struct Severed(Option<FlowTable<StoredFlow, u8>>);
+pub(super) struct CutConnections(Option<FlowTable<StoredFlow, u8>>);
 
 const RESET: u8 = 0;
 const SILENCE: u8 = 1;
 
-impl Severed {
+impl CutConnections {
     /// One more of `most` at most, for as long as it was not silent for so long (ns). Of more than that an old one is
     /// forgotten, as is this one where there is no memory for any.
     pub(super) fn add(&mut self, flow: FlowKey, cut: Cut, [most, idle, now]: [u64; 3], seed: u64) {
@@ -62,11 +62,11 @@ impl Severed {
         if let Some(table) = &mut self.0 {
             table.retain(|stored, cut| {
                 let flow = FlowKey::restore(*stored);
-                let stays = !leaves(flow);
-                if !stays {
+                let hold_times = !leaves(flow);
+                if !hold_times {
                     taken.push((flow, of(*cut)));
                 }
-                stays
+                hold_times
             });
         }
         taken

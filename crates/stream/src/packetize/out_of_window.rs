@@ -5,7 +5,7 @@ use netbricks_core::packet::tcp::{TcpRef, flags};
 
 use super::{Edits, Emit, Packetizer};
 use crate::connection::Stage;
-use crate::lane::Lane;
+use crate::sequence_map::SequenceMap;
 use crate::{Rewriter, Segment, Side};
 
 /// Bytes that a window has which is not shifted, at most: that of a segment that opens never is.
@@ -14,28 +14,28 @@ const UNSHIFTED: u64 = 1 << 16;
 impl<R: Rewriter> Packetizer<R> {
     /// Whether a segment lies further from what its direction's next than any window that was let through; or opens anew what
     /// both ends agreed on and did not both end (section 4).
-    pub(super) fn is_astray(&self, number: u32, side: Side, header: TcpRef<'_>) -> bool {
-        let lanes = &self.lanes[number as usize];
-        if !lanes.iter().all(|lane| lane.rewrites) {
+    pub(super) fn is_out_of_window(&self, number: u32, side: Side, header: TcpRef<'_>) -> bool {
+        let maps = &self.maps[number as usize];
+        if !maps.iter().all(|map| map.rewrites) {
             return false;
         }
-        let lane = &lanes[side as usize];
+        let map = &maps[side as usize];
         let said = header.sequence_number();
         if opens(header) {
             // That of one end may be forged as well once the other has no more to say.
-            return self.streams.stage(number) == Stage::Open && said.wrapping_add(1) != lane.first;
+            return self.streams.stage(number) == Stage::Open && said.wrapping_add(1) != map.first;
         }
-        let distance = said.wrapping_sub(lane.number(lane.taken)).cast_signed();
+        let distance = said.wrapping_sub(map.number(map.taken)).cast_signed();
         u64::from(distance.unsigned_abs()) > self.room + UNSHIFTED
     }
 
     /// What goes on of such a one. An end that knows better says so.
-    pub(super) fn astray<'a>(&self, number: u32, side: Side, header: TcpRef<'a>) -> Emit<'a> {
-        let lanes = &self.lanes[number as usize];
+    pub(super) fn out_of_window<'a>(&self, number: u32, side: Side, header: TcpRef<'a>) -> Emit<'a> {
+        let maps = &self.maps[number as usize];
         let [own, other] = [side, side.other()].map(|side| {
-            let lane = &lanes[side as usize];
+            let map = &maps[side as usize];
             // Who opens a connection anew counts anew.
-            if !opens(header) { lane.sent.wrapping_sub(lane.emitted) as u32 } else { 0 }
+            if !opens(header) { map.sent.wrapping_sub(map.emitted) as u32 } else { 0 }
         });
         Emit {
             number: header.sequence_number().wrapping_add(own),
@@ -52,16 +52,16 @@ impl<R: Rewriter> Packetizer<R> {
     /// A reset counts where its receiver takes it: at the very next byte that it expects (section 3.2), by its own word or by what
     /// went to it. Another one is answered by it, and comes again where it counts.
     pub(super) fn weigh_reset(&self, number: u32, side: Side, segment: &mut Segment<'_>) {
-        let lane = &self.lanes[number as usize][side as usize];
-        if !lane.rewrites {
+        let map = &self.maps[number as usize][side as usize];
+        if !map.rewrites {
             return;
         }
         let said = segment.number as u32;
-        let next = [lane.told, lane.taken, lane.taken + u64::from(lane.finished)];
-        segment.aborts = next.iter().any(|at| lane.number(*at) == said);
+        let next = [map.told, map.taken, map.taken + u64::from(map.finished)];
+        segment.aborts = next.iter().any(|at| map.number(*at) == said);
         if segment.aborts {
             // Whatever of its bytes is still on its way to the receiver.
-            segment.number = u64::from(lane.number(lane.taken));
+            segment.number = u64::from(map.number(map.taken));
         }
     }
 }
@@ -71,7 +71,7 @@ fn opens(header: TcpRef<'_>) -> bool {
     header.flags() & (flags::SYN | flags::RST) == flags::SYN
 }
 
-impl Lane {
+impl SequenceMap {
     /// How many bytes before the first one a number lies, if it does: there is no position for it.
     fn before_first(&self, number: u32) -> Option<u64> {
         let distance = i64::from(number.wrapping_sub(self.number(self.taken)).cast_signed());
@@ -102,7 +102,7 @@ impl Lane {
             // What it has of a replacement, too.
             return before.acknowledged;
         }
-        let most = if self.launched < self.sent { self.launched } else { self.ends() };
+        let most = if self.transmitted < self.sent { self.transmitted } else { self.ends() };
         self.output_of(edits, at).min(most)
     }
 }

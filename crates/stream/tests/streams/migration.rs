@@ -2,7 +2,8 @@
 //! never leave, packet by packet.
 
 use netbricks_stream::{
-    Fate, Gate, GateConfig, PacketizeConfig, Packetizer, Replace, Replacing, Rewriter, Why, Window,
+    Fate, InlineWindow, InlineWindowConfig, PacketizeConfig, Packetizer, Replace, Replacing, Rewriter, Why,
+    Window,
 };
 use netbricks_testkit::mutate::Random;
 
@@ -76,8 +77,12 @@ fn what_is_held_goes_on_where_its_connection_moves_to() {
         let slide = 1 + random.below(size - find.len() + 1);
         let timeout = [0, 10, 1_000, u64::MAX][random.below(4)];
         let packets = PacketizeConfig { flow_memory: 1 << 18, memory: 1 << 22, ..CONFIG };
-        let config =
-            GateConfig { memory: 8 * size, longer: 20, packets, ..GateConfig::new(size, slide, timeout) };
+        let config = InlineWindowConfig {
+            memory: 8 * size,
+            longer: 20,
+            packets,
+            ..InlineWindowConfig::new(size, slide, timeout)
+        };
         let gate = || {
             let censor = move |window: &Window<'_>, replacing: &mut Replacing<'_, '_>| {
                 let mut at = 0;
@@ -88,7 +93,7 @@ fn what_is_held_goes_on_where_its_connection_moves_to() {
                 }
                 if window.why == Why::Due { Fate::Hold } else { Fate::Pass }
             };
-            Gate::new(config, censor).expect("these bounds are possible")
+            InlineWindow::new(config, censor).expect("these bounds are possible")
         };
         let trouble = [1, 5, 12][seed as usize % 3];
         let (times, here) = moved((seed, random), trouble, packets, gate, |data| replaced(data, find, put));

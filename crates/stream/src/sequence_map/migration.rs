@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Edit, Edits, FAR, Lane};
+use super::{Edit, Edits, FAR, SequenceMap};
 use crate::blocks::{BLOCK, Blocks, Piece};
 use crate::reader::{Reader, number};
 use crate::segment::MOST_SHIFT;
@@ -13,8 +13,8 @@ const PLACE: usize = 8;
 const UNSHIFTED: u8 = u8::MAX;
 
 /// A direction on its way. What it refers to is among the bytes that came.
-pub(crate) struct MovedLane<'a> {
-    lane: Lane,
+pub(crate) struct MovedSequenceMap<'a> {
+    map: SequenceMap,
     edits: Vec<Edit>,
     /// The output that its receiver has not acknowledged, and of its first block what it has; and of each block where that input
     /// began whose output is not all before it.
@@ -22,14 +22,14 @@ pub(crate) struct MovedLane<'a> {
     begun: &'a [u8],
 }
 
-impl Lane {
+impl SequenceMap {
     /// All of a direction whose rewriter did as it said: neither torn nor cut. Of what is kept, that which may be sent again.
     pub(crate) fn write(&self, kept: &Blocks, edits: &Edits, to: &mut Vec<u8>) {
         // Every field is named, so that a new one is not forgotten. Where things lie here says nothing elsewhere.
         let Self {
             rewrites,
             finished,
-            torn: _,
+            incomplete: _,
             over,
             cut: _,
             first,
@@ -37,8 +37,8 @@ impl Lane {
             emitted,
             sent,
             acknowledged,
-            launched,
-            end_launched,
+            transmitted,
+            end_transmitted,
             end_acknowledged,
             told,
             reached,
@@ -57,8 +57,8 @@ impl Lane {
             late,
             twice,
             clock,
-            vouched,
-            mended,
+            sack_told,
+            retransmitted,
             maximum_segment_size,
             scale,
             // Known by the next segment.
@@ -72,7 +72,7 @@ impl Lane {
             rewrites,
             finished,
             over,
-            end_launched,
+            end_transmitted,
             end_acknowledged,
             selective,
             twice.is_some(),
@@ -93,12 +93,12 @@ impl Lane {
             emitted,
             sent,
             acknowledged,
-            launched,
+            transmitted,
             told,
             reached,
             shifted,
-            vouched,
-            mended,
+            sack_told,
+            retransmitted,
             from,
             behind,
             taken_out,
@@ -121,57 +121,68 @@ impl Lane {
     }
 }
 
-impl<'a> MovedLane<'a> {
-    /// What [`Lane::write`] wrote; nothing of what none can be.
+impl<'a> MovedSequenceMap<'a> {
+    /// What [`SequenceMap::write`] wrote; nothing of what none can be.
     pub(crate) fn read(from: &mut Reader<'a>) -> Option<Self> {
         let flags = from.byte()?;
         let set = |place: u8| flags >> place & 1 == 1;
-        let mut lane = Lane { rewrites: set(0), finished: set(1), over: set(2), ..Lane::default() };
-        (lane.end_launched, lane.end_acknowledged, lane.selective) = (set(3), set(4), set(5));
-        lane.asked = from.byte()?;
-        lane.scale = match from.byte()? {
+        let mut map =
+            SequenceMap { rewrites: set(0), finished: set(1), over: set(2), ..SequenceMap::default() };
+        (map.end_transmitted, map.end_acknowledged, map.selective) = (set(3), set(4), set(5));
+        map.asked = from.byte()?;
+        map.scale = match from.byte()? {
             UNSHIFTED => None,
             shift if shift <= MOST_SHIFT => Some(shift),
             _ => return None,
         };
-        lane.first = from.number(4)? as u32;
+        map.first = from.number(4)? as u32;
         let clock = from.number(4)? as u32;
-        lane.clock = set(7).then_some(clock);
-        (lane.window, lane.maximum_segment_size) = (from.number(2)? as u16, from.number(2)? as u16);
+        map.clock = set(7).then_some(clock);
+        (map.window, map.maximum_segment_size) = (from.number(2)? as u16, from.number(2)? as u16);
         let said = (from.number(4)? as u32, from.number(2)? as u16);
         let mut place = || from.number(8).filter(|place| *place < FAR);
-        (lane.taken, lane.emitted, lane.sent) = (place()?, place()?, place()?);
-        (lane.acknowledged, lane.launched, lane.told) = (place()?, place()?, place()?);
-        lane.reached = place()?;
-        (lane.shifted, lane.vouched, lane.mended) = (place()?, place()?, place()?);
+        (map.taken, map.emitted, map.sent) = (place()?, place()?, place()?);
+        (map.acknowledged, map.transmitted, map.told) = (place()?, place()?, place()?);
+        map.reached = place()?;
+        (map.shifted, map.sack_told, map.retransmitted) = (place()?, place()?, place()?);
         let twice = (place()?, place()?);
-        lane.twice = set(6).then_some(twice);
-        lane.taken_out = place()?;
-        for late in &mut lane.late {
+        map.twice = set(6).then_some(twice);
+        map.taken_out = place()?;
+        for late in &mut map.late {
             *late = place()?;
         }
-        lane.urgent = from.number(8)?;
-        lane.said = (said.0, said.1, from.number(8)?);
-        lane.shift = from.number(8)?.cast_signed();
+        map.urgent = from.number(8)?;
+        map.said = (said.0, said.1, from.number(8)?);
+        map.shift = from.number(8)?.cast_signed();
         let count = from.number(4)?;
         let edits: Option<Vec<Edit>> = (0..count).map(|_| edit(from)).collect();
-        let mut moved = Self { lane, edits: edits?, kept: &[], begun: &[] };
+        let mut moved = Self { map, edits: edits?, kept: &[], begun: &[] };
         let first = from.number(8)?;
-        let whole = first <= lane.acknowledged && lane.acknowledged < first + BLOCK as u64;
+        let whole = first <= map.acknowledged && map.acknowledged < first + BLOCK as u64;
         if !moved.is_sound() || !whole {
             return None;
         }
-        moved.kept = from.take(usize::try_from(lane.sent - first).ok()?)?;
+        moved.kept = from.take(usize::try_from(map.sent - first).ok()?)?;
         moved.begun = from.take(moved.needs() * PLACE)?;
-        let sound = moved.places().all(|place| place <= lane.emitted);
+        let sound = moved.places().all(|place| place <= map.emitted);
         sound.then_some(moved)
     }
 
     /// Whether its positions follow each other.
     fn is_sound(&self) -> bool {
-        let Lane { taken, emitted, sent, acknowledged, launched, told, reached, urgent, taken_out, .. } =
-            self.lane;
-        let (mut shift, mut input, mut output) = (self.lane.shift, 0, self.lane.shifted);
+        let SequenceMap {
+            taken,
+            emitted,
+            sent,
+            acknowledged,
+            transmitted,
+            told,
+            reached,
+            urgent,
+            taken_out,
+            ..
+        } = self.map;
+        let (mut shift, mut input, mut output) = (self.map.shift, 0, self.map.shifted);
         for edit in &self.edits {
             let follows = input <= edit.input
                 && edit.input <= edit.input_end
@@ -188,22 +199,22 @@ impl<'a> MovedLane<'a> {
             && emitted <= taken
             && output <= sent
             && acknowledged <= sent
-            && launched <= sent
+            && transmitted <= sent
             && told <= taken + 1
             && reached <= emitted
             && taken_out <= emitted
             && (urgent == FAR || (emitted + 1..taken).contains(&urgent))
             && sent.wrapping_sub(emitted).cast_signed() == shift
-            && self.lane.shift.unsigned_abs() < FAR
+            && self.map.shift.unsigned_abs() < FAR
     }
 
     /// Whether a rewriter has more to say of it.
     pub(crate) fn is_rewritten(&self) -> bool {
-        self.lane.rewrites && !self.lane.over
+        self.map.rewrites && !self.map.over
     }
     /// The places of its bytes that are held back, urgent ones not counted.
     pub(crate) fn held(&self) -> Range<u64> {
-        let Lane { emitted, taken, taken_out, urgent, .. } = self.lane;
+        let SequenceMap { emitted, taken, taken_out, urgent, .. } = self.map;
         emitted - taken_out..taken - taken_out - u64::from(urgent != FAR)
     }
     /// Of each block where that input began whose output is not all before it.
@@ -217,23 +228,23 @@ impl<'a> MovedLane<'a> {
     /// Whether its ends understand each other without whoever rewrites it: numbers are the same on both sides, nothing that the
     /// receiver may ask for again is another than its sender has, and its sender still has all that the receiver has not.
     pub(crate) fn is_unaltered(&self) -> bool {
-        let Lane { shift, told, acknowledged, end_acknowledged, .. } = self.lane;
+        let SequenceMap { shift, told, acknowledged, end_acknowledged, .. } = self.map;
         shift == 0 && self.edits.is_empty() && told <= acknowledged + u64::from(end_acknowledged)
     }
 
     /// Goes on with it; there is room for what it needs.
-    pub(crate) fn settle(&self, kept: &mut Blocks, edits: &mut Edits) -> Lane {
-        let mut lane = self.lane;
+    pub(crate) fn settle(&self, kept: &mut Blocks, edits: &mut Edits) -> SequenceMap {
+        let mut map = self.map;
         for edit in &self.edits {
-            edits.append(&mut lane, *edit);
+            edits.append(&mut map, *edit);
         }
-        let end = lane.sent;
-        lane.sent -= self.kept.len() as u64;
+        let end = map.sent;
+        map.sent -= self.kept.len() as u64;
         for (block, begun) in self.kept.chunks(BLOCK).zip(self.places()) {
-            lane.torn |= lane.keep(kept, block, |_| begun) > 0;
+            map.incomplete |= map.keep(kept, block, |_| begun) > 0;
         }
-        lane.sent = end;
-        lane
+        map.sent = end;
+        map
     }
 }
 

@@ -3,11 +3,11 @@
 
 use netbricks_core::packet::{FlowKey, checksum};
 
-use super::{Packetizer, Strangers};
+use super::{MidstreamPolicy, Packetizer};
 use crate::connection::{Connection, Stage};
-use crate::lane::MovedLane;
-use crate::moving::Waiting;
+use crate::migration::Waiting;
 use crate::reader::Reader;
+use crate::sequence_map::MovedSequenceMap;
 use crate::{Cut, End, LINGER, Rewriter, Side, Source};
 
 /// None of those of a [`Reassembler`](crate::Reassembler) and of windows.
@@ -34,7 +34,7 @@ struct Live<'a> {
     /// When it was heard of last (ns).
     heard: u64,
     waiting: [Waiting<'a>; 2],
-    lanes: [MovedLane<'a>; 2],
+    maps: [MovedSequenceMap<'a>; 2],
     /// What the rewriter knows of them.
     known: [&'a [u8]; 2],
 }
@@ -47,7 +47,7 @@ impl<R: Rewriter> Packetizer<R> {
     ///
     /// Where there is no place for one there, or no memory for its unacknowledged bytes or what the rewriter holds, it counts as
     /// [`homeless`](super::PacketizeCounters::homeless). Where nothing of it was changed yet, and whatever is held back its
-    /// sender still has, its ends understand each other without us: where such [pass](Strangers::Pass), it passes unchanged from
+    /// sender still has, its ends understand each other without us: where such [pass](MidstreamPolicy::Pass), it passes unchanged from
     /// then on. Any other is cut, as by [`Cut::Reset`]: each end is reset when it says something. As many are known to be cut as
     /// there may be connections; of more an old one is forgotten. Bytes that waited for others and find no memory count as lost,
     /// since their sender still has them.
@@ -57,11 +57,11 @@ impl<R: Rewriter> Packetizer<R> {
         }
         let numbers: Vec<u32> =
             self.streams.numbers().filter(|number| leaves(self.streams.key(*number))).collect();
-        let severed = self.severed.take_where(leaves);
+        let cut_connections = self.cut_connections.take_where(leaves);
         let mut bytes = Vec::new();
         bytes.extend(VERSION.to_be_bytes());
-        bytes.extend(((numbers.len() + severed.len()) as u32).to_be_bytes());
-        for (flow, cut) in severed {
+        bytes.extend(((numbers.len() + cut_connections.len()) as u32).to_be_bytes());
+        for (flow, cut) in cut_connections {
             write_cut(flow, cut, &mut bytes);
         }
         for number in numbers {
@@ -76,10 +76,10 @@ impl<R: Rewriter> Packetizer<R> {
 
     /// Appends a connection, which is here no more.
     fn give(&mut self, number: u32, to: &mut Vec<u8>) {
-        let lanes = &self.lanes[number as usize];
+        let maps = &self.maps[number as usize];
         // Nothing more would have come of one that is torn.
-        let torn = lanes.iter().any(|lane| lane.torn).then_some(Cut::Reset);
-        if let Some(cut) = lanes.iter().find_map(|lane| lane.cut).or(torn) {
+        let incomplete = maps.iter().any(|map| map.incomplete).then_some(Cut::Reset);
+        if let Some(cut) = maps.iter().find_map(|map| map.cut).or(incomplete) {
             write_cut(self.streams.key(number), cut, to);
             return self.set_aside(number, End::Moved, &mut Vec::new());
         }
@@ -87,7 +87,7 @@ impl<R: Rewriter> Packetizer<R> {
         self.streams.pack(number, to);
         to.extend(self.streams.last_heard(number).to_be_bytes());
         to.push(self.streams.stage(number) as u8);
-        lanes.iter().for_each(|lane| lane.write(&self.kept, &self.edits, to));
+        maps.iter().for_each(|map| map.write(&self.kept, &self.edits, to));
         self.set_aside(number, End::Moved, to);
     }
 
@@ -98,17 +98,17 @@ impl<R: Rewriter> Packetizer<R> {
         for side in SIDES {
             let source = self.source(number, side, now);
             let (connection, way) = (number as usize, side as usize);
-            let (lane, memory) = (&mut self.lanes[connection][way], &mut self.memories[connection][way]);
+            let (map, memory) = (&mut self.maps[connection][way], &mut self.memories[connection][way]);
             let start = to.len();
             to.extend([0; LENGTH]);
-            if lane.rewrites && !lane.over && lane.cut.is_none() {
+            if map.rewrites && !map.over && map.cut.is_none() {
                 self.rewriter.pack(&source, memory, to);
                 self.gone.push((source, *memory, end));
             }
             let len = (to.len() - start - LENGTH) as u32;
             to[start..start + LENGTH].copy_from_slice(&len.to_be_bytes());
             *memory = R::Memory::default();
-            lane.clear(&mut self.kept, &mut self.edits);
+            map.clear(&mut self.kept, &mut self.edits);
         }
         self.streams.forget(number, end);
     }
@@ -154,7 +154,7 @@ impl<R: Rewriter> Packetizer<R> {
         for moved in moved {
             match moved {
                 Moved::Cut(flow, cut) => self.remember(flow, cut, now),
-                Moved::Live(live) => self.receive(&live, now),
+                Moved::Live(live) => self.resume(&live, now),
             }
         }
         self.streams.connections.sort();
@@ -174,13 +174,13 @@ impl<R: Rewriter> Packetizer<R> {
                     2 => Stage::Over,
                     _ => return None,
                 };
-                let lanes = [MovedLane::read(from)?, MovedLane::read(from)?];
+                let maps = [MovedSequenceMap::read(from)?, MovedSequenceMap::read(from)?];
                 let mut known = [&[][..]; 2];
-                for ((side, lane), known) in SIDES.into_iter().zip(&lanes).zip(&mut known) {
+                for ((side, map), known) in SIDES.into_iter().zip(&maps).zip(&mut known) {
                     let len = from.number(LENGTH)?;
                     *known = from.take(usize::try_from(len).ok()?)?;
-                    let sound = match lane.is_rewritten() {
-                        true => self.rewriter.accepts(side, lane.held(), known),
+                    let sound = match map.is_rewritten() {
+                        true => self.rewriter.accepts(side, map.held(), known),
                         false => known.is_empty(),
                     };
                     if !sound {
@@ -188,7 +188,7 @@ impl<R: Rewriter> Packetizer<R> {
                     }
                 }
                 let is_key = key.canonical() == key && key.words() == connection.key;
-                let live = Box::new(Live { connection, heard, waiting, lanes, known });
+                let live = Box::new(Live { connection, heard, waiting, maps, known });
                 return is_key.then_some(Moved::Live(live));
             }
             RESET => Cut::Reset,
@@ -203,24 +203,24 @@ impl<R: Rewriter> Packetizer<R> {
     }
 
     /// Goes on with a connection, or sees to it that nothing wrong of it goes on.
-    fn receive(&mut self, live: &Live<'_>, now: u64) {
+    fn resume(&mut self, live: &Live<'_>, now: u64) {
         if self.goes_on(live, now) {
             return;
         }
         self.counters.homeless += 1;
-        let understood = live.lanes.iter().all(MovedLane::is_unaltered);
+        let understood = live.maps.iter().all(MovedSequenceMap::is_unaltered);
         let flow = FlowKey::from_words(live.connection.key);
         // One that is here already goes on: there is only one of a key.
-        if !(understood && self.strangers == Strangers::Pass) && self.streams.side(flow).is_none() {
+        if !(understood && self.midstream == MidstreamPolicy::Pass) && self.streams.side(flow).is_none() {
             self.counters.cut += 1;
             self.remember(flow, Cut::Reset, now);
         }
     }
 
     fn goes_on(&mut self, live: &Live<'_>, now: u64) -> bool {
-        let Live { connection, heard, waiting, lanes, known } = live;
+        let Live { connection, heard, waiting, maps, known } = live;
         let flow = FlowKey::from_words(connection.key);
-        let [blocks, more] = lanes.each_ref().map(MovedLane::needs);
+        let [blocks, more] = maps.each_ref().map(MovedSequenceMap::needs);
         let has_room = blocks.max(more) <= self.share && blocks.saturating_add(more) <= self.kept.available();
         if !has_room || self.streams.side(flow).is_some() {
             return false;
@@ -235,10 +235,10 @@ impl<R: Rewriter> Packetizer<R> {
         self.streams.connections.at(number).heard = *heard;
         self.streams.connections.comes_to(number, connection.stage);
         for (way, side) in SIDES.into_iter().enumerate() {
-            let lane = &lanes[way];
+            let map = &maps[way];
             let source = self.source(number, side, now);
-            let memory = match lane.is_rewritten() {
-                true => self.rewriter.unpack(&source, lane.held(), known[way]),
+            let memory = match map.is_rewritten() {
+                true => self.rewriter.unpack(&source, map.held(), known[way]),
                 false => Some(R::Memory::default()),
             };
             let Some(memory) = memory else {
@@ -249,7 +249,7 @@ impl<R: Rewriter> Packetizer<R> {
                 return false;
             };
             self.memories[number as usize][way] = memory;
-            self.lanes[number as usize][way] = lane.settle(&mut self.kept, &mut self.edits);
+            self.maps[number as usize][way] = map.settle(&mut self.kept, &mut self.edits);
         }
         true
     }
@@ -260,7 +260,7 @@ impl<R: Rewriter> Packetizer<R> {
             let idle = self.streams.config.idle;
             let idle = if cut == Cut::Reset { LINGER.min(idle) } else { idle };
             let most = self.streams.capacity() as u64;
-            self.severed.add(flow, cut, [most, idle, now], self.streams.config.seed);
+            self.cut_connections.add(flow, cut, [most, idle, now], self.streams.config.seed);
         }
     }
 }

@@ -2,7 +2,7 @@
 //! not acknowledged. Positions count bytes from the first, on the way in and on the way out.
 
 mod edits;
-mod moving;
+mod migration;
 
 use super::blocks::{BLOCK, Blocks, List, NONE};
 use super::packetize::PacketizeCounters;
@@ -10,7 +10,7 @@ use super::rewriter::Cut;
 use super::sack::MOST;
 
 pub(super) use edits::{Edit, Edits};
-pub(super) use moving::MovedLane;
+pub(super) use migration::MovedSequenceMap;
 
 /// What a sender takes that doesn't say (RFC 9293, section 3.7.1).
 const DEFAULT_SEGMENT_SIZE: u16 = 536;
@@ -41,14 +41,14 @@ impl Opening {
 
 /// One direction.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lane {
+pub(super) struct SequenceMap {
     /// Its beginning was seen.
     pub(super) rewrites: bool,
     /// Its sender has no more bytes.
     pub(super) finished: bool,
     /// Its rewriter made more of its bytes than it said, and there was no memory for that. Nothing goes on any more: what
     /// is missing is not known, and must not be made up.
-    pub(super) torn: bool,
+    pub(super) incomplete: bool,
     /// Its rewriter was told of its end.
     pub(super) over: bool,
     /// Its rewriter lets nothing more of the connection through.
@@ -62,8 +62,8 @@ pub(super) struct Lane {
     pub(super) sent: u64,
     pub(super) acknowledged: u64,
     /// How many went out in a packet, and whether the end did: the rest goes with the next packets of this direction.
-    pub(super) launched: u64,
-    pub(super) end_launched: bool,
+    pub(super) transmitted: u64,
+    pub(super) end_transmitted: bool,
     /// The receiver has its end too.
     end_acknowledged: bool,
     /// Up to where the sender was told that the receiver has its bytes.
@@ -101,9 +101,9 @@ pub(super) struct Lane {
     /// Its sender's clock, as its receiver may have seen it.
     pub(super) clock: Option<u32>,
     /// Up to where bytes waited here of which the sender was told.
-    pub(super) vouched: u64,
+    pub(super) sack_told: u64,
     /// Up to where the receiver was sent what it missed, by what it said.
-    pub(super) mended: u64,
+    pub(super) retransmitted: u64,
     /// What the sender of this direction takes in one segment (bytes), and by what it shifts its windows.
     pub(super) maximum_segment_size: u16,
     pub(super) scale: Option<u8>,
@@ -120,12 +120,12 @@ pub(super) struct Lane {
 /// No position is as large: whatever is added to one fits 64 bits.
 const FAR: u64 = 1 << 62;
 
-impl Default for Lane {
+impl Default for SequenceMap {
     fn default() -> Self {
         Self {
             rewrites: false,
             finished: false,
-            torn: false,
+            incomplete: false,
             over: false,
             cut: None,
             first: 0,
@@ -133,8 +133,8 @@ impl Default for Lane {
             emitted: 0,
             sent: 0,
             acknowledged: 0,
-            launched: 0,
-            end_launched: false,
+            transmitted: 0,
+            end_transmitted: false,
             end_acknowledged: false,
             told: 0,
             reached: 0,
@@ -153,8 +153,8 @@ impl Default for Lane {
             late: [0; MOST],
             twice: None,
             clock: None,
-            vouched: 0,
-            mended: 0,
+            sack_told: 0,
+            retransmitted: 0,
             maximum_segment_size: DEFAULT_SEGMENT_SIZE,
             scale: None,
             largest: 0,
@@ -165,7 +165,7 @@ impl Default for Lane {
     }
 }
 
-impl Lane {
+impl SequenceMap {
     pub(super) fn opened(by: Opening, rival: Option<Opening>) -> Self {
         let Opening { first, maximum_segment_size, scale, selective } = by;
         Self { rewrites: true, first, maximum_segment_size, scale, selective, rival, ..Self::default() }
@@ -429,7 +429,7 @@ impl Lane {
 
 /// Where a [`Rewriter`](super::Rewriter) says what becomes of the bytes that it was given, in their order.
 pub struct Output<'a> {
-    lane: &'a mut Lane,
+    map: &'a mut SequenceMap,
     kept: &'a mut Blocks,
     edits: &'a mut Edits,
     counters: &'a mut PacketizeCounters,
@@ -437,28 +437,28 @@ pub struct Output<'a> {
 
 impl<'a> Output<'a> {
     pub(super) fn new(
-        lane: &'a mut Lane,
+        map: &'a mut SequenceMap,
         kept: &'a mut Blocks,
         edits: &'a mut Edits,
         counters: &'a mut PacketizeCounters,
     ) -> Self {
-        Self { lane, kept, edits, counters }
+        Self { map, kept, edits, counters }
     }
 
     pub(super) fn taken(&mut self, count: usize) {
-        self.lane.taken += count as u64;
-        self.lane.asked = 0;
-        let tail = self.lane.kept.tail;
-        self.lane.recent = if tail == NONE { (NONE, 0) } else { (tail, self.kept.piece(tail).start) };
+        self.map.taken += count as u64;
+        self.map.asked = 0;
+        let tail = self.map.kept.tail;
+        self.map.recent = if tail == NONE { (NONE, 0) } else { (tail, self.kept.piece(tail).start) };
     }
 
     /// The next byte of the input is urgent: its receiver would not read it in its place, and it goes nowhere. Answers `false` where
     /// another one still waits for what becomes of the bytes before it.
     pub(super) fn take_out(&mut self) -> bool {
-        if self.lane.urgent != FAR {
+        if self.map.urgent != FAR {
             return false;
         }
-        self.lane.urgent = self.lane.taken;
+        self.map.urgent = self.map.taken;
         self.taken(1);
         self.skip_urgent();
         true
@@ -466,24 +466,24 @@ impl<'a> Output<'a> {
 
     /// What becomes of the bytes before an urgent one is known now, perhaps.
     fn skip_urgent(&mut self) {
-        if self.lane.urgent == self.lane.emitted {
+        if self.map.urgent == self.map.emitted {
             self.put(0, &[]);
         }
     }
 
     /// Lets nothing more through of this connection, in either direction.
     pub fn cut(&mut self, cut: Cut) {
-        self.counters.cut += u64::from(self.lane.cut.is_none());
-        self.lane.cut.get_or_insert(cut);
+        self.counters.cut += u64::from(self.map.cut.is_none());
+        self.map.cut.get_or_insert(cut);
     }
     /// Whether nothing is let through.
     pub fn is_cut(&self) -> bool {
-        self.lane.cut.is_some()
+        self.map.cut.is_some()
     }
 
     /// These bytes, which are next of those it was given, go on as they are.
     pub fn pass(&mut self, bytes: &[u8]) {
-        let before = (self.lane.urgent - self.lane.emitted).min(bytes.len() as u64);
+        let before = (self.map.urgent - self.map.emitted).min(bytes.len() as u64);
         let (before, behind) = bytes.split_at(before as usize);
         self.pass_plain(before);
         self.skip_urgent();
@@ -493,14 +493,14 @@ impl<'a> Output<'a> {
     }
 
     fn pass_plain(&mut self, bytes: &[u8]) {
-        let from = self.lane.emitted;
-        self.lane.emitted += bytes.len() as u64;
+        let from = self.map.emitted;
+        self.map.emitted += bytes.len() as u64;
         self.send(bytes, |place| from + place);
     }
 
     /// In the place of the next `input` bytes these go on.
     pub fn replace(&mut self, input: usize, bytes: &[u8]) {
-        if !self.lane.torn {
+        if !self.map.incomplete {
             self.counters.replaced += 1;
         }
         self.put(input, bytes);
@@ -509,36 +509,36 @@ impl<'a> Output<'a> {
 
     /// In the place of the next `input` bytes, and of an urgent one among or before them, these go on.
     fn put(&mut self, input: usize, bytes: &[u8]) {
-        let lane = &mut *self.lane;
+        let map = &mut *self.map;
         let mut input = input as u64;
-        if lane.urgent - lane.emitted <= input.saturating_sub(1) {
-            (lane.urgent, lane.taken_out) = (FAR, lane.taken_out + 1);
+        if map.urgent - map.emitted <= input.saturating_sub(1) {
+            (map.urgent, map.taken_out) = (FAR, map.taken_out + 1);
             input += 1;
         }
         let edit = Edit {
-            input: lane.emitted,
-            input_end: lane.emitted + input,
-            output: lane.sent,
-            output_end: lane.sent + bytes.len() as u64,
+            input: map.emitted,
+            input_end: map.emitted + input,
+            output: map.sent,
+            output_end: map.sent + bytes.len() as u64,
             ..Edit::default()
         };
-        if lane.torn {
+        if map.incomplete {
             return;
         }
-        self.edits.add(lane, edit);
-        lane.emitted += input;
+        self.edits.add(map, edit);
+        map.emitted += input;
         self.send(bytes, |_| edit.input);
     }
 
     /// `from` says of which input the output is not all before one of these bytes.
     fn send(&mut self, bytes: &[u8], from: impl Fn(u64) -> u64) {
-        let lane = &mut *self.lane;
-        if lane.torn || lane.cut.is_some() {
+        let map = &mut *self.map;
+        if map.incomplete || map.cut.is_some() {
             return;
         }
-        let start = lane.sent;
-        let missing = lane.keep(self.kept, bytes, |position| from(position - start));
-        lane.torn = missing > 0;
+        let start = map.sent;
+        let missing = map.keep(self.kept, bytes, |position| from(position - start));
+        map.incomplete = missing > 0;
     }
 }
 

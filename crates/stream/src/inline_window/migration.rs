@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use super::{Gate, Held, NONE};
-use crate::kept::{Judge, Kept};
-use crate::moving::write_kept;
+use super::{Held, InlineWindow, NONE};
+use crate::kept::{Kept, WindowDecider};
+use crate::migration::write_kept;
 use crate::reader::Reader;
 use crate::{Side, Source};
 
-impl<F: Judge> Gate<F> {
+impl<F: WindowDecider> InlineWindow<F> {
     /// Whether what this side sends is shown.
     pub(super) fn shows(&self, side: Side) -> bool {
         self.config.only.is_none_or(|only| only == side)
@@ -20,7 +20,7 @@ impl<F: Judge> Gate<F> {
         to.push(u8::from(held.waits));
         to.extend(held.seen.to_be_bytes());
         to.extend(held.since.to_be_bytes());
-        to.extend(self.stays.since(held.buffer).to_be_bytes());
+        to.extend(self.hold_times.since(held.buffer).to_be_bytes());
         write_kept(&held.kept, to);
         to.extend(self.buffers.get(held.buffer, held.len as usize));
         self.release(held);
@@ -47,7 +47,7 @@ impl<F: Judge> Gate<F> {
         held.buffer = self.buffers.free.pop()?;
         held.len = len as u32;
         self.buffers.of(held.buffer)[..len].copy_from_slice(bytes);
-        self.stays.begin(held.buffer, &Source { now: since(begun), ..*source });
+        self.hold_times.begin(held.buffer, &Source { now: since(begun), ..*source });
         Some(held)
     }
 }

@@ -3,7 +3,7 @@
 
 use netbricks_core::packet::tcp::{TcpRef, flags};
 
-use crate::lane::Lane;
+use crate::sequence_map::SequenceMap;
 use crate::{Rewriter, Side};
 
 use super::{Emit, Packetizer};
@@ -17,7 +17,7 @@ const OPTIONS: usize = 12;
 
 impl<R: Rewriter> Packetizer<R> {
     /// The sender of `side` said something: sends it what it is owed of the other direction.
-    pub(super) fn pay(
+    pub(super) fn retransmit(
         &mut self,
         number: u32,
         side: Side,
@@ -28,21 +28,21 @@ impl<R: Rewriter> Packetizer<R> {
             return;
         }
         let shift = self.shift(number as usize, side as usize);
-        let Self { lanes, kept, edits, counters, .. } = self;
-        let lanes = &mut lanes[number as usize];
-        let own = lanes[side as usize];
-        let lane = &mut lanes[side.other() as usize];
-        if !lane.has_sent(header.acknowledgment_number()) {
+        let Self { maps, kept, edits, counters, .. } = self;
+        let maps = &mut maps[number as usize];
+        let own = maps[side as usize];
+        let map = &mut maps[side.other() as usize];
+        if !map.has_sent(header.acknowledgment_number()) {
             return;
         }
         // What it takes: beyond that it would say so, and be answered again.
-        let edge = lane.output(header.acknowledgment_number()) + (u64::from(header.window()) << shift);
-        let most = lane.at_most(own.segment_size(OPTIONS)).min(ANSWER);
+        let edge = map.output(header.acknowledgment_number()) + (u64::from(header.window()) << shift);
+        let most = map.at_most(own.segment_size(OPTIONS)).min(ANSWER);
         let mut times = [0; OPTIONS];
         times[..4].copy_from_slice(&[1, 1, 8, 10]);
         let options: &[u8] = match super::sack::clocks(header) {
             Some((value, echo)) => {
-                times[4..8].copy_from_slice(&lane.clock.unwrap_or(echo).to_be_bytes());
+                times[4..8].copy_from_slice(&map.clock.unwrap_or(echo).to_be_bytes());
                 times[8..].copy_from_slice(&value.to_be_bytes());
                 &times
             }
@@ -50,51 +50,51 @@ impl<R: Rewriter> Packetizer<R> {
         };
         let mut left = ANSWERS;
         for range in [
-            lane.missed(header, edits, most as u64),
-            lane.launched.max(lane.acknowledged)..lane.sent.min(edge),
+            map.missed(header, edits, most as u64),
+            map.transmitted.max(map.acknowledged)..map.sent.min(edge),
         ] {
             let mut at = range.start;
             while at < range.end && left > 0 {
                 let len = ((range.end - at) as usize).min(most);
                 let next = at + len as u64;
-                let ends = next == lane.sent && lane.finished;
+                let ends = next == map.sent && map.finished;
                 let end = if ends { flags::FIN | flags::PSH } else { 0 };
                 let sent = send(&Emit {
-                    number: lane.number(at),
+                    number: map.number(at),
                     acknowledgment: own.number(own.told),
                     flags: flags::ACK | end,
                     window: own.window,
                     options,
                     len,
                     back: true,
-                    kept: Some((kept, lane, at)),
+                    kept: Some((kept, map, at)),
                 });
                 if !sent {
                     return;
                 }
-                if at < lane.launched {
+                if at < map.transmitted {
                     counters.resent += len as u64;
-                    lane.mended = next;
+                    map.retransmitted = next;
                 }
-                lane.launched = lane.launched.max(next);
-                lane.end_launched |= ends;
+                map.transmitted = map.transmitted.max(next);
+                map.end_transmitted |= ends;
                 (at, left) = (next, left - 1);
             }
         }
     }
 }
 
-impl Lane {
+impl SequenceMap {
     /// Output that its receiver misses though what it was made of waited here, so that its sender, which was told of that, will
     /// not send it again before its timer says so. Each byte is missed once; if that is lost too, there is the timer.
     fn missed(&self, header: TcpRef<'_>, edits: &super::Edits, most: u64) -> std::ops::Range<u64> {
-        let from = self.acknowledged.max(self.mended);
-        if self.vouched <= self.told {
+        let from = self.acknowledged.max(self.retransmitted);
+        if self.sack_told <= self.told {
             return from..from;
         }
-        let (mut first, mut last) = (self.launched, 0);
+        let (mut first, mut last) = (self.transmitted, 0);
         for (start, end) in super::sack::said(header).map(|(from, to)| (self.output(from), self.output(to))) {
-            if self.acknowledged < start && start < end && end <= self.launched {
+            if self.acknowledged < start && start < end && end <= self.transmitted {
                 (first, last) = (first.min(start), last.max(end));
             }
         }
@@ -102,6 +102,6 @@ impl Lane {
         if last <= from + 2 * most {
             return from..from;
         }
-        from..first.min(self.output_behind(edits, self.vouched.min(self.emitted)))
+        from..first.min(self.output_behind(edits, self.sack_told.min(self.emitted)))
     }
 }

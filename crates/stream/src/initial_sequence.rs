@@ -1,28 +1,28 @@
 //! How a connection begins, where several segments say so: a server answers a client that gave up and tries again, and whoever
 //! knows addresses and ports may open in somebody's name. That one counts which the ends go on from.
 
+use super::acceptability::{NOT_HELD, answers_what_was_sent};
 use super::blocks::Blocks;
-use super::connection::{Connection, Direction, Offer, Phase, Start};
+use super::connection::{Connection, Direction, Phase, Start, WindowScale};
 use super::following::{Teller, close};
-use super::plausible::{NOT_HELD, answers_what_was_sent};
 use super::reassembler::Reassembler;
 use super::segment::{Protocol, Segment, Signature, Signatures};
 use super::{Delivery, End};
 
 /// What a segment that opens a direction says of it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Beginning {
+pub(super) struct InitialSequence {
     /// The number of the first byte.
     pub(super) number: u64,
     /// What its sender offered.
-    pub(super) offer: Offer,
+    pub(super) offer: WindowScale,
     /// Bytes that came with it.
     pub(super) held: u32,
     /// How it was signed.
     pub(super) signatures: Signatures,
 }
 
-impl Beginning {
+impl InitialSequence {
     /// Whether a direction with this beginning may go on from a number.
     pub(super) fn is_at(&self, number: u64, signature: Signature, bits: u32) -> bool {
         if !self.signatures.has(signature) {
@@ -34,12 +34,14 @@ impl Beginning {
 }
 
 /// What a segment that opens its direction says of it.
-pub(super) fn beginning(segment: &Segment<'_>) -> Beginning {
-    Beginning {
+pub(super) fn initial_sequence(segment: &Segment<'_>) -> InitialSequence {
+    InitialSequence {
         number: segment.number,
-        offer: match segment.credit {
-            Some(credit) if segment.opens => credit.shift.map_or(Offer::None, Offer::Shift),
-            _ => Offer::Unseen,
+        offer: match segment.advertised {
+            Some(advertised) if segment.opens => {
+                advertised.shift.map_or(WindowScale::None, WindowScale::Shift)
+            }
+            _ => WindowScale::Unseen,
         },
         held: if segment.opens { segment.bytes.len() as u32 } else { 0 },
         signatures: Signatures::of(segment.signature),
@@ -88,7 +90,8 @@ fn decides(connection: &Connection, way: usize, segment: &Segment<'_>, bits: u32
     // What fits both says nothing.
     let is_at = |direction: &Direction, number| {
         direction.rival.is_some_and(|rival| rival.is_at(number, segment.signature, bits))
-            && !(direction.is_undecided() && direction.beginning().is_at(number, segment.signature, bits))
+            && !(direction.is_undecided()
+                && direction.initial_sequence().is_at(number, segment.signature, bits))
     };
     if segment.acknowledges.is_some_and(|number| is_at(other, number)) {
         // Both ends say so, or one from which that is the first word.
