@@ -296,8 +296,8 @@ pub trait Operator: Sized + 'static {
     {
         Lookup::new(self, table.clone(), key, KnownOr(own, known, otherwise))
     }
-    /// Shows every packet to something with state of its own, and passes it on unchanged. For crates that add operators: functions
-    /// [`inspect`](Self::inspect).
+    /// Shows every packet to an observer with state of its own, and passes it on unchanged. For crates that add operators: a function
+    /// has [`inspect`](Self::inspect).
     fn observe<O: Observe<Self::Out>>(self, observer: O) -> Observed<Self, O> {
         Observed(self, observer)
     }

@@ -169,8 +169,7 @@ mod tests {
     }
 
     fn segment(number: u64, bytes: &[u8]) -> Segment<'_> {
-        let (opens, answers, ends, aborts) = (false, false, false, false);
-        Segment { number, opens, answers, ends, aborts, acknowledges: None, advertised: None, bytes }
+        Segment { number, bytes, ..Segment::default() }
     }
 
     #[test]

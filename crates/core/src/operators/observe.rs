@@ -1,4 +1,4 @@
-//! The operator that shows packets and the time to something with state of its own.
+//! The operator that shows packets and the time to an observer with state of its own.
 
 use netbricks_buffer::Batch;
 
@@ -9,7 +9,7 @@ use crate::operator::Operator;
 use crate::reason::{Edge, Verdict};
 use crate::view::View;
 
-/// What sees packets with this stack, and the time at which they came.
+/// Sees packets with this stack, one by one.
 pub trait Observe<S>: 'static {
     /// Sees a packet at time `now` (ns).
     fn observe(&mut self, packet: &View<'_, S>, now: u64);

@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::operator::Operator;
 use crate::reason::{Drop, Edge, Verdict};
 
-/// What sends packets of its own in the place of those with this stack.
+/// Sends packets of its own in the place of those with this stack.
 pub trait Substitute<S>: 'static {
     /// Takes a packet that came, and says what becomes of it itself.
     fn substitute(&mut self, packet: Original<'_, S>) -> Verdict;

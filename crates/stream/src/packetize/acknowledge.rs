@@ -1,4 +1,4 @@
-//! What a packet says of the other direction: what its sender has of that, how much more it takes, and in its options.
+//! Second step: translates a segment's acknowledgment number, window and options into what the other end has to see.
 
 use netbricks_core::packet::tcp::{TcpRef, flags};
 use netbricks_core::packet::tcp_options::LONGEST;

@@ -1,4 +1,4 @@
-//! What of a packet counts: whether its connection is rewritten, and whether its receiver would take it.
+//! First step: decides whether a packet's connection is rewritten, and whether its receiver would take the segment.
 
 use netbricks_core::packet::tcp::{TcpRef, flags};
 use netbricks_core::packet::{FlowKey, Tcp};
@@ -7,7 +7,7 @@ use super::{EXPIRED_BY_NEW, Emit, Packetizer, Passage, blocks_of, fits};
 use crate::{End, MidstreamPolicy, Protocol, Rewriter, Segment, Side, Signature};
 
 impl<R: Rewriter> Packetizer<R> {
-    /// What a packet says that counts, or what becomes of it where nothing does.
+    /// Answers the segment that counts, or the packet's passage where none does.
     pub(super) fn classify<'p>(
         &mut self,
         flow: FlowKey,

@@ -1,4 +1,4 @@
-//! Sends what was planned, and what stands for it where there is nothing to be sent.
+//! Last step: sends the planned bytes, or a segment without bytes where there are none.
 
 use netbricks_core::packet::tcp::{TcpRef, flags};
 
@@ -9,7 +9,7 @@ use crate::blocks::Blocks;
 use crate::sequence_map::SequenceMap;
 use crate::{Arrival, Rewriter};
 
-/// What all segments have in common that go out in the place of one.
+/// The header fields that all segments share which go out in the place of one.
 pub(super) struct Reply<'a> {
     pub(super) acknowledgment: u32,
     pub(super) window: u16,
@@ -41,7 +41,7 @@ impl Reply<'_> {
 }
 
 impl<R: Rewriter> Packetizer<R> {
-    /// Sends what goes out in the place of a segment.
+    /// Sends the planned segments.
     pub(super) fn emit(
         &mut self,
         received: &Received<'_>,
@@ -83,7 +83,7 @@ impl<R: Rewriter> Packetizer<R> {
         }
     }
 
-    /// Sends what stands for a segment of which no byte goes out: answers whether that was the direction's end.
+    /// Sends a segment where no byte goes out; answers whether it was the direction's end.
     fn emit_nothing(
         &self,
         received: &Received<'_>,

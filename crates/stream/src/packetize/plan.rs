@@ -1,4 +1,4 @@
-//! Which bytes of a direction go out in the place of a segment, and in how many segments.
+//! Third step: plans which bytes of a direction go out in the place of a segment, and in how many segments.
 
 use std::ops::Range;
 
@@ -11,11 +11,11 @@ use super::receive::Received;
 use crate::Rewriter;
 use crate::sequence_map::SequenceMap;
 
-/// What goes out, by its places in the output.
+/// The bytes that go out, by their positions in the output.
 pub(super) struct Plan {
-    /// What its receiver is sent again.
+    /// Bytes that its receiver is sent again.
     pub(super) again: Range<u64>,
-    /// What went out in no packet yet.
+    /// Bytes that went out in no packet yet.
     pub(super) fresh: Range<u64>,
     /// Behind all that went out.
     pub(super) transmitted: u64,
@@ -40,7 +40,7 @@ impl Received<'_> {
 }
 
 impl<R: Rewriter> Packetizer<R> {
-    /// What goes out in the place of a segment.
+    /// Plans what goes out in the place of a segment.
     pub(super) fn plan(&self, received: &Received<'_>, header: TcpRef<'_>, reply: &Reply<'_>) -> Plan {
         let Received { segment, before, .. } = received;
         let (connection, way) = received.places();

@@ -1,4 +1,4 @@
-//! What a segment that counts makes known: bytes for the rewriter, ends, and how far its connection has come.
+//! Still the first step: hands a segment's bytes and ends to the rewriter, and follows how far its connection has come.
 
 use netbricks_core::packet::FlowKey;
 use netbricks_core::packet::tcp::{TcpRef, flags};
@@ -29,7 +29,7 @@ impl Received<'_> {
     }
 }
 
-/// What is kept of all directions.
+/// Memory that all directions share.
 struct Store<'a> {
     kept: &'a mut Blocks,
     edits: &'a mut Edits,
@@ -37,7 +37,7 @@ struct Store<'a> {
 }
 
 impl<R: Rewriter> Packetizer<R> {
-    /// Takes what a segment says; answers what becomes of its packet where that is known then.
+    /// Takes a segment. Answers its packet's passage where nothing is to be sent in its place.
     pub(super) fn receive<'p>(
         &mut self,
         flow: FlowKey,
@@ -102,7 +102,7 @@ impl<R: Rewriter> Packetizer<R> {
         Ok(Received { number, side, segment, arrival, aborts, before })
     }
 
-    /// Their sender waits for bytes to go on that are held back: perhaps they do.
+    /// Lets bytes go on that are held back, where their sender waits for that or they are due.
     fn flush_held(
         &mut self,
         flow: FlowKey,
@@ -135,7 +135,7 @@ impl<R: Rewriter> Packetizer<R> {
     }
 }
 
-/// What became known of a direction.
+/// Hands one delivery of the reassembler to the rewriter.
 #[inline]
 fn take<R: Rewriter>(
     rewriter: &mut R,
