@@ -9,7 +9,7 @@ use super::segment::{AdvertisedWindow, Segment, Signature, Signatures};
 pub(super) const REACH: u64 = 1 << 30;
 
 /// Bytes that the other end may have and that were not seen: as much as is lost on the way to a capture, and little enough that
-/// nobody guesses a number among them.
+/// a number among them can't be guessed.
 pub(super) const NOT_SEEN: u64 = 1 << 20;
 
 /// Bytes that came with an opening and were not seen, or found no room.
@@ -99,7 +99,7 @@ pub(super) fn note_unacceptable(
     }
     let may_be_over = own.phase == Phase::Ended || matches!(other, Phase::Ended | Phase::Unseen);
     if segment.opens && (!own.is_opened() || may_be_over) {
-        // It may be over, and nobody saw that.
+        // It may be over, unseen.
         own.rival = Some(initial_sequence(segment));
     }
     // Linux takes a reset also behind all that it acknowledged selectively; others ask, and it comes again.
@@ -137,7 +137,7 @@ pub(super) fn is_acceptable(
     let position = direction.position(segment.number, bits);
     let answers = |more| answers_what_was_sent(connection, way, segment, more, blocks, bits);
     match direction.phase {
-        // Whoever was asked to open refuses by what it was asked with.
+        // The end that was asked to open refuses by what it was asked with.
         Phase::Unseen if segment.aborts && other.is_opened() => segment.acknowledges.is_some() && answers(0),
         // Else it says what the other one expects.
         Phase::Unseen if segment.aborts => direction.acknowledged == 0 || position == direction.acknowledged,
@@ -214,7 +214,7 @@ pub(super) fn update_window(
             shift
         }
         [WindowScale::None, _] | [_, WindowScale::None] => 0,
-        // Whoever has not seen both does not know.
+        // Without both it is not known.
         _ => return,
     };
     if let Some(acknowledged) = segment.acknowledges {

@@ -17,7 +17,7 @@ pub(super) const NONE: u32 = u32::MAX;
 /// The most blocks: their numbers are 32 bits, and one is taken.
 pub(super) const MOST: usize = NONE as usize;
 
-/// What is in a block.
+/// The place of a block's bytes in the stream, and its neighbour.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Piece {
     /// Where the run began that it belongs to, as it came: perhaps before its first byte that counts.
@@ -102,7 +102,7 @@ impl Blocks {
     pub(super) fn get(&self, block: u32) -> Option<&Piece> {
         self.pieces.get(block as usize)
     }
-    /// What a block holds.
+    /// The bytes that a block holds.
     #[inline]
     pub(super) fn bytes(&self, block: u32) -> &[u8] {
         let piece = self.piece(block);

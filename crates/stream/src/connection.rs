@@ -11,9 +11,9 @@ use super::segment::{Segment, Signatures};
 /// A direction of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Side {
-    /// From whoever opened it; where that was not seen, from whoever was heard first.
+    /// From the end that opened it; where that was not seen, from the end that was heard first.
     Client,
-    /// To whoever opened it.
+    /// To the end that opened it.
     Server,
 }
 
@@ -28,7 +28,7 @@ impl Side {
     }
 }
 
-/// What is known of a direction.
+/// How far a direction has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// No segment was seen.
@@ -55,7 +55,7 @@ pub(super) enum Start {
 /// How far a connection has come, for those who forget it sooner at some stages than at others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Nobody says otherwise.
+    /// No other stage was stated.
     Open,
     /// Its ends have not agreed yet: one of them may not exist.
     Opening,
@@ -85,7 +85,7 @@ const ANSWERS_WITHIN: u64 = 1_000_000_000;
 /// something before it.
 pub(super) const ORIGIN: u64 = 1 << 62;
 
-/// Positions lie before this: numbers have 62 bits at most, and nobody sends so many bytes that they wrap twice. Behind it
+/// Positions lie before this: numbers have 62 bits at most, and no sender has so many bytes that they wrap twice. Behind it
 /// there is room for windows.
 pub(super) const LIMIT: u64 = 3 * ORIGIN;
 
@@ -108,9 +108,9 @@ pub(super) struct Direction {
     pub(super) beyond: u64,
     /// Position behind what its receiver acknowledged, as far as it was seen; 0 where it said nothing. Not known after a move.
     pub(super) acknowledged: u64,
-    /// What another segment says that opens it, if there was one: which of them counts is not known yet. Nor is it after a move.
+    /// Another segment that opens it, if there was one: which of them counts is not known yet. Nor is it after a move.
     pub(super) rival: Option<InitialSequence>,
-    /// What its sender offered, who receives the other direction.
+    /// The window scale that its sender, who receives the other direction, offered.
     pub(super) offer: WindowScale,
     /// How its sender signs its segments.
     pub(super) signatures: Signatures,
@@ -118,9 +118,9 @@ pub(super) struct Direction {
     pub(super) urgent: u64,
     /// How many urgent bytes there were.
     pub(super) taken_out: u64,
-    /// Bytes that came with its opening, of which nobody said yet whether the receiver took them: they wait at the first byte.
+    /// Bytes that came with its opening, of which it is not known yet whether the receiver took them: they wait at the first byte.
     pub(super) held: u32,
-    /// What waits, all of it behind `next`.
+    /// Out-of-order bytes, all of them behind `next`.
     pub(super) waiting: List,
 }
 
@@ -213,7 +213,7 @@ impl Direction {
             && (self.end == UNKNOWN || self.end - self.next <= 2 * REACH)
     }
 
-    /// What opened it.
+    /// The opening that it began with.
     pub(super) fn initial_sequence(&self) -> InitialSequence {
         let Self { offer, held, signatures, .. } = *self;
         InitialSequence { number: self.first - ORIGIN, offer, held, signatures }
@@ -328,7 +328,7 @@ impl Connection {
     pub(super) fn is_over(&self) -> bool {
         self.directions.iter().all(|direction| direction.phase == Phase::Ended)
     }
-    /// Nobody was told anything of it.
+    /// Nothing of it was told.
     pub(super) fn has_told_nothing(&self) -> bool {
         self.directions
             .iter()

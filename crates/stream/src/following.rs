@@ -24,7 +24,7 @@ pub(super) fn close<D: FnMut(Delivery<'_>)>(
         let mut following = Following::new(connection, number, way, blocks, tell);
         match following.direction.phase {
             Phase::Ended => {}
-            // Nobody was told that it began.
+            // It was not told that it began.
             Phase::Unseen => following.direction.phase = Phase::Ended,
             Phase::Open => {
                 // A receiver that is reset never sees what lay behind a gap, and one that moves waits for it elsewhere.
@@ -223,7 +223,7 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
         self.direction.held > 0
     }
 
-    /// What came with the opening was not taken.
+    /// The receiver did not take the bytes that came with the opening.
     #[cold]
     fn drop_held(&mut self) {
         let behind = self.direction.behind_held();

@@ -1,5 +1,5 @@
-//! How a connection begins, where several segments say so: a server answers a client that gave up and tries again, and whoever
-//! knows addresses and ports may open in somebody's name. That one counts which the ends go on from.
+//! How a connection begins, where several segments open it: a server answers a client that gave up and tries again, and an
+//! attacker who knows addresses and ports may send a SYN in a client's name. The one counts from which both ends go on.
 
 use super::acceptability::{NOT_HELD, answers_what_was_sent};
 use super::blocks::Blocks;
@@ -9,12 +9,12 @@ use super::reassembler::Reassembler;
 use super::segment::{Protocol, Segment, Signature, Signatures};
 use super::{Delivery, End};
 
-/// What a segment that opens a direction says of it.
+/// The first number of a direction, from the segment that opens it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InitialSequence {
     /// The number of the first byte.
     pub(super) number: u64,
-    /// What its sender offered.
+    /// The window scale that its sender offered.
     pub(super) offer: WindowScale,
     /// Bytes that came with it.
     pub(super) held: u32,
@@ -33,7 +33,7 @@ impl InitialSequence {
     }
 }
 
-/// What a segment that opens its direction says of it.
+/// Reads it from a segment.
 pub(super) fn initial_sequence(segment: &Segment<'_>) -> InitialSequence {
     InitialSequence {
         number: segment.number,
@@ -48,7 +48,7 @@ pub(super) fn initial_sequence(segment: &Segment<'_>) -> InitialSequence {
     }
 }
 
-/// Whether a segment says anew where its direction begins, and may: nothing was said in that, nor has each end acknowledged how
+/// Whether a segment states another beginning of its direction, and may: nothing was said in that, nor has each end acknowledged how
 /// the other opened it. Until then a server may answer a client that has given up and tries again (RFC 4987, section 3.6).
 pub(super) fn opens_anew(
     connection: &Connection,
@@ -97,7 +97,7 @@ fn decides(connection: &Connection, way: usize, segment: &Segment<'_>, bits: u32
         // Both ends say so, or one from which that is the first word.
         let may = match segment.answers {
             true => !agreed || own.phase == Phase::Ended || other.phase == Phase::Ended,
-            // What else is known of an end that was taken up in its middle was said to somebody else.
+            // What else is known of an end that was taken up in its middle was said to another connection.
             false if own.is_opened() && !other.is_opened() => true,
             false => !agreed && other.phase == Phase::Open && other.is_silent(),
         };
@@ -106,7 +106,7 @@ fn decides(connection: &Connection, way: usize, segment: &Segment<'_>, bits: u32
         }
     }
     let goes_on = !segment.opens && is_at(own, segment.number);
-    // Where the other way is not seen nobody says more.
+    // Where the other way is not seen nothing says more.
     let may = !agreed && own.is_undecided() || other.phase == Phase::Unseen;
     (goes_on && may).then_some(way)
 }

@@ -1,4 +1,4 @@
-//! Windows in the packets' way (NetBricks, section 3.1): what a window shows goes on only when the user function said so.
+//! Windows in the packets' path (NetBricks, section 3.1): what a window shows goes on only when the user function said so.
 //!
 //! A [`InlineWindow`] is a [`Rewriter`], so that numbers, acknowledgments and retransmissions are the packetizer's business. Of a
 //! direction it holds the bytes that were not decided on, and nothing else: a window is what is held.
@@ -14,7 +14,7 @@ use super::rewriter::{Cut, Rewriter, Source};
 use super::window::{Buffers, NONE, Window, WindowError, buffers};
 use super::{End, Output, PacketizeConfig, Side, Why};
 
-/// How windows in the packets' way are to be.
+/// How windows in the packets' path are to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InlineWindowConfig {
     /// Bytes of a window; 1 or more. What is held is not acknowledged, so that a sender waits for more than it sends at
@@ -34,7 +34,7 @@ pub struct InlineWindowConfig {
     /// Bytes of memory for bytes that are held, of all connections; at least `size`. A direction takes `size` of it while
     /// it has bytes that are held.
     pub memory: usize,
-    /// What happens when that is full.
+    /// The policy when that is full.
     pub overflow: OverflowPolicy,
     /// So many times as long as what it replaces a replacement may be at most; 1 or more.
     pub longer: usize,
@@ -42,7 +42,7 @@ pub struct InlineWindowConfig {
     pub packets: PacketizeConfig,
 }
 
-/// What happens to bytes that would have to be held when there is no memory for that.
+/// The policy for bytes that would have to be held when there is no memory for that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OverflowPolicy {
     /// Packets of directions that hold nothing yet count as lost, and are sent again: nothing goes on undecided.
@@ -83,7 +83,7 @@ impl InlineWindowConfig {
     }
 }
 
-/// What becomes of a window's bytes.
+/// The decision on a window's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// They go on: the first [`InlineWindowConfig::slide`] of a [full](Why::Full) window, else all of them.
@@ -95,7 +95,7 @@ pub enum Fate {
     Cut(Cut),
 }
 
-/// What a window in the packets' way does beside its [`Fate`]: puts other bytes in the place of some.
+/// Puts other bytes in the place of some of a window's in the packets' path.
 pub struct Replacing<'a, 'o> {
     bytes: &'a [u8],
     /// So many of them have gone on.
@@ -127,7 +127,7 @@ impl fmt::Debug for Replacing<'_, '_> {
     }
 }
 
-/// What is held of a direction, and what whoever decides on it [keeps](super::Kept).
+/// The held bytes of a direction, and the state that its decider [keeps](super::Kept).
 #[derive(Clone, Copy, Debug)]
 pub struct Held<K = ()> {
     /// Where it is; none while nothing is held.

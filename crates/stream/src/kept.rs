@@ -1,11 +1,11 @@
-//! What a user function keeps of each direction from one window to the next. It lies with the connection, ends with it, and moves to
+//! State that a user function keeps of each direction from one window to the next. It lies with the connection, ends with it, and moves to
 //! another worker with it.
 
 use std::marker::PhantomData;
 
 use super::{Fate, Replacing, Window};
 
-/// What is kept of one direction of a connection between its windows: the [`Default`] at its beginning, and nobody else's
+/// State of one direction of a connection between its windows: the [`Default`] at its beginning, and no other direction's
 /// while it lasts. All of it is there from the beginning, two for each connection that there may be.
 ///
 /// ```
@@ -32,7 +32,7 @@ use super::{Fate, Replacing, Window};
 pub trait Kept: Copy + Default + 'static {
     /// The direction moves to another worker: appends all that has to be known there.
     fn pack(&self, to: &mut Vec<u8>);
-    /// What [`pack`](Self::pack) of some worker appended; `None` where it cannot have. Whatever the bytes are, it must not panic.
+    /// Reads what [`pack`](Self::pack) of some worker appended; `None` where it cannot have. Whatever the bytes are, it must not panic.
     /// Of what came with them nothing is taken over then.
     fn unpack(bytes: &[u8]) -> Option<Self>;
 }
@@ -57,9 +57,9 @@ impl<F, M> Keeping<F, M> {
     }
 }
 
-/// Who sees windows beside the packets' way: any function of them, and [`Keeping`].
+/// Sees windows beside the packets' path: any function of them, and [`Keeping`].
 pub trait WindowObserver {
-    /// What it keeps of a direction.
+    /// State that it keeps of a direction.
     type Kept: Kept;
     /// Shows it a window.
     fn see(&mut self, window: &Window<'_>, kept: &mut Self::Kept);
@@ -81,9 +81,9 @@ impl<F: FnMut(&Window<'_>, &mut M), M: Kept> WindowObserver for Keeping<F, M> {
     }
 }
 
-/// Who decides on windows in the packets' way: any function of them, and [`Keeping`].
+/// Decides on windows in the packets' path: any function of them, and [`Keeping`].
 pub trait WindowDecider {
-    /// What it keeps of a direction.
+    /// State that it keeps of a direction.
     type Kept: Kept;
     /// Asks what becomes of a window.
     fn decide(

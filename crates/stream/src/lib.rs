@@ -5,7 +5,7 @@
 //!
 //! A segment counts where its receiver would take it by its flags, its number, and the windows that were seen. What a receiver knows
 //! besides is not looked at: time stamps (RFC 7323, section 5), and whether the bytes were ever sent that a segment with bytes
-//! acknowledges. Whoever must not be shown what a receiver drops stands in the packets' way, where what goes on is what was shown.
+//! acknowledges. A function that must not see what a receiver drops stands in the packets' path, where exactly what it saw goes on.
 #![forbid(unsafe_code)]
 
 mod acceptability;
@@ -58,7 +58,7 @@ use netbricks_core::packet::FlowKey;
 /// bytes, and nothing after its [`End`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery<'a> {
-    /// The connection's number, below [`StreamConfig::flows`]: nobody else's until it ended in both directions.
+    /// The connection's number, below [`StreamConfig::flows`]: no other connection's until it ended in both directions.
     pub connection: u32,
     /// Which of its directions.
     pub side: Side,
@@ -66,11 +66,11 @@ pub struct Delivery<'a> {
     pub flow: FlowKey,
     /// How many bytes of this direction came before, those in gaps included, and urgent ones not.
     pub offset: u64,
-    /// What became known.
+    /// The event.
     pub what: What<'a>,
 }
 
-/// What became known of a direction.
+/// Something that became known of a direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What<'a> {
     /// The next bytes; at least one.
@@ -99,7 +99,7 @@ pub enum End {
     Replaced,
     /// Another worker goes on with it.
     Moved,
-    /// Whoever follows it is taken down.
+    /// Its reassembler is taken down.
     Drained,
 }
 

@@ -12,7 +12,7 @@ use super::segment::{MOST_SHIFT, Protocol};
 use super::transfer::{CONNECTION, connection, write_connection};
 use super::window::{Part, Windows};
 
-/// Not that of [`Reassembler::encode`]: what is here takes nothing from whoever hands it over but what it had.
+/// Not that of [`Reassembler::encode`]: what is here is taken from its old worker, and nothing else of that.
 const VERSION: u16 = 7;
 
 /// A run's beginning, the piece's, and its length.
@@ -109,7 +109,7 @@ impl<P: Protocol, F: WindowObserver> Windows<P, F> {
     }
 }
 
-/// What a user function keeps of a direction, behind its length.
+/// Writes the state that a user function keeps of a direction, behind its length.
 pub(super) fn write_kept(kept: &impl Kept, to: &mut Vec<u8>) {
     let start = to.len();
     to.extend([0; LENGTH]);
@@ -173,7 +173,7 @@ impl<P: Protocol> Reassembler<P> {
 }
 
 impl<'a> Reader<'a> {
-    /// What [`Reassembler::pack`] wrote.
+    /// Reads what [`Reassembler::pack`] wrote.
     pub(super) fn connection(&mut self, now: u64) -> Option<(Connection, [Waiting<'a>; 2])> {
         let mut connection = connection(self.take(CONNECTION)?, now)?;
         let mut waiting = [Vec::new(), Vec::new()];
@@ -217,7 +217,7 @@ impl<'a> Reader<'a> {
             let (seen, offset, gap, len) =
                 (part.number(4)?, part.number(8)?, part.number(8)?, part.number(4)?);
             let sound = len < size as u64 && seen <= len && gap < 1 << 62 && offset < 1 << 62;
-            // It begins to wait anew.
+            // It begins to wait again.
             let part = Part { buffer: NONE, len: 0, seen: seen as u32, offset, gap, since: now };
             Some((part, self.take(sound.then_some(len as usize)?)?))
         };
@@ -225,7 +225,7 @@ impl<'a> Reader<'a> {
         Some(Moved { connection, waiting, parts, kept })
     }
 
-    /// What [`write_kept`] wrote.
+    /// Reads what [`write_kept`] wrote.
     pub(super) fn kept<K: Kept>(&mut self) -> Option<K> {
         let len = usize::try_from(self.number(LENGTH)?).ok()?;
         K::unpack(self.take(len)?)

@@ -51,7 +51,7 @@ pub struct Emit<'a> {
     pub options: &'a [u8],
     /// How many bytes it carries.
     pub len: usize,
-    /// It goes to whoever sent the packet that came, in the name of the other end.
+    /// It goes back to the sender of the packet that came, in the name of the other end.
     pub back: bool,
     kept: Option<(&'a Blocks, &'a SequenceMap, u64)>,
 }
@@ -65,7 +65,7 @@ impl Emit<'_> {
     }
 }
 
-/// What becomes of a packet that came.
+/// The outcome of a packet that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passage {
     /// It goes on as it is: its connection is not rewritten.
@@ -79,7 +79,7 @@ pub enum Passage {
     Refused,
 }
 
-/// What has happened.
+/// Counters of a packetizer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketizeCounters {
     /// Replacements.
@@ -122,7 +122,7 @@ pub struct Packetizer<R: Rewriter> {
     cut_connections: CutConnections,
 }
 
-/// What a packetizer needs beside its rewriter, of which `M` is what that remembers of a direction.
+/// All parts of a packetizer but its rewriter, whose state of a direction is `M`.
 pub(crate) struct PacketizerParts<M> {
     config: PacketizeConfig,
     streams: Reassembler<Tcp>,
@@ -193,7 +193,7 @@ impl<R: Rewriter> Packetizer<R> {
         }
     }
 
-    /// What has happened so far.
+    /// The counters so far.
     pub fn counters(&self) -> PacketizeCounters {
         self.counters
     }
@@ -206,7 +206,7 @@ impl<R: Rewriter> Packetizer<R> {
         self.kept.used() as usize * BLOCK + self.streams.memory().0
     }
 
-    /// What rewrites them.
+    /// The rewriter.
     pub fn rewriter(&self) -> &R {
         &self.rewriter
     }

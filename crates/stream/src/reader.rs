@@ -1,6 +1,6 @@
 //! Reads numbers and pieces of bytes one after the other, as far as there are any.
 
-/// What is left of the bytes that came.
+/// The bytes of an image that are not read yet.
 #[derive(Clone, Copy)]
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 

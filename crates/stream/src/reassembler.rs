@@ -22,7 +22,7 @@ use netbricks_core::state::TableKey;
 /// Connections that a new one may end because nothing was heard of them.
 const EXPIRED_BY_NEW: usize = 2;
 
-/// What has happened in a reassembler.
+/// Counters of a reassembler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Connections that were followed.
@@ -51,7 +51,7 @@ pub struct Counters {
     pub untold: u64,
 }
 
-/// What became of a segment.
+/// The outcome of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// It was next, or carried nothing: what it made known was delivered.
@@ -131,7 +131,7 @@ impl<P: Protocol> Reassembler<P> {
         })
     }
 
-    /// What has happened so far.
+    /// The counters so far.
     pub fn counters(&self) -> Counters {
         self.counters
     }
@@ -269,7 +269,7 @@ impl<P: Protocol> Reassembler<P> {
         self.connections.deadline(number) <= now
     }
 
-    /// From now on connections are forgotten sooner whose ends have not agreed yet, and those that are over (ns): by whoever
+    /// From now on connections are forgotten sooner whose ends have not agreed yet, and those that are over (ns): by the caller that
     /// says [so](Self::comes_to). Nor does a new one end others.
     pub(super) fn forget_sooner(&mut self, opening: u64, over: u64) {
         self.connections.limits[Stage::Opening as usize] = opening.min(self.config.idle);
@@ -290,7 +290,7 @@ impl<P: Protocol> Reassembler<P> {
     pub(super) fn expendable(&self) -> Option<u32> {
         [Stage::Over, Stage::Opening].into_iter().find_map(|stage| self.connections.oldest_of(stage))
     }
-    /// Forgets a connection, and tells nobody.
+    /// Forgets a connection without telling of it.
     pub(super) fn forget(&mut self, number: u32, end: End) {
         match end {
             End::Idle => self.counters.expired += 1,
@@ -300,7 +300,7 @@ impl<P: Protocol> Reassembler<P> {
         self.end(number, end, &mut |_| ());
     }
 
-    /// Ends a connection that goes on being known, and tells nobody; from now on it is at this stage.
+    /// Ends a connection that goes on being known, without telling of it; from now on it is at this stage.
     pub(super) fn reset(&mut self, number: u32, stage: Stage) {
         let mut tell = Teller { counters: &mut self.counters, deliver: &mut |_: Delivery<'_>| () };
         close(self.connections.at(number), number, End::Reset, &mut self.blocks, &mut tell);
@@ -430,7 +430,7 @@ impl<P: Protocol> Reassembler<P> {
             && !lies_beyond_no_window(&mut connection.directions[way], &segment, now, P::BITS)
             || connection.is_over()
         {
-            // Nor is a connection heard of by it: where its ends go on with what was not seen, it is taken up anew in time.
+            // Nor is a connection heard of by it: where its ends go on with what was not seen, it is taken up again in time.
             note_unacceptable(connection, way, &segment, &self.blocks, P::BITS);
             tell.counters.ignored += 1;
             return Arrival::Ignored;

@@ -112,7 +112,7 @@ impl Rewriter for Replace {
     }
 
     fn pack(&mut self, _: &Source, memory: &mut u16, to: &mut Vec<u8>) {
-        // The bytes and not their number: whoever looks for another string would make up others.
+        // The bytes and not their number: a rewriter that looks for another string would make up others.
         to.extend(&self.find[..usize::from(std::mem::take(memory))]);
     }
 

@@ -1,4 +1,4 @@
-//! What is done to streams on their way: the trait that [`Replace`](super::Replace) and [`InlineWindow`](super::InlineWindow) implement.
+//! Rewriters of streams: the trait that [`Replace`](super::Replace) and [`InlineWindow`](super::InlineWindow) implement.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use super::{End, Output, Side};
 /// Whose bytes a rewriter is given, and when.
 #[derive(Clone, Copy, Debug)]
 pub struct Source {
-    /// The connection's number: nobody else's until both its directions ended.
+    /// The connection's number: no other connection's until both its directions ended.
     pub connection: u32,
     /// Which of its directions.
     pub side: Side,
@@ -24,13 +24,13 @@ pub struct Source {
 pub enum Cut {
     /// Both ends are sent a reset, and again whenever they send something all the same.
     Reset,
-    /// Nothing of it goes on any more, and nobody is told.
+    /// Nothing of it goes on any more, and neither end is told.
     Silence,
 }
 
-/// What is done to streams.
+/// Rewrites streams on their way.
 pub trait Rewriter: 'static {
-    /// What it remembers of one direction of a connection between calls.
+    /// State of one direction of a connection, kept between calls.
     type Memory: Copy + Default + 'static;
     /// Whether it may hold back more than a few bytes: their sender is then answered when it sends them again, so that it
     /// goes on to those that follow.

@@ -1,8 +1,8 @@
 //! Selective acknowledgments (RFC 2018) across a change of numbers.
 //!
 //! A sender is told what its receiver says that it has, of a replacement all or nothing; and what waits here for bytes that
-//! were lost on their way here. Of that its receiver knows nothing, and whoever isn't told of it takes what is missing for lost
-//! only when its timer says so. Being told of it frees nobody of keeping it: nothing but the acknowledgment number
+//! were lost on their way here. Of that its receiver knows nothing, and a sender that isn't told of it takes what is missing for lost
+//! only when its timer says so. A sender that is told of it still has to keep it: nothing but the acknowledgment number
 //! does (section 8), and that is of what the receiver has.
 
 use netbricks_core::packet::tcp::TcpRef;
@@ -15,7 +15,7 @@ use super::{Reassembler, Side};
 /// The most blocks that an option has room for.
 pub(super) const MOST: usize = 4;
 
-/// What a sender is told, in its numbers: the first of each block and the one behind its last.
+/// The blocks that a sender is told, in its numbers: the first of each and the one behind its last.
 #[derive(Default)]
 struct Told {
     blocks: [(u32, u32); MOST],

@@ -1,4 +1,4 @@
-//! What a reassembler wants to know of a segment, and how TCP says it.
+//! The fields of a segment that a reassembler reads, and how TCP states them.
 
 use netbricks_core::packet::stack::Header;
 use netbricks_core::packet::tcp::flags;
@@ -9,11 +9,11 @@ use netbricks_core::packet::{Tcp, TcpOption};
 pub trait Protocol: Header {
     /// Bits of its numbers; they wrap. 16 to 62.
     const BITS: u32;
-    /// What a segment with this header and payload says.
+    /// Reads a segment from its header and payload.
     fn segment<'a>(header: Self::Ref<'_>, payload: &'a [u8]) -> Segment<'a>;
 }
 
-/// What one segment says of its direction, and of the other.
+/// One segment, as its direction and the other one read it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment<'a> {
     /// The number of its first byte, whether or not it has one.
@@ -85,7 +85,7 @@ impl Signatures {
     }
 }
 
-/// What a receiver takes (RFC 9293, section 3.8.6; RFC 7323, section 2).
+/// The window that a receiver advertises (RFC 9293, section 3.8.6; RFC 7323, section 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdvertisedWindow {
     /// The window as it stands in the segment: bytes behind what it acknowledges, once shifted.
@@ -101,7 +101,7 @@ pub(super) const MOST_SHIFT: u8 = 14;
 /// (`net.ipv4.tcp_stdurg` = 0; RFC 6093, section 2.1): the one before that to which the pointer points. Linux takes it out of
 /// the stream, unless an application asked for it in its place (`SO_OOBINLINE`).
 ///
-/// What comes without an acknowledgment and does not open the connection does not count: receivers drop it (section 3.10.7.4), as
+/// A segment without an acknowledgment that does not open the connection does not count: receivers drop it (section 3.10.7.4), as
 /// they do what opens it and ends it at once. What opens it and aborts it is a reset.
 impl Protocol for Tcp {
     const BITS: u32 = 32;
@@ -137,7 +137,7 @@ impl Protocol for Tcp {
             urgent: (set(flags::URG) && carries && !opens).then(|| {
                 u64::from(header.sequence_number().wrapping_add(u32::from(pointer.saturating_sub(1))))
             }),
-            // Whoever sends all that there is pushes it (section 3.9.1.2, MUST-61).
+            // A sender of all that there is pushes it (section 3.9.1.2, MUST-61).
             may_probe: payload.len() == 1 && !set(flags::PSH) && !set(flags::FIN) && carries && !opens,
             bytes: if carries || opens { payload } else { &[] },
         }

@@ -12,22 +12,22 @@ use super::sack::MOST;
 pub(super) use edits::{Edit, Edits};
 pub(super) use migration::MovedSequenceMap;
 
-/// What a sender takes that doesn't say (RFC 9293, section 3.7.1).
+/// The segment size of a sender that states none (RFC 9293, section 3.7.1).
 const DEFAULT_SEGMENT_SIZE: u16 = 536;
 
-/// What every way takes, nearly: what the narrowest link of IPv6 does (RFC 8200, section 5) behind its headers.
+/// A segment size that nearly every path takes: that of the narrowest link of IPv6 (RFC 8200, section 5) behind its headers.
 const ANY_WAY: u16 = 1_220;
 
 /// So often a sender has to send bytes again that are held back before they go on. The first time it is told that all but
 /// the last of them arrived, so that it sends what follows; the second time that one comes again beside it.
 const PATIENCE: u8 = 3;
 
-/// What a sender says of itself where it opens a connection.
+/// The options of a segment that opens a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Opening {
     /// The number of its first byte.
     pub(super) first: u32,
-    /// What it takes in one segment (bytes), by what it shifts its windows, and whether it understands selective acknowledgments.
+    /// The largest segment that it takes (bytes), its window scale, and whether it understands selective acknowledgments.
     pub(super) maximum_segment_size: u16,
     pub(super) scale: Option<u8>,
     pub(super) selective: bool,
@@ -90,13 +90,13 @@ pub(super) struct SequenceMap {
     recent: (u32, u64),
     /// The window of its receiver, as its sender was told last.
     pub(super) window: u16,
-    /// What the receiver said last: acknowledgment number and window; and what of the input those counted from.
+    /// The receiver's last acknowledgment number and window, and the input position from which they counted.
     pub(super) said: (u32, u16, u64),
     /// It understands selective acknowledgments of what it sends.
     pub(super) selective: bool,
     /// Where segments began that came out of order, the latest first.
     pub(super) late: [u64; MOST],
-    /// What its sender sent again though it was here or at the receiver, until it is told so.
+    /// A range that its sender sent again without need, until it is told so (duplicate SACK, RFC 2883).
     pub(super) twice: Option<(u64, u64)>,
     /// Its sender's clock, as its receiver may have seen it.
     pub(super) clock: Option<u32>,
@@ -104,7 +104,7 @@ pub(super) struct SequenceMap {
     pub(super) sack_told: u64,
     /// Up to where the receiver was sent what it missed, by what it said.
     pub(super) retransmitted: u64,
-    /// What the sender of this direction takes in one segment (bytes), and by what it shifts its windows.
+    /// The largest segment that this direction's sender takes (bytes), and its window scale.
     pub(super) maximum_segment_size: u16,
     pub(super) scale: Option<u8>,
     /// The longest of the segments that its sender sends (bytes), as far as it has not cut them smaller since.
@@ -171,7 +171,7 @@ impl SequenceMap {
         Self { rewrites: true, first, maximum_segment_size, scale, selective, rival, ..Self::default() }
     }
 
-    /// What opened it.
+    /// The opening that it began with.
     pub(super) fn opening(&self) -> Opening {
         let Self { first, maximum_segment_size, scale, selective, .. } = *self;
         Opening { first, maximum_segment_size, scale, selective }
@@ -314,10 +314,10 @@ impl SequenceMap {
         }
     }
 
-    /// What the sender is told of what its receiver acknowledges; `waits` says whether bytes wait for others that are
+    /// Translates what the receiver acknowledges into the sender's numbers; `waits` says whether bytes wait for others that are
     /// missing.
     ///
-    /// What is held back is in nobody's hands but the rewriter's, and its receiver cannot acknowledge it. A sender that
+    /// Bytes that are held back are with the rewriter alone, and their receiver cannot acknowledge them. A sender that
     /// sends it again would not come to what follows. So it is told that it arrived: all of it where something waits,
     /// since the sender then has more to send again; else all but the last byte, so that it still asks.
     pub(super) fn translate(&mut self, edits: &Edits, number: u32, waits: bool) -> u32 {
@@ -464,7 +464,7 @@ impl<'a> Output<'a> {
         true
     }
 
-    /// What becomes of the bytes before an urgent one is known now, perhaps.
+    /// Takes the urgent byte out once it is known what becomes of all bytes before it.
     fn skip_urgent(&mut self) {
         if self.map.urgent == self.map.emitted {
             self.put(0, &[]);

@@ -1,4 +1,4 @@
-//! What a reassembler may hold, for how long, and what it does when that is not enough.
+//! Settings of a reassembler: how much it holds, for how long, and its policies when that is not enough.
 
 use netbricks_core::tables::{MemoryError, TableError};
 
@@ -21,13 +21,13 @@ pub enum Overlap {
     /// keeps what it has. And it joins what begins one byte behind an end to the run of that end; here it never does.
     #[default]
     Linux,
-    /// What came first; so an end stays one.
+    /// The bytes that came first count; so an end stays one.
     First,
-    /// What came last; so bytes that come later where an end is refute it.
+    /// The bytes that came last count; so those that come later where an end is refute it.
     Last,
 }
 
-/// What happens when an out-of-order segment finds no room, of its connection's share or of all; and what happens to a
+/// The policy when an out-of-order segment finds no room, of its connection's share or of all; and what happens to a
 /// new connection when there are as many as there may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Full {
@@ -54,12 +54,12 @@ pub struct StreamConfig {
     pub idle: u64,
     /// Whose bytes count where segments overlap.
     pub overlap: Overlap,
-    /// What happens when there is no room.
+    /// The policy when there is no room.
     pub full: Full,
-    /// Whether an acknowledgment of bytes that were never seen makes them a gap: they reached the receiver past whoever
-    /// looks, who will not see them again. Not so for whoever stands in the way and passes acknowledgments on.
+    /// Whether an acknowledgment of bytes that were never seen makes them a gap: they reached the receiver past the
+    /// observer, which will not see them again. Not so for a function in the path that passes acknowledgments on.
     pub gaps_by_acknowledgment: bool,
-    /// Seed of the connections' keyed hash; random in production, so that nobody can choose connections that collide.
+    /// Seed of the connections' keyed hash; random in production, so that an attacker can't choose connections that collide.
     pub seed: u64,
 }
 
@@ -86,7 +86,7 @@ pub const LINGER: u64 = 60_000_000_000;
 /// Nanoseconds of silence after which a connection is forgotten whose sides have not shaken hands.
 pub const OPENING: u64 = 30_000_000_000;
 
-/// What becomes of packets whose connection is not rewritten: there was no place for it, its beginning was not seen, or its ends
+/// The policy for packets whose connection is not rewritten: there was no place for it, its beginning was not seen, or its ends
 /// sign what they send (RFC 2385, RFC 5925).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MidstreamPolicy {
@@ -120,7 +120,7 @@ pub struct PacketizeConfig {
     /// Nanoseconds of silence after which a connection is forgotten; no more than [`OPENING`] until its sides have shaken
     /// hands, and no more than [`LINGER`] when it is over.
     pub idle: u64,
-    /// What becomes of packets of other connections.
+    /// The policy for packets of other connections.
     pub midstream: MidstreamPolicy,
     /// Seed of the connections' keyed hash.
     pub seed: u64,

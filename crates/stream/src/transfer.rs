@@ -1,5 +1,5 @@
 //! Where connections stand, as bytes that another reassembler takes over: a live change goes on in the middle of streams.
-//! What waits is not among them: whoever hands over tells its own users of it when it is taken down.
+//! Out-of-order bytes are not among them: the old reassembler tells its own users of them when it is taken down.
 
 use netbricks_core::packet::checksum;
 
@@ -38,7 +38,7 @@ impl<P: Protocol> Reassembler<P> {
     /// connections were taken over: no more than there is place for.
     ///
     /// # Errors
-    /// What is wrong with the bytes; nothing is changed then.
+    /// The fault of the bytes; nothing is changed then.
     pub fn decode(&mut self, bytes: &[u8], now: u64) -> Result<usize, String> {
         let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() else {
             return Err(format!("exported streams are {HEAD} bytes and more, found {}", bytes.len()));

@@ -97,7 +97,7 @@ pub enum WindowError {
         /// Bytes of a window.
         size: usize,
     },
-    /// What is kept of a direction is too little for its windows.
+    /// The memory of a direction is too little for its windows.
     #[error(
         "eight windows, each as long as replacements may make it, are {needed} bytes, but a direction may take only \
          {flow_memory}: raise `flow_memory`, or lower `size` or `longer`"
@@ -126,17 +126,17 @@ pub enum Why {
     /// There is no memory to keep it until it is full.
     NoRoom,
     /// Its first bytes that were in no window before have waited for the timeout. The next window begins where this one does, and has
-    /// its bytes once more ([`seen`](Window::seen)). In the packets' way ([`InlineWindow`](super::InlineWindow)) also: their sender waits for them
+    /// its bytes once more ([`seen`](Window::seen)). In the packets' path ([`InlineWindow`](super::InlineWindow)) also: their sender waits for them
     /// to go on.
     Due,
     /// The direction ended. Nothing follows, and there may be nothing in it.
     End(End),
 }
 
-/// What a user function sees: the next bytes of one direction of a connection.
+/// The next bytes of one direction of a connection, as a user function sees them.
 #[derive(Clone, Copy, Debug)]
 pub struct Window<'a> {
-    /// The connection's number, below [`StreamConfig::flows`]: nobody else's until both directions ended. What a user function
+    /// The connection's number, below [`StreamConfig::flows`]: no other connection's until both directions ended. What a user function
     /// keeps by it stays where a connection moves: let [`window_keeping`](crate::StreamOperator::window_keeping) keep it.
     pub connection: u32,
     /// Which of its directions.
@@ -164,7 +164,7 @@ impl<'a> Window<'a> {
 
 pub(super) const NONE: u32 = u32::MAX;
 
-/// What a direction has of its next window.
+/// The part of its next window that a direction has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
     /// Where its bytes are; [`NONE`] while it has none.
@@ -220,12 +220,12 @@ impl Buffers {
     }
 }
 
-/// Streams, cut into windows, and the function that sees them: declared state of whoever uses
+/// Streams, cut into windows, and the function that sees them: the declared state of a function with
 /// [`window`](crate::StreamOperator::window).
 pub struct Windows<P: Protocol, F: WindowObserver> {
     pub(super) streams: Reassembler<P>,
     pub(super) cutter: Cutter,
-    /// What the function keeps, by connection. Of directions that are none's it is the default.
+    /// State that the function keeps, by connection. Of directions that are none's it is the default.
     pub(super) kept: Vec<[F::Kept; 2]>,
     f: F,
     /// Ends of which the function has not been told, with what it kept of them: those who have connections move may not

@@ -57,7 +57,7 @@ pub(super) fn accepts<K: Kept>(places: Range<u64>, bytes: &[u8]) -> bool {
     held::<K>(places, bytes).is_some()
 }
 
-/// What is held, without a place, since when (ns) there is some, and the bytes.
+/// Reads held bytes: their state without a place, since when (ns) there are some, and they.
 fn held<K: Kept>(places: Range<u64>, bytes: &[u8]) -> Option<(Held<K>, u64, &[u8])> {
     let mut head = Reader(bytes);
     let waits = head.byte().filter(|waits| *waits <= 1)? == 1;

@@ -20,7 +20,7 @@ use packetize::inline_window_of;
 /// The words of a function that are about byte streams.
 pub trait StreamOperator: Operator {
     /// Shows the byte streams that these packets carry to a user function, window by window, and passes every packet on
-    /// unchanged (the paper's window, beside the packets' way). `name` is that of the declared state: connections and how
+    /// unchanged (the paper's window, beside the packets' path). `name` is that of the declared state: connections and how
     /// many there may be. Its keyed hash has the worker's seed.
     ///
     /// `f` sees each direction of a connection in order, learns of gaps, and is called with what there is once its first bytes have
@@ -139,7 +139,7 @@ pub trait StreamOperator: Operator {
     {
         self.observe(Windowed::new(worker, name, config, Keeping::new(f)))
     }
-    /// As [`window`](Self::window), in the packets' way: the bytes of a window go on only when `f` has seen them and says
+    /// As [`window`](Self::window), in the packets' path: the bytes of a window go on only when `f` has seen them and says
     /// [`Pass`](crate::Fate::Pass). Until then they are held, or `f` cuts the connection, or replaces some of them. What
     /// leaves, and on which edges, is as with [`packetize`](Self::packetize), which sends it; packets of connections that were
     /// cut are dropped as [`Denied`](Drop::Denied), and resets go to both ends: on [`Edge::OUT`], and back on
@@ -250,7 +250,7 @@ pub trait StreamOperator: Operator {
     {
         self.substitute(Packetize::new(inline_window_of(worker, name, config, Keeping::new(f))))
     }
-    /// Rewrites the byte streams that these packets carry (the paper's window in the packets' way, and packetize). Packets
+    /// Rewrites the byte streams that these packets carry (the paper's window in the packets' path, and packetize). Packets
     /// of connections whose beginning passed here end here, as [`Rewritten`](Drop::Rewritten), and others go on in their
     /// place on [`Edge::OUT`]; the rest goes on unchanged. In either case nothing of this node comes after it. What does
     /// not come here has to leave on [`Edge::OUT`] as well (`parse_or`, `divert`), so that packets keep their order. Both
@@ -308,7 +308,7 @@ pub trait StreamWorker {
         rewriter: R,
     ) -> State<Packetizer<R>>;
 
-    /// Declares windows in the packets' way ([`window_in_path`](StreamOperator::window_in_path)), for those who want their
+    /// Declares windows in the packets' path ([`window_in_path`](StreamOperator::window_in_path)), for those who want their
     /// handle: `packetize` takes it. Where they can't be, the node's building fails with that error.
     fn inline_window<F>(
         &self,

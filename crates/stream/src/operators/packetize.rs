@@ -1,4 +1,4 @@
-//! The operator in the packets' way: the streams that they carry are rewritten, and go on in packets of their own
+//! The operator in the packets' path: the streams that they carry are rewritten, and go on in packets of their own
 //! (NetBricks, section 3.1, window and packetize).
 
 use std::marker::PhantomData;
@@ -60,7 +60,7 @@ pub(super) fn packetizer_of<R: Rewriter>(
     packetizer
 }
 
-/// Declares windows in the packets' way: see [`StreamWorker::gate`](crate::StreamWorker::inline_window).
+/// Declares windows in the packets' path: see [`StreamWorker::gate`](crate::StreamWorker::inline_window).
 pub(super) fn inline_window_of<F: WindowDecider + 'static>(
     worker: &Worker,
     name: &str,
@@ -175,7 +175,7 @@ where
     }
 }
 
-/// Sends a segment to whoever sent the packet that begins with `link` and came at `time` (ns) in the name of the other
+/// Sends a segment back to the sender of the packet that begins with `link` and came at `time` (ns) in the name of the other
 /// end of `flow`. What could not be sent is lost if it has no bytes, else it may be sent later.
 #[cold]
 fn answer(
@@ -297,7 +297,7 @@ fn write_header(emit: &Emit<'_>, flow: FlowKey, segment: &mut [u8]) {
     header.set_options_len(emit.options.len());
     header.set_flags(emit.flags);
     header.set_window(emit.window);
-    // Urgent data stays among the other, and where its end is now nobody says.
+    // The urgent byte was taken out.
     header.set_urgent_pointer(0);
     header.set_checksum(0);
     let checksum = checksum::transport(flow.source(), flow.destination(), 6, segment);

@@ -1,4 +1,4 @@
-//! The observer that shows byte streams to a user function, beside the packets' way (NetBricks, section 3.1).
+//! The observer that shows byte streams to a user function, beside the packets' path (NetBricks, section 3.1).
 
 use std::marker::PhantomData;
 

@@ -113,7 +113,7 @@ impl<R: Rewriter> Packetizer<R> {
         let bytes = u64::from(header.window()) << shift;
         let acknowledgment = other.translate(edits, header.acknowledgment_number(), waits);
         let says = (header.acknowledgment_number(), header.window(), other.told.min(other.emitted));
-        // Whoever says the same again is told as the same again, whatever came meanwhile: with another window it would be no
+        // An end that says the same again is told as the same again, whatever came meanwhile: with another window it would be no
         // duplicate acknowledgment (RFC 5681, section 2).
         if std::mem::replace(&mut other.said, says) != says {
             let window = other.takes(edits, header.acknowledgment_number(), bytes).min(*room) >> shift;

@@ -24,7 +24,7 @@ impl<R: Rewriter> Packetizer<R> {
         // Its windows are of what goes out, and its receiver sees nothing else.
         segment.advertised = None;
         if segment.opens {
-            // What it carries is not acknowledged by whoever does not see it, and comes again.
+            // Its receiver does not see what it carries, does not acknowledge it, and it comes again.
             segment.bytes = &[];
         }
         self.admit(flow, header, &segment, now, send)?;
@@ -77,7 +77,7 @@ impl<R: Rewriter> Packetizer<R> {
     ) -> Result<(), Passage> {
         if let Some((number, side)) = self.streams.side(flow) {
             let cut = self.maps[number as usize][side as usize].cut;
-            // Whoever opens one anew where another was cut is asked about anew.
+            // One that opens where another was cut is a new connection, which may go on.
             let anew = cut.is_some() && segment.opens && !segment.answers;
             if anew || self.streams.is_overdue(number, now) {
                 self.forget(number, if anew { End::Replaced } else { End::Idle }, now);

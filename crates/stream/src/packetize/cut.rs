@@ -34,7 +34,7 @@ impl<R: Rewriter> Packetizer<R> {
         let now = self.streams.last_heard(number);
         self.clear(number, End::Reset, now);
         self.maps[number as usize].iter_mut().for_each(|map| map.cut = Some(cut));
-        // Where nobody was told to stop, it is known for as long as any.
+        // Where no end was told to stop, it is known for as long as any.
         self.streams.reset(number, if cut == Cut::Reset { Stage::Over } else { Stage::Open });
     }
 

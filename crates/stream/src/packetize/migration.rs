@@ -13,7 +13,7 @@ use crate::{Cut, End, LINGER, Rewriter, Side, Source};
 /// None of those of a [`Reassembler`](crate::Reassembler) and of windows.
 const VERSION: u16 = 8;
 
-/// What a connection is, before all else of it.
+/// The kind of a connection, before all else of it.
 const LIVE: u8 = 0;
 const RESET: u8 = 1;
 const SILENT: u8 = 2;
@@ -35,7 +35,7 @@ struct Live<'a> {
     heard: u64,
     waiting: [Waiting<'a>; 2],
     maps: [MovedSequenceMap<'a>; 2],
-    /// What the rewriter knows of them.
+    /// The rewriter's state of them.
     known: [&'a [u8]; 2],
 }
 
@@ -117,7 +117,7 @@ impl<R: Rewriter> Packetizer<R> {
         Source { connection: number, side, flow: self.streams.flow(number, side), now }
     }
 
-    /// Tells the rewriter of directions that ended when nobody could.
+    /// Tells the rewriter of directions that ended when it could not be told.
     #[inline]
     pub(super) fn tell_of_ends(&mut self) {
         if !self.gone.is_empty() {
@@ -242,7 +242,7 @@ impl<R: Rewriter> Packetizer<R> {
                 false => Some(R::Memory::default()),
             };
             let Some(memory) = memory else {
-                // The other one's goes with it, and nobody has to be told.
+                // The other one's goes with it, and no rewriter has to be told.
                 let told = self.gone.len();
                 self.set_aside(number, End::Moved, &mut Vec::new());
                 self.gone.truncate(told);

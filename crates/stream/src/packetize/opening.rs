@@ -14,7 +14,7 @@ use crate::{End, MidstreamPolicy, Protocol, Rewriter, Segment, Side};
 const MULTIPATH: u8 = 30;
 
 impl<R: Rewriter> Packetizer<R> {
-    /// A signed segment (RFC 2385, RFC 5925): nobody else can write for its sender. What it opens is not rewritten, and an older
+    /// A signed segment (RFC 2385, RFC 5925): no other host can write for its sender. What it opens is not rewritten, and an older
     /// connection of the same ends is over then. One that is rewritten has ends that don't sign, and drop it.
     pub(super) fn signed(&mut self, flow: FlowKey, segment: &Segment<'_>, now: u64) -> Passage {
         let Some((number, _)) = self.streams.side(flow) else { return self.not_rewritten(false) };
@@ -32,7 +32,7 @@ impl<R: Rewriter> Packetizer<R> {
     }
 
     /// Whether what a segment says counts. Before both ends were seen to open the connection only a few do, since anybody may
-    /// say the others: what opens it; and a reset by whoever refuses it, or gives it up (RFC 9293, section 3.10.7.3).
+    /// say the others: what opens it; and a reset by the end that refuses it, or gives it up (RFC 9293, section 3.10.7.3).
     pub(super) fn counts(&self, number: u32, side: Side, segment: &Segment<'_>, header: TcpRef<'_>) -> bool {
         let maps = &self.maps[number as usize];
         let [own, other] = [side, side.other()].map(|side| &maps[side as usize]);
@@ -49,7 +49,7 @@ impl<R: Rewriter> Packetizer<R> {
         }
     }
 
-    /// What becomes of a segment of a connection that opens, which is not rewritten. Where no bytes of such a one may go on, the
+    /// The passage of a segment of a connection that opens, which is not rewritten. Where no bytes of such a one may go on, the
     /// ends still tell each other that they know nothing of it.
     pub(super) fn before_it_opens(
         &mut self,
@@ -91,7 +91,7 @@ impl<R: Rewriter> Packetizer<R> {
         Passage::Replaced
     }
 
-    /// Whether this is a client that has the server's answer: nobody else knows its number.
+    /// Whether this is a client that has the server's answer: no other host knows its number.
     pub(super) fn agrees(&self, connection: usize, side: Side, header: TcpRef<'_>) -> bool {
         side == Side::Client
             && header.flags() & flags::ACK != 0
@@ -160,7 +160,7 @@ impl<R: Rewriter> Packetizer<R> {
         }
     }
 
-    /// Whoever answers says how much it takes at first, unshifted; from now on its sender is told so in shifted numbers, also
+    /// An end that answers says how much it takes at first, unshifted; from now on its sender is told so in shifted numbers, also
     /// where nothing came from the receiver since.
     fn agree_on_window(&mut self, connection: usize, way: usize, window: u16) {
         let shift = self.shift(connection, way);
@@ -183,7 +183,7 @@ fn as_it_is<'a>(header: TcpRef<'_>, options: &'a [u8], acknowledgment: u32, flag
 }
 
 /// The options of a segment, with no-operations where it offers several paths: what is sent on those says of which bytes by
-/// their numbers and a checksum (RFC 8684, section 3.3), and some of them would not come by here. Whoever gets no answer to
+/// their numbers and a checksum (RFC 8684, section 3.3), and some of them would not come by here. An end that gets no answer to
 /// that has one path.
 fn without_multipath<'a>(header: TcpRef<'a>, room: &'a mut [u8; LONGEST]) -> &'a [u8] {
     let said = header.options_bytes();

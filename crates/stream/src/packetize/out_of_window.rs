@@ -1,4 +1,4 @@
-//! Segments that lie where the ends of a connection don't take them, as those of whoever knows its addresses and ports but not
+//! Segments that lie where the ends of a connection don't take them, as those of an attacker who knows its addresses and ports but not
 //! its numbers (RFC 5961). What they say does not count, and they go on as far from what is next as they came: never nearer.
 
 use netbricks_core::packet::tcp::{TcpRef, flags};
@@ -12,7 +12,7 @@ use crate::{Rewriter, Segment, Side};
 const UNSHIFTED: u64 = 1 << 16;
 
 impl<R: Rewriter> Packetizer<R> {
-    /// Whether a segment lies further from what its direction's next than any window that was let through; or opens anew what
+    /// Whether a segment lies further from what its direction's next than any window that was let through; or opens again what
     /// both ends agreed on and did not both end (section 4).
     pub(super) fn is_out_of_window(&self, number: u32, side: Side, header: TcpRef<'_>) -> bool {
         let maps = &self.maps[number as usize];
@@ -29,12 +29,12 @@ impl<R: Rewriter> Packetizer<R> {
         u64::from(distance.unsigned_abs()) > self.room + UNSHIFTED
     }
 
-    /// What goes on of such a one. An end that knows better says so.
+    /// The segment that goes on in the place of such a one. An end that knows better says so.
     pub(super) fn out_of_window<'a>(&self, number: u32, side: Side, header: TcpRef<'a>) -> Emit<'a> {
         let maps = &self.maps[number as usize];
         let [own, other] = [side, side.other()].map(|side| {
             let map = &maps[side as usize];
-            // Who opens a connection anew counts anew.
+            // An end that opens a connection again counts from the beginning.
             if !opens(header) { map.sent.wrapping_sub(map.emitted) as u32 } else { 0 }
         });
         Emit {

@@ -1,4 +1,4 @@
-//! What goes to a receiver when it says something, since nothing else brings it: output for which the packets that it came of
+//! Segments to a receiver that said something, since nothing else brings them: output for which the packets that it came of
 //! were too few, and what was lost on the way to it though its sender was told that it arrived.
 
 use netbricks_core::packet::tcp::{TcpRef, flags};

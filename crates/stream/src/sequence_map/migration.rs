@@ -122,7 +122,7 @@ impl SequenceMap {
 }
 
 impl<'a> MovedSequenceMap<'a> {
-    /// What [`SequenceMap::write`] wrote; nothing of what none can be.
+    /// Reads what [`SequenceMap::write`] wrote; `None` where it cannot have.
     pub(crate) fn read(from: &mut Reader<'a>) -> Option<Self> {
         let flags = from.byte()?;
         let set = |place: u8| flags >> place & 1 == 1;
@@ -225,7 +225,7 @@ impl<'a> MovedSequenceMap<'a> {
     pub(crate) fn needs(&self) -> usize {
         self.kept.len().div_ceil(BLOCK)
     }
-    /// Whether its ends understand each other without whoever rewrites it: numbers are the same on both sides, nothing that the
+    /// Whether its ends understand each other without the rewriter: numbers are the same on both sides, nothing that the
     /// receiver may ask for again is another than its sender has, and its sender still has all that the receiver has not.
     pub(crate) fn is_unaltered(&self) -> bool {
         let SequenceMap { shift, told, acknowledged, end_acknowledged, .. } = self.map;
