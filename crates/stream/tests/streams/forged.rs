@@ -239,7 +239,7 @@ fn what_comes_before_the_answer_hinders_no_rewriting() {
             assert_eq!(
                 path.says_cat(FIRST[1]),
                 b"elephant",
-                "{strangers:?} {number} {acknowledged} {flag:#x}"
+                "{midstream:?} {number} {acknowledged} {flag:#x}"
             );
         }
     }
@@ -346,7 +346,7 @@ fn half_an_end_is_no_beginning() {
         // It goes on by the numbers that it had.
         let (_, out) = path.server([FIRST[1] + 3, FIRST[0] + 9], ACK, b"cat");
         let [Sent { number, acknowledgment, bytes, .. }] = &out[..] else { panic!("{out:?}") };
-        assert_eq!((*number, *acknowledgment), (FIRST[1] + 8, FIRST[0] + 4), "{strangers:?}");
+        assert_eq!((*number, *acknowledgment), (FIRST[1] + 8, FIRST[0] + 4), "{midstream:?}");
         assert_eq!(bytes, b"elephant");
         path.client([FIRST[0] + 4, FIRST[1] + 16], ACK, b"");
         let (_, out) = path.server([FIRST[1] + 6, FIRST[0] + 9], FIN | ACK, b"");
@@ -378,11 +378,11 @@ fn of_two_openings_that_is_rewritten_which_the_ends_go_on_from() {
                     server += 100;
                     let (passage, _) =
                         path.push(flow(1).reversed(), [server - 1, counts], SYN | ACK, large, b"");
-                    assert_eq!(passage, Passage::Replaced, "{strangers:?} {answered} {counts}");
+                    assert_eq!(passage, Passage::Replaced, "{midstream:?} {answered} {counts}");
                 }
                 path.client([counts, server], ACK, b"");
                 let (_, out) = path.client([counts, server], ACK, b"cat");
-                assert_eq!(out[0].bytes, b"elephant", "{strangers:?} {answered} {counts}");
+                assert_eq!(out[0].bytes, b"elephant", "{midstream:?} {answered} {counts}");
                 let (_, out) = path.server([server, counts + 8], ACK, b"a cat");
                 let [Sent { number, acknowledgment, bytes, .. }] = &out[..] else { panic!("{out:?}") };
                 assert_eq!((*number, *acknowledgment, &bytes[..]), (server, counts + 3, &b"a elephant"[..]));
@@ -443,6 +443,6 @@ fn an_opening_that_counts_after_bytes_came_behind_another_is_rewritten() {
         path.client([405, FIRST[1]], ACK, b"x");
         path.server([FIRST[1] - 1, FIRST[0]], SYN | ACK, b"");
         path.client(FIRST, ACK, b"");
-        assert_eq!(path.says_cat(FIRST[1]), b"elephant", "{strangers:?}");
+        assert_eq!(path.says_cat(FIRST[1]), b"elephant", "{midstream:?}");
     }
 }

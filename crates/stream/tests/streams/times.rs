@@ -12,7 +12,7 @@ use netbricks_core::{
     Blueprint, Context, Drop, Edge, Function, GraphBuilder, Input, Node, Operator, Output, Poll, Role, Turn,
     Verdict, Worker, compose,
 };
-use netbricks_stream::{PacketizeConfig, Replace};
+use netbricks_stream::{PacketizeConfig, Replace, StreamOperator, StreamWorker};
 use netbricks_testkit::build::ethernet;
 
 const MILLISECOND: u64 = 1_000_000;
