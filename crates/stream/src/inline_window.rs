@@ -154,7 +154,7 @@ impl<K: Default> Default for Held<K> {
 ///
 /// ```
 /// use netbricks_core::packet::{Ip, Link, Tcp};
-/// use netbricks_stream::{Cut, Fate, InlineWindowConfig, Side};
+/// use netbricks_stream::{Cut, Fate, InlineWindowConfig, Side, StreamOperator};
 /// use netbricks_core::{Edge, Function, Input, Operator, Worker};
 ///
 /// /// Cuts connections whose client says `quit` in the first place.

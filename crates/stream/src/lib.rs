@@ -37,7 +37,7 @@ pub use connection::Side;
 pub(crate) use inline_window::InlineWindowParts;
 pub use inline_window::{Fate, Held, InlineWindow, InlineWindowConfig, OverflowPolicy, Replacing};
 pub use kept::{Keeping, Kept, WindowDecider, WindowObserver};
-pub use operators::{Packetize, StreamOperator, StreamWorker, Windowed};
+pub use operators::{ObservedWindows, Packetize, StreamOperator, StreamWorker, Windowed};
 pub(crate) use packetize::ANSWER;
 pub(crate) use packetize::PacketizerParts;
 pub use packetize::{Emit, PacketizeCounters, Packetizer, Passage};

@@ -296,6 +296,10 @@ fn an_urgent_byte_is_taken_out_and_no_segment_says_any_more_where_one_is() {
     for Left(from_server, number, _, flag, text) in report.out[1..].iter().map(|frame| read(frame)) {
         if from_server && flag & flags::SYN == 0 {
             let at = number.wrapping_sub(500) as usize;
+            if at == u32::MAX as usize {
+                // An old byte, where nothing is left of a segment, only asks for an acknowledgment.
+                continue;
+            }
             assert!(at <= stream.len(), "a hole before {at}");
             let known = (stream.len() - at).min(text.len());
             assert_eq!(text[..known], stream[at..at + known], "it says the same again");

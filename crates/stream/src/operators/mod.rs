@@ -17,6 +17,9 @@ use crate::{
 };
 use packetize::inline_window_of;
 
+/// Packets of `A` whose streams `F` sees, window by window.
+pub type ObservedWindows<A, F, I> = Observed<A, Windowed<<<A as Operator>::Out as Stack>::Top, F, I>>;
+
 /// The words of a function that are about byte streams.
 pub trait StreamOperator: Operator {
     /// Shows the byte streams that these packets carry to a user function, window by window, and passes every packet on
@@ -64,7 +67,7 @@ pub trait StreamOperator: Operator {
         name: &str,
         config: WindowConfig,
         f: F,
-    ) -> Observed<Self, Windowed<<Self::Out as Stack>::Top, F, I>>
+    ) -> ObservedWindows<Self, F, I>
     where
         Self::Out: Holds<Ip, I>,
         I: 'static,
@@ -129,7 +132,7 @@ pub trait StreamOperator: Operator {
         name: &str,
         config: WindowConfig,
         f: F,
-    ) -> Observed<Self, Windowed<<Self::Out as Stack>::Top, Keeping<F, M>, I>>
+    ) -> ObservedWindows<Self, Keeping<F, M>, I>
     where
         Self::Out: Holds<Ip, I>,
         I: 'static,
@@ -262,7 +265,7 @@ pub trait StreamOperator: Operator {
     /// use netbricks_core::packet::{Ip, Link, Tcp};
     /// use netbricks_stream::{PacketizeConfig, Replace};
     /// use netbricks_core::{Edge, Function, Input, Operator, Worker};
-    /// use netbricks_stream::StreamOperator;
+    /// use netbricks_stream::{StreamOperator, StreamWorker};
     ///
     /// fn shout(input: Input, worker: &Worker) -> impl Function {
     ///     let replace = Replace::new(b"hello", b"HELLO!", None).expect("both strings are short");
