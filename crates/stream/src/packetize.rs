@@ -264,8 +264,8 @@ impl<R: Rewriter> Packetizer<R> {
     /// whether it could send one: what it could not, and what becomes of a packet that makes more than a few of it, goes out
     /// with the next packets of its direction.
     ///
-    /// Four steps: what counts of it ([`classify`](Self::classify), [`receive`](Self::receive)), what it
-    /// [acknowledges](Self::acknowledge), what is to go out ([`plan`](Self::plan)), and [sending](Self::emit) that.
+    /// Four steps: what counts of it (`classify`, `receive`), what it
+    /// acknowledges, what is to go out (`plan`), and sending that.
     pub fn push(
         &mut self,
         flow: FlowKey,
