@@ -74,7 +74,7 @@ pub const ANSWERS_LIMIT: usize = 8;
 /// As much as for answers of a whole batch for segments of streams, which are what came and no answer to it.
 pub(crate) const SEGMENTS_LIMIT: usize = 8 * BATCH;
 /// More segments than it brings that a packet of a stream may send.
-pub(crate) const SEGMENTS_A_PACKET: usize = 4;
+pub const SEGMENTS_A_PACKET: usize = 4;
 
 /// Deadlines to which a source goes one by one between two arrivals. Where there are more (a capture with a hole of years),
 /// the rest of them are missed, so that no time stamp makes a graph run for ever.

@@ -44,7 +44,6 @@ pub mod registry;
 pub mod shuffle;
 pub mod state;
 mod stored;
-pub mod stream;
 pub mod team;
 pub mod units;
 pub mod view;

@@ -6,8 +6,7 @@
 use std::marker::PhantomData;
 
 use netbricks_buffer::Batch;
-use netbricks_packet::stack::{Follows, Forgettable, Header, Holds, Layer, Removable, Root, Stack, With};
-use netbricks_packet::{Ip, Tcp};
+use netbricks_packet::stack::{Follows, Forgettable, Header, Layer, Removable, Root, Stack, With};
 use netbricks_tables::{Encode, Entry, FlowTable, Key, Table};
 
 use crate::at::At;
@@ -15,15 +14,11 @@ use crate::consistency::{Asked, Lookable};
 use crate::context::Context;
 use crate::operators::{
     Arm, Boundary, Branch, Divert, Filter, Forget, ForgetMetadata, GroupBy, Insert, Insertable, InsideIp,
-    Inspect, KnownOr, Lookup, LookupOr, Map, Own, Packetize, Parse, Remove, Replaceable, Replacement,
-    Replaces, Resize, ResizeError, Send, Then, Transform, Windowed,
+    Inspect, KnownOr, Lookup, LookupOr, Map, Observe, Observed, Own, Parse, Remove, Replaceable, Replacement,
+    Replaces, Resize, ResizeError, Send, Substitute, Substituted, Then, Transform,
 };
 use crate::reason::{Drop, Edge, Verdict};
-use crate::registry::Worker;
 use crate::state::{State, TableKey};
-use crate::stream::{
-    Fate, Gate, GateConfig, Keeping, Kept, Packetizer, Protocol, Replacing, Rewriter, Window, WindowConfig,
-};
 use crate::view::View;
 
 /// A tower of operators from stack `In` to stack `Out`.
@@ -301,254 +296,14 @@ pub trait Operator: Sized + 'static {
     {
         Lookup::new(self, table.clone(), key, KnownOr(own, known, otherwise))
     }
-    /// Shows the byte streams that these packets carry to a user function, window by window, and passes every packet on
-    /// unchanged (the paper's window, beside the packets' way). `name` is that of the declared state: connections and how
-    /// many there may be. Its keyed hash has the worker's seed.
-    ///
-    /// `f` sees each direction of a connection in order, learns of gaps, and is called with what there is once its first bytes have
-    /// waited for the timeout (at the connection's next packet), and a last time when the direction ends: also when it was silent for
-    /// the timeout, and when the graph is taken down. What was in a window before comes again in the next where windows overlap,
-    /// or where one was shown before it was full: only [`fresh`](Window::fresh) bytes are new. A function's other packets are in
-    /// their own order: a window is shown when the packet passes that fills it. What `f` may do and what becomes of its panics is
-    /// as for any user function. Fragments of IP packets count as lost: put what reassembles them before this. Checksums are believed:
-    /// it is the port that verifies them. Where a shuffle
-    /// moves a connection, `f` of the old worker learns of [its end](crate::stream::End::Moved) there, and that of the new one
-    /// goes on with the next window.
-    ///
-    /// ```
-    /// use netbricks_core::packet::{Ip, Link, Tcp};
-    /// use netbricks_core::stream::WindowConfig;
-    /// use netbricks_core::{Function, Input, Operator, Worker};
-    /// use netbricks_testkit::build::ethernet;
-    ///
-    /// /// Counts newlines in what TCP carries.
-    /// fn lines(input: Input, worker: &Worker) -> impl Function {
-    ///     let lines = worker.counter("lines");
-    ///     let windows = WindowConfig::new(4_096, 4_096, 60_000_000_000);
-    ///     input
-    ///         .parse_or_pass::<Link>()
-    ///         .parse_or_pass::<Ip>()
-    ///         .parse_or_pass::<Tcp>()
-    ///         .window(worker, "streams", windows, move |window| {
-    ///             lines.add(window.fresh().iter().filter(|byte| **byte == b'\n').count() as u64);
-    ///         })
-    ///         .done()
-    /// }
-    ///
-    /// let line = ethernet().ipv4("10.0.0.1", "10.0.0.2").tcp(1000, 80).ack(7).payload(b"one\ntwo\n").build().unwrap();
-    /// let report = netbricks_testkit::run_with(lines, [line.clone()]);
-    /// assert_eq!(report.out, [line]);
-    /// ```
-    fn window<F, I>(self, worker: &Worker, name: &str, config: WindowConfig, f: F) -> Windowed<Self, F, I>
-    where
-        Self::Out: Holds<Ip, I>,
-        <Self::Out as Stack>::Top: Protocol,
-        F: FnMut(&Window<'_>) + 'static,
-    {
-        Windowed::new(self, worker, name, config, f)
+    /// Shows every packet to an observer with state of its own, and passes it on unchanged. For crates that add operators: a function
+    /// has [`inspect`](Self::inspect).
+    fn observe<O: Observe<Self::Out>>(self, observer: O) -> Observed<Self, O> {
+        Observed(self, observer)
     }
-    /// As [`window`](Self::window), of a function that is also lent what it [keeps](crate::stream::Kept) of the direction that it
-    /// sees: the default at its beginning, then what it left there. Where a shuffle by symmetric flow moves a connection, that
-    /// goes along. `f` of the old worker sees it a last time with [`End::Moved`](crate::stream::End::Moved): nothing of it ended,
-    /// another goes on.
-    ///
-    /// ```
-    /// use netbricks_core::packet::{Ip, Link, Tcp};
-    /// use netbricks_core::stream::{Kept, WindowConfig};
-    /// use netbricks_core::{Function, Input, Operator, Worker};
-    /// use netbricks_testkit::build::ethernet;
-    ///
-    /// /// Whether the byte before was a CR.
-    /// #[derive(Clone, Copy, Default)]
-    /// struct AfterCr(bool);
-    ///
-    /// impl Kept for AfterCr {
-    ///     fn pack(&self, to: &mut Vec<u8>) {
-    ///         to.push(u8::from(self.0));
-    ///     }
-    ///     fn unpack(bytes: &[u8]) -> Option<Self> {
-    ///         match bytes {
-    ///             [after @ 0..=1] => Some(Self(*after == 1)),
-    ///             _ => None,
-    ///         }
-    ///     }
-    /// }
-    ///
-    /// /// Counts lines that end as those of the Internet's protocols do, wherever segments end.
-    /// fn lines(input: Input, worker: &Worker) -> impl Function {
-    ///     let lines = worker.counter("lines");
-    ///     // Bytes are shown as they come.
-    ///     let windows = WindowConfig { memory: 0, ..WindowConfig::new(4_096, 4_096, 60_000_000_000) };
-    ///     input
-    ///         .parse_or_pass::<Link>()
-    ///         .parse_or_pass::<Ip>()
-    ///         .parse_or_pass::<Tcp>()
-    ///         .window_keeping(worker, "streams", windows, move |window, after: &mut AfterCr| {
-    ///             for byte in window.bytes {
-    ///                 lines.add(u64::from(after.0 && *byte == b'\n'));
-    ///                 after.0 = *byte == b'\r';
-    ///             }
-    ///         })
-    ///         .done()
-    /// }
-    ///
-    /// let line = ethernet().ipv4("10.0.0.1", "10.0.0.2").tcp(1000, 80).ack(7).payload(b"one\r\n").build().unwrap();
-    /// let report = netbricks_testkit::run_with(lines, [line.clone()]);
-    /// assert_eq!(report.out, [line]);
-    /// ```
-    fn window_keeping<M, F, I>(
-        self,
-        worker: &Worker,
-        name: &str,
-        config: WindowConfig,
-        f: F,
-    ) -> Windowed<Self, Keeping<F, M>, I>
-    where
-        Self::Out: Holds<Ip, I>,
-        <Self::Out as Stack>::Top: Protocol,
-        M: Kept,
-        F: FnMut(&Window<'_>, &mut M) + 'static,
-    {
-        Windowed::new(self, worker, name, config, Keeping::new(f))
-    }
-    /// As [`window`](Self::window), in the packets' way: the bytes of a window go on only when `f` has seen them and says
-    /// [`Pass`](crate::stream::Fate::Pass). Until then they are held, or `f` cuts the connection, or replaces some of them. What
-    /// leaves, and on which edges, is as with [`packetize`](Self::packetize), which sends it; packets of connections that were
-    /// cut are dropped as [`Denied`](Drop::Denied), and resets go to both ends: on [`Edge::OUT`], and back on
-    /// [`Edge::REPLY`].
-    ///
-    /// Connections whose beginning did not pass here are never shown:
-    /// [`Strangers`](crate::stream::Strangers) says whether they pass. Where a shuffle by symmetric flow moves one, bytes that are
-    /// held go with it and are shown there when they would have been here; `f` of the old worker learns that
-    /// [its directions moved](crate::stream::End::Moved).
-    ///
-    /// ```
-    /// use netbricks_core::packet::{Ip, Link, Tcp};
-    /// use netbricks_core::stream::{Cut, Fate, GateConfig};
-    /// use netbricks_core::{Edge, Function, Input, Operator, Worker};
-    ///
-    /// /// Takes card numbers out of what is sent: four groups of four digits.
-    /// fn censor(input: Input, worker: &Worker) -> impl Function {
-    ///     // Windows share 18 bytes, so that a number is whole in one of them, and wait for 50 ms to be full.
-    ///     let config = GateConfig::new(1_000, 982, 50_000_000);
-    ///     input
-    ///         .parse_or::<Link>(Edge::OUT)
-    ///         .parse_or::<Ip>(Edge::OUT)
-    ///         .parse_or::<Tcp>(Edge::OUT)
-    ///         .window_in_path(worker, "streams", config, |window, replacing| {
-    ///             let digits = |group: &[u8]| group.iter().all(u8::is_ascii_digit);
-    ///             let card = |text: &[u8]| text.chunks(5).all(|group| digits(&group[..4]));
-    ///             let mut at = 0;
-    ///             while let Some(next) = window.bytes[at..].windows(19).position(card) {
-    ///                 at += next + 19;
-    ///                 if !replacing.replace(at - 19..at, b"****") {
-    ///                     return Fate::Cut(Cut::Reset);
-    ///                 }
-    ///             }
-    ///             Fate::Pass
-    ///         })
-    ///         .done()
-    /// }
-    /// # let _ = censor;
-    /// ```
-    fn window_in_path<F, I>(
-        self,
-        worker: &Worker,
-        name: &str,
-        config: GateConfig,
-        f: F,
-    ) -> Packetize<Self, Gate<F>, I>
-    where
-        Self::Out: Holds<Ip, I> + Stack<Top = Tcp>,
-        F: FnMut(&Window<'_>, &mut Replacing<'_, '_>) -> Fate + 'static,
-    {
-        Packetize::new(self, worker.gate(name, config, f))
-    }
-    /// As [`window_in_path`](Self::window_in_path), of a function that is also lent what it [keeps](crate::stream::Kept) of the
-    /// direction that it decides on, as with [`window_keeping`](Self::window_keeping): that moves with the bytes that are held.
-    ///
-    /// ```
-    /// use netbricks_core::packet::{Ip, Link, Tcp};
-    /// use netbricks_core::stream::{Cut, Fate, GateConfig, Kept};
-    /// use netbricks_core::{Edge, Function, Input, Operator, Worker};
-    ///
-    /// /// Bytes of the line that has not ended.
-    /// #[derive(Clone, Copy, Default)]
-    /// struct Line(u32);
-    ///
-    /// impl Kept for Line {
-    ///     fn pack(&self, to: &mut Vec<u8>) {
-    ///         to.extend(self.0.to_be_bytes());
-    ///     }
-    ///     fn unpack(bytes: &[u8]) -> Option<Self> {
-    ///         Some(Self(u32::from_be_bytes(bytes.try_into().ok()?)))
-    ///     }
-    /// }
-    ///
-    /// /// Cuts connections in which a line is longer than 1,000 bytes.
-    /// fn short(input: Input, worker: &Worker) -> impl Function {
-    ///     input
-    ///         .parse_or::<Link>(Edge::OUT)
-    ///         .parse_or::<Ip>(Edge::OUT)
-    ///         .parse_or::<Tcp>(Edge::OUT)
-    ///         .window_in_path_keeping(worker, "streams", GateConfig::new(512, 512, 0), |window, _, line: &mut Line| {
-    ///             for byte in window.fresh() {
-    ///                 line.0 = if *byte == b'\n' { 0 } else { line.0 + 1 };
-    ///                 if line.0 > 1_000 {
-    ///                     return Fate::Cut(Cut::Reset);
-    ///                 }
-    ///             }
-    ///             Fate::Pass
-    ///         })
-    ///         .done()
-    /// }
-    /// # let _ = short;
-    /// ```
-    fn window_in_path_keeping<M, F, I>(
-        self,
-        worker: &Worker,
-        name: &str,
-        config: GateConfig,
-        f: F,
-    ) -> Packetize<Self, Gate<Keeping<F, M>>, I>
-    where
-        Self::Out: Holds<Ip, I> + Stack<Top = Tcp>,
-        M: Kept,
-        F: FnMut(&Window<'_>, &mut Replacing<'_, '_>, &mut M) -> Fate + 'static,
-    {
-        Packetize::new(self, worker.gate_of(name, config, Keeping::new(f)))
-    }
-    /// Rewrites the byte streams that these packets carry (the paper's window in the packets' way, and packetize). Packets
-    /// of connections whose beginning passed here end here, as [`Rewritten`](Drop::Rewritten), and others go on in their
-    /// place on [`Edge::OUT`]; the rest goes on unchanged. In either case nothing of this node comes after it. What does
-    /// not come here has to leave on [`Edge::OUT`] as well (`parse_or`, `divert`), so that packets keep their order. Both
-    /// directions must pass the same worker. First fragments of what is rewritten are dropped, as
-    /// [`Fragment`](Drop::Fragment): put what reassembles them before this. Where a shuffle by symmetric flow moves a connection,
-    /// all that is known of it goes along, if its rewriter [can](Rewriter::MOVES).
-    ///
-    /// ```
-    /// use netbricks_core::packet::{Ip, Link, Tcp};
-    /// use netbricks_core::stream::{PacketizeConfig, Replace};
-    /// use netbricks_core::{Edge, Function, Input, Operator, Worker};
-    ///
-    /// fn shout(input: Input, worker: &Worker) -> impl Function {
-    ///     let replace = Replace::new(b"hello", b"HELLO!", None).expect("both strings are short");
-    ///     let streams = worker.packetizer("streams", PacketizeConfig::default(), replace);
-    ///     input
-    ///         .parse_or::<Link>(Edge::OUT)
-    ///         .parse_or::<Ip>(Edge::OUT)
-    ///         .parse_or::<Tcp>(Edge::OUT)
-    ///         .packetize(&streams)
-    ///         .done()
-    /// }
-    /// # let _ = shout;
-    /// ```
-    fn packetize<R, I>(self, streams: &State<Packetizer<R>>) -> Packetize<Self, R, I>
-    where
-        Self::Out: Holds<Ip, I> + Stack<Top = Tcp>,
-        R: Rewriter,
-    {
-        Packetize::new(self, streams.clone())
+    /// Ends every packet here: other packets leave in its place, or none. For crates that add operators, such as `packetize`.
+    fn substitute<F: Substitute<Self::Out>>(self, by: F) -> Substituted<Self, F> {
+        Substituted(self, by)
     }
     /// Puts a header between the innermost one and its payload; enclosing lengths, next-header numbers and header
     /// checksums follow.

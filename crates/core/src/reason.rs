@@ -117,7 +117,7 @@ impl Verdict {
     /// Leave this function by [`Edge::REPLY`]. To other edges leads `divert`, which tells the graph of them.
     pub const REPLY: Self = Self::edge(Edge::REPLY);
     /// Leave the node by [`Edge::OUT`]; in a row of functions, leave this one for the next.
-    pub(crate) const OUT: Self = Self::edge(Edge::OUT);
+    pub const OUT: Self = Self::edge(Edge::OUT);
     /// Another arm of a branch has the packet.
     pub(crate) const ELSEWHERE: Self = Self(NonZeroU16::MIN.saturating_add(0x200));
     /// Nothing was done yet: the packet has to come once more, [alone](crate::operator::Pass::Second).

@@ -2,12 +2,14 @@
 //! panics, every packet is accounted for, and results do not depend on the batch size (which `run_node` checks).
 #![forbid(unsafe_code)]
 
-use netbricks_core::ShuffleKey;
+use netbricks_core::packet::tcp::flags;
 use netbricks_core::{BuildError, Node, Operator, Worker, compose};
+use netbricks_core::{Drop, ShuffleKey};
 use netbricks_functions::{
     busy, group_by, http_inspect, icmp_echo, lpm, macswap, maglev, monitor, mss, rewrite_stream, shuffle,
     ttl, wire,
 };
+use netbricks_testkit::build::ethernet;
 use netbricks_testkit::mutate::{Random, mutate};
 use netbricks_testkit::{captures, checksums, kinds, run_node};
 
@@ -155,6 +157,106 @@ fn whole_packets_stay_whole() {
         assert_eq!(report.panics, [], "{name}");
         for frame in report.out.iter().chain(&report.replies) {
             assert_eq!(checksums::wrong(frame), Vec::<String>::new(), "{name}");
+        }
+    }
+}
+
+/// Frames of one connection from its SYN on, and of other protocols: where a payload says `RIGHT` it becomes `WRONG` behind the
+/// sender's checksum. Then the sender sends the same right.
+fn corrupted_on_the_way() -> Vec<Vec<u8>> {
+    let ends = [("10.0.0.1", "10.0.0.2", 4_000, 80), ("10.0.0.2", "10.0.0.1", 80, 4_000)];
+    let tcp = |way: usize, sequence, ack, flag, payload: &[u8]| {
+        let (from, to, from_port, to_port) = ends[way];
+        let tcp = ethernet().ipv4(from, to).tcp(from_port, to_port).sequence(sequence).ack(ack);
+        let tcp = if flag & flags::SYN != 0 { tcp.maximum_segment_size(1_460) } else { tcp };
+        tcp.flags(flag).payload(payload).build().expect("a segment")
+    };
+    let v6 = || ethernet().ipv6("2001:db8::1", "2001:db8::2");
+    let request = b"GET /RIGHT HTTP/1.1\r\nHost: l.example\r\n\r\n";
+    let whole = [
+        tcp(0, 99, 0, flags::SYN, b"RIGHT"),
+        tcp(0, 99, 0, flags::SYN, b""),
+        tcp(1, 499, 100, flags::SYN | flags::ACK, b""),
+        tcp(0, 100, 500, flags::ACK, b""),
+        tcp(0, 100, 500, flags::ACK, request),
+        tcp(1, 500, 100, flags::ACK, b"RIGHT, all is well"),
+        v6().tcp(5_000, 80)
+            .flags(flags::SYN)
+            .maximum_segment_size(1_440)
+            .payload(b"RIGHT")
+            .build()
+            .expect("TCP"),
+        v6().udp(5_000, 53).payload(b"RIGHT").build().expect("UDP"),
+        ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(4_000, 53).payload(b"RIGHT").build().expect("UDP"),
+        ethernet()
+            .ipv4("10.0.0.1", "10.0.0.2")
+            .icmp_echo_request(1, 2)
+            .payload(b"RIGHT")
+            .build()
+            .expect("ICMP"),
+        v6().icmpv6_echo_request(1, 2).payload(b"RIGHT").build().expect("ICMPv6"),
+    ];
+    let corrupt = |frame: &Vec<u8>| {
+        let mut frame = frame.clone();
+        let at = frame.windows(5).position(|bytes| bytes == b"RIGHT");
+        if let Some(at) = at {
+            frame[at..at + 5].copy_from_slice(b"WRONG");
+        }
+        frame
+    };
+    whole.iter().flat_map(|frame| [corrupt(frame), frame.clone()]).collect()
+}
+
+#[test]
+fn no_function_makes_a_wrong_checksum_right() {
+    let frames = corrupted_on_the_way();
+    let says = |frame: &[u8], what: &[u8]| frame.windows(5).any(|bytes| bytes == what);
+    for (name, make) in functions() {
+        let report = run_node(make, frames.iter().cloned());
+        for frame in report.out.iter().chain(&report.replies).filter(|frame| says(frame, b"WRONG")) {
+            assert_ne!(checksums::wrong(frame), Vec::<String>::new(), "{name} believed it");
+        }
+        let right = |frames: &[Vec<u8>]| frames.iter().filter(|frame| says(frame, b"RIGHT")).count();
+        if ["http-block", "rewrite-stream"].contains(&name) {
+            // What opens a connection goes on without its bytes.
+            assert_eq!(right(&report.out), right(&frames) - 2, "{name}");
+        }
+    }
+}
+
+/// A first fragment of a TCP segment to a port that ends so many bytes behind its IPv4 header.
+fn cut_off(port: u16, bytes: usize) -> Vec<u8> {
+    let tcp = ethernet().ipv4("10.0.0.1", "10.0.0.2").fragment(0, true).tcp(4_000, port).flags(flags::ACK);
+    let mut frame = tcp.timestamps(1, 2).payload(b"GET / HTTP/1.1").build().expect("a segment");
+    frame.truncate(34 + bytes);
+    let length = (20 + bytes) as u16;
+    frame[16..18].copy_from_slice(&length.to_be_bytes());
+    let sum = checksums::internet(&[&frame[14..24], &frame[26..34]]);
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    frame
+}
+
+#[test]
+fn a_first_fragment_that_ends_in_the_middle_of_its_tcp_header_is_not_malformed() {
+    // The header has 32 bytes.
+    let frames: Vec<_> =
+        [80, 9].into_iter().flat_map(|port| [8, 16, 24].map(|bytes| cut_off(port, bytes))).collect();
+    let malformed = {
+        let mut frame = cut_off(9, 24);
+        frame[34 + 12] = 0x40;
+        frame
+    };
+    for (name, make) in functions() {
+        let report = run_node(make, frames.iter().cloned());
+        assert_eq!(report.dropped(Drop::Malformed), 0, "{name}");
+        if ["mss", "http-inspect", "rewrite-stream"].contains(&name) {
+            assert_eq!(report.out, frames, "{name}");
+            let report = run_node(make, [malformed.clone()]);
+            assert_eq!(report.dropped(Drop::Malformed), 1, "{name}: no fragment makes its data offset right");
+        }
+        if name == "http-block" {
+            // Its server would put the request together.
+            assert_eq!((report.out.as_slice(), report.dropped(Drop::Fragment)), (&frames[3..], 3), "{name}");
         }
     }
 }

@@ -15,10 +15,11 @@ use std::process::ExitCode;
 
 /// Values with units in settings: durations, sizes, rates, probabilities.
 pub use netbricks_core::units;
-pub use netbricks_core::{Registry, packet, stream, tables};
+pub use netbricks_core::{Registry, packet, tables};
 /// Our functions one by one, and their parts: `functions::maglev::LookupTable`.
 pub use netbricks_functions as functions;
 pub use netbricks_ports::Drivers;
+pub use netbricks_stream as stream;
 pub use pipeline::{ContextError, NetBricksContext, Pipeline, Queue, Sent};
 pub use report::{
     NodeBytes, NodeSection, NodeSummary, PoolSummary, PortSummary, RecordedPacket, Summary, WorkerPlace,

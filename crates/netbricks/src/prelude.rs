@@ -130,8 +130,9 @@ pub use netbricks_core::tables::{
 };
 
 // Byte streams of TCP: windows beside the packets' way and in it, and streams rewritten; more in `netbricks::stream`.
-pub use netbricks_core::stream::{
-    Fate, GateConfig, PacketizeConfig, Replace, StreamConfig, Why, Window, WindowConfig,
+pub use netbricks_stream::{
+    Fate, InlineWindowConfig, PacketizeConfig, Replace, StreamConfig, StreamOperator, StreamWorker, Why,
+    Window, WindowConfig,
 };
 
 // Other cores, and groups: `pipeline.shuffle(ShuffleConfig { key: ShuffleKey::Flow, ..Default::default() })`.

@@ -64,6 +64,17 @@ impl fmt::Display for Malformed {
 
 impl core::error::Error for Malformed {}
 
+/// The rule of a header that goes on in the next fragment.
+pub(crate) const CUT_OFF: &str = "the first fragment ends before the header does";
+
+impl Malformed {
+    /// Whether a fragment ends before the header does. That is no fault: an IPv4 fragment ends at any multiple of 8 bytes (RFC 791,
+    /// section 3.2), and the rest of the header is in the next one.
+    pub fn is_cut_off(&self) -> bool {
+        self.rule == CUT_OFF
+    }
+}
+
 /// One header, or a family of headers seen as one ([`Link`](crate::Link), [`Ip`](crate::Ip)).
 pub trait Header: Sized + 'static {
     /// What to remember of a parse beside the offset: `()` for one header, the version for a family.

@@ -5,10 +5,11 @@ use core::ops::{Deref, DerefMut};
 use zerocopy::FromBytes;
 
 use crate::checksum::{Sum, update16, update32};
-use crate::ip::{FIRST_FRAGMENT, Ip};
+use crate::ip::{FIRST_FRAGMENT, Ip, IpRef};
 use crate::ipv4::Ipv4;
 use crate::ipv6::Ipv6;
-use crate::stack::{Found, Header, Malformed, NOTHING, follows, malformed, whole};
+use crate::protocol;
+use crate::stack::{CUT_OFF, Found, Header, Malformed, NOTHING, follows, malformed, whole};
 use crate::tcp_options::{TcpOption, TcpOptions, clamp_maximum_segment_size};
 
 crate::header! {
@@ -267,16 +268,20 @@ impl Header for Tcp {
     const FIELDS: &'static [crate::field::Field] = Self::TABLE;
 
     #[inline(always)]
-    fn find(bytes: &[u8], _: u16) -> Result<Found<()>, Malformed> {
+    fn find(bytes: &[u8], announced: u16) -> Result<Found<()>, Malformed> {
+        let ends = |rule: &'static str, needed: usize| {
+            let first = announced == FIRST_FRAGMENT | u16::from(protocol::TCP);
+            Err(malformed::<Self>(if first { CUT_OFF } else { rule }, needed, bytes.len()))
+        };
         let Some(header) = bytes.first_chunk::<20>() else {
-            return Err(malformed::<Self>("the bytes end before the header does", Self::SIZE, bytes.len()));
+            return ends("the bytes end before the header does", Self::SIZE);
         };
         let len = usize::from(header[12] >> 4) * 4;
         if len < Self::SIZE {
             return Err(malformed::<Self>("its data offset is less than 20 bytes", Self::SIZE, len));
         }
         if len > bytes.len() {
-            return Err(malformed::<Self>("its data offset points beyond the segment", len, bytes.len()));
+            return ends("its data offset points beyond the segment", len);
         }
         Ok(Found { facts: (), len, total: None, next: NOTHING })
     }
@@ -292,6 +297,13 @@ impl Header for Tcp {
     }
 }
 
+/// Whether a packet is a first fragment that ends in the middle of its TCP header. Its ports and its sequence number are there.
+pub fn is_cut_off(ip: &IpRef<'_>, payload: &[u8]) -> bool {
+    let first = ip.is_fragment() && !ip.is_later_fragment() && ip.protocol() == protocol::TCP;
+    let announced = FIRST_FRAGMENT | u16::from(protocol::TCP);
+    first && Tcp::find(payload, announced).is_err_and(|error| error.is_cut_off())
+}
+
 follows! { Tcp: Ipv4 | Ipv6 | Ip = [6, FIRST_FRAGMENT | 6]; }
 
 #[cfg(test)]
@@ -300,9 +312,8 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use crate::ip::IpRef;
+    use crate::checksum;
     use crate::oracle::{self, Random};
-    use crate::{checksum, protocol};
 
     #[test]
     fn setters_keep_the_checksum() {
@@ -360,7 +371,11 @@ mod tests {
             if size > 12 {
                 bytes[12] = offset << 4;
             }
-            assert!(Tcp::find(&bytes, 6).unwrap_err().rule.contains(word), "offset {offset}, {size} bytes");
+            let error = Tcp::find(&bytes, 6).unwrap_err();
+            assert!(error.rule.contains(word) && !error.is_cut_off(), "offset {offset}, {size} bytes");
+            // The rest of the header may be in the next fragment, but no fragment makes a wrong offset right.
+            let error = Tcp::find(&bytes, FIRST_FRAGMENT | 6).unwrap_err();
+            assert_eq!(error.is_cut_off(), word != "less than 20", "offset {offset}, {size} bytes");
         }
     }
 }

@@ -13,4 +13,6 @@ pub mod namespace;
 mod run;
 
 pub use netbricks_core::packet::build;
+/// Byte streams, for the tests of crates that have no use for them.
+pub use netbricks_stream as stream;
 pub use run::{BURSTS, Frame, Report, run, run_configured, run_node, run_with};

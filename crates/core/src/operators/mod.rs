@@ -5,12 +5,12 @@ mod lookup;
 mod lookup_locked;
 mod lookup_shown;
 mod meet;
-mod packetize;
+mod observe;
 mod replace;
 mod replaces;
 mod resize;
 mod simple;
-mod window;
+mod substitute;
 
 pub use branch::{Arm, Branch, GroupBy};
 pub use lookup::{Expiring, KnownOr, Lookup, LookupOr, Own};
@@ -18,7 +18,7 @@ pub use lookup_locked::LookupLocked;
 pub use lookup_shown::LookupShown;
 pub(crate) use meet::fork;
 pub use meet::{Back, Extends, Fork};
-pub use packetize::Packetize;
+pub use observe::{Observe, Observed};
 pub use replace::{
     Decided, Dropped, InsideIp, Otherwise, Passed, Replaceable, Replacement, Resize, ResizeError, Sent,
 };
@@ -29,7 +29,7 @@ pub use simple::{
     Boundary, Decide, Divert, Filter, FilterOr, Forget, ForgetMetadata, Inspect, Map, Parse, Send, Then,
     Transform,
 };
-pub use window::Windowed;
+pub use substitute::{Original, Substitute, Substituted, Substitutes};
 
 /// What is said of the loops of an operator that adds none.
 macro_rules! same_loops {

@@ -44,18 +44,10 @@ impl<A: Operator, H: Follows<<A::Out as Stack>::Top>> Operator for Parse<A, H> {
             return Err(self.1);
         }
         let usual = (SHAPE != shape::ANY && !*at.reshaped).then_some(at.usual);
-        match Layer::parse_in::<SHAPE>(outer, at.bytes.data(), usual) {
-            // It may say 0 for its length, and have a payload.
-            Ok(layer) if H::UNSTATED_IS_EMPTY && layer.end() == layer.limit(0) => {
-                cold_path();
-                Ok(parse_with_slack(outer, at.bytes).unwrap_or(layer))
-            }
-            Ok(layer) => Ok(layer),
-            Err(_) => {
-                cold_path();
-                parse_with_slack(outer, at.bytes).ok_or(Verdict::drop(Drop::Malformed))
-            }
-        }
+        Layer::parse_in::<SHAPE>(outer, at.bytes.data(), usual).map_err(|error| {
+            // What goes on in the next fragment is not to be had here, as what another fragment has.
+            if error.is_cut_off() { self.1 } else { Verdict::drop(Drop::Malformed) }
+        })
     }
     fn edges(&self, visit: &mut dyn FnMut(Edge)) {
         self.0.edges(visit);

@@ -7,11 +7,11 @@ use netbricks_core::consistency::{BoundedInconsistency, Consistency, Lookable, M
 use netbricks_core::graph::observe_panics;
 use netbricks_core::packet::stack::{Layer, Root, Usual, shape};
 use netbricks_core::packet::{Ethernet, Ip, Link, Tcp};
-use netbricks_core::stream::{StreamConfig, WindowConfig};
 use netbricks_core::tables::FlowTableConfig;
 use netbricks_core::view::{IpRewrite, Metadata};
 use netbricks_core::{Blueprint, Drop, Edge, Function, Input, Operator, View, Worker, compose};
 use netbricks_testkit::build::ethernet;
+use netbricks_testkit::stream::{StreamConfig, StreamOperator, WindowConfig};
 
 use crate::consistency::Flows;
 use crate::fused::{

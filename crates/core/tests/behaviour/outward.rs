@@ -1,9 +1,9 @@
 //! Functions that send packets out of themselves by the main way, in a row with others behind them.
 
 use netbricks_core::packet::{Ip, Link, Tcp};
-use netbricks_core::stream::{PacketizeConfig, Replace};
 use netbricks_core::{Blueprint, Drop, Edge, Function, Input, Operator, Worker, compose};
 use netbricks_testkit::build::ethernet;
+use netbricks_testkit::stream::{PacketizeConfig, Replace, StreamOperator, StreamWorker};
 
 use crate::harness::{Feed, Rig, Sink, blueprint, pool, run_out, worker};
 

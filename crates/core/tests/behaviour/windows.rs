@@ -3,9 +3,11 @@
 use netbricks_core::graph::observe_panics;
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{Ip, Link, Tcp};
-use netbricks_core::stream::{Cut, Fate, GateConfig, PacketizeConfig, StreamConfig, Why, WindowConfig};
 use netbricks_core::{Drop, Edge, Function, Input, Operator, Worker, compose};
 use netbricks_testkit::build::ethernet;
+use netbricks_testkit::stream::{
+    Cut, Fate, InlineWindowConfig, PacketizeConfig, StreamConfig, StreamOperator, Why, WindowConfig,
+};
 use std::cell::RefCell;
 
 use crate::harness::{Feed, Rig, Sink, blueprint, counters, run_out};
@@ -149,7 +151,7 @@ fn gated(input: Input, worker: &Worker) -> impl Function {
         .parse_or::<Link>(Edge::OUT)
         .parse_or::<Ip>(Edge::OUT)
         .parse_or::<Tcp>(Edge::OUT)
-        .window_in_path(worker, "streams", GateConfig::new(4, 4, 0), |window, replacing| {
+        .window_in_path(worker, "streams", InlineWindowConfig::new(4, 4, 0), |window, replacing| {
             assert!(!window.bytes.starts_with(b"!"), "a window in the way");
             match window.bytes {
                 [b'?', ..] => Fate::Cut(Cut::Reset),
@@ -219,7 +221,7 @@ fn a_panic_in_a_window_in_the_packets_way_costs_its_batch() {
 #[test]
 fn windows_in_the_packets_way_that_cannot_be_fail_the_building_of_their_node() {
     let worker = crate::harness::worker(&crate::harness::pool());
-    let built = |config: GateConfig| {
+    let built = |config: InlineWindowConfig| {
         compose(&worker, |input| {
             let tcp = input.parse::<Link>().parse::<Ip>().parse::<Tcp>();
             tcp.window_in_path(&worker, "gate", config, |_, _| Fate::Pass).done()
@@ -227,11 +229,11 @@ fn windows_in_the_packets_way_that_cannot_be_fail_the_building_of_their_node() {
         .err()
         .map(|error| error.to_string())
     };
-    let good = GateConfig::new(4, 4, 0);
+    let good = InlineWindowConfig::new(4, 4, 0);
     assert_eq!(built(good), None);
-    let error = built(GateConfig { slide: 5, ..good }).unwrap();
+    let error = built(InlineWindowConfig { slide: 5, ..good }).unwrap();
     assert!(error.starts_with("windows `gate`: its size is 4 bytes but it slides by 5"), "{error}");
     let packets = PacketizeConfig { flows: 0, ..good.packets };
-    let error = built(GateConfig { packets, ..good }).unwrap();
+    let error = built(InlineWindowConfig { packets, ..good }).unwrap();
     assert!(error.starts_with("streams `gate`: connections: ") && error.contains("capacity is 0"), "{error}");
 }

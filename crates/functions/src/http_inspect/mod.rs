@@ -15,11 +15,14 @@ mod tests;
 
 pub use config::HttpInspectConfig;
 
+use netbricks_core::packet::tcp::is_cut_off;
 use netbricks_core::packet::{Ip, Link, Tcp};
-use netbricks_core::stream::{
-    Fate, GateConfig, PacketizeConfig, Side, Strangers, StreamConfig, Window, WindowConfig,
+use netbricks_core::view::IpRewrite;
+use netbricks_core::{Drop, Edge, Function, Input, Node, Operator, State, Worker, compose};
+use netbricks_stream::{
+    Fate, InlineWindowConfig, MidstreamPolicy, PacketizeConfig, Side, StreamConfig, StreamOperator, Window,
+    WindowConfig,
 };
-use netbricks_core::{Edge, Function, Input, Node, Operator, State, Worker, compose};
 
 use config::{FLOW_MEMORY, PATH_MEMORY};
 use reading::Reading;
@@ -92,7 +95,7 @@ pub fn http_inspect(input: Input, config: &HttpInspectConfig, worker: &Worker) -
 /// that is blocked is reset.
 pub fn http_block(input: Input, config: &HttpInspectConfig, worker: &Worker) -> impl Function + use<> {
     let (requests, counts) = declare(config, worker);
-    let windows = GateConfig {
+    let windows = InlineWindowConfig {
         // A window for each of them: nobody can take another one's, nor any by saying nothing more.
         memory: config.flows.saturating_mul(WINDOW),
         only: Some(Side::Client),
@@ -105,16 +108,23 @@ pub fn http_block(input: Input, config: &HttpInspectConfig, worker: &Worker) -> 
             edits: 1,
             idle: config.idle.nanoseconds(),
             // Else whoever fills its table speaks to whomever.
-            strangers: Strangers::Refuse,
+            midstream: MidstreamPolicy::Refuse,
             ..PacketizeConfig::default()
         },
-        ..GateConfig::new(WINDOW, WINDOW, 0)
+        ..InlineWindowConfig::new(WINDOW, WINDOW, 0)
     };
     let (http, to_server) = (served(config), to_server(config));
+    let concerns = http.clone();
     // All leave on the edge on which packets leave that are made here: so they keep their order.
     input
         .parse_or::<Link>(Edge::OUT)
         .parse_or::<Ip>(Edge::OUT)
+        .filter(Drop::Fragment, move |packet| {
+            // Its server would put a request together that was never seen here.
+            let flow = packet.flow_key();
+            let concerns = concerns(flow.source_port()) || concerns(flow.destination_port());
+            !concerns || !is_cut_off(&packet.header(), packet.payload())
+        })
         .parse_or::<Tcp>(Edge::OUT)
         .divert(Edge::OUT, move |packet| {
             let header = packet.header();

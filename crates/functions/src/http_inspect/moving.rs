@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use netbricks_core::packet::tcp::flags;
-use netbricks_core::stream::Kept;
+use netbricks_stream::Kept;
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::mutate::Random;
 use proptest::prelude::*;

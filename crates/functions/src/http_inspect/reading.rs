@@ -1,7 +1,7 @@
 //! How far a connection's requests are read: what moves to another worker with it. What comes from there is checked before anything
 //! is made of it.
 
-use netbricks_core::stream::Kept;
+use netbricks_stream::Kept;
 
 use super::parse::{Framing, LARGEST, Parser, Phase, Text};
 

@@ -3,8 +3,8 @@
 
 use netbricks_core::node::SectionMerge;
 use netbricks_core::packet::{FlowKey, checksum};
-use netbricks_core::stream::{Cut, End, Fate, Why, Window};
 use netbricks_core::{Counter, Declared, Mobility, Section, ShuffleKey, State, Worker};
+use netbricks_stream::{Cut, End, Fate, Why, Window};
 
 use super::HttpInspectConfig;
 use super::names::{Blocked, Index};

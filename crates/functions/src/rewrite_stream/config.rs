@@ -1,8 +1,8 @@
 //! What an operator may write for `rewrite-stream`.
 
-use netbricks_core::stream::{Replace, Side};
 use netbricks_core::units::{Duration, port_numbers};
 use netbricks_core::{Key, Refused, Settings};
+use netbricks_stream::{Replace, Side};
 
 /// In which direction a string is replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
@@ -79,7 +79,7 @@ impl RewriteStreamConfig {
         }
     }
 
-    pub(super) fn rewriter(&self) -> Result<Replace, netbricks_core::stream::ReplaceError> {
+    pub(super) fn rewriter(&self) -> Result<Replace, netbricks_stream::ReplaceError> {
         let only = match self.from {
             From::Client => Some(Side::Client),
             From::Server => Some(Side::Server),

@@ -7,9 +7,11 @@ mod tests;
 pub use config::{From, RewriteStreamConfig};
 
 use netbricks_core::node::SectionMerge;
+use netbricks_core::packet::tcp::is_cut_off;
 use netbricks_core::packet::{Ip, Link, Tcp};
-use netbricks_core::stream::{BLOCK, PacketizeConfig, PacketizeCounters};
-use netbricks_core::{BuildError, Edge, Function, Input, Operator, Section, Worker};
+use netbricks_core::view::IpRewrite;
+use netbricks_core::{BuildError, Drop, Edge, Function, Input, Operator, Section, Worker};
+use netbricks_stream::{BLOCK, PacketizeConfig, PacketizeCounters, StreamOperator, StreamWorker};
 
 use config::FLOW_MEMORY;
 
@@ -70,10 +72,19 @@ pub fn rewrite_stream(input: Input, config: &RewriteStreamConfig, worker: &Worke
     });
     let ports: Box<[u16]> = config.ports.as_slice().into();
     let served = move |port: u16| ports.contains(&port);
+    let rewritten = streams.clone();
+    let concerns = served.clone();
     // All leave on the edge on which packets leave that are made here: so they keep their order.
     input
         .parse_or::<Link>(Edge::OUT)
         .parse_or::<Ip>(Edge::OUT)
+        .filter(Drop::Fragment, move |packet| {
+            // As of any first fragment: without it the segment comes nowhere, with numbers that the other side does not know.
+            let flow = packet.flow_key();
+            !is_cut_off(&packet.header(), packet.payload())
+                || !concerns(flow.source_port()) && !concerns(flow.destination_port())
+                || !rewritten.borrow().takes(flow)
+        })
         .parse_or::<Tcp>(Edge::OUT)
         .divert(Edge::OUT, move |packet| {
             let header = packet.header();

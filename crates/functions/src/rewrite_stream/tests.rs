@@ -262,7 +262,7 @@ fn urgent(frame: &[u8]) -> Option<u16> {
 }
 
 #[test]
-fn urgent_data_stays_in_its_place_and_nobody_says_any_more_where_it_ends() {
+fn an_urgent_byte_is_taken_out_and_no_segment_says_any_more_where_one_is() {
     let points = |sequence: u32, pointer: u16, text: &str| {
         let tcp = ethernet().ipv4("10.0.0.2", "10.0.0.1").tcp(80, 1_000).sequence(sequence).ack(100).psh();
         tcp.urgent_pointer(pointer).payload(text.as_bytes()).build().unwrap()
@@ -277,12 +277,12 @@ fn urgent_data_stays_in_its_place_and_nobody_says_any_more_where_it_ends() {
         points(500, 1, "!"),
         points(501, 3, "dog"),
         points(504, 1, "!cat"),
-        points(508, 2, "ca"),
-        points(510, 2, "t!"),
+        points(508, 2, "cX"),
+        server(510, 100, ACK, "at"),
         // More than a segment may have, and all of it again.
         points(512, 1, "!cat cat cat cat cat cat"),
         points(512, 1, "!cat cat cat cat cat cat"),
-        // It is yet to come, and before that there is nothing.
+        // It is yet to come, and never does.
         points(536, 9, ""),
         client(100, 500, ACK | flags::URG, "GET"),
         server(536, 103, flags::FIN | PUSH | flags::URG, "!"),
@@ -296,6 +296,10 @@ fn urgent_data_stays_in_its_place_and_nobody_says_any_more_where_it_ends() {
     for Left(from_server, number, _, flag, text) in report.out[1..].iter().map(|frame| read(frame)) {
         if from_server && flag & flags::SYN == 0 {
             let at = number.wrapping_sub(500) as usize;
+            if at == u32::MAX as usize {
+                // An old byte, where nothing is left of a segment, only asks for an acknowledgment.
+                continue;
+            }
             assert!(at <= stream.len(), "a hole before {at}");
             let known = (stream.len() - at).min(text.len());
             assert_eq!(text[..known], stream[at..at + known], "it says the same again");
@@ -304,8 +308,8 @@ fn urgent_data_stays_in_its_place_and_nobody_says_any_more_where_it_ends() {
         }
     }
     let long = ["elephant"; 6].join(" ");
-    assert_eq!(stream, format!("!dog!elephantelephant!!{long}!"));
-    assert_eq!(again, 1 + long.len());
+    assert_eq!(stream, format!("doelephantelephant{long}!"));
+    assert_eq!(again, long.len());
 }
 
 #[test]
@@ -332,4 +336,65 @@ fn settings_that_do_not_do_are_named() {
     assert!(
         toml::from_str::<RewriteStreamConfig>("find = \"a\"\nreplace = \"\"\nfrom = \"nobody\"").is_err()
     );
+}
+
+/// A frame whose TCP payload was changed behind its sender's checksum.
+fn corrupted(mut frame: Vec<u8>) -> Vec<u8> {
+    let last = frame.len() - 1;
+    frame[last] ^= 0x20;
+    frame
+}
+
+#[test]
+fn a_corrupted_segment_is_dropped_and_its_retransmission_goes_on() {
+    let frames = [
+        client(99, 0, flags::SYN, ""),
+        server(499, 100, flags::SYN | ACK, ""),
+        corrupted(server(500, 100, PUSH, "one cat")),
+        server(500, 100, PUSH, "one cat"),
+        // Numbers, too, may be what is wrong.
+        corrupted(client(100, 507, ACK, "x")),
+        corrupted(server(507, 100, flags::RST | ACK, "gone")),
+        server(507, 100, PUSH, "!"),
+    ];
+    let report = run_configured(rewrite_stream, RewriteStreamConfig::new("cat", "dog"), frames);
+    let left: String = report.out.iter().map(|frame| read(frame).4).collect();
+    assert_eq!((left.as_str(), report.dropped(Drop::BadChecksum)), ("one dog!", 3));
+}
+
+#[test]
+fn a_corrupted_segment_of_a_connection_that_is_not_rewritten_goes_on_as_it_came() {
+    let frames =
+        [corrupted(client(100, 500, ACK, "in the middle")), corrupted(client(99, 0, flags::SYN, "x"))];
+    let report = run_configured(rewrite_stream, RewriteStreamConfig::new("cat", "dog"), frames.clone());
+    assert_eq!(report.out, frames);
+}
+
+#[test]
+fn a_checksum_that_was_left_to_a_device_when_the_frame_was_captured_counts_as_right() {
+    let mut offloaded = server(500, 100, PUSH, "one cat");
+    let pseudo = checksum::Sum::ZERO.add_pseudo([10, 0, 0, 2].into(), [10, 0, 0, 1].into(), 6, 27).fold();
+    offloaded[14 + 20 + 16..][..2].copy_from_slice(&pseudo.to_be_bytes());
+    let frames = [client(99, 0, flags::SYN, ""), server(499, 100, flags::SYN | ACK, ""), offloaded];
+    let report = run_configured(rewrite_stream, RewriteStreamConfig::new("cat", "dog"), frames);
+    assert_eq!(read(&report.out[2]).4, "one dog");
+}
+
+#[test]
+fn a_fragment_with_a_part_of_the_header_of_a_rewritten_connection_does_not_pass() {
+    let cut = |frame: Vec<u8>| {
+        let mut frame = fragment(frame);
+        frame.truncate(14 + 20 + 16);
+        frame[16..18].copy_from_slice(&36u16.to_be_bytes());
+        frame
+    };
+    let frames = [
+        cut(server(503, 100, PUSH, "before it opens")),
+        client(99, 0, flags::SYN, ""),
+        server(499, 100, flags::SYN | ACK, ""),
+        cut(server(500, 100, PUSH, "cats and dogs")),
+    ];
+    let report = run_configured(rewrite_stream, RewriteStreamConfig::new("cat", "dog"), frames.clone());
+    assert_eq!((report.out.len(), report.dropped(Drop::Fragment)), (3, 1));
+    assert_eq!(report.out[0], frames[0]);
 }

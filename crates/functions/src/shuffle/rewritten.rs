@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{Ip, Link, Tcp, checksum};
-use netbricks_core::stream::{Fate, GateConfig, PacketizeConfig, Why};
 use netbricks_core::{Blueprint, Edge, Operator, compose};
+use netbricks_stream::{Fate, InlineWindowConfig, PacketizeConfig, StreamOperator, Why};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::mutate::Random;
 
@@ -258,7 +258,11 @@ fn what_is_held_while_its_buckets_move_is_all_there() {
             let packets =
                 PacketizeConfig { flows: 64, flow_memory: 64 << 10, memory: 4 << 20, ..Default::default() };
             let size = 32;
-            let windows = GateConfig { memory: 128 * size, packets, ..GateConfig::new(size, size - 4, 0) };
+            let windows = InlineWindowConfig {
+                memory: 128 * size,
+                packets,
+                ..InlineWindowConfig::new(size, size - 4, 0)
+            };
             input
                 .parse_or::<Link>(Edge::OUT)
                 .parse_or::<Ip>(Edge::OUT)

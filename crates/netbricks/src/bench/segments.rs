@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use netbricks_buffer::{Batch, Packet};
 use netbricks_core::packet::{Ip, Link, Tcp, protocol};
-use netbricks_core::stream::{StreamConfig, WindowConfig};
 use netbricks_core::{Function, Input, NoSettings, Operator, Registry, Worker, compose};
+use netbricks_stream::{StreamConfig, StreamOperator, WindowConfig};
 
 use super::feed::{FRAME, Trace};
 

@@ -16,8 +16,8 @@ use netbricks_core::packet::build::ethernet;
 use netbricks_core::packet::stack::{Header, Layer, Root, Stack};
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{FlowKey, Ip, Link, Tcp};
-use netbricks_core::stream::{End, Overlap, Protocol, Reassembler, StreamConfig, What};
 use netbricks_ports::{Port, ReceiveQueue, TransmitQueue};
+use netbricks_testkit::stream::{End, Overlap, Protocol, Reassembler, StreamConfig, What};
 use rand_xoshiro::Xoshiro256StarStar;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
@@ -267,6 +267,7 @@ fn reassembled(overlap: Overlap, client: u16, frames: &[Vec<u8>]) -> Vec<u8> {
             _ if told.flow.source_port() != client => {}
             What::Bytes(more) => whole.extend_from_slice(more),
             What::End(why) => end = Some(why),
+            What::Urgent(byte) => panic!("{byte} is not urgent"),
             What::Gap(missing) => panic!("{missing} bytes are missing"),
         });
     }

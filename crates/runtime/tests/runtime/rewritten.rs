@@ -9,12 +9,12 @@ use netbricks_buffer::{Batch, Pool};
 use netbricks_core::packet::build::ethernet;
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{Ip, Link, Tcp};
-use netbricks_core::stream::{PacketizeConfig, Replace};
 use netbricks_core::{
     Context, Drop, Edge, GraphBuilder, GraphError, Node, Operator, Output, Poll, Role, Shuffle,
     ShuffleConfig, ShuffleKey, WhenFull, compose,
 };
 use netbricks_runtime::{Clock, Config, Factory, IdlePolicy, Placement, Runtime};
+use netbricks_testkit::stream::{PacketizeConfig, Replace, StreamOperator, StreamWorker};
 
 const CONNECTIONS: u16 = 48;
 /// What servers say again and again, and what clients hear.

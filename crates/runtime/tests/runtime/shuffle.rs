@@ -9,7 +9,6 @@ use netbricks_core::consistency::{BoundedInconsistency, NoExternalAccess, Strict
 use netbricks_core::packet::build::ethernet;
 use netbricks_core::packet::stack::{Layer, Root, With};
 use netbricks_core::packet::{FlowKey, Ip, Link, Tcp};
-use netbricks_core::stream::WindowConfig;
 use netbricks_core::tables::{Entry, FlowTable, FlowTableConfig, Tallies};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{
@@ -17,6 +16,7 @@ use netbricks_core::{
     Role, Shuffle, ShuffleConfig, ShuffleKey, StoredFlow, Team, Turn, WhenFull, Worker, compose,
 };
 use netbricks_runtime::{Clock, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime};
+use netbricks_testkit::stream::{StreamWorker, WindowConfig};
 
 /// Where a packet's number within its flow lies: behind Ethernet, IPv4 and UDP.
 pub(crate) const NUMBER: std::ops::Range<usize> = 42..50;

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use netbricks_buffer::{Batch, Pool};
 use netbricks_core::packet::build::ethernet;
 use netbricks_core::packet::{Ip, Link, Tcp};
-use netbricks_core::stream::{End, StreamConfig, Why, Window, WindowConfig};
 use netbricks_core::{
     Context, Drop, Edge, GraphBuilder, GraphError, Node, Operator, Output, Poll, Role, Shuffle,
     ShuffleConfig, ShuffleKey, WhenFull, compose,
 };
 use netbricks_runtime::{Clock, Config, Factory, IdlePolicy, Placement, Runtime};
+use netbricks_testkit::stream::{End, StreamConfig, StreamOperator, Why, Window, WindowConfig};
 
 /// Connections, and segments of each direction of each at most: so many bytes as a number has, which says where it lies.
 const CONNECTIONS: u16 = 48;

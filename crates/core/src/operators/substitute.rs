@@ -1,0 +1,96 @@
+//! The operator that ends packets and sends others in their place.
+
+use netbricks_buffer::{Batch, Offload, Packet, Pool};
+
+use super::{Replaces, upstream};
+use crate::at::At;
+use crate::context::Context;
+use crate::operator::Operator;
+use crate::reason::{Drop, Edge, Verdict};
+
+/// Sends packets of its own in the place of those with this stack.
+pub trait Substitute<S>: 'static {
+    /// Takes a packet that came, and says what becomes of it itself.
+    fn substitute(&mut self, packet: Original<'_, S>) -> Verdict;
+}
+
+/// A packet that came.
+pub struct Original<'a, S> {
+    /// All its bytes.
+    pub frame: &'a [u8],
+    /// What is known of it.
+    pub stack: S,
+    /// What its sender left to a device, and what a device did.
+    pub offload: Offload,
+    /// When it came (ns).
+    pub received_at: u64,
+    /// Where others leave in its place.
+    pub substitutes: Substitutes<'a>,
+}
+
+/// Sends packets in the place of one that came: after whatever earlier packets of the batch send, and before later ones.
+pub struct Substitutes<'a> {
+    slot: usize,
+    cx: &'a mut Context,
+}
+
+impl Substitutes<'_> {
+    /// The time in ns: see [`Context::now`].
+    pub fn now(&self) -> u64 {
+        self.cx.now()
+    }
+    /// Where new packets come from.
+    pub fn pool(&self) -> &Pool {
+        self.cx.pool()
+    }
+    /// Sends a segment of a stream on an edge. There may be so many that a batch makes no more of them.
+    ///
+    /// # Errors
+    /// The packet, which may be sent with a later one.
+    pub fn send_segment(&mut self, edge: Edge, packet: Packet) -> Result<(), Packet> {
+        self.cx.create_segment(self.slot, edge, packet)
+    }
+    /// Sends an answer on an edge. Each packet that came may be answered a few times.
+    ///
+    /// # Errors
+    /// The packet, where there were too many.
+    pub fn answer(&mut self, edge: Edge, packet: Packet) -> Result<(), Packet> {
+        self.cx.create_for(self.slot, edge, packet)
+    }
+    /// Counts a packet of so many bytes that could not be made or sent: created, and dropped at once.
+    pub fn lost(&mut self, reason: Drop, bytes: u64) {
+        self.cx.lost_on_creation(reason, bytes);
+    }
+}
+
+/// Ends packets and sends others in their place.
+pub struct Substituted<A, F>(pub(crate) A, pub(crate) F);
+
+impl<A: Operator, F: Substitute<A::Out>> Operator for Substituted<A, F> {
+    type In = A::In;
+    type Out = A::Out;
+    const WAITS: bool = A::WAITS;
+    const PUTS_OFF: bool = A::PUTS_OFF;
+    const USUAL: bool = A::USUAL;
+    const FUSED: usize = A::FUSED;
+    const RESTARTS: bool = A::RESTARTS;
+    const REPLACES: Replaces = A::REPLACES.and(Replaces::Last);
+
+    #[inline(always)]
+    fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
+        self.0.prepare(batch, cx, inputs);
+    }
+    #[inline(always)]
+    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+        let stack = upstream!(self, at, stack);
+        let At { slot, bytes, cx, .. } = at;
+        let offload = bytes.offload();
+        let (frame, annotations) = bytes.parts();
+        let received_at = annotations.received_at();
+        let substitutes = Substitutes { slot, cx };
+        Err(self.1.substitute(Original { frame, stack, offload, received_at, substitutes }))
+    }
+    fn edges(&self, visit: &mut dyn FnMut(Edge)) {
+        self.0.edges(visit);
+    }
+}

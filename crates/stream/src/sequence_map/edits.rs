@@ -1,0 +1,175 @@
+//! Replacements in bytes that are not acknowledged: what of a direction's input became what of its output.
+
+use netbricks_core::tables::MemoryError;
+
+use super::SequenceMap;
+use crate::blocks::{BLOCK, NONE};
+use crate::memory::filled;
+
+/// Replacements that lie within so many bytes, of input and of output, may count as one.
+const CLOSE: u64 = BLOCK as u64;
+
+/// A replacement: these bytes of the input became those of the output. Or several, and what lies between them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Edit {
+    pub(crate) input: u64,
+    pub(crate) input_end: u64,
+    pub(crate) output: u64,
+    pub(crate) output_end: u64,
+    pub(super) next: u32,
+    pub(super) previous: u32,
+    /// One further before it, and how many replacements before: it may be forgotten, and its place another's.
+    pub(super) far: u32,
+    pub(super) distance: u32,
+}
+
+impl Edit {
+    /// Output position less input position, behind it.
+    pub(crate) fn shift(&self) -> i64 {
+        self.output_end.wrapping_sub(self.input_end).cast_signed()
+    }
+}
+
+/// Memory for replacements, of which there is enough however many there are: several can be one. What that costs is that the
+/// sender learns of up to a block less that it arrived.
+///
+/// A direction's are a list that grows at its end and shrinks at its beginning. One is found as in a stack with random access
+/// (Myers, 1983): each knows one far before it, so that from the last one it takes as many steps as the logarithm of how
+/// many there ever were.
+pub(crate) struct Edits {
+    all: Vec<Edit>,
+    free: u32,
+    /// How many any direction may still have; the first one each has besides.
+    available: usize,
+    /// How many of a direction's are known one by one; more only as far as they don't lie close together.
+    share: usize,
+}
+
+impl Edits {
+    /// So many, and one for each direction.
+    pub(crate) fn new(count: usize, directions: usize, share: usize) -> Result<Self, MemoryError> {
+        let mut all = filled(Edit::default(), count.saturating_add(directions))?;
+        let behind = (1..all.len() as u32).chain([NONE]);
+        all.iter_mut().zip(behind).for_each(|(edit, next)| edit.next = next);
+        let free = if all.is_empty() { NONE } else { 0 };
+        Ok(Self { all, free, available: count, share })
+    }
+
+    pub(super) fn get(&self, at: u32) -> Option<&Edit> {
+        self.all.get(at as usize)
+    }
+
+    /// The last of a lane's of which `is` says so, if any; it says so of all before that.
+    pub(crate) fn last(&self, map: &SequenceMap, is: impl Fn(&Edit) -> bool) -> Option<&Edit> {
+        let mut edit = self.get(map.newest)?;
+        // How many are before it.
+        let mut before = map.edits - 1;
+        if is(edit) {
+            return Some(edit);
+        }
+        // None of those it comes to is one.
+        while before > 0 {
+            let far = self.get(edit.far).filter(|far| edit.distance <= before && !is(far));
+            (edit, before) = match far {
+                Some(far) => (far, before - edit.distance),
+                None => match self.get(edit.previous)? {
+                    found if is(found) => return Some(found),
+                    previous => (previous, before - 1),
+                },
+            };
+        }
+        None
+    }
+
+    /// One more of a lane, behind its others: by itself, or together with the one before it. A lane that has some gets no more
+    /// of them than are left for all others, as of blocks.
+    pub(super) fn add(&mut self, map: &mut SequenceMap, edit: Edit) {
+        let own = map.edits as usize;
+        let may = self.get(map.newest).is_none_or(|newest| {
+            let apart = edit.input_end - newest.input > CLOSE || edit.output_end - newest.output > CLOSE;
+            own < self.available && (own < self.share || apart)
+        });
+        if may {
+            self.append(map, edit);
+        } else {
+            // What its receiver has is not put together with what it has not.
+            map.forget_acknowledged(self);
+            self.append_or_extend(map, edit, false);
+        }
+    }
+
+    /// As [`add`](Self::add), by itself wherever there is a place.
+    pub(super) fn append(&mut self, map: &mut SequenceMap, edit: Edit) {
+        self.append_or_extend(map, edit, self.available > 0);
+    }
+
+    fn append_or_extend(&mut self, map: &mut SequenceMap, edit: Edit, may: bool) {
+        let previous = map.newest;
+        match self.all.get_mut(previous as usize) {
+            Some(newest) if !may => {
+                (newest.input_end, newest.output_end) = (edit.input_end, edit.output_end);
+                return;
+            }
+            Some(_) => self.available -= 1,
+            // Its first.
+            None => {}
+        }
+        map.edited += 1;
+        let distance = distance(map.edited);
+        let far = if distance == 1 { previous } else { self.far_behind(map) };
+        let at = self.free;
+        let place = &mut self.all[at as usize];
+        self.free = std::mem::replace(place, Edit { next: NONE, previous, far, distance, ..edit }).next;
+        map.newest = at;
+        map.edits += 1;
+        match self.all.get_mut(previous as usize) {
+            Some(newest) => newest.next = at,
+            None => map.oldest = at,
+        }
+    }
+
+    /// Where the one is that is far before the far one before a lane's last, if it is not forgotten.
+    fn far_behind(&self, map: &SequenceMap) -> u32 {
+        let mut edit = self.get(map.newest);
+        let mut before = map.edits.saturating_sub(1);
+        let mut far = NONE;
+        for _ in 0..2 {
+            let Some(known) = edit.filter(|edit| edit.distance <= before) else { return NONE };
+            before -= known.distance;
+            far = known.far;
+            edit = self.get(far);
+        }
+        far
+    }
+
+    /// Takes out a lane's first, if it has any.
+    pub(super) fn remove_oldest(&mut self, map: &mut SequenceMap) -> Option<Edit> {
+        let edit = *self.get(map.oldest)?;
+        self.all[map.oldest as usize].next = self.free;
+        self.free = map.oldest;
+        map.oldest = edit.next;
+        map.edits -= 1;
+        if map.oldest == NONE {
+            map.newest = NONE;
+        } else {
+            self.available += 1;
+        }
+        Some(edit)
+    }
+}
+
+/// How far before the `number`th (from 1) the far one is: the last digit of that number in skew binary, where digits are worth
+/// 2^k - 1.
+fn distance(number: u64) -> u32 {
+    let mut rest = number;
+    loop {
+        let most = (u64::MAX >> (rest + 1).leading_zeros()) >> 1;
+        if rest == most {
+            return u32::try_from(most).unwrap_or(u32::MAX);
+        }
+        rest -= most;
+    }
+}
+
+#[cfg(test)]
+mod tests;
