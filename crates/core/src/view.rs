@@ -144,6 +144,8 @@ impl<S: Stack> View<'_, S> {
 pub trait IpRewrite<I> {
     /// The 5-tuple of the IP packet.
     fn flow_key(&self) -> FlowKey;
+    /// Whether a capture left out the end of the IP packet.
+    fn is_cut_off(&self) -> bool;
     /// The flow that the packet [goes with](FlowKey::related): its own, but for fragments and ICMP errors.
     fn related_flow(&self) -> FlowKey;
     /// Exchanges source and destination address, which changes no checksum: the packet goes back.
@@ -175,6 +177,14 @@ impl<S: Stack + Holds<Ip, I>, I> IpRewrite<I> for View<'_, S> {
     fn flow_key(&self) -> FlowKey {
         let (at, end, facts) = self.stack.locate();
         FlowKey::at(self.data, at, end, self.stack.payload_end(), facts)
+    }
+    #[inline(always)]
+    fn is_cut_off(&self) -> bool {
+        if self.missing() == 0 {
+            return false;
+        }
+        let (at, end, facts) = self.stack.locate();
+        crate::operators::is_cut_off(Ip::view(&self.data[at..end], facts), at, self.data.len())
     }
     #[inline(always)]
     fn related_flow(&self) -> FlowKey {

@@ -61,7 +61,7 @@ impl Needs {
             .capabilities
             .iter()
             // CAP_BPF was a part of CAP_SYS_ADMIN, which still stands for it.
-            .filter(|needed| !has(**needed) && !(**needed == Capability::Bpf && has(Capability::SysAdmin)))
+            .filter(|needed| !has(**needed) && (**needed != Capability::Bpf || !has(Capability::SysAdmin)))
             .map(|needed| needed.name().to_owned())
             .collect();
         if let Some(lockable) = lockable

@@ -25,6 +25,7 @@ pub use replace::{
 pub use replaces::Replaces;
 pub use resize::{Insert, Insertable, Remove};
 pub(crate) use simple::dispatched;
+pub use simple::is_cut_off;
 pub use simple::{
     Boundary, Decide, Divert, Filter, FilterOr, Forget, ForgetMetadata, Inspect, Map, Parse, Send, Then,
     Transform,

@@ -68,7 +68,7 @@ pub(super) fn parse_with_slack<P: Stack, H: Header>(outer: P, bytes: &Bytes<'_>)
 /// Whether the end of an IP packet is missing whose header is at offset `at` of a frame of which `here` bytes are there; of
 /// one that does not say where that is, it is taken to be.
 #[cold]
-pub(super) fn is_cut_off(ip: IpRef<'_>, at: usize, here: usize) -> bool {
+pub fn is_cut_off(ip: IpRef<'_>, at: usize, here: usize) -> bool {
     let stated = ip.stated_len();
     let unstated = match ip.version() {
         Version::V4 => 0,

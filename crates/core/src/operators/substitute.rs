@@ -18,6 +18,8 @@ pub trait Substitute<S>: 'static {
 pub struct Original<'a, S> {
     /// All its bytes.
     pub frame: &'a [u8],
+    /// Bytes of it that a capture left out behind the last one.
+    pub missing: usize,
     /// What is known of it.
     pub stack: S,
     /// What its sender left to a device, and what a device did.
@@ -85,10 +87,11 @@ impl<A: Operator, F: Substitute<A::Out>> Operator for Substituted<A, F> {
         let stack = upstream!(self, at, stack);
         let At { slot, bytes, cx, .. } = at;
         let offload = bytes.offload();
+        let missing = if cx.cut { bytes.missing() } else { 0 };
         let (frame, annotations) = bytes.parts();
         let received_at = annotations.received_at();
         let substitutes = Substitutes { slot, cx };
-        Err(self.1.substitute(Original { frame, stack, offload, received_at, substitutes }))
+        Err(self.1.substitute(Original { frame, missing, stack, offload, received_at, substitutes }))
     }
     fn edges(&self, visit: &mut dyn FnMut(Edge)) {
         self.0.edges(visit);

@@ -207,7 +207,7 @@ fn place(
     let wire = header.len() + rest.len() + missing;
     if HEADER + rest.len() > cx.pool().largest_packet() {
         Counters::add(&counters.too_big_to_receive, 1);
-        lose(cx, Drop::TooBig);
+        lose(cx, wire, Drop::TooBig);
         return Ok(());
     }
     let packet = cx.pool().empty(header.len() + rest.len()).and_then(|mut packet| {

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::net::IpAddr;
 
 use netbricks_core::buffer::Offload;
-use netbricks_core::operators::{Original, Substitute, Substitutes};
+use netbricks_core::operators::{Original, Substitute, Substitutes, is_cut_off};
 use netbricks_core::packet::build::{BuildError as Unbuildable, Builder, ipv4, ipv6};
 use netbricks_core::packet::checksum::Sum;
 use netbricks_core::packet::stack::{Header, Holds, Stack};
@@ -110,7 +110,7 @@ where
     I: 'static,
 {
     fn substitute(&mut self, packet: Original<'_, S>) -> Verdict {
-        let Original { frame, stack, offload, received_at: time, mut substitutes } = packet;
+        let Original { frame, missing, stack, offload, received_at: time, mut substitutes } = packet;
         // In the order of the others, which leave this function here.
         let unchanged = Verdict::OUT;
         let (ip, ip_end, facts) = Holds::<Ip, I>::locate(&stack);
@@ -120,9 +120,9 @@ where
             // sender sends it again.
             return if self.0.borrow().takes(flow) { Verdict::drop(Drop::Fragment) } else { unchanged };
         }
-        if missing > 0 && super::simple::is_cut_off(Ip::view(&frame[ip..ip_end], facts), ip, frame.len()) {
-            // As with fragments: nobody can rewrite what is not here, and behind it numbers would be wrong.
-            return if self.1.borrow().takes(flow) { Err(Verdict::drop(Drop::Truncated)) } else { unchanged };
+        if missing > 0 && is_cut_off(Ip::view(&frame[ip..ip_end], facts), ip, frame.len()) {
+            // As with fragments: bytes that are not here can't be rewritten, and numbers behind them would be wrong.
+            return if self.0.borrow().takes(flow) { Verdict::drop(Drop::Truncated) } else { unchanged };
         }
         let (tcp, _) = stack.top();
         let (end, limit) = (stack.end(), stack.limit(frame.len()));

@@ -69,7 +69,9 @@ where
     fn observe(&mut self, packet: &View<'_, S>, now: u64) {
         // A fragment's payload is not its segment's: what it carries counts as lost.
         if !Enclosing::<I>::outer::<Ip>(packet).is_fragment() {
-            let segment = P::segment(packet.header(), packet.payload());
+            let mut segment = P::segment(packet.header(), packet.payload());
+            // The missing bytes are a gap in the stream, and its end lies behind them.
+            segment.ends &= !IpRewrite::<I>::is_cut_off(packet);
             self.0.borrow_mut().push(IpRewrite::<I>::flow_key(packet), segment, now);
         }
     }
