@@ -61,8 +61,8 @@ pub use operator::{Function, Input, Operator, Start};
 pub use operators::Own;
 pub use reason::{Class, Drop, Edge, Verdict};
 pub use registry::{
-    Blueprint, BuildError, Definition, Doubt, Key, NoSettings, Refused, Registry, Settings, SettingsError,
-    Worker, nearest,
+    Blueprint, BuildError, Definition, Doubt, Key, NoSettings, Refused, Registry, RenamedKey, Settings,
+    SettingsError, Worker, nearest, read_settings,
 };
 pub use shuffle::{Shuffle, ShuffleConfig, ShuffleKey, WhenFull};
 pub use state::{Counter, Declared, Flows, Mobility, State, TableKey};

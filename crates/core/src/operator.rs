@@ -519,7 +519,7 @@ pub trait Operator: Sized + 'static {
         Packetize::new(self, worker.gate_of(name, config, Keeping::new(f)))
     }
     /// Rewrites the byte streams that these packets carry (the paper's window in the packets' way, and packetize). Packets
-    /// of connections whose beginning passed here end here, as [`Rewritten`](Drop::Rewritten), and others go on in their
+    /// of connections whose beginning passed here end here, as [`Replaced`](Drop::Replaced), and others go on in their
     /// place on [`Edge::OUT`]; the rest goes on unchanged. In either case nothing of this node comes after it. What does
     /// not come here has to leave on [`Edge::OUT`] as well (`parse_or`, `divert`), so that packets keep their order. Both
     /// directions must pass the same worker. First fragments of what is rewritten are dropped, as

@@ -76,10 +76,10 @@ reasons! {
     Drained, "drained", Lost, "It was still held when the graph was taken down.";
     Answered, "answered", Consumed, "It was answered: an ARP request, an echo request, a neighbour solicitation.";
     Discarded, "discarded", Consumed, "It reached a port or a node whose purpose is to discard.";
-    Absorbed, "absorbed", Consumed, "It was addressed to this function and needs no answer.";
+    LocalDelivery, "local-delivery", Consumed, "It was addressed to this function and needs no answer.";
     Fragment, "fragment", Lost, "It is a fragment, and the function needs the whole packet.";
     Segmented, "segmented", Consumed, "It was cut into segments that fit the link.";
-    Rewritten, "rewritten", Consumed, "What became of its bytes went on in packets of their own.";
+    Replaced, "replaced", Consumed, "What became of its bytes went on in packets of their own.";
 }
 
 impl fmt::Display for Drop {

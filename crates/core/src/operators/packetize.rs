@@ -194,7 +194,7 @@ where
         });
         match passage {
             Passage::Unchanged => unchanged,
-            Passage::Replaced => Err(Verdict::drop(Drop::Rewritten)),
+            Passage::Replaced => Err(Verdict::drop(Drop::Replaced)),
             Passage::NoRoom => Err(Verdict::drop(Drop::TableFull)),
             Passage::Refused => Err(Verdict::drop(Drop::Denied)),
         }
