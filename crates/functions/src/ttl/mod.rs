@@ -8,6 +8,7 @@ pub use config::{NonIp, TtlConfig};
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use netbricks_core::icmp::IcmpError;
 use netbricks_core::packet::{Ip, IpRef, Ipv6, Link, protocol};
 use netbricks_core::{Drop, Function, Input, Operator, Verdict, Worker};
 
@@ -38,7 +39,7 @@ pub fn ttl(input: Input, config: &TtlConfig, worker: &Worker) -> impl Function {
             Drop::TtlExpired,
             |packet| packet.header().ttl() > 1,
             move |packet| {
-                if errors.time_exceeded(packet) {
+                if errors.answer(packet, IcmpError::TimeExceeded) {
                     answered.add(1);
                 }
             },
