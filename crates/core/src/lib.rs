@@ -25,7 +25,8 @@
 //! ```
 #![forbid(unsafe_code)]
 
-pub mod annotation;
+pub mod address;
+mod annotation;
 mod at;
 pub mod compose;
 pub mod consistency;
@@ -49,6 +50,7 @@ pub mod team;
 pub mod units;
 pub mod view;
 
+pub use address::{DestinationAddress, SourceAddress};
 pub use annotation::Annotation;
 pub use compose::{compose, merge};
 pub use context::Context;

@@ -123,7 +123,7 @@ pub use netbricks_core::Event;
 // Declared state.
 pub use netbricks_core::packet::FlowKey;
 pub use netbricks_core::tables::{Encode, Entry, FlowTableConfig, Full};
-pub use netbricks_core::{Counter, Flows, Own, State};
+pub use netbricks_core::{Counter, DestinationAddress, Flows, Own, SourceAddress, State};
 
 // State that workers share, under a consistency chosen by type: `worker.state::<Tallies, _>("seen", Strict, 256)`.
 pub use netbricks_core::consistency::{Access, BoundedInconsistency, Consistency, NoExternalAccess, Strict};
