@@ -308,6 +308,8 @@ fn wrong_flags_are_usage() {
     let said = |arguments: &[&str]| text(&netbricks(&bad(), arguments).stderr);
     assert!(said(&["run", "f.toml", "--duration", "-5s"]).contains("invalid value '-5s'"));
     assert!(said(&["run", "f.toml", "--workers", "-1"]).contains("invalid value '-1'"));
+    let renamed = said(&["generate", "out.pcap", "--packets", "9", "--hold", "64"]);
+    assert!(renamed.contains("`limit`"), "{renamed}");
     assert!(text(&netbricks(&bad(), &["functions", "tll"]).stderr).contains("did you mean `ttl`?"));
     assert!(text(&netbricks(&bad(), &["ports", "af_paket"]).stderr).contains("did you mean `af_packet`?"));
 }

@@ -30,7 +30,7 @@ v4 = "192.168.0.1"
 v6 = "2001:db8:0:12::2"
 [function.hops]
 use = "ttl"
-other = "pass"
+non_ip = "pass"
 answer_v4 = "10.255.255.254"
 answer_v6 = "2001:db8::fe"
 answer_rate = 1_000_000

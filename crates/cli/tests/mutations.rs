@@ -30,7 +30,7 @@ const CHAIN: [(&str, &str); 13] = [
     ("wire", ""),
     (
         "ttl",
-        "other = \"pass\"\nanswer_v4 = \"10.0.0.254\"\nanswer_v6 = \"2001:db8::fe\"\nanswer_rate = 1_000_000",
+        "non_ip = \"pass\"\nanswer_v4 = \"10.0.0.254\"\nanswer_v6 = \"2001:db8::fe\"\nanswer_rate = 1_000_000",
     ),
     ("macswap", ""),
     // Small, so that it fills, and soon forgets.

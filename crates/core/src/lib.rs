@@ -25,7 +25,8 @@
 //! ```
 #![forbid(unsafe_code)]
 
-pub mod annotation;
+pub mod address;
+mod annotation;
 mod at;
 pub mod compose;
 pub mod consistency;
@@ -48,6 +49,7 @@ pub mod team;
 pub mod units;
 pub mod view;
 
+pub use address::{DestinationAddress, SourceAddress};
 pub use annotation::Annotation;
 pub use compose::{compose, merge};
 pub use context::Context;
@@ -60,8 +62,8 @@ pub use operator::{Function, Input, Operator, Start};
 pub use operators::Own;
 pub use reason::{Class, Drop, Edge, Verdict};
 pub use registry::{
-    Blueprint, BuildError, Definition, Doubt, Key, NoSettings, Refused, Registry, Settings, SettingsError,
-    Worker, nearest,
+    Blueprint, BuildError, Definition, Doubt, Key, NoSettings, Refused, Registry, RenamedKey, Settings,
+    SettingsError, Worker, nearest, read_settings,
 };
 pub use shuffle::{Shuffle, ShuffleConfig, ShuffleKey, WhenFull};
 pub use state::{Counter, Declared, Flows, Mobility, State, TableKey};

@@ -76,12 +76,12 @@ reasons! {
     Drained, "drained", Lost, "It was still held when the graph was taken down.";
     Answered, "answered", Consumed, "It was answered: an ARP request, an echo request, a neighbour solicitation.";
     Discarded, "discarded", Consumed, "It reached a port or a node whose purpose is to discard.";
-    Absorbed, "absorbed", Consumed, "It was addressed to this function and needs no answer.";
+    LocalDelivery, "local-delivery", Consumed, "It was addressed to this function and needs no answer.";
     Fragment, "fragment", Lost, "It is a fragment, and the function needs the whole packet.";
     Truncated, "truncated", Lost, "Its capture holds only a part of it, and the function needs all.";
     NotEthernet, "not-ethernet", Policy, "Its link layer is not Ethernet, and cannot be made Ethernet.";
     Segmented, "segmented", Consumed, "It was cut into segments that fit the link.";
-    Rewritten, "rewritten", Consumed, "What became of its bytes went on in packets of their own.";
+    Replaced, "replaced", Consumed, "What became of its bytes went on in packets of their own.";
 }
 
 impl fmt::Display for Drop {

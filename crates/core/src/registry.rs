@@ -131,6 +131,15 @@ pub struct Key {
     pub summary: &'static str,
 }
 
+/// A key that had another name in an earlier version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct RenamedKey {
+    /// The name that is refused now: `"other"`.
+    pub old: &'static str,
+    /// The name of the same key now: `"non_ip"`.
+    pub new: &'static str,
+}
+
 /// What an operator may write for a function, validated once into what the code needs.
 ///
 /// Derive `serde::Deserialize` with `deny_unknown_fields`; a wrong type or an unknown key is then reported with line
@@ -138,6 +147,8 @@ pub struct Key {
 pub trait Settings: DeserializeOwned + Send + Sync + 'static {
     /// The keys, in the order in which to list them.
     const KEYS: &'static [Key];
+    /// Keys of earlier versions. A file that has one gets an error that names the new key.
+    const RENAMED: &'static [RenamedKey] = &[];
     /// Checks what types cannot say; the message names the key, what was expected and what was found. It is called again
     /// without the key that it refused, so that all that is wrong is told at once; what would follow from another key is
     /// not told where that one is wrong, if the message names it in backquotes.
@@ -195,6 +206,49 @@ pub struct SettingsError {
     pub span: Option<Range<usize>>,
     /// The name that was probably meant.
     pub suggestion: Option<String>,
+    /// The key was renamed, and this is its new name.
+    pub renamed: Option<&'static str>,
+}
+
+impl SettingsError {
+    /// An error with this text at this place.
+    pub fn new(message: impl Into<String>, span: Option<Range<usize>>) -> Self {
+        Self { message: message.into(), span, suggestion: None, renamed: None }
+    }
+}
+
+/// Reads settings from a table with places in a file and checks them. Relative names of files start from `directory`, where
+/// one is given.
+///
+/// # Errors
+/// [`SettingsError`] with the place of a renamed or unknown key, a wrong type or a refused value.
+pub fn read_settings<S: Settings>(
+    table: Spanned<DeTable<'_>>,
+    directory: Option<&Path>,
+) -> Result<S, SettingsError> {
+    let whole = table.span();
+    for (key, _) in table.get_ref() {
+        let found = key.get_ref().as_ref();
+        if let Some(RenamedKey { old, new }) = S::RENAMED.iter().find(|renamed| renamed.old == found) {
+            let message = format!("`{old}` is called `{new}` now");
+            return Err(SettingsError {
+                renamed: Some(new),
+                ..SettingsError::new(message, Some(key.span()))
+            });
+        }
+    }
+    let spans: Vec<(String, Range<usize>)> =
+        table.get_ref().iter().map(|(key, value)| (key.get_ref().to_string(), value.span())).collect();
+    let mut settings = S::deserialize(toml::de::Deserializer::from(table))
+        .map_err(|error| SettingsError::new(error.message(), error.span().or(Some(whole.clone()))))?;
+    if let Some(directory) = directory {
+        settings.start_from(directory);
+    }
+    settings.check().map_err(|refused| {
+        let place = spans.iter().find(|(key, _)| key == refused.key).map(|(_, span)| span.clone());
+        SettingsError::new(refused.to_string(), place.or(Some(whole)))
+    })?;
+    Ok(settings)
 }
 
 type Maker = dyn Fn(Spanned<DeTable<'_>>, &Path) -> Result<Blueprint, SettingsError> + Send + Sync;
@@ -240,25 +294,7 @@ impl Registry {
         build: impl Fn(&S, &Worker) -> Result<Box<dyn Node>, BuildError> + Clone + Send + Sync + 'static,
     ) -> &mut Self {
         let make = move |table: Spanned<DeTable<'_>>, directory: &Path| {
-            let whole = table.span();
-            let spans: Vec<(String, Range<usize>)> = table
-                .get_ref()
-                .iter()
-                .map(|(key, value)| (key.get_ref().to_string(), value.span()))
-                .collect();
-            let mut settings = S::deserialize(toml::de::Deserializer::from(table)).map_err(|error| {
-                SettingsError { message: error.message().to_owned(), span: error.span(), suggestion: None }
-            })?;
-            settings.start_from(directory);
-            settings.check().map_err(|refused| SettingsError {
-                message: refused.to_string(),
-                span: spans
-                    .iter()
-                    .find(|(key, _)| key == refused.key)
-                    .map(|(_, span)| span.clone())
-                    .or(Some(whole)),
-                suggestion: None,
-            })?;
+            let settings: S = read_settings(table, Some(directory))?;
             let build = build.clone();
             let doubts = settings.doubts().into();
             Ok(Blueprint { doubts, ..Blueprint::new(move |worker| build(&settings, worker)) })
@@ -294,7 +330,7 @@ impl Definition {
             let place = caught.place.map(|place| format!(" (at {place})")).unwrap_or_default();
             let message =
                 format!("checking the settings of `{}` panicked: {}{place}", self.name, caught.message);
-            Err(SettingsError { message, span: Some(span), suggestion: None })
+            Err(SettingsError::new(message, Some(span)))
         });
         made.map_err(|mut error| {
             if error.message.starts_with("unknown field")

@@ -31,9 +31,9 @@ struct Configs {
 
 fn configs() -> Configs {
     Configs {
-        paper: ttl::TtlConfig::default(),
+        paper: ttl::TtlConfig { non_ip: ttl::NonIp::Drop, ..Default::default() },
         ttl: ttl::TtlConfig {
-            other: ttl::Other::Pass,
+            non_ip: ttl::NonIp::Pass,
             answer_v4: Some([192, 0, 2, 1].into()),
             answer_v6: "2001:db8:ff::1".parse().ok(),
             answer_rate: 1_000_000,

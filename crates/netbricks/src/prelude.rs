@@ -102,6 +102,9 @@ pub use netbricks_core::{Function, Input, NoSettings, Operator, Worker, compose,
 // What becomes of a packet.
 pub use netbricks_core::{Drop, Edge, Verdict};
 
+// ICMP errors: `errors.answer(packet, IcmpError::TimeExceeded)`, with their rate limit and the packets that are never answered.
+pub use netbricks_core::icmp::{IcmpError, IcmpErrors, ProblemCode, Unreachable};
+
 // Headers to parse, and fields of their own kind.
 pub use netbricks_core::packet::{
     Arp, Ethernet, Geneve, Gre, Gtpu, Icmpv4, Icmpv6, Ip, Ipv4, Ipv6, Link, MacAddress, Mpls, Ppp, Pppoe,
@@ -120,7 +123,7 @@ pub use netbricks_core::Event;
 // Declared state.
 pub use netbricks_core::packet::FlowKey;
 pub use netbricks_core::tables::{Encode, Entry, FlowTableConfig, Full};
-pub use netbricks_core::{Counter, Flows, Own, State};
+pub use netbricks_core::{Counter, DestinationAddress, Flows, Own, SourceAddress, State};
 
 // State that workers share, under a consistency chosen by type: `worker.state::<Tallies, _>("seen", Strict, 256)`.
 pub use netbricks_core::consistency::{Access, BoundedInconsistency, Consistency, NoExternalAccess, Strict};

@@ -103,7 +103,7 @@ impl FlowKey {
     }
 
     /// The flow that an ICMP error is about, in the direction in which the error travels: against what it quotes (RFC 792;
-    /// RFC 4443, section 2.4 (c)). `None` for all other packets, and where too little is quoted, or a packet of the other
+    /// RFC 4443, section 2.4 (c)). Where it quotes a later fragment, the flow has no ports. `None` for all other packets, and where too little is quoted, or a packet of the other
     /// version of IP, which no error of this one is about.
     #[must_use]
     pub fn quoted(ip: IpRef<'_>, payload: &[u8]) -> Option<Self> {
@@ -122,7 +122,8 @@ impl FlowKey {
         if flow.is_v6() != matches!(ip, IpRef::V6(_)) {
             return None;
         }
-        Some(if quoted.ip().is_fragment() { flow.portless() } else { flow })
+        // A first fragment has its ports, so that its flow is known. Later ones go with all fragments of their addresses.
+        Some(if quoted.ip().is_later_fragment() { flow.portless() } else { flow })
     }
 }
 
@@ -175,8 +176,48 @@ fn split<H: Header<Facts = ()>>(bytes: &[u8]) -> Option<(H::Ref<'_>, &[u8])> {
 mod tests {
     extern crate std;
 
+    use std::vec::Vec;
+
     use super::*;
     use crate::build::ethernet;
+
+    #[test]
+    fn an_error_that_quotes_a_first_fragment_is_about_the_flow_with_its_ports() {
+        let whole = ethernet().ipv4("192.0.2.1", "198.51.100.2").udp(53, 4_000).payload(&[1; 64]);
+        let whole = FlowKey::from_frame(&whole.build().unwrap()).unwrap();
+        let v4 = |offset, more| {
+            let packet = ethernet().ipv4("192.0.2.1", "198.51.100.2").fragment(offset, more);
+            match offset {
+                0 => packet.udp(53, 4_000).payload(&[1; 64]).build().unwrap(),
+                _ => packet.protocol(17).payload(&[1; 64]).build().unwrap(),
+            }
+        };
+        let about = |quote: &[u8]| {
+            // As much as a router must quote: the header and eight bytes.
+            let error = ethernet().ipv4("203.0.113.3", "192.0.2.1").icmp_time_exceeded(&quote[14..42]);
+            FlowKey::related_from_frame(&error.build().unwrap()).unwrap()
+        };
+        assert_eq!(about(&v4(0, true)), whole.reversed());
+        for (offset, more) in [(8, true), (16, false)] {
+            assert_eq!(about(&v4(offset, more)), whole.reversed().portless());
+        }
+        let v6 = |offset, more| -> Vec<u8> {
+            let packet = ethernet().ipv6("2001:db8::1", "2001:db8::2").fragment(offset, more, 7);
+            match offset {
+                0 => packet.udp(53, 4_000).payload(&[1; 64]).build().unwrap(),
+                _ => packet.protocol(17).payload(&[1; 64]).build().unwrap(),
+            }
+        };
+        let whole = ethernet().ipv6("2001:db8::1", "2001:db8::2").udp(53, 4_000).build().unwrap();
+        let whole = FlowKey::from_frame(&whole).unwrap();
+        let about = |quote: &[u8]| {
+            let error =
+                ethernet().ipv6("2001:db8::9", "2001:db8::1").icmpv6_packet_too_big(1_280, &quote[14..]);
+            FlowKey::related_from_frame(&error.build().unwrap()).unwrap()
+        };
+        assert_eq!(about(&v6(0, true)), whole.reversed());
+        assert_eq!(about(&v6(8, false)), whole.reversed().portless());
+    }
 
     #[test]
     fn an_error_about_the_other_version_is_about_nothing() {

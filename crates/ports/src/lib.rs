@@ -37,4 +37,4 @@ pub use open::{Directions, Driver, Drivers, OpenContext, OpenError, QueueDivisio
 pub use port::{
     Capabilities, ChecksumPolicy, Counters, Failure, Link, Port, PortError, ReceiveQueue, TransmitQueue,
 };
-pub use wrap::COMMON_KEYS;
+pub use wrap::{COMMON_KEYS, COMMON_RENAMED};

@@ -5,11 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use netbricks_buffer::Pool;
-use netbricks_core::{Key, Settings, SettingsError, nearest};
+use netbricks_core::{Key, Settings, SettingsError, nearest, read_settings};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -212,10 +211,14 @@ impl Driver {
         let span = settings.span();
         let (mut shared, mut own) = (DeTable::new(), DeTable::new());
         for (key, value) in settings.into_inner() {
-            let is_shared = Common::KEYS.iter().any(|known| known.name == key.get_ref().as_ref());
+            let name = key.get_ref().as_ref();
+            let renamed = || Common::RENAMED.iter().any(|renamed| renamed.old == name);
+            let is_shared = Common::KEYS.iter().any(|known| known.name == name)
+                || renamed() && !self.keys.iter().any(|own| own.name == name);
             if is_shared { &mut shared } else { &mut own }.insert(key, value);
         }
-        let common = read(Spanned::new(span.clone(), shared)).map_err(|error| self.suggest(error.into()))?;
+        let common = read_settings(Spanned::new(span.clone(), shared), None)
+            .map_err(|error| self.suggest(error.into()))?;
         Ok((common, Spanned::new(span, own)))
     }
 
@@ -238,24 +241,6 @@ fn seed_of(seed: u64, name: &str) -> u64 {
     name.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
-}
-
-/// Reads and checks settings.
-fn read<S: Settings>(table: Spanned<DeTable<'_>>) -> Result<S, SettingsError> {
-    let whole = table.span();
-    let spans: Vec<(String, Range<usize>)> =
-        table.get_ref().iter().map(|(key, value)| (key.get_ref().to_string(), value.span())).collect();
-    let settings = S::deserialize(toml::de::Deserializer::from(table)).map_err(|error| SettingsError {
-        message: error.message().to_owned(),
-        span: error.span().or(Some(whole.clone())),
-        suggestion: None,
-    })?;
-    settings.check().map_err(|refused| SettingsError {
-        message: refused.to_string(),
-        span: spans.iter().find(|(key, _)| key == refused.key).map(|(_, span)| span.clone()).or(Some(whole)),
-        suggestion: None,
-    })?;
-    Ok(settings)
 }
 
 /// Drivers by name.
@@ -299,8 +284,10 @@ impl Drivers {
             fits: None,
             look: None,
             large: None,
-            open: Box::new(move |port, table, cx| Ok(open(port, read(table)?, cx)?)),
-            check: Box::new(move |port, table, directory| Ok(check(port, &read(table)?, directory)?)),
+            open: Box::new(move |port, table, cx| Ok(open(port, read_settings(table, None)?, cx)?)),
+            check: Box::new(move |port, table, directory| {
+                Ok(check(port, &read_settings(table, None)?, directory)?)
+            }),
         };
         self.0.insert(name, driver);
         self
@@ -331,7 +318,8 @@ impl Drivers {
         queues: impl Fn(&S, usize) -> usize + Send + Sync + 'static,
     ) -> &mut Self {
         if let Some(driver) = self.0.get_mut(name) {
-            driver.queues = Some(Box::new(move |table, wanted| Some(queues(&read(table).ok()?, wanted))));
+            driver.queues =
+                Some(Box::new(move |table, wanted| Some(queues(&read_settings(table, None).ok()?, wanted))));
         }
         self
     }
@@ -343,7 +331,7 @@ impl Drivers {
         directions: impl Fn(&S) -> Directions + Send + Sync + 'static,
     ) -> &mut Self {
         if let Some(driver) = self.0.get_mut(name) {
-            driver.direct = Some(Box::new(move |table| Some(directions(&read(table).ok()?))));
+            driver.direct = Some(Box::new(move |table| Some(directions(&read_settings(table, None).ok()?))));
         }
         self
     }
@@ -356,7 +344,9 @@ impl Drivers {
         fits: impl Fn(&str, &S, usize) -> Result<(), PortError> + Send + Sync + 'static,
     ) -> &mut Self {
         if let Some(driver) = self.0.get_mut(name) {
-            driver.fits = Some(Box::new(move |port, table, largest| Ok(fits(port, &read(table)?, largest)?)));
+            driver.fits = Some(Box::new(move |port, table, largest| {
+                Ok(fits(port, &read_settings(table, None)?, largest)?)
+            }));
         }
         self
     }
@@ -371,7 +361,7 @@ impl Drivers {
     ) -> &mut Self {
         if let Some(driver) = self.0.get_mut(name) {
             driver.look = Some(Box::new(move |port, table, largest| {
-                read(table).map_or(Vec::new(), |own| look(port, &own, largest))
+                read_settings(table, None).map_or(Vec::new(), |own| look(port, &own, largest))
             }));
         }
         self
@@ -385,7 +375,7 @@ impl Drivers {
         large: impl Fn(&S, usize) -> bool + Send + Sync + 'static,
     ) -> &mut Self {
         if let Some(driver) = self.0.get_mut(name) {
-            driver.large = Some(Box::new(move |table, small| Some(large(&read(table).ok()?, small))));
+            driver.large = Some(Box::new(move |table, small| Some(large(&read_settings(table, None).ok()?, small))));
         }
         self
     }

@@ -101,7 +101,7 @@ const LINES: [&str; 4] = [
     "",
     "delay = '5 ms'",
     "duplicate = 0.3\nreorder = 0.2",
-    "loss = 0.1\nduplicate = 0.2\nreorder = 0.1\ncorrupt = 0.1\ndelay = '4 ms'\njitter = '3 ms'\nhold = 200",
+    "loss = 0.1\nduplicate = 0.2\nreorder = 0.1\ncorrupt = 0.1\ndelay = '4 ms'\njitter = '3 ms'\nlimit = 200",
 ];
 
 #[test]

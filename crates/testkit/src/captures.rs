@@ -66,3 +66,28 @@ pub fn records(path: &Path) -> Vec<(Vec<u8>, usize)> {
         }
     }
 }
+
+/// Writes a classic capture of Ethernet frames (magic 0xa1b2c3d4, version 2.4, link type 1), all at time 0. Answers their
+/// number.
+///
+/// # Panics
+/// Where the file cannot be written.
+pub fn write<F: AsRef<[u8]>>(path: &Path, frames: impl IntoIterator<Item = F>) -> usize {
+    let mut bytes = Vec::new();
+    for word in [0xa1b2_c3d4_u32, 4 << 16 | 2, 0, 0, 262_144, 1] {
+        bytes.extend(word.to_le_bytes());
+    }
+    let mut count = 0;
+    for frame in frames {
+        let size = frame.as_ref().len() as u32;
+        for word in [0, 0, size, size] {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes.extend(frame.as_ref());
+        count += 1;
+    }
+    if let Err(error) = std::fs::write(path, bytes) {
+        panic!("{} cannot be written: {error}", path.display());
+    }
+    count
+}

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use netbricks_testkit::captures;
+
 /// Whether `tshark` can be asked; says so where it cannot.
 pub(crate) fn is_installed() -> bool {
     let installed =
@@ -30,7 +32,7 @@ pub(crate) struct Opinion {
 ///
 /// Analysis across frames is switched off: each frame is judged by itself.
 pub(crate) fn opinions<'f>(path: &Path, frames: impl IntoIterator<Item = &'f [u8]>) -> Vec<Opinion> {
-    let count = write(path, frames);
+    let count = captures::write(path, frames);
     let mut command = Command::new("tshark");
     command.arg("-n").arg("-r").arg(path).args(["-T", "fields", "-E", "occurrence=f"]);
     for option in [
@@ -75,23 +77,4 @@ fn opinion(line: &str) -> Opinion {
         sound: ip != "0" && [icmp, icmpv6].contains(&"1") && !["0"].contains(&icmp) && icmpv6 != "0",
         protocols: protocols.to_owned(),
     }
-}
-
-/// Writes a classic capture of Ethernet frames (magic 0xa1b2c3d4, version 2.4, link type 1); answers how many.
-fn write<'f>(path: &Path, frames: impl IntoIterator<Item = &'f [u8]>) -> usize {
-    let mut bytes = Vec::new();
-    for word in [0xa1b2_c3d4_u32, 4 << 16 | 2, 0, 0, 262_144, 1] {
-        bytes.extend(word.to_le_bytes());
-    }
-    let mut count = 0;
-    for frame in frames {
-        let size = frame.len() as u32;
-        for word in [0, 0, size, size] {
-            bytes.extend(word.to_le_bytes());
-        }
-        bytes.extend(frame);
-        count += 1;
-    }
-    std::fs::write(path, bytes).expect("the target directory can be written");
-    count
 }

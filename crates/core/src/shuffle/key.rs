@@ -268,6 +268,19 @@ mod tests {
             {
                 assert_eq!(bucket_of(by, &error, |_| ()), bucket_of(by, &back, |_| ()), "{}", by.name());
             }
+            // Where a fragmented packet is quoted, its first fragment has the flow's ports.
+            let first = ethernet().ipv4(server, client.as_str()).fragment(0, true).udp(53, 1_000 + flow);
+            let first = first.payload(b"eight by").build().unwrap();
+            let about_first = ethernet().ipv4("198.51.100.7", server).icmp_time_exceeded(&first[14..42]);
+            let about_first = about_first.build().unwrap();
+            for by in [ShuffleKey::SymmetricFlow, ShuffleKey::Flow] {
+                assert_eq!(
+                    bucket_of(by, &about_first, |_| ()),
+                    bucket_of(by, &back, |_| ()),
+                    "{}",
+                    by.name()
+                );
+            }
             let (there, here) = (&sent, &error);
             let by = ShuffleKey::SymmetricFlow;
             assert_eq!(bucket_of(by, here, |_| ()), bucket_of(by, there, |_| ()));

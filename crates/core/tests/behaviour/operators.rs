@@ -119,7 +119,7 @@ fn decide_keeps_drops_consumes_diverts_and_passes() {
             .decide(|p| match p.header().destination_port() {
                 0 => Ok(()),
                 1 => Err(Verdict::drop(Drop::RateLimited)),
-                2 => Err(Verdict::drop(Drop::Absorbed)),
+                2 => Err(Verdict::drop(Drop::LocalDelivery)),
                 3 => Err(Verdict::REPLY),
                 _ => Err(Verdict::PASS),
             })
@@ -129,10 +129,10 @@ fn decide_keeps_drops_consumes_diverts_and_passes() {
     let report = run(each, (0..5).map(to_port));
     assert_eq!((report.out.len(), &report.replies), (2, &vec![to_port(3)]));
     assert_eq!((report.out[0][35], report.out[1].clone()), (9, to_port(4)));
-    let drops = [Drop::RateLimited, Drop::Absorbed].map(|reason| report.dropped(reason));
+    let drops = [Drop::RateLimited, Drop::LocalDelivery].map(|reason| report.dropped(reason));
     assert_eq!(drops, [1, 1]);
     assert_eq!((report.drops.dropped().packets, report.drops.consumed().packets), (1, 1));
-    assert_eq!(Drop::Absorbed.class(), Class::Consumed);
+    assert_eq!(Drop::LocalDelivery.class(), Class::Consumed);
 }
 
 #[test]

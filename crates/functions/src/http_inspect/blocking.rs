@@ -181,7 +181,7 @@ fn a_blocked_connection_is_reset_at_both_ends_and_says_nothing_more() {
     assert_eq!(report.replies[0][..6], frames[3][6..12], "back to where it came from");
     assert_eq!(report.dropped(Drop::Denied), 3);
     let by_host = report.sections.iter().find(|section| section.title == "requests by host").unwrap();
-    assert_eq!(by_host.rows[0], ["www.bad.example:80", "1"]);
+    assert_eq!(by_host.rows[0], ["www.bad.example", "1"]);
     assert_eq!(by_host.counts["blocked_connections"], 1);
 }
 

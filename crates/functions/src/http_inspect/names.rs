@@ -5,6 +5,8 @@
 
 use netbricks_core::tables::{Secret, hash_pair};
 
+use super::parse::split_port;
+
 /// Finds the numbers of names that its owner keeps.
 pub(super) struct Index {
     secret: Secret,
@@ -135,11 +137,7 @@ impl Blocked {
 
 /// A host without its port, and without the dot that ends a full name.
 fn host_name(host: &[u8]) -> &[u8] {
-    let end = match host.first() {
-        Some(b'[') => host.iter().position(|byte| *byte == b']').map(|end| end + 1),
-        _ => host.iter().position(|byte| *byte == b':'),
-    };
-    let name = &host[..end.unwrap_or(host.len())];
+    let (name, _) = split_port(host);
     name.strip_suffix(b".").unwrap_or(name)
 }
 

@@ -99,7 +99,7 @@ pub(super) struct Parser {
 /// An item found in a client's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found<'a> {
-    /// A request with its line and its host, which may be empty.
+    /// A request with its line and its host, which may be empty: the target's where that names one, else the Host field's.
     Request { line: &'a [u8], host: &'a [u8] },
     /// A host that a request names, whether or not it is the one that counts.
     ///
@@ -212,7 +212,15 @@ impl Parser {
     /// Nothing follows: a request whose fields have not ended is one all the same.
     pub(super) fn end(&mut self, mut found: impl FnMut(Found<'_>)) {
         if self.phase == Phase::Fields && !self.request.get().is_empty() {
-            found(Found::Request { line: self.request.get(), host: self.host.get() });
+            found(Found::Request { line: self.request.get(), host: self.requested_host() });
+        }
+    }
+
+    /// The host that the request is for: the target's, or else the Host field's (RFC 9112, section 3.2.2).
+    fn requested_host(&self) -> &[u8] {
+        match target_host(self.request.get()) {
+            Some((host, _)) if !host.is_empty() => canonical(host, default_port(self.request.get())),
+            _ => canonical(self.host.get(), HTTP_PORT),
         }
     }
 
@@ -236,7 +244,7 @@ impl Parser {
             Phase::Start | Phase::Lost => self.begin(line, found),
             Phase::Fields if text.is_empty() => {
                 if !self.request.get().is_empty() {
-                    found(Found::Request { line: self.request.get(), host: self.host.get() });
+                    found(Found::Request { line: self.request.get(), host: self.requested_host() });
                 }
                 let tunnel = self.request.get().starts_with(b"CONNECT ");
                 // A server that refuses to connect goes on with requests.
@@ -367,6 +375,39 @@ fn target_host(line: &[u8]) -> Option<(&[u8], bool)> {
     // Behind whoever asks, if that is said.
     let host = authority.rsplit(|byte| *byte == b'@').next().unwrap_or(authority);
     Some((host, ends || end.is_some()))
+}
+
+/// The default port of `http` (RFC 9110, section 4.2.1), and of connections that say nothing else.
+const HTTP_PORT: u16 = 80;
+/// The default port of `https` (RFC 9110, section 4.2.2).
+const HTTPS_PORT: u16 = 443;
+
+/// The default port of the scheme of a request's target.
+fn default_port(line: &[u8]) -> u16 {
+    let target = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).nth(1);
+    let https = target
+        .is_some_and(|target| target.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"https://")));
+    if https { HTTPS_PORT } else { HTTP_PORT }
+}
+
+/// A host without the dot that ends a full name, and without its port where that is empty or the default one (RFC 3986,
+/// section 6.2.3): all ways to write one host are the same bytes but for their case.
+fn canonical(host: &[u8], default_port: u16) -> &[u8] {
+    let (name, port) = split_port(host);
+    match port {
+        Some(port) if !port.is_empty() && number(port, 10) != Some(u64::from(default_port)) => host,
+        _ => name.strip_suffix(b".").unwrap_or(name),
+    }
+}
+
+/// A host's name or address, and what stands behind its colon.
+pub(super) fn split_port(host: &[u8]) -> (&[u8], Option<&[u8]>) {
+    let end = match host.first() {
+        Some(b'[') => host.iter().position(|byte| *byte == b']').map(|end| end + 1),
+        _ => host.iter().position(|byte| *byte == b':'),
+    };
+    let (name, rest) = host.split_at(end.unwrap_or(host.len()));
+    (name, rest.strip_prefix(b":"))
 }
 
 /// The host that a line among the fields names.

@@ -141,9 +141,16 @@ impl Log {
     }
 }
 
-/// Whatever a network sends can be shown: bytes that are no text are escaped.
+/// Bytes from the network as text that a terminal can show: those that are no printable ASCII are escaped, as `\x1b`.
 fn shown(bytes: &[u8]) -> String {
-    bytes.escape_ascii().to_string()
+    let mut text = String::with_capacity(bytes.len());
+    for byte in bytes {
+        match byte {
+            b' '..=b'~' => text.push(char::from(*byte)),
+            _ => text.extend(byte.escape_ascii().map(char::from)),
+        }
+    }
+    text
 }
 
 /// Declares the reports.

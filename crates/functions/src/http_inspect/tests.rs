@@ -23,7 +23,7 @@ pub(super) struct Sent {
 pub(super) fn request(random: &mut Random) -> Sent {
     let method = ["GET", "POST", "HEAD", "OPTIONS", "M-SEARCH"][random.below(5)];
     let line = format!("{method} /{}?q={} HTTP/1.{}", random.below(1000), random.next(), random.below(2));
-    let host = ["example.org", "[2001:db8::1]:80", "b.test", ""][random.below(4)].to_owned();
+    let host = ["example.org", "[2001:db8::1]:8080", "b.test", ""][random.below(4)].to_owned();
     let end = ["\r\n", "\n"][random.below(2)];
     let mut text = format!("{line}{end}Accept: */*{end}");
     if !host.is_empty() {
@@ -156,7 +156,10 @@ fn requests_as_rfc_9112_has_them() {
         ["GET / HTTP/1.1 @a"],
         "it ended before its fields did"
     );
-    assert_eq!(found("CONNECT a:443 HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n"), ["CONNECT a:443 HTTP/1.1 @"]);
+    assert_eq!(
+        found("CONNECT a:443 HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n"),
+        ["CONNECT a:443 HTTP/1.1 @a:443"]
+    );
     let lengths = "POST / HTTP/1.1\nContent-Length: 5\nContent-Length: 5\n\n12345GET /b HTTP/1.0\n\n";
     assert_eq!(found(lengths), ["POST / HTTP/1.1 @", "GET /b HTTP/1.0 @"]);
     let both = "POST / HTTP/1.1\nContent-Length: 500\nTransfer-Encoding: chunked\n\n0\n\nGET /b HTTP/1.0\n\n";
@@ -179,6 +182,67 @@ fn requests_as_rfc_9112_has_them() {
     let long = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(1_000));
     let all = found(&long);
     assert!(all.len() == 1 && all[0].starts_with("GET /xxx") && all[0].ends_with("xx @a"), "{all:?}");
+}
+
+#[test]
+fn the_host_of_an_absolute_target_counts_before_the_field() {
+    let host_of = |target: &str, field: &str| {
+        let all = found(&format!("GET {target} HTTP/1.1\r\nHost: {field}\r\n\r\n"));
+        assert_eq!(all.len(), 1, "{target}");
+        all[0].rsplit_once(" @").unwrap().1.to_owned()
+    };
+    // RFC 9112, section 3.2.2.
+    assert_eq!(host_of("http://evil.example/x?y", "good.example"), "evil.example");
+    assert_eq!(host_of("http://me:secret@evil.example", "good.example"), "evil.example");
+    assert_eq!(host_of("https://evil.example:443/", "good.example"), "evil.example");
+    assert_eq!(host_of("HTTPS://evil.example:80/", "good.example"), "evil.example:80");
+    assert_eq!(host_of("http://[2001:db8::1]:80/", "good.example"), "[2001:db8::1]");
+    assert_eq!(host_of("http://evil.example:8080/", ""), "evil.example:8080");
+    // Not absolute, or of no host.
+    assert_eq!(host_of("/http://evil.example/", "good.example"), "good.example");
+    assert_eq!(host_of("http:///x", "good.example"), "good.example");
+    assert_eq!(host_of("*", "good.example"), "good.example");
+    // Cut anywhere, and its fields never end.
+    let text = "GET http://evil.example./ HTTP/1.1\r\nHost: good.example\r\n";
+    let (mut parser, mut hosts) = (Parser::NEW, Vec::new());
+    let mut note = |found: Found<'_>| {
+        if let Found::Request { host, .. } = found {
+            hosts.push(String::from_utf8_lossy(host).into_owned());
+        }
+    };
+    text.as_bytes().chunks(1).for_each(|byte| parser.feed(byte, &mut note));
+    parser.end(&mut note);
+    assert_eq!(hosts, ["evil.example"]);
+}
+
+#[test]
+fn all_ways_to_write_one_host_are_counted_as_one() {
+    let same = [
+        "evil.example",
+        "evil.example.",
+        "EVIL.example",
+        "evil.example:80",
+        "Evil.Example.:80",
+        "evil.example:",
+        "evil.example:0080",
+    ];
+    let others = ["evil.example:8080", "evil.example:443", "www.evil.example"];
+    let ask = |target: &str, host: &str| format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    let asks = same.iter().chain(&others).map(|host| ask("/", host));
+    let asks = asks.chain([ask("http://evil.example:80/", "good.example")]);
+    let frames: Vec<_> = asks.zip(1..).map(|(ask, client)| tcp(client, 1, ask.as_bytes())).collect();
+    let report = run_configured(http_inspect, HttpInspectConfig::default(), frames);
+    let hosts = rows(&report, "requests by host");
+    assert_eq!(hosts[0], ["evil.example", "8"]);
+    assert_eq!(hosts.len(), 1 + others.len(), "{hosts:?}");
+}
+
+#[test]
+fn only_bytes_that_are_not_printable_are_escaped() {
+    let line = "GET /a\"b'c\\d\x1b[2J\x7f\u{e9} HTTP/1.1";
+    let frames = [tcp(1, 1, format!("{line}\r\nHost: a\r\n\r\n").as_bytes())];
+    let report = run_configured(http_inspect, HttpInspectConfig::default(), frames);
+    assert_eq!(rows(&report, "latest requests")[0][2], r#"GET /a"b'c\d\x1b[2J\x7f\xc3\xa9 HTTP/1.1"#);
 }
 
 #[test]

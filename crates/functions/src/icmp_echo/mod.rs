@@ -18,7 +18,7 @@ use netbricks_core::view::{Enclosing, IpRewrite, View};
 use netbricks_core::{Drop, Edge, Function, Input, Operator, Verdict, Worker};
 
 /// Answers ARP requests, neighbour solicitations and echo requests for the configured addresses on
-/// [`Edge::REPLY`]; what else is addressed to them is consumed as `absorbed`, and everything else passes unchanged.
+/// [`Edge::REPLY`]; what else is addressed to them is consumed as `local-delivery`, and everything else passes unchanged.
 pub fn icmp_echo(input: Input, config: &EchoConfig, worker: &Worker) -> impl Function {
     let (mac, v4, v6) = (config.mac(), config.v4, config.v6);
     let answered = worker.counter("answered");
@@ -156,14 +156,14 @@ fn answer_v4(
         .parse_or_pass::<Link>()
         .parse_or_pass::<Ip>()
         .decide(move |packet| is_for(packet.header(), us.map(IpAddr::V4)))
-        .parse_otherwise::<Icmpv4>(Verdict::drop(Drop::Absorbed))
+        .parse_otherwise::<Icmpv4>(Verdict::drop(Drop::LocalDelivery))
         .decide(move |packet| {
             let sum = Sum::ZERO.add_bytes(&packet.header().octets()).add_bytes(packet.payload());
             if sum.finish() != 0 {
                 return Err(Verdict::drop(unverified(packet.missing())));
             }
             if !packet.header_mut().become_reply() {
-                return Err(Verdict::drop(Drop::Absorbed));
+                return Err(Verdict::drop(Drop::LocalDelivery));
             }
             turn_round(packet, mac);
             answered();
@@ -183,13 +183,13 @@ fn answer_v6(
         .parse_or_pass::<Link>()
         .parse_or_pass::<Ip>()
         .decide(move |packet| is_for(packet.header(), us.map(IpAddr::V6)))
-        .parse_otherwise::<Icmpv6>(Verdict::drop(Drop::Absorbed))
+        .parse_otherwise::<Icmpv6>(Verdict::drop(Drop::LocalDelivery))
         .decide(move |packet| {
             if icmpv6_checksum(packet.outer::<Ip>(), packet.header(), packet.payload()) != 0 {
                 return Err(Verdict::drop(unverified(packet.missing())));
             }
             if !packet.header_mut().become_reply() {
-                return Err(Verdict::drop(Drop::Absorbed));
+                return Err(Verdict::drop(Drop::LocalDelivery));
             }
             turn_round(packet, mac);
             answered();
@@ -212,7 +212,7 @@ fn is_for(header: IpRef<'_>, us: Option<IpAddr>) -> Result<(), Verdict> {
     let nobody = source.is_multicast()
         || source.is_unspecified()
         || matches!(source, IpAddr::V4(a) if a.is_broadcast() || a.octets()[0] == 0 || a.octets()[0] >= 240);
-    if nobody || header.is_fragment() { Err(Verdict::drop(Drop::Absorbed)) } else { Ok(()) }
+    if nobody || header.is_fragment() { Err(Verdict::drop(Drop::LocalDelivery)) } else { Ok(()) }
 }
 
 /// 0 where it is right (RFC 4443, section 2.3).

@@ -107,7 +107,7 @@ fn padding_is_not_echoed_into_the_checksum() {
 }
 
 #[test]
-fn fragments_and_other_protocols_to_us_are_absorbed() {
+fn fragments_and_other_protocols_to_us_are_consumed_as_local_delivery() {
     let us = || ethernet().ipv4("10.0.0.1", "10.0.0.2");
     let frames = [
         us().fragment(0, true).icmp_echo_request(7, 9).payload(&[0; 32]).build().unwrap(),
@@ -118,7 +118,12 @@ fn fragments_and_other_protocols_to_us_are_absorbed() {
     ];
     for frame in frames {
         let report = run([frame.clone()]);
-        assert_eq!((report.replies.len(), report.dropped(Drop::Absorbed)), (0, 1), "{:?}", dissect(&frame));
+        assert_eq!(
+            (report.replies.len(), report.dropped(Drop::LocalDelivery)),
+            (0, 1),
+            "{:?}",
+            dissect(&frame)
+        );
     }
 }
 

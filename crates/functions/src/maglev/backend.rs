@@ -14,7 +14,8 @@ pub struct Backend {
     pub name: String,
     /// The Ethernet address that its packets are sent to.
     pub mac: MacAddress,
-    /// Its share of the new flows, beside the other backends' weights; 1 to [`MOST_WEIGHT`](Self::MOST_WEIGHT).
+    /// Its share of the new flows, beside the other backends' weights; up to [`MOST_WEIGHT`](Self::MOST_WEIGHT). With 0 it
+    /// drains: it keeps its flows and gets no new ones.
     pub weight: u32,
 }
 
@@ -60,10 +61,10 @@ impl FromStr for Backend {
             )));
         }
         let weight = words.next().map_or(Ok(1), |word| {
-            let weight = word.parse().ok().filter(|weight| (1..=Self::MOST_WEIGHT).contains(weight));
+            let weight = word.parse().ok().filter(|weight| (0..=Self::MOST_WEIGHT).contains(weight));
             weight.ok_or_else(|| {
                 wrong(format!(
-                    "the weight of backend `{name}` must be 1 to {}, found `{word}`",
+                    "the weight of backend `{name}` must be 0 to {}, found `{word}`",
                     Self::MOST_WEIGHT
                 ))
             })

@@ -238,6 +238,7 @@ impl Snapshot {
         if at == self.known.len() {
             self.known.push(None);
         }
+        let draining = draining || backend.weight == 0;
         self.known[at] = Some(Known { backend, id, draining });
         self.numbers.insert(id, at as u16);
         Ok(())

@@ -102,7 +102,7 @@ impl Settings for MaglevConfig {
             name: "backends",
             kind: "list of \"NAME ETHERNET-ADDRESS [WEIGHT]\"",
             default: None,
-            summary: "Who gets the packets; weights are 1 where none is given.",
+            summary: "The servers that get the packets. Weights are 0 to 1,000,000, and 1 where none is given; with 0 a backend gets no new flows.",
         },
         Key {
             name: "addresses",
@@ -190,8 +190,12 @@ impl Settings for MaglevConfig {
             );
             Some(Doubt { key: "backends", item: Some(item), problem })
         });
+        let drained = !self.backends.is_empty() && self.backends.iter().all(|backend| backend.weight == 0);
+        let drained = drained.then(|| {
+            "all backends have weight 0, so that new flows are dropped (no-route): give one a weight of 1 or more".to_owned()
+        });
         let starved = Snapshot::first(&self.state()).ok().and_then(|first| first.starved());
-        let starved = starved.map(|problem| Doubt { key: "backends", item: None, problem });
-        doubts.chain(starved).collect()
+        let whole = drained.or(starved).map(|problem| Doubt { key: "backends", item: None, problem });
+        doubts.chain(whole).collect()
     }
 }

@@ -47,7 +47,7 @@ pub(super) fn declare_changes(backends: &Bounded<Backends>, worker: &Worker) {
     let [drained, removed] = std::array::from_fn(|_| added.clone());
     worker.handler(
         "add",
-        "Adds a backend, takes a draining one back, or gives it another address or weight: `add web-3 02:00:00:00:00:03 2`.",
+        "Adds a backend, takes a draining one back, or gives it another address or weight (0 drains it): `add web-3 02:00:00:00:00:03 2`.",
         move |text| {
             let backend: Backend = text.parse().map_err(|error: super::BackendError| error.problem)?;
             added.make(|now| now.with(backend.clone()))

@@ -349,6 +349,75 @@ fn icmp_errors_follow_their_flow() {
     }
 }
 
+/// What a router says about a fragmented answer of the virtual address: the first fragment has the flow's ports.
+#[test]
+fn icmp_errors_about_a_first_fragment_follow_its_flow() {
+    let mut rig = Rig::alone(config((0..6).map(|number| backend(number, 1))));
+    let mut elsewhere = 0;
+    for flow in 0..60u16 {
+        let went = rig.ask(flow);
+        let answer = ethernet().ipv4(VIP, client(flow).as_str()).fragment(0, true);
+        let answer = answer.tcp(80, 1_000 + flow).payload(&[7; 64]).build().unwrap();
+        let error = ethernet().ipv4("198.51.100.7", VIP).icmp_fragmentation_needed(1_400, &answer[14..42]);
+        let error = error.build().unwrap();
+        assert_eq!(rig.send(&[error]).first().map(|frame| to(frame)), went, "flow {flow}");
+        // Of a later one nothing but the addresses is known.
+        let later = ethernet().ipv4(VIP, client(flow).as_str()).fragment(9, false).protocol(6);
+        let later = later.payload(&[7; 64]).build().unwrap();
+        let error = ethernet().ipv4("198.51.100.7", VIP).icmp_time_exceeded(&later[14..42]).build().unwrap();
+        elsewhere += usize::from(rig.send(&[error]).first().map(|frame| to(frame)) != went);
+        let went = to(&rig.send(&[packet6(flow)])[0]);
+        let answer = ethernet().ipv6(VIP6, "2001:db8:1::9").fragment(0, true, 7).udp(443, 1_000 + flow);
+        let answer = answer.payload(&[7; 64]).build().unwrap();
+        let error = ethernet().ipv6("2001:db8:9::9", VIP6).icmpv6_packet_too_big(1_280, &answer[14..]);
+        assert_eq!(to(&rig.send(&[error.build().unwrap()])[0]), went, "flow {flow} of IPv6");
+    }
+    assert!(elsewhere > 0, "the table alone does not say it");
+}
+
+/// A backend with weight 0 keeps the flows that it has and gets no new ones.
+#[test]
+fn weight_0_drains_by_handler_and_by_file() {
+    let flows: Vec<u16> = (0..60).collect();
+    let drains = |rig: &mut Rig, before: &[Option<u8>]| {
+        for (flow, before) in flows.iter().zip(before) {
+            assert_eq!(rig.ask(*flow), *before, "flow {flow} stays");
+        }
+        let new: BTreeSet<_> = (1_000..1_100).map(|flow| rig.ask(flow)).collect();
+        assert_eq!(new, BTreeSet::from([Some(2)]), "no new flow");
+        assert!(rig.call("backends", "").contains("web-1 02:00:00:00:01:01 0 draining 0 slots"));
+    };
+    let mut rig = Rig::alone(config([backend(1, 1), backend(2, 1)]));
+    let before: Vec<_> = flows.iter().map(|flow| rig.ask(*flow)).collect();
+    assert!([1, 2].iter().all(|number| before.contains(&Some(*number))));
+    let exported = rig.node.export();
+    assert_eq!(rig.call("add", &backend(1, 0).to_string()), "done");
+    drains(&mut rig, &before);
+    // A file that says so, read while connections are open.
+    let file = "backends = [\"web-1 02:00:00:00:01:01 0\", \"web-2 02:00:00:00:01:02\"]\nslots = 251";
+    let changed: MaglevConfig = toml::from_str(file).unwrap();
+    assert_eq!((changed.check(), changed.doubts()), (Ok(()), vec![]));
+    let mut other = Rig::alone(MaglevConfig { addresses: vec![VIP.parse().unwrap()], ..changed });
+    for (name, bytes) in exported {
+        other.node.import(&name, &bytes, 1).unwrap();
+    }
+    drains(&mut other, &before);
+    // It goes on with a weight, and what was exported while it drained says so.
+    let mut third = Rig::alone(config([backend(1, 1), backend(2, 1)]));
+    for (name, bytes) in rig.node.export() {
+        third.node.import(&name, &bytes, 1).unwrap();
+    }
+    drains(&mut third, &before);
+    rig.call("add", &backend(1, 1).to_string());
+    let new: BTreeSet<_> = (2_000..2_100).map(|flow| rig.ask(flow)).collect();
+    assert_eq!(new, BTreeSet::from([Some(1), Some(2)]));
+    // Without any that takes flows there is a warning.
+    let none = config([backend(1, 0), backend(2, 0)]);
+    assert_eq!(none.check(), Ok(()));
+    assert!(none.doubts()[0].problem.starts_with("all backends have weight 0"));
+    assert_eq!(Rig::alone(none).ask(1), None);
+}
+
 #[test]
 fn fragments_of_one_packet_meet() {
     let mut rig = Rig::alone(config((0..6).map(|number| backend(number, 1))));
@@ -620,8 +689,8 @@ fn configuration_is_checked_before_anything_runs() {
             "backend `a` has the address 03:00:00:00:00:01, which is a group's",
         ),
         (
-            "backends = [\"a 02:00:00:00:00:01 0\"]",
-            "the weight of backend `a` must be 1 to 1000000, found `0`",
+            "backends = [\"a 02:00:00:00:00:01 -1\"]",
+            "the weight of backend `a` must be 0 to 1000000, found `-1`",
         ),
         (
             "backends = [\"a 02:00:00:00:00:01 1 2\"]",

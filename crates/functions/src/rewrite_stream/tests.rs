@@ -105,7 +105,7 @@ fn a_string_is_replaced_wherever_segments_cut_it_and_numbers_follow() {
             said(true, 529, 108, ACK, ""),
         ]
     );
-    assert_eq!(report.dropped(Drop::Rewritten), 13);
+    assert_eq!(report.dropped(Drop::Replaced), 13);
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn a_fragment_of_a_rewritten_connection_does_not_pass_with_old_numbers() {
     let left: Vec<_> = report.out[1..].iter().map(|frame| read(frame)).map(|left| (left.1, left.4)).collect();
     let said = |number, text: &str| (number, text.to_string());
     assert_eq!(left, [said(99, ""), said(499, ""), said(500, "elephant"), said(508, "elephants and dogs")]);
-    assert_eq!((report.dropped(Drop::Fragment), report.dropped(Drop::Rewritten)), (1, 4));
+    assert_eq!((report.dropped(Drop::Fragment), report.dropped(Drop::Replaced)), (1, 4));
 }
 
 /// Where the urgent data of a frame ends, if it says so.

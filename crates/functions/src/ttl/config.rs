@@ -3,20 +3,20 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use netbricks_core::icmp::IcmpErrors;
-use netbricks_core::{Drop, Key, Refused, Settings, Verdict};
+use netbricks_core::{Drop, Key, Refused, RenamedKey, Settings, Verdict};
 
-/// What happens to packets without a time to live.
+/// The treatment of packets without a time to live.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Other {
-    /// They are dropped as `unmatched`, as in the paper's Listing 1.
+pub enum NonIp {
+    /// They pass unchanged, and so do IP packets that never leave their link.
     #[default]
-    Drop,
-    /// They pass untouched, and so does link-local IPv6.
     Pass,
+    /// They are dropped as `unmatched`, as in the paper's Listing 1.
+    Drop,
 }
 
-impl Other {
+impl NonIp {
     pub(super) fn verdict(self) -> Verdict {
         match self {
             Self::Drop => Verdict::drop(Drop::Unmatched),
@@ -29,8 +29,8 @@ impl Other {
 #[derive(Clone, Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TtlConfig {
-    /// What happens to other packets than IP.
-    pub other: Other,
+    /// The treatment of packets that are not IP.
+    pub non_ip: NonIp,
     /// Answers expired IPv4 packets with Time Exceeded from this address.
     pub answer_v4: Option<Ipv4Addr>,
     /// Answers expired IPv6 packets with Time Exceeded from this address.
@@ -41,7 +41,7 @@ pub struct TtlConfig {
 
 impl Default for TtlConfig {
     fn default() -> Self {
-        Self { other: Other::Drop, answer_v4: None, answer_v6: None, answer_rate: 100 }
+        Self { non_ip: NonIp::Pass, answer_v4: None, answer_v6: None, answer_rate: 100 }
     }
 }
 
@@ -54,10 +54,10 @@ impl TtlConfig {
 impl Settings for TtlConfig {
     const KEYS: &'static [Key] = &[
         Key {
-            name: "other",
-            kind: "\"drop\" or \"pass\"",
-            default: Some("\"drop\""),
-            summary: "What happens to packets that are not IP; \"pass\" also leaves link-local IPv6 untouched.",
+            name: "non_ip",
+            kind: "\"pass\" or \"drop\"",
+            default: Some("\"pass\""),
+            summary: "Passes or drops packets that are not IP (ARP, LLC); \"pass\" also leaves link-local packets unchanged.",
         },
         Key {
             name: "answer_v4",
@@ -78,6 +78,7 @@ impl Settings for TtlConfig {
             summary: "At most so many answers go out, in bursts of up to 32.",
         },
     ];
+    const RENAMED: &'static [RenamedKey] = &[RenamedKey { old: "other", new: "non_ip" }];
 
     fn check(&self) -> Result<(), Refused> {
         if (1..=1_000_000).contains(&self.answer_rate) {

@@ -4,28 +4,34 @@ mod config;
 #[cfg(test)]
 mod tests;
 
-pub use config::{Other, TtlConfig};
+pub use config::{NonIp, TtlConfig};
 
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
-use netbricks_core::packet::{Ip, IpRef, Ipv6, Link};
+use netbricks_core::icmp::IcmpError;
+use netbricks_core::packet::{Ip, IpRef, Ipv6, Link, protocol};
 use netbricks_core::{Drop, Function, Input, Operator, Verdict, Worker};
 
 /// Decrements the IPv4 time to live or IPv6 hop limit; what has none left is dropped as `ttl-expired` and, where an
-/// address to answer from is configured, answered with Time Exceeded.
+/// address to answer from is configured, answered with Time Exceeded. Packets that are not IP and packets that never leave
+/// their link pass unchanged, unless `non_ip` says otherwise.
 pub fn ttl(input: Input, config: &TtlConfig, worker: &Worker) -> impl Function {
-    let other = config.other.verdict();
-    let spare_link_local = config.other == Other::Pass;
+    let non_ip = config.non_ip.verdict();
+    let spare_link_local = config.non_ip == NonIp::Pass;
     let mut errors = config.errors();
     let answered = worker.counter("answered");
     input
-        .parse_otherwise::<Link>(other)
-        .parse_otherwise::<Ip>(other)
+        .parse_otherwise::<Link>(non_ip)
+        .parse_otherwise::<Ip>(non_ip)
         .decide(move |packet| {
             let spared = spare_link_local
                 && match packet.header() {
                     IpRef::V6(header) => is_link_local(header.fixed(), header.protocol(), packet.payload()),
-                    IpRef::V4(_) => false,
+                    // One comparison for all unicast packets.
+                    IpRef::V4(header) => {
+                        header.destination().octets()[0] >= 224
+                            && is_link_local_group(header.destination(), header.protocol())
+                    }
                 };
             if spared { Err(Verdict::PASS) } else { Ok(()) }
         })
@@ -33,7 +39,7 @@ pub fn ttl(input: Input, config: &TtlConfig, worker: &Worker) -> impl Function {
             Drop::TtlExpired,
             |packet| packet.header().ttl() > 1,
             move |packet| {
-                if errors.time_exceeded(packet) {
+                if errors.answer(packet, IcmpError::TimeExceeded) {
                     answered.add(1);
                 }
             },
@@ -42,8 +48,8 @@ pub fn ttl(input: Input, config: &TtlConfig, worker: &Worker) -> impl Function {
         .done()
 }
 
-/// Whether routers must not forward the packet at all (RFC 4291 §2.5.6, §2.7): it is somebody's on this link. Neighbour
-/// discovery is, also between global addresses: with a hop limit below 255 nobody takes it (RFC 4861 §7.1).
+/// Whether routers must not forward the packet (RFC 4291 §2.5.6, §2.7). Neighbour discovery between global addresses is
+/// included: hosts ignore it with a hop limit below 255 (RFC 4861 §7.1).
 ///
 /// Out of line, so that what is inlined is one comparison.
 #[inline(never)]
@@ -53,4 +59,12 @@ fn is_link_local(header: &Ipv6, protocol: u8, payload: &[u8]) -> bool {
         && protocol == 58
         && payload.first().is_some_and(|kind| (133..=137).contains(kind));
     local(header.source()) || local(header.destination()) || discovers
+}
+
+/// Whether routers must not forward a packet to this group: the local network control block, which comes with a TTL of 1 or
+/// 255 (RFC 5771 §4), the limited broadcast (RFC 1812 §5.3.5.1), and IGMP, whose TTL is 1 (RFC 2236 §2).
+#[inline(never)]
+fn is_link_local_group(destination: Ipv4Addr, protocol: u8) -> bool {
+    let control_block = destination.octets()[..3] == [224, 0, 0];
+    control_block || destination.is_broadcast() || protocol == protocol::IGMP
 }

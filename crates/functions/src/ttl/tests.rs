@@ -3,16 +3,16 @@ use netbricks_core::packet::print::{Protocol, dissect};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::{Report, checksums, kinds, run_configured};
 
-use super::{Other, TtlConfig, ttl};
+use super::{NonIp, TtlConfig, ttl};
 
 fn run(config: TtlConfig, frames: impl IntoIterator<Item = Vec<u8>>) -> Report {
     run_configured(ttl, config, frames)
 }
 fn dropping() -> TtlConfig {
-    TtlConfig::default()
+    TtlConfig { non_ip: NonIp::Drop, ..TtlConfig::default() }
 }
 fn passing() -> TtlConfig {
-    TtlConfig { other: Other::Pass, ..TtlConfig::default() }
+    TtlConfig::default()
 }
 fn answering() -> TtlConfig {
     TtlConfig {
@@ -77,7 +77,7 @@ fn every_kind_of_packet_behind_every_tag() {
 }
 
 #[test]
-fn what_is_not_ip_passes_untouched_where_it_may() {
+fn what_is_not_ip_passes_unchanged_unless_it_is_to_be_dropped() {
     let others: Vec<_> = kinds::every()
         .into_iter()
         .filter(|(_, f)| f.len() >= 14 && hops_at(f).is_none())
@@ -89,7 +89,7 @@ fn what_is_not_ip_passes_untouched_where_it_may() {
 }
 
 #[test]
-fn link_local_ipv6_is_left_alone_where_others_pass() {
+fn link_local_ipv6_passes_unchanged() {
     let frame = |source: &str, destination: &str, hops| {
         ethernet().ipv6(source, destination).hop_limit(hops).udp(1, 2).build().unwrap()
     };
@@ -118,6 +118,40 @@ fn link_local_ipv6_is_left_alone_where_others_pass() {
 }
 
 #[test]
+fn ipv4_that_never_leaves_its_link_passes_unchanged() {
+    let frame = |destination: &str, protocol: u8, hops| {
+        ethernet()
+            .ipv4("10.0.0.1", destination)
+            .ttl(hops)
+            .protocol(protocol)
+            .payload(&[0x16; 8])
+            .build()
+            .unwrap()
+    };
+    // IGMP to a group elsewhere, OSPF, VRRP (which is refused with a TTL below 255), mDNS, a DHCP client.
+    for (destination, protocol) in [
+        ("239.1.2.3", 2),
+        ("224.0.0.22", 2),
+        ("224.0.0.5", 89),
+        ("224.0.0.18", 112),
+        ("224.0.0.251", 17),
+        ("255.255.255.255", 17),
+    ] {
+        for hops in [0, 1, 64, 255] {
+            let frame = frame(destination, protocol, hops);
+            assert_eq!(run(passing(), [frame.clone()]).out, std::slice::from_ref(&frame), "to {destination}");
+            let report = run(dropping(), [frame]);
+            assert_eq!(report.dropped(Drop::TtlExpired), u64::from(hops < 2), "to {destination}");
+        }
+    }
+    for (destination, protocol) in [("224.0.1.1", 17), ("239.1.2.3", 17), ("10.0.0.2", 2), ("240.0.0.1", 17)]
+    {
+        let report = run(passing(), [frame(destination, protocol, 9)]);
+        assert_eq!(report.out[0][22], 8, "{destination} is forwarded");
+    }
+}
+
+#[test]
 fn expired_packets_are_answered_on_the_way_back() {
     let report = run(answering(), [v4(1), v4(9), v6(1), v4(0), v6(0)]);
     assert_eq!(
@@ -142,7 +176,7 @@ fn some_packets_are_never_answered() {
     for (name, frame) in kinds::every() {
         let Some(at) = hops_at(&frame) else { continue };
         if ["time exceeded", "unreachable v6", "link-local"].contains(&name) && frame[at] <= 1 {
-            let report = run(answering(), [frame.clone()]);
+            let report = run(TtlConfig { non_ip: NonIp::Drop, ..answering() }, [frame.clone()]);
             assert_eq!((report.replies.len(), report.dropped(Drop::TtlExpired)), (0, 1), "{name}");
         }
     }
@@ -153,7 +187,7 @@ fn settings_that_do_not_do_are_named() {
     use netbricks_core::Settings;
     let refused = TtlConfig { answer_rate: 0, ..TtlConfig::default() }.check().unwrap_err();
     assert_eq!(refused.to_string(), "`answer_rate` must be 1 to 1,000,000 answers a second, found 0");
-    assert!(toml::from_str::<TtlConfig>("other = \"maybe\"").is_err());
-    assert!(toml::from_str::<TtlConfig>("others = \"drop\"").is_err());
-    assert_eq!(toml::from_str::<TtlConfig>("").unwrap().other, Other::Drop);
+    assert!(toml::from_str::<TtlConfig>("non_ip = \"maybe\"").is_err());
+    assert!(toml::from_str::<TtlConfig>("non_ips = \"drop\"").is_err());
+    assert_eq!(toml::from_str::<TtlConfig>("").unwrap().non_ip, NonIp::Pass);
 }

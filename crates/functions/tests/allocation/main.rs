@@ -152,7 +152,7 @@ fn nothing_allocated(name: &str, counted: &Counted) {
 
 fn ttl(worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
     let config = ttl::TtlConfig {
-        other: ttl::Other::Pass,
+        non_ip: ttl::NonIp::Pass,
         answer_v4: Some([192, 0, 2, 1].into()),
         answer_v6: "2001:db8:ff::1".parse().ok(),
         answer_rate: 1_000_000,

@@ -2,6 +2,7 @@
 //! from. The same network is checked with placeholders for ports, drawn, and built on every worker.
 
 mod build;
+mod partition;
 mod ports;
 mod shared;
 mod spread;
@@ -13,6 +14,7 @@ use netbricks_core::graph::{Caught, contain};
 use netbricks_core::{Blueprint, BuildError, Edge, GraphError, Node, Output, ShuffleKey, Worker};
 
 pub(crate) use build::{Design, LocalPorts, WorkerPorts};
+pub(crate) use partition::{Partition, Split};
 pub(crate) use ports::{OpenPorts, transmit_nodes};
 pub(crate) use spread::{Division, Parted};
 
@@ -64,6 +66,8 @@ struct Shape {
     by_flow: bool,
     /// And some of connections, which both directions must come to.
     of_both: bool,
+    /// And some of it is by another key than a flow.
+    partition: Option<Partition>,
     /// It gives packets to other workers and takes theirs, by this.
     sorts: Option<ShuffleKey>,
     /// It keeps packets or wants turns of its own, for more than its events.
@@ -83,6 +87,8 @@ pub(crate) struct Network {
     pub(crate) by_flow: Vec<bool>,
     /// Whether some is of connections, which both directions must come to, by the function's number in the plan.
     pub(crate) of_both: Vec<bool>,
+    /// The keys by which some of it is divided that is not of flows, by the function's number in the plan.
+    pub(crate) partitions: Vec<Option<Partition>>,
     /// Whether a function gives packets to other workers, by its number in the plan.
     pub(crate) crosses: Vec<bool>,
     /// By what it sorts them.
@@ -127,6 +133,10 @@ impl Network {
             stateful: shapes.iter().map(|shape| shape.as_ref().is_some_and(|shape| shape.stateful)).collect(),
             by_flow: shapes.iter().map(|shape| shape.as_ref().is_some_and(|shape| shape.by_flow)).collect(),
             of_both: shapes.iter().map(|shape| shape.as_ref().is_some_and(|shape| shape.of_both)).collect(),
+            partitions: shapes
+                .iter()
+                .map(|shape| shape.as_ref().and_then(|shape| shape.partition.clone()))
+                .collect(),
             sorts: shapes.iter().map(|shape| shape.as_ref().and_then(|shape| shape.sorts)).collect(),
             crosses: shapes
                 .iter()
@@ -168,6 +178,7 @@ impl Network {
             stateful: says(|shape| shape.stateful),
             by_flow: says(|shape| shape.by_flow),
             of_both: says(|shape| shape.of_both),
+            partitions: shapes.iter().map(|shape| shape.partition.clone()).collect(),
             crosses: says(|shape| shape.sorts.is_some()),
             sorts: shapes.iter().map(|shape| shape.sorts).collect(),
             groups: Vec::new(),
@@ -396,11 +407,14 @@ impl Shape {
 
     fn asked(node: &mut dyn Node) -> Self {
         let bound = node.bound(ShuffleKey::SymmetricFlow);
+        let (partition, unknown) = Partition::of(node, &bound);
         Self {
             sorts: node.crossing().map(|crossing| crossing.key()),
             outputs: node.outputs(),
             stateful: !node.export().is_empty() || !node.report().is_empty(),
-            by_flow: !node.follows(ShuffleKey::SymmetricFlow).is_empty() || !bound.is_empty(),
+            // State that says nothing of its key is taken to be of flows.
+            by_flow: !node.follows(ShuffleKey::SymmetricFlow).is_empty() || unknown,
+            partition,
             // What goes with both directions and not with one.
             of_both: node.bound(ShuffleKey::Flow).iter().any(|name| !bound.contains(name)),
             independent: node.keeps_packets() || node.is_schedulable() && node.schedule().is_none(),

@@ -279,6 +279,11 @@ impl Network {
     /// The functions with state by flow that a port's packets come to, nearest first, each with the last shuffle before it on
     /// a way there.
     fn flows_met(&self, port: usize) -> Vec<(usize, Option<usize>)> {
+        self.met(port, |function| self.by_flow[function])
+    }
+
+    /// As [`flows_met`](Self::flows_met), of the functions that are `wanted`.
+    pub(super) fn met(&self, port: usize, wanted: impl Fn(usize) -> bool) -> Vec<(usize, Option<usize>)> {
         let mut met = Vec::new();
         let mut reached = vec![(Place::Receive(port), None)];
         let mut next = 0;
@@ -288,7 +293,7 @@ impl Network {
                 let function = self.uses[number].function;
                 if self.crosses[function] {
                     by = Some(function);
-                } else if self.by_flow[function] && !met.contains(&(function, by)) {
+                } else if wanted(function) && !met.contains(&(function, by)) {
                     met.push((function, by));
                 }
             }

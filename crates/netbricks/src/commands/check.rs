@@ -14,7 +14,7 @@ pub(super) fn check(app: &Application, console: Console, arguments: &FileArgumen
             plan.look_around(&app.drivers, &allowed_cores(), diagnostics);
             let plan = &checked.plan;
             // Those that were put in stand last.
-            let named = plan.functions.len() - checked.shuffles.len();
+            let named = plan.functions.len() - checked.shuffles.len() - checked.key_shuffles.len();
             if arguments.json {
                 return console.json(&serde_json::json!({
                     "file": file.name,
@@ -24,6 +24,7 @@ pub(super) fn check(app: &Application, console: Console, arguments: &FileArgumen
                     "shuffles": checked.shuffles,
                     "frames": plan.runtime.frames,
                     "large_frames": plan.large_frames(&app.drivers),
+                    "key_shuffles": checked.key_shuffles,
                     "chains": plan.chains.iter().map(|chain| &chain.name).collect::<Vec<_>>(),
                     "diagnostics": checked.diagnostics.json(&checked.source),
                 }));

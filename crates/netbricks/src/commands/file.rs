@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use netbricks_buffer::Pool;
-use netbricks_core::{GraphBuilder, Worker};
+use netbricks_core::{GraphBuilder, ShuffleKey, Worker};
 use netbricks_ports::{Drivers, PortError, QueueDivision};
 
 use super::run::automatic_workers;
 use super::{Application, Console, FAILURE, Failure, USAGE};
-use crate::chain::{Design, Division, Network, Parted};
+use crate::chain::{Design, Division, Network, Parted, Split};
 use crate::config::{self, Plan, PlannedPort, RuntimeSettings};
 use crate::diagnostic::{Diagnostic, Diagnostics, Source};
 use crate::frames;
@@ -69,6 +69,8 @@ pub(super) struct Checked<'t> {
     pub(super) design: Design,
     /// Shuffles that the file does not name, in the network too.
     pub(super) shuffles: Vec<Parted>,
+    /// Of those, the ones before functions with state by another key than a flow.
+    pub(super) key_shuffles: Vec<Split>,
     /// Warnings only.
     pub(super) diagnostics: Diagnostics,
     /// The graph with placeholders for ports.
@@ -104,8 +106,12 @@ pub(super) fn check_spread<'t>(app: &Application, file: &'t File) -> Result<Chec
         .for_each(|unmet| checked.diagnostics.push(unmet));
     let parted = checked.network.parted(&checked.plan, &divisions, workers);
     if checked.plan.runtime.shuffles {
-        return checked.with_shuffles(file, parted);
+        let checked = checked.with_shuffles(file, parted)?;
+        let split = checked.network.split(&checked.plan, &divisions, workers);
+        return checked.with_key_shuffles(file, split);
     }
+    let split = checked.network.split(&checked.plan, &divisions, workers);
+    split.iter().for_each(|split| checked.diagnostics.push(split.warning(&checked.plan)));
     for Parted { number, why, .. } in parted {
         let place = checked.plan.ports[number].place.clone();
         checked.diagnostics.push(Diagnostic::warning(why).at(place, "").help(WITHOUT_SHUFFLES));
@@ -180,7 +186,16 @@ impl<'t> Checked<'t> {
         let drivers: Vec<String> = plan.ports.iter().map(placed).collect();
         let worker = Worker::new(0, plan.runtime.seed.unwrap_or(0), pool);
         match design.stand_in(&drivers, &worker).and_then(|graph| graph.check().map(|()| graph)) {
-            Ok(graph) => Ok(Self { source, plan, network, design, shuffles: Vec::new(), diagnostics, graph }),
+            Ok(graph) => Ok(Self {
+                source,
+                plan,
+                network,
+                design,
+                shuffles: Vec::new(),
+                key_shuffles: Vec::new(),
+                diagnostics,
+                graph,
+            }),
             Err(error) => {
                 diagnostics.push(Diagnostic::error(error.to_string()));
                 Err(Faults { source, diagnostics })
@@ -198,14 +213,34 @@ impl<'t> Checked<'t> {
         Ok(Self { shuffles: parted, ..Self::of(source, plan, file, diagnostics)? })
     }
 
+    /// With a shuffle before each of these functions, and a warning where the key of one is not known.
+    pub(super) fn with_key_shuffles(self, file: &File, split: Vec<Split>) -> Result<Self, Faults<'t>> {
+        let Self { source, mut plan, shuffles, mut diagnostics, .. } = match split.is_empty() {
+            true => return Ok(self),
+            false => self,
+        };
+        let (put_in, unmet): (Vec<_>, Vec<_>) = split.into_iter().partition(|split| split.key.is_some());
+        unmet.iter().for_each(|split| diagnostics.push(split.warning(&plan)));
+        plan.put_before(&put_in);
+        Ok(Self { shuffles, key_shuffles: put_in, ..Self::of(source, plan, file, diagnostics)? })
+    }
+
     /// A line for each shuffle that the file does not name: that it is there, and why.
     pub(super) fn told_shuffles(&self) -> impl Iterator<Item = String> + '_ {
-        self.shuffles.iter().map(|Parted { node, port, why, .. }| {
+        let by_flow = self.shuffles.iter().map(|Parted { node, port, why, .. }| {
             format!(
                 "  {node}  a shuffle by symmetric flow, put behind `{port}`: {why}; `shuffles = false` in `[runtime]` \
                  leaves it out\n"
             )
-        })
+        });
+        let by_key = self.key_shuffles.iter().map(|Split { node, before, key, why, .. }| {
+            let key = key.map_or("", ShuffleKey::name);
+            format!(
+                "  {node}  a shuffle by {key}, put before `{before}`: {why}; `shuffles = false` in `[runtime]` leaves it \
+                 out\n"
+            )
+        });
+        by_flow.chain(by_key)
     }
 }
 

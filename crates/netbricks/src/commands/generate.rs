@@ -22,9 +22,13 @@ const FILE: &str = "file";
 const ENDINGS: [&str; 4] = [".pcap", ".pcapng", ".pcap.gz", ".pcapng.gz"];
 
 /// Keys that make no sense here, or that the command itself has a flag for.
-const LEFT_OUT: &[&str] = &["capture", "clock", "impair", "checksum", "mtu", "json", "quiet", "color"];
+const LEFT_OUT: &[&str] =
+    &["capture", "clock", "impair_direction", "checksum", "mtu", "json", "quiet", "color"];
 /// Keys of queues, of which a capture file has none: who gives them is told what to do.
 const OF_QUEUES: &[&str] = &["steer", "workers"];
+
+/// Flags of earlier versions, which are refused with the name of the new one.
+const RENAMED: &[&str] = &["hold"];
 
 /// The generator's keys, and those of the line behind it.
 fn keys(drivers: &Drivers) -> Vec<Key> {
@@ -45,7 +49,7 @@ pub(super) fn with_keys(mut command: Command, drivers: &Drivers) -> Command {
                 .help(format!("{} ({}){default}", key.summary.trim_end_matches('.'), key.kind)),
         );
     }
-    for key in OF_QUEUES {
+    for key in OF_QUEUES.iter().chain(RENAMED) {
         command = command.arg(Arg::new(*key).long(*key).allow_hyphen_values(true).hide(true));
     }
     command
@@ -82,9 +86,9 @@ pub(super) fn generate(
         ));
     }
     let mut text = format!("[port.{TRAFFIC}]\ndriver = \"{GENERATOR}\"\n");
-    for key in keys(&app.drivers) {
-        if let Some(value) = given(key.name) {
-            text.push_str(&format!("{} = {}\n", key.name, as_toml(value)));
+    for key in keys(&app.drivers).iter().map(|key| key.name).chain(RENAMED.iter().copied()) {
+        if let Some(value) = given(key) {
+            text.push_str(&format!("{key} = {}\n", as_toml(value)));
         }
     }
     text.push_str(&format!("\n[port.{FILE}]\ndriver = \"pcap\"\nwrite = {}\n", quoted(target)));

@@ -24,7 +24,11 @@ pub(super) fn graph(app: &Application, console: Console, arguments: &GraphArgume
     console.tell(&checked.diagnostics.render(&checked.source, console.color));
     let mut description = checked.graph.describe();
     for node in &mut description.nodes {
-        if checked.shuffles.iter().any(|shuffle| shuffle.node == node.name) {
+        // A function in several chains has a node in each: `seen.shuffle@lan-wan`.
+        let named = |shuffle: &str| node.name.split('@').next() == Some(shuffle);
+        if checked.shuffles.iter().any(|shuffle| shuffle.node == node.name)
+            || checked.key_shuffles.iter().any(|shuffle| named(&shuffle.node))
+        {
             node.kind = "shuffle, put in".into();
         }
     }

@@ -10,6 +10,8 @@ mod graph;
 mod list;
 #[cfg(test)]
 mod panics_tests;
+#[cfg(test)]
+mod partition_tests;
 mod progress;
 mod run;
 #[cfg(test)]

@@ -15,7 +15,7 @@ use netbricks_runtime::{
 use super::file::{self, Checked, Faults, File};
 use super::progress::LiveLine;
 use super::{Application, Console, FAILURE, Failure, RunArguments, RunLimits, concluded};
-use crate::chain::{Network, OpenPorts, Parted, Place, WorkerPorts, receive_name, transmit_name};
+use crate::chain::{Network, OpenPorts, Parted, Place, Split, WorkerPorts, receive_name, transmit_name};
 use crate::config::{Idle, Plan, RuntimeSettings};
 use crate::diagnostic::{Diagnostics, Level};
 use crate::frames::{self, Writer};
@@ -122,14 +122,25 @@ pub(super) fn execute<'t>(
     let alone = plan.runtime.workers.is_none() && plan.placed_workers() == 0 && is_replay;
     let workers = if alone { 1 } else { wanted };
     network.unmet(plan, workers).into_iter().for_each(|unmet| found.push(unmet));
+    // With `shuffles = false`, and where the key of a function's state is not known, no shuffle is put in.
+    let split = network.split(plan, &ports.divisions(), workers);
+    let split = split.iter().filter(|split| split.key.is_none() || !plan.runtime.shuffles);
+    split.for_each(|split| found.push(split.warning(plan)));
     console.tell(&found.render(&checked.source, console.color));
     let parted = network.parted(plan, &ports.divisions(), workers);
+    // What was shown at its place is a warning of the summary too.
+    let mut told: Vec<String> = Vec::new();
     let checked = if plan.runtime.shuffles {
-        checked.with_shuffles(file, parted)?
+        let checked = checked.with_shuffles(file, parted)?;
+        let split = checked.network.split(&checked.plan, &ports.divisions(), workers);
+        told.extend(split.iter().filter(|split| split.key.is_none()).map(Split::line));
+        checked.with_key_shuffles(file, split)?
     } else {
         warnings.extend(
             parted.into_iter().map(|Parted { why, .. }| format!("{why}; {}", file::WITHOUT_SHUFFLES)),
         );
+        let split = network.split(plan, &ports.divisions(), workers);
+        told.extend(split.iter().map(Split::line));
         checked
     };
     let put_in: Vec<String> = checked.told_shuffles().collect();
@@ -150,6 +161,7 @@ pub(super) fn execute<'t>(
     for warning in &warnings {
         console.complain(Level::Warning, warning);
     }
+    warnings.extend(told);
 
     let placed = placement(settings)
         .assign(workers, &allowed)

@@ -93,7 +93,7 @@ pub fn parse<'t>(text: &'t str, diagnostics: &mut Diagnostics) -> Document<'t> {
             &Spanned::new(span, table),
             diagnostics,
             RuntimeSettings::keys(),
-            super::settings::read::<RuntimeSettings>,
+            |table| netbricks_core::read_settings::<RuntimeSettings>(table, None),
         )
         .unwrap_or_default(),
         Some((span, other)) => {

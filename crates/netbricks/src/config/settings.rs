@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use netbricks_core::{Key, Settings, SettingsError};
+use netbricks_core::{Key, SettingsError};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -54,7 +54,7 @@ impl<'t> Trial<'t> {
     /// What is to be said of an error, if anything; and whether the table is another one now, so that it can be tried again.
     fn mend(&mut self, what: &str, error: &SettingsError, keys: &[Key]) -> (Option<Diagnostic>, bool) {
         let header = self.table.span();
-        let culprit = culprit(error, self.table.get_ref());
+        let culprit = culprit(error, &self.table);
         let Some(culprit) = culprit else {
             if let Some(key) = missing(&error.message) {
                 let found = self.wrong.insert(key.to_owned()).then(|| lacking(what, key, header, keys));
@@ -73,8 +73,9 @@ impl<'t> Trial<'t> {
         }
         let told = !self.follows(error, &culprit);
         let found = told.then(|| explain(what, error, Some(&culprit), header, keys));
+        // Without it the key with the right name would be said to be missing, and others may not do.
+        self.wrong.extend(error.renamed.map(ToOwned::to_owned));
         if culprit.path.len() == 1 && error.message.starts_with("unknown field") {
-            // It would be said to be missing, and without it others may not do.
             let meant = netbricks_core::nearest(&key, keys.iter().map(|known| known.name));
             self.wrong.extend(meant.map(ToOwned::to_owned));
         }
@@ -165,23 +166,6 @@ fn item_at<'v, 't>(span: &Range<usize>, value: &'v Spanned<DeValue<'t>>) -> Opti
     items.iter().find(|item| holds(&item.span(), span) || leads_into(span, item, &mut Vec::new()))
 }
 
-/// Reads settings that belong to the command itself.
-pub(crate) fn read<S: Settings>(table: Spanned<DeTable<'_>>) -> Result<S, SettingsError> {
-    let spans: Vec<(String, Range<usize>)> =
-        table.get_ref().iter().map(|(key, value)| (key.get_ref().to_string(), value.span())).collect();
-    let settings = S::deserialize(toml::de::Deserializer::from(table)).map_err(|error| SettingsError {
-        message: error.message().to_owned(),
-        span: error.span(),
-        suggestion: None,
-    })?;
-    settings.check().map_err(|refused| SettingsError {
-        span: spans.iter().find(|(key, _)| key == refused.key).map(|(_, span)| span.clone()),
-        message: refused.to_string(),
-        suggestion: None,
-    })?;
-    Ok(settings)
-}
-
 fn missing(message: &str) -> Option<&str> {
     message.strip_prefix("missing field `")?.split('`').next()
 }
@@ -217,8 +201,10 @@ impl Culprit {
 }
 
 /// The key in whose name or value an error is.
-fn culprit(error: &SettingsError, table: &DeTable<'_>) -> Option<Culprit> {
-    let by_place = error.span.as_ref().and_then(|span| {
+fn culprit(error: &SettingsError, table: &Spanned<DeTable<'_>>) -> Option<Culprit> {
+    // What is said of the whole table stands at its header.
+    let (header, table) = (table.span(), table.get_ref());
+    let by_place = error.span.as_ref().filter(|span| **span != header).and_then(|span| {
         let mut path = Vec::new();
         let text = table.values().find_map(|value| text_at(span, value)).map(str::to_owned);
         leads_to(span, table, &mut path).then(|| Culprit { path, span: span.clone(), text })
@@ -289,6 +275,10 @@ fn explain(
         return Diagnostic::error(format!("{what}: {message}")).at(header, "");
     };
     let (key, span) = (path.first().map_or("", String::as_str), span.clone());
+    if let Some(new) = error.renamed {
+        return Diagnostic::error(format!("key `{key}` of {what} is called `{new}` now"))
+            .at(span, format!("write `{new}`"));
+    }
     let kind = keys.iter().find(|known| known.name == key).map(|known| format!("expected: {}", known.kind));
     if let Some(lacks) = missing(message) {
         return Diagnostic::error(format!("`{}` of {what} lacks the key `{lacks}`", path.join(".")))

@@ -29,7 +29,7 @@ capacity = 1_024
 
 [function.hops]
 use = "ttl"
-other = "pass"
+non_ip = "pass"
 
 [[chain]]
 name = "up"

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::chain::{Design, Division, Network, Parted, Place};
+use crate::chain::{Design, Division, Network, Parted, Place, Split};
 use crate::config::Plan;
 
 /// Queues that pipelines begin at: the port of each, and where its packets come in.
@@ -43,6 +43,7 @@ pub(super) fn warnings(
     warnings.extend(parted.into_iter().filter(|Parted { number, .. }| !apart.contains(number)).map(
         |Parted { why, .. }| format!("{why}; `merge` what comes to it, and let a `shuffle` come before it"),
     ));
+    warnings.extend(network.split_among(plan, shares).iter().map(Split::line));
     warnings.extend(network.unmet(plan, shares.len()).into_iter().map(|unmet| unmet.message));
     warnings.dedup();
     warnings

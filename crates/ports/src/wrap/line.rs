@@ -30,7 +30,7 @@ pub struct LineSettings {
     /// By how much that varies, to either side (ns).
     pub jitter: u64,
     /// Packets that are on the line at most.
-    pub hold: usize,
+    pub limit: usize,
 }
 
 impl LineSettings {
@@ -108,8 +108,8 @@ impl Line {
             settings,
             random: Xoshiro256PlusPlus::seed_from_u64(seed),
             counters,
-            overtaken: VecDeque::with_capacity(if settings.reorder > 0.0 { settings.hold } else { 0 }),
-            delayed: BinaryHeap::with_capacity(if settings.delay > 0 { settings.hold } else { 0 }),
+            overtaken: VecDeque::with_capacity(if settings.reorder > 0.0 { settings.limit } else { 0 }),
+            delayed: BinaryHeap::with_capacity(if settings.delay > 0 { settings.limit } else { 0 }),
             serial: 0,
             entered: 0,
         }
@@ -188,7 +188,7 @@ impl Line {
     }
 
     fn has_room(&self) -> bool {
-        self.held() < self.settings.hold
+        self.held() < self.settings.limit
     }
 
     /// Past loss and doubling: lets others overtake it, or goes on. Gives it back where the line has no room for it.

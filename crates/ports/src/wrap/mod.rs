@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use netbricks_core::units::{Duration, Probability};
-use netbricks_core::{Key, Refused, Settings};
+use netbricks_core::{Key, Refused, RenamedKey, Settings};
 
 pub use line::LineSettings;
 
@@ -50,8 +50,8 @@ pub struct Common {
     corrupt: Probability,
     delay: Duration,
     jitter: Duration,
-    hold: usize,
-    impair: Impair,
+    limit: usize,
+    impair_direction: Impair,
     pub(crate) seed: Option<u64>,
     capture: Option<PathBuf>,
     checksum: ChecksumPolicy,
@@ -69,8 +69,8 @@ impl Default for Common {
             corrupt: Probability::NEVER,
             delay: Duration::ZERO,
             jitter: Duration::ZERO,
-            hold: 1024,
-            impair: Impair::Both,
+            limit: 1024,
+            impair_direction: Impair::Both,
             seed: None,
             capture: None,
             checksum: ChecksumPolicy::Trust,
@@ -125,13 +125,13 @@ pub const COMMON_KEYS: &[Key] = &[
         summary: "How much the delay varies: evenly from delay - jitter to delay + jitter, so that packets may overtake each other.",
     },
     Key {
-        name: "hold",
+        name: "limit",
         kind: "whole number, packets",
         default: Some("1024"),
         summary: "Packets that the line keeps at most, for delay and reordering; more are dropped as queue-full.",
     },
     Key {
-        name: "impair",
+        name: "impair_direction",
         kind: "\"receive\", \"transmit\" or \"both\"",
         default: Some("\"both\""),
         summary: "On which packets the line works.",
@@ -163,8 +163,13 @@ pub const COMMON_KEYS: &[Key] = &[
     steer::KEY,
 ];
 
+/// Keys of every port that had another name in an earlier version.
+pub const COMMON_RENAMED: &[RenamedKey] =
+    &[RenamedKey { old: "hold", new: "limit" }, RenamedKey { old: "impair", new: "impair_direction" }];
+
 impl Settings for Common {
     const KEYS: &'static [Key] = COMMON_KEYS;
+    const RENAMED: &'static [RenamedKey] = COMMON_RENAMED;
     fn check(&self) -> Result<(), Refused> {
         let refuse = |key, problem: String| Err(Refused { key, problem });
         if self.jitter > self.delay {
@@ -173,13 +178,13 @@ impl Settings for Common {
                 format!("must be at most the delay ({}), found {}", self.delay, self.jitter),
             );
         }
-        if !(1..=1_048_576).contains(&self.hold) {
-            return refuse("hold", format!("must be 1 to 1048576 packets, found {}", self.hold));
+        if !(1..=1_048_576).contains(&self.limit) {
+            return refuse("limit", format!("must be 1 to 1048576 packets, found {}", self.limit));
         }
-        if self.reorder_gap == 0 || self.reorder_gap as usize > self.hold {
+        if self.reorder_gap == 0 || self.reorder_gap as usize > self.limit {
             return refuse(
                 "reorder_gap",
-                format!("must be 1 to `hold` ({}), found {}", self.hold, self.reorder_gap),
+                format!("must be 1 to `limit` ({}), found {}", self.limit, self.reorder_gap),
             );
         }
         match self.mtu {
@@ -202,7 +207,7 @@ impl Common {
             corrupt: self.corrupt.value(),
             delay: self.delay.nanoseconds(),
             jitter: self.jitter.nanoseconds(),
-            hold: self.hold,
+            limit: self.limit,
         }
     }
 }
@@ -250,7 +255,7 @@ pub(crate) fn wrap(
         mtu: common.mtu,
         checksum: common.checksum,
         line: line.does_something().then_some(line),
-        impair: common.impair,
+        impair: common.impair_direction,
         seed: cx.seed,
         capture,
         cx: cx.clone(),

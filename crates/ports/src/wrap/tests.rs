@@ -23,13 +23,13 @@ proptest! {
         corrupt in 0.0..0.3f64,
         delay in 0u64..20,
         jitter in 0u64..20,
-        hold in prop::sample::select(vec![4usize, 1_000]),
+        limit in prop::sample::select(vec![4usize, 1_000]),
         receive in any::<bool>(),
         seed in 0u64..100,
     ) {
         let jitter = jitter.min(delay);
         let line = format!(
-            "loss = {loss}\nduplicate = {duplicate}\nreorder = {reorder}\ncorrupt = {corrupt}\ndelay = '{delay} ms'\njitter = '{jitter} ms'\nhold = {hold}\nseed = {seed}\n"
+            "loss = {loss}\nduplicate = {duplicate}\nreorder = {reorder}\ncorrupt = {corrupt}\ndelay = '{delay} ms'\njitter = '{jitter} ms'\nlimit = {limit}\nseed = {seed}\n"
         );
         let mut first = None;
         for burst in BURSTS {
@@ -49,7 +49,7 @@ proptest! {
             prop_assert_eq!((totals.received.packets, totals.created.packets), (2_000, duplicated));
             prop_assert_eq!(written.len() as u64, 2_000 - lost - full + duplicated);
             prop_assert_eq!(totals.sent.packets, written.len() as u64);
-            prop_assert!(hold != 1_000 || full == 0);
+            prop_assert!(limit != 1_000 || full == 0);
             if receive {
                 let bytes: u64 = written.iter().map(|frame| frame.len() as u64).sum();
                 let gone = totals.drops.total().bytes;
@@ -150,7 +150,9 @@ fn limits_of_a_port_are_enforced_and_checked() {
         ("mtu = 9", "`mtu` must be 68"),
         ("jitter = '5 ms'", "`jitter` must be at most"),
         ("loss = 2", "a probability"),
-        ("hold = 0", "`hold` must be"),
+        ("limit = 0", "`limit` must be"),
+        ("hold = 9", "`hold` is called `limit` now"),
+        ("impair = 'receive'", "`impair` is called `impair_direction` now"),
     ] {
         let error = open("null", settings, &cx).map(|_| ()).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
@@ -158,7 +160,7 @@ fn limits_of_a_port_are_enforced_and_checked() {
 }
 
 /// Every key at once.
-const BAD: &str = "loss = 0.1\nduplicate = 0.2\nreorder = 0.1\ncorrupt = 0.1\ndelay = '4 ms'\njitter = '3 ms'\nhold = 200\nchecksum = 'drop'\n";
+const BAD: &str = "loss = 0.1\nduplicate = 0.2\nreorder = 0.1\ncorrupt = 0.1\ndelay = '4 ms'\njitter = '3 ms'\nlimit = 200\nchecksum = 'drop'\n";
 
 /// Stopped anywhere in mid-run, with lines on both sides: what the lines keep is held, comes out when the graph is taken
 /// down, and everything adds up.

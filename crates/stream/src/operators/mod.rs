@@ -254,7 +254,7 @@ pub trait StreamOperator: Operator {
         self.substitute(Packetize::new(inline_window_of(worker, name, config, Keeping::new(f))))
     }
     /// Rewrites the byte streams that these packets carry (the paper's window in the packets' path, and packetize). Packets
-    /// of connections whose beginning passed here end here, as [`Rewritten`](netbricks_core::Drop::Rewritten), and others go on in their
+    /// of connections whose beginning passed here end here, as [`Replaced`](netbricks_core::Drop::Replaced), and others go on in their
     /// place on [`Edge::OUT`](netbricks_core::Edge::OUT); the rest goes on unchanged. In either case nothing of this node comes after it. What does
     /// not come here has to leave on [`Edge::OUT`](netbricks_core::Edge::OUT) as well (`parse_or`, `divert`), so that packets keep their order. Both
     /// directions must pass the same worker. First fragments of what is rewritten are dropped, as

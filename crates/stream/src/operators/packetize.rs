@@ -172,7 +172,7 @@ where
         });
         match passage {
             Passage::Unchanged => unchanged,
-            Passage::Replaced => Verdict::drop(Drop::Rewritten),
+            Passage::Replaced => Verdict::drop(Drop::Replaced),
             Passage::NoRoom => Verdict::drop(Drop::TableFull),
             Passage::Refused => Verdict::drop(Drop::Denied),
         }

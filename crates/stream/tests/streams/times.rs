@@ -164,7 +164,7 @@ fn answered(input: Input) -> impl Function {
         .decide(move |p| {
             let ttl = p.header().ttl();
             if ttl == 1 {
-                assert!(errors.time_exceeded(p));
+                assert!(errors.answer(p, netbricks_core::icmp::IcmpError::TimeExceeded));
                 return Err(Verdict::drop(Drop::TtlExpired));
             }
             assert!(ttl > 2 || p.reply(Edge::REPLY, 60, |frame, p| frame[22] = p.header().ttl()));

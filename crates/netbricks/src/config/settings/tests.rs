@@ -1,6 +1,6 @@
 //! What is said of a key inside a key's value, however the tables are written.
 
-use netbricks_core::Refused;
+use netbricks_core::{Refused, RenamedKey, Settings, read_settings};
 
 use super::*;
 use crate::diagnostic::Source;
@@ -51,7 +51,12 @@ fn fault(text: &str) -> (String, &str, String) {
     let mut diagnostics = Diagnostics::default();
     let table = DeTable::parse(text).unwrap();
     let table = Spanned::new(0..0, table.into_inner());
-    assert!(configure("function `f`", &table, &mut diagnostics, Outer::KEYS, read::<Outer>).is_none());
+    assert!(
+        configure("function `f`", &table, &mut diagnostics, Outer::KEYS, |table| read_settings::<Outer>(
+            table, None
+        ))
+        .is_none()
+    );
     let faults = diagnostics.sorted();
     assert_eq!(faults.len(), 1, "{}", diagnostics.render(&Source::new("f", text), false));
     let label = &faults[0].labels[0];
@@ -116,6 +121,8 @@ impl Settings for Pair {
         Key { name: "either", kind: "whole number", default: Some("none"), summary: "" },
         Key { name: "or", kind: "whole number", default: Some("none"), summary: "" },
     ];
+    const RENAMED: &'static [RenamedKey] =
+        &[RenamedKey { old: "minimum", new: "least" }, RenamedKey { old: "labels", new: "names" }];
     fn check(&self) -> Result<(), Refused> {
         let refused = |key, problem: &str| Err(Refused { key, problem: problem.into() });
         if self.most < self.least {
@@ -141,7 +148,9 @@ fn faults(text: &str) -> Vec<(String, String)> {
     // As if a header stood before it.
     let header = text.len()..text.len() + 2;
     let table = Spanned::new(header.clone(), table);
-    let read = configure("function `f`", &table, &mut diagnostics, Pair::KEYS, read::<Pair>);
+    let read = configure("function `f`", &table, &mut diagnostics, Pair::KEYS, |table| {
+        read_settings::<Pair>(table, None)
+    });
     assert_eq!(read.is_some(), diagnostics.is_empty(), "{text}");
     let place = |found: &Diagnostic| {
         let span = found.labels[0].span.clone();
@@ -182,9 +191,25 @@ fn more_faults_than_are_looked_for_are_told_as_such() {
         let mut diagnostics = Diagnostics::default();
         let text = format!("least = 1\nmost = 2\nor = 1\nnames = [{}]", "'xy', ".repeat(count));
         let table = DeTable::parse(&text).unwrap();
-        configure("function `f`", &table, &mut diagnostics, Pair::KEYS, read::<Pair>);
+        configure("function `f`", &table, &mut diagnostics, Pair::KEYS, |table| {
+            read_settings::<Pair>(table, None)
+        });
         diagnostics.render(&Source::new("f", &text), false).lines().last().unwrap().to_owned()
     };
     assert_eq!(shown(30), "… and 10 more");
     assert_eq!(shown(1_000), format!("… and at least {} more", ATTEMPTS - crate::diagnostic::SHOWN));
+}
+
+#[test]
+fn a_renamed_key_is_refused_with_its_new_name_and_every_other_fault_is_told_too() {
+    let rest = "most = 2\nnames = ['a', 'b']\nor = 1";
+    let found = faults(&format!("minimum = 1\n{rest}"));
+    let told = "key `minimum` of function `f` is called `least` now";
+    assert_eq!(found, [("minimum".into(), told.to_owned())], "and `least` is not missing too");
+    // Also beside the new key, with a value of any type, and beside other faults.
+    let found = faults(&format!("minimum = [1]\nleast = 1\n{rest}"));
+    assert_eq!(found, [("minimum".into(), told.to_owned())]);
+    let found = faults("minimum = 1\nlabels = 3\nmost = 200\nor = 1\nunknown = 2");
+    let at: Vec<_> = found.iter().map(|(place, _)| place.as_str()).collect();
+    assert_eq!(at, ["minimum", "labels", "200", "unknown"], "{found:?}");
 }

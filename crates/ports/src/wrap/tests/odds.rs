@@ -19,7 +19,7 @@ fn written(line: &str, packets: u64) -> (Vec<Vec<u8>>, Arc<Counters>) {
     let traffic =
         format!("packets = {packets}\nrate = '10 kpps'\npayload = 'random'\nframe_sizes = 60\nseed = 9");
     let mut from = open("generator", &traffic, &cx).unwrap();
-    let mut to = open("pcap", &format!("write = 'out.pcap'\nhold = 30000\n{line}"), &cx).unwrap();
+    let mut to = open("pcap", &format!("write = 'out.pcap'\nlimit = 30000\n{line}"), &cx).unwrap();
     let counters = to.counters()[0].clone();
     forward(from.as_mut(), to.as_mut(), &pool, 256);
     to.close().unwrap();
@@ -154,7 +154,7 @@ fn lines_of_two_workers_count_together() {
         corrupt: 1.0,
         delay: 0,
         jitter: 0,
-        hold: 4,
+        limit: 4,
     };
     std::thread::scope(|scope| {
         for seed in 0..2 {
