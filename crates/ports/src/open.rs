@@ -375,7 +375,8 @@ impl Drivers {
         large: impl Fn(&S, usize) -> bool + Send + Sync + 'static,
     ) -> &mut Self {
         if let Some(driver) = self.0.get_mut(name) {
-            driver.large = Some(Box::new(move |table, small| Some(large(&read_settings(table, None).ok()?, small))));
+            driver.large =
+                Some(Box::new(move |table, small| Some(large(&read_settings(table, None).ok()?, small))));
         }
         self
     }
