@@ -7,7 +7,7 @@ use crate::ipv4::{Ipv4, Ipv4Mut, Ipv4Ref};
 use crate::ipv6::{Ipv6, Ipv6Facts, Ipv6Mut, Ipv6Ref};
 use crate::link::Link;
 use crate::protocol;
-use crate::stack::{Found, Header, Malformed, Usual, Wire, follows, malformed, shape};
+use crate::stack::{Found, Header, Malformed, NOTHING, Usual, Wire, follows, malformed, shape};
 use crate::vlan::Vlan;
 
 /// The family of both IP versions: `parse::<Ip>()` takes whichever was announced.
@@ -15,8 +15,23 @@ use crate::vlan::Vlan;
 pub enum Ip {}
 
 /// A first fragment announces its transport protocol's number with this bit set: it holds the transport header, but not
-/// all that the header's length speaks of. Headers that can be read there list both numbers.
+/// all that the header's length speaks of. Headers that can be read there list both numbers. Where it does not even hold
+/// the whole transport header, it announces nothing.
 pub const FIRST_FRAGMENT: u16 = 0x100;
+
+/// The number by which a first fragment of protocol `number` announces what its `payload` begins with.
+///
+/// A sender may cut anywhere behind the IP header (RFC 791, section 3.2), so a transport header that goes on in the next
+/// fragment is not malformed: then nothing is announced.
+#[cold]
+pub(crate) fn announced_by_first_fragment(number: u8, payload: &[u8]) -> u16 {
+    let needed = match number {
+        protocol::TCP => payload.get(12).map_or(20, |offset| (usize::from(offset >> 4) * 4).max(20)),
+        protocol::UDP | protocol::ICMP | protocol::ICMPV6 => 8,
+        _ => 0,
+    };
+    if payload.len() < needed { NOTHING } else { FIRST_FRAGMENT | u16::from(number) }
+}
 
 /// Which version it is, and what its parse remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use zerocopy::FromBytes;
 
 use crate::checksum::{Sum, update16};
 use crate::ethernet::{Ethernet, ethertype};
-use crate::ip::{FIRST_FRAGMENT, Ip};
+use crate::ip::{Ip, announced_by_first_fragment};
 use crate::ipv6::Ipv6;
 use crate::link::Link;
 use crate::stack::{Found, Header, Malformed, NOTHING, Usual, follows, malformed, whole};
@@ -363,7 +363,7 @@ impl Header for Ipv4 {
         let next = if fragment == 0 {
             u16::from(fixed[9])
         } else if fragment == MORE_FRAGMENTS {
-            FIRST_FRAGMENT | u16::from(fixed[9])
+            announced_by_first_fragment(fixed[9], bytes.get(len..total).unwrap_or_default())
         } else {
             NOTHING
         };
@@ -377,7 +377,9 @@ impl Header for Ipv4 {
         let fragment = u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff;
         let next = match fragment {
             0 => u16::from(fixed[9]),
-            MORE_FRAGMENTS => FIRST_FRAGMENT | u16::from(fixed[9]),
+            MORE_FRAGMENTS => {
+                announced_by_first_fragment(fixed[9], bytes.get(Self::SIZE..total).unwrap_or_default())
+            }
             _ => NOTHING,
         };
         Some(Found { facts: (), len: Self::SIZE, total: Some(total), next })
@@ -411,6 +413,7 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
+    use crate::ip::FIRST_FRAGMENT;
     use crate::oracle::{self, Random};
 
     fn valid(bytes: &[u8]) -> bool {
@@ -492,7 +495,32 @@ mod tests {
             assert!(rule.contains(word), "{rule} should speak of {word}");
         }
         assert_eq!(find(|header| header.put_fragment_offset(1), 60).unwrap().2, NOTHING);
-        assert_eq!(find(|header| header.put_more_fragments(true), 60).unwrap().2, FIRST_FRAGMENT | 6);
+    }
+
+    #[test]
+    fn a_first_fragment_with_a_part_of_its_transport_header_announces_nothing() {
+        let next = |number: u8, payload: &[u8]| {
+            let mut header =
+                Ipv4::new(Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST, number, payload.len());
+            header.put_more_fragments(true);
+            let bytes = [&header.octets()[..], payload].concat();
+            Ipv4::find(&bytes, 0).unwrap().next
+        };
+        let mut tcp = [0; 60];
+        // 32 bytes of TCP header.
+        tcp[12] = 0x80;
+        for size in [0, 8, 12, 13, 20, 31] {
+            assert_eq!(next(6, &tcp[..size]), NOTHING, "{size} bytes of 32");
+        }
+        assert_eq!(next(6, &tcp[..32]), FIRST_FRAGMENT | 6);
+        // A data offset that lies is malformed, and not a cut.
+        tcp[12] = 0x10;
+        assert_eq!(next(6, &tcp[..24]), FIRST_FRAGMENT | 6);
+        for number in [1, 17] {
+            assert_eq!(next(number, &[0; 7]), NOTHING);
+            assert_eq!(next(number, &[0; 8]), FIRST_FRAGMENT | u16::from(number));
+        }
+        assert_eq!(next(132, &[]), FIRST_FRAGMENT | 132);
     }
 
     #[test]

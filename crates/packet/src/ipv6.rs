@@ -8,7 +8,7 @@ use core::ops::Deref;
 use zerocopy::FromBytes;
 
 use crate::ethernet::{Ethernet, ethertype};
-use crate::ip::{FIRST_FRAGMENT, Ip};
+use crate::ip::{Ip, announced_by_first_fragment};
 use crate::ipv4::Ipv4;
 use crate::link::Link;
 use crate::protocol;
@@ -83,7 +83,8 @@ impl Ipv6 {
     }
 }
 
-/// At most so many extension headers are walked; a packet with more is malformed.
+/// Extension headers that a parse walks. Behind more of them the transport header is not looked for: nothing is
+/// announced, and the payload begins with the first header that was not walked.
 pub const MAX_EXTENSIONS: usize = 16;
 
 /// What the walk over the extension headers found out. One word, so that it stays in a register.
@@ -129,7 +130,9 @@ impl Ipv6Facts {
     const fn jumbo(&self) -> usize {
         (self.0.get() >> 32 & 0xffff) as usize
     }
-    /// The upper-layer protocol (that of the whole packet in a later fragment; 50 for ESP; 59 for nothing).
+    /// The upper-layer protocol: in a later fragment, that of the whole packet; 50 for ESP; 59 for nothing.
+    ///
+    /// Where the transport is [hidden](Self::hides_transport), the number of the first header that was not walked.
     #[inline(always)]
     pub const fn protocol(&self) -> u8 {
         (self.0.get() >> 48) as u8
@@ -146,6 +149,11 @@ impl Ipv6Facts {
     #[inline(always)]
     pub const fn is_later_fragment(&self) -> bool {
         self.0.get() >> 56 & 1 == 1
+    }
+    /// More than [`MAX_EXTENSIONS`] extension headers come before the transport header, which was not looked for.
+    #[inline(always)]
+    pub const fn hides_transport(&self) -> bool {
+        is_extension(self.protocol()) && !self.is_later_fragment()
     }
 }
 
@@ -511,11 +519,8 @@ fn walk(bytes: &[u8], kind: u8, total: usize, truncated: bool) -> Result<Found<I
     let (mut walked, mut first) = (0, false);
     while is_extension(facts.protocol()) {
         if walked == MAX_EXTENSIONS {
-            return Err(malformed::<Ipv6>(
-                "it has more than 16 extension headers",
-                MAX_EXTENSIONS,
-                walked + 1,
-            ));
+            // RFC 8200 sets no limit. Whoever wants to hide a transport header costs no more than this walk.
+            return Ok(Found { facts, len, total: Some(total), next: NOTHING });
         }
         walked += 1;
         let rest = bytes.get(len..).unwrap_or(&[]);
@@ -536,9 +541,12 @@ fn walk(bytes: &[u8], kind: u8, total: usize, truncated: bool) -> Result<Found<I
         }
         len += size;
     }
-    let first = if first { FIRST_FRAGMENT } else { 0 };
-    let next = announces(facts.protocol());
-    Ok(Found { facts, len, total: Some(total), next: if next == NOTHING { next } else { next | first } })
+    let next = match announces(facts.protocol()) {
+        NOTHING => NOTHING,
+        _ if first => announced_by_first_fragment(facts.protocol(), bytes.get(len..).unwrap_or_default()),
+        next => next,
+    };
+    Ok(Found { facts, len, total: Some(total), next })
 }
 
 impl Ipv6 {
@@ -554,6 +562,14 @@ impl Ipv6 {
         let total = Self::SIZE + usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
         let found = walk(bytes, fixed[6], total, true)?;
         Ok((found.facts, found.len, found.total.map_or(bytes.len(), |total| total.min(bytes.len()))))
+    }
+}
+
+impl Ipv6 {
+    /// The view of `header`, which is an IPv6 header with all its extension headers and whose lengths are not looked
+    /// at. What a parse would remember of it is not known.
+    pub(crate) fn whole_header(header: &[u8]) -> Ipv6Ref<'_> {
+        Self::view(header, Ipv6Facts::new(protocol::NO_NEXT_HEADER))
     }
 }
 
@@ -586,6 +602,7 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
+    use crate::ip::FIRST_FRAGMENT;
     use crate::oracle::{self, Random};
 
     #[test]
@@ -627,6 +644,10 @@ mod tests {
         let find = |offset: u16, more: u16| {
             let [high, low] = (offset << 3 | more).to_be_bytes();
             let bytes = header(44, &[17, 0, high, low, 0, 0, 0, 7, 1, 2, 3, 4, 5, 6, 7, 8]);
+            let cut = header(44, &[17, 0, high, low, 0, 0, 0, 7, 1, 2, 3, 4, 5, 6, 7]);
+            if offset == 0 && more == 1 {
+                assert_eq!(Ipv6::find(&cut, 0).unwrap().next, NOTHING, "the header goes on in the next");
+            }
             let found = Ipv6::find(&bytes, 0).unwrap();
             let view = Ipv6::view(&bytes[..found.len], found.facts);
             assert_eq!((found.len, view.identification(), view.fragment_offset()), (48, Some(7), offset));
@@ -647,16 +668,34 @@ mod tests {
         // An extension header that says 16 bytes, with 8 there.
         assert!(rule(&header(60, &[6, 1, 1, 4, 0, 0, 0, 0])).unwrap_err().contains("beyond the payload"));
         assert!(rule(&header(60, &[6])).unwrap_err().contains("beyond the payload"));
-        // 16 extension headers pass, 17 do not.
+        // Behind more than 16 extension headers nothing is looked for.
         let chain = |count: usize| {
             let mut rest = [60, 0, 1, 4, 0, 0, 0, 0].repeat(count);
             rest[count * 8 - 8] = 6;
             rule(&header(60, &rest))
         };
         assert_eq!(chain(16), Ok(6));
-        assert!(chain(17).unwrap_err().contains("16"));
+        assert_eq!(chain(17), Ok(NOTHING));
+        assert_eq!(chain(1_000), Ok(NOTHING));
         // AH counts in words of 4 bytes, less 2.
         assert_eq!(rule(&header(51, &[6, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2])), Ok(6));
+    }
+
+    #[test]
+    fn what_stands_behind_too_many_extension_headers_is_payload() {
+        let mut rest = [60, 0, 1, 4, 0, 0, 0, 0].repeat(17);
+        rest[16 * 8] = 6;
+        rest.extend([0; 20]);
+        let bytes = header(60, &rest);
+        let found = Ipv6::find(&bytes, 0).unwrap();
+        let view = Ipv6::view(&bytes[..found.len], found.facts);
+        assert_eq!((found.len, found.total), (40 + 16 * 8, Some(bytes.len())));
+        assert!(found.facts.hides_transport());
+        assert_eq!((view.protocol(), view.extensions().count()), (60, 16));
+        // One fewer, and TCP is found.
+        let found = Ipv6::find(&header(60, &rest[8..]), 0).unwrap();
+        assert!(!found.facts.hides_transport());
+        assert_eq!((found.next, found.facts.protocol()), (6, 6));
     }
 
     #[test]

@@ -9,7 +9,9 @@ use core::ops::Range;
 
 use crate::checksum::{Sum, field_offset};
 use crate::ip::{Ip, IpFacts, IpRef};
+use crate::ipv4::Ipv4;
 use crate::protocol;
+use crate::pseudo::PseudoHeader;
 use crate::stack::{Header, Malformed};
 use crate::tcp::Tcp;
 
@@ -95,6 +97,9 @@ pub struct Splice {
     end: usize,
     /// The one's complement sum of what a checksum covers and the splice changes, before it.
     before: u16,
+    /// The one's complement sum of the addresses in the pseudo-header before it, if IPv4 options are replaced: a source
+    /// route among them holds the final destination.
+    addresses: u16,
     /// The transport checksum holds the pseudo-header's sum alone.
     partial: bool,
 }
@@ -111,6 +116,7 @@ impl Splice {
         }
         splice.at = 20;
         splice.removed = splice.transport - 20;
+        splice.addresses = addresses(&ip[..splice.transport]);
         splice.planned(ip)
     }
 
@@ -172,6 +178,7 @@ impl Splice {
             given: length,
             end: found.total.unwrap_or(ip.len()),
             before: 0,
+            addresses: 0,
             partial: false,
         };
         Ok(splice)
@@ -276,6 +283,7 @@ impl Splice {
                 write16(ip, 2, end as u16);
                 let after = self.covered(ip, self.inserted, end);
                 carry(ip, 10, self.before, after, false);
+                self.carry_addresses(&mut ip[..end]);
                 return Ok(end);
             }
             Part::TcpOptions => {
@@ -306,6 +314,25 @@ impl Splice {
             carry(ip, 10, before, end as u16, false);
         }
         Ok(end)
+    }
+
+    /// Carries the addresses of the new pseudo-header into the transport checksum, where new options changed them.
+    fn carry_addresses(&self, ip: &mut [u8]) {
+        let transport = 20 + self.inserted;
+        let after = addresses(&ip[..transport]);
+        let place = field_offset(self.protocol).filter(|_| self.protocol != protocol::ICMP);
+        let Some(field) = place.map(|offset| transport + offset).filter(|field| field + 2 <= ip.len()) else {
+            return;
+        };
+        if after == self.addresses {
+            return;
+        }
+        if self.partial {
+            let sum = Sum::ZERO.add_bytes(&ip[field..field + 2]).add16(!self.addresses).add16(after);
+            write16(ip, field, sum.fold());
+        } else {
+            carry(ip, field, self.addresses, after, is_udp(self.protocol));
+        }
     }
 
     fn check(&self, ip: usize, bytes: usize) -> Result<(), SpliceError> {
@@ -353,6 +380,16 @@ impl Splice {
 
 fn write16(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+/// The sum of the addresses in the pseudo-header of a packet with this IPv4 header.
+fn addresses(header: &[u8]) -> u16 {
+    let pseudo = PseudoHeader::of(IpRef::V4(Ipv4::view(header, ())));
+    Sum::ZERO.add_address(pseudo.source()).add_address(pseudo.destination()).fold()
+}
+
+const fn is_udp(number: u8) -> bool {
+    matches!(number, protocol::UDP | protocol::UDP_LITE)
 }
 
 /// RFC 1624, equation 3, with RFC 768's zero rule for UDP.
@@ -420,6 +457,8 @@ mod tests {
             let size = expected.bytes.len();
             if part == 0 {
                 expected.transport = 20 + padded.len();
+                // The route went with the options.
+                expected.final_at = None;
                 expected.bytes[0] = 0x45 + (padded.len() / 4) as u8;
             }
             let transport = expected.transport;
@@ -482,6 +521,41 @@ mod tests {
             spliced += 1;
         }
         assert!(spliced > 40_000 && left > 20_000, "{spliced}, {left}");
+    }
+
+    #[test]
+    fn a_source_route_that_comes_or_goes_changes_the_checksum_behind_it() {
+        let mut random = Random(83);
+        let (mut came, mut went) = (0, 0);
+        for _ in 0..20_000 {
+            let mut sample = oracle::packet(&mut random);
+            if sample.v6 {
+                continue;
+            }
+            went += usize::from(sample.final_at.is_some());
+            let count = random.below(9);
+            let pointer = 4 + 4 * random.below(count + 1);
+            let mut route = std::vec![131, (3 + 4 * count) as u8, pointer as u8];
+            route.extend(random.edgy(4 * count));
+            let plan = Splice::ipv4_options(&sample.bytes, route.len()).unwrap();
+            let mut buffer = sample.bytes.clone();
+            buffer.resize(plan.new_end().max(buffer.len()), 0);
+            plan.apply(&mut buffer, &route).unwrap();
+            buffer.truncate(plan.new_end());
+            let transport = 20 + plan.inserted();
+            let is_pending = pointer < 4 + 4 * count;
+            came += usize::from(is_pending);
+            sample = Sample {
+                bytes: buffer.clone(),
+                transport,
+                // The last address of the route.
+                final_at: is_pending.then_some(20 + 3 + 4 * (count.max(1) - 1)),
+                ..sample
+            };
+            sample.refresh();
+            assert_eq!(buffer, sample.bytes);
+        }
+        assert!(came > 5_000 && went > 1_000, "{came}, {went}");
     }
 
     #[test]

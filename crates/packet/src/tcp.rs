@@ -309,11 +309,12 @@ mod tests {
         let mut random = Random(40);
         for _ in 0..20_000 {
             let mut sample = oracle::packet(&mut random);
-            if sample.protocol != protocol::TCP || sample.routed {
+            if sample.protocol != protocol::TCP {
                 continue;
             }
             let (ip, _) = IpRef::split(&sample.bytes).unwrap();
-            let (source, destination) = (ip.source(), ip.destination());
+            let pseudo = ip.pseudo_header();
+            let (source, destination) = (pseudo.source(), pseudo.destination());
             let segment = &mut sample.bytes[sample.transport..];
             let len = Tcp::find(segment, 6).unwrap().len;
             let mut header = Tcp::view_mut(&mut segment[..len], ());

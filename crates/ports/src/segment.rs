@@ -3,12 +3,10 @@
 //!
 //! Nothing that the offload or the packet states is believed before it was compared with the bytes.
 
-use std::net::IpAddr;
-
 use netbricks_buffer::{GsoKind, Offload, Packet, Pool};
-use netbricks_packet::checksum::{internet, transport};
+use netbricks_packet::checksum::internet;
 use netbricks_packet::stack::{Layer, Root, Stack};
-use netbricks_packet::{IpRef, Link, protocol};
+use netbricks_packet::{IpRef, Link, PseudoHeader, protocol};
 
 /// Segments that one packet may become: the longest IP packet in segments of 48 bytes, than which no sane peer announces
 /// less.
@@ -29,15 +27,15 @@ pub(crate) struct Cut {
     /// Payload bytes of a segment.
     size: usize,
     number: u8,
-    source: IpAddr,
-    destination: IpAddr,
+    pseudo: PseudoHeader,
     /// Whether the transport header has a checksum: UDP over IPv4 may go without.
     summed: bool,
 }
 
 impl Cut {
     /// How `packet` is to be cut. `None` where it does not ask to be, or where what it asks for does not fit its bytes:
-    /// another protocol, a fragment, a header that ends behind the packet, too many segments.
+    /// another protocol, a fragment, a header that ends behind the packet, too many segments. Nor where no segment could
+    /// get a checksum, since its final destination can't be read.
     pub(crate) fn of(packet: &Packet) -> Option<Self> {
         let (offload, frame) = (packet.offload(), packet.data());
         let number = match offload.gso {
@@ -54,6 +52,10 @@ impl Cut {
             _ => true,
         };
         if !is_of_version || ip.protocol() != number || ip.is_fragment() {
+            return None;
+        }
+        let pseudo = ip.pseudo_header();
+        if !pseudo.is_known() {
             return None;
         }
         let transport = segment.as_ptr().addr() - frame.as_ptr().addr();
@@ -73,8 +75,7 @@ impl Cut {
             end: transport + segment.len(),
             size: usize::from(offload.gso_size),
             number,
-            source: ip.source(),
-            destination: ip.destination(),
+            pseudo,
             summed,
         };
         (cut.size > 0 && cut.segments() <= MOST_SEGMENTS).then_some(cut)
@@ -113,7 +114,7 @@ impl Cut {
     fn finish(&self, frame: &mut [u8], index: usize, offset: usize, is_last: bool) {
         let (network, transport_at) = (self.network, self.transport);
         // All lengths are below 65,536: the whole packet's own fields stated them.
-        if self.source.is_ipv4() {
+        if self.pseudo.source().is_ipv4() {
             let total = (frame.len() - network) as u16;
             put(frame, network + 2, total);
             // Each segment is a datagram of its own (RFC 791, section 3.2, "Identification").
@@ -148,7 +149,7 @@ impl Cut {
         };
         put(frame, field, 0);
         if self.summed {
-            let checksum = transport(self.source, self.destination, self.number, &frame[transport_at..]);
+            let checksum = self.pseudo.checksum(self.number, &frame[transport_at..]);
             put(frame, field, checksum);
         }
     }

@@ -9,7 +9,7 @@ use netbricks_packet::build::{BuildError as Unbuildable, Builder, ipv4, ipv6};
 use netbricks_packet::stack::{Header, Holds, Stack};
 use netbricks_packet::tcp::TcpRef;
 use netbricks_packet::tcp_options::TcpOptions;
-use netbricks_packet::{FlowKey, Ip, IpMut, Tcp, TcpOption, checksum};
+use netbricks_packet::{FlowKey, Ip, IpMut, PseudoHeader, Tcp, TcpOption, protocol};
 
 use super::{Replaces, upstream};
 use crate::at::At;
@@ -146,7 +146,13 @@ where
         let (frame, time) = (&*frame, annotations.received_at());
         let (ip, ip_end, facts) = Holds::<Ip, I>::locate(&stack);
         let flow = FlowKey::at(frame, ip, ip_end, stack.payload_end(), facts);
-        if Ip::view(&frame[ip..ip_end], facts).is_fragment() {
+        let header = Ip::view(&frame[ip..ip_end], facts);
+        let pseudo = header.pseudo_header();
+        if !pseudo.is_known() {
+            // No segment of this sender could get a checksum: its final destination can't be read.
+            return if self.1.borrow().takes(flow) { Err(Verdict::drop(Drop::BadChecksum)) } else { unchanged };
+        }
+        if header.is_fragment() {
             // Without its first fragment the segment comes nowhere, with numbers that the other side does not know. Its
             // sender sends it again.
             return if self.1.borrow().takes(flow) { Err(Verdict::drop(Drop::Fragment)) } else { unchanged };
@@ -182,7 +188,7 @@ where
                 header.set_identification(identification);
             }
             count = count.wrapping_add(1);
-            write_header(emit, flow, &mut to[tcp..]);
+            write_header(emit, &pseudo, &mut to[tcp..]);
             match cx.create_segment(slot, Edge::OUT, packet) {
                 Ok(()) => true,
                 Err(_) if emit.len > 0 => false,
@@ -301,7 +307,7 @@ fn is_plain(link: &[u8]) -> bool {
 }
 
 /// The numbers of a segment, and its checksum.
-fn write_header(emit: &Emit<'_>, flow: FlowKey, segment: &mut [u8]) {
+fn write_header(emit: &Emit<'_>, pseudo: &PseudoHeader, segment: &mut [u8]) {
     let len = Tcp::SIZE + emit.options.len();
     let mut header = Tcp::view_mut(&mut segment[..len], ());
     header.set_sequence_number(emit.number);
@@ -312,6 +318,6 @@ fn write_header(emit: &Emit<'_>, flow: FlowKey, segment: &mut [u8]) {
     // Urgent data stays among the other, and where its end is now nobody says.
     header.set_urgent_pointer(0);
     header.set_checksum(0);
-    let checksum = checksum::transport(flow.source(), flow.destination(), 6, segment);
+    let checksum = pseudo.checksum(protocol::TCP, segment);
     Tcp::view_mut(&mut segment[..len], ()).set_checksum(checksum);
 }

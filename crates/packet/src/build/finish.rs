@@ -1,15 +1,18 @@
 //! What is known only of the whole packet: lengths, next-header numbers and checksums, from the inside out.
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
 use zerocopy::FromBytes;
 
 use super::{BuildError, Kind, Placed};
 use crate::checksum;
 use crate::gre::Gre;
+use crate::ip::IpRef;
+use crate::ipv4::Ipv4;
+use crate::ipv6::Ipv6;
 use crate::mpls::Mpls;
 use crate::pppoe::Ppp;
 use crate::protocol;
+use crate::pseudo::PseudoHeader;
+use crate::stack::Header;
 
 /// Writes the number of the header that comes after `outer`.
 pub(super) fn announce(headers: &mut [u8], outer: Option<&Placed>, number: u16) {
@@ -40,7 +43,7 @@ pub(super) fn finish(frame: &mut [u8], layers: &[Placed]) -> Result<(), BuildErr
             Ok(bytes) => Ok(bytes.to_be_bytes()),
             Err(_) => Err(BuildError::TooLong { header, bytes, most: usize::from(u16::MAX) }),
         };
-        let pseudo = layers[..i].last().and_then(|outer| addresses(outside, outer));
+        let pseudo = layers[..i].last().and_then(|outer| pseudo_header(outside.get(outer.at..)?, outer));
         match layer.kind {
             Kind::Pppoe => packet[4..6].copy_from_slice(&stated("pppoe", bytes - 6)?),
             Kind::Gtpu => packet[2..4].copy_from_slice(&stated("gtpu", bytes - 8)?),
@@ -80,30 +83,21 @@ pub(super) fn finish(frame: &mut [u8], layers: &[Placed]) -> Result<(), BuildErr
     Ok(())
 }
 
-/// The addresses that a pseudo-header counts, if the header before is IP.
-fn addresses(frame: &[u8], outer: &Placed) -> Option<(IpAddr, IpAddr)> {
-    let header = frame.get(outer.at..)?;
-    match outer.kind {
-        Kind::Ipv4 => {
-            let [source, destination] = header.get(12..20)?.as_chunks::<4>().0 else { return None };
-            Some((Ipv4Addr::from(*source).into(), Ipv4Addr::from(*destination).into()))
-        }
-        Kind::Ipv6 => {
-            let [source, destination] = header.get(8..40)?.as_chunks::<16>().0 else { return None };
-            let destination = match outer.final_segment {
-                Some(at) => header.get(at..)?.first_chunk::<16>()?,
-                None => destination,
-            };
-            Some((Ipv6Addr::from(*source).into(), Ipv6Addr::from(*destination).into()))
-        }
-        _ => None,
-    }
+/// The pseudo-header of a packet with this header, if that is IP. All of the header's bytes are there, though lengths
+/// are not yet.
+fn pseudo_header(header: &[u8], outer: &Placed) -> Option<PseudoHeader> {
+    let ip = match outer.kind {
+        Kind::Ipv4 => IpRef::V4(Ipv4::view(header, ())),
+        Kind::Ipv6 => IpRef::V6(Ipv6::whole_header(header)),
+        _ => return None,
+    };
+    Some(ip.pseudo_header())
 }
 
 /// Writes the checksum of a transport segment, whose checksum field is still zero.
-fn transport(segment: &mut [u8], pseudo: Option<(IpAddr, IpAddr)>, number: u8) {
-    if let (Some((source, destination)), Some(at)) = (pseudo, checksum::field_offset(number)) {
-        let sum = checksum::transport(source, destination, number, segment);
+fn transport(segment: &mut [u8], pseudo: Option<PseudoHeader>, number: u8) {
+    if let (Some(pseudo), Some(at)) = (pseudo, checksum::field_offset(number)) {
+        let sum = pseudo.checksum(number, segment);
         segment[at..at + 2].copy_from_slice(&sum.to_be_bytes());
     }
 }

@@ -75,9 +75,6 @@ struct Placed {
     next_at: usize,
     /// UDP's checksum stays 0, which says "none" over IPv4 (RFC 768).
     unchecked: bool,
-    /// Where the last segment of a segment routing header lies, which is what a pseudo-header counts as the
-    /// destination (RFC 8200, section 8.1); counted from the header's first byte.
-    final_segment: Option<usize>,
 }
 
 /// What a header is, as far as filling it in goes.
@@ -182,7 +179,6 @@ impl<'p, H> Builder<'p, H> {
             options: 0,
             next_at: 0,
             unchecked: false,
-            final_segment: None,
         };
         Self {
             headers: [0; ROOM],
@@ -271,7 +267,7 @@ impl<'p, H> Builder<'p, H> {
         if self.error.is_none() {
             finish::announce(&mut self.headers, self.layers[..self.count].last(), number);
             self.layers[self.count] =
-                Placed { kind, at: self.size, options: 0, next_at: 0, unchecked: false, final_segment: None };
+                Placed { kind, at: self.size, options: 0, next_at: 0, unchecked: false };
             self.count += 1;
             self.append(header);
         }

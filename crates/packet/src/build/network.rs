@@ -207,9 +207,7 @@ impl Builder<'_, Ipv6> {
         for (place, segment) in list.iter_mut().zip(segments.iter().rev()) {
             *place = segment.octets();
         }
-        let final_segment = self.size - self.at() + 8;
         self = self.with::<Ipv6>(|header| header.put_destination(*first));
-        self.placed().final_segment = Some(final_segment);
         self.extension(protocol::ROUTING, &header[..size])
     }
 

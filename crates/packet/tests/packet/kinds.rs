@@ -119,6 +119,13 @@ pub(crate) fn every_kind() -> Vec<(&'static str, Vec<u8>)> {
         }),
         ("ipv6-last-fragment", v6().fragment(4, false, 0xabcdef).protocol(17).payload(&[1; 16]).build()),
         ("srv6", v6().segment_routing(&segments).udp(1000, 2000).payload(b"x").build()),
+        ("ipv6-type-0", v6().routing(0, 1, &[[0; 4].as_slice(), &[9; 32]].concat()).tcp(1000, 80).syn().build()),
+        ("ipv6-type-2", v6().routing(2, 1, &[[0; 4].as_slice(), &[9; 16]].concat()).tcp(1000, 80).syn().build()),
+        ("ipv6-home-address", {
+            let home = [[1, 2, 0, 0, 201, 16].as_slice(), &[9; 16]].concat();
+            v6().destination_options(&home).udp(1000, 2000).payload(b"x").build()
+        }),
+        ("ipv4-source-route", v4().option(131, &[4, 10, 0, 0, 7, 10, 0, 0, 8]).tcp(1000, 80).syn().build()),
         ("icmp-echo", icmp.payload(&[1; 56]).build()),
         ("icmp-reply", v4().icmp_echo_reply(1, 2).payload(&[1; 56]).build()),
         ("icmp-unreachable", v4().icmp_unreachable(3, &quoted).build()),
