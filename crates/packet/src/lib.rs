@@ -27,6 +27,7 @@ pub(crate) mod oracle;
 pub mod pppoe;
 pub mod print;
 pub mod protocol;
+mod protocol_table;
 pub mod pseudo;
 pub mod quoted;
 mod related;

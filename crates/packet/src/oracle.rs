@@ -1,4 +1,4 @@
-//! What tests measure the parsers by: seeded random packets made byte by byte, and the checksum as RFC 1071 words it.
+//! The yardstick of the parsers: seeded random packets made byte by byte, and RFC 1071's checksum.
 
 extern crate std;
 use std::vec::Vec;
@@ -49,7 +49,7 @@ pub(crate) fn checksum(bytes: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-/// What was put into a random IP packet.
+/// The contents of a random IP packet.
 #[derive(Debug)]
 pub(crate) struct Sample {
     pub(crate) bytes: Vec<u8>,
@@ -65,7 +65,7 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// Writes every checksum anew, as its RFC says it, with nothing of the crate's own arithmetic.
+    /// Computes every checksum again, as its RFC says it, with nothing of the crate's own arithmetic.
     pub(crate) fn refresh(&mut self) {
         if !self.v6 {
             self.bytes[10..12].fill(0);
@@ -209,7 +209,9 @@ fn v6_header(random: &mut Random, protocol: u8, payload: usize) -> Sample {
     Sample { transport: bytes.len(), bytes, v6: true, protocol, final_at, home_at, extensions }
 }
 
-/// Appends a routing header of type 0, 2 or 4; where it holds the final destination, if it has segments left.
+/// Appends a routing header of type 0, 2 or 4.
+///
+/// Answers where it holds the final destination, if it has segments left.
 fn routing_header(random: &mut Random, bytes: &mut Vec<u8>) -> Option<usize> {
     let kind = [0, 2, 4][random.below(3)];
     let count = if kind == 2 { 1 } else { 1 + random.below(3) };

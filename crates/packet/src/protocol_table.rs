@@ -1,8 +1,9 @@
 //! The one table of headers, from which the parser, the builder and the printer take what they know of each.
 //!
-//! A row says after which headers a header may come and by which numbers those announce it (the first is the one that an
-//! operator or the builder writes), whether and how it states a length, and which options it may hold. The parser's
-//! [`Follows`] is made from it, and [`Protocol`], by which the builder and the printer know a header without its type.
+//! A row says after which headers a header may come and by which numbers those announce it. The first number is
+//! the one that an operator or the builder writes. It also says whether and how the header states a length, and
+//! which options it may hold. The parser's [`Follows`] is made from it. So is [`Protocol`], by which the builder
+//! and the printer know a header without its type.
 //!
 //! | entry | means |
 //! |---|---|
@@ -75,7 +76,7 @@ macro_rules! follows {
 }
 
 macro_rules! table {
-    (
+    (protocols {
         $( $(#[$doc:meta])* $name:ident {
             $( after $($outer:ident),+ $(/ $($family:ident),+)?: $numbers:tt; )*
             $( length behind $uncounted:literal; )?
@@ -83,8 +84,10 @@ macro_rules! table {
             $( options $format:ident up to $most:literal; )?
             $( facts $facts:path; )?
         } )*
-        families: $( $group:ident { $( after $($before:ident),+: $announced:tt; )* } )*
-    ) => {
+    }
+    families {
+        $( $group:ident { $( after $($before:ident),+: $announced:tt; )* } )*
+    }) => {
         $( $( follows! { $name, $numbers, $($outer)+ $($($family)+)? } )* )*
         $( $( follows! { $group, $announced, $($before)+ } )* )*
         $( impl Listed for $name { const PROTOCOL: Protocol = Protocol::$name; } )*
@@ -169,97 +172,100 @@ macro_rules! table {
 }
 
 table! {
-    /// Ethernet.
-    Ethernet {
-        after Wire: [0];
-        after Gre, Vxlan, Geneve: [ethertype::TRANSPARENT_ETHERNET];
+    protocols {
+        /// Ethernet.
+        Ethernet {
+            after Wire: [0];
+            after Gre, Vxlan, Geneve: [ethertype::TRANSPARENT_ETHERNET];
+        }
+        /// An 802.1Q or 802.1ad tag.
+        Vlan {
+            after Ethernet, Vlan: [ethertype::VLAN, ethertype::SERVICE_VLAN, ethertype::LEGACY_QINQ];
+        }
+        /// An MPLS label.
+        Mpls {
+            after Ethernet, Vlan, Gre: [ethertype::MPLS, ethertype::MPLS_MULTICAST];
+            after Mpls: [ethertype::MPLS];
+        }
+        /// PPP over Ethernet.
+        Pppoe {
+            after Ethernet, Vlan: [ethertype::PPPOE_SESSION, ethertype::PPPOE_DISCOVERY];
+            length behind 6;
+        }
+        /// PPP's protocol field.
+        Ppp {
+            after Pppoe, Gre: [Pppoe::PPP];
+            facts PppShape::of_built;
+        }
+        /// ARP.
+        Arp {
+            after Ethernet, Vlan / Link: [ethertype::ARP];
+        }
+        /// IPv4.
+        Ipv4 {
+            after Ethernet, Vlan, Mpls, Ppp, Gre, Geneve, Gtpu / Link: [ethertype::IPV4];
+            after Ipv4, Ipv6 / Ip: [4];
+            length behind 0;
+            options KindLengthData up to 40;
+        }
+        /// IPv6 and its extension headers.
+        Ipv6 {
+            after Ethernet, Vlan, Mpls, Ppp, Gre, Geneve, Gtpu / Link: [ethertype::IPV6];
+            after Ipv4, Ipv6 / Ip: [41];
+            length behind 40;
+            options Extensions up to 65_535;
+            facts Ipv6::facts_of_built;
+        }
+        /// TCP.
+        Tcp {
+            after Ipv4, Ipv6 / Ip: [6, FIRST_FRAGMENT | 6];
+            options KindLengthData up to 40;
+        }
+        /// UDP.
+        Udp {
+            after Ipv4, Ipv6 / Ip: [17, FIRST_FRAGMENT | 17];
+            length behind 0;
+        }
+        /// ICMP.
+        Icmpv4 {
+            after Ipv4 / Ip: [1, FIRST_FRAGMENT | 1];
+        }
+        /// ICMPv6.
+        Icmpv6 {
+            after Ipv6 / Ip: [58, FIRST_FRAGMENT | 58];
+        }
+        /// GRE.
+        Gre {
+            after Ipv4, Ipv6 / Ip: [47];
+            length by Gre::uncounted;
+            options GreWords up to 16;
+        }
+        /// VXLAN.
+        Vxlan {
+            after Udp: [Vxlan::PORT];
+        }
+        /// Geneve.
+        Geneve {
+            after Udp: [Geneve::PORT];
+            options Geneve up to 252;
+        }
+        /// GTP-U.
+        Gtpu {
+            after Udp: [Gtpu::PORT];
+            length behind 8;
+            options Gtpu up to 65_535;
+        }
     }
-    /// An 802.1Q or 802.1ad tag.
-    Vlan {
-        after Ethernet, Vlan: [ethertype::VLAN, ethertype::SERVICE_VLAN, ethertype::LEGACY_QINQ];
-    }
-    /// An MPLS label.
-    Mpls {
-        after Ethernet, Vlan, Gre: [ethertype::MPLS, ethertype::MPLS_MULTICAST];
-        after Mpls: [ethertype::MPLS];
-    }
-    /// PPP over Ethernet.
-    Pppoe {
-        after Ethernet, Vlan: [ethertype::PPPOE_SESSION, ethertype::PPPOE_DISCOVERY];
-        length behind 6;
-    }
-    /// PPP's protocol field.
-    Ppp {
-        after Pppoe, Gre: [Pppoe::PPP];
-        facts PppShape::of_built;
-    }
-    /// ARP.
-    Arp {
-        after Ethernet, Vlan / Link: [ethertype::ARP];
-    }
-    /// IPv4.
-    Ipv4 {
-        after Ethernet, Vlan, Mpls, Ppp, Gre, Geneve, Gtpu / Link: [ethertype::IPV4];
-        after Ipv4, Ipv6 / Ip: [4];
-        length behind 0;
-        options KindLengthData up to 40;
-    }
-    /// IPv6 and its extension headers.
-    Ipv6 {
-        after Ethernet, Vlan, Mpls, Ppp, Gre, Geneve, Gtpu / Link: [ethertype::IPV6];
-        after Ipv4, Ipv6 / Ip: [41];
-        length behind 40;
-        options Extensions up to 65_535;
-        facts Ipv6::facts_of_built;
-    }
-    /// TCP.
-    Tcp {
-        after Ipv4, Ipv6 / Ip: [6, FIRST_FRAGMENT | 6];
-        options KindLengthData up to 40;
-    }
-    /// UDP.
-    Udp {
-        after Ipv4, Ipv6 / Ip: [17, FIRST_FRAGMENT | 17];
-        length behind 0;
-    }
-    /// ICMP.
-    Icmpv4 {
-        after Ipv4 / Ip: [1, FIRST_FRAGMENT | 1];
-    }
-    /// ICMPv6.
-    Icmpv6 {
-        after Ipv6 / Ip: [58, FIRST_FRAGMENT | 58];
-    }
-    /// GRE.
-    Gre {
-        after Ipv4, Ipv6 / Ip: [47];
-        length by Gre::uncounted;
-        options GreWords up to 16;
-    }
-    /// VXLAN.
-    Vxlan {
-        after Udp: [Vxlan::PORT];
-    }
-    /// Geneve.
-    Geneve {
-        after Udp: [Geneve::PORT];
-        options Geneve up to 252;
-    }
-    /// GTP-U.
-    Gtpu {
-        after Udp: [Gtpu::PORT];
-        length behind 8;
-        options Gtpu up to 65_535;
-    }
-    families:
-    Link {
-        after Wire: [0];
-        after Gre, Vxlan, Geneve: [ethertype::TRANSPARENT_ETHERNET];
-    }
-    Ip {
-        after Wire: [0];
-        after Ethernet, Vlan, Link, Mpls, Ppp, Gre, Geneve, Gtpu: [ethertype::IPV4, ethertype::IPV6];
-        after Ipv4, Ipv6, Ip: [4, 41];
+    families {
+        Link {
+            after Wire: [0];
+            after Gre, Vxlan, Geneve: [ethertype::TRANSPARENT_ETHERNET];
+        }
+        Ip {
+            after Wire: [0];
+            after Ethernet, Vlan, Link, Mpls, Ppp, Gre, Geneve, Gtpu: [ethertype::IPV4, ethertype::IPV6];
+            after Ipv4, Ipv6, Ip: [4, 41];
+        }
     }
 }
 
@@ -301,7 +307,8 @@ mod tests {
     fn no_number_announces_two_headers() {
         for outer in Protocol::ALL {
             for number in 0..=u16::MAX {
-                let found = Protocol::ALL.iter().filter(|inner| inner.numbers_after(*outer).contains(&number));
+                let found =
+                    Protocol::ALL.iter().filter(|inner| inner.numbers_after(*outer).contains(&number));
                 assert!(found.count() <= 1, "{outer:?} {number:#x}");
             }
         }
@@ -309,7 +316,8 @@ mod tests {
 
     #[test]
     fn transports_have_the_numbers_of_their_checksums() {
-        let numbers = Protocol::ALL.iter().filter_map(|protocol| Some((*protocol, protocol.checksummed_number()?)));
+        let numbers =
+            Protocol::ALL.iter().filter_map(|protocol| Some((*protocol, protocol.checksummed_number()?)));
         assert!(numbers.eq([
             (Protocol::Tcp, 6),
             (Protocol::Udp, 17),

@@ -46,7 +46,7 @@ enum Route {
     Unreadable,
 }
 
-/// What a source route says: the final destination, or that it can't be told.
+/// The answer of a source route: the final destination, or that it can't be told.
 type Final<A> = Result<A, Unreadable>;
 
 /// A list of addresses that contradicts its own lengths, or of a type that is not known.
@@ -111,8 +111,9 @@ impl PseudoHeader {
     pub fn covers_destination_field(&self) -> bool {
         self.route == Route::Completed
     }
-    /// The sum of the pseudo-header for a segment of `length` bytes of protocol `number`; nothing for ICMP, which has
-    /// no pseudo-header (RFC 792).
+    /// The sum of the pseudo-header for a segment of `length` bytes of protocol `number`.
+    ///
+    /// It is nothing for ICMP, which has no pseudo-header (RFC 792).
     #[inline]
     pub fn sum(&self, number: u8, length: u32) -> Sum {
         match number {
@@ -189,17 +190,19 @@ fn final_v4(header: Ipv4Ref<'_>) -> Option<Final<Ipv4Addr>> {
 /// The final destination of the last routing header that has segments left: the others are used up before it.
 fn final_v6(header: Ipv6Ref<'_>) -> Option<Final<Ipv6Addr>> {
     let routing = |bytes: &[u8]| match bytes {
-        [_, _, kind, left, _, _, _, _, list @ ..] if *left > 0 => {
-            Some(final_of_list(*kind, usize::from(*left), bytes, list, header.destination()).ok_or(Unreadable))
-        }
+        [_, _, kind, left, _, _, _, _, list @ ..] if *left > 0 => Some(
+            final_of_list(*kind, usize::from(*left), bytes, list, header.destination()).ok_or(Unreadable),
+        ),
         _ => None,
     };
     let headers = header.extensions().filter(|extension| extension.kind == protocol::ROUTING);
     headers.filter_map(|extension| routing(extension.bytes)).last()
 }
 
-/// The final destination by one routing header of this type, with segments left; `None` where its lengths contradict
-/// each other, or its type is not known. `list` is what follows its first 8 bytes.
+/// The final destination by one routing header of this type, with segments left.
+///
+/// `None` where its lengths contradict each other, or its type is not known. `list` is what follows its first 8
+/// bytes.
 fn final_of_list(
     kind: u8,
     left: usize,
@@ -222,8 +225,10 @@ fn final_of_list(
     Some(Ipv6Addr::from(*last))
 }
 
-/// RFC 6554, section 3: all addresses but the last lack `CmprI` bytes of the destination's prefix, and the last lacks
-/// `CmprE`; `Pad` bytes follow.
+/// The final destination by a routing header of type 3 (RFC 6554, section 3).
+///
+/// All addresses but the last lack `CmprI` bytes of the destination's prefix, and the last lacks `CmprE`. `Pad`
+/// bytes follow.
 fn final_of_rpl(left: usize, header: &[u8], list: &[u8], destination: Ipv6Addr) -> Option<Ipv6Addr> {
     let (shortened, pad) = (*header.get(4)?, usize::from(*header.get(5)? >> 4));
     let (inner, last) = (16 - usize::from(shortened >> 4), 16 - usize::from(shortened & 15));
@@ -239,8 +244,7 @@ fn final_of_rpl(left: usize, header: &[u8], list: &[u8], destination: Ipv6Addr) 
 /// The address of the first whole Home Address option in a destination options header.
 fn home_address(header: Ipv6Ref<'_>) -> Option<Ipv6Addr> {
     const HOME_ADDRESS: u8 = 201;
-    let headers =
-        header.extensions().filter(|extension| extension.kind == protocol::DESTINATION_OPTIONS);
+    let headers = header.extensions().filter(|extension| extension.kind == protocol::DESTINATION_OPTIONS);
     headers.filter_map(|extension| extension.bytes.get(2..)).find_map(|mut options| {
         loop {
             match options {

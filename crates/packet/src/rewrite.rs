@@ -116,8 +116,10 @@ impl Shape {
         let found = Ip::find(ip, 0)?;
         Ok(Self::known(ip, found.facts, found.len, found.total.unwrap_or(ip.len())))
     }
-    /// The shape of a packet of which a parse already told `facts`, its header's length and where its payload ends,
-    /// both in bytes from the start of `ip`.
+    /// The shape of a packet that was parsed already.
+    ///
+    /// The parse told `facts`, its header's length and where its payload ends, both in bytes from the start of
+    /// `ip`.
     #[inline]
     pub fn known(ip: &[u8], facts: IpFacts, header_len: usize, end: usize) -> Self {
         let mut shape = Self {
@@ -154,8 +156,7 @@ impl Shape {
                     && let Some(header) = ip.get(..header_len)
                 {
                     let header = Ipv6::view(header, facts);
-                    shape.authenticated =
-                        header.extensions().any(|extension| extension.kind == protocol::AH);
+                    shape.authenticated = header.extensions().any(|extension| extension.kind == protocol::AH);
                     shape.read_pseudo_header(IpRef::V6(header));
                 }
             }
@@ -163,9 +164,10 @@ impl Shape {
         shape
     }
 
-    /// The same of a packet of which a sender left a checksum to a device that sums from byte `start` of `ip` on, and puts the
-    /// checksum `offset` bytes behind that: if it is the transport's, its field holds the sum of the pseudo-header until then
-    /// (virtio 1.2, section 5.1.6.2).
+    /// The same of a packet whose sender left a checksum to a device.
+    ///
+    /// The device sums from byte `start` of `ip` on, and puts the checksum `offset` bytes behind that. If it is
+    /// the transport's, its field holds the sum of the pseudo-header until then (virtio 1.2, section 5.1.6.2).
     #[must_use]
     pub fn left_to_device(self, start: usize, offset: usize) -> Self {
         let partial = start == self.transport() && self.checksum() == Some(start + offset);
@@ -472,9 +474,10 @@ pub enum QuotedChange {
     DestinationPort(u16),
 }
 
-/// Changes the packet quoted by the ICMP or ICMPv6 error in the IP packet `ip`, as a translator must (RFC 5508, section
-/// 4.2): the quoted header's checksum and, where the quote reaches so far, the quoted transport's are kept right, and so
-/// is the error's own.
+/// Changes the packet quoted by the ICMP or ICMPv6 error in the IP packet `ip`.
+///
+/// A translator must (RFC 5508, section 4.2). The quoted header's checksum stays right, and so does the error's
+/// own. So does the quoted transport's, where the quote reaches so far.
 ///
 /// # Errors
 /// As [`RewriteError`] lists them; then nothing was written.
@@ -609,7 +612,8 @@ mod tests {
         let transport = header.len();
         let message = [if v6 { 3 } else { 11 }, 0, 0, 0, 0, 0, 0, 0];
         let bytes = [&header[..], &message, quote].concat();
-        let mut sample = Sample { bytes, v6, transport, protocol: number, final_at: None, home_at: None, extensions: 0 };
+        let mut sample =
+            Sample { bytes, v6, transport, protocol: number, final_at: None, home_at: None, extensions: 0 };
         sample.refresh();
         sample
     }

@@ -53,8 +53,9 @@ impl SegmentRouting {
     /// The routing type that IANA assigned.
     pub const ROUTING_TYPE: u8 = 4;
 
-    /// The fixed part for `segments` segments (1 to 127), on its way to the first that a packet visits, which the
-    /// list holds last. More segments than the length field can state count as 127.
+    /// The fixed part for `segments` segments (1 to 127), on its way to the first of them.
+    ///
+    /// The list holds that one last. More segments than the length field can state count as 127.
     pub fn new(next_header: u8, segments: u8) -> Self {
         let segments = segments.clamp(1, 127);
         Self([next_header, 2 * segments, Self::ROUTING_TYPE, segments - 1, segments - 1, 0, 0, 0])
@@ -82,8 +83,9 @@ impl<'a> SegmentRoutingRef<'a> {
         let (segments, _) = self.bytes.get(8..self.list_end()).unwrap_or_default().as_chunks::<16>();
         segments.iter().map(|octets| Ipv6Addr::from(*octets))
     }
-    /// The segment that the packet is on its way to; `None` where a reduced list lacks it, and only IPv6's destination
-    /// names it.
+    /// The segment that the packet is on its way to.
+    ///
+    /// `None` where a reduced list lacks it, and only IPv6's destination names it.
     pub fn active_segment(&self) -> Option<Ipv6Addr> {
         self.segments().nth(usize::from(self.segments_left()))
     }

@@ -5,10 +5,7 @@ use core::ops::{Deref, DerefMut};
 use zerocopy::FromBytes;
 
 use crate::checksum::{Sum, update16, update32};
-use crate::ip::{FIRST_FRAGMENT, Ip};
-use crate::ipv4::Ipv4;
-use crate::ipv6::Ipv6;
-use crate::stack::{Found, Header, Malformed, NOTHING, follows, malformed, whole};
+use crate::stack::{Found, Header, Malformed, NOTHING, malformed, whole};
 use crate::tcp_options::{TcpOption, TcpOptions, clamp_maximum_segment_size};
 
 crate::header! {
@@ -155,8 +152,9 @@ impl Tcp {
         self.set_checksum(update16(self.checksum(), u16::from(self.0[13]), u16::from(flags)));
         self.0[13] = flags;
     }
-    /// Writes how many bytes of options stand behind it, a multiple of 4 up to 40, and carries that into the checksum; what the
-    /// options themselves are worth in it is the caller's business.
+    /// Writes how many bytes of options follow, a multiple of 4 up to 40, and carries that into the checksum.
+    ///
+    /// The caller carries the options' own bytes.
     pub fn set_options_len(&mut self, bytes: usize) {
         let word = |header: &Self| u16::from_be_bytes([header.0[12], header.0[13]]);
         let old = word(self);
@@ -291,8 +289,6 @@ impl Header for Tcp {
         TcpMut { fixed, options }
     }
 }
-
-follows! { Tcp: Ipv4 | Ipv6 | Ip = [6, FIRST_FRAGMENT | 6]; }
 
 #[cfg(test)]
 mod tests {

@@ -134,7 +134,8 @@ mod tests {
             let (header, addresses): (Vec<u8>, Vec<u8>) = match kind {
                 "lsrr" => {
                     let route = [131, 7, 4, 10, 9, 9, 9, 0];
-                    let mut header = [0x47, 0, 0, 40, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2].to_vec();
+                    let mut header =
+                        [0x47, 0, 0, 40, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2].to_vec();
                     header.extend(route);
                     let sum = sum(&header);
                     header[10..12].copy_from_slice(&sum.to_be_bytes());

@@ -45,7 +45,10 @@ fn build() -> Result<Vec<(&'static str, Vec<u8>)>, BuildError> {
         ("v6 hop-by-hop", v6().hop_by_hop(&[5, 2, 0, 0]).udp(1000, 53).payload(b"x").build()?),
         ("source route", v4().option(131, &[4, 10, 0, 0, 7, 10, 0, 0, 8]).tcp(1000, 80).ack(9).build()?),
         ("source route completed", v4().option(137, &[8, 10, 0, 0, 7]).udp(1000, 53).payload(b"x").build()?),
-        ("routing type 0", v6().routing(0, 1, &[[0; 4].as_slice(), &[9; 32]].concat()).tcp(1000, 80).ack(9).build()?),
+        (
+            "routing type 0",
+            v6().routing(0, 1, &[[0; 4].as_slice(), &[9; 32]].concat()).tcp(1000, 80).ack(9).build()?,
+        ),
         ("routing type 2", v6().routing(2, 1, &[[0; 4].as_slice(), &[9; 16]].concat()).udp(1, 2).build()?),
         ("srv6", v6().segment_routing(&segments).tcp(1, 2).ack(9).build()?),
         ("home address", {

@@ -150,7 +150,11 @@ where
         let pseudo = header.pseudo_header();
         if !pseudo.is_known() {
             // No segment of this sender could get a checksum: its final destination can't be read.
-            return if self.1.borrow().takes(flow) { Err(Verdict::drop(Drop::BadChecksum)) } else { unchanged };
+            return if self.1.borrow().takes(flow) {
+                Err(Verdict::drop(Drop::BadChecksum))
+            } else {
+                unchanged
+            };
         }
         if header.is_fragment() {
             // Without its first fragment the segment comes nowhere, with numbers that the other side does not know. Its

@@ -119,7 +119,8 @@ fn fragments_and_other_protocols_to_us_are_absorbed() {
         // On a source route we are a stop, and who has a home address is not where it sends from.
         us().option(131, &[4, 10, 0, 0, 9]).icmp_echo_request(7, 9).build().unwrap(),
         us6().routing(0, 1, &[0; 20]).icmpv6_echo_request(7, 9).build().unwrap(),
-        us6().destination_options(&[&[1, 2, 0, 0, 201, 16][..], &[9; 16]].concat())
+        us6()
+            .destination_options(&[&[1, 2, 0, 0, 201, 16][..], &[9; 16]].concat())
             .icmpv6_echo_request(7, 9)
             .build()
             .unwrap(),

@@ -36,7 +36,8 @@ fn pseudo(
         bytes.extend((segment.len() as u16).to_be_bytes());
     } else {
         // RFC 6275, section 6.3: the home address, here behind 4 bytes of padding.
-        let home = ip.parts().find(|part| part.name == "destination-options" && part.bytes[6..8] == [201, 16]);
+        let home =
+            ip.parts().find(|part| part.name == "destination-options" && part.bytes[6..8] == [201, 16]);
         bytes.extend(home.map_or(&ip.bytes[8..24], |part| &part.bytes[8..24]));
         // RFC 8200, section 8.1: with a routing header, the final destination, which RFC 8754's list holds first and
         // the others last.
