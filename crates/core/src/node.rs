@@ -172,8 +172,8 @@ pub trait Node {
     fn held(&self) -> u64 {
         0
     }
-    /// How many packets it queues until it gets its turn, where it is such a queue. No burst of its graph is longer, so that what one
-    /// source brings in a turn finds room. Asked once, when the graph is built.
+    /// How many packets it queues until it gets its turn, where it is such a queue. No burst of a source that leads to it is
+    /// longer, so that what that brings in a turn finds room. Asked once, when the graph is built.
     fn queue(&self) -> Option<usize> {
         None
     }

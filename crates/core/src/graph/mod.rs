@@ -32,7 +32,7 @@ pub use shuffles::ShuffleEnd;
 use asked::Panics;
 use moves::Moves;
 
-use crate::context::Context;
+use crate::context::{Context, OwnedContext};
 use crate::counters::NodeCounters;
 use crate::node::{CallError, Node, Output, Role, StateImage};
 use crate::recorder::Record;
@@ -85,6 +85,8 @@ struct Slot {
     feeds: u64,
     /// As a queue: how many packets it has room for.
     queue: Option<usize>,
+    /// Packets that a poll of it may bring: what the shortest queue takes that they may come to.
+    most: usize,
     /// The bits of the queues that its packets may come to and that do not lead back to it.
     fills: u64,
     /// As a shuffle: those, and itself, that flows move behind at the same time, since they lead to the same state.
@@ -124,6 +126,7 @@ impl Slot {
             closed: false,
             feeds: 0,
             queue: node.queue(),
+            most: netbricks_buffer::BATCH,
             fills: 0,
             company: Vec::new(),
             state: 0,
@@ -224,7 +227,7 @@ pub struct NodeStatus {
 pub struct Graph {
     name: String,
     slots: Vec<Slot>,
-    cx: Context,
+    cx: OwnedContext,
     /// The batch that is being run.
     hand: Batch,
     running: Running,
@@ -246,8 +249,6 @@ pub struct Graph {
     turns: u64,
     /// Packets a poll is asked for at most.
     burst: usize,
-    /// What the shortest queue has room for.
-    longest_burst: usize,
     /// The bits of all queues.
     queue_bits: u64,
     sampled: bool,
@@ -279,7 +280,6 @@ impl Graph {
         let crossings = crossing::connect(&mut slots);
         let queues = queues::connect(&mut slots);
         let queue_bits = queues.iter().fold(0, |bits, bit| bits | bit);
-        let longest_burst = slots.iter().filter_map(|slot| slot.queue).min().unwrap_or(usize::MAX);
         let mut graph = Self {
             name,
             slots,
@@ -298,7 +298,6 @@ impl Graph {
             draining: false,
             turns: 0,
             burst: 0,
-            longest_burst: longest_burst.clamp(1, netbricks_buffer::BATCH),
             queue_bits,
             sampled: false,
             dry: 0,
@@ -308,6 +307,7 @@ impl Graph {
             panics,
         };
         (graph.cx.crossings, graph.cx.queues) = (crossings, queues);
+        graph.cx.roles = graph.slots.iter().map(|slot| slot.role).collect();
         graph.set_burst(netbricks_buffer::BATCH);
         graph.announce_bound();
         graph.set_deadline();
@@ -465,10 +465,10 @@ impl Graph {
         self.slots[node].ask(&self.panics, self.now(), |node| node.descriptors(watch)).is_some()
     }
 
-    /// At most this many packets are asked of a source a turn; 1 to [`netbricks_buffer::BATCH`], others are clamped, and no more
-    /// than the shortest [queue](Node::queue) has room for.
+    /// At most this many packets are asked of a source a turn; 1 to [`netbricks_buffer::BATCH`], others are clamped. Of a source
+    /// that leads to [queues](Node::queue) it is no more than the shortest of them has room for.
     pub fn set_burst(&mut self, packets: usize) {
-        self.burst = packets.clamp(1, self.longest_burst);
+        self.burst = packets.clamp(1, netbricks_buffer::BATCH);
         self.cx.burst = self.burst;
     }
 }

@@ -158,6 +158,7 @@ impl Graph {
         let slot = &mut self.slots[node];
         self.running = Running { hops: 0, entered: 0, entered_bytes: 0, held: 0, polled: true };
         self.cx.node = node;
+        self.cx.burst = self.burst.min(slot.most);
         self.polled = node;
         let held = if slot.keeps { ask_before(slot, &mut self.running) } else { 0 };
         let start = if self.sampled { cycles::now() } else { 0 };
@@ -451,6 +452,7 @@ impl Graph {
         }
         self.running = Running { held: self.held(node), ..Running::default() };
         self.cx.node = node;
+        self.cx.burst = self.burst.min(self.slots[node].most);
         let result = catch_unwind(AssertUnwindSafe(|| {
             let slot = &mut self.slots[node];
             how(slot.node.as_mut(), &mut self.hand, &mut self.cx);

@@ -13,7 +13,7 @@ use super::key::{BUCKETS, ShuffleKey};
 use super::moving::Moving;
 use super::sorter::has_sorters_state;
 use super::{Sorter, WhenFull};
-use crate::context::Context;
+use crate::context::{Context, MILLISECOND, last_arrival};
 use crate::node::{CallError, Departed, Handler, Node, Output, Poll, StateImage};
 use crate::reason::{Drop as Reason, Edge};
 use crate::registry::BuildError;
@@ -23,7 +23,6 @@ use crate::registry::BuildError;
 pub(super) const WAITING: usize = 8 * BATCH;
 
 /// ns: what a batch of replayed packets has in common.
-const MILLISECOND: u64 = 1_000_000;
 
 /// A worker's node of a shuffle.
 pub(super) struct ShuffleNode {
@@ -276,6 +275,9 @@ impl Node for ShuffleNode {
             }
             return;
         }
+        if cx.led {
+            bound_arrivals(batch, cx.now());
+        }
         self.sorter.sort(batch, cx, &mut self.numbers);
         self.moving.learn(&self.fabric, &self.given);
         let (me, moving, numbers) = (self.me, &self.moving, &self.numbers);
@@ -423,6 +425,14 @@ impl Node for ShuffleNode {
     }
     fn crossing(&mut self) -> Option<&mut dyn Crossing> {
         Some(self)
+    }
+}
+
+/// Where packets bring other workers the time, none is later than the batch: a function may have written whatever it liked.
+fn bound_arrivals(batch: &mut Batch, now: u64) {
+    let last = last_arrival(now);
+    if batch.iter().any(|packet| packet.received_at() > last) {
+        batch.each_packet(|_, packet| packet.set_received_at(packet.received_at().min(last)));
     }
 }
 

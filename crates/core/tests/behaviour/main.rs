@@ -21,6 +21,7 @@ mod graphs;
 mod harness;
 mod heritage;
 mod icmp;
+mod isolation;
 mod lookups;
 mod operators;
 mod outward;

@@ -105,7 +105,7 @@ impl ReceiveQueue for Receiver {
                 Err(lost) => {
                     bytes += lost.bytes as u64;
                     no_buffer += u64::from(lost.reason == Drop::PoolExhausted);
-                    cx.lost_on_arrival(lost.reason, 1, lost.bytes as u64);
+                    cx.receiving().lost_on_arrival(lost.reason, 1, lost.bytes as u64);
                 }
             }
             self.left -= 1;

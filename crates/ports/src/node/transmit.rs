@@ -215,7 +215,7 @@ impl TransmitNode {
                 Counters::add_shared(&self.counters.no_buffer, 1);
                 return cx.drop_packet(packet, Drop::PoolExhausted);
             };
-            cx.created(1, segment.len() as u64);
+            cx.transmitting().created(1, segment.len() as u64);
             self.put(segment, cx);
         }
         cx.drop_packet(packet, Drop::Segmented);

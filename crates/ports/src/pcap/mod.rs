@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use netbricks_buffer::Batch;
+use netbricks_core::context::last_arrival;
 use netbricks_core::{Context, Drop, Key, Refused, Settings};
 
 pub use link::LinkType;
@@ -370,7 +371,9 @@ impl TransmitQueue for Recording {
         let written = self.writer.with(|writer| {
             batch
                 .iter()
-                .try_for_each(|packet| writer.write(now.max(packet.received_at()), packet.data(), None))
+                .try_for_each(|packet| {
+                    writer.write(packet.received_at().clamp(now, last_arrival(now)), packet.data(), None)
+                })
                 .map_err(|error| PortError::File {
                     port: self.port.clone(),
                     path: writer.path().display().to_string(),

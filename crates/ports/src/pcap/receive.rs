@@ -184,7 +184,7 @@ fn place(
     let lose = |cx: &mut Context, reason| {
         Counters::add(&counters.received, 1);
         Counters::add(&counters.received_bytes, bytes as u64);
-        cx.lost_on_arrival(reason, 1, bytes as u64);
+        cx.receiving().lost_on_arrival(reason, 1, bytes as u64);
     };
     let Some((header, rest)) = record.link.frame(record.data) else {
         lose(cx, Drop::Malformed);

@@ -12,6 +12,7 @@ mod transmit;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use netbricks_core::context::last_arrival;
 use netbricks_core::units::{Duration, Probability};
 use netbricks_core::{Key, Refused, Settings};
 
@@ -371,7 +372,8 @@ impl Tap {
     ) {
         let written = self.writer.with(|writer| {
             packets.into_iter().try_for_each(|packet| {
-                writer.write(now.max(packet.received_at()), packet.data(), Some(direction))
+                let arrived = packet.received_at().clamp(now, last_arrival(now));
+                writer.write(arrived, packet.data(), Some(direction))
             })
         });
         if let Some(Err(error)) = written {
