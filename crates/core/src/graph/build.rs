@@ -153,9 +153,9 @@ impl GraphBuilder {
         if self.names.insert(name.clone(), id).is_some() {
             return Err(GraphError::NameTaken { name });
         }
-        let slot = contain(|| Slot::new(name.clone(), node, origin));
+        let mut slot = Slot::new(name.clone(), node, origin);
         let failed = |error| GraphError::Node { name: name.clone(), error };
-        let slot = slot.map_err(|caught| failed(panicked("asking what it is", &caught)))?;
+        slot.describe().map_err(|caught| failed(panicked("asking what it is", &caught)))?;
         if slot.origin.is_some() && slot.role != Role::Function {
             return Err(failed(BuildError::new(format_args!(
                 "a function has the role `{:?}`, which gives a port's rights: make it `Function`, or add the node by `add`",

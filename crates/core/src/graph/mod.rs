@@ -25,7 +25,7 @@ use std::os::fd::BorrowedFd;
 use netbricks_buffer::{Batch, Pool};
 
 pub use build::{GraphBuilder, GraphError, NodeId};
-pub use contain::{Caught, Panic, contain, observe_panics};
+pub use contain::{AuthorCall, Caught, Panic, contain, observe_panics};
 pub use export::{DescribedEdge, DescribedNode, Description};
 pub use shuffles::ShuffleEnd;
 
@@ -99,19 +99,18 @@ struct Slot {
 }
 
 impl Slot {
-    fn new(name: String, mut node: Box<dyn Node>, origin: Option<(Blueprint, Worker)>) -> Self {
-        let crossing = node.crossing().is_some();
-        let schedulable = node.is_schedulable();
+    /// A node that has not been asked anything yet.
+    fn new(name: String, node: Box<dyn Node>, origin: Option<(Blueprint, Worker)>) -> Self {
         Self {
             name,
             owner: 0,
-            role: node.role(),
-            kind: node.kind().to_owned(),
-            inputs: node.inputs(),
-            schedulable,
-            keeps: node.keeps_packets(),
-            timed: node.schedule().is_some(),
-            outputs: node.outputs(),
+            role: Role::Function,
+            kind: String::new(),
+            inputs: 0,
+            schedulable: false,
+            keeps: false,
+            timed: false,
+            outputs: Vec::new(),
             targets: Vec::new(),
             out: None,
             counters: NodeCounters::default(),
@@ -120,12 +119,12 @@ impl Slot {
             open: None,
             strikes: 0,
             stopped: false,
-            source: crossing || node.role() == Role::Receive && schedulable,
+            source: false,
             ended: false,
-            crossing: u64::from(crossing),
+            crossing: 0,
             closed: false,
             feeds: 0,
-            queue: node.queue(),
+            queue: None,
             most: netbricks_buffer::BATCH,
             fills: 0,
             company: Vec::new(),
@@ -134,6 +133,24 @@ impl Slot {
             origin,
             node,
         }
+    }
+
+    /// Asks the node what it is. Not while it is being moved: where it panics, its end is contained by itself.
+    fn describe(&mut self) -> Result<(), Caught> {
+        contain(|| {
+            let node = &mut self.node;
+            let crossing = node.crossing().is_some();
+            self.role = node.role();
+            self.kind = node.kind().to_owned();
+            self.inputs = node.inputs();
+            self.schedulable = node.is_schedulable();
+            self.keeps = node.keeps_packets();
+            self.timed = node.schedule().is_some();
+            self.outputs = node.outputs();
+            self.source = crossing || self.role == Role::Receive && self.schedulable;
+            self.crossing = u64::from(crossing);
+            self.queue = node.queue();
+        })
     }
 }
 
@@ -442,13 +459,26 @@ impl Graph {
         }
     }
 
-    /// Whether every idle schedulable has a descriptor, so that sleeping on them misses nothing.
+    /// Whether every idle schedulable has a descriptor, or is a queue that is empty and so woken by what fills it: sleeping on
+    /// the descriptors misses nothing then.
     pub fn can_sleep(&self) -> bool {
         self.ready.is_empty()
             && self.idle.iter().all(|node| {
                 let mut any = false;
                 // One that panics may have named some.
-                self.watch(*node, &mut |_| any = true) && any
+                let named = self.watch(*node, &mut |_| any = true) && any;
+                named || self.slots[*node].queue.is_some() && self.held(*node) == 0
+            })
+    }
+
+    /// Whether nothing happens in it before a time comes: nothing is ready, and what is idle brings no packets in, from outside
+    /// or from other workers, and waits for no descriptor. Where nothing else moves its clock, it may go to the next
+    /// [timer](Turn::Idle) at once.
+    pub fn waits_for_time_alone(&self) -> bool {
+        self.ready.is_empty()
+            && self.idle.iter().all(|node| {
+                let mut any = false;
+                !self.slots[*node].source && self.watch(*node, &mut |_| any = true) && !any
             })
     }
 

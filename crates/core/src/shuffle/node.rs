@@ -119,7 +119,7 @@ impl ShuffleNode {
     }
 
     /// Sends what waits, as far as there is room.
-    fn flush(&mut self, cx: &mut Context) {
+    fn send_waiting(&mut self, cx: &mut Context) {
         for (to, waiting) in self.waiting.iter_mut().enumerate() {
             let Some(producer) = &mut self.ends.out[to] else { continue };
             if producer.is_closed() {
@@ -310,7 +310,7 @@ impl Node for ShuffleNode {
 
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         self.look_after_moves(cx);
-        self.flush(cx);
+        self.send_waiting(cx);
         if self.moving.is_expecting() {
             self.moving.release(batch, cx.burst(), &self.fabric);
         }
@@ -408,19 +408,19 @@ impl Node for ShuffleNode {
         });
         departed.collect()
     }
-    fn outlived(&mut self) -> Option<&mut dyn Any> {
+    fn survivors(&mut self) -> Option<&mut dyn Any> {
         self.fabric.announce_succession(self.me);
         Some(self)
     }
     /// All but its function: rings, what waits for them and moves that are under way are those of the workers.
-    fn succeed(&mut self, before: &mut dyn Any) {
+    fn restore(&mut self, before: &mut dyn Any) {
         if let Some(before) = before.downcast_mut::<Self>() {
             std::mem::swap(&mut self.sorter, &mut before.sorter);
             std::mem::swap(self, before);
             self.fabric.succession(self.me);
         }
     }
-    fn unsucceeded(&mut self) {
+    fn restore_failed(&mut self) {
         self.fabric.succession(self.me);
     }
     fn crossing(&mut self) -> Option<&mut dyn Crossing> {

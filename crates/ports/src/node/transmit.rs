@@ -297,7 +297,7 @@ impl Node for TransmitNode {
     fn held(&self) -> u64 {
         self.queue.held()
     }
-    fn hurry(&mut self, _batch: &mut Batch, cx: &mut Context) {
+    fn flush(&mut self, _batch: &mut Batch, cx: &mut Context) {
         self.queue.flush(cx);
     }
     fn departed(&self) -> Vec<Departed> {
