@@ -29,7 +29,9 @@ pub(super) fn connect(slots: &mut [Slot]) -> Vec<u64> {
     let reached: Vec<Vec<usize>> = (0..slots.len()).map(|node| reached_from(node, slots)).collect();
     let rooms: Vec<Option<usize>> = slots.iter().map(|slot| slot.queue).collect();
     for (slot, ahead) in slots.iter_mut().zip(&reached) {
-        let room = ahead.iter().filter_map(|ahead| rooms[*ahead]).min().unwrap_or(usize::MAX);
+        // A queue tells by its own burst whether it has room for another.
+        let room =
+            ahead.iter().filter_map(|ahead| rooms[*ahead]).chain(slot.queue).min().unwrap_or(usize::MAX);
         slot.most = room.clamp(1, BATCH);
     }
     for (node, slot) in slots.iter_mut().enumerate() {
