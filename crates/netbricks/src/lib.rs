@@ -19,7 +19,7 @@ pub use netbricks_core::{Registry, packet, stream, tables};
 /// Our functions one by one, and their parts: `functions::maglev::LookupTable`.
 pub use netbricks_functions as functions;
 pub use netbricks_ports::Drivers;
-pub use pipeline::{ContextError, NetBricksContext, Pipeline, Queue, Sent};
+pub use pipeline::{ContextError, NetBricksContext, Pipeline, Queue, Sent, StopHandle};
 pub use report::{
     NodeBytes, NodeSection, NodeSummary, PoolSummary, PortSummary, RecordedPacket, Summary, WorkerPlace,
 };
@@ -31,7 +31,8 @@ pub fn standard() -> Registry {
     registry
 }
 
-/// The `netbricks` command over these functions and the standard ports: a `main` in one line.
+/// The `netbricks` command over these functions and the standard ports: a `main` in one line. Its runs end at Ctrl-C and print
+/// the report so far at SIGUSR1.
 ///
 /// ```no_run
 /// use std::process::ExitCode;

@@ -8,8 +8,8 @@ use netbricks_buffer::{Pool, PoolError};
 use netbricks_core::{Drop, GraphError};
 use netbricks_ports::{Counters, Drivers, Link, Port};
 use netbricks_runtime::{
-    Clock, Config, Event, EventSink, Factory, FinalReport, IdlePolicy, Placement, Runtime, allowed_cores,
-    stop_on_signals, stopping_signals,
+    Clock, CommandError, Config, Event, EventSink, Factory, FinalReport, IdlePolicy, Placement,
+    ReportRequests, Runtime, Snapshot, allowed_cores, stop_on_signals, stopping_signals,
 };
 
 use super::file::{self, Checked, Faults, File};
@@ -181,12 +181,11 @@ pub(super) fn execute<'t>(
         .clock(clock)
     })
     .map_err(|error| Failure::Failed(error.to_string()))?;
-    let report = attend(console, runtime, &ports, &heard, limits, json, &interrupted)?;
-    let told = warnings.len();
-    let mut summary = summarise(&report, &plan, &network, &mut ports, warnings, workers);
-    summary.placement = places;
-    summary.seed = seed;
-    summary.pool = PoolSummary::from(&pool);
+    let base = Summary { warnings, workers, placement: places, seed, ..Summary::default() };
+    let begun = Begun { plan: &plan, network: &network, pool: &pool, base };
+    let report = attend(console, runtime, &ports, &heard, limits, json, &interrupted, &begun)?;
+    let told = begun.base.warnings.len();
+    let mut summary = begun.ended(&report, &mut ports);
     // Devices keep buffers to receive into for as long as their ports are open.
     drop(ports);
     let (available, capacity) = (pool.available(), pool.capacity());
@@ -231,15 +230,24 @@ pub(crate) fn runtime_config(settings: &RuntimeSettings, seed: u64, pool: &Pool,
     config
 }
 
+/// What signals have asked for so far.
+struct Interrupts {
+    stop: Arc<AtomicBool>,
+    report: ReportRequests,
+}
+
 /// From now on, Ctrl-C while ports are being opened does not leave half of them behind: the run then ends, in order,
-/// as soon as it has begun.
-fn interruptible() -> Result<Arc<AtomicBool>, Failure> {
-    let interrupted = Arc::new(AtomicBool::new(false));
+/// as soon as it has begun. SIGUSR1 no longer ends the process.
+fn interruptible() -> Result<Interrupts, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
     for signal in stopping_signals() {
-        signal_hook::flag::register(signal, interrupted.clone())
-            .map_err(|error| Failure::Failed(format!("signals cannot be listened to: {error}")))?;
+        signal_hook::flag::register(signal, stop.clone()).map_err(|error| deaf(&error))?;
     }
-    Ok(interrupted)
+    Ok(Interrupts { stop, report: ReportRequests::listen().map_err(|error| deaf(&error))? })
+}
+
+fn deaf(error: &std::io::Error) -> Failure {
+    Failure::Failed(format!("signals cannot be listened to: {error}"))
 }
 
 /// A worker for each group of ports that must share one, and a core left for everything else.
@@ -289,7 +297,8 @@ fn opening(file: &File, plan: &Plan<'_>, placed: &[Option<usize>], pool: &Pool) 
     )
 }
 
-/// Looks after a run until it ends: the live line, links, events, signals.
+/// Looks after a run until it ends: the live line, links, events, signals, and reports that are asked for meanwhile.
+#[expect(clippy::too_many_arguments, reason = "all that a run has while it runs")]
 fn attend(
     console: Console,
     runtime: Runtime,
@@ -297,17 +306,23 @@ fn attend(
     heard: &mpsc::Receiver<Event>,
     limits: &RunLimits,
     json: bool,
-    interrupted: &AtomicBool,
+    interrupts: &Interrupts,
+    begun: &Begun<'_>,
 ) -> Result<FinalReport, Failure> {
     let (stopped, told) = mpsc::channel();
     let signals = stop_on_signals(runtime.stop_handle(), move |line| {
         // Nobody listens any more when the run has ended by itself.
         let _ = stopped.send(line.to_owned());
     })
-    .map_err(|error| Failure::Failed(format!("signals cannot be listened to: {error}")))?;
-    if interrupted.load(Ordering::Relaxed) {
+    .map_err(|error| deaf(&error))?;
+    if interrupts.stop.load(Ordering::Relaxed) {
         runtime.stop_handle().stop();
     }
+    let stopping = |line: &str| {
+        if !limits.quiet && !json {
+            console.tell(&format!("{line}\n"));
+        }
+    };
     let mut live = LiveLine::new(console, !limits.quiet && !json);
     let mut links: Vec<Link> = ports.iter().map(Port::link).collect();
     loop {
@@ -328,19 +343,23 @@ fn attend(
             live.clear();
             lines.iter().for_each(|line| console.complain(Level::Warning, line));
         }
-        if let Ok(line) = told.try_recv() {
-            live.clear();
-            if !limits.quiet && !json {
-                console.tell(&format!("{line}\n"));
-            }
-        }
         if ended {
             break;
+        }
+        if let Ok(line) = told.try_recv() {
+            live.clear();
+            stopping(&line);
+        }
+        if interrupts.report.take() {
+            live.clear();
+            tell_so_far(console, &runtime, ports, json, begun);
         }
         live.update(runtime.progress(), runtime.elapsed());
     }
     live.clear();
+    // With the thread that listens gone, what it had to say is there, however fast the run ended.
     drop(signals);
+    told.try_iter().for_each(|line| stopping(&line));
     Ok(runtime.wait())
 }
 
@@ -364,87 +383,128 @@ fn link_name(link: Link) -> &'static str {
     }
 }
 
-/// Puts together what workers and ports counted, and closes the ports.
-pub(crate) fn summarise(
-    report: &FinalReport,
-    plan: &Plan<'_>,
-    network: &Network,
-    ports: &mut OpenPorts,
-    warnings: Vec<String>,
-    workers: usize,
-) -> Summary {
-    let mut summary = Summary {
-        unbalanced: report.unbalanced.clone(),
-        panics: report.panics.clone(),
-        warnings,
-        workers,
-        seconds: report.seconds,
-        ..Summary::default()
+/// The report so far, as the final one is written: with `--json` one more line on standard output, and else on standard error,
+/// where it does not get between the lines of the report.
+fn tell_so_far(console: Console, runtime: &Runtime, ports: &OpenPorts, json: bool, begun: &Begun<'_>) {
+    let told = match begun.so_far(runtime, ports) {
+        Ok(summary) if json => console.json(&summary),
+        Ok(summary) => {
+            console.tell(&summary.text());
+            Ok(())
+        }
+        Err(error) => Err(Failure::Failed(error.to_string())),
     };
-    summary.ports = plan.ports.iter().zip(ports.iter()).map(|(_, port)| port_summary(port)).collect();
-    for node in &report.nodes {
-        // A port's second receive queue on one worker is `lan.2`.
-        let base = node.node.rsplit_once('.').filter(|(_, tail)| tail.parse::<usize>().is_ok());
-        let port_name = base.map_or(node.node.as_str(), |(name, _)| name);
-        let port = plan
-            .ports
-            .iter()
-            .position(|port| receive_name(&port.name) == port_name || transmit_name(&port.name) == node.node);
-        let use_ = network.uses.iter().find(|use_| use_.name == node.node);
-        let of = match (use_, port) {
-            (Some(use_), _) => plan.functions[use_.function].name.clone(),
-            (None, Some(port)) => {
-                summary.ports[port].add(&node.counters);
-                plan.ports[port].name.clone()
-            }
-            (None, None) => node.node.clone(),
-        };
-        summary.nodes.push(NodeSummary::new(
-            node.node.clone(),
-            of,
-            node.owner,
-            node.role,
-            node.kind.clone(),
-            node.counters.clone(),
-        ));
+    // Where nobody reads standard output any more, the final report will find out.
+    if let Err(Failure::Failed(error)) = told {
+        console.complain(Level::Warning, &format!("there is no report so far: {error}"));
     }
-    for worker in &report.workers {
-        for header in worker.graphs.iter().flat_map(|graph| &graph.dropped_headers) {
-            if let Some(node) = summary.nodes.iter_mut().find(|node| node.name == header.node) {
-                node.recorded.push(RecordedPacket::new(worker.worker, header.clone()));
+}
+
+/// A run that has begun: what its reports start from.
+pub(crate) struct Begun<'a> {
+    pub(crate) plan: &'a Plan<'a>,
+    pub(crate) network: &'a Network,
+    pub(crate) pool: &'a Pool,
+    /// What was known before it began.
+    pub(crate) base: Summary,
+}
+
+impl Begun<'_> {
+    /// What it came to. Closes the ports.
+    pub(crate) fn ended(&self, report: &FinalReport, ports: &mut OpenPorts) -> Summary {
+        let mut summary = self.summarise(report, ports, report.seconds);
+        summary.conserved &= report.conserved;
+        summary.failures = ports.close();
+        for worker in &report.workers {
+            summary
+                .failures
+                .extend(worker.failure.iter().map(|failure| format!("worker {}: {failure}", worker.worker)));
+            if let Some(why) = worker.gave_up.as_ref().filter(|why| !summary.failures.contains(why)) {
+                summary.failures.push(why.clone());
             }
         }
-    }
-    for number in &network.unanswered {
-        let node = summary.nodes.iter().find(|node| node.name == network.uses[*number].name);
-        let answers = node.and_then(|node| node.dropped.get(Drop::Unconnected.name())).copied();
-        if let Some(answers) = answers.filter(|answers| *answers > 0) {
-            summary.warnings.push(network.said_of_answers(plan, *number, answers));
-        }
-    }
-    // Workers differ in what they reach: the order is that of the chains.
-    let order = |node: &NodeSummary| {
-        let use_ = network.uses.iter().position(|use_| use_.name == node.name);
-        (node.role != "receive", node.role == "transmit", use_)
-    };
-    summary.nodes.sort_by_key(order);
-    summary.sections = report
-        .sections
-        .iter()
-        .map(|section| NodeSection { node: section.node.clone(), section: section.section.clone() })
-        .collect();
-    summary.set_totals(&report.totals);
-    summary.conserved &= report.conserved;
-    summary.failures = ports.close();
-    for worker in &report.workers {
         summary
-            .failures
-            .extend(worker.failure.iter().map(|failure| format!("worker {}: {failure}", worker.worker)));
-        if let Some(why) = worker.gave_up.as_ref().filter(|why| !summary.failures.contains(why)) {
-            summary.failures.push(why.clone());
-        }
     }
-    summary
+
+    /// What it has come to so far. Each worker answers between two of its batches, so not all at one moment.
+    ///
+    /// # Errors
+    /// When a worker is stuck.
+    pub(crate) fn so_far(&self, runtime: &Runtime, ports: &OpenPorts) -> Result<Summary, CommandError> {
+        let seconds = runtime.elapsed().as_secs_f64();
+        let snapshot = runtime.snapshot()?;
+        let mut summary = self.summarise(&snapshot, ports, seconds);
+        summary.running = true;
+        // What is on its way between workers is held, too.
+        let (handed, taken) = (snapshot.totals.handed.packets, snapshot.totals.taken.packets);
+        summary.held += handed.saturating_sub(taken);
+        Ok(summary)
+    }
+
+    /// Puts together what workers and ports counted.
+    fn summarise(&self, report: &Snapshot, ports: &OpenPorts, seconds: f64) -> Summary {
+        let Self { plan, network, pool, base } = self;
+        let mut summary = Summary {
+            unbalanced: report.unbalanced.clone(),
+            panics: report.panics.clone(),
+            pool: PoolSummary::from(*pool),
+            seconds,
+            ..base.clone()
+        };
+        summary.ports = plan.ports.iter().zip(ports.iter()).map(|(_, port)| port_summary(port)).collect();
+        for node in &report.nodes {
+            // A port's second receive queue on one worker is `lan.2`.
+            let base = node.node.rsplit_once('.').filter(|(_, tail)| tail.parse::<usize>().is_ok());
+            let port_name = base.map_or(node.node.as_str(), |(name, _)| name);
+            let port = plan.ports.iter().position(|port| {
+                receive_name(&port.name) == port_name || transmit_name(&port.name) == node.node
+            });
+            let use_ = network.uses.iter().find(|use_| use_.name == node.node);
+            let of = match (use_, port) {
+                (Some(use_), _) => plan.functions[use_.function].name.clone(),
+                (None, Some(port)) => {
+                    summary.ports[port].add(&node.counters);
+                    plan.ports[port].name.clone()
+                }
+                (None, None) => node.node.clone(),
+            };
+            summary.nodes.push(NodeSummary::new(
+                node.node.clone(),
+                of,
+                node.owner,
+                node.role,
+                node.kind.clone(),
+                node.counters.clone(),
+            ));
+        }
+        for worker in &report.workers {
+            for header in worker.graphs.iter().flat_map(|graph| &graph.dropped_headers) {
+                if let Some(node) = summary.nodes.iter_mut().find(|node| node.name == header.node) {
+                    node.recorded.push(RecordedPacket::new(worker.worker, header.clone()));
+                }
+            }
+        }
+        for number in &network.unanswered {
+            let node = summary.nodes.iter().find(|node| node.name == network.uses[*number].name);
+            let answers = node.and_then(|node| node.dropped.get(Drop::Unconnected.name())).copied();
+            if let Some(answers) = answers.filter(|answers| *answers > 0) {
+                summary.warnings.push(network.said_of_answers(plan, *number, answers));
+            }
+        }
+        // Workers differ in what they reach: the order is that of the chains.
+        let order = |node: &NodeSummary| {
+            let use_ = network.uses.iter().position(|use_| use_.name == node.name);
+            (node.role != "receive", node.role == "transmit", use_)
+        };
+        summary.nodes.sort_by_key(order);
+        summary.sections = report
+            .sections
+            .iter()
+            .map(|section| NodeSection { node: section.node.clone(), section: section.section.clone() })
+            .collect();
+        summary.set_totals(&report.totals);
+        summary
+    }
 }
 
 fn port_summary(port: &dyn Port) -> PortSummary {

@@ -19,6 +19,9 @@ pub(crate) use table::{Align, Table};
 /// A run, from its opening to its drain.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Summary {
+    /// Whether the run goes on: this is its report so far, which SIGUSR1 asked for. Workers answered one after the other, so
+    /// packets that went from one to another in between may be counted twice or not at all.
+    pub running: bool,
     /// Packets from outside.
     pub received: u64,
     /// Packets made here: answers, copies.

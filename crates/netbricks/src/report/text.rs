@@ -239,6 +239,11 @@ impl Summary {
             thousands(dropped),
             thousands(self.held)
         );
+        if self.running {
+            let (came, went) =
+                (self.received + self.created, self.sent + dropped + self.consumed + self.held);
+            return format!("{}   so far\n", law.replacen('=', "≈", usize::from(came != went)));
+        }
         if self.conserved {
             return format!("{law}   every packet accounted for\n");
         }
