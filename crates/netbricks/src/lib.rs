@@ -21,7 +21,8 @@ pub use netbricks_functions as functions;
 pub use netbricks_ports::Drivers;
 pub use pipeline::{ContextError, NetBricksContext, Pipeline, Queue, Sent, StopHandle};
 pub use report::{
-    NodeBytes, NodeSection, NodeSummary, PoolSummary, PortSummary, RecordedPacket, Summary, WorkerPlace,
+    NodeBytes, NodeSection, NodeSummary, PoolSummary, PortSummary, RecordedPacket, ShuffleSummary, Summary,
+    WorkerPlace,
 };
 
 /// Our functions. Add your own to it and hand it to [`main`].

@@ -163,7 +163,7 @@ impl Segment {
 /// Pings until ten were answered. With `-c` alone `ping` waits for the last answer only twice as long as for the slowest
 /// before it, and for tiny pings, which carry no time, not at all.
 pub(crate) fn ten_pings(to: &str) -> String {
-    format!("ping -n -c 10 -i 0.02 -w 30 {to}")
+    format!("ping -n -c 10 -i 0.02 -w 120 {to}")
 }
 
 /// The first nine of [`ten_pings`] were all answered, with this time to live left: on a busy machine an eleventh ping may

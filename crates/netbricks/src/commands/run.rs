@@ -20,8 +20,8 @@ use crate::config::{Idle, Plan, RuntimeSettings};
 use crate::diagnostic::{Diagnostics, Level};
 use crate::frames::{self, Writer};
 use crate::report::{
-    NodeSection, NodeSummary, PoolSummary, PortSummary, RecordedPacket, Summary, WorkerPlace, cores, counted,
-    memory,
+    NodeSection, NodeSummary, PoolSummary, PortSummary, RecordedPacket, ShuffleSummary, Summary, WorkerPlace,
+    cores, counted, memory,
 };
 
 /// How often somebody looks: the live line, links, warnings.
@@ -106,7 +106,14 @@ pub(super) fn execute<'t>(
     }
     let wanted = file::wanted_workers(network, plan);
     let pool = pool_for(plan, &app.drivers, wanted).map_err(|error| Failure::Failed(error.to_string()))?;
-    let mut warnings: Vec<String> = pool.pages().warning().into_iter().collect();
+    // What was told already, for the report alone.
+    let mut told = checked.diagnostics.lines(&checked.source);
+    // It costs speed and no packet: not worth a word where the operator wants few.
+    let pages = pool.pages().warning();
+    if let Some(pages) = pages.as_ref().filter(|_| !limits.quiet) {
+        console.complain(Level::Warning, pages);
+    }
+    told.extend(pages);
 
     let interrupted = interruptible()?;
     let opened = OpenPorts::open(plan, &app.drivers, &pool, wanted, &file.directory, &mut found);
@@ -119,6 +126,8 @@ pub(super) fn execute<'t>(
     let workers = if alone { 1 } else { wanted };
     network.unmet(plan, workers).into_iter().for_each(|unmet| found.push(unmet));
     console.tell(&found.render(&checked.source, console.color));
+    told.extend(found.lines(&checked.source));
+    let mut warnings = Vec::new();
     let parted = network.parted(plan, &ports.divisions(), workers);
     let checked = if plan.runtime.shuffles {
         checked.with_shuffles(file, parted)?
@@ -129,6 +138,7 @@ pub(super) fn execute<'t>(
         checked
     };
     let put_in: Vec<String> = checked.told_shuffles().collect();
+    let shuffles = checked.shuffles.iter().map(ShuffleSummary::from).collect();
     let Checked { plan, network, design, .. } = checked;
     let settings = &plan.runtime;
     let shares =
@@ -146,6 +156,7 @@ pub(super) fn execute<'t>(
     for warning in &warnings {
         console.complain(Level::Warning, warning);
     }
+    told.append(&mut warnings);
 
     let placed = placement(settings)
         .assign(workers, &allowed)
@@ -181,9 +192,10 @@ pub(super) fn execute<'t>(
         .clock(clock)
     })
     .map_err(|error| Failure::Failed(error.to_string()))?;
-    let base = Summary { warnings, workers, placement: places, seed, ..Summary::default() };
-    let begun = Begun { plan: &plan, network: &network, pool: &pool, base };
-    let report = attend(console, runtime, &ports, &heard, limits, json, &interrupted, &begun)?;
+    let base = Summary { warnings: told, workers, placement: places, shuffles, seed, ..Summary::default() };
+    let mut begun = Begun { plan: &plan, network: &network, pool: &pool, base };
+    let (report, events) = attend(console, runtime, &ports, &heard, limits, json, &interrupted, &begun)?;
+    begun.base.warnings.extend(events);
     let told = begun.base.warnings.len();
     let mut summary = begun.ended(&report, &mut ports);
     // Devices keep buffers to receive into for as long as their ports are open.
@@ -197,6 +209,7 @@ pub(super) fn execute<'t>(
     for warning in &summary.warnings[told..] {
         console.complain(Level::Warning, warning);
     }
+    summary.add_hints();
     Ok(summary)
 }
 
@@ -297,7 +310,8 @@ fn opening(file: &File, plan: &Plan<'_>, placed: &[Option<usize>], pool: &Pool) 
     )
 }
 
-/// Looks after a run until it ends: the live line, links, events, signals, and reports that are asked for meanwhile.
+/// Looks after a run until it ends: the live line, links, events, signals, and reports that are asked for meanwhile. Answers
+/// what it told besides, for the final report.
 #[expect(clippy::too_many_arguments, reason = "all that a run has while it runs")]
 fn attend(
     console: Console,
@@ -308,7 +322,7 @@ fn attend(
     json: bool,
     interrupts: &Interrupts,
     begun: &Begun<'_>,
-) -> Result<FinalReport, Failure> {
+) -> Result<(FinalReport, Vec<String>), Failure> {
     let (stopped, told) = mpsc::channel();
     let signals = stop_on_signals(runtime.stop_handle(), move |line| {
         // Nobody listens any more when the run has ended by itself.
@@ -325,13 +339,14 @@ fn attend(
     };
     let mut live = LiveLine::new(console, !limits.quiet && !json);
     let mut links: Vec<Link> = ports.iter().map(Port::link).collect();
+    let mut told_of: Vec<String> = Vec::new();
     loop {
         let ended = runtime.wait_timeout(INTERVAL);
-        let mut lines: Vec<String> = heard
-            .try_iter()
-            .filter(|event| !matches!(event, Event::WorkerEnded { .. }))
-            .map(|event| event.to_string())
-            .collect();
+        let events = heard.try_iter().filter(|event| !matches!(event, Event::WorkerEnded { .. }));
+        // The report has panics by their place.
+        let (panics, events): (Vec<_>, Vec<_>) =
+            events.partition(|event| matches!(event, Event::Panic { .. }));
+        let mut lines: Vec<String> = events.iter().map(Event::to_string).collect();
         for (port, known) in ports.iter().zip(&mut links) {
             let link = port.link();
             if link != *known {
@@ -339,6 +354,8 @@ fn attend(
                 *known = link;
             }
         }
+        told_of.extend(lines.iter().take(EVENTS.saturating_sub(told_of.len())).cloned());
+        lines.extend(panics.iter().map(Event::to_string));
         if !lines.is_empty() {
             live.clear();
             lines.iter().for_each(|line| console.complain(Level::Warning, line));
@@ -360,7 +377,7 @@ fn attend(
     // With the thread that listens gone, what it had to say is there, however fast the run ended.
     drop(signals);
     told.try_iter().for_each(|line| stopping(&line));
-    Ok(runtime.wait())
+    Ok((runtime.wait(), told_of))
 }
 
 /// What to say of a port whose link has changed.
@@ -435,6 +452,7 @@ impl Begun<'_> {
         let snapshot = runtime.snapshot()?;
         let mut summary = self.summarise(&snapshot, ports, seconds);
         summary.running = true;
+        summary.add_hints();
         // What is on its way between workers is held, too.
         let (handed, taken) = (snapshot.totals.handed.packets, snapshot.totals.taken.packets);
         summary.held += handed.saturating_sub(taken);

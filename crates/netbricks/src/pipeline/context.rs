@@ -239,7 +239,9 @@ impl NetBricksContext {
         let base = Summary { warnings, workers: self.workers, placement: places, seed, ..Summary::default() };
         let begun = Begun { plan: &self.plan, network: &network, pool: &self.pool, base };
         let report = attend(runtime, signals, &self.ports, &begun);
-        Ok(begun.ended(&report, &mut self.ports))
+        let mut summary = begun.ended(&report, &mut self.ports);
+        summary.add_hints();
+        Ok(summary)
     }
 
     /// The pipelines as a design: ports first, then queues, both by their numbers; and as a network of ports alone.

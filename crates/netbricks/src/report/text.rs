@@ -3,9 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use netbricks_core::Drop;
+
 use super::table::Align::{Left, Right};
 use super::{NodeSummary, Summary, Table, recorded, scaled, thousands};
 use crate::diagnostic::visible;
+
+/// The reason of packets that did not fit a buffer or an MTU: no loss of the network, but of how this run is set up.
+const OVERSIZED: &str = Drop::TooBig.name();
 
 /// `"34,081 ttl-expired, 2 malformed"`, most frequent first.
 fn reasons(counts: &BTreeMap<&'static str, u64>) -> String {
@@ -137,59 +142,64 @@ impl Summary {
         Some(table.render())
     }
 
-    /// What stands outside the tables: losses before us, panics, warnings, failures.
-    fn notes_text(&self) -> Option<String> {
-        let mut out = String::new();
+    /// What the numbers say about the configuration or the machine: packets without a buffer, oversized packets, losses before
+    /// they came here, links that are down.
+    pub fn hints(&self) -> Vec<String> {
+        let mut hints = Vec::new();
         if self.pool.exhausted > 0 {
-            let _ = writeln!(
-                out,
+            hints.push(format!(
                 "a packet buffer was asked for {} times when none that is large enough was free, of {} in all: `frames` \
                  and `large_frames` in [runtime] give more",
                 thousands(self.pool.exhausted),
                 thousands(self.pool.frames as u64)
-            );
+            ));
         }
         for port in &self.ports {
-            // A String takes every write.
-            if let Some(packets) = port.dropped.get("too-big") {
-                let _ = writeln!(
-                    out,
-                    "{}: {} packets were larger than the largest packet buffer, or than its MTU: of those that came, \
+            let mut hint = |text: String| hints.push(format!("{}: {text}", port.name));
+            if let Some(packets) = port.dropped.get(OVERSIZED) {
+                hint(format!(
+                    "{} packets were larger than the largest packet buffer, or than its MTU: of those that came, \
                      `large_frames` in [runtime] take up to 64 KiB",
-                    port.name,
                     thousands(*packets)
-                );
+                ));
             }
+            if port.missed > 0 {
+                hint(format!(
+                    "the kernel missed {} packets before they came here (its ring was full); they are in no other number",
+                    thousands(port.missed)
+                ));
+            }
+            if port.bad_checksum > 0 {
+                hint(format!("{} arrivals had a wrong checksum", thousands(port.bad_checksum)));
+            }
+            if port.cut > 0 {
+                hint(format!(
+                    "of {} arrivals the capture held only the beginning (its snap length)",
+                    thousands(port.cut)
+                ));
+            }
+            if !matches!(port.link.as_str(), "up" | "") {
+                hint(format!("its link is {}", port.link));
+            }
+        }
+        hints
+    }
+
+    /// What stands outside the tables: hints, what ports did on purpose, panics, failures. Other warnings were told when they
+    /// arose.
+    fn notes_text(&self) -> Option<String> {
+        let mut out = String::new();
+        // A String takes every write.
+        for hint in self.hints() {
+            let _ = writeln!(out, "{hint}");
+        }
+        for port in &self.ports {
             if port.steered {
                 let queues = port.queues.iter().enumerate();
                 let queues: Vec<_> = queues
                     .map(|(queue, packets)| format!("{} at queue {queue}", thousands(*packets)))
                     .collect();
                 let _ = writeln!(out, "{}: steered: {}", port.name, queues.join(", "));
-            }
-            if port.missed > 0 {
-                let _ = writeln!(
-                    out,
-                    "{}: the kernel missed {} packets before they came here (its ring was full); they are in no other number",
-                    port.name,
-                    thousands(port.missed)
-                );
-            }
-            if port.bad_checksum > 0 {
-                let _ = writeln!(
-                    out,
-                    "{}: {} arrivals had a wrong checksum",
-                    port.name,
-                    thousands(port.bad_checksum)
-                );
-            }
-            if port.cut > 0 {
-                let _ = writeln!(
-                    out,
-                    "{}: of {} arrivals the capture held only the beginning (its snap length)",
-                    port.name,
-                    thousands(port.cut)
-                );
             }
             let line = [
                 ("duplicated", port.duplicated),
@@ -199,9 +209,6 @@ impl Summary {
             if line.iter().any(|(_, packets)| *packets > 0) {
                 let line: BTreeMap<_, _> = line.into_iter().filter(|(_, packets)| *packets > 0).collect();
                 let _ = writeln!(out, "{}: its line: {}", port.name, reasons(&line));
-            }
-            if !matches!(port.link.as_str(), "up" | "") {
-                let _ = writeln!(out, "{}: its link is {}", port.name, port.link);
             }
         }
         for panic in &self.panics {
@@ -245,7 +252,11 @@ impl Summary {
             return format!("{}   so far\n", law.replacen('=', "≈", usize::from(came != went)));
         }
         if self.conserved {
-            return format!("{law}   every packet accounted for\n");
+            let oversized = match self.dropped.get(OVERSIZED) {
+                Some(packets) => format!("; OVERSIZED: {} dropped as {OVERSIZED}", thousands(*packets)),
+                None => String::new(),
+            };
+            return format!("{law}   every packet accounted for{oversized}\n");
         }
         let (came, went) = (self.received + self.created, self.sent + dropped + self.consumed + self.held);
         let wrong = law.replacen('=', "≠", usize::from(came != went));
@@ -259,7 +270,7 @@ impl Summary {
 
 #[cfg(test)]
 mod tests {
-    use netbricks_core::{Drop, NodeCounters, Role};
+    use netbricks_core::{NodeCounters, Role};
 
     use super::super::PoolSummary;
     use super::super::PortSummary;
@@ -324,7 +335,7 @@ mod tests {
     #[test]
     fn packets_without_a_buffer_are_noted() {
         let note = |exhausted| {
-            let pool = PoolSummary { frames: 32_768, exhausted, copied: 1 };
+            let pool = PoolSummary { frames: 32_768, exhausted, copied: 1, ..PoolSummary::default() };
             Summary { pool, ..Summary::default() }.notes_text()
         };
         assert_eq!(note(0), None);
@@ -351,6 +362,53 @@ mod tests {
             note(PortSummary { duplicated: 1, reordered: 2_000, corrupted: 30, ..PortSummary::default() }),
             "lan: its line: 2,000 reordered, 30 corrupted, 1 duplicated\n"
         );
+    }
+
+    /// What text prints outside its tables, programs find in `warnings`, each line once.
+    #[test]
+    fn hints_are_among_the_warnings() {
+        let port = PortSummary {
+            name: "lan".into(),
+            link: "down".into(),
+            missed: 1,
+            bad_checksum: 2,
+            cut: 3,
+            dropped: [("too-big", 4)].into(),
+            ..PortSummary::default()
+        };
+        let pool = PoolSummary { exhausted: 5, ..PoolSummary::default() };
+        let mut summary =
+            Summary { ports: vec![port], pool, warnings: vec!["told before".into()], ..Summary::default() };
+        let notes = summary.notes_text().expect("there are some");
+        assert_eq!(notes.lines().count(), 6, "{notes}");
+        summary.add_hints();
+        let warnings: Vec<_> = summary.warnings.iter().map(String::as_str).collect();
+        assert_eq!(warnings[0], "told before");
+        assert_eq!(warnings[1..], notes.lines().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_last_line_says_that_packets_were_oversized() {
+        let summary = Summary {
+            received: 1_701,
+            sent: 894,
+            dropped: [("too-big", 807)].into(),
+            conserved: true,
+            ..Summary::default()
+        };
+        assert_eq!(
+            summary.law(),
+            "1,701 received + 0 created = 894 sent + 807 dropped + 0 held   every packet accounted for; OVERSIZED: 807 \
+             dropped as too-big\n"
+        );
+    }
+
+    #[test]
+    fn a_report_so_far_claims_no_balance() {
+        let summary = Summary { running: true, received: 10, sent: 7, held: 2, ..Summary::default() };
+        assert_eq!(summary.law(), "10 received + 0 created ≈ 7 sent + 0 dropped + 2 held   so far\n");
+        let even = Summary { sent: 8, ..summary };
+        assert_eq!(even.law(), "10 received + 0 created = 8 sent + 0 dropped + 2 held   so far\n");
     }
 
     #[test]
