@@ -108,12 +108,6 @@ pub(super) fn execute<'t>(
     let pool = pool_for(plan, &app.drivers, wanted).map_err(|error| Failure::Failed(error.to_string()))?;
     // What was told already, for the report alone.
     let mut told = checked.diagnostics.lines(&checked.source);
-    // It costs speed and no packet: not worth a word where the operator wants few.
-    let pages = pool.pages().warning();
-    if let Some(pages) = pages.as_ref().filter(|_| !limits.quiet) {
-        console.complain(Level::Warning, pages);
-    }
-    told.extend(pages);
 
     let interrupted = interruptible()?;
     let opened = OpenPorts::open(plan, &app.drivers, &pool, wanted, &file.directory, &mut found);
@@ -153,9 +147,12 @@ pub(super) fn execute<'t>(
         ));
     }
     warnings.extend(ports.iter().flat_map(Port::warnings));
-    for warning in &warnings {
+    // It costs speed and no packet: not worth a word where the operator wants few.
+    let pages = pool.pages().warning();
+    for warning in pages.iter().filter(|_| !limits.quiet).chain(&warnings) {
         console.complain(Level::Warning, warning);
     }
+    told.extend(pages);
     told.append(&mut warnings);
 
     let placed = placement(settings)
