@@ -16,9 +16,9 @@ use crate::context::Context;
 use crate::operators::{
     Arm, Boundary, Branch, Divert, Filter, Forget, ForgetMetadata, GroupBy, Insert, Insertable, InsideIp,
     Inspect, KnownOr, Lookup, LookupOr, Map, Own, Packetize, Parse, Remove, Replaceable, Replacement,
-    Replaces, Resize, ResizeError, Send, Then, Transform, Windowed,
+    Replaces, Resize, Send, Then, Transform, Windowed,
 };
-use crate::reason::{Drop, Edge, Verdict};
+use crate::reason::{Edge, OnMismatch, Verdict};
 use crate::registry::Worker;
 use crate::state::{State, TableKey};
 use crate::stream::{
@@ -43,8 +43,8 @@ use crate::view::View;
 /// fn conversations(input: Input, worker: &Worker) -> impl Function {
 ///     let flows = worker.flow_table::<FlowKey, u64>("flows", FlowTableConfig::new(1_024));
 ///     input
-///         .parse_or_pass::<Link>()
-///         .parse_or::<Ip>(Edge(2))
+///         .parse::<Link>().or(Verdict::PASS)
+///         .parse::<Ip>().or(Edge(2))
 ///         .inspect(|packet| assert!(packet.frame_len() >= 34))
 ///         .map(|packet| packet.header().dscp())
 ///         .lookup(&flows, |packet| packet.flow_key(), |_, entry| {
@@ -54,7 +54,7 @@ use crate::view::View;
 ///             })
 ///         })
 ///         .filter(Drop::RateLimited, |packet| *packet.get::<u64>() <= 2)
-///         .filter_or_pass(|packet| packet.header().ttl() > 0)
+///         .filter(Verdict::PASS, |packet| packet.header().ttl() > 0)
 ///         .decide(|packet| if *packet.get::<u8>() == 46 { Err(Verdict::PASS) } else { Ok(()) })
 ///         .forget_metadata()
 ///         .branch(
@@ -127,33 +127,15 @@ pub trait Operator: Sized + 'static {
     #[doc(hidden)]
     fn edges(&self, visit: &mut dyn FnMut(Edge));
 
-    /// Looks at the next header. Not announced: dropped as `unmatched`. Announced but wrong: dropped as `malformed`.
+    /// Parses the next header. Another one is dropped as `unmatched`, a wrong one as `malformed`.
+    ///
+    /// `.or(policy)` behind it sends a packet with another header elsewhere: on by `Verdict::PASS`, out by an [`Edge`], or
+    /// away for another [`Drop`].
     fn parse<H>(self) -> Parse<Self, H>
     where
         H: Header + Follows<<Self::Out as Stack>::Top>,
     {
-        Parse::new(self, Verdict::drop(Drop::Unmatched))
-    }
-    /// As `parse`, but what does not match leaves this function unchanged.
-    fn parse_or_pass<H>(self) -> Parse<Self, H>
-    where
-        H: Header + Follows<<Self::Out as Stack>::Top>,
-    {
-        Parse::new(self, Verdict::PASS)
-    }
-    /// As `parse`, but what does not match leaves on `edge`.
-    fn parse_or<H>(self, edge: Edge) -> Parse<Self, H>
-    where
-        H: Header + Follows<<Self::Out as Stack>::Top>,
-    {
-        Parse::new(self, Verdict::edge(edge))
-    }
-    /// As `parse`, but what does not match takes the way that the configuration chose.
-    fn parse_otherwise<H>(self, verdict: Verdict) -> Parse<Self, H>
-    where
-        H: Header + Follows<<Self::Out as Stack>::Top>,
-    {
-        Parse::new(self, verdict)
+        Parse::new(self)
     }
     /// Returns the innermost header's bytes to the payload (the paper's deparse). The packet is not changed.
     fn deparse(self) -> Forget<Self, <Self::Out as Removable>::Outer>
@@ -169,27 +151,15 @@ pub trait Operator: Sized + 'static {
     {
         Transform(self, f)
     }
-    /// Keeps what the closure says `true` to; the rest is dropped for this reason.
-    fn filter<F>(self, reason: Drop, f: F) -> Filter<Self, F>
+    /// Keeps packets for which the closure returns `true`; the rest leave as the policy says.
+    ///
+    /// The policy is a [`Drop`], an [`Edge`], or `Verdict::PASS` to leave this function unchanged. `.on_reject(f)` behind it
+    /// shows `f` each packet that leaves, which may answer it.
+    fn filter<F>(self, policy: impl Into<OnMismatch>, f: F) -> Filter<Self, F>
     where
         F: FnMut(&View<'_, Self::Out>) -> bool + 'static,
     {
-        Filter(self, Verdict::drop(reason), f)
-    }
-    /// As `filter`, but the rest leaves this function unchanged.
-    fn filter_or_pass<F>(self, f: F) -> Filter<Self, F>
-    where
-        F: FnMut(&View<'_, Self::Out>) -> bool + 'static,
-    {
-        Filter(self, Verdict::PASS, f)
-    }
-    /// As `filter`, and shows what is dropped to `otherwise` first, which may answer it.
-    fn filter_or<F, G>(self, reason: Drop, f: F, otherwise: G) -> crate::operators::FilterOr<Self, F, G>
-    where
-        F: FnMut(&View<'_, Self::Out>) -> bool + 'static,
-        G: FnMut(&mut View<'_, Self::Out>) + 'static,
-    {
-        crate::operators::FilterOr(self, reason, f, otherwise)
+        Filter(self, policy.into(), f)
     }
     /// Looks without changing: for counters and samples.
     fn inspect<F>(self, f: F) -> Inspect<Self, F>
@@ -326,9 +296,9 @@ pub trait Operator: Sized + 'static {
     ///     let lines = worker.counter("lines");
     ///     let windows = WindowConfig::new(4_096, 4_096, 60_000_000_000);
     ///     input
-    ///         .parse_or_pass::<Link>()
-    ///         .parse_or_pass::<Ip>()
-    ///         .parse_or_pass::<Tcp>()
+    ///         .parse::<Link>().or(Verdict::PASS)
+    ///         .parse::<Ip>().or(Verdict::PASS)
+    ///         .parse::<Tcp>().or(Verdict::PASS)
     ///         .window(worker, "streams", windows, move |window| {
     ///             lines.add(window.fresh().iter().filter(|byte| **byte == b'\n').count() as u64);
     ///         })
@@ -380,9 +350,9 @@ pub trait Operator: Sized + 'static {
     ///     // Bytes are shown as they come.
     ///     let windows = WindowConfig { memory: 0, ..WindowConfig::new(4_096, 4_096, 60_000_000_000) };
     ///     input
-    ///         .parse_or_pass::<Link>()
-    ///         .parse_or_pass::<Ip>()
-    ///         .parse_or_pass::<Tcp>()
+    ///         .parse::<Link>().or(Verdict::PASS)
+    ///         .parse::<Ip>().or(Verdict::PASS)
+    ///         .parse::<Tcp>().or(Verdict::PASS)
     ///         .window_keeping(worker, "streams", windows, move |window, after: &mut AfterCr| {
     ///             for byte in window.bytes {
     ///                 lines.add(u64::from(after.0 && *byte == b'\n'));
@@ -432,9 +402,9 @@ pub trait Operator: Sized + 'static {
     ///     // Windows share 18 bytes, so that a number is whole in one of them, and wait for 50 ms to be full.
     ///     let config = GateConfig::new(1_000, 982, 50_000_000);
     ///     input
-    ///         .parse_or::<Link>(Edge::OUT)
-    ///         .parse_or::<Ip>(Edge::OUT)
-    ///         .parse_or::<Tcp>(Edge::OUT)
+    ///         .parse::<Link>().or(Edge::OUT)
+    ///         .parse::<Ip>().or(Edge::OUT)
+    ///         .parse::<Tcp>().or(Edge::OUT)
     ///         .window_in_path(worker, "streams", config, |window, replacing| {
     ///             let digits = |group: &[u8]| group.iter().all(u8::is_ascii_digit);
     ///             let card = |text: &[u8]| text.chunks(5).all(|group| digits(&group[..4]));
@@ -488,9 +458,9 @@ pub trait Operator: Sized + 'static {
     /// /// Cuts connections in which a line is longer than 1,000 bytes.
     /// fn short(input: Input, worker: &Worker) -> impl Function {
     ///     input
-    ///         .parse_or::<Link>(Edge::OUT)
-    ///         .parse_or::<Ip>(Edge::OUT)
-    ///         .parse_or::<Tcp>(Edge::OUT)
+    ///         .parse::<Link>().or(Edge::OUT)
+    ///         .parse::<Ip>().or(Edge::OUT)
+    ///         .parse::<Tcp>().or(Edge::OUT)
     ///         .window_in_path_keeping(worker, "streams", GateConfig::new(512, 512, 0), |window, _, line: &mut Line| {
     ///             for byte in window.fresh() {
     ///                 line.0 = if *byte == b'\n' { 0 } else { line.0 + 1 };
@@ -521,7 +491,7 @@ pub trait Operator: Sized + 'static {
     /// Rewrites the byte streams that these packets carry (the paper's window in the packets' way, and packetize). Packets
     /// of connections whose beginning passed here end here, as [`Rewritten`](Drop::Rewritten), and others go on in their
     /// place on [`Edge::OUT`]; the rest goes on unchanged. In either case nothing of this node comes after it. What does
-    /// not come here has to leave on [`Edge::OUT`] as well (`parse_or`, `divert`), so that packets keep their order. Both
+    /// not come here has to leave on [`Edge::OUT`] as well (`parse::<H>().or(edge)`, `divert`), so that packets keep their order. Both
     /// directions must pass the same worker. First fragments of what is rewritten are dropped, as
     /// [`Fragment`](Drop::Fragment): put what reassembles them before this. Where a shuffle by symmetric flow moves a connection,
     /// all that is known of it goes along, if its rewriter [can](Rewriter::MOVES).
@@ -535,9 +505,9 @@ pub trait Operator: Sized + 'static {
     ///     let replace = Replace::new(b"hello", b"HELLO!", None).expect("both strings are short");
     ///     let streams = worker.packetizer("streams", PacketizeConfig::default(), replace);
     ///     input
-    ///         .parse_or::<Link>(Edge::OUT)
-    ///         .parse_or::<Ip>(Edge::OUT)
-    ///         .parse_or::<Tcp>(Edge::OUT)
+    ///         .parse::<Link>().or(Edge::OUT)
+    ///         .parse::<Ip>().or(Edge::OUT)
+    ///         .parse::<Tcp>().or(Edge::OUT)
     ///         .packetize(&streams)
     ///         .done()
     /// }
@@ -574,7 +544,7 @@ pub trait Operator: Sized + 'static {
     ///
     /// A packet that can't be changed so is dropped unchanged, for the [error's reason](crate::operators::ResizeError::reason): a
     /// fragment as [`Fragment`](Drop::Fragment), what an authentication header covers as [`Denied`](Drop::Denied), what has no room
-    /// as [`TooBig`](Drop::TooBig).
+    /// as [`TooBig`](Drop::TooBig). `.or(policy)` behind it sends such a packet elsewhere, `.or_else(f)` asks `f`.
     ///
     /// ```
     /// use netbricks_core::packet::{Ip, Link, Udp};
@@ -609,31 +579,6 @@ pub trait Operator: Sized + 'static {
         F: FnMut(&View<'_, Self::Out>, &mut Replacement<<Self::Out as Stack>::Top>) + 'static,
     {
         Resize::new(self, f, crate::operators::Dropped)
-    }
-    /// As `resize`, but what can't be changed leaves this function as it came.
-    fn resize_or_pass<F>(self, f: F) -> Resize<Self, F, crate::operators::Passed>
-    where
-        Self::Out: InsideIp + Stack<Top: Replaceable>,
-        F: FnMut(&View<'_, Self::Out>, &mut Replacement<<Self::Out as Stack>::Top>) + 'static,
-    {
-        Resize::new(self, f, crate::operators::Passed)
-    }
-    /// As `resize`, but what can't be changed leaves on `edge` as it came.
-    fn resize_or<F>(self, edge: Edge, f: F) -> Resize<Self, F, crate::operators::Sent>
-    where
-        Self::Out: InsideIp + Stack<Top: Replaceable>,
-        F: FnMut(&View<'_, Self::Out>, &mut Replacement<<Self::Out as Stack>::Top>) + 'static,
-    {
-        Resize::new(self, f, crate::operators::Sent(edge))
-    }
-    /// As `resize`, but `otherwise` decides on what can't be changed: `Ok` stays as it is, `Err` leaves as the verdict says.
-    fn resize_or_else<F, G>(self, f: F, otherwise: G) -> Resize<Self, F, crate::operators::Decided<G>>
-    where
-        Self::Out: InsideIp + Stack<Top: Replaceable>,
-        F: FnMut(&View<'_, Self::Out>, &mut Replacement<<Self::Out as Stack>::Top>) + 'static,
-        G: FnMut(&mut View<'_, Self::Out>, ResizeError) -> Result<(), Verdict> + 'static,
-    {
-        Resize::new(self, f, crate::operators::Decided(otherwise))
     }
     /// Two ways, written where the chain splits, that meet again in one stack.
     fn branch<P, L, R>(
@@ -722,7 +667,7 @@ pub trait Operator: Sized + 'static {
     fn send(self, edge: Edge) -> Send<Self> {
         Send(self, edge)
     }
-    /// Ends the function. What `parse_or_pass` let through joins again here.
+    /// Ends the function. What `.or(Verdict::PASS)` let through joins again here.
     fn done(self) -> Boundary<Self> {
         Boundary(self)
     }

@@ -127,7 +127,7 @@ impl Shuffle {
 
     /// A worker's node that parses packets by `function` and asks `key` of what it finds: equal answers come to one
     /// worker. What the function drops or sends elsewhere does so before the shuffle; what it lets pass unparsed
-    /// ([`parse_or_pass`](Operator::parse_or_pass)) is all in one bucket.
+    /// (by `.or(Verdict::PASS)`) is all in one bucket.
     ///
     /// # Errors
     /// As [`node`](Self::node), and what the function's declared state reports.

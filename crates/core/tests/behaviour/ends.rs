@@ -14,7 +14,9 @@ use netbricks_core::tables::{
     TallyChange,
 };
 use netbricks_core::view::{IpRewrite, Metadata};
-use netbricks_core::{Blueprint, Context, Function, Input, Node, Operator, StoredFlow, Worker, compose};
+use netbricks_core::{
+    Blueprint, Context, Function, Input, Node, Operator, StoredFlow, Verdict, Worker, compose,
+};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::run_with;
 use proptest::prelude::*;
@@ -34,8 +36,10 @@ where
     let config = FlowTableConfig { full, ..FlowTableConfig::new(16) };
     let counts = worker.state::<Counts, C>("counts", consistency, config);
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
         .lookup(
             &counts,
             |p| p.flow_key(),

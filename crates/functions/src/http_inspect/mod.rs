@@ -19,7 +19,7 @@ use netbricks_core::packet::{Ip, Link, Tcp};
 use netbricks_core::stream::{
     Fate, GateConfig, PacketizeConfig, Side, Strangers, StreamConfig, Window, WindowConfig,
 };
-use netbricks_core::{Edge, Function, Input, Node, Operator, State, Worker, compose};
+use netbricks_core::{Edge, Function, Input, Node, Operator, State, Verdict, Worker, compose};
 
 use config::{FLOW_MEMORY, PATH_MEMORY};
 use reading::Reading;
@@ -63,9 +63,12 @@ pub fn http_inspect(input: Input, config: &HttpInspectConfig, worker: &Worker) -
     };
     let (http, to_server) = (served(config), to_server(config));
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
-        .parse_or_pass::<Tcp>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
+        .parse::<Tcp>()
+        .or(Verdict::PASS)
         .branch(
             move |packet| {
                 let header = packet.header();
@@ -113,9 +116,12 @@ pub fn http_block(input: Input, config: &HttpInspectConfig, worker: &Worker) -> 
     let (http, to_server) = (served(config), to_server(config));
     // All leave on the edge on which packets leave that are made here: so they keep their order.
     input
-        .parse_or::<Link>(Edge::OUT)
-        .parse_or::<Ip>(Edge::OUT)
-        .parse_or::<Tcp>(Edge::OUT)
+        .parse::<Link>()
+        .or(Edge::OUT)
+        .parse::<Ip>()
+        .or(Edge::OUT)
+        .parse::<Tcp>()
+        .or(Edge::OUT)
         .divert(Edge::OUT, move |packet| {
             let header = packet.header();
             !http(header.destination_port()) && !http(header.source_port())

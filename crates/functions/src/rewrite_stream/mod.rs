@@ -72,9 +72,12 @@ pub fn rewrite_stream(input: Input, config: &RewriteStreamConfig, worker: &Worke
     let served = move |port: u16| ports.contains(&port);
     // All leave on the edge on which packets leave that are made here: so they keep their order.
     input
-        .parse_or::<Link>(Edge::OUT)
-        .parse_or::<Ip>(Edge::OUT)
-        .parse_or::<Tcp>(Edge::OUT)
+        .parse::<Link>()
+        .or(Edge::OUT)
+        .parse::<Ip>()
+        .or(Edge::OUT)
+        .parse::<Tcp>()
+        .or(Edge::OUT)
         .divert(Edge::OUT, move |packet| {
             let header = packet.header();
             !served(header.destination_port()) && !served(header.source_port())

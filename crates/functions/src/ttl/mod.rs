@@ -19,8 +19,10 @@ pub fn ttl(input: Input, config: &TtlConfig, worker: &Worker) -> impl Function {
     let mut errors = config.errors();
     let answered = worker.counter("answered");
     input
-        .parse_otherwise::<Link>(other)
-        .parse_otherwise::<Ip>(other)
+        .parse::<Link>()
+        .or(other)
+        .parse::<Ip>()
+        .or(other)
         .decide(move |packet| {
             let spared = spare_link_local
                 && match packet.header() {
@@ -29,15 +31,12 @@ pub fn ttl(input: Input, config: &TtlConfig, worker: &Worker) -> impl Function {
                 };
             if spared { Err(Verdict::PASS) } else { Ok(()) }
         })
-        .filter_or(
-            Drop::TtlExpired,
-            |packet| packet.header().ttl() > 1,
-            move |packet| {
-                if errors.time_exceeded(packet) {
-                    answered.add(1);
-                }
-            },
-        )
+        .filter(Drop::TtlExpired, |packet| packet.header().ttl() > 1)
+        .on_reject(move |packet| {
+            if errors.time_exceeded(packet) {
+                answered.add(1);
+            }
+        })
         .transform(|packet| packet.header_mut().decrement_ttl())
         .done()
 }

@@ -14,7 +14,7 @@ use netbricks_core::tables::{Entry, FlowTable, FlowTableConfig, Tallies};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{
     Context, Drop, Edge, Function, Graph, GraphBuilder, GraphError, Input, Node, Operator, Output, Poll,
-    Role, Shuffle, ShuffleConfig, ShuffleKey, StoredFlow, Team, Turn, WhenFull, Worker, compose,
+    Role, Shuffle, ShuffleConfig, ShuffleKey, StoredFlow, Team, Turn, Verdict, WhenFull, Worker, compose,
 };
 use netbricks_runtime::{Clock, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime};
 
@@ -493,7 +493,7 @@ fn knowing(declare: impl FnOnce(&Worker)) -> impl FnOnce(&Worker) -> Box<dyn Nod
     |worker| {
         compose(worker, |input| {
             declare(worker);
-            input.parse_or_pass::<Link>().done()
+            input.parse::<Link>().or(Verdict::PASS).done()
         })
         .unwrap()
     }
