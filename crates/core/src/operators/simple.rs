@@ -44,10 +44,20 @@ impl<A: Operator, H: Follows<<A::Out as Stack>::Top>> Operator for Parse<A, H> {
             return Err(self.1);
         }
         let usual = (SHAPE != shape::ANY && !*at.reshaped).then_some(at.usual);
-        Layer::parse_in::<SHAPE>(outer, at.bytes.data(), usual).map_err(|error| {
-            // What goes on in the next fragment is not to be had here, as what another fragment has.
-            if error.is_cut_off() { self.1 } else { Verdict::drop(Drop::Malformed) }
-        })
+        match Layer::parse_in::<SHAPE>(outer, at.bytes.data(), usual) {
+            // It may say 0 for its length, and have a payload.
+            Ok(layer) if H::UNSTATED_IS_EMPTY && layer.end() == layer.limit(0) => {
+                cold_path();
+                Ok(parse_with_slack(outer, at.bytes).unwrap_or(layer))
+            }
+            Ok(layer) => Ok(layer),
+            Err(error) => {
+                cold_path();
+                // What goes on in the next fragment is not to be had here, as what another fragment has.
+                let otherwise = if error.is_cut_off() { self.1 } else { Verdict::drop(Drop::Malformed) };
+                parse_with_slack(outer, at.bytes).ok_or(otherwise)
+            }
+        }
     }
     fn edges(&self, visit: &mut dyn FnMut(Edge)) {
         self.0.edges(visit);
