@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use netbricks_packet::rewrite::{RewriteError, Shape};
 use netbricks_packet::stack::{Header, Holds, Knows, Stack, Usual};
-use netbricks_packet::{FlowKey, Ip, IpRef};
+use netbricks_packet::{FlowKey, Ip};
 
 use netbricks_buffer::{Annotations, Bytes};
 use netbricks_tables::Encode;
@@ -148,17 +148,25 @@ pub trait IpRewrite<I> {
     fn is_cut_off(&self) -> bool;
     /// The flow that the packet [goes with](FlowKey::related): its own, but for fragments and ICMP errors.
     fn related_flow(&self) -> FlowKey;
-    /// Exchanges source and destination address, which changes no checksum: the packet goes back.
-    fn exchange_addresses(&mut self);
-    /// Sets the source address, and every checksum that covers it (RFC 1624).
+    /// Exchanges the Source and Destination Address fields: the packet goes back.
+    ///
+    /// Changes a checksum only where it covers one of the two: see [`PseudoHeader`](netbricks_packet::PseudoHeader).
     ///
     /// # Errors
-    /// The address is of the other IP version.
+    /// An authentication header covers the addresses, or the checksum can't be found.
+    fn exchange_addresses(&mut self) -> Result<(), RewriteError>;
+    /// Sets the Source Address field, and every checksum that covers it (RFC 1624).
+    ///
+    /// # Errors
+    /// The address is of the other IP version; an authentication header covers it; the checksum can't be found.
     fn set_source(&mut self, address: IpAddr) -> Result<(), RewriteError>;
-    /// Sets the destination address, and every checksum that covers it (RFC 1624).
+    /// Sets the Destination Address field, and every checksum that covers it (RFC 1624).
+    ///
+    /// On a source route the field names the next stop, and the final destination stays: see
+    /// [`PseudoHeader`](netbricks_packet::PseudoHeader).
     ///
     /// # Errors
-    /// The address is of the other IP version.
+    /// As [`set_source`](Self::set_source).
     fn set_destination(&mut self, address: IpAddr) -> Result<(), RewriteError>;
     /// Sets the TCP, UDP or SCTP source port, and every checksum that covers it.
     ///
@@ -191,17 +199,9 @@ impl<S: Stack + Holds<Ip, I>, I> IpRewrite<I> for View<'_, S> {
         let (at, end, facts) = self.stack.locate();
         FlowKey::related_at(self.data, at, end, self.stack.payload_end(), facts)
     }
-    fn exchange_addresses(&mut self) {
-        let (at, end, facts) = self.stack.locate();
-        self.lends::<Ip>(at);
-        let header = &mut self.data[at..end];
-        let (first, size) = match Ip::view(header, facts) {
-            IpRef::V4(_) => (12, 4),
-            IpRef::V6(_) => (8, 16),
-        };
-        if let Some(addresses) = header.get_mut(first..first + 2 * size) {
-            addresses.rotate_left(size);
-        }
+    fn exchange_addresses(&mut self) -> Result<(), RewriteError> {
+        let (shape, ip) = rewritten(self)?;
+        shape.exchange_addresses(ip)
     }
     fn set_source(&mut self, address: IpAddr) -> Result<(), RewriteError> {
         let (shape, ip) = rewritten(self)?;

@@ -4,11 +4,9 @@ use core::net::Ipv4Addr;
 
 use zerocopy::FromBytes;
 
-use crate::ethernet::{Ethernet, ethertype};
-use crate::link::Link;
+use crate::ethernet::ethertype;
 use crate::mac::MacAddress;
-use crate::stack::{Found, Header, Malformed, NOTHING, follows, malformed, whole};
-use crate::vlan::Vlan;
+use crate::stack::{Found, Header, Malformed, NOTHING, malformed, whole};
 
 crate::header! {
     /// An ARP packet for IPv4 over Ethernet (RFC 826, "Packet format").
@@ -133,8 +131,6 @@ impl Header for Arp {
         whole(Self::mut_from_prefix(bytes)).0
     }
 }
-
-follows! { Arp: Ethernet | Vlan | Link = [ethertype::ARP]; }
 
 #[cfg(test)]
 mod tests {

@@ -6,9 +6,7 @@
 use zerocopy::FromBytes;
 
 use crate::mac::MacAddress;
-use crate::stack::{
-    Follows, Found, Header, LengthSlack, Malformed, NOTHING, Usual, Wire, malformed, shape, whole,
-};
+use crate::stack::{Found, Header, LengthSlack, Malformed, NOTHING, Usual, malformed, shape, whole};
 
 crate::header! {
     /// An Ethernet header (IEEE 802.3-2022, clause 3.1; RFC 894).
@@ -31,7 +29,7 @@ crate::header! {
         destination, set_destination: MacAddress = 0, 48, No, Mac, plain;
         /// The sender's address.
         source, set_source: MacAddress = 48, 48, No, Mac, plain;
-        /// What follows from 0x0600 on; below, the number of bytes that follow (802.3).
+        /// The EtherType, from 0x0600 on; below, the number of bytes that follow (802.3).
         ethertype, set_ethertype: u16 = 96, 16, No, EtherType, kept;
     }
 }
@@ -57,8 +55,9 @@ impl Ethernet {
     }
 }
 
-/// What a type-or-length field in the last two of `len` header bytes says: the number of what follows, and where the
-/// payload ends if it is a length.
+/// Reads the type-or-length field in the last two of `len` header bytes.
+///
+/// Answers the number of the next header, and where the payload ends if the field is a length.
 pub(crate) fn type_or_length(value: u16, len: usize) -> (u16, Option<usize>) {
     match value {
         0..=1500 => (NOTHING, Some(len + value as usize)),
@@ -123,10 +122,6 @@ impl Header for Ethernet {
             header.set_ethertype(total.saturating_sub(Self::SIZE).min(1500) as u16);
         }
     }
-}
-
-impl Follows<Wire> for Ethernet {
-    const NUMBERS: &'static [u16] = &[0];
 }
 
 /// EtherType numbers (IANA "IEEE 802 Numbers"), and their names.

@@ -12,11 +12,12 @@ use crate::protocol;
 ///
 /// An ICMP echo's identifier stands in both ports; a later fragment, which has no ports, has zeros and a flag.
 ///
-/// Keys are in the order of their [words](FlowKey::words). Inside are five words of bytes as a frame has them, the first the
-/// lowest, so that a key is read off a frame and nothing is swapped. IPv4 needs two of them, which are bytes 8 to 23 of a
-/// packet without options, but for time to live and checksum: a zero byte, the protocol, flags, a zero byte, the addresses,
-/// the ports; the others are 0. IPv6 has the addresses in the first four; in the last are a zero byte, the protocol, flags, a
-/// zero byte, and the ports, and it is never 0.
+/// Keys are in the order of their [words](FlowKey::words). Inside are five words of bytes as a frame has them, the first
+/// the lowest. So a key is read off a frame and nothing is swapped.
+///
+/// IPv4 needs two words: bytes 8 to 23 of a packet without options, but for time to live and checksum. They hold a zero
+/// byte, the protocol, flags, a zero byte, the addresses, the ports; the other words are 0. IPv6 has the addresses in the
+/// first four. Its last word holds a zero byte, the protocol, flags, a zero byte, and the ports, and is never 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FlowKey([u64; 5]);
 
@@ -125,8 +126,9 @@ impl FlowKey {
         }
     }
 
-    /// The key of the IP packet in `frame` whose header, of which `facts` are known, takes the bytes `at..end`, and whose
-    /// payload ends at `limit`: as a parse found it.
+    /// The key of the IP packet in `frame`, as a parse found it.
+    ///
+    /// Its header, of which `facts` are known, takes the bytes `at..end`, and its payload ends at `limit`.
     ///
     /// What most packets are, IPv4 without options and with ports, is small enough to be inlined into every loop that
     /// needs a key; all else is a call.
@@ -172,8 +174,9 @@ impl FlowKey {
         None
     }
 
-    /// As [`at`](Self::at), if the packet is what most are and has none of the bits of `FRAGMENT` in its flags and fragment
-    /// offset.
+    /// As [`at`](Self::at), if the packet is what most are.
+    ///
+    /// It then has none of the bits of `FRAGMENT` in its flags and fragment offset.
     #[inline(always)]
     pub(crate) fn plain_at<const FRAGMENT: u16>(
         frame: &[u8],
@@ -220,17 +223,20 @@ impl FlowKey {
         })
     }
 
-    /// The key of an Ethernet frame, behind any VLAN tags, MPLS labels or PPPoE session; `None` if it holds no
-    /// well-formed IP packet.
+    /// The key of an Ethernet frame, behind any VLAN tags, MPLS labels or PPPoE session.
+    ///
+    /// `None` if it holds no well-formed IP packet.
     #[inline]
     pub fn from_frame(frame: &[u8]) -> Option<Self> {
         let (header, payload) = Ip::in_frame(frame)?;
         Some(Self::of(header, payload))
     }
 
-    /// Five words, on which machines that share flows agree: 0 and 1 are the source address, 2 and 3 the destination (IPv4
-    /// addresses as ::ffff:a.b.c.d), each read big-endian. The last is, from its most significant bit on: source port (16
-    /// bits), destination port (16), protocol (8), flags (8), zero (16).
+    /// Five words, on which machines that share flows agree.
+    ///
+    /// Words 0 and 1 are the source address, 2 and 3 the destination (IPv4 addresses as ::ffff:a.b.c.d), each
+    /// read big-endian. The last is, from its most significant bit on: source port (16 bits), destination port
+    /// (16), protocol (8), flags (8), zero (16).
     #[inline(always)]
     pub const fn words(&self) -> [u64; 5] {
         let [first, second, c, d, _] = self.0;
@@ -243,8 +249,9 @@ impl FlowKey {
             [0, MAPPED | source as u64, 0, MAPPED | destination as u64, last]
         }
     }
-    /// Whether a key with this word, the first of an IPv4 flow's [packed](Self::packed) form and the last of an IPv6 flow's, is
-    /// of IPv6.
+    /// Whether a key with this word is of IPv6.
+    ///
+    /// It is the first word of an IPv4 flow's [packed](Self::packed) form, or the last of an IPv6 flow's.
     #[inline(always)]
     pub const fn is_of_v6(word: u64) -> bool {
         word & V6 != 0
@@ -417,17 +424,24 @@ impl HashKey {
 
     /// The hash of a flow in one direction.
     ///
-    /// With k0 … k7 the expanded key and w0 … w4 the words: s = (w0+k0)(w1+k1) + (w2+k2)(w3+k3) + (w4+k4)k5, where
-    /// additions in brackets are modulo 2^64 and the rest modulo 2^128 (NH of UMAC, RFC 4418, on 64-bit words: two
-    /// different keys have the same s for one key in 2^64). Then p = ((s mod 2^64) ^ k6) × ((s div 2^64) ^ k7), and the
-    /// hash is (p mod 2^64) ^ (p div 2^64).
+    /// k0 … k7 are the expanded key and w0 … w4 the words. Additions in brackets are modulo 2^64 and the rest modulo 2^128:
+    ///
+    /// ```text
+    /// s = (w0+k0)(w1+k1) + (w2+k2)(w3+k3) + (w4+k4)k5
+    /// p = ((s mod 2^64) ^ k6) × ((s div 2^64) ^ k7)
+    /// hash = (p mod 2^64) ^ (p div 2^64)
+    /// ```
+    ///
+    /// The first line is NH of UMAC (RFC 4418) on 64-bit words: two different flows have the same s for one key in 2^64.
     #[inline(always)]
     pub const fn hash(&self, flow: &FlowKey) -> u64 {
         self.hash_words(flow.words())
     }
 
-    /// The same of five words that are no flow's: who hashes something else beside flows gives its last word something
-    /// in the lower 16 bits, which no flow's has.
+    /// The same of five words that are no flow's.
+    ///
+    /// To hash something else beside flows, give its last word something in the lower 16 bits, which no flow's
+    /// has.
     #[inline(always)]
     pub const fn hash_words(&self, words: [u64; 5]) -> u64 {
         let [w0, w1, w2, w3, w4] = words;

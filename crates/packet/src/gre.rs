@@ -7,14 +7,9 @@ use core::ops::{Deref, DerefMut};
 
 use zerocopy::FromBytes;
 
-use crate::ethernet::{Ethernet, ethertype};
 use crate::field::Field;
-use crate::ip::Ip;
-use crate::ipv4::Ipv4;
-use crate::ipv6::Ipv6;
-use crate::link::Link;
 use crate::print::Fields;
-use crate::stack::{Found, Header, Malformed, follows, whole};
+use crate::stack::{Found, Header, Malformed, whole};
 
 crate::header! {
     /// GRE, RFC 2784, section 2.1 with RFC 2890, section 2; words that a flag does not announce are absent.
@@ -67,6 +62,11 @@ pub enum GreWord {
 crate::field::display! { Gre }
 
 impl Gre {
+    /// Bytes that the length field does not count; only PPTP's has one, where RFC 2784's may have a checksum.
+    pub(crate) fn uncounted(header: &[u8]) -> Option<usize> {
+        let (header, _) = Self::ref_from_prefix(header).ok()?;
+        header.is_pptp().then(|| header.header_length())
+    }
     /// The IP protocol number.
     pub const PROTOCOL: u16 = 47;
     /// The protocol type of a bridged Ethernet frame.
@@ -297,15 +297,6 @@ impl fmt::Debug for GreMut<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.as_ref(), f)
     }
-}
-
-follows! {
-    Gre: Ipv4 | Ipv6 | Ip = [Gre::PROTOCOL];
-    Ethernet: Gre = [Gre::ETHERNET];
-    Link: Gre = [Gre::ETHERNET];
-    Ipv4: Gre = [ethertype::IPV4];
-    Ipv6: Gre = [ethertype::IPV6];
-    Ip: Gre = [ethertype::IPV4, ethertype::IPV6];
 }
 
 #[cfg(test)]

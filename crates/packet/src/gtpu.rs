@@ -7,14 +7,9 @@ use core::ops::{Deref, DerefMut};
 
 use zerocopy::FromBytes;
 
-use crate::ethernet::ethertype;
 use crate::field::Field;
-use crate::ip::Ip;
-use crate::ipv4::Ipv4;
-use crate::ipv6::Ipv6;
 use crate::print::Fields;
-use crate::stack::{Found, Header, Malformed, NOTHING, follows, whole};
-use crate::udp::Udp;
+use crate::stack::{Found, Header, Malformed, NOTHING, whole};
 
 crate::header! {
     /// GTP-U, TS 29.281, section 5.1. One of E, S and PN set means that all of the four bytes after it are there.
@@ -50,7 +45,7 @@ crate::header! {
     }
 }
 
-/// More extension headers than any network chains are an attack on whoever walks them.
+/// More extension headers than any network chains: an attack on the parser that walks them.
 const EXTENSIONS: usize = 16;
 
 crate::field::display! { Gtpu }
@@ -261,13 +256,6 @@ impl fmt::Debug for GtpuMut<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.as_ref(), f)
     }
-}
-
-follows! {
-    Gtpu: Udp = [Gtpu::PORT];
-    Ipv4: Gtpu = [ethertype::IPV4];
-    Ipv6: Gtpu = [ethertype::IPV6];
-    Ip: Gtpu = [ethertype::IPV4, ethertype::IPV6];
 }
 
 #[cfg(test)]

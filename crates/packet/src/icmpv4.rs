@@ -5,10 +5,8 @@ use core::net::Ipv4Addr;
 use zerocopy::FromBytes;
 
 use crate::checksum::update16;
-use crate::ip::{FIRST_FRAGMENT, Ip};
-use crate::ipv4::Ipv4;
 use crate::quoted::Quoted;
-use crate::stack::{Found, Header, Malformed, NOTHING, follows, malformed, whole};
+use crate::stack::{Found, Header, Malformed, NOTHING, malformed, whole};
 
 crate::header! {
     /// The first 8 bytes of an ICMP message, which all messages have (RFC 792).
@@ -23,9 +21,9 @@ crate::header! {
     /// +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
     /// ```
     pub struct Icmpv4, "icmp", 8 bytes {
-        /// What the message is: see [`kind`].
+        /// The type of the message: see [`kind`].
         message_type, put_message_type: u8 = 0, 8, Own, Dec, kept;
-        /// What kind of that type.
+        /// The code, which depends on the type.
         code, put_code: u8 = 8, 8, Own, Dec, kept;
         /// Over the whole message.
         checksum, set_checksum: u16 = 16, 16, No, Hex, plain;
@@ -165,8 +163,9 @@ impl Icmpv4 {
         self.carry(old, identifier);
         true
     }
-    /// The packet that an error quotes in its `payload`, which is what follows these 8 bytes; `None` if it is no error
-    /// or what it quotes is no IPv4 header.
+    /// The packet that an error quotes in its `payload`, which comes after these 8 bytes.
+    ///
+    /// `None` if it is no error or quotes no IPv4 header.
     pub fn quoted<'a>(&self, payload: &'a [u8]) -> Option<Quoted<'a>> {
         if !self.is_error() {
             return None;
@@ -205,8 +204,6 @@ impl Header for Icmpv4 {
         whole(Self::mut_from_prefix(bytes)).0
     }
 }
-
-follows! { Icmpv4: Ipv4 | Ip = [1, FIRST_FRAGMENT | 1]; }
 
 #[cfg(test)]
 mod tests {

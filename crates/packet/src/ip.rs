@@ -2,21 +2,35 @@
 
 use core::net::IpAddr;
 
-use crate::ethernet::{Ethernet, ethertype};
+use crate::ethernet::ethertype;
 use crate::ipv4::{Ipv4, Ipv4Mut, Ipv4Ref};
 use crate::ipv6::{Ipv6, Ipv6Facts, Ipv6Mut, Ipv6Ref};
-use crate::link::Link;
 use crate::protocol;
-use crate::stack::{Found, Header, LengthSlack, Malformed, Usual, Wire, follows, malformed, shape};
-use crate::vlan::Vlan;
+use crate::stack::{Found, Header, LengthSlack, Malformed, NOTHING, Usual, malformed, shape};
 
 /// The family of both IP versions: `parse::<Ip>()` takes whichever was announced.
 #[derive(Debug)]
 pub enum Ip {}
 
-/// A first fragment announces its transport protocol's number with this bit set: it holds the transport header, but not
-/// all that the header's length speaks of. Headers that can be read there list both numbers.
+/// Set in the number by which a first fragment announces its transport protocol.
+///
+/// Such a fragment holds the transport header, but not all that the header's length speaks of. Headers that can
+/// be read there list both numbers. Where it does not even hold the whole transport header, it announces nothing.
 pub const FIRST_FRAGMENT: u16 = 0x100;
+
+/// The number by which a first fragment of protocol `number` announces what its `payload` begins with.
+///
+/// A sender may cut anywhere behind the IP header (RFC 791, section 3.2), so a transport header that goes on in the next
+/// fragment is not malformed: then nothing is announced.
+#[cold]
+pub(crate) fn announced_by_first_fragment(number: u8, payload: &[u8]) -> u16 {
+    let needed = match number {
+        protocol::TCP => payload.get(12).map_or(20, |offset| (usize::from(offset >> 4) * 4).max(20)),
+        protocol::UDP | protocol::ICMP | protocol::ICMPV6 => 8,
+        _ => 0,
+    };
+    if payload.len() < needed { NOTHING } else { FIRST_FRAGMENT | u16::from(number) }
+}
 
 /// Which version it is, and what its parse remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,8 +183,9 @@ fn find_v6(bytes: &[u8]) -> Result<Found<IpFacts>, Malformed> {
 }
 
 impl<'a> IpRef<'a> {
-    /// The IP header at the start of `bytes` and the payload after it, up to where its length field says; the version
-    /// is that of the first nibble.
+    /// The IP header at the start of `bytes` and the payload after it.
+    ///
+    /// Its length field says where the payload ends, and the first nibble which version it is.
     ///
     /// # Errors
     /// [`Malformed`] as [`Header::find`].
@@ -330,10 +345,4 @@ impl IpMut<'_> {
             Self::V6(header) => header.set_ecn(ecn),
         }
     }
-}
-
-follows! {
-    Ip: Wire = [0];
-    Ip: Ethernet | Vlan | Link = [ethertype::IPV4, ethertype::IPV6];
-    Ip: Ipv4 | Ipv6 | Ip = [4, 41];
 }

@@ -7,24 +7,23 @@ use zerocopy::FromBytes;
 use crate::ethernet::{Ethernet, ethertype, type_or_length};
 use crate::mpls::Mpls;
 use crate::pppoe::Pppoe;
-use crate::stack::{
-    Found, Header, LengthSlack, Malformed, NOTHING, Usual, Wire, follows, malformed, shape, whole,
-};
+use crate::stack::{Found, Header, LengthSlack, Malformed, NOTHING, Usual, malformed, shape, whole};
 use crate::vlan::Vlan;
 
 /// Ethernet with any VLAN tags, an MPLS label stack or a PPPoE session. Announces the network layer by its ethertype.
 ///
-/// After an MPLS stack, which says nothing of what follows, the first nibble is taken for an IP version (as RFC 4928
-/// makes sure that it can be); any other payload announces [`NOTHING`].
+/// An MPLS stack does not say what follows it. The first nibble after it is taken for an IP version, as RFC 4928
+/// makes sure that it can be. Any other payload announces [`NOTHING`].
 #[derive(Debug)]
 pub enum Link {}
 
 /// At most so many tags and labels together; a frame with more is malformed.
 pub const MAX_TAGS: usize = 8;
 
-/// What lies between Ethernet and the network layer. One word, so that it stays in a register: the number of VLAN tags
-/// in the lowest byte, of MPLS labels in the next, then the bytes of the PPP protocol number, 1 or 2 if there is a PPPoE
-/// session, else 0.
+/// The tags between Ethernet and the network layer, in one word, so that it stays in a register.
+///
+/// The lowest byte counts VLAN tags, the next MPLS labels. The third is 0 without a PPPoE session, else the bytes
+/// of the PPP protocol number, 1 or 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkFacts(u64);
 
@@ -185,9 +184,10 @@ impl Header for Link {
 const PPP_IPV4: u16 = 0x0021;
 const PPP_IPV6: u16 = 0x0057;
 
-/// What [`walk`] found, in two registers: length and end; what follows, the facts, and a bit that is set. A `Result`
-/// would come back through memory, the fast path's would then take the same way, and narrow stores that are read back
-/// wide cost a dozen cycles a packet.
+/// The result of [`walk`] in two registers: length and end; what follows, the facts, and a bit that is set.
+///
+/// A `Result` would come back through memory, and the fast path's would then take the same way. Narrow stores
+/// that are read back wide cost a dozen cycles a packet.
 #[inline(never)]
 fn walk_in_registers(bytes: &[u8], ethertype: u16) -> (u64, u64) {
     match walk(bytes, ethertype, 0) {
@@ -333,7 +333,7 @@ impl<'a> LinkRef<'a> {
         let rest = self.rest.get(self.facts.vlans() * Vlan::SIZE..)?;
         Pppoe::ref_from_prefix(rest).ok().map(|(header, _)| header)
     }
-    /// What the parse remembers.
+    /// The facts that the parse remembers.
     #[inline(always)]
     pub fn facts(&self) -> LinkFacts {
         self.facts
@@ -369,8 +369,6 @@ impl LinkMut<'_> {
             .map_or(&mut [], |(labels, _)| labels)
     }
 }
-
-follows! { Link: Wire = [0]; }
 
 #[cfg(test)]
 mod tests {

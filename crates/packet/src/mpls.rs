@@ -4,14 +4,8 @@
 
 use zerocopy::FromBytes;
 
-use crate::ethernet::{Ethernet, ethertype};
 use crate::field::Field;
-use crate::gre::Gre;
-use crate::ip::Ip;
-use crate::ipv4::Ipv4;
-use crate::ipv6::Ipv6;
-use crate::stack::{Found, Header, Malformed, NOTHING, follows, whole};
-use crate::vlan::Vlan;
+use crate::stack::{Found, Header, Malformed, NOTHING, whole};
 
 crate::header! {
     /// One label stack entry, RFC 3032, section 2.1.
@@ -96,14 +90,6 @@ impl Header for Mpls {
     fn announce(entry: &mut Mpls, next: u16) {
         entry.set_bottom_of_stack(next != Self::ETHER_TYPE && next != Self::ETHER_TYPE_UPSTREAM);
     }
-}
-
-follows! {
-    Mpls: Ethernet | Vlan | Gre = [Mpls::ETHER_TYPE, Mpls::ETHER_TYPE_UPSTREAM];
-    Mpls: Mpls = [Mpls::ETHER_TYPE];
-    Ipv4: Mpls = [ethertype::IPV4];
-    Ipv6: Mpls = [ethertype::IPV6];
-    Ip: Mpls = [ethertype::IPV4, ethertype::IPV6];
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::stack::{Malformed, malformed};
 pub enum Neighbor<'a> {
     /// A host asks for routers.
     RouterSolicitation {
-        /// What else it says.
+        /// Its options.
         options: NeighborOptions<'a>,
     },
     /// A router announces itself.
@@ -28,14 +28,14 @@ pub enum Neighbor<'a> {
         reachable_time: u32,
         /// Milliseconds between solicitations; 0 for no advice.
         retransmit_timer: u32,
-        /// What else it says.
+        /// Its options.
         options: NeighborOptions<'a>,
     },
     /// Asks who has an address.
     NeighborSolicitation {
         /// The address.
         target: Ipv6Addr,
-        /// What else it says.
+        /// Its options.
         options: NeighborOptions<'a>,
     },
     /// Tells who has an address.
@@ -48,16 +48,16 @@ pub enum Neighbor<'a> {
         solicited: bool,
         /// It replaces what caches hold.
         replaces: bool,
-        /// What else it says.
+        /// Its options.
         options: NeighborOptions<'a>,
     },
     /// Names a better first hop.
     Redirect {
         /// The better hop, or the destination itself if it is on the link.
         target: Ipv6Addr,
-        /// Whom to reach by it.
+        /// The destination to reach by it.
         destination: Ipv6Addr,
-        /// What else it says.
+        /// Its options.
         options: NeighborOptions<'a>,
     },
 }

@@ -1,5 +1,6 @@
-//! The packet that an ICMP error quotes (RFC 792, RFC 4443, section 2.4), which may be cut short anywhere after its
-//! header, and the extensions after it (RFC 4884).
+//! The packet that an ICMP error quotes (RFC 792; RFC 4443, section 2.4).
+//!
+//! It may be cut short anywhere after its header. Extensions can follow it (RFC 4884).
 
 use crate::checksum::Sum;
 use crate::flow::FlowKey;
@@ -17,7 +18,9 @@ pub struct Quoted<'a> {
     extensions: &'a [u8],
 }
 
-/// Where things are in a packet that may be cut short: what a parse remembers, the header's length, the packet's end.
+/// Finds the header of a packet that may be cut short.
+///
+/// Answers the facts of a parse, the header's length, and the packet's end.
 pub(crate) fn find(bytes: &[u8]) -> Option<(IpFacts, usize, usize)> {
     match bytes.first()? >> 4 {
         4 => Ipv4::find_quoted(bytes).ok().map(|(len, end)| (IpFacts::V4, len, end)),
@@ -48,7 +51,7 @@ impl<'a> Quoted<'a> {
     pub fn header_len(&self) -> usize {
         self.header_len
     }
-    /// What there is of its transport header and payload; routers must quote 8 bytes of it, no more.
+    /// The bytes quoted of its transport header and payload; routers must quote 8, no more.
     #[inline(always)]
     pub fn transport(&self) -> &'a [u8] {
         self.transport
@@ -76,11 +79,11 @@ impl<'a> Quoted<'a> {
 /// One extension object (RFC 4884, section 7.1), such as an MPLS label stack (RFC 4950).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtensionObject<'a> {
-    /// What it is about: 1 is an MPLS label stack, 2 an interface (RFC 5837).
+    /// Its class: 1 is an MPLS label stack, 2 an interface (RFC 5837).
     pub class: u8,
-    /// What of that.
+    /// Its type within the class (C-Type).
     pub kind: u8,
-    /// What it says.
+    /// Its data.
     pub data: &'a [u8],
 }
 

@@ -1,5 +1,6 @@
-//! The flow that a packet goes with: its own, but for ICMP errors and fragments, which belong to flows that their own
-//! addresses or ports do not name.
+//! The flow that a packet belongs to, for ICMP errors and fragments too.
+//!
+//! Those belong to flows that their own addresses or ports do not name.
 
 use crate::ip::{Ip, IpFacts, IpRef};
 use crate::link::Link;
@@ -7,9 +8,11 @@ use crate::stack::{Header, Layer, LengthSlack, Root, Stack};
 use crate::{FlowKey, Icmpv4, Icmpv6, protocol};
 
 impl FlowKey {
-    /// The flow that the packet with header `ip` goes with, of which `payload` is what follows the header up to the
-    /// packet's end: fragments, the first one too, with those of their addresses and protocol, [without
-    /// ports](Self::portless); ICMP errors with the flow that they are [about](Self::quoted); all else with its own.
+    /// The flow that the packet with header `ip` belongs to; `payload` ends where the packet does.
+    ///
+    /// Fragments, the first one too, belong to those of their addresses and protocol, [without
+    /// ports](Self::portless). ICMP errors belong to the flow that they are [about](Self::quoted), and all else
+    /// to its own.
     ///
     /// ```
     /// use netbricks_packet::FlowKey;
@@ -31,7 +34,9 @@ impl FlowKey {
         Self::quoted(ip, payload).unwrap_or(own)
     }
 
-    /// As [`related`](Self::related), of an Ethernet frame; `None` if it holds no well-formed IP packet.
+    /// As [`related`](Self::related), of a packet in `frame`, as a parse found it.
+    ///
+    /// Its header, of which `facts` are known, takes the bytes `at..end`, and its payload ends at `limit`.
     #[inline]
     #[must_use]
     pub fn related_from_frame(frame: &[u8]) -> Option<Self> {
@@ -47,8 +52,9 @@ impl FlowKey {
         Some(Self::related(header, payload))
     }
 
-    /// As [`related`](Self::related), of the packet in `frame` whose header, of which `facts` are known, takes the bytes
-    /// `at..end`, and whose payload ends at `limit`: as a parse found it.
+    /// As [`related`](Self::related), of a packet in `frame`, as a parse found it.
+    ///
+    /// Its header, of which `facts` are known, takes the bytes `at..end`, and its payload ends at `limit`.
     ///
     /// # Panics
     /// When no such header lies there; one that a parse of this frame found always does.
@@ -88,7 +94,7 @@ impl FlowKey {
         Self::new(self.source(), self.destination(), 0, 0, self.protocol())
     }
 
-    /// Whether a packet is an ICMP error, whatever it quotes: nobody knows who sent it.
+    /// Whether a packet is an ICMP error, no matter which packet it quotes. Its sender is not known.
     #[must_use]
     pub fn is_error(ip: IpRef<'_>, payload: &[u8]) -> bool {
         match ip {
@@ -102,9 +108,11 @@ impl FlowKey {
         }
     }
 
-    /// The flow that an ICMP error is about, in the direction in which the error travels: against what it quotes (RFC 792;
-    /// RFC 4443, section 2.4 (c)). Where it quotes a later fragment, the flow has no ports. `None` for all other packets, and where too little is quoted, or a packet of the other
-    /// version of IP, which no error of this one is about.
+    /// The flow that an ICMP error is about, in the direction in which the error travels.
+    ///
+    /// That is against the packet that it quotes (RFC 792; RFC 4443, section 2.4 (c)). Where it quotes a later fragment,
+    /// the flow has no ports. `None` for all other packets, and where too little is quoted. `None` also for a quote of
+    /// the other IP version, which no error of this one is about.
     #[must_use]
     pub fn quoted(ip: IpRef<'_>, payload: &[u8]) -> Option<Self> {
         let quoted = match ip {
@@ -128,7 +136,7 @@ impl FlowKey {
 }
 
 impl Ip {
-    /// The header of these facts in the bytes `at..end` of a frame, and what follows it up to `limit`: as a parse found it.
+    /// The header in the bytes `at..end` of a frame and its payload up to `limit`, as a parse found them.
     #[inline(always)]
     pub(crate) fn found_at(
         frame: &[u8],
@@ -140,8 +148,9 @@ impl Ip {
         (Self::view(&frame[at..end], facts), &frame[end..limit.min(frame.len())])
     }
 
-    /// The IP header of an Ethernet frame, behind any VLAN tags, MPLS labels or PPPoE session, and what follows it up to
-    /// the packet's end; `None` if there is no well-formed one.
+    /// The IP header of an Ethernet frame, behind any VLAN tags, MPLS labels or PPPoE session.
+    ///
+    /// Beside it comes what follows it up to the packet's end. `None` if there is no well-formed one.
     #[inline]
     #[must_use]
     pub fn in_frame(frame: &[u8]) -> Option<(IpRef<'_>, &[u8])> {

@@ -8,7 +8,7 @@ use crate::oracle::{self, Random};
 use crate::stack::{Found, Header, Layer, NOTHING, Root, Stack};
 use crate::{Arp, Ethernet, FlowKey, Icmpv4, Icmpv6, Ip, IpRef, Ipv4, Ipv6, Link, Tcp, Udp, Vlan};
 
-/// What was found, the header and its payload.
+/// The header found and its payload.
 type Parsed<'a, H> = Option<(Found<<H as Header>::Facts>, &'a [u8], &'a [u8])>;
 
 /// Parses, checks what a parse promises, and returns header and payload.

@@ -1,4 +1,4 @@
-//! What is known of a packet, as a type: `Layer<Layer<Root, Ethernet>, Ipv4>`, `With<…, FlowId>`.
+//! The parsed headers of a packet, as a type: `Layer<Layer<Root, Ethernet>, Ipv4>`, `With<…, FlowId>`.
 //!
 //! A stack is `Copy` and borrows nothing, so it can wait without the packet while a whole batch waits on memory.
 
@@ -8,10 +8,10 @@ use core::marker::PhantomData;
 use crate::field::Field;
 pub use crate::usual::{Usual, shape};
 
-/// What a parse found out: enough never to look at length fields again.
+/// The result of a parse: enough never to look at length fields again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found<F> {
-    /// What to remember beside the offset.
+    /// The facts to remember beside the offset.
     pub facts: F,
     /// Bytes that the header takes, options and extension headers included.
     pub len: usize,
@@ -64,20 +64,9 @@ impl fmt::Display for Malformed {
 
 impl core::error::Error for Malformed {}
 
-/// The rule of a header that goes on in the next fragment.
-pub(crate) const CUT_OFF: &str = "the first fragment ends before the header does";
-
-impl Malformed {
-    /// Whether a fragment ends before the header does. That is no fault: an IPv4 fragment ends at any multiple of 8 bytes (RFC 791,
-    /// section 3.2), and the rest of the header is in the next one.
-    pub fn is_cut_off(&self) -> bool {
-        self.rule == CUT_OFF
-    }
-}
-
 /// One header, or a family of headers seen as one ([`Link`](crate::Link), [`Ip`](crate::Ip)).
 pub trait Header: Sized + 'static {
-    /// What to remember of a parse beside the offset: `()` for one header, the version for a family.
+    /// The facts of a parse beside the offset: `()` for one header, the version for a family.
     type Facts: Copy + 'static;
     /// The checked view, for reading. It covers the header alone, from its first byte to its last.
     type Ref<'a>;
@@ -102,7 +91,8 @@ pub trait Header: Sized + 'static {
     /// Whether a length of 0 that stands for the frame's looks to [`find`](Header::find) like a packet without payload.
     const UNSTATED_IS_EMPTY: bool = false;
 
-    /// As [`find`](Header::find), in bytes that end where the frame does, of which `slack` says what is missing behind them.
+    /// As [`find`](Header::find), in bytes that end where the frame does. `slack` says how many bytes are missing there.
+    ///
     /// The end that a header states may lie that far beyond the bytes; the header itself may not.
     ///
     /// # Errors
@@ -111,15 +101,17 @@ pub trait Header: Sized + 'static {
         let _ = slack;
         Self::find(bytes, announced)
     }
-    /// Whether somebody with [`Mut`](Header::Mut) can change whether a frame is [usual](Usual), where the header stands in
-    /// such a frame.
+    /// Whether a write through [`Mut`](Header::Mut) can change whether a frame is [usual](Usual).
+    ///
+    /// This is about headers at the place that such a frame has for them.
     const SHAPES: bool = true;
 
     /// Whether [`find_usual`](Header::find_usual) is worth a copy of the code.
     const USUAL: bool = false;
 
-    /// As [`find`](Header::find) for the header at offset `at` of a frame of this [`shape`], mostly in constants; `None` for
-    /// headers that such a frame does not have there.
+    /// As [`find`](Header::find) for the header at offset `at` of a frame of this [`shape`], mostly in constants.
+    ///
+    /// `None` for headers that such a frame does not have there.
     #[inline(always)]
     fn find_usual<const SHAPE: u8>(
         _bytes: &[u8],
@@ -133,16 +125,20 @@ pub trait Header: Sized + 'static {
     fn view(bytes: &[u8], facts: Self::Facts) -> Self::Ref<'_>;
     /// As [`view`](Header::view), for writing.
     fn view_mut(bytes: &mut [u8], facts: Self::Facts) -> Self::Mut<'_>;
-    /// Writes the number that says what follows, when an operator inserts or removes the header after this one. For operators:
-    /// what somebody else writes so is not noticed by functions fused behind.
+    /// Writes the number of the next header, when an operator inserts or removes that one.
+    ///
+    /// For operators: functions fused behind do not notice what others write so.
     fn announce(_header: Self::Mut<'_>, _next: u16) {}
-    /// Writes the length that this header states, when its payload grew or shrank; `total` counts bytes from the
-    /// header's first to the payload's last. Headers that state no length do nothing. For operators, as
-    /// [`announce`](Header::announce).
+    /// Writes the length that this header states, when its payload grew or shrank.
+    ///
+    /// `total` counts bytes from the header's first to the payload's last. Headers that state no length do
+    /// nothing. For operators, as [`announce`](Header::announce).
     fn set_total(_header: Self::Mut<'_>, _total: usize) {}
-    /// Where this header has a checksum over what it carries, in `bytes` from the header's first to the payload's last:
-    /// takes what it covers `out` of it, or adds that. Between the two, in that order, anybody may change what is covered, and
-    /// a wrong checksum stays as wrong as it was. Says whether there is such a checksum.
+    /// Takes what a checksum over the payload covers `out` of it, or adds that.
+    ///
+    /// `bytes` are those from the header's first to the payload's last. Between the two calls, in that order,
+    /// what is covered may change, and a wrong checksum stays as wrong as it was. Says whether there is such a
+    /// checksum.
     fn cover(_bytes: &mut [u8], _out: bool) -> bool {
         false
     }
@@ -196,7 +192,7 @@ impl Header for Wire {
     }
 }
 
-/// What is known of one packet: its headers so far, and what operators found out.
+/// The parsed headers of one packet, and the values that operators found out.
 pub trait Stack: Copy + 'static {
     /// The innermost header.
     type Top: Header;
@@ -226,19 +222,21 @@ pub trait Stack: Copy + 'static {
     type Packed: Copy + 'static;
     /// Packs it, for frames of less than 2²¹ bytes, which is more than a pool's largest.
     fn pack(self) -> Self::Packed;
-    /// What [`pack`](Stack::pack) packed.
+    /// The stack that [`pack`](Stack::pack) packed.
     fn unpack(packed: Self::Packed) -> Self;
     /// Writes every length that encloses the innermost payload, after [`resized`](Stack::resized), from the
     /// innermost header outwards. Checksums over those lengths are the caller's business.
     fn restate(&self, frame: &mut [u8]);
-    /// As [`restate`](Stack::restate), in a frame of which the end is missing: what lengths say becomes `by` bytes more (or
-    /// less, `by` negative), since nobody knows all that they enclose.
+    /// As [`restate`](Stack::restate), in a frame of which the end is missing: every length becomes `by` bytes more.
+    ///
+    /// `by` is negative where they become less. How long the missing end is, is not known here.
     fn restate_by(&self, frame: &mut [u8], by: isize) {
         let _ = (frame, by);
     }
-    /// Takes what is about to change `out` of every checksum that a tunnel has over all it carries, from the outermost
-    /// header inwards, or adds it after the change, from the innermost outwards; says whether there are any. See
-    /// [`Header::cover`].
+    /// Takes what is about to change `out` of every checksum that a tunnel has over its payload.
+    ///
+    /// That goes from the outermost header inwards. After the change it is added, from the innermost outwards.
+    /// Says whether there are any such checksums. See [`Header::cover`].
     fn cover(&self, _frame: &mut [u8], _out: bool) -> bool {
         false
     }
@@ -289,8 +287,8 @@ impl Stack for Root {
 
 /// Header `H` inside `P`.
 ///
-/// Every number is a word of its own on purpose: narrower ones are written one by one and copied in pairs, and a copy that
-/// is wider than the writes before it waits a dozen cycles for them to leave the store buffer.
+/// Every number is a word of its own on purpose. Narrower ones are written one by one and copied in pairs. A copy
+/// that is wider than the writes before it waits a dozen cycles for them to leave the store buffer.
 pub struct Layer<P, H: Header> {
     outer: P,
     at: usize,
@@ -371,8 +369,9 @@ impl<P: Stack, H: Header> Layer<P, H> {
         Ok(Self::of(outer, at, limit, found))
     }
 
-    /// As [`parse`](Self::parse), in a frame whose length fields may say more than its bytes, as far as `slack` allows. What
-    /// is missing belongs to no payload: `limit` is the frame's end then.
+    /// As [`parse`](Self::parse), in a frame whose length fields may say more than its bytes, as far as `slack` allows.
+    ///
+    /// The missing bytes belong to no payload: `limit` is the frame's end then.
     ///
     /// # Errors
     /// As [`parse`](Self::parse).
@@ -397,8 +396,10 @@ impl<P: Stack, H: Header> Layer<P, H> {
         Ok(Self::of(outer, at, limit, Found { total, ..found }))
     }
 
-    /// What [`parse_in`](Self::parse_in) found in a usual frame, found out again. Nothing is checked, so that what nobody
-    /// looks at costs nothing: for who has parsed this frame with success, and changed nothing since.
+    /// Finds again what [`parse_in`](Self::parse_in) found in a usual frame.
+    ///
+    /// Nothing is checked, so results that are not looked at cost nothing. The caller has parsed this frame with
+    /// success, and changed nothing since.
     ///
     /// # Panics
     /// When that was not so; not always, and otherwise the answer means nothing.
@@ -460,7 +461,7 @@ pub(crate) fn malformed<H: Header>(rule: &'static str, needed: usize, found: usi
     Malformed { header: H::NAME, rule, needed: needed as u32, found: found as u32 }
 }
 
-/// A header that `find` accepted: whole, unless somebody views a packet's bytes with another packet's stack.
+/// A header that `find` accepted: whole, unless a packet's bytes are viewed with another packet's stack.
 #[inline(always)]
 pub(crate) fn whole<T, E>(header: Result<T, E>) -> T {
     match header {
@@ -475,17 +476,6 @@ pub(crate) fn whole<T, E>(header: Result<T, E>) -> T {
 fn broken() -> ! {
     panic!("a header is viewed in bytes in which it was not found")
 }
-
-/// Says which headers may come after which: `follows! { Tcp: Ipv4 | Ipv6 | Ip = [6]; }`.
-macro_rules! follows {
-    (@ $inner:ident, $numbers:tt, $($outer:ident)+) => {
-        $( impl $crate::stack::Follows<$outer> for $inner { const NUMBERS: &'static [u16] = &$numbers; } )+
-    };
-    ($($inner:ident: $($outer:ident)|+ = $numbers:tt;)*) => {
-        $( $crate::stack::follows!(@ $inner, $numbers, $($outer)+); )*
-    };
-}
-pub(crate) use follows;
 
 impl<P: Stack, H: Header> Stack for Layer<P, H> {
     type Top = H;
@@ -573,9 +563,9 @@ impl<P: Stack, H: Header> Stack for Layer<P, H> {
 /// A stack and what `map` or `lookup` found out about the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct With<P, M> {
-    /// What was known before.
+    /// The stack before.
     pub outer: P,
-    /// What was found out.
+    /// The value found out.
     pub value: M,
 }
 
@@ -638,7 +628,7 @@ impl<P: Stack, M: Copy + 'static> Stack for With<P, M> {
     note = "a `map` or `lookup` came after the header: call `forget_metadata()` first"
 )]
 pub trait Removable: Stack {
-    /// What is known without it.
+    /// The stack without it.
     type Outer: Stack;
     /// The stack without its innermost header.
     fn without(&self) -> Self::Outer;
@@ -660,7 +650,7 @@ impl<P: Stack, H: Header> Removable for Layer<P, H> {
 
 /// A stack whose innermost entry is metadata, which can be forgotten.
 pub trait Forgettable: Stack {
-    /// What is known without it.
+    /// The stack without it.
     type Outer: Stack;
     /// The stack without its innermost metadata.
     fn without(&self) -> Self::Outer;

@@ -5,11 +5,9 @@ use core::ops::{Deref, DerefMut};
 use zerocopy::FromBytes;
 
 use crate::checksum::{Sum, update16, update32};
-use crate::ip::{FIRST_FRAGMENT, Ip, IpRef};
-use crate::ipv4::Ipv4;
-use crate::ipv6::Ipv6;
+use crate::ip::{IpRef, announced_by_first_fragment};
 use crate::protocol;
-use crate::stack::{CUT_OFF, Found, Header, Malformed, NOTHING, follows, malformed, whole};
+use crate::stack::{Found, Header, Malformed, NOTHING, malformed, whole};
 use crate::tcp_options::{TcpOption, TcpOptions, clamp_maximum_segment_size};
 
 crate::header! {
@@ -156,8 +154,9 @@ impl Tcp {
         self.set_checksum(update16(self.checksum(), u16::from(self.0[13]), u16::from(flags)));
         self.0[13] = flags;
     }
-    /// Writes how many bytes of options stand behind it, a multiple of 4 up to 40, and carries that into the checksum; what the
-    /// options themselves are worth in it is the caller's business.
+    /// Writes how many bytes of options follow, a multiple of 4 up to 40, and carries that into the checksum.
+    ///
+    /// The caller carries the options' own bytes.
     pub fn set_options_len(&mut self, bytes: usize) {
         let word = |header: &Self| u16::from_be_bytes([header.0[12], header.0[13]]);
         let old = word(self);
@@ -268,20 +267,16 @@ impl Header for Tcp {
     const FIELDS: &'static [crate::field::Field] = Self::TABLE;
 
     #[inline(always)]
-    fn find(bytes: &[u8], announced: u16) -> Result<Found<()>, Malformed> {
-        let ends = |rule: &'static str, needed: usize| {
-            let first = announced == FIRST_FRAGMENT | u16::from(protocol::TCP);
-            Err(malformed::<Self>(if first { CUT_OFF } else { rule }, needed, bytes.len()))
-        };
+    fn find(bytes: &[u8], _: u16) -> Result<Found<()>, Malformed> {
         let Some(header) = bytes.first_chunk::<20>() else {
-            return ends("the bytes end before the header does", Self::SIZE);
+            return Err(malformed::<Self>("the bytes end before the header does", Self::SIZE, bytes.len()));
         };
         let len = usize::from(header[12] >> 4) * 4;
         if len < Self::SIZE {
             return Err(malformed::<Self>("its data offset is less than 20 bytes", Self::SIZE, len));
         }
         if len > bytes.len() {
-            return ends("its data offset points beyond the segment", len);
+            return Err(malformed::<Self>("its data offset points beyond the segment", len, bytes.len()));
         }
         Ok(Found { facts: (), len, total: None, next: NOTHING })
     }
@@ -297,14 +292,13 @@ impl Header for Tcp {
     }
 }
 
-/// Whether a packet is a first fragment that ends in the middle of its TCP header. Its ports and its sequence number are there.
+/// Whether a packet is a first fragment that ends in the middle of its TCP header.
+///
+/// Its ports and its sequence number are there (RFC 791, section 3.2: a fragment has 8 bytes at least).
 pub fn is_cut_off(ip: &IpRef<'_>, payload: &[u8]) -> bool {
     let first = ip.is_fragment() && !ip.is_later_fragment() && ip.protocol() == protocol::TCP;
-    let announced = FIRST_FRAGMENT | u16::from(protocol::TCP);
-    first && Tcp::find(payload, announced).is_err_and(|error| error.is_cut_off())
+    first && announced_by_first_fragment(protocol::TCP, payload) == NOTHING
 }
-
-follows! { Tcp: Ipv4 | Ipv6 | Ip = [6, FIRST_FRAGMENT | 6]; }
 
 #[cfg(test)]
 mod tests {
@@ -320,11 +314,12 @@ mod tests {
         let mut random = Random(40);
         for _ in 0..20_000 {
             let mut sample = oracle::packet(&mut random);
-            if sample.protocol != protocol::TCP || sample.routed {
+            if sample.protocol != protocol::TCP {
                 continue;
             }
             let (ip, _) = IpRef::split(&sample.bytes).unwrap();
-            let (source, destination) = (ip.source(), ip.destination());
+            let pseudo = ip.pseudo_header();
+            let (source, destination) = (pseudo.source(), pseudo.destination());
             let segment = &mut sample.bytes[sample.transport..];
             let len = Tcp::find(segment, 6).unwrap().len;
             let mut header = Tcp::view_mut(&mut segment[..len], ());
@@ -372,10 +367,10 @@ mod tests {
                 bytes[12] = offset << 4;
             }
             let error = Tcp::find(&bytes, 6).unwrap_err();
-            assert!(error.rule.contains(word) && !error.is_cut_off(), "offset {offset}, {size} bytes");
+            assert!(error.rule.contains(word), "offset {offset}, {size} bytes");
             // The rest of the header may be in the next fragment, but no fragment makes a wrong offset right.
-            let error = Tcp::find(&bytes, FIRST_FRAGMENT | 6).unwrap_err();
-            assert_eq!(error.is_cut_off(), word != "less than 20", "offset {offset}, {size} bytes");
+            let is_announced = announced_by_first_fragment(6, &bytes) != NOTHING;
+            assert_eq!(is_announced, word == "less than 20", "offset {offset}, {size} bytes");
         }
     }
 }

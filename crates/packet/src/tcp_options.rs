@@ -12,7 +12,7 @@ pub enum TcpOption<'a> {
     WindowScale(u8),
     /// The sender understands selective acknowledgments (RFC 2018, section 2).
     SackPermitted,
-    /// What arrived out of order (RFC 2018, section 3).
+    /// Blocks that arrived out of order (RFC 2018).
     Sack(SackBlocks<'a>),
     /// The sender's clock and the last one heard (RFC 7323, section 3).
     Timestamps {
@@ -149,9 +149,10 @@ fn read(kind: u8, data: &[u8]) -> TcpOption<'_> {
 /// The most bytes of options that a header has room for.
 pub const LONGEST: usize = 40;
 
-/// Writes options as they are, but of selective acknowledgments (RFC 2018) the first of `blocks` that there is room for and no
-/// others: first sequence number of each and the one after its last. What stands behind a length that lies is left out.
-/// Answers how many bytes that took, a multiple of 4.
+/// Writes options as they are, with other blocks of selective acknowledgments (RFC 2018).
+///
+/// They are the first of `blocks` that there is room for, each with its first sequence number and the one after
+/// its last.
 ///
 /// ```
 /// use netbricks_packet::tcp_options::{LONGEST, with_sack};

@@ -3,10 +3,8 @@
 use zerocopy::FromBytes;
 
 use crate::checksum::{self, update16};
-use crate::ip::{FIRST_FRAGMENT, Ip};
-use crate::ipv4::Ipv4;
-use crate::ipv6::Ipv6;
-use crate::stack::{Found, Header, LengthSlack, Malformed, NOTHING, follows, malformed, whole};
+use crate::ip::FIRST_FRAGMENT;
+use crate::stack::{Found, Header, LengthSlack, Malformed, NOTHING, malformed, whole};
 
 crate::header! {
     /// A UDP header (RFC 768).
@@ -114,8 +112,9 @@ impl Header for Udp {
     fn view_mut(bytes: &mut [u8], (): ()) -> &mut Self {
         whole(Self::mut_from_prefix(bytes)).0
     }
-    /// A tunnel put into UDP is announced by its port; the checksum is the caller's business, as after every change of
-    /// the payload.
+    /// Its port announces a tunnel put into UDP.
+    ///
+    /// The checksum is the caller's business, as after every change of the payload.
     fn announce(header: &mut Self, next: u16) {
         header.put_destination_port(next);
     }
@@ -130,8 +129,6 @@ impl Header for Udp {
         is_there
     }
 }
-
-follows! { Udp: Ipv4 | Ipv6 | Ip = [17, FIRST_FRAGMENT | 17]; }
 
 #[cfg(test)]
 mod tests {

@@ -97,7 +97,7 @@ impl Usual {
         u32::from(u16::from_be_bytes(length)).wrapping_sub(least as u32)
     }
 
-    /// What [`of`](Self::of) found in a frame that it found to be of this shape, found out again. In another it means nothing.
+    /// Finds again what [`of`](Self::of) found in a frame of this shape. In another it means nothing.
     #[inline(always)]
     pub(crate) fn again<const SHAPE: u8>(frame: &[u8]) -> Self {
         let tagged = SHAPE == shape::V6
@@ -132,7 +132,9 @@ impl Usual {
         }
     }
 
-    /// Whether a frame of the shape [`V4`](shape::V4) has ports behind its IP header and is no fragment, not even a first one.
+    /// Whether a frame of the shape [`V4`](shape::V4) has ports behind its IP header.
+    ///
+    /// A fragment has none here, not even a first one.
     #[inline(always)]
     pub fn has_ports(frame: &[u8]) -> bool {
         const END: usize = Usual::LINK + Usual::IPV4 + Usual::PORTS;
@@ -151,7 +153,9 @@ impl Usual {
         if SHAPE == shape::V6 { ethertype::IPV6 } else { ethertype::IPV4 }
     }
 
-    /// The packet's length from the IP header's first byte on (bytes), if that is of this ethertype and `at` is where it is.
+    /// The packet's length in bytes from the IP header's first byte on.
+    ///
+    /// `None` unless the header is announced by this ethertype and `at` is where it is.
     #[inline(always)]
     pub(crate) fn ip<const SHAPE: u8>(self, at: usize, ethertype: u16) -> Option<usize> {
         let header = if SHAPE == shape::V6 { Self::IPV6 } else { Self::IPV4 };

@@ -11,9 +11,9 @@ mod tunnel;
 use std::net::IpAddr;
 
 use netbricks_buffer::{GsoKind, Offload, Packet, Pool};
-use netbricks_packet::checksum::{Sum, internet, transport};
+use netbricks_packet::checksum::internet;
 use netbricks_packet::stack::{Header, Layer, Root, Stack};
-use netbricks_packet::{IpRef, Link, protocol};
+use netbricks_packet::{IpRef, Link, PseudoHeader, protocol};
 
 use self::tunnel::Tunnel;
 
@@ -46,8 +46,7 @@ pub(crate) struct Cut {
     /// Payload bytes of a segment.
     size: usize,
     number: u8,
-    source: IpAddr,
-    destination: IpAddr,
+    pseudo: PseudoHeader,
     /// Whether the transport header has a checksum: UDP over IPv4 may go without.
     summed: bool,
     /// What is left to be done to packets that still hold several segments.
@@ -56,7 +55,8 @@ pub(crate) struct Cut {
 
 impl Cut {
     /// How `packet` is to be cut into packets that need no device. `None` where it does not ask to be cut, or where its
-    /// bytes are not what it asks for: another protocol, a fragment, a header behind its end, too many segments.
+    /// bytes are not what it asks for: another protocol, a fragment, a header behind its end, too many segments. `None`
+    /// too where no segment could get a checksum, since its final destination can't be read.
     pub(crate) fn of(packet: &Packet) -> Option<Self> {
         let cut = Self::find(packet.data(), &packet.offload())?;
         cut.is_sane().then_some(cut)
@@ -99,11 +99,14 @@ impl Cut {
             (None, outer)
         };
         let is_of_version = match offload.gso {
-            GsoKind::TcpV4 => ends.source.is_ipv4(),
-            GsoKind::TcpV6 => ends.source.is_ipv6(),
+            GsoKind::TcpV4 => ends.is_v4(),
+            GsoKind::TcpV6 => !ends.is_v4(),
             _ => true,
         };
         if !is_of_version || ends.number != number || ends.is_fragment {
+            return None;
+        }
+        if !ends.pseudo.is_known() {
             return None;
         }
         let segment = frame.get(ends.transport..ends.end)?;
@@ -126,8 +129,7 @@ impl Cut {
             jumbo: ends.jumbo,
             size: usize::from(offload.gso_size),
             number,
-            source: ends.source,
-            destination: ends.destination,
+            pseudo: ends.pseudo,
             summed,
             rest: None,
         };
@@ -140,7 +142,7 @@ impl Cut {
 
     /// Bytes of the longest IP packet whose length field can say so: that of IPv6 leaves out the fixed header.
     fn longest_packet(&self) -> usize {
-        if self.source.is_ipv4() { LONGEST } else { LONGEST + IPV6 }
+        if self.pseudo.source().is_ipv4() { LONGEST } else { LONGEST + IPV6 }
     }
 
     /// Whether what is cut lies inside a tunnel, which no virtio-net header can say.
@@ -196,7 +198,7 @@ impl Cut {
         if self.jumbo > 0 {
             frame[self.network + 6] = self.number;
         }
-        state_length(frame, self.network, transport_at, self.source.is_ipv4(), index * self.steps());
+        state_length(frame, self.network, transport_at, self.pseudo.source().is_ipv4(), index * self.steps());
         let field = if self.number == protocol::TCP {
             let at = transport_at + 4;
             let sequence = u32::from(get(frame, at)) << 16 | u32::from(get(frame, at + 2));
@@ -220,7 +222,7 @@ impl Cut {
         let offload = self.rest.map(|rest| {
             // The sum of the pseudo-header, as senders leave it to a device.
             let len = (frame.len() - transport_at) as u32;
-            put(frame, field, Sum::ZERO.add_pseudo(self.source, self.destination, self.number, len).fold());
+            put(frame, field, self.pseudo.sum(self.number, len).fold());
             let is_one = frame.len() - (self.payload - self.jumbo) <= usize::from(rest.gso_size);
             let (gso, gso_size) = if is_one { (GsoKind::None, 0) } else { (rest.gso, rest.gso_size) };
             let gso_ecn = rest.gso_ecn && !is_one;
@@ -228,7 +230,7 @@ impl Cut {
             Offload { gso, gso_size, gso_ecn, checksum_start: transport_at as u16, ..rest }
         });
         if offload.is_none() && self.summed {
-            let checksum = transport(self.source, self.destination, self.number, &frame[transport_at..]);
+            let checksum = self.pseudo.checksum(self.number, &frame[transport_at..]);
             put(frame, field, checksum);
         }
         if let Some(tunnel) = &self.tunnel {
@@ -251,12 +253,15 @@ struct Ends {
     end: usize,
     jumbo: usize,
     number: u8,
-    source: IpAddr,
-    destination: IpAddr,
+    pseudo: PseudoHeader,
     is_fragment: bool,
 }
 
 impl Ends {
+    fn is_v4(&self) -> bool {
+        self.pseudo.source().is_ipv4()
+    }
+
     /// Those of the packet at `network`, to be cut into segments of protocol `number`.
     fn of(frame: &[u8], network: usize, number: u8) -> Option<Self> {
         let bytes = frame.get(network..)?;
@@ -271,8 +276,7 @@ impl Ends {
             end: transport + segment.len(),
             jumbo: 0,
             number: ip.protocol(),
-            source: ip.source(),
-            destination: ip.destination(),
+            pseudo: ip.pseudo_header(),
             is_fragment: ip.is_fragment(),
         })
     }
@@ -281,21 +285,22 @@ impl Ends {
     /// states 0 too, with a jumbo payload option (RFC 2675) or, since Linux 6.19, without.
     fn of_big(frame: &[u8], network: usize, number: u8) -> Option<Self> {
         let bytes = frame.get(network..)?;
-        let ends = |transport: usize, jumbo, source, destination, is_fragment| {
+        let ends = |transport: usize, jumbo, [source, destination]: [IpAddr; 2], is_fragment| {
+            let pseudo = PseudoHeader::between(source, destination);
             let transport = network + transport;
-            Self { network, transport, end: frame.len(), jumbo, number, source, destination, is_fragment }
+            Self { network, transport, end: frame.len(), jumbo, number, pseudo, is_fragment }
         };
         match bytes.first()? >> 4 {
             4 => {
                 let header = usize::from(bytes[0] & 15) * 4;
                 let is_fragment = get(bytes, 6) & 0x3fff != 0;
-                let [source, destination] =
+                let addresses =
                     [12, 16].map(|at| IpAddr::from([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]));
                 (header >= 20 && get(bytes, 2) == 0 && bytes[9] == number)
-                    .then(|| ends(header, 0, source, destination, is_fragment))
+                    .then(|| ends(header, 0, addresses, is_fragment))
             }
             6 if get(bytes, 4) == 0 => {
-                let [source, destination] = [8, 24].map(|at| {
+                let addresses = [8, 24].map(|at| {
                     let mut address = [0; 16];
                     address.copy_from_slice(&bytes[at..at + 16]);
                     IpAddr::from(address)
@@ -304,9 +309,9 @@ impl Ends {
                 let [a, b, c, d] = length.to_be_bytes();
                 match bytes[6] {
                     0 if bytes[IPV6..IPV6 + JUMBO] == [number, 0, 0xc2, 4, a, b, c, d] => {
-                        Some(ends(IPV6 + JUMBO, JUMBO, source, destination, false))
+                        Some(ends(IPV6 + JUMBO, JUMBO, addresses, false))
                     }
-                    next if next == number => Some(ends(IPV6, 0, source, destination, false)),
+                    next if next == number => Some(ends(IPV6, 0, addresses, false)),
                     _ => None,
                 }
             }

@@ -51,11 +51,9 @@ impl<A: Operator, H: Follows<<A::Out as Stack>::Top>> Operator for Parse<A, H> {
                 Ok(parse_with_slack(outer, at.bytes).unwrap_or(layer))
             }
             Ok(layer) => Ok(layer),
-            Err(error) => {
+            Err(_) => {
                 cold_path();
-                // What goes on in the next fragment is not to be had here, as what another fragment has.
-                let otherwise = if error.is_cut_off() { self.1 } else { Verdict::drop(Drop::Malformed) };
-                parse_with_slack(outer, at.bytes).ok_or(otherwise)
+                parse_with_slack(outer, at.bytes).ok_or(Verdict::drop(Drop::Malformed))
             }
         }
     }

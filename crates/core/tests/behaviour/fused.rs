@@ -460,7 +460,7 @@ fn frames_as_short_as_can_be_do_too() {
 #[test]
 fn a_packet_without_a_link_that_looks_like_a_frame_is_looked_at_again() {
     fn turn(input: Input, _: &Worker) -> impl Function {
-        input.parse_or_pass::<Ip>().transform(|p| p.exchange_addresses()).done()
+        input.parse_or_pass::<Ip>().transform(|p| p.exchange_addresses().unwrap()).done()
     }
     let packet = ethernet().ipv4("8.0.69.0", "0.30.1.1").udp(1, 2).payload(&[0x45; 40]).build().unwrap();
     let frames = [packet[14..].to_vec()];

@@ -100,7 +100,7 @@ fn exchanged_addresses_go_back_where_they_came_from() {
             .parse_or_pass::<Ip>()
             .transform(|p| {
                 let before = (p.header().source(), p.header().destination());
-                p.exchange_addresses();
+                p.exchange_addresses().unwrap();
                 assert_eq!((p.header().destination(), p.header().source()), before);
             })
             .done()

@@ -165,7 +165,7 @@ fn answer_v4(
             if !packet.header_mut().become_reply() {
                 return Err(Verdict::drop(Drop::LocalDelivery));
             }
-            turn_round(packet, mac);
+            turn_round(packet, mac)?;
             answered();
             Err(Verdict::REPLY)
         })
@@ -191,7 +191,7 @@ fn answer_v6(
             if !packet.header_mut().become_reply() {
                 return Err(Verdict::drop(Drop::LocalDelivery));
             }
-            turn_round(packet, mac);
+            turn_round(packet, mac)?;
             answered();
             Err(Verdict::REPLY)
         })
@@ -209,6 +209,12 @@ fn is_for(header: IpRef<'_>, us: Option<IpAddr>) -> Result<(), Verdict> {
         return Err(Verdict::PASS);
     }
     let source = header.source();
+    let fields = header.pseudo_header();
+    // On a source route we are a stop, not the receiver (RFC 8200, section 4.4). Who has a home address is answered there,
+    // by a binding that we do not have (RFC 6275, section 9.3.1).
+    if !fields.covers_source_field() || !fields.covers_destination_field() {
+        return Err(Verdict::drop(Drop::LocalDelivery));
+    }
     let nobody = source.is_multicast()
         || source.is_unspecified()
         || matches!(source, IpAddr::V4(a) if a.is_broadcast() || a.octets()[0] == 0 || a.octets()[0] >= 240);
@@ -217,22 +223,23 @@ fn is_for(header: IpRef<'_>, us: Option<IpAddr>) -> Result<(), Verdict> {
 
 /// 0 where it is right (RFC 4443, section 2.3).
 fn icmpv6_checksum(ip: IpRef<'_>, header: &Icmpv6, payload: &[u8]) -> u16 {
-    Sum::ZERO
-        .add_pseudo(ip.source(), ip.destination(), ICMPV6, (Icmpv6::SIZE + payload.len()) as u32)
+    ip.pseudo_header()
+        .sum(ICMPV6, (Icmpv6::SIZE + payload.len()) as u32)
         .add_bytes(&header.octets())
         .add_bytes(payload)
         .finish()
 }
 
-/// Sends a packet back to whoever sent it.
-fn turn_round<S, I, J>(packet: &mut View<'_, S>, mac: MacAddress)
+/// Turns a packet back to its sender; drops one whose addresses an authentication header covers.
+fn turn_round<S, I, J>(packet: &mut View<'_, S>, mac: MacAddress) -> Result<(), Verdict>
 where
     S: Stack + Holds<Link, I> + Holds<Ip, J>,
 {
-    packet.exchange_addresses();
+    packet.exchange_addresses().map_err(|_| Verdict::drop(Drop::LocalDelivery))?;
     Enclosing::<J>::outer_mut::<Ip>(packet).set_ttl(HOPS);
     let mut link = Enclosing::<I>::outer_mut::<Link>(packet);
     let from = link.ethernet().source();
     link.ethernet_mut().set_destination(from);
     link.ethernet_mut().set_source(mac);
+    Ok(())
 }

@@ -109,12 +109,21 @@ fn padding_is_not_echoed_into_the_checksum() {
 #[test]
 fn fragments_and_other_protocols_to_us_are_consumed_as_local_delivery() {
     let us = || ethernet().ipv4("10.0.0.1", "10.0.0.2");
+    let us6 = || ethernet().ipv6("2001:db8::1", "2001:db8::2");
     let frames = [
         us().fragment(0, true).icmp_echo_request(7, 9).payload(&[0; 32]).build().unwrap(),
         us().fragment(100, false).protocol(1).payload(&[0; 32]).build().unwrap(),
         us().udp(1, 2).build().unwrap(),
         us().icmp_echo_reply(1, 1).build().unwrap(),
         ethernet().ipv6("2001:db8::1", "2001:db8::2").tcp(1, 2).syn().build().unwrap(),
+        // On a source route we are a stop, and who has a home address is not where it sends from.
+        us().option(131, &[4, 10, 0, 0, 9]).icmp_echo_request(7, 9).build().unwrap(),
+        us6().routing(0, 1, &[0; 20]).icmpv6_echo_request(7, 9).build().unwrap(),
+        us6()
+            .destination_options(&[&[1, 2, 0, 0, 201, 16][..], &[9; 16]].concat())
+            .icmpv6_echo_request(7, 9)
+            .build()
+            .unwrap(),
     ];
     for frame in frames {
         let report = run([frame.clone()]);
@@ -124,6 +133,17 @@ fn fragments_and_other_protocols_to_us_are_consumed_as_local_delivery() {
             "{:?}",
             dissect(&frame)
         );
+    }
+}
+
+#[test]
+fn a_completed_route_ends_at_us() {
+    let v4 = ethernet().ipv4("10.0.0.1", "10.0.0.2").option(131, &[8, 10, 0, 0, 9]);
+    let v6 = ethernet().ipv6("2001:db8::1", "2001:db8::2").routing(0, 0, &[0; 20]);
+    for frame in [v4.icmp_echo_request(7, 9).build(), v6.icmpv6_echo_request(7, 9).build()] {
+        let report = run([frame.unwrap()]);
+        assert_eq!(report.replies.len(), 1);
+        sound(&report.replies[0]);
     }
 }
 

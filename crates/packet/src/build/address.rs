@@ -6,7 +6,7 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use super::BuildError;
 use crate::mac::MacAddress;
 
-/// What can stand for an address of type `A`: the address, its octets, or text.
+/// Converts into an address of type `A`: the address itself, its octets, or text.
 pub trait IntoAddress<A> {
     /// The address.
     ///

@@ -2,7 +2,7 @@
 
 use core::net::Ipv6Addr;
 
-use super::{Builder, IntoAddress, Kind, Payload};
+use super::{Builder, IntoAddress, Payload};
 use crate::icmpv4::Icmpv4;
 use crate::icmpv6::Icmpv6;
 use crate::mac::MacAddress;
@@ -16,7 +16,7 @@ impl<'p, H> Builder<'p, H> {
         H: Header,
     {
         let [a, b, c, d] = rest;
-        self.push(Kind::Icmpv4, <Icmpv4 as Follows<H>>::NUMBERS[0], &[message_type, code, 0, 0, a, b, c, d])
+        self.push(<Icmpv4 as Follows<H>>::NUMBERS[0], &[message_type, code, 0, 0, a, b, c, d])
     }
 
     /// An echo request; its data is the payload.
@@ -80,7 +80,7 @@ impl<'p, H> Builder<'p, H> {
         H: Header,
     {
         let [a, b, c, d] = rest;
-        self.push(Kind::Icmpv6, <Icmpv6 as Follows<H>>::NUMBERS[0], &[message_type, code, 0, 0, a, b, c, d])
+        self.push(<Icmpv6 as Follows<H>>::NUMBERS[0], &[message_type, code, 0, 0, a, b, c, d])
     }
 
     /// An echo request; its data is the payload.

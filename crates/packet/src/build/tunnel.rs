@@ -1,9 +1,10 @@
 //! Building tunnels: GRE and PPTP, VXLAN, Geneve, GTP-U. IP in IP is `ipv4` after `ipv4`.
 
-use super::{BuildError, Builder, Kind};
+use super::{BuildError, Builder};
 use crate::geneve::Geneve;
 use crate::gre::Gre;
 use crate::gtpu::Gtpu;
+use crate::protocol_table::Protocol;
 use crate::stack::{Follows, Header};
 use crate::vxlan::Vxlan;
 
@@ -14,7 +15,7 @@ impl<'p, H> Builder<'p, H> {
         Gre: Follows<H>,
         H: Header,
     {
-        self.push(Kind::Gre, <Gre as Follows<H>>::NUMBERS[0], &Gre::new(0x0800).octets())
+        self.push(<Gre as Follows<H>>::NUMBERS[0], &Gre::new(0x0800).octets())
     }
 
     /// PPTP's GRE, version 1, with a payload (RFC 2637, section 4.1).
@@ -26,7 +27,7 @@ impl<'p, H> Builder<'p, H> {
         let [a, b] = call_id.to_be_bytes();
         let [c, d, e, f] = sequence.to_be_bytes();
         let header = [0x30, 0x01, 0x88, 0x0b, 0, 0, a, b, c, d, e, f];
-        self.push(Kind::Gre, <Gre as Follows<H>>::NUMBERS[0], &header)
+        self.push(<Gre as Follows<H>>::NUMBERS[0], &header)
     }
 
     /// VXLAN for network `vni`; the UDP header before it gets the destination port 4789.
@@ -35,7 +36,7 @@ impl<'p, H> Builder<'p, H> {
         Vxlan: Follows<H>,
         H: Header,
     {
-        self.push(Kind::Vxlan, <Vxlan as Follows<H>>::NUMBERS[0], &Vxlan::new(vni).octets())
+        self.push(<Vxlan as Follows<H>>::NUMBERS[0], &Vxlan::new(vni).octets())
     }
 
     /// Geneve for network `vni`; the UDP header before it gets the destination port 6081.
@@ -45,7 +46,7 @@ impl<'p, H> Builder<'p, H> {
         H: Header,
     {
         let header = Geneve::new(vni, Geneve::ETHERNET).octets();
-        self.push(Kind::Geneve, <Geneve as Follows<H>>::NUMBERS[0], &header)
+        self.push(<Geneve as Follows<H>>::NUMBERS[0], &header)
     }
 
     /// GTP-U for tunnel `teid`; the UDP header before it gets the destination port 2152.
@@ -54,7 +55,7 @@ impl<'p, H> Builder<'p, H> {
         Gtpu: Follows<H>,
         H: Header,
     {
-        self.push(Kind::Gtpu, <Gtpu as Follows<H>>::NUMBERS[0], &Gtpu::new(teid, 0).octets())
+        self.push(<Gtpu as Follows<H>>::NUMBERS[0], &Gtpu::new(teid, 0).octets())
     }
 }
 
@@ -107,9 +108,10 @@ impl Builder<'_, Geneve> {
         let mut option = [0; 128];
         let words = data.len().div_ceil(4);
         let before = self.placed().options;
+        let most = Protocol::Geneve.options().map_or(0, |options| options.most);
         let after = before + 4 + 4 * words;
-        let Some(place) = option.get_mut(4..4 + data.len()).filter(|_| after <= 252) else {
-            self.fail(BuildError::TooManyOptions { header: Geneve::SHORT, bytes: after, most: 252 });
+        let Some(place) = option.get_mut(4..4 + data.len()).filter(|_| after <= most) else {
+            self.fail(BuildError::TooManyOptions { header: Geneve::SHORT, bytes: after, most });
             return self;
         };
         place.copy_from_slice(data);

@@ -28,14 +28,25 @@ fn pseudo(
     let segment = &dissection.frame()[from..end];
     let mut bytes = Vec::new();
     if ip.protocol == Protocol::Ipv4 {
-        bytes.extend(&ip.bytes[12..20]);
+        bytes.extend(&ip.bytes[12..16]);
+        // RFC 791, section 3.1: the last address of a source route that is not completed.
+        let route = ip.parts().find(|part| part.name == "loose_source_route");
+        bytes.extend(route.map_or(&ip.bytes[16..20], |part| &part.bytes[part.bytes.len() - 4..]));
         bytes.extend([0, number]);
         bytes.extend((segment.len() as u16).to_be_bytes());
     } else {
-        bytes.extend(&ip.bytes[8..24]);
-        // RFC 8200, section 8.1: with a routing header, the final destination, which RFC 8754's list holds first.
-        let routing = ip.parts().find(|part| part.name == "srv6");
-        bytes.extend(routing.map_or(&ip.bytes[24..40], |part| &part.bytes[8..24]));
+        // RFC 6275, section 6.3: the home address, here behind 4 bytes of padding.
+        let home =
+            ip.parts().find(|part| part.name == "destination-options" && part.bytes[6..8] == [201, 16]);
+        bytes.extend(home.map_or(&ip.bytes[8..24], |part| &part.bytes[8..24]));
+        // RFC 8200, section 8.1: with a routing header, the final destination, which RFC 8754's list holds first and
+        // the others last.
+        let routing = ip.parts().find(|part| part.bytes[3] > 0 && ["srv6", "routing"].contains(&part.name));
+        bytes.extend(match routing {
+            None => &ip.bytes[24..40],
+            Some(part) if part.name == "srv6" => &part.bytes[8..24],
+            Some(part) => &part.bytes[part.bytes.len() - 16..],
+        });
         bytes.extend((segment.len() as u32).to_be_bytes());
         bytes.extend([0, 0, 0, number]);
     }

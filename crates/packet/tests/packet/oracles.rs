@@ -124,13 +124,13 @@ struct Extensions<'a> {
     fragment: Option<(u16, bool)>,
 }
 
-/// `None` where a header ends beyond the bytes, or there are more than 16.
+/// `None` where a header ends beyond the bytes. Behind 16 of them it looks no further.
 fn extensions(kind: u8, bytes: &[u8]) -> Option<Extensions<'_>> {
     let mut walk = Extensions { headers: Vec::new(), protocol: kind, fragment: None };
     let mut at = 0;
     while matches!(walk.protocol, 0 | 43 | 44 | 51 | 60 | 135 | 139 | 140) {
         if walk.headers.len() == 16 {
-            return None;
+            return Some(walk);
         }
         let length = usize::from(*bytes.get(at + 1)?);
         let size = match walk.protocol {
@@ -182,11 +182,23 @@ pub fn ipv6_extensions(bytes: &[u8]) {
     assert_eq!((view.is_later_fragment(), view.is_fragment()), (offset != 0, offset != 0 || more));
     let next = match expected.protocol {
         _ if offset != 0 => NOTHING,
+        // More extension headers come, and are not looked at.
+        0 | 43 | 44 | 51 | 60 | 135 | 139 | 140 => NOTHING,
         50 | 59 => NOTHING,
+        protocol if more && cuts_its_header(protocol, &rest[size..]) => NOTHING,
         protocol if more => FIRST_FRAGMENT | u16::from(protocol),
         protocol => u16::from(protocol),
     };
     assert_eq!(layer.next(), next);
+}
+
+/// Whether a transport header goes on behind these bytes (RFC 9293, RFC 768, RFC 4443).
+fn cuts_its_header(protocol: u8, bytes: &[u8]) -> bool {
+    match protocol {
+        6 => bytes.len() < 20 || bytes.len() < usize::from(bytes[12] >> 4) * 4,
+        1 | 17 | 58 => bytes.len() < 8,
+        _ => false,
+    }
 }
 
 /// A frame's flow key against its dissection, and what every key promises. Answers whether the frame has one.

@@ -187,6 +187,35 @@ fn check(sent: &Sent, frame: &[u8], index: usize, offset: usize, is_last: bool) 
     frame[transport + header..].to_vec()
 }
 
+/// The final destination and the home address are under the checksum of each segment, too.
+#[test]
+fn segments_on_a_source_route_have_right_checksums() {
+    let home = [&[1, 2, 0, 0, 201, 16][..], &[9; 16]].concat();
+    let v6 = || ethernet().ipv6("2001:db8::1", "2001:db8::2");
+    let v4 = ethernet().ipv4("10.0.0.1", "10.0.0.2").option(131, &[4, 10, 0, 0, 7, 10, 0, 0, 8]);
+    let payload = [7; 3_000];
+    let frames = [
+        (GsoKind::TcpV6, v6().routing(2, 1, &[8; 20]).tcp(1, 2).ack(9).payload(&payload).build().unwrap()),
+        (GsoKind::TcpV6, v6().destination_options(&home).tcp(1, 2).ack(9).payload(&payload).build().unwrap()),
+        (GsoKind::TcpV4, v4.tcp(1, 2).ack(9).payload(&payload).build().unwrap()),
+        // A type that is not known: no segment can get a checksum.
+        (GsoKind::TcpV6, v6().routing(253, 1, &[8; 20]).tcp(1, 2).ack(9).payload(&payload).build().unwrap()),
+    ];
+    let pool = pool();
+    let sent = frames.map(|(gso, frame)| {
+        let mut packet = pool.packet(&frame).unwrap();
+        packet.set_offload(Offload { gso, gso_size: 1_000, ..Offload::default() });
+        packet
+    });
+    let (segments, totals) = through(sent.into(), &pool, 32);
+    assert_eq!(segments.len(), 9);
+    for segment in segments {
+        let (ip, payload) = IpRef::split(&segment[14..]).unwrap();
+        assert_eq!(ip.transport_checksum_is_valid(payload), Some(true));
+    }
+    assert_eq!(totals.drops.of(Drop::NoOffload).packets, 1, "{totals:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     /// Segments carry the whole's bytes in order, each a valid packet of its own that fits, between the packets that

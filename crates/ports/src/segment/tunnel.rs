@@ -4,10 +4,8 @@
 //! As in the kernel, what stands between the outer headers and the inner IP header is the same in all segments. So a
 //! tunnel in UDP need not be known: the inner header is found by where the inner checksum starts.
 
-use std::net::IpAddr;
-
-use netbricks_packet::checksum::{internet, transport};
-use netbricks_packet::protocol;
+use netbricks_packet::checksum::internet;
+use netbricks_packet::{PseudoHeader, protocol};
 
 use super::{Ends, IPV6, get, put, state_length};
 
@@ -24,8 +22,7 @@ pub(super) struct Tunnel {
     /// Where the IP header ends and the tunnel's own begins.
     header: usize,
     kind: Kind,
-    source: IpAddr,
-    destination: IpAddr,
+    pseudo: PseudoHeader,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +42,7 @@ enum Kind {
 /// `None` where there is no such packet, in a tunnel whose packets are numbered (GRE with a sequence number), and in one
 /// that is itself in a tunnel.
 pub(super) fn find(frame: &[u8], outer: &Ends, inner: usize, number: u8) -> Option<(Tunnel, Ends)> {
-    if outer.is_fragment || outer.jumbo > 0 {
+    if outer.is_fragment || outer.jumbo > 0 || !outer.pseudo.is_known() {
         return None;
     }
     let header = outer.transport;
@@ -70,8 +67,8 @@ pub(super) fn find(frame: &[u8], outer: &Ends, inner: usize, number: u8) -> Opti
     let found = inner_headers(frame, ends, inner)
         .filter_map(|network| Ends::of(frame.get(..outer.end)?, network, number))
         .find(|found| is_found(found) && found.end == outer.end)?;
-    let Ends { network, source, destination, .. } = *outer;
-    Some((Tunnel { network, header, kind, source, destination }, found))
+    let Ends { network, pseudo, .. } = *outer;
+    Some((Tunnel { network, header, kind, pseudo }, found))
 }
 
 /// Where IP headers without extension headers might begin that end at `inner`: those whose first byte says so, and whose
@@ -89,14 +86,14 @@ fn inner_headers(frame: &[u8], from: usize, inner: usize) -> impl Iterator<Item 
 impl Tunnel {
     /// Makes the tunnel's headers those of segment `index`, whose inner packet is finished.
     pub(super) fn finish(&self, frame: &mut [u8], index: usize) {
-        let Self { network, header, kind, source, destination } = *self;
-        state_length(frame, network, header, source.is_ipv4(), index);
+        let Self { network, header, kind, pseudo } = *self;
+        state_length(frame, network, header, pseudo.source().is_ipv4(), index);
         match kind {
             Kind::Udp { summed } => {
                 put(frame, header + 4, (frame.len() - header) as u16);
                 if summed {
                     put(frame, header + 6, 0);
-                    let checksum = transport(source, destination, protocol::UDP, &frame[header..]);
+                    let checksum = pseudo.checksum(protocol::UDP, &frame[header..]);
                     put(frame, header + 6, checksum);
                 }
             }

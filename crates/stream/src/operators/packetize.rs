@@ -7,11 +7,10 @@ use std::net::IpAddr;
 use netbricks_core::buffer::Offload;
 use netbricks_core::operators::{Original, Substitute, Substitutes, is_cut_off};
 use netbricks_core::packet::build::{BuildError as Unbuildable, Builder, ipv4, ipv6};
-use netbricks_core::packet::checksum::Sum;
 use netbricks_core::packet::stack::{Header, Holds, Stack};
 use netbricks_core::packet::tcp::TcpRef;
 use netbricks_core::packet::tcp_options::TcpOptions;
-use netbricks_core::packet::{FlowKey, Ip, IpMut, Tcp, TcpOption, checksum, protocol};
+use netbricks_core::packet::{FlowKey, Ip, IpMut, PseudoHeader, Tcp, TcpOption, protocol};
 
 use crate::{
     ANSWER, Emit, InlineWindow, InlineWindowConfig, InlineWindowParts, PacketizeConfig, Packetizer,
@@ -115,18 +114,24 @@ where
         let unchanged = Verdict::OUT;
         let (ip, ip_end, facts) = Holds::<Ip, I>::locate(&stack);
         let flow = FlowKey::at(frame, ip, ip_end, stack.payload_end(), facts);
-        if Ip::view(&frame[ip..ip_end], facts).is_fragment() {
+        let header = Ip::view(&frame[ip..ip_end], facts);
+        let pseudo = header.pseudo_header();
+        if !pseudo.is_known() {
+            // No segment of this sender could get a checksum: its final destination can't be read.
+            return if self.0.borrow().takes(flow) { Verdict::drop(Drop::BadChecksum) } else { unchanged };
+        }
+        if header.is_fragment() {
             // Without its first fragment the segment comes nowhere, with numbers that the other side does not know. Its
             // sender sends it again.
             return if self.0.borrow().takes(flow) { Verdict::drop(Drop::Fragment) } else { unchanged };
         }
-        if missing > 0 && is_cut_off(Ip::view(&frame[ip..ip_end], facts), ip, frame.len()) {
+        if missing > 0 && is_cut_off(header, ip, frame.len()) {
             // As with fragments: bytes that are not here can't be rewritten, and numbers behind them would be wrong.
             return if self.0.borrow().takes(flow) { Verdict::drop(Drop::Truncated) } else { unchanged };
         }
         let (tcp, _) = stack.top();
         let (end, limit) = (stack.end(), stack.limit(frame.len()));
-        if !is_intact(offload, flow, &frame[tcp..limit]) {
+        if !is_intact(offload, &pseudo, &frame[tcp..limit]) {
             // The port may trust its link, but what goes on gets a checksum of its own: it would be right over wrong bytes.
             return if self.0.borrow().takes(flow) { Verdict::drop(Drop::BadChecksum) } else { unchanged };
         }
@@ -160,7 +165,7 @@ where
                 header.set_identification(identification);
             }
             count = count.wrapping_add(1);
-            write_header(emit, flow, &mut to[tcp..]);
+            write_header(emit, &pseudo, &mut to[tcp..]);
             match sender.send_segment(Edge::OUT, packet) {
                 Ok(()) => true,
                 Err(_) if emit.len > 0 => false,
@@ -279,13 +284,13 @@ fn is_plain(link: &[u8]) -> bool {
 ///
 /// A capture does not say what was left to a device. There the field holds the pseudo-header's sum (virtio 1.2, section
 /// 5.1.6.2), which no sender writes that makes its checksums itself, but by chance.
-fn is_intact(offload: Offload, flow: FlowKey, segment: &[u8]) -> bool {
+fn is_intact(offload: Offload, pseudo: &PseudoHeader, segment: &[u8]) -> bool {
     if offload.needs_checksum || offload.checksum_valid {
         return true;
     }
     let Some([high, low]) = segment.get(CHECKSUM..CHECKSUM + 2) else { return false };
     let stored = u16::from_be_bytes([*high, *low]);
-    let pseudo = Sum::ZERO.add_pseudo(flow.source(), flow.destination(), protocol::TCP, segment.len() as u32);
+    let pseudo = pseudo.sum(protocol::TCP, segment.len() as u32);
     pseudo.add_bytes(segment).fold() == u16::MAX || pseudo.fold() == stored
 }
 
@@ -293,7 +298,7 @@ fn is_intact(offload: Offload, flow: FlowKey, segment: &[u8]) -> bool {
 const CHECKSUM: usize = 16;
 
 /// The numbers of a segment, and its checksum.
-fn write_header(emit: &Emit<'_>, flow: FlowKey, segment: &mut [u8]) {
+fn write_header(emit: &Emit<'_>, pseudo: &PseudoHeader, segment: &mut [u8]) {
     let len = Tcp::SIZE + emit.options.len();
     let mut header = Tcp::view_mut(&mut segment[..len], ());
     header.set_sequence_number(emit.number);
@@ -304,6 +309,6 @@ fn write_header(emit: &Emit<'_>, flow: FlowKey, segment: &mut [u8]) {
     // The urgent byte was taken out.
     header.set_urgent_pointer(0);
     header.set_checksum(0);
-    let checksum = checksum::transport(flow.source(), flow.destination(), 6, segment);
+    let checksum = pseudo.checksum(protocol::TCP, segment);
     Tcp::view_mut(&mut segment[..len], ()).set_checksum(checksum);
 }
