@@ -29,13 +29,27 @@ fn one_warning_says_how_to_reserve_huge_pages() {
         ),
     )
     .expect("the directory can be written");
-    let output = Command::new(env!("CARGO_BIN_EXE_netbricks"))
-        .args(["run", "f.toml"])
-        .current_dir(&directory)
-        .output()
-        .expect("the binary was built for this test");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let run = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_netbricks"))
+            .args(["run", "f.toml"])
+            .args(arguments)
+            .current_dir(&directory)
+            .output()
+            .expect("the binary was built for this test");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        (said, String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let (said, _) = run(&[]);
     assert_eq!(said.matches("warning: ").count(), 1, "{said}");
     assert!(said.contains("vm.nr_hugepages") && said.contains("small pages"), "{said}");
+    assert_eq!(run(&["--quiet"]).0, "");
+    // Programs are told all the same.
+    let (said, report) = run(&["--quiet", "--json"]);
+    assert_eq!(said, "");
+    let report: serde_json::Value = serde_json::from_str(&report).expect("one JSON object");
+    let warnings: Vec<_> =
+        report["warnings"].as_array().into_iter().flatten().filter_map(|line| line.as_str()).collect();
+    assert!(matches!(warnings[..], [line] if line.contains("vm.nr_hugepages")), "{report}");
+    assert_eq!(report["pool"]["huge_pages"], false, "{report}");
 }

@@ -398,17 +398,19 @@ fn a_generator_that_finds_no_buffer_goes_on_when_there_are_some() {
     ] {
         let directory = scratch(&format!("few-buffers-{name}"), &few_buffers(port, through, workers));
         // Long enough for any machine; a run that hangs has sent less.
-        let report = report(&run(&directory, &["--duration", "60s"]));
+        let report = report(&run(&directory, &["--duration", "600s"]));
         let packets = if name == "shuffle" { 20_000 } else { 1_000 };
         assert_eq!(report["sent"], packets, "{name}: {report}");
-        assert!(report["pool"]["exhausted"].as_u64() > Some(0), "{name}: {report}");
+        // Whether rings hold all buffers at some time is up to the scheduler; that a delay does is not.
+        let exhausted = report["pool"]["exhausted"].as_u64();
+        assert!(exhausted > Some(0) || name == "shuffle", "{name}: {report}");
     }
 }
 
 #[test]
 fn a_generator_whose_buffers_nobody_gives_back_fails_the_run() {
     let directory = scratch("no-buffers", &few_buffers("packets = 1000\ndelay = \"100 h\"", "", 1));
-    let output = run(&directory, &["--duration", "60s"]);
+    let output = run(&directory, &["--duration", "600s"]);
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     let why = report["failures"][0].as_str().unwrap_or_default();

@@ -492,7 +492,13 @@ pub type Input = Start<Root>;
 
 /// What a function gives is the same again. That is why functions chain (`ttl(input).then(nat)`) and why one alone
 /// composes into a node.
+#[diagnostic::on_unimplemented(
+    message = "this chain of operators is not a function: a function begins with packets as they are on the wire and ends there",
+    label = "is `.done()` missing at its end?",
+    note = "write `.done()` (or `.send(edge)`) as the last operator: it forgets the headers that were parsed"
+)]
 pub trait Function: Operator<In = Root, Out = Root> {}
+#[diagnostic::do_not_recommend]
 impl<T: Operator<In = Root, Out = Root>> Function for T {}
 
 /// The empty tower over stack `S`: a function's input, or an arm of a branch.

@@ -1,10 +1,11 @@
 //! Listing 3 of the NetBricks paper (OSDI 2016): Maglev as a function of one's own, which answers a pipeline for each
 //! backend; and an operator's program that sends each pipeline's packets to its backend.
 //!
-//!     cargo run --release -p netbricks --example listing_3 -- PORTS.toml
+//!     cargo run --example listing_3
+//!     cargo run --release --example listing_3 -- PORTS.toml
 //!
-//! where PORTS.toml is as for `listing_1_2`. The registered function `maglev` is what a balancer needs beyond this listing:
-//! flows whose backend has gone, ICMP errors, fragments, idle connections.
+//! from the root of the repository. PORTS.toml is as for `listing_1_2`; packets leave by its last port. The registered function
+//! `maglev` is what a balancer needs beyond this listing: flows whose backend has gone, ICMP errors, fragments, idle connections.
 
 use netbricks::functions::maglev::{Backend, LookupTable, MaglevConfig};
 use netbricks::prelude::*;

@@ -195,6 +195,25 @@ impl<'t> Source<'t> {
         out
     }
 
+    /// A fault in one line: `edge.toml:3:1: the port …`.
+    pub fn line_of(&self, diagnostic: &Diagnostic) -> String {
+        let mut line = match diagnostic.labels.first() {
+            Some(label) => {
+                let Position { line, column } = self.position(label.span.start);
+                format!("{}:{line}:{column}: ", self.name)
+            }
+            None => String::new(),
+        };
+        line.push_str(&visible(&diagnostic.message.replace('\n', "; ")));
+        for more in diagnostic.labels.first().map(|label| &label.text).into_iter().chain(&diagnostic.help) {
+            if !more.is_empty() {
+                line.push_str("; ");
+                line.push_str(&visible(more));
+            }
+        }
+        line
+    }
+
     /// A fault for programs.
     pub fn json(&self, diagnostic: &Diagnostic) -> serde_json::Value {
         let places: Vec<_> = diagnostic
@@ -336,6 +355,10 @@ impl Diagnostics {
             parts.push(format!("… and {least}{} more\n", sorted.len() - SHOWN));
         }
         parts.join("\n")
+    }
+    /// All of them, a line each.
+    pub fn lines(&self, source: &Source<'_>) -> Vec<String> {
+        self.sorted().into_iter().map(|diagnostic| source.line_of(diagnostic)).collect()
     }
     /// All of them for programs.
     pub fn json(&self, source: &Source<'_>) -> serde_json::Value {

@@ -20,9 +20,10 @@ pub use netbricks_core::{Registry, packet, tables};
 pub use netbricks_functions as functions;
 pub use netbricks_ports::Drivers;
 pub use netbricks_stream as stream;
-pub use pipeline::{ContextError, NetBricksContext, Pipeline, Queue, Sent};
+pub use pipeline::{ContextError, NetBricksContext, Pipeline, Queue, Sent, StopHandle};
 pub use report::{
-    NodeBytes, NodeSection, NodeSummary, PoolSummary, PortSummary, RecordedPacket, Summary, WorkerPlace,
+    NodeBytes, NodeSection, NodeSummary, PoolSummary, PortSummary, RecordedPacket, ShuffleSummary, Summary,
+    WorkerPlace,
 };
 
 /// Our functions. Add your own to it and hand it to [`main`].
@@ -32,7 +33,8 @@ pub fn standard() -> Registry {
     registry
 }
 
-/// The `netbricks` command over these functions and the standard ports: a `main` in one line.
+/// The `netbricks` command over these functions and the standard ports: a `main` in one line. Its runs end at Ctrl-C and print
+/// the report so far at SIGUSR1.
 ///
 /// ```no_run
 /// use std::process::ExitCode;

@@ -1,17 +1,19 @@
 //! Traffic, oracles and network-namespace fixtures for tests.
 //!
 //! [`run`] takes a function and frames and tells what became of them, at every batch size that matters: an NF's tests
-//! need no port and no root.
+//! need no port and no root. [`Clocked`] does so step by step, under a clock that the test moves.
 #![forbid(unsafe_code)]
 
 pub mod captures;
 pub mod checksums;
+mod clocked;
 pub mod kinds;
 pub mod linear;
 pub mod mutate;
 pub mod namespace;
 mod run;
 
+pub use clocked::Clocked;
 pub use netbricks_core::packet::build;
 /// Byte streams, for the tests of crates that have no use for them.
 pub use netbricks_stream as stream;

@@ -186,12 +186,12 @@ impl Drop for Process {
 }
 
 /// How long anything may take to come about, so that a test that fails also ends.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How long a command may take that moves data.
 const LONGEST: Duration = Duration::from_secs(660);
 
-/// Waits until a condition holds, for half a minute at most.
+/// Waits until a condition holds, for two minutes at most.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {

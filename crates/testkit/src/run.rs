@@ -7,6 +7,7 @@ use netbricks_core::{
     Poll, Role, Totals, Turn, Worker, compose,
 };
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 /// Batch sizes at which every test runs: results must not depend on it.
@@ -58,6 +59,31 @@ impl Report {
     pub fn dropped(&self, reason: Drop) -> u64 {
         self.drops.of(reason).packets
     }
+
+    /// What a graph has come to, and what left it since this was asked last.
+    pub(crate) fn of(graph: &mut Graph, out: &Sink, replies: &Sink) -> Self {
+        let totals = graph.totals();
+        assert!(totals.is_conserved(), "packets are missing: {totals:?}");
+        assert_eq!(graph.unbalanced(), Vec::<String>::new(), "nodes whose packets do not add up");
+        Self {
+            out: out.0.take(),
+            replies: replies.0.take(),
+            drops: totals.drops.clone(),
+            totals,
+            sections: graph.reports().into_iter().flat_map(|(_, sections)| sections).collect(),
+            panics: graph.take_panics(),
+        }
+    }
+
+    /// Results must not depend on the batch size: those of `other` were had with this one.
+    pub(crate) fn assert_same(&self, other: &Self, burst: usize) {
+        assert_eq!(self.out, other.out, "what leaves depends on the batch size ({burst})");
+        assert_eq!(self.replies, other.replies, "replies depend on the batch size ({burst})");
+        // A panic costs its whole batch, so only there the sizes differ.
+        if self.panics.is_empty() {
+            assert_eq!(self.drops, other.drops, "drops depend on the batch size ({burst})");
+        }
+    }
 }
 
 /// Runs a function without settings: `testkit::run(macswap, [packet])`.
@@ -100,7 +126,7 @@ pub fn run_configured<C: Send + Sync + 'static, F: Function, P: Frame>(
 /// This thread's worker: number 0, seed 1.
 ///
 /// All runs share its pool, so that a run finds used frames, of all sizes.
-fn worker() -> &'static Worker {
+pub(crate) fn worker() -> &'static Worker {
     thread_local! {
         static WORKER: &'static Worker = {
             match Pool::builder().frames(2048).large(64, 69_632).short(1024, 512).build() {
@@ -120,14 +146,7 @@ pub fn run_node<P: Frame>(
     let frames: Vec<Vec<u8>> = frames.into_iter().map(Frame::bytes).collect();
     let mut reports = BURSTS.map(|burst| once(Blueprint::new(make.clone()), &frames, burst)).into_iter();
     let Some(first) = reports.next() else { unreachable!("there are three batch sizes") };
-    for (other, burst) in reports.zip(&BURSTS[1..]) {
-        assert_eq!(first.out, other.out, "what leaves depends on the batch size ({burst})");
-        assert_eq!(first.replies, other.replies, "replies depend on the batch size ({burst})");
-        // A panic costs its whole batch, so only there the sizes differ.
-        if first.panics.is_empty() {
-            assert_eq!(first.drops, other.drops, "drops depend on the batch size ({burst})");
-        }
-    }
+    reports.zip(&BURSTS[1..]).for_each(|(other, burst)| first.assert_same(&other, *burst));
     first
 }
 
@@ -135,38 +154,31 @@ fn once(blueprint: Blueprint, frames: &[Vec<u8>], burst: usize) -> Report {
     let pool = worker().pool().clone();
     let (out, replies) = (Sink::default(), Sink::default());
     let report = {
-        let mut graph = match assemble(&blueprint, frames, &pool, &out, &replies) {
+        let waiting = Rc::new(RefCell::new(frames.iter().cloned().collect()));
+        let mut graph = match assemble(&blueprint, waiting, true, &pool, &out, &replies) {
             Ok(graph) => graph,
             Err(error) => panic!("a test's graph cannot be built: {error}"),
         };
         graph.set_burst(burst);
         while graph.turn(0) != Turn::Done {}
         graph.drain(0);
-        let totals = graph.totals();
-        assert!(totals.is_conserved(), "packets are missing: {totals:?}");
-        assert_eq!(graph.unbalanced(), Vec::<String>::new(), "nodes whose packets do not add up");
-        Report {
-            out: out.0.take(),
-            replies: replies.0.take(),
-            drops: totals.drops.clone(),
-            totals,
-            sections: graph.reports().into_iter().flat_map(|(_, sections)| sections).collect(),
-            panics: graph.take_panics(),
-        }
+        Report::of(&mut graph, &out, &replies)
     };
     assert_eq!(pool.available(), pool.capacity(), "packets leaked");
     report
 }
 
-fn assemble(
+/// A source of the frames that wait, which `ends` with them or waits for more; the function; and what takes its packets.
+pub(crate) fn assemble(
     blueprint: &Blueprint,
-    frames: &[Vec<u8>],
+    waiting: Rc<RefCell<VecDeque<Vec<u8>>>>,
+    ends: bool,
     pool: &Pool,
     out: &Sink,
     replies: &Sink,
 ) -> Result<Graph, netbricks_core::GraphError> {
     let mut graph = GraphBuilder::new("test");
-    let source = graph.add("source", Box::new(Source { frames: frames.to_vec(), next: 0 }))?;
+    let source = graph.add("source", Box::new(Source { waiting, ends }))?;
     let node = graph.add_function("function", blueprint, worker())?;
     graph.connect(source, Edge::OUT, node, 0)?;
     let sink = graph.add("out", Box::new(out.clone()))?;
@@ -183,8 +195,8 @@ fn assemble(
 }
 
 struct Source {
-    frames: Vec<Vec<u8>>,
-    next: usize,
+    waiting: Rc<RefCell<VecDeque<Vec<u8>>>>,
+    ends: bool,
 }
 
 impl Node for Source {
@@ -193,9 +205,10 @@ impl Node for Source {
     }
     fn poll(&mut self, batch: &mut netbricks_core::buffer::Batch, cx: &mut Context) -> Poll {
         while batch.len() < cx.burst() {
-            let Some(frame) = self.frames.get(self.next) else { return Poll::Done };
-            self.next += 1;
-            match cx.pool().packet(frame) {
+            let Some(frame) = self.waiting.borrow_mut().pop_front() else {
+                return if self.ends { Poll::Done } else { Poll::Idle };
+            };
+            match cx.pool().packet(&frame) {
                 Some(packet) => {
                     if batch.push(packet).is_err() {
                         return Poll::Busy;
@@ -218,7 +231,7 @@ impl Node for Source {
 }
 
 #[derive(Clone, Default)]
-struct Sink(Rc<RefCell<Vec<Vec<u8>>>>);
+pub(crate) struct Sink(Rc<RefCell<Vec<Vec<u8>>>>);
 
 impl Node for Sink {
     fn process(&mut self, _: usize, batch: &mut netbricks_core::buffer::Batch, cx: &mut Context) {

@@ -36,7 +36,7 @@ fn ttl_is_a_hop_that_shows() {
         ("server", "10.0.0.1", "10.0.0.254"),
         ("server", "fd00::1", "fd00::fe"),
     ] {
-        let line = format!("ping -n -c 3 -i 0.02 -W 5 -t 1 {address}");
+        let line = format!("ping -n -c 3 -i 0.02 -W 60 -t 1 {address}");
         let said = segment.namespaces.attempt(role, &line);
         let said = String::from_utf8_lossy(&said.stdout).to_lowercase();
         let exceeded = said
@@ -45,7 +45,7 @@ fn ttl_is_a_hop_that_shows() {
             .count();
         assert_eq!(exceeded, 3, "{line}: {said}");
         // A hop more, and it arrives.
-        segment.namespaces.run(role, &format!("ping -n -q -c 1 -W 5 -t 2 {address}"));
+        segment.namespaces.run(role, &format!("ping -n -q -c 1 -W 60 -t 2 {address}"));
     }
     let report = run.finish();
     assert_eq!(report["created"], 12, "{report}");

@@ -165,7 +165,7 @@ impl Segment {
 /// With `-c` alone `ping` waits for the last answer only twice as long as for the slowest before it. For tiny pings,
 /// which carry no time, it does not wait at all.
 pub(crate) fn ten_pings(to: &str) -> String {
-    format!("ping -n -c 10 -i 0.02 -w 30 {to}")
+    format!("ping -n -c 10 -i 0.02 -w 120 {to}")
 }
 
 /// Checks that the first nine of [`ten_pings`] were all answered, with this time to live left.

@@ -99,7 +99,7 @@ fn stream(segment: &Segment) -> Vec<String> {
     );
     [("10.0.0.2", ""), ("10.0.0.2", " -R"), ("fd00::2", " -R")]
         .map(|(address, direction)| {
-            let line = format!("iperf3 -J -t 2 --connect-timeout 5000 -c {address}{direction}");
+            let line = format!("iperf3 -J -t 2 --connect-timeout 60000 -c {address}{direction}");
             let mut report = Value::Null;
             eventually("a measurement by iperf3", || {
                 let output = segment.namespaces.attempt("client", &line);

@@ -16,7 +16,7 @@ mod progress;
 mod run;
 #[cfg(test)]
 mod shuffles_tests;
-pub(crate) use run::{placement, places, pool_for, runtime_config, summarise};
+pub(crate) use run::{Begun, placement, places, pool_for, runtime_config};
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;

@@ -26,8 +26,8 @@ impl LiveLine {
     pub(super) fn update(&mut self, progress: Progress, elapsed: Duration) {
         if self.enabled && elapsed > self.at {
             let line = line(&self.last, &progress, elapsed - self.at, elapsed);
-            // Back to the line's start, over what was there, to its end.
-            let _ = write!(std::io::stderr().lock(), "\r{line}\u{1b}[K");
+            // Back to the line's start, over what was there, to its end. In one piece, so that nothing else gets into it.
+            let _ = std::io::stderr().lock().write_all(format!("\r{line}\u{1b}[K").as_bytes());
             self.shown = true;
         }
         self.last = progress;

@@ -8,20 +8,20 @@ use netbricks_buffer::{Pool, PoolError};
 use netbricks_core::{Drop, GraphError};
 use netbricks_ports::{Counters, Drivers, Link, Port};
 use netbricks_runtime::{
-    Clock, Config, Event, EventSink, Factory, FinalReport, IdlePolicy, Placement, Runtime, allowed_cores,
-    stop_on_signals, stopping_signals,
+    Clock, CommandError, Config, Event, EventSink, Factory, FinalReport, IdlePolicy, Placement,
+    ReportRequests, Runtime, Snapshot, allowed_cores, stop_on_signals, stopping_signals,
 };
 
 use super::file::{self, Checked, Faults, File};
 use super::progress::LiveLine;
 use super::{Application, Console, FAILURE, Failure, RunArguments, RunLimits, concluded};
-use crate::chain::{Network, OpenPorts, Parted, Place, Split, WorkerPorts, receive_name, transmit_name};
+use crate::chain::{Network, OpenPorts, Parted, Place, WorkerPorts, receive_name, transmit_name};
 use crate::config::{Idle, Plan, RuntimeSettings};
 use crate::diagnostic::{Diagnostics, Level};
 use crate::frames::{self, Writer};
 use crate::report::{
-    self, NodeSection, NodeSummary, PoolSummary, PortSummary, RecordedPacket, Summary, WorkerPlace, cores,
-    counted, memory,
+    self, NodeSection, NodeSummary, PoolSummary, PortSummary, RecordedPacket, ShuffleSummary, Summary,
+    WorkerPlace, cores, counted, memory,
 };
 
 /// How often somebody looks: the live line, links, warnings.
@@ -110,7 +110,8 @@ pub(super) fn execute<'t>(
     }
     let wanted = file::wanted_workers(network, plan);
     let pool = pool_for(plan, &app.drivers, wanted).map_err(|error| Failure::Failed(error.to_string()))?;
-    let mut warnings: Vec<String> = pool.pages().warning().into_iter().collect();
+    // What was told already, for the report alone.
+    let mut told = checked.diagnostics.lines(&checked.source);
 
     let interrupted = interruptible()?;
     let opened = OpenPorts::open(plan, &app.drivers, &pool, wanted, &file.directory, &mut found);
@@ -127,23 +128,21 @@ pub(super) fn execute<'t>(
     let split = split.iter().filter(|split| split.key.is_none() || !plan.runtime.shuffles);
     split.for_each(|split| found.push(split.warning(plan)));
     console.tell(&found.render(&checked.source, console.color));
+    told.extend(found.lines(&checked.source));
+    let mut warnings = Vec::new();
     let parted = network.parted(plan, &ports.divisions(), workers);
-    // What was shown at its place is a warning of the summary too.
-    let mut told: Vec<String> = Vec::new();
     let checked = if plan.runtime.shuffles {
         let checked = checked.with_shuffles(file, parted)?;
         let split = checked.network.split(&checked.plan, &ports.divisions(), workers);
-        told.extend(split.iter().filter(|split| split.key.is_none()).map(Split::line));
         checked.with_key_shuffles(file, split)?
     } else {
         warnings.extend(
             parted.into_iter().map(|Parted { why, .. }| format!("{why}; {}", file::WITHOUT_SHUFFLES)),
         );
-        let split = network.split(plan, &ports.divisions(), workers);
-        told.extend(split.iter().map(Split::line));
         checked
     };
     let put_in: Vec<String> = checked.told_shuffles().collect();
+    let shuffles = checked.shuffles.iter().map(ShuffleSummary::from).collect();
     let Checked { plan, network, design, .. } = checked;
     let settings = &plan.runtime;
     let shares =
@@ -158,10 +157,13 @@ pub(super) fn execute<'t>(
         ));
     }
     warnings.extend(ports.iter().flat_map(Port::warnings));
-    for warning in &warnings {
+    // It costs speed and no packet: not worth a word where the operator wants few.
+    let pages = pool.pages().warning();
+    for warning in pages.iter().filter(|_| !limits.quiet).chain(&warnings) {
         console.complain(Level::Warning, warning);
     }
-    warnings.extend(told);
+    told.extend(pages);
+    told.append(&mut warnings);
 
     let placed = placement(settings)
         .assign(workers, &allowed)
@@ -197,12 +199,12 @@ pub(super) fn execute<'t>(
         .clock(clock)
     })
     .map_err(|error| Failure::Failed(error.to_string()))?;
-    let report = attend(console, runtime, &ports, &heard, limits, json, &interrupted)?;
-    let told = warnings.len();
-    let mut summary = summarise(&report, &plan, &network, &mut ports, warnings, workers);
-    summary.placement = places;
-    summary.seed = seed;
-    summary.pool = PoolSummary::from(&pool);
+    let base = Summary { warnings: told, workers, placement: places, shuffles, seed, ..Summary::default() };
+    let mut begun = Begun { plan: &plan, network: &network, pool: &pool, base };
+    let (report, events) = attend(console, runtime, &ports, &heard, limits, json, &interrupted, &begun)?;
+    begun.base.warnings.extend(events);
+    let told = begun.base.warnings.len();
+    let mut summary = begun.ended(&report, &mut ports);
     // Devices keep buffers to receive into for as long as their ports are open.
     drop(ports);
     let (available, capacity) = (pool.available(), pool.capacity());
@@ -214,6 +216,7 @@ pub(super) fn execute<'t>(
     for warning in &summary.warnings[told..] {
         console.complain(Level::Warning, warning);
     }
+    summary.add_hints();
     Ok(summary)
 }
 
@@ -247,15 +250,24 @@ pub(crate) fn runtime_config(settings: &RuntimeSettings, seed: u64, pool: &Pool,
     config
 }
 
+/// What signals have asked for so far.
+struct Interrupts {
+    stop: Arc<AtomicBool>,
+    report: ReportRequests,
+}
+
 /// From now on, Ctrl-C while ports are being opened does not leave half of them behind: the run then ends, in order,
-/// as soon as it has begun.
-fn interruptible() -> Result<Arc<AtomicBool>, Failure> {
-    let interrupted = Arc::new(AtomicBool::new(false));
+/// as soon as it has begun. SIGUSR1 no longer ends the process.
+fn interruptible() -> Result<Interrupts, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
     for signal in stopping_signals() {
-        signal_hook::flag::register(signal, interrupted.clone())
-            .map_err(|error| Failure::Failed(format!("signals cannot be listened to: {error}")))?;
+        signal_hook::flag::register(signal, stop.clone()).map_err(|error| deaf(&error))?;
     }
-    Ok(interrupted)
+    Ok(Interrupts { stop, report: ReportRequests::listen().map_err(|error| deaf(&error))? })
+}
+
+fn deaf(error: &std::io::Error) -> Failure {
+    Failure::Failed(format!("signals cannot be listened to: {error}"))
 }
 
 /// A worker for each group of ports that must share one, and a core left for everything else.
@@ -305,7 +317,9 @@ fn opening(file: &File, plan: &Plan<'_>, placed: &[Option<usize>], pool: &Pool) 
     )
 }
 
-/// Looks after a run until it ends: the live line, links, events, signals.
+/// Looks after a run until it ends: the live line, links, events, signals, and reports that are asked for meanwhile. Answers
+/// what it told besides, for the final report.
+#[expect(clippy::too_many_arguments, reason = "all that a run has while it runs")]
 fn attend(
     console: Console,
     runtime: Runtime,
@@ -313,27 +327,34 @@ fn attend(
     heard: &mpsc::Receiver<Event>,
     limits: &RunLimits,
     json: bool,
-    interrupted: &AtomicBool,
-) -> Result<FinalReport, Failure> {
+    interrupts: &Interrupts,
+    begun: &Begun<'_>,
+) -> Result<(FinalReport, Vec<String>), Failure> {
     let (stopped, told) = mpsc::channel();
     let signals = stop_on_signals(runtime.stop_handle(), move |line| {
         // Nobody listens any more when the run has ended by itself.
         let _ = stopped.send(line.to_owned());
     })
-    .map_err(|error| Failure::Failed(format!("signals cannot be listened to: {error}")))?;
-    if interrupted.load(Ordering::Relaxed) {
+    .map_err(|error| deaf(&error))?;
+    if interrupts.stop.load(Ordering::Relaxed) {
         runtime.stop_handle().stop();
     }
+    let stopping = |line: &str| {
+        if !limits.quiet && !json {
+            console.tell(&format!("{line}\n"));
+        }
+    };
     let mut live = LiveLine::new(console, !limits.quiet && !json);
     let mut links: Vec<Link> = ports.iter().map(Port::link).collect();
     let mut sizes: Vec<Oversized> = ports.iter().map(|_| Oversized::default()).collect();
+    let mut told_of: Vec<String> = Vec::new();
     loop {
         let ended = runtime.wait_timeout(INTERVAL);
-        let mut lines: Vec<String> = heard
-            .try_iter()
-            .filter(|event| !matches!(event, Event::WorkerEnded { .. }))
-            .map(|event| event.to_string())
-            .collect();
+        let events = heard.try_iter().filter(|event| !matches!(event, Event::WorkerEnded { .. }));
+        // The report has panics by their place.
+        let (panics, events): (Vec<_>, Vec<_>) =
+            events.partition(|event| matches!(event, Event::Panic { .. }));
+        let mut lines: Vec<String> = events.iter().map(Event::to_string).collect();
         for ((port, known), sizes) in ports.iter().zip(&mut links).zip(&mut sizes) {
             lines.extend(sizes.look(port));
             let link = port.link();
@@ -342,24 +363,30 @@ fn attend(
                 *known = link;
             }
         }
+        told_of.extend(lines.iter().take(EVENTS.saturating_sub(told_of.len())).cloned());
+        lines.extend(panics.iter().map(Event::to_string));
         if !lines.is_empty() {
             live.clear();
             lines.iter().for_each(|line| console.complain(Level::Warning, line));
         }
-        if let Ok(line) = told.try_recv() {
-            live.clear();
-            if !limits.quiet && !json {
-                console.tell(&format!("{line}\n"));
-            }
-        }
         if ended {
             break;
+        }
+        if let Ok(line) = told.try_recv() {
+            live.clear();
+            stopping(&line);
+        }
+        if interrupts.report.take() {
+            live.clear();
+            tell_so_far(console, &runtime, ports, json, begun);
         }
         live.update(runtime.progress(), runtime.elapsed());
     }
     live.clear();
+    // With the thread that listens gone, what it had to say is there, however fast the run ended.
     drop(signals);
-    Ok(runtime.wait())
+    told.try_iter().for_each(|line| stopping(&line));
+    Ok((runtime.wait(), told_of))
 }
 
 /// Whether it was said already that packets are too big for a port: once for each direction, however many there are.
@@ -413,87 +440,129 @@ fn link_name(link: Link) -> &'static str {
     }
 }
 
-/// Puts together what workers and ports counted, and closes the ports.
-pub(crate) fn summarise(
-    report: &FinalReport,
-    plan: &Plan<'_>,
-    network: &Network,
-    ports: &mut OpenPorts,
-    warnings: Vec<String>,
-    workers: usize,
-) -> Summary {
-    let mut summary = Summary {
-        unbalanced: report.unbalanced.clone(),
-        panics: report.panics.clone(),
-        warnings,
-        workers,
-        seconds: report.seconds,
-        ..Summary::default()
+/// The report so far, as the final one is written: with `--json` one more line on standard output, and else on standard error,
+/// where it does not get between the lines of the report.
+fn tell_so_far(console: Console, runtime: &Runtime, ports: &OpenPorts, json: bool, begun: &Begun<'_>) {
+    let told = match begun.so_far(runtime, ports) {
+        Ok(summary) if json => console.json(&summary),
+        Ok(summary) => {
+            console.tell(&summary.text());
+            Ok(())
+        }
+        Err(error) => Err(Failure::Failed(error.to_string())),
     };
-    summary.ports = plan.ports.iter().zip(ports.iter()).map(|(_, port)| port_summary(port)).collect();
-    for node in &report.nodes {
-        // A port's second receive queue on one worker is `lan.2`.
-        let base = node.node.rsplit_once('.').filter(|(_, tail)| tail.parse::<usize>().is_ok());
-        let port_name = base.map_or(node.node.as_str(), |(name, _)| name);
-        let port = plan
-            .ports
-            .iter()
-            .position(|port| receive_name(&port.name) == port_name || transmit_name(&port.name) == node.node);
-        let use_ = network.uses.iter().find(|use_| use_.name == node.node);
-        let of = match (use_, port) {
-            (Some(use_), _) => plan.functions[use_.function].name.clone(),
-            (None, Some(port)) => {
-                summary.ports[port].add(&node.counters);
-                plan.ports[port].name.clone()
-            }
-            (None, None) => node.node.clone(),
-        };
-        summary.nodes.push(NodeSummary::new(
-            node.node.clone(),
-            of,
-            node.owner,
-            node.role,
-            node.kind.clone(),
-            node.counters.clone(),
-        ));
+    // Where nobody reads standard output any more, the final report will find out.
+    if let Err(Failure::Failed(error)) = told {
+        console.complain(Level::Warning, &format!("there is no report so far: {error}"));
     }
-    for worker in &report.workers {
-        for header in worker.graphs.iter().flat_map(|graph| &graph.dropped_headers) {
-            if let Some(node) = summary.nodes.iter_mut().find(|node| node.name == header.node) {
-                node.recorded.push(RecordedPacket::new(worker.worker, header.clone()));
+}
+
+/// A run that has begun: what its reports start from.
+pub(crate) struct Begun<'a> {
+    pub(crate) plan: &'a Plan<'a>,
+    pub(crate) network: &'a Network,
+    pub(crate) pool: &'a Pool,
+    /// What was known before it began.
+    pub(crate) base: Summary,
+}
+
+impl Begun<'_> {
+    /// What it came to. Closes the ports.
+    pub(crate) fn ended(&self, report: &FinalReport, ports: &mut OpenPorts) -> Summary {
+        let mut summary = self.summarise(report, ports, report.seconds);
+        summary.conserved &= report.conserved;
+        summary.failures = ports.close();
+        for worker in &report.workers {
+            summary
+                .failures
+                .extend(worker.failure.iter().map(|failure| format!("worker {}: {failure}", worker.worker)));
+            if let Some(why) = worker.gave_up.as_ref().filter(|why| !summary.failures.contains(why)) {
+                summary.failures.push(why.clone());
             }
         }
-    }
-    for number in &network.unanswered {
-        let node = summary.nodes.iter().find(|node| node.name == network.uses[*number].name);
-        let answers = node.and_then(|node| node.dropped.get(Drop::Unconnected.name())).copied();
-        if let Some(answers) = answers.filter(|answers| *answers > 0) {
-            summary.warnings.push(network.said_of_answers(plan, *number, answers));
-        }
-    }
-    // Workers differ in what they reach: the order is that of the chains.
-    let order = |node: &NodeSummary| {
-        let use_ = network.uses.iter().position(|use_| use_.name == node.name);
-        (node.role != "receive", node.role == "transmit", use_)
-    };
-    summary.nodes.sort_by_key(order);
-    summary.sections = report
-        .sections
-        .iter()
-        .map(|section| NodeSection { node: section.node.clone(), section: section.section.clone() })
-        .collect();
-    summary.set_totals(&report.totals);
-    summary.conserved &= report.conserved;
-    summary.failures = ports.close();
-    for worker in &report.workers {
         summary
-            .failures
-            .extend(worker.failure.iter().map(|failure| format!("worker {}: {failure}", worker.worker)));
-        if let Some(why) = worker.gave_up.as_ref().filter(|why| !summary.failures.contains(why)) {
-            summary.failures.push(why.clone());
-        }
     }
-    summary
+
+    /// What it has come to so far. Each worker answers between two of its batches, so not all at one moment.
+    ///
+    /// # Errors
+    /// When a worker is stuck.
+    pub(crate) fn so_far(&self, runtime: &Runtime, ports: &OpenPorts) -> Result<Summary, CommandError> {
+        let seconds = runtime.elapsed().as_secs_f64();
+        let snapshot = runtime.snapshot()?;
+        let mut summary = self.summarise(&snapshot, ports, seconds);
+        summary.running = true;
+        summary.add_hints();
+        // What is on its way between workers is held, too.
+        let (handed, taken) = (snapshot.totals.handed.packets, snapshot.totals.taken.packets);
+        summary.held += handed.saturating_sub(taken);
+        Ok(summary)
+    }
+
+    /// Puts together what workers and ports counted.
+    fn summarise(&self, report: &Snapshot, ports: &OpenPorts, seconds: f64) -> Summary {
+        let Self { plan, network, pool, base } = self;
+        let mut summary = Summary {
+            unbalanced: report.unbalanced.clone(),
+            panics: report.panics.clone(),
+            pool: PoolSummary::from(*pool),
+            seconds,
+            ..base.clone()
+        };
+        summary.ports = plan.ports.iter().zip(ports.iter()).map(|(_, port)| port_summary(port)).collect();
+        for node in &report.nodes {
+            // A port's second receive queue on one worker is `lan.2`.
+            let base = node.node.rsplit_once('.').filter(|(_, tail)| tail.parse::<usize>().is_ok());
+            let port_name = base.map_or(node.node.as_str(), |(name, _)| name);
+            let port = plan.ports.iter().position(|port| {
+                receive_name(&port.name) == port_name || transmit_name(&port.name) == node.node
+            });
+            let use_ = network.uses.iter().find(|use_| use_.name == node.node);
+            let of = match (use_, port) {
+                (Some(use_), _) => plan.functions[use_.function].name.clone(),
+                (None, Some(port)) => {
+                    summary.ports[port].add(&node.counters);
+                    plan.ports[port].name.clone()
+                }
+                (None, None) => node.node.clone(),
+            };
+            summary.nodes.push(NodeSummary::new(
+                node.node.clone(),
+                of,
+                node.owner,
+                node.role,
+                node.kind.clone(),
+                node.counters.clone(),
+            ));
+        }
+        for worker in &report.workers {
+            for header in worker.graphs.iter().flat_map(|graph| &graph.dropped_headers) {
+                if let Some(node) = summary.nodes.iter_mut().find(|node| node.name == header.node) {
+                    node.recorded.push(RecordedPacket::new(worker.worker, header.clone()));
+                }
+            }
+        }
+        for number in &network.unanswered {
+            let node = summary.nodes.iter().find(|node| node.name == network.uses[*number].name);
+            let answers = node.and_then(|node| node.dropped.get(Drop::Unconnected.name())).copied();
+            if let Some(answers) = answers.filter(|answers| *answers > 0) {
+                summary.warnings.push(network.said_of_answers(plan, *number, answers));
+            }
+        }
+        // Workers differ in what they reach: the order is that of the chains.
+        let order = |node: &NodeSummary| {
+            let use_ = network.uses.iter().position(|use_| use_.name == node.name);
+            (node.role != "receive", node.role == "transmit", use_)
+        };
+        summary.nodes.sort_by_key(order);
+        summary.sections = report
+            .sections
+            .iter()
+            .map(|section| NodeSection { node: section.node.clone(), section: section.section.clone() })
+            .collect();
+        summary.set_totals(&report.totals);
+        summary
+    }
 }
 
 fn port_summary(port: &dyn Port) -> PortSummary {

@@ -8,6 +8,7 @@ use toml::de::{DeTable, DeValue};
 use super::fields::{Fields, bad_name, is_name, named_tables, type_name};
 use super::runtime::RuntimeSettings;
 use super::settings::configure;
+use super::unclosed;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// A file that is TOML of the right shape.
@@ -142,7 +143,8 @@ fn chains(section: Option<Spanned<DeValue<'_>>>, diagnostics: &mut Diagnostics) 
     chains
 }
 
-/// The TOML parser's errors, the first of each line: the others on it follow from that one.
+/// The TOML parser's errors, the first of each line: the others on it follow from that one. Those behind a bracket or quote that
+/// is not closed follow from it.
 fn syntax(text: &str, errors: &[toml::de::Error], diagnostics: &mut Diagnostics) {
     let mut places: Vec<_> =
         errors.iter().map(|error| (error.span().unwrap_or(0..0), error.message())).collect();
@@ -151,6 +153,11 @@ fn syntax(text: &str, errors: &[toml::de::Error], diagnostics: &mut Diagnostics)
         text.as_bytes()[..span.start.min(text.len())].iter().filter(|b| **b == b'\n').count()
     };
     places.dedup_by_key(|(span, _)| line(span));
+    for unclosed in unclosed::all(text) {
+        let opens = line(&unclosed.span);
+        places.retain(|(span, _)| line(span) < opens || unclosed.one_line && line(span) > opens);
+        diagnostics.push(unclosed.diagnostic(text));
+    }
     for (span, message) in places {
         let (message, label) = match message.split_once(", expected ") {
             Some((found, "nothing")) => (found, "take this out".to_owned()),

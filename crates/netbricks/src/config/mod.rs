@@ -13,6 +13,7 @@ mod runtime;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod unclosed;
 
 use std::path::Path;
 

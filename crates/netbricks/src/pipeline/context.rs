@@ -13,12 +13,13 @@ use netbricks_runtime::{Clock, Factory, PlacementError, Runtime, StartError, all
 use toml::Spanned;
 use toml::de::DeTable;
 
+use super::stop::{Signals, StopHandle, attend};
 use super::{Draft, Queue, Sent, halves};
 use crate::chain::{Design, Network, OpenPorts, Place, Wire, WorkerPorts, transmit_nodes};
-use crate::commands::{placement, places, pool_for, runtime_config, summarise};
+use crate::commands::{Begun, placement, places, pool_for, runtime_config};
 use crate::config::{Plan, PlannedFunction, PlannedPort, parse, resolve_ports};
 use crate::diagnostic::{Diagnostics, Source};
-use crate::report::{PoolSummary, Summary};
+use crate::report::Summary;
 
 /// Why there is no context, or no run.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +53,9 @@ pub enum ContextError {
     /// A worker could not start.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// The process cannot listen to its signals.
+    #[error("signals cannot be listened to: {0}")]
+    Signals(std::io::Error),
 }
 
 /// Open ports, their queues, and the workers that the queues are bound to (the paper's Listing 2).
@@ -81,6 +85,9 @@ pub struct NetBricksContext {
     workers: usize,
     queues: Vec<Queue>,
     draft: Rc<RefCell<Draft>>,
+    stop: StopHandle,
+    /// Its run listens to the process's signals.
+    listens: bool,
 }
 
 impl NetBricksContext {
@@ -138,7 +145,8 @@ impl NetBricksContext {
                 });
             }
         }
-        Ok(Self { plan: plan.without_places(), ports, pool, workers, queues, draft })
+        let (plan, stop) = (plan.without_places(), StopHandle::default());
+        Ok(Self { plan, ports, pool, workers, queues, draft, stop, listens: true })
     }
 
     /// How many workers will run.
@@ -156,8 +164,25 @@ impl NetBricksContext {
         self.queues.iter().filter(|queue| queue.name == port).cloned().collect()
     }
 
-    /// Runs all pipelines of this context until every source has ended, and drains. It asks for `ends` so that the compiler
-    /// reminds who writes a pipeline of its end; which are handed over makes no difference to what runs.
+    /// What stops its run, from any thread.
+    pub fn stop_handle(&self) -> StopHandle {
+        self.stop.clone()
+    }
+
+    /// Its run leaves the signals of the process to the program, which has handlers of its own and a
+    /// [`stop_handle`](Self::stop_handle).
+    #[must_use]
+    pub fn without_signals(mut self) -> Self {
+        self.listens = false;
+        self
+    }
+
+    /// Runs all pipelines of this context until every source has ended or it is stopped, and drains. It asks for `ends` so that
+    /// the compiler reminds the author of a pipeline of its end; which are handed over makes no difference to what runs.
+    ///
+    /// While it runs, Ctrl-C (SIGINT), SIGTERM and SIGHUP stop it, and a second SIGINT or SIGTERM, over 300 ms later, ends the
+    /// process. SIGUSR1 prints the report so far to standard error. After the run, signals do what they did before.
+    /// [`without_signals`](Self::without_signals) leaves them alone.
     ///
     /// # Errors
     /// [`ContextError`] when a pipeline leads nowhere, a queue cannot be taken or a worker cannot start.
@@ -208,11 +233,14 @@ impl NetBricksContext {
             })
             .clock(clock)
         })?;
-        let report = runtime.wait();
-        let mut summary = summarise(&report, &self.plan, &network, &mut self.ports, warnings, self.workers);
-        summary.placement = places;
-        summary.seed = seed;
-        summary.pool = PoolSummary::from(&self.pool);
+        self.stop.begin(runtime.stop_handle());
+        let signals = self.listens.then(|| Signals::listen(&runtime)).transpose();
+        let signals = signals.map_err(ContextError::Signals)?;
+        let base = Summary { warnings, workers: self.workers, placement: places, seed, ..Summary::default() };
+        let begun = Begun { plan: &self.plan, network: &network, pool: &self.pool, base };
+        let report = attend(runtime, signals, &self.ports, &begun);
+        let mut summary = begun.ended(&report, &mut self.ports);
+        summary.add_hints();
         Ok(summary)
     }
 

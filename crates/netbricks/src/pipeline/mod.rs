@@ -3,6 +3,7 @@
 
 mod context;
 mod halves;
+mod stop;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,6 +15,7 @@ use netbricks_core::{
 };
 
 pub use context::{ContextError, NetBricksContext};
+pub use stop::StopHandle;
 
 use crate::chain::{Place, Wire};
 

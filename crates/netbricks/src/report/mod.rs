@@ -12,6 +12,8 @@ use netbricks_core::{Count, Drops, NodeCounters, Section, Totals};
 use netbricks_runtime::PanicReport;
 use serde::Serialize;
 
+use crate::chain::Parted;
+
 pub(crate) use number::{cores, counted, memory, percent, scaled, thousands};
 pub use recorded::RecordedPacket;
 pub(crate) use table::{Align, Table};
@@ -20,6 +22,9 @@ pub(crate) use text::{too_big_to_receive, too_big_to_send};
 /// A run, from its opening to its drain.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Summary {
+    /// Whether the run goes on: this is its report so far, which SIGUSR1 asked for. Workers answered one after the other, so
+    /// packets that went from one to another in between may be counted twice or not at all.
+    pub running: bool,
     /// Packets from outside.
     pub received: u64,
     /// Packets made here: answers, copies.
@@ -46,7 +51,7 @@ pub struct Summary {
     pub sections: Vec<NodeSection>,
     /// Panics that were contained, by node and place.
     pub panics: Vec<PanicReport>,
-    /// What an operator should know.
+    /// What an operator should know: warnings and events of the run, and at its end [hints](Self::hints).
     pub warnings: Vec<String>,
     /// Why the run failed, if it did: a truncated capture, a port that could not be written.
     pub failures: Vec<String>,
@@ -57,8 +62,27 @@ pub struct Summary {
     pub workers: usize,
     /// Where each worker ran and what it received from.
     pub placement: Vec<WorkerPlace>,
+    /// Shuffles that the file does not name and that were put in.
+    pub shuffles: Vec<ShuffleSummary>,
     /// From the first turn to the end of the drain.
     pub seconds: f64,
+}
+
+/// A shuffle that was put in behind a port, so that both directions of a flow come to one worker.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ShuffleSummary {
+    /// The port.
+    pub port: String,
+    /// The shuffle's node.
+    pub node: String,
+    /// Why it is needed.
+    pub why: String,
+}
+
+impl From<&Parted> for ShuffleSummary {
+    fn from(parted: &Parted) -> Self {
+        Self { port: parted.port.clone(), node: parted.node.clone(), why: parted.why.clone() }
+    }
 }
 
 /// A run's packet buffers.
@@ -66,6 +90,10 @@ pub struct Summary {
 pub struct PoolSummary {
     /// Buffers of all sizes.
     pub frames: usize,
+    /// Their memory, in bytes.
+    pub bytes: u64,
+    /// Whether it lies on huge pages.
+    pub huge_pages: bool,
     /// Times that a buffer was asked for and none that is large enough was free: for arrivals, which are dropped or asked for
     /// again, for answers, and for frames that a device is given.
     pub exhausted: u64,
@@ -76,7 +104,13 @@ pub struct PoolSummary {
 impl From<&Pool> for PoolSummary {
     fn from(pool: &Pool) -> Self {
         let PoolCounters { exhausted, copied } = pool.counters();
-        Self { frames: pool.capacity(), exhausted, copied }
+        Self {
+            frames: pool.capacity(),
+            bytes: pool.memory() as u64,
+            huge_pages: pool.pages().warning().is_none(),
+            exhausted,
+            copied,
+        }
     }
 }
 
@@ -359,6 +393,12 @@ impl Summary {
         self.held = totals.held;
         self.dropped = by_reason(&totals.drops, |count| count.packets).0;
         self.conserved = totals.is_conserved() && self.unbalanced.is_empty();
+    }
+
+    /// Adds [hints](Self::hints) to the warnings: where programs look.
+    pub(crate) fn add_hints(&mut self) {
+        let hints = self.hints();
+        self.warnings.extend(hints);
     }
 
     /// All that was dropped, whatever the reason.

@@ -148,7 +148,9 @@ impl Summary {
         Some(table.render())
     }
 
-    /// How to mend what this run lost for want of a packet buffer, or for its size.
+    /// What the numbers say about the configuration or the machine.
+    ///
+    /// Packets without a buffer, packets of a wrong size, losses before they came here, links that are down.
     pub fn hints(&self) -> Vec<String> {
         let mut hints = Vec::new();
         if self.pool.exhausted > 0 {
@@ -160,23 +162,56 @@ impl Summary {
             ));
         }
         for port in &self.ports {
-            let mut hint = |packets: u64, what: &str, why: String| {
-                if packets > 0 {
-                    let count = counted(packets as usize, what);
-                    hints.push(format!("{}: {count} dropped as too-big, {why}", port.name));
-                }
+            let too_big = |packets: u64, what: &str, why: String| {
+                (packets > 0)
+                    .then(|| format!("{} dropped as too-big, {why}", counted(packets as usize, what)))
             };
-            hint(port.too_big_to_receive, "arrival", too_big_to_receive());
-            hint(port.too_big_to_send, "packet", too_big_to_send(port.mtu));
+            let mut hint = |text: String| hints.push(format!("{}: {text}", port.name));
+            too_big(port.too_big_to_receive, "arrival", too_big_to_receive()).into_iter().for_each(&mut hint);
+            too_big(port.too_big_to_send, "packet", too_big_to_send(port.mtu))
+                .into_iter()
+                .for_each(&mut hint);
+            if port.missed > 0 {
+                hint(format!(
+                    "the kernel missed {} packets before they came here (its ring was full); they are in no other number",
+                    thousands(port.missed)
+                ));
+            }
+            if port.bad_checksum > 0 {
+                hint(format!("{} arrivals had a wrong checksum", thousands(port.bad_checksum)));
+            }
+            if port.cut > 0 {
+                hint(format!(
+                    "of {} arrivals the capture held only the beginning (its snap length)",
+                    thousands(port.cut)
+                ));
+            }
+            if port.overlong > 0 {
+                hint(format!(
+                    "of {} arrivals the capture holds more than it says was on the wire; they count with what it holds",
+                    thousands(port.overlong)
+                ));
+            }
+            if let Some(packets) = port.dropped.get("not-ethernet") {
+                hint(format!(
+                    "{} records are of link types that cannot be made Ethernet (CAN, 802.11, netlink, …)",
+                    thousands(*packets)
+                ));
+            }
+            if !matches!(port.link.as_str(), "up" | "") {
+                hint(format!("its link is {}", port.link));
+            }
         }
         hints
     }
 
-    /// What stands outside the tables: losses before us, panics, warnings, failures.
+    /// The text outside the tables: hints, warnings of ports, steering, panics, failures.
+    ///
+    /// Other warnings were shown when they arose.
     fn notes_text(&self) -> Option<String> {
         let mut out = String::new();
+        // A String takes every write.
         for hint in self.hints() {
-            // A String takes every write.
             let _ = writeln!(out, "{hint}");
         }
         for port in &self.ports {
@@ -190,46 +225,6 @@ impl Summary {
                     .collect();
                 let _ = writeln!(out, "{}: steered: {}", port.name, queues.join(", "));
             }
-            if port.missed > 0 {
-                let _ = writeln!(
-                    out,
-                    "{}: the kernel missed {} packets before they came here (its ring was full); they are in no other number",
-                    port.name,
-                    thousands(port.missed)
-                );
-            }
-            if port.bad_checksum > 0 {
-                let _ = writeln!(
-                    out,
-                    "{}: {} arrivals had a wrong checksum",
-                    port.name,
-                    thousands(port.bad_checksum)
-                );
-            }
-            if port.cut > 0 {
-                let _ = writeln!(
-                    out,
-                    "{}: of {} arrivals the capture held only the beginning (its snap length)",
-                    port.name,
-                    thousands(port.cut)
-                );
-            }
-            if port.overlong > 0 {
-                let _ = writeln!(
-                    out,
-                    "{}: of {} arrivals the capture holds more than it says was on the wire; they count with what it holds",
-                    port.name,
-                    thousands(port.overlong)
-                );
-            }
-            if let Some(packets) = port.dropped.get("not-ethernet") {
-                let _ = writeln!(
-                    out,
-                    "{}: {} records are of link types that cannot be made Ethernet (CAN, 802.11, netlink, …)",
-                    port.name,
-                    thousands(*packets)
-                );
-            }
             let line = [
                 ("duplicated", port.duplicated),
                 ("reordered", port.reordered),
@@ -238,9 +233,6 @@ impl Summary {
             if line.iter().any(|(_, packets)| *packets > 0) {
                 let line: BTreeMap<_, _> = line.into_iter().filter(|(_, packets)| *packets > 0).collect();
                 let _ = writeln!(out, "{}: its line: {}", port.name, reasons(&line));
-            }
-            if !matches!(port.link.as_str(), "up" | "") {
-                let _ = writeln!(out, "{}: its link is {}", port.name, port.link);
             }
         }
         for panic in &self.panics {
@@ -278,6 +270,11 @@ impl Summary {
             thousands(dropped),
             thousands(self.held)
         );
+        if self.running {
+            let (came, went) =
+                (self.received + self.created, self.sent + dropped + self.consumed + self.held);
+            return format!("{}   so far\n", law.replacen('=', "≈", usize::from(came != went)));
+        }
         if self.conserved {
             let too_big: u64 =
                 self.ports.iter().map(|port| port.too_big_to_receive + port.too_big_to_send).sum();
@@ -364,7 +361,7 @@ mod tests {
     #[test]
     fn packets_without_a_buffer_are_noted() {
         let note = |exhausted| {
-            let pool = PoolSummary { frames: 32_768, exhausted, copied: 1 };
+            let pool = PoolSummary { frames: 32_768, exhausted, copied: 1, ..PoolSummary::default() };
             Summary { pool, ..Summary::default() }.notes_text()
         };
         assert_eq!(note(0), None);
@@ -427,6 +424,53 @@ mod tests {
             note(PortSummary { duplicated: 1, reordered: 2_000, corrupted: 30, ..PortSummary::default() }),
             "lan: its line: 2,000 reordered, 30 corrupted, 1 duplicated\n"
         );
+    }
+
+    /// What text prints outside its tables, programs find in `warnings`, each line once.
+    #[test]
+    fn hints_are_among_the_warnings() {
+        let port = PortSummary {
+            name: "lan".into(),
+            link: "down".into(),
+            missed: 1,
+            bad_checksum: 2,
+            cut: 3,
+            dropped: [("too-big", 4)].into(),
+            ..PortSummary::default()
+        };
+        let pool = PoolSummary { exhausted: 5, ..PoolSummary::default() };
+        let mut summary =
+            Summary { ports: vec![port], pool, warnings: vec!["told before".into()], ..Summary::default() };
+        let notes = summary.notes_text().expect("there are some");
+        assert_eq!(notes.lines().count(), 6, "{notes}");
+        summary.add_hints();
+        let warnings: Vec<_> = summary.warnings.iter().map(String::as_str).collect();
+        assert_eq!(warnings[0], "told before");
+        assert_eq!(warnings[1..], notes.lines().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_last_line_says_that_packets_were_oversized() {
+        let summary = Summary {
+            received: 1_701,
+            sent: 894,
+            dropped: [("too-big", 807)].into(),
+            conserved: true,
+            ..Summary::default()
+        };
+        assert_eq!(
+            summary.law(),
+            "1,701 received + 0 created = 894 sent + 807 dropped + 0 held   every packet accounted for; OVERSIZED: 807 \
+             dropped as too-big\n"
+        );
+    }
+
+    #[test]
+    fn a_report_so_far_claims_no_balance() {
+        let summary = Summary { running: true, received: 10, sent: 7, held: 2, ..Summary::default() };
+        assert_eq!(summary.law(), "10 received + 0 created ≈ 7 sent + 0 dropped + 2 held   so far\n");
+        let even = Summary { sent: 8, ..summary };
+        assert_eq!(even.law(), "10 received + 0 created = 8 sent + 0 dropped + 2 held   so far\n");
     }
 
     #[test]

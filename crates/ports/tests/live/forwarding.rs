@@ -33,11 +33,11 @@ pub(crate) fn between(driver: &str, devices: [&str; 2], more: &str) -> [super::f
 }
 
 pub(crate) fn ping(lab: &Lab) {
-    lab.run("left", "ping -q -c 5 -i 0.05 -W 5 10.0.0.2");
-    lab.run("right", "ping -q -c 5 -i 0.05 -W 5 fd00::1");
+    lab.run("left", "ping -q -c 5 -i 0.05 -W 60 10.0.0.2");
+    lab.run("right", "ping -q -c 5 -i 0.05 -W 60 fd00::1");
     // Fragments, and packets as long as the link takes.
-    lab.run("left", "ping -q -c 3 -i 0.05 -W 5 -s 1472 10.0.0.2");
-    lab.run("left", "ping -q -c 3 -i 0.05 -W 5 -s 4000 10.0.0.2");
+    lab.run("left", "ping -q -c 3 -i 0.05 -W 60 -s 1472 10.0.0.2");
+    lab.run("left", "ping -q -c 3 -i 0.05 -W 60 -s 4000 10.0.0.2");
 }
 
 /// Sends `len` bytes over TCP from left to right and back, and compares them.
@@ -193,7 +193,7 @@ fn af_xdp_puts_jumbo_packets_together_and_takes_them_apart() {
     let forwarder = Forwarder::start(&lab, between(AF_XDP, ["b0", "b1"], ""), 1, 64);
     lab.run("left", "ethtool -K l0 tx off");
     lab.run("right", "ethtool -K r0 tx off");
-    lab.run("left", "ping -q -c 5 -i 0.05 -W 5 -M do -s 8972 10.0.0.2");
+    lab.run("left", "ping -q -c 5 -i 0.05 -W 60 -M do -s 8972 10.0.0.2");
     let outcome = finish(forwarder);
     let linearised: u64 = outcome.counters.iter().map(|c| c.linearised.load(Ordering::Relaxed)).sum();
     assert_eq!(linearised, 10, "{outcome:?}");
@@ -211,7 +211,7 @@ fn af_xdp_leaves_to_the_kernel_what_it_is_told_to() {
     places[0].1.push_str("kernel = [\"arp\", \"icmp\", \"tcp/7000\"]\n");
     let forwarder = Forwarder::start(&lab, places, 1, 64);
     // The host answers ARP, pings and connections to port 7000; port 7001 is ours, so nobody answers.
-    lab.run("left", "ping -q -c 2 -i 0.05 -W 5 10.0.0.9");
+    lab.run("left", "ping -q -c 2 -i 0.05 -W 60 10.0.0.9");
     let refused = lab.inside("left", || TcpStream::connect("10.0.0.9:7000")).join().unwrap();
     assert_eq!(refused.unwrap_err().kind(), std::io::ErrorKind::ConnectionRefused);
     let timeout = std::time::Duration::from_millis(300);
@@ -237,7 +237,7 @@ fn af_xdp_takes_only_what_it_is_told_to() {
     lab.run("box", "sysctl -qw net.ipv6.conf.all.disable_ipv6=1");
     places[0].1.push_str("only = [\"udp/53\"]\n");
     let forwarder = Forwarder::start(&lab, places, 1, 64);
-    lab.run("left", "ping -q -c 2 -i 0.05 -W 5 10.0.0.9");
+    lab.run("left", "ping -q -c 2 -i 0.05 -W 60 10.0.0.9");
     lab.inside("left", || {
         let socket = std::net::UdpSocket::bind("10.0.0.1:0").unwrap();
         for port in [53, 54, 53, 55, 53] {
@@ -283,7 +283,7 @@ fn tap_has_queues_and_settings() {
     lab.run("right", "ip address add fd00::2/64 dev t0 nodad");
     lab.run("left", "ip address add fd00::1/64 dev t0 nodad");
     ping(&lab);
-    lab.run("left", "ping -q -c 3 -i 0.05 -W 5 -M do -s 8900 10.0.0.2");
+    lab.run("left", "ping -q -c 3 -i 0.05 -W 60 -M do -s 8900 10.0.0.2");
     assert!(lab.run("left", "ip link show t0").contains("02:00:00:00:00:01"));
     transfer(&lab, 1 << 20);
     finish(forwarder);

@@ -30,7 +30,7 @@ fn child() {
         }
     }
     println!("\nready");
-    std::thread::sleep(std::time::Duration::from_secs(60));
+    std::thread::sleep(std::time::Duration::from_secs(900));
     drop(ports);
 }
 

@@ -71,7 +71,7 @@ impl Wire {
                     return (number, flag, frame);
                 }
             }
-            assert!(start.elapsed() < Duration::from_secs(10), "the kernel does not answer {client}");
+            assert!(start.elapsed() < Duration::from_secs(120), "the kernel does not answer {client}");
             self.drain();
         }
     }
@@ -248,7 +248,7 @@ fn agree(wire: &mut Wire, listener: &TcpListener, seed: u64) -> [bool; 2] {
 }
 
 fn read(mut stream: TcpStream, seed: u64) -> Vec<u8> {
-    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
     let mut bytes = Vec::new();
     stream
         .read_to_end(&mut bytes)

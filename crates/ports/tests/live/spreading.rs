@@ -57,7 +57,7 @@ fn exchange(lab: &Lab) {
             let open = |flow| {
                 let socket = UdpSocket::bind((own, port + flow)).unwrap();
                 socket.connect((other, other_port + flow)).unwrap();
-                socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+                socket.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
                 socket
             };
             (0..FLOWS).map(open).collect::<Vec<_>>()

@@ -30,7 +30,7 @@ const CLIENT: u32 = 100;
 /// What has to have happened before traffic ends, and within what time.
 const MOVES: u64 = 200;
 const BYTES: u64 = 8_000_000;
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_secs(900);
 
 /// One connection, as both its ends see it.
 #[derive(Default)]
