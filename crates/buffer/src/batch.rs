@@ -154,8 +154,34 @@ impl Batch {
     }
 
     /// The packet in a slot, for changing. `None` where there is none.
-    #[inline(always)]
+    ///
+    /// Where the loan's end is forgotten ([`std::mem::forget`]), the batch has lost the packets from this slot on, and their
+    /// bytes. To change all packets [`each_packet`](Self::each_packet) is faster.
+    #[inline]
     pub fn packet(&mut self, slot: usize) -> Option<PacketMut<'_>> {
+        if slot >= self.len {
+            return None;
+        }
+        let bytes = self.bytes_of(slot);
+        let mut lent = self.lend(slot)?;
+        *lent.bytes = lent.bytes.wrapping_sub(bytes);
+        lent.owed = lent.owed.wrapping_add(bytes);
+        Some(lent)
+    }
+
+    /// Runs `f` over the packets in order, each with its slot.
+    #[inline(always)]
+    pub fn each_packet(&mut self, mut f: impl FnMut(usize, &mut Packet)) {
+        for slot in 0..self.len {
+            if let Some(mut packet) = self.lend(slot) {
+                f(slot, &mut packet);
+            }
+        }
+    }
+
+    /// As [`packet`](Self::packet), of a loan that ends for certain.
+    #[inline(always)]
+    fn lend(&mut self, slot: usize) -> Option<PacketMut<'_>> {
         if slot >= self.len {
             return None;
         }
@@ -163,13 +189,13 @@ impl Batch {
         let place = std::ptr::from_mut(&mut places[slot]).cast::<Packet>();
         // SAFETY: as in `get`, and the batch is borrowed for changing.
         let packet = unsafe { &mut *place };
-        let before = packet.wire_len() as u64;
+        let owed = 0u64.wrapping_sub(packet.wire_len() as u64);
         // Until the loan ends the batch counts no packet from here on: what is lent may be exchanged for another, and if
         // the end is forgotten those packets leak, where a span would be wrong otherwise.
         let len = std::mem::replace(&mut self.len, slot);
         Some(PacketMut {
             packet,
-            before,
+            owed,
             span: &mut spans[slot],
             count: (&mut self.len, len),
             bytes: &mut self.bytes,
@@ -596,7 +622,8 @@ impl std::fmt::Debug for Batch {
 /// A packet of a batch, lent for changing; the batch's bytes follow when it ends.
 pub struct PacketMut<'b> {
     packet: &'b mut Packet,
-    before: u64,
+    /// What the batch counts too few when the loan ends, without the packet itself.
+    owed: u64,
     span: &'b mut Span,
     /// Where the batch counts its packets, and how many it has.
     count: (&'b mut usize, usize),
@@ -622,7 +649,7 @@ impl Drop for PacketMut<'_> {
     fn drop(&mut self) {
         let after = self.packet.wire_len() as u64;
         *self.cut |= after != self.packet.len() as u64;
-        *self.bytes = (*self.bytes).wrapping_add(after).wrapping_sub(self.before);
+        *self.bytes = (*self.bytes).wrapping_add(self.owed).wrapping_add(after);
         *self.span = Span::of(self.packet.line());
         *self.count.0 = self.count.1;
     }

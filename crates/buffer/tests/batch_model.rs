@@ -305,8 +305,33 @@ fn a_packet_that_was_exchanged_in_its_slot_is_the_one_that_loops_see() {
     let mut seen = Vec::new();
     batch.each(|_, bytes| seen.push(bytes.data().to_vec()));
     assert_eq!(seen, [vec![0; 4]]);
+    assert_eq!((batch.len(), batch.bytes()), (1, 4), "nor counts their bytes");
+    std::mem::forget(batch.packet(0).unwrap());
+    assert_eq!((batch.len(), batch.bytes()), (0, 0));
     drop(batch);
-    assert_eq!(pool.available(), 61);
+    assert_eq!(pool.available(), 60);
+}
+
+#[test]
+fn packets_changed_in_a_loop_over_the_batch_are_counted_as_they_are_afterwards() {
+    let pool = Pool::builder().frames(64).build().unwrap();
+    let mut batch = Batch::new();
+    for byte in 0..4 {
+        batch.push(pool.packet(&[byte; 4]).unwrap()).unwrap();
+    }
+    batch.each_packet(|slot, packet| packet.truncate(slot));
+    assert_eq!((batch.len(), batch.bytes()), (4, 6));
+    let stopped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        batch.each_packet(|slot, packet| {
+            packet.truncate(1);
+            assert!(slot < 2, "in the middle");
+        });
+    }));
+    assert!(stopped.is_err());
+    assert_eq!((batch.len(), batch.bytes()), (4, 5), "0 + 1 + 1 + 3");
+    let mut seen = Vec::new();
+    batch.each(|_, bytes| seen.push(bytes.len()));
+    assert_eq!(seen, [0, 1, 1, 3]);
 }
 
 #[test]

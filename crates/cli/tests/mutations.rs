@@ -130,7 +130,7 @@ struct Left {
 
 impl Node for Sink {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         let mut left = self.0.borrow_mut();
         for packet in batch.drain() {
             let mut hash = DefaultHasher::new();

@@ -420,3 +420,29 @@ fn a_generator_whose_buffers_nobody_gives_back_fails_the_run() {
     );
     assert_eq!(report["conserved"], true, "{report}");
 }
+
+/// An idle queue has nothing to wait for but the clock, and on a generator's own clock nothing moves that but what is due next.
+#[test]
+fn a_queue_before_a_line_that_holds_packets_does_not_keep_a_run_on_its_own_clock_from_its_end() {
+    for (name, line) in [
+        ("delay", "delay = \"20 ms\""),
+        ("reorder", "reorder = 0.5\nreorder_gap = 200"),
+        ("delay-and-reorder", "delay = \"20 ms\"\nreorder = 0.5\nreorder_gap = 200"),
+    ] {
+        let directory = scratch(
+            &format!("queue-{name}"),
+            &format!(
+                "[port.lan]\ndriver = \"generator\"\npackets = 100\nflows = 20\n[port.wan]\ndriver = \"null\"\n\
+                 {line}\n[function.split]\nuse = \"group-by\"\ngroups = 2\nqueue = 512\n\
+                 [[chain]]\nfrom = \"lan\"\nthrough = [\"split\"]\nto = \"wan\"\n\
+                 [[chain]]\nfrom = \"split.1\"\nto = \"wan\"\n"
+            ),
+        );
+        for workers in ["1", "2"] {
+            // Where it does not end by itself its duration ends it.
+            let report = report(&run(&directory, &["--workers", workers, "--duration", "60s"]));
+            assert_eq!(report["sent"], 100, "{name}, {workers} workers");
+            assert!(report["seconds"].as_f64() < Some(60.0), "{name}, {workers} workers: it did not end");
+        }
+    }
+}

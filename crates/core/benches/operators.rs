@@ -6,7 +6,7 @@ use divan::Bencher;
 use netbricks_core::buffer::{Batch, Pool, WorkerSlot};
 use netbricks_core::packet::build::ethernet;
 use netbricks_core::packet::{Ethernet, Ip, Ipv4, Link, Udp};
-use netbricks_core::{Context, Drop, Function, Input, Node, Operator, Worker, compose};
+use netbricks_core::{DetachedContext, Drop, Function, Input, Node, Operator, Worker, compose};
 
 fn main() {
     divan::main();
@@ -23,7 +23,7 @@ fn over(bencher: Bencher, make: impl Fn(&Worker) -> Box<dyn Node>) {
         batch.push(packet).expect("the batch is not full");
     }
     let mut node = make(&Worker::new(0, 1, pool.clone()));
-    let mut cx = Context::new(pool);
+    let mut cx = DetachedContext::new(pool);
     bencher.bench_local(|| {
         node.process(0, &mut batch, &mut cx);
         assert_eq!(batch.len(), 32);

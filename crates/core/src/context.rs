@@ -1,15 +1,25 @@
 //! What a node may use while it has a batch, and where what leaves its hands goes.
 //!
 //! The graph owns it; it outlives a panic in a node, so that nothing in it is lost or counted twice.
+//!
+//! A node cannot replace it: [`Context`] has no constructor, and its type has no size that safe code could move or swap.
+//! What only a port may say (the time, packets from outside and to it) is in [`Receiving`] and [`Transmitting`], which the
+//! graph gives to nodes of that [role](crate::Role) alone.
+
+use std::ops::{Deref, DerefMut};
 
 use netbricks_buffer::{BATCH, Batch, Packet, Pool};
 
 use crate::counters::{Count, Dropping, Drops};
+use crate::node::Role;
 use crate::reason::{Drop, Edge};
 use crate::recorder::Recorder;
 
 /// The clock, the pool, and the way out for packets that do not stay in the batch.
-pub struct Context {
+///
+/// There is one a graph, and the graph lends it to the node in hand. `Tail` makes the lent type unsized, so that no author
+/// can put another in its place. Where there is no graph, [`DetachedContext`] has one to lend.
+pub struct Context<Tail: ?Sized = [()]> {
     now: u64,
     /// When the graph's next event is due (ns).
     pub(crate) deadline: u64,
@@ -49,7 +59,13 @@ pub struct Context {
     pub(crate) mixed: bool,
     /// Whether bytes may be missing behind the last of packets in this batch: then their lengths are looked up.
     pub(crate) cut: bool,
+    /// The role of each node; empty where there is no graph.
+    pub(crate) roles: Vec<Role>,
+    _unsized: Tail,
 }
+
+/// A context as its owner has it.
+pub(crate) type OwnedContext = Context<[(); 0]>;
 
 /// A packet on its way to another edge than `OUT`.
 pub(crate) struct Leaving {
@@ -80,6 +96,17 @@ pub const SEGMENTS_A_PACKET: usize = 4;
 /// the rest of them are missed, so that no time stamp makes a graph run for ever.
 const STEPS: u32 = 1_024;
 
+/// How far apart the arrivals of a batch may be (ns).
+pub(crate) const MILLISECOND: u64 = 1_000_000;
+
+/// The last time at which a packet may have arrived that is in a graph at time `now` (ns): the end of that millisecond.
+///
+/// A batch holds arrivals of one millisecond. What acts on a packet's own time, as a line with a delay does, takes none later
+/// than this: a function could have written it.
+pub fn last_arrival(now: u64) -> u64 {
+    (now - now % MILLISECOND).saturating_add(MILLISECOND - 1)
+}
+
 pub(crate) const DROPPED: u8 = 1;
 pub(crate) const EMITTED: u8 = 2;
 pub(crate) const SENT: u8 = 4;
@@ -87,9 +114,9 @@ pub(crate) const CROSSED: u8 = 8;
 pub(crate) const DUTY: u8 = 16;
 pub(crate) const WOKEN: u8 = 32;
 
-impl Context {
+impl OwnedContext {
     /// A context over a pool, at time 0.
-    pub fn new(pool: Pool) -> Self {
+    pub(crate) fn new(pool: Pool) -> Self {
         Self {
             now: 0,
             deadline: u64::MAX,
@@ -116,18 +143,21 @@ impl Context {
             node: 0,
             mixed: false,
             cut: false,
+            roles: Vec::new(),
+            _unsized: [],
         }
     }
+}
 
+impl<Tail: ?Sized> Context<Tail> {
     /// The time in ns: since the epoch of the clock that drives the graph. It stands still within a batch.
     #[inline(always)]
     pub fn now(&self) -> u64 {
         self.now
     }
-    /// Sets the time. A source that replays a capture sets it to what the capture says; it never goes back. Where it
-    /// also asks [`approach`](Self::approach), events run exactly on time.
+    /// As [`Receiving::advance`].
     #[inline(always)]
-    pub fn advance(&mut self, now: u64) {
+    pub(crate) fn advance(&mut self, now: u64) {
         self.now = self.now.max(now);
     }
     /// When the graph's next event is due (ns); [`u64::MAX`] where there is none. A batch never spans it: a source that
@@ -136,10 +166,8 @@ impl Context {
     pub fn deadline(&self) -> u64 {
         self.deadline
     }
-    /// For a source that drives the clock and whose batch is empty: whether an arrival at `time` (ns) may be the first
-    /// of it. Where an event comes before, the clock goes to that event's time instead; the source then ends its poll with
-    /// [`Poll::Busy`](crate::Poll::Busy), and asks again in its next.
-    pub fn approach(&mut self, time: u64) -> bool {
+    /// As [`Receiving::approach`].
+    pub(crate) fn approach(&mut self, time: u64) -> bool {
         if time < self.deadline || self.deadline == u64::MAX {
             self.steps = 0;
             return true;
@@ -187,9 +215,8 @@ impl Context {
         batch.clear();
     }
 
-    /// Counts arrivals that were lost before they became packets (no buffer at a receive queue): received, and
-    /// dropped at once.
-    pub fn lost_on_arrival(&mut self, reason: Drop, packets: u64, bytes: u64) {
+    /// As [`Receiving::lost_on_arrival`].
+    pub(crate) fn lost_on_arrival(&mut self, reason: Drop, packets: u64, bytes: u64) {
         if packets > 0 {
             self.stirred |= DROPPED;
             self.lost_on_arrival.add(packets, bytes);
@@ -197,8 +224,8 @@ impl Context {
         }
     }
 
-    /// Ends an arrival that is lost before the graph has it, for a reason: received, dropped at once, and recorded.
-    pub fn drop_arrival(&mut self, packet: Packet, reason: Drop) {
+    /// As [`Receiving::drop_arrival`].
+    pub(crate) fn drop_arrival(&mut self, packet: Packet, reason: Drop) {
         self.lost_on_arrival(reason, 1, packet.wire_len() as u64);
         self.recorder.record(self.node, reason, self.now, packet.data());
     }
@@ -297,31 +324,30 @@ impl Context {
         self.leaving.push(Leaving { order, edge, new: true, packet });
     }
 
-    /// Counts packets that a node made and keeps in its own hand, or sends itself: a copy that a wrapper puts into the
-    /// batch. What leaves on an edge goes through [`create`](Self::create).
+    /// As [`Receiving::created`].
     #[inline]
-    pub fn created(&mut self, packets: u64, bytes: u64) {
+    pub(crate) fn created(&mut self, packets: u64, bytes: u64) {
         self.stirred |= SENT;
         self.made.add(packets, bytes);
     }
 
-    /// Counts packets of the batch in hand that a transmit node gave to the outside.
+    /// As [`Transmitting::sent`].
     #[inline]
-    pub fn sent(&mut self, packets: u64, bytes: u64) {
+    pub(crate) fn sent(&mut self, packets: u64, bytes: u64) {
         self.stirred |= SENT;
         self.sent.add(packets, bytes);
     }
 
     /// Counts packets that this node of another worker gets from here on: they are no longer this graph's.
     #[inline]
-    pub fn handed(&mut self, packets: u64, bytes: u64) {
+    pub(crate) fn handed(&mut self, packets: u64, bytes: u64) {
         self.stirred |= CROSSED;
         self.handed.add(packets, bytes);
     }
 
     /// Counts packets that came from this node of another worker, where they were counted as [`handed`](Self::handed).
     #[inline]
-    pub fn taken(&mut self, packets: u64, bytes: u64) {
+    pub(crate) fn taken(&mut self, packets: u64, bytes: u64) {
         self.stirred |= CROSSED;
         self.taken.add(packets, bytes);
     }
@@ -349,8 +375,132 @@ impl Context {
         self.stirred |= DUTY;
     }
 
-    /// Drops counted since the last call: for whoever runs a queue or a node without a graph.
+    /// What a receive node may say: the time, and arrivals that never became packets of the graph.
+    ///
+    /// # Panics
+    /// For a node of another role, which its graph [contains](crate::graph) as any panic of the node.
+    #[inline]
+    pub fn receiving(&mut self) -> Receiving<'_, Tail> {
+        self.require(Role::Receive);
+        Receiving(self)
+    }
+
+    /// What a transmit node may say: how many packets have left.
+    ///
+    /// # Panics
+    /// As [`receiving`](Self::receiving).
+    #[inline]
+    pub fn transmitting(&mut self) -> Transmitting<'_, Tail> {
+        self.require(Role::Transmit);
+        Transmitting(self)
+    }
+
+    #[inline]
+    fn require(&self, role: Role) {
+        if self.roles.get(self.node).is_some_and(|own| *own != role) {
+            refuse(role);
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn refuse(role: Role) -> ! {
+    let (name, what) = match role {
+        Role::Receive => ("receiving", "moves the time on and counts arrivals"),
+        Role::Transmit | Role::Function => ("transmitting", "counts packets as sent"),
+    };
+    panic!("`Context::{name}` is for ports: only a node whose `role` is `Role::{role:?}` {what}");
+}
+
+/// What a node of role [`Receive`](Role::Receive) may say to its graph.
+pub struct Receiving<'c, Tail: ?Sized = [()]>(&'c mut Context<Tail>);
+
+impl<Tail: ?Sized> Receiving<'_, Tail> {
+    /// Sets the time. A source that replays a capture sets it to what the capture says; it never goes back. Where it
+    /// also asks [`approach`](Self::approach), events run exactly on time.
+    #[inline(always)]
+    pub fn advance(&mut self, now: u64) {
+        self.0.advance(now);
+    }
+    /// For a source that drives the clock and whose batch is empty: whether an arrival at `time` (ns) may be the first
+    /// of it. Where an event comes before, the clock goes to that event's time instead; the source then ends its poll with
+    /// [`Poll::Busy`](crate::Poll::Busy), and asks again in its next.
+    pub fn approach(&mut self, time: u64) -> bool {
+        self.0.approach(time)
+    }
+    /// Counts arrivals that were lost before they became packets (no buffer at a receive queue): received, and
+    /// dropped at once.
+    pub fn lost_on_arrival(&mut self, reason: Drop, packets: u64, bytes: u64) {
+        self.0.lost_on_arrival(reason, packets, bytes);
+    }
+    /// Ends an arrival that is lost before the graph has it, for a reason: received, dropped at once, and recorded.
+    pub fn drop_arrival(&mut self, packet: Packet, reason: Drop) {
+        self.0.drop_arrival(packet, reason);
+    }
+    /// Counts packets that a port made and keeps in its own hand: a copy that a wrapper puts into the batch. What leaves
+    /// on an edge goes through [`Context::create`].
+    #[inline]
+    pub fn created(&mut self, packets: u64, bytes: u64) {
+        self.0.created(packets, bytes);
+    }
+}
+
+/// What a node of role [`Transmit`](Role::Transmit) may say to its graph.
+pub struct Transmitting<'c, Tail: ?Sized = [()]>(&'c mut Context<Tail>);
+
+impl<Tail: ?Sized> Transmitting<'_, Tail> {
+    /// Counts packets of the batch in hand that the node gave to the outside.
+    #[inline]
+    pub fn sent(&mut self, packets: u64, bytes: u64) {
+        self.0.sent(packets, bytes);
+    }
+    /// Counts packets that a port made and sends itself: the segments of one that was too long.
+    #[inline]
+    pub fn created(&mut self, packets: u64, bytes: u64) {
+        self.0.created(packets, bytes);
+    }
+    /// Counts packets that this node of another worker sends from here on: they are no longer this graph's.
+    #[inline]
+    pub fn handed(&mut self, packets: u64, bytes: u64) {
+        self.0.handed(packets, bytes);
+    }
+    /// Counts packets that came from this node of another worker, where they were counted as [`handed`](Self::handed).
+    #[inline]
+    pub fn taken(&mut self, packets: u64, bytes: u64) {
+        self.0.taken(packets, bytes);
+    }
+}
+
+/// A context of no graph, to run a queue or a node by itself: in a test, a benchmark, a port that wraps another.
+///
+/// Nothing that is counted in it reaches any graph. It has every role.
+pub struct DetachedContext(OwnedContext);
+
+impl DetachedContext {
+    /// A context over a pool, at time 0.
+    pub fn new(pool: Pool) -> Self {
+        Self(Context::new(pool))
+    }
+    /// Sets the time (ns); it never goes back.
+    pub fn advance(&mut self, now: u64) {
+        self.0.advance(now);
+    }
+    /// Drops counted since the last call.
     pub fn take_drops(&mut self) -> Drops {
-        self.drops.take()
+        self.0.drops.take()
+    }
+}
+
+impl Deref for DetachedContext {
+    type Target = Context;
+    fn deref(&self) -> &Context {
+        &self.0
+    }
+}
+
+impl DerefMut for DetachedContext {
+    fn deref_mut(&mut self) -> &mut Context {
+        &mut self.0
     }
 }

@@ -278,7 +278,7 @@ impl Node for GroupNode {
     fn drain(&mut self, batch: &mut Batch, cx: &mut Context) {
         self.send(batch, cx);
     }
-    fn hurry(&mut self, batch: &mut Batch, cx: &mut Context) {
+    fn flush(&mut self, batch: &mut Batch, cx: &mut Context) {
         self.send(batch, cx);
     }
     fn handlers(&self) -> Vec<Handler> {
@@ -293,11 +293,11 @@ impl Node for GroupNode {
         Ok(lengths.join(" "))
     }
     has_sorters_state!();
-    fn outlived(&mut self) -> Option<&mut dyn Any> {
+    fn survivors(&mut self) -> Option<&mut dyn Any> {
         Some(self)
     }
     /// The groups' queues: what waits there was sorted before.
-    fn succeed(&mut self, before: &mut dyn Any) {
+    fn restore(&mut self, before: &mut dyn Any) {
         if let Some(before) = before.downcast_mut::<Self>() {
             std::mem::swap(&mut self.queues, &mut before.queues);
             (self.held, self.next, self.left) = (before.held, before.next, before.left);

@@ -52,7 +52,7 @@ pub mod view;
 pub use address::{DestinationAddress, SourceAddress};
 pub use annotation::Annotation;
 pub use compose::{compose, merge};
-pub use context::Context;
+pub use context::{Context, DetachedContext};
 pub use counters::{Count, Drops, NodeCounters};
 pub use events::{Event, Schedule};
 pub use graph::{Graph, GraphBuilder, GraphError, NodeId, Panic, Totals, Turn};

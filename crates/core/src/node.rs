@@ -172,8 +172,8 @@ pub trait Node {
     fn held(&self) -> u64 {
         0
     }
-    /// How many packets it queues until it gets its turn, where it is such a queue. No burst of its graph is longer, so that what one
-    /// source brings in a turn finds room. Asked once, when the graph is built.
+    /// How many packets it queues until it gets its turn, where it is such a queue. No burst of a source that leads to it is
+    /// longer, so that what that brings in a turn finds room. Asked once, when the graph is built.
     fn queue(&self) -> Option<usize> {
         None
     }
@@ -245,21 +245,21 @@ pub trait Node {
     /// Lets go of packets that it queues, a batch at most, as [`drain`](Self::drain) does, but goes on afterwards: flows
     /// move to another worker, and their state may follow only what has been worked on. Called until it holds none, or
     /// lets none go. What transmits gets on with what it was given.
-    fn hurry(&mut self, _batch: &mut Batch, _cx: &mut Context) {}
+    fn flush(&mut self, _batch: &mut Batch, _cx: &mut Context) {}
     /// Of what transmits or gives packets to other workers: how far it is with what it was given, for each of its ways out that
     /// keep an order of their own. Asked while flows move.
     fn departed(&self) -> Vec<Departed> {
         Vec::new()
     }
-    /// Itself, where a part of it outlives a panic in its function: packets that it queues, its ends of rings. It is asked before
-    /// a node is made in its place, which [succeeds](Self::succeed) it.
-    fn outlived(&mut self) -> Option<&mut dyn Any> {
+    /// Itself, where a part of it survives a panic in its function: packets that it queues, its ends of rings. It is asked before
+    /// a node is made in its place, and again for that one to [restore](Self::restore).
+    fn survivors(&mut self) -> Option<&mut dyn Any> {
         None
     }
-    /// Takes over what outlives the node in whose place it comes.
-    fn succeed(&mut self, _before: &mut dyn Any) {}
-    /// None came in its place, though it was asked for what [outlives](Self::outlived) it: it goes on itself.
-    fn unsucceeded(&mut self) {}
+    /// Takes over what survives of the node in whose place it comes. Where it panics, another node begins with nothing.
+    fn restore(&mut self, _before: &mut dyn Any) {}
+    /// None came in its place, though it was asked for its [survivors](Self::survivors): it goes on itself.
+    fn restore_failed(&mut self) {}
     /// Its part in what goes from worker to worker, where it has one.
     fn crossing(&mut self) -> Option<&mut dyn Crossing> {
         None

@@ -6,7 +6,7 @@
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use netbricks_core::buffer::{Batch, Pool, WorkerSlot};
-use netbricks_core::{BuildError, Context, Node, Worker, compose};
+use netbricks_core::{BuildError, DetachedContext, Node, Worker, compose};
 use netbricks_functions::{busy, icmp_echo, lpm, macswap, maglev, monitor, mss, ttl, wire};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::kinds;
@@ -31,7 +31,7 @@ fn over(bencher: Bencher, frames: &[Vec<u8>], passing: usize, make: impl Fn(&Wor
     bencher
         .counter(ItemsCount::new(BURST))
         .with_inputs(|| {
-            let mut cx = Context::new(pool.clone());
+            let mut cx = DetachedContext::new(pool.clone());
             // Long enough for every answer of the next burst to be within its rate.
             now += 1_000_000;
             cx.advance(now);

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
 use netbricks_buffer::{Batch, Pool, WorkerSlot};
-use netbricks_core::Context;
+use netbricks_core::DetachedContext;
 use netbricks_ports::memory::Memory;
 use netbricks_ports::pcap::{Format, Precision, Reader, Step, Writer};
 use netbricks_ports::{Drivers, OpenContext, Port};
@@ -53,7 +53,7 @@ fn generator(bencher: Bencher, traffic: Traffic) {
     let driver = drivers.get("generator").expect("it is a standard driver");
     let mut port = driver.open("generator", table, &cx).expect("the settings do");
     let mut queue = port.take_receive(0).expect("there is a first queue");
-    let (mut batch, mut cx) = (Batch::new(), Context::new(pool));
+    let (mut batch, mut cx) = (Batch::new(), DetachedContext::new(pool));
     bencher.counter(ItemsCount::new(cx.burst())).bench_local(|| {
         queue.receive(&mut batch, &mut cx);
         assert_eq!(batch.len(), cx.burst());
@@ -73,7 +73,7 @@ fn memory_there_and_back(bencher: Bencher) {
     };
     let ((mut here_receive, mut here_transmit), (mut there_receive, mut there_transmit)) =
         (queues(&mut here), queues(&mut there));
-    let (mut batch, mut cx) = (Batch::new(), Context::new(pool.clone()));
+    let (mut batch, mut cx) = (Batch::new(), DetachedContext::new(pool.clone()));
     assert_eq!(pool.allocate_written_into(&mut batch, BURST, &[0; 60]), BURST);
     bencher.counter(ItemsCount::new(2 * BURST)).bench_local(|| {
         here_transmit.transmit(&mut batch, &mut cx);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use netbricks_buffer::{Batch, Pool, WorkerSlot};
-use netbricks_core::Context;
+use netbricks_core::DetachedContext;
 use netbricks_ports::{Drivers, OpenContext};
 use toml::de::DeTable;
 
@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let driver = drivers.get("af_packet").ok_or("no driver af_packet")?;
     let mut port = driver.open("flood", DeTable::parse(&text)?, &cx)?;
     let mut queue = port.take_transmit(0)?;
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     let mut batch = Batch::new();
     let start = Instant::now();
     let (mut sent, mut flow) = (0_u64, 0_u16);

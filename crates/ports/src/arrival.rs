@@ -38,11 +38,11 @@ impl Arrivals {
     }
 
     fn start(&mut self, time: u64, cx: &mut Context) -> bool {
-        if !cx.approach(time) {
+        if !cx.receiving().approach(time) {
             return false;
         }
         self.current = time - time % MILLISECOND;
-        cx.advance(self.current);
+        cx.receiving().advance(self.current);
         self.begin(cx);
         true
     }

@@ -147,7 +147,7 @@ struct Sink(Store);
 impl Node for Sink {
     #[inline]
     fn process(&mut self, _input: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         let inner = &mut *self.0.0.borrow_mut();
         // A burst that comes back in pieces fills further places; all places together hold every packet there is.
         while !batch.is_empty() {
@@ -211,7 +211,7 @@ struct Free;
 impl Node for Free {
     #[inline]
     fn process(&mut self, _input: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         batch.clear();
     }
     fn role(&self) -> Role {

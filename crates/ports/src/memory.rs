@@ -334,7 +334,7 @@ impl Transmit {
             let before = packets.len();
             packets.extend(batch.drain_from(stays).inspect(|packet| bytes += packet.len() as u64));
             let sent = (packets.len() - before) as u64;
-            cx.sent(sent, bytes);
+            cx.transmitting().sent(sent, bytes);
             Counters::add(&self.counters.sent, sent);
             Counters::add(&self.counters.sent_bytes, bytes);
         }

@@ -66,7 +66,7 @@ impl ReceiveNode {
         }
         if any {
             let kept = batch.compact(|slot, _| u16::from(refused[slot]));
-            batch.drain_from(kept).for_each(|packet| cx.drop_arrival(packet, Drop::BadChecksum));
+            batch.drain_from(kept).for_each(|packet| cx.receiving().drop_arrival(packet, Drop::BadChecksum));
         }
     }
 
@@ -76,14 +76,12 @@ impl ReceiveNode {
         if self.labelled {
             return;
         }
-        for slot in 0..batch.len() {
-            if let Some(mut packet) = batch.packet(slot) {
-                packet.set_ingress(self.port, self.number);
-                if packet.received_at() == 0 {
-                    packet.set_received_at(now);
-                }
+        batch.each_packet(|_, packet| {
+            packet.set_ingress(self.port, self.number);
+            if packet.received_at() == 0 {
+                packet.set_received_at(now);
             }
-        }
+        });
     }
 }
 
@@ -133,7 +131,7 @@ pub(crate) fn count_sent(counters: &Counters, batch: &Batch, cx: &mut Context) {
     let (packets, bytes) = (batch.len() as u64, batch.bytes());
     Counters::add(&counters.sent, packets);
     Counters::add(&counters.sent_bytes, bytes);
-    cx.sent(packets, bytes);
+    cx.transmitting().sent(packets, bytes);
 }
 
 /// Counts a batch that a driver received.

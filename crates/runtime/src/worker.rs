@@ -74,12 +74,7 @@ impl Hosted {
     /// is something to wait for.
     fn jump(&mut self, timer: Option<u64>) -> bool {
         let Some(timer) = timer else { return false };
-        let watched = || {
-            let mut any = false;
-            self.graph.descriptors(&mut |_| any = true);
-            any
-        };
-        let waits = !matches!(self.clock, Clock::Driven) || !self.graph.can_sleep() || watched();
+        let waits = !matches!(self.clock, Clock::Driven) || !self.graph.waits_for_time_alone();
         let weary = self.empty_timers >= EMPTY_TIMERS;
         if waits || weary && self.graph.awaits_time() {
             return false;

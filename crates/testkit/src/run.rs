@@ -214,7 +214,7 @@ impl Node for Source {
                         return Poll::Busy;
                     }
                 }
-                None => cx.lost_on_arrival(Drop::PoolExhausted, 1, frame.len() as u64),
+                None => cx.receiving().lost_on_arrival(Drop::PoolExhausted, 1, frame.len() as u64),
             }
         }
         Poll::Busy
@@ -235,7 +235,7 @@ pub(crate) struct Sink(Rc<RefCell<Vec<Vec<u8>>>>);
 
 impl Node for Sink {
     fn process(&mut self, _: usize, batch: &mut netbricks_core::buffer::Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         self.0.borrow_mut().extend(batch.drain().map(|packet| packet.data().to_vec()));
     }
     fn role(&self) -> Role {

@@ -139,7 +139,7 @@ impl Worker {
     ///
     /// ```
     /// use netbricks_core::buffer::{Batch, Pool};
-    /// use netbricks_core::{Context, Edge, Function, Input, Operator, Poll, Worker, compose};
+    /// use netbricks_core::{DetachedContext, Edge, Function, Input, Operator, Poll, Worker, compose};
     ///
     /// /// Counts packets, and every second tells how many it has seen, in a frame of its own.
     /// fn tally(input: Input, worker: &Worker) -> impl Function {
@@ -155,7 +155,7 @@ impl Worker {
     /// let pool = Pool::builder().frames(16).build()?;
     /// let worker = Worker::new(0, 1, pool.clone());
     /// let mut node = compose(&worker, |input| tally(input, &worker))?;
-    /// let (mut cx, mut batch) = (Context::new(pool), Batch::new());
+    /// let (mut cx, mut batch) = (DetachedContext::new(pool), Batch::new());
     /// cx.advance(5_000_000_000);
     /// assert_eq!(node.poll(&mut batch, &mut cx), Poll::Until(6_000_000_000));
     /// cx.advance(8_300_000_000);

@@ -55,13 +55,18 @@ impl Slot {
     ) -> Option<T> {
         match contain(|| question(&*self.node)) {
             Ok(answer) => Some(answer),
-            Err(Caught { message, place }) => {
-                self.unanswered.set(self.unanswered.get() + 1);
-                let node = self.name.clone();
-                panics.push(Panic { node, message, place, packets: 0, time: now, rebuilt: false });
+            Err(caught) => {
+                self.note(panics, now, caught);
                 None
             }
         }
+    }
+
+    /// Counts and keeps a panic that cost no packets.
+    pub(super) fn note(&self, panics: &Panics, now: u64, Caught { message, place }: Caught) {
+        self.unanswered.set(self.unanswered.get() + 1);
+        let node = self.name.clone();
+        panics.push(Panic { node, message, place, packets: 0, time: now, rebuilt: false });
     }
 
     /// Packets that the node keeps: as it says, or as its counters must have it where it cannot say.

@@ -6,7 +6,7 @@ use netbricks_buffer::Pool;
 
 use super::contain::{Caught, contain};
 use super::{Graph, Slot, Target};
-use crate::node::Node;
+use crate::node::{Node, Role};
 use crate::reason::Edge;
 use crate::registry::{Blueprint, BuildError, Worker};
 
@@ -129,7 +129,7 @@ impl GraphBuilder {
     /// Adds a node made from its blueprint, which is made anew after a panic.
     ///
     /// # Errors
-    /// [`GraphError::NameTaken`], or [`GraphError::Node`] when the blueprint fails.
+    /// [`GraphError::NameTaken`], or [`GraphError::Node`] when the blueprint fails or what it makes claims to be a port.
     pub fn add_function(
         &mut self,
         name: impl Into<String>,
@@ -153,9 +153,16 @@ impl GraphBuilder {
         if self.names.insert(name.clone(), id).is_some() {
             return Err(GraphError::NameTaken { name });
         }
-        let slot = contain(|| Slot::new(name.clone(), node, origin));
-        let failed = |caught| GraphError::Node { name, error: panicked("asking what it is", &caught) };
-        self.slots.push(slot.map_err(failed)?);
+        let mut slot = Slot::new(name.clone(), node, origin);
+        let failed = |error| GraphError::Node { name: name.clone(), error };
+        slot.describe().map_err(|caught| failed(panicked("asking what it is", &caught)))?;
+        if slot.origin.is_some() && slot.role != Role::Function {
+            return Err(failed(BuildError::new(format_args!(
+                "a function has the role `{:?}`, which gives a port's rights: make it `Function`, or add the node by `add`",
+                slot.role
+            ))));
+        }
+        self.slots.push(slot);
         Ok(id)
     }
 

@@ -22,6 +22,99 @@ pub struct Panic {
     pub rebuilt: bool,
 }
 
+/// Every call that a graph makes into an author's code. A panic in any of them costs what its summary says, and never the
+/// worker, another node or the accounts.
+///
+/// One panic can't be contained: Rust ends the process where a destructor panics while another panic unwinds. That is a
+/// value on the stack of the call that panicked; a node, its state and its settings are dropped by themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuthorCall {
+    /// A blueprint makes a node: the graph is not built, or the node that panicked goes on.
+    Build,
+    /// A new node says what it is, its role and ways out: the graph is not built.
+    Describe,
+    /// [`Node::process`](crate::Node::process): its batch, and the node is made anew.
+    Process,
+    /// [`Node::poll`](crate::Node::poll), events included: what it had in hand, and the node is made anew.
+    Poll,
+    /// [`Node::held`](crate::Node::held): the batch that enters, and the node is made anew.
+    Held,
+    /// [`Node::schedule`](crate::Node::schedule): the node gets no events.
+    Schedule,
+    /// [`Node::drain`](crate::Node::drain): what it had in hand, and the node is made anew.
+    Drain,
+    /// [`Node::flush`](crate::Node::flush): as `Drain`.
+    Flush,
+    /// [`Node::has_an_end`](crate::Node::has_an_end): the node is not told of its end.
+    HasAnEnd,
+    /// [`Node::descriptors`](crate::Node::descriptors): an idle worker does not sleep on them.
+    Descriptors,
+    /// [`Node::call`](crate::Node::call): an error, and the node is made anew.
+    Call,
+    /// [`Node::export`](crate::Node::export): the node's state is not exported.
+    Export,
+    /// [`Node::import`](crate::Node::import): an error, and the node is made anew.
+    Import,
+    /// [`Node::heritage`](crate::Node::heritage): the node's shared state is not handed on.
+    Heritage,
+    /// [`Node::inherit`](crate::Node::inherit): an error, and the node is made anew.
+    Inherit,
+    /// [`Node::take_part`](crate::Node::take_part): the node is made anew, and flows move without its state.
+    TakePart,
+    /// [`Node::bound`](crate::Node::bound) and [`Node::follows`](crate::Node::follows): no flow moves.
+    Bound,
+    /// [`Node::shares_state`](crate::Node::shares_state): the node counts as one with state of its own.
+    SharesState,
+    /// [`Node::departed`](crate::Node::departed): as if all had left, and the node is made anew.
+    Departed,
+    /// [`Node::crossing`](crate::Node::crossing): the node is made anew.
+    Crossing,
+    /// [`Node::survivors`](crate::Node::survivors): the new node begins with nothing.
+    Survivors,
+    /// [`Node::restore`](crate::Node::restore): another new node begins with nothing.
+    Restore,
+    /// [`Node::restore_failed`](crate::Node::restore_failed): nothing.
+    RestoreFailed,
+    /// [`Node::report`](crate::Node::report): the node's part of the report.
+    Report,
+    /// The node's end, with its state and settings: nothing.
+    DropNode,
+    /// The end of the value that a panic was raised with: nothing.
+    DropPayload,
+}
+
+impl AuthorCall {
+    /// All of them.
+    pub const ALL: [Self; 26] = [
+        Self::Build,
+        Self::Describe,
+        Self::Process,
+        Self::Poll,
+        Self::Held,
+        Self::Schedule,
+        Self::Drain,
+        Self::Flush,
+        Self::HasAnEnd,
+        Self::Descriptors,
+        Self::Call,
+        Self::Export,
+        Self::Import,
+        Self::Heritage,
+        Self::Inherit,
+        Self::TakePart,
+        Self::Bound,
+        Self::SharesState,
+        Self::Departed,
+        Self::Crossing,
+        Self::Survivors,
+        Self::Restore,
+        Self::RestoreFailed,
+        Self::Report,
+        Self::DropNode,
+        Self::DropPayload,
+    ];
+}
+
 /// Message and place of a panic that [`contain`] ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caught {

@@ -20,7 +20,7 @@ pub(super) enum Keepers {
     Last,
 }
 
-/// How a node lets go of packets: [`Node::drain`] or [`Node::hurry`].
+/// How a node lets go of packets: [`Node::drain`] or [`Node::flush`].
 type LetGo = fn(&mut dyn Node, &mut Batch, &mut Context);
 
 /// Rounds in which each keeper lets go a batch: none holds more than a pool.

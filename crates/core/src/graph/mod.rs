@@ -25,14 +25,14 @@ use std::os::fd::BorrowedFd;
 use netbricks_buffer::{Batch, Pool};
 
 pub use build::{GraphBuilder, GraphError, NodeId};
-pub use contain::{Caught, Panic, contain, observe_panics};
+pub use contain::{AuthorCall, Caught, Panic, contain, observe_panics};
 pub use export::{DescribedEdge, DescribedNode, Description};
 pub use shuffles::ShuffleEnd;
 
 use asked::Panics;
 use moves::Moves;
 
-use crate::context::Context;
+use crate::context::{Context, OwnedContext};
 use crate::counters::NodeCounters;
 use crate::node::{CallError, Node, Output, Role, StateImage};
 use crate::recorder::Record;
@@ -85,6 +85,8 @@ struct Slot {
     feeds: u64,
     /// As a queue: how many packets it has room for.
     queue: Option<usize>,
+    /// Packets that a poll of it may bring: what the shortest queue takes that they may come to.
+    most: usize,
     /// The bits of the queues that its packets may come to and that do not lead back to it.
     fills: u64,
     /// As a shuffle: those, and itself, that flows move behind at the same time, since they lead to the same state.
@@ -97,19 +99,18 @@ struct Slot {
 }
 
 impl Slot {
-    fn new(name: String, mut node: Box<dyn Node>, origin: Option<(Blueprint, Worker)>) -> Self {
-        let crossing = node.crossing().is_some();
-        let schedulable = node.is_schedulable();
+    /// A node that has not been asked anything yet.
+    fn new(name: String, node: Box<dyn Node>, origin: Option<(Blueprint, Worker)>) -> Self {
         Self {
             name,
             owner: 0,
-            role: node.role(),
-            kind: node.kind().to_owned(),
-            inputs: node.inputs(),
-            schedulable,
-            keeps: node.keeps_packets(),
-            timed: node.schedule().is_some(),
-            outputs: node.outputs(),
+            role: Role::Function,
+            kind: String::new(),
+            inputs: 0,
+            schedulable: false,
+            keeps: false,
+            timed: false,
+            outputs: Vec::new(),
             targets: Vec::new(),
             out: None,
             counters: NodeCounters::default(),
@@ -118,12 +119,13 @@ impl Slot {
             open: None,
             strikes: 0,
             stopped: false,
-            source: crossing || node.role() == Role::Receive && schedulable,
+            source: false,
             ended: false,
-            crossing: u64::from(crossing),
+            crossing: 0,
             closed: false,
             feeds: 0,
-            queue: node.queue(),
+            queue: None,
+            most: netbricks_buffer::BATCH,
             fills: 0,
             company: Vec::new(),
             state: 0,
@@ -131,6 +133,24 @@ impl Slot {
             origin,
             node,
         }
+    }
+
+    /// Asks the node what it is. Not while it is being moved: where it panics, its end is contained by itself.
+    fn describe(&mut self) -> Result<(), Caught> {
+        contain(|| {
+            let node = &mut self.node;
+            let crossing = node.crossing().is_some();
+            self.role = node.role();
+            self.kind = node.kind().to_owned();
+            self.inputs = node.inputs();
+            self.schedulable = node.is_schedulable();
+            self.keeps = node.keeps_packets();
+            self.timed = node.schedule().is_some();
+            self.outputs = node.outputs();
+            self.source = crossing || self.role == Role::Receive && self.schedulable;
+            self.crossing = u64::from(crossing);
+            self.queue = node.queue();
+        })
     }
 }
 
@@ -224,7 +244,7 @@ pub struct NodeStatus {
 pub struct Graph {
     name: String,
     slots: Vec<Slot>,
-    cx: Context,
+    cx: OwnedContext,
     /// The batch that is being run.
     hand: Batch,
     running: Running,
@@ -246,8 +266,6 @@ pub struct Graph {
     turns: u64,
     /// Packets a poll is asked for at most.
     burst: usize,
-    /// What the shortest queue has room for.
-    longest_burst: usize,
     /// The bits of all queues.
     queue_bits: u64,
     sampled: bool,
@@ -279,7 +297,6 @@ impl Graph {
         let crossings = crossing::connect(&mut slots);
         let queues = queues::connect(&mut slots);
         let queue_bits = queues.iter().fold(0, |bits, bit| bits | bit);
-        let longest_burst = slots.iter().filter_map(|slot| slot.queue).min().unwrap_or(usize::MAX);
         let mut graph = Self {
             name,
             slots,
@@ -298,7 +315,6 @@ impl Graph {
             draining: false,
             turns: 0,
             burst: 0,
-            longest_burst: longest_burst.clamp(1, netbricks_buffer::BATCH),
             queue_bits,
             sampled: false,
             dry: 0,
@@ -308,6 +324,7 @@ impl Graph {
             panics,
         };
         (graph.cx.crossings, graph.cx.queues) = (crossings, queues);
+        graph.cx.roles = graph.slots.iter().map(|slot| slot.role).collect();
         graph.set_burst(netbricks_buffer::BATCH);
         graph.announce_bound();
         graph.set_deadline();
@@ -442,13 +459,26 @@ impl Graph {
         }
     }
 
-    /// Whether every idle schedulable has a descriptor, so that sleeping on them misses nothing.
+    /// Whether every idle schedulable has a descriptor, or is a queue that is empty and so woken by what fills it: sleeping on
+    /// the descriptors misses nothing then.
     pub fn can_sleep(&self) -> bool {
         self.ready.is_empty()
             && self.idle.iter().all(|node| {
                 let mut any = false;
                 // One that panics may have named some.
-                self.watch(*node, &mut |_| any = true) && any
+                let named = self.watch(*node, &mut |_| any = true) && any;
+                named || self.slots[*node].queue.is_some() && self.held(*node) == 0
+            })
+    }
+
+    /// Whether nothing happens in it before a time comes: nothing is ready, and what is idle brings no packets in, from outside
+    /// or from other workers, and waits for no descriptor. Where nothing else moves its clock, it may go to the next
+    /// [timer](Turn::Idle) at once.
+    pub fn waits_for_time_alone(&self) -> bool {
+        self.ready.is_empty()
+            && self.idle.iter().all(|node| {
+                let mut any = false;
+                !self.slots[*node].source && self.watch(*node, &mut |_| any = true) && !any
             })
     }
 
@@ -465,10 +495,10 @@ impl Graph {
         self.slots[node].ask(&self.panics, self.now(), |node| node.descriptors(watch)).is_some()
     }
 
-    /// At most this many packets are asked of a source a turn; 1 to [`netbricks_buffer::BATCH`], others are clamped, and no more
-    /// than the shortest [queue](Node::queue) has room for.
+    /// At most this many packets are asked of a source a turn; 1 to [`netbricks_buffer::BATCH`], others are clamped. Of a source
+    /// that leads to [queues](Node::queue) it is no more than the shortest of them has room for.
     pub fn set_burst(&mut self, packets: usize) {
-        self.burst = packets.clamp(1, self.longest_burst);
+        self.burst = packets.clamp(1, netbricks_buffer::BATCH);
         self.cx.burst = self.burst;
     }
 }

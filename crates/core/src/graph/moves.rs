@@ -179,7 +179,7 @@ impl Graph {
     }
 
     fn give(&mut self, give: &mut Give, urgent: bool) -> Piece {
-        if !self.hurry(&give.queue) && !urgent {
+        if !self.flush_queues(&give.queue) && !urgent {
             return Piece::Waits;
         }
         give.queue.clear();
@@ -258,7 +258,7 @@ impl Graph {
     /// Whether what was given to a way has left.
     fn has_left(&mut self, way: &mut Way) -> bool {
         if self.slots[way.node].role == Role::Transmit && way.left < way.given {
-            self.drain_node(way.node, |node, batch, cx| node.hurry(batch, cx));
+            self.drain_node(way.node, |node, batch, cx| node.flush(batch, cx));
         }
         match self.departed(way.node).get(way.number) {
             Some(departed) => way.left = departed.left,
@@ -365,10 +365,10 @@ impl Graph {
     }
 
     /// Lets queued packets through, as far as there is room behind: whether all have gone that are let go.
-    fn hurry(&mut self, nodes: &[usize]) -> bool {
+    fn flush_queues(&mut self, nodes: &[usize]) -> bool {
         let mut queues = self.downstream_first();
         queues.retain(|node| nodes.contains(node) && self.slots[*node].keeps);
-        !self.let_go(&queues, |node, batch, cx| node.hurry(batch, cx), true)
+        !self.let_go(&queues, |node, batch, cx| node.flush(batch, cx), true)
     }
 
     /// The nodes that a shuffle's packets may come to. Not itself: its own function stands where packets arrive, not where

@@ -1,5 +1,7 @@
 //! Nodes that queue packets until their turn: they wait among the idle while they are empty, and what leads to a full one may wait
-//! for it.
+//! for it. Only what leads to a queue brings no more a turn than the queue has room for.
+
+use netbricks_buffer::BATCH;
 
 use super::{Graph, Slot};
 
@@ -21,10 +23,17 @@ pub(super) fn connect(slots: &mut [Slot]) -> Vec<u64> {
             next >>= 1;
         }
     }
-    if bits.iter().all(|bit| *bit == 0) {
+    if slots.iter().all(|slot| slot.queue.is_none()) {
         return Vec::new();
     }
     let reached: Vec<Vec<usize>> = (0..slots.len()).map(|node| reached_from(node, slots)).collect();
+    let rooms: Vec<Option<usize>> = slots.iter().map(|slot| slot.queue).collect();
+    for (slot, ahead) in slots.iter_mut().zip(&reached) {
+        // A queue tells by its own burst whether it has room for another.
+        let room =
+            ahead.iter().filter_map(|ahead| rooms[*ahead]).chain(slot.queue).min().unwrap_or(usize::MAX);
+        slot.most = room.clamp(1, BATCH);
+    }
     for (node, slot) in slots.iter_mut().enumerate() {
         let ahead = reached[node].iter().filter(|ahead| !reached[**ahead].contains(&node));
         // One that waited for what waits for it would wait for ever.

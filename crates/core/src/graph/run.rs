@@ -9,6 +9,7 @@ use netbricks_tables::cycles;
 use super::contain::{Caught, Containing, Panic, account, contain};
 use super::{Graph, Running, Slot, Target, Turn, Waiting};
 use crate::context::{CROSSED, Context, DROPPED, DUTY, EMITTED, Leaving, SENT, WOKEN};
+use crate::events::Schedule;
 use crate::node::{Node, Poll, Role};
 use crate::reason::{Drop, Edge};
 
@@ -158,6 +159,7 @@ impl Graph {
         let slot = &mut self.slots[node];
         self.running = Running { hops: 0, entered: 0, entered_bytes: 0, held: 0, polled: true };
         self.cx.node = node;
+        self.cx.burst = self.burst.min(slot.most);
         self.polled = node;
         let held = if slot.keeps { ask_before(slot, &mut self.running) } else { 0 };
         let start = if self.sampled { cycles::now() } else { 0 };
@@ -407,7 +409,7 @@ impl Graph {
         }
         entered += self.cx.taken;
         let settled = self.cx.drops.total() - self.cx.lost_on_arrival + self.cx.sent + self.cx.handed;
-        let rebuilt = rebuild(slot);
+        let (rebuilt, more) = rebuild(slot);
         slot.uncertain &= !rebuilt;
         let answer = if slot.uncertain { None } else { ask_held(slot) };
         let keeps_now = answer.unwrap_or(if rebuilt { 0 } else { held });
@@ -439,6 +441,9 @@ impl Graph {
             Panic { node: slot.name.clone(), message, place, packets: lost, time: self.cx.now(), rebuilt };
         self.settle(node);
         self.panics.push(panic);
+        for caught in more {
+            self.slots[node].note(&self.panics, self.cx.now(), caught);
+        }
     }
 
     pub(super) fn drain_node(&mut self, node: usize, how: fn(&mut dyn Node, &mut Batch, &mut Context)) {
@@ -451,6 +456,7 @@ impl Graph {
         }
         self.running = Running { held: self.held(node), ..Running::default() };
         self.cx.node = node;
+        self.cx.burst = self.burst.min(self.slots[node].most);
         let result = catch_unwind(AssertUnwindSafe(|| {
             let slot = &mut self.slots[node];
             how(slot.node.as_mut(), &mut self.hand, &mut self.cx);
@@ -491,30 +497,61 @@ fn ask_held(slot: &Slot) -> Option<u64> {
 }
 
 /// Makes a function's node anew, state and all, but for the packets that others left with it; a node without a blueprint goes
-/// on as it is.
-fn rebuild(slot: &mut Slot) -> bool {
-    let Some((blueprint, worker)) = &slot.origin else { return false };
-    let lasts = contain(|| slot.node.outlived().is_some()).unwrap_or(false);
+/// on as it is. Answers whether there is a new node, and what else panicked on the way.
+fn rebuild(slot: &mut Slot) -> (bool, Vec<Caught>) {
+    let mut panics = Vec::new();
+    if slot.origin.is_none() {
+        return (false, panics);
+    }
+    let mut noted = |result: Result<bool, Caught>| {
+        result.unwrap_or_else(|caught| {
+            panics.push(caught);
+            false
+        })
+    };
+    let lasts = noted(contain(|| slot.node.survivors().is_some()));
     // Asked before: where nodes share what stands behind them, the new one takes the old one's place at once.
     let schedule = contain(|| slot.node.schedule()).ok().flatten();
-    let built = contain(|| {
-        let node = blueprint.build(worker).ok()?;
-        if let (Some(new), Some(old)) = (node.schedule(), schedule) {
-            new.resume(&old);
-        }
-        Some(node)
-    });
-    let Ok(Some(mut node)) = built else {
-        let _told = contain(|| slot.node.unsucceeded());
-        return false;
-    };
-    if lasts && let Some(before) = slot.node.outlived() {
-        node.succeed(before);
+    let mut new = make(slot, schedule.as_ref());
+    if lasts
+        && let Some(node) = &mut new
+        && !noted(contain(|| {
+            if let Some(before) = slot.node.survivors() {
+                node.restore(before);
+            }
+            true
+        }))
+    {
+        // It has half of it: away with that.
+        let half = new.take();
+        noted(contain(|| drop(half)).map(|()| true));
+        new = make(slot, schedule.as_ref());
     }
+    let Some(mut node) = new else {
+        noted(contain(|| slot.node.restore_failed()).map(|()| true));
+        return (false, panics);
+    };
     std::mem::swap(&mut slot.node, &mut node);
     // The old node's drop runs the author's code as well.
     let _ended = contain(|| drop(node));
-    true
+    (true, panics)
+}
+
+/// Another node as a slot's; `None` where its blueprint fails or panics.
+fn make(slot: &Slot, schedule: Option<&Schedule>) -> Option<Box<dyn Node>> {
+    let (blueprint, worker) = slot.origin.as_ref()?;
+    let node = contain(|| blueprint.build(worker).ok()).ok().flatten()?;
+    // Not in one: a node that panicked here and again in its end would end the process.
+    let resumed = contain(|| {
+        if let (Some(new), Some(old)) = (node.schedule(), schedule) {
+            new.resume(old);
+        }
+    });
+    if resumed.is_err() {
+        let _ended = contain(|| drop(node));
+        return None;
+    }
+    Some(node)
 }
 
 impl std::ops::Add for crate::Count {

@@ -13,7 +13,7 @@ use super::key::{BUCKETS, ShuffleKey};
 use super::moving::Moving;
 use super::sorter::has_sorters_state;
 use super::{Sorter, WhenFull};
-use crate::context::Context;
+use crate::context::{Context, MILLISECOND, last_arrival};
 use crate::node::{CallError, Departed, Handler, Node, Output, Poll, StateImage};
 use crate::reason::{Drop as Reason, Edge};
 use crate::registry::BuildError;
@@ -25,7 +25,6 @@ use crate::registry::BuildError;
 pub(super) const WAITING: usize = 8 * BATCH;
 
 /// ns: what a batch of replayed packets has in common.
-const MILLISECOND: u64 = 1_000_000;
 
 /// A worker's node of a shuffle.
 pub(super) struct ShuffleNode {
@@ -122,7 +121,7 @@ impl ShuffleNode {
     }
 
     /// Sends what waits, as far as there is room.
-    fn flush(&mut self, cx: &mut Context) {
+    fn send_waiting(&mut self, cx: &mut Context) {
         for (to, waiting) in self.waiting.iter_mut().enumerate() {
             let Some(producer) = &mut self.ends.out[to] else { continue };
             if producer.is_closed() {
@@ -281,6 +280,9 @@ impl Node for ShuffleNode {
             }
             return;
         }
+        if cx.led {
+            bound_arrivals(batch, cx.now());
+        }
         self.sorter.sort(batch, cx, &mut self.numbers);
         self.moving.learn(&self.fabric, &self.given);
         let (me, moving, numbers) = (self.me, &self.moving, &self.numbers);
@@ -313,7 +315,7 @@ impl Node for ShuffleNode {
 
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         self.look_after_moves(cx);
-        self.flush(cx);
+        self.send_waiting(cx);
         if self.moving.is_expecting() {
             self.moving.release(batch, cx.burst(), &self.fabric);
         }
@@ -411,23 +413,31 @@ impl Node for ShuffleNode {
         });
         departed.collect()
     }
-    fn outlived(&mut self) -> Option<&mut dyn Any> {
+    fn survivors(&mut self) -> Option<&mut dyn Any> {
         self.fabric.announce_succession(self.me);
         Some(self)
     }
     /// All but its function: rings, what waits for them and moves that are under way are those of the workers.
-    fn succeed(&mut self, before: &mut dyn Any) {
+    fn restore(&mut self, before: &mut dyn Any) {
         if let Some(before) = before.downcast_mut::<Self>() {
             std::mem::swap(&mut self.sorter, &mut before.sorter);
             std::mem::swap(self, before);
             self.fabric.succession(self.me);
         }
     }
-    fn unsucceeded(&mut self) {
+    fn restore_failed(&mut self) {
         self.fabric.succession(self.me);
     }
     fn crossing(&mut self) -> Option<&mut dyn Crossing> {
         Some(self)
+    }
+}
+
+/// Where packets bring other workers the time, none is later than the batch: a function may have written any time.
+fn bound_arrivals(batch: &mut Batch, now: u64) {
+    let last = last_arrival(now);
+    if batch.iter().any(|packet| packet.received_at() > last) {
+        batch.each_packet(|_, packet| packet.set_received_at(packet.received_at().min(last)));
     }
 }
 

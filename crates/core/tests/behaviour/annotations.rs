@@ -2,7 +2,7 @@
 
 use netbricks_core::buffer::Batch;
 use netbricks_core::packet::Link;
-use netbricks_core::{Annotation, Context, Function, Input, Operator, Worker, compose};
+use netbricks_core::{Annotation, DetachedContext, Function, Input, Operator, Worker, compose};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::run_with;
 
@@ -82,7 +82,7 @@ fn annotations_of_every_size_lie_beside_each_other() {
     let mut node = compose(&worker, |input| function(input, &worker)).unwrap();
     let mut batch = Batch::new();
     batch.push(pool.packet(&[0; 60]).unwrap()).unwrap();
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     node.process(0, &mut batch, &mut cx);
     let (packet, All { flag, six, eight, most }) = (batch.get(0).unwrap(), all(&worker));
     assert_eq!((flag.of(packet), six.of(packet)), (Some(()), None));

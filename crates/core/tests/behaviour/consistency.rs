@@ -16,7 +16,7 @@ use netbricks_core::tables::{
 };
 use netbricks_core::view::{IpRewrite, Metadata};
 use netbricks_core::{
-    Blueprint, BuildError, Context, Function, GroupConfig, Groups, Input, Node, Operator, Shuffle,
+    Blueprint, BuildError, DetachedContext, Function, GroupConfig, Groups, Input, Node, Operator, Shuffle,
     ShuffleConfig, StoredFlow, TableKey, Worker, compose,
 };
 use netbricks_testkit::build::ethernet;
@@ -92,7 +92,7 @@ proptest! {
 
 /// Runs frames through a node, as its worker would.
 pub(crate) fn through(node: &mut dyn Node, pool: &Pool, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let (mut cx, mut batch) = (Context::new(pool.clone()), Batch::new());
+    let (mut cx, mut batch) = (DetachedContext::new(pool.clone()), Batch::new());
     for frame in frames {
         batch.push(pool.packet(frame).unwrap()).unwrap();
     }

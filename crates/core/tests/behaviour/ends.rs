@@ -14,7 +14,9 @@ use netbricks_core::tables::{
     TallyChange,
 };
 use netbricks_core::view::{IpRewrite, Metadata};
-use netbricks_core::{Blueprint, Context, Function, Input, Node, Operator, StoredFlow, Worker, compose};
+use netbricks_core::{
+    Blueprint, DetachedContext, Function, Input, Node, Operator, StoredFlow, Worker, compose,
+};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::run_with;
 use proptest::prelude::*;
@@ -344,7 +346,7 @@ where
             .done()
     };
     let mut node = compose(&worker, function).unwrap();
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     let frame = ethernet().ipv4("192.0.2.1", "10.1.0.9").udp(1, 2).payload(b"\0").build().unwrap();
     let mut decide = |now: &u64| {
         cx.advance(*now);

@@ -19,10 +19,10 @@ impl Node for Capture {
                 return Poll::Busy;
             }
             if batch.is_empty() {
-                if !cx.approach(time) {
+                if !cx.receiving().approach(time) {
                     return Poll::Busy;
                 }
-                cx.advance(time);
+                cx.receiving().advance(time);
             }
             self.0.pop_front();
             assert!(batch.push(cx.pool().packet(&numbered(number)).unwrap()).is_ok());

@@ -7,7 +7,7 @@ use netbricks_core::consistency::{
     Access, BoundedInconsistency, CannotWrite, Consistency, NoExternalAccess, Shares, Strict,
 };
 use netbricks_core::tables::Tallies;
-use netbricks_core::{Context, Function, Input, Node, Operator, Worker, compose};
+use netbricks_core::{DetachedContext, Function, Input, Node, Operator, Worker, compose};
 
 use crate::harness::pool;
 
@@ -48,14 +48,14 @@ fn ticking<C: Consistency>(
 /// A worker's node, and a time that goes on.
 struct Side {
     node: Box<dyn Node>,
-    cx: Context,
+    cx: DetachedContext,
 }
 
 impl Side {
     fn new<C: Consistency>(pool: &Pool, shares: &Shares, consistency: C, elsewhere: Box<dyn Fn()>) -> Self {
         let worker = Worker::new(0, 1, pool.clone()).sharing(shares);
         let node = compose(&worker, |input| ticking(input, &worker, consistency, elsewhere)).unwrap();
-        let mut side = Self { node, cx: Context::new(pool.clone()) };
+        let mut side = Self { node, cx: DetachedContext::new(pool.clone()) };
         // The clock begins: nothing is due before its first period is over.
         side.at(PERIOD).unwrap();
         side

@@ -79,7 +79,7 @@ impl Node for Feed {
             let Some(frame) = state.frames.pop_front() else { break };
             match cx.pool().packet(&frame) {
                 Some(packet) => assert!(batch.push(packet).is_ok()),
-                None => cx.lost_on_arrival(Drop::PoolExhausted, 1, frame.len() as u64),
+                None => cx.receiving().lost_on_arrival(Drop::PoolExhausted, 1, frame.len() as u64),
             }
         }
         match (state.frames.is_empty(), state.ended, state.until) {
@@ -118,7 +118,7 @@ impl Sink {
 
 impl Node for Sink {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         self.0.borrow_mut().extend(batch.drain().map(|packet| packet.data().to_vec()));
     }
     fn role(&self) -> Role {

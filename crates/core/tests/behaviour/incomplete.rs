@@ -4,14 +4,14 @@ use netbricks_core::buffer::{Batch, GsoKind, Offload, Packet, Pool};
 use netbricks_core::packet::stack::LengthSlack;
 use netbricks_core::packet::{Ethernet, Ip, Ipv4, Link, Tcp, Udp, protocol};
 use netbricks_core::view::IpRewrite;
-use netbricks_core::{Context, Drop, Function, Input, Operator, Worker, compose};
+use netbricks_core::{DetachedContext, Drop, Function, Input, Operator, Worker, compose};
 use netbricks_testkit::build::ethernet;
 
 /// Runs a function over one packet: what is left of it, and why it was dropped otherwise.
 fn run<F: Function>(packet: Packet, pool: &Pool, function: impl FnOnce(Input) -> F) -> Result<Packet, Drop> {
     let worker = Worker::new(0, 1, pool.clone());
     let mut node = compose(&worker, function).unwrap();
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     let mut batch = Batch::new();
     assert!(batch.push(packet).is_ok());
     node.process(0, &mut batch, &mut cx);
@@ -88,7 +88,7 @@ fn views_tell_what_was_on_the_wire_and_payloads_end_with_what_is_here() {
     }
     let worker = Worker::new(0, 1, pool.clone());
     let function = |input: Input| input.inspect(|packet| assert_eq!(packet.frame_len(), 642)).done();
-    compose(&worker, function).unwrap().process(0, &mut batch, &mut Context::new(pool.clone()));
+    compose(&worker, function).unwrap().process(0, &mut batch, &mut DetachedContext::new(pool.clone()));
     assert_eq!((batch.len(), batch.bytes()), (3, 3 * 642));
 }
 

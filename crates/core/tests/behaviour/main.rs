@@ -22,6 +22,7 @@ mod harness;
 mod heritage;
 mod icmp;
 mod incomplete;
+mod isolation;
 mod lookups;
 mod operators;
 mod outward;

@@ -9,7 +9,9 @@ use netbricks_core::packet::{
 };
 use netbricks_core::tables::FlowTableConfig;
 use netbricks_core::view::{Enclosing, IpRewrite, Metadata};
-use netbricks_core::{Context, Drop, Edge, Function, Input, Node, Operator, Verdict, Worker, compose};
+use netbricks_core::{
+    DetachedContext, Drop, Edge, Function, Input, Node, Operator, Verdict, Worker, compose,
+};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::mutate::Random;
 use netbricks_testkit::{checksums, kinds, run, run_with};
@@ -557,7 +559,7 @@ fn room_before_and_behind_is_used_up_and_then_there_is_none() {
             let whole = pool.packet(&frame(b"")).map(|packet| packet.len() + packet.tailroom()).unwrap();
             let text: Vec<u8> = (0..whole - slack - 42).map(|i| i as u8 & 0x1f).collect();
             let packet = pool.packet(&frame(&text)).unwrap();
-            let (room, mut cx) = (packet.headroom() + packet.tailroom(), Context::new(pool.clone()));
+            let (room, mut cx) = (packet.headroom() + packet.tailroom(), DetachedContext::new(pool.clone()));
             assert_eq!(packet.tailroom(), slack, "else it proves nothing");
             let mut batch = Batch::new();
             assert!(batch.push(packet).is_ok());
@@ -589,7 +591,7 @@ fn a_packet_outgrows_its_frame() {
     let frame = |payload: &[u8]| {
         ethernet().ipv6("2001:db8::1", "2001:db8::2").udp(1, 2).payload(payload).build().unwrap()
     };
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     let mut node = growing(&pool, true, 700);
     let mut batch = Batch::new();
     let mut packet = pool.packet(&frame(b"start")).unwrap();

@@ -5,7 +5,7 @@ use netbricks_core::packet::print::dissect;
 use netbricks_core::packet::{Ethernet, FlowKey, Ip, Ipv4, Ipv6, Link, Udp, Vlan};
 use netbricks_core::tables::FlowTableConfig;
 use netbricks_core::view::{IpRewrite, Metadata};
-use netbricks_core::{Context, Drop, Function, Input, Operator, Worker, compose};
+use netbricks_core::{DetachedContext, Drop, Function, Input, Operator, Worker, compose};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::{checksums, kinds, run, run_with};
 
@@ -250,7 +250,7 @@ fn without_headroom_a_packet_is_too_big() {
     let pool = harness::pool();
     let worker = harness::worker(&pool);
     let mut node = compose(&worker, tag).unwrap();
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     let mut batch = Batch::new();
     let frame = ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(1, 2).build().unwrap();
     let packet = pool.packet(&frame).unwrap();

@@ -8,7 +8,7 @@ use netbricks_core::packet::{FlowKey, Ip, Link};
 use netbricks_core::tables::{FlowTableConfig, Full};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{
-    CallError, Context, Function, Graph, ImportError, Input, Operator, Section, Worker, compose,
+    CallError, DetachedContext, Function, Graph, ImportError, Input, Operator, Section, Worker, compose,
 };
 use netbricks_core::{Drop, recorder::KEPT_BYTES};
 use netbricks_testkit::build::ethernet;
@@ -105,7 +105,7 @@ where
     let worker = worker(&pool);
     let config = FlowTableConfig { full, idle_timeout: Some(IDLE), ..FlowTableConfig::new(16) };
     let mut node = compose(&worker, |input| remembering(input, &worker, consistency, config)).unwrap();
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     // What is due ends a part at a time.
     let later = (0..8).map(|part| (10 * IDLE + part * IDLE / 16, 19..20));
     for (now, ports) in std::iter::once((0, 0..20)).chain(later) {

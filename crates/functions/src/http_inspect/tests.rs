@@ -380,7 +380,7 @@ fn counts_by_host_are_handed_over_and_broken_ones_are_not() {
         (compose(&worker, |input| http_inspect(input, &config, &worker)).unwrap(), pool)
     };
     let ((mut from, pool), (mut to, _other)) = (node(), node());
-    let mut cx = netbricks_core::Context::new(pool.clone());
+    let mut cx = netbricks_core::DetachedContext::new(pool.clone());
     let mut batch = netbricks_core::buffer::Batch::new();
     for number in 0..8u16 {
         let text = format!("GET / HTTP/1.1\nHost: host{}\n\n", "x".repeat(usize::from(number % 4)));

@@ -3,7 +3,7 @@ use std::path::Path;
 
 use netbricks_core::buffer::{Batch, Pool};
 use netbricks_core::packet::Link;
-use netbricks_core::{Context, Function, Input, Node, Operator, Registry, Settings, Worker, compose};
+use netbricks_core::{DetachedContext, Function, Input, Node, Operator, Registry, Settings, Worker, compose};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::{kinds, run_configured};
 use proptest::prelude::*;
@@ -128,7 +128,7 @@ fn every_kind_passes_unchanged() {
 
 /// Frames through these nodes of one graph, in turn.
 fn through(nodes: &mut [Box<dyn Node>], pool: &Pool, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     let mut batch = Batch::new();
     for frame in frames {
         batch.push(pool.packet(frame).unwrap()).unwrap();

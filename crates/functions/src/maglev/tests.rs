@@ -3,7 +3,7 @@ use std::net::IpAddr;
 
 use netbricks_core::buffer::{Batch, Pool};
 use netbricks_core::packet::{FlowKey, MacAddress};
-use netbricks_core::{Blueprint, Context, Drop, Node, Settings, TableKey, Worker, compose};
+use netbricks_core::{Blueprint, DetachedContext, Drop, Node, Settings, TableKey, Worker, compose};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::{kinds, run_configured};
 use proptest::prelude::*;
@@ -64,7 +64,7 @@ impl Rig {
         Self::of(&blueprint(config), 0)
     }
     fn send(&mut self, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
-        let (mut cx, mut batch) = (Context::new(self.pool.clone()), Batch::new());
+        let (mut cx, mut batch) = (DetachedContext::new(self.pool.clone()), Batch::new());
         cx.advance(self.now);
         for frame in frames {
             batch.push(self.pool.packet(frame).unwrap()).unwrap();
@@ -510,7 +510,7 @@ fn without_a_backend_new_flows_are_dropped_for_a_reason() {
     assert_eq!((rig.ask(1), rig.ask(2)), (Some(1), None));
     rig.call("remove", "web-1");
     assert_eq!(rig.ask(1), None);
-    let (mut cx, mut batch) = (Context::new(rig.pool.clone()), Batch::new());
+    let (mut cx, mut batch) = (DetachedContext::new(rig.pool.clone()), Batch::new());
     batch.push(rig.pool.packet(&packet(5)).unwrap()).unwrap();
     rig.node.process(0, &mut batch, &mut cx);
     assert_eq!(cx.take_drops().of(Drop::NoRoute).packets, 1);

@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use netbricks_core::buffer::{Batch, Pool};
 use netbricks_core::packet::FlowKey;
 use netbricks_core::units::Duration;
-use netbricks_core::{Context, ImportError, Node, Settings, Worker, compose};
+use netbricks_core::{DetachedContext, ImportError, Node, Settings, Worker, compose};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::{kinds, run_configured};
 use proptest::prelude::*;
@@ -76,7 +76,7 @@ fn only_so_many_flows_are_remembered_and_only_the_largest_are_shown() {
 /// The node alone, with a clock by hand.
 struct Bench {
     node: Box<dyn Node>,
-    cx: Context,
+    cx: DetachedContext,
     pool: Pool,
 }
 
@@ -85,7 +85,7 @@ impl Bench {
         let pool = Pool::builder().frames(256).build().unwrap();
         let worker = Worker::new(0, 1, pool.clone());
         let node = compose(&worker, |input| monitor(input, &config, &worker)).unwrap();
-        Self { node, cx: Context::new(pool.clone()), pool }
+        Self { node, cx: DetachedContext::new(pool.clone()), pool }
     }
     fn send(&mut self, now: u64, flows: impl IntoIterator<Item = u16>) {
         self.cx.advance(now);

@@ -1,7 +1,7 @@
 use netbricks_core::buffer::{Batch, Pool};
 use netbricks_core::packet::build::Builder;
 use netbricks_core::packet::{Ipv4, Ipv6, Tcp, tcp};
-use netbricks_core::{Context, Node, Settings, Worker, compose};
+use netbricks_core::{DetachedContext, Node, Settings, Worker, compose};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::mutate::Random;
 use netbricks_testkit::{checksums, kinds, run_configured};
@@ -106,7 +106,7 @@ impl Rig {
         Self { node, pool }
     }
     fn pass(&mut self, frame: &[u8]) -> Vec<u8> {
-        let (mut batch, mut cx) = (Batch::new(), Context::new(self.pool.clone()));
+        let (mut batch, mut cx) = (Batch::new(), DetachedContext::new(self.pool.clone()));
         batch.push(self.pool.packet(frame).unwrap()).unwrap();
         self.node.process(0, &mut batch, &mut cx);
         batch.get(0).unwrap().data().to_vec()

@@ -45,7 +45,7 @@ struct Sink(usize, Sent);
 
 impl Node for Sink {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         self.1.lock().unwrap().extend(batch.drain().map(|packet| (self.0, packet.data().to_vec())));
     }
     fn role(&self) -> Role {

@@ -11,8 +11,8 @@ use std::rc::Rc;
 use allocation_counter::{AllocationInfo, measure};
 use netbricks_core::buffer::{Batch, HEADROOM, Pool, WorkerSlot};
 use netbricks_core::{
-    Blueprint, BuildError, Context, Edge, Graph, GraphBuilder, Node, NodeId, Operator, Output, Poll,
-    Registry, Role, Worker, compose, merge,
+    Blueprint, BuildError, Context, DetachedContext, Edge, Graph, GraphBuilder, Node, NodeId, Operator,
+    Output, Poll, Registry, Role, Worker, compose, merge,
 };
 use netbricks_functions::{
     busy, group_by, http_inspect, icmp_echo, lpm, macswap, maglev, monitor, mss, rewrite_stream, shuffle,
@@ -60,7 +60,7 @@ struct Sink(Rc<Cell<u64>>);
 impl Node for Sink {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
         self.0.set(self.0.get() + batch.len() as u64);
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         batch.clear();
     }
     fn role(&self) -> Role {
@@ -236,7 +236,7 @@ fn replaced_backends_are_not_freed_on_the_packet_path() {
     let pool = Pool::builder().frames(64).build().unwrap();
     let [mut changes, mut follows] =
         [0, 1].map(|index| blueprint.build(&Worker::new(index, 1, pool.clone())).unwrap());
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     let mut run = |node: &mut Box<dyn Node>| {
         let mut batch = Batch::new();
         batch.push(pool.packet(&flows()[0]).unwrap()).unwrap();

@@ -257,7 +257,7 @@ struct Order {
 
 impl Node for Order {
     fn process(&mut self, _input: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         let mut wrong = 0;
         for packet in batch.iter() {
             let label = packet.data().get(LABEL..LABEL + 11).and_then(<[u8]>::first_chunk::<11>);

@@ -115,7 +115,7 @@ impl ReceiveQueue for Receiver {
                     bytes += lost.bytes as u64;
                     no_buffer += u64::from(lost.reason == Drop::PoolExhausted);
                     too_big += u64::from(lost.reason == Drop::TooBig);
-                    cx.lost_on_arrival(lost.reason, 1, lost.bytes as u64);
+                    cx.receiving().lost_on_arrival(lost.reason, 1, lost.bytes as u64);
                 }
             }
             if !is_last {

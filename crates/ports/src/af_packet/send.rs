@@ -89,7 +89,7 @@ impl TransmitQueue for Sender {
                 Ok(sent) => {
                     batch.take_front(sent, &mut self.done);
                     let (packets, bytes) = (self.done.len() as u64, self.done.bytes());
-                    cx.sent(packets, bytes);
+                    cx.transmitting().sent(packets, bytes);
                     Counters::add(&self.counters.sent, packets);
                     Counters::add(&self.counters.sent_bytes, bytes);
                     self.done.clear();

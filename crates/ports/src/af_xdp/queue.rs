@@ -78,7 +78,7 @@ impl Arrivals {
                 // The kernel named bytes outside of what it has: the frame is not ours to touch, nothing is known of
                 // the packet.
                 counts.packets += 1;
-                cx.lost_on_arrival(Drop::Malformed, 1, 0);
+                cx.receiving().lost_on_arrival(Drop::Malformed, 1, 0);
                 continue;
             };
             if arrival.continues || !self.pieces.is_empty() || self.spoiled {
@@ -89,7 +89,7 @@ impl Arrivals {
             counts.bytes += arrival.packet.len() as u64;
             if let Err(packet) = batch.push(arrival.packet) {
                 // `room` is what the batch has: never here.
-                cx.drop_arrival(packet, Drop::QueueFull);
+                cx.receiving().drop_arrival(packet, Drop::QueueFull);
             }
         }
         if taken > 0 {
@@ -130,7 +130,7 @@ impl Arrivals {
             Some(whole) => {
                 counts.linearised += 1;
                 if let Err(packet) = batch.push(whole) {
-                    cx.drop_arrival(packet, Drop::QueueFull);
+                    cx.receiving().drop_arrival(packet, Drop::QueueFull);
                 }
             }
             None => {
@@ -138,7 +138,7 @@ impl Arrivals {
                 counts.no_buffer += u64::from(!too_big);
                 counts.too_big += u64::from(too_big);
                 let reason = if too_big { Drop::TooBig } else { Drop::PoolExhausted };
-                cx.lost_on_arrival(reason, 1, len as u64);
+                cx.receiving().lost_on_arrival(reason, 1, len as u64);
             }
         }
     }
@@ -385,7 +385,7 @@ impl TransmitQueue for Sender {
         }
         if packets > 0 {
             self.ring.publish();
-            cx.sent(packets, bytes);
+            cx.transmitting().sent(packets, bytes);
             Counters::add(&self.counters.sent, packets);
             Counters::add(&self.counters.sent_bytes, bytes);
         }

@@ -1,6 +1,6 @@
 use netbricks_buffer::Pool;
 use netbricks_core::{
-    Blueprint, Edge, Function, Graph, GraphBuilder, Input, Operator, Turn, Worker, compose,
+    Blueprint, DetachedContext, Edge, Function, Graph, GraphBuilder, Input, Operator, Turn, Worker, compose,
 };
 
 use super::*;
@@ -12,7 +12,7 @@ use crate::{Port, ReceiveNode, TransmitNode};
 #[test]
 fn a_batch_never_spans_a_millisecond_and_time_never_goes_back() {
     let pool = Pool::builder().frames(8).build().unwrap();
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     let (mut arrivals, mut batch) = (Arrivals::default(), Batch::new());
     arrivals.begin(&cx);
     assert!(arrivals.admit(5_999_999, &batch, &mut cx));

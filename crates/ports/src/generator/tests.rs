@@ -2,6 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use netbricks_buffer::Pool;
+use netbricks_core::DetachedContext;
 use netbricks_packet::FlowKey;
 use proptest::prelude::*;
 
@@ -129,7 +130,7 @@ fn queues_share_flows_and_packets_and_repeat_together() {
     assert_eq!(port.capabilities().receive_queues, 3);
     for queue in 0..3 {
         let mut queue = port.take_receive(queue).unwrap();
-        let (mut batch, mut graph) = (Batch::new(), Context::new(pool.clone()));
+        let (mut batch, mut graph) = (Batch::new(), DetachedContext::new(pool.clone()));
         let mut own = BTreeSet::new();
         while queue.receive(&mut batch, &mut graph) != Poll::Done || !batch.is_empty() {
             total += batch.len();
@@ -177,7 +178,7 @@ fn on_real_time_packets_come_when_they_are_due() {
     let mut from = open("generator", "clock = 'real'\nrate = '1 Mpps'\nduration = '1 ms'", &cx).unwrap();
     assert!(!from.capabilities().drives_clock);
     let mut queue = from.take_receive(0).unwrap();
-    let (mut batch, mut graph) = (Batch::new(), Context::new(pool.clone()));
+    let (mut batch, mut graph) = (Batch::new(), DetachedContext::new(pool.clone()));
     let mut made = 0u64;
     for step in 0..=100 {
         // Ten packets are due in each step.

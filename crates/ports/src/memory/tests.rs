@@ -1,4 +1,4 @@
-use netbricks_core::Drop;
+use netbricks_core::{DetachedContext, Drop};
 
 use super::*;
 use crate::steer::{Filter, Rule};
@@ -50,7 +50,7 @@ fn peers_of_one_run_are_joined_both_ways() {
     };
     // The text of a table borrows what it was parsed from.
     let (mut a, mut b) = (open("a", "peer = 'b'"), open("b", "peer = 'a'"));
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     let mut pass = |from: &mut dyn Port, to: &mut dyn Port, queue: usize| {
         let mut batch = Batch::new();
         batch.push(pool.packet(&[queue as u8; 60]).unwrap()).unwrap();
@@ -131,7 +131,7 @@ fn a_peer_that_steers_gets_what_its_rules_say() {
         let totals = forward(&mut from, &mut there, &pool, burst);
         assert_eq!((totals.sent.packets, totals.drops.of(Drop::TransmitFull).packets), (270, 30));
         assert_eq!(there.counters()[0].sent.load(Ordering::Relaxed), 270);
-        let (mut cx, mut batch) = (Context::new(pool.clone()), Batch::new());
+        let (mut cx, mut batch) = (DetachedContext::new(pool.clone()), Batch::new());
         for (queue, kind) in [(0, 2), (1, 1), (2, 0)] {
             let mut receive = here.take_receive(queue).unwrap();
             let mut numbers = Vec::new();

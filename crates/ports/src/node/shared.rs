@@ -147,7 +147,7 @@ impl Shared {
         self.waiting.fetch_add(packets, Ordering::Relaxed);
         let left = leaves.push(batch, &self.tickets);
         self.waiting.fetch_sub(packets - left, Ordering::Relaxed);
-        cx.handed(left as u64, bytes - batch.bytes());
+        cx.transmitting().handed(left as u64, bytes - batch.bytes());
     }
 
     /// After a panic in the driver, which its graph contains, the queue stays as usable as it was to that worker. What the
@@ -186,13 +186,13 @@ impl Shared {
                 let more = *budget == 0 && left::oldest(&mut sending.rings, before).is_some();
                 return if more { Served::Part } else { Served::All };
             }
-            cx.taken(count as u64, sending.hand.bytes());
+            cx.transmitting().taken(count as u64, sending.hand.bytes());
             sending.offer(cx);
             let rest = sending.hand.len();
             *budget = budget.saturating_sub(count - rest);
             if rest > 0 {
                 // Whoever comes next takes them over.
-                cx.handed(rest as u64, sending.hand.bytes());
+                cx.transmitting().handed(rest as u64, sending.hand.bytes());
                 return Served::Full;
             }
         }
@@ -324,7 +324,7 @@ impl TransmitQueue for SharedTransmit {
             if sending.hand.is_empty() {
                 break;
             }
-            cx.taken(sending.hand.len() as u64, sending.hand.bytes());
+            cx.transmitting().taken(sending.hand.len() as u64, sending.hand.bytes());
             Counters::add_shared(&shared.counters.not_sent, sending.hand.len() as u64);
             cx.drop_batch(&mut sending.hand, Drop::TransmitFull);
         }

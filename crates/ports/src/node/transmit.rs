@@ -219,7 +219,7 @@ impl TransmitNode {
                 Counters::add_shared(&self.counters.no_buffer, 1);
                 return cx.drop_packet(packet, Drop::PoolExhausted);
             };
-            cx.created(1, segment.len() as u64);
+            cx.transmitting().created(1, segment.len() as u64);
             self.put(segment, cx);
         }
         cx.drop_packet(packet, Drop::Segmented);
@@ -301,7 +301,7 @@ impl Node for TransmitNode {
     fn held(&self) -> u64 {
         self.queue.held()
     }
-    fn hurry(&mut self, _batch: &mut Batch, cx: &mut Context) {
+    fn flush(&mut self, _batch: &mut Batch, cx: &mut Context) {
         self.queue.flush(cx);
     }
     fn departed(&self) -> Vec<Departed> {

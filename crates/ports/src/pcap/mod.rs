@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use netbricks_buffer::{Batch, Packet};
+use netbricks_core::context::last_arrival;
 use netbricks_core::{Context, Drop, Key, Refused, Settings};
 
 pub(crate) use flush::SharedWriter;
@@ -372,7 +373,9 @@ impl TransmitQueue for Recording {
     }
 }
 
-/// Writes a packet under its own time: when it arrived, or left a line that delays. One that nobody gave a time is of `now`.
+/// Writes a packet under its own time: its arrival, or when it left a line that delays.
+///
+/// A packet without a time is written with `now`. None is written later than its batch can be.
 pub(crate) fn write_packet(
     writer: &mut Writer,
     now: u64,
@@ -381,7 +384,7 @@ pub(crate) fn write_packet(
 ) -> io::Result<()> {
     let time = match packet.received_at() {
         0 => now,
-        time => time,
+        time => time.min(last_arrival(now)),
     };
     writer.write_beginning(time, packet.data(), packet.wire_len(), direction)
 }

@@ -188,7 +188,7 @@ fn place(
     let lose = |cx: &mut Context, bytes: usize, reason| {
         Counters::add(&counters.received, 1);
         Counters::add(&counters.received_bytes, bytes as u64);
-        cx.lost_on_arrival(reason, 1, bytes as u64);
+        cx.receiving().lost_on_arrival(reason, 1, bytes as u64);
     };
     let frame = record.link.map_or(Err(Unframed::NotEthernet), |link| link.frame(record.data, wire));
     let (header, rest) = match frame {

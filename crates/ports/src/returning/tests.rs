@@ -1,7 +1,7 @@
 use std::sync::atomic::AtomicUsize;
 
 use netbricks_buffer::Pool;
-use netbricks_core::{Drop as Reason, Node};
+use netbricks_core::{DetachedContext, Drop as Reason, Node};
 
 use super::*;
 use crate::TransmitNode;
@@ -58,7 +58,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// Packets of 4,000 bytes that `node` finds too big for its port.
 fn too_big(node: &mut TransmitNode, pool: &Pool) -> u64 {
-    let (mut batch, mut cx) = (Batch::new(), Context::new(pool.clone()));
+    let (mut batch, mut cx) = (Batch::new(), DetachedContext::new(pool.clone()));
     pool.allocate_written_into(&mut batch, 3, &[0; 4_000]);
     node.process(0, &mut batch, &mut cx);
     cx.take_drops().of(Reason::TooBig).packets
@@ -148,7 +148,7 @@ fn a_worker_watches_the_queue_and_the_bell() {
     let mut receiver = Receiver { queue, seat: Arc::clone(&seat) };
     assert_eq!(watched(&receiver), [numbers[0], numbers[1], bell]);
     let pool = pool();
-    let (mut batch, mut cx) = (Batch::new(), Context::new(pool));
+    let (mut batch, mut cx) = (Batch::new(), DetachedContext::new(pool));
     for count in [1, 3, 0] {
         let (queue, mut numbers) = pipes(count);
         seat.offer(queue);

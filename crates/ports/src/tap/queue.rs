@@ -57,7 +57,7 @@ impl ReceiveQueue for Receiver {
                             bytes += lost;
                             no_buffer += u64::from(reason == Drop::PoolExhausted);
                             too_big += u64::from(reason == Drop::TooBig);
-                            cx.lost_on_arrival(reason, 1, lost);
+                            cx.receiving().lost_on_arrival(reason, 1, lost);
                         }
                     }
                 }
@@ -144,7 +144,7 @@ impl TransmitQueue for Sender {
             if sent > 0 {
                 batch.take_front(sent, &mut self.done);
                 let (packets, bytes) = (self.done.len() as u64, self.done.bytes());
-                cx.sent(packets, bytes);
+                cx.transmitting().sent(packets, bytes);
                 Counters::add(&self.counters.sent, packets);
                 Counters::add(&self.counters.sent_bytes, bytes);
                 self.done.clear();

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 
 use netbricks_buffer::{Offload, Packet};
 use netbricks_core::Drop;
+use netbricks_core::context::last_arrival;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
@@ -232,7 +233,9 @@ impl Line {
         if delay == 0 {
             return exit.leave(packet);
         }
-        let due = now.max(packet.received_at()).saturating_add(delay - jitter).saturating_add(varied);
+        // A function before a transmit queue may have written any time.
+        let arrived = packet.received_at().clamp(now, last_arrival(now));
+        let due = arrived.saturating_add(delay - jitter).saturating_add(varied);
         packet.set_received_at(due);
         self.serial += 1;
         self.delayed.push(Reverse(Delayed { due, serial: self.serial, packet }));

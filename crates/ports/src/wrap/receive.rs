@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
 use netbricks_buffer::{Batch, Packet, Pool};
-use netbricks_core::{Context, Drop, Poll};
+use netbricks_core::{Context, DetachedContext, Drop, Poll};
 
 use super::Tap;
 use super::line::{COPY, Exit, Line};
@@ -24,7 +24,7 @@ pub(super) struct Wrapped {
     judge: Judge,
     drives_clock: bool,
     /// The queue's own clock, which may be ahead of the graph's while the line lets out what is due before.
-    shadow: Context,
+    shadow: DetachedContext,
     /// From the queue, on the way to the line: empty between calls, but for one that panicked.
     pending: Batch,
     /// Off the line, in order.
@@ -45,11 +45,11 @@ impl Exit for Out<'_> {
         self.ready.push_back(packet);
     }
     fn lose(&mut self, packet: Packet, reason: Drop) {
-        self.cx.drop_arrival(packet, reason);
+        self.cx.receiving().drop_arrival(packet, reason);
     }
     fn copied(&mut self, _bytes: usize) {
         // Its bytes count when it goes into the graph, as those of arrivals do.
-        self.cx.created(1, 0);
+        self.cx.receiving().created(1, 0);
     }
     fn welcomes(&mut self, packet: &Packet) -> bool {
         self.judge.welcomes(packet)
@@ -71,7 +71,7 @@ impl Wrapped {
             tap,
             judge,
             drives_clock,
-            shadow: Context::new(pool),
+            shadow: DetachedContext::new(pool),
             pending: Batch::new(),
             ready: VecDeque::with_capacity(4 * netbricks_buffer::BATCH),
             arrivals: Arrivals::default(),
@@ -90,7 +90,7 @@ impl Wrapped {
             let Some(mut packet) = self.ready.pop_front() else { return };
             if packet.verdict() == COPY {
                 packet.set_verdict(0);
-                cx.created(0, packet.wire_len() as u64);
+                cx.receiving().created(0, packet.wire_len() as u64);
             }
             if let Err(packet) = batch.push(packet) {
                 // Not reached: there was room.
@@ -113,7 +113,7 @@ impl Wrapped {
             *last = inner.receive(pending, shadow);
         }
         for (reason, count) in shadow.take_drops().iter() {
-            cx.lost_on_arrival(reason, count.packets, count.bytes);
+            cx.receiving().lost_on_arrival(reason, count.packets, count.bytes);
         }
         let now = shadow.now();
         let mut exit = Out { ready, judge, cx };
@@ -132,7 +132,7 @@ impl Wrapped {
 
     /// Counts what a queue that panicked had received by then, which nobody has counted yet.
     fn give_up_pending(&mut self, cx: &mut Context) {
-        cx.lost_on_arrival(Drop::Panicked, self.pending.len() as u64, self.pending.bytes());
+        cx.receiving().lost_on_arrival(Drop::Panicked, self.pending.len() as u64, self.pending.bytes());
         self.pending.clear();
     }
 

@@ -38,7 +38,7 @@ impl Exit for Out<'_> {
         self.cx.drop_packet(packet, reason);
     }
     fn copied(&mut self, bytes: usize) {
-        self.cx.created(1, bytes as u64);
+        self.cx.transmitting().created(1, bytes as u64);
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
 
 use netbricks_buffer::{Batch, Pool};
-use netbricks_core::Context;
+use netbricks_core::DetachedContext;
 
 use super::fixture::{Forwarder, Lab, Outcome, eventually, open};
 
@@ -128,7 +128,7 @@ fn tags_come_out_as_they_went_in() {
             let pool = Pool::builder().frames(512).aligned(true).build().unwrap();
             let mut port = open("right", "driver = \"af_packet\"\ndevice = \"r0\"", &pool, 1).unwrap();
             let mut queue = port.take_receive(0).unwrap();
-            let (mut cx, mut batch) = (Context::new(pool.clone()), Batch::new());
+            let (mut cx, mut batch) = (DetachedContext::new(pool.clone()), Batch::new());
             ready.send(()).unwrap();
             let mut found: Vec<Vec<u8>> = Vec::new();
             let wanted = tagged_frames();
@@ -146,7 +146,7 @@ fn tags_come_out_as_they_went_in() {
             let pool = Pool::builder().frames(512).aligned(true).build().unwrap();
             let mut port = open("left", "driver = \"af_packet\"\ndevice = \"l0\"", &pool, 1).unwrap();
             let mut queue = port.take_transmit(0).unwrap();
-            let (mut cx, mut batch) = (Context::new(pool.clone()), Batch::new());
+            let (mut cx, mut batch) = (DetachedContext::new(pool.clone()), Batch::new());
             for frame in tagged_frames() {
                 batch.push(pool.packet(&frame).unwrap()).unwrap();
             }
@@ -314,7 +314,7 @@ fn af_xdp_steers_by_ports_behind_ip_options() {
         let pool = Pool::builder().frames(512).build().unwrap();
         let mut port = open("left", "driver = \"af_packet\"\ndevice = \"l0\"", &pool, 1).unwrap();
         let mut queue = port.take_transmit(0).unwrap();
-        let (mut cx, mut batch) = (Context::new(pool.clone()), Batch::new());
+        let (mut cx, mut batch) = (DetachedContext::new(pool.clone()), Batch::new());
         for words in 0..=10_u8 {
             for port in [7777_u16, 7778] {
                 let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];

@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use netbricks_buffer::{Batch, Pool};
-use netbricks_core::Context;
+use netbricks_core::DetachedContext;
 use netbricks_core::packet::build::ethernet;
 use netbricks_core::packet::stack::{Header, Layer, Root, Stack};
 use netbricks_core::packet::tcp::flags;
@@ -35,7 +35,7 @@ struct Wire {
     receive: Box<dyn ReceiveQueue>,
     transmit: Box<dyn TransmitQueue>,
     pool: Pool,
-    cx: Context,
+    cx: DetachedContext,
     batch: Batch,
     came: VecDeque<Vec<u8>>,
     _port: Box<dyn Port>,
@@ -47,7 +47,7 @@ impl Wire {
         let text = "driver = \"tap\"\ndevice = \"t0\"\noffload = false\nmac = \"02:00:00:00:00:01\"\naddress = \"10.9.0.1/24\"\n";
         let mut port = open("port", text, &pool, 1).unwrap();
         let (receive, transmit) = (port.take_receive(0).unwrap(), port.take_transmit(0).unwrap());
-        let cx = Context::new(pool.clone());
+        let cx = DetachedContext::new(pool.clone());
         Self { receive, transmit, pool, cx, batch: Batch::new(), came: VecDeque::new(), _port: port }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use netbricks_buffer::{Batch, Pool};
-use netbricks_core::Context;
+use netbricks_core::DetachedContext;
 use netbricks_packet::build::{Builder, Payload, ethernet};
 use netbricks_ports::steer::Rules;
 use netbricks_ports::{Port, ReceiveQueue};
@@ -83,7 +83,7 @@ fn send(lab: &Lab, frames: Vec<Vec<u8>>) {
         let pool = Pool::builder().frames(1024).aligned(true).build().unwrap();
         let mut port = open("left", "driver = \"af_packet\"\ndevice = \"l0\"", &pool, 1).unwrap();
         let mut queue = port.take_transmit(0).unwrap();
-        let (mut cx, mut batch) = (Context::new(pool.clone()), Batch::new());
+        let (mut cx, mut batch) = (DetachedContext::new(pool.clone()), Batch::new());
         for frame in frames {
             batch.push(pool.packet(&frame).unwrap()).unwrap();
         }
@@ -97,7 +97,7 @@ fn send(lab: &Lab, frames: Vec<Vec<u8>>) {
 
 /// Receives until so many packets have come in all; answers the queue of each frame, which comes once.
 fn receive(queues: &mut [Box<dyn ReceiveQueue>], pool: &Pool, wanted: usize) -> BTreeMap<Vec<u8>, usize> {
-    let (mut cx, mut batch) = (Context::new(pool.clone()), Batch::new());
+    let (mut cx, mut batch) = (DetachedContext::new(pool.clone()), Batch::new());
     let mut found = BTreeMap::new();
     eventually("the arrival of all frames", || {
         for (number, queue) in queues.iter_mut().enumerate() {
@@ -169,7 +169,7 @@ fn af_packet_brings_each_packet_to_the_queue_that_the_rules_say() {
 
     lab.run("box", "ip link delete b0");
     lab.veth(("box", "b0"), ("left", "l0"));
-    let (mut cx, mut batch) = (Context::new(pool.clone()), Batch::new());
+    let (mut cx, mut batch) = (DetachedContext::new(pool.clone()), Batch::new());
     eventually("the return of the interface", || {
         // What is handed over is taken by whoever asks.
         for queue in &mut queues {
@@ -195,7 +195,7 @@ fn what_arrives_while_a_port_is_opened_comes_once_and_to_its_queue() {
             let pool = Pool::builder().frames(1024).aligned(true).build().unwrap();
             let mut port = open("left", "driver = \"af_packet\"\ndevice = \"l0\"", &pool, 1).unwrap();
             let mut queue = port.take_transmit(0).unwrap();
-            let (mut cx, mut batch) = (Context::new(pool.clone()), Batch::new());
+            let (mut cx, mut batch) = (DetachedContext::new(pool.clone()), Batch::new());
             for number in 0_u64.. {
                 let frame = ethernet()
                     .ipv4("10.0.0.1", "10.0.0.2")

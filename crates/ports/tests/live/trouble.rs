@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use netbricks_buffer::{Batch, Pool};
-use netbricks_core::{Context, Drop};
+use netbricks_core::{DetachedContext, Drop};
 use netbricks_ports::{Counters, Link, ReceiveQueue};
 
 use super::fixture::{Forwarder, Lab, enter, eventually, open};
@@ -218,7 +218,7 @@ fn an_af_xdp_queue_that_has_no_frames_is_not_watched() {
     // All that the kernel has not got, and what comes in those that it has.
     let mut held: Vec<_> = std::iter::from_fn(|| pool.empty(0)).collect();
     assert!(held.len() < 256);
-    let (mut cx, mut batch) = (Context::new(pool.clone()), Batch::new());
+    let (mut cx, mut batch) = (DetachedContext::new(pool.clone()), Batch::new());
     eventually("the end of the kernel's frames", || {
         let sending = lab.inside("left", || {
             let socket = UdpSocket::bind("10.0.0.1:0").unwrap();
@@ -270,7 +270,7 @@ fn what_a_full_ring_did_not_take_is_counted_as_missed() {
         });
         let mut port = opened.join().unwrap();
         let mut queue = port.take_receive(0).unwrap();
-        let (mut cx, mut batch) = (Context::new(pool.clone()), Batch::new());
+        let (mut cx, mut batch) = (DetachedContext::new(pool.clone()), Batch::new());
         let mut missed = 0;
         // A few at last: it goes on when there is room again.
         for packets in [5_000, 10] {

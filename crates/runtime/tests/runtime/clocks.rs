@@ -55,11 +55,12 @@ impl Node for Replay {
         let flows = self.frames.len() as u64;
         while self.next < self.packets && batch.len() < cx.burst() {
             let time = BEGIN + self.next / flows * self.step;
-            if batch.is_empty() && !cx.approach(time) || batch.get(0).is_some_and(|p| p.received_at() < time)
+            if batch.is_empty() && !cx.receiving().approach(time)
+                || batch.get(0).is_some_and(|p| p.received_at() < time)
             {
                 return Poll::Busy;
             }
-            cx.advance(time);
+            cx.receiving().advance(time);
             let Some(mut packet) = cx.pool().packet(&self.frames[(self.next % flows) as usize]) else {
                 return Poll::Busy;
             };
@@ -96,7 +97,7 @@ struct Witness {
 
 impl Node for Witness {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         let mut left = self.left.lock().unwrap();
         let mut log = self.log.lock().unwrap();
         for packet in batch.drain() {

@@ -53,11 +53,11 @@ impl Node for Capture {
         while self.next < self.packets && batch.len() < cx.burst() {
             let time = self.begin + self.next * self.step;
             if time >= cx.deadline().min(self.current + MILLISECOND) {
-                if !batch.is_empty() || !cx.approach(time) {
+                if !batch.is_empty() || !cx.receiving().approach(time) {
                     return Poll::Busy;
                 }
                 self.current = time - time % MILLISECOND;
-                cx.advance(self.current);
+                cx.receiving().advance(self.current);
             }
             let (number, flow) =
                 (self.next / self.frames.len() as u64, self.next as usize % self.frames.len());
@@ -84,7 +84,7 @@ struct Witness(Log);
 
 impl Node for Witness {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         self.0.borrow_mut().extend(batch.drain().map(|packet| Saw::Packet(packet.received_at())));
     }
     fn role(&self) -> Role {

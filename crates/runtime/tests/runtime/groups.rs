@@ -58,7 +58,7 @@ pub(crate) struct Ends(pub(crate) usize, pub(crate) Seen);
 
 impl Node for Ends {
     fn process(&mut self, input: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         let mut seen = self.1.lock().unwrap();
         seen.extend(batch.drain().map(|packet| {
             let (worker, group, number) = label(&packet);

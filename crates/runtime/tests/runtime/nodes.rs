@@ -124,7 +124,7 @@ pub(crate) struct Sink;
 
 impl Node for Sink {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         batch.clear();
     }
     fn role(&self) -> Role {

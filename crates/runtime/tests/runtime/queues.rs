@@ -4,8 +4,10 @@ use netbricks_buffer::Batch;
 use netbricks_core::{
     Context, Edge, Graph, GraphBuilder, GroupConfig, Groups, Node, NodeId, Output, Turn, Worker, merge,
 };
+use netbricks_runtime::{Clock, Factory, Runtime};
 
 use crate::groups::{Ends, Seen, by_first_byte, pool, source};
+use crate::nodes::{Hourly, Sink, Source, chain, config};
 
 const PACKETS: u64 = 1_000;
 
@@ -163,4 +165,45 @@ fn what_queues_hold_of_a_replay_that_is_stopped_goes_out() {
         assert_eq!(graph.totals().drops.total().packets, 0, "bursts of {burst}");
         assert_eq!(seen.lock().unwrap().len() as u64, received);
     }
+}
+
+/// Nothing but the clock can have more for them, and nothing but what is due next moves it.
+#[test]
+fn idle_queues_let_a_driven_graph_go_to_what_is_due_next() {
+    let config = config(pool(), 1).clock(Clock::Driven);
+    let report = Runtime::start(config, |_| {
+        Factory::new(|context| {
+            let nodes: Vec<(&str, Box<dyn Node>)> = vec![
+                ("in", Box::new(Source::new(100))),
+                ("first queue", by_first_byte(1, 256, context.worker())),
+                ("hourly", Box::new(Hourly::default())),
+                ("second queue", by_first_byte(1, 256, context.worker())),
+                ("out", Box::new(Sink)),
+            ];
+            chain("g", nodes)?.build(context.pool().clone())
+        })
+    })
+    .unwrap()
+    .wait();
+    assert!(report.conserved, "{report:?}");
+    // Not one of them is given up by a drain: each had its hour.
+    assert_eq!((report.totals.sent.packets, report.totals.drops.total().packets), (100, 0));
+}
+
+#[test]
+fn a_worker_may_sleep_while_a_queue_is_empty_and_not_while_it_holds_packets() {
+    let (pool, worker) = (pool(), Worker::new(0, 1, pool()));
+    let mut graph = GraphBuilder::new("test");
+    let ends = graph.add("ends", Box::new(Ends(1, Seen::default()))).unwrap();
+    let queue = queue(&mut graph, &worker, (1, 64), ends);
+    let source = graph.add("in", source(&[1], 1, 0)).unwrap();
+    graph.connect(source, Edge::OUT, queue, 0).unwrap();
+    let mut graph = graph.build(pool).unwrap();
+    let mut slept = Vec::new();
+    for _ in 0..6 {
+        slept.push((graph.totals().held, graph.can_sleep() && graph.waits_for_time_alone()));
+        graph.turn(0);
+    }
+    assert!(slept.iter().all(|(held, sleeps)| *held == 0 || !sleeps), "{slept:?}");
+    assert_eq!(slept.last(), Some(&(0, true)), "{slept:?}");
 }

@@ -163,7 +163,7 @@ struct Sink(Arc<Shared>);
 
 impl Node for Sink {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         batch.drain().for_each(|packet| self.0.hears(packet.data()));
     }
     fn role(&self) -> Role {

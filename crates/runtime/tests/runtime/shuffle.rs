@@ -12,8 +12,9 @@ use netbricks_core::packet::{FlowKey, Ip, Link, Tcp};
 use netbricks_core::tables::{Entry, FlowTable, FlowTableConfig, Tallies};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{
-    Context, Drop, Edge, Function, Graph, GraphBuilder, GraphError, Input, Node, Operator, Output, Poll,
-    Role, Shuffle, ShuffleConfig, ShuffleKey, StoredFlow, Team, Turn, WhenFull, Worker, compose,
+    Context, DetachedContext, Drop, Edge, Function, Graph, GraphBuilder, GraphError, Input, Node, Operator,
+    Output, Poll, Role, Shuffle, ShuffleConfig, ShuffleKey, StoredFlow, Team, Turn, WhenFull, Worker,
+    compose,
 };
 use netbricks_runtime::{Clock, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime};
 use netbricks_testkit::stream::{StreamWorker, WindowConfig};
@@ -90,7 +91,7 @@ pub(crate) struct Witness {
 
 impl Node for Witness {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         let mut seen = self.seen.lock().unwrap();
         for packet in batch.drain() {
             let number = u64::from_be_bytes(packet.data()[NUMBER].try_into().unwrap());
@@ -567,10 +568,10 @@ impl Node for Replay {
             return Poll::Done;
         }
         let time = millisecond(self.next);
-        if !cx.approach(time) {
+        if !cx.receiving().approach(time) {
             return Poll::Busy;
         }
-        cx.advance(time);
+        cx.receiving().advance(time);
         while self.next < self.frames.len() && millisecond(self.next) == time && batch.len() < cx.burst() {
             let mut packet = cx.pool().packet(&self.frames[self.next]).unwrap();
             packet.set_received_at(self.next as u64 * 3 / 2 * 100_000 + 1_000_000_000);
@@ -651,7 +652,7 @@ fn nobody_overtakes_packets_that_wait_for_room() {
         let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
         shuffle.node_by(&worker, |input| input, |packet| u64::from(packet.frame()[0])).unwrap()
     });
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     let (mut batch, mut came) = (Batch::new(), Vec::new());
     // A key that the second worker owns.
     let key = (0..=255)

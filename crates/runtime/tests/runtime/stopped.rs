@@ -7,8 +7,8 @@ use std::sync::{Arc, Barrier};
 
 use netbricks_buffer::{Batch, Pool};
 use netbricks_core::{
-    Context, Drop, Edge, Function, GraphBuilder, GraphError, Input, Node, Operator, Shuffle, ShuffleConfig,
-    Team, Totals, Worker, compose,
+    DetachedContext, Drop, Edge, Function, GraphBuilder, GraphError, Input, Node, Operator, Shuffle,
+    ShuffleConfig, Team, Totals, Worker, compose,
 };
 use netbricks_runtime::{Clock, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime};
 
@@ -188,9 +188,9 @@ fn what_is_left_in_the_rings_of_a_shuffle_that_is_given_up_is_counted() {
     let workers = [0, 1].map(|index| Worker::new(index, 1, pool.clone()).of_team(team.clone()));
     let [mut giving, mut given_up] = workers.map(|worker| {
         let by_number = shuffle.node_by(&worker, |input| input, |packet| u64::from(packet.frame()[0]));
-        (by_number.unwrap(), Context::new(pool.clone()))
+        (by_number.unwrap(), DetachedContext::new(pool.clone()))
     });
-    let send = |giving: &mut (Box<dyn Node>, Context)| {
+    let send = |giving: &mut (Box<dyn Node>, DetachedContext)| {
         let mut batch = Batch::new();
         for number in 0..40 {
             batch.push(pool.packet(&[number; 60]).unwrap()).unwrap();

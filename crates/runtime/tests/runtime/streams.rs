@@ -86,7 +86,7 @@ struct Sink;
 
 impl Node for Sink {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         batch.clear();
     }
     fn role(&self) -> Role {

@@ -222,7 +222,7 @@ impl Queue {
 
 impl Node for Queue {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         self.given += batch.len() as u64;
         self.there.extend(batch.drain());
     }

@@ -25,11 +25,11 @@ impl Node for Capture {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         let Some((first, _)) = self.0.front() else { return Poll::Done };
-        if !cx.approach(*first) {
+        if !cx.receiving().approach(*first) {
             return Poll::Busy;
         }
         let begin = first / MILLISECOND * MILLISECOND;
-        cx.advance(begin);
+        cx.receiving().advance(begin);
         let edge = (begin + MILLISECOND).min(cx.deadline());
         while batch.len() < cx.burst()
             && let Some((time, frame)) = self.0.pop_front_if(|(time, _)| *time < edge)
@@ -63,7 +63,7 @@ struct Written(Rc<RefCell<Frames>>);
 
 impl Node for Written {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         let now = cx.now();
         let packets = batch.drain().map(|packet| (now.max(packet.received_at()), packet.data().to_vec()));
         self.0.borrow_mut().extend(packets);

@@ -24,7 +24,7 @@ fn pass(
     frame: &[u8],
     offload: Offload,
 ) -> Result<(Vec<u8>, Offload), Drop> {
-    let (mut batch, mut cx) = (Batch::new(), Context::new(pool.clone()));
+    let (mut batch, mut cx) = (Batch::new(), DetachedContext::new(pool.clone()));
     let mut packet = pool.packet(frame).unwrap();
     packet.set_offload(offload);
     assert!(batch.push(packet).is_ok());

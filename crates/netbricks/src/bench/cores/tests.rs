@@ -1,6 +1,6 @@
 //! Short runs of the benchmarks whose workers give each other packets, and what their checks find.
 
-use netbricks_core::NoSettings;
+use netbricks_core::{DetachedContext, NoSettings};
 
 use super::super::tests::{said, short};
 use super::*;
@@ -99,7 +99,7 @@ fn a_packet_that_is_missing_or_not_the_next_of_its_flow_is_noticed() {
 #[test]
 fn order_is_looked_at_by_flow_and_worker() {
     let pool = Pool::builder().frames(256).build().unwrap();
-    let mut cx = Context::new(pool);
+    let mut cx = DetachedContext::new(pool);
     let wrong = Arc::new(AtomicU64::new(0));
     let mut order = Order { last: last_numbers(), wrong: wrong.clone() };
     let mut passed = |flows: &mut Flows, turned: bool| {

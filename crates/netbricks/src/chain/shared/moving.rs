@@ -55,7 +55,7 @@ struct Out;
 
 impl Node for Out {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         batch.clear();
     }
     fn role(&self) -> Role {

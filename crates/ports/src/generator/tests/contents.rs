@@ -261,7 +261,7 @@ fn imix_is_seven_to_four_to_one() {
     let settings = format!("frame_sizes = 'imix'\npackets = {PACKETS}\nseed = 6");
     let mut port = open("generator", &settings, &cx).unwrap();
     let mut queue = port.take_receive(0).unwrap();
-    let (mut batch, mut graph) = (Batch::new(), Context::new(pool.clone()));
+    let (mut batch, mut graph) = (Batch::new(), DetachedContext::new(pool.clone()));
     let mut found: BTreeMap<usize, u32> = BTreeMap::new();
     while queue.receive(&mut batch, &mut graph) != Poll::Done || !batch.is_empty() {
         batch.drain().for_each(|packet| *found.entry(packet.len()).or_default() += 1);

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use netbricks_buffer::Pool;
-use netbricks_core::{Edge, Graph, GraphBuilder, Totals};
+use netbricks_core::{DetachedContext, Edge, Graph, GraphBuilder, Totals};
 
 use super::*;
 use crate::testing::*;
@@ -40,7 +40,7 @@ impl TransmitQueue for Narrow {
         let mut out = Batch::new();
         batch.take_front(room.min(self.step).min(batch.len()), &mut out);
         self.wire.room.store(room - out.len(), Ordering::Relaxed);
-        cx.sent(out.len() as u64, out.bytes());
+        cx.transmitting().sent(out.len() as u64, out.bytes());
         self.wire.sent.lock().unwrap().extend(out.drain().map(|packet| packet.data().to_vec()));
     }
 }
@@ -90,7 +90,7 @@ fn leave(handle: &mut SharedTransmit, mut batch: Batch, cx: &mut Context) {
 /// While it sends, another worker leaves as much as it sends.
 struct Refilled {
     other: Arc<Mutex<Option<SharedTransmit>>>,
-    cx: Context,
+    cx: DetachedContext,
     sent: Arc<AtomicUsize>,
 }
 
@@ -99,7 +99,7 @@ impl TransmitQueue for Refilled {
         let count = batch.len();
         let sent = self.sent.fetch_add(count, Ordering::Relaxed);
         assert!(sent < 100_000, "whoever sends is kept for ever");
-        cx.sent(count as u64, batch.bytes());
+        cx.transmitting().sent(count as u64, batch.bytes());
         batch.clear();
         let mut more = Batch::new();
         self.cx.pool().allocate_written_into(&mut more, count, b"more");
@@ -116,9 +116,10 @@ impl TransmitQueue for Refilled {
 fn nobody_is_kept_as_the_sender_of_others() {
     let pool = pool();
     let (other, sent) = (Arc::default(), Arc::new(AtomicUsize::new(0)));
-    let queue = Refilled { other: Arc::clone(&other), cx: Context::new(pool.clone()), sent: sent.clone() };
+    let queue =
+        Refilled { other: Arc::clone(&other), cx: DetachedContext::new(pool.clone()), sent: sent.clone() };
     let mut shared = SharedTransmit::new(Box::new(queue), Arc::default());
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     let mut one = shared.clone();
     for _ in 0..3 {
         let mut left = Batch::new();
@@ -143,7 +144,7 @@ fn nobody_is_kept_as_the_sender_of_others() {
 fn what_is_over_the_budget_stays_in_order() {
     let pool = pool();
     let (wire, mut own) = narrow(usize::MAX, BATCH);
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     let mut others = [own.clone(), own.clone()];
     for other in &mut others {
         for number in 0..4 {
@@ -229,7 +230,7 @@ fn what_a_full_queue_left_goes_out_without_new_traffic() {
     let (wire, shared) = narrow(0, BATCH);
     let (mut from, far) = crate::memory::Memory::new("in", 1, 1_024, &pool);
     let mut idle = graph(&mut from, shared.clone(), &pool);
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     let mut other = shared.clone();
     leave(&mut other, batch(&pool, 1, 100), &mut cx);
     let mut now = 1_000_000_000;
@@ -256,7 +257,7 @@ fn what_a_full_queue_left_goes_out_without_new_traffic() {
 fn tries_of_a_full_queue_do_not_multiply() {
     let pool = pool();
     let (wire, mut shared) = narrow(0, BATCH);
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     leave(&mut shared.clone(), batch(&pool, 1, 10), &mut cx);
     let mut own = batch(&pool, 2, 10);
     super::super::transmit::offer(&mut shared, &mut own, &mut cx);
@@ -271,7 +272,7 @@ fn tries_of_a_full_queue_do_not_multiply() {
 fn a_slow_queue_is_not_a_full_one() {
     let pool = pool();
     let (wire, mut shared) = narrow(17, 3);
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     leave(&mut shared.clone(), batch(&pool, 1, 20), &mut cx);
     shared.flush(&mut cx);
     assert_eq!((wire.sent().len(), wire.calls()), (17, 7));
@@ -287,7 +288,7 @@ fn a_slow_queue_is_not_a_full_one() {
 fn what_waits_goes_by_age_and_not_by_worker() {
     let pool = pool();
     let (wire, mut first) = narrow(usize::MAX, BATCH);
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     let mut second = first.clone();
     let mut third = first.clone();
     let mut expected = Vec::new();
@@ -319,10 +320,10 @@ fn what_waits_outlives_a_panic_in_a_flush() {
         Box::new(Shaky(Narrow { wire: wire.clone(), step: BATCH }, false)),
         Arc::default(),
     );
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     leave(&mut shared.clone(), batch(&pool, 1, 10), &mut cx);
     let flushed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        shared.flush(&mut Context::new(pool.clone()))
+        shared.flush(&mut DetachedContext::new(pool.clone()))
     }));
     assert!(flushed.is_err());
     wire.room.store(usize::MAX, Ordering::Relaxed);

@@ -112,7 +112,7 @@ impl TransmitQueue for Slow {
             self.entered.send(()).unwrap();
             self.go_on.recv().unwrap();
         }
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         self.sent.lock().unwrap().extend(batch.drain().map(|packet| packet.data().to_vec()));
     }
 }

@@ -1,0 +1,422 @@
+//! A panic in each call that a graph makes into an author's code ([`AuthorCall`]), also where more panics follow: the worker
+//! goes on, a neighbour loses nothing, and every packet is accounted for.
+#![forbid(unsafe_code)]
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::os::fd::BorrowedFd;
+
+use netbricks_core::buffer::{Batch, Packet, Pool};
+use netbricks_core::consistency::{Heritage, Shares, Strict};
+use netbricks_core::graph::{AuthorCall, observe_panics};
+use netbricks_core::shuffle::{Crossing, Part, PartStep};
+use netbricks_core::tables::{FlowTable, FlowTableConfig};
+use netbricks_core::{
+    Blueprint, BuildError, CallError, Context, Departed, Edge, Graph, GraphBuilder, GraphError, ImportError,
+    Node, Operator, Output, Poll, Role, Schedule, Section, Shuffle, ShuffleConfig, ShuffleKey, StateImage,
+    Team, Turn, Worker, compose,
+};
+
+thread_local! {
+    /// The calls that panic, and how many of the first are let pass.
+    static BROKEN: RefCell<Vec<AuthorCall>> = const { RefCell::new(Vec::new()) };
+    static SPARED: Cell<u32> = const { Cell::new(0) };
+    /// The calls that did.
+    static REACHED: RefCell<Vec<AuthorCall>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Raised by a panic in place of a text; panics in its end.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        reach(AuthorCall::DropPayload);
+    }
+}
+
+/// This call is made.
+fn reach(call: AuthorCall) {
+    if !BROKEN.with_borrow(|broken| broken.contains(&call)) {
+        return;
+    }
+    if SPARED.get() > 0 && BROKEN.with_borrow(|broken| broken[0] == call) {
+        SPARED.set(SPARED.get() - 1);
+        return;
+    }
+    REACHED.with_borrow_mut(|reached| reached.push(call));
+    if call == AuthorCall::Process && BROKEN.with_borrow(|broken| broken.contains(&AuthorCall::DropPayload)) {
+        std::panic::panic_any(Bomb);
+    }
+    panic!("{call:?}");
+}
+
+/// A node that can panic wherever it is called. It keeps one packet, has state of flows and state that workers share.
+struct Fragile {
+    kept: Vec<Packet>,
+    shared: Box<dyn Node>,
+}
+
+fn fragile(worker: &Worker, shares: &Shares) -> Result<Box<dyn Node>, BuildError> {
+    reach(AuthorCall::Build);
+    let worker = worker.clone().sharing(shares);
+    let shared = compose(&worker, |input| {
+        worker.state::<FlowTable<u64, u64>, Strict>("shared", Strict, FlowTableConfig::new(8));
+        input.done()
+    })?;
+    Ok(Box::new(Fragile { kept: Vec::new(), shared }))
+}
+
+impl Drop for Fragile {
+    fn drop(&mut self) {
+        reach(AuthorCall::DropNode);
+    }
+}
+
+impl Fragile {
+    fn let_go(&mut self, batch: &mut Batch) {
+        while let Some(packet) = self.kept.pop() {
+            if let Err(packet) = batch.push(packet) {
+                return self.kept.push(packet);
+            }
+        }
+    }
+}
+
+impl Node for Fragile {
+    fn process(&mut self, _: usize, batch: &mut Batch, _: &mut Context) {
+        reach(AuthorCall::Process);
+        if self.kept.is_empty() {
+            self.kept.extend(batch.pop());
+        }
+    }
+    fn poll(&mut self, _: &mut Batch, _: &mut Context) -> Poll {
+        reach(AuthorCall::Poll);
+        Poll::Idle
+    }
+    fn is_schedulable(&self) -> bool {
+        true
+    }
+    fn schedule(&self) -> Option<Schedule> {
+        reach(AuthorCall::Schedule);
+        None
+    }
+    fn kind(&self) -> &str {
+        reach(AuthorCall::Describe);
+        "fragile"
+    }
+    fn keeps_packets(&self) -> bool {
+        true
+    }
+    fn held(&self) -> u64 {
+        reach(AuthorCall::Held);
+        self.kept.len() as u64
+    }
+    fn drain(&mut self, batch: &mut Batch, _: &mut Context) {
+        reach(AuthorCall::Drain);
+        self.let_go(batch);
+    }
+    fn flush(&mut self, batch: &mut Batch, _: &mut Context) {
+        reach(AuthorCall::Flush);
+        self.let_go(batch);
+    }
+    fn descriptors<'n>(&'n self, _: &mut dyn FnMut(BorrowedFd<'n>)) {
+        reach(AuthorCall::Descriptors);
+    }
+    fn call(&mut self, _: &str, _: &str) -> Result<String, CallError> {
+        reach(AuthorCall::Call);
+        Ok(String::new())
+    }
+    fn export(&self) -> Vec<StateImage> {
+        reach(AuthorCall::Export);
+        Vec::new()
+    }
+    fn import(&mut self, _: &str, _: &[u8], _: u64) -> Result<(), ImportError> {
+        reach(AuthorCall::Import);
+        Ok(())
+    }
+    fn heritage(&self) -> Vec<(String, Heritage)> {
+        reach(AuthorCall::Heritage);
+        self.shared.heritage()
+    }
+    fn inherit(&mut self, name: &str, heritage: &Heritage, now: u64) -> Option<Result<(), ImportError>> {
+        reach(AuthorCall::Inherit);
+        self.shared.inherit(name, heritage, now)
+    }
+    fn take_part(&mut self, _: &Part, step: &mut PartStep) -> Option<StateImage> {
+        reach(AuthorCall::TakePart);
+        step.end();
+        Some(("flows".into(), vec![1]))
+    }
+    fn bound(&self, _: ShuffleKey) -> Vec<String> {
+        reach(AuthorCall::Bound);
+        Vec::new()
+    }
+    fn follows(&self, _: ShuffleKey) -> Vec<String> {
+        vec!["flows".into()]
+    }
+    fn shares_state(&self) -> Option<usize> {
+        reach(AuthorCall::SharesState);
+        None
+    }
+    fn survivors(&mut self) -> Option<&mut dyn Any> {
+        reach(AuthorCall::Survivors);
+        Some(self)
+    }
+    fn restore(&mut self, before: &mut dyn Any) {
+        if let Some(before) = before.downcast_mut::<Self>() {
+            std::mem::swap(&mut self.kept, &mut before.kept);
+        }
+        reach(AuthorCall::Restore);
+    }
+    fn restore_failed(&mut self) {
+        reach(AuthorCall::RestoreFailed);
+    }
+    fn crossing(&mut self) -> Option<&mut dyn Crossing> {
+        reach(AuthorCall::Crossing);
+        None
+    }
+    fn report(&self) -> Vec<Section> {
+        reach(AuthorCall::Report);
+        Vec::new()
+    }
+}
+
+/// Keeps nothing, and waits for its end.
+struct Waiting;
+
+impl Node for Waiting {
+    fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
+    fn has_an_end(&self) -> bool {
+        reach(AuthorCall::HasAnEnd);
+        true
+    }
+}
+
+/// Brings so many packets in.
+struct Source(u32);
+
+impl Node for Source {
+    fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
+    fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+        while self.0 > 0 && batch.len() < cx.burst() {
+            self.0 -= 1;
+            // As many as a pool has are never on their way.
+            assert!(batch.push(cx.pool().packet(&[self.0 as u8; 60]).unwrap()).is_ok());
+        }
+        if self.0 == 0 { Poll::Done } else { Poll::Busy }
+    }
+    fn is_schedulable(&self) -> bool {
+        true
+    }
+    fn role(&self) -> Role {
+        Role::Receive
+    }
+    fn inputs(&self) -> usize {
+        0
+    }
+}
+
+/// Sends all, and has something to say of it.
+#[derive(Default)]
+struct Sink {
+    sent: u64,
+}
+
+impl Node for Sink {
+    fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
+        self.sent += batch.len() as u64;
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
+        batch.clear();
+    }
+    fn role(&self) -> Role {
+        Role::Transmit
+    }
+    fn outputs(&self) -> Vec<Output> {
+        Vec::new()
+    }
+    fn departed(&self) -> Vec<Departed> {
+        reach(AuthorCall::Departed);
+        vec![Departed { given: self.sent, left: self.sent }]
+    }
+}
+
+/// What the workers of a runtime have in common, in one thread.
+struct Setting {
+    pool: Pool,
+    team: Team,
+    shuffle: Shuffle,
+    fragile: Blueprint,
+}
+
+impl Setting {
+    fn new() -> Self {
+        let shares = Shares::default();
+        let made = std::sync::atomic::AtomicU32::new(0);
+        let fragile = Blueprint::new(move |worker| {
+            // After a panic no other can be made, where that is what is tried.
+            let first = made.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < 2;
+            if !first && BROKEN.with_borrow(|broken| broken.contains(&AuthorCall::RestoreFailed)) {
+                return Err(BuildError::new("none left"));
+            }
+            fragile(worker, &shares)
+        });
+        let pool = Pool::builder().frames(512).build().unwrap();
+        let shuffle = Shuffle::new(ShuffleConfig::default());
+        Self { pool, team: Team::new(2), shuffle, fragile }
+    }
+
+    /// A worker's graph: a way over the fragile node, and a neighbour's.
+    fn graph(&self, index: usize) -> Result<Graph, GraphError> {
+        let worker = Worker::new(index, 1, self.pool.clone()).of_team(self.team.clone());
+        let mut graph = GraphBuilder::new("test");
+        let sources = if index == 0 { 300 } else { 0 };
+        let way = [
+            graph.add("source", Box::new(Source(sources)))?,
+            graph.add("shuffle", self.shuffle.node(&worker).unwrap())?,
+            graph.add_function("fragile", &self.fragile, &worker)?,
+            graph.add("waiting", Box::new(Waiting))?,
+            graph.add("sink", Box::new(Sink::default()))?,
+        ];
+        let neighbour = [
+            graph.add("other source", Box::new(Source(300)))?,
+            graph.add("other sink", Box::new(Sink::default()))?,
+        ];
+        for pair in way.windows(2).chain(neighbour.windows(2)) {
+            graph.connect(pair[0], Edge::OUT, pair[1], 0)?;
+        }
+        graph.build(self.pool.clone())
+    }
+}
+
+/// Two workers' graphs from the first turn to the end, with every call that there is.
+fn live(graphs: &mut [Graph]) {
+    graphs.iter_mut().for_each(|graph| graph.set_burst(8));
+    for turn in 0..4_000 {
+        for graph in graphs.iter_mut() {
+            let _turn: Turn = graph.turn(turn * 1_000_000);
+        }
+        if turn == 20 {
+            // Where a node panicked over what of it can move, nothing does.
+            let _moved = graphs[0].call("shuffle", "move", "0-4095 1");
+        }
+    }
+    for graph in graphs.iter_mut() {
+        graph.can_sleep();
+        graph.descriptors(&mut |_| ());
+        let _answer = graph.call("fragile", "any", "");
+        graph.export();
+        let _imported = graph.import("fragile", "flows", &[1]);
+        graph.reports();
+    }
+}
+
+/// Lives through a panic in these calls; the first is the one that is tried, after so many were let pass.
+fn survive(broken: &[AuthorCall], spared: u32) {
+    let what = format!("{broken:?}");
+    BROKEN.set(broken.to_vec());
+    SPARED.set(spared);
+    REACHED.take();
+    let setting = Setting::new();
+    let built = (setting.graph(0), setting.graph(1));
+    if let (Ok(first), Ok(second)) = built {
+        let mut graphs = [first, second];
+        live(&mut graphs);
+        // Graphs that replace these go on with what is shared.
+        let next = Setting::new();
+        if let Ok(mut new) = next.graph(0) {
+            new.inherit(&graphs[0]);
+            new.take_down();
+        }
+        for graph in &mut graphs {
+            graph.drain(5_000_000_000);
+        }
+        for graph in &graphs {
+            assert_eq!(graph.unbalanced(), Vec::<String>::new(), "{what}");
+            let sent =
+                graph.nodes().find(|node| node.name == "other sink").map(|node| node.counters.sent.packets);
+            assert_eq!(sent, Some(300), "{what}: the neighbour");
+        }
+        let mut totals = graphs[0].totals();
+        totals.merge(&graphs[1].totals());
+        assert!(totals.is_conserved(), "{what}: {totals:?}");
+        assert_eq!(totals.received.packets, 900, "{what}");
+        graphs.into_iter().for_each(|graph| drop(graph.take_down()));
+        let reached = REACHED.take();
+        assert!(reached.contains(&broken[0]), "{what}: it was not called");
+    } else {
+        let at_building =
+            [AuthorCall::Build, AuthorCall::Describe, AuthorCall::Schedule, AuthorCall::Crossing];
+        assert!(at_building.contains(&broken[0]), "{what}");
+    }
+    BROKEN.take();
+    let pool = setting.pool.clone();
+    drop(setting);
+    assert_eq!(pool.available(), pool.capacity(), "{what}");
+}
+
+/// What else has to break for this call to be made.
+fn with(call: AuthorCall) -> Vec<AuthorCall> {
+    match call {
+        AuthorCall::Survivors | AuthorCall::Restore | AuthorCall::RestoreFailed | AuthorCall::DropPayload => {
+            vec![call, AuthorCall::Process]
+        }
+        _ => vec![call],
+    }
+}
+
+#[test]
+fn a_panic_in_each_call_into_an_authors_code_is_contained() {
+    observe_panics();
+    for call in AuthorCall::ALL {
+        survive(&with(call), 0);
+    }
+}
+
+#[test]
+fn a_node_that_panics_in_every_call_after_the_first_panic_is_contained() {
+    observe_panics();
+    for call in AuthorCall::ALL {
+        let mut broken = with(call);
+        let after = [
+            AuthorCall::Process,
+            AuthorCall::Survivors,
+            AuthorCall::Report,
+            AuthorCall::Export,
+            AuthorCall::DropNode,
+        ];
+        if !matches!(call, AuthorCall::Restore | AuthorCall::RestoreFailed) {
+            broken.extend(after.into_iter().filter(|other| *other != call));
+        } else {
+            broken.push(AuthorCall::DropNode);
+        }
+        // What is only reached where the node gets as far as that.
+        let late = [AuthorCall::Drain, AuthorCall::Flush, AuthorCall::Inherit];
+        if !late.contains(&call) {
+            survive(&broken, 0);
+        } else {
+            survive(&[call, AuthorCall::DropNode], 0);
+        }
+    }
+}
+
+#[test]
+fn calls_that_panic_only_once_the_graph_runs_are_contained_too() {
+    observe_panics();
+    for (call, spared) in [(AuthorCall::Build, 2), (AuthorCall::Schedule, 2), (AuthorCall::Schedule, 4)] {
+        survive(&[call, AuthorCall::Process, AuthorCall::DropNode], spared);
+        REACHED.take();
+    }
+}
+
+#[test]
+fn two_graphs_of_one_thread_give_each_other_what_they_have() {
+    // Without any panic: so the other tests are about panics.
+    let setting = Setting::new();
+    let mut graphs = [setting.graph(0).unwrap(), setting.graph(1).unwrap()];
+    live(&mut graphs);
+    let mut totals = graphs[0].totals();
+    totals.merge(&graphs[1].totals());
+    assert_eq!((totals.received.packets, totals.sent.packets + totals.held), (900, 900));
+    assert_eq!(graphs[0].call("shuffle", "moving", ""), Ok("0".into()), "the move is over");
+    assert_eq!(graphs[0].call("shuffle", "refused", ""), Ok("0".into()));
+}
