@@ -16,13 +16,9 @@
 //!     input
 //!         .parse::<Link>()
 //!         .parse::<Ip>()
-//!         .filter_or(
-//!             Drop::TooBig,
-//!             |packet| packet.frame_len() <= 14 + 1_300,
-//!             move |packet| {
+//!         .filter(Drop::TooBig, |packet| packet.frame_len() <= 14 + 1_300).on_reject(move |packet| {
 //!                 errors.answer(packet, IcmpError::PacketTooBig { mtu: 1_300 });
-//!             },
-//!         )
+//!             })
 //!         .done()
 //! }
 //! ```

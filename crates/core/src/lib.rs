@@ -60,7 +60,7 @@ pub use group::{GroupConfig, Groups};
 pub use node::{CallError, Departed, Handler, ImportError, Node, Output, Poll, Role, Section, StateImage};
 pub use operator::{Function, Input, Operator, Start};
 pub use operators::Own;
-pub use reason::{Class, Drop, Edge, Verdict};
+pub use reason::{Class, Drop, Edge, OnMismatch, Verdict};
 pub use registry::{
     Blueprint, BuildError, Definition, Doubt, Key, NoSettings, Refused, Registry, RenamedKey, Settings,
     SettingsError, Worker, nearest, read_settings,

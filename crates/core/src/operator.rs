@@ -15,9 +15,9 @@ use crate::context::Context;
 use crate::operators::{
     Arm, Boundary, Branch, Divert, Filter, Forget, ForgetMetadata, GroupBy, Insert, Insertable, InsideIp,
     Inspect, KnownOr, Lookup, LookupOr, Map, Observe, Observed, Own, Parse, Remove, Replaceable, Replacement,
-    Replaces, Resize, ResizeError, Send, Substitute, Substituted, Then, Transform,
+    Replaces, Resize, Send, Substitute, Substituted, Then, Transform,
 };
-use crate::reason::{Drop, Edge, Verdict};
+use crate::reason::{Edge, OnMismatch, Verdict};
 use crate::state::{State, TableKey};
 use crate::view::View;
 
@@ -38,8 +38,8 @@ use crate::view::View;
 /// fn conversations(input: Input, worker: &Worker) -> impl Function {
 ///     let flows = worker.flow_table::<FlowKey, u64>("flows", FlowTableConfig::new(1_024));
 ///     input
-///         .parse_or_pass::<Link>()
-///         .parse_or::<Ip>(Edge(2))
+///         .parse::<Link>().or(Verdict::PASS)
+///         .parse::<Ip>().or(Edge(2))
 ///         .inspect(|packet| assert!(packet.frame_len() >= 34))
 ///         .map(|packet| packet.header().dscp())
 ///         .lookup(&flows, |packet| packet.flow_key(), |_, entry| {
@@ -49,7 +49,7 @@ use crate::view::View;
 ///             })
 ///         })
 ///         .filter(Drop::RateLimited, |packet| *packet.get::<u64>() <= 2)
-///         .filter_or_pass(|packet| packet.header().ttl() > 0)
+///         .filter(Verdict::PASS, |packet| packet.header().ttl() > 0)
 ///         .decide(|packet| if *packet.get::<u8>() == 46 { Err(Verdict::PASS) } else { Ok(()) })
 ///         .forget_metadata()
 ///         .branch(
@@ -122,33 +122,15 @@ pub trait Operator: Sized + 'static {
     #[doc(hidden)]
     fn edges(&self, visit: &mut dyn FnMut(Edge));
 
-    /// Looks at the next header. Not announced: dropped as `unmatched`. Announced but wrong: dropped as `malformed`.
+    /// Parses the next header. Another one is dropped as `unmatched`, a wrong one as `malformed`.
+    ///
+    /// `.or(policy)` behind it sends a packet with another header elsewhere: on by `Verdict::PASS`, out by an [`Edge`], or
+    /// away for another [`Drop`].
     fn parse<H>(self) -> Parse<Self, H>
     where
         H: Header + Follows<<Self::Out as Stack>::Top>,
     {
-        Parse::new(self, Verdict::drop(Drop::Unmatched))
-    }
-    /// As `parse`, but what does not match leaves this function unchanged.
-    fn parse_or_pass<H>(self) -> Parse<Self, H>
-    where
-        H: Header + Follows<<Self::Out as Stack>::Top>,
-    {
-        Parse::new(self, Verdict::PASS)
-    }
-    /// As `parse`, but what does not match leaves on `edge`.
-    fn parse_or<H>(self, edge: Edge) -> Parse<Self, H>
-    where
-        H: Header + Follows<<Self::Out as Stack>::Top>,
-    {
-        Parse::new(self, Verdict::edge(edge))
-    }
-    /// As `parse`, but what does not match takes the way that the configuration chose.
-    fn parse_otherwise<H>(self, verdict: Verdict) -> Parse<Self, H>
-    where
-        H: Header + Follows<<Self::Out as Stack>::Top>,
-    {
-        Parse::new(self, verdict)
+        Parse::new(self)
     }
     /// Returns the innermost header's bytes to the payload (the paper's deparse). The packet is not changed.
     fn deparse(self) -> Forget<Self, <Self::Out as Removable>::Outer>
@@ -164,27 +146,15 @@ pub trait Operator: Sized + 'static {
     {
         Transform(self, f)
     }
-    /// Keeps what the closure says `true` to; the rest is dropped for this reason.
-    fn filter<F>(self, reason: Drop, f: F) -> Filter<Self, F>
+    /// Keeps packets for which the closure returns `true`; the rest leave as the policy says.
+    ///
+    /// The policy is a [`Drop`], an [`Edge`], or `Verdict::PASS` to leave this function unchanged. `.on_reject(f)` behind it
+    /// shows `f` each packet that leaves, which may answer it.
+    fn filter<F>(self, policy: impl Into<OnMismatch>, f: F) -> Filter<Self, F>
     where
         F: FnMut(&View<'_, Self::Out>) -> bool + 'static,
     {
-        Filter(self, Verdict::drop(reason), f)
-    }
-    /// As `filter`, but the rest leaves this function unchanged.
-    fn filter_or_pass<F>(self, f: F) -> Filter<Self, F>
-    where
-        F: FnMut(&View<'_, Self::Out>) -> bool + 'static,
-    {
-        Filter(self, Verdict::PASS, f)
-    }
-    /// As `filter`, and shows what is dropped to `otherwise` first, which may answer it.
-    fn filter_or<F, G>(self, reason: Drop, f: F, otherwise: G) -> crate::operators::FilterOr<Self, F, G>
-    where
-        F: FnMut(&View<'_, Self::Out>) -> bool + 'static,
-        G: FnMut(&mut View<'_, Self::Out>) + 'static,
-    {
-        crate::operators::FilterOr(self, reason, f, otherwise)
+        Filter(self, policy.into(), f)
     }
     /// Looks without changing: for counters and samples.
     fn inspect<F>(self, f: F) -> Inspect<Self, F>
@@ -329,7 +299,7 @@ pub trait Operator: Sized + 'static {
     ///
     /// A packet that can't be changed so is dropped unchanged, for the [error's reason](crate::operators::ResizeError::reason): a
     /// fragment as [`Fragment`](Drop::Fragment), what an authentication header covers as [`Denied`](Drop::Denied), what has no room
-    /// as [`TooBig`](Drop::TooBig).
+    /// as [`TooBig`](Drop::TooBig). `.or(policy)` behind it sends such a packet elsewhere, `.or_else(f)` asks `f`.
     ///
     /// ```
     /// use netbricks_core::packet::{Ip, Link, Udp};
@@ -364,31 +334,6 @@ pub trait Operator: Sized + 'static {
         F: FnMut(&View<'_, Self::Out>, &mut Replacement<<Self::Out as Stack>::Top>) + 'static,
     {
         Resize::new(self, f, crate::operators::Dropped)
-    }
-    /// As `resize`, but what can't be changed leaves this function as it came.
-    fn resize_or_pass<F>(self, f: F) -> Resize<Self, F, crate::operators::Passed>
-    where
-        Self::Out: InsideIp + Stack<Top: Replaceable>,
-        F: FnMut(&View<'_, Self::Out>, &mut Replacement<<Self::Out as Stack>::Top>) + 'static,
-    {
-        Resize::new(self, f, crate::operators::Passed)
-    }
-    /// As `resize`, but what can't be changed leaves on `edge` as it came.
-    fn resize_or<F>(self, edge: Edge, f: F) -> Resize<Self, F, crate::operators::Sent>
-    where
-        Self::Out: InsideIp + Stack<Top: Replaceable>,
-        F: FnMut(&View<'_, Self::Out>, &mut Replacement<<Self::Out as Stack>::Top>) + 'static,
-    {
-        Resize::new(self, f, crate::operators::Sent(edge))
-    }
-    /// As `resize`, but `otherwise` decides on what can't be changed: `Ok` stays as it is, `Err` leaves as the verdict says.
-    fn resize_or_else<F, G>(self, f: F, otherwise: G) -> Resize<Self, F, crate::operators::Decided<G>>
-    where
-        Self::Out: InsideIp + Stack<Top: Replaceable>,
-        F: FnMut(&View<'_, Self::Out>, &mut Replacement<<Self::Out as Stack>::Top>) + 'static,
-        G: FnMut(&mut View<'_, Self::Out>, ResizeError) -> Result<(), Verdict> + 'static,
-    {
-        Resize::new(self, f, crate::operators::Decided(otherwise))
     }
     /// Two ways, written where the chain splits, that meet again in one stack.
     fn branch<P, L, R>(
@@ -477,7 +422,7 @@ pub trait Operator: Sized + 'static {
     fn send(self, edge: Edge) -> Send<Self> {
         Send(self, edge)
     }
-    /// Ends the function. What `parse_or_pass` let through joins again here.
+    /// Ends the function. What `.or(Verdict::PASS)` let through joins again here.
     fn done(self) -> Boundary<Self> {
         Boundary(self)
     }

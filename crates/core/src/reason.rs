@@ -148,6 +148,53 @@ impl Verdict {
     }
 }
 
+/// The policy of an operator for a packet that it does not match: a [`Drop`], an [`Edge`] or a [`Verdict`] becomes one.
+///
+/// `parse` and `resize` take it by `or`, `filter` as its first argument.
+///
+/// ```
+/// use netbricks_core::packet::{Ip, Link};
+/// use netbricks_core::{Drop, Edge, Function, Input, Operator, Verdict};
+///
+/// /// Frames without an IP header pass on, IPv4 leaves on edge 2, and hop limits of 1 are dropped.
+/// fn ipv6_only(input: Input) -> impl Function {
+///     input
+///         .parse::<Link>()
+///         .parse::<Ip>().or(Verdict::PASS)
+///         .filter(Edge(2), |packet| packet.header().is_v6())
+///         .filter(Drop::TtlExpired, |packet| packet.header().ttl() > 1)
+///         .done()
+/// }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OnMismatch(pub(crate) Verdict);
+
+impl OnMismatch {
+    /// The edge that the graph has to know of, where this is one.
+    pub(crate) fn edge(self) -> Option<Edge> {
+        match Verdict::departure(self.0.bits()) {
+            Departure::Edge(edge) => Some(edge),
+            Departure::Drop(_) => None,
+        }
+    }
+}
+
+impl From<Drop> for OnMismatch {
+    fn from(reason: Drop) -> Self {
+        Self(Verdict::drop(reason))
+    }
+}
+impl From<Edge> for OnMismatch {
+    fn from(edge: Edge) -> Self {
+        Self(Verdict::edge(edge))
+    }
+}
+impl From<Verdict> for OnMismatch {
+    fn from(verdict: Verdict) -> Self {
+        Self(verdict)
+    }
+}
+
 /// What becomes of a packet that does not stay in its batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Departure {

@@ -81,9 +81,9 @@
 //! pub fn torn(input: Input, worker: &Worker) -> impl Function {
 //!     let torn = worker.counter("torn");
 //!     input
-//!         .parse_or_pass::<Link>()
-//!         .parse_or_pass::<Ip>()
-//!         .parse_or_pass::<Tcp>()
+//!         .parse::<Link>().or(Verdict::PASS)
+//!         .parse::<Ip>().or(Verdict::PASS)
+//!         .parse::<Tcp>().or(Verdict::PASS)
 //!         .window(worker, "streams", WindowConfig::new(4_096, 4_096, 60_000_000_000), move |window| {
 //!             if matches!(window.why, Why::Gap) {
 //!                 torn.add(1);

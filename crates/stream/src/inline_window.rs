@@ -160,9 +160,9 @@ impl<K: Default> Default for Held<K> {
 /// /// Cuts connections whose client says `quit` in the first place.
 /// fn polite(input: Input, worker: &Worker) -> impl Function {
 ///     input
-///         .parse_or::<Link>(Edge::OUT)
-///         .parse_or::<Ip>(Edge::OUT)
-///         .parse_or::<Tcp>(Edge::OUT)
+///         .parse::<Link>().or(Edge::OUT)
+///         .parse::<Ip>().or(Edge::OUT)
+///         .parse::<Tcp>().or(Edge::OUT)
 ///         .window_in_path(worker, "streams", InlineWindowConfig::new(64, 64, 0), |window, _| {
 ///             match (window.side, window.offset) {
 ///                 (Side::Client, 0) if window.bytes.starts_with(b"quit") => Fate::Cut(Cut::Reset),

@@ -206,14 +206,14 @@ impl Worker {
     /// use netbricks_core::consistency::{Access, BoundedInconsistency, Consistency, NoExternalAccess, Strict};
     /// use netbricks_core::packet::{Ip, Link};
     /// use netbricks_core::tables::Tallies;
-    /// use netbricks_core::{Function, Input, Operator, Worker};
+    /// use netbricks_core::{Function, Input, Operator, Worker, Verdict};
     ///
     /// /// Counts packets by IP protocol, for itself or together with other workers.
     /// fn protocols<C: Consistency>(input: Input, worker: &Worker, consistency: C) -> impl Function + use<C> {
     ///     let seen = worker.state::<Tallies, C>("seen", consistency, 256);
     ///     input
-    ///         .parse_or_pass::<Link>()
-    ///         .parse_or_pass::<Ip>()
+    ///         .parse::<Link>().or(Verdict::PASS)
+    ///         .parse::<Ip>().or(Verdict::PASS)
     ///         .inspect(move |packet| {
     ///             // Where another worker writes at this moment, this packet is not counted.
     ///             let _ = seen.update((usize::from(packet.header().protocol()), 1));

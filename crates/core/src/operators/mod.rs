@@ -19,16 +19,14 @@ pub use lookup_shown::LookupShown;
 pub(crate) use meet::fork;
 pub use meet::{Back, Extends, Fork};
 pub use observe::{Observe, Observed};
-pub use replace::{
-    Decided, Dropped, InsideIp, Otherwise, Passed, Replaceable, Replacement, Resize, ResizeError, Sent,
-};
+pub use replace::{Decided, Dropped, InsideIp, Otherwise, Replaceable, Replacement, Resize, ResizeError};
 pub use replaces::Replaces;
 pub use resize::{Insert, Insertable, Remove};
 pub(crate) use simple::dispatched;
 pub use simple::is_cut_off;
 pub use simple::{
-    Boundary, Decide, Divert, Filter, FilterOr, Forget, ForgetMetadata, Inspect, Map, Parse, Send, Then,
-    Transform,
+    Boundary, Decide, Divert, Filter, Forget, ForgetMetadata, Inspect, Map, Parse, RejectingFilter, Send,
+    Then, Transform,
 };
 pub use substitute::{Original, Substitute, Substituted, Substitutes};
 

@@ -15,7 +15,7 @@ use super::{lend, same_loops, upstream, view};
 use crate::at::At;
 use crate::context::Context;
 use crate::operator::Operator;
-use crate::reason::{Drop, Edge, Verdict};
+use crate::reason::{Drop, Edge, OnMismatch, Verdict};
 use crate::view::View;
 
 /// Why a packet can't be changed as a user function asks.
@@ -227,22 +227,12 @@ impl<S: Stack> Otherwise<S> for Dropped {
     }
 }
 
-/// It leaves the function as it came.
-pub struct Passed;
-impl<S: Stack> Otherwise<S> for Passed {
+impl<S: Stack> Otherwise<S> for OnMismatch {
     fn decide(&mut self, _: &mut View<'_, S>, _: ResizeError) -> Result<(), Verdict> {
-        Err(Verdict::PASS)
-    }
-}
-
-/// It leaves on this edge.
-pub struct Sent(pub(crate) Edge);
-impl<S: Stack> Otherwise<S> for Sent {
-    fn decide(&mut self, _: &mut View<'_, S>, _: ResizeError) -> Result<(), Verdict> {
-        Err(Verdict::edge(self.0))
+        Err(self.0)
     }
     fn edge(&self) -> Option<Edge> {
-        Some(self.0)
+        Self::edge(*self)
     }
 }
 
@@ -267,6 +257,25 @@ where
 {
     pub(crate) fn new(input: A, f: F, otherwise: G) -> Self {
         Self(input, f, otherwise, Replacement::new(<A::Out as Stack>::Top::ROOM))
+    }
+}
+
+impl<A, F> Resize<A, F, Dropped>
+where
+    A: Operator<Out: Stack<Top: Replaceable>>,
+{
+    /// Sends a packet that can't be changed where the policy says, as it came.
+    pub fn or(self, policy: impl Into<OnMismatch>) -> Resize<A, F, OnMismatch> {
+        let Self(input, f, _, replacement) = self;
+        Resize(input, f, policy.into(), replacement)
+    }
+    /// Asks `decide` about a packet that can't be changed: `Ok` stays as it is, `Err` leaves as the verdict says.
+    pub fn or_else<G>(self, decide: G) -> Resize<A, F, Decided<G>>
+    where
+        G: FnMut(&mut View<'_, A::Out>, ResizeError) -> Result<(), Verdict> + 'static,
+    {
+        let Self(input, f, _, replacement) = self;
+        Resize(input, f, Decided(decide), replacement)
     }
 }
 

@@ -15,14 +15,22 @@ use super::{Replaces, lend, passes_on, retraces, same_loops, upstream, view};
 use crate::at::At;
 use crate::context::Context;
 use crate::operator::{Known, Operator, Parsed};
-use crate::reason::{Drop, Edge, Verdict};
+use crate::reason::{Drop, Edge, OnMismatch, Verdict};
 use crate::view::View;
 
 /// Looks at the next header.
-pub struct Parse<A, H>(A, Verdict, PhantomData<fn() -> H>);
+pub struct Parse<A, H>(A, OnMismatch, PhantomData<fn() -> H>);
 impl<A, H> Parse<A, H> {
-    pub(crate) fn new(input: A, otherwise: Verdict) -> Self {
-        Self(input, otherwise, PhantomData)
+    pub(crate) fn new(input: A) -> Self {
+        Self(input, OnMismatch(Verdict::drop(Drop::Unmatched)), PhantomData)
+    }
+    /// Sends a packet with another next header where the policy says, in place of dropping it as `unmatched`.
+    ///
+    /// A malformed header is dropped as `malformed` all the same.
+    #[must_use]
+    pub fn or(mut self, policy: impl Into<OnMismatch>) -> Self {
+        self.1 = policy.into();
+        self
     }
 }
 impl<A: Operator, H: Follows<<A::Out as Stack>::Top>> Operator for Parse<A, H> {
@@ -41,7 +49,7 @@ impl<A: Operator, H: Follows<<A::Out as Stack>::Top>> Operator for Parse<A, H> {
     fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let outer = upstream!(self, at, stack);
         if !H::is_announced_by(outer.next()) {
-            return Err(self.1);
+            return Err(self.1.0);
         }
         let usual = (SHAPE != shape::ANY && !*at.reshaped).then_some(at.usual);
         match Layer::parse_in::<SHAPE>(outer, at.bytes.data(), usual) {
@@ -59,9 +67,7 @@ impl<A: Operator, H: Follows<<A::Out as Stack>::Top>> Operator for Parse<A, H> {
     }
     fn edges(&self, visit: &mut dyn FnMut(Edge)) {
         self.0.edges(visit);
-        if let crate::reason::Departure::Edge(edge) = Verdict::departure(self.1.bits()) {
-            visit(edge);
-        }
+        self.1.edge().into_iter().for_each(visit);
     }
 }
 
@@ -118,28 +124,43 @@ impl<A: Operator, F: FnMut(&View<'_, A::Out>) + 'static> Operator for Inspect<A,
 }
 
 /// Keeps what a closure says `true` to.
-pub struct Filter<A, F>(pub(crate) A, pub(crate) Verdict, pub(crate) F);
+pub struct Filter<A, F>(pub(crate) A, pub(crate) OnMismatch, pub(crate) F);
+impl<A: Operator, F: FnMut(&View<'_, A::Out>) -> bool + 'static> Filter<A, F> {
+    /// Shows a rejected packet to `f` before it leaves; `f` may answer it.
+    pub fn on_reject<G>(self, f: G) -> RejectingFilter<A, F, G>
+    where
+        G: FnMut(&mut View<'_, A::Out>) + 'static,
+    {
+        RejectingFilter(self.0, self.1, self.2, f)
+    }
+}
 impl<A: Operator, F: FnMut(&View<'_, A::Out>) -> bool + 'static> Operator for Filter<A, F> {
     type Out = A::Out;
-    passes_on!();
+    same_loops!();
     retraces!();
+    const USUAL: bool = A::USUAL;
     #[inline(always)]
     fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
-        if (self.2)(&view!(at, stack)) { Ok(stack) } else { Err(self.1) }
+        if (self.2)(&view!(at, stack)) { Ok(stack) } else { Err(self.1.0) }
+    }
+    fn edges(&self, visit: &mut dyn FnMut(Edge)) {
+        self.0.edges(visit);
+        self.1.edge().into_iter().for_each(visit);
     }
 }
 
-/// Keeps what a closure says `true` to, and shows another the rest.
-pub struct FilterOr<A, F, G>(pub(crate) A, pub(crate) Drop, pub(crate) F, pub(crate) G);
-impl<A, F, G> Operator for FilterOr<A, F, G>
+/// Keeps packets for which a closure returns `true`, and shows the rest to another closure.
+pub struct RejectingFilter<A, F, G>(A, OnMismatch, F, G);
+impl<A, F, G> Operator for RejectingFilter<A, F, G>
 where
     A: Operator,
     F: FnMut(&View<'_, A::Out>) -> bool + 'static,
     G: FnMut(&mut View<'_, A::Out>) + 'static,
 {
     type Out = A::Out;
-    passes_on!();
+    same_loops!();
+    const USUAL: bool = A::USUAL;
     #[inline(always)]
     fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
@@ -147,7 +168,11 @@ where
             return Ok(stack);
         }
         lend!((self.3), at, stack);
-        Err(Verdict::drop(self.1))
+        Err(self.1.0)
+    }
+    fn edges(&self, visit: &mut dyn FnMut(Edge)) {
+        self.0.edges(visit);
+        self.1.edge().into_iter().for_each(visit);
     }
 }
 

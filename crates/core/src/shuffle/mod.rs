@@ -128,7 +128,7 @@ impl Shuffle {
     /// A worker's node that parses packets by `function` and shuffles by the answer of `key`.
     ///
     /// Equal answers come to one worker. Packets that the function drops or sends elsewhere leave before the shuffle.
-    /// Packets that it lets pass unparsed ([`parse_or_pass`](Operator::parse_or_pass)) are all in one bucket.
+    /// Packets that it lets pass unparsed (`parse` with the policy `Verdict::PASS`) are all in one bucket.
     ///
     /// # Errors
     /// As [`node`](Self::node), and errors of the function's declared state.

@@ -17,7 +17,7 @@ use netbricks_core::tables::{
 use netbricks_core::view::{IpRewrite, Metadata};
 use netbricks_core::{
     Blueprint, BuildError, DetachedContext, Function, GroupConfig, Groups, Input, Node, Operator, Shuffle,
-    ShuffleConfig, StoredFlow, TableKey, Worker, compose,
+    ShuffleConfig, StoredFlow, TableKey, Verdict, Worker, compose,
 };
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::linear::{Operation, linearizable, record};
@@ -48,8 +48,10 @@ where
     let config = FlowTableConfig { full, ..FlowTableConfig::new(16) };
     let flows = worker.state::<Flows, C>("flows", consistency, config);
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
         .lookup(
             &flows,
             |p| p.flow_key(),
@@ -336,7 +338,7 @@ fn counted(input: Input, worker: &Worker) -> impl Operator<In = netbricks_core::
     worker.handler("add", "Counts one.", move |_| {
         told.update((0, 1)).map(|value| format!("{value:?}")).map_err(|error| error.to_string())
     });
-    input.parse_or_pass::<Link>().parse_or_pass::<Ip>().inspect(move |packet| {
+    input.parse::<Link>().or(Verdict::PASS).parse::<Ip>().or(Verdict::PASS).inspect(move |packet| {
         assert!(seen.update((0, 1)).is_ok(), "another worker has kept the writer");
         assert!(packet.header().ttl() != 13, "thirteen");
     })

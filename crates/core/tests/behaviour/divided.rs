@@ -9,7 +9,7 @@ use netbricks_core::packet::stack::{Layer, Root, Usual, shape};
 use netbricks_core::packet::{Ethernet, Ip, Link, Tcp};
 use netbricks_core::tables::FlowTableConfig;
 use netbricks_core::view::{IpRewrite, Metadata};
-use netbricks_core::{Blueprint, Drop, Edge, Function, Input, Operator, View, Worker, compose};
+use netbricks_core::{Blueprint, Drop, Edge, Function, Input, Operator, Verdict, View, Worker, compose};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::stream::{StreamConfig, StreamOperator, WindowConfig};
 
@@ -127,7 +127,7 @@ fn over_a_link(input: Input) -> impl Function {
         .then(|p| p.inspect(ahead))
         .then(|p| p.transform(turn))
         .then(|p| p.transform(salt))
-        .then(|p| p.filter_or_pass(no_sevenths))
+        .then(|p| p.filter(Verdict::PASS, no_sevenths))
         .then(|p| p.transform(salt))
         .then(|p| p.transform(turn))
         .then(|p| p.divert(Edge(3), elevenths))
@@ -141,7 +141,7 @@ fn over_a_link(input: Input) -> impl Function {
         .then(|p| p.transform(retype))
         .then(|p| p.transform(retype_some))
         .then(|p| p.inspect(behind))
-        .then(|p| p.filter_or_pass(no_sevenths))
+        .then(|p| p.filter(Verdict::PASS, no_sevenths))
         .parse::<Ip>()
         .transform(decrement)
         .done()
@@ -153,7 +153,7 @@ fn over_a_link_at_once(input: Input) -> impl Function {
         .inspect(ahead)
         .transform(turn)
         .transform(salt)
-        .filter_or_pass(no_sevenths)
+        .filter(Verdict::PASS, no_sevenths)
         .transform(salt)
         .transform(turn)
         .divert(Edge(3), elevenths)
@@ -167,7 +167,7 @@ fn over_a_link_at_once(input: Input) -> impl Function {
         .transform(retype)
         .transform(retype_some)
         .inspect(behind)
-        .filter_or_pass(no_sevenths)
+        .filter(Verdict::PASS, no_sevenths)
         .parse::<Ip>()
         .transform(decrement)
         .done()
@@ -263,7 +263,7 @@ fn bytes_are_those_computed_by_hand() {
 /// One arm is longer than a loop, the other waits on memory.
 fn uneven(input: Input, worker: &Worker) -> impl Function {
     input
-        .parse_or_pass::<Link>()
+        .parse::<Link>().or(Verdict::PASS)
         .branch(
             |p| p.frame_len().is_multiple_of(2),
             |yes| {
@@ -325,8 +325,10 @@ where
 {
     let flows = worker.state::<Flows, C>("shared", consistency, FlowTableConfig::new(16));
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
         .lookup(
             &flows,
             |p| p.flow_key(),
@@ -354,9 +356,12 @@ fn watch(input: Input, worker: &Worker) -> impl Function {
     let streams = StreamConfig { flows: 100, ..StreamConfig::default() };
     let config = WindowConfig { streams, memory: 4_096, ..WindowConfig::new(4, 4, 1_000_000_000) };
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
-        .parse_or_pass::<Tcp>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
+        .parse::<Tcp>()
+        .or(Verdict::PASS)
         .window(worker, "streams", config, |window| {
             WINDOWS.with_borrow_mut(|windows| windows.push(window.bytes.to_vec()));
         })

@@ -15,7 +15,7 @@ use netbricks_core::tables::{
 };
 use netbricks_core::view::{IpRewrite, Metadata};
 use netbricks_core::{
-    Blueprint, DetachedContext, Function, Input, Node, Operator, StoredFlow, Worker, compose,
+    Blueprint, DetachedContext, Function, Input, Node, Operator, StoredFlow, Verdict, Worker, compose,
 };
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::run_with;
@@ -36,8 +36,10 @@ where
     let config = FlowTableConfig { full, ..FlowTableConfig::new(16) };
     let counts = worker.state::<Counts, C>("counts", consistency, config);
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
         .lookup(
             &counts,
             |p| p.flow_key(),

@@ -106,7 +106,8 @@ fn ways_out_of_a_function_are_those_that_its_operators_name() {
     use netbricks_core::{Input, Operator};
     fn ways(input: Input) -> impl netbricks_core::Function {
         input
-            .parse_or::<Link>(Edge(7))
+            .parse::<Link>()
+            .or(Edge(7))
             .parse::<Ip>()
             .branch(|_| true, |a| a.divert(Edge(3), |_| true), |b| b.divert(Edge(4), |_| true))
             .divert(Edge(3), |_| false)

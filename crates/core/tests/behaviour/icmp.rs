@@ -15,13 +15,10 @@ fn answering(input: Input, rate: u64) -> impl Function {
     input
         .parse::<Link>()
         .parse::<Ip>()
-        .filter_or(
-            Drop::TtlExpired,
-            |p| p.header().ttl() > 1,
-            move |p| {
-                errors.answer(p, IcmpError::TimeExceeded);
-            },
-        )
+        .filter(Drop::TtlExpired, |p| p.header().ttl() > 1)
+        .on_reject(move |p| {
+            errors.answer(p, IcmpError::TimeExceeded);
+        })
         .done()
 }
 fn answers(frame: Vec<u8>) -> Vec<Vec<u8>> {
@@ -37,13 +34,10 @@ fn answers_with(error: IcmpError, frame: Vec<u8>) -> Vec<Vec<u8>> {
             input
                 .parse::<Link>()
                 .parse::<Ip>()
-                .filter_or(
-                    Drop::Denied,
-                    |_| false,
-                    move |packet| {
-                        errors.answer(packet, error);
-                    },
-                )
+                .filter(Drop::Denied, |_| false)
+                .on_reject(move |packet| {
+                    errors.answer(packet, error);
+                })
                 .done()
         },
         [frame],
@@ -366,13 +360,10 @@ fn who_has_no_address_or_no_rate_is_silent() {
         input
             .parse::<Link>()
             .parse::<Ip>()
-            .filter_or(
-                Drop::TtlExpired,
-                |_| false,
-                move |p| {
-                    errors.answer(p, IcmpError::TimeExceeded);
-                },
-            )
+            .filter(Drop::TtlExpired, |_| false)
+            .on_reject(move |p| {
+                errors.answer(p, IcmpError::TimeExceeded);
+            })
             .done()
     }
     let v4 = ethernet().ipv4("10.0.0.1", "10.0.0.2").ttl(1).udp(1, 2).build().unwrap();

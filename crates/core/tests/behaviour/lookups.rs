@@ -484,14 +484,18 @@ fn what_is_found_again_is_what_would_have_waited() {
         frames.push(frame);
     }
     let looked = seen_behind!(frames.clone(), |start| start
-        .parse_or_pass::<Link>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
         .inspect(|_| ())
-        .parse_or_pass::<Ip>()
-        .filter_or_pass(|packet| packet.header().ttl() != 1)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
+        .filter(Verdict::PASS, |packet| packet.header().ttl() != 1)
         .inspect(|_| ()));
     let may_have_written = seen_behind!(frames, |start| start
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
         .decide(|packet| if packet.header().ttl() != 1 { Ok(()) } else { Err(Verdict::PASS) }));
     assert!(looked.len() > 500, "{}", looked.len());
     assert_eq!(looked, may_have_written);

@@ -48,18 +48,15 @@ fn filter_keeps_order_and_counts_the_rest() {
 }
 
 #[test]
-fn what_filter_or_refuses_may_be_answered() {
+fn rejected_packets_may_be_answered() {
     fn expired(input: Input) -> impl Function {
         input
             .parse::<Link>()
             .parse::<Ip>()
-            .filter_or(
-                Drop::TtlExpired,
-                |p| p.header().ttl() > 1,
-                |p| {
-                    p.reply(Edge::REPLY, 60, |bytes, p| bytes[0] = p.header().ttl());
-                },
-            )
+            .filter(Drop::TtlExpired, |p| p.header().ttl() > 1)
+            .on_reject(|p| {
+                p.reply(Edge::REPLY, 60, |bytes, p| bytes[0] = p.header().ttl());
+            })
             .done()
     }
     let old = ethernet().ipv4("10.0.0.1", "10.0.0.2").ttl(1).udp(1, 2).build().unwrap();
@@ -177,7 +174,8 @@ fn send_ends_a_function() {
     fn away(input: Input) -> impl Function {
         input
             .parse::<Link>()
-            .parse_or_pass::<Ip>()
+            .parse::<Ip>()
+            .or(Verdict::PASS)
             .filter(Drop::Denied, |p| p.header().ttl() > 1)
             .send(Edge(3))
     }

@@ -1,7 +1,7 @@
 //! Functions that send packets out of themselves by the main way, in a row with others behind them.
 
 use netbricks_core::packet::{Ip, Link, Tcp};
-use netbricks_core::{Blueprint, Drop, Edge, Function, Input, Operator, Worker, compose};
+use netbricks_core::{Blueprint, Drop, Edge, Function, Input, Operator, Verdict, Worker, compose};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::stream::{PacketizeConfig, Replace, StreamOperator, StreamWorker};
 
@@ -10,8 +10,10 @@ use crate::harness::{Feed, Rig, Sink, blueprint, pool, run_out, worker};
 /// Takes a hop, but sends on at once, unchanged, what is no IP packet or has an even time to live.
 fn odd_hops(input: Input, _: &Worker) -> impl Function {
     input
-        .parse_or::<Link>(Edge::OUT)
-        .parse_or::<Ip>(Edge::OUT)
+        .parse::<Link>()
+        .or(Edge::OUT)
+        .parse::<Ip>()
+        .or(Edge::OUT)
         .divert(Edge::OUT, |p| p.header().ttl().is_multiple_of(2))
         .transform(|p| p.header_mut().decrement_ttl())
         .done()
@@ -19,14 +21,17 @@ fn odd_hops(input: Input, _: &Worker) -> impl Function {
 /// Sends out every packet.
 fn sent(input: Input, _: &Worker) -> impl Function {
     input
-        .parse_or::<Link>(Edge::OUT)
+        .parse::<Link>()
+        .or(Edge::OUT)
         .transform(|p| p.header_mut().ethernet_mut().swap_addresses())
         .send(Edge::OUT)
 }
 fn few_hops_left(input: Input, _: &Worker) -> impl Function {
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
         .filter(Drop::TtlExpired, |p| p.header().ttl() > 4)
         .done()
 }
@@ -76,9 +81,12 @@ fn what_replaces_packets_by_its_own_comes_last_in_a_row() {
         let replace = Replace::new(b"hello", b"HELLO!", None).expect("both strings are short");
         let streams = worker.packetizer("streams", PacketizeConfig::default(), replace);
         input
-            .parse_or::<Link>(Edge::OUT)
-            .parse_or::<Ip>(Edge::OUT)
-            .parse_or::<Tcp>(Edge::OUT)
+            .parse::<Link>()
+            .or(Edge::OUT)
+            .parse::<Ip>()
+            .or(Edge::OUT)
+            .parse::<Tcp>()
+            .or(Edge::OUT)
             .packetize(&streams)
             .done()
     }

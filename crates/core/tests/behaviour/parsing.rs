@@ -49,10 +49,20 @@ fn a_parse_that_nobody_looks_at_still_selects() {
 #[test]
 fn what_may_pass_passes_where_a_function_does_not_end_in_done() {
     fn open(input: Input) -> impl Function {
-        input.parse::<Link>().parse_or_pass::<Ip>().transform(|p| p.header_mut().decrement_ttl()).forget()
+        input
+            .parse::<Link>()
+            .parse::<Ip>()
+            .or(Verdict::PASS)
+            .transform(|p| p.header_mut().decrement_ttl())
+            .forget()
     }
     fn closed(input: Input) -> impl Function {
-        input.parse::<Link>().parse_or_pass::<Ip>().transform(|p| p.header_mut().decrement_ttl()).done()
+        input
+            .parse::<Link>()
+            .parse::<Ip>()
+            .or(Verdict::PASS)
+            .transform(|p| p.header_mut().decrement_ttl())
+            .done()
     }
     fn marks(input: Input) -> impl Function {
         input.parse::<Ethernet>().transform(|p| p.payload_mut()[0] ^= 0xff).done()
@@ -89,7 +99,7 @@ fn what_may_pass_passes_where_a_function_does_not_end_in_done() {
 #[test]
 fn what_does_not_match_may_pass_unchanged_and_what_is_malformed_may_not() {
     fn deny(input: Input) -> impl Function {
-        input.parse::<Link>().parse_or_pass::<Ip>().filter(Drop::Denied, |_| false).done()
+        input.parse::<Link>().parse::<Ip>().or(Verdict::PASS).filter(Drop::Denied, |_| false).done()
     }
     let report = run(deny, [arp(), udp(), broken()]);
     assert_eq!(report.out, [arp()]);
@@ -102,10 +112,10 @@ fn what_does_not_match_may_pass_unchanged_and_what_is_malformed_may_not() {
 
 #[test]
 fn what_does_not_match_may_take_an_edge_or_the_way_that_was_configured() {
-    let report = run(|input| input.parse::<Link>().parse_or::<Ip>(Edge(4)).done(), [arp(), udp()]);
+    let report = run(|input| input.parse::<Link>().parse::<Ip>().or(Edge(4)).done(), [arp(), udp()]);
     assert_eq!((report.out, report.replies), (vec![udp()], vec![arp()]));
     for (verdict, passed, denied) in [(Verdict::PASS, 1, 0), (Verdict::drop(Drop::Denied), 0, 1)] {
-        let report = run(move |input| input.parse::<Link>().parse_otherwise::<Ip>(verdict).done(), [arp()]);
+        let report = run(move |input| input.parse::<Link>().parse::<Ip>().or(verdict).done(), [arp()]);
         assert_eq!((report.out.len(), report.dropped(Drop::Denied)), (passed, denied));
     }
 }

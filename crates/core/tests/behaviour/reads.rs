@@ -8,7 +8,7 @@ use netbricks_core::consistency::{
 use netbricks_core::packet::{Ip, Link};
 use netbricks_core::tables::{FlowTableConfig, Tallies};
 use netbricks_core::view::IpRewrite;
-use netbricks_core::{Function, Input, Node, Operator, Worker, compose};
+use netbricks_core::{Function, Input, Node, Operator, Verdict, Worker, compose};
 
 use crate::consistency::{Flows, frame, through};
 use crate::harness::{pool, worker};
@@ -75,8 +75,10 @@ where
     let flows = worker.state::<Flows, C>("flows", consistency, FlowTableConfig::new(16));
     let asked = flows.clone();
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
         .lookup(&flows, |packet| packet.flow_key(), move |_, _| asked.read(|flows| flows.len()))
         .done()
 }

@@ -437,33 +437,34 @@ fn refusing() -> Vec<(&'static str, Vec<u8>, Drop)> {
 fn what_can_not_be_changed_takes_the_way_that_the_author_chose() {
     for (name, frame, reason) in refusing() {
         macro_rules! way {
-            ($($word:ident ($($first:expr,)? ; $($last:expr)?))+) => {
+            ($($($word:ident($policy:expr))?;)+) => {
                 [$(run(
                     |input: Input| {
-                        input.parse::<Link>().parse::<Ip>().parse::<Udp>().$word(
-                            $($first,)?
+                        input
+                            .parse::<Link>()
+                            .parse::<Ip>()
+                            .parse::<Udp>()
                             // Two bytes more in front; behind the end where there is nothing.
-                            |p, replace| replace.payload(0..usize::from(p.payload().is_empty()), b"ab"),
-                            $($last)?
-                        )
-                        .transform(|p| {
-                            p.payload_mut().fill(0xee);
-                        })
-                        .done()
+                            .resize(|p, replace| replace.payload(0..usize::from(p.payload().is_empty()), b"ab"))
+                            $(.$word($policy))?
+                            .transform(|p| {
+                                p.payload_mut().fill(0xee);
+                            })
+                            .done()
                     },
                     [frame.clone()],
                 )),+]
             };
         }
         let [dropped, passed, sent, stayed, denied] = way! {
-            resize(;)
-            resize_or_pass(;)
-            resize_or(Edge(3),;)
-            resize_or_else(; |p, error| {
+            ;
+            or(Verdict::PASS);
+            or(Edge(3));
+            or_else(|p, error| {
                 assert!(p.frame_len() > 40 && !error.to_string().is_empty());
                 Ok(())
-            })
-            resize_or_else(; |_, _| Err(Verdict::drop(Drop::RateLimited)))
+            });
+            or_else(|_, _| Err(Verdict::drop(Drop::RateLimited)));
         };
         assert_eq!((dropped.out.len(), dropped.dropped(reason)), (0, 1), "{name}");
         assert_eq!((passed.out, sent.replies), (vec![frame.clone()], vec![frame.clone()]), "{name}");

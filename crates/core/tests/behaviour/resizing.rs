@@ -5,7 +5,7 @@ use netbricks_core::packet::print::dissect;
 use netbricks_core::packet::{Ethernet, FlowKey, Ip, Ipv4, Ipv6, Link, Udp, Vlan};
 use netbricks_core::tables::FlowTableConfig;
 use netbricks_core::view::{IpRewrite, Metadata};
-use netbricks_core::{DetachedContext, Drop, Function, Input, Operator, Worker, compose};
+use netbricks_core::{DetachedContext, Drop, Function, Input, Operator, Verdict, Worker, compose};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::{checksums, kinds, run, run_with};
 
@@ -24,7 +24,7 @@ fn tag(input: Input) -> impl Function {
     input.parse::<Ethernet>().map(|p| p.header().ethertype()).insert(|p| Vlan::new(7, *p.get::<u16>())).done()
 }
 fn untag(input: Input) -> impl Function {
-    input.parse::<Ethernet>().parse_or_pass::<Vlan>().remove().done()
+    input.parse::<Ethernet>().parse::<Vlan>().or(Verdict::PASS).remove().done()
 }
 
 #[test]

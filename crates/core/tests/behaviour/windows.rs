@@ -3,7 +3,7 @@
 use netbricks_core::graph::observe_panics;
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{Ip, Link, Tcp};
-use netbricks_core::{Drop, Edge, Function, Input, Operator, Worker, compose};
+use netbricks_core::{Drop, Edge, Function, Input, Operator, Verdict, Worker, compose};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::stream::{
     Cut, Fate, InlineWindowConfig, PacketizeConfig, StreamConfig, StreamOperator, Why, WindowConfig,
@@ -24,9 +24,12 @@ fn config() -> WindowConfig {
 /// Remembers every window, and panics at one that begins with an exclamation mark.
 fn watch(input: Input, worker: &Worker) -> impl Function {
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
-        .parse_or_pass::<Tcp>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
+        .parse::<Tcp>()
+        .or(Verdict::PASS)
         .window(worker, "streams", config(), |window| {
             let text = String::from_utf8_lossy(window.bytes).into_owned();
             assert!(!text.starts_with('!'), "a window of {text}");
@@ -148,9 +151,12 @@ fn windows_that_cannot_be_fail_the_building_of_their_node() {
 /// Cuts at a window that begins with a question mark, and panics at one that begins with an exclamation mark.
 fn gated(input: Input, worker: &Worker) -> impl Function {
     input
-        .parse_or::<Link>(Edge::OUT)
-        .parse_or::<Ip>(Edge::OUT)
-        .parse_or::<Tcp>(Edge::OUT)
+        .parse::<Link>()
+        .or(Edge::OUT)
+        .parse::<Ip>()
+        .or(Edge::OUT)
+        .parse::<Tcp>()
+        .or(Edge::OUT)
         .window_in_path(worker, "streams", InlineWindowConfig::new(4, 4, 0), |window, replacing| {
             assert!(!window.bytes.starts_with(b"!"), "a window in the way");
             match window.bytes {

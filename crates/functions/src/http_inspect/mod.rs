@@ -18,7 +18,7 @@ pub use config::HttpInspectConfig;
 use netbricks_core::packet::tcp::is_cut_off;
 use netbricks_core::packet::{Ip, Link, Tcp};
 use netbricks_core::view::IpRewrite;
-use netbricks_core::{Drop, Edge, Function, Input, Node, Operator, State, Worker, compose};
+use netbricks_core::{Drop, Edge, Function, Input, Node, Operator, State, Verdict, Worker, compose};
 use netbricks_stream::{
     Fate, InlineWindowConfig, MidstreamPolicy, PacketizeConfig, Side, StreamConfig, StreamOperator, Window,
     WindowConfig,
@@ -66,9 +66,12 @@ pub fn http_inspect(input: Input, config: &HttpInspectConfig, worker: &Worker) -
     };
     let (http, to_server) = (served(config), to_server(config));
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
-        .parse_or_pass::<Tcp>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
+        .parse::<Tcp>()
+        .or(Verdict::PASS)
         .branch(
             move |packet| {
                 let header = packet.header();
@@ -117,15 +120,18 @@ pub fn http_block(input: Input, config: &HttpInspectConfig, worker: &Worker) -> 
     let concerns = http.clone();
     // All leave on the edge on which packets leave that are made here: so they keep their order.
     input
-        .parse_or::<Link>(Edge::OUT)
-        .parse_or::<Ip>(Edge::OUT)
+        .parse::<Link>()
+        .or(Edge::OUT)
+        .parse::<Ip>()
+        .or(Edge::OUT)
         .filter(Drop::Fragment, move |packet| {
             // Its server would put a request together that was never seen here.
             let flow = packet.flow_key();
             let concerns = concerns(flow.source_port()) || concerns(flow.destination_port());
             !concerns || !is_cut_off(&packet.header(), packet.payload())
         })
-        .parse_or::<Tcp>(Edge::OUT)
+        .parse::<Tcp>()
+        .or(Edge::OUT)
         .divert(Edge::OUT, move |packet| {
             let header = packet.header();
             !http(header.destination_port()) && !http(header.source_port())

@@ -37,8 +37,10 @@ fn answer_arp(
     answered: impl Fn() + 'static,
 ) -> impl Function {
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Arp>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Arp>()
+        .or(Verdict::PASS)
         .decide(move |packet| {
             let request = *packet.header();
             if !request.is_request() || Some(request.target_ip()) != us {
@@ -62,9 +64,12 @@ fn answer_neighbor(
     answered: impl Fn() + 'static,
 ) -> impl Function {
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
-        .parse_or_pass::<Icmpv6>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
+        .parse::<Icmpv6>()
+        .or(Verdict::PASS)
         .decide(move |packet| {
             let (target, options) = match packet.header().neighbor(packet.payload()) {
                 Ok(Some(Neighbor::NeighborSolicitation { target, options })) if Some(target) == us => {
@@ -153,10 +158,13 @@ fn answer_v4(
     answered: impl Fn() + 'static,
 ) -> impl Function {
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
         .decide(move |packet| is_for(packet.header(), us.map(IpAddr::V4)))
-        .parse_otherwise::<Icmpv4>(Verdict::drop(Drop::LocalDelivery))
+        .parse::<Icmpv4>()
+        .or(Verdict::drop(Drop::LocalDelivery))
         .decide(move |packet| {
             let sum = Sum::ZERO.add_bytes(&packet.header().octets()).add_bytes(packet.payload());
             if sum.finish() != 0 {
@@ -180,10 +188,13 @@ fn answer_v6(
     answered: impl Fn() + 'static,
 ) -> impl Function {
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
         .decide(move |packet| is_for(packet.header(), us.map(IpAddr::V6)))
-        .parse_otherwise::<Icmpv6>(Verdict::drop(Drop::LocalDelivery))
+        .parse::<Icmpv6>()
+        .or(Verdict::drop(Drop::LocalDelivery))
         .decide(move |packet| {
             if icmpv6_checksum(packet.outer::<Ip>(), packet.header(), packet.payload()) != 0 {
                 return Err(Verdict::drop(unverified(packet.missing())));

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use netbricks_core::packet::{Ip, Link};
-use netbricks_core::{Function, Input, Operator, Worker};
+use netbricks_core::{Function, Input, Operator, Verdict, Worker};
 
 use super::LpmSettings;
 use crate::count::Count;
@@ -35,8 +35,10 @@ pub fn lpm_counted(input: Input, config: &LpmSettings, worker: &Worker) -> impl 
         super::section(hops.filter(|(_, packets)| *packets > 0), unrouted.here())
     });
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
         .lookup(
             &table,
             |packet| packet.header().destination(),

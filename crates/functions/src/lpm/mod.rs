@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use netbricks_core::node::SectionMerge;
 use netbricks_core::packet::{Ip, Link};
 use netbricks_core::tables::Routes;
-use netbricks_core::{BuildError, Function, Input, Node, Operator, Section, State, Worker, compose};
+use netbricks_core::{BuildError, Function, Input, Node, Operator, Section, State, Verdict, Worker, compose};
 
 use crate::count::Count;
 
@@ -47,8 +47,10 @@ pub fn lpm(input: Input, config: &LpmSettings, worker: &Worker) -> impl Function
     let unrouted = none.clone();
     worker.report(move || section([], unrouted.here()));
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
         .lookup(
             &table,
             |packet| packet.header().destination(),

@@ -22,7 +22,7 @@ use netbricks_core::consistency::{Bounded, BoundedInconsistency};
 use netbricks_core::packet::{FlowKey, Ip, IpRef, Link, protocol};
 use netbricks_core::tables::{Entry, FlowTableConfig, Full};
 use netbricks_core::view::{Enclosing, IpRewrite, Metadata};
-use netbricks_core::{Drop, Function, Input, Operator, Own, StoredFlow, TableKey, Worker};
+use netbricks_core::{Drop, Function, Input, Operator, Own, StoredFlow, TableKey, Verdict, Worker};
 
 use backends::{Backends, Current};
 use seats::{Seat, Seats};
@@ -52,9 +52,11 @@ pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Func
     tally.clone().report(seats.ledger(), &backends, &connections, worker);
     let balancer = Balancer { current, seats, tally };
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
-        .filter_or_pass(move |packet| {
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
+        .filter(Verdict::PASS, move |packet| {
             addresses.is_empty() || is_one_of(&addresses, packet.header().destination())
         })
         .lookup_or(

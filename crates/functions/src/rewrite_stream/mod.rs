@@ -76,8 +76,10 @@ pub fn rewrite_stream(input: Input, config: &RewriteStreamConfig, worker: &Worke
     let concerns = served.clone();
     // All leave on the edge on which packets leave that are made here: so they keep their order.
     input
-        .parse_or::<Link>(Edge::OUT)
-        .parse_or::<Ip>(Edge::OUT)
+        .parse::<Link>()
+        .or(Edge::OUT)
+        .parse::<Ip>()
+        .or(Edge::OUT)
         .filter(Drop::Fragment, move |packet| {
             // As of any first fragment: without it the segment comes nowhere, with numbers that the other side does not know.
             let flow = packet.flow_key();
@@ -85,7 +87,8 @@ pub fn rewrite_stream(input: Input, config: &RewriteStreamConfig, worker: &Worke
                 || !concerns(flow.source_port()) && !concerns(flow.destination_port())
                 || !rewritten.borrow().takes(flow)
         })
-        .parse_or::<Tcp>(Edge::OUT)
+        .parse::<Tcp>()
+        .or(Edge::OUT)
         .divert(Edge::OUT, move |packet| {
             let header = packet.header();
             !served(header.destination_port()) && !served(header.source_port())

@@ -264,9 +264,12 @@ fn what_is_held_while_its_buckets_move_is_all_there() {
                 ..InlineWindowConfig::new(size, size - 4, 0)
             };
             input
-                .parse_or::<Link>(Edge::OUT)
-                .parse_or::<Ip>(Edge::OUT)
-                .parse_or::<Tcp>(Edge::OUT)
+                .parse::<Link>()
+                .or(Edge::OUT)
+                .parse::<Ip>()
+                .or(Edge::OUT)
+                .parse::<Tcp>()
+                .or(Edge::OUT)
                 .window_in_path(worker, "streams", windows, |window, replacing| {
                     let mut at = 0;
                     while let Some(next) =

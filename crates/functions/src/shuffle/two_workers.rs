@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use netbricks_core::buffer::{Batch, Pool};
 use netbricks_core::{
     Blueprint, Context, Declared, Edge, Graph, GraphBuilder, Node, Operator, Output, Poll, Registry, Role,
-    Team, Worker, compose,
+    Team, Verdict, Worker, compose,
 };
 use netbricks_testkit::build::ethernet;
 
@@ -200,7 +200,7 @@ fn what_would_lose_state_keeps_its_buckets() {
         compose(worker, |input| {
             let heard = worker.declare("heard", Heard(0));
             input
-                .filter_or_pass(move |_| {
+                .filter(Verdict::PASS, move |_| {
                     heard.borrow_mut().0 += 1;
                     true
                 })

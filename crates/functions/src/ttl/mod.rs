@@ -21,8 +21,10 @@ pub fn ttl(input: Input, config: &TtlConfig, worker: &Worker) -> impl Function {
     let mut errors = config.errors();
     let answered = worker.counter("answered");
     input
-        .parse_otherwise::<Link>(non_ip)
-        .parse_otherwise::<Ip>(non_ip)
+        .parse::<Link>()
+        .or(non_ip)
+        .parse::<Ip>()
+        .or(non_ip)
         .decide(move |packet| {
             let spared = spare_link_local
                 && match packet.header() {
@@ -35,15 +37,12 @@ pub fn ttl(input: Input, config: &TtlConfig, worker: &Worker) -> impl Function {
                 };
             if spared { Err(Verdict::PASS) } else { Ok(()) }
         })
-        .filter_or(
-            Drop::TtlExpired,
-            |packet| packet.header().ttl() > 1,
-            move |packet| {
-                if errors.answer(packet, IcmpError::TimeExceeded) {
-                    answered.add(1);
-                }
-            },
-        )
+        .filter(Drop::TtlExpired, |packet| packet.header().ttl() > 1)
+        .on_reject(move |packet| {
+            if errors.answer(packet, IcmpError::TimeExceeded) {
+                answered.add(1);
+            }
+        })
         .transform(|packet| packet.header_mut().decrement_ttl())
         .done()
 }

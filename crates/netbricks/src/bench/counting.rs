@@ -7,7 +7,7 @@ use netbricks_core::packet::{FlowKey, Ip, Link};
 use netbricks_core::tables::{Entry, FlowTable, FlowTableConfig, Full, MapChange};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{
-    Function, Input, NoSettings, Operator, Registry, StoredFlow, TableKey, Worker, compose,
+    Function, Input, NoSettings, Operator, Registry, StoredFlow, TableKey, Verdict, Worker, compose,
 };
 
 use super::feed::FLOWS;
@@ -32,8 +32,10 @@ where
     let flows = worker.state::<Flows, C>("flows", consistency, config(worker));
     tell(&flows, worker);
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
         .lookup(
             &flows,
             |packet| packet.flow_key(),
@@ -72,8 +74,10 @@ fn cached(input: Input, worker: &Worker) -> impl Function + use<> {
     tell(&flows, worker);
     let writes = worker.index() == 0;
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
         .inspect(move |packet| {
             let key: FlowKey = packet.flow_key();
             let key = key.store();

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use netbricks_buffer::{Batch, Packet};
 use netbricks_core::packet::{Ip, Link, Tcp, protocol};
-use netbricks_core::{Function, Input, NoSettings, Operator, Registry, Worker, compose};
+use netbricks_core::{Function, Input, NoSettings, Operator, Registry, Verdict, Worker, compose};
 use netbricks_stream::{StreamConfig, StreamOperator, WindowConfig};
 
 use super::feed::{FRAME, Trace};
@@ -38,9 +38,12 @@ fn windows(input: Input, worker: &Worker) -> impl Function + use<> {
     // Where each direction's next window begins.
     let mut next = vec![0u64; 2 * streams.flows];
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
-        .parse_or_pass::<Tcp>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
+        .parse::<Tcp>()
+        .or(Verdict::PASS)
         .window(worker, "streams", config, move |window| {
             let fresh = window.offset + window.seen as u64;
             if let Some(next) = next.get_mut(2 * window.connection as usize + window.side as usize) {

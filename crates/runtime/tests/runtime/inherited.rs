@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use netbricks_core::consistency::{Access, BoundedInconsistency, Consistency, Strict};
 use netbricks_core::packet::Link;
 use netbricks_core::tables::Tallies;
-use netbricks_core::{Blueprint, Function, Input, Operator, Worker, compose};
+use netbricks_core::{Blueprint, Function, Input, Operator, Verdict, Worker, compose};
 use netbricks_runtime::{Config, Factory, FactoryError, IdlePolicy, Runtime, WorkerContext};
 
 use crate::nodes::{Position, Sink, Source, chain, config, pool};
@@ -26,7 +26,8 @@ fn counting<C: Consistency>(
     let own = missed.clone();
     worker.handler("own", "What this worker could not count there.", move |_| Ok(own.get().to_string()));
     input
-        .parse_or_pass::<Link>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
         .inspect(move |_| {
             if seen.update((0, 1)).is_err() {
                 missed.add(1);

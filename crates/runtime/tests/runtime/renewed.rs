@@ -10,7 +10,7 @@ use netbricks_core::tables::{Entry, FlowTableConfig};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{
     Blueprint, BuildError, Drop, Edge, Graph, GraphBuilder, GroupConfig, Groups, Input, Operator, Shuffle,
-    ShuffleConfig, Team, Turn, Worker,
+    ShuffleConfig, Team, Turn, Verdict, Worker,
 };
 
 use crate::shuffle::{Flows, NUMBER, SMALL, Seen, Witness, pool};
@@ -23,7 +23,7 @@ const DEADLY: u64 = 100;
 /// Counts flows' packets, and panics over the hundredth of the first flow that has one, once.
 fn counting(input: Input, worker: &Worker, left: Arc<AtomicU64>) -> impl Operator<In = Root> + use<> {
     let flows = worker.flow_table::<FlowKey, u64>("flows", FlowTableConfig::new(1_024));
-    input.parse_or_pass::<Link>().parse_or_pass::<Ip>().lookup(
+    input.parse::<Link>().or(Verdict::PASS).parse::<Ip>().or(Verdict::PASS).lookup(
         &flows,
         |packet| packet.flow_key(),
         move |packet, entry| {

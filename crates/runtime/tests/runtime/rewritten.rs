@@ -194,8 +194,8 @@ fn rewritten_streams_move_back_and_forth_under_load_and_nothing_is_sent_twice() 
                 let streams = PacketizeConfig { flows: 64, memory: 16 << 20, ..PacketizeConfig::default() };
                 let replace = Replace::new(b"cat", b"<tiger>", None).unwrap();
                 let streams = context.worker().packetizer("streams", streams, replace);
-                let ip = input.parse_or::<Link>(Edge::OUT).parse_or::<Ip>(Edge::OUT);
-                ip.parse_or::<Tcp>(Edge::OUT).packetize(&streams).done()
+                let ip = input.parse::<Link>().or(Edge::OUT).parse::<Ip>().or(Edge::OUT);
+                ip.parse::<Tcp>().or(Edge::OUT).packetize(&streams).done()
             });
             let ends = Ends { server: worker == 0, next: 0, shared: shared.clone() };
             let nodes = [

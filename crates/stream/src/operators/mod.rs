@@ -48,9 +48,9 @@ pub trait StreamOperator: Operator {
     ///     let lines = worker.counter("lines");
     ///     let windows = WindowConfig::new(4_096, 4_096, 60_000_000_000);
     ///     input
-    ///         .parse_or_pass::<Link>()
-    ///         .parse_or_pass::<Ip>()
-    ///         .parse_or_pass::<Tcp>()
+    ///         .parse::<Link>().or(Verdict::PASS)
+    ///         .parse::<Ip>().or(Verdict::PASS)
+    ///         .parse::<Tcp>().or(Verdict::PASS)
     ///         .window(worker, "streams", windows, move |window| {
     ///             lines.add(window.fresh().iter().filter(|byte| **byte == b'\n').count() as u64);
     ///         })
@@ -110,9 +110,9 @@ pub trait StreamOperator: Operator {
     ///     // Bytes are shown as they come.
     ///     let windows = WindowConfig { memory: 0, ..WindowConfig::new(4_096, 4_096, 60_000_000_000) };
     ///     input
-    ///         .parse_or_pass::<Link>()
-    ///         .parse_or_pass::<Ip>()
-    ///         .parse_or_pass::<Tcp>()
+    ///         .parse::<Link>().or(Verdict::PASS)
+    ///         .parse::<Ip>().or(Verdict::PASS)
+    ///         .parse::<Tcp>().or(Verdict::PASS)
     ///         .window_keeping(worker, "streams", windows, move |window, after: &mut AfterCr| {
     ///             for byte in window.bytes {
     ///                 lines.add(u64::from(after.0 && *byte == b'\n'));
@@ -164,9 +164,9 @@ pub trait StreamOperator: Operator {
     ///     // Windows share 18 bytes, so that a number is whole in one of them, and wait for 50 ms to be full.
     ///     let config = InlineWindowConfig::new(1_000, 982, 50_000_000);
     ///     input
-    ///         .parse_or::<Link>(Edge::OUT)
-    ///         .parse_or::<Ip>(Edge::OUT)
-    ///         .parse_or::<Tcp>(Edge::OUT)
+    ///         .parse::<Link>().or(Edge::OUT)
+    ///         .parse::<Ip>().or(Edge::OUT)
+    ///         .parse::<Tcp>().or(Edge::OUT)
     ///         .window_in_path(worker, "streams", config, |window, replacing| {
     ///             let digits = |group: &[u8]| group.iter().all(u8::is_ascii_digit);
     ///             let card = |text: &[u8]| text.chunks(5).all(|group| digits(&group[..4]));
@@ -222,9 +222,9 @@ pub trait StreamOperator: Operator {
     /// /// Cuts connections in which a line is longer than 1,000 bytes.
     /// fn short(input: Input, worker: &Worker) -> impl Function {
     ///     input
-    ///         .parse_or::<Link>(Edge::OUT)
-    ///         .parse_or::<Ip>(Edge::OUT)
-    ///         .parse_or::<Tcp>(Edge::OUT)
+    ///         .parse::<Link>().or(Edge::OUT)
+    ///         .parse::<Ip>().or(Edge::OUT)
+    ///         .parse::<Tcp>().or(Edge::OUT)
     ///         .window_in_path_keeping(worker, "streams", InlineWindowConfig::new(512, 512, 0), |window, _, line: &mut Line| {
     ///             for byte in window.fresh() {
     ///                 line.0 = if *byte == b'\n' { 0 } else { line.0 + 1 };
@@ -256,7 +256,7 @@ pub trait StreamOperator: Operator {
     /// Rewrites the byte streams that these packets carry (the paper's window in the packets' path, and packetize). Packets
     /// of connections whose beginning passed here end here, as [`Replaced`](netbricks_core::Drop::Replaced), and others go on in their
     /// place on [`Edge::OUT`](netbricks_core::Edge::OUT); the rest goes on unchanged. In either case nothing of this node comes after it. What does
-    /// not come here has to leave on [`Edge::OUT`](netbricks_core::Edge::OUT) as well (`parse_or`, `divert`), so that packets keep their order. Both
+    /// not come here has to leave on [`Edge::OUT`](netbricks_core::Edge::OUT) as well (`parse` with a policy, `divert`), so that packets keep their order. Both
     /// directions must pass the same worker. First fragments of what is rewritten are dropped, as
     /// [`Fragment`](netbricks_core::Drop::Fragment): put what reassembles them before this. Where a shuffle by symmetric flow moves a connection,
     /// all that is known of it goes along, if its rewriter [can](Rewriter::MOVES).
@@ -271,9 +271,9 @@ pub trait StreamOperator: Operator {
     ///     let replace = Replace::new(b"hello", b"HELLO!", None).expect("both strings are short");
     ///     let streams = worker.packetizer("streams", PacketizeConfig::default(), replace);
     ///     input
-    ///         .parse_or::<Link>(Edge::OUT)
-    ///         .parse_or::<Ip>(Edge::OUT)
-    ///         .parse_or::<Tcp>(Edge::OUT)
+    ///         .parse::<Link>().or(Edge::OUT)
+    ///         .parse::<Ip>().or(Edge::OUT)
+    ///         .parse::<Tcp>().or(Edge::OUT)
     ///         .packetize(&streams)
     ///         .done()
     /// }

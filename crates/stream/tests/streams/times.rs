@@ -112,9 +112,12 @@ fn rewritten(input: Input, worker: &Worker) -> impl Function {
         assert!(event.inject(Edge::OUT, 60, |frame| frame.fill(0xee)));
     });
     input
-        .parse_or::<Link>(Edge::OUT)
-        .parse_or::<Ip>(Edge::OUT)
-        .parse_or::<Tcp>(Edge::OUT)
+        .parse::<Link>()
+        .or(Edge::OUT)
+        .parse::<Ip>()
+        .or(Edge::OUT)
+        .parse::<Tcp>()
+        .or(Edge::OUT)
         .packetize(&streams)
         .done()
 }
