@@ -25,7 +25,7 @@ struct Tally {
 /// A pool's memory and free frames.
 ///
 /// There is no count of packets. Each worker counts the frames that it takes and gives back, and [`Shared::out`] reads
-/// all `given` before all `taken`. So its answer is at least the number of packets that were out in between. An answer
+/// all `given` before all `handoff_in`. So its answer is at least the number of packets that were out in between. An answer
 /// of 0 proves that there are none, and with no handle left there never will be again.
 pub(crate) struct Shared {
     pub(crate) memory: SharedMapping,
@@ -119,7 +119,7 @@ impl Shared {
     ///
     /// Exact when no other thread allocates or frees, else at least the number at one moment.
     pub(crate) fn out(&self) -> usize {
-        // The order matters. Who sees a packet's `given` (acquire) sees whatever happened before it, and so the `taken`
+        // The order matters. Who sees a packet's `given` (acquire) sees whatever happened before it, and so the `handoff_in`
         // of that packet and of every copy that was made of it.
         let given = self.sum(|tally| &tally.given);
         let taken = self.sum(|tally| &tally.taken);

@@ -98,7 +98,7 @@ fn a_run_accounts_for_every_packet() {
     // Frames of 60 bytes, whatever became of them.
     for node in nodes {
         assert_eq!(node["owner"], 0, "the operator's");
-        for key in ["in", "out", "received", "sent", "created", "handed", "taken"] {
+        for key in ["in", "out", "received", "sent", "created", "handoff_out", "handoff_in"] {
             assert_eq!(
                 node["bytes"][key].as_u64(),
                 node[key].as_u64().map(|packets| 60 * packets),

@@ -12,7 +12,9 @@ use std::path::Path;
 use std::rc::Rc;
 
 use netbricks_core::buffer::{Batch, Pool};
-use netbricks_core::{Blueprint, Context, Drop, Edge, Graph, GraphBuilder, Node, Output, Poll, Role, Worker};
+use netbricks_core::{
+    Blueprint, Context, DropReason, Edge, Graph, GraphBuilder, Node, Output, Poll, Role, Worker,
+};
 use netbricks_testkit::mutate::{Random, mutate};
 use netbricks_testkit::{BURSTS, kinds};
 use toml::Spanned;
@@ -85,7 +87,7 @@ struct Source(Feed);
 
 impl Node for Source {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.drop_batch(batch, Drop::Unconnected);
+        cx.drop_batch(batch, DropReason::Unconnected);
     }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         let frames = self.0.frames.borrow();
@@ -156,7 +158,7 @@ impl Node for Sink {
 /// A graph of all functions at one batch size.
 ///
 /// Answers of each function have a sink of their own: between functions their order depends on the batch.
-struct Lane {
+struct Replay {
     burst: usize,
     graph: Graph,
     pool: Pool,
@@ -164,7 +166,7 @@ struct Lane {
     sinks: Vec<(&'static str, Sink)>,
 }
 
-impl Lane {
+impl Replay {
     fn new(burst: usize, keep: bool) -> Self {
         let pool = Pool::builder().frames(2048).large(ROUND, 16_384).short(2048, 512).build();
         let pool = pool.expect("there is memory for a pool");
@@ -235,7 +237,7 @@ impl Lane {
         assert!(totals.is_conserved(), "batch size {}: {totals:?}", self.burst);
         assert_eq!(self.graph.unbalanced(), Vec::<String>::new(), "batch size {}", self.burst);
         assert_eq!(totals.received.packets, packets as u64);
-        assert_eq!(totals.drops.of(Drop::PoolExhausted).packets, 0, "{totals:?}");
+        assert_eq!(totals.drops.of(DropReason::PoolExhausted).packets, 0, "{totals:?}");
         let reports = self.graph.reports();
         let reports = format!("{:?} {reports:?}", totals.drops);
         drop(self.graph);
@@ -301,33 +303,33 @@ fn the_other_way(frame: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_million_mutations_come_out_the_same_at_every_batch_size() {
-    let mut lanes = BURSTS.map(|burst| Lane::new(burst, false));
+    let mut replays = BURSTS.map(|burst| Replay::new(burst, false));
     let mut mutations = Mutations::new(2);
     let mut frames = Vec::new();
     let (mut done, mut now) = (0, 0);
     while done < MUTATIONS {
         let count = ROUND.min(MUTATIONS - done);
         mutations.fill(&mut frames, count);
-        for lane in &mut lanes {
-            lane.round(done as u64 + 1, &mut frames, now);
+        for replay in &mut replays {
+            replay.round(done as u64 + 1, &mut frames, now);
         }
-        let [one, more @ ..] = &lanes;
+        let [one, more @ ..] = &replays;
         let expected = one.outcome();
-        for lane in more {
-            let found = lane.outcome();
-            assert_eq!(found, expected, "batch size {} in the round from packet {done} on", lane.burst);
+        for replay in more {
+            let found = replay.outcome();
+            assert_eq!(found, expected, "batch size {} in the round from packet {done} on", replay.burst);
         }
         done += count;
         now += MILLISECOND;
     }
-    let outcome = lanes[0].outcome();
+    let outcome = replays[0].outcome();
     for (name, packets, _) in &outcome {
         match leaves_packets(name) {
             true => assert!(*packets > 10_000, "`{name}` had its part in it: {outcome:?}"),
             false => assert_eq!(*packets, 0, "`{name}` has nothing to answer"),
         }
     }
-    let [one, more @ ..] = lanes.map(|lane| lane.finish(MUTATIONS, now).0);
+    let [one, more @ ..] = replays.map(|replay| replay.finish(MUTATIONS, now).0);
     for report in more {
         assert_eq!(report, one, "drops and reports");
     }
@@ -338,16 +340,16 @@ fn wireshark_finds_nothing_new_that_is_malformed() {
     if !wireshark::is_installed() {
         return;
     }
-    let mut lane = Lane::new(32, true);
+    let mut replay = Replay::new(32, true);
     let mut mutations = Mutations::new(7);
     let (mut came, mut frames, mut now) = (Vec::new(), Vec::new(), 0);
     while came.len() < SHOWN_TO_WIRESHARK {
         mutations.fill(&mut frames, ROUND.min(SHOWN_TO_WIRESHARK - came.len()));
-        lane.round(came.len() as u64 + 1, &mut frames, now);
+        replay.round(came.len() as u64 + 1, &mut frames, now);
         came.extend(frames.iter().cloned());
         now += MILLISECOND;
     }
-    let (_, sinks) = lane.finish(SHOWN_TO_WIRESHARK, now);
+    let (_, sinks) = replay.finish(SHOWN_TO_WIRESHARK, now);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let before = wireshark::opinions(&folder.join("mutations-in.pcap"), came.iter().map(Vec::as_slice));
     let mut wrong = Vec::new();

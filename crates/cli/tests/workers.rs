@@ -157,7 +157,7 @@ fn a_shuffle_gives_work_to_workers_that_receive_nothing_and_changes_nothing_but_
             .as_array()
             .expect("a list")
             .iter()
-            .filter_map(|node| node["handed"].as_u64())
+            .filter_map(|node| node["handoff_out"].as_u64())
             .sum();
         assert_eq!(handed > 1_000, workers != "1", "{handed} packets crossed between {workers} workers");
     }

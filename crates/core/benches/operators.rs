@@ -6,7 +6,7 @@ use divan::Bencher;
 use netbricks_core::buffer::{Batch, Pool, WorkerSlot};
 use netbricks_core::packet::build::ethernet;
 use netbricks_core::packet::{Ethernet, Ip, Ipv4, Link, Udp};
-use netbricks_core::{DetachedContext, Drop, Function, Input, Node, Operator, Worker, compose};
+use netbricks_core::{DetachedContext, DropReason, Function, Input, Node, Operator, Worker, compose};
 
 fn main() {
     divan::main();
@@ -50,7 +50,11 @@ fn swap_addresses(bencher: Bencher) {
 fn parse_and_filter_by_version(bencher: Bencher) {
     over(bencher, |worker| {
         node(worker, |input| {
-            input.parse::<Ethernet>().parse::<Ipv4>().filter(Drop::Denied, |p| p.header().ttl() > 1).done()
+            input
+                .parse::<Ethernet>()
+                .parse::<Ipv4>()
+                .filter(DropReason::Denied, |p| p.header().ttl() > 1)
+                .done()
         })
     });
 }
@@ -59,7 +63,7 @@ fn parse_and_filter_by_version(bencher: Bencher) {
 fn parse_and_filter_by_family(bencher: Bencher) {
     over(bencher, |worker| {
         node(worker, |input| {
-            input.parse::<Link>().parse::<Ip>().filter(Drop::Denied, |p| p.header().ttl() > 1).done()
+            input.parse::<Link>().parse::<Ip>().filter(DropReason::Denied, |p| p.header().ttl() > 1).done()
         })
     });
 }
@@ -69,7 +73,7 @@ fn parse_to_ports(bencher: Bencher) {
     over(bencher, |worker| {
         node(worker, |input| {
             let chain = input.parse::<Link>().parse::<Ip>().parse::<Udp>();
-            chain.filter(Drop::Denied, |p| p.header().destination_port() == 2).done()
+            chain.filter(DropReason::Denied, |p| p.header().destination_port() == 2).done()
         })
     });
 }
@@ -83,8 +87,8 @@ fn branch(bencher: Bencher) {
                 .parse::<Ip>()
                 .branch(
                     |p| p.header().protocol() == 17,
-                    |udp| udp.filter(Drop::Denied, |p| p.header().ttl() > 1),
-                    |other| other.filter(Drop::Denied, |p| p.header().ttl() > 2),
+                    |udp| udp.filter(DropReason::Denied, |p| p.header().ttl() > 1),
+                    |other| other.filter(DropReason::Denied, |p| p.header().ttl() > 2),
                 )
                 .done()
         })

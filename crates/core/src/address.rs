@@ -43,7 +43,7 @@ address_keys! {
     /// ```
     /// use netbricks_core::packet::{Ip, Link};
     /// use netbricks_core::tables::{Entry, FlowTableConfig};
-    /// use netbricks_core::{Drop, Function, Input, Operator, SourceAddress, Worker};
+    /// use netbricks_core::{DropReason, Function, Input, Operator, SourceAddress, Worker};
     ///
     /// /// Lets 60 packets of each sender pass.
     /// fn allowance(input: Input, worker: &Worker) -> impl Function {
@@ -63,7 +63,7 @@ address_keys! {
     ///                 Entry::Full => u64::MAX,
     ///             },
     ///         )
-    ///         .filter(Drop::RateLimited, |packet| *packet.get::<u64>() <= 60)
+    ///         .filter(DropReason::RateLimited, |packet| *packet.get::<u64>() <= 60)
     ///         .done()
     /// }
     /// ```

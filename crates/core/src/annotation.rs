@@ -124,7 +124,7 @@ impl Worker {
     ///
     /// ```
     /// use netbricks_core::packet::{Ip, Link};
-    /// use netbricks_core::{Drop, Function, Input, Operator, Worker};
+    /// use netbricks_core::{DropReason, Function, Input, Operator, Worker};
     ///
     /// fn classify(input: Input, worker: &Worker) -> impl Function {
     ///     let class = worker.annotation::<u8>("class");
@@ -135,7 +135,7 @@ impl Worker {
     /// }
     /// fn police(input: Input, worker: &Worker) -> impl Function {
     ///     let class = worker.annotation::<u8>("class");
-    ///     input.filter(Drop::RateLimited, move |packet| packet.annotation(class) != Some(8)).done()
+    ///     input.filter(DropReason::RateLimited, move |packet| packet.annotation(class) != Some(8)).done()
     /// }
     /// ```
     pub fn annotation<T: Encode + 'static>(&self, name: &str) -> Annotation<T> {

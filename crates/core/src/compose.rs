@@ -3,13 +3,13 @@
 use netbricks_buffer::{Batch, Bytes, Visit};
 use netbricks_packet::stack::{Root, shape};
 
-use crate::at::{At, Pass};
-use crate::consistency::Heritage;
+use crate::consistency::SharedStateRef;
 use crate::context::Context;
 use crate::events::Schedule;
 use crate::node::{CallError, Handler, ImportError, Node, Output, Poll, Section, StateImage};
 use crate::operator::{Function, Input, Start};
 use crate::operators::{Replaces, dispatched};
+use crate::packet_cursor::{PacketCursor, Pass};
 use crate::reason::{Departure, Edge, Verdict};
 use crate::registry::{BuildError, Worker};
 use crate::shuffle::{Part, PartStep, ShuffleKey};
@@ -30,12 +30,12 @@ pub fn compose<F: Function>(
              leave the node at once; give it a node of its own",
         ));
     }
-    let (tower, declarations) = worker.declaring(|| function(Start::new()))?;
-    Ok(Box::new(Fused { tower, declarations }))
+    let (chain, declarations) = worker.declaring(|| function(Start::new()))?;
+    Ok(Box::new(Fused { chain, declarations }))
 }
 
 struct Fused<A> {
-    tower: A,
+    chain: A,
     declarations: Declarations,
 }
 
@@ -47,14 +47,14 @@ impl<A: Function> Node for Fused<A> {
         }
         batch.warm();
         let _settling = self.declarations.settling();
-        let tower = &mut self.tower;
+        let chain = &mut self.chain;
         cx.mixed = false;
         cx.cut = batch.is_cut();
-        tower.prepare(batch, cx, &|_| Some(Root));
-        let kept = if A::PUTS_OFF && (!A::USUAL || cx.mixed) {
-            last_loop_of_mixed(tower, batch, cx)
+        chain.prepare(batch, cx, &|_| Some(Root));
+        let kept = if A::MAY_DEFER && (!A::FAST_PATH || cx.mixed) {
+            last_loop_of_mixed(chain, batch, cx)
         } else {
-            batch.compact_with(LastLoop::<A, true> { tower, cx: &mut *cx })
+            batch.compact_with(LastLoop::<A, true> { chain, cx: &mut *cx })
         };
         if kept != batch.len() {
             depart(batch, cx, kept);
@@ -66,7 +66,7 @@ impl<A: Function> Node for Fused<A> {
             Output { edge: Edge::OUT, name: "out".into(), optional: false },
             Output { edge: Edge::REPLY, name: "reply".into(), optional: true },
         ];
-        self.tower.edges(&mut |edge| {
+        self.chain.edges(&mut |edge| {
             if !outputs.iter().any(|output| output.edge == edge) {
                 outputs.push(Output { edge, name: edge.0.to_string(), optional: false });
             }
@@ -100,11 +100,11 @@ impl<A: Function> Node for Fused<A> {
     fn import(&mut self, name: &str, bytes: &[u8], now: u64) -> Result<(), ImportError> {
         self.declarations.import(name, bytes, now)
     }
-    fn heritage(&self) -> Vec<(String, Heritage)> {
-        self.declarations.heritage()
+    fn shared_state(&self) -> Vec<(String, SharedStateRef)> {
+        self.declarations.shared_state()
     }
-    fn inherit(&mut self, name: &str, heritage: &Heritage, now: u64) -> Option<Result<(), ImportError>> {
-        self.declarations.inherit(name, heritage, now)
+    fn adopt(&mut self, name: &str, shared: &SharedStateRef, now: u64) -> Option<Result<(), ImportError>> {
+        self.declarations.adopt(name, shared, now)
     }
     fn take_part(&mut self, part: &Part, step: &mut PartStep) -> Option<StateImage> {
         self.declarations.take_part(part, step)
@@ -120,13 +120,13 @@ impl<A: Function> Node for Fused<A> {
     }
 }
 
-/// A tower's last loop over the batch. No closure: a long tower's would not be inlined, and then the packet's bounds would
+/// A chain's last loop over the batch. No closure: a long operator chain's would not be inlined, and then the packet's bounds would
 /// be in memory, which every write to the packet might change.
 ///
 /// That for batches in which all are `ALIKE`, as nothing is [mixed](Context::mixed), sends whatever is rare to the second pass, so
 /// that it takes no registers here.
 struct LastLoop<'a, A, const ALIKE: bool> {
-    tower: &'a mut A,
+    chain: &'a mut A,
     cx: &'a mut Context,
 }
 
@@ -134,42 +134,42 @@ impl<A: Function, const ALIKE: bool> Visit for LastLoop<'_, A, ALIKE> {
     #[inline(always)]
     fn visit(&mut self, slot: usize, bytes: &mut Bytes<'_>) -> u16 {
         let mut reshaped = false;
-        let at = At::new(slot, bytes, &mut *self.cx, &mut reshaped);
+        let at = PacketCursor::new(slot, bytes, &mut *self.cx, &mut reshaped);
         // What waited on memory was parsed in an earlier loop: there is no copy for usual frames.
         decided(if A::WAITS && !A::RESTARTS {
-            let pass = match (A::PUTS_OFF, ALIKE) {
+            let pass = match (A::MAY_DEFER, ALIKE) {
                 (true, true) => Pass::Alike,
                 (true, false) => Pass::First,
                 (false, _) => Pass::Only,
             };
-            self.tower.apply::<{ shape::ANY }>(At { pass, ..at }, Root)
+            self.chain.apply::<{ shape::ANY }>(PacketCursor { pass, ..at }, Root)
         } else {
-            dispatched(&mut *self.tower, at, Root)
+            dispatched(&mut *self.chain, at, Root)
         })
     }
     #[inline(always)]
     fn is_unfinished(verdict: u16) -> bool {
-        A::PUTS_OFF && verdict == Verdict::AGAIN.bits()
+        A::MAY_DEFER && verdict == Verdict::AGAIN.bits()
     }
     #[inline(always)]
     fn finish(&mut self, slot: usize, bytes: &mut Bytes<'_>) -> u16 {
-        // Said where it is compiled: nobody else's tower has to be compiled again.
-        if A::PUTS_OFF { finish(self.tower, self.cx, slot, bytes) } else { 0 }
+        // Said where it is compiled: nobody else's chain has to be compiled again.
+        if A::MAY_DEFER { finish(self.chain, self.cx, slot, bytes) } else { 0 }
     }
 }
 
 /// As the last loop of a batch whose frames are all alike, with what others take in it as well.
 #[inline(never)]
-fn last_loop_of_mixed<A: Function>(tower: &mut A, batch: &mut Batch, cx: &mut Context) -> usize {
-    batch.compact_with(LastLoop::<A, false> { tower, cx })
+fn last_loop_of_mixed<A: Function>(chain: &mut A, batch: &mut Batch, cx: &mut Context) -> usize {
+    batch.compact_with(LastLoop::<A, false> { chain, cx })
 }
 
-/// The second pass of a packet: another copy of the tower, which keeps calls out of the loop.
+/// The second pass of a packet: another copy of the operator chain, which keeps calls out of the loop.
 #[inline(never)]
-fn finish<A: Function>(tower: &mut A, cx: &mut Context, slot: usize, bytes: &mut Bytes<'_>) -> u16 {
+fn finish<A: Function>(chain: &mut A, cx: &mut Context, slot: usize, bytes: &mut Bytes<'_>) -> u16 {
     let mut reshaped = false;
-    let at = At { pass: Pass::Second, ..At::new(slot, bytes, cx, &mut reshaped) };
-    decided(tower.apply::<{ shape::ANY }>(at, Root))
+    let at = PacketCursor { pass: Pass::Second, ..PacketCursor::new(slot, bytes, cx, &mut reshaped) };
+    decided(chain.apply::<{ shape::ANY }>(at, Root))
 }
 
 #[inline(always)]

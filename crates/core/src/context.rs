@@ -12,7 +12,7 @@ use netbricks_buffer::{BATCH, Batch, Packet, Pool};
 
 use crate::counters::{Count, Dropping, Drops};
 use crate::node::Role;
-use crate::reason::{Drop, Edge};
+use crate::reason::{DropReason, Edge};
 use crate::recorder::Recorder;
 
 /// The clock, the pool, and the way out for packets that do not stay in the batch.
@@ -29,21 +29,21 @@ pub struct Context<Tail: ?Sized = [()]> {
     steps: u32,
     pool: Pool,
     /// What the node in hand did beside passing its batch on: the graph looks no further where it is 0.
-    pub(crate) stirred: u8,
+    pub(crate) effects: u8,
     pub(crate) drops: Dropping,
     pub(crate) sent: Count,
     pub(crate) lost_on_arrival: Count,
     /// Packets that the node in hand made and kept in its own hand.
     pub(crate) made: Count,
     /// Packets that the node in hand gave to other workers and took over from them.
-    pub(crate) handed: Count,
-    pub(crate) taken: Count,
+    pub(crate) handoff_out: Count,
+    pub(crate) handoff_in: Count,
     /// Shuffles that wait for room and queues that are full, a bit each, and the bit of each node that is one.
     pub(crate) blocked: u64,
-    pub(crate) crossings: Vec<u64>,
+    pub(crate) handoffs: Vec<u64>,
     pub(crate) queues: Vec<u64>,
     /// What other workers send says what time it is, as what is received does.
-    pub(crate) led: bool,
+    pub(crate) follows_arrivals: bool,
     pub(crate) burst: usize,
     /// Packets on their way to another edge than `OUT`.
     pub(crate) leaving: Vec<Leaving>,
@@ -110,8 +110,8 @@ pub fn last_arrival(now: u64) -> u64 {
 pub(crate) const DROPPED: u8 = 1;
 pub(crate) const EMITTED: u8 = 2;
 pub(crate) const SENT: u8 = 4;
-pub(crate) const CROSSED: u8 = 8;
-pub(crate) const DUTY: u8 = 16;
+pub(crate) const HANDED_OFF: u8 = 8;
+pub(crate) const MIGRATION_REQUESTED: u8 = 16;
 pub(crate) const WOKEN: u8 = 32;
 
 impl OwnedContext {
@@ -123,17 +123,17 @@ impl OwnedContext {
             began: false,
             steps: 0,
             pool,
-            stirred: 0,
+            effects: 0,
             drops: Dropping::default(),
             sent: Count::default(),
             lost_on_arrival: Count::default(),
             made: Count::default(),
-            handed: Count::default(),
-            taken: Count::default(),
+            handoff_out: Count::default(),
+            handoff_in: Count::default(),
             blocked: 0,
-            crossings: Vec::new(),
+            handoffs: Vec::new(),
             queues: Vec::new(),
-            led: false,
+            follows_arrivals: false,
             burst: BATCH,
             leaving: Vec::with_capacity(2 * BATCH + ANSWERS_LIMIT * BATCH + SEGMENTS_LIMIT),
             newborn: 0,
@@ -196,18 +196,18 @@ impl<Tail: ?Sized> Context<Tail> {
 
     /// Ends a packet: it is counted under its reason and freed.
     #[inline]
-    pub fn drop_packet(&mut self, packet: Packet, reason: Drop) {
-        self.stirred |= DROPPED;
+    pub fn drop_packet(&mut self, packet: Packet, reason: DropReason) {
+        self.effects |= DROPPED;
         self.drops.add(reason, 1, packet.wire_len() as u64);
         self.recorder.record(self.node, reason, self.now, packet.data());
     }
 
     /// Ends all packets of a batch for one reason.
-    pub fn drop_batch(&mut self, batch: &mut Batch, reason: Drop) {
+    pub fn drop_batch(&mut self, batch: &mut Batch, reason: DropReason) {
         if batch.is_empty() {
             return;
         }
-        self.stirred |= DROPPED;
+        self.effects |= DROPPED;
         self.drops.add(reason, batch.len() as u64, batch.bytes());
         if let Some(first) = batch.get(0) {
             self.recorder.record(self.node, reason, self.now, first.data());
@@ -216,16 +216,16 @@ impl<Tail: ?Sized> Context<Tail> {
     }
 
     /// As [`Receiving::lost_on_arrival`].
-    pub(crate) fn lost_on_arrival(&mut self, reason: Drop, packets: u64, bytes: u64) {
+    pub(crate) fn lost_on_arrival(&mut self, reason: DropReason, packets: u64, bytes: u64) {
         if packets > 0 {
-            self.stirred |= DROPPED;
+            self.effects |= DROPPED;
             self.lost_on_arrival.add(packets, bytes);
             self.drops.add(reason, packets, bytes);
         }
     }
 
     /// As [`Receiving::drop_arrival`].
-    pub(crate) fn drop_arrival(&mut self, packet: Packet, reason: Drop) {
+    pub(crate) fn drop_arrival(&mut self, packet: Packet, reason: DropReason) {
         self.lost_on_arrival(reason, 1, packet.wire_len() as u64);
         self.recorder.record(self.node, reason, self.now, packet.data());
     }
@@ -233,13 +233,14 @@ impl<Tail: ?Sized> Context<Tail> {
     /// Counts a packet for which there was no buffer.
     #[cold]
     pub(crate) fn lost_without_buffer(&mut self, length: usize) {
-        let reason = if length > self.pool.largest_packet() { Drop::TooBig } else { Drop::PoolExhausted };
+        let reason =
+            if length > self.pool.largest_packet() { DropReason::TooBig } else { DropReason::PoolExhausted };
         self.lost_on_creation(reason, length as u64);
     }
 
     /// Counts a packet that could not be made: created, and dropped at once.
-    pub(crate) fn lost_on_creation(&mut self, reason: Drop, bytes: u64) {
-        self.stirred |= DROPPED | SENT;
+    pub(crate) fn lost_on_creation(&mut self, reason: DropReason, bytes: u64) {
+        self.effects |= DROPPED | SENT;
         self.made.add(1, bytes);
         self.drops.add(reason, 1, bytes);
     }
@@ -257,7 +258,7 @@ impl<Tail: ?Sized> Context<Tail> {
 
     #[inline]
     fn leave(&mut self, edge: Edge, packet: Packet, order: u64) {
-        self.stirred |= EMITTED;
+        self.effects |= EMITTED;
         let order = order | self.leaving.len() as u64 & (NEW - 1);
         self.leaving.push(Leaving { order, edge, new: false, packet });
     }
@@ -293,7 +294,7 @@ impl<Tail: ?Sized> Context<Tail> {
         match self.create_for(slot, edge, packet) {
             Ok(()) => true,
             Err(packet) => {
-                self.lost_on_creation(Drop::RateLimited, packet.len() as u64);
+                self.lost_on_creation(DropReason::RateLimited, packet.len() as u64);
                 false
             }
         }
@@ -318,7 +319,7 @@ impl<Tail: ?Sized> Context<Tail> {
     }
 
     fn bear(&mut self, edge: Edge, packet: Packet, order: u64) {
-        self.stirred |= EMITTED;
+        self.effects |= EMITTED;
         self.newborn += 1;
         let order = order | self.leaving.len() as u64 & (NEW - 1);
         self.leaving.push(Leaving { order, edge, new: true, packet });
@@ -327,35 +328,35 @@ impl<Tail: ?Sized> Context<Tail> {
     /// As [`Receiving::created`].
     #[inline]
     pub(crate) fn created(&mut self, packets: u64, bytes: u64) {
-        self.stirred |= SENT;
+        self.effects |= SENT;
         self.made.add(packets, bytes);
     }
 
     /// As [`Transmitting::sent`].
     #[inline]
     pub(crate) fn sent(&mut self, packets: u64, bytes: u64) {
-        self.stirred |= SENT;
+        self.effects |= SENT;
         self.sent.add(packets, bytes);
     }
 
     /// Counts packets that this node of another worker gets from here on: they are no longer this graph's.
     #[inline]
-    pub(crate) fn handed(&mut self, packets: u64, bytes: u64) {
-        self.stirred |= CROSSED;
-        self.handed.add(packets, bytes);
+    pub(crate) fn handoff_out(&mut self, packets: u64, bytes: u64) {
+        self.effects |= HANDED_OFF;
+        self.handoff_out.add(packets, bytes);
     }
 
-    /// Counts packets that came from this node of another worker, where they were counted as [`handed`](Self::handed).
+    /// Counts packets that came from this node of another worker, where they were counted as [`handoff_out`](Self::handoff_out).
     #[inline]
-    pub(crate) fn taken(&mut self, packets: u64, bytes: u64) {
-        self.stirred |= CROSSED;
-        self.taken.add(packets, bytes);
+    pub(crate) fn handoff_in(&mut self, packets: u64, bytes: u64) {
+        self.effects |= HANDED_OFF;
+        self.handoff_in.add(packets, bytes);
     }
 
     /// Says whether the shuffle in hand waits for room: whatever leads to it is not polled then.
     #[inline]
     pub(crate) fn set_blocked(&mut self, blocked: bool) {
-        let bit = self.crossings.get(self.node).copied().unwrap_or_default();
+        let bit = self.handoffs.get(self.node).copied().unwrap_or_default();
         self.blocked = if blocked { self.blocked | bit } else { self.blocked & !bit };
     }
 
@@ -367,12 +368,12 @@ impl<Tail: ?Sized> Context<Tail> {
 
     /// The queue in hand was empty and is not: it waits no longer among the idle.
     pub(crate) fn wake(&mut self) {
-        self.stirred |= WOKEN;
+        self.effects |= WOKEN;
     }
 
     /// The shuffle in hand has state to give away or to take over.
     pub(crate) fn call_on_duty(&mut self) {
-        self.stirred |= DUTY;
+        self.effects |= MIGRATION_REQUESTED;
     }
 
     /// What a receive node may say: the time, and arrivals that never became packets of the graph.
@@ -431,11 +432,11 @@ impl<Tail: ?Sized> Receiving<'_, Tail> {
     }
     /// Counts arrivals that were lost before they became packets (no buffer at a receive queue): received, and
     /// dropped at once.
-    pub fn lost_on_arrival(&mut self, reason: Drop, packets: u64, bytes: u64) {
+    pub fn lost_on_arrival(&mut self, reason: DropReason, packets: u64, bytes: u64) {
         self.0.lost_on_arrival(reason, packets, bytes);
     }
     /// Ends an arrival that is lost before the graph has it, for a reason: received, dropped at once, and recorded.
-    pub fn drop_arrival(&mut self, packet: Packet, reason: Drop) {
+    pub fn drop_arrival(&mut self, packet: Packet, reason: DropReason) {
         self.0.drop_arrival(packet, reason);
     }
     /// Counts packets that a port made and keeps in its own hand: a copy that a wrapper puts into the batch. What leaves
@@ -462,13 +463,13 @@ impl<Tail: ?Sized> Transmitting<'_, Tail> {
     }
     /// Counts packets that this node of another worker sends from here on: they are no longer this graph's.
     #[inline]
-    pub fn handed(&mut self, packets: u64, bytes: u64) {
-        self.0.handed(packets, bytes);
+    pub fn handoff_out(&mut self, packets: u64, bytes: u64) {
+        self.0.handoff_out(packets, bytes);
     }
-    /// Counts packets that came from this node of another worker, where they were counted as [`handed`](Self::handed).
+    /// Counts packets that came from this node of another worker, where they were counted as [`handoff_out`](Self::handoff_out).
     #[inline]
-    pub fn taken(&mut self, packets: u64, bytes: u64) {
-        self.0.taken(packets, bytes);
+    pub fn handoff_in(&mut self, packets: u64, bytes: u64) {
+        self.0.handoff_in(packets, bytes);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::ops::{AddAssign, Sub};
 
-use crate::reason::{Class, Drop};
+use crate::reason::{Class, DropReason};
 
 /// Packets and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -39,27 +39,30 @@ impl Sub for Count {
 
 /// What left, by reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Drops([Count; Drop::COUNT]);
+pub struct Drops([Count; DropReason::COUNT]);
 
 impl Default for Drops {
     fn default() -> Self {
-        Self([Count::default(); Drop::COUNT])
+        Self([Count::default(); DropReason::COUNT])
     }
 }
 
 impl Drops {
     /// Counts `packets` with `bytes` in all under a reason.
     #[inline(always)]
-    pub fn add(&mut self, reason: Drop, packets: u64, bytes: u64) {
+    pub fn add(&mut self, reason: DropReason, packets: u64, bytes: u64) {
         self.0[reason as usize].add(packets, bytes);
     }
     /// The count of one reason.
-    pub fn of(&self, reason: Drop) -> Count {
+    pub fn of(&self, reason: DropReason) -> Count {
         self.0[reason as usize]
     }
     /// Reasons that occurred, with their counts.
-    pub fn iter(&self) -> impl Iterator<Item = (Drop, Count)> + '_ {
-        Drop::ALL.iter().map(|reason| (*reason, self.of(*reason))).filter(|(_, count)| count.packets > 0)
+    pub fn iter(&self) -> impl Iterator<Item = (DropReason, Count)> + '_ {
+        DropReason::ALL
+            .iter()
+            .map(|reason| (*reason, self.of(*reason)))
+            .filter(|(_, count)| count.packets > 0)
     }
     /// All that was dropped: every class but [`Class::Consumed`].
     pub fn dropped(&self) -> Count {
@@ -96,12 +99,12 @@ pub(crate) struct Dropping {
     reasons: u64,
 }
 
-const _: () = assert!(Drop::COUNT <= u64::BITS as usize, "a reason has a bit");
+const _: () = assert!(DropReason::COUNT <= u64::BITS as usize, "a reason has a bit");
 
 impl Dropping {
     /// As [`Drops::add`].
     #[inline(always)]
-    pub(crate) fn add(&mut self, reason: Drop, packets: u64, bytes: u64) {
+    pub(crate) fn add(&mut self, reason: DropReason, packets: u64, bytes: u64) {
         self.reasons |= 1 << reason as u8;
         self.drops.add(reason, packets, bytes);
     }
@@ -143,9 +146,9 @@ pub struct NodeCounters {
     /// Packets that it gave to the outside.
     pub sent: Count,
     /// Packets that it handed to other workers.
-    pub handed: Count,
+    pub handoff_out: Count,
     /// Packets that it took over from other workers.
-    pub taken: Count,
+    pub handoff_in: Count,
     /// Packets that it dropped or consumed.
     pub drops: Drops,
     /// Packets that it keeps.
@@ -162,17 +165,17 @@ impl NodeCounters {
     /// The conservation law at this node: received + created + arrived + taken = left + sent + handed + dropped + consumed
     /// + held.
     pub fn is_conserved(&self) -> bool {
-        self.received.packets + self.created.packets + self.arrived.packets + self.taken.packets
+        self.received.packets + self.created.packets + self.arrived.packets + self.handoff_in.packets
             == self.left.packets
                 + self.sent.packets
-                + self.handed.packets
+                + self.handoff_out.packets
                 + self.drops.total().packets
                 + self.held
     }
     /// What the node keeps, if nothing but what is counted came and went.
     pub(crate) fn balance(&self) -> u64 {
-        let came = self.received + self.created + self.arrived + self.taken;
-        let went = self.left + self.sent + self.handed + self.drops.total();
+        let came = self.received + self.created + self.arrived + self.handoff_in;
+        let went = self.left + self.sent + self.handoff_out + self.drops.total();
         (came - went).packets
     }
     /// Cycles a packet, from the sampled batches; `None` before the first sample.
@@ -187,8 +190,8 @@ impl NodeCounters {
         self.left += other.left;
         self.created += other.created;
         self.sent += other.sent;
-        self.handed += other.handed;
-        self.taken += other.taken;
+        self.handoff_out += other.handoff_out;
+        self.handoff_in += other.handoff_in;
         self.drops.merge(&other.drops);
         self.held += other.held;
         self.sampled_cycles += other.sampled_cycles;

@@ -10,7 +10,7 @@ use netbricks_packet::stack::Root;
 use crate::context::Context;
 use crate::node::{CallError, Handler, Node, Output, Poll};
 use crate::operator::{Input, Operator};
-use crate::reason::{Drop, Edge};
+use crate::reason::{DropReason, Edge};
 use crate::registry::{BuildError, Worker};
 use crate::shuffle::{Buckets, ShuffleKey, SortedBy, SortedByKey, Sorter, has_sorters_state};
 use crate::view::View;
@@ -37,7 +37,7 @@ impl GroupConfig {
 /// With queues, the node takes part in the round robin of its graph: a turn lets a burst go, of the group whose turn it is, and of
 /// the next ones where that has less. Each sends a burst before the next does (deficit round robin with that quantum). So groups
 /// that always have something get equal shares of their worker's turns, however unequal their traffic is, and what they leave
-/// goes to who has more; what a full queue has no room for is dropped as [`Drop::QueueFull`].
+/// goes to who has more; what a full queue has no room for is dropped as [`DropReason::QueueFull`].
 ///
 /// Where arrivals alone move the clock, none is dropped: a replay can wait, so nothing is polled that leads to a queue without room for
 /// a burst, and what was on its way is queued all the same.
@@ -168,14 +168,14 @@ struct GroupNode {
 impl GroupNode {
     fn enqueue(&mut self, batch: &mut Batch, cx: &mut Context) {
         let held = self.held;
-        let most = if cx.led { self.queue + ON_THEIR_WAY } else { self.queue };
+        let most = if cx.follows_arrivals { self.queue + ON_THEIR_WAY } else { self.queue };
         for (packet, group) in batch.drain().zip(&self.numbers) {
             let queue = &mut self.queues[usize::from(*group)];
             if queue.len() < most {
                 queue.push_back(packet);
                 self.held += 1;
             } else {
-                cx.drop_packet(packet, Drop::QueueFull);
+                cx.drop_packet(packet, DropReason::QueueFull);
             }
         }
         if held == 0 && self.held > 0 {
@@ -186,7 +186,7 @@ impl GroupNode {
 
     /// Live traffic comes whether there is room or not, and each group's queue says what is too much of that group's. A replay waits.
     fn tell_room(&self, cx: &mut Context) {
-        if cx.led {
+        if cx.follows_arrivals {
             cx.set_full(self.queues.iter().any(|queue| queue.len() + cx.burst() > self.queue));
         }
     }
@@ -209,7 +209,7 @@ impl GroupNode {
                     cx.emit(Groups::edge(group), packet);
                 } else if let Err(packet) = batch.push(packet) {
                     // Not reached: the batch was empty, and a burst fits.
-                    cx.drop_packet(packet, Drop::QueueFull);
+                    cx.drop_packet(packet, DropReason::QueueFull);
                 }
             }
             if self.left == 0 || queue.is_empty() {

@@ -8,7 +8,7 @@
 //! use netbricks_core::icmp::{IcmpError, IcmpErrors};
 //! use netbricks_core::packet::{Ip, Link};
 //! use netbricks_core::view::Metadata;
-//! use netbricks_core::{Drop, Function, Input, Operator};
+//! use netbricks_core::{DropReason, Function, Input, Operator};
 //!
 //! /// Drops packets of more than 1,300 bytes and tells their senders.
 //! fn narrow(input: Input) -> impl Function {
@@ -16,7 +16,7 @@
 //!     input
 //!         .parse::<Link>()
 //!         .parse::<Ip>()
-//!         .filter(Drop::TooBig, |packet| packet.frame_len() <= 14 + 1_300).on_reject(move |packet| {
+//!         .filter(DropReason::TooBig, |packet| packet.frame_len() <= 14 + 1_300).on_reject(move |packet| {
 //!                 errors.answer(packet, IcmpError::PacketTooBig { mtu: 1_300 });
 //!             })
 //!         .done()

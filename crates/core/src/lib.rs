@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use netbricks_core::packet::{Ip, Link};
-//! use netbricks_core::{Drop, Function, Input, Operator};
+//! use netbricks_core::{DropReason, Function, Input, Operator};
 //! use netbricks_testkit::build::ethernet;
 //!
 //! /// Decrements the TTL and drops packets that have none left (NetBricks, Listing 1).
@@ -15,19 +15,18 @@
 //!         .parse::<Link>()
 //!         .parse::<Ip>()
 //!         .transform(|packet| packet.header_mut().decrement_ttl())
-//!         .filter(Drop::TtlExpired, |packet| packet.header().ttl() != 0)
+//!         .filter(DropReason::TtlExpired, |packet| packet.header().ttl() != 0)
 //!         .done()
 //! }
 //!
 //! let packet = |hops| ethernet().vlan(7).ipv4("10.0.0.1", "10.0.0.2").ttl(hops).udp(1000, 53).payload(b"hi");
 //! let report = netbricks_testkit::run(ttl, [packet(1), packet(64)]);
-//! assert_eq!((report.out.len(), report.dropped(Drop::TtlExpired)), (1, 1));
+//! assert_eq!((report.out.len(), report.dropped(DropReason::TtlExpired)), (1, 1));
 //! ```
 #![forbid(unsafe_code)]
 
 pub mod address;
 mod annotation;
-mod at;
 pub mod compose;
 pub mod consistency;
 pub mod context;
@@ -39,15 +38,16 @@ pub mod icmp;
 pub mod node;
 pub mod operator;
 pub mod operators;
+mod packet_cursor;
 pub mod reason;
 pub mod recorder;
 pub mod registry;
 pub mod shuffle;
 pub mod state;
 mod stored;
-pub mod team;
 pub mod units;
 pub mod view;
+mod worker_group;
 
 pub use address::{DestinationAddress, SourceAddress};
 pub use annotation::Annotation;
@@ -59,17 +59,17 @@ pub use graph::{Graph, GraphBuilder, GraphError, NodeId, Panic, Totals, Turn};
 pub use group::{GroupConfig, Groups};
 pub use node::{CallError, Departed, Handler, ImportError, Node, Output, Poll, Role, Section, StateImage};
 pub use operator::{Function, Input, Operator, Start};
-pub use operators::Own;
-pub use reason::{Class, Drop, Edge, OnMismatch, Verdict};
+pub use operators::LookupHooks;
+pub use reason::{Class, DropReason, Edge, OnMismatch, Verdict};
 pub use registry::{
-    Blueprint, BuildError, Definition, Doubt, Key, NoSettings, Refused, Registry, RenamedKey, Settings,
-    SettingsError, Worker, nearest, read_settings,
+    Blueprint, BuildError, ConfigWarning, Definition, InvalidSetting, Key, NoSettings, Registry, RenamedKey,
+    Settings, SettingsError, Worker, nearest, read_settings,
 };
 pub use shuffle::{Shuffle, ShuffleConfig, ShuffleKey, WhenFull};
 pub use state::{Counter, Declared, Flows, Mobility, State, TableKey};
 pub use stored::StoredFlow;
-pub use team::Team;
 pub use view::{Enclosing, Metadata, View};
+pub use worker_group::WorkerGroup;
 
 pub use netbricks_buffer as buffer;
 pub use netbricks_packet as packet;

@@ -7,11 +7,11 @@ use std::os::fd::BorrowedFd;
 
 use netbricks_buffer::Batch;
 
-use crate::consistency::Heritage;
+use crate::consistency::SharedStateRef;
 use crate::context::Context;
 use crate::events::Schedule;
 use crate::reason::Edge;
-use crate::shuffle::{Crossing, Part, PartStep, ShuffleKey};
+use crate::shuffle::{Handoff, Part, PartStep, ShuffleKey};
 
 /// What a node does in the graph, which is how its packets are accounted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub struct Output {
     /// Its name in configuration and drawings: `"out"`, `"reply"`.
     pub name: String,
     /// Whether the graph may leave it unconnected; packets on it are then dropped as
-    /// [`Unconnected`](crate::Drop::Unconnected).
+    /// [`Unconnected`](crate::DropReason::Unconnected).
     pub optional: bool,
 }
 
@@ -212,12 +212,17 @@ pub trait Node {
         Err(ImportError::Unknown { name: name.into() })
     }
     /// Its declared state that workers share, by name, for the graph that replaces this one.
-    fn heritage(&self) -> Vec<(String, Heritage)> {
+    fn shared_state(&self) -> Vec<(String, SharedStateRef)> {
         Vec::new()
     }
     /// Goes on with shared state of a node of its kind, at time `now` (ns). `None` where it cannot be had as it is, and moves as
     /// [bytes](Self::import).
-    fn inherit(&mut self, _name: &str, _heritage: &Heritage, _now: u64) -> Option<Result<(), ImportError>> {
+    fn adopt(
+        &mut self,
+        _name: &str,
+        _heritage: &SharedStateRef,
+        _now: u64,
+    ) -> Option<Result<(), ImportError>> {
         None
     }
     /// Takes out the state of flows that move to another worker, a bounded piece of it: an image that
@@ -261,7 +266,7 @@ pub trait Node {
     /// None came in its place, though it was asked for its [survivors](Self::survivors): it goes on itself.
     fn restore_failed(&mut self) {}
     /// Its part in what goes from worker to worker, where it has one.
-    fn crossing(&mut self) -> Option<&mut dyn Crossing> {
+    fn handoff(&mut self) -> Option<&mut dyn Handoff> {
         None
     }
     /// Lines for the end-of-run report, beside the counters (a monitor's top flows): a title and rows.

@@ -9,22 +9,22 @@ use netbricks_buffer::Batch;
 use netbricks_packet::stack::{Follows, Forgettable, Header, Layer, Removable, Root, Stack, With};
 use netbricks_tables::{Encode, Entry, FlowTable, Key, Table};
 
-use crate::at::At;
 use crate::consistency::{Asked, Lookable};
 use crate::context::Context;
 use crate::operators::{
-    Arm, Boundary, Branch, Divert, Filter, Forget, ForgetMetadata, GroupBy, Insert, Insertable, InsideIp,
-    Inspect, KnownOr, Lookup, LookupOr, Map, Observe, Observed, Own, Parse, Remove, Replaceable, Replacement,
-    Replaces, Resize, Send, Substitute, Substituted, Then, Transform,
+    Arm, Boundary, Branch, Divert, Filter, Forget, ForgetMetadata, GroupBy, HitOrElse, Insert, Insertable,
+    InsideIp, Inspect, Lookup, LookupHooks, LookupOr, Map, Observe, Observed, Parse, Remove, Replaceable,
+    Replacement, Replaces, Resize, SendTo, Substitute, Substituted, Then, Transform,
 };
+use crate::packet_cursor::PacketCursor;
 use crate::reason::{Edge, OnMismatch, Verdict};
 use crate::state::{State, TableKey};
 use crate::view::View;
 
-/// A tower of operators from stack `In` to stack `Out`.
+/// A chain of operators from stack `In` to stack `Out`.
 ///
 /// `apply` is the last loop over the batch (a packet that a lookup puts off comes to it once more, alone); `prepare` holds all
-/// earlier ones, and is empty unless something in the tower waits on memory or has more functions than one loop holds. Both are
+/// earlier ones, and is empty unless something in the operator chain waits on memory or has more functions than one loop holds. Both are
 /// inlined into one node.
 ///
 /// Every word at least once: look, find out, remember, decide, divide, change size, and end.
@@ -32,7 +32,7 @@ use crate::view::View;
 /// use netbricks_core::packet::{Ethernet, FlowKey, Ip, Ipv4, Link, Tcp, Udp, Vlan};
 /// use netbricks_core::tables::FlowTableConfig;
 /// use netbricks_core::view::{Enclosing, IpRewrite, Metadata};
-/// use netbricks_core::{Drop, Edge, Function, Input, Operator, Verdict, Worker};
+/// use netbricks_core::{DropReason, Edge, Function, Input, Operator, Verdict, Worker};
 /// use netbricks_testkit::build::ethernet;
 ///
 /// fn conversations(input: Input, worker: &Worker) -> impl Function {
@@ -48,7 +48,7 @@ use crate::view::View;
 ///                 *seen
 ///             })
 ///         })
-///         .filter(Drop::RateLimited, |packet| *packet.get::<u64>() <= 2)
+///         .filter(DropReason::RateLimited, |packet| *packet.get::<u64>() <= 2)
 ///         .filter(Verdict::PASS, |packet| packet.header().ttl() > 0)
 ///         .decide(|packet| if *packet.get::<u8>() == 46 { Err(Verdict::PASS) } else { Ok(()) })
 ///         .forget_metadata()
@@ -71,7 +71,7 @@ use crate::view::View;
 ///
 /// let udp = |port| ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(1000, port).build().unwrap();
 /// let report = netbricks_testkit::run_with(conversations, [udp(80), udp(80), udp(80), udp(53)]);
-/// assert_eq!((report.out.len(), report.replies.len(), report.dropped(Drop::RateLimited)), (2, 1, 1));
+/// assert_eq!((report.out.len(), report.replies.len(), report.dropped(DropReason::RateLimited)), (2, 1, 1));
 ///
 /// let report = netbricks_testkit::run(|input| tag(input).then(untag_and_send), [udp(80)]);
 /// assert_eq!(report.replies, [udp(80)]);
@@ -87,10 +87,10 @@ pub trait Operator: Sized + 'static {
     /// Whether `apply` in the [first pass](Pass::First), or in that of a batch of [none but the usual](Pass::Alike), may answer
     /// [`Verdict::AGAIN`], so that a second one is worth compiling.
     #[doc(hidden)]
-    const PUTS_OFF: bool;
-    /// Whether a copy of the tower for usual frames is worth having.
+    const MAY_DEFER: bool;
+    /// Whether a copy of the operator chain for usual frames is worth having.
     #[doc(hidden)]
-    const USUAL: bool;
+    const FAST_PATH: bool;
     /// Whether there is no operator at all, so that a node need not look at its packets.
     #[doc(hidden)]
     const IDENTITY: bool = false;
@@ -106,7 +106,7 @@ pub trait Operator: Sized + 'static {
     const RESTARTS: bool = false;
     /// Whether [`retrace`](Operator::retrace) answers.
     #[doc(hidden)]
-    const RETRACES: bool = false;
+    const REPARSES: bool = false;
     /// What `apply` found out about a frame of this shape that it let pass, found out again from its bytes: where nobody's
     /// code had a part in that or changed them, it need not wait where a whole batch waits on memory.
     #[doc(hidden)]
@@ -117,7 +117,11 @@ pub trait Operator: Sized + 'static {
     #[doc(hidden)]
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<Self::In>);
     #[doc(hidden)]
-    fn apply<const SHAPE: u8>(&mut self, at: At<'_, '_>, stack: Self::In) -> Result<Self::Out, Verdict>;
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        at: PacketCursor<'_, '_>,
+        stack: Self::In,
+    ) -> Result<Self::Out, Verdict>;
     /// Edges that packets may take, other than `OUT` and `REPLY`.
     #[doc(hidden)]
     fn edges(&self, visit: &mut dyn FnMut(Edge));
@@ -125,7 +129,7 @@ pub trait Operator: Sized + 'static {
     /// Parses the next header. Another one is dropped as `unmatched`, a wrong one as `malformed`.
     ///
     /// `.or(policy)` behind it sends a packet with another header elsewhere: on by `Verdict::PASS`, out by an [`Edge`], or
-    /// away for another [`Drop`].
+    /// away for another [`DropReason`].
     fn parse<H>(self) -> Parse<Self, H>
     where
         H: Header + Follows<<Self::Out as Stack>::Top>,
@@ -148,7 +152,7 @@ pub trait Operator: Sized + 'static {
     }
     /// Keeps packets for which the closure returns `true`; the rest leave as the policy says.
     ///
-    /// The policy is a [`Drop`], an [`Edge`], or `Verdict::PASS` to leave this function unchanged. `.on_reject(f)` behind it
+    /// The policy is a [`DropReason`], an [`Edge`], or `Verdict::PASS` to leave this function unchanged. `.on_reject(f)` behind it
     /// shows `f` each packet that leaves, which may answer it.
     fn filter<F>(self, policy: impl Into<OnMismatch>, f: F) -> Filter<Self, F>
     where
@@ -206,7 +210,7 @@ pub trait Operator: Sized + 'static {
     /// nothing: new flows, those where `known` answers `None`, having changed nothing, and known ones of any kind, as those that
     /// an earlier packet of the same batch put in, that lie where the table had to look twice, or whose frame is of a rare
     /// shape, with options or extension headers, say. Both get `own`, which is theirs, and is told of each batch ahead, if it likes: it
-    /// implements [`Own`], which counters and `()` do, and for anything else `impl<K> Own<K> for … {}` may be empty.
+    /// implements [`LookupHooks`], which counters and `()` do, and for anything else `impl<K> LookupHooks<K> for … {}` may be empty.
     ///
     /// The loop over the batch has `known` alone in it; a packet for `otherwise` is put off until the loop has stopped for it,
     /// still in order. Where `known` is short and makes no calls, that costs less than one function with a rare way in it.
@@ -215,7 +219,7 @@ pub trait Operator: Sized + 'static {
     /// use netbricks_core::packet::{FlowKey, Ip, Link};
     /// use netbricks_core::tables::{Entry, FlowTableConfig};
     /// use netbricks_core::view::{IpRewrite, Metadata};
-    /// use netbricks_core::{Drop, Function, Input, Operator, Worker};
+    /// use netbricks_core::{DropReason, Function, Input, Operator, Worker};
     ///
     /// /// Lets the first two packets of each flow pass.
     /// fn quota(input: Input, worker: &Worker) -> impl Function {
@@ -239,12 +243,12 @@ pub trait Operator: Sized + 'static {
     ///                 })
     ///             },
     ///         )
-    ///         .filter(Drop::RateLimited, |packet| *packet.get::<u64>() <= 2)
+    ///         .filter(DropReason::RateLimited, |packet| *packet.get::<u64>() <= 2)
     ///         .done()
     /// }
     ///
     /// let packets = [(); 3].map(|()| netbricks_testkit::build::ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(1, 2));
-    /// assert_eq!(netbricks_testkit::run_with(quota, packets).dropped(Drop::RateLimited), 1);
+    /// assert_eq!(netbricks_testkit::run_with(quota, packets).dropped(DropReason::RateLimited), 1);
     /// ```
     fn lookup_or<K, V, Q, F, X, H, U, M>(
         self,
@@ -260,11 +264,11 @@ pub trait Operator: Sized + 'static {
         Q: TableKey<Stored = K>,
         M: Copy + 'static,
         F: FnMut(&View<'_, Self::Out>) -> Q + 'static,
-        X: Own<K>,
+        X: LookupHooks<K>,
         H: FnMut(&mut X, &mut View<'_, Self::Out>, &mut V) -> Option<M> + 'static,
         U: FnMut(&mut X, &mut View<'_, Self::Out>, Entry<'_, K, V>) -> M + 'static,
     {
-        Lookup::new(self, table.clone(), key, KnownOr(own, known, otherwise))
+        Lookup::new(self, table.clone(), key, HitOrElse(own, known, otherwise))
     }
     /// Shows every packet to an observer with state of its own, and passes it on unchanged. For crates that add operators: a function
     /// has [`inspect`](Self::inspect).
@@ -298,8 +302,8 @@ pub trait Operator: Sized + 'static {
     /// larger frame.
     ///
     /// A packet that can't be changed so is dropped unchanged, for the [error's reason](crate::operators::ResizeError::reason): a
-    /// fragment as [`Fragment`](Drop::Fragment), what an authentication header covers as [`Denied`](Drop::Denied), what has no room
-    /// as [`TooBig`](Drop::TooBig). `.or(policy)` behind it sends such a packet elsewhere, `.or_else(f)` asks `f`.
+    /// fragment as [`Fragment`](DropReason::Fragment), what an authentication header covers as [`Denied`](DropReason::Denied), what has no room
+    /// as [`TooBig`](DropReason::TooBig). `.or(policy)` behind it sends such a packet elsewhere, `.or_else(f)` asks `f`.
     ///
     /// ```
     /// use netbricks_core::packet::{Ip, Link, Udp};
@@ -353,7 +357,7 @@ pub trait Operator: Sized + 'static {
     ///
     /// ```
     /// use netbricks_core::packet::{Ip, Link, Tcp, Udp};
-    /// use netbricks_core::{Drop, Function, Input, Operator};
+    /// use netbricks_core::{DropReason, Function, Input, Operator};
     ///
     /// fn screened(input: Input) -> impl Function {
     ///     input
@@ -361,7 +365,7 @@ pub trait Operator: Sized + 'static {
     ///         .parse::<Ip>()
     ///         .fork(
     ///             |packet| packet.header().protocol() == 17,
-    ///             |udp| udp.parse::<Udp>().filter(Drop::Denied, |packet| packet.header().source_port() != 0),
+    ///             |udp| udp.parse::<Udp>().filter(DropReason::Denied, |packet| packet.header().source_port() != 0),
     ///             |tcp| tcp.parse::<Tcp>().map(|packet| packet.header().source_port()),
     ///         )
     ///         .transform(|packet| packet.header_mut().decrement_ttl())
@@ -419,8 +423,8 @@ pub trait Operator: Sized + 'static {
         Then::new(self, next(Start::new()))
     }
     /// Ends the function by sending every packet away on `edge`: nothing after it sees them.
-    fn send(self, edge: Edge) -> Send<Self> {
-        Send(self, edge)
+    fn send(self, edge: Edge) -> SendTo<Self> {
+        SendTo(self, edge)
     }
     /// Ends the function. What `.or(Verdict::PASS)` let through joins again here.
     fn done(self) -> Boundary<Self> {
@@ -446,7 +450,7 @@ pub trait Function: Operator<In = Root, Out = Root> {}
 #[diagnostic::do_not_recommend]
 impl<T: Operator<In = Root, Out = Root>> Function for T {}
 
-/// The empty tower over stack `S`: a function's input, or an arm of a branch.
+/// The empty operator chain over stack `S`: a function's input, or an arm of a branch.
 pub struct Start<S>(PhantomData<fn() -> S>);
 
 impl<S> Start<S> {
@@ -459,10 +463,10 @@ impl<S: Stack> Operator for Start<S> {
     type In = S;
     type Out = S;
     const WAITS: bool = false;
-    const PUTS_OFF: bool = false;
-    const USUAL: bool = false;
+    const MAY_DEFER: bool = false;
+    const FAST_PATH: bool = false;
     const IDENTITY: bool = true;
-    const RETRACES: bool = true;
+    const REPARSES: bool = true;
     #[inline(always)]
     fn retrace<const SHAPE: u8>(&self, _: &[u8], stack: S) -> Option<S> {
         Some(stack)
@@ -470,7 +474,7 @@ impl<S: Stack> Operator for Start<S> {
     #[inline(always)]
     fn prepare(&mut self, _: &mut Batch, _: &mut Context, _: &impl Fn(usize) -> Option<S>) {}
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, _: At<'_, '_>, stack: S) -> Result<S, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, _: PacketCursor<'_, '_>, stack: S) -> Result<S, Verdict> {
         Ok(stack)
     }
     fn edges(&self, _: &mut dyn FnMut(Edge)) {}

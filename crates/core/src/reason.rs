@@ -35,9 +35,9 @@ macro_rules! reasons {
         /// Why a packet was dropped or consumed.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
-        pub enum Drop { $($(#[$doc])* #[doc = $sentence] $reason),* }
+        pub enum DropReason { $($(#[$doc])* #[doc = $sentence] $reason),* }
 
-        impl Drop {
+        impl DropReason {
             /// All reasons, in the order of their numbers.
             pub const ALL: &'static [Self] = &[$(Self::$reason),*];
             /// How many there are.
@@ -84,7 +84,7 @@ reasons! {
     Replaced, "replaced", Consumed, "What became of its bytes went on in packets of their own.";
 }
 
-impl fmt::Display for Drop {
+impl fmt::Display for DropReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
@@ -104,12 +104,12 @@ impl Edge {
 /// How a packet left the operators of a node, in 16 bits, so that it fits the packet's metadata line.
 ///
 /// 1 to 255 dropped for the reason one less; `0x100 | edge` another edge. Never 0, which stays: so that the answer of a
-/// tower that leaves nothing known is the batch's verdict as it is.
+/// operator chain that leaves nothing known is the batch's verdict as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict(NonZeroU16);
 
 /// Another edge begins behind the last reason.
-const _: () = assert!(Drop::COUNT <= 0xff, "a verdict has 255 numbers for reasons");
+const _: () = assert!(DropReason::COUNT <= 0xff, "a verdict has 255 numbers for reasons");
 
 impl Verdict {
     /// Leave this function by its main way out, past its remaining operators.
@@ -124,7 +124,7 @@ impl Verdict {
     pub(crate) const AGAIN: Self = Self(NonZeroU16::MIN.saturating_add(0x201));
     /// Dropped for this reason.
     #[inline(always)]
-    pub const fn drop(reason: Drop) -> Self {
+    pub const fn drop(reason: DropReason) -> Self {
         Self(NonZeroU16::MIN.saturating_add(reason as u16))
     }
     /// Leaves on this edge.
@@ -142,19 +142,22 @@ impl Verdict {
         match bits {
             0x100..0x200 => Departure::Edge(Edge(bits as u8)),
             _ => Departure::Drop(
-                Drop::ALL.get((bits as usize).wrapping_sub(1)).copied().unwrap_or(Drop::Unmatched),
+                DropReason::ALL
+                    .get((bits as usize).wrapping_sub(1))
+                    .copied()
+                    .unwrap_or(DropReason::Unmatched),
             ),
         }
     }
 }
 
-/// The policy of an operator for a packet that it does not match: a [`Drop`], an [`Edge`] or a [`Verdict`] becomes one.
+/// The policy of an operator for a packet that it does not match: a [`DropReason`], an [`Edge`] or a [`Verdict`] becomes one.
 ///
 /// `parse` and `resize` take it by `or`, `filter` as its first argument.
 ///
 /// ```
 /// use netbricks_core::packet::{Ip, Link};
-/// use netbricks_core::{Drop, Edge, Function, Input, Operator, Verdict};
+/// use netbricks_core::{DropReason, Edge, Function, Input, Operator, Verdict};
 ///
 /// /// Frames without an IP header pass on, IPv4 leaves on edge 2, and hop limits of 1 are dropped.
 /// fn ipv6_only(input: Input) -> impl Function {
@@ -162,7 +165,7 @@ impl Verdict {
 ///         .parse::<Link>()
 ///         .parse::<Ip>().or(Verdict::PASS)
 ///         .filter(Edge(2), |packet| packet.header().is_v6())
-///         .filter(Drop::TtlExpired, |packet| packet.header().ttl() > 1)
+///         .filter(DropReason::TtlExpired, |packet| packet.header().ttl() > 1)
 ///         .done()
 /// }
 /// ```
@@ -179,8 +182,8 @@ impl OnMismatch {
     }
 }
 
-impl From<Drop> for OnMismatch {
-    fn from(reason: Drop) -> Self {
+impl From<DropReason> for OnMismatch {
+    fn from(reason: DropReason) -> Self {
         Self(Verdict::drop(reason))
     }
 }
@@ -198,7 +201,7 @@ impl From<Verdict> for OnMismatch {
 /// What becomes of a packet that does not stay in its batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Departure {
-    Drop(Drop),
+    Drop(DropReason),
     Edge(Edge),
 }
 
@@ -208,15 +211,15 @@ mod tests {
 
     #[test]
     fn every_reason_survives_its_verdict() {
-        for reason in Drop::ALL {
+        for reason in DropReason::ALL {
             assert_eq!(Verdict::departure(Verdict::drop(*reason).bits()), Departure::Drop(*reason));
         }
         for edge in 0..=255 {
             assert_eq!(Verdict::departure(Verdict::edge(Edge(edge)).bits()), Departure::Edge(Edge(edge)));
         }
-        let mut names: Vec<_> = Drop::ALL.iter().map(|r| r.name()).collect();
+        let mut names: Vec<_> = DropReason::ALL.iter().map(|r| r.name()).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), Drop::COUNT, "names are unique");
+        assert_eq!(names.len(), DropReason::COUNT, "names are unique");
     }
 }

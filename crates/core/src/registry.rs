@@ -18,7 +18,7 @@ use crate::consistency::Shares;
 use crate::graph::contain;
 use crate::node::Node;
 use crate::state::Declarations;
-use crate::team::Team;
+use crate::worker_group::WorkerGroup;
 
 /// What a function may ask of the worker it is made for: who that is, and its declared state.
 #[derive(Clone)]
@@ -26,7 +26,7 @@ pub struct Worker {
     index: usize,
     seed: u64,
     pool: Pool,
-    team: Team,
+    group: WorkerGroup,
     pub(crate) declarations: Rc<RefCell<Declarations>>,
     pub(crate) annotations: Rc<RefCell<Slots>>,
     pub(crate) shares: Shares,
@@ -39,7 +39,7 @@ impl Worker {
             index,
             seed,
             pool,
-            team: Team::new(1),
+            group: WorkerGroup::new(1),
             declarations: Rc::default(),
             annotations: Rc::default(),
             shares: Shares::default(),
@@ -51,14 +51,14 @@ impl Worker {
     pub fn sharing(&self, shares: &Shares) -> Self {
         Self { shares: shares.clone(), ..self.clone() }
     }
-    /// The same as a member of this team.
+    /// The same as a member of this group.
     #[must_use]
-    pub fn of_team(self, team: Team) -> Self {
-        Self { team, ..self }
+    pub fn of_team(self, group: WorkerGroup) -> Self {
+        Self { group, ..self }
     }
     /// Who works beside it.
-    pub fn team(&self) -> &Team {
-        &self.team
+    pub fn group(&self) -> &WorkerGroup {
+        &self.group
     }
     /// Its number, from 0.
     pub fn index(&self) -> usize {
@@ -97,17 +97,17 @@ type Make = dyn Fn(&Worker) -> Result<Box<dyn Node>, BuildError> + Send + Sync;
 pub struct Blueprint {
     make: Arc<Make>,
     shares: Shares,
-    doubts: Arc<[Doubt]>,
+    warnings: Arc<[ConfigWarning]>,
 }
 
 impl Blueprint {
     /// A blueprint of this closure.
     pub fn new(make: impl Fn(&Worker) -> Result<Box<dyn Node>, BuildError> + Send + Sync + 'static) -> Self {
-        Self { make: Arc::new(make), shares: Shares::default(), doubts: Arc::default() }
+        Self { make: Arc::new(make), shares: Shares::default(), warnings: Arc::default() }
     }
-    /// What [is doubted](Settings::doubts) in the settings that it was made of.
-    pub fn doubts(&self) -> &[Doubt] {
-        &self.doubts
+    /// What [is doubted](Settings::warnings) in the settings that it was made of.
+    pub fn warnings(&self) -> &[ConfigWarning] {
+        &self.warnings
     }
     /// Makes the node.
     ///
@@ -154,14 +154,14 @@ pub trait Settings: DeserializeOwned + Send + Sync + 'static {
     /// not told where that one is wrong, if the message names it in backquotes.
     ///
     /// # Errors
-    /// [`Refused`] names the key.
-    fn check(&self) -> Result<(), Refused> {
+    /// [`InvalidSetting`] names the key.
+    fn check(&self) -> Result<(), InvalidSetting> {
         Ok(())
     }
     /// Relative names of files start from this directory, the configuration file's. Told once, before anything is checked.
     fn start_from(&mut self, _directory: &Path) {}
     /// What does, and is probably not what was meant: it is told as a warning. Asked of settings that were checked.
-    fn doubts(&self) -> Vec<Doubt> {
+    fn warnings(&self) -> Vec<ConfigWarning> {
         Vec::new()
     }
 }
@@ -169,7 +169,7 @@ pub trait Settings: DeserializeOwned + Send + Sync + 'static {
 /// A value that does not do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{key}` {problem}")]
-pub struct Refused {
+pub struct InvalidSetting {
     /// The key.
     pub key: &'static str,
     /// `"must be 1 to 65535, found 0"`
@@ -178,7 +178,7 @@ pub struct Refused {
 
 /// A value that does, and is probably not what was meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Doubt {
+pub struct ConfigWarning {
     /// The key.
     pub key: &'static str,
     /// Which item of its list, from 0.
@@ -296,8 +296,8 @@ impl Registry {
         let make = move |table: Spanned<DeTable<'_>>, directory: &Path| {
             let settings: S = read_settings(table, Some(directory))?;
             let build = build.clone();
-            let doubts = settings.doubts().into();
-            Ok(Blueprint { doubts, ..Blueprint::new(move |worker| build(&settings, worker)) })
+            let warnings = settings.warnings().into();
+            Ok(Blueprint { warnings, ..Blueprint::new(move |worker| build(&settings, worker)) })
         };
         self.0.insert(name, Definition { name, summary, keys: S::KEYS, make: Box::new(make) });
         self

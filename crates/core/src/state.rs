@@ -9,9 +9,9 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use netbricks_packet::{FlowKey, HashKey};
-use netbricks_tables::{Counters, Encode, FlowTable, FlowTableConfig, Key, Tallies};
+use netbricks_tables::{CounterArray, Counters, Encode, FlowTable, FlowTableConfig, Key};
 
-use crate::consistency::Heritage;
+use crate::consistency::SharedStateRef;
 use crate::context::Context;
 use crate::events::Events;
 use crate::node::{CallError, Handler, ImportError, Poll, Section, StateImage};
@@ -85,10 +85,10 @@ pub trait Declared: 'static {
         (Vec::new(), None)
     }
     /// Of what workers share: itself, for the graph that replaces this one's on the same worker.
-    fn heritage(&self) -> Option<Heritage> {
+    fn shared_state(&self) -> Option<SharedStateRef> {
         None
     }
-    /// Replaces its initial content by another's [`heritage`](Declared::heritage), at time `now` (ns).
+    /// Replaces its initial content by another's [`shared`](Declared::shared_state), at time `now` (ns).
     ///
     /// Other workers may have it from the same graph, or still write it from the one before. `None` where it cannot be
     /// shared as it is, and only its bytes can move. An error where it was tried, and all workers keep their initial
@@ -96,9 +96,9 @@ pub trait Declared: 'static {
     ///
     /// Locked state keeps its place in the order of locking. That place must lie `between` those of the state declared
     /// before it and after it.
-    fn inherit(
+    fn adopt(
         &mut self,
-        _heritage: &Heritage,
+        _heritage: &SharedStateRef,
         _between: Range<u64>,
         _now: u64,
     ) -> Option<Result<(), String>> {
@@ -312,15 +312,15 @@ impl Counter {
 
 struct CounterState(Counter);
 
-/// As bytes, the one of several [`Tallies`]: with their version and checksum.
+/// As bytes, the one of several [`CounterArray`]: with their version and checksum.
 impl Declared for CounterState {
     fn export(&self) -> Vec<u8> {
-        let mut tally = Tallies::new(1);
+        let mut tally = CounterArray::new(1);
         tally.add(0, self.0.get());
         tally.encode()
     }
     fn import(&mut self, bytes: &[u8], _: u64) -> Result<(), String> {
-        let mut tally = Tallies::new(1);
+        let mut tally = CounterArray::new(1);
         tally.decode(bytes).map_err(|error| error.to_string())?;
         self.0.0.set(tally.get(0).unwrap_or_default());
         Ok(())
@@ -523,24 +523,24 @@ impl Declarations {
         states.chain(self.events.export()).collect()
     }
     /// Its state that is shared with other workers.
-    pub(crate) fn heritage(&self) -> Vec<(String, Heritage)> {
+    pub(crate) fn shared_state(&self) -> Vec<(String, SharedStateRef)> {
         let states = self.states.iter();
-        states.filter_map(|(name, state)| Some((name.clone(), state.borrow().heritage()?))).collect()
+        states.filter_map(|(name, state)| Some((name.clone(), state.borrow().shared_state()?))).collect()
     }
     /// Gives a state what another graph's had; `None` where only its bytes can move.
-    pub(crate) fn inherit(
+    pub(crate) fn adopt(
         &self,
         name: &str,
-        heritage: &Heritage,
+        shared: &SharedStateRef,
         now: u64,
     ) -> Option<Result<(), ImportError>> {
         let at = self.states.iter().position(|(known, _)| known == name)?;
         let rank = |(_, state): &(String, Rc<RefCell<dyn Declared>>)| state.borrow().rank();
         let first = self.states[..at].iter().map(rank).max().unwrap_or(0) + 1;
         let end = self.states[at + 1..].iter().map(rank).filter(|rank| *rank > 0).min().unwrap_or(u64::MAX);
-        let inherited = self.states[at].1.borrow_mut().inherit(heritage, first..end, now)?;
+        let inherited = self.states[at].1.borrow_mut().adopt(shared, first..end, now)?;
         if inherited.is_ok() {
-            heritage.inherited();
+            shared.mark_adopted();
         }
         Some(inherited.map_err(|problem| ImportError::Refused { name: name.into(), problem }))
     }
@@ -672,7 +672,7 @@ mod tests {
         other[end..].copy_from_slice(&checksum.to_be_bytes());
         let problem = refused(&other);
         assert!(problem.contains("version"), "{problem}");
-        refused(&Tallies::new(2).encode());
+        refused(&CounterArray::new(2).encode());
         state.import(&image, 0).unwrap();
         assert_eq!(here.get(), u64::MAX - 5);
     }

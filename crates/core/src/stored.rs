@@ -143,8 +143,8 @@ mod tests {
         }
         assert_eq!([1, 2, 3].map(|last| table.get(&from(last)).copied()), [Some(1), Some(2), None]);
         // Where the first one's ticket leads.
-        let mut ticket = FlowTable::<StoredFlow, u64>::announce(&table.announcer(), &from(1));
-        table.approach(&from(1), &mut ticket);
+        let mut ticket = FlowTable::<StoredFlow, u64>::hash(&table.hasher(), &from(1));
+        table.prefetch(&from(1), &mut ticket);
         assert_eq!(table.resolve(from(2), ticket).found().copied(), Some(2));
         assert!(table.resolve(from(3), ticket).found().is_none());
         let keys: HashSet<String> = table.iter().map(|(key, _)| FlowKey::restore(key).to_string()).collect();

@@ -126,8 +126,8 @@ impl<S: Stack> View<'_, S> {
     /// the batch makes the function panic, the answer is not sent.
     ///
     /// `false` where that cannot be. The answer is then counted as created and dropped: as
-    /// [`PoolExhausted`](crate::Drop::PoolExhausted) where no buffer is free, as [`TooBig`](crate::Drop::TooBig) where none is large
-    /// enough, as [`RateLimited`](crate::Drop::RateLimited) where this packet has got
+    /// [`PoolExhausted`](crate::DropReason::PoolExhausted) where no buffer is free, as [`TooBig`](crate::DropReason::TooBig) where none is large
+    /// enough, as [`RateLimited`](crate::DropReason::RateLimited) where this packet has got
     /// [`ANSWERS_LIMIT`](crate::context::ANSWERS_LIMIT) already.
     pub fn reply(&mut self, edge: Edge, len: usize, write: impl FnOnce(&mut [u8], &View<'_, S>)) -> bool {
         let Some(mut answer) = self.cx.pool().allocate(len) else {

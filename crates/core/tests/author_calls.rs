@@ -7,14 +7,14 @@ use std::cell::{Cell, RefCell};
 use std::os::fd::BorrowedFd;
 
 use netbricks_core::buffer::{Batch, Packet, Pool};
-use netbricks_core::consistency::{Heritage, Shares, Strict};
+use netbricks_core::consistency::{SharedStateRef, Shares, Strict};
 use netbricks_core::graph::{AuthorCall, observe_panics};
-use netbricks_core::shuffle::{Crossing, Part, PartStep};
+use netbricks_core::shuffle::{Handoff, Part, PartStep};
 use netbricks_core::tables::{FlowTable, FlowTableConfig};
 use netbricks_core::{
     Blueprint, BuildError, CallError, Context, Departed, Edge, Graph, GraphBuilder, GraphError, ImportError,
     Node, Operator, Output, Poll, Role, Schedule, Section, Shuffle, ShuffleConfig, ShuffleKey, StateImage,
-    Team, Turn, Worker, compose,
+    Turn, Worker, WorkerGroup, compose,
 };
 
 thread_local! {
@@ -134,13 +134,13 @@ impl Node for Fragile {
         reach(AuthorCall::Import);
         Ok(())
     }
-    fn heritage(&self) -> Vec<(String, Heritage)> {
-        reach(AuthorCall::Heritage);
-        self.shared.heritage()
+    fn shared_state(&self) -> Vec<(String, SharedStateRef)> {
+        reach(AuthorCall::SharedStateRef);
+        self.shared.shared_state()
     }
-    fn inherit(&mut self, name: &str, heritage: &Heritage, now: u64) -> Option<Result<(), ImportError>> {
+    fn adopt(&mut self, name: &str, heritage: &SharedStateRef, now: u64) -> Option<Result<(), ImportError>> {
         reach(AuthorCall::Inherit);
-        self.shared.inherit(name, heritage, now)
+        self.shared.adopt(name, heritage, now)
     }
     fn take_part(&mut self, _: &Part, step: &mut PartStep) -> Option<StateImage> {
         reach(AuthorCall::TakePart);
@@ -171,8 +171,8 @@ impl Node for Fragile {
     fn restore_failed(&mut self) {
         reach(AuthorCall::RestoreFailed);
     }
-    fn crossing(&mut self) -> Option<&mut dyn Crossing> {
-        reach(AuthorCall::Crossing);
+    fn handoff(&mut self) -> Option<&mut dyn Handoff> {
+        reach(AuthorCall::Handoff);
         None
     }
     fn report(&self) -> Vec<Section> {
@@ -243,7 +243,7 @@ impl Node for Sink {
 /// What the workers of a runtime have in common, in one thread.
 struct Setting {
     pool: Pool,
-    team: Team,
+    group: WorkerGroup,
     shuffle: Shuffle,
     fragile: Blueprint,
 }
@@ -262,12 +262,12 @@ impl Setting {
         });
         let pool = Pool::builder().frames(512).build().unwrap();
         let shuffle = Shuffle::new(ShuffleConfig::default());
-        Self { pool, team: Team::new(2), shuffle, fragile }
+        Self { pool, group: WorkerGroup::new(2), shuffle, fragile }
     }
 
     /// A worker's graph: a way over the fragile node, and a neighbour's.
     fn graph(&self, index: usize) -> Result<Graph, GraphError> {
-        let worker = Worker::new(index, 1, self.pool.clone()).of_team(self.team.clone());
+        let worker = Worker::new(index, 1, self.pool.clone()).of_team(self.group.clone());
         let mut graph = GraphBuilder::new("test");
         let sources = if index == 0 { 300 } else { 0 };
         let way = [
@@ -324,7 +324,7 @@ fn survive(broken: &[AuthorCall], spared: u32) {
         // Graphs that replace these go on with what is shared.
         let next = Setting::new();
         if let Ok(mut new) = next.graph(0) {
-            new.inherit(&graphs[0]);
+            new.adopt(&graphs[0]);
             new.take_down();
         }
         for graph in &mut graphs {
@@ -345,7 +345,7 @@ fn survive(broken: &[AuthorCall], spared: u32) {
         assert!(reached.contains(&broken[0]), "{what}: it was not called");
     } else {
         let at_building =
-            [AuthorCall::Build, AuthorCall::Describe, AuthorCall::Schedule, AuthorCall::Crossing];
+            [AuthorCall::Build, AuthorCall::Describe, AuthorCall::Schedule, AuthorCall::Handoff];
         assert!(at_building.contains(&broken[0]), "{what}");
     }
     BROKEN.take();

@@ -7,7 +7,7 @@ use std::error::Error;
 use std::path::Path;
 
 use netbricks_core::buffer::{Batch, Pool, WorkerSlot};
-use netbricks_core::{Context, Drop, Edge, GraphBuilder, Node, Output, Poll, Registry, Role, Worker};
+use netbricks_core::{Context, DropReason, Edge, GraphBuilder, Node, Output, Poll, Registry, Role, Worker};
 use netbricks_testkit::build::ethernet;
 use toml::Spanned;
 use toml::de::DeTable;
@@ -49,7 +49,7 @@ struct Sink(u8);
 impl Node for Sink {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
         let done = batch.get(0).is_some_and(|packet| packet.data().get(TTL) == Some(&self.0));
-        cx.drop_batch(batch, if done { Drop::Discarded } else { Drop::Malformed });
+        cx.drop_batch(batch, if done { DropReason::Discarded } else { DropReason::Malformed });
     }
     fn outputs(&self) -> Vec<Output> {
         Vec::new()
@@ -83,7 +83,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for _ in 0..turns {
         graph.turn(0);
     }
-    let packets = graph.totals().drops.of(Drop::Discarded).packets;
+    let packets = graph.totals().drops.of(DropReason::Discarded).packets;
     if packets != turns * BURST as u64 || !graph.unbalanced().is_empty() {
         return Err(format!(
             "expected {} packets with {functions} hops taken off, found {packets}",

@@ -4,7 +4,7 @@
 
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::{BuildError, Node, Operator, Worker, compose};
-use netbricks_core::{Drop, ShuffleKey};
+use netbricks_core::{DropReason, ShuffleKey};
 use netbricks_functions::{
     busy, group_by, http_inspect, icmp_echo, lpm, macswap, maglev, monitor, mss, rewrite_stream, shuffle,
     ttl, wire,
@@ -248,15 +248,23 @@ fn a_first_fragment_that_ends_in_the_middle_of_its_tcp_header_is_not_malformed()
     };
     for (name, make) in functions() {
         let report = run_node(make, frames.iter().cloned());
-        assert_eq!(report.dropped(Drop::Malformed), 0, "{name}");
+        assert_eq!(report.dropped(DropReason::Malformed), 0, "{name}");
         if ["mss", "http-inspect", "rewrite-stream"].contains(&name) {
             assert_eq!(report.out, frames, "{name}");
             let report = run_node(make, [malformed.clone()]);
-            assert_eq!(report.dropped(Drop::Malformed), 1, "{name}: no fragment makes its data offset right");
+            assert_eq!(
+                report.dropped(DropReason::Malformed),
+                1,
+                "{name}: no fragment makes its data offset right"
+            );
         }
         if name == "http-block" {
             // Its server would put the request together.
-            assert_eq!((report.out.as_slice(), report.dropped(Drop::Fragment)), (&frames[3..], 3), "{name}");
+            assert_eq!(
+                (report.out.as_slice(), report.dropped(DropReason::Fragment)),
+                (&frames[3..], 3),
+                "{name}"
+            );
         }
     }
 }

@@ -18,7 +18,7 @@ pub fn ttl_nf(input: Pipeline) -> Pipeline {
             .parse::<Link>()
             .parse::<Ip>()
             .transform(|pkt| pkt.header_mut().decrement_ttl())
-            .filter(Drop::TtlExpired, |pkt| pkt.header().ttl() != 0)
+            .filter(DropReason::TtlExpired, |pkt| pkt.header().ttl() != 0)
             .done()
     })
 }

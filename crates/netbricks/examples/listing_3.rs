@@ -46,7 +46,7 @@ pub fn maglev_nf(
                                 }
                             },
                         )
-                        .filter(Drop::NoRoute, |pkt| pkt.get::<Option<u64>>().is_some())
+                        .filter(DropReason::NoRoute, |pkt| pkt.get::<Option<u64>>().is_some())
                 },
                 |pkt| pkt.get::<Option<u64>>().map_or(0, |backend_group| backend_group as usize),
             )

@@ -9,13 +9,13 @@
 //!         .parse::<Link>()
 //!         .parse::<Ip>()
 //!         .transform(|packet| packet.header_mut().decrement_ttl())
-//!         .filter(Drop::TtlExpired, |packet| packet.header().ttl() != 0)
+//!         .filter(DropReason::TtlExpired, |packet| packet.header().ttl() != 0)
 //!         .done()
 //! }
 //!
 //! let packet = ethernet().ipv4("10.0.0.1", "10.0.0.2").ttl(1).udp(1000, 53).payload(b"hi");
 //! let report = netbricks_testkit::run(ttl, [packet]);
-//! assert_eq!(report.dropped(Drop::TtlExpired), 1);
+//! assert_eq!(report.dropped(DropReason::TtlExpired), 1);
 //! ```
 //!
 //! With settings and state, as a node that a registry can make:
@@ -36,9 +36,9 @@
 //!         default: None,
 //!         summary: "Packets that each flow may send.",
 //!     }];
-//!     fn check(&self) -> Result<(), Refused> {
+//!     fn check(&self) -> Result<(), InvalidSetting> {
 //!         match self.packets {
-//!             0 => Err(Refused { key: "packets", problem: "must be 1 or more, found 0".into() }),
+//!             0 => Err(InvalidSetting { key: "packets", problem: "must be 1 or more, found 0".into() }),
 //!             _ => Ok(()),
 //!         }
 //!     }
@@ -59,7 +59,7 @@
 //!             Entry::Vacant(vacant) => *vacant.insert(1),
 //!             Entry::Full => u64::MAX,
 //!         })
-//!         .filter(Drop::RateLimited, move |packet| *packet.get::<u64>() <= allowed)
+//!         .filter(DropReason::RateLimited, move |packet| *packet.get::<u64>() <= allowed)
 //!         .done()
 //! }
 //!
@@ -70,7 +70,7 @@
 //!
 //! let packet = || ethernet().ipv6("2001:db8::1", "2001:db8::2").tcp(1000, 443).build().unwrap();
 //! let report = netbricks_testkit::run_configured(quota, Config { packets: 2 }, [packet(), packet(), packet()]);
-//! assert_eq!((report.out.len(), report.dropped(Drop::RateLimited)), (2, 1));
+//! assert_eq!((report.out.len(), report.dropped(DropReason::RateLimited)), (2, 1));
 //! ```
 
 //! Of the byte streams that packets carry, window by window:
@@ -100,7 +100,7 @@
 pub use netbricks_core::{Function, Input, NoSettings, Operator, Worker, compose, merge};
 
 // What becomes of a packet.
-pub use netbricks_core::{Drop, Edge, Verdict};
+pub use netbricks_core::{DropReason, Edge, Verdict};
 
 // ICMP errors: `errors.answer(packet, IcmpError::TimeExceeded)`, with their rate limit and the packets that are never answered.
 pub use netbricks_core::icmp::{IcmpError, IcmpErrors, ProblemCode, Unreachable};
@@ -123,13 +123,13 @@ pub use netbricks_core::Event;
 // Declared state.
 pub use netbricks_core::packet::FlowKey;
 pub use netbricks_core::tables::{Encode, Entry, FlowTableConfig, Full};
-pub use netbricks_core::{Counter, DestinationAddress, Flows, Own, SourceAddress, State};
+pub use netbricks_core::{Counter, DestinationAddress, Flows, LookupHooks, SourceAddress, State};
 
-// State that workers share, under a consistency chosen by type: `worker.state::<Tallies, _>("seen", Strict, 256)`.
+// State that workers share, under a consistency chosen by type: `worker.state::<CounterArray, _>("seen", Strict, 256)`.
 pub use netbricks_core::consistency::{Access, BoundedInconsistency, Consistency, NoExternalAccess, Strict};
 pub use netbricks_core::tables::{
-    Changing, FlowTable, KeyedTallies, MapChange, MapOutcome, Recent, RecentItem, RouteChange, RouteLifetime,
-    RouteOutcome, Routes, RoutesFull, Tallies, TallyChange, TallyOutcome,
+    Changing, CounterArray, FlowTable, KeyedCounterArray, MapChange, MapOutcome, RecentItem, RingLog,
+    RouteChange, RouteLifetime, RouteOutcome, Routes, RoutesFull, TallyChange, TallyOutcome,
 };
 
 // Byte streams of TCP: windows beside the packets' way and in it, and streams rewritten; more in `netbricks::stream`.
@@ -142,7 +142,7 @@ pub use netbricks_stream::{
 pub use netbricks_core::{GroupConfig, Groups, ShuffleConfig, ShuffleKey, WhenFull};
 
 // Settings, and the list of functions that a binary knows.
-pub use netbricks_core::{Blueprint, BuildError, Key, Refused, Registry, Settings};
+pub use netbricks_core::{Blueprint, BuildError, InvalidSetting, Key, Registry, Settings};
 
 // A node written by hand, where operators do not do.
 pub use netbricks_core::buffer::{Batch, Packet};

@@ -72,7 +72,7 @@ fn listing_3_sends_every_flow_where_maglev_does() {
         });
         assert_eq!((summary.received, summary.sent), (PACKETS, PACKETS));
         assert!(flows == expected, "{workers} workers");
-        let handed: u64 = summary.nodes.iter().map(|node| node.handed).sum();
+        let handed: u64 = summary.nodes.iter().map(|node| node.handoff_out).sum();
         assert_eq!(handed > 1_000, workers > 1, "{handed} packets crossed");
     }
 }

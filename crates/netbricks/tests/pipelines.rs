@@ -18,7 +18,7 @@ fn ttl_nf(input: Pipeline) -> Pipeline {
             .parse::<Link>()
             .parse::<Ip>()
             .transform(|pkt| pkt.header_mut().decrement_ttl())
-            .filter(Drop::TtlExpired, |pkt| pkt.header().ttl() != 0)
+            .filter(DropReason::TtlExpired, |pkt| pkt.header().ttl() != 0)
             .done()
     })
 }
@@ -88,7 +88,8 @@ fn a_shuffle_by_ones_own_key_brings_the_same_flows_to_state_as_one_worker_has() 
         assert_eq!(summary.sent, 20_000);
         assert!(flows(&expected).len() > 100 && flows(&summary) == flows(&expected), "{workers} workers");
         assert!(
-            workers == 1 || summary.nodes.iter().any(|node| node.kind == "shuffle" && node.handed > 1_000)
+            workers == 1
+                || summary.nodes.iter().any(|node| node.kind == "shuffle" && node.handoff_out > 1_000)
         );
     }
 }

@@ -74,7 +74,7 @@ impl Header for Ip {
     const EXACT: bool = true;
     const UNSTATED_IS_EMPTY: bool = true;
     const SHAPES: bool = false;
-    const USUAL: bool = true;
+    const FAST_PATH: bool = true;
     const NAME: &'static str = "ip";
     const FIELDS: &'static [crate::field::Field] = &[];
 

@@ -330,7 +330,7 @@ impl Header for Ipv4 {
     type Mut<'a> = Ipv4Mut<'a>;
     const EXACT: bool = true;
     const SHAPES: bool = false;
-    const USUAL: bool = true;
+    const FAST_PATH: bool = true;
     const NAME: &'static str = Self::SHORT;
     const FIELDS: &'static [crate::field::Field] = Self::TABLE;
 

@@ -382,7 +382,7 @@ impl Header for Ipv6 {
     const EXACT: bool = true;
     const UNSTATED_IS_EMPTY: bool = true;
     const SHAPES: bool = false;
-    const USUAL: bool = true;
+    const FAST_PATH: bool = true;
     const NAME: &'static str = Self::SHORT;
     const FIELDS: &'static [crate::field::Field] = Self::TABLE;
 

@@ -74,7 +74,7 @@ impl Header for Link {
     type Ref<'a> = LinkRef<'a>;
     type Mut<'a> = LinkMut<'a>;
     const EXACT: bool = true;
-    const USUAL: bool = true;
+    const FAST_PATH: bool = true;
     const NAME: &'static str = "link";
     const FIELDS: &'static [crate::field::Field] = &[];
 

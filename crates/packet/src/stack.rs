@@ -107,7 +107,7 @@ pub trait Header: Sized + 'static {
     const SHAPES: bool = true;
 
     /// Whether [`find_usual`](Header::find_usual) is worth a copy of the code.
-    const USUAL: bool = false;
+    const FAST_PATH: bool = false;
 
     /// As [`find`](Header::find) for the header at offset `at` of a frame of this [`shape`], mostly in constants.
     ///

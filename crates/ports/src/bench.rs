@@ -113,7 +113,7 @@ struct Source(Store);
 
 impl Node for Source {
     fn process(&mut self, _input: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.drop_batch(batch, netbricks_core::Drop::Unconnected);
+        cx.drop_batch(batch, netbricks_core::DropReason::Unconnected);
     }
     #[inline]
     fn poll(&mut self, batch: &mut Batch, _cx: &mut Context) -> Poll {
@@ -185,7 +185,7 @@ struct Allocate {
 
 impl Node for Allocate {
     fn process(&mut self, _input: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.drop_batch(batch, netbricks_core::Drop::Unconnected);
+        cx.drop_batch(batch, netbricks_core::DropReason::Unconnected);
     }
     #[inline]
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use netbricks_buffer::{BATCH, Batch, Packet, Pool};
-use netbricks_core::{Context, Key, Poll, Refused, Settings};
+use netbricks_core::{Context, InvalidSetting, Key, Poll, Settings};
 
 use crate::arrival::Arrivals;
 use crate::node::{count_received, count_sent};
@@ -44,12 +44,13 @@ impl Settings for MemorySettings {
             summary: "Packets that wait at most on each queue of each direction; what does not fit is retried, then dropped as transmit-full.",
         },
     ];
-    fn check(&self) -> Result<(), Refused> {
+    fn check(&self) -> Result<(), InvalidSetting> {
         match self.capacity {
             1..=1_048_576 => Ok(()),
-            found => {
-                Err(Refused { key: "capacity", problem: format!("must be 1 to 1048576, found {found}") })
-            }
+            found => Err(InvalidSetting {
+                key: "capacity",
+                problem: format!("must be 1 to 1048576, found {found}"),
+            }),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use netbricks_buffer::{BATCH, Batch};
-use netbricks_core::{Context, Drop, Node, Poll, Role};
+use netbricks_core::{Context, DropReason, Node, Poll, Role};
 
 pub use shared::SharedTransmit;
 pub(crate) use transmit::offer;
@@ -66,7 +66,9 @@ impl ReceiveNode {
         }
         if any {
             let kept = batch.compact(|slot, _| u16::from(refused[slot]));
-            batch.drain_from(kept).for_each(|packet| cx.receiving().drop_arrival(packet, Drop::BadChecksum));
+            batch
+                .drain_from(kept)
+                .for_each(|packet| cx.receiving().drop_arrival(packet, DropReason::BadChecksum));
         }
     }
 
@@ -88,7 +90,7 @@ impl ReceiveNode {
 impl Node for ReceiveNode {
     fn process(&mut self, _input: usize, batch: &mut Batch, cx: &mut Context) {
         // It has no inputs: the graph never calls this, and what came in another way is not lost silently.
-        cx.drop_batch(batch, Drop::Unconnected);
+        cx.drop_batch(batch, DropReason::Unconnected);
     }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         let poll = self.queue.receive(batch, cx);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use netbricks_buffer::Batch;
 use netbricks_core::graph::observe_panics;
-use netbricks_core::{Context, Drop, Graph, NoSettings, Poll, Totals};
+use netbricks_core::{Context, DropReason, Graph, NoSettings, Poll, Totals};
 use toml::de::DeTable;
 
 use crate::port::{Capabilities, Counters, Port, PortError, ReceiveQueue, TransmitQueue};
@@ -118,7 +118,7 @@ fn a_receive_queue_that_panics_now_and_then_loses_what_it_had_and_keeps_its_line
             let (totals, panics) = down(graph, now);
             // What came with a panic came all the same.
             assert_eq!(totals.received.packets, 2_000, "{line} at {burst}");
-            let lost = totals.drops.of(Drop::Panicked).packets;
+            let lost = totals.drops.of(DropReason::Panicked).packets;
             assert!(panics > 2 && lost >= panics, "{line} at {burst}: {lost} in {panics}");
             let arrived = collected(&far);
             assert_eq!(arrived.len() as u64, totals.sent.packets);
@@ -146,7 +146,7 @@ fn a_transmit_queue_that_panics_now_and_then_sends_nothing_that_was_counted_as_l
             let now = run(&mut graph, |_| false);
             let (totals, panics) = down(graph, now);
             assert_eq!(totals.received.packets, 2_000);
-            let lost = totals.drops.of(Drop::Panicked).packets;
+            let lost = totals.drops.of(DropReason::Panicked).packets;
             assert!(panics > 2 && lost >= panics, "{line} at {burst}: {lost} in {panics}");
             assert_eq!(collected(&far).len() as u64, totals.sent.packets, "{line} at {burst}");
             assert_eq!(pool.available(), pool.capacity());
@@ -164,7 +164,7 @@ fn a_receive_queue_that_always_panics_is_stopped_and_the_run_ends() {
         let mut graph = joined(from.as_mut(), &mut to, &pool, 8);
         let now = run(&mut graph, |_| false);
         let (totals, panics) = down(graph, now);
-        assert_eq!((panics, totals.drops.of(Drop::Panicked)), (64, totals.received), "{line}");
+        assert_eq!((panics, totals.drops.of(DropReason::Panicked)), (64, totals.received), "{line}");
         // A line asks its queue for whole batches: that many times a millisecond is all there is.
         assert_eq!(totals.received.packets, if line.is_empty() { 64 * 8 } else { 2_000 });
         assert!(collected(&far).is_empty());

@@ -7,12 +7,13 @@
 use std::error::Error;
 
 use netbricks_buffer::{Batch, Pool, WorkerSlot};
-use netbricks_core::{Context, Drop, Edge, GraphBuilder, Node, Output, Poll, Role};
+use netbricks_core::{Context, DropReason, Edge, GraphBuilder, Node, Output, Poll, Role};
 
 /// Packets in a burst.
 const BURST: usize = 32;
 /// Why a node drops packets, of each batch one for each.
-const REASONS: [Drop; 4] = [Drop::Denied, Drop::TtlExpired, Drop::Denied, Drop::TtlExpired];
+const REASONS: [DropReason; 4] =
+    [DropReason::Denied, DropReason::TtlExpired, DropReason::Denied, DropReason::TtlExpired];
 
 /// Full bursts.
 struct Source;
@@ -61,7 +62,7 @@ struct Sink;
 
 impl Node for Sink {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.drop_batch(batch, Drop::Discarded);
+        cx.drop_batch(batch, DropReason::Discarded);
     }
     fn outputs(&self) -> Vec<Output> {
         Vec::new()
@@ -105,7 +106,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let dropped = if kind == "drop" { ended } else { 0 };
     let expected = [burst, dropped, burst - ended].map(|packets| turns * packets);
     let of = |reason| totals.drops.of(reason).packets;
-    let found = [totals.received.packets, of(REASONS[0]) + of(REASONS[1]), of(Drop::Discarded)];
+    let found = [totals.received.packets, of(REASONS[0]) + of(REASONS[1]), of(DropReason::Discarded)];
     if found != expected || graph.unbalanced().is_empty() != (kind != "free") {
         let of_what = "packets received, dropped on the way and taken by the sink";
         return Err(format!("expected {expected:?} {of_what}, counted {found:?}").into());

@@ -161,7 +161,7 @@ impl Worker {
         tell_panics(old, &mut self.panics, &self.shared, index, self.now);
         let (mut moved, mut refused): (Vec<(String, String)>, _) = (Vec::new(), Vec::new());
         // Other workers may still write what all share, from their old graphs: that goes on as it is.
-        let shared = new.graph.inherit(&old.graph);
+        let shared = new.graph.adopt(&old.graph);
         let known: BTreeSet<_> =
             shared.iter().map(|(node, state, _)| (node.clone(), state.clone())).collect();
         for (node, state, done) in shared {

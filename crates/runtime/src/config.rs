@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use netbricks_buffer::Pool;
-use netbricks_core::{Graph, Team};
+use netbricks_core::{Graph, WorkerGroup};
 
 use crate::clock::Clock;
 use crate::event::EventSink;
@@ -149,12 +149,12 @@ pub struct WorkerContext {
 }
 
 impl WorkerContext {
-    pub(crate) fn new(index: usize, core: Option<usize>, config: &Config, team: Team) -> Self {
+    pub(crate) fn new(index: usize, core: Option<usize>, config: &Config, group: WorkerGroup) -> Self {
         Self {
             index,
             workers: config.workers,
             core,
-            worker: netbricks_core::Worker::new(index, config.seed, config.pool.clone()).of_team(team),
+            worker: netbricks_core::Worker::new(index, config.seed, config.pool.clone()).of_team(group),
             kept: RefCell::default(),
         }
     }

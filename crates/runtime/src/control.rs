@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use netbricks_core::Team;
+use netbricks_core::WorkerGroup;
 
 use crate::config::{Config, Factory};
 use crate::mailbox::Letterbox;
@@ -33,7 +33,7 @@ pub(crate) struct Shared {
     /// Held while all workers change.
     together: Mutex<()>,
     /// What functions of different workers meet through.
-    pub(crate) team: Team,
+    pub(crate) group: WorkerGroup,
 }
 
 impl Shared {
@@ -50,7 +50,7 @@ impl Shared {
             someone_ended: Condvar::new(),
             tickets: AtomicU64::new(0),
             together: Mutex::new(()),
-            team: Team::new(workers),
+            group: WorkerGroup::new(workers),
         }
     }
 

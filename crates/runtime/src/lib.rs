@@ -8,7 +8,7 @@
 //!
 //! ```
 //! use netbricks_buffer::{Batch, Pool};
-//! use netbricks_core::{Context, Drop, Edge, GraphBuilder, GraphError, Node, Output, Poll, Role};
+//! use netbricks_core::{Context, DropReason, Edge, GraphBuilder, GraphError, Node, Output, Poll, Role};
 //! use netbricks_runtime::{Clock, Config, Factory, Runtime};
 //!
 //! /// Brings in so many packets of 60 bytes.
@@ -31,7 +31,7 @@
 //! struct Sink;
 //! impl Node for Sink {
 //!     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
-//!         cx.drop_batch(batch, Drop::Discarded);
+//!         cx.drop_batch(batch, DropReason::Discarded);
 //!     }
 //!     fn outputs(&self) -> Vec<Output> { Vec::new() }
 //! }

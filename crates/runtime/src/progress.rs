@@ -18,8 +18,8 @@ pub(crate) struct Published {
     dropped: AtomicU64,
     consumed: AtomicU64,
     held: AtomicU64,
-    handed: AtomicU64,
-    taken: AtomicU64,
+    handoff_out: AtomicU64,
+    handoff_in: AtomicU64,
     turns: AtomicU64,
     sleeps: AtomicU64,
     ended: AtomicU64,
@@ -41,9 +41,9 @@ pub struct Progress {
     /// Packets that nodes hold.
     pub held: u64,
     /// Packets that workers handed to each other.
-    pub handed: u64,
+    pub handoff_out: u64,
     /// Packets that workers took over from each other.
-    pub taken: u64,
+    pub handoff_in: u64,
     /// Turns that graphs had.
     pub turns: u64,
     /// Times that workers went to sleep in the kernel.
@@ -56,7 +56,7 @@ impl Progress {
     /// Grows whenever a packet comes, goes or changes hands.
     pub(crate) fn packets(&self) -> u64 {
         let ends = self.received.packets + self.created + self.sent.packets + self.dropped + self.consumed;
-        ends + self.handed + self.taken
+        ends + self.handoff_out + self.handoff_in
     }
     pub(crate) fn merge(&mut self, other: &Self) {
         self.received += other.received;
@@ -65,8 +65,8 @@ impl Progress {
         self.dropped += other.dropped;
         self.consumed += other.consumed;
         self.held += other.held;
-        self.handed += other.handed;
-        self.taken += other.taken;
+        self.handoff_out += other.handoff_out;
+        self.handoff_in += other.handoff_in;
         self.turns += other.turns;
         self.sleeps += other.sleeps;
         self.ended += other.ended;
@@ -84,8 +84,8 @@ impl Published {
         put(&self.dropped, totals.drops.dropped().packets);
         put(&self.consumed, totals.drops.consumed().packets);
         put(&self.held, totals.held);
-        put(&self.handed, totals.handed.packets);
-        put(&self.taken, totals.taken.packets);
+        put(&self.handoff_out, totals.handoff_out.packets);
+        put(&self.handoff_in, totals.handoff_in.packets);
         put(&self.turns, turns);
         put(&self.sleeps, sleeps);
     }
@@ -101,8 +101,8 @@ impl Published {
             dropped: get(&self.dropped),
             consumed: get(&self.consumed),
             held: get(&self.held),
-            handed: get(&self.handed),
-            taken: get(&self.taken),
+            handoff_out: get(&self.handoff_out),
+            handoff_in: get(&self.handoff_in),
             turns: get(&self.turns),
             sleeps: get(&self.sleeps),
             ended: get(&self.ended),

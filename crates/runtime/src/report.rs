@@ -45,8 +45,8 @@ fn node_counters<S: Serializer>(counters: &NodeCounters, serializer: S) -> Resul
     map.serialize_entry("created", &counters.created)?;
     map.serialize_entry("left", &counters.left)?;
     map.serialize_entry("sent", &counters.sent)?;
-    map.serialize_entry("handed", &counters.handed)?;
-    map.serialize_entry("taken", &counters.taken)?;
+    map.serialize_entry("handoff_out", &counters.handoff_out)?;
+    map.serialize_entry("handoff_in", &counters.handoff_in)?;
     map.serialize_entry("dropped", &by_reason(&counters.drops, false))?;
     map.serialize_entry("consumed", &by_reason(&counters.drops, true))?;
     map.serialize_entry("held", &counters.held)?;
@@ -71,8 +71,8 @@ pub(crate) fn totals<S: Serializer>(totals: &Totals, serializer: S) -> Result<S:
     map.serialize_entry("sent", &totals.sent)?;
     map.serialize_entry("consumed", &totals.drops.consumed())?;
     map.serialize_entry("held", &totals.held)?;
-    map.serialize_entry("handed", &totals.handed)?;
-    map.serialize_entry("taken", &totals.taken)?;
+    map.serialize_entry("handoff_out", &totals.handoff_out)?;
+    map.serialize_entry("handoff_in", &totals.handoff_in)?;
     map.serialize_entry("dropped", &by_reason(&totals.drops, false))?;
     map.end()
 }
@@ -157,9 +157,9 @@ impl GraphReport {
                 "`{name}` as a whole: {} received + {} created + {} taken over, but {} sent + {} handed over + {} dropped + {} consumed + {} held",
                 totals.received.packets,
                 totals.created.packets,
-                totals.taken.packets,
+                totals.handoff_in.packets,
                 totals.sent.packets,
-                totals.handed.packets,
+                totals.handoff_out.packets,
                 totals.drops.dropped().packets,
                 totals.drops.consumed().packets,
                 totals.held
@@ -204,10 +204,10 @@ fn imbalance(node: &NodeReport) -> Option<String> {
             counters.received.packets,
             counters.created.packets,
             counters.arrived.packets,
-            counters.taken.packets,
+            counters.handoff_in.packets,
             counters.left.packets,
             counters.sent.packets,
-            counters.handed.packets,
+            counters.handoff_out.packets,
             counters.drops.dropped().packets,
             counters.drops.consumed().packets,
             counters.held

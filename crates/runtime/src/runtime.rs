@@ -197,7 +197,7 @@ impl Runtime {
             conserved: !failed
                 && state.unbalanced.is_empty()
                 && state.totals.is_conserved()
-                && state.totals.handed == state.totals.taken,
+                && state.totals.handoff_out == state.totals.handoff_in,
             pool_whole: pool_available == pool_capacity,
             pool_available,
             pool_capacity,
@@ -303,7 +303,7 @@ impl Seat {
             let _slack = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
         }
         let slot = WorkerSlot::claim().map_err(|source| StartError::Slot { worker: index, source })?;
-        let context = WorkerContext::new(index, core, &shared.config, shared.team.clone());
+        let context = WorkerContext::new(index, core, &shared.config, shared.group.clone());
         let mut worker = Worker::new(context, shared, mailbox);
         let mut ends = Vec::new();
         for factory in factories {

@@ -20,7 +20,7 @@ use crate::run::{BURSTS, Frame, Report, Sink, assemble, worker};
 /// use netbricks_core::packet::{FlowKey, Ip, Link};
 /// use netbricks_core::tables::FlowTableConfig;
 /// use netbricks_core::view::{IpRewrite, Metadata};
-/// use netbricks_core::{Drop, Function, Input, Operator, Worker};
+/// use netbricks_core::{DropReason, Function, Input, Operator, Worker};
 /// use netbricks_testkit::{Clocked, build::ethernet};
 ///
 /// /// Lets two packets of each flow pass, and forgets flows that are silent for a second.
@@ -38,7 +38,7 @@ use crate::run::{BURSTS, Frame, Report, Sink, assemble, worker};
 ///                 *seen
 ///             })
 ///         })
-///         .filter(Drop::RateLimited, |packet| *packet.get::<u64>() <= 2)
+///         .filter(DropReason::RateLimited, |packet| *packet.get::<u64>() <= 2)
 ///         .done()
 /// }
 ///
@@ -52,7 +52,7 @@ use crate::run::{BURSTS, Frame, Report, Sink, assemble, worker};
 /// assert_eq!(test.send([packet()]).out.len(), 1);
 /// // Events ran as the clock passed their times.
 /// assert_eq!((test.call("tick.runs", ""), test.call("tick.missed", "")), ("2".into(), "0".into()));
-/// assert_eq!(test.finish().dropped(Drop::RateLimited), 2);
+/// assert_eq!(test.finish().dropped(DropReason::RateLimited), 2);
 /// ```
 pub struct Clocked {
     graphs: Vec<Bench>,
@@ -214,7 +214,7 @@ impl Bench {
 
 #[cfg(test)]
 mod tests {
-    use netbricks_core::{Drop, Operator};
+    use netbricks_core::{DropReason, Operator};
 
     use super::*;
     use crate::build::ethernet;
@@ -246,13 +246,14 @@ mod tests {
 
     #[test]
     fn a_step_has_what_left_in_it_and_counts_from_the_beginning() {
-        let mut test =
-            Clocked::new(|input, _| input.filter(Drop::Denied, |packet| packet.now() < START + 5).done());
+        let mut test = Clocked::new(|input, _| {
+            input.filter(DropReason::Denied, |packet| packet.now() < START + 5).done()
+        });
         let first = test.send([packet(), packet()]);
         assert_eq!((first.out.len(), first.totals.received.packets), (2, 2));
         test.advance(Duration::from_nanos(5));
         let second = test.send(vec![packet(); 40]);
-        assert_eq!((second.out.len(), second.dropped(Drop::Denied)), (0, 40));
+        assert_eq!((second.out.len(), second.dropped(DropReason::Denied)), (0, 40));
         assert_eq!(test.finish().totals.received.packets, 42);
     }
 
@@ -274,7 +275,7 @@ mod tests {
             cx: &mut netbricks_core::Context,
         ) {
             if batch.len() > 1 {
-                cx.drop_batch(batch, Drop::Denied);
+                cx.drop_batch(batch, DropReason::Denied);
             }
         }
     }

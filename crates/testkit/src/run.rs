@@ -3,8 +3,8 @@
 use netbricks_core::buffer::Pool;
 use netbricks_core::packet::build::Builder;
 use netbricks_core::{
-    Blueprint, BuildError, Context, Drop, Drops, Edge, Function, Graph, GraphBuilder, Input, Node, Output,
-    Poll, Role, Totals, Turn, Worker, compose,
+    Blueprint, BuildError, Context, DropReason, Drops, Edge, Function, Graph, GraphBuilder, Input, Node,
+    Output, Poll, Role, Totals, Turn, Worker, compose,
 };
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -56,7 +56,7 @@ pub struct Report {
 
 impl Report {
     /// Packets that were dropped or consumed for a reason.
-    pub fn dropped(&self, reason: Drop) -> u64 {
+    pub fn dropped(&self, reason: DropReason) -> u64 {
         self.drops.of(reason).packets
     }
 
@@ -201,7 +201,7 @@ struct Source {
 
 impl Node for Source {
     fn process(&mut self, _: usize, batch: &mut netbricks_core::buffer::Batch, cx: &mut Context) {
-        cx.drop_batch(batch, Drop::Unconnected);
+        cx.drop_batch(batch, DropReason::Unconnected);
     }
     fn poll(&mut self, batch: &mut netbricks_core::buffer::Batch, cx: &mut Context) -> Poll {
         while batch.len() < cx.burst() {
@@ -214,7 +214,7 @@ impl Node for Source {
                         return Poll::Busy;
                     }
                 }
-                None => cx.receiving().lost_on_arrival(Drop::PoolExhausted, 1, frame.len() as u64),
+                None => cx.receiving().lost_on_arrival(DropReason::PoolExhausted, 1, frame.len() as u64),
             }
         }
         Poll::Busy

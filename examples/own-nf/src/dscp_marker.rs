@@ -28,10 +28,10 @@ impl Settings for Config {
         },
     ];
 
-    fn check(&self) -> Result<(), Refused> {
+    fn check(&self) -> Result<(), InvalidSetting> {
         match self.dscp {
             0..=63 => Ok(()),
-            dscp => Err(Refused { key: "dscp", problem: format!("must be 0 to 63, found {dscp}") }),
+            dscp => Err(InvalidSetting { key: "dscp", problem: format!("must be 0 to 63, found {dscp}") }),
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::view::View;
 /// use netbricks_core::packet::{Ip, Link};
 /// use netbricks_core::tables::{FlowTable, FlowTableConfig};
 /// use netbricks_core::view::{IpRewrite, Metadata};
-/// use netbricks_core::{Drop, Function, Input, Operator, StoredFlow, Worker};
+/// use netbricks_core::{DropReason, Function, Input, Operator, StoredFlow, Worker};
 ///
 /// type Flows = FlowTable<StoredFlow, u64>;
 ///
@@ -44,7 +44,7 @@ use crate::view::View;
 ///             let _ = entry.put(seen);
 ///             seen
 ///         })
-///         .filter(Drop::RateLimited, |packet| *packet.get::<u64>() <= 2)
+///         .filter(DropReason::RateLimited, |packet| *packet.get::<u64>() <= 2)
 ///         .done()
 /// }
 ///
@@ -53,7 +53,7 @@ use crate::view::View;
 /// let strict = netbricks_testkit::run_with(|input, worker| quota(input, worker, Strict), packets());
 /// let bounded = BoundedInconsistency { updates: 8 };
 /// let bounded = netbricks_testkit::run_with(move |input, worker| quota(input, worker, bounded), packets());
-/// assert_eq!([own, strict, bounded].map(|report| report.dropped(Drop::RateLimited)), [1; 3]);
+/// assert_eq!([own, strict, bounded].map(|report| report.dropped(DropReason::RateLimited)), [1; 3]);
 /// ```
 pub trait Lookable: Clone + 'static {
     /// The table.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use netbricks_tables::{Counters, Publication, Reader, Writer, replicated_of};
 
-use super::heritage::{Fate, Given, Heritage, refitted};
+use super::shared_state::{Fate, Given, SharedStateRef, refitted};
 use super::{
     Access, BoundedInconsistency, CannotWrite, Consistency, Contents, Shares, export_in_steps, remaker,
 };
@@ -205,7 +205,7 @@ impl<T: Contents> Side<T> {
     ///
     /// Where the terms differ, the first worker makes it again from the old one's export. The others may write it from
     /// their old graphs until then, and wait for that at their own change.
-    fn inherit(&self, old: &Rc<Joined<T>>, now: u64) -> Result<(), String> {
+    fn adopt(&self, old: &Rc<Joined<T>>, now: u64) -> Result<(), String> {
         let own = &self.own.home;
         if Arc::ptr_eq(own, &old.home) {
             return self.refit(&old.home, now);
@@ -397,12 +397,12 @@ impl<T: Contents> Declared for Seen<T> {
     fn mobility(&self, _: ShuffleKey) -> Mobility {
         Mobility::Stays
     }
-    fn heritage(&self) -> Option<Heritage> {
+    fn shared_state(&self) -> Option<SharedStateRef> {
         let Self(side, given) = self;
-        Some(Heritage::new(side.inherited.get().unwrap_or(&side.own).clone(), given))
+        Some(SharedStateRef::new(side.inherited.get().unwrap_or(&side.own).clone(), given))
     }
-    fn inherit(&mut self, heritage: &Heritage, _: Range<u64>, now: u64) -> Option<Result<(), String>> {
-        let old = heritage.of::<Rc<Joined<T>>>()?;
-        Some(self.0.inherit(old, now))
+    fn adopt(&mut self, shared: &SharedStateRef, _: Range<u64>, now: u64) -> Option<Result<(), String>> {
+        let old = shared.of::<Rc<Joined<T>>>()?;
+        Some(self.0.adopt(old, now))
     }
 }

@@ -3,7 +3,7 @@
 use std::hash::Hash;
 
 use netbricks_tables::{
-    Counters, Encode, FlowTable, FlowTableConfig, Key, LpmConfig, Recent, Routes, Tallies,
+    CounterArray, Counters, Encode, FlowTable, FlowTableConfig, Key, LpmConfig, RingLog, Routes,
 };
 
 use super::Contents;
@@ -62,7 +62,7 @@ impl<V: Copy + Eq + Hash + Encode + 'static> Declared for Routes<V> {
 }
 
 /// So many items, which end after so many ns, if ever.
-impl<T: Copy + Encode + Send + Sync + 'static> Contents for Recent<T> {
+impl<T: Copy + Encode + Send + Sync + 'static> Contents for RingLog<T> {
     type Config = (usize, Option<u64>);
     fn make((capacity, timeout): &Self::Config) -> Result<Self, String> {
         if *capacity == 0 {
@@ -75,7 +75,7 @@ impl<T: Copy + Encode + Send + Sync + 'static> Contents for Recent<T> {
     }
 }
 
-impl<T: Copy + Encode + 'static> Declared for Recent<T> {
+impl<T: Copy + Encode + 'static> Declared for RingLog<T> {
     fn export(&self) -> Vec<u8> {
         self.encode()
     }
@@ -91,7 +91,7 @@ impl<T: Copy + Encode + 'static> Declared for Recent<T> {
 }
 
 /// So many counters.
-impl Contents for Tallies {
+impl Contents for CounterArray {
     type Config = usize;
     fn make(capacity: &usize) -> Result<Self, String> {
         if *capacity == 0 {
@@ -104,7 +104,7 @@ impl Contents for Tallies {
     }
 }
 
-impl Declared for Tallies {
+impl Declared for CounterArray {
     fn export(&self) -> Vec<u8> {
         self.encode()
     }

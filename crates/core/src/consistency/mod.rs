@@ -6,12 +6,12 @@
 mod asked;
 mod bounded;
 mod contents;
+mod counter_array;
 mod entry;
-mod heritage;
 mod own;
+mod shared_state;
 mod shares;
 mod strict;
-mod tallies;
 
 use netbricks_tables::Changing;
 
@@ -19,13 +19,13 @@ pub use asked::Lookable;
 #[doc(hidden)]
 pub use asked::{Ask, Asked};
 pub use bounded::Bounded;
+pub use counter_array::{BoundedTally, TallyEntry};
 #[doc(hidden)]
 pub use entry::Shown;
 pub use entry::{BoundedEntry, MapEntry};
-pub use heritage::Heritage;
+pub use shared_state::SharedStateRef;
 pub use shares::Shares;
 pub use strict::StrictState;
-pub use tallies::{BoundedTally, TallyEntry};
 
 use crate::registry::{BuildError, Worker};
 use crate::state::Declared;
@@ -33,8 +33,8 @@ use crate::state::Declared;
 /// State that works under any consistency.
 ///
 /// It is made from a configuration, changes by plain changes, and can be found, exported and imported. Flow tables,
-/// [`Routes`](netbricks_tables::Routes), [`Recent`](netbricks_tables::Recent), [`Tallies`](netbricks_tables::Tallies)
-/// and [`KeyedTallies`](netbricks_tables::KeyedTallies) are such state.
+/// [`Routes`](netbricks_tables::Routes), [`RingLog`](netbricks_tables::RingLog), [`CounterArray`](netbricks_tables::CounterArray)
+/// and [`KeyedCounterArray`](netbricks_tables::KeyedCounterArray) are such state.
 pub trait Contents: Changing + Declared + Send + Sync + Sized {
     /// The configuration, which decides the size.
     ///
@@ -205,12 +205,12 @@ impl Worker {
     /// ```
     /// use netbricks_core::consistency::{Access, BoundedInconsistency, Consistency, NoExternalAccess, Strict};
     /// use netbricks_core::packet::{Ip, Link};
-    /// use netbricks_core::tables::Tallies;
+    /// use netbricks_core::tables::CounterArray;
     /// use netbricks_core::{Function, Input, Operator, Worker, Verdict};
     ///
     /// /// Counts packets by IP protocol, for itself or together with other workers.
     /// fn protocols<C: Consistency>(input: Input, worker: &Worker, consistency: C) -> impl Function + use<C> {
-    ///     let seen = worker.state::<Tallies, C>("seen", consistency, 256);
+    ///     let seen = worker.state::<CounterArray, C>("seen", consistency, 256);
     ///     input
     ///         .parse::<Link>().or(Verdict::PASS)
     ///         .parse::<Ip>().or(Verdict::PASS)

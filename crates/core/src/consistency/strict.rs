@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use netbricks_tables::{Counters, Locked};
 
-use super::heritage::{Fate, Given, Heritage, refitted};
+use super::shared_state::{Fate, Given, SharedStateRef, refitted};
 use super::{Access, CannotWrite, Consistency, Contents, Shares, Strict, bounded, export_in_steps, remaker};
 use crate::registry::Worker;
 use crate::shuffle::ShuffleKey;
@@ -69,7 +69,7 @@ impl<T: Contents> Side<T> {
     /// Takes over the state of the graph that this one replaces.
     ///
     /// Where its configuration was another, the first worker makes it again from the old one's export.
-    fn inherit(&self, old: &Arc<Ranked<T>>, now: u64) -> Result<(), String> {
+    fn adopt(&self, old: &Arc<Ranked<T>>, now: u64) -> Result<(), String> {
         if Arc::ptr_eq(&self.own, old) {
             return old.refit(&self.config, now);
         }
@@ -206,15 +206,20 @@ impl<T: Contents> Declared for Seen<T> {
     fn mobility(&self, _: ShuffleKey) -> Mobility {
         Mobility::Stays
     }
-    fn heritage(&self) -> Option<Heritage> {
-        Some(Heritage::new(self.0.ranked().clone(), &self.1))
+    fn shared_state(&self) -> Option<SharedStateRef> {
+        Some(SharedStateRef::new(self.0.ranked().clone(), &self.1))
     }
     /// Takes over only state that keeps the order of locking.
     ///
     /// If a function declares its states in another order, a call might wait for a worker whose old graph waits for it.
-    fn inherit(&mut self, heritage: &Heritage, between: Range<u64>, now: u64) -> Option<Result<(), String>> {
-        let old = heritage.of::<Arc<Ranked<T>>>().filter(|old| between.contains(&old.rank))?;
-        Some(self.0.inherit(old, now))
+    fn adopt(
+        &mut self,
+        shared: &SharedStateRef,
+        between: Range<u64>,
+        now: u64,
+    ) -> Option<Result<(), String>> {
+        let old = shared.of::<Arc<Ranked<T>>>().filter(|old| between.contains(&old.rank))?;
+        Some(self.0.adopt(old, now))
     }
     fn rank(&self) -> u64 {
         self.0.ranked().rank

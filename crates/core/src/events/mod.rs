@@ -16,7 +16,7 @@ use timer::{Image, NEVER, Run, Timer, When};
 
 use crate::context::Context;
 use crate::node::Poll;
-use crate::reason::{Drop, Edge};
+use crate::reason::{DropReason, Edge};
 use crate::registry::{BuildError, Worker};
 
 /// What an event may use while it runs.
@@ -47,8 +47,8 @@ impl Event<'_> {
     /// it past the function's own operators. Its time is [`now`](Self::now). If the event panics later on, the packet never was.
     ///
     /// `false` where that cannot be. The packet is then counted as created and dropped: as
-    /// [`PoolExhausted`](Drop::PoolExhausted) where no buffer is free, as [`TooBig`](Drop::TooBig) where none is large
-    /// enough, as [`RateLimited`](Drop::RateLimited) where this run made [`CREATED_LIMIT`](crate::context::CREATED_LIMIT)
+    /// [`PoolExhausted`](DropReason::PoolExhausted) where no buffer is free, as [`TooBig`](DropReason::TooBig) where none is large
+    /// enough, as [`RateLimited`](DropReason::RateLimited) where this run made [`CREATED_LIMIT`](crate::context::CREATED_LIMIT)
     /// already.
     pub fn inject(&mut self, edge: Edge, length: usize, write: impl FnOnce(&mut [u8])) -> bool {
         let Some(mut packet) = self.cx.pool().allocate(length) else {
@@ -59,7 +59,7 @@ impl Event<'_> {
         write(packet.data_mut());
         let made = self.cx.create(edge, packet).is_ok();
         if !made {
-            self.cx.lost_on_creation(Drop::RateLimited, length as u64);
+            self.cx.lost_on_creation(DropReason::RateLimited, length as u64);
         }
         made
     }
@@ -192,7 +192,7 @@ impl Worker {
     /// # let _ = early;
     /// ```
     pub fn invoke_at(&self, name: &str, time: u64, event: impl FnMut(&mut Event<'_>) + 'static) {
-        self.schedule(name, When::At(time), Box::new(event));
+        self.schedule(name, When::PacketCursor(time), Box::new(event));
     }
 
     fn schedule(&self, name: &str, when: When, action: Action) {

@@ -9,7 +9,7 @@ use netbricks_packet::checksum;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum When {
     /// Once, at this time (ns).
-    At(u64),
+    PacketCursor(u64),
     /// Every so many ns.
     Every(u64),
 }
@@ -39,7 +39,7 @@ pub(super) struct Run {
 
 impl Timer {
     pub(super) fn new(name: String, when: When) -> Self {
-        let next = if let When::At(time) = when { time } else { 0 };
+        let next = if let When::PacketCursor(time) = when { time } else { 0 };
         let [planned, runs, missed] = [0; 3].map(Cell::new);
         Self { name, when, next: Cell::new(next), planned, runs, missed }
     }
@@ -56,7 +56,7 @@ impl Timer {
     pub(super) fn take(&self, now: u64) -> Run {
         let next = self.next.get();
         let (due, missed, after) = match self.when {
-            When::At(_) => (next, 0, NEVER),
+            When::PacketCursor(_) => (next, 0, NEVER),
             When::Every(period) => {
                 let missed = now.saturating_sub(next) / period;
                 let due = next + missed * period;
@@ -120,7 +120,7 @@ impl Image {
 
     pub(super) fn encode(self) -> Vec<u8> {
         let (kind, time) = match self.when {
-            When::At(time) => (0, time),
+            When::PacketCursor(time) => (0, time),
             When::Every(period) => (1, period),
         };
         let mut bytes = vec![VERSION, kind];
@@ -144,7 +144,7 @@ impl Image {
             u64::from_be_bytes(number)
         };
         let when = match (bytes[0], bytes[1]) {
-            (VERSION, 0) => When::At(number(2)),
+            (VERSION, 0) => When::PacketCursor(number(2)),
             (VERSION, 1) => When::Every(number(2)),
             (version, _) => {
                 return Err(format!("an exported event of version {VERSION} was expected, found {version}"));
@@ -163,7 +163,7 @@ impl Image {
             return;
         }
         match self.when {
-            When::At(_) => timer.next.set(timer.next.get().max(self.next)),
+            When::PacketCursor(_) => timer.next.set(timer.next.get().max(self.next)),
             When::Every(period) => {
                 let (next, planned) = match now {
                     0 => (0, self.next),
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(arrives(Image { next: 0, ..image }, &early, 200).0, 0);
         early.begin(200);
         assert_eq!(early.next.get(), 210, "what came last holds");
-        let once = || Timer::new("once".into(), When::At(50));
+        let once = || Timer::new("once".into(), When::PacketCursor(50));
         let ran = once();
         ran.take(60);
         assert_eq!(arrives(Image::of(&ran), &once(), 70), (NEVER, 1, 0), "what ran does not run again");

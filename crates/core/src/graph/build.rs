@@ -81,7 +81,7 @@ pub enum GraphError {
         node: String,
     },
     /// More shuffles than a graph can have.
-    #[error("{found} shuffles in one graph: at most {most}; let chains share one", most = super::crossing::MOST)]
+    #[error("{found} shuffles in one graph: at most {most}; let chains share one", most = super::handoff::MOST)]
     TooManyShuffles {
         /// How many there are.
         found: usize,
@@ -235,11 +235,11 @@ impl GraphBuilder {
     /// [`GraphError::Unconnected`], [`GraphError::Unreachable`], [`GraphError::TooManyShuffles`],
     /// [`GraphError::ShuffledInCycle`].
     pub fn check(&self) -> Result<(), GraphError> {
-        let found = self.slots.iter().filter(|slot| slot.crossing != 0).count();
-        if found > super::crossing::MOST {
+        let found = self.slots.iter().filter(|slot| slot.handoff != 0).count();
+        if found > super::handoff::MOST {
             return Err(GraphError::TooManyShuffles { found });
         }
-        if let Some(way) = super::crossing::way_back(&self.slots) {
+        if let Some(way) = super::handoff::way_back(&self.slots) {
             let names: Vec<_> = way.iter().map(|name| format!("`{name}`")).collect();
             return Err(GraphError::ShuffledInCycle { way: names.join(" to ") });
         }

@@ -55,9 +55,9 @@ pub enum AuthorCall {
     Export,
     /// [`Node::import`](crate::Node::import): an error, and the node is made anew.
     Import,
-    /// [`Node::heritage`](crate::Node::heritage): the node's shared state is not handed on.
-    Heritage,
-    /// [`Node::inherit`](crate::Node::inherit): an error, and the node is made anew.
+    /// [`Node::shared_state`](crate::Node::shared_state): the node's shared state is not handed on.
+    SharedStateRef,
+    /// [`Node::inherit`](crate::Node::adopt): an error, and the node is made anew.
     Inherit,
     /// [`Node::take_part`](crate::Node::take_part): the node is made anew, and flows move without its state.
     TakePart,
@@ -67,8 +67,8 @@ pub enum AuthorCall {
     SharesState,
     /// [`Node::departed`](crate::Node::departed): as if all had left, and the node is made anew.
     Departed,
-    /// [`Node::crossing`](crate::Node::crossing): the node is made anew.
-    Crossing,
+    /// [`Node::handoff`](crate::Node::handoff): the node is made anew.
+    Handoff,
     /// [`Node::survivors`](crate::Node::survivors): the new node begins with nothing.
     Survivors,
     /// [`Node::restore`](crate::Node::restore): another new node begins with nothing.
@@ -99,13 +99,13 @@ impl AuthorCall {
         Self::Call,
         Self::Export,
         Self::Import,
-        Self::Heritage,
+        Self::SharedStateRef,
         Self::Inherit,
         Self::TakePart,
         Self::Bound,
         Self::SharesState,
         Self::Departed,
-        Self::Crossing,
+        Self::Handoff,
         Self::Survivors,
         Self::Restore,
         Self::RestoreFailed,

@@ -40,7 +40,7 @@ impl Graph {
         while !self.waiting.is_empty() {
             self.contained(None, 1);
         }
-        if self.cx.crossings.is_empty() {
+        if self.cx.handoffs.is_empty() {
             // Those that fill queues wait for them first.
             self.drain_keepers(Keepers::All);
             self.drain_keepers(Keepers::Last);
@@ -64,11 +64,11 @@ impl Graph {
             nodes.retain(|node| {
                 let slot = &self.slots[*node];
                 slot.keeps
-                    && (slot.crossing == 0 || slot.ended)
+                    && (slot.handoff == 0 || slot.ended)
                     && (keepers != Keepers::BeforeShuffles || slot.feeds != 0 || slot.queue.is_some())
             });
             // Shuffles that were given up are the last: what waits there has nowhere to go.
-            nodes.sort_by_key(|node| self.slots[*node].crossing != 0);
+            nodes.sort_by_key(|node| self.slots[*node].handoff != 0);
             let held_up =
                 self.let_go(&nodes, |node, batch, cx| node.drain(batch, cx), keepers != Keepers::Last);
             if keepers != Keepers::BeforeShuffles {
@@ -156,7 +156,7 @@ impl Graph {
         let state = self.slots[node].state;
         (0..self.slots.len()).any(|other| {
             let slot = &self.slots[other];
-            let feeds = if slot.crossing != 0 { !slot.ended } else { slot.keeps && self.held(other) > 0 };
+            let feeds = if slot.handoff != 0 { !slot.ended } else { slot.keeps && self.held(other) > 0 };
             feeds && self.behind(other).iter().any(|reached| self.slots[*reached].state == state)
         })
     }
@@ -177,7 +177,7 @@ impl Graph {
                 for feeds in
                     places.filter(|place| self.has_untold_end(*place)).map(|place| self.slots[place].feeds)
                 {
-                    let fed = (0..self.slots.len()).filter(|other| self.slots[*other].crossing & feeds != 0);
+                    let fed = (0..self.slots.len()).filter(|other| self.slots[*other].handoff & feeds != 0);
                     let new: Vec<usize> = fed.filter(|other| !shuffles.contains(other)).collect();
                     shuffles.extend(new);
                 }

@@ -4,13 +4,13 @@
 //! Edges are followed by a worklist, not by recursion, and schedulable nodes by a ready list, not by a scan: graphs
 //! have cycles, and a thousand nodes may idle.
 
+mod adopt;
 mod asked;
 mod build;
 mod contain;
-mod crossing;
 mod drain;
 mod export;
-mod heirs;
+mod handoff;
 mod moves;
 mod queues;
 mod run;
@@ -79,7 +79,7 @@ struct Slot {
     /// As a source: it has ended.
     ended: bool,
     /// As a way to other workers: its bit, and whether it was told that nothing comes to it any more.
-    crossing: u64,
+    handoff: u64,
     closed: bool,
     /// The bits of those that its packets may come to.
     feeds: u64,
@@ -121,7 +121,7 @@ impl Slot {
             stopped: false,
             source: false,
             ended: false,
-            crossing: 0,
+            handoff: 0,
             closed: false,
             feeds: 0,
             queue: None,
@@ -139,7 +139,7 @@ impl Slot {
     fn describe(&mut self) -> Result<(), Caught> {
         contain(|| {
             let node = &mut self.node;
-            let crossing = node.crossing().is_some();
+            let handoff = node.handoff().is_some();
             self.role = node.role();
             self.kind = node.kind().to_owned();
             self.inputs = node.inputs();
@@ -147,8 +147,8 @@ impl Slot {
             self.keeps = node.keeps_packets();
             self.timed = node.schedule().is_some();
             self.outputs = node.outputs();
-            self.source = crossing || self.role == Role::Receive && self.schedulable;
-            self.crossing = u64::from(crossing);
+            self.source = handoff || self.role == Role::Receive && self.schedulable;
+            self.handoff = u64::from(handoff);
             self.queue = node.queue();
         })
     }
@@ -197,21 +197,21 @@ pub struct Totals {
     /// Packets that nodes, edges and queues hold.
     pub held: u64,
     /// Packets that went to other workers.
-    pub handed: crate::Count,
+    pub handoff_out: crate::Count,
     /// Packets that came from other workers.
-    pub taken: crate::Count,
+    pub handoff_in: crate::Count,
 }
 
 impl Totals {
     /// The conservation law: received + created = sent + dropped + consumed + held, where one worker's graph has also
     /// received what it took over from others, and sent what it handed to them.
     pub fn is_conserved(&self) -> bool {
-        self.received.packets + self.created.packets + self.taken.packets
-            == self.sent.packets + self.drops.total().packets + self.held + self.handed.packets
+        self.received.packets + self.created.packets + self.handoff_in.packets
+            == self.sent.packets + self.drops.total().packets + self.held + self.handoff_out.packets
     }
     /// Of all workers together: packets on their way from one to another.
-    pub fn crossing(&self) -> u64 {
-        self.handed.packets.saturating_sub(self.taken.packets)
+    pub fn handoff(&self) -> u64 {
+        self.handoff_out.packets.saturating_sub(self.handoff_in.packets)
     }
     /// Adds another graph's.
     pub fn merge(&mut self, other: &Self) {
@@ -220,8 +220,8 @@ impl Totals {
         self.sent += other.sent;
         self.drops.merge(&other.drops);
         self.held += other.held;
-        self.handed += other.handed;
-        self.taken += other.taken;
+        self.handoff_out += other.handoff_out;
+        self.handoff_in += other.handoff_in;
     }
 }
 
@@ -270,7 +270,7 @@ pub struct Graph {
     queue_bits: u64,
     sampled: bool,
     /// Turns in a row that moved nothing.
-    dry: usize,
+    idle_turns: usize,
     /// Receiving nodes that have not ended, and whether there ever were any.
     sources: usize,
     has_sources: bool,
@@ -294,7 +294,7 @@ impl Graph {
         }
         let schedulable = ready.len();
         let sources = slots.iter().filter(|slot| slot.source).count();
-        let crossings = crossing::connect(&mut slots);
+        let handoffs = handoff::connect(&mut slots);
         let queues = queues::connect(&mut slots);
         let queue_bits = queues.iter().fold(0, |bits, bit| bits | bit);
         let mut graph = Self {
@@ -317,13 +317,13 @@ impl Graph {
             burst: 0,
             queue_bits,
             sampled: false,
-            dry: 0,
+            idle_turns: 0,
             sources,
             has_sources: sources > 0,
             moves: Moves::default(),
             panics,
         };
-        (graph.cx.crossings, graph.cx.queues) = (crossings, queues);
+        (graph.cx.handoffs, graph.cx.queues) = (handoffs, queues);
         graph.cx.roles = graph.slots.iter().map(|slot| slot.role).collect();
         graph.set_burst(netbricks_buffer::BATCH);
         graph.announce_bound();
@@ -346,7 +346,7 @@ impl Graph {
     /// Whether packets from other workers move the time on, as those of its own sources do: for a graph whose time nobody but
     /// arrivals moves.
     pub fn follow_arrivals(&mut self, follow: bool) {
-        self.cx.led = follow;
+        self.cx.follows_arrivals = follow;
     }
 
     /// Every node with its counters, in the order of adding.
@@ -372,8 +372,8 @@ impl Graph {
             totals.received += slot.counters.received;
             totals.created += slot.counters.created;
             totals.sent += slot.counters.sent;
-            totals.handed += slot.counters.handed;
-            totals.taken += slot.counters.taken;
+            totals.handoff_out += slot.counters.handoff_out;
+            totals.handoff_in += slot.counters.handoff_in;
             totals.drops.merge(&slot.counters.drops);
             totals.held += slot.held(&self.panics, self.now());
         }

@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::{Graph, Slot};
 use crate::node::{Departed, Role, StateImage};
-use crate::shuffle::{BoundState, Crossing, Duty, Part, PartStep, ShuffleKey};
+use crate::shuffle::{BoundState, Handoff, MigrationRequest, Part, PartStep, ShuffleKey};
 
 /// Exported state, with the name of its node.
 type Image = (String, StateImage);
@@ -32,10 +32,10 @@ pub(super) struct Moves {
     gives: Vec<(usize, usize, Part)>,
     takes: Vec<(usize, usize, Vec<Image>)>,
     /// What is being done, a piece a turn.
-    errands: VecDeque<Errand>,
+    tasks: VecDeque<MigrationTask>,
 }
 
-enum Errand {
+enum MigrationTask {
     Give(Give),
     Take(Take),
 }
@@ -81,7 +81,7 @@ struct Way {
     left: u64,
 }
 
-/// How an errand stands after a piece of it.
+/// How a task stands after a piece of it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Piece {
     Done,
@@ -93,7 +93,7 @@ impl Moves {
     /// Whether there is nothing to do between two turns.
     #[inline(always)]
     pub(super) fn is_idle(&self) -> bool {
-        self.asking.is_empty() && self.errands.is_empty()
+        self.asking.is_empty() && self.tasks.is_empty()
     }
 }
 
@@ -101,28 +101,28 @@ impl Graph {
     /// Between two turns: a piece of what shuffles have asked for. Answers whether that was work, and not only waiting, which
     /// is not done where it is `urgent`.
     #[cold]
-    pub(super) fn do_duties(&mut self, urgent: bool) -> bool {
+    pub(super) fn run_migrations(&mut self, urgent: bool) -> bool {
         for node in std::mem::take(&mut self.moves.asking) {
-            match self.crossing(node, |crossing| crossing.duty()).flatten() {
+            match self.handoff(node, |handoff| handoff.migration_request()).flatten() {
                 None => {}
-                Some(Duty::Give { to, part }) => self.moves.gives.push((node, to, part)),
-                Some(Duty::Take { from, images }) => self.moves.takes.push((node, from, images)),
+                Some(MigrationRequest::Give { to, part }) => self.moves.gives.push((node, to, part)),
+                Some(MigrationRequest::Take { from, images }) => self.moves.takes.push((node, from, images)),
             }
         }
-        while let Some(errand) = self.next_give() {
-            self.moves.errands.push_back(Errand::Give(errand));
+        while let Some(task) = self.next_give() {
+            self.moves.tasks.push_back(MigrationTask::Give(task));
         }
-        while let Some(errand) = self.next_take() {
-            self.moves.errands.push_back(Errand::Take(errand));
+        while let Some(task) = self.next_take() {
+            self.moves.tasks.push_back(MigrationTask::Take(task));
         }
-        for _ in 0..self.moves.errands.len() {
-            let Some(mut errand) = self.moves.errands.pop_front() else { break };
-            let piece = match &mut errand {
-                Errand::Give(give) => self.give(give, urgent),
-                Errand::Take(take) => self.take(take),
+        for _ in 0..self.moves.tasks.len() {
+            let Some(mut task) = self.moves.tasks.pop_front() else { break };
+            let piece = match &mut task {
+                MigrationTask::Give(give) => self.give(give, urgent),
+                MigrationTask::Take(take) => self.take(take),
             };
             if piece != Piece::Last {
-                self.moves.errands.push_back(errand);
+                self.moves.tasks.push_back(task);
             }
             if piece != Piece::Waits {
                 return true;
@@ -135,14 +135,14 @@ impl Graph {
     fn agreed(
         &mut self,
         asked: &[(usize, usize)],
-        is_to_ask: fn(&dyn Crossing, usize) -> bool,
+        is_to_ask: fn(&dyn Handoff, usize) -> bool,
     ) -> Option<(Vec<usize>, usize)> {
         asked.iter().find_map(|(node, peer)| {
             let (have, others): (Vec<usize>, Vec<usize>) =
                 self.slots[*node].company.iter().partition(|one| asked.contains(&(**one, *peer)));
             let follows = |other: usize| {
-                let asks = |crossing: &mut dyn Crossing| is_to_ask(crossing, *peer);
-                !self.slots[other].stopped && self.crossing(other, asks) == Some(true)
+                let asks = |handoff: &mut dyn Handoff| is_to_ask(handoff, *peer);
+                !self.slots[other].stopped && self.handoff(other, asks) == Some(true)
             };
             (!others.into_iter().any(follows)).then_some((have, *peer))
         })
@@ -150,7 +150,7 @@ impl Graph {
 
     fn next_give(&mut self) -> Option<Give> {
         let asked: Vec<_> = self.moves.gives.iter().map(|(node, to, _)| (*node, *to)).collect();
-        let (shuffles, to) = self.agreed(&asked, |crossing, to| crossing.is_to_give(to))?;
+        let (shuffles, to) = self.agreed(&asked, |handoff, to| handoff.is_to_give(to))?;
         let same = |(node, worker, _): &mut (usize, usize, Part)| *worker == to && shuffles.contains(node);
         // They sort by one key: what moves behind one of them moves behind all.
         let (.., part) = self.moves.gives.extract_if(.., same).last()?;
@@ -171,7 +171,7 @@ impl Graph {
 
     fn next_take(&mut self) -> Option<Take> {
         let asked: Vec<_> = self.moves.takes.iter().map(|(node, from, _)| (*node, *from)).collect();
-        let (shuffles, from) = self.agreed(&asked, |crossing, from| crossing.is_to_take(from))?;
+        let (shuffles, from) = self.agreed(&asked, |handoff, from| handoff.is_to_take(from))?;
         let same =
             |(node, worker, _): &mut (usize, usize, Vec<_>)| *worker == from && shuffles.contains(node);
         let images = self.moves.takes.extract_if(.., same).flat_map(|(.., images)| images).collect();
@@ -206,7 +206,7 @@ impl Graph {
             None => Leaving { since: self.cx.now(), asks: 0, ways: self.not_left(&give.shuffles) },
         };
         leaving.asks = leaving.asks.saturating_add(1);
-        let over = match self.cx.led {
+        let over = match self.cx.follows_arrivals {
             true => leaving.asks > ASKS,
             false => self.cx.now().saturating_sub(leaving.since) >= LEAVING,
         };
@@ -227,7 +227,7 @@ impl Graph {
         let mut images = std::mem::take(&mut give.images);
         for shuffle in give.shuffles.iter().copied() {
             let images = std::mem::take(&mut images);
-            self.crossing(shuffle, |crossing| crossing.given(give.to, images));
+            self.handoff(shuffle, |handoff| handoff.given(give.to, images));
         }
         Piece::Last
     }
@@ -240,7 +240,7 @@ impl Graph {
             let here = behind.iter().copied().chain([shuffle]);
             nodes.extend(here.flat_map(|node| self.slots[node].targets.iter().flatten().map(|to| to.node)));
         }
-        nodes.retain(|node| self.slots[*node].crossing != 0 || self.slots[*node].role == Role::Transmit);
+        nodes.retain(|node| self.slots[*node].handoff != 0 || self.slots[*node].role == Role::Transmit);
         nodes.sort_unstable();
         nodes.dedup();
         let mut ways = Vec::new();
@@ -276,7 +276,7 @@ impl Graph {
         }
         for shuffle in take.shuffles.iter().copied() {
             let refused = std::mem::take(&mut take.refused);
-            self.crossing(shuffle, |crossing| crossing.took(take.from, refused));
+            self.handoff(shuffle, |handoff| handoff.took(take.from, refused));
         }
         Piece::Last
     }
@@ -287,17 +287,17 @@ impl Graph {
     /// since they sort by different keys, or one is nearer to the ports; nor what packets come to by no shuffle at all, which are
     /// not the owners'.
     pub(super) fn announce_bound(&mut self) {
-        let crossings: Vec<usize> =
-            (0..self.cx.crossings.len()).filter(|node| self.cx.crossings[*node] != 0).collect();
-        let regions: Vec<Vec<usize>> = crossings.iter().map(|node| self.behind(*node)).collect();
+        let handoffs: Vec<usize> =
+            (0..self.cx.handoffs.len()).filter(|node| self.cx.handoffs[*node] != 0).collect();
+        let regions: Vec<Vec<usize>> = handoffs.iter().map(|node| self.behind(*node)).collect();
         let state = self.by_state();
         let reached = |region: &[usize]| region.iter().map(|node| state[*node]).collect::<BTreeSet<_>>();
         let states: Vec<BTreeSet<usize>> = regions.iter().map(|region| reached(region)).collect();
         let ports = (0..self.slots.len()).filter(|node| self.slots[*node].role == Role::Receive);
         let unsorted: BTreeSet<usize> = ports.flat_map(|port| reached(&self.behind(port))).collect();
         let keys: Vec<Option<ShuffleKey>> =
-            crossings.iter().map(|node| self.crossing(*node, |crossing| crossing.key())).collect();
-        let upstream: Vec<usize> = crossings.iter().map(|node| self.upstream(*node)).collect();
+            handoffs.iter().map(|node| self.handoff(*node, |handoff| handoff.key())).collect();
+        let upstream: Vec<usize> = handoffs.iter().map(|node| self.upstream(*node)).collect();
         // Those that say `Own` have a table each.
         let alike = |one: usize, other: usize| {
             one == other || keys[one] == keys[other] && keys[one].is_some_and(|key| key != ShuffleKey::Own)
@@ -305,14 +305,14 @@ impl Graph {
         let together = |one: usize, other: usize| alike(one, other) && upstream[one] == upstream[other];
         let meet = |one: usize, other: usize| !states[one].is_disjoint(&states[other]);
         self.slots.iter_mut().zip(&state).for_each(|(slot, state)| slot.state = *state);
-        for (number, (node, behind)) in crossings.iter().copied().zip(&regions).enumerate() {
+        for (number, (node, behind)) in handoffs.iter().copied().zip(&regions).enumerate() {
             let Some(by) = keys[number] else { continue };
             let bound = behind.iter().flat_map(|behind| {
                 let slot = &self.slots[*behind];
                 let named = |state| BoundState { node: slot.name.clone(), state };
                 let here = &state[*behind];
                 let apart = unsorted.contains(here)
-                    || (0..crossings.len())
+                    || (0..handoffs.len())
                         .any(|other| states[other].contains(here) && !together(number, other));
                 let bound = slot.ask(&self.panics, self.cx.now(), |node| {
                     let follows = if apart { node.follows(by) } else { Vec::new() };
@@ -323,17 +323,17 @@ impl Graph {
                 bound.into_iter().map(named).collect::<Vec<_>>()
             });
             let bound = bound.collect();
-            self.crossing(node, |crossing| crossing.bound(bound, upstream[number]));
+            self.handoff(node, |handoff| handoff.bound(bound, upstream[number]));
             // Whoever meets one of them belongs to them.
             let mut company = vec![number];
             let mut next = 0;
             while let Some(one) = company.get(next).copied() {
                 next += 1;
-                let more = (0..crossings.len()).filter(|other| together(one, *other) && meet(one, *other));
+                let more = (0..handoffs.len()).filter(|other| together(one, *other) && meet(one, *other));
                 let more: Vec<usize> = more.filter(|other| !company.contains(other)).collect();
                 company.extend(more);
             }
-            self.slots[node].company = company.into_iter().map(|number| crossings[number]).collect();
+            self.slots[node].company = company.into_iter().map(|number| handoffs[number]).collect();
         }
     }
 
@@ -351,17 +351,13 @@ impl Graph {
 
     /// Shuffles from which packets come to this one.
     fn upstream(&self, node: usize) -> usize {
-        let bit = self.cx.crossings[node];
-        self.slots.iter().filter(|other| other.crossing & !bit != 0 && other.feeds & bit != 0).count()
+        let bit = self.cx.handoffs[node];
+        self.slots.iter().filter(|other| other.handoff & !bit != 0 && other.feeds & bit != 0).count()
     }
 
     /// Calls a node's part in what goes from worker to worker, where it has one.
-    pub(super) fn crossing<T>(
-        &mut self,
-        node: usize,
-        call: impl FnOnce(&mut dyn Crossing) -> T,
-    ) -> Option<T> {
-        self.guarded(node, |node| node.crossing().map(call)).ok().flatten()
+    pub(super) fn handoff<T>(&mut self, node: usize, call: impl FnOnce(&mut dyn Handoff) -> T) -> Option<T> {
+        self.guarded(node, |node| node.handoff().map(call)).ok().flatten()
     }
 
     /// Lets queued packets through, as far as there is room behind: whether all have gone that are let go.
@@ -379,7 +375,7 @@ impl Graph {
         while let Some(here) = reached.get(next).copied() {
             next += 1;
             for target in self.slots[here].targets.iter().flatten() {
-                if !reached.contains(&target.node) && self.slots[target.node].crossing == 0 {
+                if !reached.contains(&target.node) && self.slots[target.node].handoff == 0 {
                     reached.push(target.node);
                 }
             }

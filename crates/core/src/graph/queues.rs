@@ -12,7 +12,7 @@ const TOP: u64 = 1 << 63;
 ///
 /// Queues that share the last bit are full together: what leads to one of them waits for the other as well.
 pub(super) fn connect(slots: &mut [Slot]) -> Vec<u64> {
-    let taken = slots.iter().fold(0, |taken, slot| taken | slot.crossing);
+    let taken = slots.iter().fold(0, |taken, slot| taken | slot.handoff);
     let mut next = TOP;
     let mut bits = vec![0; slots.len()];
     for (bit, _) in bits.iter_mut().zip(slots.iter()).filter(|(_, slot)| slot.queue.is_some()) {

@@ -8,10 +8,10 @@ use netbricks_tables::cycles;
 
 use super::contain::{Caught, Containing, Panic, account, contain};
 use super::{Graph, Running, Slot, Target, Turn, Waiting};
-use crate::context::{CROSSED, Context, DROPPED, DUTY, EMITTED, Leaving, SENT, WOKEN};
+use crate::context::{Context, DROPPED, EMITTED, HANDED_OFF, Leaving, MIGRATION_REQUESTED, SENT, WOKEN};
 use crate::events::Schedule;
 use crate::node::{Node, Poll, Role};
-use crate::reason::{Drop, Edge};
+use crate::reason::{DropReason, Edge};
 
 /// One turn in so many is timed node by node: reading the time stamp counter at every boundary would cost more than
 /// the boundary itself (some 25 cycles each). A prime: where two or four take turns, each is met.
@@ -45,7 +45,7 @@ impl Graph {
                 return (Turn::Moved(by_events), 1);
             }
         }
-        let worked = !self.moves.is_idle() && self.do_duties(false);
+        let worked = !self.moves.is_idle() && self.run_migrations(false);
         self.wake_due();
         let Some(node) = self.next_schedulable() else {
             return (if by_events > 0 || worked { Turn::Moved(by_events) } else { self.rest() }, 1);
@@ -55,19 +55,19 @@ impl Graph {
         let moved = by_events + self.contained(Some(node), most);
         let turns = (self.turns - before) as u32;
         if worked {
-            self.dry = 0;
+            self.idle_turns = 0;
             return (Turn::Moved(moved), turns);
         }
         // A full queue sends by a turn of its own; who waits for other workers has none.
         if moved == 0 && self.cx.blocked & !self.queue_bits != 0 {
             return (self.rest(), turns);
         }
-        self.dry = if moved > 0 { 0 } else { self.dry + 1 };
+        self.idle_turns = if moved > 0 { 0 } else { self.idle_turns + 1 };
         // Idle only when every schedulable in turn had nothing.
-        if !self.ready.is_empty() || self.dry < self.idle.len() || self.idle.is_empty() {
+        if !self.ready.is_empty() || self.idle_turns < self.idle.len() || self.idle.is_empty() {
             return (Turn::Moved(moved), turns);
         }
-        self.dry = 0;
+        self.idle_turns = 0;
         (if moved > 0 { Turn::Moved(moved) } else { self.rest() }, turns)
     }
 
@@ -171,7 +171,7 @@ impl Graph {
         counters.batches += 1;
         counters.left.add(packets, bytes);
         if slot.role == Role::Receive {
-            if slot.keeps || self.cx.stirred != 0 {
+            if slot.keeps || self.cx.effects != 0 {
                 // A queue that delays has received what it holds, and has not received what it copied.
                 let made = self.cx.made;
                 let arrived = (packets + held_now).saturating_sub(held).saturating_sub(made.packets);
@@ -204,7 +204,7 @@ impl Graph {
             slot.counters.sampled_cycles += cycles::now().wrapping_sub(start);
             slot.counters.sampled_packets += packets;
         }
-        if self.cx.stirred != 0 {
+        if self.cx.effects != 0 {
             self.settle(node);
         }
         if packets > 0 {
@@ -258,7 +258,7 @@ impl Graph {
             if !self.hand.is_empty() {
                 slot.counters.left.add(self.hand.len() as u64, self.hand.bytes());
             }
-            if self.cx.stirred != 0 {
+            if self.cx.effects != 0 {
                 self.settle(node);
             }
             if self.hand.is_empty() {
@@ -277,31 +277,31 @@ impl Graph {
     /// Takes over what the node in hand dropped, sent, emitted and created.
     #[inline(always)]
     fn settle(&mut self, node: usize) {
-        let stirred = std::mem::take(&mut self.cx.stirred);
-        if stirred & SENT != 0 {
+        let effects = std::mem::take(&mut self.cx.effects);
+        if effects & SENT != 0 {
             let counters = &mut self.slots[node].counters;
             counters.sent += std::mem::take(&mut self.cx.sent);
             counters.created += std::mem::take(&mut self.cx.made);
         }
-        if stirred & !SENT != 0 {
-            self.settle_packets(node, stirred);
+        if effects & !SENT != 0 {
+            self.settle_packets(node, effects);
         }
     }
 
     #[inline(never)]
-    fn settle_packets(&mut self, node: usize, stirred: u8) {
-        if stirred & (CROSSED | DUTY) != 0 {
-            self.settle_crossing(node, stirred);
+    fn settle_packets(&mut self, node: usize, effects: u8) {
+        if effects & (HANDED_OFF | MIGRATION_REQUESTED) != 0 {
+            self.settle_handoff(node, effects);
         }
-        if stirred & WOKEN != 0 {
+        if effects & WOKEN != 0 {
             self.wake_queue(node);
         }
         let slot = &mut self.slots[node];
-        if stirred & DROPPED != 0 {
+        if effects & DROPPED != 0 {
             slot.counters.received += std::mem::take(&mut self.cx.lost_on_arrival);
             self.cx.drops.move_to(&mut slot.counters.drops);
         }
-        if stirred & EMITTED != 0 {
+        if effects & EMITTED != 0 {
             let mut leaving = std::mem::take(&mut self.cx.leaving);
             if self.cx.take_newborn() > 0 {
                 leaving.sort_unstable_by_key(|packet| packet.order);
@@ -320,8 +320,8 @@ impl Graph {
     fn deliver(&mut self, from: usize, edge: Edge, packet: Packet) {
         let slot = &mut self.slots[from];
         let Some(target) = slot.targets.get(edge.0 as usize).copied().flatten() else {
-            slot.counters.drops.add(Drop::Unconnected, 1, packet.wire_len() as u64);
-            self.cx.recorder.record(from, Drop::Unconnected, self.cx.now(), packet.data());
+            slot.counters.drops.add(DropReason::Unconnected, 1, packet.wire_len() as u64);
+            self.cx.recorder.record(from, DropReason::Unconnected, self.cx.now(), packet.data());
             return;
         };
         slot.counters.left.add(1, packet.wire_len() as u64);
@@ -364,7 +364,7 @@ impl Graph {
         // They were counted as leaving, but there is nowhere to go.
         counters.left =
             counters.left - crate::Count { packets: self.hand.len() as u64, bytes: self.hand.bytes() };
-        self.cx.drop_batch(&mut self.hand, Drop::Unconnected);
+        self.cx.drop_batch(&mut self.hand, DropReason::Unconnected);
         self.settle(node);
     }
 
@@ -372,7 +372,7 @@ impl Graph {
     fn went_round(&mut self, node: usize) {
         self.cx.node = node;
         self.slots[node].counters.arrived.add(self.hand.len() as u64, self.hand.bytes());
-        self.cx.drop_batch(&mut self.hand, Drop::LoopLimit);
+        self.cx.drop_batch(&mut self.hand, DropReason::LoopLimit);
         self.settle(node);
     }
 
@@ -407,8 +407,8 @@ impl Graph {
             entered = crate::Count { packets, bytes: in_hand.bytes.saturating_sub(made.bytes) };
             slot.counters.received += entered;
         }
-        entered += self.cx.taken;
-        let settled = self.cx.drops.total() - self.cx.lost_on_arrival + self.cx.sent + self.cx.handed;
+        entered += self.cx.handoff_in;
+        let settled = self.cx.drops.total() - self.cx.lost_on_arrival + self.cx.sent + self.cx.handoff_out;
         let (rebuilt, more) = rebuild(slot);
         slot.uncertain &= !rebuilt;
         let answer = if slot.uncertain { None } else { ask_held(slot) };
@@ -416,10 +416,10 @@ impl Graph {
         let lost =
             (entered.packets + held + made.packets).saturating_sub(settled.packets).saturating_sub(keeps_now);
         let lost_bytes = entered.bytes.saturating_sub(settled.bytes);
-        self.cx.drops.add(Drop::Panicked, lost, lost_bytes);
-        self.cx.stirred = DROPPED | SENT | CROSSED;
+        self.cx.drops.add(DropReason::Panicked, lost, lost_bytes);
+        self.cx.effects = DROPPED | SENT | HANDED_OFF;
         if let Some((_, bytes)) = first {
-            self.cx.recorder.record(node, Drop::Panicked, self.cx.now(), &bytes);
+            self.cx.recorder.record(node, DropReason::Panicked, self.cx.now(), &bytes);
         }
         let slot = &mut self.slots[node];
         slot.strikes += u8::from(polled);
@@ -462,7 +462,7 @@ impl Graph {
             how(slot.node.as_mut(), &mut self.hand, &mut self.cx);
             slot.counters.left.add(self.hand.len() as u64, self.hand.bytes());
             let out = slot.out;
-            if self.cx.stirred != 0 {
+            if self.cx.effects != 0 {
                 self.settle(node);
             }
             match out {

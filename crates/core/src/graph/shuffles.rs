@@ -18,15 +18,15 @@ impl Graph {
     /// Its ends of shuffles, in the order of adding. Workers wait for each other for ever where one of them has no end of a
     /// shuffle that others have, or where packets come to two of them in one order here and in the other order there.
     pub fn shuffle_ends(&mut self) -> Vec<ShuffleEnd> {
-        let crossings = (0..self.slots.len()).filter(|node| self.slots[*node].crossing != 0);
-        let ids: Vec<(usize, ShuffleId)> = crossings
+        let handoffs = (0..self.slots.len()).filter(|node| self.slots[*node].handoff != 0);
+        let ids: Vec<(usize, ShuffleId)> = handoffs
             .collect::<Vec<_>>()
             .into_iter()
-            .filter_map(|node| Some((node, self.crossing(node, |crossing| crossing.id())?)))
+            .filter_map(|node| Some((node, self.handoff(node, |handoff| handoff.id())?)))
             .collect();
         let end = |(node, shuffle): &(usize, ShuffleId)| {
             let slot = &self.slots[*node];
-            let reached = ids.iter().filter(|(other, _)| slot.feeds & self.slots[*other].crossing != 0);
+            let reached = ids.iter().filter(|(other, _)| slot.feeds & self.slots[*other].handoff != 0);
             let leads_to = reached.map(|(_, shuffle)| *shuffle).collect();
             ShuffleEnd { node: slot.name.clone(), shuffle: *shuffle, leads_to }
         };

@@ -1,4 +1,4 @@
-//! The operator that waits on memory: it splits the tower into loops over the batch.
+//! The operator that waits on memory: it splits the chain into loops over the batch.
 //!
 //! First loop: everything before it, then key and hash, and the memory that is looked at first is asked for. Second
 //! loop: what was found tells what else to ask for. Last loop: the entry, `visit`, and everything after. Keys wait by
@@ -17,9 +17,9 @@ use netbricks_packet::stack::{Stack, Usual, With, shape};
 use netbricks_tables::{Asked, Encode, Entry, FlowTable, Key, MAXIMUM_WORK, Missed, Routes, Table};
 
 use super::Replaces;
-use crate::at::{At, Pass};
 use crate::context::Context;
 use crate::operator::{Known, Operator};
+use crate::packet_cursor::{PacketCursor, Pass};
 use crate::reason::{Edge, Verdict};
 use crate::state::{Counter, State, TableKey};
 use crate::view::View;
@@ -59,7 +59,7 @@ impl<V: Copy + Eq + Hash + 'static> Expiring for Routes<V> {
     }
 }
 
-/// What is done with an entry: a function of the author's, or [two](KnownOr).
+/// What is done with an entry: a function of the author's, or [two](HitOrElse).
 #[doc(hidden)]
 pub trait Visitor<S, T: Table, M>: 'static {
     /// Before the first packet of each batch.
@@ -92,19 +92,19 @@ where
 /// What the functions of a [`lookup_or`](Operator::lookup_or) share, and what it does ahead of a batch's packets.
 ///
 /// ```
-/// use netbricks_core::Own;
+/// use netbricks_core::LookupHooks;
 /// use netbricks_core::tables::prefetch;
 ///
 /// /// A worker's thousand counters.
-/// struct Tallies(Vec<u64>);
+/// struct CounterArray(Vec<u64>);
 ///
-/// impl Own<[u64; 1]> for Tallies {
+/// impl LookupHooks<[u64; 1]> for CounterArray {
 ///     fn expect(&mut self, [number]: &[u64; 1]) {
 ///         prefetch(self.0.as_ptr().wrapping_add(*number as usize % 1_000));
 ///     }
 /// }
 /// ```
-pub trait Own<K>: 'static {
+pub trait LookupHooks<K>: 'static {
     /// Before the first packet of each batch: what is read of other state here stays the same for all of them.
     #[inline(always)]
     fn begin(&mut self) {}
@@ -114,20 +114,20 @@ pub trait Own<K>: 'static {
     fn expect(&mut self, _key: &K) {}
 }
 
-impl<K> Own<K> for Counter {}
-impl<K> Own<K> for () {}
+impl<K> LookupHooks<K> for Counter {}
+impl<K> LookupHooks<K> for () {}
 
 /// One function for flows that are known, another for what is not, or not so simple, and what is theirs.
 #[doc(hidden)]
-pub struct KnownOr<X, H, U>(pub(crate) X, pub(crate) H, pub(crate) U);
+pub struct HitOrElse<X, H, U>(pub(crate) X, pub(crate) H, pub(crate) U);
 
 /// What [`Operator::lookup_or`] makes.
-pub type LookupOr<A, K, V, Q, F, X, H, U, M> = Lookup<A, FlowTable<K, V>, Q, F, KnownOr<X, H, U>, M>;
+pub type LookupOr<A, K, V, Q, F, X, H, U, M> = Lookup<A, FlowTable<K, V>, Q, F, HitOrElse<X, H, U>, M>;
 
-impl<S, K, V, M, X, H, U> Visitor<S, FlowTable<K, V>, M> for KnownOr<X, H, U>
+impl<S, K, V, M, X, H, U> Visitor<S, FlowTable<K, V>, M> for HitOrElse<X, H, U>
 where
     K: Key,
-    X: Own<K>,
+    X: LookupHooks<K>,
     H: FnMut(&mut X, &mut View<'_, S>, &mut V) -> Option<M> + 'static,
     U: FnMut(&mut X, &mut View<'_, S>, Entry<'_, K, V>) -> M + 'static,
 {
@@ -271,9 +271,9 @@ impl<T: Table, const ALIKE: bool> Asked<T::Key> for Asking<'_, T, ALIKE> {
 fn park<const SHAPE: u8, A, T, Q, K>(
     input: &mut A,
     key: &mut K,
-    announcer: &T::Announcer,
+    hasher: &T::Hasher,
     waiting: &mut Waiting<A, T>,
-    at: At<'_, '_>,
+    at: PacketCursor<'_, '_>,
     stack: A::In,
 ) where
     A: Operator,
@@ -288,16 +288,16 @@ fn park<const SHAPE: u8, A, T, Q, K>(
     match input.apply::<SHAPE>(at.again(), stack) {
         Ok(stack) => {
             let key = key(&View::new(at.bytes, &stack, at.cx, at.slot)).store();
-            *ticket = T::announce(announcer, &key);
+            *ticket = T::hash(hasher, &key);
             // In place: what comes by way of an `Option` brings a word of the long keys with it.
-            if A::RETRACES
+            if A::REPARSES
                 && SHAPE == shape::V4
                 && let Some(short) = T::shorten(&key)
             {
                 *parked = Parked::V4(short);
                 return;
             }
-            *parked = if A::RETRACES
+            *parked = if A::REPARSES
                 && let Some(bare) = Parked::shaped::<SHAPE>(&key)
             {
                 bare
@@ -319,7 +319,7 @@ fn park_rest<A, T, Q, K>(
     (batch, from): (&mut Batch, usize),
     cx: &mut Context,
     (input, key): (&mut A, &mut K),
-    announcer: &T::Announcer,
+    hasher: &T::Hasher,
     waiting: &mut [Waiting<A, T>; BATCH],
     inputs: &impl Fn(usize) -> Option<A::In>,
 ) where
@@ -337,19 +337,33 @@ fn park_rest<A, T, Q, K>(
         let frame = bytes.data();
         let (v6, v4) = (Usual::of::<{ shape::V6 }>(frame), Usual::of::<{ shape::V4 }>(frame));
         let tagged = Usual::of::<{ shape::TAGGED_V4 }>(frame);
-        let at = At::new(slot, bytes, &mut *cx, &mut reshaped);
+        let at = PacketCursor::new(slot, bytes, &mut *cx, &mut reshaped);
         // Where this loop runs, most frames are of IPv6 or behind a tag.
-        if !A::USUAL {
-            park::<{ shape::ANY }, A, T, Q, K>(input, key, announcer, waiting, at, stack);
+        if !A::FAST_PATH {
+            park::<{ shape::ANY }, A, T, Q, K>(input, key, hasher, waiting, at, stack);
         } else if let Some(usual) = v6 {
-            park::<{ shape::V6 }, A, T, Q, K>(input, key, announcer, waiting, At { usual, ..at }, stack);
+            park::<{ shape::V6 }, A, T, Q, K>(
+                input,
+                key,
+                hasher,
+                waiting,
+                PacketCursor { usual, ..at },
+                stack,
+            );
         } else if let Some(usual) = v4 {
-            park::<{ shape::V4 }, A, T, Q, K>(input, key, announcer, waiting, At { usual, ..at }, stack);
+            park::<{ shape::V4 }, A, T, Q, K>(
+                input,
+                key,
+                hasher,
+                waiting,
+                PacketCursor { usual, ..at },
+                stack,
+            );
         } else if let Some(usual) = tagged {
-            let at = At { usual, ..at };
-            park::<{ shape::TAGGED_V4 }, A, T, Q, K>(input, key, announcer, waiting, at, stack);
+            let at = PacketCursor { usual, ..at };
+            park::<{ shape::TAGGED_V4 }, A, T, Q, K>(input, key, hasher, waiting, at, stack);
         } else {
-            park::<{ shape::ANY }, A, T, Q, K>(input, key, announcer, waiting, at, stack);
+            park::<{ shape::ANY }, A, T, Q, K>(input, key, hasher, waiting, at, stack);
         }
         true
     });
@@ -357,7 +371,7 @@ fn park_rest<A, T, Q, K>(
 
 /// The shape of frames that the last loop looks for first: the others are rarer.
 const fn first_shape<A: Operator>() -> u8 {
-    if A::USUAL && A::RETRACES { shape::V4 } else { shape::ANY }
+    if A::FAST_PATH && A::REPARSES { shape::V4 } else { shape::ANY }
 }
 
 type Packed<A> = <<A as Operator>::Out as Stack>::Packed;
@@ -387,7 +401,7 @@ where
 
     /// Looks where the packets' flows seem to be.
     #[inline(always)]
-    fn approach<const ALIKE: bool>(
+    fn prefetch<const ALIKE: bool>(
         table: &T,
         waiting: &mut [Waiting<A, T>; BATCH],
         missed: &mut Missed,
@@ -397,12 +411,12 @@ where
             let Waiting { ticket, parked, .. } = waiting;
             (Asking::<T, ALIKE>(parked), ticket)
         });
-        table.approach_all(asked, missed);
+        table.prefetch_all(asked, missed);
     }
 
     /// What the ticket found.
     #[inline(always)]
-    fn visit(at: At<'_, '_>, stack: A::Out, visit: &mut U, entry: T::Entry<'_>) -> Known<A, M> {
+    fn visit(at: PacketCursor<'_, '_>, stack: A::Out, visit: &mut U, entry: T::Entry<'_>) -> Known<A, M> {
         let mut view = View::new(at.bytes, &stack, at.cx, at.slot);
         let value = visit.anywhere(&mut view, entry);
         *at.reshaped |= view.reshaped;
@@ -411,7 +425,7 @@ where
 
     /// What the ticket found, where that takes little.
     #[inline(always)]
-    fn here(at: At<'_, '_>, stack: &A::Out, visit: &mut U, entry: T::Entry<'_>) -> Option<M> {
+    fn here(at: PacketCursor<'_, '_>, stack: &A::Out, visit: &mut U, entry: T::Entry<'_>) -> Option<M> {
         let mut view = View::new(at.bytes, stack, at.cx, at.slot);
         let value = visit.here(&mut view, entry)?;
         *at.reshaped |= view.reshaped;
@@ -435,7 +449,7 @@ where
     /// in the loop once, with constants.
     #[inline(never)]
     fn resolve_any(
-        at: At<'_, '_>,
+        at: PacketCursor<'_, '_>,
         stack: A::Out,
         visit: &mut U,
         table: &State<T>,
@@ -467,8 +481,8 @@ where
     type In = A::In;
     type Out = Known<A, M>;
     const WAITS: bool = true;
-    const PUTS_OFF: bool = true;
-    const USUAL: bool = A::USUAL;
+    const MAY_DEFER: bool = true;
+    const FAST_PATH: bool = A::FAST_PATH;
     const REPLACES: Replaces = A::REPLACES;
 
     #[inline(always)]
@@ -476,15 +490,15 @@ where
         self.input.prepare(batch, cx, inputs);
         let Self { input, table, key, visit, waiting, missed, .. } = self;
         visit.begin();
-        let announcer = {
+        let hasher = {
             let mut table = table.borrow_mut();
             table.tell(cx.now());
             table.expire(cx.now(), batch.len());
-            table.announcer()
+            table.hasher()
         };
         // Until the first packet of another shape than most.
         let mut parked = 0;
-        if A::USUAL {
+        if A::FAST_PATH {
             parked = batch.each_beside_while(0, waiting.iter_mut(), |slot, bytes, waiting| {
                 let Some(stack) = inputs(slot) else {
                     waiting.parked = Parked::Gone(Verdict::ELSEWHERE);
@@ -495,23 +509,23 @@ where
                     return false;
                 }
                 let mut reshaped = false;
-                let at = At { usual, ..At::new(slot, bytes, &mut *cx, &mut reshaped) };
-                park::<{ shape::V4 }, A, T, Q, K>(input, key, &announcer, waiting, at, stack);
+                let at = PacketCursor { usual, ..PacketCursor::new(slot, bytes, &mut *cx, &mut reshaped) };
+                park::<{ shape::V4 }, A, T, Q, K>(input, key, &hasher, waiting, at, stack);
                 true
             });
         }
         if parked < batch.len() {
             cx.mixed = true;
-            park_rest::<A, T, Q, K>((batch, parked), cx, (input, key), &announcer, waiting, inputs);
+            park_rest::<A, T, Q, K>((batch, parked), cx, (input, key), &hasher, waiting, inputs);
         }
         if cx.mixed {
-            Self::approach::<false>(&table.borrow(), waiting, missed, batch.len());
+            Self::prefetch::<false>(&table.borrow(), waiting, missed, batch.len());
         } else {
-            Self::approach::<true>(&table.borrow(), waiting, missed, batch.len());
+            Self::prefetch::<true>(&table.borrow(), waiting, missed, batch.len());
         }
         for slot in missed.iter() {
             if let Ok((key, _)) = waiting[slot].parked.key() {
-                table.borrow().approach_missed(&key);
+                table.borrow().prefetch_missed(&key);
                 // The author's: it may ask the table too.
                 visit.expect(&key);
             }
@@ -519,7 +533,11 @@ where
     }
 
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, at: At<'_, '_>, first: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        at: PacketCursor<'_, '_>,
+        first: A::In,
+    ) -> Result<Self::Out, Verdict> {
         let Self { input, table, visit, waiting, .. } = self;
         let mut at = at;
         let Waiting { ticket, parked, stack: waits } = &waiting[at.slot % BATCH];

@@ -12,10 +12,10 @@ use netbricks_packet::stack::{Stack, With, shape};
 use netbricks_tables::{Missed, ReadTable, Table};
 
 use super::Replaces;
-use crate::at::At;
 use crate::consistency::{Access, Bounded, Contents, Shown};
 use crate::context::Context;
 use crate::operator::{Known, Operator};
+use crate::packet_cursor::PacketCursor;
 use crate::reason::{Edge, Verdict};
 use crate::state::TableKey;
 use crate::view::View;
@@ -59,14 +59,14 @@ where
     type In = A::In;
     type Out = Known<A, M>;
     const WAITS: bool = true;
-    const PUTS_OFF: bool = false;
-    const USUAL: bool = A::USUAL;
+    const MAY_DEFER: bool = false;
+    const FAST_PATH: bool = A::FAST_PATH;
     const REPLACES: Replaces = A::REPLACES;
 
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
         self.input.prepare(batch, cx, inputs);
         let Self { input, table, key, parked, written, .. } = self;
-        let announcer = table.read(Table::announcer);
+        let hasher = table.read(Table::hasher);
         let parked = &mut parked[..batch.len()];
         batch.each(|slot, bytes| {
             let Some(place) = parked.get_mut(slot) else { return };
@@ -75,10 +75,10 @@ where
                 return;
             };
             *place = input
-                .apply::<{ shape::ANY }>(At::new(slot, &mut *bytes, &mut *cx, &mut false), stack)
+                .apply::<{ shape::ANY }>(PacketCursor::new(slot, &mut *bytes, &mut *cx, &mut false), stack)
                 .map(|stack| {
                     let key = key(&View::new(bytes, &stack, cx, slot)).store();
-                    Parked { stack: stack.pack(), ticket: T::announce(&announcer, &key), key, value: None }
+                    Parked { stack: stack.pack(), ticket: T::hash(&hasher, &key), key, value: None }
                 });
         });
         *written = table.written();
@@ -87,7 +87,7 @@ where
             let parked_keys = parked.iter_mut().flatten();
             let asked = parked_keys.map(|Parked { key, ticket, .. }| (Some(&*key), ticket));
             // Nobody puts anything in here.
-            table.approach_all(asked, &mut Missed::none());
+            table.prefetch_all(asked, &mut Missed::none());
             for Parked { key, ticket, value, .. } in parked.iter_mut().flatten() {
                 *value = table.show(key, *ticket, now);
             }
@@ -95,7 +95,7 @@ where
     }
 
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, at: At<'_, '_>, _: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, at: PacketCursor<'_, '_>, _: A::In) -> Result<Self::Out, Verdict> {
         let Self { table, visit, parked, written, .. } = self;
         let parked = parked[at.slot].as_mut().map_err(|verdict| *verdict)?;
         let now = at.cx.now();

@@ -13,7 +13,7 @@ mod simple;
 mod substitute;
 
 pub use branch::{Arm, Branch, GroupBy};
-pub use lookup::{Expiring, KnownOr, Lookup, LookupOr, Own};
+pub use lookup::{Expiring, HitOrElse, Lookup, LookupHooks, LookupOr};
 pub use lookup_locked::LookupLocked;
 pub use lookup_shown::LookupShown;
 pub(crate) use meet::fork;
@@ -25,7 +25,7 @@ pub use resize::{Insert, Insertable, Remove};
 pub(crate) use simple::dispatched;
 pub use simple::is_cut_off;
 pub use simple::{
-    Boundary, Decide, Divert, Filter, Forget, ForgetMetadata, Inspect, Map, Parse, RejectingFilter, Send,
+    Boundary, Decide, Divert, Filter, Forget, ForgetMetadata, Inspect, Map, Parse, RejectingFilter, SendTo,
     Then, Transform,
 };
 pub use substitute::{Original, Substitute, Substituted, Substitutes};
@@ -35,7 +35,7 @@ macro_rules! same_loops {
     () => {
         type In = A::In;
         const WAITS: bool = A::WAITS;
-        const PUTS_OFF: bool = A::PUTS_OFF;
+        const MAY_DEFER: bool = A::MAY_DEFER;
         const FUSED: usize = A::FUSED;
         const REPLACES: $crate::operators::Replaces = A::REPLACES;
         const RESTARTS: bool = A::RESTARTS;
@@ -50,7 +50,7 @@ macro_rules! same_loops {
 macro_rules! passes_on {
     () => {
         $crate::operators::same_loops!();
-        const USUAL: bool = A::USUAL;
+        const FAST_PATH: bool = A::FAST_PATH;
         fn edges(&self, visit: &mut dyn FnMut(Edge)) {
             self.0.edges(visit);
         }
@@ -61,7 +61,7 @@ macro_rules! passes_on {
 /// packet is what the operator before knew.
 macro_rules! retraces {
     () => {
-        const RETRACES: bool = A::RETRACES;
+        const REPARSES: bool = A::REPARSES;
         #[inline(always)]
         fn retrace<const SHAPE: u8>(&self, frame: &[u8], stack: A::In) -> Option<Self::Out> {
             self.0.retrace::<SHAPE>(frame, stack)

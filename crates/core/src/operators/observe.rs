@@ -3,9 +3,9 @@
 use netbricks_buffer::Batch;
 
 use super::{passes_on, upstream, view};
-use crate::at::At;
 use crate::context::Context;
 use crate::operator::Operator;
+use crate::packet_cursor::PacketCursor;
 use crate::reason::{Edge, Verdict};
 use crate::view::View;
 
@@ -22,7 +22,11 @@ impl<A: Operator, O: Observe<A::Out>> Operator for Observed<A, O> {
     type Out = A::Out;
     passes_on!();
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        mut at: PacketCursor<'_, '_>,
+        stack: A::In,
+    ) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
         let now = at.cx.now();
         self.1.observe(&view!(at, stack), now);

@@ -12,10 +12,10 @@ use netbricks_packet::tcp_options::LONGEST;
 use netbricks_packet::{Icmpv4, Icmpv6, Ip, Ipv4, Ipv6, Tcp, Udp, protocol};
 
 use super::{lend, same_loops, upstream, view};
-use crate::at::At;
 use crate::context::Context;
 use crate::operator::Operator;
-use crate::reason::{Drop, Edge, OnMismatch, Verdict};
+use crate::packet_cursor::PacketCursor;
+use crate::reason::{DropReason, Edge, OnMismatch, Verdict};
 use crate::view::View;
 
 /// Why a packet can't be changed as a user function asks.
@@ -41,18 +41,18 @@ pub enum ResizeError {
 
 impl ResizeError {
     /// The reason for which such a packet is dropped.
-    pub const fn reason(self) -> Drop {
+    pub const fn reason(self) -> DropReason {
         match self {
-            Self::Splice(SpliceError::Malformed(_)) => Drop::Malformed,
-            Self::Splice(SpliceError::Fragment) => Drop::Fragment,
-            Self::Splice(SpliceError::Authenticated) => Drop::Denied,
+            Self::Splice(SpliceError::Malformed(_)) => DropReason::Malformed,
+            Self::Splice(SpliceError::Fragment) => DropReason::Fragment,
+            Self::Splice(SpliceError::Authenticated) => DropReason::Denied,
             Self::Splice(SpliceError::WrongProtocol { .. } | SpliceError::OutOfRange { .. }) => {
-                Drop::Unmatched
+                DropReason::Unmatched
             }
             Self::Splice(SpliceError::TooLong { .. } | SpliceError::WrongSize { .. })
             | Self::NoRoom(_)
-            | Self::TunnelTooLong { .. } => Drop::TooBig,
-            Self::LeftToDevice => Drop::NoOffload,
+            | Self::TunnelTooLong { .. } => DropReason::TooBig,
+            Self::LeftToDevice => DropReason::NoOffload,
         }
     }
 }
@@ -287,9 +287,13 @@ where
 {
     same_loops!();
     type Out = A::Out;
-    const USUAL: bool = A::USUAL;
+    const FAST_PATH: bool = A::FAST_PATH;
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        mut at: PacketCursor<'_, '_>,
+        stack: A::In,
+    ) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
         self.3.asked = None;
         (self.1)(&view!(at, stack), &mut self.3);
@@ -317,7 +321,7 @@ where
 #[inline(never)]
 fn replace<S: InsideIp>(
     replacement: &Replacement<S::Top>,
-    at: At<'_, '_>,
+    at: PacketCursor<'_, '_>,
     stack: S,
 ) -> Result<S, ResizeError> {
     let Some(asked) = &replacement.asked else { return Ok(stack) };

@@ -1,6 +1,6 @@
-//! Whether packets come out of a tower as they came in, or others in their place.
+//! Whether packets come out of a chain as they came in, or others in their place.
 
-/// Whether a tower sends packets of its own in place of those that come to it. These leave the node at once.
+/// Whether an operator chain sends packets of its own in place of those that come to it. These leave the node at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replaces {
     /// It does not.

@@ -10,10 +10,10 @@ use zerocopy::{Immutable, IntoBytes};
 
 use super::simple::parse_with_slack;
 use super::{passes_on, upstream, view};
-use crate::at::At;
 use crate::context::Context;
 use crate::operator::{Operator, Parsed};
-use crate::reason::{Drop, Edge, Verdict};
+use crate::packet_cursor::PacketCursor;
+use crate::reason::{DropReason, Edge, Verdict};
 use crate::view::View;
 
 /// A header that can be put into a packet: its fixed part, as it is on the wire.
@@ -70,16 +70,20 @@ where
     type Out = Parsed<A, H>;
     passes_on!();
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        mut at: PacketCursor<'_, '_>,
+        stack: A::In,
+    ) -> Result<Self::Out, Verdict> {
         let outer = upstream!(self, at, stack);
         let header = (self.1)(&view!(at, outer));
         let (end, size) = (outer.end(), size_of::<H>());
         *at.reshaped = true;
         let longer = outer.resized(size as isize);
         if !longer.is_stateable() {
-            return Err(Verdict::drop(Drop::TooBig));
+            return Err(Verdict::drop(DropReason::TooBig));
         }
-        at.bytes.push_front(size).map_err(|_| Verdict::drop(Drop::TooBig))?;
+        at.bytes.push_front(size).map_err(|_| Verdict::drop(DropReason::TooBig))?;
         follow(at.bytes, end, size as isize);
         let data = at.bytes.data_mut();
         data.copy_within(size..size + end, 0);
@@ -89,7 +93,7 @@ where
         Layer::parse(outer, at.bytes.data())
             .ok()
             .or_else(|| parse_with_slack(outer, at.bytes))
-            .ok_or(Verdict::drop(Drop::Malformed))
+            .ok_or(Verdict::drop(DropReason::Malformed))
     }
 }
 
@@ -99,13 +103,17 @@ impl<A: Operator<Out: Removable>> Operator for Remove<A> {
     type Out = <A::Out as Removable>::Outer;
     passes_on!();
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        mut at: PacketCursor<'_, '_>,
+        stack: A::In,
+    ) -> Result<Self::Out, Verdict> {
         let inner = upstream!(self, at, stack);
         let (outer, size) = (inner.without(), inner.size());
         let end = outer.end();
         *at.reshaped = true;
         at.bytes.data_mut().copy_within(..end, size);
-        at.bytes.pull_front(size).map_err(|_| Verdict::drop(Drop::Malformed))?;
+        at.bytes.pull_front(size).map_err(|_| Verdict::drop(DropReason::Malformed))?;
         follow(at.bytes, end + size, -(size as isize));
         let by = -(size as isize);
         Ok(restate(outer.resized(by), inner.next(), by, at.bytes))

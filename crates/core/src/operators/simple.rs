@@ -12,17 +12,17 @@ use netbricks_packet::stack::{
 use netbricks_packet::{IpRef, Ipv6};
 
 use super::{Replaces, lend, passes_on, retraces, same_loops, upstream, view};
-use crate::at::At;
 use crate::context::Context;
 use crate::operator::{Known, Operator, Parsed};
-use crate::reason::{Drop, Edge, OnMismatch, Verdict};
+use crate::packet_cursor::PacketCursor;
+use crate::reason::{DropReason, Edge, OnMismatch, Verdict};
 use crate::view::View;
 
 /// Looks at the next header.
 pub struct Parse<A, H>(A, OnMismatch, PhantomData<fn() -> H>);
 impl<A, H> Parse<A, H> {
     pub(crate) fn new(input: A) -> Self {
-        Self(input, OnMismatch(Verdict::drop(Drop::Unmatched)), PhantomData)
+        Self(input, OnMismatch(Verdict::drop(DropReason::Unmatched)), PhantomData)
     }
     /// Sends a packet with another next header where the policy says, in place of dropping it as `unmatched`.
     ///
@@ -36,17 +36,21 @@ impl<A, H> Parse<A, H> {
 impl<A: Operator, H: Follows<<A::Out as Stack>::Top>> Operator for Parse<A, H> {
     type Out = Parsed<A, H>;
     same_loops!();
-    const USUAL: bool = A::USUAL || H::USUAL;
-    const RETRACES: bool = A::RETRACES && H::USUAL;
+    const FAST_PATH: bool = A::FAST_PATH || H::FAST_PATH;
+    const REPARSES: bool = A::REPARSES && H::FAST_PATH;
     #[inline(always)]
     fn retrace<const SHAPE: u8>(&self, frame: &[u8], stack: A::In) -> Option<Self::Out> {
-        if !Self::RETRACES {
+        if !Self::REPARSES {
             return None;
         }
         Some(Layer::retrace::<SHAPE>(self.0.retrace::<SHAPE>(frame, stack)?, frame))
     }
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        mut at: PacketCursor<'_, '_>,
+        stack: A::In,
+    ) -> Result<Self::Out, Verdict> {
         let outer = upstream!(self, at, stack);
         if !H::is_announced_by(outer.next()) {
             return Err(self.1.0);
@@ -61,7 +65,7 @@ impl<A: Operator, H: Follows<<A::Out as Stack>::Top>> Operator for Parse<A, H> {
             Ok(layer) => Ok(layer),
             Err(_) => {
                 cold_path();
-                parse_with_slack(outer, at.bytes).ok_or(Verdict::drop(Drop::Malformed))
+                parse_with_slack(outer, at.bytes).ok_or(Verdict::drop(DropReason::Malformed))
             }
         }
     }
@@ -102,7 +106,11 @@ impl<A: Operator, F: FnMut(&mut View<'_, A::Out>) + 'static> Operator for Transf
     type Out = A::Out;
     passes_on!();
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        mut at: PacketCursor<'_, '_>,
+        stack: A::In,
+    ) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
         lend!((self.1), at, stack);
         Ok(stack)
@@ -116,7 +124,11 @@ impl<A: Operator, F: FnMut(&View<'_, A::Out>) + 'static> Operator for Inspect<A,
     passes_on!();
     retraces!();
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        mut at: PacketCursor<'_, '_>,
+        stack: A::In,
+    ) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
         (self.1)(&view!(at, stack));
         Ok(stack)
@@ -138,9 +150,13 @@ impl<A: Operator, F: FnMut(&View<'_, A::Out>) -> bool + 'static> Operator for Fi
     type Out = A::Out;
     same_loops!();
     retraces!();
-    const USUAL: bool = A::USUAL;
+    const FAST_PATH: bool = A::FAST_PATH;
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        mut at: PacketCursor<'_, '_>,
+        stack: A::In,
+    ) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
         if (self.2)(&view!(at, stack)) { Ok(stack) } else { Err(self.1.0) }
     }
@@ -160,9 +176,13 @@ where
 {
     type Out = A::Out;
     same_loops!();
-    const USUAL: bool = A::USUAL;
+    const FAST_PATH: bool = A::FAST_PATH;
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        mut at: PacketCursor<'_, '_>,
+        stack: A::In,
+    ) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
         if (self.2)(&view!(at, stack)) {
             return Ok(stack);
@@ -181,9 +201,13 @@ pub struct Divert<A, F>(pub(crate) A, pub(crate) Edge, pub(crate) F);
 impl<A: Operator, F: FnMut(&mut View<'_, A::Out>) -> bool + 'static> Operator for Divert<A, F> {
     type Out = A::Out;
     same_loops!();
-    const USUAL: bool = A::USUAL;
+    const FAST_PATH: bool = A::FAST_PATH;
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        mut at: PacketCursor<'_, '_>,
+        stack: A::In,
+    ) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
         if lend!((self.2), at, stack) { Err(Verdict::edge(self.1)) } else { Ok(stack) }
     }
@@ -201,7 +225,11 @@ impl<A: Operator, F: FnMut(&mut View<'_, A::Out>) -> Result<(), Verdict> + 'stat
     type Out = A::Out;
     passes_on!();
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        mut at: PacketCursor<'_, '_>,
+        stack: A::In,
+    ) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
         lend!((self.1), at, stack)?;
         Ok(stack)
@@ -221,7 +249,11 @@ impl<A: Operator, M: Copy + 'static, F: FnMut(&mut View<'_, A::Out>) -> M + 'sta
     type Out = Known<A, M>;
     passes_on!();
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        mut at: PacketCursor<'_, '_>,
+        stack: A::In,
+    ) -> Result<Self::Out, Verdict> {
         let outer = upstream!(self, at, stack);
         let value = lend!((self.1), at, outer);
         Ok(With { outer, value })
@@ -239,7 +271,7 @@ impl<A: Operator, S: Stack> Operator for Forget<A, S> {
     type Out = S;
     passes_on!();
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<S, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, mut at: PacketCursor<'_, '_>, stack: A::In) -> Result<S, Verdict> {
         let stack = upstream!(self, at, stack);
         Ok((self.1)(&stack))
     }
@@ -251,7 +283,11 @@ impl<A: Operator<Out: Forgettable>> Operator for ForgetMetadata<A> {
     type Out = <A::Out as Forgettable>::Outer;
     passes_on!();
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        mut at: PacketCursor<'_, '_>,
+        stack: A::In,
+    ) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
         Ok(stack.without())
     }
@@ -262,10 +298,10 @@ pub struct Boundary<A>(pub(crate) A);
 impl<A: Operator> Operator for Boundary<A> {
     same_loops!();
     type Out = Root;
-    const USUAL: bool = A::USUAL;
+    const FAST_PATH: bool = A::FAST_PATH;
     const IDENTITY: bool = A::IDENTITY;
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Root, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, at: PacketCursor<'_, '_>, stack: A::In) -> Result<Root, Verdict> {
         match self.0.apply::<SHAPE>(at, stack) {
             Ok(_) | Err(Verdict::PASS) => Ok(Root),
             Err(verdict) => Err(verdict),
@@ -277,13 +313,13 @@ impl<A: Operator> Operator for Boundary<A> {
 }
 
 /// A function's end at which every packet leaves on an edge.
-pub struct Send<A>(pub(crate) A, pub(crate) Edge);
-impl<A: Operator> Operator for Send<A> {
+pub struct SendTo<A>(pub(crate) A, pub(crate) Edge);
+impl<A: Operator> Operator for SendTo<A> {
     same_loops!();
     type Out = Root;
-    const USUAL: bool = A::USUAL;
+    const FAST_PATH: bool = A::FAST_PATH;
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Root, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, at: PacketCursor<'_, '_>, stack: A::In) -> Result<Root, Verdict> {
         match self.0.apply::<SHAPE>(at, stack) {
             Ok(_) | Err(Verdict::PASS) => Err(Verdict::edge(self.1)),
             Err(verdict) => Err(verdict),
@@ -295,19 +331,19 @@ impl<A: Operator> Operator for Send<A> {
     }
 }
 
-/// Applies the copy of a tower that suits the packet: nearly all take one in which offsets are constants, from the first
+/// Applies the copy of an operator chain that suits the packet: nearly all take one in which offsets are constants, from the first
 /// function of a loop to its last, and what one function checked is not checked again in the next.
 #[inline(always)]
 pub(crate) fn dispatched<A: Operator>(
-    tower: &mut A,
-    at: At<'_, '_>,
+    chain: &mut A,
+    at: PacketCursor<'_, '_>,
     stack: A::In,
 ) -> Result<A::Out, Verdict> {
     // Each copy takes as long to compile as the first one, and long rows take long.
     if const { A::FUSED <= MANY } {
-        among::<true, A>(tower, at, stack)
+        among::<true, A>(chain, at, stack)
     } else {
-        among::<false, A>(tower, at, stack)
+        among::<false, A>(chain, at, stack)
     }
 }
 
@@ -317,33 +353,38 @@ const MANY: usize = 4;
 /// As [`dispatched`], with a copy for each shape or only for the most usual one.
 #[inline(always)]
 fn among<const ALL: bool, A: Operator>(
-    tower: &mut A,
-    at: At<'_, '_>,
+    chain: &mut A,
+    at: PacketCursor<'_, '_>,
     stack: A::In,
 ) -> Result<A::Out, Verdict> {
-    if const { !A::USUAL } {
-        return tower.apply::<{ shape::ANY }>(at, stack);
+    if const { !A::FAST_PATH } {
+        return chain.apply::<{ shape::ANY }>(at, stack);
     }
     let frame = at.bytes.data();
     if let Some(usual) = Usual::of::<{ shape::V4 }>(frame) {
-        return tower.apply::<{ shape::V4 }>(At { usual, reshaped: &mut false, ..at }, stack);
+        return chain.apply::<{ shape::V4 }>(PacketCursor { usual, reshaped: &mut false, ..at }, stack);
     }
     cold_path();
     // These are inlined, too: a call would take more instructions than all that the usual function does.
     if ALL && let Some(usual) = Usual::of::<{ shape::V6 }>(frame) {
-        return tower.apply::<{ shape::V6 }>(At { usual, reshaped: &mut false, ..at }, stack);
+        return chain.apply::<{ shape::V6 }>(PacketCursor { usual, reshaped: &mut false, ..at }, stack);
     }
     if ALL && let Some(usual) = Usual::of::<{ shape::TAGGED_V4 }>(frame) {
-        return tower.apply::<{ shape::TAGGED_V4 }>(At { usual, reshaped: &mut false, ..at }, stack);
+        return chain
+            .apply::<{ shape::TAGGED_V4 }>(PacketCursor { usual, reshaped: &mut false, ..at }, stack);
     }
-    at.apart(|at| of_any_shape(tower, at, stack))
+    at.apart(|at| of_any_shape(chain, at, stack))
 }
 
 /// Applies the copy for frames of any shape: out of line, where that takes no registers from the loop over the others.
 #[inline(never)]
-fn of_any_shape<A: Operator>(tower: &mut A, at: At<'_, '_>, stack: A::In) -> Result<A::Out, Verdict> {
+fn of_any_shape<A: Operator>(
+    chain: &mut A,
+    at: PacketCursor<'_, '_>,
+    stack: A::In,
+) -> Result<A::Out, Verdict> {
     // Here too the bounds stay in registers only if they are nobody else's.
-    at.apart(|at| tower.apply::<{ shape::ANY }>(at, stack))
+    at.apart(|at| chain.apply::<{ shape::ANY }>(at, stack))
 }
 
 /// So many functions share a loop over the batch; longer rows take one loop after the other. The time to compile a loop grows with
@@ -356,8 +397,8 @@ const TOGETHER: usize = 16;
 ///
 /// The functions after this one still hold what was known of the frame before it changed, so it stays reshaped for them.
 #[inline(never)]
-fn afresh<B: Operator>(tower: &mut B, at: At<'_, '_>, stack: B::In) -> Result<B::Out, Verdict> {
-    among::<false, B>(tower, at, stack)
+fn afresh<B: Operator>(chain: &mut B, at: PacketCursor<'_, '_>, stack: B::In) -> Result<B::Out, Verdict> {
+    among::<false, B>(chain, at, stack)
 }
 
 /// What a function lets pass, or sends out by its main way, goes on to the next one, also where it does not end in `done`: it comes
@@ -392,7 +433,9 @@ impl<A: Operator, B: Operator<In = A::Out>> Then<A, B> {
         batch.each(|slot, bytes| {
             parked.push(match inputs(slot) {
                 None => Err(Verdict::ELSEWHERE),
-                Some(input) => passed(dispatched(first, At::new(slot, bytes, &mut *cx, &mut false), input)),
+                Some(input) => {
+                    passed(dispatched(first, PacketCursor::new(slot, bytes, &mut *cx, &mut false), input))
+                }
             });
         });
         second.prepare(batch, cx, &|slot| parked[slot].ok());
@@ -402,9 +445,9 @@ impl<A: Operator, B: Operator<In = A::Out>> Operator for Then<A, B> {
     type In = A::In;
     type Out = B::Out;
     const WAITS: bool = A::WAITS || Self::PARKS;
-    const PUTS_OFF: bool = if Self::PARKS { B::PUTS_OFF } else { A::PUTS_OFF };
+    const MAY_DEFER: bool = if Self::PARKS { B::MAY_DEFER } else { A::MAY_DEFER };
     const RESTARTS: bool = if B::WAITS { B::RESTARTS } else { Self::DIVIDES || A::RESTARTS };
-    const USUAL: bool = A::USUAL || B::USUAL;
+    const FAST_PATH: bool = A::FAST_PATH || B::FAST_PATH;
     const REPLACES: Replaces = if B::IDENTITY { A::REPLACES } else { A::REPLACES.then(B::REPLACES) };
     const IDENTITY: bool = A::IDENTITY && B::IDENTITY;
     const FUSED: usize = if Self::PARKS { B::FUSED } else { A::FUSED + B::FUSED };
@@ -418,7 +461,11 @@ impl<A: Operator, B: Operator<In = A::Out>> Operator for Then<A, B> {
     }
 
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<B::Out, Verdict> {
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        mut at: PacketCursor<'_, '_>,
+        stack: A::In,
+    ) -> Result<B::Out, Verdict> {
         // Constants of their own, so that what is behind the others is not compiled at all.
         let between =
             if Self::PARKS { self.2[at.slot]? } else { passed(self.0.apply::<SHAPE>(at.again(), stack))? };

@@ -3,10 +3,10 @@
 use netbricks_buffer::{Batch, Offload, Packet, Pool};
 
 use super::{Replaces, upstream};
-use crate::at::At;
 use crate::context::Context;
 use crate::operator::Operator;
-use crate::reason::{Drop, Edge, Verdict};
+use crate::packet_cursor::PacketCursor;
+use crate::reason::{DropReason, Edge, Verdict};
 
 /// Sends packets of its own in the place of those with this stack.
 pub trait Substitute<S>: 'static {
@@ -60,7 +60,7 @@ impl Substitutes<'_> {
         self.cx.create_for(self.slot, edge, packet)
     }
     /// Counts a packet of so many bytes that could not be made or sent: created, and dropped at once.
-    pub fn lost(&mut self, reason: Drop, bytes: u64) {
+    pub fn lost(&mut self, reason: DropReason, bytes: u64) {
         self.cx.lost_on_creation(reason, bytes);
     }
 }
@@ -72,8 +72,8 @@ impl<A: Operator, F: Substitute<A::Out>> Operator for Substituted<A, F> {
     type In = A::In;
     type Out = A::Out;
     const WAITS: bool = A::WAITS;
-    const PUTS_OFF: bool = A::PUTS_OFF;
-    const USUAL: bool = A::USUAL;
+    const MAY_DEFER: bool = A::MAY_DEFER;
+    const FAST_PATH: bool = A::FAST_PATH;
     const FUSED: usize = A::FUSED;
     const RESTARTS: bool = A::RESTARTS;
     const REPLACES: Replaces = A::REPLACES.and(Replaces::Last);
@@ -83,9 +83,13 @@ impl<A: Operator, F: Substitute<A::Out>> Operator for Substituted<A, F> {
         self.0.prepare(batch, cx, inputs);
     }
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        mut at: PacketCursor<'_, '_>,
+        stack: A::In,
+    ) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
-        let At { slot, bytes, cx, .. } = at;
+        let PacketCursor { slot, bytes, cx, .. } = at;
         let offload = bytes.offload();
         let missing = if cx.cut { bytes.missing() } else { 0 };
         let (frame, annotations) = bytes.parts();

@@ -5,35 +5,35 @@
 //! each pair of workers. There are as many branches as workers, a number that is not known when a function is compiled.
 //! Packets of a flow keep their order, also while their bucket moves from owner to owner.
 //!
-//! Read in this order: `key` (which bucket), `kin` (which owner), `fabric` (state that the workers share), `node` (one
+//! Read in this order: `key` (which bucket), `owner_table` (which owner), `shared` (state that the workers share), `node` (one
 //! worker's part), `moving` (how a bucket changes its owner).
 
-mod duty;
-mod fabric;
 mod key;
-mod kin;
-mod moving;
+mod migration;
+mod migration_request;
 mod node;
+mod owner_table;
+mod shared;
 mod sorter;
 
 use netbricks_packet::stack::Root;
 
-pub use duty::{BoundState, Crossing, Duty, Part, PartStep, ShuffleId};
-pub use fabric::MoveError;
 pub use key::{BUCKETS, ShuffleKey};
+pub use migration_request::{BoundState, Handoff, MigrationRequest, Part, PartStep, ShuffleId};
+pub use shared::MoveError;
 
 use crate::node::Node;
 use crate::operator::{Input, Operator};
 use crate::registry::{BuildError, Worker};
 use crate::state::TableKey;
-use crate::team::Meeting;
 use crate::view::View;
-use fabric::Fabric;
+use crate::worker_group::SharedSlot;
 use node::ShuffleNode;
+use shared::ShuffleShared;
 use sorter::{Classified, Predefined};
 
 pub(crate) use key::Buckets;
-pub(crate) use kin::Kin;
+pub(crate) use owner_table::OwnerTable;
 pub(crate) use sorter::{Classified as SortedBy, Predefined as SortedByKey, Sorter, has_sorters_state};
 
 /// The fate of a packet when the ring to its owner is full.
@@ -44,12 +44,12 @@ pub enum WhenFull {
     ///
     /// Packets from other workers are still taken, so that two workers with full rings to each other both go on.
     ///
-    /// At most 2,048 packets wait for one ring. Beyond that they are dropped as [`RingFull`](crate::Drop::RingFull)
+    /// At most 2,048 packets wait for one ring. Beyond that they are dropped as [`RingFull`](crate::DropReason::RingFull)
     /// here too. Received packets do not come to that, since receiving stops first. Packets that functions make of them
     /// may, and so may packets of events, which run on time whatever waits.
     #[default]
     Wait,
-    /// It is dropped as [`RingFull`](crate::Drop::RingFull).
+    /// It is dropped as [`RingFull`](crate::DropReason::RingFull).
     Drop,
 }
 
@@ -66,7 +66,7 @@ pub struct ShuffleConfig {
 
 impl ShuffleConfig {
     /// Packets that a ring can be asked to hold.
-    pub const RING: std::ops::RangeInclusive<usize> = fabric::RING;
+    pub const RING: std::ops::RangeInclusive<usize> = shared::RING;
 }
 
 impl Default for ShuffleConfig {
@@ -97,7 +97,7 @@ impl Default for ShuffleConfig {
 ///     )
 /// });
 ///
-/// // A team of one keeps everything.
+/// // A group of one keeps everything.
 /// let worker = Worker::new(0, 1, Pool::builder().frames(64).build()?);
 /// assert_eq!(by_flow.build(&worker)?.kind(), "shuffle");
 /// assert_eq!(by_network.build(&worker)?.kind(), "shuffle");
@@ -106,23 +106,23 @@ impl Default for ShuffleConfig {
 #[derive(Clone, Debug)]
 pub struct Shuffle {
     config: ShuffleConfig,
-    place: Meeting,
+    place: SharedSlot,
 }
 
 impl Shuffle {
     /// A shuffle of its own: only nodes made of it, or of its clones, exchange packets.
     pub fn new(config: ShuffleConfig) -> Self {
-        Self { config, place: Meeting::default() }
+        Self { config, place: SharedSlot::default() }
     }
 
     /// A worker's node, by the key of the configuration.
     ///
     /// # Errors
-    /// When this worker has its node already, or the team is too large.
+    /// When this worker has its node already, or the group is too large.
     pub fn node(&self, worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
-        let fabric = self.fabric(worker)?;
-        let sorter = Predefined(fabric.buckets().clone());
-        Ok(Box::new(ShuffleNode::new(Box::new(sorter), fabric, worker.index())?))
+        let shared = self.shared(worker)?;
+        let sorter = Predefined(shared.buckets().clone());
+        Ok(Box::new(ShuffleNode::new(Box::new(sorter), shared, worker.index())?))
     }
 
     /// A worker's node that parses packets by `function` and shuffles by the answer of `key`.
@@ -144,25 +144,25 @@ impl Shuffle {
         K: FnMut(&View<'_, F::Out>) -> Q + 'static,
     {
         let own = Self { config: ShuffleConfig { key: ShuffleKey::Own, ..self.config }, ..self.clone() };
-        let fabric = own.fabric(worker)?;
-        let buckets = fabric.buckets().clone();
+        let shared = own.shared(worker)?;
+        let buckets = shared.buckets().clone();
         let place = move |packet: &View<'_, F::Out>| buckets.of_key(key(packet));
         let sorter = Classified::new(worker, function, place)?;
-        Ok(Box::new(ShuffleNode::new(Box::new(sorter), fabric, worker.index())?))
+        Ok(Box::new(ShuffleNode::new(Box::new(sorter), shared, worker.index())?))
     }
 
-    fn fabric(&self, worker: &Worker) -> Result<std::sync::Arc<Fabric>, BuildError> {
-        let (team, seed) = (worker.team(), worker.seed());
-        let workers = team.workers();
-        let fabric = team.meet(&self.place, || {
+    fn shared(&self, worker: &Worker) -> Result<std::sync::Arc<ShuffleShared>, BuildError> {
+        let (group, seed) = (worker.group(), worker.seed());
+        let workers = group.workers();
+        let shared = group.shared(&self.place, || {
             // What functions of one's own say is not comparable: such a shuffle has a table of its own.
-            let kin = match self.config.key {
-                ShuffleKey::Own => std::sync::Arc::new(Kin::new(workers)),
-                key => team.kin(key, seed, || Kin::new(workers)),
+            let owner_table = match self.config.key {
+                ShuffleKey::Own => std::sync::Arc::new(OwnerTable::new(workers)),
+                key => group.owner_table(key, seed, || OwnerTable::new(workers)),
             };
-            Fabric::new(self.config, workers, seed, kin)
+            ShuffleShared::new(self.config, workers, seed, owner_table)
         })?;
-        fabric.kin.join(&fabric);
-        Ok(fabric)
+        shared.owner_table.join(&shared);
+        Ok(shared)
     }
 }

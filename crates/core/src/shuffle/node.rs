@@ -7,15 +7,15 @@ use std::sync::atomic::Ordering;
 
 use netbricks_buffer::{BATCH, Batch, Packet, Producer};
 
-use super::duty::{BoundState, Crossing, Duty, ShuffleId};
-use super::fabric::{Ends, Fabric};
 use super::key::{BUCKETS, ShuffleKey};
-use super::moving::Moving;
+use super::migration::Moving;
+use super::migration_request::{BoundState, Handoff, MigrationRequest, ShuffleId};
+use super::shared::{Ends, ShuffleShared};
 use super::sorter::has_sorters_state;
 use super::{Sorter, WhenFull};
 use crate::context::{Context, MILLISECOND, last_arrival};
 use crate::node::{CallError, Departed, Handler, Node, Output, Poll, StateImage};
-use crate::reason::{Drop as Reason, Edge};
+use crate::reason::{DropReason as Reason, Edge};
 use crate::registry::BuildError;
 
 /// The most packets that wait for room in one ring.
@@ -29,7 +29,7 @@ pub(super) const WAITING: usize = 8 * BATCH;
 /// A worker's node of a shuffle.
 pub(super) struct ShuffleNode {
     sorter: Box<dyn Sorter>,
-    fabric: Arc<Fabric>,
+    shared: Arc<ShuffleShared>,
     me: usize,
     ends: Ends,
     moving: Moving,
@@ -52,19 +52,23 @@ pub(super) struct ShuffleNode {
 }
 
 impl ShuffleNode {
-    pub(super) fn new(sorter: Box<dyn Sorter>, fabric: Arc<Fabric>, me: usize) -> Result<Self, BuildError> {
-        let ends = fabric.take(me).map(|ends| (ends, false));
-        let Some((ends, succeeded)) = ends.or_else(|| Some((fabric.succession(me)?, true))) else {
+    pub(super) fn new(
+        sorter: Box<dyn Sorter>,
+        shared: Arc<ShuffleShared>,
+        me: usize,
+    ) -> Result<Self, BuildError> {
+        let ends = shared.take(me).map(|ends| (ends, false));
+        let Some((ends, succeeded)) = ends.or_else(|| Some((shared.succession(me)?, true))) else {
             return Err(BuildError::new(format_args!(
                 "worker {me} of {} has its end of this shuffle already: make a shuffle for each place",
-                fabric.workers
+                shared.workers
             )));
         };
-        let workers = fabric.workers;
+        let workers = shared.workers;
         let room = if workers > 1 { WAITING } else { 0 };
         Ok(Self {
             sorter,
-            moving: Moving::new(me, &fabric),
+            moving: Moving::new(me, &shared),
             me,
             ends,
             outgoing: (0..workers).map(|_| Batch::new()).collect(),
@@ -77,12 +81,12 @@ impl ShuffleNode {
             later_from: 0,
             closing: false,
             succeeded,
-            fabric,
+            shared,
         })
     }
 
     fn is_blocked(&self) -> bool {
-        self.moving.kept() >= self.fabric.ring
+        self.moving.kept() >= self.shared.ring
             || self.moving.is_releasing()
             || self.waiting.iter().any(|waiting| !waiting.is_empty())
     }
@@ -105,14 +109,14 @@ impl ShuffleNode {
             producer.push(batch);
             let gone = packets - batch.len();
             if gone > 0 {
-                cx.handed(gone as u64, bytes - batch.bytes());
+                cx.handoff_out(gone as u64, bytes - batch.bytes());
                 self.given[to] += gone as u64;
             }
         }
         if batch.is_empty() {
             return;
         }
-        if self.fabric.full == WhenFull::Drop || waiting.len() + batch.len() > WAITING {
+        if self.shared.full == WhenFull::Drop || waiting.len() + batch.len() > WAITING {
             cx.drop_batch(batch, Reason::RingFull);
         } else {
             self.given[to] += batch.len() as u64;
@@ -138,7 +142,7 @@ impl ShuffleNode {
                 let (packets, bytes) = (batch.len(), batch.bytes());
                 let gone = producer.push(batch);
                 if gone > 0 {
-                    cx.handed(gone as u64, bytes - batch.bytes());
+                    cx.handoff_out(gone as u64, bytes - batch.bytes());
                 }
                 if gone < packets {
                     while let Some(packet) = batch.pop() {
@@ -148,7 +152,7 @@ impl ShuffleNode {
                 }
             }
         }
-        if self.closing && self.waiting.iter().all(VecDeque::is_empty) && self.fabric.is_closing() {
+        if self.closing && self.waiting.iter().all(VecDeque::is_empty) && self.shared.is_closing() {
             // The other ends learn of it once they have taken everything. Not before all workers are as far: the graph goes on
             // until then, with what events send.
             self.ends.out.iter_mut().for_each(|end| *end = None);
@@ -165,14 +169,14 @@ impl ShuffleNode {
     fn take(&mut self, batch: &mut Batch, cx: &mut Context) {
         if self.later.is_empty() {
             self.take_from_rings(batch, cx);
-            let count = if cx.led { admit(batch.iter(), cx) } else { batch.len() };
+            let count = if cx.follows_arrivals { admit(batch.iter(), cx) } else { batch.len() };
             while batch.len() > count
                 && let Some(packet) = batch.pop()
             {
                 self.later.push_front(packet);
             }
         } else {
-            let count = if cx.led { admit(self.later.iter(), cx) } else { self.later.len() };
+            let count = if cx.follows_arrivals { admit(self.later.iter(), cx) } else { self.later.len() };
             for packet in self.later.drain(..count) {
                 // No more was put off than a batch has room for.
                 let _room = batch.push(packet);
@@ -184,20 +188,20 @@ impl ShuffleNode {
     }
 
     fn take_from_rings(&mut self, batch: &mut Batch, cx: &mut Context) {
-        let full = self.moving.kept() >= self.fabric.ring;
-        let workers = self.fabric.workers;
+        let full = self.moving.kept() >= self.shared.ring;
+        let workers = self.shared.workers;
         for _ in 0..workers {
             let from = self.next;
             self.next = (self.next + 1) % workers;
             let Some(consumer) = &mut self.ends.into[from] else { continue };
             let mut most = cx.burst();
             if full {
-                most = most.min(self.moving.owed(&self.fabric, from, self.seen[from]) as usize);
+                most = most.min(self.moving.owed(&self.shared, from, self.seen[from]) as usize);
             }
             let count = consumer.pop_up_to(batch, most);
             if count > 0 {
                 self.later_from = from;
-                cx.taken(count as u64, batch.bytes());
+                cx.handoff_in(count as u64, batch.bytes());
                 return;
             }
         }
@@ -218,7 +222,7 @@ impl ShuffleNode {
     }
 
     fn keep(&mut self, bucket: u16, packet: Packet, cx: &mut Context) {
-        if self.moving.kept() < self.fabric.ring + WAITING {
+        if self.moving.kept() < self.shared.ring + WAITING {
             self.moving.keep(bucket, packet);
         } else {
             cx.drop_packet(packet, Reason::RingFull);
@@ -227,7 +231,7 @@ impl ShuffleNode {
 
     /// Looks after moves. Between two batches: what came before has been worked on.
     fn look_after_moves(&mut self, cx: &mut Context) {
-        self.moving.learn(&self.fabric, &self.given);
+        self.moving.learn(&self.shared, &self.given);
         let (into, seen) = (&self.ends.into, &self.seen);
         // Who has ended has given everything, but that may not have been worked on.
         let later = if self.later.is_empty() { self.me } else { self.later_from };
@@ -235,7 +239,7 @@ impl ShuffleNode {
             Some(consumer) if !consumer.is_closed() || from == later => Some(seen[from]),
             _ => None,
         };
-        if self.moving.has_duty(&self.fabric, seen) {
+        if self.moving.has_duty(&self.shared, seen) {
             cx.call_on_duty();
         }
     }
@@ -245,7 +249,7 @@ impl ShuffleNode {
             && self.later.is_empty()
             && self.ends.out.iter().all(Option::is_none)
             && self.ends.into.iter().flatten().all(netbricks_buffer::Consumer::is_closed)
-            && self.moving.is_over(&self.fabric)
+            && self.moving.is_over(&self.shared)
     }
 
     /// `"0-2047 1"`: these buckets to that worker.
@@ -267,24 +271,24 @@ impl ShuffleNode {
             }
             wanted.extend((first..=last).map(|bucket| (bucket, worker)));
         }
-        self.fabric.kin.begin(wanted).map_err(|error| error.to_string())?;
-        Ok(self.fabric.kin.moving().to_string())
+        self.shared.owner_table.begin(wanted).map_err(|error| error.to_string())?;
+        Ok(self.shared.owner_table.moving().to_string())
     }
 }
 
 impl Node for ShuffleNode {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
-        if self.fabric.workers == 1 {
+        if self.shared.workers == 1 {
             if self.sorter.declarations().is_some() {
                 self.sorter.sort(batch, cx, &mut self.numbers);
             }
             return;
         }
-        if cx.led {
+        if cx.follows_arrivals {
             bound_arrivals(batch, cx.now());
         }
         self.sorter.sort(batch, cx, &mut self.numbers);
-        self.moving.learn(&self.fabric, &self.given);
+        self.moving.learn(&self.shared, &self.given);
         let (me, moving, numbers) = (self.me, &self.moving, &self.numbers);
         let expecting = moving.is_expecting();
         let kept = batch.compact(|slot, _| {
@@ -305,7 +309,7 @@ impl Node for ShuffleNode {
                 cx.drop_packet(packet, Reason::RingFull);
             }
         }
-        for to in 0..self.fabric.workers {
+        for to in 0..self.shared.workers {
             if !self.outgoing[to].is_empty() {
                 self.send(to, cx);
             }
@@ -317,12 +321,12 @@ impl Node for ShuffleNode {
         self.look_after_moves(cx);
         self.send_waiting(cx);
         if self.moving.is_expecting() {
-            self.moving.release(batch, cx.burst(), &self.fabric);
+            self.moving.release(batch, cx.burst(), &self.shared);
         }
         if batch.is_empty() {
             self.take(batch, cx);
             // What was given by the new owners comes after the word of them: it is there to be read now.
-            self.moving.learn(&self.fabric, &self.given);
+            self.moving.learn(&self.shared, &self.given);
             self.keep_expected(batch, cx);
         }
         cx.set_blocked(self.is_blocked());
@@ -363,7 +367,7 @@ impl Node for ShuffleNode {
         // What others gave it is its own to count. The next that they give finds it gone.
         for mut consumer in self.ends.into.iter_mut().filter_map(Option::take) {
             while consumer.pop(batch) > 0 {
-                cx.taken(batch.len() as u64, batch.bytes());
+                cx.handoff_in(batch.len() as u64, batch.bytes());
                 cx.drop_batch(batch, Reason::Drained);
             }
         }
@@ -394,10 +398,10 @@ impl Node for ShuffleNode {
     }
     fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
         match name {
-            "owners" => Ok(runs(&self.fabric.owners())),
+            "owners" => Ok(runs(&self.shared.owners())),
             "routes" => Ok(runs(self.moving.owners())),
-            "moving" => Ok(self.fabric.kin.moving().to_string()),
-            "refused" => Ok(self.fabric.refused.load(Ordering::Relaxed).to_string()),
+            "moving" => Ok(self.shared.owner_table.moving().to_string()),
+            "refused" => Ok(self.shared.refused.load(Ordering::Relaxed).to_string()),
             "move" => self
                 .move_buckets(argument)
                 .map_err(|problem| CallError::Argument { name: name.into(), problem }),
@@ -414,7 +418,7 @@ impl Node for ShuffleNode {
         departed.collect()
     }
     fn survivors(&mut self) -> Option<&mut dyn Any> {
-        self.fabric.announce_succession(self.me);
+        self.shared.announce_succession(self.me);
         Some(self)
     }
     /// All but its function: rings, what waits for them and moves that are under way are those of the workers.
@@ -422,13 +426,13 @@ impl Node for ShuffleNode {
         if let Some(before) = before.downcast_mut::<Self>() {
             std::mem::swap(&mut self.sorter, &mut before.sorter);
             std::mem::swap(self, before);
-            self.fabric.succession(self.me);
+            self.shared.succession(self.me);
         }
     }
     fn restore_failed(&mut self) {
-        self.fabric.succession(self.me);
+        self.shared.succession(self.me);
     }
-    fn crossing(&mut self) -> Option<&mut dyn Crossing> {
+    fn handoff(&mut self) -> Option<&mut dyn Handoff> {
         Some(self)
     }
 }
@@ -476,36 +480,36 @@ fn runs(owners: &[u8]) -> String {
     text.join(", ")
 }
 
-impl Crossing for ShuffleNode {
+impl Handoff for ShuffleNode {
     fn id(&self) -> ShuffleId {
-        // The team keeps what its workers share for as long as it lives: no other comes to stand there.
-        ShuffleId(Arc::as_ptr(&self.fabric) as usize)
+        // The group keeps what its workers share for as long as it lives: no other comes to stand there.
+        ShuffleId(Arc::as_ptr(&self.shared) as usize)
     }
     fn key(&self) -> ShuffleKey {
-        self.fabric.buckets().by
+        self.shared.buckets().by
     }
     fn bound(&mut self, state: Vec<BoundState>, upstream: usize) {
-        self.fabric.upstream.store(upstream, Ordering::Relaxed);
-        self.fabric.set_bound(self.me, state);
+        self.shared.upstream.store(upstream, Ordering::Relaxed);
+        self.shared.set_bound(self.me, state);
     }
     fn close(&mut self) {
         self.closing = true;
-        self.fabric.standing[self.me].closing.store(true, Ordering::Release);
+        self.shared.progress[self.me].closing.store(true, Ordering::Release);
     }
-    fn duty(&mut self) -> Option<Duty> {
+    fn migration_request(&mut self) -> Option<MigrationRequest> {
         self.moving.take_duty()
     }
     fn is_to_give(&self, to: usize) -> bool {
-        self.moving.is_to_give(&self.fabric, to)
+        self.moving.is_to_give(&self.shared, to)
     }
     fn is_to_take(&self, from: usize) -> bool {
-        self.moving.is_to_take(&self.fabric, from)
+        self.moving.is_to_take(&self.shared, from)
     }
     fn given(&mut self, to: usize, images: Vec<(String, StateImage)>) {
-        self.moving.given(&self.fabric, to, images);
+        self.moving.given(&self.shared, to, images);
     }
     fn took(&mut self, from: usize, refused: usize) {
-        self.moving.took(&self.fabric, from, refused);
+        self.moving.took(&self.shared, from, refused);
     }
 }
 
@@ -514,7 +518,7 @@ impl Drop for ShuffleNode {
         if self.succeeded {
             return;
         }
-        self.fabric.standing[self.me].gone.store(true, Ordering::Release);
+        self.shared.progress[self.me].gone.store(true, Ordering::Release);
     }
 }
 

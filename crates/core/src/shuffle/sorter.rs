@@ -4,11 +4,11 @@ use netbricks_buffer::{Batch, Bytes, Visit};
 use netbricks_packet::stack::{Root, shape};
 
 use super::key::Buckets;
-use crate::at::At;
 use crate::compose::depart;
 use crate::context::Context;
 use crate::node::{CallError, Handler, ImportError};
 use crate::operator::{Input, Operator, Start};
+use crate::packet_cursor::PacketCursor;
 use crate::reason::{Edge, Verdict};
 use crate::registry::{BuildError, Worker};
 use crate::state::Declarations;
@@ -93,9 +93,9 @@ impl Sorter for Predefined {
     }
 }
 
-/// By a user function over what a tower of operators found.
+/// By a user function over what a chain of operators found.
 pub(crate) struct Classified<F, P> {
-    tower: F,
+    chain: F,
     place: P,
     declarations: Declarations,
 }
@@ -110,13 +110,13 @@ where
         function: impl FnOnce(Input) -> F,
         place: P,
     ) -> Result<Self, BuildError> {
-        let (tower, declarations) = worker.declaring(|| function(Start::new()))?;
+        let (chain, declarations) = worker.declaring(|| function(Start::new()))?;
         if declarations.events.schedule().is_some() {
             return Err(BuildError::new(
                 "what sorts packets cannot have events: put them into a function of their own",
             ));
         }
-        Ok(Self { tower, place, declarations })
+        Ok(Self { chain, place, declarations })
     }
 }
 
@@ -128,18 +128,18 @@ where
     fn sort(&mut self, batch: &mut Batch, cx: &mut Context, numbers: &mut Vec<u16>) {
         batch.warm();
         numbers.clear();
-        let Self { tower, place, declarations } = self;
+        let Self { chain, place, declarations } = self;
         let _settling = declarations.settling();
         cx.mixed = false;
         cx.cut = batch.is_cut();
-        tower.prepare(batch, cx, &|_| Some(Root));
-        let kept = batch.compact_with(Sorting { tower, place, numbers, cx: &mut *cx });
+        chain.prepare(batch, cx, &|_| Some(Root));
+        let kept = batch.compact_with(Sorting { chain, place, numbers, cx: &mut *cx });
         if kept != batch.len() {
             depart(batch, cx, kept);
         }
     }
     fn edges(&self, visit: &mut dyn FnMut(Edge)) {
-        self.tower.edges(visit);
+        self.chain.edges(visit);
     }
     fn declarations(&self) -> Option<&Declarations> {
         Some(&self.declarations)
@@ -147,7 +147,7 @@ where
 }
 
 struct Sorting<'a, F, P> {
-    tower: &'a mut F,
+    chain: &'a mut F,
     place: &'a mut P,
     numbers: &'a mut Vec<u16>,
     cx: &'a mut Context,
@@ -161,8 +161,8 @@ where
     #[inline(always)]
     fn visit(&mut self, slot: usize, bytes: &mut Bytes<'_>) -> u16 {
         let number = match self
-            .tower
-            .apply::<{ shape::ANY }>(At::new(slot, &mut *bytes, &mut *self.cx, &mut false), Root)
+            .chain
+            .apply::<{ shape::ANY }>(PacketCursor::new(slot, &mut *bytes, &mut *self.cx, &mut false), Root)
         {
             Ok(stack) => (self.place)(&View::new(bytes, &stack, &mut *self.cx, slot)),
             Err(Verdict::PASS) => 0,

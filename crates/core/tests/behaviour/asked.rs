@@ -9,8 +9,8 @@ use std::rc::Rc;
 use netbricks_core::buffer::{Batch, Packet};
 use netbricks_core::graph::observe_panics;
 use netbricks_core::{
-    BuildError, CallError, Context, Drop, Graph, GraphError, ImportError, NoSettings, Node, Operator, Output,
-    Poll, Refused, Registry, Role, Section, Settings, StateImage, Worker, compose,
+    BuildError, CallError, Context, DropReason, Graph, GraphError, ImportError, InvalidSetting, NoSettings,
+    Node, Operator, Output, Poll, Registry, Role, Section, Settings, StateImage, Worker, compose,
 };
 
 use crate::harness::{Feed, Rig, Sink, blueprint, check, counters, number, numbered, pool, run_out, worker};
@@ -123,7 +123,7 @@ fn a_panic_over_how_many_packets_are_held_is_contained_at_every_question() {
                 assert_eq!(graph.drain(0), 0, "{what}");
                 let asked = silent.asked.get();
                 check(&graph);
-                let lost = graph.totals().drops.of(Drop::Panicked).packets;
+                let lost = graph.totals().drops.of(DropReason::Panicked).packets;
                 assert_eq!(sink.numbers().len() as u64 + lost, graph.totals().received.packets, "{what}");
                 assert_eq!(graph.totals().received.packets, 100, "{what}");
                 let panics = graph.take_panics();
@@ -319,7 +319,7 @@ fn an_import_that_panics_leaves_no_half_of_it() {
     assert_eq!(graph.export(), [("importer".to_owned(), ("first".to_owned(), vec![]))]);
     // What it held went with it, and is counted.
     check(&graph);
-    assert_eq!(counters(&graph, "importer").drops.of(Drop::Panicked).packets, 10);
+    assert_eq!(counters(&graph, "importer").drops.of(DropReason::Panicked).packets, 10);
     assert_eq!(pool.available(), pool.capacity());
 }
 
@@ -414,7 +414,7 @@ fn a_node_that_panics_while_it_is_made_or_added_is_an_error_that_names_it() {
     struct Fussy {}
     impl Settings for Fussy {
         const KEYS: &'static [netbricks_core::Key] = &[];
-        fn check(&self) -> Result<(), Refused> {
+        fn check(&self) -> Result<(), InvalidSetting> {
             panic!("no settings are good enough")
         }
     }

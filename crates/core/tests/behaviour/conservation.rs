@@ -1,7 +1,7 @@
 //! The conservation law at every step, over random graphs of nodes that drop, emit, create, hold and panic.
 
 use netbricks_core::buffer::{Batch, Packet};
-use netbricks_core::{Context, Drop, Edge, Node, Output, Poll};
+use netbricks_core::{Context, DropReason, Edge, Node, Output, Poll};
 use netbricks_testkit::mutate::Random;
 use proptest::prelude::*;
 
@@ -33,7 +33,7 @@ impl Node for Chaos {
         let packets: Vec<_> = batch.drain().collect();
         for packet in packets {
             match self.random.below(if self.panics { 201 } else { 200 }) {
-                0..20 => cx.drop_packet(packet, Drop::ALL[self.random.below(Drop::COUNT)]),
+                0..20 => cx.drop_packet(packet, DropReason::ALL[self.random.below(DropReason::COUNT)]),
                 20..60 => cx.emit(Edge(1 + self.random.below(WAYS as usize) as u8), packet),
                 60..80 => {
                     if let Some(copy) = packet.try_copy() {
@@ -44,8 +44,8 @@ impl Node for Chaos {
                 }
                 80..110 if self.keeps => self.kept.push(packet),
                 110..112 => {
-                    cx.drop_packet(packet, Drop::Denied);
-                    cx.drop_batch(batch, Drop::Denied);
+                    cx.drop_packet(packet, DropReason::Denied);
+                    cx.drop_batch(batch, DropReason::Denied);
                 }
                 200 => panic!("chaos"),
                 _ => assert!(batch.push(packet).is_ok()),

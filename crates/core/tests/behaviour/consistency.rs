@@ -11,8 +11,8 @@ use netbricks_core::consistency::{
 };
 use netbricks_core::packet::{Ip, Link, Udp};
 use netbricks_core::tables::{
-    Changing, Entry, FlowTable, FlowTableConfig, Full, Key, MapChange, MapOutcome, Recent, RecentItem,
-    RouteChange, Routes, Table, Tallies,
+    Changing, CounterArray, Entry, FlowTable, FlowTableConfig, Full, Key, MapChange, MapOutcome, RecentItem,
+    RingLog, RouteChange, Routes, Table,
 };
 use netbricks_core::view::{IpRewrite, Metadata};
 use netbricks_core::{
@@ -295,7 +295,7 @@ fn a_move_in_steps_is_seen_to_be_no_transaction() {
 
 /// Counts packets where all can see it, and says what it reads.
 fn tally<C: Consistency>(input: Input, worker: &Worker, consistency: C) -> impl Function + use<C> {
-    let seen = worker.state::<Tallies, C>("seen", consistency, 2);
+    let seen = worker.state::<CounterArray, C>("seen", consistency, 2);
     let (asked, told, both) = (seen.clone(), seen.clone(), seen.clone());
     worker.handler("read", "What is counted.", move |_| {
         Ok(format!("{:?}", asked.read(|seen| seen.all().to_vec())))
@@ -333,7 +333,7 @@ fn a_batch_that_ended_is_published_and_one_that_runs_keeps_the_writer() {
 
 /// A function that sorts packets, with a count of them that one worker at a time may write: thirteen panics.
 fn counted(input: Input, worker: &Worker) -> impl Operator<In = netbricks_core::packet::stack::Root> + use<> {
-    let seen = worker.state::<Tallies, _>("seen", BoundedInconsistency { updates: 1_000 }, 1);
+    let seen = worker.state::<CounterArray, _>("seen", BoundedInconsistency { updates: 1_000 }, 1);
     let told = seen.clone();
     worker.handler("add", "Counts one.", move |_| {
         told.update((0, 1)).map(|value| format!("{value:?}")).map_err(|error| error.to_string())
@@ -379,14 +379,14 @@ fn every_kind_of_node_gives_the_writer_up_when_its_batch_or_call_ends() {
 fn who_writes_keeps_others_from_writing_and_not_from_reading() {
     let shares = Shares::default();
     let side = |index| {
-        Worker::new(index, 1, pool()).sharing(&shares).state::<Tallies, _>(
+        Worker::new(index, 1, pool()).sharing(&shares).state::<CounterArray, _>(
             "seen",
             BoundedInconsistency { updates: 1 },
             1,
         )
     };
     let (writer, reader) = (side(0), side(1));
-    let read = |state: &netbricks_core::consistency::Bounded<Tallies>| state.read(|seen| seen.get(0));
+    let read = |state: &netbricks_core::consistency::Bounded<CounterArray>| state.read(|seen| seen.get(0));
     let mut made = 0;
     let changes = std::iter::from_fn(|| {
         assert_eq!(reader.update((0, 1)), Err(CannotWrite::Elsewhere), "after {made} changes");
@@ -457,9 +457,11 @@ fn every_container_under_every_consistency() {
     all::<FlowTable<u64, u64>>(FlowTableConfig::new(4), &map, |map| {
         format!("{:?} {:?} {:?}", map.get(&1), map.get(&2), map.get(&3))
     });
-    all::<Tallies>(3, &[(0, 5), (2, 7), (9, 9)], |tallies| format!("{:?}", tallies.all()));
+    all::<CounterArray>(3, &[(0, 5), (2, 7), (9, 9)], |tallies| format!("{:?}", tallies.all()));
     let recent = [(1, 7), (2, 8), (3, 9)].map(|(now, item)| RecentItem { now, lifetime: None, item });
-    all::<Recent<u32>>((2, Some(100)), &recent, |recent| format!("{:?}", recent.iter(3).collect::<Vec<_>>()));
+    all::<RingLog<u32>>((2, Some(100)), &recent, |recent| {
+        format!("{:?}", recent.iter(3).collect::<Vec<_>>())
+    });
     let size = netbricks_core::tables::LpmConfig { prefixes: 4, groups: 4 };
     let insert =
         |prefix: &str, len, value| RouteChange::Insert { prefix: prefix.parse().unwrap(), len, value };
@@ -482,14 +484,14 @@ fn state_that_cannot_be_fails_the_building_and_says_what_would_do() {
             compose(&worker, function).map(|_| ()).unwrap_err().to_string()
         };
         vec![
-            build(&|| drop(worker.state::<Tallies, C>("seen", consistency(), 0))),
-            build(&|| drop(worker.state::<Recent<u8>, C>("last", consistency(), (0, None)))),
+            build(&|| drop(worker.state::<CounterArray, C>("seen", consistency(), 0))),
+            build(&|| drop(worker.state::<RingLog<u8>, C>("last", consistency(), (0, None)))),
             build(&|| {
                 drop(worker.state::<FlowTable<u64, u64>, C>("map", consistency(), FlowTableConfig::new(0)))
             }),
             // More than any machine has.
-            build(&|| drop(worker.state::<Tallies, C>("seen", consistency(), 1 << 50))),
-            build(&|| drop(worker.state::<Recent<u8>, C>("last", consistency(), (1 << 50, None)))),
+            build(&|| drop(worker.state::<CounterArray, C>("seen", consistency(), 1 << 50))),
+            build(&|| drop(worker.state::<RingLog<u8>, C>("last", consistency(), (1 << 50, None)))),
         ]
     }
     let own = refused(|| NoExternalAccess);
@@ -506,7 +508,7 @@ fn state_that_cannot_be_fails_the_building_and_says_what_would_do() {
 
 #[test]
 fn asking_strict_state_from_inside_is_a_panic_and_not_a_wait() {
-    let state = worker(&pool()).state::<Tallies, _>("seen", Strict, 1);
+    let state = worker(&pool()).state::<CounterArray, _>("seen", Strict, 1);
     let inside = std::panic::AssertUnwindSafe(|| state.transact(|_| state.read(|seen| seen.get(0))));
     std::panic::catch_unwind(inside).unwrap_err();
     assert_eq!((state.update((0, 1)), state.remade()), (Ok(Some(1)), 1));
@@ -516,7 +518,7 @@ fn asking_strict_state_from_inside_is_a_panic_and_not_a_wait() {
 #[test]
 fn strict_states_are_asked_for_in_the_order_of_their_declaration() {
     let worker = worker(&pool());
-    let [first, second] = ["first", "second"].map(|name| worker.state::<Tallies, _>(name, Strict, 1));
+    let [first, second] = ["first", "second"].map(|name| worker.state::<CounterArray, _>(name, Strict, 1));
     assert_eq!(first.transact(|_| second.transact(|_| 7)), 7);
     for _ in 0..2 {
         let inside = second.transact(|_| first.update_all([], |_| ()));
@@ -536,7 +538,7 @@ fn strict_states_are_asked_for_in_the_order_of_their_declaration() {
 fn a_ring_answers_how_many_items_gave_way_and_how_many_were_too_old() {
     let blueprint = Blueprint::new(|w| {
         compose(w, |input| {
-            let last = w.state::<Recent<u64>, _>("last", Strict, (3, Some(100)));
+            let last = w.state::<RingLog<u64>, _>("last", Strict, (3, Some(100)));
             input
                 .map(move |p| last.transact(|ring| ring.push([0, 1, 2, 3, 500][p.payload()[0] as usize], 7)))
                 .forget()

@@ -9,7 +9,9 @@ use netbricks_core::packet::stack::{Layer, Root, Usual, shape};
 use netbricks_core::packet::{Ethernet, Ip, Link, Tcp};
 use netbricks_core::tables::FlowTableConfig;
 use netbricks_core::view::{IpRewrite, Metadata};
-use netbricks_core::{Blueprint, Drop, Edge, Function, Input, Operator, Verdict, View, Worker, compose};
+use netbricks_core::{
+    Blueprint, DropReason, Edge, Function, Input, Operator, Verdict, View, Worker, compose,
+};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::stream::{StreamConfig, StreamOperator, WindowConfig};
 
@@ -256,7 +258,10 @@ fn bytes_are_those_computed_by_hand() {
         let node = blueprint(|worker| compose(worker, over_a_link));
         let outcome = outcome_at(burst, &[node], &sent);
         assert_eq!((&outcome.out[..], &outcome.aside), (&out[..], &aside), "in batches of {burst}");
-        assert_eq!((outcome.drops.dropped().packets, outcome.drops.of(Drop::Unmatched).packets), (1, 1));
+        assert_eq!(
+            (outcome.drops.dropped().packets, outcome.drops.of(DropReason::Unmatched).packets),
+            (1, 1)
+        );
     }
 }
 
@@ -337,7 +342,7 @@ where
                 if entry.put(seen) == Ok(true) { seen } else { 0 }
             },
         )
-        .filter(Drop::RateLimited, |p| *p.get::<u64>() % 4 != 3)
+        .filter(DropReason::RateLimited, |p| *p.get::<u64>() % 4 != 3)
         .transform(|p| {
             let seen = *p.get::<u64>();
             if let Some(last) = p.payload_mut().last_mut() {
@@ -399,7 +404,7 @@ fn shared_state_windows_and_new_lengths_around_a_division_are_as_between_nodes()
         };
         let ahead = agree_at_every_burst(&frames, fused, composed);
         assert!(WINDOWS.take().len() > 4, "{seed}: no windows");
-        assert!(ahead.drops.of(Drop::RateLimited).packets > 0, "{seed}: nothing is counted");
+        assert!(ahead.drops.of(DropReason::RateLimited).packets > 0, "{seed}: nothing is counted");
         let fused = || {
             vec![blueprint(|worker| {
                 compose(worker, |input| {
@@ -416,7 +421,7 @@ fn shared_state_windows_and_new_lengths_around_a_division_are_as_between_nodes()
         };
         let behind = agree_at_every_burst(&frames, fused, composed);
         assert!(WINDOWS.take().len() > 4, "{seed}: no windows");
-        assert!(behind.drops.of(Drop::RateLimited).packets > 0, "{seed}: nothing is counted");
+        assert!(behind.drops.of(DropReason::RateLimited).packets > 0, "{seed}: nothing is counted");
     }
 }
 
@@ -502,7 +507,7 @@ fn a_panic_in_a_loop_of_a_divided_row_costs_its_batch() {
             assert!(sink.frames().iter().all(|frame| frame[14] == 18), "{what}: every function ran once");
             let answered: Vec<u32> = passed.iter().copied().filter(|number| number % 16 == 0).collect();
             assert_eq!(answers.numbers(), answered, "{what}");
-            let drops = counters(&graph, "fragile").drops.of(Drop::Panicked);
+            let drops = counters(&graph, "fragile").drops.of(DropReason::Panicked);
             assert_eq!(drops.packets, lost.len() as u64, "{what}");
             let panics = graph.take_panics();
             let panic = &panics[0];

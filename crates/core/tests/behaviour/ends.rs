@@ -10,7 +10,7 @@ use netbricks_core::consistency::{
 };
 use netbricks_core::packet::{Ip, Link, Udp};
 use netbricks_core::tables::{
-    FlowTableConfig, Full, KeyedTallies, LpmConfig, RouteChange, RouteLifetime, Routes, RoutesFull,
+    FlowTableConfig, Full, KeyedCounterArray, LpmConfig, RouteChange, RouteLifetime, Routes, RoutesFull,
     TallyChange,
 };
 use netbricks_core::view::{IpRewrite, Metadata};
@@ -24,7 +24,7 @@ use proptest::prelude::*;
 use crate::consistency::{frame, through};
 use crate::harness::{pool, worker};
 
-type Counts = KeyedTallies<StoredFlow>;
+type Counts = KeyedCounterArray<StoredFlow>;
 
 /// Writes into the payload how many packets of the flow were counted, this one included; 0 where there was no room.
 fn counting<C>(input: Input, worker: &Worker, consistency: C, full: Full) -> impl Function + use<C>
@@ -121,7 +121,7 @@ fn strict_additions_add_up_over_threads() {
 fn bounded_additions_add_up_though_readers_see_less() {
     let shares = Shares::default();
     let side = |index| {
-        Worker::new(index, 1, pool()).sharing(&shares).state::<KeyedTallies<u64>, _>(
+        Worker::new(index, 1, pool()).sharing(&shares).state::<KeyedCounterArray<u64>, _>(
             "counts",
             BoundedInconsistency { updates: 1_000 },
             FlowTableConfig::new(4),
@@ -184,8 +184,8 @@ fn keyed_counters_change_alike_under_every_consistency() {
         TallyChange::Remove { key: 3, now: 170 },
         TallyChange::Remove { key: 3, now: 170 },
     ];
-    let look = |counts: &KeyedTallies<u64>| format!("{:?}", [1, 2, 3].map(|key| counts.get(&key)));
-    let (said, image) = all::<KeyedTallies<u64>>(&config, &changes, look);
+    let look = |counts: &KeyedCounterArray<u64>| format!("{:?}", [1, 2, 3].map(|key| counts.get(&key)));
+    let (said, image) = all::<KeyedCounterArray<u64>>(&config, &changes, look);
     let largest = format!("Added({})", u64::MAX);
     let expected = ["Added(5)", "Added(7)", &largest, "Full", "Expired(1)", "Added(1)", "Removed(Some(1))"];
     assert_eq!(said[..7], expected);
@@ -195,7 +195,7 @@ fn keyed_counters_change_alike_under_every_consistency() {
             .starts_with("(1, 2) Some(Counters { hits: 1, inserted: 3, evicted: 0, expired: 1, refused: 1")
     );
     // Its timeout goes with it: it was 160 ns old of 1,000.
-    let mut other = KeyedTallies::<u64>::make(&config).unwrap();
+    let mut other = KeyedCounterArray::<u64>::make(&config).unwrap();
     netbricks_core::Declared::import(&mut other, &image, 5_000).unwrap();
     assert_eq!((other.expire(5_839, 64), other.get(&2)), (0, Some(7)));
     assert_eq!((other.expire(5_840, 64), other.get(&2)), (1, None));
@@ -247,7 +247,7 @@ fn both<C: Consistency + Copy>(input: Input, worker: &Worker, consistency: C) ->
 where
 {
     let config = FlowTableConfig { idle_timeout: Some(100), ..FlowTableConfig::new(2) };
-    let counts = worker.state::<KeyedTallies<u64>, C>("counts", consistency, config);
+    let counts = worker.state::<KeyedCounterArray<u64>, C>("counts", consistency, config);
     let size = Some(LpmConfig { prefixes: 2, groups: 4 });
     let routes = worker.state::<Routes<u64>, C>("routes", consistency, (size, size));
     let (asked, told) = ((counts.clone(), routes.clone()), (counts.clone(), routes.clone()));

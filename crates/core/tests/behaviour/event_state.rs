@@ -6,7 +6,7 @@ use netbricks_core::buffer::{Batch, Pool};
 use netbricks_core::consistency::{
     Access, BoundedInconsistency, CannotWrite, Consistency, NoExternalAccess, Shares, Strict,
 };
-use netbricks_core::tables::Tallies;
+use netbricks_core::tables::CounterArray;
 use netbricks_core::{DetachedContext, Function, Input, Node, Operator, Worker, compose};
 
 use crate::harness::pool;
@@ -24,7 +24,7 @@ fn ticking<C: Consistency>(
     consistency: C,
     elsewhere: Box<dyn Fn()>,
 ) -> impl Function + use<C> {
-    let seen = worker.state::<Tallies, C>("seen", consistency, 2);
+    let seen = worker.state::<CounterArray, C>("seen", consistency, 2);
     let (asked, told) = (seen.clone(), seen.clone());
     worker.handler("read", "What is counted.", move |_| {
         Ok(format!("{:?}", asked.read(|seen| seen.all().to_vec())))
@@ -86,7 +86,7 @@ fn two_sides<C: Consistency + Copy + 'static>(
             &shares,
             consistency,
             Box::new(move || {
-                assert_eq!(Access::<Tallies>::update(&third, (1, 0)).map(drop), can_write);
+                assert_eq!(Access::<CounterArray>::update(&third, (1, 0)).map(drop), can_write);
             }),
         )
     })

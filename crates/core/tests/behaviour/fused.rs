@@ -5,7 +5,9 @@ use netbricks_core::packet::stack::{Usual, shape};
 use netbricks_core::packet::{Ethernet, FlowKey, Ip, Link, Tcp, Udp, Vlan};
 use netbricks_core::tables::FlowTableConfig;
 use netbricks_core::view::{Enclosing, IpRewrite, Metadata};
-use netbricks_core::{Blueprint, Drop, Drops, Edge, Function, Input, Operator, Verdict, Worker, compose};
+use netbricks_core::{
+    Blueprint, DropReason, Drops, Edge, Function, Input, Operator, Verdict, Worker, compose,
+};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::kinds;
 use netbricks_testkit::mutate::{Random, mutate};
@@ -17,7 +19,7 @@ pub(crate) fn hops(input: Input, _: &Worker) -> impl Function {
         .parse::<Link>()
         .parse::<Ip>()
         .or(Verdict::PASS)
-        .filter(Drop::TtlExpired, |p| p.header().ttl() > 1)
+        .filter(DropReason::TtlExpired, |p| p.header().ttl() > 1)
         .on_reject(|p| {
             p.reply(Edge::REPLY, 60, |bytes, p| bytes[..8].copy_from_slice(&p.payload().len().to_be_bytes()));
         })
@@ -48,7 +50,7 @@ pub(crate) fn count(input: Input, worker: &Worker) -> impl Function {
                 })
             },
         )
-        .filter(Drop::RateLimited, |p| *p.get::<u64>() < 9)
+        .filter(DropReason::RateLimited, |p| *p.get::<u64>() < 9)
         .done()
 }
 fn ports(input: Input, _: &Worker) -> impl Function {
@@ -62,7 +64,7 @@ fn ports(input: Input, _: &Worker) -> impl Function {
             |udp| {
                 udp.parse::<Udp>()
                     .or(Verdict::PASS)
-                    .filter(Drop::Denied, |p| p.header().source_port() % 3 != 0)
+                    .filter(DropReason::Denied, |p| p.header().source_port() % 3 != 0)
                     .forget()
             },
             |rest| {

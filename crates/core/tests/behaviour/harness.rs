@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use netbricks_core::buffer::{Batch, Pool};
 use netbricks_core::{
-    Blueprint, BuildError, Context, Drop, Edge, Graph, GraphBuilder, Node, NodeId, Output, Poll, Role, Turn,
-    Worker,
+    Blueprint, BuildError, Context, DropReason, Edge, Graph, GraphBuilder, Node, NodeId, Output, Poll, Role,
+    Turn, Worker,
 };
 
 pub(crate) fn pool() -> Pool {
@@ -79,7 +79,7 @@ impl Node for Feed {
             let Some(frame) = state.frames.pop_front() else { break };
             match cx.pool().packet(&frame) {
                 Some(packet) => assert!(batch.push(packet).is_ok()),
-                None => cx.receiving().lost_on_arrival(Drop::PoolExhausted, 1, frame.len() as u64),
+                None => cx.receiving().lost_on_arrival(DropReason::PoolExhausted, 1, frame.len() as u64),
             }
         }
         match (state.frames.is_empty(), state.ended, state.until) {

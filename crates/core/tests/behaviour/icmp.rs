@@ -3,7 +3,7 @@
 use netbricks_core::icmp::{IcmpError, IcmpErrors, ProblemCode, Unreachable};
 use netbricks_core::packet::print::dissect;
 use netbricks_core::packet::{Ip, Link};
-use netbricks_core::{Drop, Edge, Function, Input, Operator, compose};
+use netbricks_core::{DropReason, Edge, Function, Input, Operator, compose};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::{checksums, run};
 
@@ -15,7 +15,7 @@ fn answering(input: Input, rate: u64) -> impl Function {
     input
         .parse::<Link>()
         .parse::<Ip>()
-        .filter(Drop::TtlExpired, |p| p.header().ttl() > 1)
+        .filter(DropReason::TtlExpired, |p| p.header().ttl() > 1)
         .on_reject(move |p| {
             errors.answer(p, IcmpError::TimeExceeded);
         })
@@ -34,7 +34,7 @@ fn answers_with(error: IcmpError, frame: Vec<u8>) -> Vec<Vec<u8>> {
             input
                 .parse::<Link>()
                 .parse::<Ip>()
-                .filter(Drop::Denied, |_| false)
+                .filter(DropReason::Denied, |_| false)
                 .on_reject(move |packet| {
                     errors.answer(packet, error);
                 })
@@ -360,7 +360,7 @@ fn who_has_no_address_or_no_rate_is_silent() {
         input
             .parse::<Link>()
             .parse::<Ip>()
-            .filter(Drop::TtlExpired, |_| false)
+            .filter(DropReason::TtlExpired, |_| false)
             .on_reject(move |p| {
                 errors.answer(p, IcmpError::TimeExceeded);
             })

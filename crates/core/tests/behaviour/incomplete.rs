@@ -4,11 +4,15 @@ use netbricks_core::buffer::{Batch, GsoKind, Offload, Packet, Pool};
 use netbricks_core::packet::stack::LengthSlack;
 use netbricks_core::packet::{Ethernet, Ip, Ipv4, Link, Tcp, Udp, protocol};
 use netbricks_core::view::IpRewrite;
-use netbricks_core::{DetachedContext, Drop, Function, Input, Operator, Worker, compose};
+use netbricks_core::{DetachedContext, DropReason, Function, Input, Operator, Worker, compose};
 use netbricks_testkit::build::ethernet;
 
 /// Runs a function over one packet: what is left of it, and why it was dropped otherwise.
-fn run<F: Function>(packet: Packet, pool: &Pool, function: impl FnOnce(Input) -> F) -> Result<Packet, Drop> {
+fn run<F: Function>(
+    packet: Packet,
+    pool: &Pool,
+    function: impl FnOnce(Input) -> F,
+) -> Result<Packet, DropReason> {
     let worker = Worker::new(0, 1, pool.clone());
     let mut node = compose(&worker, function).unwrap();
     let mut cx = DetachedContext::new(pool.clone());
@@ -114,7 +118,7 @@ fn a_segment_left_to_a_device_may_say_no_length() {
             packet.data_mut().copy_from_slice(&frame);
             packet
         };
-        assert_eq!(run(packet(), &pool, parse).map(|_| ()), Err(Drop::Malformed));
+        assert_eq!(run(packet(), &pool, parse).map(|_| ()), Err(DropReason::Malformed));
         let mut offloaded = packet();
         offloaded.set_offload(Offload { gso, gso_size: 1_448, ..Offload::default() });
         assert!(run(offloaded, &pool, parse).is_ok());

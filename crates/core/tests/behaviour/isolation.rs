@@ -6,7 +6,7 @@ use std::rc::Rc;
 use netbricks_core::buffer::{Batch, Packet};
 use netbricks_core::graph::observe_panics;
 use netbricks_core::{
-    Context, Count, DetachedContext, Drop, Graph, GraphError, Node, Output, Poll, Role, Turn,
+    Context, Count, DetachedContext, DropReason, Graph, GraphError, Node, Output, Poll, Role, Turn,
 };
 
 use super::harness::*;
@@ -37,9 +37,9 @@ fn a_function_cannot_use_what_is_for_ports() {
     let attacks: [Attack; 8] = [
         ("sent", |cx| cx.transmitting().sent(50_000, 3_000_000)),
         ("created by a transmit node", |cx| cx.transmitting().created(50_000, 3_000_000)),
-        ("handed", |cx| cx.transmitting().handed(50_000, 3_000_000)),
-        ("taken", |cx| cx.transmitting().taken(50_000, 3_000_000)),
-        ("lost on arrival", |cx| cx.receiving().lost_on_arrival(Drop::TooBig, 50_000, 3_000_000)),
+        ("handoff_out", |cx| cx.transmitting().handoff_out(50_000, 3_000_000)),
+        ("taken", |cx| cx.transmitting().handoff_in(50_000, 3_000_000)),
+        ("lost on arrival", |cx| cx.receiving().lost_on_arrival(DropReason::TooBig, 50_000, 3_000_000)),
         ("created by a receive node", |cx| cx.receiving().created(50_000, 3_000_000)),
         ("advance", |cx| cx.receiving().advance(u64::MAX)),
         ("approach", |cx| {
@@ -50,8 +50,8 @@ fn a_function_cannot_use_what_is_for_ports() {
         let (mut graph, sink) = attacked(move |_, cx| attack(cx));
         let totals = graph.totals();
         assert_eq!((totals.received.packets, totals.sent.packets), (100, 0), "{name}");
-        assert_eq!((totals.drops.of(Drop::Panicked).packets, graph.now()), (100, 1_000), "{name}");
-        assert_eq!([totals.created, totals.handed, totals.taken], [Count::default(); 3], "{name}");
+        assert_eq!((totals.drops.of(DropReason::Panicked).packets, graph.now()), (100, 1_000), "{name}");
+        assert_eq!([totals.created, totals.handoff_out, totals.handoff_in], [Count::default(); 3], "{name}");
         assert_eq!((sink.numbers().len(), totals.drops.total().packets), (0, 100), "{name}");
         check(&graph);
         let panic = graph.take_panics().remove(0);
@@ -64,11 +64,11 @@ fn a_function_cannot_use_what_is_for_ports() {
 fn an_arrival_that_a_function_makes_up_is_not_received() {
     let (graph, _) = attacked(|_, cx| {
         if let Some(packet) = cx.pool().packet(&numbered(7)) {
-            cx.receiving().drop_arrival(packet, Drop::TooBig);
+            cx.receiving().drop_arrival(packet, DropReason::TooBig);
         }
     });
     assert_eq!(graph.totals().received.packets, 100);
-    assert_eq!(graph.totals().drops.of(Drop::TooBig).packets, 0);
+    assert_eq!(graph.totals().drops.of(DropReason::TooBig).packets, 0);
     check(&graph);
 }
 
@@ -110,7 +110,7 @@ fn a_port_has_the_rights_of_its_own_direction_alone() {
     run_out(&mut graph);
     let totals = graph.totals();
     assert_eq!((totals.received.packets, totals.sent.packets, graph.now()), (100, 0, 0));
-    assert_eq!(totals.drops.of(Drop::Panicked).packets, 100);
+    assert_eq!(totals.drops.of(DropReason::Panicked).packets, 100);
 }
 
 #[test]
@@ -134,14 +134,14 @@ fn packets_that_a_node_ends_in_a_context_of_its_own_are_missed_in_the_accounts()
         let mut own = kept.take().unwrap_or_else(|| DetachedContext::new(cx.pool().clone()));
         own.advance(u64::MAX);
         own.transmitting().sent(50_000, 3_000_000);
-        own.drop_batch(batch, Drop::Denied);
+        own.drop_batch(batch, DropReason::Denied);
         kept.set(Some(own));
     });
     assert_eq!(graph.unbalanced(), ["attacker"]);
     let totals = graph.totals();
     assert_eq!((totals.is_conserved(), totals.sent.packets, graph.now()), (false, 0, 1_000));
     assert_eq!(totals.drops.total().packets, 0);
-    assert_eq!(own.take().map(|mut own| own.take_drops().of(Drop::Denied).packets), Some(100));
+    assert_eq!(own.take().map(|mut own| own.take_drops().of(DropReason::Denied).packets), Some(100));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use netbricks_core::packet::{FlowKey, Ip, Link, Udp};
 use netbricks_core::tables::{Counters, Entry, FlowTableConfig, Full};
 use netbricks_core::view::{Enclosing, IpRewrite, Metadata};
 use netbricks_core::{
-    Drop, Function, Input, Operator, Own, StoredFlow, TableKey, Turn, Verdict, Worker, compose,
+    DropReason, Function, Input, LookupHooks, Operator, StoredFlow, TableKey, Turn, Verdict, Worker, compose,
 };
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::mutate::{Random, mutate};
@@ -180,7 +180,7 @@ fn tally(input: Input, worker: &Worker, config: FlowTableConfig, notes: Notes) -
 /// How many packets the first of two functions left to the other.
 struct Left(u32);
 
-impl Own<StoredFlow> for Left {
+impl LookupHooks<StoredFlow> for Left {
     fn begin(&mut self) {
         assert_eq!(self.0, 0, "left over from the batch before");
     }
@@ -292,7 +292,7 @@ proptest! {
 /// Keys that were expected.
 struct Told(Arc<Mutex<Vec<FlowKey>>>);
 
-impl Own<StoredFlow> for Told {
+impl LookupHooks<StoredFlow> for Told {
     fn expect(&mut self, flow: &StoredFlow) {
         self.0.lock().unwrap().push(FlowKey::restore(*flow));
     }
@@ -366,13 +366,13 @@ fn two_lookups_are_three_loops_and_the_second_knows_what_the_first_found() {
                 |p| *p.get::<u64>(),
                 |_, entry| matches!(entry, Entry::Vacant(_)) && entry.or_insert_with(|| 0).is_some(),
             )
-            .filter(Drop::Denied, |p| *p.get::<bool>() && *p.get::<u64>() < 4)
+            .filter(DropReason::Denied, |p| *p.get::<bool>() && *p.get::<u64>() < 4)
             .done()
     }
     // Only the first packet that is the n-th of its flow finds n unknown.
     let report = run_with(twice, (0..40).map(|i| frame(i % 4)));
     assert_eq!(report.out.iter().map(|f| f[35]).collect::<Vec<_>>(), [0, 0, 0]);
-    assert_eq!(report.dropped(Drop::Denied), 37);
+    assert_eq!(report.dropped(DropReason::Denied), 37);
 }
 
 #[test]
@@ -399,7 +399,7 @@ fn packets_that_left_before_a_lookup_are_not_looked_up() {
         frames.insert(at, arp.clone());
     }
     let report = run_with(|input, worker| numbering(input, FlowTableConfig::new(8), worker), frames);
-    assert_eq!((report.out.len(), report.dropped(Drop::Unmatched)), (100, 5));
+    assert_eq!((report.out.len(), report.dropped(DropReason::Unmatched)), (100, 5));
     assert_eq!(report.out.iter().map(|f| f[42]).max(), Some(34));
 }
 

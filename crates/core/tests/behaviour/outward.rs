@@ -1,7 +1,7 @@
 //! Functions that send packets out of themselves by the main way, in a row with others behind them.
 
 use netbricks_core::packet::{Ip, Link, Tcp};
-use netbricks_core::{Blueprint, Drop, Edge, Function, Input, Operator, Verdict, Worker, compose};
+use netbricks_core::{Blueprint, DropReason, Edge, Function, Input, Operator, Verdict, Worker, compose};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::stream::{PacketizeConfig, Replace, StreamOperator, StreamWorker};
 
@@ -32,7 +32,7 @@ fn few_hops_left(input: Input, _: &Worker) -> impl Function {
         .or(Verdict::PASS)
         .parse::<Ip>()
         .or(Verdict::PASS)
-        .filter(Drop::TtlExpired, |p| p.header().ttl() > 4)
+        .filter(DropReason::TtlExpired, |p| p.header().ttl() > 4)
         .done()
 }
 
@@ -49,7 +49,7 @@ fn row(nodes: &[Blueprint], frames: &[Vec<u8>]) -> (Vec<Vec<u8>>, u64) {
     // A node's packets that stay and those that it sends out leave it one after the other: nothing is said of their order.
     let mut frames = out.frames();
     frames.sort();
-    (frames, graph.totals().drops.of(Drop::TtlExpired).packets)
+    (frames, graph.totals().drops.of(DropReason::TtlExpired).packets)
 }
 
 #[test]

@@ -8,7 +8,7 @@ use netbricks_core::packet::{Ethernet, FlowKey, Ip, Link};
 use netbricks_core::tables::FlowTableConfig;
 use netbricks_core::view::{IpRewrite, Metadata};
 use netbricks_core::{
-    Context, Drop, Edge, Function, Graph, Input, Node, Operator, Poll, Role, Turn, Worker, compose,
+    Context, DropReason, Edge, Function, Graph, Input, Node, Operator, Poll, Role, Turn, Worker, compose,
 };
 use netbricks_testkit::build::ethernet;
 
@@ -47,7 +47,7 @@ fn only_the_batch_is_lost_and_the_state_begins_anew() {
 
     // Numbers 96 to 127 were in the batch with 100.
     assert_eq!(sink.numbers(), (0..96).chain(128..200).collect::<Vec<_>>());
-    let lost = counters(&graph, "fragile").drops.of(Drop::Panicked);
+    let lost = counters(&graph, "fragile").drops.of(DropReason::Panicked);
     assert_eq!((lost.packets, lost.bytes, counters(&graph, "fragile").panics), (32, 32 * 60, 1));
     let panics = graph.take_panics();
     let panic = &panics[0];
@@ -58,7 +58,7 @@ fn only_the_batch_is_lost_and_the_state_begins_anew() {
     assert_eq!(BUILT.get(), 2);
     // The state is new: it counted the packets since.
     assert_eq!(graph.call("fragile", "seen.occupancy", "").unwrap(), format!("72 {}", u64::MAX));
-    assert_eq!(graph.dropped_headers().next().unwrap().1.reason, Drop::Panicked);
+    assert_eq!(graph.dropped_headers().next().unwrap().1.reason, DropReason::Panicked);
     assert_eq!(pool.available(), pool.capacity());
 }
 
@@ -76,7 +76,7 @@ fn other_branches_never_notice() {
     let (mut graph, pool) = rig.build();
     run_out(&mut graph);
     assert_eq!(good.numbers(), (0..200).filter(|n| n % 2 == 1).collect::<Vec<_>>());
-    assert_eq!((bad.numbers().len(), graph.totals().drops.of(Drop::Panicked).packets), (0, 100));
+    assert_eq!((bad.numbers().len(), graph.totals().drops.of(DropReason::Panicked).packets), (0, 100));
     assert_eq!(pool.available(), pool.capacity());
 }
 
@@ -133,7 +133,7 @@ fn a_panic_in_poll_loses_what_was_in_hand_and_the_source_gets_its_next_turn() {
     turns(&mut graph, 12);
     let counters = counters(&graph, "shaky");
     assert_eq!((counters.panics, counters.received.packets), (4, 120));
-    assert_eq!((graph.totals().sent.packets, counters.drops.of(Drop::Panicked).packets), (80, 40));
+    assert_eq!((graph.totals().sent.packets, counters.drops.of(DropReason::Panicked).packets), (80, 40));
     assert_eq!(pool.available(), pool.capacity());
 }
 
@@ -160,7 +160,7 @@ impl Node for Keeper {
             if Some(number(packet.data())) == self.breaks_at {
                 // Some are dropped by reason, one is freed without a word, then it panics with one in its hand.
                 if let Some(kept) = self.kept.pop() {
-                    cx.drop_packet(kept, Drop::QueueFull);
+                    cx.drop_packet(kept, DropReason::QueueFull);
                 }
                 drop(self.kept.pop());
                 panic!("keeper");
@@ -231,11 +231,11 @@ fn packets_lost_by_a_keeper_are_counted_by_difference() {
     for rebuilt in [false, true] {
         let (mut graph, pool, _) = keeper_graph(Keeper { breaks_at: Some(55), ..Keeper::default() }, rebuilt);
         run_out(&mut graph);
-        assert_eq!(graph.totals().drops.of(Drop::QueueFull).packets, 1);
+        assert_eq!(graph.totals().drops.of(DropReason::QueueFull).packets, 1);
         assert_eq!(graph.drain(0), 0);
         check(&graph);
         assert_eq!(pool.available(), pool.capacity(), "rebuilt: {rebuilt}");
-        let lost = graph.totals().drops.of(Drop::Panicked).packets;
+        let lost = graph.totals().drops.of(DropReason::Panicked).packets;
         // Its own batch (10 packets, some of them kept by then), one freed silently; and, with a new node, all it held.
         assert!(if rebuilt { lost > 30 } else { lost <= 12 }, "{lost}");
     }
@@ -247,14 +247,14 @@ fn a_panic_in_drain_or_in_a_keepers_turn_is_counted_too() {
     run_out(&mut graph);
     assert_eq!(graph.drain(0), 0);
     check(&graph);
-    assert_eq!(graph.totals().drops.of(Drop::Panicked).packets, 25);
+    assert_eq!(graph.totals().drops.of(DropReason::Panicked).packets, 25);
     assert_eq!((sink.numbers().len(), pool.available()), (75, pool.capacity()));
 
     let (mut graph, pool, _) = keeper_graph(Keeper { schedulable: true, ..Keeper::default() }, false);
     turns(&mut graph, 50);
     graph.drain(0);
     check(&graph);
-    assert!(graph.totals().drops.of(Drop::Panicked).packets > 40);
+    assert!(graph.totals().drops.of(DropReason::Panicked).packets > 40);
     assert_eq!(pool.available(), pool.capacity());
 }
 
@@ -329,7 +329,10 @@ fn state_whose_drop_panics_and_a_blueprint_that_fails_do_not_spread() {
         rebuilt,
         [("first".to_owned(), true), ("second".to_owned(), false), ("second".to_owned(), false)]
     );
-    assert_eq!((graph.totals().drops.of(Drop::Panicked).packets, pool.available()), (600, pool.capacity()));
+    assert_eq!(
+        (graph.totals().drops.of(DropReason::Panicked).packets, pool.available()),
+        (600, pool.capacity())
+    );
 }
 
 #[test]
@@ -343,7 +346,7 @@ fn packets_emitted_before_the_panic_are_lost_with_it_and_counted_once() {
             for packet in batch.drain_from(10) {
                 match number(packet.data()) {
                     10..15 => cx.emit(Edge(1), packet),
-                    15..18 => cx.drop_packet(packet, Drop::Denied),
+                    15..18 => cx.drop_packet(packet, DropReason::Denied),
                     _ => panic!("late"),
                 }
             }
@@ -357,7 +360,7 @@ fn packets_emitted_before_the_panic_are_lost_with_it_and_counted_once() {
     let (mut graph, pool) = rig.build();
     run_out(&mut graph);
     let drops = graph.totals().drops;
-    assert_eq!([drops.of(Drop::Denied).packets, drops.of(Drop::Panicked).packets], [3, 17]);
+    assert_eq!([drops.of(DropReason::Denied).packets, drops.of(DropReason::Panicked).packets], [3, 17]);
     assert_eq!((aside.frames().len(), pool.available()), (0, pool.capacity()));
 }
 
@@ -439,7 +442,7 @@ fn a_panic_around_what_waits_on_memory_costs_its_batch() {
                 let panics = graph.take_panics();
                 assert_eq!((panics.len(), panics[0].packets, panics[0].rebuilt), (1, 32, rebuilt), "{what}");
                 assert!(panics[0].message.contains(&format!("{place:?}")), "{what}: {}", panics[0].message);
-                assert_eq!(counters(&graph, "waits").drops.of(Drop::Panicked).packets, 32, "{what}");
+                assert_eq!(counters(&graph, "waits").drops.of(DropReason::Panicked).packets, 32, "{what}");
                 assert_eq!(pool.available(), pool.capacity(), "{what}");
                 let seen: Vec<u8> = sink.frames().iter().map(|frame| frame[14]).collect();
                 let fresh = |numbers: &[u32], first: u32| -> Vec<u8> {
@@ -619,7 +622,7 @@ fn a_panic_while_draining_is_contained_wherever_it_is() {
     assert_eq!(graph.drain(0), 7);
     check(&graph);
     assert!(counters(&graph, "miser").panics > 0);
-    assert_eq!(graph.totals().drops.of(Drop::Panicked).packets, 0, "they are held, not lost");
+    assert_eq!(graph.totals().drops.of(DropReason::Panicked).packets, 0, "they are held, not lost");
 }
 
 /// A queue with a line: keeps what it receives for a turn.

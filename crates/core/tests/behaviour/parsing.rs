@@ -4,7 +4,7 @@ use netbricks_core::packet::print::{Protocol, dissect};
 use netbricks_core::packet::{Arp, Ethernet, Ip, Ipv4, Link, Udp, Vlan};
 use netbricks_core::tables::FlowTableConfig;
 use netbricks_core::view::{Enclosing, Metadata};
-use netbricks_core::{Drop, Edge, Function, Input, Operator, Verdict, Worker};
+use netbricks_core::{DropReason, Edge, Function, Input, Operator, Verdict, Worker};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::{Report, checksums, kinds, run, run_with};
 
@@ -35,7 +35,7 @@ fn hops(input: Input) -> impl Function {
 fn unmatched_and_malformed_are_different_reasons() {
     let report = run(hops, [udp(), arp(), broken(), lying(), vec![0; 13]]);
     assert_eq!(report.out.len(), 1);
-    assert_eq!([report.dropped(Drop::Unmatched), report.dropped(Drop::Malformed)], [1, 3]);
+    assert_eq!([report.dropped(DropReason::Unmatched), report.dropped(DropReason::Malformed)], [1, 3]);
 }
 
 #[test]
@@ -99,24 +99,24 @@ fn what_may_pass_passes_where_a_function_does_not_end_in_done() {
 #[test]
 fn what_does_not_match_may_pass_unchanged_and_what_is_malformed_may_not() {
     fn deny(input: Input) -> impl Function {
-        input.parse::<Link>().parse::<Ip>().or(Verdict::PASS).filter(Drop::Denied, |_| false).done()
+        input.parse::<Link>().parse::<Ip>().or(Verdict::PASS).filter(DropReason::Denied, |_| false).done()
     }
     let report = run(deny, [arp(), udp(), broken()]);
     assert_eq!(report.out, [arp()]);
-    assert_eq!([report.dropped(Drop::Denied), report.dropped(Drop::Malformed)], [1, 1]);
+    assert_eq!([report.dropped(DropReason::Denied), report.dropped(DropReason::Malformed)], [1, 1]);
     // Passing leaves one function only: the next one still gets the packet.
     let report =
         run(|input| deny(input).then(|input| input.parse::<Ethernet>().parse::<Ipv4>().done()), [arp()]);
-    assert_eq!(report.dropped(Drop::Unmatched), 1);
+    assert_eq!(report.dropped(DropReason::Unmatched), 1);
 }
 
 #[test]
 fn what_does_not_match_may_take_an_edge_or_the_way_that_was_configured() {
     let report = run(|input| input.parse::<Link>().parse::<Ip>().or(Edge(4)).done(), [arp(), udp()]);
     assert_eq!((report.out, report.replies), (vec![udp()], vec![arp()]));
-    for (verdict, passed, denied) in [(Verdict::PASS, 1, 0), (Verdict::drop(Drop::Denied), 0, 1)] {
+    for (verdict, passed, denied) in [(Verdict::PASS, 1, 0), (Verdict::drop(DropReason::Denied), 0, 1)] {
         let report = run(move |input| input.parse::<Link>().parse::<Ip>().or(verdict).done(), [arp()]);
-        assert_eq!((report.out.len(), report.dropped(Drop::Denied)), (passed, denied));
+        assert_eq!((report.out.len(), report.dropped(DropReason::Denied)), (passed, denied));
     }
 }
 
@@ -149,7 +149,7 @@ fn enclosing_headers_and_tags_stay_visible() {
             .parse::<Link>()
             .parse::<Ip>()
             .parse::<Udp>()
-            .filter(Drop::Denied, |p| {
+            .filter(DropReason::Denied, |p| {
                 p.outer::<Link>().vlans().iter().map(|vlan| vlan.vid()).eq([5, 6])
                     && p.outer::<Ip>().ttl() == 64
                     && p.header().destination_port() == 53
@@ -161,7 +161,7 @@ fn enclosing_headers_and_tags_stay_visible() {
     let tags =
         |a, b| ethernet().qinq(a, b).ipv4("10.0.0.1", "10.0.0.2").udp(1, 53).payload(b"hi").build().unwrap();
     let report = run(tagged, [tags(5, 6), tags(6, 5)]);
-    assert_eq!((report.out.len(), report.dropped(Drop::Denied)), (1, 1));
+    assert_eq!((report.out.len(), report.dropped(DropReason::Denied)), (1, 1));
     assert_eq!(report.out[0][..12], [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
 }
 
@@ -173,7 +173,7 @@ fn padding_is_no_payload() {
             .parse::<Link>()
             .parse::<Ip>()
             .parse::<Udp>()
-            .filter(Drop::Denied, |p| p.payload() == b"x")
+            .filter(DropReason::Denied, |p| p.payload() == b"x")
             .done()
     }
     assert_eq!(run(exact, [frame]).out.len(), 1);
@@ -187,12 +187,12 @@ fn deparse_returns_a_header_to_the_payload_and_changes_nothing() {
             .parse::<Vlan>()
             .parse::<Ipv4>()
             .deparse()
-            .filter(Drop::Denied, |p| p.header().vid() == 7 && p.payload()[0] == 0x45)
+            .filter(DropReason::Denied, |p| p.header().vid() == 7 && p.payload()[0] == 0x45)
             .parse::<Ipv4>()
-            .filter(Drop::Denied, |p| p.header().fixed().ttl() == 64)
+            .filter(DropReason::Denied, |p| p.header().fixed().ttl() == 64)
             .deparse()
             .deparse()
-            .filter(Drop::Denied, |p| p.payload().len() == p.frame_len() - 14)
+            .filter(DropReason::Denied, |p| p.payload().len() == p.frame_len() - 14)
             .done()
     }
     let frame = ethernet().vlan(7).ipv4("10.0.0.1", "10.0.0.2").udp(1, 2).build().unwrap();
@@ -210,5 +210,5 @@ fn offsets_are_those_of_the_parse() {
             .parse::<Ipv4>()
             .done()
     }
-    assert_eq!(run(shrink, [udp()]).dropped(Drop::Malformed), 1);
+    assert_eq!(run(shrink, [udp()]).dropped(DropReason::Malformed), 1);
 }

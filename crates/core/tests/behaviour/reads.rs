@@ -6,7 +6,7 @@ use netbricks_core::consistency::{
     Access, BoundedInconsistency, Consistency, Lookable, NoExternalAccess, Strict,
 };
 use netbricks_core::packet::{Ip, Link};
-use netbricks_core::tables::{FlowTableConfig, Tallies};
+use netbricks_core::tables::{CounterArray, FlowTableConfig};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{Function, Input, Node, Operator, Verdict, Worker, compose};
 
@@ -17,8 +17,8 @@ const BOUNDED: BoundedInconsistency = BoundedInconsistency { updates: 10 };
 
 /// Reads by handlers: inside a read, inside a read after a change in the same call, and inside a change.
 fn reading<C: Consistency>(input: Input, worker: &Worker, consistency: C) -> impl Function + use<C> {
-    let state = worker.state::<Tallies, C>("seen", consistency, 1);
-    let first = move |state: &C::Handle<Tallies>| state.read(|seen| seen.get(0)).unwrap();
+    let state = worker.state::<CounterArray, C>("seen", consistency, 1);
+    let first = move |state: &C::Handle<CounterArray>| state.read(|seen| seen.get(0)).unwrap();
     let (once, inside, after) = (state.clone(), state.clone(), state.clone());
     worker.handler("once", "Reads.", move |_| Ok(first(&once).to_string()));
     worker

@@ -10,7 +10,7 @@ use netbricks_core::packet::{
 use netbricks_core::tables::FlowTableConfig;
 use netbricks_core::view::{Enclosing, IpRewrite, Metadata};
 use netbricks_core::{
-    DetachedContext, Drop, Edge, Function, Input, Node, Operator, Verdict, Worker, compose,
+    DetachedContext, DropReason, Edge, Function, Input, Node, Operator, Verdict, Worker, compose,
 };
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::mutate::Random;
@@ -288,7 +288,11 @@ fn a_tunnel_that_can_not_state_the_length_is_too_long() {
     let most = 0xffff - 20 - 8 - 8 - 14 - 20 - 20;
     for (payload, fits) in [(most - 4, 1), (most - 3, 0), (most, 0)] {
         let report = run(tunnelled, [in_tunnel(&vec![3; payload])]);
-        assert_eq!((report.out.len(), report.dropped(Drop::TooBig)), (fits, 1 - fits as u64), "{payload}");
+        assert_eq!(
+            (report.out.len(), report.dropped(DropReason::TooBig)),
+            (fits, 1 - fits as u64),
+            "{payload}"
+        );
         assert!(report.out.iter().all(|out| checksums::wrong(out).is_empty()));
     }
 }
@@ -375,7 +379,7 @@ fn the_chain_goes_on_in_the_new_stack() {
             .resize(|_, replace| replace.payload(0..0, b"#"))
             .deparse()
             .parse::<Udp>()
-            .filter(Drop::Denied, |p| p.payload() == b"#axyz")
+            .filter(DropReason::Denied, |p| p.payload() == b"#axyz")
             .done()
     }
     let packet = |text: &[u8], long: bool| {
@@ -410,7 +414,7 @@ fn the_last_word_counts_and_no_word_changes_nothing() {
 }
 
 /// The ways in which a packet refuses, and what becomes of it.
-fn refusing() -> Vec<(&'static str, Vec<u8>, Drop)> {
+fn refusing() -> Vec<(&'static str, Vec<u8>, DropReason)> {
     let v4 = || ethernet().ipv4("10.0.0.1", "10.0.0.2");
     let v6 = || ethernet().ipv6("2001:db8::1", "2001:db8::2");
     // The authentication header (RFC 4302) of 12 bytes stands where an extension of that length was built.
@@ -420,16 +424,20 @@ fn refusing() -> Vec<(&'static str, Vec<u8>, Drop)> {
     let mut shorter = v4().udp(1, 2).payload(b"abcdefgh").build().unwrap();
     shorter[39] -= 2;
     vec![
-        ("a fragment", v4().fragment(0, true).udp(1, 2).payload(&[1; 32]).build().unwrap(), Drop::Fragment),
+        (
+            "a fragment",
+            v4().fragment(0, true).udp(1, 2).payload(&[1; 32]).build().unwrap(),
+            DropReason::Fragment,
+        ),
         (
             "a v6 fragment",
             v6().fragment(0, true, 7).udp(1, 2).payload(&[1; 32]).build().unwrap(),
-            Drop::Fragment,
+            DropReason::Fragment,
         ),
-        ("authenticated", authenticated, Drop::Denied),
-        ("a datagram that ends before its packet", shorter, Drop::Unmatched),
-        ("as long as can be", v4().udp(1, 2).payload(&[0; 65_506]).build().unwrap(), Drop::TooBig),
-        ("out of range", v4().udp(1, 2).build().unwrap(), Drop::Unmatched),
+        ("authenticated", authenticated, DropReason::Denied),
+        ("a datagram that ends before its packet", shorter, DropReason::Unmatched),
+        ("as long as can be", v4().udp(1, 2).payload(&[0; 65_506]).build().unwrap(), DropReason::TooBig),
+        ("out of range", v4().udp(1, 2).build().unwrap(), DropReason::Unmatched),
     ]
 }
 
@@ -464,14 +472,14 @@ fn what_can_not_be_changed_takes_the_way_that_the_author_chose() {
                 assert!(p.frame_len() > 40 && !error.to_string().is_empty());
                 Ok(())
             });
-            or_else(|_, _| Err(Verdict::drop(Drop::RateLimited)));
+            or_else(|_, _| Err(Verdict::drop(DropReason::RateLimited)));
         };
         assert_eq!((dropped.out.len(), dropped.dropped(reason)), (0, 1), "{name}");
         assert_eq!((passed.out, sent.replies), (vec![frame.clone()], vec![frame.clone()]), "{name}");
         let (start, whole) = (stayed.out[0].iter().position(|byte| *byte == 0xee), &stayed.out[0]);
         assert_eq!(whole.len(), frame.len(), "{name}: it went on as it was");
         assert_eq!(start.is_none(), name == "out of range", "{name}: what comes after it saw it");
-        assert_eq!(denied.dropped(Drop::RateLimited), 1, "{name}");
+        assert_eq!(denied.dropped(DropReason::RateLimited), 1, "{name}");
     }
 }
 
@@ -489,9 +497,9 @@ fn more_options_than_there_is_room_for_and_options_of_another_version() {
     let v4 = ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(1, 2).build().unwrap();
     let v6 = ethernet().ipv6("2001:db8::1", "2001:db8::2").udp(1, 2).build().unwrap();
     assert_eq!(run(options(40), [v4.clone()]).out[0].len(), v4.len() + 40);
-    assert_eq!(run(options(41), [v4.clone()]).dropped(Drop::TooBig), 1);
-    assert_eq!(run(options(100), [v4]).dropped(Drop::TooBig), 1);
-    assert_eq!(run(options(4), [v6]).dropped(Drop::Unmatched), 1);
+    assert_eq!(run(options(41), [v4.clone()]).dropped(DropReason::TooBig), 1);
+    assert_eq!(run(options(100), [v4]).dropped(DropReason::TooBig), 1);
+    assert_eq!(run(options(4), [v6]).dropped(DropReason::Unmatched), 1);
 }
 
 /// An author may write any length field: then the range that was asked for means something else, and nothing is written.
@@ -510,7 +518,7 @@ fn who_writes_a_length_after_the_parse_is_found_out() {
         }
     };
     assert_eq!(run(meddling(0), [frame.clone()]).out[0].len(), frame.len() + 2);
-    assert_eq!(run(meddling(8), [frame.clone()]).dropped(Drop::Malformed), 1);
+    assert_eq!(run(meddling(8), [frame.clone()]).dropped(DropReason::Malformed), 1);
     let shortening = |input: Input| {
         input
             .parse::<Link>()
@@ -579,7 +587,7 @@ fn room_before_and_behind_is_used_up_and_then_there_is_none() {
             }
             // Each end is used up to less than a step.
             assert!(used <= room && used + 2 * bytes > room, "{used} of {room}");
-            assert_eq!(cx.take_drops().of(Drop::TooBig).packets, 1);
+            assert_eq!(cx.take_drops().of(DropReason::TooBig).packets, 1);
             assert_eq!(pool.available(), pool.capacity());
         }
     }

@@ -2,7 +2,7 @@
 
 use netbricks_core::context::ANSWERS_LIMIT;
 use netbricks_core::packet::{Ethernet, Ip, Link};
-use netbricks_core::{Drop, Edge, Function, Input, Operator, Verdict, compose};
+use netbricks_core::{DropReason, Edge, Function, Input, Operator, Verdict, compose};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::run;
 
@@ -79,7 +79,7 @@ fn a_packet_is_not_answered_without_end() {
     assert_eq!(replies.frames().len(), ANSWERS_LIMIT);
     let counters = counters(&graph, "storm");
     assert_eq!(counters.created.packets, ANSWERS_LIMIT as u64 + 1, "the one too many is counted");
-    assert_eq!(counters.drops.of(Drop::RateLimited).packets, 1);
+    assert_eq!(counters.drops.of(DropReason::RateLimited).packets, 1);
     assert_eq!(pool.available(), pool.capacity());
 }
 
@@ -115,7 +115,11 @@ fn every_packet_is_answered_as_often_at_any_burst() {
             let at = format!("{asked} answers, bursts of {burst}");
             assert_eq!(replies.frames().len(), 255 * got, "{at}");
             assert_eq!(counters.created.packets, 255 * asked as u64, "{at}");
-            assert_eq!(counters.drops.of(Drop::RateLimited).packets, 255 * (asked - got) as u64, "{at}");
+            assert_eq!(
+                counters.drops.of(DropReason::RateLimited).packets,
+                255 * (asked - got) as u64,
+                "{at}"
+            );
         }
     }
 }
@@ -144,7 +148,7 @@ fn replies_are_rolled_back_when_a_later_packet_panics() {
     run_out(&mut graph);
     let counters = counters(&graph, "fragile");
     // Packets 10 to 19 are lost, and their answers never were.
-    assert_eq!((counters.created.packets, counters.drops.of(Drop::Panicked).packets), (20, 10));
+    assert_eq!((counters.created.packets, counters.drops.of(DropReason::Panicked).packets), (20, 10));
     assert_eq!((replies.frames().len(), pool.available()), (20, pool.capacity()));
 }
 
@@ -153,7 +157,7 @@ fn an_empty_pool_is_told_to_the_author() {
     fn count(input: Input) -> impl Function {
         input
             .parse::<Ethernet>()
-            .filter(Drop::PoolExhausted, |_| true)
+            .filter(DropReason::PoolExhausted, |_| true)
             .transform(|p| {
                 let answered = p.reply(Edge::REPLY, 1 << 20, |_, _| unreachable!("no frame is that large"));
                 assert!(!answered);

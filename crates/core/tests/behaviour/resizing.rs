@@ -5,7 +5,7 @@ use netbricks_core::packet::print::dissect;
 use netbricks_core::packet::{Ethernet, FlowKey, Ip, Ipv4, Ipv6, Link, Udp, Vlan};
 use netbricks_core::tables::FlowTableConfig;
 use netbricks_core::view::{IpRewrite, Metadata};
-use netbricks_core::{DetachedContext, Drop, Function, Input, Operator, Verdict, Worker, compose};
+use netbricks_core::{DetachedContext, DropReason, Function, Input, Operator, Verdict, Worker, compose};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::{checksums, kinds, run, run_with};
 
@@ -56,7 +56,7 @@ fn the_chain_goes_on_in_the_new_stack() {
             .deparse()
             .remove()
             .parse::<Ipv4>()
-            .filter(Drop::Denied, |p| p.header().fixed().ttl() == 63)
+            .filter(DropReason::Denied, |p| p.header().fixed().ttl() == 63)
             .done()
     }
     let frame = ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(1, 2).payload(b"x").build().unwrap();
@@ -240,7 +240,7 @@ fn what_no_length_field_can_state_is_too_big() {
     for (payload, fits) in [(0xffff - 48, 1), (0xffff - 47, 0)] {
         let frame = ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(1, 2).unchecked();
         let report = run(inside, [frame.payload(&vec![0; payload]).build().unwrap()]);
-        assert_eq!((report.out.len(), report.dropped(Drop::TooBig)), (fits, 1 - fits as u64));
+        assert_eq!((report.out.len(), report.dropped(DropReason::TooBig)), (fits, 1 - fits as u64));
         report.out.iter().for_each(|out| sound(out));
     }
 }
@@ -262,6 +262,6 @@ fn without_headroom_a_packet_is_too_big() {
     }
     assert_eq!(cx.take_drops().total().packets, 0);
     node.process(0, &mut batch, &mut cx);
-    assert_eq!((batch.len(), cx.take_drops().of(Drop::TooBig).packets), (0, 1));
+    assert_eq!((batch.len(), cx.take_drops().of(DropReason::TooBig).packets), (0, 1));
     assert_eq!(pool.available(), pool.capacity());
 }

@@ -174,7 +174,7 @@ fn an_empty_pool_is_a_counted_event() {
     crate::harness::run_out(&mut graph);
     let totals = graph.totals();
     assert_eq!(totals.received.packets, 100);
-    assert_eq!(totals.drops.of(netbricks_core::Drop::PoolExhausted).packets, 100 - totals.sent.packets);
+    assert_eq!(totals.drops.of(netbricks_core::DropReason::PoolExhausted).packets, 100 - totals.sent.packets);
     assert!(totals.sent.packets >= 16);
     assert_eq!(pool.available(), 16);
 }

@@ -10,7 +10,7 @@ use netbricks_core::view::IpRewrite;
 use netbricks_core::{
     CallError, DetachedContext, Function, Graph, ImportError, Input, Operator, Section, Worker, compose,
 };
-use netbricks_core::{Drop, recorder::KEPT_BYTES};
+use netbricks_core::{DropReason, recorder::KEPT_BYTES};
 use netbricks_testkit::build::ethernet;
 
 use crate::consistency::{Flows, frame};
@@ -181,7 +181,7 @@ fn the_last_dropped_headers_are_kept_by_node_and_reason() {
         "drops",
         act(|_, batch, cx| {
             for packet in batch.drain() {
-                let reason = if packet.len() > 60 { Drop::TooBig } else { Drop::Denied };
+                let reason = if packet.len() > 60 { DropReason::TooBig } else { DropReason::Denied };
                 cx.drop_packet(packet, reason);
             }
         })
@@ -193,7 +193,10 @@ fn the_last_dropped_headers_are_kept_by_node_and_reason() {
     run_out(&mut graph);
     let records: Vec<_> =
         graph.dropped_headers().map(|(node, r)| (node, r.reason, r.frame_len, r.bytes().len())).collect();
-    assert_eq!(records, [("drops", Drop::TooBig, 1_000, KEPT_BYTES), ("drops", Drop::Denied, 60, 60)]);
+    assert_eq!(
+        records,
+        [("drops", DropReason::TooBig, 1_000, KEPT_BYTES), ("drops", DropReason::Denied, 60, 60)]
+    );
 }
 
 #[test]

@@ -11,7 +11,7 @@ use netbricks_core::consistency::{
     Access, Bounded, BoundedInconsistency, CannotWrite, Shares, Strict, StrictState,
 };
 use netbricks_core::packet::{Ip, Link};
-use netbricks_core::tables::{FlowTable, FlowTableConfig, Tallies};
+use netbricks_core::tables::{CounterArray, FlowTable, FlowTableConfig};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{Operator, StoredFlow, Worker, compose};
 
@@ -47,8 +47,8 @@ fn alone<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
 
 /// One worker's handles to what all have, declared in this order.
 struct Sides {
-    strict: [StrictState<Tallies>; 2],
-    bounded: [Bounded<Tallies>; 2],
+    strict: [StrictState<CounterArray>; 2],
+    bounded: [Bounded<CounterArray>; 2],
 }
 
 fn sides(shares: &Shares) -> Sides {
@@ -59,7 +59,7 @@ fn sides(shares: &Shares) -> Sides {
     }
 }
 
-fn first(state: &impl Access<Tallies>) -> u64 {
+fn first(state: &impl Access<CounterArray>) -> u64 {
     state.read(|seen| seen.get(0).unwrap())
 }
 
@@ -194,7 +194,7 @@ fn a_lookup_in_strict_state_changes_bounded_state() {
         let mut node = compose(&worker, |input| {
             let flows =
                 worker.state::<FlowTable<StoredFlow, u64>, _>("flows", Strict, FlowTableConfig::new(16));
-            let routes = worker.state::<Tallies, _>("routes", BOUNDED, 1);
+            let routes = worker.state::<CounterArray, _>("routes", BOUNDED, 1);
             input
                 .parse::<Link>()
                 .parse::<Ip>()
@@ -277,7 +277,7 @@ fn a_control_thread_that_idles_keeps_nobody_from_writing() {
     let shares = Shares::default();
     let state = |shares: &Shares| {
         let bounded = BoundedInconsistency { updates: 1 };
-        Worker::new(0, 1, pool()).sharing(shares).state::<Tallies, _>("seen", bounded, 1)
+        Worker::new(0, 1, pool()).sharing(shares).state::<CounterArray, _>("seen", bounded, 1)
     };
     let (changed, is_changed) = channel();
     let (seen, is_seen) = channel();

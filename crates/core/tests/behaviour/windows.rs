@@ -3,7 +3,7 @@
 use netbricks_core::graph::observe_panics;
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{Ip, Link, Tcp};
-use netbricks_core::{Drop, Edge, Function, Input, Operator, Verdict, Worker, compose};
+use netbricks_core::{DropReason, Edge, Function, Input, Operator, Verdict, Worker, compose};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::stream::{
     Cut, Fate, InlineWindowConfig, PacketizeConfig, StreamConfig, StreamOperator, Why, WindowConfig,
@@ -114,7 +114,7 @@ fn a_panic_in_a_window_costs_its_batch_and_its_streams_begin_anew() {
     let panics = graph.take_panics();
     assert_eq!((panics.len(), panics[0].node.as_str(), panics[0].packets), (1, "watch", 1));
     assert!(panics[0].rebuilt && panics[0].message.contains("a window of !ban"), "{}", panics[0].message);
-    assert_eq!(counters(&graph, "watch").drops.of(Drop::Panicked).packets, 1);
+    assert_eq!(counters(&graph, "watch").drops.of(DropReason::Panicked).packets, 1);
     assert_eq!(sink.frames().len(), 4, "the others were none of its business");
     assert!(graph.totals().is_conserved());
     assert_eq!(shown(), ["abcd Full", "defg Full"], "half a window was thrown away with the rest");
@@ -197,7 +197,7 @@ fn windows_in_the_packets_way_hold_and_cut_and_replace() {
     let texts: Vec<String> = report.out[6..].iter().map(text).filter(|text| text.len() > 1).collect();
     assert_eq!(texts, ["abcdefgh", "XXXXyzwlate"]);
     assert_eq!(report.replies.len(), 2, "a reset for each");
-    assert_eq!(report.dropped(Drop::Denied), 2);
+    assert_eq!(report.dropped(DropReason::Denied), 2);
 }
 
 #[test]

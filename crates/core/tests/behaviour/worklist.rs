@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use netbricks_core::{Drop, Edge, merge};
+use netbricks_core::{DropReason, Edge, merge};
 use netbricks_testkit::BURSTS;
 
 use crate::harness::{Feed, Rig, Sink, act, counters, nothing, number, numbered, run_out, split};
@@ -92,7 +92,7 @@ fn cycles_end_and_are_counted() {
     let (mut graph, pool) = rig.build();
     run_out(&mut graph);
     let totals = graph.totals();
-    assert_eq!((totals.sent.packets, totals.drops.of(Drop::LoopLimit).packets), (50, 50));
+    assert_eq!((totals.sent.packets, totals.drops.of(DropReason::LoopLimit).packets), (50, 50));
     assert_eq!(sink.numbers(), (50..100).collect::<Vec<_>>());
     assert_eq!(pool.available(), pool.capacity());
     // A bounded number of rounds.
@@ -109,7 +109,7 @@ fn cycles_over_other_edges_end_as_well() {
     rig.builder.connect(b, Edge(1), a, 1).unwrap();
     let (mut graph, pool) = rig.build();
     run_out(&mut graph);
-    assert_eq!((graph.totals().sent.packets, graph.totals().drops.of(Drop::LoopLimit).packets), (5, 5));
+    assert_eq!((graph.totals().sent.packets, graph.totals().drops.of(DropReason::LoopLimit).packets), (5, 5));
     assert_eq!(pool.available(), pool.capacity());
 }
 
@@ -122,12 +122,12 @@ fn an_optional_edge_that_leads_nowhere_is_a_counted_reason() {
     rig.chain(&[source, node, end]);
     let (mut graph, pool) = rig.build();
     run_out(&mut graph);
-    let lost = counters(&graph, "node").drops.of(Drop::Unconnected);
+    let lost = counters(&graph, "node").drops.of(DropReason::Unconnected);
     assert_eq!((lost.packets, lost.bytes), (40, 2_400));
     let (node, record) = graph.dropped_headers().next().unwrap();
     assert_eq!(
         (node, record.reason, record.frame_len, number(record.bytes()) < 40),
-        ("node", Drop::Unconnected, 60, true)
+        ("node", DropReason::Unconnected, 60, true)
     );
     assert_eq!(pool.available(), pool.capacity());
 }

@@ -1,6 +1,6 @@
 //! Settings of `busy`.
 
-use netbricks_core::{Key, Refused, Settings};
+use netbricks_core::{InvalidSetting, Key, Settings};
 
 /// Settings of `busy`.
 #[derive(Clone, Debug, serde::Deserialize)]
@@ -18,11 +18,11 @@ impl Settings for BusyConfig {
         summary: "For how long every packet keeps the processor busy.",
     }];
 
-    fn check(&self) -> Result<(), Refused> {
+    fn check(&self) -> Result<(), InvalidSetting> {
         if self.cycles <= 1_000_000 {
             return Ok(());
         }
         let problem = format!("must be 0 to 1,000,000 cycles a packet, found {}", self.cycles);
-        Err(Refused { key: "cycles", problem })
+        Err(InvalidSetting { key: "cycles", problem })
     }
 }

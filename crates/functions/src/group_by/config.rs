@@ -1,6 +1,6 @@
 //! Settings of `group-by`.
 
-use netbricks_core::{GroupConfig, Key, Refused, Settings, ShuffleKey};
+use netbricks_core::{GroupConfig, InvalidSetting, Key, Settings, ShuffleKey};
 
 /// Settings of `group-by`.
 #[derive(Clone, Debug, serde::Deserialize)]
@@ -38,14 +38,14 @@ impl Settings for GroupSettings {
         },
     ];
 
-    fn check(&self) -> Result<(), Refused> {
+    fn check(&self) -> Result<(), InvalidSetting> {
         if !(1..=GroupConfig::MOST).contains(&self.groups) {
             let problem = format!("must be 1 to {}, found {}", GroupConfig::MOST, self.groups);
-            return Err(Refused { key: "groups", problem });
+            return Err(InvalidSetting { key: "groups", problem });
         }
         if self.queue > GroupConfig::LONGEST {
             let problem = format!("must be 0 to 1,048,576 packets, found {}", self.queue);
-            return Err(Refused { key: "queue", problem });
+            return Err(InvalidSetting { key: "queue", problem });
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use netbricks_core::Drop;
+use netbricks_core::DropReason;
 use netbricks_core::packet::stack::{Header, Layer, Root, Stack};
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{Ip, Link, Tcp, checksum};
@@ -179,7 +179,7 @@ fn a_blocked_connection_is_reset_at_both_ends_and_says_nothing_more() {
         [to_client, Left(false, 1_000, 500, flags::RST, Vec::new()), to_server(100, flags::RST)]
     );
     assert_eq!(report.replies[0][..6], frames[3][6..12], "back to where it came from");
-    assert_eq!(report.dropped(Drop::Denied), 3);
+    assert_eq!(report.dropped(DropReason::Denied), 3);
     let by_host = report.sections.iter().find(|section| section.title == "requests by host").unwrap();
     assert_eq!(by_host.rows[0], ["www.bad.example", "1"]);
     assert_eq!(by_host.counts["blocked_connections"], 1);
@@ -318,9 +318,9 @@ fn what_does_not_concern_it_passes_and_strangers_do_not() {
     assert_eq!(run_configured(http_block, port, frames.clone()).out, frames);
     let ask = b"GET / HTTP/1.1\r\nHost: good.example\r\n\r\n";
     let report = run_configured(http_block, blocking(&["bad.example"]), [client(1_000, 100, 500, ACK, ask)]);
-    assert_eq!((report.out.len(), report.dropped(Drop::Denied)), (0, 1));
+    assert_eq!((report.out.len(), report.dropped(DropReason::Denied)), (0, 1));
     // The table is full of such as were opened well.
     let full = (0..9).flat_map(|number| open(1_000 + number, 100));
     let report = run_configured(http_block, blocking(&["bad.example"]), full);
-    assert_eq!((report.out.len(), report.dropped(Drop::TableFull)), (24, 1));
+    assert_eq!((report.out.len(), report.dropped(DropReason::TableFull)), (24, 1));
 }

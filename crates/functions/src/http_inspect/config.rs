@@ -1,7 +1,7 @@
 //! Settings of `http-inspect`.
 
 use netbricks_core::units::{Duration, list_from_text, port_numbers};
-use netbricks_core::{Key, Refused, Settings};
+use netbricks_core::{InvalidSetting, Key, Settings};
 use serde::de::Deserializer;
 
 /// Settings of `http-inspect`.
@@ -120,8 +120,8 @@ impl Settings for HttpInspectConfig {
         },
     ];
 
-    fn check(&self) -> Result<(), Refused> {
-        let refused = |key, problem| Err(Refused { key, problem });
+    fn check(&self) -> Result<(), InvalidSetting> {
+        let refused = |key, problem| Err(InvalidSetting { key, problem });
         if self.ports.is_empty() || self.ports.len() > MOST_PORTS || self.ports.contains(&0) {
             let problem = format!("must be 1 to {MOST_PORTS} ports from 1 to 65535, found {:?}", self.ports);
             return refused("ports", problem);

@@ -5,7 +5,7 @@
 mod blocking;
 mod config;
 #[cfg(test)]
-mod moving;
+mod migration;
 mod names;
 mod parse;
 mod reading;
@@ -18,7 +18,7 @@ pub use config::HttpInspectConfig;
 use netbricks_core::packet::tcp::is_cut_off;
 use netbricks_core::packet::{Ip, Link, Tcp};
 use netbricks_core::view::IpRewrite;
-use netbricks_core::{Drop, Edge, Function, Input, Node, Operator, State, Verdict, Worker, compose};
+use netbricks_core::{DropReason, Edge, Function, Input, Node, Operator, State, Verdict, Worker, compose};
 use netbricks_stream::{
     Fate, InlineWindowConfig, MidstreamPolicy, PacketizeConfig, Side, StreamConfig, StreamOperator, Window,
     WindowConfig,
@@ -124,7 +124,7 @@ pub fn http_block(input: Input, config: &HttpInspectConfig, worker: &Worker) -> 
         .or(Edge::OUT)
         .parse::<Ip>()
         .or(Edge::OUT)
-        .filter(Drop::Fragment, move |packet| {
+        .filter(DropReason::Fragment, move |packet| {
             // Its server would put a request together that was never seen here.
             let flow = packet.flow_key();
             let concerns = concerns(flow.source_port()) || concerns(flow.destination_port());

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use netbricks_core::packet::MacAddress;
-use netbricks_core::{Key, Refused, Settings};
+use netbricks_core::{InvalidSetting, Key, Settings};
 
 /// Settings of `icmp-echo`.
 #[derive(Clone, Debug, serde::Deserialize)]
@@ -52,20 +52,26 @@ impl Settings for EchoConfig {
         },
     ];
 
-    fn check(&self) -> Result<(), Refused> {
+    fn check(&self) -> Result<(), InvalidSetting> {
         if let Some(v4) = self.v4.filter(|a| a.is_unspecified() || a.is_multicast() || a.is_broadcast()) {
-            return Err(Refused { key: "v4", problem: format!("must be one host's address, found `{v4}`") });
+            return Err(InvalidSetting {
+                key: "v4",
+                problem: format!("must be one host's address, found `{v4}`"),
+            });
         }
         if let Some(v6) = self.v6.filter(|a| a.is_unspecified() || a.is_multicast()) {
-            return Err(Refused { key: "v6", problem: format!("must be one host's address, found `{v6}`") });
+            return Err(InvalidSetting {
+                key: "v6",
+                problem: format!("must be one host's address, found `{v6}`"),
+            });
         }
         match self.mac.as_deref().map(str::parse::<MacAddress>) {
-            Some(Err(error)) => Err(Refused { key: "mac", problem: error.to_string() }),
-            Some(Ok(mac)) if mac.is_multicast() => Err(Refused {
+            Some(Err(error)) => Err(InvalidSetting { key: "mac", problem: error.to_string() }),
+            Some(Ok(mac)) if mac.is_multicast() => Err(InvalidSetting {
                 key: "mac",
                 problem: format!("must be one host's address, found a group's, `{mac}`"),
             }),
-            _ if self.v4.is_none() && self.v6.is_none() => Err(Refused {
+            _ if self.v4.is_none() && self.v6.is_none() => Err(InvalidSetting {
                 key: "v4",
                 problem: "or `v6` must be given: there is no address to answer".into(),
             }),

@@ -15,7 +15,7 @@ use netbricks_core::packet::neighbor::{Neighbor, NeighborOption, NeighborOptions
 use netbricks_core::packet::stack::{Holds, Stack};
 use netbricks_core::packet::{Arp, Icmpv4, Ip, IpRef, Link, MacAddress};
 use netbricks_core::view::{Enclosing, IpRewrite, View};
-use netbricks_core::{Drop, Edge, Function, Input, Operator, Verdict, Worker};
+use netbricks_core::{DropReason, Edge, Function, Input, Operator, Verdict, Worker};
 
 /// Answers ARP requests, neighbour solicitations and echo requests for the configured addresses on
 /// [`Edge::REPLY`]; what else is addressed to them is consumed as `local-delivery`, and everything else passes unchanged.
@@ -82,16 +82,16 @@ fn answer_neighbor(
             let (IpAddr::V6(source), IpAddr::V6(destination), 255) =
                 (ip.source(), ip.destination(), ip.ttl())
             else {
-                return Err(Verdict::drop(Drop::Malformed));
+                return Err(Verdict::drop(DropReason::Malformed));
             };
             if code != 0 || !may_come(source, destination, target, options) {
-                return Err(Verdict::drop(Drop::Malformed));
+                return Err(Verdict::drop(DropReason::Malformed));
             }
             if icmpv6_checksum(packet.outer::<Ip>(), packet.header(), packet.payload()) != 0 {
                 return Err(Verdict::drop(unverified(packet.missing())));
             }
             if source.is_multicast() {
-                return Err(Verdict::drop(Drop::Malformed));
+                return Err(Verdict::drop(DropReason::Malformed));
             }
             let detecting_duplicates = source.is_unspecified();
             let to = if detecting_duplicates { ALL_NODES } else { source };
@@ -118,7 +118,7 @@ fn answer_neighbor(
             if sent {
                 answered();
             }
-            Err(Verdict::drop(if sent { Drop::Answered } else { Drop::PoolExhausted }))
+            Err(Verdict::drop(if sent { DropReason::Answered } else { DropReason::PoolExhausted }))
         })
         .done()
 }
@@ -146,8 +146,8 @@ const OVERRIDE: u8 = 0x20;
 
 /// Why a request is not answered whose checksum is not that of its bytes: with some of them `missing` nobody knows whether it is
 /// right.
-fn unverified(missing: usize) -> Drop {
-    if missing > 0 { Drop::Truncated } else { Drop::BadChecksum }
+fn unverified(missing: usize) -> DropReason {
+    if missing > 0 { DropReason::Truncated } else { DropReason::BadChecksum }
 }
 
 /// RFC 792: the request itself becomes the reply.
@@ -164,14 +164,14 @@ fn answer_v4(
         .or(Verdict::PASS)
         .decide(move |packet| is_for(packet.header(), us.map(IpAddr::V4)))
         .parse::<Icmpv4>()
-        .or(Verdict::drop(Drop::LocalDelivery))
+        .or(Verdict::drop(DropReason::LocalDelivery))
         .decide(move |packet| {
             let sum = Sum::ZERO.add_bytes(&packet.header().octets()).add_bytes(packet.payload());
             if sum.finish() != 0 {
                 return Err(Verdict::drop(unverified(packet.missing())));
             }
             if !packet.header_mut().become_reply() {
-                return Err(Verdict::drop(Drop::LocalDelivery));
+                return Err(Verdict::drop(DropReason::LocalDelivery));
             }
             turn_round(packet, mac)?;
             answered();
@@ -194,13 +194,13 @@ fn answer_v6(
         .or(Verdict::PASS)
         .decide(move |packet| is_for(packet.header(), us.map(IpAddr::V6)))
         .parse::<Icmpv6>()
-        .or(Verdict::drop(Drop::LocalDelivery))
+        .or(Verdict::drop(DropReason::LocalDelivery))
         .decide(move |packet| {
             if icmpv6_checksum(packet.outer::<Ip>(), packet.header(), packet.payload()) != 0 {
                 return Err(Verdict::drop(unverified(packet.missing())));
             }
             if !packet.header_mut().become_reply() {
-                return Err(Verdict::drop(Drop::LocalDelivery));
+                return Err(Verdict::drop(DropReason::LocalDelivery));
             }
             turn_round(packet, mac)?;
             answered();
@@ -224,12 +224,12 @@ fn is_for(header: IpRef<'_>, us: Option<IpAddr>) -> Result<(), Verdict> {
     // On a source route we are a stop, not the receiver (RFC 8200, section 4.4). Who has a home address is answered there,
     // by a binding that we do not have (RFC 6275, section 9.3.1).
     if !fields.covers_source_field() || !fields.covers_destination_field() {
-        return Err(Verdict::drop(Drop::LocalDelivery));
+        return Err(Verdict::drop(DropReason::LocalDelivery));
     }
     let nobody = source.is_multicast()
         || source.is_unspecified()
         || matches!(source, IpAddr::V4(a) if a.is_broadcast() || a.octets()[0] == 0 || a.octets()[0] >= 240);
-    if nobody || header.is_fragment() { Err(Verdict::drop(Drop::LocalDelivery)) } else { Ok(()) }
+    if nobody || header.is_fragment() { Err(Verdict::drop(DropReason::LocalDelivery)) } else { Ok(()) }
 }
 
 /// 0 where it is right (RFC 4443, section 2.3).
@@ -246,7 +246,7 @@ fn turn_round<S, I, J>(packet: &mut View<'_, S>, mac: MacAddress) -> Result<(), 
 where
     S: Stack + Holds<Link, I> + Holds<Ip, J>,
 {
-    packet.exchange_addresses().map_err(|_| Verdict::drop(Drop::LocalDelivery))?;
+    packet.exchange_addresses().map_err(|_| Verdict::drop(DropReason::LocalDelivery))?;
     Enclosing::<J>::outer_mut::<Ip>(packet).set_ttl(HOPS);
     let mut link = Enclosing::<I>::outer_mut::<Link>(packet);
     let from = link.ethernet().source();

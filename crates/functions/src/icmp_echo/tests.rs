@@ -1,6 +1,6 @@
 use netbricks_core::packet::MacAddress;
 use netbricks_core::packet::print::dissect;
-use netbricks_core::{Drop, Settings};
+use netbricks_core::{DropReason, Settings};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::{Report, checksums, kinds, run_configured};
 
@@ -92,7 +92,7 @@ fn a_wrong_checksum_is_not_answered() {
     ] {
         *frame.last_mut().unwrap() ^= 1;
         let report = run([frame]);
-        assert_eq!((report.replies.len(), report.dropped(Drop::BadChecksum)), (0, 1));
+        assert_eq!((report.replies.len(), report.dropped(DropReason::BadChecksum)), (0, 1));
     }
 }
 
@@ -128,7 +128,7 @@ fn fragments_and_other_protocols_to_us_are_consumed_as_local_delivery() {
     for frame in frames {
         let report = run([frame.clone()]);
         assert_eq!(
-            (report.replies.len(), report.dropped(Drop::LocalDelivery)),
+            (report.replies.len(), report.dropped(DropReason::LocalDelivery)),
             (0, 1),
             "{:?}",
             dissect(&frame)
@@ -158,13 +158,13 @@ fn neighbour_solicitations_are_answered_as_rfc_4861_says() {
             .unwrap()
     };
     let report = run([solicitation("2001:db8::1", 255)]);
-    assert_eq!((report.dropped(Drop::Answered), report.out.len()), (1, 0));
+    assert_eq!((report.dropped(DropReason::Answered), report.out.len()), (1, 0));
     let expected =
         ethernet().source(OURS).destination(THEIRS).ipv6("2001:db8::2", "2001:db8::1").hop_limit(255);
     assert_eq!(report.replies, [expected.neighbor_advertisement("2001:db8::2", OURS).build().unwrap()]);
     // A hop limit below 255 says that it came from another link (section 7.1.1).
     let report = run([solicitation("2001:db8::1", 254)]);
-    assert_eq!((report.replies.len(), report.dropped(Drop::Malformed)), (0, 1));
+    assert_eq!((report.replies.len(), report.dropped(DropReason::Malformed)), (0, 1));
     // For somebody else.
     let other = ethernet()
         .ipv6("2001:db8::1", "ff02::1:ff00:3")
@@ -196,7 +196,11 @@ fn a_solicitation_with_a_wrong_checksum_is_not_answered() {
     let mut frame = packet.build().unwrap();
     frame[57] ^= 0x11;
     let report = run([frame]);
-    assert_eq!((report.replies.len(), report.dropped(Drop::BadChecksum)), (0, 1), "RFC 4861, section 7.1.1");
+    assert_eq!(
+        (report.replies.len(), report.dropped(DropReason::BadChecksum)),
+        (0, 1),
+        "RFC 4861, section 7.1.1"
+    );
 }
 
 #[test]

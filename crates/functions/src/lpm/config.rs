@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use netbricks_core::units::list_from_text;
-use netbricks_core::{Key, Refused, Settings};
+use netbricks_core::{InvalidSetting, Key, Settings};
 use serde::de::Deserializer;
 
 use super::route::{self, Lines, Route, RouteError, Written};
@@ -68,8 +68,8 @@ impl LpmSettings {
     ///
     /// # Errors
     /// Which key is wrong, and what in it: of the file, every wrong line.
-    pub(super) fn all(&self) -> Result<Vec<Route>, Refused> {
-        let refused = |key, problem| Err(Refused { key, problem });
+    pub(super) fn all(&self) -> Result<Vec<Route>, InvalidSetting> {
+        let refused = |key, problem| Err(InvalidSetting { key, problem });
         let mut known = BTreeSet::new();
         if let Some(twice) = self.routes.iter().find(|route| !known.insert((route.prefix, route.len))) {
             return refused("routes", given_twice(twice));
@@ -105,11 +105,11 @@ impl LpmSettings {
     }
 
     /// The file's routes with their lines.
-    fn lines(&self, path: &Path) -> Result<&[(usize, Route)], Refused> {
+    fn lines(&self, path: &Path) -> Result<&[(usize, Route)], InvalidSetting> {
         if let Some(read) = self.read.get() {
             return Ok(read);
         }
-        let refused = |problem| Refused { key: "table", problem };
+        let refused = |problem| InvalidSetting { key: "table", problem };
         let shown = path.display();
         let text =
             read(path).map_err(|error| refused(format!("names {shown}, which cannot be read: {error}")))?;
@@ -185,9 +185,9 @@ impl Settings for LpmSettings {
         self.table = self.table.take().map(|table| directory.join(table));
     }
 
-    fn check(&self) -> Result<(), Refused> {
+    fn check(&self) -> Result<(), InvalidSetting> {
         if self.annotation.is_empty() {
-            return Err(Refused { key: "annotation", problem: "must be a name, found \"\"".into() });
+            return Err(InvalidSetting { key: "annotation", problem: "must be a name, found \"\"".into() });
         }
         self.all().map(|_| ())
     }

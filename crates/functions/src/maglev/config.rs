@@ -6,7 +6,7 @@ use std::net::{AddrParseError, IpAddr};
 
 use netbricks_core::tables::MaglevTable;
 use netbricks_core::units::{Duration, list_from_text};
-use netbricks_core::{Doubt, Key, Refused, Settings};
+use netbricks_core::{ConfigWarning, InvalidSetting, Key, Settings};
 use serde::de::Deserializer;
 
 use super::backend::{Backend, BackendError};
@@ -136,8 +136,8 @@ impl Settings for MaglevConfig {
         },
     ];
 
-    fn check(&self) -> Result<(), Refused> {
-        let refused = |key, problem| Err(Refused { key, problem });
+    fn check(&self) -> Result<(), InvalidSetting> {
+        let refused = |key, problem| Err(InvalidSetting { key, problem });
         if self.addresses.len() > MOST_ADDRESSES {
             let problem =
                 format!("must hold at most {MOST_ADDRESSES} addresses, found {}", self.addresses.len());
@@ -174,9 +174,9 @@ impl Settings for MaglevConfig {
     }
 
     /// Backends at one address are one machine by two names; and those without a slot get nothing.
-    fn doubts(&self) -> Vec<Doubt> {
+    fn warnings(&self) -> Vec<ConfigWarning> {
         let mut first: BTreeMap<[u8; 6], &str> = BTreeMap::new();
-        let doubts = self.backends.iter().enumerate().filter_map(|(item, Backend { name, mac, .. })| {
+        let warnings = self.backends.iter().enumerate().filter_map(|(item, Backend { name, mac, .. })| {
             let other = match first.entry(mac.octets()) {
                 Entry::Vacant(place) => {
                     place.insert(name);
@@ -188,14 +188,14 @@ impl Settings for MaglevConfig {
                 "backend `{name}` has the Ethernet address of `{other}`, {mac}: one of the two addresses is wrong, or one machine \
                  gets the share of both"
             );
-            Some(Doubt { key: "backends", item: Some(item), problem })
+            Some(ConfigWarning { key: "backends", item: Some(item), problem })
         });
         let drained = !self.backends.is_empty() && self.backends.iter().all(|backend| backend.weight == 0);
         let drained = drained.then(|| {
             "all backends have weight 0, so that new flows are dropped (no-route): give one a weight of 1 or more".to_owned()
         });
         let starved = Snapshot::first(&self.state()).ok().and_then(|first| first.starved());
-        let whole = drained.or(starved).map(|problem| Doubt { key: "backends", item: None, problem });
-        doubts.chain(whole).collect()
+        let whole = drained.or(starved).map(|problem| ConfigWarning { key: "backends", item: None, problem });
+        warnings.chain(whole).collect()
     }
 }

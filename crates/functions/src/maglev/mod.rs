@@ -22,7 +22,9 @@ use netbricks_core::consistency::{Bounded, BoundedInconsistency};
 use netbricks_core::packet::{FlowKey, Ip, IpRef, Link, protocol};
 use netbricks_core::tables::{Entry, FlowTableConfig, Full};
 use netbricks_core::view::{Enclosing, IpRewrite, Metadata};
-use netbricks_core::{Drop, Function, Input, Operator, Own, StoredFlow, TableKey, Verdict, Worker};
+use netbricks_core::{
+    DropReason, Function, Input, LookupHooks, Operator, StoredFlow, TableKey, Verdict, Worker,
+};
 
 use backends::{Backends, Current};
 use seats::{Seat, Seats};
@@ -79,7 +81,7 @@ pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Func
                 Some(())
             },
         )
-        .filter(Drop::NoRoute, |packet| packet.get::<Option<()>>().is_some())
+        .filter(DropReason::NoRoute, |packet| packet.get::<Option<()>>().is_some())
         .done()
 }
 
@@ -117,7 +119,7 @@ struct Balancer {
     tally: Tally,
 }
 
-impl Own<StoredFlow> for Balancer {
+impl LookupHooks<StoredFlow> for Balancer {
     fn begin(&mut self) {
         if self.current.renew() {
             self.seats.follow(self.current.seen());

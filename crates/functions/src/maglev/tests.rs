@@ -3,7 +3,7 @@ use std::net::IpAddr;
 
 use netbricks_core::buffer::{Batch, Pool};
 use netbricks_core::packet::{FlowKey, MacAddress};
-use netbricks_core::{Blueprint, DetachedContext, Drop, Node, Settings, TableKey, Worker, compose};
+use netbricks_core::{Blueprint, DetachedContext, DropReason, Node, Settings, TableKey, Worker, compose};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::{kinds, run_configured};
 use proptest::prelude::*;
@@ -299,9 +299,9 @@ fn neighbour_discovery_for_a_virtual_address_is_not_balanced() {
 #[test]
 fn who_gets_no_slot_is_named() {
     let of = |weight| config([backend(1, weight), backend(2, 10_000)]);
-    let doubts = of(1).doubts();
-    assert!(doubts[0].problem.starts_with("`web-1` get none of the 251 slots"), "{doubts:?}");
-    assert_eq!(of(1_000).doubts(), []);
+    let warnings = of(1).warnings();
+    assert!(warnings[0].problem.starts_with("`web-1` get none of the 251 slots"), "{warnings:?}");
+    assert_eq!(of(1_000).warnings(), []);
     let mut rig = Rig::alone(of(1_000));
     let answer = rig.call("add", "web-3 02:00:00:00:00:03 1");
     assert!(answer.starts_with("done, but `web-3` get none"), "{answer}");
@@ -396,7 +396,7 @@ fn weight_0_drains_by_handler_and_by_file() {
     // A file that says so, read while connections are open.
     let file = "backends = [\"web-1 02:00:00:00:01:01 0\", \"web-2 02:00:00:00:01:02\"]\nslots = 251";
     let changed: MaglevConfig = toml::from_str(file).unwrap();
-    assert_eq!((changed.check(), changed.doubts()), (Ok(()), vec![]));
+    assert_eq!((changed.check(), changed.warnings()), (Ok(()), vec![]));
     let mut other = Rig::alone(MaglevConfig { addresses: vec![VIP.parse().unwrap()], ..changed });
     for (name, bytes) in exported {
         other.node.import(&name, &bytes, 1).unwrap();
@@ -414,7 +414,7 @@ fn weight_0_drains_by_handler_and_by_file() {
     // Without any that takes flows there is a warning.
     let none = config([backend(1, 0), backend(2, 0)]);
     assert_eq!(none.check(), Ok(()));
-    assert!(none.doubts()[0].problem.starts_with("all backends have weight 0"));
+    assert!(none.warnings()[0].problem.starts_with("all backends have weight 0"));
     assert_eq!(Rig::alone(none).ask(1), None);
 }
 
@@ -513,7 +513,7 @@ fn without_a_backend_new_flows_are_dropped_for_a_reason() {
     let (mut cx, mut batch) = (DetachedContext::new(rig.pool.clone()), Batch::new());
     batch.push(rig.pool.packet(&packet(5)).unwrap()).unwrap();
     rig.node.process(0, &mut batch, &mut cx);
-    assert_eq!(cx.take_drops().of(Drop::NoRoute).packets, 1);
+    assert_eq!(cx.take_drops().of(DropReason::NoRoute).packets, 1);
     assert_eq!(rig.call("add", "web-1 02:00:00:00:01:01"), "done");
     assert_eq!(rig.ask(2), Some(1));
 }
@@ -651,10 +651,10 @@ fn workers_report_as_one() {
 
 #[test]
 fn two_names_of_one_address_are_doubted() {
-    let doubts = |backends: Vec<Backend>| config(backends).doubts();
+    let warnings = |backends: Vec<Backend>| config(backends).warnings();
     let same = |number: u8| Backend { mac: backend(1, 1).mac, ..backend(number, 1) };
-    assert_eq!(doubts(vec![backend(1, 1), backend(2, 1)]), []);
-    let found = doubts(vec![backend(1, 1), backend(2, 1), same(3), same(4)]);
+    assert_eq!(warnings(vec![backend(1, 1), backend(2, 1)]), []);
+    let found = warnings(vec![backend(1, 1), backend(2, 1), same(3), same(4)]);
     let items: Vec<_> = found.iter().map(|doubt| (doubt.key, doubt.item)).collect();
     assert_eq!(items, [("backends", Some(2)), ("backends", Some(3))]);
     assert!(found.iter().all(|doubt| doubt.problem.contains("the Ethernet address of `web-1`")), "{found:?}");

@@ -1,7 +1,7 @@
 //! Settings of `monitor`.
 
 use netbricks_core::units::Duration;
-use netbricks_core::{Key, Refused, Settings};
+use netbricks_core::{InvalidSetting, Key, Settings};
 
 /// Settings of `monitor`.
 #[derive(Clone, Debug, serde::Deserialize)]
@@ -47,15 +47,15 @@ impl Settings for MonitorConfig {
         },
     ];
 
-    fn check(&self) -> Result<(), Refused> {
+    fn check(&self) -> Result<(), InvalidSetting> {
         if self.capacity == 0 || self.capacity > 1 << 24 {
-            return Err(Refused {
+            return Err(InvalidSetting {
                 key: "capacity",
                 problem: format!("must be 1 to 16,777,216 flows, found {}", self.capacity),
             });
         }
         if !IDLE.contains(&self.idle) {
-            return Err(Refused {
+            return Err(InvalidSetting {
                 key: "idle",
                 problem: format!("must be \"1 ms\" to \"1 d\", found \"{}\"", self.idle),
             });

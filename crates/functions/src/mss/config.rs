@@ -1,6 +1,6 @@
 //! Settings of `mss`.
 
-use netbricks_core::{Key, Refused, Settings};
+use netbricks_core::{InvalidSetting, Key, Settings};
 
 /// Settings of `mss`: either `size` or `mtu`.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
@@ -54,7 +54,7 @@ impl Settings for MssConfig {
         },
     ];
 
-    fn check(&self) -> Result<(), Refused> {
+    fn check(&self) -> Result<(), InvalidSetting> {
         let (key, problem) = match (self.size, self.mtu) {
             (Some(size), None) if size < LEAST => {
                 ("size", format!("must be {LEAST} to 65,535 bytes, found {size}"))
@@ -66,6 +66,6 @@ impl Settings for MssConfig {
             (None, None) => ("size", "must be given, or `mtu` in its place, found neither".into()),
             _ => return Ok(()),
         };
-        Err(Refused { key, problem })
+        Err(InvalidSetting { key, problem })
     }
 }

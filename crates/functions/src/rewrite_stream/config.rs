@@ -1,7 +1,7 @@
 //! What an operator may write for `rewrite-stream`.
 
 use netbricks_core::units::{Duration, port_numbers};
-use netbricks_core::{Key, Refused, Settings};
+use netbricks_core::{InvalidSetting, Key, Settings};
 use netbricks_stream::{Replace, Side};
 
 /// In which direction a string is replaced.
@@ -135,8 +135,8 @@ impl Settings for RewriteStreamConfig {
         },
     ];
 
-    fn check(&self) -> Result<(), Refused> {
-        let refused = |key, problem| Err(Refused { key, problem });
+    fn check(&self) -> Result<(), InvalidSetting> {
+        let refused = |key, problem| Err(InvalidSetting { key, problem });
         if let Err(error) = self.rewriter() {
             let key = if self.find.is_empty() || self.find.len() > 4_096 { "find" } else { "replace" };
             return refused(key, format!("cannot be: {error}"));

@@ -10,7 +10,7 @@ use netbricks_core::node::SectionMerge;
 use netbricks_core::packet::tcp::is_cut_off;
 use netbricks_core::packet::{Ip, Link, Tcp};
 use netbricks_core::view::IpRewrite;
-use netbricks_core::{BuildError, Drop, Edge, Function, Input, Operator, Section, Worker};
+use netbricks_core::{BuildError, DropReason, Edge, Function, Input, Operator, Section, Worker};
 use netbricks_stream::{BLOCK, PacketizeConfig, PacketizeCounters, StreamOperator, StreamWorker};
 
 use config::FLOW_MEMORY;
@@ -80,7 +80,7 @@ pub fn rewrite_stream(input: Input, config: &RewriteStreamConfig, worker: &Worke
         .or(Edge::OUT)
         .parse::<Ip>()
         .or(Edge::OUT)
-        .filter(Drop::Fragment, move |packet| {
+        .filter(DropReason::Fragment, move |packet| {
             // As of any first fragment: without it the segment comes nowhere, with numbers that the other side does not know.
             let flow = packet.flow_key();
             !is_cut_off(&packet.header(), packet.payload())

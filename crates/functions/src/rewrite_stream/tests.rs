@@ -1,7 +1,7 @@
 use netbricks_core::packet::stack::{Header, Layer, Root, Stack};
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{Ip, Link, Tcp, TcpOption, checksum};
-use netbricks_core::{Drop, Settings};
+use netbricks_core::{DropReason, Settings};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::{kinds, run_configured};
 
@@ -105,7 +105,7 @@ fn a_string_is_replaced_wherever_segments_cut_it_and_numbers_follow() {
             said(true, 529, 108, ACK, ""),
         ]
     );
-    assert_eq!(report.dropped(Drop::Replaced), 13);
+    assert_eq!(report.dropped(DropReason::Replaced), 13);
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn whatever_becomes_of_bytes_all_of_it_goes_on_at_every_batch_size() {
         }
     }
     assert_eq!(known, 8 * 40 * LONGER);
-    assert_eq!(report.dropped(Drop::RateLimited) + report.dropped(Drop::PoolExhausted), 0);
+    assert_eq!(report.dropped(DropReason::RateLimited) + report.dropped(DropReason::PoolExhausted), 0);
 }
 
 /// The first fragment of a segment, with more to come.
@@ -248,7 +248,7 @@ fn a_fragment_of_a_rewritten_connection_does_not_pass_with_old_numbers() {
     let left: Vec<_> = report.out[1..].iter().map(|frame| read(frame)).map(|left| (left.1, left.4)).collect();
     let said = |number, text: &str| (number, text.to_string());
     assert_eq!(left, [said(99, ""), said(499, ""), said(500, "elephant"), said(508, "elephants and dogs")]);
-    assert_eq!((report.dropped(Drop::Fragment), report.dropped(Drop::Replaced)), (1, 4));
+    assert_eq!((report.dropped(DropReason::Fragment), report.dropped(DropReason::Replaced)), (1, 4));
 }
 
 /// Where the urgent data of a frame ends, if it says so.
@@ -359,7 +359,7 @@ fn a_corrupted_segment_is_dropped_and_its_retransmission_goes_on() {
     ];
     let report = run_configured(rewrite_stream, RewriteStreamConfig::new("cat", "dog"), frames);
     let left: String = report.out.iter().map(|frame| read(frame).4).collect();
-    assert_eq!((left.as_str(), report.dropped(Drop::BadChecksum)), ("one dog!", 3));
+    assert_eq!((left.as_str(), report.dropped(DropReason::BadChecksum)), ("one dog!", 3));
 }
 
 #[test]
@@ -395,6 +395,6 @@ fn a_fragment_with_a_part_of_the_header_of_a_rewritten_connection_does_not_pass(
         cut(server(500, 100, PUSH, "cats and dogs")),
     ];
     let report = run_configured(rewrite_stream, RewriteStreamConfig::new("cat", "dog"), frames.clone());
-    assert_eq!((report.out.len(), report.dropped(Drop::Fragment)), (3, 1));
+    assert_eq!((report.out.len(), report.dropped(DropReason::Fragment)), (3, 1));
     assert_eq!(report.out[0], frames[0]);
 }

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use netbricks_core::{Key, Refused, Settings, Shuffle, ShuffleConfig, ShuffleKey, WhenFull};
+use netbricks_core::{InvalidSetting, Key, Settings, Shuffle, ShuffleConfig, ShuffleKey, WhenFull};
 
 /// Settings of `shuffle`.
 #[derive(Clone, Debug, serde::Deserialize)]
@@ -54,10 +54,13 @@ impl Settings for ShuffleSettings {
         },
     ];
 
-    fn check(&self) -> Result<(), Refused> {
+    fn check(&self) -> Result<(), InvalidSetting> {
         if ShuffleConfig::RING.contains(&self.ring) {
             return Ok(());
         }
-        Err(Refused { key: "ring", problem: format!("must be 1 to 1,048,576 packets, found {}", self.ring) })
+        Err(InvalidSetting {
+            key: "ring",
+            problem: format!("must be 1 to 1,048,576 packets, found {}", self.ring),
+        })
     }
 }

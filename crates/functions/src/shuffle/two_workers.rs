@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use netbricks_core::buffer::{Batch, Pool};
 use netbricks_core::{
     Blueprint, Context, Declared, Edge, Graph, GraphBuilder, Node, Operator, Output, Poll, Registry, Role,
-    Team, Verdict, Worker, compose,
+    Verdict, Worker, WorkerGroup, compose,
 };
 use netbricks_testkit::build::ethernet;
 
@@ -64,10 +64,10 @@ pub(crate) struct Two {
 
 impl Two {
     pub(crate) fn new(blueprint: &Blueprint) -> Self {
-        let (pool, team) = (Pool::builder().frames(512).build().unwrap(), Team::new(2));
+        let (pool, group) = (Pool::builder().frames(512).build().unwrap(), WorkerGroup::new(2));
         let (settings, line, sent) = (ShuffleSettings::default(), Line::default(), Sent::default());
         let graphs = (0..2).map(|index| {
-            let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+            let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
             let mut graph = GraphBuilder::new("test");
             // Everything comes in on the first worker.
             let brought = if index == 0 { line.clone() } else { Line::default() };

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use netbricks_core::icmp::IcmpErrors;
-use netbricks_core::{Drop, Key, Refused, RenamedKey, Settings, Verdict};
+use netbricks_core::{DropReason, InvalidSetting, Key, RenamedKey, Settings, Verdict};
 
 /// The treatment of packets without a time to live.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
@@ -19,7 +19,7 @@ pub enum NonIp {
 impl NonIp {
     pub(super) fn verdict(self) -> Verdict {
         match self {
-            Self::Drop => Verdict::drop(Drop::Unmatched),
+            Self::Drop => Verdict::drop(DropReason::Unmatched),
             Self::Pass => Verdict::PASS,
         }
     }
@@ -80,11 +80,11 @@ impl Settings for TtlConfig {
     ];
     const RENAMED: &'static [RenamedKey] = &[RenamedKey { old: "other", new: "non_ip" }];
 
-    fn check(&self) -> Result<(), Refused> {
+    fn check(&self) -> Result<(), InvalidSetting> {
         if (1..=1_000_000).contains(&self.answer_rate) {
             return Ok(());
         }
         let problem = format!("must be 1 to 1,000,000 answers a second, found {}", self.answer_rate);
-        Err(Refused { key: "answer_rate", problem })
+        Err(InvalidSetting { key: "answer_rate", problem })
     }
 }

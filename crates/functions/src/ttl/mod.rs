@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use netbricks_core::icmp::IcmpError;
 use netbricks_core::packet::{Ip, IpRef, Ipv6, Link, protocol};
-use netbricks_core::{Drop, Function, Input, Operator, Verdict, Worker};
+use netbricks_core::{DropReason, Function, Input, Operator, Verdict, Worker};
 
 /// Decrements the IPv4 time to live or IPv6 hop limit; what has none left is dropped as `ttl-expired` and, where an
 /// address to answer from is configured, answered with Time Exceeded. Packets that are not IP and packets that never leave
@@ -37,7 +37,7 @@ pub fn ttl(input: Input, config: &TtlConfig, worker: &Worker) -> impl Function {
                 };
             if spared { Err(Verdict::PASS) } else { Ok(()) }
         })
-        .filter(Drop::TtlExpired, |packet| packet.header().ttl() > 1)
+        .filter(DropReason::TtlExpired, |packet| packet.header().ttl() > 1)
         .on_reject(move |packet| {
             if errors.answer(packet, IcmpError::TimeExceeded) {
                 answered.add(1);

@@ -1,4 +1,4 @@
-use netbricks_core::Drop;
+use netbricks_core::DropReason;
 use netbricks_core::packet::print::{Protocol, dissect};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::{Report, checksums, kinds, run_configured};
@@ -48,7 +48,7 @@ fn every_number_of_hops() {
     for hops in 0..=255u8 {
         let report = run(dropping(), [v4(hops), v6(hops)]);
         if hops <= 1 {
-            assert_eq!((report.out.len(), report.dropped(Drop::TtlExpired)), (0, 2), "{hops} hops");
+            assert_eq!((report.out.len(), report.dropped(DropReason::TtlExpired)), (0, 2), "{hops} hops");
             continue;
         }
         assert_eq!((report.out[0][22], report.out[1][21]), (hops - 1, hops - 1));
@@ -62,13 +62,13 @@ fn every_kind_of_packet_behind_every_tag() {
     for (name, frame) in kinds::every() {
         let report = run(dropping(), [frame.clone()]);
         let Some(at) = hops_at(&frame) else {
-            let reason = if frame.len() < 14 { Drop::Malformed } else { Drop::Unmatched };
+            let reason = if frame.len() < 14 { DropReason::Malformed } else { DropReason::Unmatched };
             assert_eq!(report.dropped(reason), 1, "{name}");
             assert_eq!(run(passing(), [frame.clone()]).out.len(), usize::from(frame.len() >= 14), "{name}");
             continue;
         };
         if frame[at] <= 1 {
-            assert_eq!(report.dropped(Drop::TtlExpired), 1, "{name}");
+            assert_eq!(report.dropped(DropReason::TtlExpired), 1, "{name}");
             continue;
         }
         assert_eq!(report.out[0][at], frame[at] - 1, "{name}");
@@ -85,7 +85,7 @@ fn what_is_not_ip_passes_unchanged_unless_it_is_to_be_dropped() {
         .collect();
     assert!(others.len() >= 3);
     assert_eq!(run(passing(), others.clone()).out, others);
-    assert_eq!(run(dropping(), others.clone()).dropped(Drop::Unmatched), others.len() as u64);
+    assert_eq!(run(dropping(), others.clone()).dropped(DropReason::Unmatched), others.len() as u64);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn link_local_ipv6_passes_unchanged() {
                 "{source} to {destination}"
             );
         }
-        assert_eq!(run(dropping(), [frame(source, destination, 1)]).dropped(Drop::TtlExpired), 1);
+        assert_eq!(run(dropping(), [frame(source, destination, 1)]).dropped(DropReason::TtlExpired), 1);
     }
     for destination in ["ff05::1", "ff0e::1", "2001:db8::2"] {
         let report = run(passing(), [frame("2001:db8::1", destination, 9)]);
@@ -141,7 +141,7 @@ fn ipv4_that_never_leaves_its_link_passes_unchanged() {
             let frame = frame(destination, protocol, hops);
             assert_eq!(run(passing(), [frame.clone()]).out, std::slice::from_ref(&frame), "to {destination}");
             let report = run(dropping(), [frame]);
-            assert_eq!(report.dropped(Drop::TtlExpired), u64::from(hops < 2), "to {destination}");
+            assert_eq!(report.dropped(DropReason::TtlExpired), u64::from(hops < 2), "to {destination}");
         }
     }
     for (destination, protocol) in [("224.0.1.1", 17), ("239.1.2.3", 17), ("10.0.0.2", 2), ("240.0.0.1", 17)]
@@ -155,7 +155,7 @@ fn ipv4_that_never_leaves_its_link_passes_unchanged() {
 fn expired_packets_are_answered_on_the_way_back() {
     let report = run(answering(), [v4(1), v4(9), v6(1), v4(0), v6(0)]);
     assert_eq!(
-        (report.out.len(), report.dropped(Drop::TtlExpired), report.totals.created.packets),
+        (report.out.len(), report.dropped(DropReason::TtlExpired), report.totals.created.packets),
         (1, 4, 4)
     );
     for (answer, request) in report.replies.iter().zip([v4(1), v6(1), v4(0), v6(0)]) {
@@ -177,7 +177,7 @@ fn some_packets_are_never_answered() {
         let Some(at) = hops_at(&frame) else { continue };
         if ["time exceeded", "unreachable v6", "link-local"].contains(&name) && frame[at] <= 1 {
             let report = run(TtlConfig { non_ip: NonIp::Drop, ..answering() }, [frame.clone()]);
-            assert_eq!((report.replies.len(), report.dropped(Drop::TtlExpired)), (0, 1), "{name}");
+            assert_eq!((report.replies.len(), report.dropped(DropReason::TtlExpired)), (0, 1), "{name}");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use netbricks_buffer::{Batch, Pool};
-use netbricks_core::{Context, Drop, GraphError, Node, Output, Poll, Registry, Role};
+use netbricks_core::{Context, DropReason, GraphError, Node, Output, Poll, Registry, Role};
 use netbricks_packet::build::ethernet;
 use netbricks_ports::Drivers;
 use netbricks_runtime::{Clock, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime};
@@ -163,7 +163,7 @@ impl Cores {
         }
         let report = runtime.wait();
         let expected = packets * WORKERS as u64;
-        let handed = report.totals.handed.packets;
+        let handed = report.totals.handoff_out.packets;
         let problem = if !report.conserved || !report.pool_whole {
             format!("packets are missing: {:?}", report.unbalanced)
         } else if report.totals.sent.packets != expected || report.totals.drops.total().packets != 0 {
@@ -212,7 +212,7 @@ impl Flows {
 
 impl Node for Flows {
     fn process(&mut self, _input: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.drop_batch(batch, Drop::Unconnected);
+        cx.drop_batch(batch, DropReason::Unconnected);
     }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         let count = (cx.burst() as u64).min(self.left) as usize;

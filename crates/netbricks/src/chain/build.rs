@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use netbricks_buffer::Batch;
 use netbricks_core::{
-    Blueprint, Context, Drop, Edge, GraphBuilder, GraphError, Node, NodeId, Output, Poll, Role, Worker,
+    Blueprint, Context, DropReason, Edge, GraphBuilder, GraphError, Node, NodeId, Output, Poll, Role, Worker,
 };
 
 use super::shared::Shared;
@@ -46,7 +46,7 @@ pub(crate) struct Stand {
 
 impl Node for Stand {
     fn process(&mut self, _input: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.drop_batch(batch, Drop::LinkDown);
+        cx.drop_batch(batch, DropReason::LinkDown);
     }
     fn poll(&mut self, _batch: &mut Batch, _cx: &mut Context) -> Poll {
         Poll::Done

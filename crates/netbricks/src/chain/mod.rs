@@ -409,7 +409,7 @@ impl Shape {
         let bound = node.bound(ShuffleKey::SymmetricFlow);
         let (partition, unknown) = Partition::of(node, &bound);
         Self {
-            sorts: node.crossing().map(|crossing| crossing.key()),
+            sorts: node.handoff().map(|crossing| crossing.key()),
             outputs: node.outputs(),
             stateful: !node.export().is_empty() || !node.report().is_empty(),
             // State that says nothing of its key is taken to be of flows.

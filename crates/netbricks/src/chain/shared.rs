@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use netbricks_buffer::Batch;
-use netbricks_core::consistency::Heritage;
+use netbricks_core::consistency::SharedStateRef;
 use netbricks_core::shuffle::{Part, PartStep};
 use netbricks_core::{
     Blueprint, CallError, Context, Handler, ImportError, Node, Output, Poll, Role, Schedule, Section,
@@ -110,11 +110,11 @@ impl Node for Door {
             None => Err(ImportError::Unknown { name: name.into() }),
         }
     }
-    fn heritage(&self) -> Vec<(String, Heritage)> {
-        if self.first { self.ask(|node| node.heritage()).unwrap_or_default() } else { Vec::new() }
+    fn shared_state(&self) -> Vec<(String, SharedStateRef)> {
+        if self.first { self.ask(|node| node.shared_state()).unwrap_or_default() } else { Vec::new() }
     }
-    fn inherit(&mut self, name: &str, heritage: &Heritage, now: u64) -> Option<Result<(), ImportError>> {
-        self.inner.borrow_mut().as_mut()?.inherit(name, heritage, now)
+    fn adopt(&mut self, name: &str, heritage: &SharedStateRef, now: u64) -> Option<Result<(), ImportError>> {
+        self.inner.borrow_mut().as_mut()?.adopt(name, heritage, now)
     }
     /// It moves once all shuffles before its places have let go of the flows; any of these speaks for it then.
     fn shares_state(&self) -> Option<usize> {
@@ -141,11 +141,13 @@ impl Node for Door {
 }
 
 #[cfg(test)]
-mod moving;
+mod migration;
 #[cfg(test)]
 mod tests {
     use netbricks_buffer::Pool;
-    use netbricks_core::{Drop, Edge, Function, GraphBuilder, Input, Operator, Poll, Turn, Worker, compose};
+    use netbricks_core::{
+        DropReason, Edge, Function, GraphBuilder, Input, Operator, Poll, Turn, Worker, compose,
+    };
 
     use super::*;
 
@@ -190,7 +192,7 @@ mod tests {
             let mut counts = self.0.get();
             counts[input] += batch.len() as u32;
             self.0.set(counts);
-            cx.drop_batch(batch, Drop::Discarded);
+            cx.drop_batch(batch, DropReason::Discarded);
         }
         fn inputs(&self) -> usize {
             2

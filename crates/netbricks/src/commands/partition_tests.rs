@@ -9,8 +9,8 @@ use netbricks_core::packet::build::ethernet;
 use netbricks_core::packet::{Ip, Link};
 use netbricks_core::tables::FlowTableConfig;
 use netbricks_core::{
-    Context, DestinationAddress, Drop, Function, Input, Metadata, NoSettings, Operator, Poll, SourceAddress,
-    TableKey, Worker, compose,
+    Context, DestinationAddress, DropReason, Function, Input, Metadata, NoSettings, Operator, Poll,
+    SourceAddress, TableKey, Worker, compose,
 };
 use netbricks_ports::{
     Capabilities, Counters, Drivers, OpenContext, Port, PortError, QueueDivision, ReceiveQueue, TransmitQueue,
@@ -44,7 +44,7 @@ fn allowance<K: TableKey>(
                 })
             },
         )
-        .filter(Drop::RateLimited, |packet| *packet.get::<u64>() <= ALLOWED)
+        .filter(DropReason::RateLimited, |packet| *packet.get::<u64>() <= ALLOWED)
         .done()
 }
 
@@ -158,7 +158,7 @@ fn state_by_an_address_is_whole_on_several_workers() {
             let summary = run(&text("", &through, &format!("workers = {workers}")));
             assert_eq!(summary.sent, alone, "{function} on {workers} workers");
             let node = summary.nodes.iter().find(|node| node.name == format!("{function}.shuffle"));
-            assert!(node.is_some_and(|node| node.kind == "shuffle" && node.handed > 0));
+            assert!(node.is_some_and(|node| node.kind == "shuffle" && node.handoff_out > 0));
             assert_eq!(summary.warnings.iter().filter(|said| said.contains("keeps state by")).count(), 0);
         }
         let (told, _) = check(&text("", &through, "workers = 2"));

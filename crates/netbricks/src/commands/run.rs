@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use netbricks_buffer::{Pool, PoolError};
-use netbricks_core::{Drop, GraphError};
+use netbricks_core::{DropReason, GraphError};
 use netbricks_ports::{Counters, Drivers, Link, Port};
 use netbricks_runtime::{
     Clock, CommandError, Config, Event, EventSink, Factory, FinalReport, IdlePolicy, Placement,
@@ -494,7 +494,7 @@ impl Begun<'_> {
         summary.running = true;
         summary.add_hints();
         // What is on its way between workers is held, too.
-        let (handed, taken) = (snapshot.totals.handed.packets, snapshot.totals.taken.packets);
+        let (handed, taken) = (snapshot.totals.handoff_out.packets, snapshot.totals.handoff_in.packets);
         summary.held += handed.saturating_sub(taken);
         Ok(summary)
     }
@@ -544,7 +544,7 @@ impl Begun<'_> {
         }
         for number in &network.unanswered {
             let node = summary.nodes.iter().find(|node| node.name == network.uses[*number].name);
-            let answers = node.and_then(|node| node.dropped.get(Drop::Unconnected.name())).copied();
+            let answers = node.and_then(|node| node.dropped.get(DropReason::Unconnected.name())).copied();
             if let Some(answers) = answers.filter(|answers| *answers > 0) {
                 summary.warnings.push(network.said_of_answers(plan, *number, answers));
             }

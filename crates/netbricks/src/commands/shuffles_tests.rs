@@ -193,7 +193,7 @@ fn both_directions_meet_at_one_workers_state_whatever_the_queues_do() {
             let summary = run(&chain("\"connections\"", &format!("workers = {workers}\nburst = {burst}")));
             assert_eq!(rows(&summary), alone, "{workers} workers, bursts of {burst}");
             let node = summary.nodes.iter().find(|node| node.name == "lan.shuffle").unwrap();
-            assert!(node.kind == "shuffle" && node.handed > 0, "{node:?}");
+            assert!(node.kind == "shuffle" && node.handoff_out > 0, "{node:?}");
             assert!(summary.warnings.iter().all(|warning| !warning.contains("directions")));
         }
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-use netbricks_core::{Blueprint, Doubt, Key, Registry};
+use netbricks_core::{Blueprint, ConfigWarning, Key, Registry};
 use netbricks_ports::steer::Unsteerable;
 use netbricks_ports::{COMMON_KEYS, Directions, Driver, Drivers, OpenError, PortError};
 use toml::Spanned;
@@ -605,7 +605,7 @@ fn plan_function(
         configure(&format!("function `{name}`"), &entry.settings, diagnostics, definition.keys, |table| {
             definition.configure(table, directory)
         })?;
-    for Doubt { key, item, problem } in blueprint.doubts() {
+    for ConfigWarning { key, item, problem } in blueprint.warnings() {
         let value = entry.settings.get_ref().get(*key);
         let item = value.zip(*item).and_then(|(value, item)| value.get_ref().get(item));
         let place = item.or(value).map_or(entry.settings.span(), Spanned::span);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use netbricks_core::{Key, Refused, Settings};
+use netbricks_core::{InvalidSetting, Key, Settings};
 use serde::de::{Error, SeqAccess, Visitor};
 use toml::Spanned;
 
@@ -206,29 +206,32 @@ impl Settings for RuntimeSettings {
         },
     ];
 
-    fn check(&self) -> Result<(), Refused> {
+    fn check(&self) -> Result<(), InvalidSetting> {
         let within = |key, value: usize, range: std::ops::RangeInclusive<usize>| {
             if range.contains(&value) {
                 return Ok(());
             }
             let problem = format!("must be {} to {}, found {value}", range.start(), range.end());
-            Err(Refused { key, problem })
+            Err(InvalidSetting { key, problem })
         };
         if let Some(workers) = self.workers {
             within("workers", workers, 1..=MOST_WORKERS)?;
         }
         if let Some(cores) = self.cores.as_ref().map(|cores| cores.get_ref().numbers()) {
             if cores.is_empty() {
-                return Err(Refused { key: "cores", problem: "names no core".into() });
+                return Err(InvalidSetting { key: "cores", problem: "names no core".into() });
             }
             if let Some(core) = cores.iter().find(|core| **core >= MOST_CORES) {
                 let problem = format!("names core {core}, and Linux has at most {MOST_CORES}");
-                return Err(Refused { key: "cores", problem });
+                return Err(InvalidSetting { key: "cores", problem });
             }
             let mut seen = cores;
             seen.sort_unstable();
             if let Some(pair) = seen.windows(2).find(|pair| pair[0] == pair[1]) {
-                return Err(Refused { key: "cores", problem: format!("names core {} twice", pair[0]) });
+                return Err(InvalidSetting {
+                    key: "cores",
+                    problem: format!("names core {} twice", pair[0]),
+                });
             }
         }
         within("frames", self.frames, 64..=1 << 24)?;

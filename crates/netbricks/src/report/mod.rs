@@ -219,9 +219,9 @@ pub struct NodeSummary {
     /// Packets made here.
     pub created: u64,
     /// Packets given to other workers.
-    pub handed: u64,
+    pub handoff_out: u64,
     /// Packets taken over from other workers.
-    pub taken: u64,
+    pub handoff_in: u64,
     /// Packets held at the end.
     pub held: u64,
     /// Packets dropped, by reason.
@@ -258,9 +258,9 @@ pub struct NodeBytes {
     /// Made here.
     pub created: u64,
     /// Given to other workers.
-    pub handed: u64,
+    pub handoff_out: u64,
     /// Taken over from other workers.
-    pub taken: u64,
+    pub handoff_in: u64,
     /// Dropped, by reason.
     pub dropped: BTreeMap<&'static str, u64>,
     /// Consumed, by reason.
@@ -276,8 +276,8 @@ impl From<&NodeCounters> for NodeBytes {
             received: counters.received.bytes,
             sent: counters.sent.bytes,
             created: counters.created.bytes,
-            handed: counters.handed.bytes,
-            taken: counters.taken.bytes,
+            handoff_out: counters.handoff_out.bytes,
+            handoff_in: counters.handoff_in.bytes,
             dropped,
             consumed,
         }
@@ -336,8 +336,8 @@ impl NodeSummary {
             received: counters.received.packets,
             sent: counters.sent.packets,
             created: counters.created.packets,
-            handed: counters.handed.packets,
-            taken: counters.taken.packets,
+            handoff_out: counters.handoff_out.packets,
+            handoff_in: counters.handoff_in.packets,
             held: counters.held,
             dropped,
             consumed,

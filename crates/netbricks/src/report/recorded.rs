@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use netbricks_core::{Class, Drop};
+use netbricks_core::{Class, DropReason};
 use netbricks_packet::print::{OneLine, dissect};
 use netbricks_runtime::DroppedHeader;
 use serde::Serialize;
@@ -40,7 +40,7 @@ impl RecordedPacket {
     }
 
     fn is_dropped(&self) -> bool {
-        let reason = Drop::ALL.iter().find(|reason| reason.name() == self.header.reason);
+        let reason = DropReason::ALL.iter().find(|reason| reason.name() == self.header.reason);
         reason.is_none_or(|reason| reason.class() != Class::Consumed)
     }
 }
@@ -95,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    fn dropped(node: &str, reason: Drop, time: u64, frame: &[u8]) -> RecordedPacket {
+    fn dropped(node: &str, reason: DropReason, time: u64, frame: &[u8]) -> RecordedPacket {
         let header = DroppedHeader {
             node: node.into(),
             reason: reason.name(),
@@ -120,12 +120,12 @@ mod tests {
         };
         let ms = 1_000_000;
         let mut flood: Vec<_> =
-            (1..=60).rev().map(|i| dropped("ttl", Drop::TtlExpired, i * ms, &frame(1))).collect();
-        flood.push(dropped("ttl", Drop::Malformed, 2_000, &frame(1)[..20]));
+            (1..=60).rev().map(|i| dropped("ttl", DropReason::TtlExpired, i * ms, &frame(1))).collect();
+        flood.push(dropped("ttl", DropReason::Malformed, 2_000, &frame(1)[..20]));
         // What was answered was not lost.
         let others = vec![
-            dropped("echo", Drop::Answered, 99 * ms, &frame(9)),
-            dropped("echo", Drop::Denied, 86_399_999_999_000, &frame(9)),
+            dropped("echo", DropReason::Answered, 99 * ms, &frame(9)),
+            dropped("echo", DropReason::Denied, 86_399_999_999_000, &frame(9)),
         ];
         let text = text(&[node("ttl", flood), node("echo", others)]).unwrap();
         assert_eq!(

@@ -296,7 +296,7 @@ impl Summary {
 
 #[cfg(test)]
 mod tests {
-    use netbricks_core::{Drop, NodeCounters, Role};
+    use netbricks_core::{DropReason, NodeCounters, Role};
 
     use super::super::PoolSummary;
     use super::super::PortSummary;
@@ -310,7 +310,7 @@ mod tests {
         ttl.batches = 2_784_510;
         ttl.sampled_packets = 1_000;
         ttl.sampled_cycles = 7_900;
-        ttl.drops.add(Drop::TtlExpired, 34_081, 0);
+        ttl.drops.add(DropReason::TtlExpired, 34_081, 0);
         let port = |name: &str, received, sent| PortSummary {
             name: name.into(),
             link: "up".into(),

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use netbricks_core::units::{Bytes, Duration};
-use netbricks_core::{Key, Refused, Settings};
+use netbricks_core::{InvalidSetting, Key, Settings};
 
 use self::receive::Receiver;
 use self::send::Sender;
@@ -165,8 +165,8 @@ impl Settings for AfPacketSettings {
         },
     ];
 
-    fn check(&self) -> Result<(), Refused> {
-        let refuse = |key, problem| Err(Refused { key, problem });
+    fn check(&self) -> Result<(), InvalidSetting> {
+        let refuse = |key, problem| Err(InvalidSetting { key, problem });
         let (block, ring) = (self.block.bytes(), self.ring.bytes());
         if block < BLOCK_MINIMUM || !block.is_multiple_of(PAGE) || block > 1 << 30 {
             return refuse(

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use netbricks_buffer::{Batch, Offload, Packet, Pool};
-use netbricks_core::{Context, Drop, Poll};
+use netbricks_core::{Context, DropReason, Poll};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use crate::interface::LinkHeader;
@@ -58,7 +58,7 @@ struct FrameHeader {
 /// Why an arrival is no packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Lost {
-    reason: Drop,
+    reason: DropReason,
     bytes: usize,
 }
 
@@ -113,8 +113,8 @@ impl ReceiveQueue for Receiver {
                 }
                 Err(lost) => {
                     bytes += lost.bytes as u64;
-                    no_buffer += u64::from(lost.reason == Drop::PoolExhausted);
-                    too_big += u64::from(lost.reason == Drop::TooBig);
+                    no_buffer += u64::from(lost.reason == DropReason::PoolExhausted);
+                    too_big += u64::from(lost.reason == DropReason::TooBig);
                     cx.receiving().lost_on_arrival(lost.reason, 1, lost.bytes as u64);
                 }
             }
@@ -174,7 +174,7 @@ struct Frame {
 #[inline]
 fn read_frame(block: &[u8], at: usize, part: usize, link: LinkHeader, pool: &Pool) -> Frame {
     let malformed =
-        |next| Frame { next, part: Err(Lost { reason: Drop::Malformed, bytes: 0 }), is_last: true };
+        |next| Frame { next, part: Err(Lost { reason: DropReason::Malformed, bytes: 0 }), is_last: true };
     let Some(Ok((header, _))) = block.get(at..).map(FrameHeader::ref_from_prefix) else {
         return malformed(None);
     };
@@ -224,15 +224,15 @@ fn make_packet(
     let len = bytes.len() + inserted;
     let lost = |reason| Lost { reason, bytes: len };
     if header.captured < header.len {
-        return Err(lost(Drop::TooBig));
+        return Err(lost(DropReason::TooBig));
     }
-    let mut offload = virtio.offload(inserted, len).ok_or_else(|| lost(Drop::NoOffload))?;
+    let mut offload = virtio.offload(inserted, len).ok_or_else(|| lost(DropReason::NoOffload))?;
     if header.status & TP_STATUS_CSUMNOTREADY == 0 && !offload.needs_checksum {
         offload.checksum_valid |= header.status & TP_STATUS_CSUM_VALID != 0;
     }
-    let mut packet = pool
-        .empty(len)
-        .ok_or_else(|| lost(if len > pool.largest_packet() { Drop::TooBig } else { Drop::PoolExhausted }))?;
+    let mut packet = pool.empty(len).ok_or_else(|| {
+        lost(if len > pool.largest_packet() { DropReason::TooBig } else { DropReason::PoolExhausted })
+    })?;
     let written = match tag {
         Some(tag) => packet
             .extend_from(&bytes[..ADDRESSES])
@@ -240,7 +240,7 @@ fn make_packet(
             .and_then(|()| packet.extend_from(&bytes[ADDRESSES..])),
         None => packet.extend_from(bytes),
     };
-    written.map_err(|_| lost(Drop::TooBig))?;
+    written.map_err(|_| lost(DropReason::TooBig))?;
     if offload != Offload::default() {
         packet.set_offload(offload);
     }
@@ -260,20 +260,23 @@ fn make_ip_packet(
     let ethertype = match bytes.first().map(|first| first >> 4) {
         Some(4) => [8, 0],
         Some(6) => [0x86, 0xdd],
-        _ => return Err(lost(Drop::Malformed)),
+        _ => return Err(lost(DropReason::Malformed)),
     };
     let mut ethernet = [0; ETHERNET];
     ethernet[ADDRESSES..].copy_from_slice(&ethertype);
     let len = ETHERNET + bytes.len();
     if header.captured < header.len || len > pool.largest_packet() {
-        return Err(lost(Drop::TooBig));
+        return Err(lost(DropReason::TooBig));
     }
-    let mut offload = virtio.offload(ETHERNET, len).ok_or_else(|| lost(Drop::NoOffload))?;
+    let mut offload = virtio.offload(ETHERNET, len).ok_or_else(|| lost(DropReason::NoOffload))?;
     if header.status & TP_STATUS_CSUMNOTREADY == 0 && !offload.needs_checksum {
         offload.checksum_valid |= header.status & TP_STATUS_CSUM_VALID != 0;
     }
-    let mut packet = pool.empty(len).ok_or_else(|| lost(Drop::PoolExhausted))?;
-    packet.extend_from(&ethernet).and_then(|()| packet.extend_from(bytes)).map_err(|_| lost(Drop::TooBig))?;
+    let mut packet = pool.empty(len).ok_or_else(|| lost(DropReason::PoolExhausted))?;
+    packet
+        .extend_from(&ethernet)
+        .and_then(|()| packet.extend_from(bytes))
+        .map_err(|_| lost(DropReason::TooBig))?;
     if offload != Offload::default() {
         packet.set_offload(offload);
     }
@@ -301,7 +304,7 @@ fn read_part(
         return (make_packet(header, virtio, bytes, pool), true);
     };
     let is_last = part + 1 >= cut.segments();
-    let exhausted = || Lost { reason: Drop::PoolExhausted, bytes: cut.longest() };
+    let exhausted = || Lost { reason: DropReason::PoolExhausted, bytes: cut.longest() };
     let packet = cut.part(bytes, part, pool).ok_or_else(exhausted).and_then(|mut packet| {
         if let Some(tag) = tag(header, bytes) {
             packet.push_front(TAG).map_err(|_| exhausted())?;

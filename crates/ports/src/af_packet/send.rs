@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use netbricks_buffer::Batch;
-use netbricks_core::{Context, Drop};
+use netbricks_core::{Context, DropReason};
 use zerocopy::IntoBytes;
 
 use crate::interface::LinkHeader;
@@ -70,7 +70,7 @@ impl TransmitQueue for Sender {
             if sendable == 0 {
                 batch.take_front(1, &mut self.done);
                 Counters::add_shared(&self.counters.not_sent, 1);
-                cx.drop_batch(&mut self.done, Drop::Unmatched);
+                cx.drop_batch(&mut self.done, DropReason::Unmatched);
                 continue;
             }
             let packets = batch.iter().take(sendable).map(|packet| {
@@ -100,14 +100,14 @@ impl TransmitQueue for Sender {
                         // The socket's or the device's queue is full.
                         Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => return,
                         Some(libc::EINTR) => continue,
-                        Some(libc::ENETDOWN | libc::ENODEV | libc::ENXIO) => (Drop::LinkDown, true),
-                        Some(libc::EMSGSIZE) => (Drop::TooBig, false),
-                        _ if needs_device => (Drop::NoOffload, false),
-                        _ => (Drop::Malformed, false),
+                        Some(libc::ENETDOWN | libc::ENODEV | libc::ENXIO) => (DropReason::LinkDown, true),
+                        Some(libc::EMSGSIZE) => (DropReason::TooBig, false),
+                        _ if needs_device => (DropReason::NoOffload, false),
+                        _ => (DropReason::Malformed, false),
                     };
                     batch.take_front(if all { batch.len() } else { 1 }, &mut self.done);
                     Counters::add_shared(&self.counters.not_sent, self.done.len() as u64);
-                    if reason == Drop::TooBig {
+                    if reason == DropReason::TooBig {
                         Counters::add_shared(&self.counters.too_big_to_send, 1);
                     }
                     cx.drop_batch(&mut self.done, reason);

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use netbricks_buffer::{Batch, Pool};
 use netbricks_core::units::Duration;
-use netbricks_core::{Key, Refused, Settings};
+use netbricks_core::{InvalidSetting, Key, Settings};
 
 use self::queue::{Arrivals, Receiver, Sender};
 use self::steering::{Action, Steering, Traffic};
@@ -188,8 +188,8 @@ impl Settings for AfXdpSettings {
         },
     ];
 
-    fn check(&self) -> Result<(), Refused> {
-        let refuse = |key, problem| Err(Refused { key, problem });
+    fn check(&self) -> Result<(), InvalidSetting> {
+        let refuse = |key, problem| Err(InvalidSetting { key, problem });
         if !self.ring.is_power_of_two() || !(64..=32_768).contains(&self.ring) {
             return refuse("ring", format!("must be a power of two from 64 to 32768, found {}", self.ring));
         }

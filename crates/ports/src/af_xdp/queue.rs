@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use netbricks_buffer::{Batch, Packet};
-use netbricks_core::{Context, Drop, Poll};
+use netbricks_core::{Context, DropReason, Poll};
 
 use crate::interface::is_gone;
 use crate::port::{Counters, ReceiveQueue, TransmitQueue};
@@ -78,7 +78,7 @@ impl Arrivals {
                 // The kernel named bytes outside of what it has: the frame is not ours to touch, nothing is known of
                 // the packet.
                 counts.packets += 1;
-                cx.receiving().lost_on_arrival(Drop::Malformed, 1, 0);
+                cx.receiving().lost_on_arrival(DropReason::Malformed, 1, 0);
                 continue;
             };
             if arrival.continues || !self.pieces.is_empty() || self.spoiled {
@@ -89,7 +89,7 @@ impl Arrivals {
             counts.bytes += arrival.packet.len() as u64;
             if let Err(packet) = batch.push(arrival.packet) {
                 // `room` is what the batch has: never here.
-                cx.receiving().drop_arrival(packet, Drop::QueueFull);
+                cx.receiving().drop_arrival(packet, DropReason::QueueFull);
             }
         }
         if taken > 0 {
@@ -130,14 +130,14 @@ impl Arrivals {
             Some(whole) => {
                 counts.linearised += 1;
                 if let Err(packet) = batch.push(whole) {
-                    cx.receiving().drop_arrival(packet, Drop::QueueFull);
+                    cx.receiving().drop_arrival(packet, DropReason::QueueFull);
                 }
             }
             None => {
                 let too_big = spoiled || len > cx.pool().largest_packet();
                 counts.no_buffer += u64::from(!too_big);
                 counts.too_big += u64::from(too_big);
-                let reason = if too_big { Drop::TooBig } else { Drop::PoolExhausted };
+                let reason = if too_big { DropReason::TooBig } else { DropReason::PoolExhausted };
                 cx.receiving().lost_on_arrival(reason, 1, len as u64);
             }
         }
@@ -291,13 +291,13 @@ impl Sender {
 
     /// Why a packet cannot be sent at all: the kernel would skip its descriptor without a word.
     #[inline(always)]
-    fn refuses(&self, packet: &Packet) -> Option<Drop> {
+    fn refuses(&self, packet: &Packet) -> Option<DropReason> {
         let len = packet.len();
         if len < ETHERNET {
-            return Some(Drop::Malformed);
+            return Some(DropReason::Malformed);
         }
         let small = self.ring.socket().pool().small_packet();
-        (len > small && len > self.most * small).then_some(Drop::TooBig)
+        (len > small && len > self.most * small).then_some(DropReason::TooBig)
     }
 
     /// Puts a packet that is in no frame of the UMEM into frames of it, several where it is longer than one. Gives it
@@ -337,7 +337,7 @@ impl TransmitQueue for Sender {
             self.down = self.ring.wake().is_err_and(|error| is_down(&error));
             if self.down {
                 Counters::add_shared(&self.counters.not_sent, batch.len() as u64);
-                cx.drop_batch(batch, Drop::LinkDown);
+                cx.drop_batch(batch, DropReason::LinkDown);
                 return;
             }
         }
@@ -355,7 +355,7 @@ impl TransmitQueue for Sender {
             let len = packet.len() as u64;
             if let Some(reason) = self.refuses(&packet) {
                 Counters::add_shared(&self.counters.not_sent, 1);
-                Counters::add_shared(&self.counters.too_big_to_send, u64::from(reason == Drop::TooBig));
+                Counters::add_shared(&self.counters.too_big_to_send, u64::from(reason == DropReason::TooBig));
                 cx.drop_packet(packet, reason);
                 continue;
             }

@@ -1,7 +1,7 @@
 //! What may be written for a generator, and what of it cannot be met.
 
 use netbricks_core::units::{Duration, Rate};
-use netbricks_core::{Key, Refused, Settings};
+use netbricks_core::{InvalidSetting, Key, Settings};
 
 use super::flow::{Distribution, IpVersions, Protocols};
 use super::payload::Payload;
@@ -165,8 +165,8 @@ impl Settings for GeneratorSettings {
         },
     ];
 
-    fn check(&self) -> Result<(), Refused> {
-        let refuse = |key, problem: String| Err(Refused { key, problem });
+    fn check(&self) -> Result<(), InvalidSetting> {
+        let refuse = |key, problem: String| Err(InvalidSetting { key, problem });
         let sizes = self.frame_sizes.list();
         if sizes.is_empty() || sizes.len() > 256 {
             return refuse("frame_sizes", format!("must list 1 to 256 sizes, found {}", sizes.len()));

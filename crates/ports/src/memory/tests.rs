@@ -1,4 +1,4 @@
-use netbricks_core::{DetachedContext, Drop};
+use netbricks_core::{DetachedContext, DropReason};
 
 use super::*;
 use crate::steer::{Filter, Rule};
@@ -34,7 +34,7 @@ fn what_a_full_peer_cannot_take_is_counted() {
     }
     near.end();
     let totals = forward(&mut from, &mut to, &pool, 32);
-    assert_eq!((totals.sent.packets, totals.drops.of(Drop::TransmitFull).packets), (100, 150));
+    assert_eq!((totals.sent.packets, totals.drops.of(DropReason::TransmitFull).packets), (100, 150));
     assert_eq!(to.counters()[0].not_sent.load(Ordering::Relaxed), 150);
     assert_eq!(far.frames(0).len(), 100);
 }
@@ -129,7 +129,7 @@ fn a_peer_that_steers_gets_what_its_rules_say() {
         }
         near.end();
         let totals = forward(&mut from, &mut there, &pool, burst);
-        assert_eq!((totals.sent.packets, totals.drops.of(Drop::TransmitFull).packets), (270, 30));
+        assert_eq!((totals.sent.packets, totals.drops.of(DropReason::TransmitFull).packets), (270, 30));
         assert_eq!(there.counters()[0].sent.load(Ordering::Relaxed), 270);
         let (mut cx, mut batch) = (DetachedContext::new(pool.clone()), Batch::new());
         for (queue, kind) in [(0, 2), (1, 1), (2, 0)] {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use netbricks_buffer::{BATCH, Batch};
-use netbricks_core::{Context, Departed, Drop};
+use netbricks_core::{Context, Departed, DropReason};
 
 use self::left::{Leaves, Left, Tickets, WAITING};
 use super::transmit::{FLUSH_INTERVAL, LiveLimits, TRIES};
@@ -147,7 +147,7 @@ impl Shared {
         self.waiting.fetch_add(packets, Ordering::Relaxed);
         let left = leaves.push(batch, &self.tickets);
         self.waiting.fetch_sub(packets - left, Ordering::Relaxed);
-        cx.transmitting().handed(left as u64, bytes - batch.bytes());
+        cx.transmitting().handoff_out(left as u64, bytes - batch.bytes());
     }
 
     /// After a panic in the driver, which its graph contains, the queue stays as usable as it was to that worker. What the
@@ -186,13 +186,13 @@ impl Shared {
                 let more = *budget == 0 && left::oldest(&mut sending.rings, before).is_some();
                 return if more { Served::Part } else { Served::All };
             }
-            cx.transmitting().taken(count as u64, sending.hand.bytes());
+            cx.transmitting().handoff_in(count as u64, sending.hand.bytes());
             sending.offer(cx);
             let rest = sending.hand.len();
             *budget = budget.saturating_sub(count - rest);
             if rest > 0 {
                 // Whoever comes next takes them over.
-                cx.transmitting().handed(rest as u64, sending.hand.bytes());
+                cx.transmitting().handoff_out(rest as u64, sending.hand.bytes());
                 return Served::Full;
             }
         }
@@ -324,9 +324,9 @@ impl TransmitQueue for SharedTransmit {
             if sending.hand.is_empty() {
                 break;
             }
-            cx.transmitting().taken(sending.hand.len() as u64, sending.hand.bytes());
+            cx.transmitting().handoff_in(sending.hand.len() as u64, sending.hand.bytes());
             Counters::add_shared(&shared.counters.not_sent, sending.hand.len() as u64);
-            cx.drop_batch(&mut sending.hand, Drop::TransmitFull);
+            cx.drop_batch(&mut sending.hand, DropReason::TransmitFull);
         }
         sending.queue.release(cx);
         shared.unlock(sending, served, BUDGET, cx);

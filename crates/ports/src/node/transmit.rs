@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use netbricks_buffer::{Batch, GsoKind, Offload, Packet};
-use netbricks_core::{Context, Departed, Drop, Node, Output, Poll, Role};
+use netbricks_core::{Context, Departed, DropReason, Node, Output, Poll, Role};
 
 use crate::checksum;
 use crate::port::{Counters, Port, PortError, TransmitQueue};
@@ -107,7 +107,7 @@ pub struct TransmitNode {
 enum Fate {
     Go,
     Cut(Cut),
-    Lose(Drop),
+    Lose(DropReason),
 }
 
 impl TransmitNode {
@@ -153,11 +153,11 @@ impl TransmitNode {
         let cut = Cut::of(packet);
         let asks = offload.gso != GsoKind::None;
         if asks && cut.is_none() {
-            return Fate::Lose(Drop::NoOffload);
+            return Fate::Lose(DropReason::NoOffload);
         }
         let longest = cut.as_ref().map_or(packet.len(), Cut::longest);
         if longest > mtu + checksum::link_len(packet.data()) {
-            return Fate::Lose(Drop::TooBig);
+            return Fate::Lose(DropReason::TooBig);
         }
         if let Some(cut) = cut
             && (!segmentation_offload || cut.is_inside())
@@ -169,7 +169,11 @@ impl TransmitNode {
             // One segment: it is whole already.
             packet.set_offload(Offload { gso: GsoKind::None, gso_size: 0, ..offload });
         }
-        if checksum_offload || checksum::complete(packet) { Fate::Go } else { Fate::Lose(Drop::NoOffload) }
+        if checksum_offload || checksum::complete(packet) {
+            Fate::Go
+        } else {
+            Fate::Lose(DropReason::NoOffload)
+        }
     }
 
     /// Sends a batch in which some packets need a look, in order.
@@ -189,7 +193,7 @@ impl TransmitNode {
                 Fate::Cut(cut) => self.cut(cut, packet, cx),
                 Fate::Lose(reason) => {
                     Counters::add_shared(&self.counters.not_sent, 1);
-                    if reason == Drop::TooBig {
+                    if reason == DropReason::TooBig {
                         Counters::add_shared(&self.counters.too_big_to_send, 1);
                     }
                     cx.drop_packet(packet, reason);
@@ -206,7 +210,7 @@ impl TransmitNode {
         }
         if let Err(packet) = self.out.push(packet) {
             // Not reached: whatever was there has left.
-            cx.drop_packet(packet, Drop::TransmitFull);
+            cx.drop_packet(packet, DropReason::TransmitFull);
         }
     }
 
@@ -217,12 +221,12 @@ impl TransmitNode {
                 // What left already is a part of the stream that its receiver can use.
                 Counters::add_shared(&self.counters.not_sent, 1);
                 Counters::add_shared(&self.counters.no_buffer, 1);
-                return cx.drop_packet(packet, Drop::PoolExhausted);
+                return cx.drop_packet(packet, DropReason::PoolExhausted);
             };
             cx.transmitting().created(1, segment.len() as u64);
             self.put(segment, cx);
         }
-        cx.drop_packet(packet, Drop::Segmented);
+        cx.drop_packet(packet, DropReason::Segmented);
     }
 }
 
@@ -234,7 +238,7 @@ fn give(queue: &mut dyn TransmitQueue, batch: &mut Batch, counters: &Counters, c
     let taken = packets - batch.len();
     if !batch.is_empty() {
         Counters::add_shared(&counters.not_sent, batch.len() as u64);
-        cx.drop_batch(batch, Drop::TransmitFull);
+        cx.drop_batch(batch, DropReason::TransmitFull);
     }
     taken as u64
 }

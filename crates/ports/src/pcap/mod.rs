@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use netbricks_buffer::{Batch, Packet};
 use netbricks_core::context::last_arrival;
-use netbricks_core::{Context, Drop, Key, Refused, Settings};
+use netbricks_core::{Context, DropReason, InvalidSetting, Key, Settings};
 
 pub(crate) use flush::SharedWriter;
 pub use link::LinkType;
@@ -153,16 +153,16 @@ impl Settings for PcapSettings {
         },
     ];
 
-    fn check(&self) -> Result<(), Refused> {
+    fn check(&self) -> Result<(), InvalidSetting> {
         if self.read.is_none() && self.write.is_none() {
-            return Err(Refused {
+            return Err(InvalidSetting {
                 key: "read",
                 problem: "or `write` must be given: a capture port needs a file".into(),
             });
         }
         match self.snap_length {
             1..=write::SNAP_LENGTH => Ok(()),
-            found => Err(Refused {
+            found => Err(InvalidSetting {
                 key: "snap_length",
                 problem: format!("must be 1 to 262144 bytes, found {found}"),
             }),
@@ -367,7 +367,7 @@ impl TransmitQueue for Recording {
                 }
                 std::mem::drop(self.writer.take());
                 Counters::add_shared(&self.counters.not_sent, batch.len() as u64);
-                cx.drop_batch(batch, Drop::LinkDown);
+                cx.drop_batch(batch, DropReason::LinkDown);
             }
         }
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use netbricks_buffer::Batch;
-use netbricks_core::{Context, Drop, Poll};
+use netbricks_core::{Context, DropReason, Poll};
 
 use super::Replay;
 use super::link::{HEADER, Unframed};
@@ -194,11 +194,11 @@ fn place(
     let (header, rest) = match frame {
         Ok(frame) => frame,
         Err(Unframed::Short) => {
-            lose(cx, wire, Drop::Malformed);
+            lose(cx, wire, DropReason::Malformed);
             return Ok(());
         }
         Err(Unframed::NotEthernet) => {
-            lose(cx, wire, Drop::NotEthernet);
+            lose(cx, wire, DropReason::NotEthernet);
             return Ok(());
         }
     };
@@ -207,7 +207,7 @@ fn place(
     let wire = header.len() + rest.len() + missing;
     if HEADER + rest.len() > cx.pool().largest_packet() {
         Counters::add(&counters.too_big_to_receive, 1);
-        lose(cx, wire, Drop::TooBig);
+        lose(cx, wire, DropReason::TooBig);
         return Ok(());
     }
     let packet = cx.pool().empty(header.len() + rest.len()).and_then(|mut packet| {
@@ -218,7 +218,7 @@ fn place(
     let Some(mut packet) = packet else {
         if impatient {
             Counters::add_shared(&counters.no_buffer, 1);
-            lose(cx, wire, Drop::PoolExhausted);
+            lose(cx, wire, DropReason::PoolExhausted);
             return Ok(());
         }
         return Err(Refusal::NoBuffer);

@@ -3,7 +3,7 @@ mod written;
 
 use std::io::Cursor;
 
-use netbricks_core::Drop;
+use netbricks_core::DropReason;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
@@ -210,7 +210,7 @@ fn packets_that_a_snap_length_cut_are_counted_and_short_headers_are_malformed() 
     let mut from = open("pcap", "read = 'sll.pcap'", &cx).unwrap();
     let (mut to, _far) = collector(&pool);
     let totals = forward(from.as_mut(), &mut to, &pool, 32);
-    assert_eq!(totals.drops.of(Drop::Malformed).packets, 1);
+    assert_eq!(totals.drops.of(DropReason::Malformed).packets, 1);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 use std::sync::atomic::AtomicUsize;
 
 use netbricks_buffer::Pool;
-use netbricks_core::{DetachedContext, Drop as Reason, Node};
+use netbricks_core::{DetachedContext, DropReason as Reason, Node};
 
 use super::*;
 use crate::TransmitNode;

@@ -4,7 +4,7 @@ mod tunnels;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-use netbricks_core::{Drop, Turn};
+use netbricks_core::{DropReason, Turn};
 use netbricks_packet::build::ethernet;
 use netbricks_packet::checksum;
 use proptest::prelude::*;
@@ -213,7 +213,7 @@ fn segments_on_a_source_route_have_right_checksums() {
         let (ip, payload) = IpRef::split(&segment[14..]).unwrap();
         assert_eq!(ip.transport_checksum_is_valid(payload), Some(true));
     }
-    assert_eq!(totals.drops.of(Drop::NoOffload).packets, 1, "{totals:?}");
+    assert_eq!(totals.drops.of(DropReason::NoOffload).packets, 1, "{totals:?}");
 }
 
 proptest! {
@@ -245,7 +245,7 @@ proptest! {
         }
         prop_assert!(frames.is_empty());
         prop_assert_eq!(totals.created.packets, created);
-        prop_assert_eq!(totals.drops.of(Drop::Segmented).packets, cut);
+        prop_assert_eq!(totals.drops.of(DropReason::Segmented).packets, cut);
         prop_assert_eq!(totals.drops.total().packets, cut);
         prop_assert_eq!(pool.available(), pool.capacity());
     }
@@ -303,12 +303,12 @@ fn what_cannot_be_cut_is_no_offload_and_what_does_not_fit_is_too_big() {
         assert_eq!(count.packets, 1);
         reason
     };
-    assert_eq!(reason(large(8)), Drop::NoOffload);
-    assert_eq!(reason(large(1_461)), Drop::TooBig);
+    assert_eq!(reason(large(8)), DropReason::NoOffload);
+    assert_eq!(reason(large(1_461)), DropReason::TooBig);
     let mut packet = large(1_000).packet(&pool);
     packet.data_mut()[14 + 6] = 0x20;
     let (_, totals) = through(vec![packet], &pool, 32);
-    assert_eq!(totals.drops.of(Drop::NoOffload).packets, 1, "a fragment");
+    assert_eq!(totals.drops.of(DropReason::NoOffload).packets, 1, "a fragment");
 }
 
 #[test]
@@ -316,6 +316,6 @@ fn a_pool_without_room_for_all_segments_is_counted() {
     let pool = Pool::builder().frames(4).large(2, 16_384).build().unwrap();
     let (frames, totals) = through(vec![large(1_000).packet(&pool)], &pool, 32);
     assert!(frames.len() < 12, "{}", frames.len());
-    assert_eq!(totals.drops.of(Drop::PoolExhausted).packets, 1);
+    assert_eq!(totals.drops.of(DropReason::PoolExhausted).packets, 1);
     assert_eq!(totals.created.packets, frames.len() as u64);
 }

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use netbricks_core::{Key, Refused, Settings};
+use netbricks_core::{InvalidSetting, Key, Settings};
 
 use self::queue::{Receiver, Sender};
 use crate::interface::{Interface, refused};
@@ -168,8 +168,8 @@ impl Settings for TapSettings {
         },
     ];
 
-    fn check(&self) -> Result<(), Refused> {
-        let refuse = |key, problem| Err(Refused { key, problem });
+    fn check(&self) -> Result<(), InvalidSetting> {
+        let refuse = |key, problem| Err(InvalidSetting { key, problem });
         if padded(&self.device).is_none() {
             return refuse(
                 "device",

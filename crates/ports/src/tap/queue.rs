@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use netbricks_buffer::{Batch, Packet, Pool};
-use netbricks_core::{Context, Drop, Poll};
+use netbricks_core::{Context, DropReason, Poll};
 use rustix::event::EventfdFlags;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
@@ -55,8 +55,8 @@ impl ReceiveQueue for Receiver {
                         Err(reason) => {
                             let lost = len.saturating_sub(virtio::LEN) as u64;
                             bytes += lost;
-                            no_buffer += u64::from(reason == Drop::PoolExhausted);
-                            too_big += u64::from(reason == Drop::TooBig);
+                            no_buffer += u64::from(reason == DropReason::PoolExhausted);
+                            too_big += u64::from(reason == DropReason::TooBig);
                             cx.receiving().lost_on_arrival(reason, 1, lost);
                         }
                     }
@@ -90,14 +90,15 @@ impl ReceiveQueue for Receiver {
 
 /// Makes a packet of what one read brought.
 #[inline]
-fn make_packet(frame: &[u8], pool: &Pool) -> Result<Packet, Drop> {
-    let (virtio, bytes) = VirtioHeader::read_from_prefix(frame).map_err(|_| Drop::Malformed)?;
+fn make_packet(frame: &[u8], pool: &Pool) -> Result<Packet, DropReason> {
+    let (virtio, bytes) = VirtioHeader::read_from_prefix(frame).map_err(|_| DropReason::Malformed)?;
     if bytes.len() > crate::interface::LARGEST_ARRIVAL {
-        return Err(Drop::TooBig);
+        return Err(DropReason::TooBig);
     }
-    let offload = virtio.offload(0, bytes.len()).ok_or(Drop::NoOffload)?;
+    let offload = virtio.offload(0, bytes.len()).ok_or(DropReason::NoOffload)?;
     let too_big = bytes.len() > pool.largest_packet();
-    let mut packet = pool.packet(bytes).ok_or(if too_big { Drop::TooBig } else { Drop::PoolExhausted })?;
+    let mut packet =
+        pool.packet(bytes).ok_or(if too_big { DropReason::TooBig } else { DropReason::PoolExhausted })?;
     if offload != netbricks_buffer::Offload::default() {
         packet.set_offload(offload);
     }
@@ -154,15 +155,15 @@ impl TransmitQueue for Sender {
             let (reason, all) = match error {
                 Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => return,
                 Errno::IO | Errno::BADFD | Errno::NODEV | Errno::NXIO | Errno::NETDOWN => {
-                    (Drop::LinkDown, true)
+                    (DropReason::LinkDown, true)
                 }
-                Errno::MSGSIZE => (Drop::TooBig, false),
-                _ if needs_device => (Drop::NoOffload, false),
-                _ => (Drop::Malformed, false),
+                Errno::MSGSIZE => (DropReason::TooBig, false),
+                _ if needs_device => (DropReason::NoOffload, false),
+                _ => (DropReason::Malformed, false),
             };
             batch.take_front(if all { batch.len() } else { 1 }, &mut self.done);
             Counters::add_shared(&self.counters.not_sent, self.done.len() as u64);
-            if reason == Drop::TooBig {
+            if reason == DropReason::TooBig {
                 Counters::add_shared(&self.counters.too_big_to_send, 1);
             }
             cx.drop_batch(&mut self.done, reason);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use netbricks_buffer::{Offload, Packet};
-use netbricks_core::Drop;
+use netbricks_core::DropReason;
 use netbricks_core::context::last_arrival;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -86,7 +86,7 @@ pub(super) trait Exit {
     /// It comes out of the line.
     fn leave(&mut self, packet: Packet);
     /// It is lost.
-    fn lose(&mut self, packet: Packet, reason: Drop);
+    fn lose(&mut self, packet: Packet, reason: DropReason);
     /// A copy of so many bytes was made. It is on the line or has left it.
     fn copied(&mut self, bytes: usize);
     /// Whether the packet may go on after what the line did to its bytes.
@@ -155,7 +155,7 @@ impl Line {
         let LineSettings { loss, duplicate, corrupt, .. } = self.settings;
         if self.happens(loss) {
             count(&self.counters.impaired);
-            return exit.lose(packet, Drop::Impaired);
+            return exit.lose(packet, DropReason::Impaired);
         }
         if self.happens(corrupt) {
             let bits = 8 * packet.len() as u64;
@@ -170,12 +170,12 @@ impl Line {
             }
         }
         if !exit.welcomes(&packet) {
-            return exit.lose(packet, Drop::BadChecksum);
+            return exit.lose(packet, DropReason::BadChecksum);
         }
         // Without a free buffer there is no copy.
         let copy = if self.happens(duplicate) { packet.try_copy() } else { None };
         if let Err(packet) = self.pass(packet, now, exit) {
-            exit.lose(packet, Drop::QueueFull);
+            exit.lose(packet, DropReason::QueueFull);
         }
         if let Some(mut copy) = copy {
             copy.set_verdict(COPY);

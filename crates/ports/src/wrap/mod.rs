@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use netbricks_core::units::{Duration, Probability};
-use netbricks_core::{Key, Refused, RenamedKey, Settings};
+use netbricks_core::{InvalidSetting, Key, RenamedKey, Settings};
 
 pub use line::LineSettings;
 
@@ -170,8 +170,8 @@ pub const COMMON_RENAMED: &[RenamedKey] =
 impl Settings for Common {
     const KEYS: &'static [Key] = COMMON_KEYS;
     const RENAMED: &'static [RenamedKey] = COMMON_RENAMED;
-    fn check(&self) -> Result<(), Refused> {
-        let refuse = |key, problem: String| Err(Refused { key, problem });
+    fn check(&self) -> Result<(), InvalidSetting> {
+        let refuse = |key, problem: String| Err(InvalidSetting { key, problem });
         if self.jitter > self.delay {
             return refuse(
                 "jitter",

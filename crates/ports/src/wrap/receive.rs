@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
 use netbricks_buffer::{Batch, Packet, Pool};
-use netbricks_core::{Context, DetachedContext, Drop, Poll};
+use netbricks_core::{Context, DetachedContext, DropReason, Poll};
 
 use super::Tap;
 use super::line::{COPY, Exit, Line};
@@ -44,7 +44,7 @@ impl Exit for Out<'_> {
     fn leave(&mut self, packet: Packet) {
         self.ready.push_back(packet);
     }
-    fn lose(&mut self, packet: Packet, reason: Drop) {
+    fn lose(&mut self, packet: Packet, reason: DropReason) {
         self.cx.receiving().drop_arrival(packet, reason);
     }
     fn copied(&mut self, _bytes: usize) {
@@ -132,7 +132,7 @@ impl Wrapped {
 
     /// Counts what a queue that panicked had received by then, which nobody has counted yet.
     fn give_up_pending(&mut self, cx: &mut Context) {
-        cx.receiving().lost_on_arrival(Drop::Panicked, self.pending.len() as u64, self.pending.bytes());
+        cx.receiving().lost_on_arrival(DropReason::Panicked, self.pending.len() as u64, self.pending.bytes());
         self.pending.clear();
     }
 

@@ -1,7 +1,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use netbricks_buffer::Pool;
-use netbricks_core::{Drop, Turn};
+use netbricks_core::{DropReason, Turn};
 use proptest::prelude::*;
 
 use crate::pcap::{Format, Precision, Reader, Step, Writer};
@@ -43,9 +43,9 @@ proptest! {
             let counters = if receive { from.counters() } else { to.counters() };
             let duplicated = counters[0].duplicated.load(Relaxed);
             let written = frames(&directory);
-            let lost = totals.drops.of(Drop::Impaired).packets;
+            let lost = totals.drops.of(DropReason::Impaired).packets;
             prop_assert_eq!(lost, counters[0].impaired.load(Relaxed));
-            let full = totals.drops.of(Drop::QueueFull).packets;
+            let full = totals.drops.of(DropReason::QueueFull).packets;
             prop_assert_eq!((totals.received.packets, totals.created.packets), (2_000, duplicated));
             prop_assert_eq!(written.len() as u64, 2_000 - lost - full + duplicated);
             prop_assert_eq!(totals.sent.packets, written.len() as u64);
@@ -144,7 +144,7 @@ fn limits_of_a_port_are_enforced_and_checked() {
     let mut from = open("generator", "packets = 300\nframe_sizes = [60, 1514]\nseed = 3", &cx).unwrap();
     let mut to = open("null", "mtu = 1000", &cx).unwrap();
     let totals = forward(from.as_mut(), to.as_mut(), &pool, 32);
-    let too_big = totals.drops.of(Drop::TooBig).packets;
+    let too_big = totals.drops.of(DropReason::TooBig).packets;
     assert!(too_big > 50 && too_big + totals.sent.packets == 300, "{too_big}");
     for (settings, expected) in [
         ("mtu = 9", "`mtu` must be 68"),
@@ -187,7 +187,7 @@ fn a_run_that_is_stopped_gives_up_what_its_lines_keep() {
                 [&from, &to].iter().map(|port| port.counters()[0].duplicated.load(Relaxed)).sum();
             assert_eq!(totals.created.packets, duplicated);
             let bad = from.counters()[0].bad_checksum.load(Relaxed);
-            assert_eq!(totals.drops.of(Drop::BadChecksum).packets, bad);
+            assert_eq!(totals.drops.of(DropReason::BadChecksum).packets, bad);
             assert_eq!(pool.available(), pool.capacity());
         }
     }

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use netbricks_buffer::{Batch, Packet};
-use netbricks_core::{Context, Drop};
+use netbricks_core::{Context, DropReason};
 
 use super::Tap;
 use super::line::{Exit, Line};
@@ -34,7 +34,7 @@ impl Exit for Out<'_> {
         packet.set_verdict(0);
         self.ready.push_back(packet);
     }
-    fn lose(&mut self, packet: Packet, reason: Drop) {
+    fn lose(&mut self, packet: Packet, reason: DropReason) {
         self.cx.drop_packet(packet, reason);
     }
     fn copied(&mut self, bytes: usize) {
@@ -76,7 +76,7 @@ impl Wrapped {
                 && !self.out.is_empty()
             {
                 Counters::add_shared(&line.counters().not_sent, self.out.len() as u64);
-                cx.drop_batch(&mut self.out, Drop::TransmitFull);
+                cx.drop_batch(&mut self.out, DropReason::TransmitFull);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use netbricks_core::Drop;
+use netbricks_core::DropReason;
 
 use super::fixture::{Forwarder, Lab, Outcome};
 use super::forwarding::{AF_PACKET, between, transfer, transfer_to, wire};
@@ -11,7 +11,8 @@ use super::forwarding::{AF_PACKET, between, transfer, transfer_to, wire};
 fn finish(forwarder: Forwarder) -> Outcome {
     let outcome = forwarder.finish();
     outcome.check();
-    let (all, cut) = (outcome.totals.drops.total().packets, outcome.totals.drops.of(Drop::Segmented).packets);
+    let (all, cut) =
+        (outcome.totals.drops.total().packets, outcome.totals.drops.of(DropReason::Segmented).packets);
     assert_eq!(all, cut, "{outcome:?}");
     outcome
 }
@@ -87,7 +88,7 @@ fn through_vxlan(lab: &Lab, ends: [&str; 2], udp: &str) {
     transfer_to(lab, "10.1.0.2", 8 << 20);
     transfer_to(lab, "fd01::2", 8 << 20);
     let outcome = finish(forwarder);
-    assert!(outcome.totals.drops.of(Drop::Segmented).packets > 100, "segments came whole: {outcome:?}");
+    assert!(outcome.totals.drops.of(DropReason::Segmented).packets > 100, "segments came whole: {outcome:?}");
     for role in ["left", "right"] {
         lab.run(role, "ip link del vx0");
         // A wrong checksum, outside or inside, would be counted here.

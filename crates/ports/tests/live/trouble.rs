@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use netbricks_buffer::{Batch, Pool};
-use netbricks_core::{DetachedContext, Drop};
+use netbricks_core::{DetachedContext, DropReason};
 use netbricks_ports::{Counters, Link, ReceiveQueue};
 
 use super::fixture::{Forwarder, Lab, enter, eventually, open};
@@ -76,7 +76,7 @@ fn a_deleted_interface_is_a_port_that_is_down() {
         let outcome = forwarder.finish();
         outcome.check();
         assert_eq!(outcome.links, [Link::Up, Link::Gone], "{driver}");
-        assert!(outcome.totals.drops.of(Drop::LinkDown).packets > 0, "{driver}: {outcome:?}");
+        assert!(outcome.totals.drops.of(DropReason::LinkDown).packets > 0, "{driver}: {outcome:?}");
     }
 }
 
@@ -93,7 +93,7 @@ fn a_deleted_tap_is_a_port_that_is_down() {
     let outcome = forwarder.finish();
     outcome.check();
     assert_eq!(outcome.links, [Link::Up, Link::Gone]);
-    assert!(outcome.totals.drops.of(Drop::LinkDown).packets > 0, "{outcome:?}");
+    assert!(outcome.totals.drops.of(DropReason::LinkDown).packets > 0, "{outcome:?}");
 }
 
 /// As it was before: the same addresses at a pair of the same names.
@@ -131,7 +131,7 @@ fn an_interface_that_is_made_again_under_its_name_works_again() {
         outcome.check();
         assert_eq!(outcome.links, [Link::Up, Link::Up], "{driver}");
         assert_eq!(outcome.returned, [0, 2], "{driver}");
-        assert!(outcome.totals.drops.of(Drop::LinkDown).packets > 0, "{driver}: {outcome:?}");
+        assert!(outcome.totals.drops.of(DropReason::LinkDown).packets > 0, "{driver}: {outcome:?}");
         assert!(outcome.totals.sent.packets >= 18, "{driver}: {outcome:?}");
     }
 }
@@ -192,7 +192,7 @@ fn packets_without_a_frame_to_fit_are_counted() {
     eventually("the arrival of all packets", || seen(&forwarder.counters()[0]) >= 21);
     let outcome = forwarder.finish();
     outcome.check();
-    assert_eq!(outcome.totals.drops.of(Drop::TooBig).packets, 20, "{outcome:?}");
+    assert_eq!(outcome.totals.drops.of(DropReason::TooBig).packets, 20, "{outcome:?}");
     assert_eq!(outcome.totals.sent.packets, 1, "{outcome:?}");
     assert!(outcome.warnings.iter().any(|warning| warning.contains("large frames")), "{outcome:?}");
 }

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 
 use netbricks_buffer::Pool;
-use netbricks_core::Drop;
+use netbricks_core::DropReason;
 
 use super::fixture::{Forwarder, Lab, open};
 use super::forwarding::{AF_PACKET, between, transfer};
@@ -92,7 +92,7 @@ fn arp_does_not_leave_by_a_tun() {
     assert!(!lab.try_run("left", "ping -q -c 1 -W 1 10.0.0.2").status.success());
     let outcome = forwarder.finish();
     outcome.check();
-    assert!(outcome.totals.drops.of(Drop::Unmatched).packets > 0, "{outcome:?}");
+    assert!(outcome.totals.drops.of(DropReason::Unmatched).packets > 0, "{outcome:?}");
 }
 
 /// Drivers that need Ethernet headers say so instead of reading IP as such.

@@ -100,7 +100,7 @@ fn a_node_that_cannot_say_what_it_holds_loses_its_batches_and_the_worker_runs_on
     let report = runtime.unwrap().wait();
     assert!(report.conserved && report.pool_whole, "{:?}", report.unbalanced);
     assert_eq!((report.totals.received.packets, report.totals.sent.packets), (2_000, 1_000));
-    assert_eq!(report.totals.drops.of(netbricks_core::Drop::Panicked).packets, 1_000);
+    assert_eq!(report.totals.drops.of(netbricks_core::DropReason::Panicked).packets, 1_000);
     assert_eq!(report.totals.held, 0);
 }
 

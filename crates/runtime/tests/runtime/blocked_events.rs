@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use netbricks_buffer::Pool;
 use netbricks_core::packet::build::ethernet;
 use netbricks_core::{
-    Drop, Edge, Function, Graph, GraphBuilder, Input, Operator, Shuffle, ShuffleConfig, Team, Turn, Worker,
-    compose,
+    DropReason, Edge, Function, Graph, GraphBuilder, Input, Operator, Shuffle, ShuffleConfig, Turn, Worker,
+    WorkerGroup, compose,
 };
 
 use crate::shuffle::{Flows, NUMBER, SMALL, Seen, Witness, check_order, pool};
@@ -45,8 +45,14 @@ struct Side {
 }
 
 impl Side {
-    fn new((team, index): (&Team, usize), packets: u64, pool: &Pool, shuffle: &Shuffle, seen: &Seen) -> Self {
-        let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+    fn new(
+        (group, index): (&WorkerGroup, usize),
+        packets: u64,
+        pool: &Pool,
+        shuffle: &Shuffle,
+        seen: &Seen,
+    ) -> Self {
+        let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
         let source = Flows::new(index, 64, packets);
         let polls = source.polls.clone();
         let mut graph = GraphBuilder::new("test");
@@ -75,11 +81,11 @@ impl Side {
 
 /// Two workers whose rings to each other are full, and packets behind them.
 fn blocked(pool: &Pool, seen: &Seen) -> [Side; 2] {
-    let (team, shuffle) = (Team::new(2), Shuffle::new(ShuffleConfig { ring: 8, ..SMALL }));
-    let mut sides = [0, 1].map(|index| Side::new((&team, index), 1_000, pool, &shuffle, seen));
+    let (group, shuffle) = (WorkerGroup::new(2), Shuffle::new(ShuffleConfig { ring: 8, ..SMALL }));
+    let mut sides = [0, 1].map(|index| Side::new((&group, index), 1_000, pool, &shuffle, seen));
     for side in &mut sides {
         side.turns(100, 1);
-        assert_eq!(side.graph.totals().handed.packets, 8, "the ring is full");
+        assert_eq!(side.graph.totals().handoff_out.packets, 8, "the ring is full");
         assert!(side.graph.totals().held > 0, "and packets wait for it");
     }
     // The first took nothing yet: now both rings are full.
@@ -129,18 +135,18 @@ fn what_events_send_into_a_full_ring_is_bounded_and_counted() {
     }
     let totals = a.graph.totals();
     assert_eq!((a.ask("send.runs"), totals.created.packets), (times, times * u64::from(SENT)));
-    assert!(totals.drops.of(Drop::RingFull).packets > 0);
-    assert_eq!(totals.drops.of(Drop::RingFull), totals.drops.total());
+    assert!(totals.drops.of(DropReason::RingFull).packets > 0);
+    assert_eq!(totals.drops.of(DropReason::RingFull), totals.drops.total());
     assert!(totals.is_conserved() && a.graph.unbalanced().is_empty());
 }
 
 #[test]
 fn what_events_send_after_a_workers_source_has_ended_still_crosses() {
-    let (pool, seen, team) = (pool(), Seen::default(), Team::new(2));
+    let (pool, seen, group) = (pool(), Seen::default(), WorkerGroup::new(2));
     let shuffle = Shuffle::new(SMALL);
     const PACKETS: u64 = 20_000;
     let mut sides = [(0, 0), (1, PACKETS)]
-        .map(|(index, packets)| Side::new((&team, index), packets, &pool, &shuffle, &seen));
+        .map(|(index, packets)| Side::new((&group, index), packets, &pool, &shuffle, &seen));
     // Time stands still at last, so that no event comes between the end of the one source and that of the run.
     let times = 100;
     for turn in 0..10_000 {
@@ -151,6 +157,6 @@ fn what_events_send_after_a_workers_source_has_ended_still_crosses() {
         assert_eq!((turn, totals.drops.total().packets), (&Turn::Done, 0), "{:?}", totals.drops);
         assert_eq!(totals.created.packets, times * u64::from(SENT));
     }
-    assert!(a.1.received.packets == 0 && a.1.handed.packets > 0);
+    assert!(a.1.received.packets == 0 && a.1.handoff_out.packets > 0);
     check_order(&seen, 64 + 2 * usize::from(SENT), PACKETS + 2 * times * u64::from(SENT));
 }

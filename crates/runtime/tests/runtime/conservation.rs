@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use netbricks_core::{Drop, Edge, GraphBuilder, GraphError};
+use netbricks_core::{DropReason, Edge, GraphBuilder, GraphError};
 use netbricks_runtime::{Clock, Config, Event, EventSink, Factory, FinalReport, Runtime, WorkerContext};
 
 use crate::nodes::{Counting, HOUR, Hourly, Keeper, Mixed, PANICS_AT, Sink, Source, chain, config, pool};
@@ -88,9 +88,9 @@ fn one_two_and_four_workers_conserve_every_packet() {
             let expected = expected(burst as u64);
             let all = |packets: u64| packets * workers as u64;
             assert_eq!(report.panics.iter().map(|panic| panic.count).sum::<u64>(), all(expected.panics));
-            assert_eq!(report.totals.drops.of(Drop::Denied).packets, all(expected.denied));
-            assert_eq!(report.totals.drops.of(Drop::Answered).packets, all(expected.answered));
-            assert_eq!(report.totals.drops.of(Drop::Panicked).packets, all(expected.panicked));
+            assert_eq!(report.totals.drops.of(DropReason::Denied).packets, all(expected.denied));
+            assert_eq!(report.totals.drops.of(DropReason::Answered).packets, all(expected.answered));
+            assert_eq!(report.totals.drops.of(DropReason::Panicked).packets, all(expected.panicked));
             assert_eq!(
                 report.totals.drops.total().packets,
                 all(expected.denied + expected.answered + expected.panicked)

@@ -7,8 +7,8 @@ use std::rc::Rc;
 use netbricks_buffer::Batch;
 use netbricks_core::packet::build::ethernet;
 use netbricks_core::{
-    Context, Edge, Graph, GraphBuilder, Node, Operator, Output, Poll, Role, Shuffle, ShuffleConfig, Team,
-    Turn, Worker, compose,
+    Context, Edge, Graph, GraphBuilder, Node, Operator, Output, Poll, Role, Shuffle, ShuffleConfig, Turn,
+    Worker, WorkerGroup, compose,
 };
 
 use crate::shuffle::{NUMBER, SMALL, pool};
@@ -121,12 +121,12 @@ fn part(worker: &Worker, shuffle: &Shuffle, (begin, step, once): (u64, u64, u64)
 }
 
 fn run(workers: usize, burst: usize, times: (u64, u64, u64)) -> Vec<Vec<Saw>> {
-    let (pool, team) = (pool(), Team::new(workers));
+    let (pool, group) = (pool(), WorkerGroup::new(workers));
     let shuffle = Shuffle::new(ShuffleConfig { ring: 256, ..SMALL });
     let logs: Vec<Log> = (0..workers).map(|_| Log::default()).collect();
     let mut graphs: Vec<Graph> = (0..workers)
         .map(|index| {
-            let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+            let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
             let mut graph = part(&worker, &shuffle, times, &logs[index]).build(pool.clone()).unwrap();
             graph.set_burst(burst);
             graph.follow_arrivals(true);

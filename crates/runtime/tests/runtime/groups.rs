@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use netbricks_buffer::{Batch, Packet, Pool};
 use netbricks_core::{
-    Context, Drop, Edge, Graph, GraphBuilder, GroupConfig, Groups, Node, NodeId, Output, Poll, Role, Shuffle,
-    ShuffleConfig, Team, Turn, Worker, merge,
+    Context, DropReason, Edge, Graph, GraphBuilder, GroupConfig, Groups, Node, NodeId, Output, Poll, Role,
+    Shuffle, ShuffleConfig, Turn, Worker, WorkerGroup, merge,
 };
 
 /// Packets of 60 bytes whose first is their group and whose next eight are their number, by weights of the groups.
@@ -123,7 +123,7 @@ fn groups_that_queue_share_turns_equally_however_unequal_their_traffic() {
         }
         let (least, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
         assert!(most - least <= 1_024 + 2 * burst as u64, "{shares:?} at bursts of {burst}");
-        assert!(graph.totals().drops.of(Drop::QueueFull).packets > 10_000);
+        assert!(graph.totals().drops.of(DropReason::QueueFull).packets > 10_000);
         graph.drain(0);
         assert!(graph.totals().is_conserved() && graph.totals().held == 0 && graph.unbalanced().is_empty());
         drop(graph);
@@ -164,7 +164,7 @@ fn a_group_with_less_than_its_share_loses_nothing() {
             assert!(*group != 2 || *number == expected, "one of {from} was dropped at bursts of {burst}");
         }
         assert!(shares[2] > 0 && shares[0].abs_diff(shares[1]) <= 1_024 + 2 * burst as u64, "{shares:?}");
-        assert!(graph.totals().drops.of(Drop::QueueFull).packets > 10_000);
+        assert!(graph.totals().drops.of(DropReason::QueueFull).packets > 10_000);
         graph.drain(0);
         assert!(graph.totals().is_conserved() && graph.unbalanced().is_empty());
     }
@@ -241,12 +241,12 @@ fn groups_and_shuffles_nest_in_either_order() {
     let orders: [(&str, Wire); 2] =
         [("group within shuffle", group_within_shuffle), ("shuffle within group", shuffle_within_group)];
     for (name, wire) in orders {
-        let (pool, team) = (pool(), Team::new(2));
+        let (pool, group) = (pool(), WorkerGroup::new(2));
         let shuffles = [(); 3].map(|()| Shuffle::new(ShuffleConfig { ring: 16, ..ShuffleConfig::default() }));
         let mut workers: Vec<(Graph, Seen)> = (0..2)
             .map(|index| {
                 let (worker, seen) =
-                    (Worker::new(index, 1, pool.clone()).of_team(team.clone()), Seen::default());
+                    (Worker::new(index, 1, pool.clone()).of_team(group.clone()), Seen::default());
                 let mut graph = GraphBuilder::new("test");
                 let from = graph.add("in", source(&[3, 2, 1], 3_000, index as u8)).unwrap();
                 let to = graph.add("ends", Box::new(Ends(3, seen.clone()))).unwrap();
@@ -284,7 +284,7 @@ fn groups_and_shuffles_nest_in_either_order() {
             }
         }
         assert_eq!(next.values().sum::<u64>(), 6_000, "{name}: none is lost");
-        assert!(workers.iter().any(|(graph, _)| graph.totals().handed.packets > 0), "{name}");
+        assert!(workers.iter().any(|(graph, _)| graph.totals().handoff_out.packets > 0), "{name}");
         drop(workers);
         assert_eq!(pool.available(), pool.capacity());
     }
@@ -292,10 +292,10 @@ fn groups_and_shuffles_nest_in_either_order() {
 
 /// On each worker a long queue before a short one, in whatever order they were added; the first worker receives.
 fn queues_in_a_row(workers: usize, short_first: bool) -> Vec<Graph> {
-    let (pool, team) = (pool(), Team::new(workers));
+    let (pool, group) = (pool(), WorkerGroup::new(workers));
     let shuffle = Shuffle::new(ShuffleConfig { ring: 8_192, ..ShuffleConfig::default() });
     let graph = |index| {
-        let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+        let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
         let mut graph = GraphBuilder::new("test");
         let mut queues = [("long", 4_096), ("short", 128)];
         if short_first {

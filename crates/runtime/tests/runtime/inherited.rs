@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use netbricks_core::consistency::{Access, BoundedInconsistency, Consistency, Strict};
 use netbricks_core::packet::Link;
-use netbricks_core::tables::Tallies;
+use netbricks_core::tables::CounterArray;
 use netbricks_core::{Blueprint, Function, Input, Operator, Verdict, Worker, compose};
 use netbricks_runtime::{Config, Factory, FactoryError, IdlePolicy, Runtime, WorkerContext};
 
@@ -17,7 +17,7 @@ fn counting<C: Consistency>(
     consistency: C,
     counters: usize,
 ) -> impl Function + use<C> {
-    let seen = worker.state::<Tallies, C>("seen", consistency, counters);
+    let seen = worker.state::<CounterArray, C>("seen", consistency, counters);
     let missed = worker.counter("missed");
     let all = seen.clone();
     worker.handler("all", "What all workers counted.", move |_| {

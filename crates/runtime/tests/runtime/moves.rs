@@ -2,7 +2,7 @@
 
 use netbricks_core::packet::FlowKey;
 use netbricks_core::{
-    Edge, Graph, GraphBuilder, Shuffle, ShuffleConfig, ShuffleKey, Team, Turn, Worker, compose,
+    Edge, Graph, GraphBuilder, Shuffle, ShuffleConfig, ShuffleKey, Turn, Worker, WorkerGroup, compose,
 };
 use netbricks_runtime::Control;
 
@@ -30,10 +30,10 @@ fn shuffles_by_one_key_move_together() {
 #[test]
 fn nobody_overtakes_packets_between_two_shuffles_that_move() {
     for slow in [2, 20, 60] {
-        let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+        let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
         let shuffles = [(); 2].map(|()| Shuffle::new(ShuffleConfig { ring: 2_048, ..SMALL }));
         let mut graphs = [0, 1].map(|index| {
-            let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+            let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
             let source = Flows::new(0, 16, if index == 0 { 40_000 } else { 0 });
             let graph = staged(&worker, source, &shuffles, Declared::FlowTable, seen.clone()).unwrap();
             let mut graph = graph.build(pool.clone()).unwrap();
@@ -68,10 +68,10 @@ fn nobody_overtakes_packets_between_two_shuffles_that_move() {
 /// One that is made when buckets have moved already goes on with their owners; by another key it does not.
 #[test]
 fn a_shuffle_that_comes_later_has_the_same_owners() {
-    let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+    let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
     let make = |key| {
         let shuffle = Shuffle::new(ShuffleConfig { key, ..SMALL });
-        [0, 1].map(|index| by_hand(&team, index, &pool, &shuffle, &seen).0)
+        [0, 1].map(|index| by_hand(&group, index, &pool, &shuffle, &seen).0)
     };
     let owners = |graphs: &mut [Graph; 2]| graphs[0].call("shuffle", "owners", "").unwrap();
     let mut first = make(ShuffleKey::SymmetricFlow);
@@ -100,11 +100,11 @@ fn turn(graphs: &mut [Graph; 2], count: usize) {
 /// What comes to one of them is over on both workers; the other goes on.
 #[test]
 fn a_shuffle_that_has_ended_keeps_no_other_by_its_key_from_moving() {
-    let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+    let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
     let make = |packets| {
         let shuffle = Shuffle::new(SMALL);
         [0, 1].map(|index| {
-            let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+            let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
             fed(&worker, [Flows::new(index, 16, packets)], &shuffle, &seen)
         })
     };
@@ -126,10 +126,10 @@ fn a_shuffle_that_has_ended_keeps_no_other_by_its_key_from_moving() {
 /// Its graphs are gone before it was done: the next one by its key moves, and so do later moves.
 #[test]
 fn a_shuffle_that_dies_in_the_middle_of_a_move_does_not_block_the_others() {
-    let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+    let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
     let make = || {
         let shuffle = Shuffle::new(SMALL);
-        [0, 1].map(|index| by_hand(&team, index, &pool, &shuffle, &seen).0)
+        [0, 1].map(|index| by_hand(&group, index, &pool, &shuffle, &seen).0)
     };
     // Who came last moves first.
     let (mut going, dies) = (make(), make());
@@ -145,11 +145,11 @@ fn a_shuffle_that_dies_in_the_middle_of_a_move_does_not_block_the_others() {
 /// They are not done with a move at the same time, so that no time is right for what is behind both.
 #[test]
 fn what_shuffles_by_different_keys_lead_to_does_not_move() {
-    let (pool, team) = (pool(), Team::new(2));
+    let (pool, group) = (pool(), WorkerGroup::new(2));
     let keys = [ShuffleKey::SymmetricFlow, ShuffleKey::Flow];
     let shuffles = keys.map(|key| Shuffle::new(ShuffleConfig { key, ..SMALL }));
     let mut graphs = [0, 1].map(|index| {
-        let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+        let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
         let mut graph = GraphBuilder::new("test");
         let count = compose(&worker, |input| in_turn(input, &worker, Declared::FlowTable)).unwrap();
         let count = graph.add("count", count).unwrap();
@@ -172,10 +172,10 @@ fn what_shuffles_by_different_keys_lead_to_does_not_move() {
 #[test]
 fn behind_a_key_of_one_s_own_only_what_has_no_state_moves() {
     for counts in [true, false] {
-        let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+        let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
         let shuffle = Shuffle::new(SMALL);
         let mut graphs = [0, 1].map(|index| {
-            let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+            let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
             let sorts = |input| in_turn_of(input, &worker);
             let sorts = shuffle
                 .node_by(&worker, sorts, |packet| FlowKey::from_frame(packet.frame()).unwrap().canonical());
@@ -221,10 +221,10 @@ fn two_workers_change_places_at_any_time_however_much_comes_in() {
     const EACH: u64 = 2_000;
     for (ring, burst) in [(1, 256), (8, 1), (8, 32), (64, 4)] {
         for time in 0..40 {
-            let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+            let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
             let shuffle = Shuffle::new(ShuffleConfig { ring, ..SMALL });
             let mut graphs = [0, 1].map(|index| {
-                let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+                let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
                 // Each source has flows of its own.
                 let sources = (0..SOURCES).map(|source| Flows::new(index + 2 * source, 16, EACH));
                 let mut graph = fed(&worker, sources, &shuffle, &seen);

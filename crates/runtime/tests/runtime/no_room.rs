@@ -11,7 +11,7 @@ use netbricks_core::tables::{Entry, FlowTable, FlowTableConfig, Full};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{
     Context, Edge, Function, Graph, GraphBuilder, Input, Node, Operator, Poll, Role, Shuffle, StoredFlow,
-    TableKey, Team, Worker, compose,
+    TableKey, Worker, WorkerGroup, compose,
 };
 
 use crate::shuffle::{NUMBER, SMALL, Seen, Witness, pool};
@@ -87,11 +87,11 @@ struct Two {
 impl Two {
     /// All flows come to the first of them, who gives the second its own.
     fn new(pool: &Pool, full: Full) -> Self {
-        let (team, shuffle, seen) = (Team::new(2), Shuffle::new(SMALL), Seen::default());
+        let (group, shuffle, seen) = (WorkerGroup::new(2), Shuffle::new(SMALL), Seen::default());
         let (allowed, outside) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let frame = |flow| ethernet().ipv4("10.0.0.1", "10.9.8.7").udp(1_000 + flow, 53).payload(&[0; 8]);
         let graphs = [FLOWS, 0].into_iter().enumerate().map(|(index, flows)| {
-            let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+            let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
             let templates = (0..flows as u16).map(|flow| frame(flow).build().unwrap()).collect();
             let source = Rounds { templates, allowed: allowed.clone(), next: 0 };
             let count = compose(&worker, |input| counting(input, &worker, full, outside.clone()));

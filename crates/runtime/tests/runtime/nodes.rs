@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use netbricks_buffer::{Batch, Packet, Pool};
 use netbricks_core::{
-    Blueprint, CallError, Context, Drop, Edge, GraphBuilder, GraphError, Handler, ImportError, Node, Output,
-    Poll, Role, Section, StateImage, Worker,
+    Blueprint, CallError, Context, DropReason, Edge, GraphBuilder, GraphError, Handler, ImportError, Node,
+    Output, Poll, Role, Section, StateImage, Worker,
 };
 use netbricks_runtime::{Clock, Config, IdlePolicy, Placement};
 
@@ -203,7 +203,7 @@ impl Node for Hourly {
     }
     fn drain(&mut self, batch: &mut Batch, cx: &mut Context) {
         for packet in self.kept.drain(..) {
-            cx.drop_packet(packet, Drop::Drained);
+            cx.drop_packet(packet, DropReason::Drained);
         }
         batch.clear();
     }
@@ -231,9 +231,9 @@ impl Node for Mixed {
             if number % PANICS_AT == PANICS_AT - 1 {
                 panic!("packet {number}");
             } else if number.is_multiple_of(7) {
-                cx.drop_packet(packet, Drop::Denied);
+                cx.drop_packet(packet, DropReason::Denied);
             } else if number.is_multiple_of(11) {
-                cx.drop_packet(packet, Drop::Answered);
+                cx.drop_packet(packet, DropReason::Answered);
             } else if number.is_multiple_of(13) {
                 cx.emit(Edge::REPLY, packet);
             } else {

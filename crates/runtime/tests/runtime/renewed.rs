@@ -9,8 +9,8 @@ use netbricks_core::packet::{FlowKey, Ip, Link};
 use netbricks_core::tables::{Entry, FlowTableConfig};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{
-    Blueprint, BuildError, Drop, Edge, Graph, GraphBuilder, GroupConfig, Groups, Input, Operator, Shuffle,
-    ShuffleConfig, Team, Turn, Verdict, Worker,
+    Blueprint, BuildError, DropReason, Edge, Graph, GraphBuilder, GroupConfig, Groups, Input, Operator,
+    Shuffle, ShuffleConfig, Turn, Verdict, Worker, WorkerGroup,
 };
 
 use crate::shuffle::{Flows, NUMBER, SMALL, Seen, Witness, pool};
@@ -62,8 +62,8 @@ fn check(graphs: &mut [Graph], sources: u64, seen: &Seen, panics: u64) {
     let mut lost = 0;
     for graph in &mut *graphs {
         let drops = graph.totals().drops;
-        assert_eq!(drops.total(), drops.of(Drop::Panicked), "nothing else is lost");
-        lost += drops.of(Drop::Panicked).packets;
+        assert_eq!(drops.total(), drops.of(DropReason::Panicked), "nothing else is lost");
+        lost += drops.of(DropReason::Panicked).packets;
     }
     let all: Vec<_> = graphs.iter_mut().flat_map(Graph::take_panics).collect();
     assert_eq!(all.len() as u64, panics);
@@ -80,7 +80,7 @@ fn check(graphs: &mut [Graph], sources: u64, seen: &Seen, panics: u64) {
 /// The rings are full and packets wait for them, which are not its function's.
 #[test]
 fn a_panic_in_what_a_shuffle_sorts_by_costs_its_batch() {
-    let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+    let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
     let shuffle = Shuffle::new(ShuffleConfig { ring: 16, ..SMALL });
     let left = Arc::new(AtomicU64::new(3));
     let sorts = Blueprint::new(move |worker: &Worker| {
@@ -92,7 +92,7 @@ fn a_panic_in_what_a_shuffle_sorts_by_costs_its_batch() {
         )
     });
     let mut graphs = [0, 1]
-        .map(|index| graph(&Worker::new(index, 1, pool.clone()).of_team(team.clone()), 1, &sorts, 1, &seen));
+        .map(|index| graph(&Worker::new(index, 1, pool.clone()).of_team(group.clone()), 1, &sorts, 1, &seen));
     for turn in 0..200_000 {
         graphs[0].turn(turn);
         // So that what is for it waits.
@@ -108,7 +108,7 @@ fn a_panic_in_what_a_shuffle_sorts_by_costs_its_batch() {
 #[test]
 fn a_panic_in_what_groups_are_by_costs_its_batch_and_no_queue() {
     let pool = Pool::builder().frames(16_384).build().unwrap();
-    let (team, seen, left) = (Team::new(1), Seen::default(), Arc::new(AtomicU64::new(3)));
+    let (group, seen, left) = (WorkerGroup::new(1), Seen::default(), Arc::new(AtomicU64::new(3)));
     let groups = Groups::new(GroupConfig { groups: 3, queue: 4_096 }).unwrap();
     let sorts = Blueprint::new(move |worker: &Worker| {
         let left = left.clone();
@@ -118,7 +118,7 @@ fn a_panic_in_what_groups_are_by_costs_its_batch_and_no_queue() {
             |packet| usize::from(packet.frame()[35]) % 3,
         )
     });
-    let worker = Worker::new(0, 1, pool).of_team(team);
+    let worker = Worker::new(0, 1, pool).of_team(group);
     // Three sources bring more than a turn lets go.
     let mut graphs = [graph(&worker, 3, &sorts, 3, &seen)];
     let mut most = 0;
@@ -133,7 +133,7 @@ fn a_panic_in_what_groups_are_by_costs_its_batch_and_no_queue() {
 /// Nobody took its place: its worker has its end of the shuffle still, and nobody else gets another.
 #[test]
 fn a_shuffle_that_cannot_be_made_anew_keeps_its_end() {
-    let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+    let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
     let shuffle = Shuffle::new(ShuffleConfig { ring: 16, ..SMALL });
     let left = Arc::new(AtomicU64::new(1));
     let (made, of) = (Arc::new(AtomicU64::new(0)), shuffle.clone());
@@ -149,7 +149,7 @@ fn a_shuffle_that_cannot_be_made_anew_keeps_its_end() {
         )
     });
     let mut graphs = [0, 1]
-        .map(|index| graph(&Worker::new(index, 1, pool.clone()).of_team(team.clone()), 1, &sorts, 1, &seen));
+        .map(|index| graph(&Worker::new(index, 1, pool.clone()).of_team(group.clone()), 1, &sorts, 1, &seen));
     let mut panics = Vec::new();
     for turn in 0..200_000 {
         for graph in &mut graphs {
@@ -159,7 +159,7 @@ fn a_shuffle_that_cannot_be_made_anew_keeps_its_end() {
     }
     assert_eq!(panics.iter().map(|panic| panic.rebuilt).collect::<Vec<_>>(), [false]);
     for index in [0, 1] {
-        let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+        let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
         assert!(shuffle.node(&worker).is_err(), "worker {index} has its end already");
     }
     assert_eq!(graphs.each_mut().map(|graph| graph.turn(200_000)), [Turn::Done; 2]);

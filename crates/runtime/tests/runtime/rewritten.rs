@@ -10,7 +10,7 @@ use netbricks_core::packet::build::ethernet;
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{Ip, Link, Tcp};
 use netbricks_core::{
-    Context, Drop, Edge, GraphBuilder, GraphError, Node, Operator, Output, Poll, Role, Shuffle,
+    Context, DropReason, Edge, GraphBuilder, GraphError, Node, Operator, Output, Poll, Role, Shuffle,
     ShuffleConfig, ShuffleKey, WhenFull, compose,
 };
 use netbricks_runtime::{Clock, Config, Factory, IdlePolicy, Placement, Runtime};
@@ -234,7 +234,7 @@ fn rewritten_streams_move_back_and_forth_under_load_and_nothing_is_sent_twice() 
     let report = runtime.wait();
     assert!(!shared.given_up.load(Relaxed), "after {moves} moves somebody waits in vain");
     assert!(report.conserved && report.pool_whole, "{:?}", report.unbalanced);
-    for reason in [Drop::Panicked, Drop::TableFull, Drop::Denied] {
+    for reason in [DropReason::Panicked, DropReason::TableFull, DropReason::Denied] {
         assert_eq!(report.totals.drops.of(reason).packets, 0, "{reason:?}");
     }
     assert!(counts.iter().flatten().all(|refused| refused == "0"), "{counts:?}");

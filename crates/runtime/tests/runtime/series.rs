@@ -8,7 +8,7 @@ use std::time::Duration;
 use netbricks_buffer::Pool;
 use netbricks_core::packet::build::ethernet;
 use netbricks_core::{
-    Edge, Graph, GraphBuilder, GraphError, Shuffle, ShuffleConfig, ShuffleKey, Team, Turn, Worker,
+    Edge, Graph, GraphBuilder, GraphError, Shuffle, ShuffleConfig, ShuffleKey, Turn, Worker, WorkerGroup,
 };
 use netbricks_runtime::{Clock, Config, Factory, IdlePolicy, Placement, Runtime};
 
@@ -77,7 +77,7 @@ fn packets_cross_at_both_of_two_shuffles_and_none_is_lost_however_small_rings_ar
             assert_eq!(report.totals.received.packets, packets, "{at}");
             for shuffle in ["shuffle", "shuffle 1"] {
                 let node = report.nodes.iter().find(|node| node.node == shuffle).unwrap();
-                let (handed, taken) = (node.counters.handed, node.counters.taken);
+                let (handed, taken) = (node.counters.handoff_out, node.counters.handoff_in);
                 assert!(handed.packets > packets / 4, "{at}: `{shuffle}` gave away {handed:?}");
                 assert_eq!(handed, taken, "{at}");
             }
@@ -86,9 +86,16 @@ fn packets_cross_at_both_of_two_shuffles_and_none_is_lost_however_small_rings_ar
     }
 }
 
-/// A worker's graph of a team, turned by hand.
-fn by_hand(team: &Team, index: usize, pool: &Pool, shuffles: &[Shuffle], packets: u64, seen: &Seen) -> Graph {
-    let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+/// A worker's graph of a group, turned by hand.
+fn by_hand(
+    group: &WorkerGroup,
+    index: usize,
+    pool: &Pool,
+    shuffles: &[Shuffle],
+    packets: u64,
+    seen: &Seen,
+) -> Graph {
+    let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
     let source = hosts(index, packets);
     let graph = staged(&worker, source, shuffles, Declared::FlowTable, seen.clone()).unwrap();
     let mut graph = graph.build(pool.clone()).unwrap();
@@ -102,10 +109,10 @@ fn in_whatever_order_workers_get_their_turns_all_come_to_their_end() {
     const EACH: u64 = 1_000;
     for (ring, workers) in [(1, 2), (1, 3), (2, 3), (8, 2), (32, 3)] {
         for seed in 1..=8u64 {
-            let (pool, team, seen) = (pool(), Team::new(workers), Seen::default());
+            let (pool, group, seen) = (pool(), WorkerGroup::new(workers), Seen::default());
             let shuffles = shuffles(ring);
             let mut graphs: Vec<Graph> =
-                (0..workers).map(|index| by_hand(&team, index, &pool, &shuffles, EACH, &seen)).collect();
+                (0..workers).map(|index| by_hand(&group, index, &pool, &shuffles, EACH, &seen)).collect();
             let at = format!("{workers} workers, rings of {ring}, seed {seed}");
             let (mut dice, mut done) = (seed, vec![false; workers]);
             for _ in 0..100_000 {
@@ -134,12 +141,12 @@ fn in_whatever_order_workers_get_their_turns_all_come_to_their_end() {
 #[test]
 fn a_worker_with_a_busy_port_still_takes_what_comes_to_its_first_shuffle() {
     for ring in [1, 8, 32] {
-        let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+        let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
         let shuffles = shuffles(ring);
         let mut graphs = [u64::MAX, 1_000]
             .into_iter()
             .enumerate()
-            .map(|(index, packets)| by_hand(&team, index, &pool, &shuffles, packets, &seen))
+            .map(|(index, packets)| by_hand(&group, index, &pool, &shuffles, packets, &seen))
             .collect::<Vec<_>>();
         for _ in 0..100_000 {
             for graph in &mut graphs {
@@ -160,10 +167,10 @@ fn a_worker_with_a_busy_port_still_takes_what_comes_to_its_first_shuffle() {
 #[test]
 fn a_busy_chain_beside_it_keeps_no_shuffle_from_sending_what_waits() {
     const PACKETS: u64 = 1_000;
-    let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+    let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
     let shuffle = Shuffle::new(ShuffleConfig { ring: 8, ..SMALL });
     let mut graphs = [(0, PACKETS), (1, 0)].map(|(index, packets)| {
-        let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+        let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
         let mut graph = GraphBuilder::new("test");
         let mut chain = |name: &str, source: Flows, seen: Seen| {
             let source = graph.add(format!("in {name}"), Box::new(source)).unwrap();

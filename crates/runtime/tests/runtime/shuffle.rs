@@ -9,12 +9,12 @@ use netbricks_core::consistency::{BoundedInconsistency, NoExternalAccess, Strict
 use netbricks_core::packet::build::ethernet;
 use netbricks_core::packet::stack::{Layer, Root, With};
 use netbricks_core::packet::{FlowKey, Ip, Link, Tcp};
-use netbricks_core::tables::{Entry, FlowTable, FlowTableConfig, Tallies};
+use netbricks_core::tables::{CounterArray, Entry, FlowTable, FlowTableConfig};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{
-    Context, DetachedContext, Drop, Edge, Function, Graph, GraphBuilder, GraphError, Input, Node, Operator,
-    Output, Poll, Role, Shuffle, ShuffleConfig, ShuffleKey, StoredFlow, Team, Turn, Verdict, WhenFull,
-    Worker, compose,
+    Context, DetachedContext, DropReason, Edge, Function, Graph, GraphBuilder, GraphError, Input, Node,
+    Operator, Output, Poll, Role, Shuffle, ShuffleConfig, ShuffleKey, StoredFlow, Turn, Verdict, WhenFull,
+    Worker, WorkerGroup, compose,
 };
 use netbricks_runtime::{Clock, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime};
 use netbricks_testkit::stream::{StreamWorker, WindowConfig};
@@ -151,7 +151,7 @@ fn counted(
                 }
             },
         )
-        .filter(Drop::Denied, |packet| *netbricks_core::Metadata::get::<bool>(packet))
+        .filter(DropReason::Denied, |packet| *netbricks_core::Metadata::get::<bool>(packet))
 }
 
 /// How the flows' counts are declared.
@@ -278,7 +278,7 @@ fn flows_come_to_one_worker_in_order_and_none_is_lost() {
             }
         }
         assert_eq!(used.len(), workers, "every worker gets its share");
-        assert_eq!(report.totals.taken.packets > 0, workers > 1);
+        assert_eq!(report.totals.handoff_in.packets > 0, workers > 1);
     }
 }
 
@@ -337,23 +337,23 @@ pub(crate) fn move_back_and_forth_by(
 fn a_full_ring_is_a_drop_with_its_own_reason_where_that_was_asked_for() {
     let config = ShuffleConfig { full: WhenFull::Drop, ring: 1, key: ShuffleKey::Flow };
     let (report, seen) = Run { config, ..RUN }.go(|_| ());
-    let dropped = report.totals.drops.of(Drop::RingFull).packets;
+    let dropped = report.totals.drops.of(DropReason::RingFull).packets;
     assert!(dropped > 0);
     // What comes after a lost packet is out of turn for the function behind.
-    let denied = report.totals.drops.of(Drop::Denied).packets;
+    let denied = report.totals.drops.of(DropReason::Denied).packets;
     let sent: usize = seen.lock().unwrap().values().map(Vec::len).sum();
     assert_eq!(sent as u64 + dropped + denied, 2 * RUN.packets);
 }
 
-/// One worker's graph of a team, turned by hand.
+/// One worker's graph of a group, turned by hand.
 pub(crate) fn by_hand(
-    team: &Team,
+    group: &WorkerGroup,
     index: usize,
     pool: &Pool,
     shuffle: &Shuffle,
     seen: &Seen,
 ) -> (Graph, Arc<AtomicU64>) {
-    let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+    let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
     let source = Flows::new(index, 64, 1_000);
     let polls = source.polls.clone();
     let mut graph = fed(&worker, [source], shuffle, seen);
@@ -381,21 +381,21 @@ pub(crate) fn fed(
 
 #[test]
 fn who_waits_for_room_polls_no_port_and_still_takes_what_others_send() {
-    let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+    let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
     let shuffle = Shuffle::new(ShuffleConfig { ring: 8, ..SMALL });
-    let (mut a, polls_a) = by_hand(&team, 0, &pool, &shuffle, &seen);
-    let (mut b, polls_b) = by_hand(&team, 1, &pool, &shuffle, &seen);
+    let (mut a, polls_a) = by_hand(&group, 0, &pool, &shuffle, &seen);
+    let (mut b, polls_b) = by_hand(&group, 1, &pool, &shuffle, &seen);
     // Each fills the other's ring and then stands still: nobody takes anything.
     for (graph, polls) in [(&mut a, &polls_a), (&mut b, &polls_b)] {
         (0..100).for_each(|_| {
             graph.turn(0);
         });
-        assert_eq!(graph.totals().handed.packets, 8, "the ring is full");
+        assert_eq!(graph.totals().handoff_out.packets, 8, "the ring is full");
         assert!(graph.totals().held > 0, "and packets wait for it");
         assert!(polls.load(Ordering::Relaxed) <= 2, "polled {polls:?} times after that");
         assert!(graph.totals().is_conserved() && graph.unbalanced().is_empty());
     }
-    assert_eq!(b.totals().taken.packets, 8, "full itself, it took what came");
+    assert_eq!(b.totals().handoff_in.packets, 8, "full itself, it took what came");
     // Both rings were full at one time; each turn makes room for the other.
     for _ in 0..10_000 {
         a.turn(0);
@@ -409,16 +409,16 @@ fn who_waits_for_room_polls_no_port_and_still_takes_what_others_send() {
 
 #[test]
 fn packets_for_a_worker_that_is_gone_have_a_reason() {
-    let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+    let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
     let shuffle = Shuffle::new(SMALL);
-    let (mut a, _) = by_hand(&team, 0, &pool, &shuffle, &seen);
-    drop(by_hand(&team, 1, &pool, &shuffle, &seen));
+    let (mut a, _) = by_hand(&group, 0, &pool, &shuffle, &seen);
+    drop(by_hand(&group, 1, &pool, &shuffle, &seen));
     for _ in 0..1_000 {
         a.turn(0);
     }
     assert_eq!(a.turn(0), Turn::Done);
     let totals = a.totals();
-    assert!(totals.drops.of(Drop::WorkerGone).packets > 0);
+    assert!(totals.drops.of(DropReason::WorkerGone).packets > 0);
     assert_eq!(totals.drops.total().packets + totals.sent.packets, 1_000, "nothing is handed to nobody");
 }
 
@@ -438,9 +438,9 @@ fn a_stopped_run_takes_everything_along() {
 
 #[test]
 fn moves_that_cannot_be_say_why() {
-    let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+    let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
     let shuffle = Shuffle::new(SMALL);
-    let (mut a, _) = by_hand(&team, 0, &pool, &shuffle, &seen);
+    let (mut a, _) = by_hand(&group, 0, &pool, &shuffle, &seen);
     let ask = |a: &mut Graph, argument: &str| {
         a.call("shuffle", "move", argument).map_err(|error| error.to_string())
     };
@@ -454,21 +454,21 @@ fn moves_that_cannot_be_say_why() {
     }
     assert_eq!(ask(&mut a, "0 0").unwrap(), "0", "it is there already");
     assert!(ask(&mut a, "1 0").unwrap_err().contains("worker 1 is still starting: ask again"));
-    let _b = by_hand(&team, 1, &pool, &shuffle, &seen);
+    let _b = by_hand(&group, 1, &pool, &shuffle, &seen);
     assert_eq!(ask(&mut a, "0-1 1, 3 0").unwrap(), "2");
     assert!(ask(&mut a, "4 1").unwrap_err().contains("moving already"));
     assert!(a.call("shuffle", "owners", "").unwrap().starts_with("0-1 1, 2-4 0, 5-5 1"));
-    let again = shuffle.node(&Worker::new(0, 1, pool).of_team(team)).err().unwrap().to_string();
+    let again = shuffle.node(&Worker::new(0, 1, pool).of_team(group)).err().unwrap().to_string();
     assert!(again.contains("has its end of this shuffle already"), "{again}");
 }
 
 /// What asking worker 0 for a move answers, where `function` stands behind the shuffle of worker 1 and nothing behind that
 /// of worker 0; and who owns what then.
 fn moving_past(function: impl FnOnce(&Worker) -> Box<dyn Node>) -> (Result<String, String>, String) {
-    let (pool, team, shuffle) = (pool(), Team::new(2), Shuffle::new(SMALL));
+    let (pool, group, shuffle) = (pool(), WorkerGroup::new(2), Shuffle::new(SMALL));
     let mut function = Some(function);
     let mut graphs = [0, 1].map(|index| {
-        let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+        let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
         let mut graph = GraphBuilder::new("test");
         let source = graph.add("source", Box::new(Flows::new(index, 1, 0))).unwrap();
         let mut last = graph.add("shuffle", shuffle.node(&worker).unwrap()).unwrap();
@@ -521,7 +521,7 @@ fn a_move_that_would_leave_state_behind_is_refused_by_name() {
     };
     refused(
         "seen",
-        moving_past(knowing(|worker| drop(worker.state::<Tallies, _>("seen", NoExternalAccess, 8)))),
+        moving_past(knowing(|worker| drop(worker.state::<CounterArray, _>("seen", NoExternalAccess, 8)))),
     );
     refused("past", moving_past(|_| Box::new(Exports)));
     // Packets are sorted by flow: an address says nothing of the bucket.
@@ -536,8 +536,8 @@ fn a_move_that_would_leave_state_behind_is_refused_by_name() {
     let moves = |worker: &Worker| {
         worker.flow_table::<FlowKey, u64>("flows", table);
         worker.state::<FlowTable<StoredFlow, u64>, _>("own", NoExternalAccess, table);
-        worker.state::<Tallies, _>("all", Strict, 8);
-        worker.state::<Tallies, _>("most", BoundedInconsistency { updates: 1 }, 8);
+        worker.state::<CounterArray, _>("all", Strict, 8);
+        worker.state::<CounterArray, _>("most", BoundedInconsistency { updates: 1 }, 8);
         worker.windows::<Tcp, _>("windows", WindowConfig::new(64, 64, 1_000_000_000), |_| ());
         worker.counter("total");
     };
@@ -586,7 +586,7 @@ impl Node for Replay {
 fn replayed_time_goes_on_where_packets_are_the_only_clock() {
     // What each packet's function takes for now is the same with one worker and with several.
     let run = |workers: usize, burst: usize| {
-        let (pool, team, times) = (pool(), Team::new(workers), Arc::new(Mutex::new(BTreeMap::new())));
+        let (pool, group, times) = (pool(), WorkerGroup::new(workers), Arc::new(Mutex::new(BTreeMap::new())));
         let shuffle = Shuffle::new(SMALL);
         let frames: Vec<Vec<u8>> = (0..600)
             .map(|i| {
@@ -595,7 +595,7 @@ fn replayed_time_goes_on_where_packets_are_the_only_clock() {
             .collect();
         let mut graphs: Vec<Graph> = (0..workers)
             .map(|index| {
-                let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+                let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
                 let mut graph = GraphBuilder::new("test");
                 let node = graph.add("shuffle", shuffle.node(&worker).unwrap()).unwrap();
                 if index == 0 {
@@ -646,10 +646,10 @@ fn replayed_time_goes_on_where_packets_are_the_only_clock() {
 
 #[test]
 fn nobody_overtakes_packets_that_wait_for_room() {
-    let (pool, team) = (pool(), Team::new(2));
+    let (pool, group) = (pool(), WorkerGroup::new(2));
     let shuffle = Shuffle::new(ShuffleConfig { ring: 8, ..SMALL });
     let mut nodes = [0, 1].map(|index| {
-        let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+        let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
         shuffle.node_by(&worker, |input| input, |packet| u64::from(packet.frame()[0])).unwrap()
     });
     let mut cx = DetachedContext::new(pool.clone());

@@ -7,8 +7,8 @@ use std::sync::{Arc, Barrier};
 
 use netbricks_buffer::{Batch, Pool};
 use netbricks_core::{
-    DetachedContext, Drop, Edge, Function, GraphBuilder, GraphError, Input, Node, Operator, Shuffle,
-    ShuffleConfig, Team, Totals, Worker, compose,
+    DetachedContext, DropReason, Edge, Function, GraphBuilder, GraphError, Input, Node, Operator, Shuffle,
+    ShuffleConfig, Totals, Worker, WorkerGroup, compose,
 };
 use netbricks_runtime::{Clock, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime};
 
@@ -79,7 +79,7 @@ fn what_waits_before_a_full_ring_is_taken_along() {
     // Small ones first, and one that empties into a small one.
     for rings in [[16, 16], [16_384, 16]] {
         let (report, seen) = stopped(rings);
-        assert_eq!(report.totals.drops.of(Drop::RingFull).packets, 0, "rings of {rings:?}");
+        assert_eq!(report.totals.drops.of(DropReason::RingFull).packets, 0, "rings of {rings:?}");
         assert_eq!(report.totals.sent, report.totals.received);
         check_order(&seen, 122, report.totals.sent.packets);
     }
@@ -116,11 +116,12 @@ fn timed(worker: &Worker, meanwhile: Meanwhile, panics: &Arc<AtomicBool>) -> Box
 
 /// What two workers come to that are stopped before the second has had a turn.
 fn stopped_replay(meanwhile: Meanwhile) -> ([Totals; 2], Seen) {
-    let (pool, team, seen) = (Pool::builder().frames(4_096).build().unwrap(), Team::new(2), Seen::default());
+    let (pool, group, seen) =
+        (Pool::builder().frames(4_096).build().unwrap(), WorkerGroup::new(2), Seen::default());
     let shuffle = Shuffle::new(ShuffleConfig { ring: 1_024, ..SMALL });
     let (ready, panics) = (Barrier::new(2), Arc::new(AtomicBool::new(false)));
     let part = |index: usize| {
-        let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+        let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
         let mut graph = GraphBuilder::new("test");
         let shuffled = graph.add("shuffle", shuffle.node(&worker).unwrap()).unwrap();
         let timed = graph.add("timed", timed(&worker, meanwhile, &panics)).unwrap();
@@ -168,9 +169,9 @@ fn a_stopped_replay_takes_everything_along_whatever_happens_meanwhile() {
     for meanwhile in [Meanwhile::Move, Meanwhile::Panic] {
         let ([first, second], seen) = stopped_replay(meanwhile);
         assert!(first.is_conserved() && second.is_conserved());
-        assert_eq!(first.handed, second.taken, "{meanwhile:?}");
-        assert!(second.taken.packets > REPLAYED / 4, "{meanwhile:?}: {}", second.taken.packets);
-        let panicked = second.drops.of(Drop::Panicked).packets;
+        assert_eq!(first.handoff_out, second.handoff_in, "{meanwhile:?}");
+        assert!(second.handoff_in.packets > REPLAYED / 4, "{meanwhile:?}: {}", second.handoff_in.packets);
+        let panicked = second.drops.of(DropReason::Panicked).packets;
         let lost = first.drops.total() + second.drops.total();
         assert_eq!((panicked, lost.packets), (u64::from(meanwhile == Meanwhile::Panic), panicked));
         if meanwhile == Meanwhile::Move {
@@ -183,9 +184,9 @@ fn a_stopped_replay_takes_everything_along_whatever_happens_meanwhile() {
 /// A worker that gives up waiting for another counts what that one gave it.
 #[test]
 fn what_is_left_in_the_rings_of_a_shuffle_that_is_given_up_is_counted() {
-    let (pool, team) = (Pool::builder().frames(256).build().unwrap(), Team::new(2));
+    let (pool, group) = (Pool::builder().frames(256).build().unwrap(), WorkerGroup::new(2));
     let shuffle = Shuffle::new(ShuffleConfig { ring: 64, ..SMALL });
-    let workers = [0, 1].map(|index| Worker::new(index, 1, pool.clone()).of_team(team.clone()));
+    let workers = [0, 1].map(|index| Worker::new(index, 1, pool.clone()).of_team(group.clone()));
     let [mut giving, mut given_up] = workers.map(|worker| {
         let by_number = shuffle.node_by(&worker, |input| input, |packet| u64::from(packet.frame()[0]));
         (by_number.unwrap(), DetachedContext::new(pool.clone()))
@@ -204,10 +205,10 @@ fn what_is_left_in_the_rings_of_a_shuffle_that_is_given_up_is_counted() {
     given_up.0.drain(&mut batch, &mut given_up.1);
     assert!(batch.is_empty());
     let drops = given_up.1.take_drops();
-    assert_eq!((drops.of(Drop::Drained).packets, drops.total().packets), (handed, handed));
+    assert_eq!((drops.of(DropReason::Drained).packets, drops.total().packets), (handed, handed));
     // And who gives it more learns that it is gone.
     assert_eq!(send(&mut giving), handed);
     let drops = giving.1.take_drops();
-    assert_eq!((drops.of(Drop::WorkerGone).packets, drops.total().packets), (handed, handed));
+    assert_eq!((drops.of(DropReason::WorkerGone).packets, drops.total().packets), (handed, handed));
     assert_eq!(pool.available(), pool.capacity());
 }

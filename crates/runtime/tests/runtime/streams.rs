@@ -7,7 +7,7 @@ use netbricks_buffer::{Batch, Pool};
 use netbricks_core::packet::build::ethernet;
 use netbricks_core::packet::{Ip, Link, Tcp};
 use netbricks_core::{
-    Context, Drop, Edge, GraphBuilder, GraphError, Node, Operator, Output, Poll, Role, Shuffle,
+    Context, DropReason, Edge, GraphBuilder, GraphError, Node, Operator, Output, Poll, Role, Shuffle,
     ShuffleConfig, ShuffleKey, WhenFull, compose,
 };
 use netbricks_runtime::{Clock, Config, Factory, IdlePolicy, Placement, Runtime};
@@ -169,7 +169,7 @@ fn windows_move_back_and_forth_under_load_with_their_connections() {
     shown.enough.store(true, Relaxed);
     let report = runtime.wait();
     assert!(report.conserved && report.pool_whole, "{:?}", report.unbalanced);
-    assert_eq!(report.totals.drops.of(Drop::Panicked).packets, 0);
+    assert_eq!(report.totals.drops.of(DropReason::Panicked).packets, 0);
     let [bytes, wrong, missing, moved] =
         [&shown.bytes, &shown.wrong, &shown.missing, &shown.moved].map(|count| count.load(Relaxed));
     let all = shown.brought.load(Relaxed);

@@ -9,8 +9,8 @@ use netbricks_core::packet::{FlowKey, Ip, Link};
 use netbricks_core::tables::{Entry, FlowTableConfig};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{
-    Context, Departed, Drop, Edge, Function, Graph, GraphBuilder, Input, Node, Operator, Output, Poll, Role,
-    Shuffle, ShuffleConfig, ShuffleKey, Team, Turn, Worker, compose,
+    Context, Departed, DropReason, Edge, Function, Graph, GraphBuilder, Input, Node, Operator, Output, Poll,
+    Role, Shuffle, ShuffleConfig, ShuffleKey, Turn, Worker, WorkerGroup, compose,
 };
 
 use crate::shuffle::{Declared, Flows, NUMBER, SMALL, Seen, Witness, check_order, in_turn, pool};
@@ -31,9 +31,9 @@ impl Dice {
 
 /// Three workers' graphs, each from `build`.
 fn graphs(pool: &Pool, mut build: impl FnMut(&Worker, &mut GraphBuilder)) -> Vec<Graph> {
-    let team = Team::new(WORKERS);
+    let group = WorkerGroup::new(WORKERS);
     let made = (0..WORKERS).map(|index| {
-        let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+        let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
         let mut graph = GraphBuilder::new("test");
         build(&worker, &mut graph);
         let mut graph = graph.build(pool.clone()).unwrap();
@@ -106,7 +106,7 @@ fn both_in_turn(input: Input, worker: &Worker) -> impl Function + use<> {
                 }
             },
         )
-        .filter(Drop::Denied, |packet| *netbricks_core::Metadata::get::<bool>(packet))
+        .filter(DropReason::Denied, |packet| *netbricks_core::Metadata::get::<bool>(packet))
         .done()
 }
 

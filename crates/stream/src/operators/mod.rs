@@ -145,7 +145,7 @@ pub trait StreamOperator: Operator {
     /// As [`window`](Self::window), in the packets' path: the bytes of a window go on only when `f` has seen them and says
     /// [`Pass`](crate::Fate::Pass). Until then they are held, or `f` cuts the connection, or replaces some of them. What
     /// leaves, and on which edges, is as with [`packetize`](Self::packetize), which sends it; packets of connections that were
-    /// cut are dropped as [`Denied`](netbricks_core::Drop::Denied), and resets go to both ends: on [`Edge::OUT`](netbricks_core::Edge::OUT), and back on
+    /// cut are dropped as [`Denied`](netbricks_core::DropReason::Denied), and resets go to both ends: on [`Edge::OUT`](netbricks_core::Edge::OUT), and back on
     /// [`Edge::REPLY`](netbricks_core::Edge::REPLY).
     ///
     /// Connections whose beginning did not pass here are never shown:
@@ -254,11 +254,11 @@ pub trait StreamOperator: Operator {
         self.substitute(Packetize::new(inline_window_of(worker, name, config, Keeping::new(f))))
     }
     /// Rewrites the byte streams that these packets carry (the paper's window in the packets' path, and packetize). Packets
-    /// of connections whose beginning passed here end here, as [`Replaced`](netbricks_core::Drop::Replaced), and others go on in their
+    /// of connections whose beginning passed here end here, as [`Replaced`](netbricks_core::DropReason::Replaced), and others go on in their
     /// place on [`Edge::OUT`](netbricks_core::Edge::OUT); the rest goes on unchanged. In either case nothing of this node comes after it. What does
     /// not come here has to leave on [`Edge::OUT`](netbricks_core::Edge::OUT) as well (`parse` with a policy, `divert`), so that packets keep their order. Both
     /// directions must pass the same worker. First fragments of what is rewritten are dropped, as
-    /// [`Fragment`](netbricks_core::Drop::Fragment): put what reassembles them before this. Where a shuffle by symmetric flow moves a connection,
+    /// [`Fragment`](netbricks_core::DropReason::Fragment): put what reassembles them before this. Where a shuffle by symmetric flow moves a connection,
     /// all that is known of it goes along, if its rewriter [can](Rewriter::MOVES).
     ///
     /// ```

@@ -16,7 +16,7 @@ use crate::{
     ANSWER, Emit, InlineWindow, InlineWindowConfig, InlineWindowParts, PacketizeConfig, Packetizer,
     PacketizerParts, Passage, Rewriter, WindowDecider,
 };
-use netbricks_core::reason::{Drop, Edge, Verdict};
+use netbricks_core::reason::{DropReason, Edge, Verdict};
 use netbricks_core::registry::{BuildError, Worker};
 use netbricks_core::shuffle::{self, ShuffleKey};
 use netbricks_core::state::{Declared, Mobility, State};
@@ -118,22 +118,34 @@ where
         let pseudo = header.pseudo_header();
         if !pseudo.is_known() {
             // No segment of this sender could get a checksum: its final destination can't be read.
-            return if self.0.borrow().takes(flow) { Verdict::drop(Drop::BadChecksum) } else { unchanged };
+            return if self.0.borrow().takes(flow) {
+                Verdict::drop(DropReason::BadChecksum)
+            } else {
+                unchanged
+            };
         }
         if header.is_fragment() {
             // Without its first fragment the segment comes nowhere, with numbers that the other side does not know. Its
             // sender sends it again.
-            return if self.0.borrow().takes(flow) { Verdict::drop(Drop::Fragment) } else { unchanged };
+            return if self.0.borrow().takes(flow) { Verdict::drop(DropReason::Fragment) } else { unchanged };
         }
         if missing > 0 && is_cut_off(header, ip, frame.len()) {
             // As with fragments: bytes that are not here can't be rewritten, and numbers behind them would be wrong.
-            return if self.0.borrow().takes(flow) { Verdict::drop(Drop::Truncated) } else { unchanged };
+            return if self.0.borrow().takes(flow) {
+                Verdict::drop(DropReason::Truncated)
+            } else {
+                unchanged
+            };
         }
         let (tcp, _) = stack.top();
         let (end, limit) = (stack.end(), stack.limit(frame.len()));
         if !is_intact(offload, &pseudo, &frame[tcp..limit]) {
             // The port may trust its link, but what goes on gets a checksum of its own: it would be right over wrong bytes.
-            return if self.0.borrow().takes(flow) { Verdict::drop(Drop::BadChecksum) } else { unchanged };
+            return if self.0.borrow().takes(flow) {
+                Verdict::drop(DropReason::BadChecksum)
+            } else {
+                unchanged
+            };
         }
         let header = Tcp::view(&frame[tcp..end], ());
         let mut count = 0;
@@ -149,7 +161,7 @@ where
             let Some(mut packet) = sender.pool().allocate(len) else {
                 // What it carries waits for the next packet.
                 if emit.len == 0 {
-                    sender.lost(Drop::PoolExhausted, len as u64);
+                    sender.lost(DropReason::PoolExhausted, len as u64);
                 }
                 return false;
             };
@@ -170,16 +182,16 @@ where
                 Ok(()) => true,
                 Err(_) if emit.len > 0 => false,
                 Err(packet) => {
-                    sender.lost(Drop::RateLimited, packet.len() as u64);
+                    sender.lost(DropReason::RateLimited, packet.len() as u64);
                     false
                 }
             }
         });
         match passage {
             Passage::Unchanged => unchanged,
-            Passage::Replaced => Verdict::drop(Drop::Replaced),
-            Passage::NoRoom => Verdict::drop(Drop::TableFull),
-            Passage::Refused => Verdict::drop(Drop::Denied),
+            Passage::Replaced => Verdict::drop(DropReason::Replaced),
+            Passage::NoRoom => Verdict::drop(DropReason::TableFull),
+            Passage::Refused => Verdict::drop(DropReason::Denied),
         }
     }
 }
@@ -216,7 +228,7 @@ fn answer(
     let length = link.len() + LONGEST_ANSWER + bytes.len();
     let Some(mut packet) = sender.pool().allocate(length) else {
         if bytes.is_empty() {
-            sender.lost(Drop::PoolExhausted, length as u64);
+            sender.lost(DropReason::PoolExhausted, length as u64);
         }
         return false;
     };
@@ -244,7 +256,7 @@ fn answer(
         Ok(()) => true,
         Err(packet) => {
             if bytes.is_empty() {
-                sender.lost(Drop::RateLimited, packet.len() as u64);
+                sender.lost(DropReason::RateLimited, packet.len() as u64);
             }
             false
         }

@@ -9,8 +9,8 @@ use netbricks_core::icmp::IcmpErrors;
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{Ip, Link, Tcp};
 use netbricks_core::{
-    Blueprint, Context, Drop, Edge, Function, GraphBuilder, Input, Node, Operator, Output, Poll, Role, Turn,
-    Verdict, Worker, compose,
+    Blueprint, Context, DropReason, Edge, Function, GraphBuilder, Input, Node, Operator, Output, Poll, Role,
+    Turn, Verdict, Worker, compose,
 };
 use netbricks_stream::{PacketizeConfig, Replace, StreamOperator, StreamWorker};
 use netbricks_testkit::build::ethernet;
@@ -168,7 +168,7 @@ fn answered(input: Input) -> impl Function {
             let ttl = p.header().ttl();
             if ttl == 1 {
                 assert!(errors.answer(p, netbricks_core::icmp::IcmpError::TimeExceeded));
-                return Err(Verdict::drop(Drop::TtlExpired));
+                return Err(Verdict::drop(DropReason::TtlExpired));
             }
             assert!(ttl > 2 || p.reply(Edge::REPLY, 60, |frame, p| frame[22] = p.header().ttl()));
             Ok(())

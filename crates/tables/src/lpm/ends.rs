@@ -228,9 +228,9 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
         {
             *budget -= 1;
             if let Some((prefix, len)) = due {
-                let before = self.trie.painted();
+                let before = self.trie.expanded_cells();
                 self.remove(prefix, len);
-                let cells = usize::try_from(self.trie.painted() - before).unwrap_or(usize::MAX);
+                let cells = usize::try_from(self.trie.expanded_cells() - before).unwrap_or(usize::MAX);
                 *budget = budget.saturating_sub(LEAVING - 1 + cells / MAXIMUM_WORK);
                 ended += 1;
             }

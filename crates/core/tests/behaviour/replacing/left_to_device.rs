@@ -23,7 +23,7 @@ fn pass(
     pool: &Pool,
     frame: &[u8],
     offload: Offload,
-) -> Result<(Vec<u8>, Offload), Drop> {
+) -> Result<(Vec<u8>, Offload), DropReason> {
     let (mut batch, mut cx) = (Batch::new(), DetachedContext::new(pool.clone()));
     let mut packet = pool.packet(frame).unwrap();
     packet.set_offload(offload);
@@ -31,7 +31,7 @@ fn pass(
     node.process(0, &mut batch, &mut cx);
     let drops = cx.take_drops();
     let result = batch.get(0).map(|packet| (packet.data().to_vec(), packet.offload()));
-    result.ok_or_else(|| *Drop::ALL.iter().find(|reason| drops.of(**reason).packets == 1).unwrap())
+    result.ok_or_else(|| *DropReason::ALL.iter().find(|reason| drops.of(**reason).packets == 1).unwrap())
 }
 fn node(pool: &Pool, part: usize) -> Box<dyn Node> {
     let worker = harness::worker(pool);
@@ -179,13 +179,13 @@ fn segments_are_as_long_as_their_sender_made_them_and_datagrams_end_where_they_d
         (1, GsoKind::TcpV4, &frame, Ok(size - 16)),
         (2, GsoKind::TcpV4, &frame, Ok(size)),
         (0, GsoKind::Udp, &udp, Ok(size)),
-        (3, GsoKind::Udp, &udp, Err(Drop::NoOffload)),
+        (3, GsoKind::Udp, &udp, Err(DropReason::NoOffload)),
     ] {
         let passed = pass(node(&pool, part), &pool, frame, left(gso));
         assert_eq!(passed.map(|(_, offload)| offload.gso_size), expected, "part {part}");
     }
     let short = Offload { gso_size: 8, ..left(GsoKind::TcpV4) };
-    assert_eq!(pass(node(&pool, 1), &pool, &frame, short), Err(Drop::NoOffload));
+    assert_eq!(pass(node(&pool, 1), &pool, &frame, short), Err(DropReason::NoOffload));
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn a_checksum_around_one_that_is_not_complete_can_not_follow() {
     let offload =
         Offload { needs_checksum: true, checksum_start: 84, checksum_offset: 16, ..Offload::default() };
     let node = || compose(&harness::worker(&pool), tunnelled).unwrap();
-    assert_eq!(pass(node(), &pool, &frame, offload), Err(Drop::NoOffload));
+    assert_eq!(pass(node(), &pool, &frame, offload), Err(DropReason::NoOffload));
     // Over IPv4 a tunnel need not have one.
     frame[40..42].fill(0);
     let (mut out, offload) = pass(node(), &pool, &frame, offload).unwrap();
@@ -210,6 +210,6 @@ fn a_checksum_of_somebody_else_is_no_business_of_ours() {
     let frame = Shape { payload: vec![5; 90], ..Shape::default() }.build();
     for (part, checksum_start, checksum_offset) in [(1, 20, 16), (1, 60, 16), (2, 34, 6), (0, 20, 16)] {
         let offload = Offload { needs_checksum: true, checksum_start, checksum_offset, ..Offload::default() };
-        assert_eq!(pass(node(&pool, part), &pool, &frame, offload), Err(Drop::NoOffload));
+        assert_eq!(pass(node(&pool, part), &pool, &frame, offload), Err(DropReason::NoOffload));
     }
 }

@@ -67,7 +67,7 @@ fn renumber_one(batch: &mut Batch, _: &mut Context) {
 
 fn lose_one(batch: &mut Batch, cx: &mut Context) {
     let mut packets: Vec<_> = batch.drain().collect();
-    cx.drop_packet(packets.remove(7), Drop::Denied);
+    cx.drop_packet(packets.remove(7), DropReason::Denied);
     packets.into_iter().for_each(|packet| batch.push(packet).unwrap());
 }
 

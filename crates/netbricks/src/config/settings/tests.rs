@@ -1,6 +1,6 @@
 //! What is said of a key inside a key's value, however the tables are written.
 
-use netbricks_core::{Refused, RenamedKey, Settings, read_settings};
+use netbricks_core::{InvalidSetting, RenamedKey, Settings, read_settings};
 
 use super::*;
 use crate::diagnostic::Source;
@@ -41,7 +41,7 @@ impl Settings for Outer {
         Key { name: "rules", kind: "list of rules", default: None, summary: "" },
         Key { name: "limits", kind: "table of limits", default: None, summary: "" },
     ];
-    fn check(&self) -> Result<(), Refused> {
+    fn check(&self) -> Result<(), InvalidSetting> {
         Ok(())
     }
 }
@@ -123,8 +123,8 @@ impl Settings for Pair {
     ];
     const RENAMED: &'static [RenamedKey] =
         &[RenamedKey { old: "minimum", new: "least" }, RenamedKey { old: "labels", new: "names" }];
-    fn check(&self) -> Result<(), Refused> {
-        let refused = |key, problem: &str| Err(Refused { key, problem: problem.into() });
+    fn check(&self) -> Result<(), InvalidSetting> {
+        let refused = |key, problem: &str| Err(InvalidSetting { key, problem: problem.into() });
         if self.most < self.least {
             return refused("most", "must be `least` or more");
         }

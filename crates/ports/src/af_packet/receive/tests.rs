@@ -72,13 +72,13 @@ fn cut_and_huge_packets_are_counted_with_a_reason() {
     let small = Pool::builder().frames(64).build().unwrap();
     let block = frame(&[7; 60_000], 0, (0, 0), [0; virtio::LEN]);
     let lost = read_frame(&block, 0, 0, LinkHeader::Ethernet, &small).part.err().unwrap();
-    assert_eq!(lost, Lost { reason: Drop::TooBig, bytes: 60_000 });
+    assert_eq!(lost, Lost { reason: DropReason::TooBig, bytes: 60_000 });
     assert_eq!(read_frame(&block, 0, 0, LinkHeader::Ethernet, &pool()).part.unwrap().len(), 60_000);
     let mut cut = frame(&[7; 100], 0, (0, 0), [0; virtio::LEN]);
     cut[16..20].copy_from_slice(&9000_u32.to_ne_bytes());
     assert_eq!(
         read_frame(&cut, 0, 0, LinkHeader::Ethernet, &pool()).part.err().unwrap().reason,
-        Drop::TooBig
+        DropReason::TooBig
     );
 }
 
@@ -101,5 +101,5 @@ fn ip_without_a_link_header_gets_an_ethernet_header() {
     }
     let block = frame(&[7; 60], 0, (0, 0), [0; virtio::LEN]);
     let lost = read_frame(&block, 0, 0, LinkHeader::None, &pool()).part.err().unwrap();
-    assert_eq!(lost, Lost { reason: Drop::Malformed, bytes: 60 });
+    assert_eq!(lost, Lost { reason: DropReason::Malformed, bytes: 60 });
 }

@@ -182,7 +182,7 @@ fn what_waits_in_front_of_a_full_queue_is_counted_at_the_end() {
         let taken = shared.shared.lock();
         for graph in &mut graphs {
             run(graph, |_| false);
-            assert_eq!(graph.totals().handed.packets, 900);
+            assert_eq!(graph.totals().handoff_out.packets, 900);
         }
         drop(taken);
         wire.room.store(room, Ordering::Relaxed);
@@ -191,8 +191,8 @@ fn what_waits_in_front_of_a_full_queue_is_counted_at_the_end() {
         graphs[1 - first].drain(0);
         graphs.iter().for_each(|graph| totals.merge(&graph.totals()));
         assert!(totals.is_conserved(), "{totals:?}");
-        assert_eq!((totals.held, totals.crossing(), totals.sent.packets), (0, 0, room as u64));
-        assert_eq!(totals.drops.of(Drop::TransmitFull).packets, 1_800 - room as u64);
+        assert_eq!((totals.held, totals.handoff(), totals.sent.packets), (0, 0, room as u64));
+        assert_eq!(totals.drops.of(DropReason::TransmitFull).packets, 1_800 - room as u64);
         assert_eq!(shared.shared.counters.not_sent.load(Ordering::Relaxed), 1_800 - room as u64);
         // Both still have their handles: nothing was freed uncounted.
         assert_eq!(pool.available(), pool.capacity());
@@ -215,7 +215,7 @@ fn what_several_workers_lose_at_one_queue_is_counted_once_each() {
                 let mut graph = limited(from.as_mut(), handle, limits, pool);
                 run(&mut graph, |totals| totals.drops.total().packets >= 200_000);
                 graph.drain(0);
-                assert_eq!(graph.totals().drops.of(Drop::TooBig).packets, 200_000);
+                assert_eq!(graph.totals().drops.of(DropReason::TooBig).packets, 200_000);
             });
         }
     });
@@ -246,7 +246,7 @@ fn what_a_full_queue_left_goes_out_without_new_traffic() {
     turns(&mut idle, 20);
     assert_eq!(wire.sent().len(), 100);
     let totals = idle.totals();
-    assert_eq!((totals.taken.packets - totals.handed.packets, totals.sent.packets), (100, 100));
+    assert_eq!((totals.handoff_in.packets - totals.handoff_out.packets, totals.sent.packets), (100, 100));
     far.end();
     finish(idle, now);
     assert_eq!(pool.available(), pool.capacity());
@@ -264,7 +264,7 @@ fn tries_of_a_full_queue_do_not_multiply() {
     assert_eq!((own.len(), wire.calls()), (10, TRIES));
     shared.release(&mut cx);
     assert_eq!(wire.calls(), 2 * TRIES);
-    assert_eq!(cx.take_drops().of(Drop::TransmitFull).packets, 10, "the others are still the caller's");
+    assert_eq!(cx.take_drops().of(DropReason::TransmitFull).packets, 10, "the others are still the caller's");
 }
 
 /// A queue that takes a little at a time is not full: it is asked for as long as it takes some.

@@ -41,11 +41,11 @@ fn two_graphs_share_a_transmit_queue() {
     let mut all = Totals::default();
     for totals in &totals {
         // What one left the other sent.
-        let sent = totals.sent.packets + totals.handed.packets - totals.taken.packets;
+        let sent = totals.sent.packets + totals.handoff_out.packets - totals.handoff_in.packets;
         assert_eq!((totals.received.packets, sent), (30_000, 30_000));
         all.merge(totals);
     }
-    assert_eq!((all.sent.packets, all.handed), (60_000, all.taken));
+    assert_eq!((all.sent.packets, all.handoff_out), (60_000, all.handoff_in));
     assert_eq!(counters.sent.load(Ordering::Relaxed), 60_000);
     assert_eq!(pool.available(), pool.capacity());
 }
@@ -153,15 +153,15 @@ fn nobody_waits_for_a_call_that_another_makes() {
         let mut graph = graph(other, PACKETS);
         let now = run(&mut graph, |_| false);
         let before = graph.totals();
-        assert_eq!((before.sent.packets, before.handed.packets), (0, WAITING as u64));
-        let lost = before.drops.of(netbricks_core::Drop::TransmitFull).packets;
+        assert_eq!((before.sent.packets, before.handoff_out.packets), (0, WAITING as u64));
+        let lost = before.drops.of(netbricks_core::DropReason::TransmitFull).packets;
         assert_eq!(lost, (PACKETS - WAITING) as u64, "what finds no room is counted");
         release.send(()).unwrap();
         let first = caller.join().unwrap();
         (first, finish(graph, now))
     });
     // The one that was called last has sent them.
-    assert_eq!((first.sent.packets, first.taken), (1 + WAITING as u64, second.handed));
+    assert_eq!((first.sent.packets, first.handoff_in), (1 + WAITING as u64, second.handoff_out));
     let expected = collected_from(PACKETS, &cx, &pool);
     assert_eq!(sent.lock().unwrap()[1..], expected[..WAITING], "the first of them, in order");
     assert_eq!(pool.available(), pool.capacity());

@@ -249,7 +249,7 @@ fn only_records_of_an_unsupported_link_type_are_dropped() {
                 let mut from = open("pcap", "read = 'in.pcapng'", &cx).unwrap();
                 let (mut to, far) = collector(&pool);
                 let totals = forward(from.as_mut(), &mut to, &pool, burst);
-                assert_eq!(totals.drops.of(Drop::NotEthernet).packets, dropped, "{name}");
+                assert_eq!(totals.drops.of(DropReason::NotEthernet).packets, dropped, "{name}");
                 assert!(from.failure().is_none());
                 assert!(collected(&far).iter().all(|(_, frame)| frame == &[7; 60]), "{name}");
                 assert_eq!(totals.received.packets, totals.sent.packets + dropped, "{name}");

@@ -87,7 +87,7 @@ fn big_tcp_becomes_packets_that_can_be_cut_further() {
             }
             assert!(bytes == sent.payload, "{kind:?} {len}");
             assert_eq!(count, len.div_ceil(1_400));
-            assert_eq!(totals.drops.of(Drop::TooBig).packets, 0);
+            assert_eq!(totals.drops.of(DropReason::TooBig).packets, 0);
         }
     }
 }

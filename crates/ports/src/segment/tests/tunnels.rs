@@ -241,5 +241,5 @@ fn a_numbered_tunnel_is_not_cut() {
     packet.data_mut()[tunnelled.outer_len()] = 0x10;
     let (frames, totals) = through(vec![packet], &pool, 32);
     assert!(frames.is_empty());
-    assert_eq!(totals.drops.of(Drop::NoOffload).packets, 1);
+    assert_eq!(totals.drops.of(DropReason::NoOffload).packets, 1);
 }

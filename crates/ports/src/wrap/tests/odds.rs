@@ -135,7 +135,7 @@ impl Exit for Again {
     fn leave(&mut self, packet: Packet) {
         self.0 = Some(packet);
     }
-    fn lose(&mut self, packet: Packet, _reason: Drop) {
+    fn lose(&mut self, packet: Packet, _reason: DropReason) {
         self.0 = Some(packet);
     }
     fn copied(&mut self, _bytes: usize) {}

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::drain::Keepers;
 use super::run::ASK_IDLE;
 use super::{Graph, Slot};
-use crate::context::DUTY;
+use crate::context::MIGRATION_REQUESTED;
 use crate::node::Role;
 
 /// Shuffles that a graph can have: each has a bit.
@@ -19,11 +19,11 @@ const ASKS: u32 = 1 << 16;
 const LAST_ASKS: u32 = 1 << 11;
 const PATIENCE: Duration = Duration::from_micros(50);
 
-/// Gives each crossing its bit, and learns who feeds whom. Answers the bits by node.
+/// Gives each handoff its bit, and learns who feeds whom. Answers the bits by node.
 pub(super) fn connect(slots: &mut [Slot]) -> Vec<u64> {
     let mut bit = 1;
-    for slot in slots.iter_mut().filter(|slot| slot.crossing != 0) {
-        slot.crossing = bit;
+    for slot in slots.iter_mut().filter(|slot| slot.handoff != 0) {
+        slot.handoff = bit;
         bit <<= 1;
     }
     if bit == 1 {
@@ -34,7 +34,7 @@ pub(super) fn connect(slots: &mut [Slot]) -> Vec<u64> {
         let mut changed = false;
         for node in 0..slots.len() {
             let reached = slots[node].targets.iter().flatten().fold(slots[node].feeds, |feeds, target| {
-                feeds | slots[target.node].crossing | slots[target.node].feeds
+                feeds | slots[target.node].handoff | slots[target.node].feeds
             });
             changed |= std::mem::replace(&mut slots[node].feeds, reached) != reached;
         }
@@ -42,12 +42,12 @@ pub(super) fn connect(slots: &mut [Slot]) -> Vec<u64> {
             break;
         }
     }
-    slots.iter().map(|slot| slot.crossing).collect()
+    slots.iter().map(|slot| slot.handoff).collect()
 }
 
 /// The shortest way on which packets come back to a shuffle that they have passed, by its nodes' names.
 pub(super) fn way_back(slots: &[Slot]) -> Option<Vec<&str>> {
-    let shuffles = (0..slots.len()).filter(|node| slots[*node].crossing != 0);
+    let shuffles = (0..slots.len()).filter(|node| slots[*node].handoff != 0);
     shuffles.filter_map(|shuffle| way_back_to(shuffle, slots)).min_by_key(Vec::len)
 }
 
@@ -100,15 +100,15 @@ impl Graph {
     /// Whether what a node sends would come to a shuffle, not itself, that waits for room, or to a queue that is full.
     pub(super) fn is_held_up(&self, node: usize) -> bool {
         let slot = &self.slots[node];
-        (slot.feeds & !slot.crossing | slot.fills) & self.cx.blocked != 0
+        (slot.feeds & !slot.handoff | slot.fills) & self.cx.blocked != 0
     }
 
     /// Tells those shuffles to which nothing comes any more that this is so; answers whether there were any. `stopped`:
     /// nothing is received any more.
     pub(super) fn close_ended(&mut self, stopped: bool) -> bool {
         let mut any = false;
-        for node in 0..self.cx.crossings.len() {
-            let bit = self.cx.crossings[node];
+        for node in 0..self.cx.handoffs.len() {
+            let bit = self.cx.handoffs[node];
             if bit == 0 || self.slots[node].closed {
                 continue;
             }
@@ -122,18 +122,18 @@ impl Graph {
             if over {
                 self.slots[node].closed = true;
                 any = true;
-                self.crossing(node, |crossing| crossing.close());
+                self.handoff(node, |handoff| handoff.close());
             }
         }
         any
     }
 
     /// Counts what crossed, and notes that the shuffle asks for something.
-    pub(super) fn settle_crossing(&mut self, node: usize, stirred: u8) {
+    pub(super) fn settle_handoff(&mut self, node: usize, effects: u8) {
         let counters = &mut self.slots[node].counters;
-        counters.handed += std::mem::take(&mut self.cx.handed);
-        counters.taken += std::mem::take(&mut self.cx.taken);
-        if stirred & DUTY != 0 && !self.moves.asking.contains(&node) {
+        counters.handoff_out += std::mem::take(&mut self.cx.handoff_out);
+        counters.handoff_in += std::mem::take(&mut self.cx.handoff_in);
+        if effects & MIGRATION_REQUESTED != 0 && !self.moves.asking.contains(&node) {
             self.moves.asking.push(node);
         }
     }
@@ -141,20 +141,20 @@ impl Graph {
     /// When the graph is taken down: all workers give each other what they still have for each other. `held_up`: some node still
     /// holds what a shuffle had no room for. Answers the shuffles that other workers left waiting.
     pub(super) fn drain_crossings(&mut self, held_up: &mut bool) -> Vec<usize> {
-        let crossings: Vec<usize> =
-            (0..self.cx.crossings.len()).filter(|node| self.cx.crossings[*node] != 0).collect();
+        let handoffs: Vec<usize> =
+            (0..self.cx.handoffs.len()).filter(|node| self.cx.handoffs[*node] != 0).collect();
         let mut asks = 0;
-        while asks < ASKS && crossings.iter().any(|node| !self.slots[*node].ended) {
+        while asks < ASKS && handoffs.iter().any(|node| !self.slots[*node].ended) {
             self.close_ended(true);
-            let handed = self.handed(&crossings);
+            let handed = self.handed(&handoffs);
             let mut moved = 0;
-            for node in &crossings {
+            for node in &handoffs {
                 if !self.slots[*node].ended && !self.is_held_up(*node) {
                     moved += self.contained(Some(*node), 1);
                     while !self.waiting.is_empty() {
                         self.contained(None, 1);
                     }
-                    moved += u64::from(self.do_duties(asks >= LAST_ASKS));
+                    moved += u64::from(self.run_migrations(asks >= LAST_ASKS));
                 }
             }
             if moved > 0 {
@@ -165,7 +165,7 @@ impl Graph {
                 self.tell_ends(false);
             }
             // Whose packets another worker still takes is not alone, even if none comes from there.
-            if moved > 0 || self.handed(&crossings) > handed {
+            if moved > 0 || self.handed(&handoffs) > handed {
                 asks = 0;
             } else {
                 asks += 1;
@@ -174,7 +174,7 @@ impl Graph {
             self.ready.clear();
             self.idle.clear();
         }
-        let given_up: Vec<usize> = crossings.into_iter().filter(|node| !self.slots[*node].ended).collect();
+        let given_up: Vec<usize> = handoffs.into_iter().filter(|node| !self.slots[*node].ended).collect();
         for node in &given_up {
             // What it holds is counted, and its ends of the rings go with it.
             self.slots[*node].ended = true;
@@ -183,7 +183,7 @@ impl Graph {
     }
 
     /// Packets that these shuffles have given to other workers.
-    fn handed(&self, crossings: &[usize]) -> u64 {
-        crossings.iter().map(|node| self.slots[*node].counters.handed.packets).sum()
+    fn handed(&self, handoffs: &[usize]) -> u64 {
+        handoffs.iter().map(|node| self.slots[*node].counters.handoff_out.packets).sum()
     }
 }

@@ -5,27 +5,31 @@ use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::shuffle::{Kin, ShuffleKey};
+use crate::shuffle::{OwnerTable, ShuffleKey};
 
 /// The workers of one runtime.
 #[derive(Clone)]
-pub struct Team(Arc<Members>);
+pub struct WorkerGroup(Arc<Members>);
 
 struct Members {
     workers: usize,
-    met: Mutex<Vec<(Meeting, Arc<dyn Any + Send + Sync>)>>,
+    met: Mutex<Vec<(SharedSlot, Arc<dyn Any + Send + Sync>)>>,
     /// By key and seed: what all shuffles have in common that sort alike.
-    kin: Mutex<Vec<(ShuffleKey, u64, Arc<Kin>)>>,
+    owner_table: Mutex<Vec<(ShuffleKey, u64, Arc<OwnerTable>)>>,
 }
 
 /// A place where the workers' copies of one node meet; each that is made is another. Clones are the same place.
 #[derive(Clone, Debug, Default)]
-pub struct Meeting(Arc<()>);
+pub struct SharedSlot(Arc<()>);
 
-impl Team {
-    /// A team of so many workers, 1 or more.
+impl WorkerGroup {
+    /// A group of so many workers, 1 or more.
     pub fn new(workers: usize) -> Self {
-        Self(Arc::new(Members { workers: workers.max(1), met: Mutex::default(), kin: Mutex::default() }))
+        Self(Arc::new(Members {
+            workers: workers.max(1),
+            met: Mutex::default(),
+            owner_table: Mutex::default(),
+        }))
     }
     /// How many workers there are.
     pub fn workers(&self) -> usize {
@@ -35,9 +39,9 @@ impl Team {
     ///
     /// # Errors
     /// What `make` says; who comes next then tries again.
-    pub fn meet<T: Any + Send + Sync, E>(
+    pub fn shared<T: Any + Send + Sync, E>(
         &self,
-        place: &Meeting,
+        place: &SharedSlot,
         make: impl FnOnce() -> Result<T, E>,
     ) -> Result<Arc<T>, E> {
         let mut met = self.0.met.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,19 +56,24 @@ impl Team {
     }
 
     /// The owner table of shuffles by this key, with hashes of this seed; made for the first that asks.
-    pub(crate) fn kin(&self, key: ShuffleKey, seed: u64, make: impl FnOnce() -> Kin) -> Arc<Kin> {
-        let mut kin = self.0.kin.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((.., known)) = kin.iter().find(|(other, its, _)| (*other, *its) == (key, seed)) {
+    pub(crate) fn owner_table(
+        &self,
+        key: ShuffleKey,
+        seed: u64,
+        make: impl FnOnce() -> OwnerTable,
+    ) -> Arc<OwnerTable> {
+        let mut owner_table = self.0.owner_table.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((.., known)) = owner_table.iter().find(|(other, its, _)| (*other, *its) == (key, seed)) {
             return known.clone();
         }
         let made = Arc::new(make());
-        kin.push((key, seed, made.clone()));
+        owner_table.push((key, seed, made.clone()));
         made
     }
 }
 
-impl fmt::Debug for Team {
+impl fmt::Debug for WorkerGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Team").field("workers", &self.0.workers).finish_non_exhaustive()
+        f.debug_struct("WorkerGroup").field("workers", &self.0.workers).finish_non_exhaustive()
     }
 }

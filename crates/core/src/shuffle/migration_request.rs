@@ -62,12 +62,12 @@ impl PartStep {
     }
 }
 
-/// Which shuffle of a team: all workers' nodes of one answer the same.
+/// Which shuffle of a group: all workers' nodes of one answer the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ShuffleId(pub(crate) usize);
 
 /// A node that exchanges packets with its copies on other workers.
-pub trait Crossing {
+pub trait Handoff {
     /// Which it is an end of.
     fn id(&self) -> ShuffleId;
     /// By what it sorts packets: what state behind it must go by to move with them.
@@ -79,16 +79,16 @@ pub trait Crossing {
     /// Nothing comes to it on this worker any more but from other workers.
     fn close(&mut self);
     /// The next request to the graph.
-    fn duty(&mut self) -> Option<Duty>;
+    fn migration_request(&mut self) -> Option<MigrationRequest>;
     /// Whether a move is known for which it will ask to give state to this worker, and has not yet.
     fn is_to_give(&self, to: usize) -> bool;
     /// Whether a move is known for which it will ask to take state from this worker, and has not yet.
     fn is_to_take(&self, from: usize) -> bool;
-    /// Passes the state that [`Duty::Give`] asked for: node, name, bytes.
+    /// Passes the state that [`MigrationRequest::Give`] asked for: node, name, bytes.
     ///
     /// It may come later, since other shuffles that lead to the same state must be done with it, too.
     fn given(&mut self, to: usize, images: Vec<(String, StateImage)>);
-    /// The state of [`Duty::Take`] is in place, but for so many images that were refused.
+    /// The state of [`MigrationRequest::Take`] is in place, but for so many images that were refused.
     fn took(&mut self, from: usize, refused: usize);
 }
 
@@ -103,7 +103,7 @@ pub struct BoundState {
 
 /// A request of a shuffle to its graph.
 #[derive(Debug)]
-pub enum Duty {
+pub enum MigrationRequest {
     /// Take this part out of the state of all nodes behind the shuffle: worker `to` has its packets now.
     Give {
         /// The new owner.

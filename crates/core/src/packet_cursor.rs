@@ -1,4 +1,4 @@
-//! One packet of a batch on its way through a tower of operators.
+//! One packet of a batch on its way through a chain of operators.
 
 use netbricks_buffer::Bytes;
 use netbricks_packet::stack::Usual;
@@ -6,13 +6,13 @@ use netbricks_packet::stack::Usual;
 use crate::context::Context;
 
 /// One packet of the batch in hand.
-pub struct At<'a, 'b> {
+pub struct PacketCursor<'a, 'b> {
     pub(crate) slot: usize,
     pub(crate) bytes: &'a mut Bytes<'b>,
     pub(crate) cx: &'a mut Context,
-    /// In the copy of a tower for one shape of frames, what is known of this one, unless it was reshaped.
+    /// In the copy of an operator chain for one shape of frames, what is known of this one, unless it was reshaped.
     pub(crate) usual: Usual,
-    /// Whether somebody may have changed what made this frame a usual one. A local variable of whoever applies the tower:
+    /// Whether somebody may have changed what made this frame a usual one. A local variable of whoever applies the operator chain:
     /// it is known without looking.
     pub(crate) reshaped: &'a mut bool,
     pub(crate) pass: Pass,
@@ -32,7 +32,7 @@ pub(crate) enum Pass {
     Second,
 }
 
-impl<'a, 'b> At<'a, 'b> {
+impl<'a, 'b> PacketCursor<'a, 'b> {
     #[inline(always)]
     pub(crate) fn new(
         slot: usize,
@@ -45,18 +45,19 @@ impl<'a, 'b> At<'a, 'b> {
 
     /// The same packet, for an operator further up.
     #[inline(always)]
-    pub(crate) fn again(&mut self) -> At<'_, 'b> {
+    pub(crate) fn again(&mut self) -> PacketCursor<'_, 'b> {
         let Self { slot, bytes, cx, usual, reshaped, pass } = self;
-        At { slot: *slot, bytes, cx, usual: *usual, reshaped, pass: *pass }
+        PacketCursor { slot: *slot, bytes, cx, usual: *usual, reshaped, pass: *pass }
     }
 
     /// Lends the packet to code that is not inlined: only copies of what changes must be in memory then, and what the loop
     /// has stays in registers.
     #[inline(always)]
-    pub(crate) fn apart<R>(self, f: impl FnOnce(At<'_, '_>) -> R) -> R {
+    pub(crate) fn apart<R>(self, f: impl FnOnce(PacketCursor<'_, '_>) -> R) -> R {
         let Self { slot, bytes, cx, usual, reshaped, pass } = self;
         let mut shape = *reshaped;
-        let result = bytes.apart(|bytes| f(At { slot, bytes, cx, usual, reshaped: &mut shape, pass }));
+        let result =
+            bytes.apart(|bytes| f(PacketCursor { slot, bytes, cx, usual, reshaped: &mut shape, pass }));
         *reshaped = shape;
         result
     }

@@ -11,9 +11,9 @@ use super::Contents;
 
 /// A reference to state that workers share, for the same worker's next graph.
 ///
-/// It is opaque. The state that [gives](crate::Declared::heritage) it knows its type, and the one that
-/// [inherits](crate::Declared::inherit) it must have the same type.
-pub struct Heritage {
+/// It is opaque. The state that [gives](crate::Declared::shared_state) it knows its type, and the one that
+/// [inherits](crate::Declared::adopt) it must have the same type.
+pub struct SharedStateRef {
     state: Box<dyn Any>,
     given: Given,
 }
@@ -28,14 +28,14 @@ impl Given {
     }
 }
 
-impl Heritage {
+impl SharedStateRef {
     pub(super) fn new(state: impl Any, given: &Given) -> Self {
         Self { state: Box::new(state), given: given.clone() }
     }
     pub(super) fn of<S: Any>(&self) -> Option<&S> {
         self.state.downcast_ref()
     }
-    pub(crate) fn inherited(&self) {
+    pub(crate) fn mark_adopted(&self) {
         self.given.0.set(true);
     }
 }

@@ -16,10 +16,10 @@ use std::sync::atomic::Ordering;
 
 use netbricks_buffer::{Batch, Packet};
 
-use super::duty::{Duty, Part};
-use super::fabric::{Fabric, Handover};
 use super::key::BUCKETS;
+use super::migration_request::{MigrationRequest, Part};
 use super::node::WAITING;
+use super::shared::{Handover, ShuffleShared};
 use crate::node::StateImage;
 
 /// How it stands with a bucket that comes.
@@ -55,19 +55,19 @@ pub(super) struct Moving {
     kept: VecDeque<(u16, Packet)>,
     /// Packets that waited for it, or came behind such, and go on in this order.
     released: VecDeque<Packet>,
-    duty: Option<Duty>,
+    duty: Option<MigrationRequest>,
 }
 
 impl Moving {
-    pub(super) fn new(me: usize, fabric: &Fabric) -> Self {
-        let change = fabric.owners();
+    pub(super) fn new(me: usize, shared: &ShuffleShared) -> Self {
+        let change = shared.owners();
         let mut owners = Box::new([0; BUCKETS]);
         owners.copy_from_slice(&change);
         // All that the node lets it keep: nothing grows while packets come.
-        let room = if fabric.workers > 1 { fabric.ring + WAITING } else { 0 };
+        let room = if shared.workers > 1 { shared.ring + WAITING } else { 0 };
         Self {
             me,
-            epoch: fabric.epoch.load(Ordering::Acquire),
+            epoch: shared.epoch.load(Ordering::Acquire),
             owners,
             coming: Box::new([Coming::No; BUCKETS]),
             awaited: Vec::new(),
@@ -125,15 +125,15 @@ impl Moving {
 
     /// Learns of a new move, if there is one; `given` counts packets sent to each other worker so far.
     #[inline(always)]
-    pub(super) fn learn(&mut self, fabric: &Fabric, given: &[u64]) {
-        if fabric.epoch.load(Ordering::Acquire) != self.epoch {
-            self.adopt(fabric, given);
+    pub(super) fn learn(&mut self, shared: &ShuffleShared, given: &[u64]) {
+        if shared.epoch.load(Ordering::Acquire) != self.epoch {
+            self.adopt(shared, given);
         }
     }
 
     #[cold]
-    fn adopt(&mut self, fabric: &Fabric, given: &[u64]) {
-        let change = fabric.change();
+    fn adopt(&mut self, shared: &ShuffleShared, given: &[u64]) {
+        let change = shared.change();
         self.epoch = change.epoch;
         for moved in &change.moves {
             self.owners[usize::from(moved.bucket)] = moved.to as u8;
@@ -150,36 +150,36 @@ impl Moving {
                 }
             }
         }
-        let standing = &fabric.standing[self.me];
-        for (count, given) in standing.given.iter().zip(given) {
+        let progress = &shared.progress[self.me];
+        for (count, given) in progress.given.iter().zip(given) {
             count.store(*given, Ordering::Relaxed);
         }
         // Who reads this number reads the counts before it.
-        standing.epoch.store(self.epoch, Ordering::Release);
+        progress.epoch.store(self.epoch, Ordering::Release);
     }
 
     /// Whether the graph has something to do.
     ///
     /// `seen` gives the number of a worker's packets that have come, or `None` where no more can.
-    pub(super) fn has_duty(&mut self, fabric: &Fabric, seen: impl Fn(usize) -> Option<u64>) -> bool {
+    pub(super) fn has_duty(&mut self, shared: &ShuffleShared, seen: impl Fn(usize) -> Option<u64>) -> bool {
         if self.duty.is_some() {
             return true;
         }
-        if !self.leaving.is_empty() && self.is_alone(fabric, &seen) {
+        if !self.leaving.is_empty() && self.is_alone(shared, &seen) {
             if let Some((to, buckets)) = self.leaving.pop() {
-                let part = Part::new(fabric.buckets().clone(), buckets);
-                self.duty = Some(Duty::Give { to, part });
+                let part = Part::new(shared.buckets().clone(), buckets);
+                self.duty = Some(MigrationRequest::Give { to, part });
             }
         } else {
-            self.duty = self.arrival(fabric);
+            self.duty = self.arrival(shared);
         }
         self.duty.is_some()
     }
 
     /// State that was handed over, or that there is none where its old owner is gone.
-    fn arrival(&self, fabric: &Fabric) -> Option<Duty> {
-        let waiting = &fabric.standing[self.me].waiting;
-        let is_gone = |from: &usize| fabric.standing[*from].gone.load(Ordering::Acquire);
+    fn arrival(&self, shared: &ShuffleShared) -> Option<MigrationRequest> {
+        let waiting = &shared.progress[self.me].waiting;
+        let is_gone = |from: &usize| shared.progress[*from].gone.load(Ordering::Acquire);
         let any = waiting.load(Ordering::Acquire) > 0;
         let gone = self.awaited.iter().copied().find(is_gone);
         if !any && gone.is_none() {
@@ -188,42 +188,42 @@ impl Moving {
         // Behind `gone`: whoever is gone has handed over before, under this lock, so that it is here now, and where it is not
         // there was nothing for this worker. That nothing was `waiting` does not say so: that was read before, and the old
         // owner may have handed over and gone between the two.
-        let mut change = fabric.change();
+        let mut change = shared.change();
         let Some(place) = change.handovers.iter().position(|handover| handover.to == self.me) else {
-            return gone.map(|from| Duty::Take { from, images: Vec::new() });
+            return gone.map(|from| MigrationRequest::Take { from, images: Vec::new() });
         };
         let Handover { from, images, .. } = change.handovers.swap_remove(place);
         waiting.store(change.handovers_to(self.me), Ordering::Relaxed);
-        Some(Duty::Take { from, images })
+        Some(MigrationRequest::Take { from, images })
     }
 
     /// Whether nothing of what leaves can still come to this worker.
-    fn is_alone(&self, fabric: &Fabric, seen: &impl Fn(usize) -> Option<u64>) -> bool {
-        (0..fabric.workers).filter(|other| *other != self.me).all(|other| {
-            let standing = &fabric.standing[other];
+    fn is_alone(&self, shared: &ShuffleShared, seen: &impl Fn(usize) -> Option<u64>) -> bool {
+        (0..shared.workers).filter(|other| *other != self.me).all(|other| {
+            let progress = &shared.progress[other];
             let Some(seen) = seen(other) else { return true };
-            standing.epoch.load(Ordering::Acquire) >= self.epoch
-                && seen >= standing.given[self.me].load(Ordering::Relaxed)
+            progress.epoch.load(Ordering::Acquire) >= self.epoch
+                && seen >= progress.given[self.me].load(Ordering::Relaxed)
         })
     }
 
     /// The number of packets that this worker must still take from another before it can give its buckets away.
     ///
     /// They came before the move, so that none of them waits for state.
-    pub(super) fn owed(&self, fabric: &Fabric, from: usize, seen: u64) -> u64 {
-        let standing = &fabric.standing[from];
-        if self.leaving.is_empty() || standing.epoch.load(Ordering::Acquire) < self.epoch {
+    pub(super) fn owed(&self, shared: &ShuffleShared, from: usize, seen: u64) -> u64 {
+        let progress = &shared.progress[from];
+        if self.leaving.is_empty() || progress.epoch.load(Ordering::Acquire) < self.epoch {
             return 0;
         }
-        standing.given[self.me].load(Ordering::Relaxed).saturating_sub(seen)
+        progress.given[self.me].load(Ordering::Relaxed).saturating_sub(seen)
     }
 
     /// Passes the next request to the graph.
-    pub(super) fn take_duty(&mut self) -> Option<Duty> {
+    pub(super) fn take_duty(&mut self) -> Option<MigrationRequest> {
         let duty = self.duty.take()?;
         match &duty {
-            Duty::Give { .. } => self.giving += 1,
-            Duty::Take { from, .. } => {
+            MigrationRequest::Give { .. } => self.giving += 1,
+            MigrationRequest::Take { from, .. } => {
                 self.awaited.retain(|other| other != from);
                 self.taking += 1;
             }
@@ -232,34 +232,34 @@ impl Moving {
     }
 
     /// Whether it has still to say that a worker gets state, for a move that is announced.
-    pub(super) fn is_to_give(&self, fabric: &Fabric, to: usize) -> bool {
-        self.is_to_learn(fabric)
+    pub(super) fn is_to_give(&self, shared: &ShuffleShared, to: usize) -> bool {
+        self.is_to_learn(shared)
             || self.leaving.iter().any(|(other, _)| *other == to)
-            || matches!(&self.duty, Some(Duty::Give { to: other, .. }) if *other == to)
+            || matches!(&self.duty, Some(MigrationRequest::Give { to: other, .. }) if *other == to)
     }
     /// Whether it has still to say that a worker's state is here, for a move that is announced.
-    pub(super) fn is_to_take(&self, fabric: &Fabric, from: usize) -> bool {
-        self.is_to_learn(fabric) || self.awaited.contains(&from)
+    pub(super) fn is_to_take(&self, shared: &ShuffleShared, from: usize) -> bool {
+        self.is_to_learn(shared) || self.awaited.contains(&from)
     }
-    fn is_to_learn(&self, fabric: &Fabric) -> bool {
-        fabric.announced.load(Ordering::Acquire) != self.epoch
+    fn is_to_learn(&self, shared: &ShuffleShared) -> bool {
+        shared.announced.load(Ordering::Acquire) != self.epoch
     }
 
     /// Hands state over to its new owner.
-    pub(super) fn given(&mut self, fabric: &Fabric, to: usize, images: Vec<(String, StateImage)>) {
-        let mut change = fabric.change();
+    pub(super) fn given(&mut self, shared: &ShuffleShared, to: usize, images: Vec<(String, StateImage)>) {
+        let mut change = shared.change();
         change.handovers.push(Handover { from: self.me, to, images });
         // Under the lock, as the new owner writes it: neither undoes what the other said.
-        fabric.standing[to].waiting.store(change.handovers_to(to), Ordering::Release);
+        shared.progress[to].waiting.store(change.handovers_to(to), Ordering::Release);
         self.giving = self.giving.saturating_sub(1);
     }
 
     /// The state of all buckets that came from `from` is in place.
-    pub(super) fn took(&mut self, fabric: &Fabric, from: usize, refused: usize) {
-        fabric.refused.fetch_add(refused, Ordering::Relaxed);
+    pub(super) fn took(&mut self, shared: &ShuffleShared, from: usize, refused: usize) {
+        shared.refused.fetch_add(refused, Ordering::Relaxed);
         self.taking = self.taking.saturating_sub(1);
         self.arrived += 1;
-        for moved in fabric.change().moves.iter().filter(|moved| moved.from == from && moved.to == self.me) {
+        for moved in shared.change().moves.iter().filter(|moved| moved.from == from && moved.to == self.me) {
             self.coming[usize::from(moved.bucket)] = Coming::Here;
         }
         // Once a handover, not once a batch that goes on: what is kept may be as much as a large ring.
@@ -273,7 +273,7 @@ impl Moving {
     ///
     /// Only when none is left is the move over: the next one may take the buckets away again, and must find the state as
     /// these packets leave it.
-    pub(super) fn release(&mut self, batch: &mut Batch, count: usize, fabric: &Fabric) {
+    pub(super) fn release(&mut self, batch: &mut Batch, count: usize, shared: &ShuffleShared) {
         if self.arrived == 0 {
             return;
         }
@@ -288,19 +288,19 @@ impl Moving {
             for coming in self.coming.iter_mut().filter(|coming| **coming == Coming::Here) {
                 *coming = Coming::No;
             }
-            let mut change = fabric.change();
+            let mut change = shared.change();
             change.pairs = change.pairs.saturating_sub(std::mem::take(&mut self.arrived));
             let finished = change.pairs == 0;
             drop(change);
             if finished {
-                fabric.kin.finished();
+                shared.owner_table.finished();
             }
         }
     }
 
     /// Whether this worker has nothing to do with moves any more, and none will begin.
-    pub(super) fn is_over(&self, fabric: &Fabric) -> bool {
-        fabric.kin.end(fabric, self.me, |change| {
+    pub(super) fn is_over(&self, shared: &ShuffleShared) -> bool {
+        shared.owner_table.end(shared, self.me, |change| {
             change.epoch == self.epoch
                 && self.leaving.is_empty()
                 && self.giving == 0
@@ -320,39 +320,40 @@ mod tests {
     use netbricks_buffer::{BATCH, Pool};
 
     use super::*;
-    use crate::shuffle::{Kin, ShuffleConfig};
+    use crate::shuffle::{OwnerTable, ShuffleConfig};
 
     /// Worker 0 of two, to which buckets 1 and 3 are about to come.
-    fn expecting(ring: usize) -> (Arc<Fabric>, Moving) {
-        let (config, kin) = (ShuffleConfig { ring, ..ShuffleConfig::default() }, Arc::new(Kin::new(2)));
-        let fabric = Arc::new(Fabric::new(config, 2, 7, kin).ok().unwrap());
-        fabric.kin.join(&fabric);
-        let mut moving = Moving::new(0, &fabric);
-        (0..2).for_each(|worker| fabric.set_bound(worker, Vec::new()));
-        fabric.kin.begin([(1, 0), (3, 0)]).unwrap();
-        moving.learn(&fabric, &[0, 0]);
-        (fabric, moving)
+    fn expecting(ring: usize) -> (Arc<ShuffleShared>, Moving) {
+        let (config, owner_table) =
+            (ShuffleConfig { ring, ..ShuffleConfig::default() }, Arc::new(OwnerTable::new(2)));
+        let shared = Arc::new(ShuffleShared::new(config, 2, 7, owner_table).ok().unwrap());
+        shared.owner_table.join(&shared);
+        let mut moving = Moving::new(0, &shared);
+        (0..2).for_each(|worker| shared.set_bound(worker, Vec::new()));
+        shared.owner_table.begin([(1, 0), (3, 0)]).unwrap();
+        moving.learn(&shared, &[0, 0]);
+        (shared, moving)
     }
 
     #[test]
     fn all_that_may_be_kept_fits_without_growing() {
         let pool = Pool::builder().frames(8_192).build().unwrap();
-        let (fabric, mut moving) = expecting(16);
+        let (shared, mut moving) = expecting(16);
         let reserved = |moving: &Moving| (moving.kept.capacity(), moving.released.capacity());
         let before = reserved(&moving);
-        let most = fabric.ring + WAITING;
+        let most = shared.ring + WAITING;
         (0..most).for_each(|_| moving.keep(1, pool.packet(&[0]).unwrap()));
-        moving.took(&fabric, 1, 0);
+        moving.took(&shared, 1, 0);
         assert_eq!((moving.kept(), moving.released.len()), (most, most));
         assert_eq!(reserved(&moving), before);
     }
 
     /// The next request, where no packets are awaited.
-    fn duty(moving: &mut Moving, fabric: &Fabric) -> Option<(usize, usize)> {
-        moving.has_duty(fabric, |_| None);
+    fn migration_request(moving: &mut Moving, shared: &ShuffleShared) -> Option<(usize, usize)> {
+        moving.has_duty(shared, |_| None);
         match moving.take_duty()? {
-            Duty::Take { from, images } => Some((from, images.len())),
-            Duty::Give { .. } => panic!("nothing leaves"),
+            MigrationRequest::Take { from, images } => Some((from, images.len())),
+            MigrationRequest::Give { .. } => panic!("nothing leaves"),
         }
     }
 
@@ -364,52 +365,56 @@ mod tests {
     #[test]
     fn who_hands_over_and_goes_at_any_time_is_heard_once() {
         for stale in [false, true] {
-            let (fabric, mut moving) = expecting(16);
-            let other = Moving::new(1, &fabric);
-            assert_eq!(duty(&mut moving, &fabric), None);
-            other_hands_over(other, &fabric);
+            let (shared, mut moving) = expecting(16);
+            let other = Moving::new(1, &shared);
+            assert_eq!(migration_request(&mut moving, &shared), None);
+            other_hands_over(other, &shared);
             if stale {
                 // What was read before that.
-                fabric.standing[0].waiting.store(0, Ordering::Relaxed);
+                shared.progress[0].waiting.store(0, Ordering::Relaxed);
             }
-            assert_eq!(duty(&mut moving, &fabric), Some((1, 1)), "its state, and not that there is none");
-            moving.took(&fabric, 1, 0);
-            assert_eq!((duty(&mut moving, &fabric), fabric.change().handovers.len()), (None, 0));
-            moving.release(&mut Batch::new(), BATCH, &fabric);
-            assert!(!moving.is_expecting() && fabric.change().pairs == 0, "counted once");
+            assert_eq!(
+                migration_request(&mut moving, &shared),
+                Some((1, 1)),
+                "its state, and not that there is none"
+            );
+            moving.took(&shared, 1, 0);
+            assert_eq!((migration_request(&mut moving, &shared), shared.change().handovers.len()), (None, 0));
+            moving.release(&mut Batch::new(), BATCH, &shared);
+            assert!(!moving.is_expecting() && shared.change().pairs == 0, "counted once");
         }
     }
 
-    fn other_hands_over(mut other: Moving, fabric: &Fabric) {
-        other.given(fabric, 0, image());
-        fabric.standing[1].gone.store(true, Ordering::Release);
+    fn other_hands_over(mut other: Moving, shared: &ShuffleShared) {
+        other.given(shared, 0, image());
+        shared.progress[1].gone.store(true, Ordering::Release);
     }
 
     #[test]
     fn who_goes_without_a_word_is_awaited_no_more() {
-        let (fabric, mut moving) = expecting(16);
-        fabric.standing[1].gone.store(true, Ordering::Release);
-        assert_eq!(duty(&mut moving, &fabric), Some((1, 0)));
-        moving.took(&fabric, 1, 0);
-        assert_eq!(duty(&mut moving, &fabric), None);
+        let (shared, mut moving) = expecting(16);
+        shared.progress[1].gone.store(true, Ordering::Release);
+        assert_eq!(migration_request(&mut moving, &shared), Some((1, 0)));
+        moving.took(&shared, 1, 0);
+        assert_eq!(migration_request(&mut moving, &shared), None);
     }
 
     #[test]
     fn what_is_kept_goes_on_in_order_and_is_turned_over_once() {
         let pool = Pool::builder().frames(8_192).build().unwrap();
-        let (fabric, mut moving) = expecting(2_048);
+        let (shared, mut moving) = expecting(2_048);
         let packet = |number: u16| pool.packet(&number.to_be_bytes()).unwrap();
         (0..1_000).for_each(|number| moving.keep(1 + number % 2 * 2, packet(number)));
         let mut batch = Batch::new();
-        moving.release(&mut batch, BATCH, &fabric);
+        moving.release(&mut batch, BATCH, &shared);
         assert!(batch.is_empty(), "the state is not here");
-        other_hands_over(Moving::new(1, &fabric), &fabric);
-        assert_eq!(duty(&mut moving, &fabric), Some((1, 1)));
-        moving.took(&fabric, 1, 0);
+        other_hands_over(Moving::new(1, &shared), &shared);
+        assert_eq!(migration_request(&mut moving, &shared), Some((1, 1)));
+        moving.took(&shared, 1, 0);
         assert!(moving.kept.is_empty(), "no batch looks at what waited again");
         let (mut came, mut next) = (Vec::new(), 1_000);
         while moving.is_expecting() {
-            moving.release(&mut batch, 32, &fabric);
+            moving.release(&mut batch, 32, &shared);
             came.extend(batch.drain().map(|packet| u16::from_be_bytes(packet.data().try_into().unwrap())));
             // What comes meanwhile goes behind.
             if next < 1_500 && moving.waits(3) {
@@ -418,6 +423,6 @@ mod tests {
             }
         }
         assert_eq!(came, (0..next).collect::<Vec<_>>());
-        assert!(next > 1_000 && fabric.change().pairs == 0);
+        assert!(next > 1_000 && shared.change().pairs == 0);
     }
 }

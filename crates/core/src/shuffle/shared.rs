@@ -1,15 +1,15 @@
 //! State that the workers of one shuffle share: the rings, and each worker's progress with a move.
 //!
-//! The owner table is in its `kin`.
+//! The owner table is in its `owner_table`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use netbricks_buffer::{Consumer, Producer, Ring};
 
-use super::duty::BoundState;
 use super::key::{BUCKETS, Buckets};
-use super::kin::Kin;
+use super::migration_request::BoundState;
+use super::owner_table::OwnerTable;
 use super::{ShuffleConfig, WhenFull};
 use crate::node::StateImage;
 use crate::registry::BuildError;
@@ -110,7 +110,7 @@ pub(super) struct Ends {
 /// How far a worker is, for the others to read.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(super) struct Standing {
+pub(super) struct WorkerProgress {
     /// The last move that it knows of; it sends nothing to an old owner any more.
     pub(super) epoch: AtomicU64,
     /// Packets that it had given to each other worker until then.
@@ -125,13 +125,13 @@ pub(super) struct Standing {
     succession: AtomicBool,
 }
 
-pub(crate) struct Fabric {
+pub(crate) struct ShuffleShared {
     buckets: Buckets,
     pub(super) full: WhenFull,
     pub(super) ring: usize,
     pub(super) workers: usize,
     ends: Mutex<Vec<Option<Ends>>>,
-    pub(super) standing: Vec<Standing>,
+    pub(super) progress: Vec<WorkerProgress>,
     /// The number of the last move.
     ///
     /// One load a batch, of a cache line that is written only when buckets move.
@@ -142,19 +142,19 @@ pub(crate) struct Fabric {
     pub(super) announced: AtomicU64,
     change: Mutex<Change>,
     /// All shuffles by the same key, and who owns its buckets.
-    pub(super) kin: Arc<Kin>,
+    pub(super) owner_table: Arc<OwnerTable>,
     /// Shuffles from which packets come to this one.
     pub(super) upstream: AtomicUsize,
     /// State that a new owner's nodes refused.
     pub(super) refused: AtomicUsize,
 }
 
-impl Fabric {
+impl ShuffleShared {
     pub(super) fn new(
         config: ShuffleConfig,
         workers: usize,
         seed: u64,
-        kin: Arc<Kin>,
+        owner_table: Arc<OwnerTable>,
     ) -> Result<Self, BuildError> {
         if workers > MOST_WORKERS {
             return Err(BuildError::new(format_args!(
@@ -179,8 +179,8 @@ impl Fabric {
                 ends[to].into[from] = Some(consumer);
             }
         }
-        let standing = (0..workers)
-            .map(|_| Standing {
+        let progress = (0..workers)
+            .map(|_| WorkerProgress {
                 epoch: AtomicU64::new(0),
                 given: (0..workers).map(|_| AtomicU64::new(0)).collect(),
                 waiting: AtomicUsize::new(0),
@@ -195,7 +195,7 @@ impl Fabric {
             ring: config.ring.next_power_of_two(),
             workers,
             ends: Mutex::new(ends.into_iter().map(Some).collect()),
-            standing,
+            progress,
             epoch: AtomicU64::new(0),
             announced: AtomicU64::new(0),
             change: Mutex::new(Change {
@@ -203,7 +203,7 @@ impl Fabric {
                 over: vec![false; workers],
                 ..Change::default()
             }),
-            kin,
+            owner_table,
             upstream: AtomicUsize::new(0),
             refused: AtomicUsize::new(0),
         })
@@ -220,12 +220,12 @@ impl Fabric {
 
     /// The next node of a worker may be made though that has one: it takes over from it.
     pub(super) fn announce_succession(&self, worker: usize) {
-        self.standing[worker].succession.store(true, Ordering::Relaxed);
+        self.progress[worker].succession.store(true, Ordering::Relaxed);
     }
 
     /// The ends that a node of a replacing graph has until it takes over.
     pub(super) fn succession(&self, worker: usize) -> Option<Ends> {
-        let announced = self.standing[worker].succession.swap(false, Ordering::Relaxed);
+        let announced = self.progress[worker].succession.swap(false, Ordering::Relaxed);
         announced.then(|| Ends {
             out: (0..self.workers).map(|_| None).collect(),
             into: (0..self.workers).map(|_| None).collect(),
@@ -239,7 +239,7 @@ impl Fabric {
 
     /// The owner of each bucket.
     pub(super) fn owners(&self) -> Vec<u8> {
-        self.kin.owners()
+        self.owner_table.owners()
     }
 
     /// Sets the state that keeps a worker's flows from moving.
@@ -252,11 +252,11 @@ impl Fabric {
     /// Whether all workers' nodes get packets only from each other; until then events may still send by it.
     pub(super) fn is_closing(&self) -> bool {
         let is = |flag: &AtomicBool| flag.load(Ordering::Acquire);
-        self.standing.iter().all(|standing| is(&standing.closing) || is(&standing.gone))
+        self.progress.iter().all(|progress| is(&progress.closing) || is(&progress.gone))
     }
 
     /// Whether no worker's node is gone.
     pub(super) fn is_whole(&self) -> bool {
-        !self.standing.iter().any(|standing| standing.gone.load(Ordering::Acquire))
+        !self.progress.iter().any(|progress| progress.gone.load(Ordering::Acquire))
     }
 }

@@ -1,7 +1,7 @@
 //! Counters by key, over the flow table: bounded, with ends of their own.
 
 use crate::flow::{
-    Counters, Entry, FlowAnnouncer, FlowTable, FlowTableConfig, FlowTicket, MAXIMUM_WORK, TableError,
+    Counters, Entry, FlowHasher, FlowTable, FlowTableConfig, FlowTicket, MAXIMUM_WORK, TableError,
 };
 use crate::hash::Key;
 use crate::shared::{Changing, ReadTable};
@@ -14,17 +14,17 @@ use crate::table::{Asked, Missed, Table};
 ///
 /// It is a [`FlowTable`] of numbers, whose documentation of memory, work, hashing and time holds here. No operation
 /// looks at more than 64 entries. A lookup through [`Table`] counts as a hit, whether anything is added or not. For
-/// things with a fixed number, such as ports or protocols, [`Tallies`](super::Tallies) takes 8 bytes each.
+/// things with a fixed number, such as ports or protocols, [`CounterArray`](super::CounterArray) takes 8 bytes each.
 ///
 /// ```
-/// use netbricks_tables::{FlowTableConfig, Full, KeyedTallies};
+/// use netbricks_tables::{FlowTableConfig, Full, KeyedCounterArray};
 ///
 /// let config = FlowTableConfig {
 ///     idle_timeout: Some(1_000), // ns
 ///     full: Full::EvictOldest,
 ///     ..FlowTableConfig::new(100)
 /// };
-/// let mut bytes: KeyedTallies<u32> = KeyedTallies::new(config)?;
+/// let mut bytes: KeyedCounterArray<u32> = KeyedCounterArray::new(config)?;
 /// assert_eq!(bytes.add(7, 60, 0), Some(60));
 /// assert_eq!(bytes.add(7, 40, 999), Some(100));
 /// bytes.add_within(8, 1_500, 5_000, 999); // has a timeout of its own
@@ -37,9 +37,9 @@ use crate::table::{Asked, Missed, Table};
 /// # Ok::<(), netbricks_tables::TableError>(())
 /// ```
 #[derive(Debug)]
-pub struct KeyedTallies<K: Key>(FlowTable<K, u64>);
+pub struct KeyedCounterArray<K: Key>(FlowTable<K, u64>);
 
-impl<K: Key> KeyedTallies<K> {
+impl<K: Key> KeyedCounterArray<K> {
     /// No counters yet.
     ///
     /// # Errors
@@ -121,7 +121,7 @@ impl<K: Key> KeyedTallies<K> {
     }
 }
 
-/// One change of [`KeyedTallies`], with the time (ns) as of which it is made.
+/// One change of [`KeyedCounterArray`], with the time (ns) as of which it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TallyChange<K> {
     /// Adds to a key's counter, and makes it where there is none.
@@ -162,7 +162,7 @@ pub enum TallyOutcome {
     Expired(usize),
 }
 
-impl<K: Key + Send> Changing for KeyedTallies<K> {
+impl<K: Key + Send> Changing for KeyedCounterArray<K> {
     type Change = TallyChange<K>;
     type Outcome = TallyOutcome;
 
@@ -182,12 +182,12 @@ impl<K: Key + Send> Changing for KeyedTallies<K> {
 }
 
 /// As the flow table that it is.
-impl<K: Key> Table for KeyedTallies<K> {
+impl<K: Key> Table for KeyedCounterArray<K> {
     type Key = K;
     type Short = <FlowTable<K, u64> as Table>::Short;
     type Ticket = FlowTicket;
     type Entry<'t> = Entry<'t, K, u64>;
-    type Announcer = FlowAnnouncer;
+    type Hasher = FlowHasher;
 
     #[inline(always)]
     fn shorten(key: &K) -> Option<Self::Short> {
@@ -198,28 +198,28 @@ impl<K: Key> Table for KeyedTallies<K> {
         FlowTable::<K, u64>::lengthen(short)
     }
     #[inline(always)]
-    fn announcer(&self) -> FlowAnnouncer {
-        self.0.announcer()
+    fn hasher(&self) -> FlowHasher {
+        self.0.hasher()
     }
     #[inline(always)]
-    fn announce(announcer: &FlowAnnouncer, key: &K) -> FlowTicket {
-        FlowTable::<K, u64>::announce(announcer, key)
+    fn hash(hasher: &FlowHasher, key: &K) -> FlowTicket {
+        FlowTable::<K, u64>::hash(hasher, key)
     }
     #[inline(always)]
-    fn approach(&self, key: &K, ticket: &mut FlowTicket) {
-        self.0.approach(key, ticket);
+    fn prefetch(&self, key: &K, ticket: &mut FlowTicket) {
+        self.0.prefetch(key, ticket);
     }
     #[inline(always)]
-    fn approach_all<'k>(
+    fn prefetch_all<'k>(
         &self,
         keys: impl Iterator<Item = (impl Asked<K>, &'k mut FlowTicket)>,
         missed: &mut Missed,
     ) {
-        self.0.approach_all(keys, missed);
+        self.0.prefetch_all(keys, missed);
     }
     #[inline(always)]
-    fn approach_missed(&self, key: &K) {
-        self.0.approach_missed(key);
+    fn prefetch_missed(&self, key: &K) {
+        self.0.prefetch_missed(key);
     }
     #[inline(always)]
     fn tell(&mut self, now: u64) {
@@ -243,7 +243,7 @@ impl<K: Key> Table for KeyedTallies<K> {
     }
 }
 
-impl<K: Key> ReadTable for KeyedTallies<K> {
+impl<K: Key> ReadTable for KeyedCounterArray<K> {
     type Value = u64;
     #[inline(always)]
     fn show(&self, key: &K, ticket: FlowTicket, now: u64) -> Option<u64> {

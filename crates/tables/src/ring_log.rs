@@ -1,4 +1,4 @@
-//! A ring of recent items, and the form in which it and [counters](crate::Tallies) are exported.
+//! A ring of recent items, and the form in which it and [counters](crate::CounterArray) are exported.
 
 use std::collections::VecDeque;
 
@@ -19,9 +19,9 @@ pub struct ImageError {
 /// The latest items, each with the time of its coming; the oldest gives its place to the newest.
 ///
 /// ```
-/// use netbricks_tables::{Changing, Recent, RecentItem};
+/// use netbricks_tables::{Changing, RingLog, RecentItem};
 ///
-/// let mut recent: Recent<u32> = Recent::new(2, Some(1_000));
+/// let mut recent: RingLog<u32> = RingLog::new(2, Some(1_000));
 /// for (now, item) in [(0, 7), (10, 8), (500, 9)] {
 ///     recent.apply(&RecentItem { now, lifetime: None, item });
 /// }
@@ -32,7 +32,7 @@ pub struct ImageError {
 /// assert_eq!(recent.iter(1_460).collect::<Vec<_>>(), [(500, 9)]); // its own time is over
 /// ```
 #[derive(Clone, Debug)]
-pub struct Recent<T> {
+pub struct RingLog<T> {
     /// Oldest first.
     items: VecDeque<Kept<T>>,
     capacity: usize,
@@ -49,7 +49,7 @@ struct Kept<T> {
     item: T,
 }
 
-/// An item on its way into a [`Recent`].
+/// An item on its way into a [`RingLog`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecentItem<T> {
     /// When it came (ns).
@@ -60,7 +60,7 @@ pub struct RecentItem<T> {
     pub item: T,
 }
 
-impl<T: Copy> Recent<T> {
+impl<T: Copy> RingLog<T> {
     /// A ring for `capacity` items (1 at least).
     ///
     /// Items end `timeout` ns after they came (`None`: never), unless they have their own lifetime.
@@ -145,7 +145,7 @@ impl<T: Copy> Recent<T> {
     }
 }
 
-impl<T: Copy + Encode> Recent<T> {
+impl<T: Copy + Encode> RingLog<T> {
     /// The items in a form that [`decode`](Self::decode) reads.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -193,7 +193,7 @@ impl<T: Copy + Encode> Recent<T> {
     }
 }
 
-impl<T: Copy + Send + 'static> Changing for Recent<T> {
+impl<T: Copy + Send + 'static> Changing for RingLog<T> {
     type Change = RecentItem<T>;
     type Outcome = ();
     fn apply(&mut self, RecentItem { now, lifetime, item }: &RecentItem<T>) {
@@ -264,7 +264,7 @@ mod tests {
             timeout in prop_oneof![Just(None), (1u64..100).prop_map(Some)],
             steps in prop::collection::vec(0u64..30, 0..100),
         ) {
-            let (mut recent, mut all, mut now) = (Recent::new(capacity, timeout), Vec::new(), 0);
+            let (mut recent, mut all, mut now) = (RingLog::new(capacity, timeout), Vec::new(), 0);
             for (item, step) in (0u32..).zip(steps) {
                 now += step;
                 recent.push(now, item);
@@ -274,7 +274,7 @@ mod tests {
                 let gone = recent.evicted() + recent.expired();
                 prop_assert_eq!(gone + recent.len() as u64, all.len() as u64);
             }
-            let mut other = Recent::new(capacity, timeout);
+            let mut other = RingLog::new(capacity, timeout);
             prop_assert_eq!(other.decode(&recent.encode(), now), Ok(recent.len()));
             prop_assert!(other.iter(now).eq(recent.iter(now)));
             // At a clock that is behind they are as old as they were, or as old as the clock.
@@ -291,7 +291,7 @@ mod tests {
         fn each_item_stays_for_its_own_time(
             steps in prop::collection::vec((0u64..30, prop::option::of(1u64..100)), 0..60),
         ) {
-            let (mut recent, mut all, mut now) = (Recent::new(8, Some(50)), Vec::new(), 0);
+            let (mut recent, mut all, mut now) = (RingLog::new(8, Some(50)), Vec::new(), 0);
             for (item, (step, lifetime)) in (0u32..).zip(steps) {
                 now += step;
                 recent.apply(&RecentItem { now, lifetime, item });
@@ -308,7 +308,7 @@ mod tests {
         /// With workers whose clocks differ, an item stays for its time at least, whatever comes beside it.
         #[test]
         fn none_hides_behind_one_of_a_slower_clock(times in prop::collection::vec(0u64..300, 1..40)) {
-            let mut recent = Recent::new(64, Some(100));
+            let mut recent = RingLog::new(64, Some(100));
             times.iter().zip(0u32..).for_each(|(time, item)| recent.push(*time, item));
             let latest = times.iter().copied().max().unwrap_or_default();
             let there: Vec<u32> = recent.iter(latest).map(|(_, item)| item).collect();
@@ -320,7 +320,7 @@ mod tests {
         /// No byte can be changed, nor the end be cut off, without being noticed.
         #[test]
         fn a_changed_image_is_refused(at in any::<prop::sample::Index>(), bit in 0u8..8, cut in any::<bool>()) {
-            let mut recent = Recent::new(5, None);
+            let mut recent = RingLog::new(5, None);
             recent.push(2, 77u32);
             let mut bytes = recent.encode();
             let at = at.index(bytes.len());
@@ -332,10 +332,10 @@ mod tests {
 
     #[test]
     fn images_of_another_kind_are_refused() {
-        let mut items = Recent::<u64>::new(4, None);
-        let counters = crate::Tallies::new(5).encode();
+        let mut items = RingLog::<u64>::new(4, None);
+        let counters = crate::CounterArray::new(5).encode();
         assert!(items.decode(&counters, 0).unwrap_err().problem.contains("begin with"));
-        let mut short = Recent::<u32>::new(4, None);
+        let mut short = RingLog::<u32>::new(4, None);
         short.push(1, 2);
         assert!(
             items

@@ -10,7 +10,7 @@ proptest! {
     /// No byte can be changed, nor the end be cut off, without being noticed.
     #[test]
     fn a_changed_image_is_refused(at in any::<prop::sample::Index>(), bit in 0u8..8, cut in any::<bool>()) {
-        let mut tallies = Tallies::new(5);
+        let mut tallies = CounterArray::new(5);
         tallies.add(2, 77);
         let mut bytes = tallies.encode();
         let at = at.index(bytes.len());
@@ -23,16 +23,16 @@ proptest! {
 
 #[test]
 fn images_of_another_number_of_counters_are_refused() {
-    let (mut four, five) = (Tallies::new(4), Tallies::new(5));
+    let (mut four, five) = (CounterArray::new(4), CounterArray::new(5));
     assert!(four.decode(&five.encode()).unwrap_err().to_string().contains("they are 5, here are 4"));
 }
 
 #[test]
 fn counters_stand_still_at_the_end() {
-    let mut tallies = Tallies::new(1);
+    let mut tallies = CounterArray::new(1);
     tallies.add(0, u64::MAX - 1);
     assert_eq!((tallies.add(0, 5), tallies.add(1, 5)), (Some(u64::MAX), None));
-    let mut keyed: KeyedTallies<u32> = KeyedTallies::new(FlowTableConfig::new(1)).unwrap();
+    let mut keyed: KeyedCounterArray<u32> = KeyedCounterArray::new(FlowTableConfig::new(1)).unwrap();
     keyed.add(0, u64::MAX - 1, 0);
     assert_eq!((keyed.add(0, 5, 0), keyed.add(1, 5, 0)), (Some(u64::MAX), None));
 }
@@ -71,13 +71,13 @@ fn fresh(oracle: &Oracle, now: u64) -> BTreeMap<u32, u64> {
     fresh.map(|(key, (value, ..))| (*key, *value)).collect()
 }
 
-fn counted(tallies: &KeyedTallies<u32>) -> BTreeMap<u32, u64> {
+fn counted(tallies: &KeyedCounterArray<u32>) -> BTreeMap<u32, u64> {
     tallies.table().iter().map(|(key, value)| (key, *value)).collect()
 }
 
-fn tallies(full: Full, seed: u64) -> KeyedTallies<u32> {
+fn tallies(full: Full, seed: u64) -> KeyedCounterArray<u32> {
     let config = FlowTableConfig { idle_timeout: Some(IDLE), full, seed, ..FlowTableConfig::new(CAPACITY) };
-    KeyedTallies::new(config).unwrap()
+    KeyedCounterArray::new(config).unwrap()
 }
 
 proptest! {
@@ -187,7 +187,7 @@ proptest! {
 fn a_million_counters_that_end_at_once_end_64_at_a_time() {
     const KEYS: u64 = 1_000_000;
     let config = FlowTableConfig { idle_timeout: Some(1_000_000_000), ..FlowTableConfig::new(KEYS as usize) };
-    let mut table: KeyedTallies<u64> = KeyedTallies::new(config).unwrap();
+    let mut table: KeyedCounterArray<u64> = KeyedCounterArray::new(config).unwrap();
     for key in 0..KEYS {
         assert_eq!(table.add(key, key, 0), Some(key));
     }

@@ -15,7 +15,7 @@ use crate::table::Asked;
 /// The fields of a table that the prefetch step reads, as local variables.
 ///
 /// While tickets are written, the compiler must assume that the table changes.
-pub(super) struct Approach<'t, K: Key, V> {
+pub(super) struct Prefetch<'t, K: Key, V> {
     groups: &'t [Group],
     /// In the groups that a hash may name.
     hashed: u64,
@@ -23,7 +23,7 @@ pub(super) struct Approach<'t, K: Key, V> {
     first_slot: *const u8,
 }
 
-impl<'t, K: Key, V: 'static> Approach<'t, K, V> {
+impl<'t, K: Key, V: 'static> Prefetch<'t, K, V> {
     #[inline(always)]
     pub(super) fn to(table: &'t FlowTable<K, V>) -> Self {
         let FlowTable { groups, hashed_slots, slots, .. } = table;

@@ -1,7 +1,7 @@
 //! Counters by key as declared state, and what a lookup has for one under each consistency.
 
 use netbricks_tables::{
-    Counters, Encode, Entry, FlowTable, FlowTableConfig, Key, KeyedTallies, TallyChange, TallyOutcome,
+    Counters, Encode, Entry, FlowTable, FlowTableConfig, Key, KeyedCounterArray, TallyChange, TallyOutcome,
 };
 
 use super::{Access, Bounded, CannotWrite, Contents, Shown};
@@ -9,7 +9,7 @@ use crate::operators::Expiring;
 use crate::shuffle::{Part, ShuffleKey};
 use crate::state::{Declared, Mobility};
 
-/// A key's counter, whatever the consistency of the [`KeyedTallies`].
+/// A key's counter, whatever the consistency of the [`KeyedCounterArray`].
 ///
 /// It is for a function that leaves the consistency open. Each addition is a change of its own. So additions of several
 /// workers add up, also where one reads before another has published.
@@ -17,11 +17,11 @@ use crate::state::{Declared, Mobility};
 /// ```
 /// use netbricks_core::consistency::{BoundedInconsistency, Consistency, Lookable, NoExternalAccess, Strict, TallyEntry};
 /// use netbricks_core::packet::{Ip, Link};
-/// use netbricks_core::tables::{FlowTableConfig, Full, KeyedTallies};
+/// use netbricks_core::tables::{FlowTableConfig, Full, KeyedCounterArray};
 /// use netbricks_core::view::{IpRewrite, Metadata};
-/// use netbricks_core::{Drop, Function, Input, Operator, StoredFlow, Worker};
+/// use netbricks_core::{DropReason, Function, Input, Operator, StoredFlow, Worker};
 ///
-/// type Bytes = KeyedTallies<StoredFlow>;
+/// type Bytes = KeyedCounterArray<StoredFlow>;
 ///
 /// /// Lets 100 bytes of each flow pass, and as many again after a minute's silence.
 /// fn quota<C>(input: Input, worker: &Worker, consistency: C) -> impl Function + use<C>
@@ -43,7 +43,7 @@ use crate::state::{Declared, Mobility};
 ///             // Where it could not be counted this packet is free.
 ///             entry.add(packet.frame_len() as u64).ok().flatten().unwrap_or(0)
 ///         })
-///         .filter(Drop::RateLimited, |packet| *packet.get::<u64>() <= 100)
+///         .filter(DropReason::RateLimited, |packet| *packet.get::<u64>() <= 100)
 ///         .done()
 /// }
 ///
@@ -53,7 +53,7 @@ use crate::state::{Declared, Mobility};
 /// let strict = netbricks_testkit::run_with(|input, worker| quota(input, worker, Strict), packets());
 /// let bounded = BoundedInconsistency { updates: 8 };
 /// let bounded = netbricks_testkit::run_with(move |input, worker| quota(input, worker, bounded), packets());
-/// assert_eq!([own, strict, bounded].map(|report| report.dropped(Drop::RateLimited)), [1; 3]);
+/// assert_eq!([own, strict, bounded].map(|report| report.dropped(DropReason::RateLimited)), [1; 3]);
 /// ```
 pub trait TallyEntry {
     /// The value, if there is a counter.
@@ -93,7 +93,7 @@ impl<K: Key> TallyEntry for Entry<'_, K, u64> {
 pub struct BoundedTally<'e, K: Key + Encode + Send + Sync> {
     count: Option<u64>,
     key: K,
-    tallies: &'e Bounded<KeyedTallies<K>>,
+    tallies: &'e Bounded<KeyedCounterArray<K>>,
     now: u64,
 }
 
@@ -112,7 +112,7 @@ impl<K: Key + Encode + Send + Sync> TallyEntry for BoundedTally<'_, K> {
     }
 }
 
-impl<K: Key + Encode + Send + Sync> Shown for KeyedTallies<K> {
+impl<K: Key + Encode + Send + Sync> Shown for KeyedCounterArray<K> {
     type Seen<'e> = BoundedTally<'e, K>;
     #[inline(always)]
     fn shown<'e>(
@@ -125,14 +125,14 @@ impl<K: Key + Encode + Send + Sync> Shown for KeyedTallies<K> {
     }
 }
 
-impl<K: Key + Encode> Expiring for KeyedTallies<K> {
+impl<K: Key + Encode> Expiring for KeyedCounterArray<K> {
     #[inline(always)]
     fn expire(&mut self, now: u64, packets: usize) {
         Expiring::expire(self.table_mut(), now, packets);
     }
 }
 
-impl<K: Key + Encode + Send + Sync> Contents for KeyedTallies<K> {
+impl<K: Key + Encode + Send + Sync> Contents for KeyedCounterArray<K> {
     type Config = FlowTableConfig;
     fn seeded(config: FlowTableConfig, seed: u64) -> FlowTableConfig {
         config.seeded(seed)
@@ -153,7 +153,7 @@ impl<K: Key + Encode + Send + Sync> Contents for KeyedTallies<K> {
 }
 
 /// As the flow table that it is.
-impl<K: Key + Encode> Declared for KeyedTallies<K> {
+impl<K: Key + Encode> Declared for KeyedCounterArray<K> {
     fn export(&self) -> Vec<u8> {
         Declared::export(self.table())
     }

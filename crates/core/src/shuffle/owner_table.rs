@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::duty::BoundState;
-use super::fabric::{Change, Fabric, MoveError, Moved};
 use super::key::BUCKETS;
+use super::migration_request::BoundState;
+use super::shared::{Change, MoveError, Moved, ShuffleShared};
 
 /// Shuffles of one key, and who owns its buckets.
-pub(crate) struct Kin {
+pub(crate) struct OwnerTable {
     workers: usize,
     table: Mutex<Table>,
 }
@@ -25,12 +25,12 @@ pub(crate) struct Kin {
 #[derive(Default)]
 struct Table {
     owners: Vec<u8>,
-    shuffles: Vec<Weak<Fabric>>,
+    shuffles: Vec<Weak<ShuffleShared>>,
     /// The last move: its buckets, its pairs of workers, the shuffles at it, and those yet to begin, last first.
     moves: Vec<Moved>,
     pairs: usize,
-    under_way: Vec<Weak<Fabric>>,
-    pending: Vec<Weak<Fabric>>,
+    under_way: Vec<Weak<ShuffleShared>>,
+    pending: Vec<Weak<ShuffleShared>>,
 }
 
 impl Table {
@@ -70,7 +70,7 @@ impl Table {
     }
 }
 
-impl Kin {
+impl OwnerTable {
     /// Buckets are shared out among the workers one by one.
     pub(super) fn new(workers: usize) -> Self {
         let owners = (0..BUCKETS).map(|bucket| (bucket % workers) as u8).collect();
@@ -88,7 +88,7 @@ impl Kin {
     }
 
     /// From now on the shuffle's buckets move with the others'.
-    pub(super) fn join(&self, shuffle: &Arc<Fabric>) {
+    pub(super) fn join(&self, shuffle: &Arc<ShuffleShared>) {
         let mut table = self.table();
         if !table.shuffles.iter().any(|other| std::ptr::eq(other.as_ptr(), Arc::as_ptr(shuffle))) {
             table.shuffles.push(Arc::downgrade(shuffle));
@@ -110,7 +110,12 @@ impl Kin {
     /// Ends a worker's part in a shuffle, if that is over and no move of it is still to come.
     ///
     /// A bucket that has a new owner in the table is not over before its state has followed.
-    pub(super) fn end(&self, shuffle: &Fabric, me: usize, is_over: impl FnOnce(&Change) -> bool) -> bool {
+    pub(super) fn end(
+        &self,
+        shuffle: &ShuffleShared,
+        me: usize,
+        is_over: impl FnOnce(&Change) -> bool,
+    ) -> bool {
         let mut table = self.table();
         table.go_on();
         if table.pending.iter().any(|other| std::ptr::eq(other.as_ptr(), shuffle)) {
@@ -129,9 +134,9 @@ impl Kin {
         table.go_on();
         // A node of it is gone: its graph was taken down, or never came to run.
         table.shuffles.retain(|shuffle| shuffle.upgrade().is_some_and(|shuffle| shuffle.is_whole()));
-        let shuffles: Vec<Arc<Fabric>> = table.shuffles.iter().filter_map(Weak::upgrade).collect();
+        let shuffles: Vec<Arc<ShuffleShared>> = table.shuffles.iter().filter_map(Weak::upgrade).collect();
         // Through one that has ended nothing comes any more: it keeps nothing from moving.
-        let going: Vec<(&Arc<Fabric>, MutexGuard<'_, Change>)> = shuffles
+        let going: Vec<(&Arc<ShuffleShared>, MutexGuard<'_, Change>)> = shuffles
             .iter()
             .map(|shuffle| (shuffle, shuffle.change()))
             .filter(|(_, change)| change.over.contains(&false))
@@ -172,7 +177,7 @@ impl Kin {
         let mut pairs: Vec<(usize, usize)> = moves.iter().map(|moved| (moved.from, moved.to)).collect();
         pairs.sort_unstable();
         pairs.dedup();
-        let mut going: Vec<&Arc<Fabric>> = going.into_iter().map(|(shuffle, _)| shuffle).collect();
+        let mut going: Vec<&Arc<ShuffleShared>> = going.into_iter().map(|(shuffle, _)| shuffle).collect();
         going.sort_by_key(|shuffle| Reverse(shuffle.upstream.load(Ordering::Relaxed)));
         table.pairs = pairs.len();
         table.moves = moves;
@@ -185,87 +190,88 @@ impl Kin {
 #[cfg(test)]
 mod tests {
     use super::super::ShuffleConfig;
-    use super::super::moving::Moving;
+    use super::super::migration::Moving;
     use super::*;
 
     /// The shared state of a shuffle's workers, and each worker's part.
-    type Parts = (Arc<Fabric>, [Moving; 2]);
+    type Parts = (Arc<ShuffleShared>, [Moving; 2]);
 
     /// Two shuffles of two workers by one key; the second moves first.
-    fn two() -> (Arc<Kin>, [Parts; 2]) {
-        let kin = Arc::new(Kin::new(2));
+    fn two() -> (Arc<OwnerTable>, [Parts; 2]) {
+        let owner_table = Arc::new(OwnerTable::new(2));
         let shuffles = [(); 2].map(|()| {
-            let fabric = Fabric::new(ShuffleConfig::default(), 2, 7, kin.clone()).ok().unwrap();
-            let fabric = Arc::new(fabric);
-            kin.join(&fabric);
-            (0..2).for_each(|worker| fabric.set_bound(worker, Vec::new()));
-            let parts = [0, 1].map(|worker| Moving::new(worker, &fabric));
-            (fabric, parts)
+            let shared =
+                ShuffleShared::new(ShuffleConfig::default(), 2, 7, owner_table.clone()).ok().unwrap();
+            let shared = Arc::new(shared);
+            owner_table.join(&shared);
+            (0..2).for_each(|worker| shared.set_bound(worker, Vec::new()));
+            let parts = [0, 1].map(|worker| Moving::new(worker, &shared));
+            (shared, parts)
         });
-        (kin, shuffles)
+        (owner_table, shuffles)
     }
 
     #[test]
     fn a_shuffle_that_has_ended_keeps_no_other_from_moving() {
-        let (kin, [(ended, [over, rest]), (going, [last, _])]) = two();
+        let (owner_table, [(ended, [over, rest]), (going, [last, _])]) = two();
         assert!(over.is_over(&ended));
         // What is still on its way through it on the other worker would find its state gone.
-        assert_eq!(kin.begin([(1, 0)]), Err(MoveError::Busy));
+        assert_eq!(owner_table.begin([(1, 0)]), Err(MoveError::Busy));
         assert!(rest.is_over(&ended));
-        kin.begin([(1, 0)]).unwrap();
-        assert_eq!((kin.moving(), ended.change().epoch, going.change().epoch), (1, 0, 1));
+        owner_table.begin([(1, 0)]).unwrap();
+        assert_eq!((owner_table.moving(), ended.change().epoch, going.change().epoch), (1, 0, 1));
         assert!(!last.is_over(&going), "it has not even learnt of the move");
 
-        let (kin, shuffles) = two();
-        assert!(shuffles.iter().all(|(fabric, [part, _])| part.is_over(fabric)));
-        assert_eq!(kin.begin([(1, 0)]), Err(MoveError::Ending));
+        let (owner_table, shuffles) = two();
+        assert!(shuffles.iter().all(|(shared, [part, _])| part.is_over(shared)));
+        assert_eq!(owner_table.begin([(1, 0)]), Err(MoveError::Ending));
     }
 
     /// As far from the ports as the other, or behind it.
     #[test]
     fn those_as_far_from_the_ports_move_at_once_and_others_after_them() {
         for behind in [0, 1] {
-            let (kin, [(one, _), (other, _)]) = two();
+            let (owner_table, [(one, _), (other, _)]) = two();
             one.upstream.store(behind, Ordering::Relaxed);
-            kin.begin([(1, 0), (3, 0)]).unwrap();
-            let begun = |fabric: &Fabric| {
-                [&fabric.announced, &fabric.epoch].map(|number| number.load(Ordering::Relaxed))
+            owner_table.begin([(1, 0), (3, 0)]).unwrap();
+            let begun = |shared: &ShuffleShared| {
+                [&shared.announced, &shared.epoch].map(|number| number.load(Ordering::Relaxed))
             };
             let first = 1 - behind as u64;
             assert_eq!((begun(&one), begun(&other)), ([first; 2], [1; 2]));
-            assert_eq!(kin.moving(), 2);
+            assert_eq!(owner_table.moving(), 2);
             other.change().pairs = 0;
-            kin.finished();
-            assert_eq!((begun(&one), kin.moving()), ([1; 2], 1));
-            assert_eq!(kin.begin([(1, 1)]), Err(MoveError::Busy));
+            owner_table.finished();
+            assert_eq!((begun(&one), owner_table.moving()), ([1; 2], 1));
+            assert_eq!(owner_table.begin([(1, 1)]), Err(MoveError::Busy));
             one.change().pairs = 0;
-            kin.finished();
-            assert_eq!((kin.moving(), kin.begin([(1, 1)])), (0, Ok(())));
+            owner_table.finished();
+            assert_eq!((owner_table.moving(), owner_table.begin([(1, 1)])), (0, Ok(())));
         }
     }
 
     #[test]
     fn a_shuffle_that_dies_in_the_middle_of_a_move_keeps_nobody_waiting() {
-        let (kin, [(next, _), (dies, _)]) = two();
+        let (owner_table, [(next, _), (dies, _)]) = two();
         next.upstream.store(1, Ordering::Relaxed);
-        kin.begin([(1, 0), (3, 0)]).unwrap();
-        assert_eq!((kin.moving(), dies.change().epoch, next.change().epoch), (2, 1, 0));
-        dies.standing[0].gone.store(true, Ordering::Release);
-        assert_eq!((kin.moving(), next.change().epoch), (1, 1), "the next one goes on");
+        owner_table.begin([(1, 0), (3, 0)]).unwrap();
+        assert_eq!((owner_table.moving(), dies.change().epoch, next.change().epoch), (2, 1, 0));
+        dies.progress[0].gone.store(true, Ordering::Release);
+        assert_eq!((owner_table.moving(), next.change().epoch), (1, 1), "the next one goes on");
         next.change().pairs = 0;
-        kin.finished();
-        assert_eq!((kin.moving(), kin.begin([(1, 1)])), (0, Ok(())));
+        owner_table.finished();
+        assert_eq!((owner_table.moving(), owner_table.begin([(1, 1)])), (0, Ok(())));
         assert_eq!((next.change().epoch, dies.change().epoch), (2, 1));
     }
 
     #[test]
     fn a_shuffle_whose_move_is_still_to_come_is_not_over() {
-        let (kin, [(waits, [part, _]), (first, _)]) = two();
+        let (owner_table, [(waits, [part, _]), (first, _)]) = two();
         waits.upstream.store(1, Ordering::Relaxed);
-        kin.begin([(1, 0)]).unwrap();
+        owner_table.begin([(1, 0)]).unwrap();
         assert!(!part.is_over(&waits), "its bucket has changed hands already, the state behind it has not");
         first.change().pairs = 0;
-        kin.finished();
+        owner_table.finished();
         assert_eq!(waits.change().pairs, 1, "it was not passed over");
     }
 }

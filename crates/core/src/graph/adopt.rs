@@ -9,14 +9,14 @@ impl Graph {
     ///
     /// Workers need not do this at one time: those that still run the old graph go on with the same state, and lose nothing of
     /// what they wrote.
-    pub fn inherit(&mut self, old: &Self) -> Vec<(String, String, Result<(), ImportError>)> {
+    pub fn adopt(&mut self, old: &Self) -> Vec<(String, String, Result<(), ImportError>)> {
         let mut inherited = Vec::new();
         for slot in &old.slots {
-            let of = slot.ask(&old.panics, old.now(), |node| node.heritage()).unwrap_or_default();
+            let of = slot.ask(&old.panics, old.now(), |node| node.shared_state()).unwrap_or_default();
             let Some(place) = self.place(&slot.name).filter(|_| !of.is_empty()) else { continue };
-            for (state, heritage) in of {
+            for (state, shared) in of {
                 let now = self.cx.now();
-                let done = self.guarded(place, |node| node.inherit(&state, &heritage, now));
+                let done = self.guarded(place, |node| node.adopt(&state, &shared, now));
                 let done = done.unwrap_or_else(|caught| {
                     Some(Err(ImportError::Panicked { name: state.clone(), message: caught.message }))
                 });

@@ -4,31 +4,31 @@ mod keyed;
 #[cfg(test)]
 mod tests;
 
-pub use keyed::{KeyedTallies, TallyChange, TallyOutcome};
+pub use keyed::{KeyedCounterArray, TallyChange, TallyOutcome};
 
 use crate::flow::Encode;
 use crate::memory::{MemoryError, reserved};
-use crate::recent::{ImageError, open, seal};
+use crate::ring_log::{ImageError, open, seal};
 use crate::shared::Changing;
 
 /// Counters by number, from 0: one for each thing, as long as the table exists.
 ///
-/// So it is never full, and nothing in it ends. [`KeyedTallies`] counts things that come and go. Counters saturate at
+/// So it is never full, and nothing in it ends. [`KeyedCounterArray`] counts things that come and go. Counters saturate at
 /// their largest value.
 ///
 /// ```
-/// use netbricks_tables::{Changing, Tallies};
+/// use netbricks_tables::{Changing, CounterArray};
 ///
-/// let mut bytes = Tallies::new(4);
+/// let mut bytes = CounterArray::new(4);
 /// assert_eq!(bytes.apply(&(3, 60)), Some(60));
 /// assert_eq!(bytes.apply(&(3, 40)), Some(100));
 /// assert_eq!(bytes.apply(&(4, 1)), None); // no such counter
 /// assert_eq!((bytes.get(3), bytes.get(0)), (Some(100), Some(0)));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tallies(Box<[u64]>);
+pub struct CounterArray(Box<[u64]>);
 
-impl Tallies {
+impl CounterArray {
     /// So many counters, all 0.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
@@ -90,7 +90,7 @@ impl Tallies {
     }
 }
 
-impl Changing for Tallies {
+impl Changing for CounterArray {
     /// Which, and how much is added.
     type Change = (usize, u64);
     type Outcome = Option<u64>;

@@ -1,6 +1,6 @@
 //! Islands: cells of the first stride with one value but for one run of addresses, in four bytes.
 //!
-//! The run shares its first bits. An island answers without a look at a group.
+//! The run shares its first bits. A compressed leaf answers without a look at a group.
 
 use crate::memory::Zeroable;
 
@@ -12,14 +12,14 @@ pub(super) const REST: u8 = 12;
 /// From the highest bit on: the prefix in 12 bits, 13 less its length, and the numbers of the value in it and of that around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
-pub(super) struct Island(u32);
+pub(super) struct CompressedLeaf(u32);
 // SAFETY: an integer, without drop.
-unsafe impl Zeroable for Island {}
+unsafe impl Zeroable for CompressedLeaf {}
 
-impl Island {
+impl CompressedLeaf {
     pub(super) const NONE: Self = Self(0);
 
-    /// An island in `prefix`, whose bits behind its first `len` are 0. `None` where a number is beyond a byte.
+    /// A compressed leaf in `prefix`, whose bits behind its first `len` are 0. `None` where a number is beyond a byte.
     fn new(prefix: u32, len: u8, within: u32, around: u32) -> Option<Self> {
         let (within, around) = (u8::try_from(within).ok()?, u8::try_from(around).ok()?);
         Some(Self(
@@ -37,7 +37,7 @@ impl Island {
     }
 }
 
-/// Finds the island among runs of equal numbers that are told in order, if there is one.
+/// Finds the compressed leaf among runs of equal numbers that are told in order, if there is one.
 #[derive(Default)]
 pub(super) struct Runs {
     /// Groups that were looked into.
@@ -50,7 +50,7 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// Notes that the next run is in another group; returns `false` where there can be no island.
+    /// Notes that the next run is in another group; returns `false` where there can be no compressed leaf.
     ///
     /// One prefix needs the group behind the cell, and one more at most.
     pub(super) fn enter(&mut self) -> bool {
@@ -58,7 +58,7 @@ impl Runs {
         self.groups <= 2
     }
 
-    /// The next addresses, `count` of them, have this number; `false` where there is no island, whatever follows.
+    /// The next addresses, `count` of them, have this number; `false` where there is no compressed leaf, whatever follows.
     pub(super) fn add(&mut self, number: u32, count: u32) -> bool {
         let goes_on = self.len > 0 && self.runs[self.len - 1].0 == number;
         if !goes_on {
@@ -70,8 +70,8 @@ impl Runs {
         true
     }
 
-    /// The island, once all [4,096](REST) addresses were told.
-    pub(super) fn island(&self) -> Option<Island> {
+    /// The compressed leaf, once all [4,096](REST) addresses were told.
+    pub(super) fn leaf(&self) -> Option<CompressedLeaf> {
         let number = |run: usize| self.runs[run].0;
         let start = |run: usize| if run == self.len { self.end } else { self.runs[run].1 };
         let prefix = |run: usize| {
@@ -87,7 +87,7 @@ impl Runs {
             _ => return None,
         };
         let (from, len) = prefix(within)?;
-        Island::new(from, len, number(within), number(around))
+        CompressedLeaf::new(from, len, number(within), number(around))
     }
 }
 
@@ -95,7 +95,7 @@ impl Runs {
 mod tests {
     use super::*;
 
-    /// All islands there can be, and whatever has more runs or other bounds has none.
+    /// All compressed leaves there can be, and whatever has more runs or other bounds has none.
     #[test]
     fn islands_are_found_and_answer() {
         for len in 0..=REST {
@@ -104,17 +104,17 @@ mod tests {
                 let at = |rest: u32| if (from..from + size as u32).contains(&rest) { 7 } else { 255 };
                 let mut runs = Runs::default();
                 assert!((0..1 << REST).step_by(size).all(|rest| runs.add(at(rest), size as u32)));
-                let island = runs.island().unwrap();
+                let leaf = runs.leaf().unwrap();
                 let last = from + size as u32 - 1;
                 for rest in [0, from.saturating_sub(1), from, last, (last + 1) % (1 << REST), (1 << REST) - 1]
                 {
-                    assert_eq!(island.number(rest), Some(at(rest) as usize), "{rest} of {from}/{len}");
+                    assert_eq!(leaf.number(rest), Some(at(rest) as usize), "{rest} of {from}/{len}");
                 }
             }
         }
         let told = |all: &[(u32, u32)]| {
             let mut runs = Runs::default();
-            all.iter().all(|(number, count)| runs.add(*number, *count)).then(|| runs.island()).flatten()
+            all.iter().all(|(number, count)| runs.add(*number, *count)).then(|| runs.leaf()).flatten()
         };
         assert!(told(&[(1, 64), (2, 64), (1, 3_968)]).is_some());
         assert!(told(&[(1, 32), (2, 64), (1, 4_000)]).is_none(), "not where a prefix may be");
@@ -122,6 +122,6 @@ mod tests {
         assert!(told(&[(1, 64), (2, 64), (3, 3_968)]).is_none());
         assert!(told(&[(1, 64), (2, 64), (1, 64), (2, 3_904)]).is_none());
         assert!(told(&[(1, 2_048), (256, 2_048)]).is_none(), "beyond a byte");
-        assert_eq!(Island::NONE.number(0), None);
+        assert_eq!(CompressedLeaf::NONE.number(0), None);
     }
 }

@@ -6,8 +6,8 @@ use netbricks_core::packet::{FlowKey, Ip, Link};
 use netbricks_core::tables::{Entry, FlowTableConfig};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{
-    Blueprint, Context, Drop, Edge, Function, Graph, GraphBuilder, Input, Metadata, Node, Operator, Poll,
-    Role, Shuffle, ShuffleConfig, Team, Turn, Worker, compose,
+    Blueprint, Context, DropReason, Edge, Function, Graph, GraphBuilder, Input, Metadata, Node, Operator,
+    Poll, Role, Shuffle, ShuffleConfig, Turn, Worker, WorkerGroup, compose,
 };
 
 use super::Shared;
@@ -92,16 +92,16 @@ fn both_in_turn(input: Input, worker: &Worker) -> impl Function + use<> {
                 }
             },
         )
-        .filter(Drop::Denied, |packet| *Metadata::get::<bool>(packet))
+        .filter(DropReason::Denied, |packet| *Metadata::get::<bool>(packet))
         .done()
 }
 
 /// Worker 0 receives one direction and worker 1 the other, each by a port with a shuffle; both chains have the function.
 fn graphs() -> [Graph; 2] {
-    let (pool, team) = (Pool::builder().frames(8_192).build().unwrap(), Team::new(2));
+    let (pool, group) = (Pool::builder().frames(8_192).build().unwrap(), WorkerGroup::new(2));
     let shuffles = [(); 2].map(|()| Shuffle::new(ShuffleConfig { ring: 16, ..ShuffleConfig::default() }));
     [0, 1].map(|index| {
-        let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+        let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
         let function = Blueprint::new(|worker: &Worker| compose(worker, |input| both_in_turn(input, worker)));
         let shared = Shared::default();
         let mut graph = GraphBuilder::new("test");

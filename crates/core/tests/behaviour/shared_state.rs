@@ -34,10 +34,10 @@ fn holder<C: Consistency>(
 }
 
 /// `new` goes on with what `old` has; answers whether it does.
-fn inherit(new: &mut dyn Node, old: &dyn Node) -> Result<(), ImportError> {
-    let heritage = old.heritage();
+fn adopt(new: &mut dyn Node, old: &dyn Node) -> Result<(), ImportError> {
+    let heritage = old.shared_state();
     let [(name, heritage)] = &heritage[..] else { panic!("one state is shared") };
-    new.inherit(name, heritage, 0).expect("it is of the same type")
+    new.adopt(name, heritage, 0).expect("it is of the same type")
 }
 
 /// Two workers, of which the first changes to a larger table while the second still writes from its old graph.
@@ -47,11 +47,11 @@ fn one_state_in_another_size<C: Consistency + Copy>(consistency: C) {
     let old = [of(&before, 100), of(&before, 100)];
     let mut new = [of(&after, 200), of(&after, 200)];
     old[0].1.update(put(1)).unwrap();
-    inherit(&mut *new[0].0, &*old[0].0).unwrap();
+    adopt(&mut *new[0].0, &*old[0].0).unwrap();
     assert_eq!(old[0].0.export(), [("flows".to_owned(), Vec::new())], "there is no second copy");
     new[0].1.update(put(2)).unwrap();
     old[1].1.update(put(3)).unwrap();
-    inherit(&mut *new[1].0, &*old[1].0).unwrap();
+    adopt(&mut *new[1].0, &*old[1].0).unwrap();
     new[1].1.update(put(4)).unwrap();
     // Who comes later, after a panic, has it too.
     let later = of(&after, 200);
@@ -75,10 +75,10 @@ fn all_or_none<C: Consistency + Copy>(consistency: C) {
     for key in 0..3 {
         old[0].1.update(put(key)).unwrap();
     }
-    inherit(&mut *new[0].0, &*old[0].0).unwrap_err();
+    adopt(&mut *new[0].0, &*old[0].0).unwrap_err();
     assert_eq!(old[1].1.read(|flows| flows.len()), 3, "what ran goes on");
     old[1].1.update(MapChange::Remove { key: 0, now: 0 }).unwrap();
-    inherit(&mut *new[1].0, &*old[1].0).unwrap_err();
+    adopt(&mut *new[1].0, &*old[1].0).unwrap_err();
     new[0].1.update(put(7)).unwrap();
     assert_eq!(new[1].1.read(|flows| flows.len()), 1);
 }
@@ -99,7 +99,7 @@ fn who_has_a_state_keeps_it<C: Consistency + Copy>(consistency: C) {
     canary.1.update(put(9)).unwrap();
     old.1.update(put(1)).unwrap();
     let mut new = of(&after, 100);
-    inherit(&mut *new.0, &*old.0).unwrap();
+    adopt(&mut *new.0, &*old.0).unwrap();
     canary.1.update(put(8)).unwrap();
     stays.1.update(put(2)).unwrap();
     let found =
@@ -107,17 +107,17 @@ fn who_has_a_state_keeps_it<C: Consistency + Copy>(consistency: C) {
     assert_eq!(found, [(2, 100), (2, 100), (2, 100)]);
     // Back, while another worker never left.
     let mut back = of(&Shares::default(), 100);
-    inherit(&mut *back.0, &*new.0).unwrap();
+    adopt(&mut *back.0, &*new.0).unwrap();
     assert_eq!(stays.1.read(|flows| flows.capacity()), 100);
     // A state that fits, after one that did not.
     let (small, other) = (Shares::default(), Shares::default());
     for key in 0..3 {
         stays.1.update(put(key)).unwrap();
     }
-    inherit(&mut *of(&small, 2).0, &*stays.0).unwrap_err();
+    adopt(&mut *of(&small, 2).0, &*stays.0).unwrap_err();
     let less = of(&other, 100);
     less.1.update(put(5)).unwrap();
-    inherit(&mut *of(&small, 2).0, &*less.0).unwrap();
+    adopt(&mut *of(&small, 2).0, &*less.0).unwrap();
 }
 
 #[test]
@@ -143,14 +143,15 @@ fn strict_states_are_inherited_only_where_the_order_of_locking_stays() {
     let (first, second) = (Shares::default(), Shares::default());
     let old = two(&first, ["flows", "totals"]);
     let mut new = two(&second, ["others", "flows"]);
-    let given = |node: &dyn Node| node.heritage().into_iter().find(|(name, _)| name == "flows").unwrap().1;
+    let given =
+        |node: &dyn Node| node.shared_state().into_iter().find(|(name, _)| name == "flows").unwrap().1;
     assert!(
-        new.0.inherit("flows", &given(&*old.0), 0).is_none(),
+        new.0.adopt("flows", &given(&*old.0), 0).is_none(),
         "made before the state that is asked for before it"
     );
     let mut back = two(&first, ["flows", "totals"]);
     assert!(
-        back.0.inherit("flows", &given(&*new.0), 0).is_none(),
+        back.0.adopt("flows", &given(&*new.0), 0).is_none(),
         "made after the state that is asked for after it"
     );
     for (_, [outer, inner]) in [&old, &new, &back] {
@@ -158,8 +159,8 @@ fn strict_states_are_inherited_only_where_the_order_of_locking_stays() {
     }
     // Both as they were: the usual way.
     let mut next = two(&Shares::default(), ["flows", "totals"]);
-    for (name, heritage) in back.0.heritage() {
-        next.0.inherit(&name, &heritage, 0).unwrap().unwrap();
+    for (name, heritage) in back.0.shared_state() {
+        next.0.adopt(&name, &heritage, 0).unwrap().unwrap();
     }
     assert_eq!(next.1[0].read(|flows| flows.len()), 1);
 }
