@@ -201,7 +201,7 @@ impl Node for Source {
         while self.0 > 0 && batch.len() < cx.burst() {
             self.0 -= 1;
             // As many as a pool has are never on their way.
-            assert!(batch.push(cx.pool().packet(&[self.0 as u8; 60]).unwrap()).is_ok());
+            assert!(batch.push(cx.pool().packet(&[self.0 as u8; 60]).expect("a buffer is free")).is_ok());
         }
         if self.0 == 0 { Poll::Done } else { Poll::Busy }
     }
@@ -260,7 +260,7 @@ impl Setting {
             }
             fragile(worker, &shares)
         });
-        let pool = Pool::builder().frames(512).build().unwrap();
+        let pool = Pool::builder().frames(512).build().expect("memory is there");
         let shuffle = Shuffle::new(ShuffleConfig::default());
         Self { pool, group: WorkerGroup::new(2), shuffle, fragile }
     }
@@ -272,7 +272,7 @@ impl Setting {
         let sources = if index == 0 { 300 } else { 0 };
         let way = [
             graph.add("source", Box::new(Source(sources)))?,
-            graph.add("shuffle", self.shuffle.node(&worker).unwrap())?,
+            graph.add("shuffle", self.shuffle.node(&worker).expect("both workers are there"))?,
             graph.add_function("fragile", &self.fragile, &worker)?,
             graph.add("waiting", Box::new(Waiting))?,
             graph.add("sink", Box::new(Sink::default()))?,

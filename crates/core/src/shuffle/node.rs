@@ -24,8 +24,6 @@ use crate::registry::BuildError;
 /// and packets that functions made of them.
 pub(super) const WAITING: usize = 8 * BATCH;
 
-/// ns: what a batch of replayed packets has in common.
-
 /// A worker's node of a shuffle.
 pub(super) struct ShuffleNode {
     sorter: Box<dyn Sorter>,
