@@ -193,7 +193,7 @@ fn the_host_of_an_absolute_target_counts_before_the_field() {
     };
     // RFC 9112, section 3.2.2.
     assert_eq!(host_of("http://evil.example/x?y", "good.example"), "evil.example");
-    assert_eq!(host_of("http://me:secret@evil.example", "good.example"), "evil.example");
+    assert_eq!(host_of("http://me@evil.example", "good.example"), "evil.example");
     assert_eq!(host_of("https://evil.example:443/", "good.example"), "evil.example");
     assert_eq!(host_of("HTTPS://evil.example:80/", "good.example"), "evil.example:80");
     assert_eq!(host_of("http://[2001:db8::1]:80/", "good.example"), "[2001:db8::1]");
