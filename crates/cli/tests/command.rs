@@ -277,6 +277,51 @@ fn functions_are_listed_by_name() {
     }
 }
 
+/// The parts by which a chain file and the control side name a function's node.
+#[test]
+fn a_functions_ways_out_handlers_and_state_are_listed() {
+    let here = Path::new(".");
+    let listed = json(&netbricks(here, &["functions", "--json"]));
+    for function in listed.as_array().expect("a list") {
+        let name = function["name"].as_str().expect("a name");
+        let shown = json(&netbricks(here, &["functions", name, "--json"]));
+        assert_eq!(shown["parts"]["ways_out"][0]["name"], "out", "{name}: {shown}");
+        let text = text(&netbricks(here, &["functions", name]).stdout);
+        for part in ["ways_out", "handlers", "state"] {
+            for item in shown["parts"][part].as_array().expect("a list") {
+                let item = item["name"].as_str().expect("a name");
+                assert!(text.lines().any(|line| line.split("  ").next() == Some(item)), "{item}: {text}");
+            }
+        }
+    }
+    let maglev = text(&netbricks(here, &["functions", "maglev"]).stdout);
+    for line in ["drain ", "connections.occupancy ", "connections  by flow; moves", "backends     shared"] {
+        assert!(maglev.contains(line), "{line}: {maglev}");
+    }
+    let group = json(&netbricks(here, &["functions", "group-by", "--json"]));
+    assert_eq!(group["parts"]["ways_out"][6]["number"], 6, "{group}");
+}
+
+#[test]
+fn reasons_are_listed_with_class_and_sentence() {
+    let here = Path::new(".");
+    let listed = json(&netbricks(here, &["reasons", "--json"]));
+    let shown = text(&netbricks(here, &["reasons"]).stdout);
+    let listed = listed.as_array().expect("a list");
+    assert_eq!(listed.len(), netbricks_core::DropReason::COUNT);
+    for reason in listed {
+        let part = |part: &str| reason[part].as_str().unwrap_or_else(|| panic!("{part}: {reason}"));
+        let line = shown.lines().find(|line| line.starts_with(&format!("{} ", part("name"))));
+        let line = line.unwrap_or_else(|| panic!("{reason}: {shown}"));
+        assert!(line.contains(part("class")) && line.ends_with(part("sentence")), "{line}");
+    }
+    let one = text(&netbricks(here, &["reasons", "too-big"]).stdout);
+    assert!(one.starts_with("too-big (policy): The packet is larger"), "{one}");
+    let wrong = netbricks(here, &["reasons", "ttl-expire"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(text(&wrong.stderr).contains("did you mean `ttl-expired`?"), "{}", text(&wrong.stderr));
+}
+
 /// Lists for programs have each key's kind, summary and default, or that it has none.
 #[test]
 fn lists_say_all_of_each_key() {

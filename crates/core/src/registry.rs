@@ -261,6 +261,8 @@ pub struct Definition {
     pub summary: &'static str,
     /// What may be written for it.
     pub keys: &'static [Key],
+    /// Settings, as TOML, with which it can be tried. The first are the ones that tools show.
+    pub examples: Vec<&'static str>,
     make: Box<Maker>,
 }
 
@@ -299,7 +301,21 @@ impl Registry {
             let warnings = settings.warnings().into();
             Ok(Blueprint { warnings, ..Blueprint::new(move |worker| build(&settings, worker)) })
         };
-        self.0.insert(name, Definition { name, summary, keys: S::KEYS, make: Box::new(make) });
+        self.0.insert(
+            name,
+            Definition { name, summary, keys: S::KEYS, examples: Vec::new(), make: Box::new(make) },
+        );
+        self
+    }
+
+    /// Adds settings, as TOML, with which a function can be tried: tools show them, and tests over all functions use them.
+    ///
+    /// A function without required keys and without examples is tried with its defaults. Nothing happens where no
+    /// function has this name.
+    pub fn examples(&mut self, name: &str, settings: &[&'static str]) -> &mut Self {
+        if let Some(definition) = self.0.get_mut(name) {
+            definition.examples.extend(settings);
+        }
         self
     }
 
@@ -315,6 +331,18 @@ impl Registry {
 }
 
 impl Definition {
+    /// Makes a blueprint of settings in the form of TOML, such as one of its [`examples`](Self::examples).
+    ///
+    /// Relative names of files start from the current directory.
+    ///
+    /// # Errors
+    /// [`SettingsError`], also where the text is no TOML; its place is a byte range in `settings`.
+    pub fn blueprint(&self, settings: &str) -> Result<Blueprint, SettingsError> {
+        let table =
+            DeTable::parse(settings).map_err(|error| SettingsError::new(error.message(), error.span()))?;
+        self.configure(table, Path::new(""))
+    }
+
     /// Checks settings, as a table with places in the file, and makes a blueprint of them. Relative names of files in them start
     /// from `directory`.
     ///

@@ -15,8 +15,7 @@ use netbricks_core::{
     Output, Poll, Registry, Role, Worker, compose, merge,
 };
 use netbricks_functions::{
-    busy, group_by, http_inspect, icmp_echo, lpm, macswap, maglev, monitor, mss, rewrite_stream, shuffle,
-    ttl, wire,
+    busy, http_inspect, icmp_echo, lpm, macswap, maglev, monitor, mss, rewrite_stream, ttl, wire,
 };
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::kinds;
@@ -135,9 +134,11 @@ struct Counted {
     replies: u64,
 }
 
-type Make = fn(&Worker) -> Result<Box<dyn Node>, BuildError>;
-
-fn through(name: &str, make: Make, frames: Vec<Vec<u8>>) -> Counted {
+fn through(
+    name: &str,
+    make: impl FnOnce(&Worker) -> Result<Box<dyn Node>, BuildError>,
+    frames: Vec<Vec<u8>>,
+) -> Counted {
     let mut setup = Setup::new();
     let source = setup.source("source", frames);
     let node = make(&setup.worker).unwrap();
@@ -174,45 +175,20 @@ fn echo(worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
     compose(worker, |input| icmp_echo::icmp_echo(input, &config, worker))
 }
 
-/// Every function of the library, by its name there.
-const FUNCTIONS: [(&str, Make); 13] = [
-    ("wire", |worker| compose(worker, wire::wire)),
-    ("macswap", |worker| compose(worker, macswap::macswap)),
-    ("ttl", ttl),
-    ("icmp-echo", echo),
-    ("busy", |worker| {
-        let config = busy::BusyConfig { cycles: 1 };
-        compose(worker, |input| busy::busy(input, &config))
-    }),
-    ("monitor", monitor),
-    ("mss", |worker| {
-        let config = mss::MssConfig { size: Some(1_000), mtu: None, add: true };
-        compose(worker, |input| mss::mss(input, &config, worker))
-    }),
-    ("http-inspect", |worker| {
-        let config = http_inspect::HttpInspectConfig { flows: 4, latest: 2, ..Default::default() };
-        compose(worker, |input| http_inspect::http_inspect(input, &config, worker))
-    }),
-    ("rewrite-stream", |worker| {
-        let config = rewrite_stream::RewriteStreamConfig::new("hello", "good morning");
-        compose(worker, |input| rewrite_stream::rewrite_stream(input, &config, worker))
-    }),
-    ("shuffle", |worker| shuffle::shuffle(&shuffle::ShuffleSettings::default(), worker)),
-    ("group-by", |worker| {
-        let settings = group_by::GroupSettings { groups: 5, key: Default::default(), queue: 100 };
-        group_by::group_by(&settings, worker)
-    }),
-    ("lpm", |worker| {
-        let routes = ["10.0.0.0/8 1", "2001:db8::/32 3"].map(|route| route.parse().unwrap());
-        let config = lpm::LpmSettings::of(routes);
-        compose(worker, |input| lpm::lpm(input, &config, worker))
-    }),
-    ("maglev", |worker| {
-        let backends = ["a 02:00:00:00:01:01", "b 02:00:00:00:01:02"].map(|backend| backend.parse().unwrap());
-        let config = maglev::MaglevConfig { backends: backends.into(), capacity: 48, ..Default::default() };
-        compose(worker, |input| maglev::maglev(input, &config, worker))
-    }),
-];
+fn http(worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
+    let config = http_inspect::HttpInspectConfig { flows: 4, latest: 2, ..Default::default() };
+    compose(worker, |input| http_inspect::http_inspect(input, &config, worker))
+}
+
+fn rewrite(worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
+    let config = rewrite_stream::RewriteStreamConfig::new("hello", "good morning");
+    compose(worker, |input| rewrite_stream::rewrite_stream(input, &config, worker))
+}
+
+fn mss(worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
+    let config = mss::MssConfig { size: Some(1_000), mtu: None, add: true };
+    compose(worker, |input| mss::mss(input, &config, worker))
+}
 
 fn every_kind() -> Vec<Vec<u8>> {
     kinds::every().into_iter().map(|(_, frame)| frame).collect()
@@ -255,22 +231,18 @@ fn replaced_backends_are_not_freed_on_the_packet_path() {
 }
 
 #[test]
-fn the_list_above_has_every_function() {
+fn every_function_over_every_kind_of_packet_allocates_nothing() {
     let mut registry = Registry::new();
     netbricks_functions::register(&mut registry);
-    let mut listed = FUNCTIONS.map(|(name, _)| name);
-    listed.sort_unstable();
-    let mut registered: Vec<_> = registry.iter().map(|definition| definition.name).collect();
-    registered.sort_unstable();
-    assert_eq!(registered, listed);
-}
-
-#[test]
-fn every_function_over_every_kind_of_packet_allocates_nothing() {
-    for (name, make) in FUNCTIONS {
-        let counted = through(name, make, every_kind());
-        nothing_allocated(name, &counted);
-        assert!(counted.out > 0, "{name}: nothing passed");
+    for definition in registry.iter() {
+        let examples = if definition.examples.is_empty() { &[""] } else { definition.examples.as_slice() };
+        for settings in examples {
+            let name = definition.name;
+            let blueprint = definition.blueprint(settings).unwrap();
+            let counted = through(name, |worker| blueprint.build(worker), every_kind());
+            nothing_allocated(name, &counted);
+            assert!(counted.out > 0, "{name}: nothing passed");
+        }
     }
 }
 
@@ -285,8 +257,7 @@ fn requests_are_found_without_allocating() {
         [(0, "GET / HTTP/1.1\r\nHost"), (31, "\r\n\r\nGET /late"), (20, ": host.test")]
             .map(|(sequence, text)| segment(client, sequence, text))
     });
-    let inspect = FUNCTIONS.iter().find(|(name, _)| *name == "http-inspect").unwrap().1;
-    let counted = through("http-inspect", inspect, frames.collect());
+    let counted = through("http-inspect", http, frames.collect());
     nothing_allocated("http-inspect", &counted);
     assert_eq!(counted.out, (WARM + COUNTED) * BURST);
 }
@@ -305,7 +276,7 @@ fn requests_are_held_and_cut_without_allocating() {
         let said = pieces.map(|(at, text)| up(at).ack(100).payload(text.as_bytes()).build().unwrap());
         opening.into_iter().chain(said)
     });
-    let block: Make = |worker| {
+    let block = |worker: &Worker| {
         let block = vec!["blocked.test".to_owned()];
         let config = http_inspect::HttpInspectConfig { flows: 4, latest: 2, block, ..Default::default() };
         http_inspect::node(&config, worker)
@@ -326,7 +297,6 @@ fn streams_are_rewritten_without_allocating() {
     for (sequence, text) in [(100, "say hel"), (110, "lo hello"), (107, "lo, hel"), (100, "say hel")] {
         frames.push(from_server(sequence).ack(10).payload(text.as_bytes()).build().unwrap());
     }
-    let rewrite = FUNCTIONS.iter().find(|(name, _)| *name == "rewrite-stream").unwrap().1;
     let counted = through("rewrite-stream", rewrite, frames);
     nothing_allocated("rewrite-stream", &counted);
     assert!(counted.out > COUNTED * BURST / 2);
@@ -342,7 +312,6 @@ fn segments_are_made_longer_without_allocating() {
         syn().payload(&[1; 1_738]).build().unwrap(),
     ];
     assert_eq!(frames[2].len(), 2_048 - HEADROOM, "it fills its frame");
-    let mss = FUNCTIONS.iter().find(|(name, _)| *name == "mss").unwrap().1;
     let counted = through("mss", mss, frames);
     nothing_allocated("mss", &counted);
     assert_eq!(counted.out, (WARM + COUNTED) * BURST);
@@ -351,7 +320,7 @@ fn segments_are_made_longer_without_allocating() {
 #[test]
 fn every_answer_is_made_without_allocating() {
     let kinds = kinds::every();
-    let answers: [(&str, Make); 6] = [
+    let answers: [(&str, fn(&Worker) -> Result<Box<dyn Node>, BuildError>); 6] = [
         ("arp request", echo),
         ("solicitation", echo),
         ("echo v4", echo),

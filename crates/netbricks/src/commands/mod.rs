@@ -79,7 +79,7 @@ enum Command {
                             The generator's own keys (`netbricks ports generator`) are flags, but for `clock`, and \
                             `steer` and `workers`, which are about queues.")]
     Generate(GenerateArguments),
-    /// List functions, or the keys of one
+    /// List functions, or the keys, ways out, handlers and state of one
     #[command(after_help = "Examples:\n  netbricks functions\n  netbricks functions monitor\n  \
                             netbricks functions --json")]
     Functions(ListArguments),
@@ -88,6 +88,10 @@ enum Command {
         after_help = "Examples:\n  netbricks ports\n  netbricks ports af_packet\n  netbricks ports --json"
     )]
     Ports(ListArguments),
+    /// List the reasons for which packets are dropped or consumed
+    #[command(after_help = "Examples:\n  netbricks reasons\n  netbricks reasons ttl-expired\n  \
+                            netbricks reasons --json")]
+    Reasons(ReasonArguments),
     /// Draw the graph that a file's chains make
     #[command(
         after_help = "Examples:\n  netbricks graph edge.toml\n  netbricks graph edge.toml --format svg > edge.svg\n  \
@@ -167,6 +171,15 @@ struct GenerateArguments {
 #[derive(Debug, clap::Args)]
 struct ListArguments {
     /// Show the keys of this one
+    name: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct ReasonArguments {
+    /// Explain this one
     name: Option<String>,
     /// Print JSON
     #[arg(long)]
@@ -335,6 +348,7 @@ fn dispatch(
         }
         Command::Functions(arguments) => list::functions(app, console, &arguments),
         Command::Ports(arguments) => list::ports(app, console, &arguments),
+        Command::Reasons(arguments) => list::reasons(console, &arguments),
         Command::Graph(arguments) => graph::graph(app, console, &arguments),
         Command::Bench(arguments) => bench::bench(console, &arguments),
         Command::Completions { shell } => {
