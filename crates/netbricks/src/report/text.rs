@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use netbricks_core::DropReason;
+
 use super::table::Align::{Left, Right};
 use super::{NodeSummary, Summary, Table, counted, recorded, scaled, thousands};
 use crate::diagnostic::visible;
@@ -276,11 +278,10 @@ impl Summary {
             return format!("{}   so far\n", law.replacen('=', "≈", usize::from(came != went)));
         }
         if self.conserved {
-            let too_big: u64 =
-                self.ports.iter().map(|port| port.too_big_to_receive + port.too_big_to_send).sum();
-            let sizes = match too_big {
-                0 => String::new(),
-                packets => format!("; {} dropped for their size, see above", thousands(packets)),
+            // They tell of how this run is set up, and not of the network.
+            let sizes = match self.dropped.get(DropReason::TooBig.name()) {
+                Some(packets) => format!("; {} dropped for their size", thousands(*packets)),
+                None => String::new(),
             };
             return format!("{law}   every packet accounted for{sizes}\n");
         }
@@ -296,7 +297,7 @@ impl Summary {
 
 #[cfg(test)]
 mod tests {
-    use netbricks_core::{DropReason, NodeCounters, Role};
+    use netbricks_core::{NodeCounters, Role};
 
     use super::super::PoolSummary;
     use super::super::PortSummary;
@@ -394,7 +395,7 @@ mod tests {
         );
         assert_eq!(summary.hints().len(), 2);
         assert!(
-            summary.text().ends_with("every packet accounted for; 1,201 dropped for their size, see above\n"),
+            summary.text().ends_with("every packet accounted for; 1,201 dropped for their size\n"),
             "{}",
             summary.text()
         );
@@ -435,7 +436,7 @@ mod tests {
             missed: 1,
             bad_checksum: 2,
             cut: 3,
-            dropped: [("too-big", 4)].into(),
+            too_big_to_receive: 4,
             ..PortSummary::default()
         };
         let pool = PoolSummary { exhausted: 5, ..PoolSummary::default() };
@@ -460,8 +461,8 @@ mod tests {
         };
         assert_eq!(
             summary.law(),
-            "1,701 received + 0 created = 894 sent + 807 dropped + 0 held   every packet accounted for; OVERSIZED: 807 \
-             dropped as too-big\n"
+            "1,701 received + 0 created = 894 sent + 807 dropped + 0 held   every packet accounted for; 807 dropped for \
+             their size\n"
         );
     }
 
