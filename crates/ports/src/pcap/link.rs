@@ -2,7 +2,6 @@
 //!
 //! If the capture has no Ethernet addresses, synthetic, locally administered ones are used: 02:00:00:00:00:01
 //! as source and 02:00:00:00:00:02 as destination. Written captures are always Ethernet.
-//!
 
 use netbricks_packet::ethertype;
 

@@ -9,7 +9,6 @@
 //!
 //! If a record holds only the beginning of a packet, the packet keeps its length on the wire. Parsers accept
 //! length fields up to that length, counters count it, and a record written from the packet states it.
-//!
 
 mod flush;
 mod link;
@@ -382,7 +381,6 @@ impl TransmitQueue for Recording {
 /// Writes a packet under its own time: its arrival, or its departure from a line that delays.
 ///
 /// A packet without a time is written with `now`. No packet gets a time later than its batch can have.
-///
 pub(crate) fn write_packet(
     writer: &mut Writer,
     now: u64,

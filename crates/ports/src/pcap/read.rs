@@ -3,7 +3,6 @@
 //! The `pcap-parser` crate reads the format (both byte orders, both formats). Bounds, times and error places
 //! are ours. The parser makes a vector of the options of a packet in a pcapng file: the only allocation a
 //! packet.
-//!
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::{Arc, Mutex, PoisonError};

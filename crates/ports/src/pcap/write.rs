@@ -6,7 +6,6 @@
 //! The formats are those of the `pcap-file` crate, except for pcap's records: that crate's writer gives no
 //! access to the file, so that it could not be flushed. (`pcap-parser`, which reads, makes several vectors
 //! for every packet that it writes.)
-//!
 
 use std::borrow::Cow;
 use std::fs::{self, File, FileType, OpenOptions};
