@@ -119,7 +119,6 @@ mod tests {
     use super::*;
     use netbricks_buffer::Pool;
 
-    /// A UDP datagram in IPv4 with right checksums: written by hand, so that the test does not depend on our
     /// A UDP datagram in IPv4 with right checksums.
     ///
     /// It is written by hand, so that the test does not depend on our builders.
