@@ -6,7 +6,6 @@
 //! later.
 //!
 //! All statements of the offload and of the packet are first compared with the bytes.
-//!
 
 mod tunnel;
 

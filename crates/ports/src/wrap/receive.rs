@@ -26,7 +26,6 @@ pub(super) struct Wrapped {
     tap: Option<Tap>,
     judge: Judge,
     drives_clock: bool,
-    /// The queue's own clock. It may be ahead of the graph's while the line lets out packets that are due
     /// The queue's own clock.
     ///
     /// It may be ahead of the graph's while the line lets out packets that are due before.
