@@ -84,13 +84,17 @@ impl FlowKey {
     pub const fn unpacked(packed: [u64; 5]) -> Self {
         Self(packed)
     }
-    /// As it is inside: for tables, whose hashes leave out what is 0 with IPv4. The last word tells the versions apart.
+    /// The internal words, for tables: their hashes leave out the words that are 0 with IPv4.
+    ///
+    /// The last word tells the versions apart.
     #[inline(always)]
     pub const fn packed(&self) -> [u64; 5] {
         self.0
     }
 
-    /// The key that has these words: as [`words`](Self::words) gave them. Of words that no key has, some are not looked at.
+    /// The key with these words, as [`words`](Self::words) gave them.
+    ///
+    /// If no key has these words, some of their bits are ignored.
     #[inline(always)]
     pub const fn from_words([a, b, c, d, last]: [u64; 5]) -> Self {
         let kind = (last >> 24 & 0xff) << 8 | last & (V6 | FRAGMENT);
@@ -202,8 +206,10 @@ impl FlowKey {
         None
     }
 
-    /// The words of an IPv4 flow's key that are not 0. A call for a rare packet that gives only these leaves it known that the
-    /// others are 0, and the usual packet's key in registers.
+    /// The words of an IPv4 flow's key that are not 0.
+    ///
+    /// A rare packet is a call, which answers only these words. So the compiler knows that the others are 0,
+    /// and the usual packet's key stays in registers.
     #[inline(always)]
     pub(crate) fn v4_words(self) -> (u64, u64) {
         debug_assert!(!self.is_v6());

@@ -12,7 +12,9 @@ use crate::print::Fields;
 use crate::stack::{Found, Header, Malformed, NOTHING, whole};
 
 crate::header! {
-    /// GTP-U, TS 29.281, section 5.1. One of E, S and PN set means that all of the four bytes after it are there.
+    /// GTP-U, TS 29.281, section 5.1.
+    ///
+    /// If one of E, S and PN is set, all of the four bytes after the fixed part exist.
     ///
     /// ```text
     ///  0                   1                   2                   3

@@ -99,8 +99,9 @@ impl Icmpv4 {
     pub fn is_echo(&self) -> bool {
         matches!(self.message_type(), kind::ECHO_REQUEST | kind::ECHO_REPLY)
     }
-    /// Whether it reports an error, so that it quotes a packet and must never be answered with an error (RFC 1122,
-    /// section 3.2.2).
+    /// Whether the message reports an error (RFC 1122, section 3.2.2).
+    ///
+    /// Such a message quotes a packet, and must never be answered with an error.
     #[inline(always)]
     pub fn is_error(&self) -> bool {
         matches!(
@@ -122,8 +123,9 @@ impl Icmpv4 {
     pub fn sequence_number(&self) -> Option<u16> {
         self.is_echo().then(|| self.rest_of_header() as u16)
     }
-    /// The largest packet that the next hop takes, in bytes, from "fragmentation needed" (RFC 1191; 0 from routers
-    /// older than that).
+    /// The largest packet that the next hop takes, in bytes, from "fragmentation needed" (RFC 1191).
+    ///
+    /// 0 from routers older than that RFC.
     pub fn next_hop_mtu(&self) -> Option<u16> {
         ((self.message_type(), self.code()) == (kind::DESTINATION_UNREACHABLE, kind::FRAGMENTATION_NEEDED))
             .then(|| self.rest_of_header() as u16)

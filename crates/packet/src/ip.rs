@@ -20,8 +20,8 @@ pub const FIRST_FRAGMENT: u16 = 0x100;
 
 /// The number by which a first fragment of protocol `number` announces what its `payload` begins with.
 ///
-/// A sender may cut anywhere behind the IP header (RFC 791, section 3.2), so a transport header that goes on in the next
-/// fragment is not malformed: then nothing is announced.
+/// A sender may cut at any place behind the IP header (RFC 791, section 3.2). So a transport header that
+/// continues in the next fragment is not malformed: then nothing is announced.
 #[cold]
 pub(crate) fn announced_by_first_fragment(number: u8, payload: &[u8]) -> u16 {
     let needed = match number {
@@ -196,8 +196,10 @@ impl<'a> IpRef<'a> {
         let payload = &rest[..total.unwrap_or(bytes.len()).saturating_sub(len).min(rest.len())];
         Ok((Ip::view(header, facts), payload))
     }
-    /// Bytes of the packet as its header states them, the header's included: 0 in an IPv4 packet, and 40 in an IPv6 packet,
-    /// whose length is stated nowhere, or in a jumbo payload option (RFC 2675).
+    /// Bytes of the packet as its header states them, the header included.
+    ///
+    /// An IPv4 header states 0, and an IPv6 header 40, if the length is stated nowhere or in a jumbo payload
+    /// option (RFC 2675).
     #[must_use]
     pub fn stated_len(&self) -> usize {
         match self {

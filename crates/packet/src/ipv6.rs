@@ -80,8 +80,10 @@ impl Ipv6 {
     }
 }
 
-/// Extension headers that a parse walks. Behind more of them the transport header is not looked for: nothing is
-/// announced, and the payload begins with the first header that was not walked.
+/// The most extension headers that a parse walks.
+///
+/// A parse does not look for the transport header behind more of them. Then nothing is announced, and the
+/// payload begins with the first header that was not walked.
 pub const MAX_EXTENSIONS: usize = 16;
 
 /// Results of the walk over the extension headers, in one word, so that it stays in a register.

@@ -46,8 +46,10 @@ impl Mpls {
         entry
     }
 
-    /// The EtherType of what follows: another label, or what the first nibble of `payload` shows (RFC 4928,
-    /// section 2: 4 and 6 are IP, 0 a pseudowire's control word, which nothing here reads).
+    /// The EtherType of the bytes after this label: another label, or the protocol that their first nibble
+    /// shows.
+    ///
+    /// RFC 4928, section 2: 4 and 6 are IP. 0 is a pseudowire's control word, which no code here reads.
     #[inline(always)]
     fn follower(&self, payload: &[u8]) -> u16 {
         match payload.first().map(|byte| byte >> 4) {

@@ -137,8 +137,9 @@ impl<'a> Neighbor<'a> {
     }
 }
 
-/// An option of neighbour discovery (RFC 4861, section 4.6). A known type whose length is not the one that the RFC
-/// gives is [`Unknown`](NeighborOption::Unknown).
+/// An option of neighbour discovery (RFC 4861, section 4.6).
+///
+/// A known type with another length than the RFC gives is [`Unknown`](NeighborOption::Unknown).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NeighborOption<'a> {
     /// The sender's MAC address.

@@ -102,7 +102,9 @@ impl Header for Pppoe {
     }
 }
 
-/// Which of its three shapes a PPP header has (RFC 1661, section 2; RFC 1662, section 3.1; RFC 1661, section 6.5).
+/// The shape of a PPP header.
+///
+/// See RFC 1661, section 2; RFC 1662, section 3.1; RFC 1661, section 6.5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PppShape {
     /// Two bytes of protocol.
@@ -202,8 +204,9 @@ impl Header for Ppp {
     fn view_mut(bytes: &mut [u8], _: PppShape) -> &mut [u8] {
         bytes
     }
-    /// Takes the EtherTypes of IPv4 and IPv6, or a PPP number. A compressed field keeps its one byte: numbers that
-    /// do not fit it are not written.
+    /// Takes the EtherTypes of IPv4 and IPv6, or a PPP number.
+    ///
+    /// A compressed field keeps its one byte: numbers that do not fit it are not written.
     fn announce(bytes: &mut [u8], next: u16) {
         let next = Self::number(next);
         let at = if bytes.starts_with(&[0xff, 0x03]) { 2 } else { 0 };

@@ -122,8 +122,9 @@ macro_rules! table {
             const fn type_name(self) -> &'static str {
                 match self { $( Self::$name => stringify!($name), )* }
             }
-            /// Parses the header where `before` ends, with the checks of every other parse. Answers where it ends, where
-            /// its payload does, and what it announces.
+            /// Parses the header where `before` ends, with the checks of every other parse.
+            ///
+            /// Answers where the header ends, where its payload ends, and the number that it announces.
             pub(crate) fn parse<S: Stack>(self, before: S, frame: &[u8]) -> Result<(usize, usize, u16), Malformed> {
                 match self {
                     $( Self::$name => {

@@ -162,8 +162,9 @@ impl IpRef<'_> {
 const LOOSE_SOURCE_ROUTE: u8 = 131;
 const STRICT_SOURCE_ROUTE: u8 = 137;
 
-/// RFC 791, section 3.1: kind, length, pointer, then the route. While the pointer is not greater than the length, the
-/// route is not completed.
+/// Finds the final destination: RFC 791, section 3.1 gives kind, length, pointer, then the route.
+///
+/// While the pointer is not greater than the length, the route is not completed.
 fn final_v4(header: Ipv4Ref<'_>) -> Option<Final<Ipv4Addr>> {
     let is_route = |kind| matches!(kind, LOOSE_SOURCE_ROUTE | STRICT_SOURCE_ROUTE);
     // What stands behind an option whose length lies is no option.

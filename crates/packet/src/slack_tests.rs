@@ -1,4 +1,6 @@
-//! Length fields of frames that are not all there, or whose length is stated nowhere: what each header takes, and how far.
+//! Length fields of frames that are incomplete, or whose length is stated nowhere.
+//!
+//! For each header: the values that it accepts, and how far it reads.
 
 extern crate std;
 use std::vec::Vec;
@@ -139,7 +141,7 @@ fn an_unstated_length_is_the_frames() {
     }
 }
 
-/// What encloses a change of size says so much more, or less, though nobody sees all that it encloses.
+/// A change of size changes each enclosing length by the same number of bytes, even in an incomplete frame.
 #[test]
 fn lengths_of_a_cut_frame_are_restated_by_the_difference() {
     for (frame, end) in frames() {

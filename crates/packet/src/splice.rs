@@ -136,8 +136,9 @@ impl Splice {
         splice.planned(ip)
     }
 
-    /// Replaces `range` of the payload after the TCP, UDP, ICMP or ICMPv6 header by `length` bytes. TCP's sequence
-    /// numbers are the caller's business.
+    /// Replaces `range` of the payload after the TCP, UDP, ICMP or ICMPv6 header by `length` bytes.
+    ///
+    /// The caller adjusts TCP's sequence numbers.
     ///
     /// # Errors
     /// As [`SpliceError`] lists them.
@@ -451,7 +452,9 @@ mod tests {
         made
     }
 
-    /// A checksum that is left to a device becomes the same when the device has done its part; says whether there is one.
+    /// A checksum that is left to a device is the same after the device has completed it.
+    ///
+    /// Answers whether there is a checksum.
     fn is_same_when_left_to_a_device(plan: Splice, old: &[u8], bytes: &[u8], expected: &Sample) -> bool {
         let (offset, before) = (field_offset(expected.protocol).unwrap(), plan.transport());
         let field = before + offset;

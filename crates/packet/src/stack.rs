@@ -21,8 +21,9 @@ pub struct Found<F> {
     pub next: u16,
 }
 
-/// What a frame's metadata allow its length fields to say beyond its bytes. By default nothing: what comes off a wire is all
-/// there, and a length that points beyond it is a lie.
+/// The bytes beyond its end that a frame's metadata allow its length fields to state.
+///
+/// By default none: a frame from a wire is complete, and a length that points beyond it is wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LengthSlack {
     /// Bytes that the frame had on the wire behind its last one, and that a capture did not keep.
@@ -224,8 +225,9 @@ pub trait Stack: Copy + 'static {
     fn pack(self) -> Self::Packed;
     /// The stack that [`pack`](Stack::pack) packed.
     fn unpack(packed: Self::Packed) -> Self;
-    /// Writes every length that encloses the innermost payload, after [`resized`](Stack::resized), from the
-    /// innermost header outwards. Checksums over those lengths are the caller's business.
+    /// Writes every length that encloses the innermost payload, from the innermost header outwards.
+    ///
+    /// Called after [`resized`](Stack::resized). The caller corrects checksums over those lengths.
     fn restate(&self, frame: &mut [u8]);
     /// As [`restate`](Stack::restate), in a frame of which the end is missing: every length becomes `by` bytes more.
     ///

@@ -11,7 +11,9 @@ use crate::stack::{Found, Header, Malformed, NOTHING, malformed, whole};
 use crate::tcp_options::{TcpOption, TcpOptions, clamp_maximum_segment_size};
 
 crate::header! {
-    /// The fixed part of a TCP header (RFC 9293, section 3.1; RFC 3168 for CWR and ECE, RFC 9768 for AE).
+    /// The fixed part of a TCP header (RFC 9293, section 3.1).
+    ///
+    /// RFC 3168 defines CWR and ECE, RFC 9768 AE.
     ///
     /// ```text
     ///  0                   1                   2                   3
@@ -245,8 +247,10 @@ impl TcpMut<'_> {
         let new = Sum::ZERO.add_bytes(self.options).fold();
         self.fixed.set_checksum(update16(self.fixed.checksum(), old, new));
     }
-    /// Lowers every maximum segment size that the segment states to at most `limit` bytes (RFC 4459, section 3.2); says whether
-    /// one changed.
+    /// Lowers every maximum segment size that the segment states to at most `limit` bytes (RFC 4459, section
+    /// 3.2).
+    ///
+    /// Answers whether one changed.
     pub fn clamp_maximum_segment_size(&mut self, limit: u16) -> bool {
         let is_larger = |option| matches!(option, Ok(TcpOption::MaximumSegmentSize(size)) if size > limit);
         let lowers = self.as_ref().options().any(is_larger);

@@ -194,8 +194,9 @@ pub fn with_sack(options: &[u8], blocks: &[(u32, u32)], to: &mut [u8; LONGEST]) 
     end
 }
 
-/// Lowers every maximum segment size that options state to `limit` bytes, where it is larger; says whether one was. Receivers
-/// differ in which one they take, where there are several.
+/// Lowers every maximum segment size in options to at most `limit` bytes. Answers whether one changed.
+///
+/// If there are several, receivers differ in the one that they take.
 ///
 /// ```
 /// use netbricks_packet::tcp_options::clamp_maximum_segment_size;

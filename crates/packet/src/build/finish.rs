@@ -43,8 +43,9 @@ pub(super) fn finish(frame: &mut [u8], headers: usize, layers: &[Placed]) -> Res
     Ok(())
 }
 
-/// The pseudo-header of a packet with this header, if that is IP. All of the header's bytes are there, though lengths
-/// are not yet.
+/// The pseudo-header of a packet with this header, if the header is IP.
+///
+/// All of the header's bytes exist, but the lengths in them are not set yet.
 fn pseudo_header(header: &[u8], outer: &Placed) -> Option<PseudoHeader> {
     let ip = match outer.protocol {
         Protocol::Ipv4 => IpRef::V4(Ipv4::view(header, ())),

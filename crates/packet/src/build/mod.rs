@@ -47,8 +47,9 @@ const ROOM: usize = 512;
 /// Headers that a packet may have.
 const LAYERS: usize = 24;
 
-/// A packet in the making, whose innermost header so far is `H`. It holds its headers itself, so that
-/// [`write`](Builder::write) needs no memory; the payload is borrowed.
+/// A packet under construction. Its innermost header so far is `H`.
+///
+/// It holds its headers itself, so that [`write`](Builder::write) needs no memory. The payload is borrowed.
 #[derive(Clone)]
 #[must_use = "a builder does nothing until `build` or `write`"]
 pub struct Builder<'p, H> {
@@ -171,8 +172,9 @@ impl<'p, H> Builder<'p, H> {
         Builder { headers, size, layers, count, payload, pad_to, error, innermost: PhantomData }
     }
 
-    /// Pads the frame with zeros to `bytes`, as Ethernet asks for 60 without its checksum. Padding is no payload: no
-    /// length counts it.
+    /// Pads the frame with zeros to `bytes`. Ethernet requires 60, without its checksum.
+    ///
+    /// Padding is not payload: no length counts it.
     pub fn pad_to(mut self, bytes: usize) -> Self {
         self.pad_to = bytes;
         self
@@ -231,8 +233,9 @@ impl<'p, H> Builder<'p, H> {
         }
     }
 
-    /// Appends a header that the one before announces by `number`, if there is one before. After an error nothing is
-    /// appended, so every noted header is whole.
+    /// Appends a header. The header before it, if there is one, announces it by `number`.
+    ///
+    /// After an error, no header is appended, so every noted header is complete.
     fn push<N: Listed>(mut self, number: u16, header: &[u8]) -> Builder<'p, N> {
         if self.count == LAYERS || self.size + header.len() > ROOM {
             self.fail(BuildError::TooManyHeaders { room: ROOM, layers: LAYERS });
@@ -268,8 +271,9 @@ impl<'p, H> Builder<'p, H> {
         self.layers[self.count.saturating_sub(1)].at
     }
 
-    /// Changes the fixed part of the innermost header, which the caller knows to be a `T`. Does nothing after an
-    /// error that left the header out.
+    /// Changes the fixed part of the innermost header, which the caller knows to be a `T`.
+    ///
+    /// Does nothing after an error that left the header out.
     fn with<T>(mut self, change: impl FnOnce(&mut T)) -> Self
     where
         T: FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned,

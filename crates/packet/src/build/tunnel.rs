@@ -102,8 +102,9 @@ impl Builder<'_, Geneve> {
     pub fn control(self) -> Self {
         self.with::<Geneve>(|header| header.set_control(true))
     }
-    /// An option: its data is filled with zeros to a multiple of 4 bytes, up to 124. An option whose type has its
-    /// upper bit set makes the header critical.
+    /// An option. Its data is filled with zeros to a multiple of 4 bytes, up to 124.
+    ///
+    /// An option whose type has its upper bit set makes the header critical.
     pub fn option(mut self, class: u16, kind: u8, data: &[u8]) -> Self {
         let mut option = [0; 128];
         let words = data.len().div_ceil(4);

@@ -209,8 +209,10 @@ impl<'a> Dissection<'a> {
         }
     }
 
-    /// Takes the packet apart that an ICMP error quotes: its IP header, and what there is of the transport header. Its
-    /// length fields count what was not quoted, so nothing here is malformed.
+    /// Dissects the packet that an ICMP error quotes: its IP header, and the quoted part of the transport
+    /// header.
+    ///
+    /// Its length fields also count bytes that were not quoted, so nothing here is malformed.
     fn quote(&mut self, quoted: Quoted<'a>, at: usize) {
         let (protocol, extensions) = match quoted.ip() {
             IpRef::V4(_) => (Protocol::Ipv4, None),

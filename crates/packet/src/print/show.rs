@@ -54,6 +54,7 @@ impl fmt::Display for Shown {
 }
 
 /// A header's fixed part in one line, from its table: `mpls label 16, bottom_of_stack, time_to_live 64`.
+///
 /// Flags are named when they are set and left out when they are not.
 #[derive(Clone, Copy, Debug)]
 pub struct Fields<'a> {

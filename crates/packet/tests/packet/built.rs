@@ -1,4 +1,6 @@
-//! What was asked of a builder is what a dissection finds; lengths and checksums against a naive oracle.
+//! A dissection finds the headers that the builder was asked for.
+//!
+//! Lengths and checksums are compared with a naive oracle.
 
 use netbricks_packet::build::{BuildError, ethernet, ipv4};
 use netbricks_packet::print::{Dissection, Protocol, dissect};

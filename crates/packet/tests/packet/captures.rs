@@ -1,5 +1,7 @@
-//! Real and hostile captures: every packet is printed without panic, and its headers are those that Wireshark sees.
-//! Where there are no captures (`NETBRICKS_CAPTURES`, else `../shared/captures` beside the repository) it says so.
+//! Real and hostile captures: every packet is printed without panic.
+//!
+//! Its headers are those that Wireshark finds. If there are no captures (`NETBRICKS_CAPTURES`, else
+//! `../shared/captures` beside the repository), the test says so.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! What fuzz targets and tests do with bytes that nobody vouches for. None of these may panic.
+//! The calls that fuzz targets and tests make on untrusted bytes. None of these may panic.
 
 use netbricks_packet::field::Field;
 use netbricks_packet::ip::FIRST_FRAGMENT;
