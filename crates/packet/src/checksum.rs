@@ -6,7 +6,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::protocol;
 
-/// A one's complement sum in the making: any number of even-sized pieces, then perhaps one of odd size.
+/// A one's complement sum under construction: any number of even-sized pieces, then perhaps one of odd size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum(u64);
 

@@ -118,7 +118,7 @@ pub enum PppShape {
 }
 
 impl PppShape {
-    /// The shape of a header in the making: the builder writes the plain one.
+    /// The shape of a header under construction: the builder writes the plain one.
     pub(crate) fn of_built(_: &[u8]) -> Self {
         Self::Plain
     }
@@ -224,7 +224,7 @@ impl Ppp {
     /// The number of IPv6.
     pub const IPV6: u16 = 0x0057;
 
-    /// The PPP number of what `next` announces elsewhere: those of IP by their EtherTypes, others are PPP's already.
+    /// The PPP number for `next`: IP's EtherTypes are converted, other numbers are PPP's already.
     pub(crate) fn number(next: u16) -> u16 {
         match next {
             ethertype::IPV4 => Self::IPV4,

@@ -27,7 +27,7 @@ pub enum SpliceError {
     Authenticated,
     /// The packet has not the options meant, or a payload whose checksum can't be carried.
     WrongProtocol {
-        /// The number of what it holds instead.
+        /// The number of the protocol that the packet holds.
         protocol: u8,
     },
     /// The inserted bytes, or the packet after it, are longer than a length field can say.
@@ -96,7 +96,7 @@ pub struct Splice {
     inserted: usize,
     given: usize,
     end: usize,
-    /// The one's complement sum of what a checksum covers and the splice changes, before it.
+    /// The one's complement sum, before the splice, of the covered bytes that it changes.
     before: u16,
     /// The one's complement sum of the addresses in the pseudo-header before it.
     ///
@@ -367,8 +367,8 @@ impl Splice {
                 .add32(length),
             Part::Payload => {
                 let start = self.at - (self.at - self.transport) % 2;
-                // What lies after the change keeps its sum where it moves by an even number of bytes. A word that is
-                // half changed counts as changed.
+                // Bytes after the change keep their sum if they move by an even number of bytes. A word that
+                // is half changed counts as changed.
                 let stop = if self.growth() % 2 == 0 {
                     end.min(self.at + middle + (self.at + middle - start) % 2)
                 } else {

@@ -29,7 +29,7 @@ crate::header! {
     /// +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
     /// ```
     pub struct SegmentRouting, "srv6", 8 bytes {
-        /// The IP protocol number of what follows.
+        /// The IP protocol number of the next header.
         next_header, set_next_header: u8 = 0, 8, No, Protocol, kept;
         /// The header's length in 8-byte words, the first not counted.
         header_extension_length, set_header_extension_length: u8 = 8, 8, No, Dec, kept;
@@ -42,7 +42,7 @@ crate::header! {
         segments_left, set_segments_left: u8 = 24, 8, No, Dec, kept;
         /// Index of the list's last entry: segments - 1.
         last_entry, set_last_entry: u8 = 32, 8, No, Dec, kept;
-        /// Flags, none of them assigned.
+        /// Flags; none is assigned.
         flags, set_flags: u8 = 40, 8, No, Hex, plain;
         /// Marks packets of one class.
         tag, set_tag: u16 = 48, 16, No, Hex, plain;

@@ -93,7 +93,7 @@ impl Usual {
         usual.then_some(Self { beyond, tags: tags as u32 })
     }
 
-    /// Whether this may come straight behind IPv6's fixed header.
+    /// Whether a header of this number may directly follow IPv6's fixed header.
     #[inline(always)]
     pub(crate) fn is_followed_by(number: u8) -> bool {
         matches!(number, protocol::TCP | protocol::UDP | protocol::ICMPV6)
@@ -148,7 +148,8 @@ impl Usual {
         const END: usize = Usual::LINK + Usual::IPV4 + Usual::PORTS;
         frame.first_chunk::<END>().is_some_and(|bytes| {
             protocol::has_ports(bytes[Self::LINK + 9])
-                // Both bytes at once, as who makes a key of them looks again, and need not then.
+                // Both bytes at once, as the code that makes a key reads them: so the value is read only
+                // once.
                 && bytes[Self::LINK + 6..]
                     .first_chunk()
                     .is_some_and(|fragment| u16::from_ne_bytes(*fragment) & ANY_FRAGMENT.to_be() == 0)

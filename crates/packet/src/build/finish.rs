@@ -1,4 +1,4 @@
-//! Fields that only the whole packet tells: lengths and checksums, from the inside out.
+//! Fields that depend on the whole packet: lengths and checksums, written from the innermost header outwards.
 
 use super::{BuildError, Placed};
 use crate::checksum;
@@ -25,7 +25,7 @@ pub(super) fn finish(frame: &mut [u8], headers: usize, layers: &[Placed]) -> Res
         }
         match layer.protocol {
             Protocol::Ipv4 => Ipv4::view_mut(header, ()).refresh_checksum(),
-            // Where the flag says that there is a checksum; a length lies there in RFC 2637's GRE.
+            // Only if the flag announces a checksum; RFC 2637's GRE has a length at that place.
             Protocol::Gre if packet[0] & 0x80 != 0 => {
                 let sum = checksum::internet(packet);
                 packet[4..6].copy_from_slice(&sum.to_be_bytes());

@@ -67,14 +67,14 @@ pub struct Builder<'p, H> {
 #[derive(Clone, Copy, Debug)]
 pub enum Payload {}
 
-/// Where a header lies among the headers' bytes, and what is still to be filled in.
+/// The place of a header among the headers' bytes, and the fields that are not filled in yet.
 #[derive(Clone, Copy, Debug)]
 struct Placed {
     protocol: Protocol,
     at: usize,
     /// Bytes of options so far, padding not counted (IPv4, TCP).
     options: usize,
-    /// UDP's checksum stays 0, which says "none" over IPv4 (RFC 768).
+    /// UDP's checksum stays 0, which means "no checksum" over IPv4 (RFC 768).
     unchecked: bool,
 }
 
@@ -83,7 +83,7 @@ struct Placed {
 pub enum BuildError {
     /// A literal is not an address of the kind that the method takes.
     Address {
-        /// The literal, cut to what fits.
+        /// The literal, shortened if it is too long.
         text: Text,
         /// The kind of address expected.
         kind: AddressKind,
@@ -104,7 +104,7 @@ pub enum BuildError {
         /// Headers that fit.
         layers: usize,
     },
-    /// Options beyond what the header's length field can state.
+    /// More options than the header's length field can state.
     TooManyOptions {
         /// The header's name.
         header: &'static str,
@@ -185,7 +185,7 @@ impl<'p, H> Builder<'p, H> {
         (self.size + self.payload.len()).max(self.pad_to)
     }
 
-    /// The packet in memory of its own.
+    /// Makes the packet in new memory.
     ///
     /// # Errors
     /// [`BuildError`] tells which address, length or option could not be written.
@@ -195,7 +195,7 @@ impl<'p, H> Builder<'p, H> {
         Ok(frame)
     }
 
-    /// Writes the packet to the front of `out` and says how many bytes it took. Allocates nothing.
+    /// Writes the packet to the front of `out` and answers how many bytes it took. Allocates nothing.
     ///
     /// # Errors
     /// As [`build`](Builder::build), and [`BuildError::TooShort`] where `out` is.
@@ -217,12 +217,12 @@ impl<'p, H> Builder<'p, H> {
         Ok(size)
     }
 
-    /// The first error stays: what comes after may follow from it.
+    /// The first error stays: later errors may follow from it.
     fn fail(&mut self, error: BuildError) {
         self.error.get_or_insert(error);
     }
 
-    /// Appends bytes to the headers; what does not fit is an error and not appended.
+    /// Appends bytes to the headers. Bytes that do not fit are an error and not appended.
     fn append(&mut self, bytes: &[u8]) {
         match self.headers.get_mut(self.size..self.size + bytes.len()) {
             Some(place) => {

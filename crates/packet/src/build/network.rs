@@ -213,7 +213,7 @@ impl Builder<'_, Ipv6> {
         self.extension(protocol::ROUTING, &header[..size])
     }
 
-    /// Where the number of what follows lies among the headers' bytes.
+    /// The place of the next header's number among the headers' bytes.
     fn announcer(&self) -> usize {
         let at = self.at();
         self.headers
@@ -243,7 +243,7 @@ impl Builder<'_, Ipv6> {
         self.extension(number, &header[..size])
     }
 
-    /// Appends an extension header, whose first byte takes over what was announced before.
+    /// Appends an extension header. Its first byte takes the number that was announced before.
     fn extension(mut self, number: u8, header: &[u8]) -> Self {
         let (start, at) = (self.size, self.announcer());
         self.append(header);

@@ -73,14 +73,14 @@ impl Builder<'_, Gre> {
         self.word(0x10, number.to_be_bytes())
     }
 
-    /// Puts an optional word where its flag says that it lies, or replaces it.
+    /// Inserts an optional word at the place that its flag gives, or replaces it.
     fn word(mut self, flag: u8, word: [u8; 4]) -> Self {
         let at = self.at();
         if self.error.is_some() {
             return self;
         }
         let flags = self.headers[at];
-        // Words lie in the order of their flags, from the highest bit down.
+        // Words are in the order of their flags, from the highest bit down.
         let before = (flags & 0xb0 & !(flag | (flag - 1))).count_ones() as usize;
         let place = at + 4 + 4 * before;
         if flags & flag == 0 {

@@ -14,8 +14,6 @@ use netbricks_packet::{Ethernet, FlowKey, HashKey, Icmpv4, Ip, Ipv4, Ipv6, Link,
 /// Kind and data of every option of an IPv4 or TCP header.
 ///
 /// Also whether the walk ended at a wrong length. See RFC 791, section 3.1, and RFC 9293, section 3.2.
-///
-/// See RFC 791, section 3.1, and RFC 9293, section 3.2.
 fn options(bytes: &[u8]) -> (Vec<(u8, &[u8])>, bool) {
     let (mut at, mut options) = (0, Vec::new());
     while at < bytes.len() && bytes[at] != 0 {
@@ -50,7 +48,9 @@ fn collect<T, E>(mut iterator: impl Iterator<Item = Result<T, E>>, bytes: &[u8])
     (found, lies)
 }
 
-/// TCP options, whatever their lengths claim: each is where a naive walk finds it, and says what its bytes say.
+/// TCP options with any lengths are found at the same places as in a naive walk.
+///
+/// Each has the value of its bytes.
 pub fn tcp_options(bytes: &[u8]) {
     let (found, lies) = collect(TcpOptions::new(bytes), bytes);
     for option in &found {
@@ -207,7 +207,9 @@ fn cuts_its_header(protocol: u8, bytes: &[u8]) -> bool {
     }
 }
 
-/// A frame's flow key against its dissection, and what every key promises. Answers whether the frame has one.
+/// Compares a frame's flow key with its dissection, and checks the guarantees of every key.
+///
+/// Answers whether the frame has a key.
 pub fn flow(frame: &[u8]) -> bool {
     let Some(key) = FlowKey::from_frame(frame) else { return false };
     assert_eq!(FlowKey::from_words(key.words()), key);

@@ -1,4 +1,4 @@
-//! Walks over hostile bytes, held against naive ones.
+//! Walks over hostile bytes, compared with naive ones.
 
 use netbricks_packet::stack::shape;
 
