@@ -60,7 +60,7 @@ impl Arp {
     /// The operation that answers.
     pub const REPLY: u16 = 2;
 
-    /// Asks who has `target_ip`.
+    /// Asks for the owner of `target_ip`.
     pub fn request(sender_mac: MacAddress, sender_ip: Ipv4Addr, target_ip: Ipv4Addr) -> Self {
         let mut packet = Self([0; 28]);
         packet.set_hardware_type(1);
@@ -119,7 +119,7 @@ impl Header for Arp {
                 found,
             ));
         }
-        // What follows is padding to the smallest frame.
+        // The bytes behind it are padding to the smallest frame.
         Ok(Found { facts: (), len: Self::SIZE, total: Some(Self::SIZE), next: NOTHING })
     }
     #[inline(always)]

@@ -6,7 +6,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::protocol;
 
-/// A one's complement sum in the making: any number of even-sized pieces, then perhaps one of odd size.
+/// A one's complement sum under construction: any number of even-sized pieces, then perhaps one of odd size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum(u64);
 
@@ -26,7 +26,9 @@ impl Sum {
     pub const fn add32(self, value: u32) -> Self {
         Self(self.0 + (value >> 16) as u64 + (value & 0xffff) as u64)
     }
-    /// Adds bytes. They stand at an even offset of what is summed; if their number is odd, they are its last.
+    /// Adds bytes at an even offset of the sum.
+    ///
+    /// If their number is odd, they must be the last.
     #[inline]
     #[must_use]
     pub fn add_bytes(self, bytes: &[u8]) -> Self {

@@ -1,4 +1,4 @@
-//! Ethernet II and IEEE 802.3 frames: two addresses and what follows.
+//! Ethernet II and IEEE 802.3 frames: two addresses, a type or length, and a payload.
 //!
 //! [`Ethernet`] is the bare header; functions that should also serve tagged frames parse
 //! [`Link`](crate::link::Link).

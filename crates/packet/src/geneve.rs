@@ -1,6 +1,6 @@
 //! Geneve (RFC 8926, section 3.4): an encapsulation in UDP with options of type, length and value.
 //!
-//! The options are part of the header; the view iterates them and stops at the first whose length lies.
+//! The options are part of the header. The view iterates them and stops at the first one with a wrong length.
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
@@ -32,9 +32,9 @@ crate::header! {
         option_length, set_option_length: u8 = 2, 6, No, Dec, kept;
         /// A control message: not to be forwarded to tenants.
         control, set_control: bool = 8, 1, No, Flag, plain;
-        /// At least one option is critical: who does not know it drops the packet.
+        /// At least one option is critical: a receiver that does not know it drops the packet.
         critical, set_critical: bool = 9, 1, No, Flag, kept;
-        /// The EtherType of what 0x6558 for an Ethernet frame.
+        /// The EtherType of the payload; 0x6558 for an Ethernet frame.
         protocol_type, set_protocol_type: u16 = 16, 16, No, EtherType, kept;
         /// The virtual network identifier, 24 bits.
         vni, set_vni: u32 = 32, 24, No, Dec, plain;
@@ -86,7 +86,7 @@ impl Geneve {
     }
 }
 
-/// One option: who defined it, which it is, and its data.
+/// One option: its class, its type, and its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GeneveOption<'a> {
     /// The organisation that defines the type (IANA).
@@ -111,7 +111,9 @@ pub struct GeneveOptions<'a> {
 }
 
 impl<'a> GeneveOptions<'a> {
-    /// Bytes not yet read; not empty after the last option where an option's length lies.
+    /// Bytes that are not read yet.
+    ///
+    /// If an option has a wrong length, they are not empty after the last option.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }

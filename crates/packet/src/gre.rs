@@ -1,6 +1,6 @@
 //! Generic routing encapsulation: version 0 (RFC 2784, key and sequence of RFC 2890) and PPTP's version 1 (RFC 2637).
 //!
-//! Flags in the first two bytes say which four-byte words follow; the view reads only those that are there.
+//! Flags in the first two bytes say which four-byte words follow. The view reads only those that exist.
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
@@ -41,7 +41,7 @@ crate::header! {
         acknowledgment_present, set_acknowledgment_present: bool = 8, 1, No, Flag, kept;
         /// 0, or 1 for PPTP.
         version, set_version: u8 = 13, 3, No, Dec, kept;
-        /// The EtherType of what follows.
+        /// The EtherType of the payload.
         protocol_type, set_protocol_type: u16 = 16, 16, Own, EtherType, kept;
     }
 }
@@ -92,7 +92,7 @@ impl Gre {
         4 + 4 * (words.count_ones() as usize + usize::from(self.is_pptp() && self.acknowledgment_present()))
     }
 
-    /// Where `word` lies, counted in bytes from the header's first; `None` if the flags do not announce it.
+    /// The place of `word` in bytes from the header's first; `None` if the flags do not announce it.
     #[inline(always)]
     pub fn word_offset(&self, word: GreWord) -> Option<usize> {
         let present = [

@@ -12,7 +12,9 @@ use crate::print::Fields;
 use crate::stack::{Found, Header, Malformed, NOTHING, whole};
 
 crate::header! {
-    /// GTP-U, TS 29.281, section 5.1. One of E, S and PN set means that all of the four bytes after it are there.
+    /// GTP-U, TS 29.281, section 5.1.
+    ///
+    /// If one of E, S and PN is set, all of the four bytes after the fixed part exist.
     ///
     /// ```text
     ///  0                   1                   2                   3
@@ -189,7 +191,7 @@ impl Header for Gtpu {
         if header.protocol_type() != 1 {
             return Err(malformed("the protocol type is GTP', not GTP", 1, 0));
         }
-        // The header ends inside what it says is its length, whatever encloses it.
+        // The header ends inside its stated length, whatever encloses it.
         let total = 8 + usize::from(header.length());
         let bytes = bytes.get(..total).unwrap_or(bytes);
         let mut len = 8;

@@ -26,7 +26,7 @@ crate::header! {
         code, put_code: u8 = 8, 8, Own, Dec, kept;
         /// Over pseudo-header and the whole message.
         checksum, set_checksum: u16 = 16, 16, No, Hex, plain;
-        /// Four bytes whose meaning the type tells.
+        /// Four bytes whose meaning depends on the type.
         rest_of_header, put_rest_of_header: u32 = 32, 32, Own, Hex, kept;
     }
 }
@@ -130,7 +130,7 @@ impl Icmpv6 {
     pub fn pointer(&self) -> Option<u32> {
         (self.message_type() == kind::PARAMETER_PROBLEM).then(|| self.rest_of_header())
     }
-    /// Turns an echo request into the reply to it, checksum included; says whether it was one.
+    /// Turns an echo request into its reply, checksum included. Answers whether it was a request.
     ///
     /// Exchanging the addresses does not change the checksum.
     #[inline]
@@ -143,7 +143,7 @@ impl Icmpv6 {
         self.set_checksum(update16(self.checksum(), old, new));
         true
     }
-    /// Writes an echo's identifier and carries it into the checksum; says whether it is an echo.
+    /// Writes an echo's identifier and updates the checksum. Answers whether it is an echo.
     #[inline]
     pub fn set_identifier(&mut self, identifier: u16) -> bool {
         let Some(old) = self.identifier() else { return false };
@@ -164,7 +164,8 @@ impl Icmpv6 {
         ) {
             return None;
         }
-        // RFC 4884, section 4.4 and 4.5: these two count the quote in 64-bit words, 0 if it is all there is.
+        // RFC 4884, section 4.4 and 4.5: these two count the quote in 64-bit words, with 0 if nothing follows
+        // it.
         let words = match self.message_type() {
             kind::DESTINATION_UNREACHABLE | kind::TIME_EXCEEDED => usize::from(self.0[4]),
             _ => 0,

@@ -1,4 +1,4 @@
-//! IPv4 or IPv6 as one header: what both have by one name, the rest by `match`.
+//! IPv4 or IPv6 as one header: common fields under one name, the others by `match`.
 
 use core::net::IpAddr;
 
@@ -14,14 +14,15 @@ pub enum Ip {}
 
 /// Set in the number by which a first fragment announces its transport protocol.
 ///
-/// Such a fragment holds the transport header, but not all that the header's length speaks of. Headers that can
-/// be read there list both numbers. Where it does not even hold the whole transport header, it announces nothing.
+/// Such a fragment holds the transport header, but not all bytes that this header's length counts. Headers
+/// that can be read there list both numbers. If the fragment does not even hold the whole transport header,
+/// it announces nothing.
 pub const FIRST_FRAGMENT: u16 = 0x100;
 
-/// The number by which a first fragment of protocol `number` announces what its `payload` begins with.
+/// The number by which a first fragment of protocol `number` announces the header of its `payload`.
 ///
-/// A sender may cut anywhere behind the IP header (RFC 791, section 3.2), so a transport header that goes on in the next
-/// fragment is not malformed: then nothing is announced.
+/// A sender may cut at any place behind the IP header (RFC 791, section 3.2). So a transport header that
+/// continues in the next fragment is not malformed: then nothing is announced.
 #[cold]
 pub(crate) fn announced_by_first_fragment(number: u8, payload: &[u8]) -> u16 {
     let needed = match number {
@@ -32,7 +33,7 @@ pub(crate) fn announced_by_first_fragment(number: u8, payload: &[u8]) -> u16 {
     if payload.len() < needed { NOTHING } else { FIRST_FRAGMENT | u16::from(number) }
 }
 
-/// Which version it is, and what its parse remembers.
+/// The version, and the results of its parse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IpFacts {
     /// IPv4.
@@ -85,7 +86,7 @@ impl Header for Ip {
         match announced {
             ethertype::IPV4 | V4 => find_v4(bytes),
             ethertype::IPV6 | V6 => find_v6(bytes),
-            // A link without a header, such as a TUN device's: the first nibble tells.
+            // A link without a header, such as a TUN device's: the first nibble gives the version.
             0 => match bytes.first().map(|byte| byte >> 4) {
                 Some(4) => find_v4(bytes),
                 Some(6) => find_v6(bytes),
@@ -103,7 +104,7 @@ impl Header for Ip {
         }
     }
     fn find_with(bytes: &[u8], announced: u16, slack: LengthSlack) -> Result<Found<IpFacts>, Malformed> {
-        // Whether an IP header was announced at all, `find` says; of which version it is, the first nibble.
+        // `find` checks that an IP header was announced at all; the first nibble gives its version.
         let refused = match Self::find(bytes, announced) {
             Ok(Found { facts: IpFacts::V4, len, total, next }) => {
                 return Ok(Found { facts: IpFacts::V4, len, total, next });
@@ -185,7 +186,7 @@ fn find_v6(bytes: &[u8]) -> Result<Found<IpFacts>, Malformed> {
 impl<'a> IpRef<'a> {
     /// The IP header at the start of `bytes` and the payload after it.
     ///
-    /// Its length field says where the payload ends, and the first nibble which version it is.
+    /// Its length field gives the payload's end, and its first nibble the version.
     ///
     /// # Errors
     /// [`Malformed`] as [`Header::find`].
@@ -196,8 +197,10 @@ impl<'a> IpRef<'a> {
         let payload = &rest[..total.unwrap_or(bytes.len()).saturating_sub(len).min(rest.len())];
         Ok((Ip::view(header, facts), payload))
     }
-    /// Bytes of the packet as its header states them, the header's included: 0 in an IPv4 packet, and 40 in an IPv6 packet,
-    /// whose length is stated nowhere, or in a jumbo payload option (RFC 2675).
+    /// Bytes of the packet as its header states them, the header included.
+    ///
+    /// An IPv4 header states 0, and an IPv6 header 40, if the length is stated nowhere or in a jumbo payload
+    /// option (RFC 2675).
     #[must_use]
     pub fn stated_len(&self) -> usize {
         match self {
@@ -269,7 +272,7 @@ impl<'a> IpRef<'a> {
             Self::V6(header) => header.is_fragment(),
         }
     }
-    /// A part of a larger packet, but not its first: there is no transport header.
+    /// Whether it is a part of a larger packet, but not the first: then there is no transport header.
     #[inline(always)]
     pub fn is_later_fragment(&self) -> bool {
         match self {

@@ -98,8 +98,8 @@ impl Ipv4 {
             return;
         }
         self.0[8] -= 1;
-        // One's complement sums are the same in either byte order, so no swap is needed: the bytes are added as they
-        // lie. The time to live is the high byte of its word.
+        // One's complement sums are the same in either byte order, so no swap is needed: the bytes are added
+        // in the frame's order. The time to live is the high byte of its word.
         let sum = u32::from(u16::from_ne_bytes([self.0[10], self.0[11]])) + u32::from(0x0100u16.to_be());
         let checksum = (sum + u32::from(sum >= 0xffff)) as u16;
         [self.0[10], self.0[11]] = checksum.to_ne_bytes();
@@ -267,7 +267,7 @@ pub struct Ipv4Option<'a> {
     pub data: &'a [u8],
 }
 
-/// The options of one header, in order, without padding; after a length that lies, one error and then nothing.
+/// The options of one header, in order, without padding. After a wrong length, one error and then nothing.
 #[derive(Clone, Debug)]
 pub struct Ipv4Options<'a> {
     rest: &'a [u8],
@@ -535,7 +535,7 @@ mod tests {
             assert_eq!(next(6, &tcp[..size]), NOTHING, "{size} bytes of 32");
         }
         assert_eq!(next(6, &tcp[..32]), FIRST_FRAGMENT | 6);
-        // A data offset that lies is malformed, and not a cut.
+        // A wrong data offset makes the header malformed; it is not a cut.
         tcp[12] = 0x10;
         assert_eq!(next(6, &tcp[..24]), FIRST_FRAGMENT | 6);
         for number in [1, 17] {

@@ -57,7 +57,8 @@ crate::header! {
 crate::field::display! { Ipv6 }
 
 impl Ipv6 {
-    /// A header without extension headers for `payload` bytes (saturating at what 16 bits can say), hop limit 64.
+    /// A header without extension headers for `payload` bytes (limited to what 16 bits can state), hop limit
+    /// 64.
     pub fn new(source: Ipv6Addr, destination: Ipv6Addr, next_header: u8, payload: usize) -> Self {
         let mut header = Self([0; 40]);
         header.set_version(6);
@@ -80,8 +81,10 @@ impl Ipv6 {
     }
 }
 
-/// Extension headers that a parse walks. Behind more of them the transport header is not looked for: nothing is
-/// announced, and the payload begins with the first header that was not walked.
+/// The most extension headers that a parse walks.
+///
+/// A parse does not look for the transport header behind more of them. Then nothing is announced, and the
+/// payload begins with the first header that was not walked.
 pub const MAX_EXTENSIONS: usize = 16;
 
 /// Results of the walk over the extension headers, in one word, so that it stays in a register.
@@ -138,7 +141,7 @@ impl Ipv6Facts {
     pub const fn protocol(&self) -> u8 {
         (self.0.get() >> 48) as u8
     }
-    /// Where the fragment header is, in bytes from the IPv6 header's first, if there is one.
+    /// The place of the fragment header in bytes from the IPv6 header's first, if there is one.
     #[inline(always)]
     pub const fn fragment_header(&self) -> Option<usize> {
         match self.0.get() >> 16 & 0xffff {
@@ -200,7 +203,7 @@ impl Deref for Ipv6Mut<'_> {
     }
 }
 
-/// The fixed part's setters: not all of it, since lengths and what follows were checked.
+/// Setters of the fixed part, except for lengths and the next header, which were checked.
 impl Ipv6Mut<'_> {
     /// As [`Ipv6::decrement_hop_limit`].
     #[inline(always)]
@@ -308,7 +311,7 @@ impl<'a> Ipv6Mut<'a> {
 pub struct Extension<'a> {
     /// The number that announced it: see [`protocol`].
     pub kind: u8,
-    /// The number of what follows it.
+    /// The number of the header after it.
     pub next: u8,
     /// All its bytes, the "next header" byte first.
     pub bytes: &'a [u8],
@@ -394,7 +397,7 @@ impl Header for Ipv6 {
         usual: Usual,
     ) -> Option<Found<Ipv6Facts>> {
         let total = usual.ip::<SHAPE>(at, ethertype::IPV6)?;
-        // Looked at once more: an operator's author can announce something else.
+        // Checked once more: an operator's author can announce another number.
         let number = bytes.get(6).copied().filter(|number| Usual::is_followed_by(*number))?;
         Some(Found {
             facts: Ipv6Facts::new(number),
@@ -494,7 +497,8 @@ impl Header for Ipv6 {
 
 /// The result of [`walk`] in two registers; see [`crate::link`] for why.
 ///
-/// The first holds the facts, 0 if they are refused. The second holds the number of what follows, length and end.
+/// The first holds the facts, 0 if they are refused. The second holds the next header's number, the length
+/// and the end.
 #[inline(never)]
 fn walk_in_registers(bytes: &[u8], kind: u8, total: usize) -> (u64, u64) {
     match walk(bytes, kind, total, false) {
@@ -609,7 +613,7 @@ impl Ipv6 {
     pub(crate) fn whole_header(header: &[u8]) -> Ipv6Ref<'_> {
         Self::view(header, Ipv6Facts::new(protocol::NO_NEXT_HEADER))
     }
-    /// Where such a header announces what follows it: as a parse would remember it.
+    /// The place where such a header announces the next header, as a parse would store it.
     pub(crate) fn facts_of_built(header: &[u8]) -> Ipv6Facts {
         let (mut announcer, mut end) = (6, Self::SIZE);
         let mut number = Self::whole_header(header).next_header();
@@ -666,7 +670,7 @@ mod tests {
             assert!(!view.is_fragment(), "atomic fragments are whole packets");
             walked += sample.extensions;
 
-            // What an operator writes when it changes what and how much of it, is read back.
+            // Numbers and lengths that an operator writes are read back.
             let mut bytes = sample.bytes.clone();
             Ipv6::announce(Ipv6::view_mut(&mut bytes[..found.len], found.facts), 47);
             Ipv6::set_total(Ipv6::view_mut(&mut bytes[..found.len], found.facts), sample.bytes.len() - 1);
@@ -707,7 +711,7 @@ mod tests {
         let rule = |bytes: &[u8]| Ipv6::find(bytes, 0).map(|found| found.next).map_err(|error| error.rule);
         assert_eq!(rule(&header(50, &[1, 2, 3, 4])), Ok(NOTHING));
         assert_eq!(rule(&header(59, &[1, 2, 3, 4])), Ok(NOTHING));
-        // An extension header that says 16 bytes, with 8 there.
+        // An extension header that states 16 bytes, of which 8 exist.
         assert!(rule(&header(60, &[6, 1, 1, 4, 0, 0, 0, 0])).unwrap_err().contains("beyond the payload"));
         assert!(rule(&header(60, &[6])).unwrap_err().contains("beyond the payload"));
         // Behind more than 16 extension headers nothing is looked for.

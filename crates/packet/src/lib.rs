@@ -1,6 +1,7 @@
 //! Headers, views, flow keys, checksums: building, reading and printing packets.
 //!
-//! Read in this order: `field` (how a header is declared), `stack` (what a parse leaves behind), then any header.
+//! Read in this order: `field` (the declaration of a header), `stack` (the result of a parse), then any
+//! header.
 #![no_std]
 #![forbid(unsafe_code)]
 

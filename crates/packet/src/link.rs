@@ -1,4 +1,4 @@
-//! Everything below the network layer as one header: Ethernet and whatever tags, labels and sessions follow it.
+//! All headers below the network layer as one header: Ethernet with its tags, labels and sessions.
 //!
 //! One type for all of them, so that one chain serves tagged and untagged frames alike.
 
@@ -12,8 +12,8 @@ use crate::vlan::Vlan;
 
 /// Ethernet with any VLAN tags, an MPLS label stack or a PPPoE session. Announces the network layer by its ethertype.
 ///
-/// An MPLS stack does not say what follows it. The first nibble after it is taken for an IP version, as RFC 4928
-/// makes sure that it can be. Any other payload announces [`NOTHING`].
+/// An MPLS stack does not state its payload's type. The first nibble after it is taken as an IP version,
+/// which RFC 4928 makes safe. Any other payload announces [`NOTHING`].
 #[derive(Debug)]
 pub enum Link {}
 
@@ -22,8 +22,8 @@ pub const MAX_TAGS: usize = 8;
 
 /// The tags between Ethernet and the network layer, in one word, so that it stays in a register.
 ///
-/// The lowest byte counts VLAN tags, the next MPLS labels. The third is 0 without a PPPoE session, else the bytes
-/// of the PPP protocol number, 1 or 2.
+/// The lowest byte counts VLAN tags, the next MPLS labels. The third has the bytes of the PPP protocol
+/// number, 1 or 2; it is 0 without a PPPoE session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkFacts(u64);
 
@@ -43,7 +43,7 @@ impl LinkFacts {
     const fn ppp(self) -> usize {
         (self.0 >> 16) as u8 as usize
     }
-    /// There is nothing between Ethernet and the network layer.
+    /// Whether the network layer directly follows Ethernet.
     #[inline(always)]
     pub const fn is_untagged(self) -> bool {
         self.0 == 0
@@ -126,7 +126,8 @@ impl Header for Link {
         let (ethernet, rest) = whole(Ethernet::mut_from_prefix(bytes));
         LinkMut { ethernet, rest, facts }
     }
-    /// Writes the innermost ethertype, or the PPP protocol. An MPLS stack has none: the payload's first nibble tells.
+    /// Writes the innermost ethertype, or the PPP protocol. An MPLS stack has neither: its payload's first
+    /// nibble gives the type.
     fn announce(mut link: LinkMut<'_>, next: u16) {
         let facts = link.facts;
         if facts.labels() > 0 {
@@ -184,7 +185,10 @@ impl Header for Link {
 const PPP_IPV4: u16 = 0x0021;
 const PPP_IPV6: u16 = 0x0057;
 
-/// The result of [`walk`] in two registers: length and end; what follows, the facts, and a bit that is set.
+/// The result of [`walk`] in two registers.
+///
+/// The first has the length and the end. The second has the next header's number, the facts, and a bit that
+/// is set.
 ///
 /// A `Result` would come back through memory, and the fast path's would then take the same way. Narrow stores
 /// that are read back wide cost a dozen cycles a packet.
@@ -294,7 +298,7 @@ fn walk(bytes: &[u8], mut ethertype: u16, missing: usize) -> Result<Found<LinkFa
     Ok(Found { facts: LinkFacts::new(vlans, labels, ppp), len, total, next })
 }
 
-/// The tags at the start of what follows Ethernet: never fewer than the parse counted.
+/// The tags directly behind Ethernet: never fewer than the parse counted.
 #[inline]
 fn vlans(rest: &[u8], count: usize) -> &[Vlan] {
     <[Vlan]>::ref_from_prefix_with_elems(rest, count).map_or(&[], |(tags, _)| tags)
@@ -378,7 +382,7 @@ mod tests {
     use super::*;
     use crate::oracle::Random;
 
-    /// A frame with these tags, labels and PPP protocol bytes, and what `find` should say of it.
+    /// A frame with these tags, labels and PPP protocol bytes, and the expected answer of `find`.
     fn frame(random: &mut Random) -> (Vec<u8>, usize, u16, Option<usize>, LinkFacts) {
         let mut bytes = random.bytes(12);
         let (vlans, v6) = (random.below(5), random.chance(2));
@@ -446,7 +450,7 @@ mod tests {
             // Any of it cut off is too short, never another frame.
             let cut = random.below(len);
             assert!(Link::find(&bytes[..cut], 0).is_err());
-            // What an operator announces is read back.
+            // The number that an operator announces is read back.
             if facts.labels() == 0 && next != NOTHING {
                 Link::announce(Link::view_mut(&mut bytes[..len], facts), 0x86dd);
                 assert_eq!(Link::find(&bytes, 0).unwrap().next, 0x86dd);

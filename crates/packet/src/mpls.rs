@@ -1,6 +1,7 @@
 //! One MPLS label stack entry (RFC 3032, section 2.1; the traffic class is RFC 5462's name for the "Exp" bits).
 //!
-//! Labels do not say what they carry, so after the bottom of the stack the payload's first nibble decides.
+//! Labels do not state their payload's type, so after the bottom of the stack the payload's first nibble
+//! decides.
 
 use zerocopy::FromBytes;
 
@@ -46,8 +47,10 @@ impl Mpls {
         entry
     }
 
-    /// The EtherType of what follows: another label, or what the first nibble of `payload` shows (RFC 4928,
-    /// section 2: 4 and 6 are IP, 0 a pseudowire's control word, which nothing here reads).
+    /// The EtherType of the bytes after this label: another label, or the protocol that their first nibble
+    /// shows.
+    ///
+    /// RFC 4928, section 2: 4 and 6 are IP. 0 is a pseudowire's control word, which no code here reads.
     #[inline(always)]
     fn follower(&self, payload: &[u8]) -> u16 {
         match payload.first().map(|byte| byte >> 4) {
@@ -86,7 +89,7 @@ impl Header for Mpls {
     fn view_mut(bytes: &mut [u8], (): ()) -> &mut Mpls {
         whole(Mpls::mut_from_prefix(bytes)).0
     }
-    /// Another label after this one: not the bottom. Anything else: the bottom.
+    /// Another label after this one makes it not the bottom. Any other header makes it the bottom.
     fn announce(entry: &mut Mpls, next: u16) {
         entry.set_bottom_of_stack(next != Self::ETHER_TYPE && next != Self::ETHER_TYPE_UPSTREAM);
     }

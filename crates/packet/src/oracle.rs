@@ -65,7 +65,7 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// Computes every checksum again, as its RFC says it, with nothing of the crate's own arithmetic.
+    /// Computes every checksum again by its RFC, without the crate's own arithmetic.
     pub(crate) fn refresh(&mut self) {
         if !self.v6 {
             self.bytes[10..12].fill(0);
@@ -154,7 +154,8 @@ fn v4_header(random: &mut Random, protocol: u8, payload: usize) -> Sample {
         options[0] = 7;
         options[1] = (words * 4) as u8;
     } else if words > 1 && random.chance(2) {
-        // RFC 791, section 3.1: the pointer counts from 1 and, beyond the length, says that the route is completed.
+        // RFC 791, section 3.1: the pointer counts from 1. Beyond the length, it means that the route is
+        // completed.
         let visited = random.below(words);
         options[1] = [131, 137][random.below(2)];
         options[2] = (words * 4 - 1) as u8;
@@ -189,7 +190,7 @@ fn v6_header(random: &mut Random, protocol: u8, payload: usize) -> Sample {
                 final_at = routing_header(random, &mut bytes);
             }
             protocol::DESTINATION_OPTIONS if random.chance(3) => {
-                // RFC 6275, section 6.3: behind padding, so that it lies at a multiple of 8, less 2.
+                // RFC 6275, section 6.3: behind padding, at a multiple of 8, less 2.
                 bytes.extend([0, 2, 1, 2, 0, 0, 201, 16]);
                 home_at = home_at.or(Some(bytes.len()));
                 bytes.extend(random.edgy(16));

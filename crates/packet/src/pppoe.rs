@@ -102,7 +102,9 @@ impl Header for Pppoe {
     }
 }
 
-/// Which of its three shapes a PPP header has (RFC 1661, section 2; RFC 1662, section 3.1; RFC 1661, section 6.5).
+/// The shape of a PPP header.
+///
+/// See RFC 1661, section 2; RFC 1662, section 3.1; RFC 1661, section 6.5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PppShape {
     /// Two bytes of protocol.
@@ -116,7 +118,7 @@ pub enum PppShape {
 }
 
 impl PppShape {
-    /// The shape of a header in the making: the builder writes the plain one.
+    /// The shape of a header under construction: the builder writes the plain one.
     pub(crate) fn of_built(_: &[u8]) -> Self {
         Self::Plain
     }
@@ -202,8 +204,9 @@ impl Header for Ppp {
     fn view_mut(bytes: &mut [u8], _: PppShape) -> &mut [u8] {
         bytes
     }
-    /// Takes the EtherTypes of IPv4 and IPv6, or a PPP number. A compressed field keeps its one byte: numbers that
-    /// do not fit it are not written.
+    /// Takes the EtherTypes of IPv4 and IPv6, or a PPP number.
+    ///
+    /// A compressed field keeps its one byte: numbers that do not fit it are not written.
     fn announce(bytes: &mut [u8], next: u16) {
         let next = Self::number(next);
         let at = if bytes.starts_with(&[0xff, 0x03]) { 2 } else { 0 };
@@ -221,7 +224,7 @@ impl Ppp {
     /// The number of IPv6.
     pub const IPV6: u16 = 0x0057;
 
-    /// The PPP number of what `next` announces elsewhere: those of IP by their EtherTypes, others are PPP's already.
+    /// The PPP number for `next`: IP's EtherTypes are converted, other numbers are PPP's already.
     pub(crate) fn number(next: u16) -> u16 {
         match next {
             ethertype::IPV4 => Self::IPV4,

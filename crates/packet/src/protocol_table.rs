@@ -1,4 +1,4 @@
-//! The one table of headers, from which the parser, the builder and the printer take what they know of each.
+//! The table of headers, from which the parser, the builder and the printer take their facts about each.
 //!
 //! A row says after which headers a header may come and by which numbers those announce it. The first number is
 //! the one that an operator or the builder writes. It also says whether and how the header states a length, and
@@ -122,8 +122,9 @@ macro_rules! table {
             const fn type_name(self) -> &'static str {
                 match self { $( Self::$name => stringify!($name), )* }
             }
-            /// Parses the header where `before` ends, with the checks of every other parse. Answers where it ends, where
-            /// its payload does, and what it announces.
+            /// Parses the header where `before` ends, with the checks of every other parse.
+            ///
+            /// Answers where the header ends, where its payload ends, and the number that it announces.
             pub(crate) fn parse<S: Stack>(self, before: S, frame: &[u8]) -> Result<(usize, usize, u16), Malformed> {
                 match self {
                     $( Self::$name => {
@@ -132,7 +133,7 @@ macro_rules! table {
                     } )*
                 }
             }
-            /// Writes into `header`, in the making, by which number it announces what follows.
+            /// Writes into `header`, under construction, the number that announces the next header.
             pub(crate) fn announce(self, header: &mut [u8], number: u16) {
                 match self {
                     $( Self::$name => {
@@ -141,7 +142,8 @@ macro_rules! table {
                     } )*
                 }
             }
-            /// Writes into `header`, in the making, the length from its first byte to its payload's last.
+            /// Writes into `header`, under construction, the length from its first byte to its payload's
+            /// last.
             pub(crate) fn set_total(self, header: &mut [u8], total: usize) {
                 match self {
                     $( Self::$name => {
@@ -274,7 +276,7 @@ impl Protocol {
     pub(crate) fn follower(self, number: u16) -> Option<Self> {
         Self::ALL.iter().copied().find(|inner| inner.numbers_after(self).contains(&number))
     }
-    /// The number by which IP announces it, if it has an Internet checksum over itself and what it carries.
+    /// The number by which IP announces it, if it has an Internet checksum over itself and its payload.
     pub(crate) fn checksummed_number(self) -> Option<u8> {
         let after_ip = [Self::Ipv4, Self::Ipv6].map(|ip| self.numbers_after(ip).first().copied());
         let number = after_ip.into_iter().flatten().next()? as u8;

@@ -1,4 +1,5 @@
-//! Pseudo-headers: the addresses that a transport checksum covers, which need not be those of the IP header's fields.
+//! Pseudo-headers: the addresses that a transport checksum covers. They may differ from those in the IP
+//! header's fields.
 //!
 //! The sender computes the checksum over the final destination. A packet that is still on a source route has the next
 //! stop of the route in its Destination Address field, and the final destination elsewhere:
@@ -14,9 +15,9 @@
 //! The Home Address destination option holds the source that the sender computed the checksum over (RFC 6275, section
 //! 11.3.1).
 //!
-//! Where a list contradicts its own lengths, or a routing type is not known, the final destination can't be told:
-//! [`PseudoHeader::is_known`] says so. Such a packet is never judged and never changed in a way that needs its final
-//! destination.
+//! If a list contradicts its own lengths, or a routing type is unknown, the final destination is unknown:
+//! [`PseudoHeader::is_known`] tells. Such a packet's checksum is never checked. The packet is never changed
+//! in a way that needs its final destination.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -35,7 +36,7 @@ pub struct PseudoHeader {
     route: Route,
 }
 
-/// Where the final destination stands.
+/// The place of the final destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Route {
     /// In the Destination Address field.
@@ -46,7 +47,7 @@ enum Route {
     Unreadable,
 }
 
-/// The answer of a source route: the final destination, or that it can't be told.
+/// The answer of a source route: the final destination, or that it is not known.
 type Final<A> = Result<A, Unreadable>;
 
 /// A list of addresses that contradicts its own lengths, or of a type that is not known.
@@ -138,8 +139,8 @@ impl IpRef<'_> {
 
     /// Whether the checksum of `segment`, which follows this header, is right.
     ///
-    /// `None` where that can't be told: a fragment, a protocol without an Internet checksum, a segment that is too
-    /// short for one, a final destination that can't be read. A UDP checksum of 0 is right over IPv4 and wrong over
+    /// `None` if that is not known: a fragment, a protocol without an Internet checksum, a segment that is
+    /// too short for one, an unknown final destination. A UDP checksum of 0 is right over IPv4 and wrong over
     /// IPv6 (RFC 768; RFC 8200, section 8.1).
     pub fn transport_checksum_is_valid(&self, segment: &[u8]) -> Option<bool> {
         let number = self.protocol();
@@ -162,11 +163,12 @@ impl IpRef<'_> {
 const LOOSE_SOURCE_ROUTE: u8 = 131;
 const STRICT_SOURCE_ROUTE: u8 = 137;
 
-/// RFC 791, section 3.1: kind, length, pointer, then the route. While the pointer is not greater than the length, the
-/// route is not completed.
+/// Finds the final destination: RFC 791, section 3.1 gives kind, length, pointer, then the route.
+///
+/// While the pointer is not greater than the length, the route is not completed.
 fn final_v4(header: Ipv4Ref<'_>) -> Option<Final<Ipv4Addr>> {
     let is_route = |kind| matches!(kind, LOOSE_SOURCE_ROUTE | STRICT_SOURCE_ROUTE);
-    // What stands behind an option whose length lies is no option.
+    // Bytes behind an option with a wrong length are not options.
     let mut routes = header.options().map_while(Result::ok).filter(|option| is_route(option.kind));
     let route = routes.next()?;
     // RFC 1122, section 3.2.1.8: a packet has one source route at most.
@@ -202,8 +204,8 @@ fn final_v6(header: Ipv6Ref<'_>) -> Option<Final<Ipv6Addr>> {
 
 /// The final destination by one routing header of this type, with segments left.
 ///
-/// `None` where its lengths contradict each other, or its type is not known. `list` is what follows its first 8
-/// bytes.
+/// `None` if its lengths contradict each other, or its type is unknown. `list` has the bytes after the first
+/// 8.
 fn final_of_list(
     kind: u8,
     left: usize,
@@ -282,7 +284,8 @@ mod tests {
         [FIRST.octets(), LAST.octets()].concat()
     }
 
-    /// The final destination by a routing header with these bytes behind its first four; `None` where it can't be told.
+    /// The final destination by a routing header with these bytes behind its first four; `None` if it is not
+    /// known.
     fn routed(kind: u8, left: u8, data: &[u8]) -> Option<IpAddr> {
         let packet = ipv6("2001:db8::1", FIELD).routing(kind, left, data).udp(1, 2).build().unwrap();
         let pseudo = of(&packet);
@@ -323,7 +326,7 @@ mod tests {
             (2, 1, data([0; 4], &two())),
             (4, 3, data([1, 0, 0, 0], &two())),
             (4, 255, data([255, 0, 0, 0], &two())),
-            // The last entry lies outside the header.
+            // The last entry is outside the header.
             (4, 1, data([2, 0, 0, 0], &two())),
             (3, 3, data([0xff, 0x60, 0, 0], &[7, 8, 0, 0, 0, 0, 0, 0])),
             (3, 1, data([0x00, 0xf0, 0, 0], &[0; 8])),

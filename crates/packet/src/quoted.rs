@@ -9,7 +9,7 @@ use crate::ipv4::Ipv4;
 use crate::ipv6::Ipv6;
 use crate::stack::Header;
 
-/// A quoted packet: its IP header whole, and what there is of the rest.
+/// A quoted packet: its whole IP header, and the quoted part of the rest.
 #[derive(Clone, Copy)]
 pub struct Quoted<'a> {
     ip: IpRef<'a>,
@@ -63,7 +63,7 @@ impl<'a> Quoted<'a> {
     /// The extension objects after the quote; none if their header's version or checksum is wrong.
     pub fn extensions(&self) -> ExtensionObjects<'a> {
         let rest = match *self.extensions {
-            // RFC 4884, section 7: version 2; a checksum of 0 says that there is none.
+            // RFC 4884, section 7: version 2; a checksum of 0 means that there is none.
             [first, _, high, low, ref rest @ ..]
                 if first >> 4 == 2
                     && ((high, low) == (0, 0) || Sum::ZERO.add_bytes(self.extensions).fold() == 0xffff) =>
@@ -87,7 +87,7 @@ pub struct ExtensionObject<'a> {
     pub data: &'a [u8],
 }
 
-/// Extension objects in order, up to the first whose length lies.
+/// Extension objects in order, up to the first with a wrong length.
 #[derive(Clone, Debug)]
 pub struct ExtensionObjects<'a> {
     rest: &'a [u8],

@@ -10,9 +10,9 @@ use crate::{FlowKey, Icmpv4, Icmpv6, protocol};
 impl FlowKey {
     /// The flow that the packet with header `ip` belongs to; `payload` ends where the packet does.
     ///
-    /// Fragments, the first one too, belong to those of their addresses and protocol, [without
-    /// ports](Self::portless). ICMP errors belong to the flow that they are [about](Self::quoted), and all else
-    /// to its own.
+    /// A fragment, also the first, belongs to the flow of its addresses and protocol, [without
+    /// ports](Self::portless). An ICMP error belongs to the flow that it is [about](Self::quoted), and any
+    /// other packet to its own.
     ///
     /// ```
     /// use netbricks_packet::FlowKey;
@@ -81,14 +81,14 @@ impl FlowKey {
 
     #[inline(never)]
     fn related_at_any(frame: &[u8], at: usize, end: usize, limit: usize, facts: IpFacts) -> Self {
-        // With ports straight behind the header it is no fragment and no error.
+        // A packet with ports directly behind the header is not a fragment and not an error.
         Self::plain_v6_at(frame, at, end, limit, facts).unwrap_or_else(|| {
             let (header, payload) = Ip::found_at(frame, at, end, limit, facts);
             Self::related(header, payload)
         })
     }
 
-    /// Only the first fragment of a packet has ports: what they all have is addresses and protocol.
+    /// Only the first fragment of a packet has ports: addresses and protocol are common to all.
     #[must_use]
     pub fn portless(&self) -> Self {
         Self::new(self.source(), self.destination(), 0, 0, self.protocol())
@@ -150,7 +150,8 @@ impl Ip {
 
     /// The IP header of an Ethernet frame, behind any VLAN tags, MPLS labels or PPPoE session.
     ///
-    /// Beside it comes what follows it up to the packet's end. `None` if there is no well-formed one.
+    /// The second value is the bytes after it, up to the packet's end. `None` if there is no well-formed
+    /// header.
     #[inline]
     #[must_use]
     pub fn in_frame(frame: &[u8]) -> Option<(IpRef<'_>, &[u8])> {
@@ -172,10 +173,10 @@ impl Ip {
     }
 }
 
-/// Of IPv4's flags and fragment offset (RFC 791, section 3.1), those bits that any fragment has.
+/// The bits of IPv4's flags and fragment offset (RFC 791, section 3.1) that any fragment has.
 pub(crate) const ANY_FRAGMENT: u16 = 0x3fff;
 
-/// The header at the start of `bytes`, and what follows it.
+/// The header at the start of `bytes`, and the bytes after it.
 fn split<H: Header<Facts = ()>>(bytes: &[u8]) -> Option<(H::Ref<'_>, &[u8])> {
     let (header, rest) = bytes.split_at_checked(H::find(bytes, 0).ok()?.len)?;
     Some((H::view(header, ()), rest))

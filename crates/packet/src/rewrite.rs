@@ -4,10 +4,11 @@
 //! carried incrementally (RFC 1624), so corruption on the way here is still found at the packet's end. Nothing is
 //! written when an error is returned.
 //!
-//! Addresses are those of the header's fields, as in a [`FlowKey`](crate::FlowKey). A packet on a source route goes to
-//! the next stop that its Destination Address field names; its final destination stands elsewhere and stays. The
-//! transport checksum then covers that one, so a change of the field leaves it alone: see [`PseudoHeader`]. Likewise
-//! the source, where a Home Address option holds the one that counts.
+//! Addresses are those of the header's fields, as in a [`FlowKey`](crate::FlowKey). A packet on a source
+//! route goes to the next stop, which its Destination Address field names. Its final destination is at
+//! another place and does not change. The transport checksum then covers the final destination, so a change
+//! of the field does not change the checksum: see [`PseudoHeader`]. The same holds for the source, if a Home
+//! Address option holds the covered one.
 
 use core::fmt;
 use core::net::IpAddr;
@@ -47,7 +48,7 @@ pub enum RewriteError {
     /// More extension headers than [`MAX_EXTENSIONS`](crate::ipv6::MAX_EXTENSIONS) hide the transport header, whose
     /// checksum would have to change.
     TransportNotFound,
-    /// It is no ICMP error, or what it quotes is no IP packet.
+    /// It is not an ICMP error, or it quotes no IP packet.
     NoQuote,
 }
 
@@ -97,7 +98,7 @@ pub struct Shape {
     authenticated: bool,
     /// Too many extension headers come before the transport header.
     hidden: bool,
-    /// The pseudo-header holds the source as it stands in the header, and likewise the destination.
+    /// Whether the pseudo-header holds the header's source; the next flag says the same for the destination.
     source_covered: bool,
     destination_covered: bool,
     /// The transport checksum is left to a device.
@@ -118,7 +119,7 @@ impl Shape {
     }
     /// The shape of a packet that was parsed already.
     ///
-    /// The parse told `facts`, its header's length and where its payload ends, both in bytes from the start of
+    /// The parse gave `facts`, its header's length and its payload's end, both in bytes from the start of
     /// `ip`.
     #[inline]
     pub fn known(ip: &[u8], facts: IpFacts, header_len: usize, end: usize) -> Self {
@@ -268,7 +269,7 @@ impl Shape {
 
     /// Exchanges the Source and Destination Address fields.
     ///
-    /// A checksum that covers both or neither stays as it is; one that covers one of them follows.
+    /// A checksum that covers both or neither does not change; one that covers only one of them does.
     ///
     /// # Errors
     /// As [`RewriteError`] lists them; then nothing was written.
@@ -373,7 +374,7 @@ impl Shape {
         };
         let old = u16::from_be_bytes(*field);
         *field = port.to_be_bytes();
-        // What the device sums up is not in the field yet.
+        // The field does not yet contain the bytes that the device adds.
         if let Some(field) = checksum
             && !self.partial
         {
@@ -637,7 +638,7 @@ mod tests {
                 _ => (QuotedChange::DestinationPort(port), |ip, _, port| set_destination_port(ip, port)),
             };
             change_quoted(&mut packet.bytes, change).unwrap();
-            // The quote is what the whole packet would have been, cut.
+            // The quote is the beginning of the whole packet.
             if direct(&mut quoted.bytes, new, port).is_err() {
                 set_echo_identifier(&mut quoted.bytes, port).unwrap();
             }

@@ -1,4 +1,6 @@
-//! Length fields of frames that are not all there, or whose length is stated nowhere: what each header takes, and how far.
+//! Length fields of frames that are incomplete, or whose length is stated nowhere.
+//!
+//! For each header: the values that it accepts, and how far it reads.
 
 extern crate std;
 use std::vec::Vec;
@@ -45,7 +47,7 @@ fn a_header_of_a_cut_frame_is_found_if_its_end_was_on_the_wire() {
                 assert_eq!(FlowKey::related_from_frame_with(here, missing(gone)), Some(key));
             }
         }
-        // What is there is bounded as ever: padding is no payload.
+        // Existing bytes are limited as before: padding is not payload.
         let padded = [&frame[..], &[0; 9]].concat();
         assert_eq!(ip(&padded, missing(100)), Some((end, frame.len())));
     }
@@ -102,7 +104,7 @@ fn lengths_below_ip_may_lie_in_what_is_missing() {
     assert_eq!(ip(here, missing(session.len() - 61)), None);
 }
 
-/// A length of 0 is a frame's own only in what a device cuts, and never in a fragment.
+/// A length of 0 stands for a frame's own only in segments that a device cuts, never in fragments.
 #[test]
 fn an_unstated_length_is_the_frames() {
     let v4 = |protocol: u8, fragment: u16| {
@@ -139,7 +141,7 @@ fn an_unstated_length_is_the_frames() {
     }
 }
 
-/// What encloses a change of size says so much more, or less, though nobody sees all that it encloses.
+/// A change of size changes each enclosing length by the same number of bytes, even in an incomplete frame.
 #[test]
 fn lengths_of_a_cut_frame_are_restated_by_the_difference() {
     for (frame, end) in frames() {

@@ -27,7 +27,7 @@ pub enum SpliceError {
     Authenticated,
     /// The packet has not the options meant, or a payload whose checksum can't be carried.
     WrongProtocol {
-        /// The number of what it holds instead.
+        /// The number of the protocol that the packet holds.
         protocol: u8,
     },
     /// The inserted bytes, or the packet after it, are longer than a length field can say.
@@ -96,7 +96,7 @@ pub struct Splice {
     inserted: usize,
     given: usize,
     end: usize,
-    /// The one's complement sum of what a checksum covers and the splice changes, before it.
+    /// The one's complement sum, before the splice, of the covered bytes that it changes.
     before: u16,
     /// The one's complement sum of the addresses in the pseudo-header before it.
     ///
@@ -136,8 +136,9 @@ impl Splice {
         splice.planned(ip)
     }
 
-    /// Replaces `range` of the payload after the TCP, UDP, ICMP or ICMPv6 header by `length` bytes. TCP's sequence
-    /// numbers are the caller's business.
+    /// Replaces `range` of the payload after the TCP, UDP, ICMP or ICMPv6 header by `length` bytes.
+    ///
+    /// The caller adjusts TCP's sequence numbers.
     ///
     /// # Errors
     /// As [`SpliceError`] lists them.
@@ -366,8 +367,8 @@ impl Splice {
                 .add32(length),
             Part::Payload => {
                 let start = self.at - (self.at - self.transport) % 2;
-                // What lies after the change keeps its sum where it moves by an even number of bytes. A word that is
-                // half changed counts as changed.
+                // Bytes after the change keep their sum if they move by an even number of bytes. A word that
+                // is half changed counts as changed.
                 let stop = if self.growth() % 2 == 0 {
                     end.min(self.at + middle + (self.at + middle - start) % 2)
                 } else {
@@ -451,7 +452,9 @@ mod tests {
         made
     }
 
-    /// A checksum that is left to a device becomes the same when the device has done its part; says whether there is one.
+    /// A checksum that is left to a device is the same after the device has completed it.
+    ///
+    /// Answers whether there is a checksum.
     fn is_same_when_left_to_a_device(plan: Splice, old: &[u8], bytes: &[u8], expected: &Sample) -> bool {
         let (offset, before) = (field_offset(expected.protocol).unwrap(), plan.transport());
         let field = before + offset;

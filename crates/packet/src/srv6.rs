@@ -29,18 +29,20 @@ crate::header! {
     /// +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
     /// ```
     pub struct SegmentRouting, "srv6", 8 bytes {
-        /// The IP protocol number of what follows.
+        /// The IP protocol number of the next header.
         next_header, set_next_header: u8 = 0, 8, No, Protocol, kept;
         /// The header's length in 8-byte words, the first not counted.
         header_extension_length, set_header_extension_length: u8 = 8, 8, No, Dec, kept;
         /// Always 4.
         routing_type, set_routing_type: u8 = 16, 8, No, Dec, kept;
-        /// Index of the segment that the packet is on its way to; 0 is the last. In a reduced list, one more than its
-        /// last index stands for the first segment, which the list lacks.
+        /// Index of the segment to which the packet is on its way; 0 is the last segment.
+        ///
+        /// In a reduced list, one more than its last index stands for the first segment, which the list
+        /// lacks.
         segments_left, set_segments_left: u8 = 24, 8, No, Dec, kept;
         /// Index of the list's last entry: segments - 1.
         last_entry, set_last_entry: u8 = 32, 8, No, Dec, kept;
-        /// Flags, none of them assigned.
+        /// Flags; none is assigned.
         flags, set_flags: u8 = 40, 8, No, Hex, plain;
         /// Marks packets of one class.
         tag, set_tag: u16 = 48, 16, No, Hex, plain;

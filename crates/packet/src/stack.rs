@@ -15,19 +15,22 @@ pub struct Found<F> {
     pub facts: F,
     /// Bytes that the header takes, options and extension headers included.
     pub len: usize,
-    /// Where its payload ends, counted in bytes from the header's start, if the header says so itself.
+    /// The payload's end, counted in bytes from the header's start, if the header states it.
     pub total: Option<usize>,
-    /// The number by which it announces what follows; [`NOTHING`] where nothing can be parsed after it.
+    /// The number by which it announces the next header; [`NOTHING`] if nothing can be parsed after it.
     pub next: u16,
 }
 
-/// What a frame's metadata allow its length fields to say beyond its bytes. By default nothing: what comes off a wire is all
-/// there, and a length that points beyond it is a lie.
+/// The bytes beyond its end that a frame's metadata allow its length fields to state.
+///
+/// By default none: a frame from a wire is complete, and a length that points beyond it is wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LengthSlack {
     /// Bytes that the frame had on the wire behind its last one, and that a capture did not keep.
     pub missing: usize,
-    /// Whether an IP length of 0 stands for the frame's: so are segments that a device was still to cut.
+    /// Whether an IP length of 0 stands for the frame's length.
+    ///
+    /// Segments that a device was still to cut have such a length.
     pub unstated: bool,
 }
 
@@ -40,7 +43,7 @@ impl LengthSlack {
     }
 }
 
-/// Announces that what follows cannot be parsed as a header (a later fragment, encrypted payload, plain data).
+/// Announces that the payload cannot be parsed as a header (a later fragment, encrypted payload, plain data).
 pub const NOTHING: u16 = u16::MAX;
 
 /// Why bytes are not the header that was announced.
@@ -77,7 +80,7 @@ pub trait Header: Sized + 'static {
     /// The fields of its fixed part, in order. Families have none of their own.
     const FIELDS: &'static [Field];
 
-    /// Whether [`find`](Header::find) itself sees to it that header and payload lie inside the bytes; otherwise
+    /// Whether [`find`](Header::find) itself checks that header and payload lie inside the bytes; otherwise
     /// [`Layer::parse`] does.
     const EXACT: bool = false;
 
@@ -88,7 +91,8 @@ pub trait Header: Sized + 'static {
     /// # Errors
     /// [`Malformed`] names the rule that is broken.
     fn find(bytes: &[u8], announced: u16) -> Result<Found<Self::Facts>, Malformed>;
-    /// Whether a length of 0 that stands for the frame's looks to [`find`](Header::find) like a packet without payload.
+    /// Whether a length of 0 that stands for the frame's appears to [`find`](Header::find) as a packet
+    /// without payload.
     const UNSTATED_IS_EMPTY: bool = false;
 
     /// As [`find`](Header::find), in bytes that end where the frame does. `slack` says how many bytes are missing there.
@@ -121,24 +125,24 @@ pub trait Header: Sized + 'static {
     ) -> Option<Found<Self::Facts>> {
         None
     }
-    /// The view of `bytes`, which [`find`](Header::find) accepted and of which it told the length.
+    /// The view of `bytes`. [`find`](Header::find) accepted them and gave their length.
     fn view(bytes: &[u8], facts: Self::Facts) -> Self::Ref<'_>;
     /// As [`view`](Header::view), for writing.
     fn view_mut(bytes: &mut [u8], facts: Self::Facts) -> Self::Mut<'_>;
     /// Writes the number of the next header, when an operator inserts or removes that one.
     ///
-    /// For operators: functions fused behind do not notice what others write so.
+    /// For operators only: functions fused behind do not notice such a write by other code.
     fn announce(_header: Self::Mut<'_>, _next: u16) {}
     /// Writes the length that this header states, when its payload grew or shrank.
     ///
     /// `total` counts bytes from the header's first to the payload's last. Headers that state no length do
     /// nothing. For operators, as [`announce`](Header::announce).
     fn set_total(_header: Self::Mut<'_>, _total: usize) {}
-    /// Takes what a checksum over the payload covers `out` of it, or adds that.
+    /// Takes the bytes that a checksum over the payload covers `out` of it, or adds them.
     ///
     /// `bytes` are those from the header's first to the payload's last. Between the two calls, in that order,
-    /// what is covered may change, and a wrong checksum stays as wrong as it was. Says whether there is such a
-    /// checksum.
+    /// covered bytes may change, and a wrong checksum stays wrong by the same amount. Answers whether there
+    /// is such a checksum.
     fn cover(_bytes: &mut [u8], _out: bool) -> bool {
         false
     }
@@ -196,13 +200,13 @@ impl Header for Wire {
 pub trait Stack: Copy + 'static {
     /// The innermost header.
     type Top: Header;
-    /// Offset of the innermost header in the frame, in bytes, and what is remembered of it.
+    /// Offset of the innermost header in the frame, in bytes, and the facts of its parse.
     fn top(&self) -> (usize, <Self::Top as Header>::Facts);
     /// Where the innermost header ends and its payload begins, in bytes from the frame's start.
     fn end(&self) -> usize;
     /// Where that payload ends in a frame of `frame` bytes: by the innermost length field, or at the frame's end.
     fn limit(&self, frame: usize) -> usize;
-    /// The number by which the innermost header announces what follows.
+    /// The number by which the innermost header announces the next header.
     fn next(&self) -> u16;
     /// After bytes were inserted at `end()` (or removed there, `by` negative): every enclosing payload ends `by`
     /// bytes further.
@@ -224,8 +228,9 @@ pub trait Stack: Copy + 'static {
     fn pack(self) -> Self::Packed;
     /// The stack that [`pack`](Stack::pack) packed.
     fn unpack(packed: Self::Packed) -> Self;
-    /// Writes every length that encloses the innermost payload, after [`resized`](Stack::resized), from the
-    /// innermost header outwards. Checksums over those lengths are the caller's business.
+    /// Writes every length that encloses the innermost payload, from the innermost header outwards.
+    ///
+    /// Called after [`resized`](Stack::resized). The caller corrects checksums over those lengths.
     fn restate(&self, frame: &mut [u8]);
     /// As [`restate`](Stack::restate), in a frame of which the end is missing: every length becomes `by` bytes more.
     ///
@@ -233,10 +238,10 @@ pub trait Stack: Copy + 'static {
     fn restate_by(&self, frame: &mut [u8], by: isize) {
         let _ = (frame, by);
     }
-    /// Takes what is about to change `out` of every checksum that a tunnel has over its payload.
+    /// Takes the bytes that are about to change `out` of every checksum that a tunnel has over its payload.
     ///
-    /// That goes from the outermost header inwards. After the change it is added, from the innermost outwards.
-    /// Says whether there are any such checksums. See [`Header::cover`].
+    /// That goes from the outermost header inwards. After the change the bytes are added, from the innermost
+    /// header outwards. Answers whether there are any such checksums. See [`Header::cover`].
     fn cover(&self, _frame: &mut [u8], _out: bool) -> bool {
         false
     }
@@ -287,8 +292,8 @@ impl Stack for Root {
 
 /// Header `H` inside `P`.
 ///
-/// Every number is a word of its own on purpose. Narrower ones are written one by one and copied in pairs. A copy
-/// that is wider than the writes before it waits a dozen cycles for them to leave the store buffer.
+/// Every number has its own word on purpose. Narrower numbers are written one by one and copied in pairs. A
+/// copy that is wider than the writes before it waits a dozen cycles until they leave the store buffer.
 pub struct Layer<P, H: Header> {
     outer: P,
     at: usize,
@@ -303,7 +308,7 @@ pub struct Layer<P, H: Header> {
 /// A [`Layer`], packed.
 pub struct PackedLayer<P: Stack, H: Header> {
     outer: P::Packed,
-    /// End, limit and what is announced.
+    /// End, limit and the announced number.
     word: u64,
     facts: H::Facts,
 }
@@ -340,7 +345,7 @@ impl<P: Stack, H: Header> Layer<P, H> {
         Self::parse_in::<{ shape::ANY }>(outer, frame, None)
     }
 
-    /// As [`parse`](Self::parse), in a frame that is known to be of this [`shape`] where there is an answer of [`Usual::of`].
+    /// As [`parse`](Self::parse), in a frame that has this [`shape`], if [`Usual::of`] gave an answer for it.
     ///
     /// # Errors
     /// As [`parse`](Self::parse).
@@ -381,7 +386,7 @@ impl<P: Stack, H: Header> Layer<P, H> {
         let at = outer.end();
         let limit = outer.limit(frame.len());
         let Some(bytes) = frame.get(at..limit) else { return Err(short::<H>(at, limit)) };
-        // Only what reaches the frame's end can go on behind it.
+        // Only a header that reaches the frame's end can continue behind it.
         let missing = if limit == frame.len() { slack.missing } else { 0 };
         let found = H::find_with(bytes, outer.next(), LengthSlack { missing, ..slack })?;
         if found.len > bytes.len() {
@@ -396,7 +401,7 @@ impl<P: Stack, H: Header> Layer<P, H> {
         Ok(Self::of(outer, at, limit, Found { total, ..found }))
     }
 
-    /// Finds again what [`parse_in`](Self::parse_in) found in a usual frame.
+    /// Finds again the header that [`parse_in`](Self::parse_in) found in a usual frame.
     ///
     /// Nothing is checked, so results that are not looked at cost nothing. The caller has parsed this frame with
     /// success, and changed nothing since.
@@ -560,7 +565,7 @@ impl<P: Stack, H: Header> Stack for Layer<P, H> {
     }
 }
 
-/// A stack and what `map` or `lookup` found out about the packet.
+/// A stack, and the facts that `map` or `lookup` added about the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct With<P, M> {
     /// The stack before.
@@ -677,7 +682,7 @@ pub struct Further<I>(PhantomData<I>);
     label = "no `{H}` encloses this packet's `header()`"
 )]
 pub trait Holds<H: Header, I> {
-    /// The header's first byte and last byte + 1 in the frame, and what is remembered of it.
+    /// The header's first byte and last byte + 1 in the frame, and the facts of its parse.
     fn locate(&self) -> (usize, usize, H::Facts);
     /// Where the header's payload ends in the frame, in bytes.
     fn payload_end(&self) -> usize;

@@ -11,7 +11,9 @@ use crate::stack::{Found, Header, Malformed, NOTHING, malformed, whole};
 use crate::tcp_options::{TcpOption, TcpOptions, clamp_maximum_segment_size};
 
 crate::header! {
-    /// The fixed part of a TCP header (RFC 9293, section 3.1; RFC 3168 for CWR and ECE, RFC 9768 for AE).
+    /// The fixed part of a TCP header (RFC 9293, section 3.1).
+    ///
+    /// RFC 3168 defines CWR and ECE, RFC 9768 AE.
     ///
     /// ```text
     ///  0                   1                   2                   3
@@ -37,7 +39,7 @@ crate::header! {
         source_port, put_source_port: u16 = 0, 16, Own, Dec, kept;
         /// The receiver's port.
         destination_port, put_destination_port: u16 = 16, 16, Own, Dec, kept;
-        /// Number of the first byte of payload (of the SYN, if there is one).
+        /// Number of the payload's first byte (of the SYN, if there is one).
         sequence_number, put_sequence_number: u32 = 32, 32, Own, Dec, kept;
         /// Number of the next byte that the sender expects, if `ack` is set.
         acknowledgment_number, put_acknowledgment_number: u32 = 64, 32, Own, Dec, kept;
@@ -221,7 +223,7 @@ impl<'a> TcpRef<'a> {
     pub fn options(&self) -> TcpOptions<'a> {
         TcpOptions::new(self.options)
     }
-    /// The maximum segment size that the sender takes, in bytes, if it says so (only in a SYN).
+    /// The largest segment that the sender accepts, in bytes, if it states one (only in a SYN).
     pub fn maximum_segment_size(&self) -> Option<u16> {
         self.options().find_map(|option| match option {
             Ok(TcpOption::MaximumSegmentSize(size)) => Some(size),
@@ -238,15 +240,17 @@ impl TcpMut<'_> {
     }
     /// Changes option bytes in place, their number staying the same, and carries the change into the checksum.
     pub fn change_options(&mut self, change: impl FnOnce(&mut [u8])) {
-        // The options are a multiple of 4 bytes at an even offset, so whatever changed in them, the whole of them can be
+        // The options are a multiple of 4 bytes at an even offset. So after any change, all of them can be
         // taken out of the sum and added again.
         let old = Sum::ZERO.add_bytes(self.options).fold();
         change(self.options);
         let new = Sum::ZERO.add_bytes(self.options).fold();
         self.fixed.set_checksum(update16(self.fixed.checksum(), old, new));
     }
-    /// Lowers every maximum segment size that the segment states to at most `limit` bytes (RFC 4459, section 3.2); says whether
-    /// one changed.
+    /// Lowers every maximum segment size that the segment states to at most `limit` bytes (RFC 4459, section
+    /// 3.2).
+    ///
+    /// Answers whether one changed.
     pub fn clamp_maximum_segment_size(&mut self, limit: u16) -> bool {
         let is_larger = |option| matches!(option, Ok(TcpOption::MaximumSegmentSize(size)) if size > limit);
         let lowers = self.as_ref().options().any(is_larger);

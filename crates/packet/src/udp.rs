@@ -25,7 +25,7 @@ crate::header! {
         destination_port, put_destination_port: u16 = 16, 16, Own, Dec, kept;
         /// Bytes of header and payload, 8 or more.
         length, set_length: u16 = 32, 16, Own, Dec, kept;
-        /// Over pseudo-header, header and payload; 0 says that there is none (IPv4 only).
+        /// Over pseudo-header, header and payload; 0 means that there is none (IPv4 only).
         checksum, set_checksum: u16 = 48, 16, No, Hex, plain;
     }
 }
@@ -33,7 +33,7 @@ crate::header! {
 crate::field::display! { Udp }
 
 impl Udp {
-    /// A header for `payload` bytes (saturating at what 16 bits can say), without checksum.
+    /// A header for `payload` bytes (limited to what 16 bits can state), without checksum.
     pub fn new(source_port: u16, destination_port: u16, payload: usize) -> Self {
         let mut header = Self([0; 8]);
         header.put_source_port(source_port);
@@ -41,19 +41,19 @@ impl Udp {
         header.set_length((payload + Self::SIZE).min(0xffff) as u16);
         header
     }
-    /// Writes the sender's port and carries it into the checksum, if there is one.
+    /// Writes the sender's port and updates the checksum, if there is one.
     #[inline(always)]
     pub fn set_source_port(&mut self, port: u16) {
         self.carry(self.source_port(), port);
         self.put_source_port(port);
     }
-    /// Writes the receiver's port and carries it into the checksum, if there is one.
+    /// Writes the receiver's port and updates the checksum, if there is one.
     #[inline(always)]
     pub fn set_destination_port(&mut self, port: u16) {
         self.carry(self.destination_port(), port);
         self.put_destination_port(port);
     }
-    /// RFC 768: 0 says that there is no checksum, so a checksum of 0 is written as 0xffff.
+    /// RFC 768: 0 means that there is no checksum, so a checksum of 0 is written as 0xffff.
     #[inline(always)]
     fn carry(&mut self, old: u16, new: u16) {
         let checksum = self.checksum();
@@ -87,7 +87,7 @@ impl Header for Udp {
             }
             return Err(malformed::<Self>("its length points beyond what encloses it", total, bytes.len()));
         }
-        // The destination port is the nearest that UDP has to a number for what follows.
+        // UDP has no number for its payload; the destination port is the nearest to one.
         let next = u16::from_be_bytes([header[2], header[3]]);
         Ok(Found { facts: (), len: Self::SIZE, total: Some(total), next })
     }
@@ -114,7 +114,7 @@ impl Header for Udp {
     }
     /// Its port announces a tunnel put into UDP.
     ///
-    /// The checksum is the caller's business, as after every change of the payload.
+    /// The caller corrects the checksum, as after every change of the payload.
     fn announce(header: &mut Self, next: u16) {
         header.put_destination_port(next);
     }

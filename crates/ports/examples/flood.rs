@@ -1,5 +1,6 @@
-//! Floods an interface with 64-byte UDP packets of many flows through `af_packet`, to load whatever is behind it:
-//! `flood DEVICE SECONDS`. Prints packets sent a second.
+//! Floods an interface with 64-byte UDP packets of many flows through `af_packet`: `flood DEVICE SECONDS`.
+//!
+//! This loads the system behind the interface. Prints packets sent a second.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ use toml::de::DeTable;
 
 const BURST: usize = 64;
 
-/// A frame of 60 bytes (64 with its FCS) to a MAC address that nobody has, of flow `flow`.
+/// A frame of 60 bytes (64 with its FCS) of flow `flow`, to a MAC address that no device has.
 fn frame(flow: u16) -> [u8; 60] {
     let mut frame = [0; 60];
     frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 0xfe, 2, 0, 0, 0, 0, 1, 8, 0]);

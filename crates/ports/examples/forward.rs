@@ -1,4 +1,4 @@
-//! Forwards between two ports on one core, to measure drivers without anything else:
+//! Forwards between two ports on one core, to measure drivers alone:
 //! `forward 'driver = "af_xdp"  device = "veth0"' 'driver = "af_xdp"  device = "veth1"' SECONDS`.
 //!
 //! Prints one line: packets received and sent a second.

@@ -1,4 +1,6 @@
-//! How fast the generator makes packets on this core: `cargo run --release -p netbricks-ports --example generate -- 'flows = 65536'`.
+//! Measures how fast the generator makes packets on this core.
+//!
+//! `cargo run --release -p netbricks-ports --example generate -- 'flows = 65536'`
 
 use std::error::Error;
 use std::time::Instant;

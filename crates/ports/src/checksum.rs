@@ -1,5 +1,6 @@
-//! Checksums at the edge: arrivals are verified where the port's policy asks for it, and what a sender left to the
-//! device is completed in software where the device cannot do it.
+//! Checksums at the ports: arrivals are verified if the port's policy says so.
+//!
+//! A checksum that a sender left to the device is completed in software if the device cannot do it.
 
 use std::sync::Arc;
 
@@ -10,10 +11,10 @@ use netbricks_packet::{Ip, IpRef, Link, protocol};
 
 use crate::port::{ChecksumPolicy, Counters};
 
-/// Whether a frame's checksums hold, as far as it has any: IPv4 header, TCP, UDP, ICMP and ICMPv6.
+/// Whether the checksums in a frame are right: IPv4 header, TCP, UDP, ICMP and ICMPv6.
 ///
-/// Fragments are judged by their IP header alone. What is not IP, or malformed, has nothing to be judged. Nor has a
-/// packet on a source route that can't be read, since the final destination is under the checksum
+/// For a fragment, only the IP header is checked. A frame that is not IP, or is malformed, counts as right.
+/// So does a packet on a source route that cannot be read, since the checksum covers the final destination
 /// ([`PseudoHeader`](netbricks_packet::PseudoHeader)).
 pub fn is_valid(frame: &[u8]) -> bool {
     let Ok(link) = Layer::<Root, Link>::parse(Root, frame) else { return true };
@@ -25,7 +26,7 @@ pub fn is_valid(frame: &[u8]) -> bool {
         return false;
     }
     match ip.protocol() {
-        // RFC 768: no checksum was made; tunnels over IPv6 may do the same (RFC 6935).
+        // RFC 768: the sender made no checksum. Tunnels over IPv6 may do the same (RFC 6935).
         protocol::UDP if segment.get(6..8) == Some(&[0, 0]) => true,
         protocol::TCP | protocol::UDP | protocol::ICMP | protocol::ICMPV6 => {
             ip.transport_checksum_is_valid(segment).unwrap_or(true)
@@ -34,19 +35,19 @@ pub fn is_valid(frame: &[u8]) -> bool {
     }
 }
 
-/// As [`is_valid`], of a packet: what is missing of it can't be verified, and counts as right.
+/// As [`is_valid`], for a packet: missing bytes cannot be verified, and count as right.
 fn is_valid_as_far_as_it_goes(packet: &Packet) -> bool {
-    // Padding may be all that is missing.
+    // Perhaps only padding is missing.
     if packet.missing() == 0 || Ip::in_frame(packet.data()).is_some() {
         return is_valid(packet.data());
     }
     let slack = LengthSlack { missing: packet.missing(), unstated: false };
     let found = Ip::in_frame_with(packet.data(), slack);
-    // The header is whole, or the packet would be malformed.
+    // The header is complete, or the packet would be malformed.
     !matches!(found, Some((IpRef::V4(header), _)) if !header.checksum_is_valid())
 }
 
-/// What a port does about the checksums of arrivals, and where it counts the wrong ones.
+/// A port's policy for the checksums of arrivals, and the counter of the wrong ones.
 #[derive(Clone, Debug)]
 pub(crate) struct Judge {
     policy: ChecksumPolicy,
@@ -57,12 +58,12 @@ impl Judge {
     pub(crate) fn new(policy: ChecksumPolicy, counters: Arc<Counters>) -> Self {
         Self { policy, counters }
     }
-    /// Whether it looks at all.
+    /// Whether the policy checks checksums.
     #[inline(always)]
     pub(crate) fn looks(&self) -> bool {
         self.policy != ChecksumPolicy::Trust
     }
-    /// Whether the packet may go on; counts it where its checksum is wrong.
+    /// Whether the packet may go on; counts the packet if its checksum is wrong.
     pub(crate) fn welcomes(&self, packet: &Packet) -> bool {
         let offload = packet.offload();
         let is_right = !self.looks()
@@ -76,8 +77,10 @@ impl Judge {
     }
 }
 
-/// Computes the checksum that the packet's sender left to the device: the field holds the pseudo-header's sum already
-/// (as in Linux and virtio-net). Answers `false`, changing nothing, where the offload's places lie outside the packet.
+/// Computes the checksum that the packet's sender left to the device.
+///
+/// The field already holds the pseudo-header's sum (as in Linux and virtio-net). Answers `false` and changes
+/// nothing if the offload's places lie outside the packet.
 pub fn complete(packet: &mut Packet) -> bool {
     let offload = packet.offload();
     if !offload.needs_checksum {
@@ -89,7 +92,7 @@ pub fn complete(packet: &mut Packet) -> bool {
     if place + 2 > data.len() {
         return false;
     }
-    // A sum of 0 is written as 0xffff, which is the same number and never means "none" (RFC 768).
+    // A sum of 0 is written as 0xffff, which is the same number and never means "no checksum" (RFC 768).
     let checksum = match Sum::ZERO.add_bytes(&data[start..]).finish() {
         0 => 0xffff,
         checksum => checksum,
@@ -99,7 +102,7 @@ pub fn complete(packet: &mut Packet) -> bool {
     true
 }
 
-/// Bytes of the link header: Ethernet and its VLAN tags. What an MTU does not count.
+/// Bytes of the link header, Ethernet and its VLAN tags, which an MTU does not count.
 pub(crate) fn link_len(frame: &[u8]) -> usize {
     let mut len = 14;
     while len < 14 + 4 * 8
@@ -116,7 +119,9 @@ mod tests {
     use super::*;
     use netbricks_buffer::Pool;
 
-    /// A UDP datagram in IPv4, checksums right: written by hand, so that no builder of ours judges itself.
+    /// A UDP datagram in IPv4 with right checksums.
+    ///
+    /// It is written by hand, so that the test does not depend on our builders.
     const FRAME: [u8; 46] = [
         2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, // Ethernet
         0x45, 0, 0, 32, 0, 0, 0x40, 0, 64, 17, 0x26, 0xcb, 10, 0, 0, 1, 10, 0, 0, 2, // IPv4
@@ -130,7 +135,8 @@ mod tests {
         for bit in 14 * 8..FRAME.len() * 8 {
             let mut frame = FRAME;
             frame[bit / 8] ^= 1 << (bit % 8);
-            // What makes it another packet (version, length, fragment, protocol) may leave nothing to be judged.
+            // A flip that changes the kind of packet (version, length, fragment, protocol) may leave nothing
+            // to check.
             let judged = !matches!(bit / 8, 14 | 16..=17 | 38..=39);
             if judged {
                 assert!(!is_valid(&frame), "bit {bit}");
@@ -143,7 +149,7 @@ mod tests {
 
     #[test]
     fn packets_on_a_source_route_are_judged_by_their_final_destination() {
-        // By hand, as RFC 1071 says it: 0x11 is UDP's number.
+        // By hand, as in RFC 1071: 0x11 is UDP's number.
         let frame = |kind: &str, wrong: bool| {
             let (header, addresses): (Vec<u8>, Vec<u8>) = match kind {
                 "lsrr" => {
@@ -158,7 +164,7 @@ mod tests {
                 _ => {
                     let mut header = [0x60, 0, 0, 0, 0, 36, 43, 64].to_vec();
                     header.extend([[0x20; 16], [0x21; 16]].concat());
-                    // Type 2 has one address, type 4 here too; 1 segment is left, 77 is no type.
+                    // Type 2 has one address, and so has type 4 here. 1 segment is left. 77 is not a type.
                     let number = match kind {
                         "mobile" => 2,
                         "srv6" => 4,
@@ -179,7 +185,7 @@ mod tests {
             assert!(is_valid(&frame(kind, false)), "{kind}");
             assert!(!is_valid(&frame(kind, true)), "{kind}");
         }
-        // Its final destination can't be told, so nobody can say whether it is right.
+        // Its final destination is not known, so the checksum cannot be checked.
         assert!(is_valid(&frame("unknown", true)));
     }
 

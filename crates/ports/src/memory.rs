@@ -1,5 +1,7 @@
-//! Ports without a device: what is sent on one memory port arrives on its peer, in the same process and perhaps on
-//! another core; tests hold the far end in their own hands.
+//! Ports without a device.
+//!
+//! Packets sent on one memory port arrive on its peer, in the same process and perhaps on another core. Tests
+//! hold the far end themselves.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +17,7 @@ use crate::port::{Capabilities, Counters, Port, PortError, ReceiveQueue, Transmi
 use crate::steer::{Rules, Unsteerable};
 use crate::taken::Taken;
 
-/// What may be written for a memory port.
+/// The settings of a memory port.
 #[derive(Clone, Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MemorySettings {
@@ -60,7 +62,7 @@ impl Settings for MemorySettings {
 struct Wire {
     packets: Mutex<VecDeque<Packet>>,
     capacity: usize,
-    /// Nothing more will be put in.
+    /// No more packets will be put in.
     ended: AtomicBool,
 }
 
@@ -70,7 +72,7 @@ impl Wire {
         Self { packets, capacity, ended: AtomicBool::new(false) }
     }
     fn packets(&self) -> std::sync::MutexGuard<'_, VecDeque<Packet>> {
-        // A queue is whole between any two operations, so a panic elsewhere leaves it usable.
+        // A queue is consistent between any two operations, so a panic elsewhere leaves it usable.
         self.packets.lock().unwrap_or_else(PoisonError::into_inner)
     }
     fn push(&self, packet: Packet) -> Result<(), Packet> {
@@ -95,7 +97,7 @@ impl Direction {
         let wires = (0..queues).map(|_| Wire::new(capacity)).collect();
         Arc::new(Self { wires, rules: OnceLock::new() })
     }
-    /// The queue at which a frame arrives that was put on queue `sent`.
+    /// The queue at which a frame arrives after it was put on queue `sent`.
     fn queue_of(&self, frame: &[u8], sent: usize) -> usize {
         self.rules.get().and_then(|rules| rules.queue_of(frame)).map_or(sent, usize::from)
     }
@@ -112,7 +114,9 @@ pub struct Memory {
     drives_clock: bool,
 }
 
-/// The far end of a memory port, for tests: what is pushed here arrives at the port, what the port sends is taken here.
+/// The far end of a memory port, for tests.
+///
+/// Packets that are pushed here arrive at the port; packets that the port sends are taken here.
 #[derive(Clone, Debug)]
 pub struct FarEnd {
     pool: Pool,
@@ -121,8 +125,10 @@ pub struct FarEnd {
 }
 
 impl Memory {
-    /// A port with `queues` queues each way, of up to `capacity` packets each, and its far end, which takes frames for
-    /// what it pushes from `pool`. Packets that are pushed with a time drive the graph's clock.
+    /// A port with `queues` queues in each direction, of up to `capacity` packets each, and its far end.
+    ///
+    /// The far end takes frames for pushed packets from `pool`. Packets that are pushed with a time drive the
+    /// graph's clock.
     pub fn new(name: &str, queues: usize, capacity: usize, pool: &Pool) -> (Self, FarEnd) {
         let wires = || Direction::new(queues, capacity);
         let far = FarEnd { pool: pool.clone(), arriving: wires(), leaving: wires() };
@@ -130,7 +136,7 @@ impl Memory {
         (port, far)
     }
 
-    /// Two ports that are each other's peer.
+    /// Two ports that are peers of each other.
     pub fn pair((first, second): (&str, &str), queues: usize, capacity: usize) -> (Self, Self) {
         let (there, back) = (Direction::new(queues, capacity), Direction::new(queues, capacity));
         (Self::over(first, back.clone(), there.clone()), Self::over(second, there, back))
@@ -144,11 +150,13 @@ impl Memory {
 }
 
 impl FarEnd {
-    /// Lets a frame arrive on a queue, or where the port's rules say, at no particular time. `false` when the queue is full or no buffer is free.
+    /// Lets a frame arrive without a time, on this queue or where the port's rules send it.
+    ///
+    /// `false` when the queue is full or no buffer is free.
     pub fn push(&self, queue: usize, frame: &[u8]) -> bool {
         self.push_at(queue, frame, 0)
     }
-    /// Lets a frame arrive at a time (ns), which drives the graph's clock when it is not 0.
+    /// Lets a frame arrive at a time (ns). The time drives the graph's clock when it is not 0.
     pub fn push_at(&self, queue: usize, frame: &[u8], time: u64) -> bool {
         let Some(mut packet) = self.pool.packet(frame) else { return false };
         packet.set_received_at(time);
@@ -157,12 +165,12 @@ impl FarEnd {
     /// Lets a packet arrive.
     ///
     /// # Errors
-    /// Gives it back when the queue is full.
+    /// Gives the packet back when the queue is full.
     pub fn push_packet(&self, queue: usize, packet: Packet) -> Result<(), Packet> {
         let queue = self.arriving.queue_of(packet.data(), queue);
         self.arriving.wires[queue].push(packet)
     }
-    /// Nothing more will arrive: the receive queues end when they are empty.
+    /// Ends the arrivals: the receive queues end when they are empty.
     pub fn end(&self) {
         self.arriving.wires.iter().for_each(|wire| wire.ended.store(true, Ordering::Release));
     }
@@ -194,7 +202,7 @@ pub(crate) fn register(drivers: &mut Drivers) {
             let mut links = links.lock().unwrap_or_else(PoisonError::into_inner);
             let ours = (name.to_owned(), peer.to_owned());
             let theirs = (peer.to_owned(), name.to_owned());
-            // The peer that was opened first left both directions here; they are worth taking while it lives.
+            // The peer that was opened first left both directions here; they are valid while it lives.
             if let Some((there, back)) = links.remove(&theirs)
                 && let (Some(there), Some(back)) = (there.upgrade(), back.upgrade())
             {
@@ -221,7 +229,7 @@ impl Port for Memory {
         Capabilities {
             receive_queues: self.arriving.wires.len(),
             transmit_queues: self.leaving.wires.len(),
-            // Packets keep their metadata on the way, so the far side knows what is left to do.
+            // Packets keep their metadata on the way, so the far side knows the work that is left.
             checksum_offload: true,
             segmentation_offload: true,
             drives_clock: self.drives_clock,
@@ -309,7 +317,9 @@ struct Transmit {
 }
 
 impl Transmit {
-    /// Puts each packet on the wire that the far side's rules say, in order, with one lock for each such wire.
+    /// Puts each packet, in order, on the wire that the far side's rules choose.
+    ///
+    /// Takes one lock for each such wire.
     #[inline(never)]
     fn steered(&self, rules: &Rules, batch: &mut Batch, cx: &mut Context) {
         let mut queues = [0_u16; BATCH];

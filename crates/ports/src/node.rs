@@ -1,7 +1,8 @@
-//! Ports in a graph: a receive queue becomes a node that brings packets in, a transmit queue one that gives them away.
+//! Ports in a graph: receive queues become nodes that bring packets in, transmit queues become nodes that
+//! send.
 //!
-//! Here stands what every port owes the graph whatever its driver: labels and checksum policy on arrival. What it owes
-//! on sending (MTU, offloads, bounded retries, counted failures) is in `transmit`.
+//! This module has the duties of every port on arrival, whatever its driver: labels and checksum policy. The
+//! duties on sending (MTU, offloads, bounded retries, counted failures) are in `transmit`.
 
 mod shared;
 mod transmit;
@@ -19,21 +20,22 @@ pub use transmit::{LiveLimits, TransmitLimits, TransmitNode};
 use crate::checksum::Judge;
 use crate::port::{ChecksumPolicy, Counters, Port, PortError, ReceiveQueue};
 
-/// Brings a receive queue's packets into a graph.
+/// A node that brings a receive queue's packets into a graph.
 pub struct ReceiveNode {
     queue: Box<dyn ReceiveQueue>,
     kind: String,
     port: u16,
     number: u16,
     labelled: bool,
-    /// The queue keeps packets, and has judged their checksums as they came.
+    /// The queue keeps packets, and has checked their checksums on arrival.
     keeps: bool,
     judge: Judge,
 }
 
 impl ReceiveNode {
-    /// A node over `queue`, which is number `number` of the port with index `port`; `driver` names its kind, and wrong
-    /// checksums are counted in `counters`.
+    /// A node over `queue`, which is number `number` of the port with index `port`.
+    ///
+    /// `driver` names its kind, and wrong checksums are counted in `counters`.
     pub fn new(
         queue: Box<dyn ReceiveQueue>,
         driver: &str,
@@ -56,7 +58,7 @@ impl ReceiveNode {
         Ok(Self::new(taken, port.driver(), (number, queue as u16), port.checksum_policy(), counters))
     }
 
-    /// Takes out what the port's checksum policy does not let in.
+    /// Removes the packets that the port's checksum policy refuses.
     fn judge(&self, batch: &mut Batch, cx: &mut Context) {
         let mut refused = [false; BATCH];
         let mut any = false;
@@ -72,7 +74,7 @@ impl ReceiveNode {
         }
     }
 
-    /// Writes where the packets arrived, and when, where the driver does not know better.
+    /// Writes the port, the queue and the time of arrival, unless the driver has written them.
     #[inline(always)]
     fn label(&self, batch: &mut Batch, now: u64) {
         if self.labelled {
@@ -89,7 +91,8 @@ impl ReceiveNode {
 
 impl Node for ReceiveNode {
     fn process(&mut self, _input: usize, batch: &mut Batch, cx: &mut Context) {
-        // It has no inputs: the graph never calls this, and what came in another way is not lost silently.
+        // The node has no inputs, so the graph never calls this. Packets that arrive anyway are not lost
+        // silently.
         cx.drop_batch(batch, DropReason::Unconnected);
     }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
@@ -127,7 +130,7 @@ impl Node for ReceiveNode {
     }
 }
 
-/// What a queue that a node counts for had before and has now: drivers without a device send all of a batch at once.
+/// Counts a batch as sent, all at once, for drivers without a device.
 #[inline(always)]
 pub(crate) fn count_sent(counters: &Counters, batch: &Batch, cx: &mut Context) {
     let (packets, bytes) = (batch.len() as u64, batch.bytes());

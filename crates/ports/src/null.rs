@@ -1,4 +1,4 @@
-//! A port that never receives and takes everything it is given: the end of a benchmark or of traffic nobody wants.
+//! A port that never receives and takes all packets: the end of a benchmark or of unwanted traffic.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::open::{Drivers, OpenContext};
 use crate::port::{Capabilities, Counters, Port, PortError, ReceiveQueue, TransmitQueue};
 use crate::taken::Taken;
 
-/// The port.
+/// A port without arrivals, which frees the packets that are sent.
 #[derive(Debug)]
 pub struct Null {
     name: String,
@@ -19,7 +19,7 @@ pub struct Null {
 }
 
 impl Null {
-    /// A port with this many queues each way.
+    /// A port with this many queues in each direction.
     pub fn new(name: &str, queues: usize) -> Self {
         let counters = (0..queues).map(|_| Arc::default()).collect();
         Self { name: name.into(), counters, taken: Taken::new(queues, queues) }
@@ -66,7 +66,7 @@ impl Port for Null {
     }
 }
 
-/// A receive queue from which nothing comes.
+/// A receive queue without arrivals.
 struct Silence;
 
 impl ReceiveQueue for Silence {
@@ -75,7 +75,7 @@ impl ReceiveQueue for Silence {
     }
 }
 
-/// A transmit queue that frees what it is given.
+/// A transmit queue that frees its packets.
 struct Sink(Arc<Counters>);
 
 impl TransmitQueue for Sink {

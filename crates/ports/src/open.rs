@@ -1,7 +1,9 @@
-//! Port drivers by name: a port's table in the configuration becomes an open port, wrapped as its common settings say.
+//! Port drivers by name: from a port's table in the configuration to an open port.
 //!
-//! Every driver's own settings are a type that implements [`Settings`]; what all ports have in common (wrappers,
-//! capture, checksum policy, MTU, seed) is taken off the table before the driver sees it.
+//! The common settings say how the port is wrapped.
+//!
+//! Each driver's own settings are a type that implements [`Settings`]. The settings that all ports have in
+//! common (wrappers, capture, checksum policy, MTU, seed) are taken off the table before the driver sees it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,26 +18,27 @@ use crate::port::{Port, PortError};
 use crate::steer::{Fixed, Rules};
 use crate::wrap::{self, Common};
 
-/// What a driver needs to open a port.
+/// The environment in which a driver opens a port.
 #[derive(Clone, Debug)]
 pub struct OpenContext {
-    /// Where the port's packets come from.
+    /// The pool of the port's packets.
     pub pool: Pool,
-    /// Queues wanted: one a worker. A port may have fewer; its [`Capabilities`](crate::Capabilities) say how many.
+    /// Wanted queues: one a worker. A port may have fewer; its [`Capabilities`](crate::Capabilities) say how
+    /// many.
     pub queues: usize,
-    /// The seed of everything random in the port.
+    /// The seed of all randomness in the port.
     pub seed: u64,
-    /// Relative file names are relative to this directory: the configuration file's.
+    /// The directory to which relative file names refer: that of the configuration file.
     pub directory: PathBuf,
 }
 
 /// A port that cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Its settings do not fit.
+    /// Its settings are wrong.
     #[error("{0}")]
     Settings(#[from] SettingsError),
-    /// The device or file does not.
+    /// The device or file is not usable.
     #[error("{0}")]
     Port(#[from] PortError),
 }
@@ -49,24 +52,26 @@ type Look = dyn Fn(&str, Spanned<DeTable<'_>>, usize) -> Vec<PortError> + Send +
 type IsLarge = dyn Fn(Spanned<DeTable<'_>>, usize) -> Option<bool> + Send + Sync;
 type Check = dyn Fn(&str, Spanned<DeTable<'_>>, &Path) -> Result<(), OpenError> + Send + Sync;
 
-/// How a driver's receive queues divide flows. An open port's [`Capabilities`](crate::Capabilities) say it for certain.
+/// How the receive queues of a driver's ports divide flows.
+///
+/// For an open port, [`Capabilities`](crate::Capabilities) give the definite answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueDivision {
     /// There is one queue.
     #[default]
     One,
-    /// Up to one for each worker, and both directions of a flow arrive on the same.
+    /// Up to one queue for each worker, and both directions of a flow arrive on the same queue.
     Symmetric,
-    /// Up to one for each worker, and the directions of a flow may arrive on different ones.
+    /// Up to one queue for each worker, and the directions of a flow may arrive on different queues.
     Asymmetric,
 }
 
-/// Which ways packets go through a port.
+/// The directions in which packets go through a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Directions {
-    /// They can come in.
+    /// Packets can come in.
     pub receives: bool,
-    /// They can leave.
+    /// Packets can leave.
     pub transmits: bool,
 }
 
@@ -75,19 +80,19 @@ impl Directions {
     pub const BOTH: Self = Self { receives: true, transmits: true };
 }
 
-/// A kind of port that can be used by name.
+/// A kind of port, known by its name.
 pub struct Driver {
-    /// Its name in configuration: `"af_packet"`.
+    /// The driver's name in the configuration: `"af_packet"`.
     pub name: &'static str,
     /// One sentence.
     pub summary: &'static str,
-    /// What may be written for it, beside [`COMMON_KEYS`](crate::COMMON_KEYS).
+    /// The keys of its settings, in addition to [`COMMON_KEYS`](crate::COMMON_KEYS).
     pub keys: &'static [Key],
     /// Whether its ports work only over a pool that was built [`aligned`](netbricks_buffer::PoolBuilder::aligned).
     pub aligned_frames: bool,
-    /// How receive queues divide the flows of its ports, as far as that is known before one is opened.
+    /// How receive queues divide the flows of its ports, as far as that is known before a port is opened.
     pub division: QueueDivision,
-    /// Why none of its ports can steer, where that is known before one is opened.
+    /// The reason why none of its ports can steer, if that is known before a port is opened.
     pub fixed: Option<Fixed>,
     queues: Option<Box<CountQueues>>,
     direct: Option<Box<Direct>>,
@@ -105,11 +110,13 @@ impl fmt::Debug for Driver {
 }
 
 impl Driver {
-    /// Opens port `name` with settings as a table with places in the file, without the key `driver`.
+    /// Opens port `name`.
+    ///
+    /// `settings` is a table with places in the file, without the key `driver`.
     ///
     /// # Errors
     /// [`OpenError::Settings`] with the place of a wrong type, an unknown key or a refused value;
-    /// [`OpenError::Port`] when the device or file will not do.
+    /// [`OpenError::Port`] when the device or file is not usable.
     pub fn open(
         &self,
         name: &str,
@@ -127,8 +134,9 @@ impl Driver {
         Ok(wrap::wrap(port, &common, &cx)?)
     }
 
-    /// Everything that can be checked without opening the port: types, keys, values, and that files to be read are
-    /// there (relative to `directory`).
+    /// Checks everything that needs no open port: types, keys, values, and whether files to be read exist.
+    ///
+    /// File names are relative to `directory`.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -143,20 +151,23 @@ impl Driver {
         (self.check)(name, own, directory).map_err(|error| self.suggest(error))
     }
 
-    /// The rules in settings by which a port of theirs steers; none where they are wrong.
+    /// The rules by which a port with these settings steers; none if the settings are wrong.
     pub fn rules(&self, settings: Spanned<DeTable<'_>>) -> Rules {
         self.split(settings).map(|(common, _)| common.steer).unwrap_or_default()
     }
 
-    /// Which ways packets go through a port with these settings, as far as that is known before it is opened:
-    /// [`Directions::BOTH`] also where it is not known, and where they are wrong.
+    /// The directions in which packets go through a port with these settings.
+    ///
+    /// [`Directions::BOTH`] also if the settings are wrong, or if the answer is not known before the port is
+    /// opened.
     pub fn directions(&self, settings: Spanned<DeTable<'_>>) -> Directions {
         let known = |direct: &Direct| direct(self.split(settings).ok()?.1);
         self.direct.as_deref().and_then(known).unwrap_or(Directions::BOTH)
     }
 
-    /// Whether a port with these settings does with packets of `largest` bytes at most, as far as that is known before it is
-    /// opened.
+    /// Checks whether a port with these settings accepts packet buffers of at most `largest` bytes.
+    ///
+    /// Checks only what is known before the port is opened.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -165,23 +176,29 @@ impl Driver {
         self.fits.as_deref().map_or(Ok(()), |fits| fits(name, own, largest))
     }
 
-    /// What a port with these settings lacks on this machine, now: an interface that is not there, or is switched off, or
-    /// may bring packets of more than the `largest` bytes that a packet buffer takes. Asks only what needs no capability,
-    /// and opens nothing. Another machine may have it.
+    /// Lists what a port with these settings lacks on this machine now.
+    ///
+    /// That is an interface that does not exist or is switched off, or that may bring packets larger than the
+    /// `largest` bytes of a packet buffer. Uses only requests that need no capability, and opens nothing.
+    /// Another machine may lack other things.
     pub fn lacks(&self, name: &str, settings: Spanned<DeTable<'_>>, largest: usize) -> Vec<PortError> {
         let found = |look: &Look| Some(look(name, self.split(settings).ok()?.1, largest));
         self.look.as_deref().and_then(found).unwrap_or_default()
     }
 
-    /// Whether a port with these settings may bring packets of more than `small` bytes, so that the pool has to have large
-    /// frames: segments that the kernel has not cut, or jumbo frames.
+    /// Whether a port with these settings may bring packets of more than `small` bytes.
+    ///
+    /// The pool then needs large frames.
+    ///
+    /// Such packets are segments that the kernel has not cut, or jumbo frames.
     pub fn brings_large_packets(&self, settings: Spanned<DeTable<'_>>, small: usize) -> bool {
         let known = |large: &IsLarge| large(self.split(settings).ok()?.1, small);
         self.large.as_deref().and_then(known).unwrap_or(false)
     }
 
-    /// How many receive queues a port with these settings has where `wanted` are asked for, as far as that is known before it
-    /// is opened.
+    /// The number of receive queues of a port with these settings when `wanted` are requested.
+    ///
+    /// Answers as far as that is known before the port is opened.
     pub fn receive_queues(&self, settings: Spanned<DeTable<'_>>, wanted: usize) -> usize {
         let written = settings.get_ref().get("queues").and_then(|queues| match queues.get_ref() {
             DeValue::Integer(queues) => usize::from_str_radix(queues.as_str(), queues.radix()).ok(),
@@ -196,7 +213,7 @@ impl Driver {
         }
     }
 
-    /// Refuses rules where none could be followed.
+    /// Refuses rules if no port of the driver can follow any.
     fn check_rules(&self, port: &str, rules: &Rules) -> Result<(), PortError> {
         match self.fixed {
             Some(fixed) if !rules.is_empty() => {
@@ -206,7 +223,7 @@ impl Driver {
         }
     }
 
-    /// The settings that all ports share, and the driver's own.
+    /// Separates the settings that all ports share from the driver's own.
     fn split<'t>(&self, settings: Spanned<DeTable<'t>>) -> Result<(Common, Spanned<DeTable<'t>>), OpenError> {
         let span = settings.span();
         let (mut shared, mut own) = (DeTable::new(), DeTable::new());
@@ -222,7 +239,7 @@ impl Driver {
         Ok((common, Spanned::new(span, own)))
     }
 
-    /// Adds the name that was probably meant to an unknown key's error.
+    /// Adds the name that was probably meant to the error for an unknown key.
     fn suggest(&self, mut error: OpenError) -> OpenError {
         if let OpenError::Settings(error) = &mut error
             && error.message.starts_with("unknown field")
@@ -235,7 +252,7 @@ impl Driver {
     }
 }
 
-/// A seed of its own for each port, from the run's.
+/// Derives each port's own seed from the run's seed.
 fn seed_of(seed: u64, name: &str) -> u64 {
     // FNV-1a: stable, and no attacker chooses the names.
     name.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -248,12 +265,12 @@ fn seed_of(seed: u64, name: &str) -> u64 {
 pub struct Drivers(BTreeMap<&'static str, Driver>);
 
 impl Drivers {
-    /// None.
+    /// An empty list of drivers.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a driver; one of the same name is replaced.
+    /// Adds a driver. It replaces a driver of the same name.
     pub fn add<S: Settings>(
         &mut self,
         name: &'static str,
@@ -263,8 +280,9 @@ impl Drivers {
         self.add_checked(name, summary, |_, _: &S, _| Ok(()), open)
     }
 
-    /// Adds a driver that can say more about its settings without opening: `check` gets the port's name, the
-    /// settings, and the directory that relative file names start from.
+    /// Adds a driver that can check more of its settings without opening a port.
+    ///
+    /// `check` gets the port's name, the settings, and the directory to which relative file names refer.
     pub fn add_checked<S: Settings>(
         &mut self,
         name: &'static str,
@@ -293,8 +311,10 @@ impl Drivers {
         self
     }
 
-    /// Says that the driver's ports work only over a pool that was built
-    /// [`aligned`](netbricks_buffer::PoolBuilder::aligned). No effect where there is no such driver.
+    /// Says that the driver's ports need a pool that was built
+    /// [`aligned`](netbricks_buffer::PoolBuilder::aligned).
+    ///
+    /// No effect where there is no such driver.
     pub fn want_aligned_frames(&mut self, name: &str) -> &mut Self {
         if let Some(driver) = self.0.get_mut(name) {
             driver.aligned_frames = true;
@@ -310,8 +330,9 @@ impl Drivers {
         self
     }
 
-    /// Says how many receive queues a port of the driver has by its settings, where so many are wanted. No effect where there is
-    /// no such driver, or where its ports have one queue.
+    /// Says how many receive queues a port of the driver has, from its settings and the wanted number.
+    ///
+    /// No effect where there is no such driver, or where its ports have one queue.
     pub fn limit_queues<S: Settings>(
         &mut self,
         name: &str,
@@ -324,7 +345,9 @@ impl Drivers {
         self
     }
 
-    /// Says by its settings which ways packets go through a port of the driver. No effect where there is no such driver.
+    /// Says in which directions packets go through a port of the driver, from its settings.
+    ///
+    /// No effect where there is no such driver.
     pub fn limit_directions<S: Settings>(
         &mut self,
         name: &str,
@@ -336,8 +359,9 @@ impl Drivers {
         self
     }
 
-    /// Says by its settings whether a port of the driver does with packets of so many bytes at most; `fits` gets the port's name
-    /// too. No effect where there is no such driver.
+    /// Says whether a port of the driver accepts packet buffers of at most so many bytes, from its settings.
+    ///
+    /// `fits` gets the port's name too. No effect where there is no such driver.
     pub fn limit_packets<S: Settings>(
         &mut self,
         name: &str,
@@ -351,9 +375,10 @@ impl Drivers {
         self
     }
 
-    /// Has a port's settings held against this machine before it is opened; `look` gets the port's name, its settings and
-    /// the bytes of the largest packet that a buffer takes, and answers what is lacking. No effect where there is no such
-    /// driver.
+    /// Has a port's settings compared with this machine before the port is opened.
+    ///
+    /// `look` gets the port's name, its settings and the bytes of the largest packet that a buffer takes, and
+    /// answers what is lacking. No effect where there is no such driver.
     pub fn look_first<S: Settings>(
         &mut self,
         name: &str,
@@ -367,8 +392,9 @@ impl Drivers {
         self
     }
 
-    /// Says by its settings whether a port of the driver may bring packets of more than so many bytes, for which the pool
-    /// has to have large frames. No effect where there is no such driver.
+    /// Says whether a port of the driver may bring packets of more than so many bytes, from its settings.
+    ///
+    /// The pool needs large frames for such packets. No effect where there is no such driver.
     pub fn expect_large_packets<S: Settings>(
         &mut self,
         name: &str,

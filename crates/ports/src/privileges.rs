@@ -1,4 +1,4 @@
-//! What a process may do: its capabilities (capabilities(7)), and how much memory it may lock.
+//! The privileges of a process: its capabilities (capabilities(7)), and the memory that it may lock.
 
 use std::io;
 
@@ -29,17 +29,18 @@ impl Capability {
     }
 }
 
-/// What a driver needs in all.
+/// All privileges that a driver needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Needs {
     pub(crate) capabilities: &'static [Capability],
-    /// Bytes of memory that the kernel locks: more than the process's limit takes `CAP_IPC_LOCK`.
+    /// Bytes of memory that the kernel locks. More than the process's limit needs `CAP_IPC_LOCK`.
     pub(crate) locked: u64,
 }
 
 impl Needs {
-    /// The error for something that the kernel refused: all that the process lacks, of what the driver will ask for later
-    /// too.
+    /// The error for an action that the kernel refused.
+    ///
+    /// It lists all privileges that the process lacks, also those that the driver needs later.
     pub(crate) fn refused(&self, port: &str, action: &str, source: io::Error) -> PortError {
         let is_privilege = matches!(source.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::ENOBUFS));
         let missing = if is_privilege { self.missing(effective(), lockable()) } else { Vec::new() };
@@ -54,13 +55,13 @@ impl Needs {
         PortError::Privileges { port: port.into(), action: action.into(), missing, all: all.join(",") }
     }
 
-    /// What is lacking of it, with these effective capabilities and so many bytes that may be locked.
+    /// The missing privileges, with these effective capabilities and this many bytes that may be locked.
     fn missing(&self, effective: u64, lockable: Option<u64>) -> Vec<String> {
         let has = |capability: Capability| effective & 1 << capability as u32 != 0;
         let mut missing: Vec<String> = self
             .capabilities
             .iter()
-            // CAP_BPF was a part of CAP_SYS_ADMIN, which still stands for it.
+            // CAP_BPF was a part of CAP_SYS_ADMIN, which still includes it.
             .filter(|needed| !has(**needed) && (**needed != Capability::Bpf || !has(Capability::SysAdmin)))
             .map(|needed| needed.name().to_owned())
             .collect();
@@ -77,22 +78,22 @@ impl Needs {
         missing
     }
 
-    /// Raises the process's limit of locked memory as far as it may, if it is too low.
+    /// Raises the process's limit of locked memory as far as allowed, if it is too low.
     pub(crate) fn raise_limit(&self) {
         let Rlimit { current, maximum } = getrlimit(Resource::Memlock);
         if current.is_some_and(|current| current < self.locked) {
-            // Where that fails the kernel says so when it is to lock the memory.
+            // If that fails, the kernel reports it when it has to lock the memory.
             let _ = setrlimit(Resource::Memlock, Rlimit { current: maximum, maximum });
         }
     }
 }
 
-/// Bytes that the process may lock; `None` without a limit.
+/// The number of bytes that the process may lock; `None` without a limit.
 fn lockable() -> Option<u64> {
     getrlimit(Resource::Memlock).current
 }
 
-/// The effective capabilities of this thread, a bit each; all where the kernel does not say.
+/// The effective capabilities of this thread, a bit each; all if the kernel does not say.
 fn effective() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));

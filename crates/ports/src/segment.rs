@@ -1,10 +1,11 @@
-//! Segmentation in software: a TCP or UDP packet that its sender left to be cut becomes packets that fit.
+//! Segmentation in software: a TCP or UDP packet that its sender left uncut becomes packets that fit.
 //!
-//! It is used twice. On transmit, for ports whose device does not cut, and for segments inside a tunnel, which a
-//! virtio-net header can't describe (virtio 1.2, section 5.1.6.2). On receive, for packets that no buffer holds: BIG TCP
-//! (up to 512 KiB) becomes packets of at most 64 KiB, which are left to be cut further.
+//! It has two uses. On transmit, it serves ports whose device does not cut, and segments inside a tunnel,
+//! which a virtio-net header cannot describe (virtio 1.2, section 5.1.6.2). On receive, it serves packets
+//! that no buffer holds: BIG TCP (up to 512 KiB) becomes packets of at most 64 KiB, which are cut further
+//! later.
 //!
-//! Nothing that the offload or the packet states is believed before it was compared with the bytes.
+//! All statements of the offload and of the packet are first compared with the bytes.
 
 mod tunnel;
 
@@ -17,22 +18,24 @@ use netbricks_packet::{IpRef, Link, PseudoHeader, protocol};
 
 use self::tunnel::Tunnel;
 
-/// Segments that one packet may become: the longest IP packet in segments of 48 bytes. No sane peer announces less.
+/// The most segments of one packet: the longest IP packet in segments of 48 bytes.
+///
+/// No reasonable peer announces less.
 const MOST_SEGMENTS: usize = 1_366;
-/// Bytes that a length field of 16 bits states at most.
+/// The largest value of a length field of 16 bits, in bytes.
 const LONGEST: usize = 65_535;
 const IPV6: usize = 40;
-/// Bytes of a hop-by-hop header with nothing but a jumbo payload option (RFC 2675, section 2).
+/// Bytes of a hop-by-hop header with only a jumbo payload option (RFC 2675, section 2).
 const JUMBO: usize = 8;
 
 const FIN: u8 = 0x01;
 const PSH: u8 = 0x08;
 const CWR: u8 = 0x80;
 
-/// How a packet is to be cut. Places are in bytes from the frame's first.
+/// The plan for cutting a packet. Places are in bytes from the frame's first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
-    /// Where a PPPoE header states its length.
+    /// The place where a PPPoE header states its length.
     pppoe: Option<usize>,
     /// The headers around the IP packet that is cut.
     tunnel: Option<Tunnel>,
@@ -41,35 +44,40 @@ pub(crate) struct Cut {
     transport: usize,
     payload: usize,
     end: usize,
-    /// Bytes of a jumbo payload option that goes, behind the fixed IPv6 header.
+    /// Bytes of a jumbo payload option that is removed, behind the fixed IPv6 header.
     jumbo: usize,
     /// Payload bytes of a segment.
     size: usize,
     number: u8,
     pseudo: PseudoHeader,
-    /// Whether the transport header has a checksum: UDP over IPv4 may go without.
+    /// Whether the transport header has a checksum: UDP over IPv4 may have none.
     summed: bool,
-    /// What is left to be done to packets that still hold several segments.
+    /// The offload of packets that still hold several segments.
     rest: Option<Offload>,
 }
 
 impl Cut {
-    /// How `packet` is to be cut into packets that need no device. `None` where it does not ask to be cut, or where its
-    /// bytes are not what it asks for: another protocol, a fragment, a header behind its end, too many segments. `None`
-    /// too where no segment could get a checksum, since its final destination can't be read.
+    /// Finds how to cut `packet` into packets that need no device.
+    ///
+    /// `None` if it does not ask to be cut, or if its bytes do not fit the request: another protocol, a
+    /// fragment, a header behind its end, too many segments. `None` also if no segment could get a checksum,
+    /// since its final destination cannot be read.
     pub(crate) fn of(packet: &Packet) -> Option<Self> {
         let cut = Self::find(packet.data(), &packet.offload())?;
         cut.is_sane().then_some(cut)
     }
 
-    /// How an arrival that no buffer takes whole becomes packets of at most `largest` bytes, which are cut further when
-    /// they are sent. `None` as [`of`](Self::of), and where not even a segment fits.
+    /// Finds how an arrival that no buffer takes whole becomes packets of at most `largest` bytes.
+    ///
+    /// They are cut further when they are sent. `None` as for [`of`](Self::of), and if not even a segment
+    /// fits.
     pub(crate) fn of_arrival(frame: &[u8], offload: &Offload, largest: usize) -> Option<Self> {
         let cut = Self::find(frame, offload)?;
         let headers = cut.payload - cut.jumbo;
         let room = largest.min(cut.network + cut.longest_packet()).checked_sub(headers)?;
         let segments = match cut.tunnel {
-            // The checksum of a tunnel that still has several segments in it is the kernel's affair: cut it whole.
+            // Only the kernel can complete the checksum of a tunnel that still has several segments: cut it
+            // completely.
             Some(_) => 1.min(room / cut.size),
             None => room / cut.size,
         };
@@ -140,27 +148,27 @@ impl Cut {
         self.segments() <= MOST_SEGMENTS && self.longest() - self.network <= self.longest_packet()
     }
 
-    /// Bytes of the longest IP packet whose length field can say so: that of IPv6 leaves out the fixed header.
+    /// Bytes of the longest IP packet whose length field can express it. IPv6's leaves out the fixed header.
     fn longest_packet(&self) -> usize {
         if self.pseudo.source().is_ipv4() { LONGEST } else { LONGEST + IPV6 }
     }
 
-    /// Whether what is cut lies inside a tunnel, which no virtio-net header can say.
+    /// Whether the packet to cut is inside a tunnel, which no virtio-net header can describe.
     pub(crate) fn is_inside(&self) -> bool {
         self.tunnel.is_some()
     }
 
-    /// How many segments there will be, 1 at least.
+    /// The number of segments, at least 1.
     pub(crate) fn segments(&self) -> usize {
         (self.end - self.payload).div_ceil(self.size).max(1)
     }
 
-    /// Bytes of the longest of them, as a frame.
+    /// Bytes of the longest segment, as a frame.
     pub(crate) fn longest(&self) -> usize {
         self.payload - self.jumbo + self.size.min(self.end - self.payload)
     }
 
-    /// Makes segment `index` of the packet that this was made of. `None` when no buffer is free.
+    /// Makes segment `index` of the packet that this plan is for. `None` when no buffer is free.
     pub(crate) fn segment(&self, packet: &Packet, index: usize, pool: &Pool) -> Option<Packet> {
         let mut segment = self.part(packet.data(), index, pool)?;
         segment.set_ingress(packet.ingress(), packet.queue());
@@ -172,12 +180,12 @@ impl Cut {
         Some(segment)
     }
 
-    /// Makes segment `index` of the frame that this was made of. `None` when no buffer is free.
+    /// Makes segment `index` of the frame that this plan is for. `None` when no buffer is free.
     pub(crate) fn part(&self, whole: &[u8], index: usize, pool: &Pool) -> Option<Packet> {
         let from = self.payload.saturating_add(index.saturating_mul(self.size)).min(self.end);
         let to = (from + self.size).min(self.end);
         let mut segment = pool.empty(self.payload - self.jumbo + (to - from))?;
-        // Where nothing goes, the first piece ends where the second begins.
+        // If no option is removed, the first piece ends where the second begins.
         let kept = if self.jumbo > 0 { self.network + IPV6 } else { self.payload };
         segment.extend_from(whole.get(..kept)?).ok()?;
         segment.extend_from(whole.get(kept + self.jumbo..self.payload).unwrap_or_default()).ok()?;
@@ -187,12 +195,13 @@ impl Cut {
         Some(segment)
     }
 
-    /// Makes the headers those of a segment whose payload starts `offset` bytes into the whole's. Answers what is left to
-    /// be done to it.
+    /// Makes the headers those of a segment whose payload starts `offset` bytes into the whole's.
+    ///
+    /// Answers the offload that is left.
     fn finish(&self, frame: &mut [u8], index: usize, offset: usize, is_last: bool) -> Offload {
         let transport_at = self.transport - self.jumbo;
         if let Some(at) = self.pppoe {
-            // What follows the length field and its two bytes (RFC 2516, section 4).
+            // The number of bytes after the length field and its two bytes (RFC 2516, section 4).
             put(frame, at, (frame.len() - at - 2) as u16);
         }
         if self.jumbo > 0 {
@@ -226,7 +235,8 @@ impl Cut {
             let is_one = frame.len() - (self.payload - self.jumbo) <= usize::from(rest.gso_size);
             let (gso, gso_size) = if is_one { (GsoKind::None, 0) } else { (rest.gso, rest.gso_size) };
             let gso_ecn = rest.gso_ecn && !is_one;
-            // Headers are far shorter than 64 KiB: the transport header begins where the offload said, or before.
+            // Headers are far shorter than 64 KiB: the transport header begins where the offload said, or
+            // before.
             Offload { gso, gso_size, gso_ecn, checksum_start: transport_at as u16, ..rest }
         });
         if offload.is_none() && self.summed {
@@ -239,13 +249,13 @@ impl Cut {
         offload.unwrap_or(Offload { checksum_valid: true, ..Offload::default() })
     }
 
-    /// How many segments of those that leave at last one of these stands for: each takes an identification of its own.
+    /// The number of final segments that one of these segments contains: each takes its own identification.
     fn steps(&self) -> usize {
         self.rest.map_or(1, |rest| self.size / usize::from(rest.gso_size).max(1))
     }
 }
 
-/// Where an IP packet's parts are, in bytes from the frame's first.
+/// The places of an IP packet's parts, in bytes from the frame's first.
 #[derive(Clone, Copy, Debug)]
 struct Ends {
     network: usize,
@@ -262,7 +272,7 @@ impl Ends {
         self.pseudo.source().is_ipv4()
     }
 
-    /// Those of the packet at `network`, to be cut into segments of protocol `number`.
+    /// The places in the packet at `network`, to be cut into segments of protocol `number`.
     fn of(frame: &[u8], network: usize, number: u8) -> Option<Self> {
         let bytes = frame.get(network..)?;
         if bytes.len() > LONGEST {
@@ -281,8 +291,10 @@ impl Ends {
         })
     }
 
-    /// Those of a packet that is longer than its length field can say: Linux's BIG TCP. IPv4 states a length of 0; IPv6
-    /// states 0 too, with a jumbo payload option (RFC 2675) or, since Linux 6.19, without.
+    /// The places in a packet that is longer than its length field can express: Linux's BIG TCP.
+    ///
+    /// IPv4 states a length of 0. IPv6 states 0 too, with a jumbo payload option (RFC 2675) or, since Linux
+    /// 6.19, without.
     fn of_big(frame: &[u8], network: usize, number: u8) -> Option<Self> {
         let bytes = frame.get(network..)?;
         let ends = |transport: usize, jumbo, [source, destination]: [IpAddr; 2], is_fragment| {
@@ -320,22 +332,24 @@ impl Ends {
     }
 }
 
-/// Where `part`, which was borrowed from `frame`, begins in it.
+/// The place in `frame` where `part`, which was borrowed from it, begins.
 fn place<T: ?Sized>(frame: &[u8], part: &T) -> usize {
     std::ptr::from_ref(part).addr() - frame.as_ptr().addr()
 }
 
-/// Has an IP header at `network`, which ends at `end`, state that its packet ends with the frame, and number it as the
-/// one `steps` after what it was.
+/// Makes the IP header at `network` state that its packet ends with the frame.
+///
+/// The header ends at `end`. An IPv4 identification increases by `steps`.
 fn state_length(frame: &mut [u8], network: usize, end: usize, is_v4: bool, steps: usize) {
-    // All lengths are below 65,536: the whole packet's own fields stated them, or it is cut to such as can.
+    // All lengths are below 65,536: the whole packet's own fields stated them, or it is cut so that fields
+    // can state them.
     if is_v4 {
         put(frame, network + 2, (frame.len() - network) as u16);
-        // Each segment is a datagram of its own (RFC 791, section 3.2, "Identification").
+        // Each segment is a separate datagram (RFC 791, section 3.2, "Identification").
         let identification = get(frame, network + 4).wrapping_add(steps as u16);
         put(frame, network + 4, identification);
         put(frame, network + 10, 0);
-        // Options included: the header ends where the next one begins.
+        // The checksum includes options: the header ends where the next header begins.
         let checksum = internet(&frame[network..end]);
         put(frame, network + 10, checksum);
     } else {

@@ -36,7 +36,7 @@ impl fmt::Display for AddressKind {
     }
 }
 
-/// Up to 48 bytes of text, kept in place: an error that names what it could not read, without memory.
+/// Up to 48 bytes of text, kept in place, so that an error can name the unreadable text without memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Text {
     bytes: [u8; 48],

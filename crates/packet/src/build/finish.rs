@@ -1,4 +1,4 @@
-//! Fields that only the whole packet tells: lengths and checksums, from the inside out.
+//! Fields that depend on the whole packet: lengths and checksums, written from the innermost header outwards.
 
 use super::{BuildError, Placed};
 use crate::checksum;
@@ -25,7 +25,7 @@ pub(super) fn finish(frame: &mut [u8], headers: usize, layers: &[Placed]) -> Res
         }
         match layer.protocol {
             Protocol::Ipv4 => Ipv4::view_mut(header, ()).refresh_checksum(),
-            // Where the flag says that there is a checksum; a length lies there in RFC 2637's GRE.
+            // Only if the flag announces a checksum; RFC 2637's GRE has a length at that place.
             Protocol::Gre if packet[0] & 0x80 != 0 => {
                 let sum = checksum::internet(packet);
                 packet[4..6].copy_from_slice(&sum.to_be_bytes());
@@ -43,8 +43,9 @@ pub(super) fn finish(frame: &mut [u8], headers: usize, layers: &[Placed]) -> Res
     Ok(())
 }
 
-/// The pseudo-header of a packet with this header, if that is IP. All of the header's bytes are there, though lengths
-/// are not yet.
+/// The pseudo-header of a packet with this header, if the header is IP.
+///
+/// All of the header's bytes exist, but the lengths in them are not set yet.
 fn pseudo_header(header: &[u8], outer: &Placed) -> Option<PseudoHeader> {
     let ip = match outer.protocol {
         Protocol::Ipv4 => IpRef::V4(Ipv4::view(header, ())),

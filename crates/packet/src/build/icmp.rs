@@ -142,8 +142,9 @@ impl<'p, H> Builder<'p, H> {
         self.icmpv6(4, code, pointer.to_be_bytes()).payload(quoted)
     }
 
-    /// Asks who has `target`, and tells the sender's own MAC address (RFC 4861, section 4.3). The hop limit must stay
-    /// 255, which the caller sets: [`hop_limit`](Builder::hop_limit).
+    /// Asks for the owner of `target`, and states the sender's own MAC address (RFC 4861, section 4.3).
+    ///
+    /// The hop limit must be 255. The caller sets it: [`hop_limit`](Builder::hop_limit).
     pub fn neighbor_solicitation(
         self,
         target: impl IntoAddress<Ipv6Addr>,
@@ -156,8 +157,9 @@ impl<'p, H> Builder<'p, H> {
         self.neighbor(135, [0; 4], target, 1, source)
     }
 
-    /// Tells that `target` is at `address` (RFC 4861, section 4.4), solicited and overriding. The hop limit must stay
-    /// 255, which the caller sets: [`hop_limit`](Builder::hop_limit).
+    /// States that `target` is at `address` (RFC 4861, section 4.4), solicited and overriding.
+    ///
+    /// The hop limit must be 255. The caller sets it: [`hop_limit`](Builder::hop_limit).
     pub fn neighbor_advertisement(
         self,
         target: impl IntoAddress<Ipv6Addr>,

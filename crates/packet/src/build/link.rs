@@ -1,4 +1,4 @@
-//! Building what lies under the network layer: Ethernet, VLAN tags, MPLS labels, PPPoE, and ARP.
+//! Building the headers below the network layer: Ethernet, VLAN tags, MPLS labels, PPPoE, and ARP.
 
 use core::net::Ipv4Addr;
 
@@ -83,7 +83,7 @@ impl<'p, H> Builder<'p, H> {
         self.push(<Ppp as Follows<H>>::NUMBERS[0], &Ppp::new(0xc021).octets())
     }
 
-    /// Asks all hosts who has `target`; the frame goes to the broadcast address.
+    /// Asks all hosts for the owner of `target`; the frame goes to the broadcast address.
     pub fn arp_request(
         self,
         sender: impl IntoAddress<Ipv4Addr>,
@@ -96,7 +96,7 @@ impl<'p, H> Builder<'p, H> {
         self.arp(1, sender, target)
     }
 
-    /// Tells the frame's receiver, who has `target`, that the frame's sender has `sender`.
+    /// Tells the frame's receiver, the owner of `target`, that the frame's sender owns `sender`.
     pub fn arp_reply(
         self,
         sender: impl IntoAddress<Ipv4Addr>,

@@ -47,8 +47,9 @@ const ROOM: usize = 512;
 /// Headers that a packet may have.
 const LAYERS: usize = 24;
 
-/// A packet in the making, whose innermost header so far is `H`. It holds its headers itself, so that
-/// [`write`](Builder::write) needs no memory; the payload is borrowed.
+/// A packet under construction. Its innermost header so far is `H`.
+///
+/// It holds its headers itself, so that [`write`](Builder::write) needs no memory. The payload is borrowed.
 #[derive(Clone)]
 #[must_use = "a builder does nothing until `build` or `write`"]
 pub struct Builder<'p, H> {
@@ -66,14 +67,14 @@ pub struct Builder<'p, H> {
 #[derive(Clone, Copy, Debug)]
 pub enum Payload {}
 
-/// Where a header lies among the headers' bytes, and what is still to be filled in.
+/// The place of a header among the headers' bytes, and the fields that are not filled in yet.
 #[derive(Clone, Copy, Debug)]
 struct Placed {
     protocol: Protocol,
     at: usize,
     /// Bytes of options so far, padding not counted (IPv4, TCP).
     options: usize,
-    /// UDP's checksum stays 0, which says "none" over IPv4 (RFC 768).
+    /// UDP's checksum stays 0, which means "no checksum" over IPv4 (RFC 768).
     unchecked: bool,
 }
 
@@ -82,7 +83,7 @@ struct Placed {
 pub enum BuildError {
     /// A literal is not an address of the kind that the method takes.
     Address {
-        /// The literal, cut to what fits.
+        /// The literal, shortened if it is too long.
         text: Text,
         /// The kind of address expected.
         kind: AddressKind,
@@ -103,7 +104,7 @@ pub enum BuildError {
         /// Headers that fit.
         layers: usize,
     },
-    /// Options beyond what the header's length field can state.
+    /// More options than the header's length field can state.
     TooManyOptions {
         /// The header's name.
         header: &'static str,
@@ -171,8 +172,9 @@ impl<'p, H> Builder<'p, H> {
         Builder { headers, size, layers, count, payload, pad_to, error, innermost: PhantomData }
     }
 
-    /// Pads the frame with zeros to `bytes`, as Ethernet asks for 60 without its checksum. Padding is no payload: no
-    /// length counts it.
+    /// Pads the frame with zeros to `bytes`. Ethernet requires 60, without its checksum.
+    ///
+    /// Padding is not payload: no length counts it.
     pub fn pad_to(mut self, bytes: usize) -> Self {
         self.pad_to = bytes;
         self
@@ -183,7 +185,7 @@ impl<'p, H> Builder<'p, H> {
         (self.size + self.payload.len()).max(self.pad_to)
     }
 
-    /// The packet in memory of its own.
+    /// Makes the packet in new memory.
     ///
     /// # Errors
     /// [`BuildError`] tells which address, length or option could not be written.
@@ -193,7 +195,7 @@ impl<'p, H> Builder<'p, H> {
         Ok(frame)
     }
 
-    /// Writes the packet to the front of `out` and says how many bytes it took. Allocates nothing.
+    /// Writes the packet to the front of `out` and answers how many bytes it took. Allocates nothing.
     ///
     /// # Errors
     /// As [`build`](Builder::build), and [`BuildError::TooShort`] where `out` is.
@@ -215,12 +217,12 @@ impl<'p, H> Builder<'p, H> {
         Ok(size)
     }
 
-    /// The first error stays: what comes after may follow from it.
+    /// The first error stays: later errors may follow from it.
     fn fail(&mut self, error: BuildError) {
         self.error.get_or_insert(error);
     }
 
-    /// Appends bytes to the headers; what does not fit is an error and not appended.
+    /// Appends bytes to the headers. Bytes that do not fit are an error and not appended.
     fn append(&mut self, bytes: &[u8]) {
         match self.headers.get_mut(self.size..self.size + bytes.len()) {
             Some(place) => {
@@ -231,8 +233,9 @@ impl<'p, H> Builder<'p, H> {
         }
     }
 
-    /// Appends a header that the one before announces by `number`, if there is one before. After an error nothing is
-    /// appended, so every noted header is whole.
+    /// Appends a header. The header before it, if there is one, announces it by `number`.
+    ///
+    /// After an error, no header is appended, so every noted header is complete.
     fn push<N: Listed>(mut self, number: u16, header: &[u8]) -> Builder<'p, N> {
         if self.count == LAYERS || self.size + header.len() > ROOM {
             self.fail(BuildError::TooManyHeaders { room: ROOM, layers: LAYERS });
@@ -268,8 +271,9 @@ impl<'p, H> Builder<'p, H> {
         self.layers[self.count.saturating_sub(1)].at
     }
 
-    /// Changes the fixed part of the innermost header, which the caller knows to be a `T`. Does nothing after an
-    /// error that left the header out.
+    /// Changes the fixed part of the innermost header, which the caller knows to be a `T`.
+    ///
+    /// Does nothing after an error that left the header out.
     fn with<T>(mut self, change: impl FnOnce(&mut T)) -> Self
     where
         T: FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned,

@@ -105,9 +105,10 @@ impl Builder<'_, Ipv4> {
     pub fn dont_fragment(self) -> Self {
         self.with::<Ipv4>(|header| header.put_dont_fragment(true))
     }
-    /// A fragment that begins `offset` 8-byte units into its packet; `more` follow it unless it is the last. The
-    /// payload is written as given: give a later fragment its bytes by [`payload`](Builder::payload), and
-    /// [`protocol`](Builder::protocol).
+    /// A fragment that begins `offset` 8-byte units into its packet. `more` is false for the last fragment.
+    ///
+    /// The payload is written as given. Give a later fragment its bytes by [`payload`](Builder::payload), and
+    /// its [`protocol`](Builder::protocol).
     pub fn fragment(self, offset: u16, more: bool) -> Self {
         self.with::<Ipv4>(|header| {
             header.put_fragment_offset(offset);
@@ -193,8 +194,10 @@ impl Builder<'_, Ipv6> {
         self = self.extension(protocol::ROUTING, &header[..size]);
         self
     }
-    /// A segment routing header (RFC 8754). `segments` are in the order of the visit; the packet is on its way to the
-    /// first, which becomes IPv6's destination, and `segments.len() - 1` are left. Pseudo-headers count the last.
+    /// A segment routing header (RFC 8754). `segments` are in the order of the visit.
+    ///
+    /// The packet is on its way to the first segment, which becomes IPv6's destination, and `segments.len() -
+    /// 1` are left. Pseudo-headers count the last segment.
     pub fn segment_routing(mut self, segments: &[Ipv6Addr]) -> Self {
         let mut header = [0; 8 + 16 * 16];
         let (Some(first), 1..=16) = (segments.first(), segments.len()) else {
@@ -210,7 +213,7 @@ impl Builder<'_, Ipv6> {
         self.extension(protocol::ROUTING, &header[..size])
     }
 
-    /// Where the number of what follows lies among the headers' bytes.
+    /// The place of the next header's number among the headers' bytes.
     fn announcer(&self) -> usize {
         let at = self.at();
         self.headers
@@ -240,7 +243,7 @@ impl Builder<'_, Ipv6> {
         self.extension(number, &header[..size])
     }
 
-    /// Appends an extension header, whose first byte takes over what was announced before.
+    /// Appends an extension header. Its first byte takes the number that was announced before.
     fn extension(mut self, number: u8, header: &[u8]) -> Self {
         let (start, at) = (self.size, self.announcer());
         self.append(header);

@@ -57,7 +57,7 @@ impl Builder<'_, Tcp> {
         syn = 0x02;
         /// Aborts the connection.
         rst = 0x04;
-        /// The receiver should hand the data on.
+        /// The receiver should pass the data to the application.
         psh = 0x08;
         /// The urgent pointer counts.
         urg = 0x20;

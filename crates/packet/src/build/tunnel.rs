@@ -73,14 +73,14 @@ impl Builder<'_, Gre> {
         self.word(0x10, number.to_be_bytes())
     }
 
-    /// Puts an optional word where its flag says that it lies, or replaces it.
+    /// Inserts an optional word at the place that its flag gives, or replaces it.
     fn word(mut self, flag: u8, word: [u8; 4]) -> Self {
         let at = self.at();
         if self.error.is_some() {
             return self;
         }
         let flags = self.headers[at];
-        // Words lie in the order of their flags, from the highest bit down.
+        // Words are in the order of their flags, from the highest bit down.
         let before = (flags & 0xb0 & !(flag | (flag - 1))).count_ones() as usize;
         let place = at + 4 + 4 * before;
         if flags & flag == 0 {
@@ -102,8 +102,9 @@ impl Builder<'_, Geneve> {
     pub fn control(self) -> Self {
         self.with::<Geneve>(|header| header.set_control(true))
     }
-    /// An option: its data is filled with zeros to a multiple of 4 bytes, up to 124. An option whose type has its
-    /// upper bit set makes the header critical.
+    /// An option. Its data is filled with zeros to a multiple of 4 bytes, up to 124.
+    ///
+    /// An option whose type has its upper bit set makes the header critical.
     pub fn option(mut self, class: u16, kind: u8, data: &[u8]) -> Self {
         let mut option = [0; 128];
         let words = data.len().div_ceil(4);

@@ -1,6 +1,7 @@
-//! Takes a frame apart, layer by layer, as far as this crate's headers reach: what every printer here starts from.
+//! Dissects a frame, layer by layer, as far as this crate's headers reach. Every printer here starts from
+//! this.
 //!
-//! The [table of headers](Protocol) says which header comes next, and the field tables what it looks like.
+//! The [table of headers](Protocol) gives the next header, and the field tables its form.
 
 use crate::field::Field;
 use crate::icmpv4::Icmpv4;
@@ -16,7 +17,7 @@ use crate::udp::Udp;
 use super::parts::Parts;
 use super::show::{Fields, Shown};
 
-/// Headers that a dissection goes through; what lies deeper stays payload.
+/// The most headers of a dissection; deeper headers stay payload.
 pub const MOST_LAYERS: usize = 32;
 
 /// A place in a frame, as a stack of one entry: how far the dissection has come.
@@ -138,7 +139,7 @@ pub struct Dissection<'a> {
     frame: &'a [u8],
     layers: [Option<DissectedLayer<'a>>; MOST_LAYERS],
     count: usize,
-    /// Where the payload of the innermost header lies.
+    /// The place of the innermost header's payload.
     payload: (usize, usize),
     malformed: Option<(usize, Malformed)>,
 }
@@ -160,7 +161,7 @@ impl<'a> Dissection<'a> {
     pub fn payload_offset(&self) -> usize {
         self.payload.0
     }
-    /// The bytes after the innermost header, up to where the innermost length field says.
+    /// The bytes after the innermost header, up to the end that the innermost length field states.
     pub fn payload(&self) -> &'a [u8] {
         self.frame.get(self.payload.0..self.payload.1).unwrap_or_default()
     }
@@ -202,15 +203,17 @@ impl<'a> Dissection<'a> {
                 return self.quote(quoted, at.end);
             }
             match protocol.follower(at.next) {
-                // A header without payload announces what would follow; nothing does.
+                // A header without payload announces a header that does not follow.
                 Some(next) if at.end < at.limit => protocol = next,
                 _ => return,
             }
         }
     }
 
-    /// Takes the packet apart that an ICMP error quotes: its IP header, and what there is of the transport header. Its
-    /// length fields count what was not quoted, so nothing here is malformed.
+    /// Dissects the packet that an ICMP error quotes: its IP header, and the quoted part of the transport
+    /// header.
+    ///
+    /// Its length fields also count bytes that were not quoted, so nothing here is malformed.
     fn quote(&mut self, quoted: Quoted<'a>, at: usize) {
         let (protocol, extensions) = match quoted.ip() {
             IpRef::V4(_) => (Protocol::Ipv4, None),
@@ -242,12 +245,12 @@ impl<'a> Dissection<'a> {
     }
 }
 
-/// Takes an Ethernet frame apart. Never fails: what cannot be read is named and stays payload.
+/// Dissects an Ethernet frame. Never fails: an unreadable header is named and stays payload.
 pub fn dissect(frame: &[u8]) -> Dissection<'_> {
     dissect_from(Protocol::Ethernet, frame)
 }
 
-/// Takes a packet apart that begins with an IP header, whichever its first nibble says.
+/// Dissects a packet that begins with an IP header. The first nibble gives its version.
 pub fn dissect_ip(packet: &[u8]) -> Dissection<'_> {
     let first =
         if packet.first().is_some_and(|byte| byte >> 4 == 6) { Protocol::Ipv6 } else { Protocol::Ipv4 };

@@ -2,7 +2,7 @@
 //!
 //! Each has a table of its own.
 //!
-//! Lengths here are those that the parse checked, or lie: then the rest is one part that says so.
+//! The parse has checked the lengths here, or they are wrong: then the rest is one part that says so.
 
 use core::fmt;
 use core::net::Ipv6Addr;
@@ -220,7 +220,7 @@ fn lying(bytes: &[u8]) -> Part<'_> {
     Part { name: "option whose length lies", table: NONE, bytes }
 }
 
-/// The first option that is no padding, and what follows it.
+/// The first option that is not padding, and the bytes after it.
 fn option(protocol: Protocol, mut bytes: &[u8]) -> Option<(Part<'_>, &[u8])> {
     while let [1, rest @ ..] = bytes {
         bytes = rest;

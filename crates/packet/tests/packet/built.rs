@@ -1,4 +1,6 @@
-//! What was asked of a builder is what a dissection finds; lengths and checksums against a naive oracle.
+//! A dissection finds the headers that the builder was asked for.
+//!
+//! Lengths and checksums are compared with a naive oracle.
 
 use netbricks_packet::build::{BuildError, ethernet, ipv4};
 use netbricks_packet::print::{Dissection, Protocol, dissect};
@@ -77,7 +79,7 @@ fn every_checksum_is_right_by_the_naive_oracle() {
                     continue;
                 }
                 Protocol::Icmpv4 => {
-                    // What an error quotes is its payload, headers and all.
+                    // The packet that an error quotes is its payload, headers included.
                     assert_eq!(naive(&packet[from..end]), 0, "{name}: {layer}");
                     checked += 1;
                     continue;
@@ -234,7 +236,7 @@ fn the_first_fragment_of_a_long_datagram_has_its_udp_header() {
     let dissection = dissect(&frame);
     assert_eq!(dissection.malformed(), None);
     let udp = dissection.layers().last().unwrap();
-    // The length is that of the datagram, the payload what this fragment has of it.
+    // The length is that of the datagram; the payload is this fragment's part of it.
     assert_eq!((udp.name(), udp.value("length")), ("udp", Some(3008)));
     assert_eq!(dissection.payload().len(), 1480 - 8);
 }
@@ -244,7 +246,7 @@ fn what_cannot_be_built_is_an_error_that_says_why() {
     let text = |error: Result<Vec<u8>, BuildError>| error.unwrap_err().to_string();
     let base = || ethernet().ipv4("10.0.0.1", "10.0.0.2");
     assert_eq!(text(ethernet().source("02:00").build()), "`02:00` is not a MAC address");
-    // The first error is the one that is told.
+    // The first error is reported.
     assert_eq!(text(ethernet().ipv6("::g", "x").udp(1, 2).build()), "`::g` is not an IPv6 address");
     assert_eq!(
         text(base().udp(1, 2).payload(&[0; 65_536]).build()),
@@ -261,7 +263,7 @@ fn what_cannot_be_built_is_an_error_that_says_why() {
         deep = deep.ipv4("10.0.0.1", "10.0.0.2");
     }
     assert!(text(deep.build()).starts_with("the headers take more than 512 bytes or are more than 24"));
-    // Whatever follows an error is harmless.
+    // A call after an error does no harm.
     let v6 = ethernet()
         .ipv6("::g", "::1")
         .hop_by_hop(&[0; 300])

@@ -1,10 +1,12 @@
-//! `af_packet`: an interface of the host through AF_PACKET sockets. Any interface will do, and the host's stack goes on
-//! seeing what arrives.
+//! `af_packet`: an interface of the host through AF_PACKET sockets.
 //!
-//! Receiving goes through a TPACKET_V3 ring, a block at a time, with virtio-net headers, so that large packets and
-//! partial checksums pass as they are (`receive`). Sending goes by sendmmsg(2), a batch a system call (`send`).
-//! Packets of devices without a link header (TUN, WireGuard) get an Ethernet header here, and lose it when they are sent.
-//! Several queues share the arrivals by a symmetric hash of the flow, or as rules say, of which the kernel runs a program.
+//! Any interface is usable, and the host's stack still receives all arrivals.
+//!
+//! Receiving goes through a TPACKET_V3 ring, a block at a time, with virtio-net headers, so that large
+//! packets and partial checksums pass unchanged (`receive`). Sending uses sendmmsg(2), a batch a system call
+//! (`send`). Packets of devices without a link header (TUN, WireGuard) get an Ethernet header here, and lose
+//! it when they are sent. Several queues share the arrivals by a symmetric hash of the flow, or by rules, for
+//! which the kernel runs a program.
 
 mod receive;
 mod send;
@@ -29,10 +31,12 @@ use crate::taken::Taken;
 
 const DRIVER: &str = "af_packet";
 const CAPABILITY: &str = "CAP_NET_RAW";
-/// Bytes of a block: the largest packet and its headers must fit into one, and memory is mapped in pages.
+/// The least bytes of a block. Memory is mapped in pages.
+///
+/// The largest packet and its headers must fit into a block.
 const BLOCK_MINIMUM: u64 = 128 << 10;
 const PAGE: u64 = 4096;
-/// Bytes of packets that may be on their way out of a transmit queue.
+/// The most bytes of packets that are leaving a transmit queue.
 const SEND_BUFFER: i32 = 16 << 20;
 
 pub(crate) fn register(drivers: &mut Drivers) {
@@ -53,11 +57,12 @@ pub(crate) fn register(drivers: &mut Drivers) {
             found.into_iter().flatten().map(error).chain(header).collect()
         })
     });
-    // The kernel hands over what it has merged, and what a sender on the same host left to be cut.
+    // The kernel hands over segments that it has merged, and segments that a sender on the same host left
+    // uncut.
     drivers.expect_large_packets(DRIVER, |_: &AfPacketSettings, _| true);
 }
 
-/// What is to be said of an interface that may bring packets larger than the largest packet buffer, of `largest` bytes.
+/// The problem of an interface that may bring packets larger than `largest` bytes, the largest packet buffer.
 fn small_buffers(interface: &Interface, largest: usize) -> Option<String> {
     let (device, arrival) = (interface.name(), interface.largest_arrival());
     (arrival > largest).then(|| {
@@ -70,10 +75,10 @@ fn small_buffers(interface: &Interface, largest: usize) -> Option<String> {
     })
 }
 
-/// What is to be said of an interface that may bring packets larger than a block of the ring.
+/// The problem of an interface that may bring packets larger than a block of the ring.
 fn small_blocks(interface: &Interface, settings: &AfPacketSettings) -> Option<String> {
     let (block, most) = (settings.block.bytes(), interface.largest_segment()?);
-    // A block and the packet in it have headers.
+    // A block has a header, and so has the packet in it.
     let needed = (u64::from(most) + 512).next_multiple_of(PAGE);
     (needed > block).then(|| {
         format!(
@@ -84,7 +89,7 @@ fn small_blocks(interface: &Interface, settings: &AfPacketSettings) -> Option<St
     })
 }
 
-/// What an operator may write for such a port.
+/// The settings of an `af_packet` port.
 #[derive(Clone, Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AfPacketSettings {
@@ -206,7 +211,7 @@ struct AfPacket {
     taken: Taken,
     counters: Vec<Arc<Counters>>,
     rules: Rules,
-    /// Holds the promiscuous mode.
+    /// Keeps the interface in promiscuous mode.
     _membership: Option<PacketSocket>,
     warnings: Vec<String>,
 }
@@ -220,7 +225,7 @@ fn open(name: &str, settings: AfPacketSettings, cx: &OpenContext) -> Result<Box<
     returning(Box::new(port), &device, Wanted::Up, reopen)
 }
 
-/// Opens the interface, for queues that go on with `known` counters where there are any.
+/// Opens the interface, for queues that continue with the `known` counters if there are any.
 fn open_device(
     name: &str,
     settings: &AfPacketSettings,
@@ -281,13 +286,14 @@ fn open_device(
 /// The receiving side of all queues.
 struct Receiving {
     receivers: Vec<Option<Receiver>>,
-    /// Their sockets once more, to ask for what the kernel dropped wherever the receivers are.
+    /// Duplicates of their sockets, to ask for the kernel's drops wherever the receivers are.
     sockets: Vec<PacketSocket>,
 }
 
 impl Receiving {
-    /// A socket for each set of counters, which share the interface's arrivals as the rules say. An error comes with what
-    /// was tried.
+    /// Opens a socket for each set of counters. They share the interface's arrivals by the rules.
+    ///
+    /// An error comes with the action that was tried.
     fn on(
         interface: &Interface,
         header: LinkHeader,
@@ -306,12 +312,13 @@ impl Receiving {
             let set_up = || {
                 socket.carry_virtio_headers()?;
                 socket.ignore_outgoing()?;
-                // Until all are in the group and it has its program, each would hear what others hear too.
+                // Until all are in the group and it has its program, each socket would also receive the
+                // others' packets.
                 socket.hear_nothing()
             };
             set_up().map_err(tried(format!("setting up an AF_PACKET socket for {device}")))?;
             let action = format!("making a receive ring of {} bytes for {device}", block * blocks);
-            // Before it joins, so that the group's order is that of the queues.
+            // Before the socket joins, so that the group's order is that of the queues.
             let ring = socket.into_ring(block as usize, blocks as usize, timeout).map_err(tried(action))?;
             let join = || {
                 ring.socket().bind(interface.index(), true)?;
@@ -339,8 +346,10 @@ impl Receiving {
 }
 
 impl AfPacket {
-    /// Adds to `missed` what the kernel dropped since the last call. Called by the control side only, so that the
-    /// counter has one writer and receiving makes no system call for it.
+    /// Adds the packets that the kernel dropped since the last call to `missed`.
+    ///
+    /// Only the control side calls this: the counter has one writer, and receiving makes no system call for
+    /// it.
     fn count_missed(&self) {
         for (socket, counters) in self.receiving.sockets.iter().zip(&self.counters) {
             if let Ok(statistics) = socket.statistics() {
@@ -364,7 +373,8 @@ impl Port for AfPacket {
         Capabilities {
             receive_queues: self.counters.len(),
             transmit_queues: self.senders.len(),
-            // The kernel's fanout hash puts the smaller address and port first, and our program's takes both alike.
+            // The kernel's fanout hash puts the smaller address and port first, and our program's hash treats
+            // both the same.
             symmetric_rss: self.rules.is_symmetric(),
             checksum_offload: self.settings.offload,
             segmentation_offload: self.settings.offload,
@@ -387,7 +397,8 @@ impl Port for AfPacket {
         if self.taken.is_any() {
             return Err(Unsteerable::Taken);
         }
-        // A group is divided by what its first socket said: others take the place of those that are there.
+        // The first socket of a group decides how it divides packets. So new sockets replace those that
+        // exist.
         self.receiving = Receiving::on(&self.interface, self.header, &self.settings, &self.counters, rules)
             .map_err(|(action, source)| Unsteerable::System { action, source })?;
         self.rules = rules.clone();

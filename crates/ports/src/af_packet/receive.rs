@@ -1,5 +1,7 @@
-//! A TPACKET_V3 receive ring as a receive queue: packets are copied out of blocks that the kernel filled, with VLAN tags
-//! put back and the sender's offloads noted. See Documentation/networking/packet_mmap.rst for the layout.
+//! A TPACKET_V3 receive ring as a receive queue.
+//!
+//! Packets are copied out of blocks that the kernel filled. VLAN tags are put back, and the sender's offloads
+//! are noted. See Documentation/networking/packet_mmap.rst for the layout.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -17,13 +19,13 @@ use crate::virtio::{self, VirtioHeader};
 const TP_STATUS_CSUMNOTREADY: u32 = 1 << 3;
 const TP_STATUS_VLAN_VALID: u32 = 1 << 4;
 const TP_STATUS_VLAN_TPID_VALID: u32 = 1 << 6;
-/// Bytes of the two MAC addresses, after which a VLAN tag stands.
+/// Bytes of the two MAC addresses, behind which a VLAN tag stands.
 const ADDRESSES: usize = 12;
 const TAG: usize = 4;
 const ETHERNET: usize = 14;
-/// Bytes of the longest frame without tags whose IP header states its length.
+/// Bytes of the longest frame without tags whose length an IP header can state.
 const LONGEST: usize = ETHERNET + 65_535;
-/// An idle queue looks for the socket's error once in so many turns.
+/// An idle queue checks for the socket's error once in this many turns.
 const LOOK: u32 = 64;
 
 /// `struct tpacket_block_desc` with its `tpacket_hdr_v1`, as far as it is used.
@@ -55,7 +57,7 @@ struct FrameHeader {
     _padding: u16,
 }
 
-/// Why an arrival is no packet.
+/// The reason why an arrival was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Lost {
     reason: DropReason,
@@ -64,10 +66,12 @@ struct Lost {
 
 pub(super) struct Receiver {
     ring: BlockRing,
-    /// Offset of the next packet in the current block, and packets from there on; 0 when no block is ours.
+    /// The offset of the next packet in the current block, and the number of packets from there on.
+    ///
+    /// The number is 0 when no block is ours.
     at: usize,
     left: u32,
-    /// Parts of that packet that were received already, where no buffer takes it whole.
+    /// The number of parts of that packet that were received already, when no buffer takes it whole.
     part: usize,
     header: LinkHeader,
     idle: u32,
@@ -79,7 +83,7 @@ impl Receiver {
         Self { ring, at: 0, left: 0, part: 0, header, idle: 0, counters }
     }
 
-    /// Whether there is a packet at `at`, for which a new block may have to be opened.
+    /// Whether there is a packet at `at`. Opens a new block if needed.
     #[inline]
     fn advance(&mut self) -> bool {
         while self.left == 0 {
@@ -126,18 +130,19 @@ impl ReceiveQueue for Receiver {
             self.left -= 1;
             match next {
                 Some(next) => self.at += next,
-                // A chain that ends early has nothing more to give.
+                // A chain that ends early has no more packets.
                 None => self.left = 0,
             }
             if self.left == 0 {
-                // At once, since the socket counts as readable as long as we have a block.
+                // Released at once, since the socket counts as readable as long as we have a block.
                 self.ring.release();
             }
         }
         if packets == 0 {
             if self.idle.is_multiple_of(LOOK) {
-                // The interface was switched off or is gone: the socket says so once, and stays readable until it is
-                // asked. There is nothing to do but to be idle; the kernel binds it again when the interface comes up.
+                // The interface was switched off or is gone. The socket says so once, and stays readable
+                // until it is asked. The queue stays idle; the kernel binds the socket again when the
+                // interface comes up.
                 let _ = self.ring.socket().take_error();
             }
             self.idle = self.idle.wrapping_add(1);
@@ -160,13 +165,13 @@ impl ReceiveQueue for Receiver {
     }
 }
 
-/// What lies at a place of a block.
+/// The frame at a place of a block.
 struct Frame {
-    /// Where the next one is (bytes on), if there is one.
+    /// The distance to the next frame in bytes, if there is one.
     next: Option<usize>,
-    /// The packet, or a part of it where no buffer takes it whole.
+    /// The packet, or a part of it when no buffer takes it whole.
     part: Result<Packet, Lost>,
-    /// Whether there is no further part.
+    /// Whether this is the last part.
     is_last: bool,
 }
 
@@ -189,7 +194,7 @@ fn read_frame(block: &[u8], at: usize, part: usize, link: LinkHeader, pool: &Poo
     if link == LinkHeader::None {
         return Frame { next, part: make_ip_packet(header, virtio, bytes, pool), is_last: true };
     }
-    // What an IP packet's length field can say, and a buffer holds, is one packet.
+    // A packet that fits an IP length field and a buffer is received whole.
     if bytes.len() > LONGEST.min(pool.largest_packet().saturating_sub(TAG)) {
         let (part, is_last) = read_part(header, virtio, bytes, part, pool);
         return Frame { next, part, is_last };
@@ -197,7 +202,7 @@ fn read_frame(block: &[u8], at: usize, part: usize, link: LinkHeader, pool: &Poo
     Frame { next, part: make_packet(header, virtio, bytes, pool), is_last: true }
 }
 
-/// The tag that the kernel took off, as it stood in the frame.
+/// The tag that the kernel removed, as it stood in the frame.
 #[inline]
 fn tag(header: &FrameHeader, bytes: &[u8]) -> Option<[u8; TAG]> {
     if header.status & TP_STATUS_VLAN_VALID == 0 || bytes.len() < ADDRESSES {
@@ -248,7 +253,7 @@ fn make_packet(
     Ok(packet)
 }
 
-/// Makes a packet of what a device without link headers handed over: IP, behind an Ethernet header without addresses.
+/// Makes a packet of IP data from a device without link headers, behind an Ethernet header without addresses.
 #[inline]
 fn make_ip_packet(
     header: &FrameHeader,
@@ -284,8 +289,10 @@ fn make_ip_packet(
     Ok(packet)
 }
 
-/// Part `part` of a frame that no buffer takes whole, and whether it is the last: segments that the sender left to be cut
-/// become packets that fit, and are left to be cut further. What is no such thing is lost.
+/// Part `part` of a frame that no buffer takes whole, and whether it is the last part.
+///
+/// Segments that the sender left uncut become packets that fit, which may still have to be cut. Any other
+/// frame is lost.
 #[cold]
 fn read_part(
     header: &FrameHeader,
@@ -300,7 +307,7 @@ fn read_part(
         .flatten()
         .and_then(|offload| Cut::of_arrival(bytes, &offload, too_big));
     let Some(cut) = cut else {
-        // It may be no more than a tag too long for the above.
+        // It may exceed the limit above by only a tag.
         return (make_packet(header, virtio, bytes, pool), true);
     };
     let is_last = part + 1 >= cut.segments();
@@ -320,7 +327,7 @@ fn read_part(
     (packet, is_last)
 }
 
-/// The checksum was verified on the way.
+/// The checksum was verified already.
 const TP_STATUS_CSUM_VALID: u32 = 1 << 7;
 
 #[cfg(test)]

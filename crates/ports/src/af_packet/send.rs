@@ -1,9 +1,11 @@
-//! Sending on an interface: a batch a system call, each packet behind a virtio-net header that says which checksum and
-//! which segmentation are left to the kernel.
+//! Sending on an interface: a batch a system call, each packet behind a virtio-net header.
 //!
-//! Not through a transmit ring: the kernel puts a ring's memory into its packets without copying and frees the slot when
-//! the packet's owner changes, not when its last reader is done. On veth pairs, and wherever else a packet is received
-//! again on the same host, a reused slot would then change bytes of packets that wait in a socket.
+//! The header says which checksum and which segmentation are left to the kernel.
+//!
+//! This does not use a transmit ring. The kernel puts a ring's memory into its packets without copying. It
+//! frees the slot when the packet's owner changes, not when its last reader is done. On veth pairs, and
+//! wherever a packet is received again on the same host, a reused slot would change bytes of packets that
+//! wait in a socket.
 
 use std::sync::Arc;
 
@@ -23,10 +25,10 @@ pub(super) struct Sender {
     socket: PacketSocket,
     tables: packet::Sender,
     offload: bool,
-    /// Bytes of a packet that stay here: an Ethernet header that the device's packets don't have.
+    /// Bytes of a packet that are not sent: an Ethernet header that the device's packets do not have.
     stays: usize,
     counters: Arc<Counters>,
-    /// For packets that were sent or failed, on their way back to the pool.
+    /// Packets that were sent or failed, before they return to the pool.
     done: Batch,
 }
 
@@ -44,7 +46,9 @@ impl Sender {
         Self { socket, tables: packet::Sender::new(), offload, stays, counters, done: Batch::new() }
     }
 
-    /// Packets at the batch's front that can be sent: all, but by a device without link headers only IP.
+    /// The number of packets at the batch's front that can be sent.
+    ///
+    /// All can, but a device without link headers sends only IP.
     fn sendable(&self, batch: &Batch) -> usize {
         if self.stays == 0 {
             return batch.len();
@@ -53,7 +57,7 @@ impl Sender {
     }
 }
 
-/// Whether an IP header follows the Ethernet header at once.
+/// Whether an IP header directly follows the Ethernet header.
 fn is_ip(frame: &[u8]) -> bool {
     match (frame.get(12..ETHERNET), frame.get(ETHERNET)) {
         (Some([8, 0]), Some(first)) => first >> 4 == 4,

@@ -1,10 +1,10 @@
-//! `af_xdp`: an interface of the host through AF_XDP sockets over the pool's own frames: the fastest way in and out of
-//! Linux without taking the device away from it.
+//! `af_xdp`: an interface of the host through AF_XDP sockets over the pool's own frames.
 //!
-//! A small program at the interface says what is ours and what the host's (`steering`, over `assembler`); what is ours
-//! goes to a socket a device queue, all of them over one UMEM (`queue`). The program is attached by a link that ends
-//! with the process. Packets that come in several buffers are put together in a large frame and counted; offloads
-//! (partial checksums, segmentation) cannot be carried, either way.
+//! This is the fastest way in and out of Linux that leaves the device to Linux. A small program at the
+//! interface decides which packets are ours and which are the host's (`steering`, over `assembler`). Our
+//! packets go to one socket for each device queue, all of them over one UMEM (`queue`). The program is
+//! attached by a link that ends with the process. Packets in several buffers are joined in a large frame and
+//! counted. Offloads (partial checksums, segmentation) are not supported in either direction.
 
 mod assembler;
 mod queue;
@@ -34,11 +34,11 @@ use crate::taken::Taken;
 const DRIVER: &str = "af_xdp";
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
-/// What is wrong with zero copy where the program does not run in the driver.
+/// The problem of zero copy if the program does not run in the driver.
 const BEHIND_DRIVER: &str = "\"zero-copy\" needs `attach = \"native\"`: the generic mode always copies";
-/// What this driver needs of a process, beside memory that it may lock.
+/// The capabilities that this driver needs, in addition to memory that the process may lock.
 const CAPABILITIES: &[Capability] = &[Capability::NetRaw, Capability::NetAdmin, Capability::Bpf];
-/// Fewer frames than this for arrivals make no port.
+/// The fewest frames for arrivals with which a port opens.
 const FEWEST: usize = 64;
 
 pub(crate) fn register(drivers: &mut Drivers) {
@@ -67,7 +67,7 @@ pub(crate) fn register(drivers: &mut Drivers) {
             queues.into_iter().chain(unfinished).chain(interface.needs_ethernet(port).err()).collect()
         })
     });
-    // Jumbo frames come in several frames of the pool and are put together in one.
+    // Jumbo frames arrive in several frames of the pool and are joined in one.
     drivers.expect_large_packets(DRIVER, |settings: &AfXdpSettings, small| {
         let mtu = Interface::find("", &settings.device).and_then(|interface| {
             interface.mtu().map_err(|error| refused("", "asking for the MTU", "CAP_NET_RAW", error))
@@ -76,7 +76,8 @@ pub(crate) fn register(drivers: &mut Drivers) {
     });
 }
 
-/// What is to be said of an interface whose packets may arrive with checksums that their sender left to a device.
+/// The problem of an interface whose packets may arrive with unfinished checksums, which their sender left to
+/// a device.
 fn unfinished_checksums(interface: &Interface) -> Option<String> {
     (interface.driver() == "veth").then(|| {
         "is a veth: its other end leaves checksums unfinished, which AF_XDP cannot see or carry, and receivers drop such \
@@ -85,7 +86,7 @@ fn unfinished_checksums(interface: &Interface) -> Option<String> {
     })
 }
 
-/// Who copies packets.
+/// Copying or zero copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Mode {
@@ -95,7 +96,7 @@ enum Mode {
     Copy,
 }
 
-/// Where the program sits.
+/// The place where the program is attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Attach {
@@ -105,7 +106,7 @@ enum Attach {
     Generic,
 }
 
-/// What an operator may write for such a port.
+/// The settings of an `af_xdp` port.
 #[derive(Clone, Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AfXdpSettings {
@@ -216,14 +217,14 @@ impl Settings for AfXdpSettings {
     }
 }
 
-/// Sockets that are open, by their pool's memory: a new one joins the UMEM of one of them.
+/// Open sockets, by their pool's memory: a new socket joins the UMEM of one of them.
 static SOCKETS: Mutex<Vec<(usize, Weak<Socket>)>> = Mutex::new(Vec::new());
 
 fn memory_of(pool: &Pool) -> usize {
     pool.region().base.as_ptr().addr()
 }
 
-/// A socket over this pool's UMEM that is in this mode.
+/// A socket over this pool's UMEM that is in the given mode.
 fn sibling(pool: &Pool, zero_copy: bool) -> Option<Arc<Socket>> {
     let mut sockets = SOCKETS.lock().unwrap_or_else(PoisonError::into_inner);
     sockets.retain(|(_, socket)| socket.strong_count() > 0);
@@ -240,15 +241,16 @@ fn announce(pool: &Pool, socket: &Arc<Socket>) {
     sockets.push((memory_of(pool), Arc::downgrade(socket)));
 }
 
-/// A bound socket, with whether it takes packets in several frames.
+/// A bound socket; `fragments` says whether it takes packets in several frames.
 struct Bound {
     receive: ReceiveRing,
     transmit: TransmitRing,
     fragments: bool,
 }
 
-/// Opens a socket on a device's queue in the best way that the mode allows. A driver's mode is one for all sockets of a
-/// UMEM, so a pool has at most one UMEM a mode.
+/// Opens a socket on a device's queue in the best way that the mode allows.
+///
+/// All sockets of a UMEM have the same driver mode, so a pool has at most one UMEM a mode.
 fn bind(pool: &Pool, ring: u32, mode: Mode, index: u32, queue: u32, fragments: bool) -> io::Result<Bound> {
     let modes: &[bool] = match mode {
         Mode::Auto => &[true, false],
@@ -258,7 +260,7 @@ fn bind(pool: &Pool, ring: u32, mode: Mode, index: u32, queue: u32, fragments: b
     let mut failure = None;
     for zero_copy in modes {
         let shared = sibling(pool, *zero_copy);
-        // Over a sibling's UMEM its flags hold; the kernel takes no others.
+        // Over a sibling's UMEM, the sibling's flags are valid, and the kernel accepts no others.
         for (sibling, fragments) in [(shared.as_deref(), fragments), (None, fragments), (None, false)] {
             if sibling.is_none() && shared.is_some() && mode != Mode::Auto && failure.is_none() {
                 continue;
@@ -281,7 +283,7 @@ fn bind(pool: &Pool, ring: u32, mode: Mode, index: u32, queue: u32, fragments: b
     Err(failure.unwrap_or_else(|| io::Error::other("no mode to try")))
 }
 
-/// The program at an interface.
+/// The program attached to an interface.
 struct Attached {
     steering: Steering,
     _link: bpf::Link,
@@ -289,7 +291,7 @@ struct Attached {
     fragments: bool,
 }
 
-/// Loads the program and attaches it, in the driver if it can.
+/// Loads the program and attaches it, in the driver if possible.
 fn attach(
     name: &str,
     interface: &Interface,
@@ -354,7 +356,7 @@ fn steer(steering: &mut Steering, settings: &AfXdpSettings) -> io::Result<()> {
     steering.set_default(default)
 }
 
-/// A socket, whose arrivals count for a queue, and what it had missed when last asked.
+/// A socket, the queue for which its arrivals count, and its missed packets at the last call.
 struct Watched {
     socket: Arc<Socket>,
     queue: usize,
@@ -364,7 +366,7 @@ struct Watched {
 /// An open interface.
 struct AfXdp {
     name: String,
-    // Before the sockets: what arrives from now on is the host's.
+    // Dropped before the sockets: later arrivals are the host's.
     _attached: Attached,
     receivers: Vec<Option<Receiver>>,
     senders: Vec<Option<Sender>>,
@@ -386,7 +388,7 @@ fn open(name: &str, settings: AfXdpSettings, cx: &OpenContext) -> Result<Box<dyn
     returning(Box::new(port), &device, Wanted::Up, reopen)
 }
 
-/// Opens the interface, for queues that go on with `known` counters where there are any.
+/// Opens the interface, for queues that continue with the `known` counters if there are any.
 fn open_device(
     name: &str,
     settings: &AfXdpSettings,
@@ -489,7 +491,7 @@ fn open_device(
     })
 }
 
-/// Behind the driver there is no zero copy.
+/// The mode if the program does not run in the driver: zero copy is not possible.
 fn mode_behind_driver(name: &str, mode: Mode) -> Result<Mode, PortError> {
     match mode {
         Mode::ZeroCopy => {
@@ -531,8 +533,9 @@ fn refused_bind(
 }
 
 impl AfXdp {
-    /// Adds to `missed` what the kernel dropped since the last call. Called by the control side only, so that receiving
-    /// makes no system call for it.
+    /// Adds the packets that the kernel dropped since the last call to `missed`.
+    ///
+    /// Only the control side calls this, so that receiving makes no system call for it.
     fn count_missed(&self) {
         for watched in &self.sockets {
             let Ok(statistics) = watched.socket.statistics() else { continue };
@@ -557,7 +560,7 @@ impl Port for AfXdp {
         Capabilities {
             receive_queues: self.receivers.len(),
             transmit_queues: self.senders.len(),
-            // How a device spreads flows over several queues is not known.
+            // It is not known how a device spreads flows over several queues.
             symmetric_rss: self.sockets.len() == 1,
             ..Capabilities::default()
         }

@@ -1,4 +1,4 @@
-//! What may be written for a generator, and what of it cannot be met.
+//! The settings of a generator, and the check that they can be met.
 
 use netbricks_core::units::{Duration, Rate};
 use netbricks_core::{InvalidSetting, Key, Settings};
@@ -10,9 +10,9 @@ use super::payload::Payload;
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(untagged)]
 pub enum FrameSizes {
-    /// All of one size.
+    /// All frames of one size.
     One(usize),
-    /// One of these each, equally likely.
+    /// One of these sizes for each frame, equally likely.
     Several(Vec<usize>),
     /// A mix by name.
     Named(Mix),
@@ -36,7 +36,7 @@ impl FrameSizes {
     }
 }
 
-/// Whose time it is.
+/// The clock of the packets' times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Clock {
@@ -47,7 +47,7 @@ pub enum Clock {
     Real,
 }
 
-/// What may be written for a generator.
+/// The settings of a generator.
 #[derive(Clone, Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GeneratorSettings {
@@ -84,7 +84,7 @@ impl Default for GeneratorSettings {
     }
 }
 
-/// Flows that a generator may have.
+/// The most flows of a generator.
 const MOST_FLOWS: usize = 1 << 22;
 pub(super) const SMALLEST: usize = 42;
 pub(super) const LARGEST: usize = 9_216;

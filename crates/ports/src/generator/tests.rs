@@ -67,7 +67,7 @@ fn sizes_flows_and_times_are_as_asked() {
     assert_eq!(frames.len(), 1_000, "frames of 480 bits");
 }
 
-/// What a receiver checks of a conversation: an oracle that knows RFC 9293 and nothing of the generator.
+/// A receiver that checks a conversation: an oracle that knows RFC 9293 and not the generator.
 #[derive(Default, Debug)]
 struct Side {
     next: Option<u32>,
@@ -169,7 +169,7 @@ fn what_cannot_be_made_is_refused_with_the_key() {
     }
 }
 
-/// On the machine's clock, which stands here where the test puts it.
+/// A run on the machine's clock, which the test sets.
 #[test]
 fn on_real_time_packets_come_when_they_are_due() {
     let (pool, directory) = (pool(), Directory::new("generator-real"));
@@ -201,7 +201,7 @@ fn on_real_time_packets_come_when_they_are_due() {
             assert_eq!((made, poll), (1_000, Poll::Done));
         }
     }
-    // Without a rate: as fast as it is asked, at the time at which it is asked.
+    // Without a rate: as fast as the queue is asked, with the time of the request.
     let mut from = open("generator", "clock = 'real'\npackets = 1000", &cx).unwrap();
     let mut queue = from.take_receive(0).unwrap();
     assert_eq!(queue.receive(&mut batch, &mut graph), Poll::Busy);
@@ -233,8 +233,10 @@ fn queues_of(from: &mut dyn Port, queues: usize, burst: usize, pool: &Pool) -> V
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
-    /// Together the queues have what a generator with one queue makes, byte for byte and each at its time; each has what the
-    /// rules say, and of the rest whole flows.
+    /// Together the queues have the packets of a generator with one queue, byte for byte and at the same
+    /// times.
+    ///
+    /// Each queue has the packets that the rules choose, and whole flows of the rest.
     #[test]
     fn rules_deal_out_what_one_queue_would_make(
         shape in prop::sample::select(vec![
@@ -272,7 +274,7 @@ proptest! {
                 Some(queue) => expected[usize::from(queue)].push((*time, frame.clone())),
                 None => {
                     let flow = FlowKey::from_frame(frame).unwrap().canonical().words();
-                    // Every packet differs in its time; conversations of one flow have different ports.
+                    // Every packet has a different time; conversations of one flow have different ports.
                     let flow = [flow[0], flow[1], flow[2], flow[3]];
                     let place = found.iter().position(|queue| queue.iter().any(|(at, bytes)| at == time && bytes == frame));
                     let place = place.expect("it is made by one of the queues");

@@ -1,4 +1,4 @@
-//! What only rtnetlink(7) tells of an interface: how large its segments may be.
+//! The largest segment size of an interface, which only rtnetlink(7) tells.
 
 use std::io;
 
@@ -7,10 +7,10 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
 const NLM_F_REQUEST: u16 = 1;
-/// Leaves the counters out of the answer, which is short then.
+/// Leaves the counters out of the answer, so that it is short.
 const IFLA_EXT_MASK: u16 = 29;
 const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
-/// `IFLA_GSO_MAX_SIZE`, `IFLA_GRO_MAX_SIZE`, and the same for IPv4 (linux/if_link.h).
+/// `IFLA_GSO_MAX_SIZE`, `IFLA_GRO_MAX_SIZE`, and the same two for IPv4 (linux/if_link.h).
 const SIZES: [u16; 4] = [41, 58, 63, 64];
 /// Bytes of `struct nlmsghdr`, and of `struct ifinfomsg` behind it.
 const HEADER: usize = 16;
@@ -18,10 +18,11 @@ const LINK: usize = 16;
 /// Kernels give no larger answer to one request (`NLMSG_GOODSIZE`).
 const ROOM: usize = 32 << 10;
 
-/// Bytes of the largest segment that the interface of this index hands over or takes, in this thread's network namespace.
-/// `None` where the kernel does not say.
+/// Bytes of the largest segment that the interface of this index hands over or takes.
+///
+/// Asks in this thread's network namespace. `None` if the kernel does not say.
 pub(super) fn largest_segment(index: u32) -> io::Result<Option<u32>> {
-    // No protocol is NETLINK_ROUTE, which is 0.
+    // No protocol means NETLINK_ROUTE, which is 0.
     let socket =
         rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
     let mut request = Vec::with_capacity(HEADER + LINK + 8);
@@ -54,7 +55,7 @@ fn largest(answer: &[u8]) -> Option<u32> {
         if let (true, Some([a, b, c, d])) = (SIZES.contains(&kind), rest.get(4..len)) {
             found = found.max(Some(u32::from_ne_bytes([*a, *b, *c, *d])));
         }
-        // Each attribute begins at a multiple of four bytes, and has four at least.
+        // Each attribute begins at a multiple of four bytes, and has at least four.
         let Some(next) = rest.get(len.max(4).next_multiple_of(4)..) else { break };
         rest = next;
     }
@@ -69,7 +70,7 @@ mod tests {
     #[test]
     fn the_loopback_interface_has_segments_of_64_kib_at_least() {
         let index = crate::interface::Interface::find("lan", "lo").unwrap().index();
-        // A kernel before 4.16 says nothing.
+        // A kernel before 4.16 does not say.
         let size = largest_segment(index).unwrap();
         assert!(size.is_none_or(|size| size >= 65_535), "{size:?}");
         assert_eq!(largest_segment(u32::MAX >> 1).unwrap(), None, "no such interface");

@@ -48,7 +48,7 @@ fn peers_of_one_run_are_joined_both_ways() {
         let table = toml::de::DeTable::parse(settings).unwrap();
         drivers.get("memory").unwrap().open(name, table, &cx).unwrap()
     };
-    // The text of a table borrows what it was parsed from.
+    // The settings borrow the text from which they were parsed.
     let (mut a, mut b) = (open("a", "peer = 'b'"), open("b", "peer = 'a'"));
     let mut cx = DetachedContext::new(pool.clone());
     let mut pass = |from: &mut dyn Port, to: &mut dyn Port, queue: usize| {
@@ -105,8 +105,10 @@ fn wrong_checksums_are_counted_or_dropped_as_the_policy_says() {
     }
 }
 
-/// What a port sends comes to its peer's queues as the peer's rules say, in order, and what none speaks of to the queue of
-/// its number; what a full queue has no room for is counted and takes nothing else with it.
+/// Packets that a port sends come to its peer's queues by the peer's rules, in order.
+///
+/// A packet that no rule matches comes to the queue of the same number. A packet for which a full queue has
+/// no room is counted, and no other packet is lost with it.
 #[test]
 fn a_peer_that_steers_gets_what_its_rules_say() {
     let pool = pool();

@@ -1,5 +1,7 @@
-//! A capture that several queues write, and that is written out twice a second also while nothing is sent: a process that is
-//! killed loses what came since.
+//! A capture that several queues write.
+//!
+//! It is flushed twice a second, also while nothing is sent: a killed process loses only the packets after
+//! the last flush.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,17 +12,17 @@ use std::time::Duration;
 use super::Writer;
 use crate::port::PortError;
 
-/// Time between two looks at whether something is to be written out.
+/// Time between two checks for data to write out.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// A writer, unless it is gone.
+/// A writer, until it is taken.
 type Place = Mutex<Option<Writer>>;
 
 /// A capture that several queues write.
 #[derive(Clone)]
 pub(crate) struct SharedWriter(Arc<Place>, Arc<Flusher>);
 
-/// The thread that flushes a writer. It is over when this is gone: nothing of a capture outlives its port.
+/// The thread that flushes a writer. It ends when this is dropped: no part of a capture outlives its port.
 struct Flusher {
     stop: Arc<AtomicBool>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -37,13 +39,14 @@ impl Flusher {
         })?;
         Ok(Self { stop, thread: Mutex::new(Some(thread)) })
     }
-    /// Ends the thread, and waits until it has.
+    /// Ends the thread, and waits until it has ended.
     fn end(&self) {
         self.stop.store(true, Ordering::Release);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             thread.thread().unpark();
-            // A panic of it was shown when it happened, and the capture is whole without it.
+            // A panic in the thread was shown when it happened, and the capture is complete without the
+            // thread.
             let _ = thread.join();
         }
     }
@@ -56,24 +59,26 @@ impl Drop for Flusher {
 }
 
 impl SharedWriter {
-    /// Shares a writer, and starts the thread that flushes it. A thread, since no queue is asked for anything while its worker
-    /// waits or is busy elsewhere; it ends when the writer is gone.
+    /// Shares a writer, and starts the thread that flushes it.
+    ///
+    /// A thread is needed because a queue gets no calls while its worker waits or is busy elsewhere. It ends
+    /// when the writer is gone.
     pub(crate) fn new(writer: Writer) -> io::Result<Self> {
         let shared = Arc::new(Mutex::new(Some(writer)));
         let flusher = Flusher::start(Arc::downgrade(&shared))?;
         Ok(Self(shared, Arc::new(flusher)))
     }
-    /// Runs `f` over the writer, unless it is gone.
+    /// Runs `f` over the writer, unless it was taken.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Writer) -> R) -> Option<R> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(f)
     }
-    /// Takes the writer away.
+    /// Takes the writer out and ends the thread.
     pub(crate) fn take(&self) -> Option<Writer> {
         let writer = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.1.end();
         writer
     }
-    /// What earlier processes left of captures of the same name.
+    /// Warnings about captures of the same name that earlier processes left.
     pub(crate) fn warnings(&self, port: &str) -> Vec<String> {
         let warning = |left: &std::path::PathBuf| {
             format!(
@@ -97,17 +102,17 @@ impl SharedWriter {
     }
 }
 
-/// Writes out what is buffered; `false` where there is no writer any more.
+/// Writes out buffered data; `false` if there is no writer any more.
 fn flush(writer: &Weak<Place>) -> bool {
     let Some(writer) = writer.upgrade() else { return false };
     let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(writer) = writer.as_mut() else { return false };
-    // What could not be written stays in the buffer: who writes or finishes is told.
+    // Data that could not be written stays in the buffer: the next write or the finish reports the error.
     let _ = writer.flush();
     true
 }
 
-/// Why a capture cannot be written on.
+/// The error for a capture that cannot be written further.
 pub(super) fn failed(port: &str, writer: &Writer, error: &io::Error) -> PortError {
     let partial = writer.partial().map(|path| path.display().to_string());
     PortError::File {

@@ -1,7 +1,7 @@
-//! Link types of captures, and how each becomes an Ethernet frame, which is what functions work on.
+//! Link types of captures, and their conversion to Ethernet frames, on which functions work.
 //!
-//! Where the capture has no Ethernet addresses, synthetic, locally administered ones stand in: 02:00:00:00:00:01 as
-//! source and 02:00:00:00:00:02 as destination. Writing is always Ethernet.
+//! If the capture has no Ethernet addresses, synthetic, locally administered ones are used: 02:00:00:00:00:01
+//! as source and 02:00:00:00:00:02 as destination. Written captures are always Ethernet.
 
 use netbricks_packet::ethertype;
 
@@ -10,17 +10,18 @@ use netbricks_packet::ethertype;
 pub enum LinkType {
     /// 1: Ethernet.
     Ethernet,
-    /// 101, 12 and 14: an IP packet; 228 and 229: of that version.
+    /// 101, 12 and 14: an IP packet. 228 and 229: an IPv4 and an IPv6 packet.
     RawIp,
     /// 113: Linux cooked, version 1.
     LinuxCooked,
     /// 276: Linux cooked, version 2.
     LinuxCooked2,
-    /// 0: BSD loopback, the address family in the byte order of the machine that captured; 108: in network order.
+    /// 0: BSD loopback, with the address family in the byte order of the capturing machine. 108: in network
+    /// order.
     Loopback,
 }
 
-/// Longest header that is put before what a record holds, in bytes.
+/// The longest header that is put before a record's data, in bytes.
 pub(super) const HEADER: usize = 14;
 
 const SOURCE: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -28,7 +29,7 @@ const DESTINATION: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const BROADCAST: [u8; 6] = [0xff; 6];
 
 impl LinkType {
-    /// The link type of this number. `None` where it cannot be made Ethernet.
+    /// The link type of this number. `None` if it cannot be made Ethernet.
     pub const fn of(number: u32) -> Option<Self> {
         Some(match number {
             1 => Self::Ethernet,
@@ -40,8 +41,9 @@ impl LinkType {
         })
     }
 
-    /// The Ethernet header that stands for a record's link header, and what follows it. A header of 0 bytes where the
-    /// record has its own. On the wire the record had `wire` bytes.
+    /// The Ethernet header that replaces a record's link header, and the data after it.
+    ///
+    /// The header has 0 bytes if the record has its own. On the wire the record had `wire` bytes.
     pub(super) fn frame(self, record: &[u8], wire: usize) -> Result<(Header, &[u8]), Unframed> {
         Ok(match self {
             Self::Ethernet => (Header::none(), record),
@@ -102,11 +104,11 @@ impl LinkType {
             }
             Self::Loopback => {
                 let (family, rest) = record.split_first_chunk::<4>().ok_or(Unframed::Short)?;
-                // Families are small numbers, so the byte order shows itself.
+                // Families are small numbers, so the smaller reading has the right byte order.
                 let family = u32::from_le_bytes(*family).min(u32::from_be_bytes(*family));
                 let number = match family {
                     2 => ethertype::IPV4,
-                    // AF_INET6 of Linux, NetBSD and OpenBSD, FreeBSD, macOS.
+                    // AF_INET6 of Linux, of NetBSD and OpenBSD, of FreeBSD, of macOS.
                     10 | 24 | 28 | 30 => ethertype::IPV6,
                     _ => version(rest),
                 };
@@ -116,17 +118,19 @@ impl LinkType {
     }
 }
 
-/// Why a record is no Ethernet frame.
+/// The reason why a record has no Ethernet frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unframed {
-    /// It is shorter than its link header.
+    /// The record is shorter than its link header.
     Short,
-    /// It holds what Ethernet does not carry.
+    /// The record holds a protocol that Ethernet does not carry.
     NotEthernet,
 }
 
-/// Hardware types in whose Linux cooked records the protocol is an EtherType (Linux's `if_arp.h`; tcpdump.org, "LINKTYPE_LINUX_SLL").
-/// CAN, netlink, radiotap and Frame Relay put something else there or have no packets that Ethernet carries.
+/// Whether the protocol is an EtherType in Linux cooked records of this hardware type.
+///
+/// The types are those of Linux's `if_arp.h` and tcpdump.org, "LINKTYPE_LINUX_SLL". CAN, netlink, radiotap
+/// and Frame Relay put another number there or have no packets that Ethernet carries.
 fn has_ethertypes(hardware: u16) -> bool {
     const CAN: u16 = 280;
     const FRAD: u16 = 770;
@@ -154,12 +158,14 @@ fn has_ethertypes(hardware: u16) -> bool {
     )
 }
 
-/// The EtherType of an IP packet, by its version; that of IPv4 where it is neither, so that it shows as malformed.
+/// The EtherType of an IP packet, by its version.
+///
+/// For another version it is IPv4's, so that the packet appears as malformed.
 fn version(packet: &[u8]) -> u16 {
     if packet.first().is_some_and(|byte| byte >> 4 == 6) { ethertype::IPV6 } else { ethertype::IPV4 }
 }
 
-/// An Ethernet header, or none.
+/// An Ethernet header, or no header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     bytes: [u8; HEADER],
@@ -177,9 +183,11 @@ impl Header {
         bytes[12..].copy_from_slice(&ethertype.to_be_bytes());
         Self { bytes, len: HEADER }
     }
-    /// Of a Linux cooked record: packet type 1 was a broadcast; the protocols 1 and 4 are no EtherTypes but say that an
-    /// 802.3 frame follows, whose header has its length there: `carried` bytes. Others below 0x600 are Linux's own numbers
-    /// for what Ethernet does not carry, such as 0x000c for a CAN frame.
+    /// The header for a Linux cooked record.
+    ///
+    /// Packet type 1 was a broadcast. The protocols 1 and 4 are not EtherTypes: an 802.3 frame follows, whose
+    /// header has the length there: `carried` bytes. Other protocols below 0x600 are Linux's own numbers for
+    /// packets that Ethernet does not carry, such as 0x000c for a CAN frame.
     fn cooked(
         kind: u8,
         source: [u8; 6],
@@ -241,7 +249,9 @@ mod tests {
         assert_eq!(LinkType::Loopback.frame(&[30, 0, 0, 0], 4).unwrap().0.as_slice()[12..], [0x86, 0xdd]);
     }
 
-    /// Cooked records of both versions: those that say 802.3, with the length on the wire, and those that Ethernet can't carry.
+    /// Cooked records of both versions: 802.3 records have the length on the wire.
+    ///
+    /// Records that Ethernet cannot carry have no frame.
     #[test]
     fn only_cooked_records_that_ethernet_carries_have_a_frame() {
         let cooked = |hardware: u16, protocol: u16| {
@@ -251,7 +261,7 @@ mod tests {
             let second =
                 [&protocol[..], &[0, 0, 0, 0, 0, 1], &hardware, &[0, 6, 2, 9, 9, 9, 9, 9, 0, 0], &[7; 30]];
             let frame = |link: LinkType, record: &[u8]| {
-                // 70 bytes more were on the wire.
+                // 70 more bytes were on the wire.
                 let wire = record.len() + 70;
                 link.frame(record, wire).map(|(header, rest)| {
                     assert_eq!(rest, [7; 30]);
@@ -268,12 +278,12 @@ mod tests {
             assert_eq!(cooked(hardware, 0x86dd), Ok(0x86dd));
         }
         assert_eq!((cooked(1, 4), cooked(1, 1)), (Ok(100), Ok(100)));
-        // CAN, CAN FD and CAN XL, also where the hardware type is not CAN's; 802.15.4, DSA, "all".
+        // CAN, CAN FD and CAN XL, also with another hardware type than CAN's; 802.15.4, DSA, "all".
         for protocol in [0x0c, 0x0d, 0x0e, 0xf6, 0x1b, 3, 0, 0x5ff] {
             assert_eq!(cooked(1, protocol), Err(Unframed::NotEthernet));
             assert_eq!(cooked(280, protocol), Err(Unframed::NotEthernet));
         }
-        // What netlink or a wireless monitor has there is no EtherType, whatever the number.
+        // The number that netlink or a wireless monitor has there is not an EtherType, whatever its value.
         for hardware in [280, 824, 801, 802, 803, 770, 804, 826] {
             assert_eq!(cooked(hardware, 0x0800), Err(Unframed::NotEthernet));
             assert_eq!(cooked(hardware, 4), Err(Unframed::NotEthernet));

@@ -1,11 +1,14 @@
-//! Capture files as ports: a port that reads one replays it, and its capture times drive the graph's clock; a port that
-//! writes one keeps what is sent to it.
+//! Capture files as ports.
 //!
-//! Reading is streaming, through the `pcap-parser` crate; writing, through `pcap-file`, goes to `NAME.partial` until the port is
-//! closed. What is written is in the file within a second, so that a process that is killed loses no more than that.
+//! A port that reads a capture replays it, and its capture times drive the graph's clock. A port that writes
+//! a capture keeps the packets that are sent to it.
 //!
-//! A packet of which a record holds only the beginning keeps its length on the wire: parsers take length fields that point
-//! there, counters count it, and a record written of it says it.
+//! Reading is streaming, through the `pcap-parser` crate. Writing, through `pcap-file`, goes to
+//! `NAME.partial` until the port is closed. Sent packets are in the file within a second, so that a killed
+//! process loses no more than that.
+//!
+//! If a record holds only the beginning of a packet, the packet keeps its length on the wire. Parsers accept
+//! length fields up to that length, counters count it, and a record written from the packet states it.
 
 mod flush;
 mod link;
@@ -34,13 +37,13 @@ use crate::port::{Capabilities, Counters, Failure, Port, PortError, ReceiveQueue
 use crate::taken::Taken;
 use receive::Replaying;
 
-/// How fast a capture is replayed.
+/// The speed of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Replay {
-    /// As fast as it goes; capture time is the graph's time.
+    /// As fast as possible; capture time is the graph's time.
     #[default]
     Fast,
-    /// So many times as fast as it was captured; the graph's clock is real time.
+    /// This many times the captured speed; the graph's clock is real time.
     Times(f64),
 }
 
@@ -79,7 +82,7 @@ impl<'de> serde::Deserialize<'de> for Replay {
     }
 }
 
-/// What may be written for a capture port.
+/// The settings of a capture port.
 #[derive(Clone, Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PcapSettings {
@@ -170,7 +173,9 @@ impl Settings for PcapSettings {
     }
 }
 
-/// A capture to read: a file, since it is looked at before it is replayed, and again for each round.
+/// Opens a capture to read.
+///
+/// It must be a file, since it is read before the replay, and again for each round.
 fn open_file(path: &Path) -> io::Result<File> {
     let kind = fs::metadata(path)?.file_type();
     if !kind.is_file() {
@@ -179,7 +184,7 @@ fn open_file(path: &Path) -> io::Result<File> {
     File::open(path)
 }
 
-/// Whether the files are where the settings say, without opening anything for writing.
+/// Checks whether the files are where the settings say, without opening anything for writing.
 fn check(name: &str, settings: &PcapSettings, directory: &Path) -> Result<(), PortError> {
     let error = |path: &Path, problem: String| PortError::File {
         port: name.into(),
@@ -233,7 +238,7 @@ impl Pcap {
     /// Opens a capture port.
     ///
     /// # Errors
-    /// [`PortError::File`] when a file cannot be opened, or the one to be read is no capture.
+    /// [`PortError::File`] when a file cannot be opened, or the one to be read is not a capture.
     pub fn open(name: &str, settings: PcapSettings, cx: &OpenContext) -> Result<Self, PortError> {
         check(name, &settings, &cx.directory)?;
         let failure = Failure::default();
@@ -335,7 +340,7 @@ impl Port for Pcap {
     }
 }
 
-/// Writes what it is given.
+/// A transmit queue that writes its packets to a capture.
 struct Recording {
     port: String,
     writer: SharedWriter,
@@ -361,7 +366,7 @@ impl TransmitQueue for Recording {
                 batch.clear();
             }
             other => {
-                // What is half written never gets its name.
+                // A file that is only half written never gets its name.
                 if let Some(Err(error)) = other {
                     self.failure.report(error);
                 }
@@ -373,9 +378,9 @@ impl TransmitQueue for Recording {
     }
 }
 
-/// Writes a packet under its own time: its arrival, or when it left a line that delays.
+/// Writes a packet under its own time: its arrival, or its departure from a line that delays.
 ///
-/// A packet without a time is written with `now`. None is written later than its batch can be.
+/// A packet without a time is written with `now`. No packet gets a time later than its batch can have.
 pub(crate) fn write_packet(
     writer: &mut Writer,
     now: u64,

@@ -1,7 +1,8 @@
-//! Reading captures as a stream: records in order, one at a time, with what the file says of them.
+//! Reading captures as a stream: records in order, one at a time, with the file's information on them.
 //!
-//! The format is the `pcap-parser` crate's business (both byte orders, both formats); bounds, times and error places
-//! are ours. It makes a vector of the options that a packet in a pcapng file has: the one allocation a packet there is.
+//! The `pcap-parser` crate reads the format (both byte orders, both formats). Bounds, times and error places
+//! are ours. The parser makes a vector of the options of a packet in a pcapng file: the only allocation a
+//! packet.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +14,9 @@ use pcap_parser::{Block, PcapBlockOwned, PcapError, create_reader};
 
 use super::link::LinkType;
 
-/// Bytes of the file that are in memory at a time, to begin with and at most: the largest block that is taken.
+/// Bytes of the file in memory at a time: at first, and at most.
+///
+/// The second is also the largest block that is accepted.
 const BUFFER: usize = 256 << 10;
 const LARGEST_BLOCK: usize = 16 << 20;
 /// Interfaces that a pcapng section may describe.
@@ -21,17 +24,18 @@ const INTERFACES: usize = 65_536;
 /// Type of pcapng's obsolete Packet Block (draft-ietf-opsawg-pcapng, appendix A).
 const PACKET_BLOCK: u32 = 2;
 
-/// A capture that cannot be read on: which record, where, and why. Records before it were delivered.
+/// A capture that cannot be read further: the record, the place and the reason. Earlier records were
+/// delivered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("record {record} at byte {offset}{}: {problem}", if *compressed { " of the uncompressed capture" } else { "" })]
 pub struct ReadError {
     /// The record's number, from 1; 0 is the file's header.
     pub record: u64,
-    /// Bytes before it, decompressed.
+    /// The number of decompressed bytes before it.
     pub offset: u64,
     /// Whether the file is compressed.
     pub compressed: bool,
-    /// What is wrong, and what was expected.
+    /// The problem, and the expected value.
     pub problem: String,
 }
 
@@ -40,24 +44,26 @@ pub struct ReadError {
 pub struct Record<'r> {
     /// When it was captured, in ns since 1970; 0 where the file does not say.
     pub time: u64,
-    /// What `data` starts with; `None` where it cannot be made Ethernet.
+    /// The header type of `data`; `None` where it cannot be made Ethernet.
     pub link: Option<LinkType>,
-    /// Number of its interface, from 0; 0 in a pcap file.
+    /// The number of its interface, from 0; 0 in a pcap file.
     pub interface: u32,
-    /// What was captured of it.
+    /// The captured bytes.
     pub data: &'r [u8],
-    /// Bytes that it had on the wire, as the file says: those of a damaged one may be fewer than `data` has.
+    /// The number of bytes on the wire, as the file says.
+    ///
+    /// In a damaged file this may be fewer than `data` has.
     pub original_len: usize,
 }
 
-/// What came of asking for the next record.
+/// The result of asking for the next record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It was taken.
+    /// The record was taken.
     Taken,
-    /// It was left, and is the next one still.
+    /// The record was left, and is still the next one.
     Left,
-    /// There are no more.
+    /// There are no more records.
     End,
 }
 
@@ -68,16 +74,16 @@ struct Interface {
     /// The number of its link type.
     link_number: u32,
     name: Option<String>,
-    /// Units of time, and the seconds that are added.
+    /// The unit of time, and the seconds that are added.
     resolution: Resolution,
     offset: i64,
     /// Bytes of frame check sequence at the end of each frame.
     check_sequence: usize,
-    /// Bytes of a packet that were captured at most; 0 says nothing.
+    /// The most bytes of a packet that were captured; 0 if the file does not say.
     snap_length: usize,
 }
 
-/// The unit of times: this power of ten or two is a second (if_tsresol).
+/// The unit of times: a second has this power of ten or two of units (if_tsresol).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Resolution {
     Decimal(u8),
@@ -85,11 +91,11 @@ enum Resolution {
 }
 
 impl Resolution {
-    /// As in the option: the top bit says that it is a power of two.
+    /// From the option's value: the top bit marks a power of two.
     fn of(option: u8) -> Self {
         if option & 0x80 == 0 { Self::Decimal(option) } else { Self::Binary(option & 0x7f) }
     }
-    /// So many units in ns; what lies between two is cut to the lower.
+    /// Converts units to ns and rounds down.
     fn nanoseconds(self, units: u64) -> u128 {
         let units = u128::from(units) * 1_000_000_000;
         match self {
@@ -100,8 +106,9 @@ impl Resolution {
     }
 }
 
-/// The members of a gzip file, one after the other. Zeros behind a member are padding, as `gzip` takes them: tapes and some
-/// disks fill their blocks so.
+/// The members of a gzip file, one after the other.
+///
+/// Zeros behind a member are padding, as for `gzip`: tapes and some disks fill their blocks with zeros.
 struct Members<R> {
     /// `None` at the end.
     member: Option<GzDecoder<BufReader<R>>>,
@@ -157,8 +164,9 @@ impl std::fmt::Debug for Reader {
     }
 }
 
-/// Fills every buffer it is given to the end, so that a short read is the end of the file, and keeps an error for when
-/// what came before it is used up.
+/// A reader that fills every buffer completely, so that a short read is the end of the file.
+///
+/// It reports an error only after the bytes before it are used.
 struct Filling<R> {
     source: R,
     error: Arc<Mutex<Option<io::Error>>>,
@@ -183,17 +191,17 @@ impl<R: Read> Read for Filling<R> {
     }
 }
 
-/// Why the next record cannot be had, before it is known where that is.
+/// The reason why there is no next record, before its place is known.
 enum Problem {
     Text(String),
     Cut,
 }
 
 impl Reader {
-    /// Reads a capture, which may be compressed by gzip, as its first bytes say.
+    /// Reads a capture. Its first bytes say whether it is compressed by gzip.
     ///
     /// # Errors
-    /// [`ReadError`] when it is no capture, or of a link type that cannot be made Ethernet.
+    /// [`ReadError`] when it is not a capture, or has a link type that cannot be made Ethernet.
     pub fn new(mut source: impl Read + Send + 'static) -> Result<Self, ReadError> {
         let mut magic = [0; 2];
         let mut read = 0;
@@ -236,7 +244,8 @@ impl Reader {
             offset: 0,
             compressed,
         };
-        // The headers before the first record say whether a link type will do: better known before anything runs.
+        // The headers before the first record show whether a link type is supported. Report this before
+        // anything runs.
         let step = reader.next(|_| false)?;
         let useless = !reader.interfaces.iter().any(|interface| interface.link.is_some());
         if useless
@@ -249,18 +258,20 @@ impl Reader {
         Ok(reader)
     }
 
-    /// The names of the interfaces that were described so far.
+    /// The names of the interfaces described so far.
     pub fn interfaces(&self) -> impl Iterator<Item = Option<&str>> {
         self.interfaces.iter().map(|interface| interface.name.as_deref())
     }
 
-    /// Shows the next record to `take`, which answers whether it is done with it; else it is the next one again.
+    /// Shows the next record to `take`, which answers whether it takes the record.
+    ///
+    /// Otherwise the record stays the next one.
     ///
     /// # Errors
     /// [`ReadError`] when the file is damaged; asking again gives the same error.
     pub fn next(&mut self, take: impl FnOnce(Record<'_>) -> bool) -> Result<Step, ReadError> {
         let mut take = Some(take);
-        // Each round makes progress: it consumes a block, reads on, or makes the buffer larger.
+        // Each round makes progress: it consumes a block, reads further, or enlarges the buffer.
         loop {
             let before = self.parser.data().len();
             let problem = match self.parser.next() {
@@ -332,7 +343,7 @@ impl Reader {
     }
 }
 
-/// What a block says: a packet, or something about those after it.
+/// Interprets a block: a packet, or information about later packets.
 fn see<'b>(
     block: PcapBlockOwned<'b>,
     interfaces: &mut Vec<Interface>,
@@ -393,7 +404,7 @@ fn see<'b>(
             let interface = find(interfaces, packet.if_id)?;
             let time = nanoseconds(interface, packet.ts_high, packet.ts_low);
             let captured = packet.data.get(..packet.caplen as usize).unwrap_or(packet.data);
-            // A packet may say otherwise than its interface: bits 5 to 8, of which 0 says nothing.
+            // A packet may differ from its interface: bits 5 to 8, where 0 says nothing.
             let flags = option(&packet.options, EPB_FLAGS, 4).and_then(<[u8]>::first_chunk).copied();
             let flags =
                 flags.map_or(
@@ -410,7 +421,8 @@ fn see<'b>(
         }
         PcapBlockOwned::NG(Block::SimplePacket(packet)) => {
             let interface = find(interfaces, 0)?;
-            // Its captured length is stated nowhere: it is what the snap length left, and padding follows (section 4.4).
+            // The block does not state its captured length: it is the snap length or the original length, the
+            // lesser, and padding follows (section 4.4).
             let kept = match interface.snap_length {
                 0 => packet.origlen as usize,
                 most => most.min(packet.origlen as usize),
@@ -420,7 +432,7 @@ fn see<'b>(
             Ok(Some(record(interface, 0, 0, captured, packet.origlen, check_sequence)))
         }
         PcapBlockOwned::NG(Block::Unknown(block))
-            // The parser reads the type of a block that it does not know in little-endian order, whatever the file's.
+            // The parser reads the type of an unknown block in little-endian order, whatever the file's.
             if block.block_type == if *big_endian { PACKET_BLOCK.swap_bytes() } else { PACKET_BLOCK } =>
         {
             let Some((header, data)) = block.data.split_first_chunk::<20>() else {
@@ -451,15 +463,16 @@ const IF_FCSLEN: OptionCode = OptionCode(13);
 const IF_TSOFFSET: OptionCode = OptionCode(14);
 const EPB_FLAGS: OptionCode = OptionCode(2);
 
-/// The first option of this code before the end of them, if it has `least` bytes or more.
+/// The first option of this code before the end of options, if it has at least `least` bytes.
 fn option<'o>(options: &'o [PcapNGOption<'_>], code: OptionCode, least: usize) -> Option<&'o [u8]> {
     let mut options = options.iter().take_while(|option| option.code != END_OF_OPTIONS);
     let option = options.find(|option| option.code == code)?;
     option.value.get(..usize::from(option.len)).filter(|value| value.len() >= least)
 }
 
-/// Bytes of frame check sequence by if_fcslen, which is in bytes. Some say it in bits, as an early draft did: no check
-/// sequence is that long.
+/// Bytes of frame check sequence by if_fcslen, which is in bytes.
+///
+/// Some writers state it in bits, as an early draft did. No check sequence has so many bytes.
 fn check_sequence(length: u8) -> usize {
     usize::from(if length >= 16 { length / 8 } else { length })
 }
@@ -487,7 +500,7 @@ fn find(interfaces: &[Interface], number: u32) -> Result<&Interface, String> {
         .ok_or_else(|| format!("it is of interface {number}, but its section describes {}", interfaces.len()))
 }
 
-/// A record without the check sequence that its frame ends in, as far as that was captured.
+/// A record without the captured part of its frame check sequence.
 fn record<'b>(
     interface: &Interface,
     number: u32,
@@ -505,10 +518,10 @@ fn record<'b>(
     Record { time, link: interface.link, interface: number, data, original_len }
 }
 
-/// A time of 64 bits in the interface's units, as ns since 1970; what lies outside 0 to 2^64 ns is cut to that.
+/// A time of 64 bits in the interface's units, as ns since 1970, limited to 0 to 2^64 ns.
 fn nanoseconds(interface: &Interface, high: u32, low: u32) -> u64 {
     let units = u64::from(high) << 32 | u64::from(low);
-    // At most 2^94 of the one, where a unit is a second, and 2^93 of the other.
+    // At most 2^94 for the first, where a unit is a second, and 2^93 for the second.
     let time = interface.resolution.nanoseconds(units) as i128 + i128::from(interface.offset) * 1_000_000_000;
     u64::try_from(time.max(0)).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! A capture as a receive queue: records become packets, in order, at capture time or at a pace.
+//! A capture as a receive queue: records become packets, in order, at capture time or paced.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,21 +15,23 @@ use crate::port::{Counters, Failure, PortError, ReceiveQueue};
 
 /// Time between the last packet of one round and the first of the next (ns).
 const BETWEEN_ROUNDS: u64 = 1_000_000;
-/// Bytes of the shortest Ethernet frame, without check sequence: what is no longer than that may be padded, and is no segment
-/// that a device was still to cut.
+/// Bytes of the shortest Ethernet frame, without check sequence.
+///
+/// A frame that is no longer may be padded, and is not a segment that a device was still to cut.
 const SHORTEST_FRAME: usize = 60;
-/// Turns in which no buffer is free before a record is given up, some 3 s of the graph's clock: somebody keeps all of
-/// them, and waiting is no use.
+/// Turns without a free buffer before a record is given up: some 3 s of the graph's clock.
+///
+/// After that, other nodes keep all buffers, and waiting does not help.
 const PATIENCE: u32 = 30_000;
 
 /// A capture that is being replayed.
 pub(super) struct Replaying {
     port: String,
     path: PathBuf,
-    /// `None` when it has ended.
+    /// `None` when the replay has ended.
     reader: Option<Reader>,
     replay: Replay,
-    /// Rounds to go after this one; `None` is without end.
+    /// Rounds after this one; `None` is without end.
     rounds: Option<u64>,
     counters: Arc<Counters>,
     failure: Failure,
@@ -38,24 +40,24 @@ pub(super) struct Replaying {
     stalled: u32,
 }
 
-/// Where a replay stands in time (ns).
+/// The position of a replay in time (ns).
 #[derive(Clone, Copy, Debug, Default)]
 struct Pace {
-    /// Time of the first record in the file, and of the latest in this round.
+    /// The time of the first record in the file, and of the latest in this round.
     first: Option<u64>,
     latest: u64,
-    /// What is added to capture times in this round.
+    /// The time added to capture times in this round.
     shift: u64,
     /// The graph's time when the first record was due, in a paced replay.
     start: Option<u64>,
 }
 
-/// Why a record was not taken.
+/// The reason why a record was not taken.
 #[derive(Clone, Copy)]
 enum Refusal {
     /// The batch is full, or belongs to an earlier millisecond, or an event comes first.
     NotNow,
-    /// It is due at this time.
+    /// The record is due at this time.
     Until(u64),
     /// No buffer is free.
     NoBuffer,
@@ -129,10 +131,10 @@ impl Replaying {
         Ok((step, refusal))
     }
 
-    /// The capture is at its end: begins the next round, or ends.
+    /// Begins the next round at the end of the capture, or ends the replay.
     fn next_round(&mut self) -> Option<PortError> {
         self.reader = None;
-        // Without one record another round would be as empty.
+        // Without one record, another round would be empty too.
         let first = self.pace.first?;
         self.rounds = match self.rounds {
             Some(0) => return None,
@@ -151,9 +153,11 @@ impl Replaying {
 }
 
 impl Pace {
-    /// Another round of a file that begins at `first`. A file can say any times: they end where 64 bits do.
+    /// Begins another round of a file that begins at `first`.
+    ///
+    /// A file can state any times, so the sums saturate at 64 bits.
     fn begin_again(&mut self, first: u64) {
-        // `latest` has the shift in it.
+        // `latest` contains the shift.
         let lasted = self.latest.saturating_sub(first.saturating_add(self.shift));
         self.shift = self.shift.saturating_add(lasted).saturating_add(BETWEEN_ROUNDS);
     }
@@ -162,7 +166,7 @@ impl Pace {
         self.first.get_or_insert(captured);
         captured.saturating_add(self.shift)
     }
-    /// When a paced replay is to deliver it; `None` when it is not paced.
+    /// The time when a paced replay delivers the record; `None` when it is not paced.
     fn due(&mut self, time: u64, replay: Replay, now: u64) -> Option<u64> {
         let Replay::Times(times) = replay else { return None };
         let start = *self.start.get_or_insert(now);
@@ -183,7 +187,7 @@ fn place(
     if batch.len() >= cx.burst() || batch.is_full() {
         return Err(Refusal::NotNow);
     }
-    // A record may hold more than it says was on the wire: then that is what there is.
+    // A record may hold more bytes than it says were on the wire: then its bytes count.
     let wire = record.original_len.max(record.data.len());
     let lose = |cx: &mut Context, bytes: usize, reason| {
         Counters::add(&counters.received, 1);

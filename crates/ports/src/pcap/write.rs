@@ -1,8 +1,11 @@
-//! Writing captures: pcap or pcapng, plain or gzip, of Ethernet frames. A file is called `NAME.partial` until it is whole, so that
-//! one that was there stays until then, and what a killed process wrote is found; a device is written to as it is.
+//! Writing captures of Ethernet frames: pcap or pcapng, plain or gzip.
 //!
-//! The formats are those of the `pcap-file` crate (`pcap-parser`, which reads, makes several vectors of every packet that it
-//! writes), but for the records of pcap: its writer gives nobody the file to flush.
+//! A file is called `NAME.partial` until it is complete. An older file `NAME` stays until then, and the data
+//! of a killed process can be found. A device is written directly.
+//!
+//! The formats are those of the `pcap-file` crate, except for pcap's records: that crate's writer gives no
+//! access to the file, so that it could not be flushed. (`pcap-parser`, which reads, makes several vectors
+//! for every packet that it writes.)
 
 use std::borrow::Cow;
 use std::fs::{self, File, FileType, OpenOptions};
@@ -21,7 +24,7 @@ use pcap_file::pcapng::blocks::interface_description::{
 use pcap_file::pcapng::{Block, PcapNgBlock, PcapNgWriter};
 use pcap_file::{DataLink, Endianness, PcapError, TsResolution};
 
-/// Bytes of a packet that a capture holds at most (libpcap's own limit).
+/// The most bytes of a packet that a capture holds (libpcap's own limit).
 pub(super) const SNAP_LENGTH: usize = 262_144;
 const BUFFER: usize = 256 << 10;
 
@@ -29,14 +32,14 @@ const BUFFER: usize = 256 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
-    /// The old one: one header, one link type (draft-ietf-opsawg-pcap).
+    /// The older format: one header, one link type (draft-ietf-opsawg-pcap).
     Pcap,
-    /// The new one: interfaces with names, directions (draft-ietf-opsawg-pcapng).
+    /// The newer format: interfaces with names, directions (draft-ietf-opsawg-pcapng).
     Pcapng,
 }
 
 impl Format {
-    /// The format that a file's name says: pcap for `.pcap` and `.cap`, with or without `.gz`, else pcapng.
+    /// The format by a file's name: pcap for `.pcap` and `.cap`, with or without `.gz`, otherwise pcapng.
     pub fn of(path: &Path) -> Self {
         let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
         let name = name.strip_suffix(".gz").unwrap_or(&name);
@@ -73,17 +76,17 @@ impl Precision {
     }
 }
 
-/// Which way a captured packet went.
+/// The direction of a captured packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Into the port.
     Inbound,
-    /// Out of it.
+    /// Out of the port.
     Outbound,
 }
 
 impl Direction {
-    /// As in the lowest two bits of epb_flags.
+    /// The value in the lowest two bits of epb_flags.
     fn flags(self) -> u32 {
         match self {
             Self::Inbound => 1,
@@ -92,7 +95,7 @@ impl Direction {
     }
 }
 
-/// Where the bytes go.
+/// The destination of the bytes.
 enum Output {
     Plain(BufWriter<File>),
     Gzip(Box<GzEncoder<BufWriter<File>>>),
@@ -113,10 +116,10 @@ impl Write for Output {
     }
 }
 
-/// A format over its output.
+/// A format and its output.
 enum Encoder {
     Pcap(Output),
-    /// The block is filled anew for each packet, in the memory that it had for the last one.
+    /// The block is filled again for each packet, in the same memory.
     Pcapng(PcapNgWriter<Output>, Block<'static>),
 }
 
@@ -178,7 +181,8 @@ impl Encoder {
             }
             Self::Pcapng(writer, block) => {
                 if let Block::EnhancedPacket(packet) = block {
-                    // What is written is the number of nanoseconds in it, whatever the interface's unit.
+                    // The writer writes the number of nanoseconds of this value, whatever the interface's
+                    // unit.
                     packet.timestamp = Duration::from_nanos(time / precision.unit());
                     packet.original_len = original;
                     let data = packet.data.to_mut();
@@ -213,23 +217,25 @@ pub struct Writer {
     /// `None` once it is finished.
     encoder: Option<Encoder>,
     path: PathBuf,
-    /// What is renamed in the end; `None` for a device.
+    /// The file that is renamed at the end; `None` for a device.
     partial: Option<PathBuf>,
-    /// Names of what earlier processes left.
+    /// Names of files that earlier processes left.
     left: Vec<PathBuf>,
     precision: Precision,
     snap_length: usize,
-    /// Whether there are packets in it, and whether some may not be in the file yet.
+    /// Whether it has packets, and whether some may not be in the file yet.
     used: bool,
     unflushed: bool,
 }
 
 impl Writer {
-    /// Begins a capture that will be `path`, of one Ethernet interface named `interface`; at most `snap_length` bytes of
-    /// each packet are kept. Where `path` is a link, the capture will be the file that it leads to.
+    /// Begins a capture of one Ethernet interface named `interface`, which will be the file `path`.
+    ///
+    /// At most `snap_length` bytes of each packet are kept. If `path` is a link, the capture will be the file
+    /// to which it leads.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The file system's error.
     pub fn create(
         path: &Path,
         format: Format,
@@ -238,7 +244,7 @@ impl Writer {
         interface: &str,
     ) -> io::Result<Self> {
         let snap_length = snap_length.min(SNAP_LENGTH);
-        // As the format, by the name that was given.
+        // Compression follows from the name that was given, as the format does.
         let compressed = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz"));
         let (path, partial, left, file) = match target(path)? {
             Target::File(path) => {
@@ -247,7 +253,7 @@ impl Writer {
             }
             Target::Device => (path.into(), None, Vec::new(), OpenOptions::new().write(true).open(path)?),
         };
-        // From here on its drop removes what was begun.
+        // From here on, dropping the writer removes an unused partial file.
         let (used, unflushed) = (false, true);
         let mut writer = Self { encoder: None, path, partial, left, precision, snap_length, used, unflushed };
         let file = BufWriter::with_capacity(BUFFER, file);
@@ -261,17 +267,17 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Where the capture will be.
+    /// The path of the finished capture.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What it is called until it is finished; `None` for a device.
+    /// The path until the capture is finished; `None` for a device.
     pub fn partial(&self) -> Option<&Path> {
         self.partial.as_deref()
     }
 
-    /// Captures of the same name that were begun and not finished: their processes were killed, or are at it still.
+    /// Unfinished captures of the same name: their processes were killed, or still write.
     pub fn left(&self) -> &[PathBuf] {
         &self.left
     }
@@ -279,12 +285,14 @@ impl Writer {
     /// Adds a frame, captured at `time` (ns since 1970). The direction is kept in pcapng only.
     ///
     /// # Errors
-    /// What the file system says; what was written before can be read.
+    /// The file system's error; data written before it can be read.
     pub fn write(&mut self, time: u64, frame: &[u8], direction: Option<Direction>) -> io::Result<()> {
         self.write_beginning(time, frame, frame.len(), direction)
     }
 
-    /// As [`write`](Self::write), of a frame that had `wire_len` bytes on the wire, of which `frame` has the first.
+    /// As [`write`](Self::write), for a frame that had `wire_len` bytes on the wire.
+    ///
+    /// `frame` has the first of them.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -304,10 +312,10 @@ impl Writer {
         encoder.write(time, self.precision, captured, original, direction).map_err(io_error)
     }
 
-    /// Writes out what is buffered, so that all so far can be read whatever becomes of this process.
+    /// Writes out buffered data, so that the capture so far can be read whatever happens to this process.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The file system's error.
     pub fn flush(&mut self) -> io::Result<()> {
         match &mut self.encoder {
             Some(encoder) if self.unflushed => {
@@ -319,10 +327,10 @@ impl Writer {
         }
     }
 
-    /// Writes out what is buffered and gives the file its name; one that was there is replaced.
+    /// Writes out buffered data and gives the file its name. An older file of that name is replaced.
     ///
     /// # Errors
-    /// What the file system says; the file then does not get its name.
+    /// The file system's error; the file then does not get its name.
     pub fn finish(mut self) -> io::Result<()> {
         let file = match self.encoder.take().map(Encoder::into_output) {
             None => return Ok(()),
@@ -337,8 +345,8 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         let begun = self.encoder.take().is_some();
-        // Without packets it is no loss. What has some stays under its own name, unless it got its final one. There is nobody
-        // to tell if that fails.
+        // A file without packets is no loss. A file with packets stays under its partial name, unless it got
+        // its final one. An error here has no receiver.
         if let Some(partial) =
             self.partial.as_ref().filter(|partial| !self.used && (begun || partial.exists()))
         {
@@ -347,19 +355,19 @@ impl Drop for Writer {
     }
 }
 
-/// What the name of a capture to write stands for.
+/// The target that the name of a capture stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// A file that there is, or that there will be: by one path, behind any links, as far as its directory is there.
+    /// A file that exists or will exist: its path behind any links, canonical if its directory exists.
     File(PathBuf),
-    /// Something that takes bytes and keeps its name, such as `/dev/null`.
+    /// A target that takes bytes and keeps its name, such as `/dev/null`.
     Device,
 }
 
-/// What a capture can be written to under this name.
+/// Finds the target of a capture by its name.
 ///
 /// # Errors
-/// Where it is a directory, or a pipe or socket, of which nobody knows when somebody listens.
+/// If it is a directory, or a pipe or socket, whose reader may come at any time or never.
 pub fn target(path: &Path) -> io::Result<Target> {
     if path.file_name().is_none() {
         return Err(io::Error::other("the name of a file is expected"));
@@ -373,7 +381,9 @@ pub fn target(path: &Path) -> io::Result<Target> {
     }
 }
 
-/// Where links lead that lead to nothing yet. There are 40 at most, or the system would have said so.
+/// The target of links that lead to no file yet.
+///
+/// There are at most 40 links, or the system would have reported it.
 fn behind_links(path: &Path) -> PathBuf {
     let mut path = path.to_owned();
     for _ in 0..40 {
@@ -383,7 +393,7 @@ fn behind_links(path: &Path) -> PathBuf {
     path
 }
 
-/// A path by which a file that there is not yet has one name.
+/// A canonical path for a file that does not exist yet.
 fn whole(path: &Path) -> PathBuf {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match (directory.canonicalize(), path.file_name()) {
@@ -392,7 +402,7 @@ fn whole(path: &Path) -> PathBuf {
     }
 }
 
-/// What a file that is none is.
+/// The name of a file's kind, for files that are not regular.
 pub(super) fn kind_of(kind: FileType) -> &'static str {
     match kind {
         kind if kind.is_dir() => "a directory",
@@ -403,19 +413,21 @@ pub(super) fn kind_of(kind: FileType) -> &'static str {
     }
 }
 
-/// A new file beside the one that it will be, where a rename stays within the file system.
+/// A new file in the directory of the final one, so that a rename stays within the file system.
 struct Partial {
     path: PathBuf,
     file: File,
-    /// Those that were there already.
+    /// Partial files that existed already.
     left: Vec<PathBuf>,
 }
 
 impl Partial {
-    /// How many of one name there may be.
+    /// The most partial files of one name.
     const MOST: usize = 100;
 
-    /// `NAME.partial`, or where that is taken, by whatever was left of a process that was killed, `NAME.partial.2` and so on.
+    /// Creates `NAME.partial`, or `NAME.partial.2` and so on.
+    ///
+    /// A name is taken if a killed process left a file of that name.
     fn of(path: &Path) -> io::Result<Self> {
         let mut left = Vec::new();
         for number in 1..=Self::MOST {
@@ -440,7 +452,7 @@ impl Partial {
     }
 }
 
-/// What the file system said, as it said it.
+/// The file system's error, without the crate's wrapper.
 fn io_error(error: PcapError) -> io::Error {
     match error {
         PcapError::IoError(error) => error,

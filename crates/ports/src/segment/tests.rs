@@ -14,7 +14,7 @@ use crate::memory::Memory;
 use crate::testing::*;
 use crate::{ReceiveNode, TransmitLimits, TransmitNode};
 
-/// What a sender leaves to the device: a packet whose checksum field holds the pseudo-header's sum.
+/// A packet that a sender leaves to the device: its checksum field holds the pseudo-header's sum.
 #[derive(Clone, Debug)]
 struct Sent {
     v6: bool,
@@ -121,13 +121,13 @@ fn sent() -> impl Strategy<Value = Sent> {
     )
 }
 
-/// Sends packets through a node whose port cuts nothing; what comes out, and how it was counted.
+/// Sends packets through a node whose port cuts nothing. Answers the output and the counts.
 fn through(packets: Vec<Packet>, pool: &Pool, burst: usize) -> (Vec<Vec<u8>>, netbricks_core::Totals) {
     let limits = TransmitLimits { mtu: 1_500, checksum_offload: false, segmentation_offload: false };
     through_limits(packets, pool, burst, limits)
 }
 
-/// As [`through`], by a port with these limits.
+/// As [`through`], for a port with these limits.
 fn through_limits(
     packets: Vec<Packet>,
     pool: &Pool,
@@ -152,7 +152,7 @@ fn through_limits(
     (far.frames(0), finish(graph, 0))
 }
 
-/// Checks a segment by what the RFCs say, with nothing of what cut it; answers its payload.
+/// Checks a segment by the RFCs, with no code of the cutter; answers its payload.
 fn check(sent: &Sent, frame: &[u8], index: usize, offset: usize, is_last: bool) -> Vec<u8> {
     let half = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
     let (network, transport) = (sent.network(), sent.transport());
@@ -187,7 +187,7 @@ fn check(sent: &Sent, frame: &[u8], index: usize, offset: usize, is_last: bool) 
     frame[transport + header..].to_vec()
 }
 
-/// The final destination and the home address are under the checksum of each segment, too.
+/// The checksum of each segment also covers the final destination and the home address.
 #[test]
 fn segments_on_a_source_route_have_right_checksums() {
     let home = [&[1, 2, 0, 0, 201, 16][..], &[9; 16]].concat();
@@ -198,7 +198,7 @@ fn segments_on_a_source_route_have_right_checksums() {
         (GsoKind::TcpV6, v6().routing(2, 1, &[8; 20]).tcp(1, 2).ack(9).payload(&payload).build().unwrap()),
         (GsoKind::TcpV6, v6().destination_options(&home).tcp(1, 2).ack(9).payload(&payload).build().unwrap()),
         (GsoKind::TcpV4, v4.tcp(1, 2).ack(9).payload(&payload).build().unwrap()),
-        // A type that is not known: no segment can get a checksum.
+        // An unknown type: no segment can get a checksum.
         (GsoKind::TcpV6, v6().routing(253, 1, &[8; 20]).tcp(1, 2).ack(9).payload(&payload).build().unwrap()),
     ];
     let pool = pool();
@@ -218,8 +218,9 @@ fn segments_on_a_source_route_have_right_checksums() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Segments carry the whole's bytes in order, each a valid packet of its own that fits, between the packets that
-    /// came before and after; all of it is counted.
+    /// Segments have the whole packet's bytes in order, each in a valid packet that fits.
+    ///
+    /// They leave between the packets before and after. All are counted.
     #[test]
     fn segments_are_the_packet(batch in prop::collection::vec(sent(), 1..6), burst in prop::sample::select(&BURSTS[..])) {
         let pool = pool();
@@ -250,7 +251,7 @@ proptest! {
         prop_assert_eq!(pool.available(), pool.capacity());
     }
 
-    /// Whatever an offload claims, and whatever the bytes are: nothing panics, and everything is counted.
+    /// With any offload and any bytes, nothing panics, and all packets are counted.
     #[test]
     fn offloads_that_lie_are_refused(
         sent in sent(),
@@ -295,7 +296,7 @@ fn large(size: u16) -> Sent {
 #[test]
 fn what_cannot_be_cut_is_no_offload_and_what_does_not_fit_is_too_big() {
     let pool = pool();
-    // 48 bytes are what MOST_SEGMENTS allows; fewer only for shorter packets.
+    // MOST_SEGMENTS allows 48 bytes; fewer only for shorter packets.
     let reason = |sent: Sent| {
         let (frames, totals) = through(vec![sent.packet(&pool)], &pool, 32);
         assert!(frames.is_empty());

@@ -1,8 +1,10 @@
-//! Tunnels around a packet that is to be cut: VXLAN (RFC 7348), Geneve (RFC 8926) and whatever else stands in UDP, GRE
-//! (RFC 2784, RFC 2890), and IP in IP (RFC 2003, RFC 2473).
+//! Tunnels around a packet that is to be cut: tunnels in UDP, GRE, and IP in IP.
 //!
-//! As in the kernel, what stands between the outer headers and the inner IP header is the same in all segments. So a
-//! tunnel in UDP need not be known: the inner header is found by where the inner checksum starts.
+//! The tunnels in UDP are VXLAN (RFC 7348), Geneve (RFC 8926) and any other. The others are GRE (RFC 2784,
+//! RFC 2890) and IP in IP (RFC 2003, RFC 2473).
+//!
+//! As in the kernel, the bytes between the outer headers and the inner IP header are the same in all
+//! segments. So a tunnel in UDP need not be known: the start of the inner checksum shows the inner header.
 
 use netbricks_packet::checksum::internet;
 use netbricks_packet::{PseudoHeader, protocol};
@@ -19,7 +21,7 @@ const GRE_KEY: u16 = 0x2000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tunnel {
     network: usize,
-    /// Where the IP header ends and the tunnel's own begins.
+    /// The place where the IP header ends and the tunnel's own begins.
     header: usize,
     kind: Kind,
     pseudo: PseudoHeader,
@@ -27,7 +29,7 @@ pub(super) struct Tunnel {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// The length, and the checksum where there is one.
+    /// The length, and the checksum if there is one.
     Udp {
         summed: bool,
     },
@@ -37,10 +39,10 @@ enum Kind {
     Ip,
 }
 
-/// The tunnel that `outer` is, and the packet in it whose transport header, of protocol `number`, is at `inner`.
+/// The tunnel of `outer`, and the packet in it whose transport header, of protocol `number`, is at `inner`.
 ///
-/// `None` where there is no such packet, in a tunnel whose packets are numbered (GRE with a sequence number), and in one
-/// that is itself in a tunnel.
+/// `None` if there is no such packet. `None` also for a tunnel whose packets are numbered (GRE with a
+/// sequence number), and for one that is itself in a tunnel.
 pub(super) fn find(frame: &[u8], outer: &Ends, inner: usize, number: u8) -> Option<(Tunnel, Ends)> {
     if outer.is_fragment || outer.jumbo > 0 || !outer.pseudo.is_known() {
         return None;
@@ -71,8 +73,9 @@ pub(super) fn find(frame: &[u8], outer: &Ends, inner: usize, number: u8) -> Opti
     Some((Tunnel { network, header, kind, pseudo }, found))
 }
 
-/// Where IP headers without extension headers might begin that end at `inner`: those whose first byte says so, and whose
-/// checksum holds where they have one.
+/// The places where IP headers without extension headers might begin that end at `inner`.
+///
+/// The first byte of such a header says so, and its checksum is right if it has one.
 fn inner_headers(frame: &[u8], from: usize, inner: usize) -> impl Iterator<Item = usize> + '_ {
     let v6 = inner.checked_sub(IPV6).filter(|at| frame.get(*at).is_some_and(|first| first >> 4 == 6));
     let v4 = (5..=15).filter_map(move |words: usize| {
@@ -98,7 +101,7 @@ impl Tunnel {
                 }
             }
             Kind::Gre { summed: true } => {
-                // Over the GRE header and what follows (RFC 2784, section 2.3.2).
+                // Over the GRE header and the bytes after it (RFC 2784, section 2.3.2).
                 put(frame, header + 4, 0);
                 let checksum = internet(&frame[header..]);
                 put(frame, header + 4, checksum);

@@ -1,9 +1,11 @@
-//! `tap`: a TAP device of our own, whose other end is the host's stack. Good for tests, virtual machines and as a way
-//! into the host.
+//! `tap`: a TAP device of our own, whose other end is the host's stack.
 //!
-//! The device lives as long as the port. Packets go by one system call each: read(2) and write(2) on a TAP device carry one
-//! packet, however many buffers they name, and there is no ring to map and no recvmmsg(2) on what is no socket; batches are
-//! offered to vhost alone (`drivers/net/tun.c`, `tun_sendmsg`). With the offloads on, one packet is up to 64 KiB of a stream.
+//! Use it for tests, for virtual machines and as a way into the host. The device lives as long as the port.
+//!
+//! Each packet costs one system call: read(2) and write(2) on a TAP device carry one packet, however many
+//! buffers they name. There is no ring to map, and recvmmsg(2) needs a socket. Only vhost can hand over
+//! batches (`drivers/net/tun.c`, `tun_sendmsg`). With the offloads on, one packet has up to 64 KiB of a
+//! stream.
 
 mod queue;
 
@@ -35,7 +37,7 @@ pub(crate) fn register(drivers: &mut Drivers) {
         "A TAP device that lives as long as the port; the host's stack is at its other end.",
         open,
     );
-    // What the host leaves to us to be cut; without offloads, jumbo frames.
+    // Large packets are segments that the host leaves uncut; without offloads, jumbo frames.
     drivers.expect_large_packets(DRIVER, |settings: &TapSettings, small| {
         settings.offload || settings.device_mtu.is_some_and(|mtu| mtu + 22 > small)
     });
@@ -44,7 +46,7 @@ pub(crate) fn register(drivers: &mut Drivers) {
         let made_by = (!Path::new(MAKER).exists())
             .then(|| lack(format!("needs {MAKER}, which is not there: `modprobe tun`")));
         let device = &settings.device;
-        // One that is not there yet is made.
+        // A device that does not exist yet is made.
         let other =
             Interface::find(port, device).is_ok_and(|interface| is_other(port, &interface)).then(|| {
                 lack(format!("names {device}, which is there and is no TAP device: choose another name"))
@@ -53,7 +55,9 @@ pub(crate) fn register(drivers: &mut Drivers) {
     });
 }
 
-/// The error for a device that can't be made: no capability helps where the file through which it is made is for others.
+/// The error for a device that cannot be made.
+///
+/// No capability helps if this user may not open the file through which it is made.
 fn not_made(name: &str, settings: &TapSettings, error: std::io::Error) -> PortError {
     let action = format!("making the TAP device {}", settings.device);
     if error.raw_os_error() == Some(libc::EACCES) {
@@ -63,12 +67,12 @@ fn not_made(name: &str, settings: &TapSettings, error: std::io::Error) -> PortEr
     refused(name, &action, CAPABILITY, error)
 }
 
-/// Whether an interface that is there is no TAP device: another driver's, or a TUN device of the same.
+/// Whether an existing interface is not a TAP device: another driver's, or a TUN device of the same driver.
 fn is_other(port: &str, interface: &Interface) -> bool {
     interface.driver() != "tun" || interface.needs_ethernet(port).is_err()
 }
 
-/// What an operator may write for such a port.
+/// The settings of a `tap` port.
 #[derive(Clone, Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TapSettings {
@@ -208,7 +212,7 @@ struct Tap {
 impl Drop for Tap {
     fn drop(&mut self) {
         if !self.rules.is_empty() {
-            // A device of somebody else's making stays. Where it is gone there is nothing to take back.
+            // A device that another process made stays. If the device is gone, there is nothing to undo.
             let _ = self.queues[0].choose_by(None);
         }
     }
@@ -216,7 +220,8 @@ impl Drop for Tap {
 
 fn open(name: &str, settings: TapSettings, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
     let port = open_device(name, &settings, cx, None)?;
-    // Not the template that it may have been named by. It is never made again here: somebody deleted it.
+    // The device's real name, not the template in the settings. If another process deletes the device, it is
+    // not made again.
     let device = port.interface.name().to_owned();
     let (name, cx) = (name.to_owned(), cx.clone());
     let settings = TapSettings { device: device.clone(), ..settings };
@@ -226,7 +231,9 @@ fn open(name: &str, settings: TapSettings, cx: &OpenContext) -> Result<Box<dyn P
     returning(Box::new(port), &device, Wanted::There, reopen)
 }
 
-/// Makes the device, or attaches to it where it is there, for queues that go on with `known` counters where there are any.
+/// Makes the device, or attaches to an existing one.
+///
+/// Its queues continue with the `known` counters if there are any.
 fn open_device(
     name: &str,
     settings: &TapSettings,
@@ -244,7 +251,7 @@ fn open_device(
         let (queue, _) = Queue::attach(&device).map_err(refused(format!("adding a queue to {device}")))?;
         queues.push(Arc::new(queue));
     }
-    // A device that outlives its users keeps the program of one who was killed.
+    // A device that outlives its users keeps the program of a user that was killed.
     let _ = queues[0].choose_by(None);
     let mut warnings = Vec::new();
     if settings.offload {
@@ -284,7 +291,7 @@ fn open_device(
     })
 }
 
-/// Says what the host may leave to us, as much as its kernel knows.
+/// Sets the offloads that the host may leave to us, as far as its kernel knows them.
 fn offer(queue: &Queue, large: bool) -> std::io::Result<()> {
     if !large {
         return queue.set_offload(TUN_F_CSUM);
@@ -308,7 +315,8 @@ impl Port for Tap {
         Capabilities {
             receive_queues: self.queues.len(),
             transmit_queues: self.queues.len(),
-            // With several, the kernel sends a flow to the queue that last sent for it, which may be any.
+            // With several queues, the kernel sends a flow to the queue that last sent for it, which may be
+            // any queue.
             symmetric_rss: self.queues.len() == 1,
             checksum_offload: self.offload,
             segmentation_offload: self.offload,

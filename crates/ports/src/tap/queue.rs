@@ -14,14 +14,17 @@ use crate::port::{Counters, ReceiveQueue, TransmitQueue};
 use crate::sys::tun::Queue;
 use crate::virtio::{self, VirtioHeader};
 
-/// Room for the largest packet behind its header; one byte more than that shows that something was cut off.
+/// Room for the largest packet behind its header. One byte more shows that a packet was cut off.
 const ROOM: usize = virtio::LEN + crate::interface::LARGEST_ARRIVAL + 1;
 
 pub(super) struct Receiver {
     queue: Arc<Queue>,
     room: Box<[u8]>,
     gone: bool,
-    /// Never readable: what a worker sleeps on when the device is gone, whose own descriptor would wake it for ever.
+    /// A descriptor that is never readable.
+    ///
+    /// A worker sleeps on it when the device is gone, because the device's own descriptor would always wake
+    /// it.
     never: OwnedFd,
     counters: Arc<Counters>,
 }
@@ -39,7 +42,7 @@ impl ReceiveQueue for Receiver {
             return Poll::Idle;
         }
         let (mut packets, mut bytes, mut no_buffer, mut too_big) = (0, 0, 0, 0);
-        // Lost packets count for the burst as well, so that a turn ends.
+        // Lost packets count towards the burst as well, so that a turn ends.
         while packets < cx.burst() as u64 {
             match rustix::io::read(self.queue.file(), &mut *self.room) {
                 Ok(len) => {
@@ -88,7 +91,7 @@ impl ReceiveQueue for Receiver {
     }
 }
 
-/// Makes a packet of what one read brought.
+/// Makes a packet of the data of one read.
 #[inline]
 fn make_packet(frame: &[u8], pool: &Pool) -> Result<Packet, DropReason> {
     let (virtio, bytes) = VirtioHeader::read_from_prefix(frame).map_err(|_| DropReason::Malformed)?;
@@ -117,7 +120,7 @@ impl Sender {
         Self { queue, offload, counters, done: Batch::new() }
     }
 
-    /// Writes packets from the first on; answers how many the kernel took, and what it said of the next.
+    /// Writes packets from the first on. Answers how many the kernel took, and its error for the next.
     fn write(&self, batch: &Batch) -> (usize, Option<Errno>) {
         for (sent, packet) in batch.iter().enumerate() {
             let header = if self.offload && packet.needs_device() {

@@ -1,9 +1,10 @@
-//! Wrappers around any port: a line that loses, delays, doubles, reorders and corrupts, seeded; and a capture of what
-//! passes.
+//! Wrappers around any port: a seeded line that loses, delays, duplicates, reorders and corrupts packets; and
+//! a capture.
 //!
-//! They see packets in the order in which they pass and draw as many random numbers for each, whatever the batch size,
-//! so that results depend on the seed alone. What the line loses, doubles and keeps counts as dropped, created and held
-//! at the port's node. A capture stands between the graph and the line: it has what the graph sent, and what it got.
+//! Wrappers see packets in the order in which they pass, and draw the same number of random numbers for each,
+//! whatever the batch size. So results depend on the seed alone. Packets that the line loses, duplicates and
+//! keeps count as dropped, created and held at the port's node. A capture stands between the graph and the
+//! line: it has the packets that the graph sent and received.
 
 mod line;
 mod receive;
@@ -26,20 +27,20 @@ use crate::port::{
 use crate::steer::{self, Rules, Unsteerable};
 use line::Line;
 
-/// Which packets a line works on.
+/// The packets on which a line works.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Impair {
-    /// Those that arrive.
+    /// Packets that arrive.
     Receive,
-    /// Those that are sent.
+    /// Packets that are sent.
     Transmit,
-    /// Both.
+    /// Both directions.
     #[default]
     Both,
 }
 
-/// What may be written for every port.
+/// The settings of every port.
 #[derive(Clone, Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Common {
@@ -80,7 +81,7 @@ impl Default for Common {
     }
 }
 
-/// The keys that every port takes.
+/// The keys that every port has.
 pub const COMMON_KEYS: &[Key] = &[
     Key {
         name: "loss",
@@ -212,7 +213,7 @@ impl Common {
     }
 }
 
-/// Puts around a port what its common settings ask for; the port itself where they ask for nothing.
+/// Wraps a port as its common settings say. Without such settings, answers the port itself.
 pub(crate) fn wrap(
     port: Box<dyn Port>,
     common: &Common,
@@ -278,7 +279,7 @@ struct Wrapped {
 }
 
 impl Wrapped {
-    /// The line of one queue, with randomness of its own.
+    /// The line of one queue, with its own random numbers.
     fn line(&self, direction: Impair, queue: usize) -> Option<Line> {
         let settings = self.line?;
         if self.impair != Impair::Both && self.impair != direction {
@@ -303,7 +304,7 @@ impl Port for Wrapped {
         self.port.name()
     }
     fn mtu(&self) -> usize {
-        // The port's own may be another by now.
+        // The MTU of the port itself may have changed.
         self.mtu.map_or(self.port.mtu(), |mtu| mtu.min(self.port.mtu()))
     }
     fn capabilities(&self) -> Capabilities {
@@ -362,7 +363,9 @@ impl Port for Wrapped {
     }
 }
 
-/// A capture of what passes. It never holds a packet up: a file that cannot be written is reported, and left alone.
+/// A capture of the packets that pass.
+///
+/// It never delays a packet. If the file cannot be written, that is reported, and writing ends.
 struct Tap {
     writer: SharedWriter,
     failure: Failure,

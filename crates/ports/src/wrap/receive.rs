@@ -1,8 +1,11 @@
-//! A receive queue with a line before it. What enters the line has been received; what is on it, or off it but not in
-//! the graph yet, is held by the receive node; copies that the line makes are packets that the node created.
+//! A receive queue with a line before it.
 //!
-//! Where the queue drives the clock, the line does so in its place: what is delayed arrives when it is due, before the
-//! packets that come after it, whatever the batch size.
+//! Packets that enter the line count as received. The receive node holds the packets that are on the line, or
+//! that have left it but are not in the graph yet. Copies that the line makes are packets that the node
+//! created.
+//!
+//! If the queue drives the clock, the line does so in its place: a delayed packet arrives when it is due,
+//! before later packets, whatever the batch size.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -23,17 +26,19 @@ pub(super) struct Wrapped {
     tap: Option<Tap>,
     judge: Judge,
     drives_clock: bool,
-    /// The queue's own clock, which may be ahead of the graph's while the line lets out what is due before.
+    /// The queue's own clock.
+    ///
+    /// It may be ahead of the graph's while the line lets out packets that are due before.
     shadow: DetachedContext,
-    /// From the queue, on the way to the line: empty between calls, but for one that panicked.
+    /// Packets from the queue, on the way to the line: empty between calls, except after a panic.
     pending: Batch,
-    /// Off the line, in order.
+    /// Packets that left the line, in order.
     ready: VecDeque<Packet>,
     arrivals: Arrivals,
     last: Poll,
 }
 
-/// The line's exit: what is lost as it enters was received and dropped at once.
+/// The line's exit: a packet that is lost on entry was received and dropped at once.
 struct Out<'x> {
     ready: &'x mut VecDeque<Packet>,
     judge: &'x Judge,
@@ -48,7 +53,7 @@ impl Exit for Out<'_> {
         self.cx.receiving().drop_arrival(packet, reason);
     }
     fn copied(&mut self, _bytes: usize) {
-        // Its bytes count when it goes into the graph, as those of arrivals do.
+        // Its bytes count when it enters the graph, like those of arrivals.
         self.cx.receiving().created(1, 0);
     }
     fn welcomes(&mut self, packet: &Packet) -> bool {
@@ -79,7 +84,7 @@ impl Wrapped {
         }
     }
 
-    /// Moves what is off the line into the batch, as much as may leave now.
+    /// Moves packets that left the line into the batch, as many as may leave now.
     fn give(&mut self, batch: &mut Batch, cx: &mut Context) {
         self.arrivals.begin(cx);
         while let Some(front) = self.ready.front() {
@@ -100,8 +105,9 @@ impl Wrapped {
         }
     }
 
-    /// Asks the queue for more and runs that through the line, which stays where it is: a panic in the queue must not
-    /// take it along.
+    /// Asks the queue for more packets and passes them through the line.
+    ///
+    /// The line stays in its place, so that a panic in the queue does not lose it.
     fn fetch(&mut self, cx: &mut Context) {
         self.give_up_pending(cx);
         let Self { inner, line: Some(line), judge, drives_clock, shadow, pending, ready, last, .. } = self
@@ -124,13 +130,13 @@ impl Wrapped {
         if *last == Poll::Done {
             line.end(now, &mut exit);
             if *drives_clock {
-                // Nobody else moves the clock any more: what is due later arrives then.
+                // No source moves the clock any more: packets that are due later arrive then.
                 line.empty(&mut exit);
             }
         }
     }
 
-    /// Counts what a queue that panicked had received by then, which nobody has counted yet.
+    /// Counts the packets that a queue had received before it panicked; they are not counted yet.
     fn give_up_pending(&mut self, cx: &mut Context) {
         cx.receiving().lost_on_arrival(DropReason::Panicked, self.pending.len() as u64, self.pending.bytes());
         self.pending.clear();
@@ -145,7 +151,7 @@ impl Wrapped {
             return Poll::Busy;
         }
         match (self.last, self.line.as_ref().and_then(Line::due)) {
-            // The queue moves the clock to where what is on the line is due.
+            // The queue moves the clock to the time when packets on the line are due.
             (Poll::Idle, _) if self.drives_clock => Poll::Idle,
             (Poll::Done, None) => Poll::Done,
             (Poll::Done, Some(due)) => Poll::Until(due),
@@ -166,7 +172,7 @@ impl ReceiveQueue for Wrapped {
         poll
     }
     fn descriptors<'q>(&'q self, watch: &mut dyn FnMut(BorrowedFd<'q>)) {
-        // A worker that slept on them would miss what comes off the line.
+        // A worker that slept on them would miss packets that leave the line.
         if !self.line.as_ref().is_some_and(|line| line.keeps()) {
             self.inner.descriptors(watch);
         }
@@ -175,7 +181,7 @@ impl ReceiveQueue for Wrapped {
         self.inner.is_labelled()
     }
     fn keeps_packets(&self) -> bool {
-        // Without a delay as well: one burst of the queue may be two of the graph.
+        // Also without a delay: one burst of the queue may be two of the graph.
         self.line.is_some()
     }
     fn held(&self) -> u64 {

@@ -13,8 +13,9 @@ const TRAFFIC: &str = "packets = 2000\nrate = '10 kpps'\npayload = 'pattern'\nfr
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// On either side, however bad the line: nothing is lost uncounted, no batch size changes what comes out, and all
-    /// buffers come home.
+    /// On either side, with any faults of the line: every loss is counted, and all buffers return.
+    ///
+    /// No batch size changes the output.
     #[test]
     fn lines_keep_the_law_at_every_batch_size(
         loss in 0.0..0.5f64,
@@ -159,11 +160,12 @@ fn limits_of_a_port_are_enforced_and_checked() {
     }
 }
 
-/// Every key at once.
+/// All keys at once.
 const BAD: &str = "loss = 0.1\nduplicate = 0.2\nreorder = 0.1\ncorrupt = 0.1\ndelay = '4 ms'\njitter = '3 ms'\nlimit = 200\nchecksum = 'drop'\n";
 
-/// Stopped anywhere in mid-run, with lines on both sides: what the lines keep is held, comes out when the graph is taken
-/// down, and everything adds up.
+/// A run is stopped at any point, with lines on both sides.
+///
+/// The packets on the lines are held, and come out when the graph is taken down. All counts agree.
 #[test]
 fn a_run_that_is_stopped_gives_up_what_its_lines_keep() {
     for burst in BURSTS {
@@ -193,7 +195,9 @@ fn a_run_that_is_stopped_gives_up_what_its_lines_keep() {
     }
 }
 
-/// A pool that is used up by what is on the line: copies are not made, nothing is lost uncounted, and the run ends.
+/// Packets on the line use up the pool: no copies are made.
+///
+/// Every loss is counted, and the run ends.
 #[test]
 fn an_exhausted_pool_makes_no_copies_and_loses_nothing_uncounted() {
     for burst in BURSTS {
@@ -212,7 +216,7 @@ fn an_exhausted_pool_makes_no_copies_and_loses_nothing_uncounted() {
     }
 }
 
-/// On a clock that the source does not drive.
+/// A run on a clock that the source does not drive.
 #[test]
 fn delayed_packets_are_held_until_they_are_due_on_real_time() {
     let (pool, directory) = (pool(), Directory::new("real"));
@@ -235,7 +239,7 @@ fn delayed_packets_are_held_until_they_are_due_on_real_time() {
     }
 }
 
-/// The sink is taken down before the source, whose line then gives up what it keeps.
+/// The sink is taken down before the source, whose line then gives up its packets.
 #[test]
 fn the_order_in_which_nodes_are_taken_down_does_not_matter() {
     let (pool, directory) = (pool(), Directory::new("order"));
@@ -252,11 +256,13 @@ fn the_order_in_which_nodes_are_taken_down_does_not_matter() {
     assert_eq!(totals.sent.packets, totals.received.packets);
 }
 
-/// Nearly the longest delay that can be told, and all of it jitter.
+/// Nearly the longest delay that a setting can express, and all of it jitter.
 const LONGEST: &str = "delay = '5000000 h'\njitter = '5000000 h'\n";
 
-/// A capture may claim any time. Packets of the last milliseconds that a clock can tell come out all the same, whatever
-/// keeps them, and at every batch size.
+/// A capture may state any time.
+///
+/// Packets of the last milliseconds that a clock can express come out too, whatever holds them, at every
+/// batch size.
 #[test]
 fn lines_let_go_of_packets_at_the_end_of_time() {
     for (at_source, at_sink) in [

@@ -1,4 +1,6 @@
-//! Real traffic through two ports with a wire between them: ping, TCP and UDP from the host's own stacks at both ends.
+//! Real traffic through two ports with a wire between them: ping, TCP and UDP.
+//!
+//! The traffic comes from the host's own stacks at both ends.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -35,7 +37,7 @@ pub(crate) fn between(driver: &str, devices: [&str; 2], more: &str) -> [super::f
 pub(crate) fn ping(lab: &Lab) {
     lab.run("left", "ping -q -c 5 -i 0.05 -W 60 10.0.0.2");
     lab.run("right", "ping -q -c 5 -i 0.05 -W 60 fd00::1");
-    // Fragments, and packets as long as the link takes.
+    // Fragments, and packets as long as the link allows.
     lab.run("left", "ping -q -c 3 -i 0.05 -W 60 -s 1472 10.0.0.2");
     lab.run("left", "ping -q -c 3 -i 0.05 -W 60 -s 4000 10.0.0.2");
 }
@@ -45,9 +47,9 @@ pub(crate) fn transfer(lab: &Lab, len: usize) {
     transfer_to(lab, "10.0.0.2", len);
 }
 
-/// As [`transfer`], to this address of the right's.
+/// As [`transfer`], to this address of the right namespace.
 pub(crate) fn transfer_to(lab: &Lab, address: &'static str, len: usize) {
-    // Any port: a command that another test starts has the last listener, too, for a moment.
+    // Any port: for a moment, a command that another test starts also has the last listener.
     let listening = lab.inside("right", || TcpListener::bind("[::]:0").unwrap());
     let listener = listening.join().unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -86,7 +88,7 @@ fn af_packet_carries_streams_with_the_hosts_offloads_on() {
     ping(&lab);
     transfer(&lab, 20 << 20);
     let outcome = finish(forwarder);
-    // 40 MB in fewer packets than 1,500 bytes each would make: large ones came and went whole.
+    // 40 MB in fewer packets than 1,500 bytes each would need: large packets passed uncut.
     let packets = outcome.totals.sent.packets;
     assert!(packets < (40 << 20) / 1448 && outcome.totals.sent.bytes > 40 << 20, "{outcome:?}");
 }
@@ -104,7 +106,7 @@ fn tagged_frames() -> Vec<Vec<u8>> {
         for len in [46, 300, 1492] {
             let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
             frame.extend_from_slice(tags);
-            // An EtherType for local experiments, which no host's stack looks at.
+            // An EtherType for local experiments, which no host's stack reads.
             frame.extend_from_slice(&[0x88, 0xb5]);
             frame.extend((0..len).map(|byte| byte as u8));
             frames.push(frame);
@@ -118,12 +120,12 @@ fn tags_come_out_as_they_went_in() {
     for driver in [AF_PACKET, AF_XDP] {
         let Some(lab) = wire() else { return };
         for (role, device) in [("left", "l0"), ("right", "r0")] {
-            // Nothing but the test's own frames.
+            // Only the test's own frames.
             lab.run(role, &format!("sysctl -qw net.ipv6.conf.{device}.disable_ipv6=1"));
         }
         let forwarder = Forwarder::start(&lab, between(driver, ["b0", "b1"], ""), 1, 64);
         let (ready, opened) = std::sync::mpsc::channel();
-        // The far end is a port too: a tag that the wire lost, or that this end loses, makes the bytes differ.
+        // The far end is a port too: a tag that is lost on the wire or at this end makes the bytes differ.
         let receiving = lab.inside("right", move || {
             let pool = Pool::builder().frames(512).aligned(true).build().unwrap();
             let mut port = open("right", "driver = \"af_packet\"\ndevice = \"r0\"", &pool, 1).unwrap();
@@ -210,7 +212,7 @@ fn af_xdp_leaves_to_the_kernel_what_it_is_told_to() {
     let mut places = between(AF_XDP, ["b0", "b1"], "");
     places[0].1.push_str("kernel = [\"arp\", \"icmp\", \"tcp/7000\"]\n");
     let forwarder = Forwarder::start(&lab, places, 1, 64);
-    // The host answers ARP, pings and connections to port 7000; port 7001 is ours, so nobody answers.
+    // The host answers ARP, pings and connections to port 7000; port 7001 is ours, so it does not answer.
     lab.run("left", "ping -q -c 2 -i 0.05 -W 60 10.0.0.9");
     let refused = lab.inside("left", || TcpStream::connect("10.0.0.9:7000")).join().unwrap();
     assert_eq!(refused.unwrap_err().kind(), std::io::ErrorKind::ConnectionRefused);
@@ -233,7 +235,7 @@ fn af_xdp_takes_only_what_it_is_told_to() {
     lab.run("left", "ethtool -K l0 tx off");
     lab.run("box", "ip address add 10.0.0.9/24 dev b0");
     let mut places = between(AF_XDP, ["b0", "b1"], "");
-    // The other interface takes everything: nothing comes there beside the test.
+    // The other interface takes all packets: without this, packets besides the test's would arrive.
     lab.run("box", "sysctl -qw net.ipv6.conf.all.disable_ipv6=1");
     places[0].1.push_str("only = [\"udp/53\"]\n");
     let forwarder = Forwarder::start(&lab, places, 1, 64);
@@ -246,7 +248,7 @@ fn af_xdp_takes_only_what_it_is_told_to() {
     })
     .join()
     .unwrap();
-    // They come in order: behind the last is nothing that might still be taken.
+    // They arrive in order: no packet behind the last can still be taken.
     eventually("the arrival of what it takes", || {
         forwarder.counters()[0].received.load(Ordering::Relaxed) >= 3
     });
@@ -266,7 +268,7 @@ fn tap_carries_streams_with_the_hosts_offloads_on() {
     let outcome = finish(forwarder);
     let packets = outcome.totals.sent.packets;
     assert!(packets < (40 << 20) / 1448 && outcome.totals.sent.bytes > 40 << 20, "{outcome:?}");
-    // Gone with the port.
+    // The device is gone with the port.
     assert!(!lab.try_run("left", "ip link show t0").status.success());
 }
 

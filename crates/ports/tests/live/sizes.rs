@@ -1,4 +1,4 @@
-//! Segments of sizes and kinds that a buffer, or a virtio-net header, does not take as they are.
+//! Segments of sizes and kinds that a buffer, or a virtio-net header, cannot hold unchanged.
 
 use std::sync::atomic::Ordering;
 
@@ -7,7 +7,7 @@ use netbricks_core::DropReason;
 use super::fixture::{Forwarder, Lab, Outcome};
 use super::forwarding::{AF_PACKET, between, transfer, transfer_to, wire};
 
-/// Nothing was lost; whole packets may have become segments.
+/// Checks that no packet was lost. Whole packets may have become segments.
 fn finish(forwarder: Forwarder) -> Outcome {
     let outcome = forwarder.finish();
     outcome.check();
@@ -17,7 +17,7 @@ fn finish(forwarder: Forwarder) -> Outcome {
     outcome
 }
 
-/// The mean bytes of what arrived.
+/// The mean number of bytes of the arrivals.
 fn mean(outcome: &Outcome) -> u64 {
     outcome.totals.received.bytes / outcome.totals.received.packets
 }
@@ -53,7 +53,7 @@ fn big_tcp_arrives_as_packets_of_64_kib() {
     assert!(mean(&outcome) > 1_500, "{outcome:?}");
 }
 
-/// A block that such a packet does not fit is warned of when the port is opened.
+/// The port warns when it is opened if such a packet does not fit a block.
 #[test]
 fn a_block_smaller_than_big_tcp_is_warned_of() {
     let Some(lab) = wire() else { return };
@@ -72,7 +72,7 @@ fn a_block_smaller_than_big_tcp_is_warned_of() {
     assert_eq!(warnings("block = \"196 KiB\""), [""; 0]);
 }
 
-/// Two hosts with a VXLAN between them, over what the box forwards: its segments can't be described to a device.
+/// Two hosts with a VXLAN between them, through the box: its segments cannot be described to a device.
 fn through_vxlan(lab: &Lab, ends: [&str; 2], udp: &str) {
     for (role, device, number) in [("left", "l0", 0), ("right", "r0", 1)] {
         let (local, remote) = (ends[number], ends[1 - number]);
@@ -105,7 +105,7 @@ fn through_vxlan(lab: &Lab, ends: [&str; 2], udp: &str) {
 #[test]
 fn tcp_runs_inside_a_vxlan() {
     let Some(lab) = wire() else { return };
-    // What is cut here is merged again there, checksums first.
+    // Segments that are cut here are merged again at the other end, checksums first.
     for udp in ["noudpcsum", "udpcsum"] {
         through_vxlan(&lab, ["10.0.0.1", "10.0.0.2"], udp);
     }

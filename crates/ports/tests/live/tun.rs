@@ -41,7 +41,7 @@ impl std::ops::Drop for Relay {
     }
 }
 
-/// `None`, with a line that says so, where there is no Python.
+/// `None`, with a printed line, if there is no Python.
 fn relay(lab: &Lab, (role, device): (&str, &str), (other_role, other): (&str, &str)) -> Option<Relay> {
     let relay = Command::new("python3")
         .args(["-c", RELAY, &lab.name(role), device, &lab.name(other_role), other])
@@ -60,7 +60,7 @@ fn relay(lab: &Lab, (role, device): (&str, &str), (other_role, other): (&str, &s
     Some(Relay(relay))
 }
 
-/// `left` – t0 ═ n0 – box – n1 ═ t1 – `right`, none of which has MAC addresses.
+/// `left` – t0 ═ n0 – box – n1 ═ t1 – `right`. None of the devices has a MAC address.
 #[test]
 fn af_packet_carries_ip_between_tun_devices() {
     let Some(lab) = Lab::new(&["left", "box", "right"]) else { return };
@@ -81,7 +81,7 @@ fn af_packet_carries_ip_between_tun_devices() {
     assert!(outcome.totals.received.bytes > 8 << 20, "{outcome:?}");
 }
 
-/// What is not IP can't be said on such a device, and is counted.
+/// A packet that is not IP cannot be sent on such a device, and is counted.
 #[test]
 fn arp_does_not_leave_by_a_tun() {
     let Some(lab) = Lab::new(&["left", "box", "right"]) else { return };
@@ -95,7 +95,7 @@ fn arp_does_not_leave_by_a_tun() {
     assert!(outcome.totals.drops.of(DropReason::Unmatched).packets > 0, "{outcome:?}");
 }
 
-/// Drivers that need Ethernet headers say so instead of reading IP as such.
+/// Drivers that need Ethernet headers refuse the device and do not read IP as Ethernet.
 #[test]
 fn other_drivers_refuse_a_tun() {
     let Some(lab) = Lab::new(&["left", "box"]) else { return };

@@ -25,7 +25,7 @@ fn frame(packet: &[u8], status: u32, vlan: (u16, u16), virtio: [u8; virtio::LEN]
 
 #[test]
 fn the_header_is_as_long_as_the_kernels() {
-    // tpacket3_hdr ends with 8 bytes of padding that nobody reads.
+    // tpacket3_hdr ends with 8 bytes of padding that are never read.
     assert_eq!(size_of::<FrameHeader>() + 8, FRAME);
 }
 
@@ -84,7 +84,7 @@ fn cut_and_huge_packets_are_counted_with_a_reason() {
 
 #[test]
 fn ip_without_a_link_header_gets_an_ethernet_header() {
-    // A partial checksum at 20 + 16 of an IPv4 packet, one of IPv6, and what is neither.
+    // A partial checksum at 20 + 16 of an IPv4 packet, one of IPv6, and a packet of neither version.
     let mut virtio = [0; virtio::LEN];
     virtio[0] = 1;
     virtio[6] = 20;

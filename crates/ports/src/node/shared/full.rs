@@ -1,4 +1,4 @@
-//! Queues that say that they are full, and workers that never stop leaving packets.
+//! Tests with full queues, and with workers that never stop leaving packets.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use super::*;
 use crate::testing::*;
 use crate::{ReceiveNode, TransmitLimits, TransmitNode};
 
-/// What a [`Narrow`] queue sent and was asked, and the packets for which it has room.
+/// The calls and packets of a [`Narrow`] queue, and the number of packets for which it has room.
 #[derive(Default)]
 struct Wire {
     room: AtomicUsize,
@@ -27,7 +27,9 @@ impl Wire {
     }
 }
 
-/// Takes `step` packets a call at most, as long as there is room; keeps nothing and asks for nothing, like a socket.
+/// A queue that takes at most `step` packets a call, as long as there is room.
+///
+/// It keeps nothing and does not ask for a flush, like a socket.
 struct Narrow {
     wire: Arc<Wire>,
     step: usize,
@@ -69,7 +71,7 @@ fn limited(from: &mut dyn crate::Port, handle: SharedTransmit, limits: TransmitL
     builder.build(pool.clone()).unwrap()
 }
 
-/// A batch of packets, each with `first` and its number as its bytes.
+/// A batch of packets. The bytes of each are `first` and the packet's number.
 fn batch(pool: &Pool, first: u8, packets: u8) -> Batch {
     let mut batch = Batch::new();
     for number in 0..packets {
@@ -78,7 +80,7 @@ fn batch(pool: &Pool, first: u8, packets: u8) -> Batch {
     batch
 }
 
-/// Leaves packets while somebody else has the queue.
+/// Leaves packets while another worker has the queue.
 fn leave(handle: &mut SharedTransmit, mut batch: Batch, cx: &mut Context) {
     let shared = handle.shared.clone();
     let taken = shared.lock();
@@ -87,7 +89,7 @@ fn leave(handle: &mut SharedTransmit, mut batch: Batch, cx: &mut Context) {
     drop(taken);
 }
 
-/// While it sends, another worker leaves as much as it sends.
+/// A queue to which another worker leaves as many packets as it sends, during each call.
 struct Refilled {
     other: Arc<Mutex<Option<SharedTransmit>>>,
     cx: DetachedContext,
@@ -110,8 +112,9 @@ impl TransmitQueue for Refilled {
     }
 }
 
-/// Who sends is not the sender of those that never stop: its own packets and a bounded number of theirs go out, and it
-/// comes back.
+/// A worker does not become the permanent sender for workers that never stop.
+///
+/// It sends its own packets and a bounded number of theirs, and then returns.
 #[test]
 fn nobody_is_kept_as_the_sender_of_others() {
     let pool = pool();
@@ -134,12 +137,12 @@ fn nobody_is_kept_as_the_sender_of_others() {
     assert_eq!(before, BUDGET + 8);
     shared.flush(&mut cx);
     assert_eq!(sent.load(Ordering::Relaxed), before + BUDGET, "a turn takes as many");
-    // The circle of handles and queue is undone.
+    // Breaks the cycle of handle and queue.
     let one = other.lock().unwrap().take();
     drop(one);
 }
 
-/// With older packets than it may send before its own, a worker puts these behind them.
+/// When older packets exceed the budget, a worker puts its own packets behind them.
 #[test]
 fn what_is_over_the_budget_stays_in_order() {
     let pool = pool();
@@ -164,7 +167,9 @@ fn what_is_over_the_budget_stays_in_order() {
     assert_eq!(pool.available(), pool.capacity());
 }
 
-/// At shutdown all that waits in front of a queue that takes nothing is lost under its reason, whoever goes first.
+/// At shutdown the packets in front of a queue that takes nothing are dropped with a reason.
+///
+/// The order in which the workers shut down does not matter.
 #[test]
 fn what_waits_in_front_of_a_full_queue_is_counted_at_the_end() {
     for (first, room) in [(0, 0), (1, 0), (0, 100), (1, 100)] {
@@ -194,12 +199,14 @@ fn what_waits_in_front_of_a_full_queue_is_counted_at_the_end() {
         assert_eq!((totals.held, totals.handoff(), totals.sent.packets), (0, 0, room as u64));
         assert_eq!(totals.drops.of(DropReason::TransmitFull).packets, 1_800 - room as u64);
         assert_eq!(shared.shared.counters.not_sent.load(Ordering::Relaxed), 1_800 - room as u64);
-        // Both still have their handles: nothing was freed uncounted.
+        // Both handles still exist: no packet was freed uncounted.
         assert_eq!(pool.available(), pool.capacity());
     }
 }
 
-/// Two workers at once lose each packet on its way to the queue that they share: the queue's counter misses none.
+/// Two workers lose every packet at the queue that they share, at the same time.
+///
+/// The queue's counter counts each one.
 #[test]
 fn what_several_workers_lose_at_one_queue_is_counted_once_each() {
     let (pool, directory) = (pool(), Directory::new("lost"));
@@ -223,7 +230,7 @@ fn what_several_workers_lose_at_one_queue_is_counted_once_each() {
     assert_eq!((wire.calls(), pool.available()), (0, pool.capacity()));
 }
 
-/// What a full queue left goes out when it has room, though no worker has a packet to send any more.
+/// Packets that a full queue left go out when it has room, even if no worker sends any more.
 #[test]
 fn what_a_full_queue_left_goes_out_without_new_traffic() {
     let pool = pool();
@@ -252,7 +259,7 @@ fn what_a_full_queue_left_goes_out_without_new_traffic() {
     assert_eq!(pool.available(), pool.capacity());
 }
 
-/// A full queue is asked as often as its users say, and not that often for each of these times.
+/// A full queue is asked as often as each user asks, and the tries do not multiply.
 #[test]
 fn tries_of_a_full_queue_do_not_multiply() {
     let pool = pool();
@@ -267,7 +274,7 @@ fn tries_of_a_full_queue_do_not_multiply() {
     assert_eq!(cx.take_drops().of(DropReason::TransmitFull).packets, 10, "the others are still the caller's");
 }
 
-/// A queue that takes a little at a time is not full: it is asked for as long as it takes some.
+/// A queue that takes few packets at a time is not full: it is asked while it takes some.
 #[test]
 fn a_slow_queue_is_not_a_full_one() {
     let pool = pool();
@@ -283,7 +290,7 @@ fn a_slow_queue_is_not_a_full_one() {
     assert_eq!(wire.sent(), expected);
 }
 
-/// A flow that went from one worker to another keeps its order, whichever of them came first to the queue.
+/// A flow that moved from one worker to another keeps its order, whichever worker came to the queue first.
 #[test]
 fn what_waits_goes_by_age_and_not_by_worker() {
     let pool = pool();
@@ -302,7 +309,7 @@ fn what_waits_goes_by_age_and_not_by_worker() {
     assert_eq!(wire.sent(), expected);
 }
 
-/// A driver that panics in its flush costs nothing of what waits for it.
+/// A driver that panics in its flush loses none of the packets that wait.
 #[test]
 fn what_waits_outlives_a_panic_in_a_flush() {
     struct Shaky(Narrow, bool);
@@ -331,7 +338,7 @@ fn what_waits_outlives_a_panic_in_a_flush() {
     assert_eq!(wire.sent().len(), 10);
 }
 
-/// Marks and packets of a ring keep step, however they are left and taken: by a model.
+/// The marks and packets of a ring agree, however packets are left and taken; checked against a model.
 #[test]
 fn marks_keep_step_with_packets() {
     let pool = pool();

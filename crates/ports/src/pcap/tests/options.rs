@@ -1,5 +1,7 @@
-//! What options and link types of a pcapng file change about its records (draft-ietf-opsawg-pcapng, sections 4.2 to 4.4), and
-//! padding behind a gzip member.
+//! Options and link types of a pcapng file, and their effect on its records (draft-ietf-opsawg-pcapng,
+//! sections 4.2 to 4.4).
+//!
+//! Also padding behind a gzip member.
 
 use std::io::Write;
 
@@ -8,7 +10,7 @@ use flate2::write::GzEncoder;
 
 use super::*;
 
-/// Bytes in one order.
+/// Bytes in one byte order.
 #[derive(Clone, Copy)]
 struct Order(bool);
 
@@ -44,7 +46,7 @@ impl Order {
     }
 }
 
-/// What is seen of a record: time, data, bytes on the wire.
+/// The read parts of a record: time, data, bytes on the wire.
 type Seen = (u64, Vec<u8>, usize);
 
 fn seen(file: Vec<u8>) -> (Vec<Seen>, Option<ReadError>) {
@@ -75,7 +77,7 @@ fn times_are_read_in_every_resolution() {
             (0x81, half(1), 1_494_433_000 * SECOND + SECOND / 2),
             (0x80, 1_494_433_000, 1_494_433_000 * SECOND),
             (0xa0, half(32), 1_494_433_000 * SECOND + SECOND / 2),
-            // Units that are so small that 64 bits of them are half a second, and next to nothing.
+            // Units so small that 64 bits of them are half a second, or almost nothing.
             (0xc0, 1 << 63, SECOND / 2),
             (0xff, u64::MAX, 0),
             (0, 1_494_433_000, 1_494_433_000 * SECOND),
@@ -86,7 +88,7 @@ fn times_are_read_in_every_resolution() {
             (20, u64::MAX, 184_467_440),
             (38, u64::MAX, 0),
             (127, u64::MAX, 0),
-            // What lies outside is cut to the last time.
+            // A time outside the range becomes the last time.
             (0, u64::MAX, u64::MAX),
         ] {
             let options = [order.option(9, &[resolution]), order.option(0, &[])];
@@ -111,7 +113,7 @@ fn times_are_read_in_every_resolution() {
     }
 }
 
-/// What an option's length says wrongly changes nothing else: the interface is read without it.
+/// An option with a wrong length is ignored: the interface is read without it.
 #[test]
 fn options_whose_lengths_lie_are_passed_over() {
     for order in Order::BOTH {
@@ -132,7 +134,9 @@ fn options_whose_lengths_lie_are_passed_over() {
     }
 }
 
-/// By the interface (if_fcslen), by the packet (epb_flags), and by the header of a pcap file: as much of it as was captured.
+/// Frame check sequences are removed as far as they were captured.
+///
+/// The interface (if_fcslen), the packet (epb_flags) or the header of a pcap file states them.
 #[test]
 fn check_sequences_are_taken_off_wherever_a_file_speaks_of_them() {
     for order in Order::BOTH {
@@ -141,7 +145,7 @@ fn check_sequences_are_taken_off_wherever_a_file_speaks_of_them() {
         let file = [
             order.section(),
             order.interface(1, 0, &[order.option(13, &[4])]),
-            // In bits, as an early draft had it.
+            // In bits, as in an early draft.
             order.interface(1, 0, &[order.option(13, &[32])]),
             order.interface(1, 12, &[]),
             order.packet(0, 0, 20, whole, &[]),
@@ -150,12 +154,12 @@ fn check_sequences_are_taken_off_wherever_a_file_speaks_of_them() {
             order.packet(2, 0, 20, whole, &[flags(4)]),
             order.packet(0, 0, 20, whole, &[flags(2)]),
             order.packet(0, 0, 20, whole, &[flags(0)]),
-            // The snap length left a part of it, or none.
+            // The snap length left a part of the check sequence, or none.
             order.packet(0, 0, 20, &whole[..18], &[]),
             order.packet(0, 0, 20, &whole[..16], &[]),
             order.packet(0, 0, 20, &whole[..10], &[flags(4)]),
             order.packet(0, 0, 3, &whole[..3], &[]),
-            // A simple packet is of the first interface: its snap length, and its check sequence.
+            // A simple packet belongs to the first interface, with its snap length and its check sequence.
             block(order.0, 3, &[&order.word(20)[..], whole].concat()),
         ];
         let (records, error) = seen(file.concat());
@@ -176,7 +180,7 @@ fn check_sequences_are_taken_off_wherever_a_file_speaks_of_them() {
         ];
         assert_eq!(lengths, expected);
         assert!(records.iter().all(|(_, data, _)| whole.starts_with(data)));
-        // 2 words of 16 bits, and the bit that says so.
+        // 2 words of 16 bits, and the bit that says that they are valid.
         for (captured, expected) in [(20, 16), (18, 16), (16, 16), (10, 10)] {
             let mut file = legacy(order.0, false, 2 << 28 | 1 << 26 | 1, &[(1, 0, &whole[..captured])]);
             file[24 + 12..24 + 16].copy_from_slice(&order.word(20));
@@ -185,7 +189,9 @@ fn check_sequences_are_taken_off_wherever_a_file_speaks_of_them() {
     }
 }
 
-/// Section 4.4: a simple packet's captured length is the lesser of its original one and the snap length; padding follows.
+/// Section 4.4: a simple packet's captured length is the lesser of its original length and the snap length.
+///
+/// Padding follows.
 #[test]
 fn simple_packets_are_as_long_as_the_snap_length_lets_them_be() {
     for order in Order::BOTH {
@@ -200,7 +206,9 @@ fn simple_packets_are_as_long_as_the_snap_length_lets_them_be() {
     }
 }
 
-/// Each section has its own byte order and interfaces; units and link types of the one say nothing in the other.
+/// Each section has its own byte order and interfaces.
+///
+/// Units and link types of one section have no effect in another.
 #[test]
 fn sections_of_either_byte_order_follow_each_other() {
     for [first, second] in
@@ -224,7 +232,7 @@ fn sections_of_either_byte_order_follow_each_other() {
     }
 }
 
-/// An interface whose link type is none of ours costs nothing but the records that use it.
+/// An interface with an unsupported link type affects only the records that use it.
 #[test]
 fn only_records_of_an_unsupported_link_type_are_dropped() {
     let (pool, directory) = (pool(), Directory::new("unsupported"));
@@ -255,7 +263,7 @@ fn only_records_of_an_unsupported_link_type_are_dropped() {
                 assert_eq!(totals.received.packets, totals.sent.packets + dropped, "{name}");
             }
         }
-        // Where none of the file's interfaces will do it is refused at once, unless there is nothing to refuse.
+        // A file without any usable interface is refused at once, unless it has no records.
         let alone = [order.section(), order.interface(105, 0, &[])].concat();
         assert_eq!(seen(alone.clone()), (Vec::new(), None));
         let (_, error) = seen([&alone[..], &order.packet(0, 0, 30, &[8; 30], &[])].concat());
@@ -284,7 +292,7 @@ fn zeros_behind_a_compressed_capture_are_padding() {
             assert_eq!((records.len(), error), (2, None), "{padding}");
         }
     }
-    // Anything else behind it is damage.
+    // Any other bytes behind a member are damage.
     for garbage in [&b"x"[..], &[0, 0, 7], &[0x1f]] {
         let (records, error) = seen([&member(&file)[..], garbage].concat());
         assert_eq!(records.len(), 2);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// How a packet beyond 64 KiB says so.
+/// The form in which a packet states a length beyond 64 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Long {
     V4,
@@ -25,7 +25,7 @@ fn sent(v6: bool, size: u16, len: usize) -> Sent {
 
 /// The frame that Linux hands over, with its offload.
 fn long(kind: Long, sent: &Sent) -> (Vec<u8>, Offload) {
-    // The builder states lengths: a short packet, to which the payload is added.
+    // The builder states lengths: this makes a short packet, to which the payload is added.
     let mut frame = Sent { payload: Vec::new(), ..sent.clone() }.frame();
     frame.extend(&sent.payload);
     let mut offload = sent.offload();
@@ -57,8 +57,10 @@ fn deep() -> Pool {
     Pool::builder().frames(2_048).large(64, 69_632).build().unwrap()
 }
 
-/// Parts are what IP can say and buffers hold, and when they are sent become the segments that the sender asked for: each
-/// valid, in order, numbered one after the other.
+/// Parts are packets that IP can express and buffers hold.
+///
+/// When they are sent they become the segments that the sender asked for: each valid, in order, with
+/// consecutive numbers.
 #[test]
 fn big_tcp_becomes_packets_that_can_be_cut_further() {
     for kind in [Long::V4, Long::V6Jumbo, Long::V6] {

@@ -1,4 +1,4 @@
-//! Segments inside tunnels, judged by what the RFCs say of outer and inner headers.
+//! Segments inside tunnels, checked by the RFCs of outer and inner headers.
 
 use super::*;
 
@@ -89,11 +89,11 @@ impl Tunnelled {
     fn outer_len(&self) -> usize {
         14 + if self.outer_v6 { 40 } else { 20 }
     }
-    /// Where the inner frame, or the inner IP header, begins.
+    /// The place where the inner frame, or the inner IP header, begins.
     fn inner_at(&self) -> usize {
         self.outer_len() + self.header(0).len()
     }
-    /// Where the inner frame would have to begin for its IP header to be where it is.
+    /// The place where the inner frame would begin if the inner IP header had a link header.
     fn shift(&self) -> usize {
         self.inner_at() - if self.carries_ethernet() { 0 } else { self.inner.network() }
     }
@@ -141,7 +141,7 @@ impl Tunnelled {
         packet
     }
 
-    /// Checks what is outside; answers the inner packet as a frame.
+    /// Checks the outer headers; answers the inner packet as a frame.
     fn check_outer(&self, frame: &[u8], index: usize) -> Vec<u8> {
         let half = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
         let at = self.outer_len();
@@ -186,7 +186,7 @@ fn tunnelled() -> impl Strategy<Value = Tunnelled> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
-    /// Also by a port that cuts segments itself: those of a tunnel can't be described to it.
+    /// Also for a port that cuts segments itself: a tunnel's segments cannot be described to it.
     #[test]
     fn segments_in_a_tunnel_are_whole_packets_of_it(tunnelled in tunnelled(), device_cuts in any::<bool>()) {
         let pool = pool();
@@ -206,7 +206,7 @@ proptest! {
         prop_assert_eq!(pool.available(), pool.capacity());
     }
 
-    /// Whatever bytes a tunnel consists of, and wherever the inner checksum is said to start.
+    /// With any bytes of the tunnel, and any stated start of the inner checksum.
     #[test]
     fn tunnels_that_lie_are_refused(
         tunnelled in tunnelled(),
@@ -230,14 +230,16 @@ proptest! {
     }
 }
 
-/// Every segment would have the same sequence number, and all but one be dropped as late (RFC 2890, section 2.2).
+/// Every segment would have the same sequence number.
+///
+/// All but one would be dropped as late (RFC 2890, section 2.2).
 #[test]
 fn a_numbered_tunnel_is_not_cut() {
     let pool = pool();
     let around = Around::Gre { key: true, summed: false };
     let tunnelled = Tunnelled { around, outer_v6: false, summed: false, inner: large(1_000) };
     let mut packet = tunnelled.packet(&pool);
-    // The key's bit becomes the sequence number's.
+    // The key's bit becomes that of the sequence number.
     packet.data_mut()[tunnelled.outer_len()] = 0x10;
     let (frames, totals) = through(vec![packet], &pool, 32);
     assert!(frames.is_empty());
