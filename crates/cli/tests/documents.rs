@@ -54,7 +54,7 @@ fn the_chain_file_of_the_readme_forwards_arp_and_ping_both_ways() {
         let replay = format!("driver = \"pcap\"\nread = \"{port}.pcap\"\nwrite = \"{port}-out.pcap\"");
         file = file.replace(&live, &replay);
     }
-    assert!(file.contains("\"ttl\"") && file.contains("\"flows\""), "{file}");
+    assert!(file.contains("\"ttl\""), "{file}");
     let kind = |name: &str| kinds::every().into_iter().find(|(kind, _)| *kind == name).expect("a kind").1;
     let here = ["arp request", "echo v4", "solicitation", "echo v6", "llc"].map(kind);
     let back = ["arp reply", "udp v4"].map(kind);

@@ -85,7 +85,7 @@ impl Segment {
     /// `ttl` and `monitor` in both directions; `ttl` is the table of `ttl`, without `use`.
     pub(crate) fn chains(&self, ttl: &str) -> String {
         format!(
-            "{}[function.hops]\nuse = \"ttl\"\nother = \"pass\"\n{ttl}[function.flows]\nuse = \"monitor\"\n\
+            "{}[function.hops]\nuse = \"ttl\"\n{ttl}[function.flows]\nuse = \"monitor\"\n\
              [[chain]]\nfrom = \"left\"\nthrough = [\"hops\", \"flows\"]\nto = \"right\"\n\
              [[chain]]\nfrom = \"right\"\nthrough = [\"hops\", \"flows\"]\nto = \"left\"\n",
             self.ports()

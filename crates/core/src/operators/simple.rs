@@ -57,8 +57,8 @@ impl<A: Operator, H: Follows<<A::Out as Stack>::Top>> Operator for Parse<A, H> {
         }
         let usual = (SHAPE != shape::ANY && !*at.reshaped).then_some(at.usual);
         match Layer::parse_in::<SHAPE>(outer, at.bytes.data(), usual) {
-            // It may say 0 for its length, and have a payload.
-            Ok(layer) if H::UNSTATED_IS_EMPTY && layer.end() == layer.limit(0) => {
+            // It may say 0 for its length, and have a payload. A usual frame says how long it is.
+            Ok(layer) if H::UNSTATED_IS_EMPTY && usual.is_none() && layer.end() == layer.limit(0) => {
                 cold_path();
                 Ok(parse_with_slack(outer, at.bytes).unwrap_or(layer))
             }

@@ -9,7 +9,9 @@ pub use config::{NonIp, TtlConfig};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use netbricks_core::icmp::IcmpError;
-use netbricks_core::packet::{Ip, IpRef, Ipv6, Link, protocol};
+use netbricks_core::packet::stack::Stack;
+use netbricks_core::packet::{Ip, IpRef, Link, protocol};
+use netbricks_core::view::View;
 use netbricks_core::{DropReason, Function, Input, Operator, Verdict, Worker};
 
 /// Decrements the IPv4 time to live or IPv6 hop limit; what has none left is dropped as `ttl-expired` and, where an
@@ -25,17 +27,16 @@ pub fn ttl(input: Input, config: &TtlConfig, worker: &Worker) -> impl Function {
         .or(non_ip)
         .parse::<Ip>()
         .or(non_ip)
-        .decide(move |packet| {
-            let spared = spare_link_local
-                && match packet.header() {
-                    IpRef::V6(header) => is_link_local(header.fixed(), header.protocol(), packet.payload()),
-                    // One comparison for all unicast packets.
-                    IpRef::V4(header) => {
-                        header.destination().octets()[0] >= 224
-                            && is_link_local_group(header.destination(), header.protocol())
-                    }
-                };
-            if spared { Err(Verdict::PASS) } else { Ok(()) }
+        .filter(Verdict::PASS, move |packet| {
+            !match packet.header() {
+                // One comparison for all unicast packets.
+                IpRef::V4(header) => {
+                    header.destination().octets()[0] >= 224
+                        && spare_link_local
+                        && is_link_local_group(header.destination(), header.protocol())
+                }
+                IpRef::V6(_) => spare_link_local && is_link_local(packet),
+            }
         })
         .filter(DropReason::TtlExpired, |packet| packet.header().ttl() > 1)
         .on_reject(move |packet| {
@@ -52,11 +53,12 @@ pub fn ttl(input: Input, config: &TtlConfig, worker: &Worker) -> impl Function {
 ///
 /// Out of line, so that what is inlined is one comparison.
 #[inline(never)]
-fn is_link_local(header: &Ipv6, protocol: u8, payload: &[u8]) -> bool {
+fn is_link_local<S: Stack<Top = Ip>>(packet: &View<'_, S>) -> bool {
+    let IpRef::V6(header) = packet.header() else { return false };
     let local = |a: Ipv6Addr| a.is_unicast_link_local() || a.is_multicast() && a.octets()[1] & 0xf <= 2;
     let discovers = header.hop_limit() == 255
-        && protocol == 58
-        && payload.first().is_some_and(|kind| (133..=137).contains(kind));
+        && header.protocol() == protocol::ICMPV6
+        && packet.payload().first().is_some_and(|kind| (133..=137).contains(kind));
     local(header.source()) || local(header.destination()) || discovers
 }
 
