@@ -218,15 +218,21 @@ pub trait Operator: Sized + 'static {
     {
         table.lookup(self, Asked::new(key, visit))
     }
-    /// As [`lookup`](Self::lookup) in a worker's own flow table, with a second function for what most packets are: `known` for
-    /// flows that are seen at a glance to be in the table, `otherwise` for whatever else comes, of which it must suppose
-    /// nothing: new flows, those where `known` answers `None`, having changed nothing, and known ones of any kind, as those that
-    /// an earlier packet of the same batch put in, that lie where the table had to look twice, or whose frame is of a rare
-    /// shape, with options or extension headers, say. Both get `own`, which is theirs, and is told of each batch ahead, if it likes: it
-    /// implements [`LookupHooks`], which counters and `()` do, and for anything else `impl<K> LookupHooks<K> for … {}` may be empty.
+    /// As [`lookup`](Self::lookup) in a worker's own flow table, with a second function for the usual
+    /// packets.
     ///
-    /// The loop over the batch has `known` alone in it; a packet for `otherwise` is put off until the loop has stopped for it,
-    /// still in order. Where `known` is short and makes no calls, that costs less than one function with a rare way in it.
+    /// `known` gets flows that a first look finds in the table. `otherwise` gets all other packets, and must
+    /// assume nothing about them. Some are new flows. For others `known` answered `None` and changed nothing.
+    /// `known` gets flows that a first look finds in the table. `otherwise` gets all other packets, and must
+    /// assume nothing about them. Some are new flows. For others `known` answered `None` and changed nothing.
+    /// The rest are known flows of any kind. For example, an earlier packet of the same batch added the flow,
+    /// or the table had to look twice. Or the frame has a rare shape, with options or extension headers.
+    /// [`LookupHooks`], as counters and `()` do. For other types an empty `impl<K> LookupHooks<K> for … {}`
+    /// is enough.
+    ///
+    /// The loop over the batch contains `known` alone. A packet for `otherwise` waits until the loop has
+    /// stopped for it, still in order. Where `known` is short and makes no calls, this costs less than one
+    /// function with a rare branch.
     ///
     /// ```
     /// use netbricks_core::packet::{FlowKey, Ip, Link};

@@ -346,8 +346,9 @@ impl Graph {
     pub fn now(&self) -> u64 {
         self.cx.now()
     }
-    /// Tells the graph the time (ns) before its first turn, so that imported state keeps its age. The time
-    /// never goes back.
+    /// Sets the time (ns) before the first turn, so that imported state keeps its age.
+    ///
+    /// The time never goes back.
     pub fn advance(&mut self, now: u64) {
         self.cx.advance(now);
     }

@@ -34,7 +34,7 @@ const EXPIRE: usize = 8;
 
 /// A table with entries that end by themselves.
 pub trait Expiring {
-    /// Ends entries that are due at `now` (ns), as many as there is time for in a batch of so many packets.
+    /// Ends entries that are due at `now` (ns), as many as a batch of so many packets has time for.
     ///
     /// That is more than packets come, whatever the batch size. So the batch size does not decide what a full
     /// table refuses.
@@ -73,7 +73,7 @@ pub trait Visitor<S, T: Table, M>: 'static {
     /// Called before the first packet of each batch.
     #[inline(always)]
     fn begin(&mut self) {}
-    /// Says that a packet with this key comes later in this batch, and that the table seems not to have it.
+    /// Says that a packet with this key comes later in this batch, and seems not to be in the table.
     #[inline(always)]
     fn expect(&mut self, _key: &T::Key) {}
     /// Visits the entry inside the loop over the batch.
@@ -121,7 +121,7 @@ pub trait LookupHooks<K>: 'static {
     /// Other state that is read here stays the same for all packets of the batch.
     #[inline(always)]
     fn begin(&mut self) {}
-    /// Says that a packet with this key comes later in this batch, and that the table seems not to have it.
+    /// Says that a packet with this key comes later in this batch, and seems not to be in the table.
     ///
     /// It is the time to ask for memory that will be read then. The call is a hint: it may come for keys that
     /// the table has, or not for some that it lacks.
@@ -185,7 +185,7 @@ pub struct Lookup<A: Operator, T: Table, Q, K, U, M> {
 /// A packet that waits, in whole cache lines.
 #[repr(C, align(64))]
 struct Waiting<A: Operator, T: Table> {
-    /// What the table has found so far.
+    /// The table's findings so far.
     ticket: T::Ticket,
     parked: Parked<T>,
     /// The stack of packets that are [`Parked::Stacked`].
