@@ -103,10 +103,10 @@ impl Groups {
         self.sorted(Box::new(SortedByKey(buckets)))
     }
 
-    /// A node that parses packets by `function` and asks `group` for the group of each; numbers beyond the
-    /// last wrap around.
+    /// A node that parses packets by `function` and asks `group` for the group of each.
     ///
-    /// Packets that the function lets pass unparsed are in group 0.
+    /// Numbers beyond the last group wrap around. Packets that the function lets pass unparsed are in group
+    /// 0.
     ///
     /// # Errors
     /// Errors of the function's declared state.

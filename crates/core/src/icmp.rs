@@ -54,8 +54,9 @@ pub enum IcmpError {
     ///
     /// In IPv4 it is for packets that forbid fragmentation.
     PacketTooBig {
-        /// The largest IP packet in bytes that the next hop takes. IPv4 has 16 bits for it: more is sent as
-        /// 65,535.
+        /// The largest IP packet in bytes that the next hop takes.
+        ///
+        /// IPv4 has 16 bits for it: more is sent as 65,535.
         mtu: u32,
     },
     /// Time Exceeded in transit (ICMP type 11 code 0, ICMPv6 type 3 code 0).

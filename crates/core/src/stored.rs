@@ -20,9 +20,10 @@ pub struct StoredFlow([u64; 5]);
 
 /// A hash of an IPv4 flow costs two multiplications, one of an IPv6 flow four.
 ///
-/// A flow of each collide with a probability of at most 2⁻⁶³. The hash of the longer key has one more product
-/// in its sum, which is any given number no more often. `maglev` uses this hash, with a secret that is not
-/// secret, for decisions that must be alike on all nodes. A change of the hash changes where their flows go.
+/// An IPv4 flow and an IPv6 flow collide with a probability of at most 2⁻⁶³. The sum in the hash of the
+/// longer key has one more product, which takes any given value no more often. `maglev` uses this hash, with
+/// a constant in place of a secret, for decisions that must be the same on all machines. A change of the hash
+/// changes where their flows go.
 impl Key for StoredFlow {
     type Parts = ByVersion;
     #[inline(always)]
@@ -196,7 +197,8 @@ mod tests {
         }
     }
 
-    /// What other machines sent, and what is on disks: a change of this needs another version.
+    /// Checks the exported form, which other machines sent and which is on disks: a change of it needs
+    /// another version.
     #[test]
     fn what_is_exported_of_a_flow_is_the_same_everywhere() {
         let [v4, v6] = flows().map(|flow| {

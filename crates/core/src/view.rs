@@ -236,8 +236,9 @@ impl<S: Stack + Holds<Ip, I>, I> IpRewrite<I> for View<'_, S> {
     }
 }
 
-/// The IP packet, and the places in it that a rewrite changes, also those of a checksum that is left to a
-/// device.
+/// The IP packet, and the places in it that a rewrite changes.
+///
+/// These include a checksum that is left to a device.
 fn rewritten<'a, S: Stack + Holds<Ip, I>, I>(
     view: &'a mut View<'_, S>,
 ) -> Result<(Shape, &'a mut [u8]), RewriteError> {

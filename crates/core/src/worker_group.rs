@@ -1,5 +1,6 @@
-//! The workers of one runtime while their graphs are built: their number, and the state that copies of one
-//! node share.
+//! The workers of one runtime while their graphs are built.
+//!
+//! A group knows their number, and the state that their copies of one node share.
 
 use std::any::Any;
 use std::fmt;

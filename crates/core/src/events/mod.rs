@@ -45,13 +45,16 @@ impl Event<'_> {
         self.cx.pool()
     }
 
-    /// Sends a new packet of `length` zero bytes, filled by `write`, out on an edge of the function: [`Edge::OUT`] takes
-    /// it past the function's own operators. Its time is [`now`](Self::now). If the event panics later on, the packet never was.
+    /// Sends a new packet of `length` zero bytes, filled by `write`, on an edge of the function.
     ///
-    /// `false` where that cannot be. The packet is then counted as created and dropped: as
-    /// [`PoolExhausted`](DropReason::PoolExhausted) where no buffer is free, as [`TooBig`](DropReason::TooBig) where none is large
-    /// enough, as [`RateLimited`](DropReason::RateLimited) where this run made [`CREATED_LIMIT`](crate::context::CREATED_LIMIT)
-    /// already.
+    /// [`Edge::OUT`] takes it past the function's own operators. Its time is [`now`](Self::now). If the event
+    /// panics later on, the packet is neither counted nor sent.
+    ///
+    /// `false` where it cannot be sent. The packet is then counted as created and dropped. The reason is
+    /// [`PoolExhausted`](DropReason::PoolExhausted) where no buffer is free, and
+    /// [`TooBig`](DropReason::TooBig) where none is large enough. It is
+    /// [`RateLimited`](DropReason::RateLimited) where this run already made
+    /// [`CREATED_LIMIT`](crate::context::CREATED_LIMIT) packets.
     pub fn inject(&mut self, edge: Edge, length: usize, write: impl FnOnce(&mut [u8])) -> bool {
         let Some(mut packet) = self.cx.pool().allocate(length) else {
             self.cx.lost_without_buffer(length);
@@ -86,8 +89,9 @@ impl Events {
         self.timers.iter().any(|timer| timer.name == name)
     }
 
-    /// Runs the event that has waited longest, if one is due, and answers when to ask again. One a call: what a panic
-    /// undoes is that event's own.
+    /// Runs the event that has waited longest, if one is due, and answers when to ask again.
+    ///
+    /// It runs one event a call, so that a panic undoes the packets of that event only.
     pub(crate) fn poll(&mut self, cx: &mut Context) -> Poll {
         let now = cx.now();
         self.timers.iter().for_each(|timer| timer.begin(now));

@@ -22,10 +22,11 @@ pub(super) const NEVER: u64 = u64::MAX;
 pub(super) struct Timer {
     pub(super) name: String,
     when: When,
-    /// The time of its next run (ns); 0 for a period that has not begun, since the time was not known.
+    /// The time of its next run (ns); 0 for a period that has not begun.
+    ///
+    /// A period begins when the time is known.
     pub(super) next: Cell<u64>,
-    /// For a period that has not begun: the next run as the exporting function planned it, or 0 where nothing
-    /// was imported.
+    /// For a period that has not begun: the next run as it was imported, or 0 where nothing was.
     planned: Cell<u64>,
     pub(super) runs: Cell<u64>,
     pub(super) missed: Cell<u64>,
@@ -53,8 +54,9 @@ impl Timer {
         }
     }
 
-    /// Takes the run that is due at `now`, at or after `next`. The event counts as run from here on, even if
-    /// it panics.
+    /// Takes the run that is due at `now`, at or after `next`.
+    ///
+    /// The event counts as run from here on, even if it panics.
     pub(super) fn take(&self, now: u64) -> Run {
         let next = self.next.get();
         let (due, missed, after) = match self.when {
@@ -83,8 +85,9 @@ impl Schedule {
         Self(timers)
     }
 
-    /// The time of the first event that is due (ns); 0 before its periods have begun, `None` if none will run
-    /// again.
+    /// The time of the first event that is due (ns); `None` if none will run again.
+    ///
+    /// It is 0 before its periods have begun.
     pub fn next(&self) -> Option<u64> {
         self.0.iter().map(|timer| timer.next.get()).min().filter(|next| *next != NEVER)
     }

@@ -1,5 +1,6 @@
-//! The shuffles of a graph and the order in which packets come to them, which must be the same on all
-//! workers.
+//! A graph's shuffles and the order in which packets come to them.
+//!
+//! Both must be the same on all workers.
 
 use super::Graph;
 use crate::shuffle::ShuffleId;
