@@ -26,7 +26,9 @@ pub struct Batch {
     bytes: u64,
     /// Whether the packets' first bytes were asked for since they came. A hint.
     warm: bool,
-    /// Whether bytes may be missing behind the last of some packet: of those the sum of bytes is more than their spans say.
+    /// Whether bytes may be missing at the end of some packet.
+    ///
+    /// The sum of bytes counts missing bytes; the spans do not.
     cut: bool,
 }
 
@@ -622,10 +624,10 @@ impl std::fmt::Debug for Batch {
 /// A packet of a batch, lent for changing; the batch's bytes follow when it ends.
 pub struct PacketMut<'b> {
     packet: &'b mut Packet,
-    /// What the batch counts too few when the loan ends, without the packet itself.
+    /// The bytes that the batch must add when the loan ends, without those of the packet itself.
     owed: u64,
     span: &'b mut Span,
-    /// Where the batch counts its packets, and how many it has.
+    /// The place where the batch counts its packets, and their number.
     count: (&'b mut usize, usize),
     bytes: &'b mut u64,
     cut: &'b mut bool,

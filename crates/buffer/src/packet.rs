@@ -152,13 +152,14 @@ impl Packet {
             self.annotations_mut().second_mut().missing = missing;
         }
     }
-    /// Whether a length of 0 in its IP header stands for the frame's: of segments that a device is to cut, and of frames
-    /// captured before one did.
+    /// Whether a length of 0 in its IP header stands for the frame's length.
+    ///
+    /// This is so for segments that a device is to cut, and for frames captured before a device did.
     #[inline]
     pub fn is_length_unstated(&self) -> bool {
         self.line().fresh.is_length_unstated()
     }
-    /// Sets whether a length of 0 in its IP header stands for the frame's.
+    /// Sets whether a length of 0 in its IP header stands for the frame's length.
     pub fn set_length_unstated(&mut self, unstated: bool) {
         let flags = &mut self.line_mut().fresh.flags;
         *flags = if unstated { *flags | UNSTATED } else { *flags & !UNSTATED };
@@ -602,7 +603,7 @@ impl Bytes<'_> {
         // SAFETY: the packet is lent to us, so that its line is there, and nobody writes its flags meanwhile.
         unsafe { self.line().as_ref() }.fresh.is_length_unstated()
     }
-    /// Of a packet of which bytes are missing: as many as make it `len` bytes long on the wire, if it was longer.
+    /// Reduces the number of missing bytes, so that the packet has at most `len` bytes on the wire.
     #[cold]
     fn forget_missing(&mut self, len: usize) {
         let missing = self.missing();
@@ -614,9 +615,11 @@ impl Bytes<'_> {
         *total = total.wrapping_sub((missing - left) as u64);
     }
 
-    /// Lends a copy of the bounds with the same bytes, and takes over what became of it. For a call that is not inlined:
-    /// only the copy must be in memory then, and the original stays in registers. After a panic in `f` the original shows no
-    /// bytes, though the packet has them until somebody resizes the original.
+    /// Lends a copy of the bounds with the same bytes to a call that is not inlined, and takes over its
+    /// changes.
+    ///
+    /// Only the copy must then be in memory, and the original stays in registers. After a panic in `f` the
+    /// original shows no bytes, though the packet has them until code resizes the original.
     #[inline(always)]
     pub fn apart<R>(&mut self, f: impl FnOnce(&mut Bytes<'_>) -> R) -> R {
         let Self { place, span, total, lent, .. } = *self;

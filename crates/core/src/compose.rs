@@ -167,7 +167,9 @@ fn last_loop_of_mixed<A: Function>(chain: &mut A, batch: &mut Batch, cx: &mut Co
     batch.compact_with(LastLoop::<A, false> { chain, cx })
 }
 
-/// The second pass of a packet. It is another copy of the operator chain, which keeps calls out of the loop.
+/// The second pass of a packet, in another copy of the operator chain.
+///
+/// So the loop contains no calls.
 #[inline(never)]
 fn finish<A: Function>(chain: &mut A, cx: &mut Context, slot: usize, bytes: &mut Bytes<'_>) -> u16 {
     let mut reshaped = false;

@@ -1,5 +1,6 @@
-//! Authors' code outside `process` and `poll`: whatever a node panics over costs an answer or that node's state, and never
-//! the graph or another node's answer.
+//! Authors' code outside `process` and `poll`.
+//!
+//! A panic of a node costs an answer or that node's state, and never the graph or another node's answer.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::BorrowedFd;
@@ -15,14 +16,16 @@ use netbricks_core::{
 
 use crate::harness::{Feed, Rig, Sink, blueprint, check, counters, number, numbered, pool, run_out, worker};
 
-/// Lets every third packet pass and keeps the others until the end; panics in the question of this number, over how many it
-/// keeps, and in as many after it.
+/// Lets every third packet pass and keeps the others until the end.
+///
+/// It panics when it is asked, for the given time, how many packets it keeps, and in as many questions after
+/// that.
 #[derive(Clone, Default)]
 struct Silent {
     kept: Rc<RefCell<Vec<Packet>>>,
     asked: Rc<Cell<u32>>,
     breaks: (u32, u32),
-    /// It brings packets in by itself, so many.
+    /// The number of packets that it brings in itself.
     brings: Option<u32>,
 }
 
@@ -89,7 +92,7 @@ impl Node for Silent {
     }
 }
 
-/// Wherever it happens, and however often in a row: every question that there is in a run is the one to be panicked over.
+/// Tries a panic at every question of a run, and in several questions in a row.
 #[test]
 fn a_panic_over_how_many_packets_are_held_is_contained_at_every_question() {
     observe_panics();

@@ -83,7 +83,7 @@ fn while_another_writes_packets_read_and_what_they_put_is_refused() {
     writer.update_all(changes, |_| ()).unwrap();
 }
 
-/// What one change did to several keys, a batch sees of all of them or of none.
+/// Checks that a batch sees the effect of one change on all its keys or on none.
 #[test]
 fn the_lookups_of_a_batch_are_one_read() {
     let shares = Shares::default();

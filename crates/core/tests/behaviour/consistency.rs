@@ -32,8 +32,9 @@ pub(crate) fn frame(source: u16) -> Vec<u8> {
     ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(source, 53).payload(b"\0").build().unwrap()
 }
 
-/// Writes into the payload how many packets of the flow were seen, this one included: the same function, whatever the
-/// consistency of its table.
+/// Writes into the payload how many packets of the flow were seen, this one included.
+///
+/// The function is the same for each consistency of its table.
 pub(crate) fn numbering<C>(
     input: Input,
     worker: &Worker,
@@ -166,12 +167,12 @@ fn a_panic_under_the_lock_makes_the_state_anew_for_all() {
     assert_eq!(through(node(0).as_mut(), &pool, &[frame(7)])[0][42], 2);
 }
 
-/// What a thread may do with the accounts below.
+/// An operation of a thread on the accounts below.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
     Read(u64),
     Put(u64, u64),
-    /// Two keys at once.
+    /// A change of two keys at once.
     Move(u64, u64),
     Sum,
 }
@@ -197,8 +198,9 @@ fn put(key: u64, value: u64) -> MapChange<u64, u64> {
     MapChange::Put { key, value, timeout: None, now: 0 }
 }
 
-/// The same through the state's interface, updates as changes and transactions. Others get the processor between the
-/// steps of a transaction, as they would if it were none.
+/// The same operation through the state's interface, updates as changes and transactions.
+///
+/// Other threads get the processor between the steps of a transaction, so that a missing lock shows.
 fn real(flows: &Accounts, deed: &Deed) -> u64 {
     let get = |table: &FlowTable<u64, u64>, at| table.get(&at).copied().unwrap_or(0);
     match *deed {
@@ -237,7 +239,7 @@ fn in_steps(flows: &Accounts, deed: &Deed) -> u64 {
     }
 }
 
-/// What three threads did at the same time, and saw.
+/// The operations of three threads at the same time, with their results.
 fn history(round: u64, act: fn(&Accounts, &Deed) -> u64) -> Vec<Operation<Deed, u64>> {
     let (shares, clock) = (Shares::default(), Arc::new(AtomicU64::new(0)));
     let arrived = Arc::new(AtomicU64::new(0));
@@ -344,7 +346,9 @@ fn counted(input: Input, worker: &Worker) -> impl Operator<In = netbricks_core::
     })
 }
 
-/// Whoever has written and idles now keeps nobody from writing: nodes made of functions that sort, too, and after a panic.
+/// Checks that an idle worker that has written does not keep others from writing.
+///
+/// This also holds for nodes made of functions that sort, and after a panic.
 #[test]
 fn every_kind_of_node_gives_the_writer_up_when_its_batch_or_call_ends() {
     type Build = fn(&Worker) -> Result<Box<dyn Node>, BuildError>;
@@ -514,7 +518,7 @@ fn asking_strict_state_from_inside_is_a_panic_and_not_a_wait() {
     assert_eq!((state.update((0, 1)), state.remade()), (Ok(Some(1)), 1));
 }
 
-/// Two workers that ask for two states in opposite orders would wait for each other for ever: one order is refused.
+/// Checks that one order of nested calls is refused: two workers with opposite orders would wait for ever.
 #[test]
 fn strict_states_are_asked_for_in_the_order_of_their_declaration() {
     let worker = worker(&pool());
@@ -559,7 +563,7 @@ fn a_ring_answers_how_many_items_gave_way_and_how_many_were_too_old() {
     );
 }
 
-/// Else whoever has the source chooses flows that collide. What an author chose stays.
+/// Otherwise a reader of the source could choose flows that collide. A seed that an author chose stays.
 #[test]
 fn tables_for_which_nobody_chose_a_seed_have_their_workers() {
     let config = FlowTableConfig::new(64);

@@ -1,5 +1,8 @@
-//! Rows of more functions than one loop takes are divided: packets and what is known of them wait between the loops. They
-//! do what the same functions do as nodes, or written as one chain, in batches of any size.
+//! Long chains of functions are divided into several loops, with packets and facts about them waiting
+//! between.
+//!
+//! They give the same results as the same functions as nodes, or written as one chain, in batches of any
+//! size.
 
 use std::cell::{Cell, RefCell};
 
@@ -36,7 +39,7 @@ macro_rules! nodes {
 }
 
 thread_local! {
-    /// Who saw a packet, in order: 1 ahead of where a row is divided, 2 behind it.
+    /// The functions that saw a packet, in order: 1 before the division of a chain, 2 behind it.
     static SEEN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     static WINDOWS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
@@ -50,8 +53,9 @@ fn waited() -> bool {
     SEEN.take().starts_with(&[1, 1])
 }
 
-/// One node of all, and what it is compared with, in batches of every size. Everything is made anew each time, as nodes of one
-/// blueprint share state.
+/// Compares one node of all functions with its equivalent, in batches of every size.
+///
+/// Everything is built again each time, since nodes of one blueprint share state.
 fn agree_at_every_burst(
     frames: &[Vec<u8>],
     fused: impl Fn() -> Vec<Blueprint>,
@@ -465,8 +469,9 @@ fn fragile(input: Input, worker: &Worker) -> impl Function {
     row!(worker, input => early mark mark mark mark mark mark mark mark mark mark mark mark mark mark mark mark mark late mark)
 }
 
-/// In either loop, of a node that is made anew and of one that goes on as it is: its batch is lost with the answers to it, the
-/// next ones find nothing of it where it waited.
+/// Checks a panic in either loop, in a node that is rebuilt and in one that is not.
+///
+/// The batch is lost with the answers to it, and later batches find nothing of it parked.
 #[test]
 fn a_panic_in_a_loop_of_a_divided_row_costs_its_batch() {
     observe_panics();

@@ -26,7 +26,9 @@ use crate::harness::{pool, worker};
 
 type Counts = KeyedCounterArray<StoredFlow>;
 
-/// Writes into the payload how many packets of the flow were counted, this one included; 0 where there was no room.
+/// Writes into the payload how many packets of the flow were counted, this one included.
+///
+/// It writes 0 where there was no room.
 fn counting<C>(input: Input, worker: &Worker, consistency: C, full: Full) -> impl Function + use<C>
 where
     C: Consistency,
@@ -116,7 +118,7 @@ fn strict_additions_add_up_over_threads() {
     assert_eq!(counted, [3 * 2 * ROUNDS; 10]);
 }
 
-/// What is added is added to what there is, not to what the worker that adds has seen of it.
+/// Checks that an addition adds to the present value, not to the value that the adding worker has seen.
 #[test]
 fn bounded_additions_add_up_though_readers_see_less() {
     let shares = Shares::default();
@@ -142,7 +144,8 @@ fn bounded_additions_add_up_though_readers_see_less() {
     assert_eq!(second.read(|counts| counts.get(&7)), Some(3));
 }
 
-/// What came of changes, what there is then, its image, its occupancy and its counters: alike under all three.
+/// Results of changes, the state then, its image, its occupancy and its counters: equal under all three
+/// consistencies.
 fn all<T>(config: &T::Config, changes: &[T::Change], look: impl Fn(&T) -> String) -> (Vec<String>, Vec<u8>)
 where
     T: Contents<Outcome: Debug>,

@@ -1,4 +1,4 @@
-//! A panic in an event, or in a function that has some: state begins anew, the schedule goes on.
+//! A panic in an event, or in a function with events: state starts empty, the schedule goes on.
 
 use netbricks_core::graph::observe_panics;
 use netbricks_core::{Edge, Function, Input, Operator, Worker};
@@ -6,7 +6,9 @@ use netbricks_core::{Edge, Function, Input, Operator, Worker};
 use crate::events::{log, take_log, timed};
 use crate::harness::{counters, number, numbered};
 
-/// Panics in its second and third tick with a packet on its way, and in a packet that is told to; others tick beside it.
+/// Panics in its second and third tick with a packet on its way, and in a packet for that purpose.
+///
+/// Other events tick beside it.
 fn fragile(input: Input, worker: &'static Worker) -> impl Function + use<> {
     let (ticks, seen) = (worker.counter("ticks"), worker.counter("seen"));
     worker.invoke_at("once", 1_050, |event| {

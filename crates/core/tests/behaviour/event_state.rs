@@ -1,4 +1,6 @@
-//! State that workers share, read and written by an event: it has the writer for as long as it runs, and no longer.
+//! State that workers share, read and written by an event.
+//!
+//! The event is the state's writer for as long as it runs, and no longer.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -16,8 +18,9 @@ const PERIOD: u64 = 100;
 const AFTER: u64 = 300;
 const WITHIN: u64 = 500;
 
-/// Counts its ticks and adds up their times, after a look at what all have counted. `elsewhere` is called in each between its
-/// changes.
+/// Counts its ticks and adds up their times, after a read of the counts of all workers.
+///
+/// `elsewhere` is called in each tick between its changes.
 fn ticking<C: Consistency>(
     input: Input,
     worker: &Worker,
@@ -92,7 +95,9 @@ fn two_sides<C: Consistency + Copy + 'static>(
     })
 }
 
-/// What both see after each of four ticks of one, the second of which panics after its changes and the fourth within one.
+/// The values that both workers see after each of four ticks of one worker.
+///
+/// The second tick panics after its changes and the fourth within one.
 fn story<C: Consistency + Copy + 'static>(
     consistency: C,
     can_write: Result<(), CannotWrite>,

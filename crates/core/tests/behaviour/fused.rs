@@ -106,7 +106,7 @@ fn groups(input: Input, worker: &Worker) -> impl Function {
         })
         .done()
 }
-/// Changes what a frame is known by, of some frames: whoever comes after it in the loop must look again.
+/// Changes the type of some frames, so that later functions in the loop must parse again.
 fn retype(input: Input, _: &Worker) -> impl Function {
     input
         .parse::<Link>()
@@ -135,8 +135,9 @@ fn retag(input: Input, _: &Worker) -> impl Function {
         })
         .done()
 }
-/// As `retype`, by the IP header's version and lengths, and what IPv6 says to follow, behind the back of a later parse in the
-/// same function.
+/// As `retype`, by the IP header's version and lengths, and IPv6's next header.
+///
+/// A later parse in the same function is not told.
 pub(crate) fn relength(input: Input, _: &Worker) -> impl Function {
     input
         .parse::<Link>()
@@ -340,7 +341,9 @@ pub(crate) struct Outcome {
     pub(crate) drops: Drops,
 }
 
-/// Runs these nodes in a row; what leaves on other edges is sorted, since a node's answers come a batch at a time.
+/// Runs these nodes one after the other.
+///
+/// Packets that leave on other edges are sorted, since a node's answers come a batch at a time.
 fn outcome(nodes: &[Blueprint], frames: &[Vec<u8>]) -> Outcome {
     outcome_at(BATCH, nodes, frames)
 }

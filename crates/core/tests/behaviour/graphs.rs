@@ -1,4 +1,4 @@
-//! What can be checked before a packet moves is: every error names both ends of the edge in question.
+//! Checks of a graph before any packet moves: every error names both ends of the edge concerned.
 
 use netbricks_core::{
     BuildError, Edge, GraphBuilder, GraphError, Node, Shuffle, ShuffleConfig, compose, merge,
@@ -130,7 +130,7 @@ fn ways_out_of_a_function_are_those_that_its_operators_name() {
     assert_eq!(act(|_, _, _| {}).inputs(3).boxed().inputs(), 3);
 }
 
-/// Once its rings are full it would wait for whom it waits itself: nobody would take anything any more.
+/// Once its rings were full it would wait for itself, and no worker would take packets any more.
 #[test]
 fn a_shuffle_that_packets_come_back_to() {
     let worker = worker(&pool());

@@ -1,4 +1,4 @@
-//! Graphs made of scripted nodes: a feed that is filled by hand, a sink that remembers, and nodes that are closures.
+//! Graphs made of scripted nodes: a feed filled by hand, a sink that remembers, and nodes from closures.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

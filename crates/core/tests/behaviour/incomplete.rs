@@ -96,7 +96,9 @@ fn views_tell_what_was_on_the_wire_and_payloads_end_with_what_is_here() {
     assert_eq!((batch.len(), batch.bytes()), (3, 3 * 642));
 }
 
-/// Segments that a live port hands over before a device cuts them: of more than 64 KiB Linux says 0 (BIG TCP).
+/// Segments that a live port passes on before a device cuts them.
+///
+/// For more than 64 KiB Linux states a length of 0 (BIG TCP).
 #[test]
 fn a_segment_left_to_a_device_may_say_no_length() {
     let pool = Pool::builder().frames(4).large(4, 1 << 18).build().unwrap();

@@ -1,4 +1,4 @@
-//! What safe code in a node can try against its graph and its neighbours, and what comes of it.
+//! Attempts of safe code in a node against its graph and its neighbours, and their results.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -89,13 +89,14 @@ macro_rules! numbered_by_port {
     }};
 }
 
-/// Writes into the payload how many packets with its source port were seen, under keys that are long for even ones and short
-/// for odd ones, whatever the frame is.
+/// Writes into the payload how many packets with its source port were seen.
+///
+/// Keys are long for even ports and short for odd ones, whatever the frame is.
 fn numbering_by_port(input: Input, worker: &Worker) -> impl Function {
     numbered_by_port!(input.parse::<Link>().parse::<Ip>(), worker)
 }
 
-/// The same behind an operator that may have written, so that stacks wait, too.
+/// The same behind an operator that may have written, so that stacks wait too.
 fn numbering_where_stacks_wait(input: Input, worker: &Worker) -> impl Function {
     numbered_by_port!(input.parse::<Link>().parse::<Ip>().transform(|_| ()), worker)
 }
@@ -109,7 +110,7 @@ enum Mix {
 }
 
 impl Mix {
-    /// What kind the frame in this place is, if it may be `kind`.
+    /// The kind of the frame in this place, if it may be `kind`.
     fn kind(self, place: usize, kind: u8) -> u8 {
         match self {
             Self::Alike => u8::MAX,
@@ -151,7 +152,7 @@ proptest! {
     }
 }
 
-/// What a tally does with an entry: counts, as far as there is room.
+/// A tally's treatment of an entry: it counts, as far as there is room.
 fn counted(entry: Entry<'_, StoredFlow, u64>) -> u64 {
     match entry {
         Entry::Found(mut seen) => {
@@ -446,7 +447,7 @@ fn flows_expire_by_the_clock_that_is_handed_in() {
     assert_eq!(at(&mut graph, 5), 2);
 }
 
-/// What a lookup's visit sees of packets behind these operators.
+/// The packets that a lookup's `visit` sees behind these operators.
 macro_rules! seen_behind {
     ($frames:expr, |$start:ident| $operators:expr) => {{
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -472,8 +473,10 @@ macro_rules! seen_behind {
     }};
 }
 
-/// Operators that only look leave the stack to be found again; behind one that might have written, it waits. Both know the
-/// same.
+/// Checks that both ways to the stack give the same facts.
+///
+/// Behind operators that only read, the stack is computed again; behind one that might have written, it
+/// waits.
 #[test]
 fn what_is_found_again_is_what_would_have_waited() {
     let mut random = Random::new(5);

@@ -7,7 +7,9 @@ use netbricks_testkit::stream::{PacketizeConfig, Replace, StreamOperator, Stream
 
 use crate::harness::{Feed, Rig, Sink, blueprint, pool, run_out, worker};
 
-/// Takes a hop, but sends on at once, unchanged, what is no IP packet or has an even time to live.
+/// Decrements the TTL, but sends some packets on at once and unchanged.
+///
+/// These are packets without an IP header and those with an even TTL.
 fn odd_hops(input: Input, _: &Worker) -> impl Function {
     input
         .parse::<Link>()

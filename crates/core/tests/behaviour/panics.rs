@@ -406,7 +406,11 @@ fn waiting(input: Input, worker: &Worker, panics: Option<Place>) -> impl Functio
         .done()
 }
 
-/// In any of its loops over the batch, alone or fused with others that wait, with a blueprint and without: the batch is lost, what waited of it is never seen again, and the next one finds new tables or the old.
+/// Checks a panic in any loop over the batch.
+///
+/// The function is alone or fused with others that wait, with a blueprint and without. The batch is lost, and
+/// its parked packets are never seen again. The next batch finds new tables, or the old ones where there is
+/// no blueprint.
 #[test]
 fn a_panic_around_what_waits_on_memory_costs_its_batch() {
     type Build = fn(&Worker, Option<Place>) -> Result<Box<dyn Node>, netbricks_core::BuildError>;
@@ -478,8 +482,9 @@ fn tracking(input: Input, worker: &Worker, panics: Place) -> impl Function {
         .done()
 }
 
-/// A new flow, and a frame of no usual shape, are put off by the loop over the others: what panics then costs no more, and all
-/// packets before and behind it keep their order.
+/// Checks a panic with a packet that the loop puts off: a new flow, or an unusual frame.
+///
+/// The panic then costs no more, and all packets before and behind it keep their order.
 #[test]
 fn a_panic_with_a_packet_that_was_put_off_costs_its_batch() {
     let frame = |number: u32, new: bool| {
@@ -572,8 +577,10 @@ fn a_source_that_does_nothing_but_panic_is_stopped_and_the_others_go_on() {
     }
 }
 
-/// While it is taken down: in what comes behind the keeper, whose state is then made anew, and in a keeper that never
-/// gives anything up, which is left with what it holds.
+/// Checks panics while the graph is taken down.
+///
+/// One is in a node behind the keeper, which is then rebuilt. Another is in a keeper that never gives up its
+/// packets, and so keeps them.
 #[test]
 fn a_panic_while_draining_is_contained_wherever_it_is() {
     observe_panics();

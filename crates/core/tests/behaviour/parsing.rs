@@ -1,4 +1,6 @@
-//! Design, sections 4 and 5: what matches, what does not, and what is malformed; one chain for every kind of tag.
+//! Design, sections 4 and 5: headers that match, do not match, or are malformed.
+//!
+//! One chain parses every kind of tag.
 
 use netbricks_core::packet::print::{Protocol, dissect};
 use netbricks_core::packet::{Arp, Ethernet, Ip, Ipv4, Link, Udp, Vlan};
@@ -44,8 +46,9 @@ fn a_parse_that_nobody_looks_at_still_selects() {
     assert_eq!((report.out, report.drops.total().packets), (vec![arp()], 1));
 }
 
-/// A function may come back to the wire without `done`: what it lets pass passes as with it, alone, before another function
-/// and before one that waits on memory.
+/// Checks that packets pass a function without `done` as they pass one with it.
+///
+/// The function stands alone, before another function, and before one that waits on memory.
 #[test]
 fn what_may_pass_passes_where_a_function_does_not_end_in_done() {
     fn open(input: Input) -> impl Function {

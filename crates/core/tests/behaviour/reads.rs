@@ -40,7 +40,7 @@ fn node<C: Consistency>(consistency: C) -> Box<dyn Node> {
     compose(&worker, |input| reading(input, &worker, consistency)).unwrap()
 }
 
-/// What a handler answers, or `None` where it panics.
+/// A handler's answer, or `None` where it panics.
 fn call(node: &mut dyn Node, handler: &str) -> Option<String> {
     catch_unwind(AssertUnwindSafe(|| node.call(handler, "").unwrap())).ok()
 }

@@ -1,5 +1,7 @@
-//! Options and payload become bytes of another length: what comes out is the packet as it would have been built with those
-//! bytes from the beginning, in every stack, wherever there was room.
+//! Options and payload are replaced by bytes of another length.
+//!
+//! The result equals the packet as built with those bytes from the beginning, in every stack, wherever there
+//! was room.
 
 use netbricks_core::buffer::{Batch, GsoKind, Offload, Pool};
 use netbricks_core::packet::build::{BuildError, Builder};
@@ -113,7 +115,7 @@ impl Shape {
     }
 }
 
-/// Replaces `range` of the payload in one packet, and looks from what comes after it whether the new stack is right.
+/// Replaces `range` of the payload in one packet, and checks the new stack in later operators.
 macro_rules! payload_replaced {
     ($header:ty, $frame:expr, $range:expr, $new:expr, $whole:expr) => {{
         let (range, new, whole) = ($range, $new, $whole);
@@ -356,7 +358,8 @@ fn there_and_back_again_every_kind_of_packet_is_as_it_was() {
     assert!(changed > 15, "{changed}");
 }
 
-/// What waits on memory between packs the new stack; what is inserted and removed afterwards stands where it belongs.
+/// Checks the new stack after the change: where it waits on memory, and where headers are inserted and
+/// removed.
 #[test]
 fn the_chain_goes_on_in_the_new_stack() {
     fn on(input: Input, worker: &Worker) -> impl Function {
@@ -502,7 +505,9 @@ fn more_options_than_there_is_room_for_and_options_of_another_version() {
     assert_eq!(run(options(4), [v6]).dropped(DropReason::Unmatched), 1);
 }
 
-/// An author may write any length field: then the range that was asked for means something else, and nothing is written.
+/// An author may write any length field.
+///
+/// The range that was asked for then means something else, so nothing is written.
 #[test]
 fn who_writes_a_length_after_the_parse_is_found_out() {
     let frame = ethernet().ipv4("10.0.0.1", "10.0.0.2").tcp(1, 2).ack(1).payload(&[9; 40]).build().unwrap();
@@ -540,7 +545,9 @@ fn who_writes_a_length_after_the_parse_is_found_out() {
     );
 }
 
-/// A node that puts bytes into the payload at this place, and what it makes of a packet that this leaves room for.
+/// A node that inserts bytes into the payload at this place.
+///
+/// The packet has room for them.
 fn growing(pool: &Pool, at_end: bool, bytes: usize) -> Box<dyn Node> {
     compose(&harness::worker(pool), move |input| {
         input

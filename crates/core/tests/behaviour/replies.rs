@@ -83,7 +83,7 @@ fn a_packet_is_not_answered_without_end() {
     assert_eq!(pool.available(), pool.capacity());
 }
 
-/// How many answers there are does not depend on how packets come in batches, up to as many as a packet may get.
+/// Checks that the batch size does not change the number of answers, up to the limit for each packet.
 #[test]
 fn every_packet_is_answered_as_often_at_any_burst() {
     for (asked, got) in [(3, 3), (ANSWERS_LIMIT, ANSWERS_LIMIT), (ANSWERS_LIMIT + 2, ANSWERS_LIMIT)] {

@@ -1,4 +1,4 @@
-//! Who gets a turn when: sources in rotation, idle ones asked seldom, timers on time, ended ones never.
+//! The order of turns: sources rotate, idle ones are asked seldom, timers are on time, ended ones get none.
 
 use netbricks_core::Turn;
 

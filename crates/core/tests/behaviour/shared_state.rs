@@ -1,4 +1,6 @@
-//! Shared state when graphs change and when memory is short: it is one state for all workers, and never less than it was.
+//! Shared state when graphs change and when memory is short.
+//!
+//! It is one state for all workers, and never loses anything.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -89,8 +91,10 @@ fn state_that_does_not_fit_is_refused_on_all_workers_or_on_none() {
     all_or_none(BOUNDED);
 }
 
-/// Not all workers come from one graph: one runs the new one already, or goes back to the old one, and what a graph was refused by
-/// one is nothing to another.
+/// Checks workers that come from different graphs.
+///
+/// One already runs the new graph, or goes back to the old one. A refusal by one worker's graph does not
+/// concern another.
 fn who_has_a_state_keeps_it<C: Consistency + Copy>(consistency: C) {
     let of = |shares: &Shares, capacity| holder(&worker(&pool()).sharing(shares), consistency, capacity);
     let (before, after) = (Shares::default(), Shares::default());
@@ -126,8 +130,9 @@ fn state_of_workers_that_take_over_from_none_stays_as_it_is() {
     who_has_a_state_keeps_it(BOUNDED);
 }
 
-/// Who asks for both, one inside the other, never finds them in the other order, also where a graph comes back whose states were
-/// made before those it would go on with.
+/// Checks that nested calls never find two states in the opposite order.
+///
+/// This also holds where a graph comes back whose states were made before those that it would take over.
 #[test]
 fn strict_states_are_inherited_only_where_the_order_of_locking_stays() {
     let two = |shares: &Shares, names: [&str; 2]| {

@@ -93,7 +93,9 @@ where
     input.lookup(&flows, |p| p.flow_key(), |_, entry| entry.put(1).is_ok()).done()
 }
 
-/// Packets of 20 flows, and much later some of one of them, over a table of 16: flows evicted, expired, refused.
+/// The counts of flows evicted, expired and refused.
+///
+/// Packets of 20 flows, and much later some of one of them, pass a table of 16.
 fn counted<C>(consistency: C, full: Full) -> [String; 3]
 where
     C: Consistency,

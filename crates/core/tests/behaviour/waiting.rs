@@ -1,5 +1,6 @@
-//! State that workers share, several at once, one inside the other: whatever they do, no two of them wait for each other for
-//! ever. Each test runs in threads of its own, and has failed when they have not come to an end.
+//! Several states that workers share, nested in each other: no two workers ever wait for each other for ever.
+//!
+//! Each test runs in threads of its own, and has failed when they have not ended.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -26,7 +27,7 @@ const FOR_EVER: Duration = Duration::from_secs(30);
 
 type Run<T> = Box<dyn FnOnce() -> T + Send>;
 
-/// What `runs` answer, each in a thread of its own, all at the same time.
+/// The answers of `runs`, each in its own thread, all at the same time.
 fn at_once<T: Send + 'static>(runs: impl IntoIterator<Item = Run<T>>) -> Vec<T> {
     let ends: Vec<_> = runs
         .into_iter()
@@ -65,7 +66,9 @@ fn first(state: &impl Access<CounterArray>) -> u64 {
 
 type Written = Result<Option<u64>, CannotWrite>;
 
-/// One changes bounded state while it has strict state; the other asks for the strict state inside a read of the bounded.
+/// One worker changes bounded state while it has strict state.
+///
+/// The other asks for the strict state inside a read of the bounded state.
 #[test]
 fn strict_state_inside_a_read_of_bounded_state_is_refused() {
     let (shares, both) = (Shares::default(), Arc::new(Barrier::new(2)));
@@ -113,7 +116,7 @@ fn two_that_change_what_the_other_one_reads_are_both_refused() {
     assert_eq!(at_once([run(0), run(1)]), [(Ok(Some(1)), Ok(Some(2))); 2]);
 }
 
-/// Two nodes of one worker have a handle each: what one has, the other would wait for on the same thread.
+/// Two nodes of one worker have a handle each, and must not wait for each other on the same thread.
 #[test]
 fn a_worker_does_not_wait_for_itself_by_another_handle() {
     alone(|| {
@@ -140,7 +143,9 @@ fn a_read_that_panics_is_no_longer_open() {
     });
 }
 
-/// What holds nobody up stays allowed: reads inside reads and inside strict state, changes inside strict state and inside changes.
+/// Checks that calls which delay no other worker stay allowed.
+///
+/// These are reads inside reads and inside strict state, and changes inside strict state and inside changes.
 #[test]
 fn what_nobody_waits_for_is_not_refused() {
     alone(|| {
@@ -157,7 +162,10 @@ fn what_nobody_waits_for_is_not_refused() {
     });
 }
 
-/// Reading waits for nobody: also who has just written, while what was published before is still read elsewhere.
+/// Checks that a read waits for no other worker.
+///
+/// This includes the read of a worker that has just written, while the earlier published state is still read
+/// elsewhere.
 #[test]
 fn who_wrote_reads_without_waiting() {
     let shares = Shares::default();
@@ -207,11 +215,11 @@ fn a_lookup_in_strict_state_changes_bounded_state() {
     });
 }
 
-/// What a thread does with its handles, and whether it was let.
+/// Nested calls of a thread on its handles, and whether they were allowed.
 struct Nesting {
     sides: Sides,
     dice: u64,
-    /// Those of the bounded states that it reads or changes now: a read inside would be a panic.
+    /// The bounded states that it reads or changes now: a read inside would panic.
     inside: [bool; 2],
     done: [u64; 2],
 }

@@ -1,4 +1,4 @@
-//! The window operator in a graph: beside the packets' way, by the clock, at its end, and when its function panics.
+//! The window operator in a graph: beside the packets' path, by the clock, at its end, and in a panic.
 
 use netbricks_core::graph::observe_panics;
 use netbricks_core::packet::tcp::flags;

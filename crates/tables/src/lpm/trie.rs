@@ -74,7 +74,8 @@ pub(super) struct Trie<A> {
     unused: HugeArray<u8>,
     /// How many are [`BEYOND`].
     beyond: usize,
-    /// The compressed leaf of each cell of the first stride where a group decides, if an leaf can say it all.
+    /// By cell of the first stride, the compressed leaf where a group decides and one leaf can hold all of
+    /// it.
     ///
     /// There are as many as bytes.
     leaves: HugeArray<CompressedLeaf>,

@@ -1,8 +1,8 @@
-//! What a sender left to the device comes out as it would have been made by the sender.
+//! Work that a sender left to the device: the result equals that of a sender that did it itself.
 
 use super::*;
 
-/// As a sender leaves it: the pseudo-header's sum in the field.
+/// Leaves the checksum as a sender does: the pseudo-header's sum in the field.
 fn leave(frame: &mut [u8], transport: usize, field: usize) {
     let checksum = u16::from_be_bytes([frame[field], frame[field + 1]]);
     frame[field..field + 2].fill(0);
@@ -17,7 +17,7 @@ fn complete(frame: &mut [u8], offload: Offload) {
     let checksum = Sum::ZERO.add_bytes(&frame[start..]).finish();
     frame[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
 }
-/// What the node makes of a packet with that offload: frame and offload, or why it was dropped.
+/// The node's result for a packet with that offload: frame and offload, or the drop reason.
 fn pass(
     mut node: Box<dyn Node>,
     pool: &Pool,
