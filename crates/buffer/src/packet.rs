@@ -615,11 +615,11 @@ impl Bytes<'_> {
         *total = total.wrapping_sub((missing - left) as u64);
     }
 
-    /// Lends a copy of the bounds with the same bytes to a call that is not inlined, and takes over its
-    /// changes.
+    /// Lends a copy of the bounds with the same bytes to `f`, and takes over its changes.
     ///
-    /// Only the copy must then be in memory, and the original stays in registers. After a panic in `f` the
-    /// original shows no bytes, though the packet has them until code resizes the original.
+    /// This is for a call that is not inlined: only the copy must then be in memory, and the original stays
+    /// in registers. After a panic in `f` the original shows no bytes, though the packet has them until code
+    /// resizes the original.
     #[inline(always)]
     pub fn apart<R>(&mut self, f: impl FnOnce(&mut Bytes<'_>) -> R) -> R {
         let Self { place, span, total, lent, .. } = *self;

@@ -74,8 +74,7 @@ pub(super) struct Trie<A> {
     unused: HugeArray<u8>,
     /// How many are [`BEYOND`].
     beyond: usize,
-    /// By cell of the first stride, the compressed leaf where a group decides and one leaf can hold all of
-    /// it.
+    /// By cell of the first stride, a compressed leaf that holds all of the cell's group, if one can.
     ///
     /// There are as many as bytes.
     leaves: HugeArray<CompressedLeaf>,
