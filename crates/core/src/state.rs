@@ -179,7 +179,9 @@ where
     }
 }
 
-/// Whether the bucket follows from a table key of this type. These are the stored types of the keys below.
+/// Whether entries with this stored key type move under the shuffle key `by`.
+///
+/// These are the stored types of the keys below.
 fn stored_follows<K: 'static>(by: ShuffleKey) -> bool {
     let stored = TypeId::of::<K>();
     if stored == TypeId::of::<StoredFlow>() {

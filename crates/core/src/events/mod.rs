@@ -36,11 +36,11 @@ impl Event<'_> {
     pub fn due(&self) -> u64 {
         self.run.due
     }
-    /// How many of its earlier times passed without a run of their own, since the last run.
+    /// How many of its earlier times had no run of their own, since the last run.
     pub fn missed(&self) -> u64 {
         self.run.missed
     }
-    /// Where new packets come from.
+    /// The pool of new packets.
     pub fn pool(&self) -> &Pool {
         self.cx.pool()
     }
@@ -124,7 +124,7 @@ impl Events {
         self.timers.iter().map(|timer| (timer.name.clone(), Image::of(timer).encode()))
     }
 
-    /// Takes over what [`export`](Self::export) gave; `None` where there is no event of that name.
+    /// Takes over bytes of [`export`](Self::export); `None` where there is no event of that name.
     pub(crate) fn import(&self, name: &str, bytes: &[u8], now: u64) -> Option<Result<(), String>> {
         let timer = self.timers.iter().find(|timer| timer.name == name)?;
         Some(Image::decode(bytes).map(|image| image.settle(timer, now)))

@@ -45,7 +45,7 @@ impl ShuffleKey {
     /// Whether both directions of each flow come to one worker, one direction by this key and the other by
     /// `other`.
     ///
-    /// For keys that do not depend on flows, both directions are assumed to be equal.
+    /// For keys that do not depend on flows, both directions are assumed to have the same key.
     #[must_use]
     pub fn meets(self, other: Self) -> bool {
         match (self, other) {
