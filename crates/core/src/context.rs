@@ -28,7 +28,7 @@ pub struct Context<Tail: ?Sized = [()]> {
     /// Deadlines that a source reached since its last arrival.
     steps: u32,
     pool: Pool,
-    /// Bits for what the running node did besides passing its batch on. The graph settles nothing where it is 0.
+    /// Bits for what the running node did besides passing its batch on; 0 where nothing is to settle.
     pub(crate) effects: u8,
     pub(crate) drops: Dropping,
     pub(crate) sent: Count,

@@ -98,7 +98,7 @@ impl Groups {
     ///
     /// So every worker behind a shuffle has packets of all groups.
     pub fn node(&self, worker: &Worker, key: ShuffleKey) -> Box<dyn Node> {
-        // Any constant differs from the shuffle's seed.
+        // The constant is arbitrary: it makes the seed differ from a shuffle's.
         let buckets = Buckets::new(key, worker.seed() ^ 0x6772_6f75_7073_2121);
         self.sorted(Box::new(SortedByKey(buckets)))
     }

@@ -169,7 +169,7 @@ mod tests {
             let (near, far) = ByVersion::split(&key);
             prop_assert_eq!(far.is_some(), v6);
             prop_assert_eq!(ByVersion::join(near, || far.unwrap()), key);
-            // What a batch keeps of it.
+            // The part of it that a batch keeps.
             type Flows = FlowTable<StoredFlow, ()>;
             let short = Flows::shorten(&key);
             prop_assert_eq!(short.map(Flows::lengthen), (!v6).then_some(key));

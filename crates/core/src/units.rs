@@ -305,7 +305,7 @@ impl fmt::Display for Probability {
     }
 }
 
-/// A quantity in a file: a string with a unit, or a bare number.
+/// Reads a quantity from a file: a string with a unit, or a bare number.
 struct Written<T>(std::marker::PhantomData<T>);
 
 impl<T: Quantity> Visitor<'_> for Written<T> {

@@ -204,7 +204,7 @@ impl Node for Source {
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         while self.0 > 0 && batch.len() < cx.burst() {
             self.0 -= 1;
-            // As many as a pool has are never on their way.
+            // A buffer is free: never as many packets are on their way as the pool has.
             assert!(batch.push(cx.pool().packet(&[self.0 as u8; 60]).expect("a buffer is free")).is_ok());
         }
         if self.0 == 0 { Poll::Done } else { Poll::Busy }
@@ -257,7 +257,7 @@ impl Setting {
         let shares = Shares::default();
         let made = std::sync::atomic::AtomicU32::new(0);
         let fragile = Blueprint::new(move |worker| {
-            // After a panic no other can be made, where that is what is tried.
+            // After a panic no other node can be made, where that is under test.
             let first = made.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < 2;
             if !first && BROKEN.with_borrow(|broken| broken.contains(&AuthorCall::RestoreFailed)) {
                 return Err(BuildError::new("none left"));
@@ -300,7 +300,7 @@ fn live(graphs: &mut [Graph]) {
             let _turn: Turn = graph.turn(turn * 1_000_000);
         }
         if turn == 20 {
-            // Where a node panicked over what of it can move, nothing does.
+            // Where a node panicked when asked which of its state can move, no flow moves.
             let _moved = graphs[0].call("shuffle", "move", "0-4095 1");
         }
     }
@@ -327,7 +327,7 @@ fn survive(broken: &[AuthorCall], spared: u32) {
     if let (Ok(first), Ok(second)) = built {
         let mut graphs = [first, second];
         live(&mut graphs);
-        // Graphs that replace these go on with what is shared.
+        // Graphs that replace these take over the shared state.
         let next = Setting::new();
         if let Ok(mut new) = next.graph(0) {
             new.adopt(&graphs[0]);
@@ -395,7 +395,7 @@ fn a_node_that_panics_in_every_call_after_the_first_panic_is_contained() {
         } else {
             broken.push(AuthorCall::DropNode);
         }
-        // What is only reached where the node gets as far as that.
+        // Calls that happen only in a node that survives until then.
         let late = [AuthorCall::Drain, AuthorCall::Flush, AuthorCall::Inherit];
         if !late.contains(&call) {
             survive(&broken, 0);
@@ -416,7 +416,7 @@ fn calls_that_panic_only_once_the_graph_runs_are_contained_too() {
 
 #[test]
 fn two_graphs_of_one_thread_give_each_other_what_they_have() {
-    // Without any panic: so the other tests are about panics.
+    // Without any panic, so that the other tests are about panics.
     let setting = Setting::new();
     let mut graphs = [setting.graph(0).unwrap(), setting.graph(1).unwrap()];
     live(&mut graphs);

@@ -176,7 +176,7 @@ impl Graph {
             } else {
                 self.tell_ends(false);
             }
-            // While another worker still takes packets of this one it answers, even if none comes from there.
+            // A worker that still takes packets from this one is alive, even if it sends none.
             if moved > 0 || self.handed(&handoffs) > handed {
                 asks = 0;
             } else {

@@ -137,8 +137,7 @@ impl Slot {
 
     /// Asks the node for its properties.
     ///
-    /// The node must not be moved meanwhile: where it panics, it is dropped in a call that contains panics
-    /// too.
+    /// The node is in its slot meanwhile: where it panics, the slot drops it in a contained call.
     fn describe(&mut self) -> Result<(), Caught> {
         contain(|| {
             let node = &mut self.node;

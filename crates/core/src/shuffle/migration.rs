@@ -372,7 +372,7 @@ mod tests {
             assert_eq!(migration_request(&mut moving, &shared), None);
             other_hands_over(other, &shared);
             if stale {
-                // What was read before that.
+                // The value that was read before that.
                 shared.progress[0].waiting.store(0, Ordering::Relaxed);
             }
             assert_eq!(
@@ -418,7 +418,7 @@ mod tests {
         while moving.is_expecting() {
             moving.release(&mut batch, 32, &shared);
             came.extend(batch.drain().map(|packet| u16::from_be_bytes(packet.data().try_into().unwrap())));
-            // What comes meanwhile goes behind.
+            // Packets that come meanwhile go behind.
             if next < 1_500 && moving.waits(3) {
                 moving.keep(3, packet(next));
                 next += 1;

@@ -84,7 +84,7 @@ fn a_node_that_cannot_be_made() {
     let refuses = blueprint(|_| Err(BuildError::new("needs two addresses, found one")));
     let error = graph.add_function("nat", &refuses, &worker(&pool)).unwrap_err();
     assert_eq!(error.to_string(), "`nat`: needs two addresses, found one");
-    // State that cannot be had is such an error, not a panic.
+    // State that cannot be made is such an error, not a panic.
     let greedy = blueprint(|worker| {
         compose(worker, |input| {
             use netbricks_core::{Operator, tables::FlowTableConfig};
@@ -165,7 +165,7 @@ fn a_shuffle_that_packets_come_back_to() {
         graph.build(pool()).map(|_| ()).map_err(|error| error.to_string())
     };
     assert_eq!(build("end"), Ok(()), "ways that meet are no cycle");
-    // One that does not pass a shuffle ends by its rounds.
+    // A cycle without a shuffle ends by its number of rounds.
     assert_eq!(build("last"), Ok(()));
     assert_eq!(
         build("by-flow").unwrap_err(),

@@ -27,7 +27,7 @@ fn answers(frame: Vec<u8>) -> Vec<Vec<u8>> {
     run(|input| answering(input, 1_000), [frame]).replies
 }
 
-/// Answers whatever it is given with this error.
+/// Answers every packet with this error.
 fn answers_with(error: IcmpError, frame: Vec<u8>) -> Vec<Vec<u8>> {
     let report = run(
         move |input: Input| {

@@ -16,7 +16,7 @@ fn udp() -> Vec<u8> {
 fn arp() -> Vec<u8> {
     ethernet().arp_request("10.0.0.1", "10.0.0.2").pad_to(60).build().unwrap()
 }
-/// An IPv4 header whose IHL is less than the least.
+/// An IPv4 header whose IHL is below the minimum.
 fn broken() -> Vec<u8> {
     let mut frame = udp();
     frame[14] = 0x44;
@@ -107,7 +107,7 @@ fn what_does_not_match_may_pass_unchanged_and_what_is_malformed_may_not() {
     let report = run(deny, [arp(), udp(), broken()]);
     assert_eq!(report.out, [arp()]);
     assert_eq!([report.dropped(DropReason::Denied), report.dropped(DropReason::Malformed)], [1, 1]);
-    // Passing leaves one function only: the next one still gets the packet.
+    // `PASS` leaves one function only: the next one still gets the packet.
     let report =
         run(|input| deny(input).then(|input| input.parse::<Ethernet>().parse::<Ipv4>().done()), [arp()]);
     assert_eq!(report.dropped(DropReason::Unmatched), 1);
@@ -123,7 +123,7 @@ fn what_does_not_match_may_take_an_edge_or_the_way_that_was_configured() {
     }
 }
 
-/// The hops that the outermost IP header has left.
+/// The remaining hops of the outermost IP header.
 fn hops_left(frame: &[u8]) -> Option<u128> {
     let dissection = dissect(frame);
     let ip = dissection.layers().find(|l| matches!(l.protocol, Protocol::Ipv4 | Protocol::Ipv6))?;
@@ -204,7 +204,7 @@ fn deparse_returns_a_header_to_the_payload_and_changes_nothing() {
 
 #[test]
 fn offsets_are_those_of_the_parse() {
-    // Writing a length field moves nothing until the next parse, which then sees it.
+    // A change of a length field has no effect until the next parse, which then sees it.
     fn shrink(input: Input) -> impl Function {
         input
             .parse::<Ethernet>()

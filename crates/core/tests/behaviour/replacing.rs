@@ -22,7 +22,7 @@ use crate::harness;
 
 mod left_to_device;
 
-/// A packet, from which another can be made that differs in one thing.
+/// A packet from which another can be made that differs in one part.
 #[derive(Clone, Debug, Default)]
 struct Shape {
     link: usize,
@@ -54,7 +54,7 @@ fn some_options(random: &mut Random) -> Vec<(u8, Vec<u8>)> {
     options
 }
 
-/// As they are in the header, padding apart.
+/// The options as they are in the header, without padding.
 fn wire(options: &[(u8, Vec<u8>)]) -> Vec<u8> {
     options.iter().flat_map(|(kind, data)| [&[*kind, 2 + data.len() as u8], &data[..]].concat()).collect()
 }
@@ -199,7 +199,7 @@ fn options_of_another_length_are_a_packet_made_anew() {
                 [before.build()],
             )
         } else {
-            // What comes behind is parsed where it is now.
+            // Headers behind are parsed at their new place.
             after.ip_options = new;
             (before.transport, after.transport) = (UDP, UDP);
             run(
@@ -222,7 +222,7 @@ fn options_of_another_length_are_a_packet_made_anew() {
     }
 }
 
-/// Sixty bytes longer, forty options: what is enclosed by what else is there is stated right.
+/// Sixty bytes longer, forty of them options: all enclosing lengths are stated correctly.
 #[test]
 fn tunnels_around_state_the_new_length_and_their_checksums_hold() {
     let inner = |tcp: Builder<'static, Tcp>, options: bool| {
@@ -304,7 +304,7 @@ fn a_wrong_checksum_stays_wrong() {
     for (at, name) in [(40, "udp at 34"), (74, "ipv4 at 64"), (100, "tcp at 84")] {
         let mut frame = in_tunnel(b"damaged on the way here");
         frame[at] ^= 0x10;
-        // What covers the damaged field is wrong too, as long as nobody mends it.
+        // A checksum over the damaged field is wrong too, as long as no function repairs the field.
         let before = checksums::wrong(&frame);
         assert!(before.iter().any(|wrong| wrong == name), "{before:?}");
         assert_eq!(checksums::wrong(&run(tunnelled, [frame]).out[0]), before);
@@ -394,7 +394,7 @@ fn the_chain_goes_on_in_the_new_stack() {
     assert_eq!((report.panics, report.out), (vec![], vec![packet(b"#axyz", true)]));
 }
 
-/// One thing a packet, and the last that was said.
+/// One request a packet: the last one counts.
 #[test]
 fn the_last_word_counts_and_no_word_changes_nothing() {
     let packet =
@@ -416,7 +416,7 @@ fn the_last_word_counts_and_no_word_changes_nothing() {
     assert_eq!(report.out, [packet(b"?!a"), packet(b"b"), packet(b"?!")]);
 }
 
-/// The ways in which a packet refuses, and what becomes of it.
+/// The ways in which a packet refuses a change, and their results.
 fn refusing() -> Vec<(&'static str, Vec<u8>, DropReason)> {
     let v4 = || ethernet().ipv4("10.0.0.1", "10.0.0.2");
     let v6 = || ethernet().ipv6("2001:db8::1", "2001:db8::2");
@@ -565,7 +565,7 @@ fn growing(pool: &Pool, at_end: bool, bytes: usize) -> Box<dyn Node> {
 
 #[test]
 fn room_before_and_behind_is_used_up_and_then_there_is_none() {
-    // One size of frames, so that no larger one is left to move to.
+    // Only one size of frames, so that there is no larger one to move to.
     let pool = Pool::builder().frames(64).build().unwrap();
     let frame =
         |payload: &[u8]| ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(1, 2).payload(payload).build().unwrap();
@@ -600,7 +600,7 @@ fn room_before_and_behind_is_used_up_and_then_there_is_none() {
     }
 }
 
-/// Where larger frames are, a packet moves into one, and keeps what is known of it.
+/// Where larger frames exist, a packet moves into one and keeps the known facts.
 #[test]
 fn a_packet_outgrows_its_frame() {
     let pool = Pool::builder().frames(64).short(64, 512).large(8, 16_384).build().unwrap();

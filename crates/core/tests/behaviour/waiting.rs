@@ -19,10 +19,11 @@ use netbricks_core::{Operator, StoredFlow, Worker, compose};
 use crate::consistency::{frame, through};
 use crate::harness::{pool, worker};
 
-/// All are published at once, so that the second of two changes waits for reads that began before the first.
+/// All changes are published at once, so that the second of two changes waits for reads that began before the
+/// first.
 const BOUNDED: BoundedInconsistency = BoundedInconsistency { updates: 0 };
 
-/// Far more than any of it takes: only threads that wait for each other are stopped by it.
+/// Far more time than any test takes: it stops only threads that wait for each other.
 const FOR_EVER: Duration = Duration::from_secs(30);
 
 type Run<T> = Box<dyn FnOnce() -> T + Send>;
@@ -46,7 +47,7 @@ fn alone<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
     at_once([Box::new(run) as Run<T>]).remove(0)
 }
 
-/// One worker's handles to what all have, declared in this order.
+/// One worker's handles to the shared states, declared in this order.
 struct Sides {
     strict: [StrictState<CounterArray>; 2],
     bounded: [Bounded<CounterArray>; 2],
@@ -193,7 +194,7 @@ fn who_wrote_reads_without_waiting() {
     assert_eq!(at_once([Box::new(reader) as Run<u64>, Box::new(writer)]), [0, 7]);
 }
 
-/// A lookup under one lock, whose function changes what others read.
+/// A lookup under one lock, whose function changes state that others read.
 #[test]
 fn a_lookup_in_strict_state_changes_bounded_state() {
     alone(|| {
@@ -230,7 +231,7 @@ impl Nesting {
         (self.dice >> 33) % sides
     }
 
-    /// Reads or changes some state, and inside does it again.
+    /// Reads or changes some state, and repeats that inside.
     fn nest(&mut self, depth: u32) {
         if depth == 0 {
             return thread::yield_now();
@@ -260,7 +261,7 @@ impl Nesting {
     }
 }
 
-/// Three threads, any of four states, up to four of them inside each other.
+/// Three threads use any of four states, nested up to four deep.
 #[test]
 fn whatever_is_nested_comes_to_an_end() {
     let shares = Shares::default();
@@ -279,7 +280,7 @@ fn whatever_is_nested_comes_to_an_end() {
     }
 }
 
-/// A control thread has no batch whose end would publish what it changed: its change is one.
+/// A control thread has no batch whose end would publish its change: each change is published alone.
 #[test]
 fn a_control_thread_that_idles_keeps_nobody_from_writing() {
     let shares = Shares::default();

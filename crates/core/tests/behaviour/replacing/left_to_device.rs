@@ -10,7 +10,7 @@ fn leave(frame: &mut [u8], transport: usize, field: usize) {
     let pseudo = Sum::ZERO.add16(!checksum).add16(!segment).fold();
     frame[field..field + 2].copy_from_slice(&pseudo.to_be_bytes());
 }
-/// As a device completes it.
+/// Completes the checksum as a device does.
 fn complete(frame: &mut [u8], offload: Offload) {
     let start = usize::from(offload.checksum_start);
     let field = start + usize::from(offload.checksum_offset);
@@ -160,7 +160,7 @@ fn addresses_and_ports_are_carried_into_what_is_there() {
         let (mut out, offload) = pass(node(), &pool, &frame, offload).unwrap();
         complete(&mut out, offload);
         assert_eq!(out, whole, "{shape:?}");
-        // One that is left to the device elsewhere, in what the packet carries, is none of the header's.
+        // A checksum that is left to the device elsewhere, in the payload, is not the header's.
         let inside = Offload { checksum_start: offload.checksum_start + 8, ..offload };
         let (out, _) = pass(node(), &pool, &shape.build(), inside).unwrap();
         assert_eq!(out, whole, "{shape:?}");
