@@ -414,9 +414,9 @@ impl Batch {
             return 0;
         }
         let mut slot = 0;
-        // Where the loop over those that stay ends: behind the last while none has left, behind each once one has, since what
-        // follows it has to move up. So the usual packet costs one comparison, and what the others take is in nobody's
-        // registers.
+        // The end of the loop over packets that stay. It is behind the last packet while none has left, and
+        // behind each packet once one has, since later packets must move up. So the usual packet costs one
+        // comparison, and the values for other packets take no registers.
         let mut stop = len;
         loop {
             let verdict = loop {
@@ -531,7 +531,7 @@ impl Parting<'_> {
         let place = unsafe { place.read() };
         // SAFETY: the place of a packet that has neither left nor moved holds it.
         let mut line = unsafe { place.unwrap_unchecked() };
-        // SAFETY: the batch owns the packet, and nobody has it on loan.
+        // SAFETY: the batch owns the packet, and no other code has it on loan.
         let meta = unsafe { line.as_mut() };
         meta.fresh.verdict = verdict;
         meta.fresh.slot = slot as u8;
@@ -659,7 +659,7 @@ impl Drop for PacketMut<'_> {
 
 /// Packets on their way out of a batch.
 pub struct Drain {
-    /// Those from `next` to `end` are written, and owned.
+    /// The places from `next` to `end` are written, and owned.
     places: [MaybeUninit<Place>; BATCH],
     next: usize,
     end: usize,

@@ -279,8 +279,7 @@ fn a_handler_that_panics_has_its_nodes_state_made_anew() {
     assert_eq!(graph.call("count", "seen.occupancy", "").unwrap(), format!("5 {}", u64::MAX));
 }
 
-/// Has two pieces of state, keeps packets, and panics in the import of the second when it has taken half of
-/// it.
+/// Has two pieces of state, keeps packets, and panics half-way in the import of the second.
 #[derive(Default)]
 struct Importer {
     taken: Vec<u8>,

@@ -19,8 +19,7 @@ use netbricks_core::{Operator, StoredFlow, Worker, compose};
 use crate::consistency::{frame, through};
 use crate::harness::{pool, worker};
 
-/// All changes are published at once, so that the second of two changes waits for reads that began before the
-/// first.
+/// Publishes all changes at once: the second of two changes waits for reads that began before the first.
 const BOUNDED: BoundedInconsistency = BoundedInconsistency { updates: 0 };
 
 /// Far more time than any test takes: it stops only threads that wait for each other.

@@ -1,5 +1,6 @@
-//! Design, section 6: edges are followed by a worklist. Order is kept, cycles end, and no packet is lost on
-//! the way.
+//! Design, section 6: edges are followed by a worklist.
+//!
+//! Order is kept, cycles end, and no packet is lost on the way.
 
 use std::cell::RefCell;
 use std::rc::Rc;
