@@ -41,7 +41,7 @@ impl Annotations<'_> {
     }
     #[inline(always)]
     fn line_mut(&mut self) -> &mut Meta {
-        // SAFETY: the packet is lent to us for changing, so that its line is there and nobody else's.
+        // SAFETY: the packet is lent to us for changing, so that its line exists and is only ours.
         unsafe { self.handle().as_mut() }
     }
     #[inline(always)]

@@ -26,7 +26,9 @@ pub struct Batch {
     bytes: u64,
     /// Whether the packets' first bytes were asked for since they came. A hint.
     warm: bool,
-    /// Whether bytes may be missing behind the last of some packet: of those the sum of bytes is more than their spans say.
+    /// Whether bytes may be missing at the end of some packet.
+    ///
+    /// The sum of bytes counts missing bytes; the spans do not.
     cut: bool,
 }
 
@@ -412,9 +414,9 @@ impl Batch {
             return 0;
         }
         let mut slot = 0;
-        // Where the loop over those that stay ends: behind the last while none has left, behind each once one has, since what
-        // follows it has to move up. So the usual packet costs one comparison, and what the others take is in nobody's
-        // registers.
+        // The end of the loop over packets that stay. It is behind the last packet while none has left, and
+        // behind each packet once one has, since later packets must move up. So the usual packet costs one
+        // comparison, and the values for other packets take no registers.
         let mut stop = len;
         loop {
             let verdict = loop {
@@ -529,7 +531,7 @@ impl Parting<'_> {
         let place = unsafe { place.read() };
         // SAFETY: the place of a packet that has neither left nor moved holds it.
         let mut line = unsafe { place.unwrap_unchecked() };
-        // SAFETY: the batch owns the packet, and nobody has it on loan.
+        // SAFETY: the batch owns the packet, and no other code has it on loan.
         let meta = unsafe { line.as_mut() };
         meta.fresh.verdict = verdict;
         meta.fresh.slot = slot as u8;
@@ -622,10 +624,10 @@ impl std::fmt::Debug for Batch {
 /// A packet of a batch, lent for changing; the batch's bytes follow when it ends.
 pub struct PacketMut<'b> {
     packet: &'b mut Packet,
-    /// What the batch counts too few when the loan ends, without the packet itself.
+    /// The bytes that the batch must add when the loan ends, without those of the packet itself.
     owed: u64,
     span: &'b mut Span,
-    /// Where the batch counts its packets, and how many it has.
+    /// The place where the batch counts its packets, and their number.
     count: (&'b mut usize, usize),
     bytes: &'b mut u64,
     cut: &'b mut bool,
@@ -657,7 +659,7 @@ impl Drop for PacketMut<'_> {
 
 /// Packets on their way out of a batch.
 pub struct Drain {
-    /// Those from `next` to `end` are written, and owned.
+    /// The places from `next` to `end` are written, and owned.
     places: [MaybeUninit<Place>; BATCH],
     next: usize,
     end: usize,

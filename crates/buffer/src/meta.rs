@@ -93,9 +93,11 @@ const LINES: usize = 2048;
 pub(crate) struct Second {
     /// Zero but for packets that are `annotated`.
     pub(crate) far: [u8; FAR],
-    /// Bytes that were on the wire behind the last one; of an earlier packet but for those that have the `CUT` flag.
+    /// Bytes that were on the wire behind the last one.
+    ///
+    /// The number belongs to an earlier packet unless the packet has the `CUT` flag.
     pub(crate) missing: u32,
-    /// Of an earlier packet but for those that have a `DETAILED` or `VLAN` flag.
+    /// The details, which belong to an earlier packet unless the packet has a `DETAILED` or `VLAN` flag.
     pub(crate) details: Details,
 }
 

@@ -77,7 +77,7 @@ impl Packet {
     /// The frame was free or came back from a device, so that nothing else uses its line.
     #[inline(always)]
     pub(crate) unsafe fn claim(mut meta: NonNull<Meta>) -> Self {
-        // SAFETY: nobody else has the line.
+        // SAFETY: no other code has the line.
         let line = unsafe { meta.as_mut() };
         line.start = HEADROOM as u32;
         line.len = 0;
@@ -152,13 +152,14 @@ impl Packet {
             self.annotations_mut().second_mut().missing = missing;
         }
     }
-    /// Whether a length of 0 in its IP header stands for the frame's: of segments that a device is to cut, and of frames
-    /// captured before one did.
+    /// Whether a length of 0 in its IP header stands for the frame's length.
+    ///
+    /// This is so for segments that a device is to cut, and for frames captured before a device did.
     #[inline]
     pub fn is_length_unstated(&self) -> bool {
         self.line().fresh.is_length_unstated()
     }
-    /// Sets whether a length of 0 in its IP header stands for the frame's.
+    /// Sets whether a length of 0 in its IP header stands for the frame's length.
     pub fn set_length_unstated(&mut self, unstated: bool) {
         let flags = &mut self.line_mut().fresh.flags;
         *flags = if unstated { *flags | UNSTATED } else { *flags & !UNSTATED };
@@ -516,7 +517,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Of no packet.
+    /// The span of no packet.
     pub(crate) const NONE: Self = Self { first: NonNull::dangling(), start: 0, len: 0 };
 
     #[inline(always)]
@@ -572,10 +573,10 @@ impl Bytes<'_> {
     /// Moves the bounds, here and where they are kept: `start + len` is at most the capacity.
     #[inline]
     fn rebound(&mut self, start: usize, len: usize) {
-        // SAFETY: the packet is lent to us, so that its line is there and nobody else's.
+        // SAFETY: the packet is lent to us, so that its line exists and is only ours.
         let line = unsafe { self.line().as_mut() };
         line.start = start as u32;
-        // What the line says, not what these bytes know: a panic may have kept an earlier change from them.
+        // The length in the line and not in these bytes: a panic may have kept an earlier change from them.
         let before = std::mem::replace(&mut line.len, len as u32);
         let span = Span::of(line);
         // SAFETY: the span is lent to us.
@@ -589,20 +590,23 @@ impl Bytes<'_> {
     /// Whether bytes are missing behind the last.
     #[inline]
     fn is_cut(&self) -> bool {
-        // SAFETY: the packet is lent to us, so that its line is there, and nobody writes its flags meanwhile.
+        // SAFETY: the packet is lent to us, so that its line exists, and no other code writes its flags
+        // meanwhile.
         unsafe { self.line().as_ref() }.fresh.flags & CUT != 0
     }
     /// Bytes that were on the wire behind the last; see [`Packet::missing`].
     pub fn missing(&self) -> usize {
-        // SAFETY: the packet is lent to us, while we are borrowed nobody changes it, and this only reads.
+        // SAFETY: the packet is lent to us, no other code changes it while we are borrowed, and this only
+        // reads.
         unsafe { Annotations::of(self.place) }.missing()
     }
     /// Whether a length of 0 in the IP header stands for the frame's; see [`Packet::is_length_unstated`].
     pub fn is_length_unstated(&self) -> bool {
-        // SAFETY: the packet is lent to us, so that its line is there, and nobody writes its flags meanwhile.
+        // SAFETY: the packet is lent to us, so that its line exists, and no other code writes its flags
+        // meanwhile.
         unsafe { self.line().as_ref() }.fresh.is_length_unstated()
     }
-    /// Of a packet of which bytes are missing: as many as make it `len` bytes long on the wire, if it was longer.
+    /// Reduces the number of missing bytes, so that the packet has at most `len` bytes on the wire.
     #[cold]
     fn forget_missing(&mut self, len: usize) {
         let missing = self.missing();
@@ -614,9 +618,11 @@ impl Bytes<'_> {
         *total = total.wrapping_sub((missing - left) as u64);
     }
 
-    /// Lends a copy of the bounds with the same bytes, and takes over what became of it. For a call that is not inlined:
-    /// only the copy must be in memory then, and the original stays in registers. After a panic in `f` the original shows no
-    /// bytes, though the packet has them until somebody resizes the original.
+    /// Lends a copy of the bounds with the same bytes to `f`, and takes over its changes.
+    ///
+    /// This is for a call that is not inlined: only the copy must then be in memory, and the original stays
+    /// in registers. After a panic in `f` the original shows no bytes, though the packet has them until code
+    /// resizes the original.
     #[inline(always)]
     pub fn apart<R>(&mut self, f: impl FnOnce(&mut Bytes<'_>) -> R) -> R {
         let Self { place, span, total, lent, .. } = *self;
@@ -644,7 +650,7 @@ impl Bytes<'_> {
     /// Bytes of the whole frame.
     #[inline(always)]
     fn capacity(&self) -> usize {
-        // SAFETY: the packet is lent to us, so that its line is there; nobody writes its capacity.
+        // SAFETY: the packet is lent to us, so that its line exists; no code writes its capacity.
         unsafe { self.line().as_ref() }.capacity as usize
     }
 
@@ -679,7 +685,8 @@ impl Bytes<'_> {
     }
     /// Work that the sender left to the device.
     pub fn offload(&self) -> Offload {
-        // SAFETY: the packet is lent to us, while we are borrowed nobody changes it, and this only reads.
+        // SAFETY: the packet is lent to us, no other code changes it while we are borrowed, and this only
+        // reads.
         unsafe { Annotations::of(self.place) }.offload()
     }
     /// Sets the work that is left to the device. Code that moves headers sets their new places.

@@ -68,7 +68,8 @@ unsafe impl Send for Orphan {}
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // A packet may outlive its pool. Then the memory stays, until somebody looks again after the packet's end.
+        // A packet may outlive its pool. Then the memory stays until a later call looks again after the
+        // packet's end.
         let mut orphans = ORPHANS.lock().unwrap_or_else(PoisonError::into_inner);
         orphans.push(Orphan(self.0));
         bury(&mut orphans);
@@ -83,8 +84,9 @@ fn bury(orphans: &mut Vec<Orphan>) {
         let alive = shared.out() > 0;
         if !alive {
             crate::poison::claimed(shared.memory.mapping.base(), shared.memory.mapping.len());
-            // SAFETY: it was leaked when the pool was made; there is no handle left, and as `out` is a proof that there
-            // is no packet either, whoever freed the last one has already touched the pool for the last time.
+            // SAFETY: it was leaked when the pool was made, and there is no handle left. `out` proves that
+            // there is no packet either. So the thread that freed the last one has already touched the pool
+            // for the last time.
             drop(unsafe { Box::from_raw(orphan.0.as_ptr()) });
         }
         alive

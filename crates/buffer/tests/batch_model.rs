@@ -300,7 +300,7 @@ fn a_packet_that_was_exchanged_in_its_slot_is_the_one_that_loops_see() {
     batch.each(|_, bytes| seen.push(bytes.data().to_vec()));
     assert_eq!(seen, [vec![0; 4], vec![1; 4], vec![9; 30], vec![3; 4]]);
     assert_eq!((batch.len(), batch.bytes(), pool.available()), (4, 42, 60));
-    // A loan that never ends costs the packets from there on, and shows nobody else's bytes.
+    // A loan that never ends costs the packets from there on, and shows no other packet's bytes.
     std::mem::forget(batch.packet(1).unwrap());
     let mut seen = Vec::new();
     batch.each(|_, bytes| seen.push(bytes.data().to_vec()));
@@ -348,7 +348,7 @@ fn what_lies_beside_goes_with_its_packet_as_far_as_there_is_some() {
             [(0, 0, "a"), (1, 1, "b"), (2, 2, "c")].into_iter().take(beside.len()).collect();
         assert_eq!(seen, expected);
     }
-    // From a slot on, and until somebody says no.
+    // From a slot on, and until a closure answers `false`.
     let mut seen = Vec::new();
     let mut look = |from, until| {
         seen.clear();

@@ -85,7 +85,9 @@ fn a_batch_counts_bytes_that_were_on_the_wire() {
     }
 }
 
-/// What is missing is behind the last byte: nothing can be put there, and who cuts the packet cuts that first.
+/// Checks that missing bytes stay behind the last byte.
+///
+/// No bytes can be appended there, and a truncation cuts missing bytes first.
 #[test]
 fn what_is_missing_stays_behind_the_last_byte() {
     let pool = Pool::builder().frames(8).build().unwrap();

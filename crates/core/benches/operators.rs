@@ -1,4 +1,4 @@
-//! What operators cost in a graph of one node: ns for a burst of 32. `cargo bench -p netbricks-core`
+//! The cost of operators in a graph of one node: ns for a burst of 32. `cargo bench -p netbricks-core`
 //!
 //! The figures to quote are those of `netbricks bench`, which builds its graphs as `run` does.
 

@@ -1,5 +1,6 @@
-//! Addresses as keys of tables that say which address of a packet they are: so a planner knows the shuffle that brings all
-//! packets of an entry to one worker.
+//! Addresses as table keys that name which address of a packet they are.
+//!
+//! So a planner knows the shuffle that brings all packets of an entry to one worker.
 
 use std::net::IpAddr;
 
@@ -37,8 +38,8 @@ macro_rules! address_keys {
 address_keys! {
     /// The source address of packets, as a table's key: a limit or a count for each sender.
     ///
-    /// On several workers, packets of one source come to one worker by a shuffle with the key `source`. A chain file gets one
-    /// before the function, where it names none.
+    /// On several workers, a shuffle with the key `source` brings packets of one source to one worker. A
+    /// chain file gets one before the function, where it names none.
     ///
     /// ```
     /// use netbricks_core::packet::{Ip, Link};

@@ -1,4 +1,4 @@
-//! A function becomes a node: its type is erased, and the graph makes one dynamic call a batch.
+//! Functions become nodes: the function's type is erased, and the graph makes one dynamic call a batch.
 
 use netbricks_buffer::{Batch, Bytes, Visit};
 use netbricks_packet::stack::{Root, shape};
@@ -18,8 +18,9 @@ use crate::state::Declarations;
 /// Makes a node of a function, or of several fused: `compose(worker, |input| ttl(input).then(nat))`.
 ///
 /// # Errors
-/// What the function's declared state reports: a table that does not fit into memory, a name declared twice. A function fused behind
-/// one whose packets do not come to it ([`Operator::then`](crate::Operator::then)).
+/// An error of the function's declared state: a table that does not fit into memory, or a name declared
+/// twice. Or a function is fused behind one that sends it no packets
+/// ([`Operator::then`](crate::Operator::then)).
 pub fn compose<F: Function>(
     worker: &Worker,
     function: impl FnOnce(Input) -> F,
@@ -120,11 +121,13 @@ impl<A: Function> Node for Fused<A> {
     }
 }
 
-/// A chain's last loop over the batch. No closure: a long operator chain's would not be inlined, and then the packet's bounds would
-/// be in memory, which every write to the packet might change.
+/// A chain's last loop over the batch.
 ///
-/// That for batches in which all are `ALIKE`, as nothing is [mixed](Context::mixed), sends whatever is rare to the second pass, so
-/// that it takes no registers here.
+/// It is not a closure: the closure of a long operator chain would not be inlined. Then the packet's bounds
+/// would be in memory, which every write to the packet might change.
+///
+/// The loop for batches with only `ALIKE` packets, in which nothing is [mixed](Context::mixed), sends every
+/// rare case to the second pass. So rare cases take no registers here.
 struct LastLoop<'a, A, const ALIKE: bool> {
     chain: &'a mut A,
     cx: &'a mut Context,
@@ -135,7 +138,7 @@ impl<A: Function, const ALIKE: bool> Visit for LastLoop<'_, A, ALIKE> {
     fn visit(&mut self, slot: usize, bytes: &mut Bytes<'_>) -> u16 {
         let mut reshaped = false;
         let at = PacketCursor::new(slot, bytes, &mut *self.cx, &mut reshaped);
-        // What waited on memory was parsed in an earlier loop: there is no copy for usual frames.
+        // Packets that waited on memory were parsed in an earlier loop: there is no copy for usual frames.
         decided(if A::WAITS && !A::RESTARTS {
             let pass = match (A::MAY_DEFER, ALIKE) {
                 (true, true) => Pass::Alike,
@@ -153,18 +156,20 @@ impl<A: Function, const ALIKE: bool> Visit for LastLoop<'_, A, ALIKE> {
     }
     #[inline(always)]
     fn finish(&mut self, slot: usize, bytes: &mut Bytes<'_>) -> u16 {
-        // Said where it is compiled: nobody else's chain has to be compiled again.
+        // Written so that chains that never defer do not compile the second pass.
         if A::MAY_DEFER { finish(self.chain, self.cx, slot, bytes) } else { 0 }
     }
 }
 
-/// As the last loop of a batch whose frames are all alike, with what others take in it as well.
+/// The last loop of a mixed batch, which also has the code for unusual packets.
 #[inline(never)]
 fn last_loop_of_mixed<A: Function>(chain: &mut A, batch: &mut Batch, cx: &mut Context) -> usize {
     batch.compact_with(LastLoop::<A, false> { chain, cx })
 }
 
-/// The second pass of a packet: another copy of the operator chain, which keeps calls out of the loop.
+/// The second pass of a packet, in another copy of the operator chain.
+///
+/// So the loop contains no calls.
 #[inline(never)]
 fn finish<A: Function>(chain: &mut A, cx: &mut Context, slot: usize, bytes: &mut Bytes<'_>) -> u16 {
     let mut reshaped = false;
@@ -175,13 +180,13 @@ fn finish<A: Function>(chain: &mut A, cx: &mut Context, slot: usize, bytes: &mut
 #[inline(always)]
 fn decided<S>(decided: Result<S, Verdict>) -> u16 {
     match decided {
-        // `PASS` without a `done` behind it leaves the function at the function's end all the same.
+        // `PASS` without a `done` behind it leaves the function at its end too.
         Ok(_) | Err(Verdict::PASS) => 0,
         Err(verdict) => verdict.bits(),
     }
 }
 
-/// Only here do packets move or die, after every user function has returned.
+/// Drops packets and sends them away. This happens only here, after every user function has returned.
 #[inline(never)]
 pub(crate) fn depart(batch: &mut Batch, cx: &mut Context, kept: usize) {
     for packet in batch.drain_from(kept) {
@@ -192,7 +197,7 @@ pub(crate) fn depart(batch: &mut Batch, cx: &mut Context, kept: usize) {
     }
 }
 
-/// A node with `inputs` ways in and one way out: separate branches of the graph meet, and leave as one.
+/// A node with several inputs and one way out, at which separate branches of the graph meet.
 pub fn merge(inputs: usize) -> Box<dyn Node> {
     Box::new(Merge(inputs.max(1)))
 }

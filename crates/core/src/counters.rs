@@ -37,7 +37,7 @@ impl Sub for Count {
     }
 }
 
-/// What left, by reason.
+/// Packets that were dropped or consumed, by reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drops([Count; DropReason::COUNT]);
 
@@ -48,7 +48,7 @@ impl Default for Drops {
 }
 
 impl Drops {
-    /// Counts `packets` with `bytes` in all under a reason.
+    /// Counts `packets` packets of `bytes` bytes together under a reason.
     #[inline(always)]
     pub fn add(&mut self, reason: DropReason, packets: u64, bytes: u64) {
         self.0[reason as usize].add(packets, bytes);
@@ -64,7 +64,7 @@ impl Drops {
             .map(|reason| (*reason, self.of(*reason)))
             .filter(|(_, count)| count.packets > 0)
     }
-    /// All that was dropped: every class but [`Class::Consumed`].
+    /// All that was dropped: every class except [`Class::Consumed`].
     pub fn dropped(&self) -> Count {
         self.sum(|class| class != Class::Consumed)
     }
@@ -91,11 +91,13 @@ impl Drops {
     }
 }
 
-/// What the node in hand dropped, until its graph takes it over: only the reasons that it had are looked at.
+/// Drops of the running node, until its graph takes them over.
+///
+/// Only reasons that occurred are read.
 #[derive(Default)]
 pub(crate) struct Dropping {
     drops: Drops,
-    /// A bit each.
+    /// A bit for each reason that occurred.
     reasons: u64,
 }
 
@@ -112,11 +114,11 @@ impl Dropping {
     pub(crate) fn total(&self) -> Count {
         self.drops.total()
     }
-    /// What there is, of which nothing stays.
+    /// Takes all counts, and leaves none.
     pub(crate) fn take(&mut self) -> Drops {
         std::mem::take(self).drops
     }
-    /// Moves all counts to a node's.
+    /// Moves all counts to those of a node.
     #[inline(always)]
     pub(crate) fn move_to(&mut self, drops: &mut Drops) {
         let mut left = std::mem::take(&mut self.reasons);
@@ -130,7 +132,7 @@ impl Dropping {
     }
 }
 
-/// What is counted at each node.
+/// The counters of a node.
 #[derive(Clone, Debug, Default)]
 pub struct NodeCounters {
     /// Batches that arrived, and turns that yielded packets.
@@ -141,11 +143,11 @@ pub struct NodeCounters {
     pub received: Count,
     /// Packets that left on any edge.
     pub left: Count,
-    /// Packets that it made.
+    /// Packets that it created.
     pub created: Count,
     /// Packets that it gave to the outside.
     pub sent: Count,
-    /// Packets that it handed to other workers.
+    /// Packets that it gave to other workers.
     pub handoff_out: Count,
     /// Packets that it took over from other workers.
     pub handoff_in: Count,
@@ -162,8 +164,10 @@ pub struct NodeCounters {
 }
 
 impl NodeCounters {
-    /// The conservation law at this node: received + created + arrived + taken = left + sent + handed + dropped + consumed
-    /// + held.
+    /// Whether the node's counters balance.
+    ///
+    /// That is received + created + arrived + taken over = left + sent + handed off + dropped + consumed +
+    /// held.
     pub fn is_conserved(&self) -> bool {
         self.received.packets + self.created.packets + self.arrived.packets + self.handoff_in.packets
             == self.left.packets
@@ -172,7 +176,7 @@ impl NodeCounters {
                 + self.drops.total().packets
                 + self.held
     }
-    /// What the node keeps, if nothing but what is counted came and went.
+    /// The number of packets that the node keeps, as it follows from all other counts.
     pub(crate) fn balance(&self) -> u64 {
         let came = self.received + self.created + self.arrived + self.handoff_in;
         let went = self.left + self.sent + self.handoff_out + self.drops.total();
@@ -182,7 +186,7 @@ impl NodeCounters {
     pub fn cycles_a_packet(&self) -> Option<f64> {
         (self.sampled_packets > 0).then(|| self.sampled_cycles as f64 / self.sampled_packets as f64)
     }
-    /// Adds another worker's copy of the node.
+    /// Adds the counters of another worker's copy of the node.
     pub fn merge(&mut self, other: &Self) {
         self.batches += other.batches;
         self.arrived += other.arrived;

@@ -1,5 +1,6 @@
-//! Groups: packets go separate ways through the graph by a key (the paper's group by, section 3.1), at once or by way of
-//! a queue for each group, which get their turns one after the other.
+//! Groups: packets take separate ways through the graph by a key (the paper's group by, section 3.1).
+//!
+//! They do so at once, or through a queue for each group; the queues then take turns.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -15,12 +16,12 @@ use crate::registry::{BuildError, Worker};
 use crate::shuffle::{Buckets, ShuffleKey, SortedBy, SortedByKey, Sorter, has_sorters_state};
 use crate::view::View;
 
-/// How packets are grouped.
+/// The configuration of a grouping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupConfig {
-    /// How many groups; 1 to [`MOST`](Self::MOST).
+    /// The number of groups; 1 to [`MOST`](Self::MOST).
     pub groups: usize,
-    /// Packets that each group's queue holds; 0: there are none, and packets go on at once.
+    /// Packets that each group's queue holds; 0 means no queues, so that packets go on at once.
     pub queue: usize,
 }
 
@@ -31,16 +32,18 @@ impl GroupConfig {
     pub const LONGEST: usize = 1 << 20;
 }
 
-/// Makes nodes that group packets. Group 0 goes on ([`Edge::OUT`]), group `g` leaves by [`Groups::edge`], named by its
-/// number.
+/// Makes nodes that group packets.
 ///
-/// With queues, the node takes part in the round robin of its graph: a turn lets a burst go, of the group whose turn it is, and of
-/// the next ones where that has less. Each sends a burst before the next does (deficit round robin with that quantum). So groups
-/// that always have something get equal shares of their worker's turns, however unequal their traffic is, and what they leave
-/// goes to who has more; what a full queue has no room for is dropped as [`DropReason::QueueFull`].
+/// Group 0 goes on ([`Edge::OUT`]), and group `g` leaves by [`Groups::edge`], which has its number as name.
 ///
-/// Where arrivals alone move the clock, none is dropped: a replay can wait, so nothing is polled that leads to a queue without room for
-/// a burst, and what was on its way is queued all the same.
+/// With queues, the node takes part in the round robin of its graph. A turn sends a burst of the group whose
+/// turn it is, and of the next groups where that has less. Each group sends a burst before the next does
+/// (deficit round robin with that quantum). So groups that always have packets get equal shares of their
+/// worker's turns, however unequal their traffic is. Groups with more packets get the turns that others
+/// leave. A packet for which a queue has no room is dropped as [`DropReason::QueueFull`].
+///
+/// Where only arrivals move the clock, none is dropped, since a replay can wait. No source is polled that
+/// leads to a queue without room for a burst, and packets that were on their way are queued all the same.
 ///
 /// ```
 /// use netbricks_core::buffer::Pool;
@@ -82,28 +85,31 @@ impl Groups {
         Ok(Self(config))
     }
 
-    /// By which way out a group leaves.
+    /// The way out of a group.
     pub fn edge(group: usize) -> Edge {
         match group {
             0 => Edge::OUT,
-            // Answers have theirs between.
+            // The edge of answers lies between.
             group => Edge((group + 1).min(u8::MAX.into()) as u8),
         }
     }
 
-    /// A node that groups by a predefined key, by another hash of it than a shuffle: behind one, every worker has packets
-    /// of all groups.
+    /// A node that groups by a predefined key, with another hash of it than a shuffle.
+    ///
+    /// So every worker behind a shuffle has packets of all groups.
     pub fn node(&self, worker: &Worker, key: ShuffleKey) -> Box<dyn Node> {
-        // Any constant.
+        // The constant is arbitrary: it makes the seed differ from a shuffle's.
         let buckets = Buckets::new(key, worker.seed() ^ 0x6772_6f75_7073_2121);
         self.sorted(Box::new(SortedByKey(buckets)))
     }
 
-    /// A node that parses packets by `function` and asks `group` which group each belongs to; numbers beyond the last
-    /// wrap round. What the function lets pass unparsed is in group 0.
+    /// A node that parses packets by `function` and asks `group` for the group of each.
+    ///
+    /// Numbers beyond the last group wrap around. Packets that the function lets pass unparsed are in group
+    /// 0.
     ///
     /// # Errors
-    /// What the function's declared state reports.
+    /// Errors of the function's declared state.
     pub fn node_by<F, G>(
         &self,
         worker: &Worker,
@@ -147,20 +153,21 @@ impl Groups {
     }
 }
 
-/// Packets beyond a full queue that one takes at most from what is not polled meanwhile: what functions and events made of a few
-/// batches.
+/// Packets beyond a full queue that it takes from sources that are not polled meanwhile.
+///
+/// These are the packets that functions and events made from a few batches.
 const ON_THEIR_WAY: usize = 8 * BATCH;
 
 struct GroupNode {
     sorter: Box<dyn Sorter>,
     queues: Vec<VecDeque<Packet>>,
-    /// Packets that a queue holds at most.
+    /// The most packets that a queue holds.
     queue: usize,
     /// Packets in all queues.
     held: usize,
-    /// Whose turn it is.
+    /// The group whose turn it is.
     next: usize,
-    /// Packets that it may send yet before the next one's.
+    /// Packets that this group may still send before the next group's turn.
     left: usize,
     numbers: Vec<u16>,
 }
@@ -184,14 +191,17 @@ impl GroupNode {
         self.tell_room(cx);
     }
 
-    /// Live traffic comes whether there is room or not, and each group's queue says what is too much of that group's. A replay waits.
+    /// Reports whether the queues have room, where a replay drives the clock: it waits.
+    ///
+    /// Live traffic comes whether there is room or not, and each group's queue drops the excess of its own
+    /// group.
     fn tell_room(&self, cx: &mut Context) {
         if cx.follows_arrivals {
             cx.set_full(self.queues.iter().any(|queue| queue.len() + cx.burst() > self.queue));
         }
     }
 
-    /// Lets up to a burst of packets go: of the group whose turn it is, and of those after it.
+    /// Sends up to a burst of packets: of the group whose turn it is, and of the groups after it.
     fn send(&mut self, batch: &mut Batch, cx: &mut Context) {
         let mut budget = cx.burst();
         while budget > 0 && self.held > 0 {
@@ -296,7 +306,7 @@ impl Node for GroupNode {
     fn survivors(&mut self) -> Option<&mut dyn Any> {
         Some(self)
     }
-    /// The groups' queues: what waits there was sorted before.
+    /// Takes over the groups' queues, since packets that wait there were sorted before.
     fn restore(&mut self, before: &mut dyn Any) {
         if let Some(before) = before.downcast_mut::<Self>() {
             std::mem::swap(&mut self.queues, &mut before.queues);

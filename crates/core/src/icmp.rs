@@ -1,8 +1,13 @@
-//! ICMP errors for every function that answers: the messages, the packets that must not be answered, and the rate limit.
+//! ICMP errors for every function that answers: the messages, exceptions and the rate limit.
 //!
-//! Packets that are never answered (RFC 1122 §3.2.2, RFC 1812 §4.3.2.7, RFC 4443 §2.4 (e)): ICMP errors, later fragments,
-//! IPv4 headers with a wrong checksum, multicast and broadcast, and senders that are no single host. The rate limit is a token
-//! bucket (RFC 1812 §4.3.2.8, RFC 4443 §2.4 (f)).
+//! These packets are never answered (RFC 1122 §3.2.2, RFC 1812 §4.3.2.7, RFC 4443 §2.4 (e)):
+//!
+//! - ICMP errors and later fragments,
+//! - IPv4 headers with a wrong checksum,
+//! - multicast and broadcast, and
+//! - senders that are no single host.
+//!
+//! The rate limit is a token bucket (RFC 1812 §4.3.2.8, RFC 4443 §2.4 (f)).
 //!
 //! ```
 //! use netbricks_core::icmp::{IcmpError, IcmpErrors};
@@ -33,9 +38,9 @@ use crate::context::Context;
 use crate::reason::Edge;
 use crate::view::View;
 
-/// Bytes of an IPv4 error message (RFC 1812 §4.3.2.3).
+/// The most bytes of an IPv4 error message (RFC 1812 §4.3.2.3).
 const LARGEST_V4: usize = 576;
-/// Bytes of an IPv6 error message: the minimum MTU (RFC 4443 §2.4 (c)).
+/// The most bytes of an IPv6 error message: the minimum MTU (RFC 4443 §2.4 (c)).
 const LARGEST_V6: usize = 1280;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
@@ -45,20 +50,24 @@ const ICMPV6: u8 = 58;
 pub enum IcmpError {
     /// Destination Unreachable (ICMP type 3, ICMPv6 type 1).
     DestinationUnreachable(Unreachable),
-    /// Packet Too Big (ICMPv6 type 2), and in IPv4 fragmentation needed (ICMP type 3 code 4, RFC 1191): for packets that
-    /// forbid fragmentation.
+    /// Packet Too Big (ICMPv6 type 2), and in IPv4 fragmentation needed (ICMP type 3 code 4, RFC 1191).
+    ///
+    /// In IPv4 it is for packets that forbid fragmentation.
     PacketTooBig {
-        /// Bytes of an IP packet that the next hop takes. IPv4 has 16 bits for it: more is sent as 65,535.
+        /// The largest IP packet in bytes that the next hop takes.
+        ///
+        /// IPv4 has 16 bits for it: more is sent as 65,535.
         mtu: u32,
     },
     /// Time Exceeded in transit (ICMP type 11 code 0, ICMPv6 type 3 code 0).
     TimeExceeded,
     /// Parameter Problem (ICMP type 12 code 0, ICMPv6 type 4).
     ParameterProblem {
-        /// What is wrong. IPv4 makes no difference.
+        /// The kind of error, for ICMPv6 only.
         code: ProblemCode,
-        /// Where, in bytes from the beginning of the IP header. IPv4 has 8 bits for it: a packet with a larger one is not
-        /// answered.
+        /// The offset of the error, in bytes from the beginning of the IP header.
+        ///
+        /// IPv4 has 8 bits for it: a packet with a larger offset is not answered.
         pointer: u32,
     },
 }
@@ -83,7 +92,9 @@ pub enum ProblemCode {
     ErroneousField = 0,
     /// The next header is of an unknown type (code 1).
     UnrecognizedNextHeader = 1,
-    /// An option of an extension header is of an unknown type (code 2). The pointer is that of the option's type.
+    /// An option of an extension header is of an unknown type (code 2).
+    ///
+    /// The pointer is the offset of the option's type.
     UnrecognizedOption = 2,
 }
 
@@ -104,8 +115,10 @@ impl IcmpError {
         })
     }
 
-    /// Whether it answers packets to many, too: path MTU discovery works for multicast, and an option whose type begins with
-    /// the bits 10 is reported whatever the destination (RFC 4443 §2.4 (e.3), RFC 8200 §4.2). IPv4 has no exceptions.
+    /// Whether the error also answers packets to many hosts (RFC 4443 §2.4 (e.3), RFC 8200 §4.2).
+    ///
+    /// Path MTU discovery works for multicast. An option whose type begins with the bits 10 is reported
+    /// whatever the destination. IPv4 has no exceptions.
     fn answers_multicast(self, v6: bool, quote: &[u8]) -> bool {
         match self {
             Self::PacketTooBig { .. } => v6,
@@ -136,7 +149,7 @@ impl Unreachable {
     }
 }
 
-/// The addresses that errors are sent from, and their rate limit.
+/// The source addresses of errors, and their rate limit.
 #[derive(Clone, Debug)]
 pub struct IcmpErrors {
     v4: Option<Ipv4Addr>,
@@ -150,13 +163,14 @@ pub struct IcmpErrors {
 const BURST: u64 = 32;
 
 impl IcmpErrors {
-    /// Answers from these addresses, at most `rate` a second with bursts of 32. A version without an address is not
-    /// answered.
+    /// Answers from these addresses, at most `rate` times a second with bursts of 32.
+    ///
+    /// Packets of an IP version without an address are not answered.
     pub fn new(v4: Option<Ipv4Addr>, v6: Option<Ipv6Addr>, rate: u64) -> Self {
         Self { v4, v6, rate, tokens: BURST.min(rate), filled: 0 }
     }
 
-    /// Whether it ever answers.
+    /// Whether it never answers.
     #[inline(always)]
     pub fn is_silent(&self) -> bool {
         (self.v4.is_none() && self.v6.is_none()) || self.rate == 0
@@ -174,8 +188,11 @@ impl IcmpErrors {
         may
     }
 
-    /// Sends an error about the packet to its sender on [`Edge::REPLY`], if it may be answered and the rate allows. Returns
-    /// whether it was sent. Call it before the packet is changed: the error quotes the packet as it is.
+    /// Sends an error about the packet to its sender on [`Edge::REPLY`], if it may be answered and the rate
+    /// allows.
+    ///
+    /// Answers whether it was sent. Call it before the packet is changed: the error quotes the packet as it
+    /// is.
     #[inline(always)]
     pub fn answer<S, I, J>(&mut self, packet: &mut View<'_, S>, error: IcmpError) -> bool
     where
@@ -184,8 +201,8 @@ impl IcmpErrors {
         if self.is_silent() {
             return false;
         }
-        // Numbers rather than the view: what a user function's stack knows stays in registers only as long as no
-        // address of it leaves the loop.
+        // Passes numbers rather than the view: facts about the packet stay in registers only as long as no
+        // address of the view leaves the loop.
         let (link_at, link_end, link) = Holds::<Link, J>::locate(packet.stack);
         let (ip_at, ip_end, ip) = Holds::<Ip, I>::locate(packet.stack);
         let limit = Holds::<Ip, I>::payload_end(packet.stack);
@@ -224,7 +241,7 @@ impl IcmpErrors {
         if to_many && !error.answers_multicast(v6, quote) || !is_answerable(ip, &data[ip_end..limit]) {
             return false;
         }
-        // Behind labels or in a session the way back is not the way here.
+        // Behind labels or in a session the way back differs from the way here.
         if link.len() != 14 + 4 * link.vlans().len() {
             return false;
         }
@@ -256,7 +273,7 @@ impl IcmpErrors {
     }
 }
 
-/// Where a packet's headers lie, and what their parse remembered.
+/// The offsets of a packet's headers, and the facts from parsing them.
 #[derive(Clone, Copy)]
 struct Place {
     link_at: usize,
@@ -268,7 +285,9 @@ struct Place {
     limit: usize,
 }
 
-/// Writes the IP packet of an error. IPv4: atomic, so that its identification may be 0 (RFC 6864 §4.1), with precedence 6,
+/// Writes the IP packet of an error.
+///
+/// An IPv4 packet is atomic, so that its identification may be 0 (RFC 6864 §4.1). Its precedence is 6,
 /// internetwork control (RFC 1812 §4.3.2.5).
 fn write(
     from: IpAddr,
@@ -287,7 +306,7 @@ fn write(
             let quote = &quote[..quote.len().min(LARGEST_V6 - 48)];
             ipv6(from, to).hop_limit(64).icmpv6(kind, code, rest).payload(quote).write(room)
         }
-        // `source` answers with the packet's own version.
+        // Not reached: `source` answers with the packet's own version.
         _ => Ok(0),
     }
 }
@@ -295,13 +314,14 @@ fn write(
 /// Precedence 6 as a differentiated services code point (RFC 2474 §4.2.2.2).
 const CLASS_SELECTOR_6: u8 = 48;
 
-/// Whether a packet may be answered with any error, wherever it was sent to.
+/// Whether a packet may be answered with any error, whatever its destination.
 fn is_answerable(ip: IpRef<'_>, payload: &[u8]) -> bool {
     if ip.is_later_fragment() {
         return false;
     }
     let is_error = match ip.protocol() {
-        // Everything that is not a query or an answer to one (RFC 1122 §3.2.2); a message cut short may be anything.
+        // Everything that is not a query or an answer to one (RFC 1122 §3.2.2); a truncated message may be
+        // anything.
         ICMP => payload.first().is_none_or(|kind| !matches!(kind, 0 | 8 | 9 | 10 | 13..=18)),
         // Errors have the high bit clear; redirects count as errors here (RFC 4443 §2.4 (e.2)).
         ICMPV6 => payload.first().is_none_or(|kind| *kind < 128 || *kind == 137),

@@ -1,8 +1,13 @@
 //! Operators, drop reasons, declared state, the clock and the graph.
 //!
-//! Read in this order: `operator` (the words a function is written in), `view` (what a user function sees), `state` and
-//! `consistency` (what is remembered, and who shares it), `events` (what is done by the clock), `compose` (a function
-//! becomes a node), `node` and `graph` (how nodes run).
+//! Read in this order:
+//!
+//! - `operator`: the methods in which a function is written,
+//! - `view`: the packet as a user function sees it,
+//! - `state` and `consistency`: state, and how workers share it,
+//! - `events`: code that the clock runs,
+//! - `compose`: how a function becomes a node,
+//! - `node` and `graph`: how nodes run.
 //!
 //! ```
 //! use netbricks_core::packet::{Ip, Link};

@@ -1,5 +1,6 @@
-//! A node of the graph: the one interface behind receive queues, fused functions, keepers of packets and transmit
-//! queues. One dynamic call hands over a whole batch.
+//! A node of the graph: the one interface of receive queues, fused functions, queues and transmit queues.
+//!
+//! The graph makes one dynamic call for each batch.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -13,48 +14,52 @@ use crate::events::Schedule;
 use crate::reason::Edge;
 use crate::shuffle::{Handoff, Part, PartStep, ShuffleKey};
 
-/// What a node does in the graph, which is how its packets are accounted for.
+/// The kind of work of a node, which decides how the graph counts its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Brings packets in from outside: what its `poll` yields is counted as received.
+    /// It brings packets in from outside. The graph counts packets that its `poll` yields as received.
     Receive,
-    /// Works on packets.
+    /// It works on packets.
     Function,
-    /// Gives packets to the outside: what it reports through [`Context::sent`] is counted as sent.
+    /// It gives packets to the outside. The graph counts packets that it reports through [`Context::sent`] as
+    /// sent.
     Transmit,
 }
 
-/// How a schedulable node's turn ended.
+/// How the turn of a schedulable node ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Poll {
-    /// There may be more at once.
+    /// The node may have more packets at once.
     Busy,
-    /// Nothing to do now; ask again as the idle policy says, or when one of [`Node::descriptors`] becomes readable.
+    /// The node has nothing to do now.
+    ///
+    /// The graph asks again as the idle policy says, or when one of [`Node::descriptors`] becomes readable.
     Idle,
-    /// Nothing to do before this time (ns, the graph's clock).
+    /// The node has nothing to do before this time (ns, the graph's clock).
     Until(u64),
     /// The source has ended and will never yield again.
     Done,
 }
 
-/// A way out that a node has.
+/// An edge by which packets may leave a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// Its number.
+    /// The edge's number.
     pub edge: Edge,
-    /// Its name in configuration and drawings: `"out"`, `"reply"`.
+    /// The edge's name in configuration and drawings: `"out"`, `"reply"`.
     pub name: String,
-    /// Whether the graph may leave it unconnected; packets on it are then dropped as
-    /// [`Unconnected`](crate::DropReason::Unconnected).
+    /// Whether the graph may leave the edge unconnected.
+    ///
+    /// Packets on it are then dropped as [`Unconnected`](crate::DropReason::Unconnected).
     pub optional: bool,
 }
 
-/// A named operation of the control side on a node, as Click's read and write handlers.
+/// A named operation of the control side on a node, like Click's read and write handlers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handler {
     /// `"flows.occupancy"`
     pub name: String,
-    /// One sentence: what it answers, what argument it takes.
+    /// One sentence that says what the handler answers and what argument it takes.
     pub summary: String,
 }
 
@@ -64,9 +69,9 @@ pub enum CallError {
     /// The node has no handler of that name.
     #[error("no handler `{name}`; there are: {known}")]
     Unknown {
-        /// What was asked for.
+        /// The name that was asked for.
         name: String,
-        /// What there is, separated by commas.
+        /// All handlers of the node, separated by commas.
         known: String,
     },
     /// The argument does not fit.
@@ -74,15 +79,15 @@ pub enum CallError {
     Argument {
         /// The handler.
         name: String,
-        /// What is wrong and what was expected.
+        /// The error, and what was expected.
         problem: String,
     },
-    /// It panicked, and its node was made anew.
+    /// The handler panicked, and its node was rebuilt.
     #[error("handler `{name}` panicked: {message}")]
     Panicked {
         /// The handler.
         name: String,
-        /// What it said.
+        /// The panic's message.
         message: String,
     },
 }
@@ -101,94 +106,113 @@ pub enum ImportError {
     Refused {
         /// The state's name.
         name: String,
-        /// What is wrong.
+        /// The error.
         problem: String,
     },
-    /// Taking it over panicked: the node began anew, without what it had been given before.
+    /// The import panicked. The node was rebuilt, without state that it took over before.
     #[error("state `{name}`: taking it over panicked: {message}; its node began anew")]
     Panicked {
         /// The state's name.
         name: String,
-        /// What it said.
+        /// The panic's message.
         message: String,
     },
 }
 
-/// How far a way out is: what another worker sends may overtake packets of it that have not left.
+/// The progress of a way out of a worker.
+///
+/// While packets that were given to it have not left, packets from another worker may overtake them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Departed {
-    /// Packets that it was given since the node began.
+    /// Packets that the way out was given since the node began.
     pub given: u64,
-    /// How many of these, the first ones, have left: for certain where it sends in the order in which it was given.
+    /// How many of these, counted from the first, have left.
+    ///
+    /// The number is certain where the way out sends packets in the order in which it was given them.
     pub left: u64,
 }
 
-/// Exported state: name and versioned, checked bytes.
+/// Exported state: its name, and bytes with a version and a checksum.
 pub type StateImage = (String, Vec<u8>);
 
-/// A node. Only `process` or `poll` must do something; the rest has sensible defaults.
+/// A node of the graph.
+///
+/// An implementation needs only `process` or `poll`; all other methods have sensible defaults.
 pub trait Node {
-    /// A batch arrived on input `input`. What is in `batch` afterwards leaves on [`Edge::OUT`]; everything else goes
-    /// through `cx` (dropped, emitted on another edge, created, sent) or is held by the node.
+    /// Processes a batch that arrived on input `input`.
+    ///
+    /// Packets that are in `batch` afterwards leave on [`Edge::OUT`]. The node keeps all others, or passes
+    /// them to `cx`: dropped, emitted on another edge, created or sent.
     fn process(&mut self, input: usize, batch: &mut Batch, cx: &mut Context);
 
-    /// Its turn as a schedulable: puts what it has into `batch` (empty when called), which then leaves on
-    /// [`Edge::OUT`].
+    /// Takes the turn of a schedulable node.
+    ///
+    /// `batch` is empty when called. Packets that the node puts into it then leave on [`Edge::OUT`].
     fn poll(&mut self, _batch: &mut Batch, _cx: &mut Context) -> Poll {
         Poll::Done
     }
-    /// Whether it wants turns.
+    /// Whether the node wants turns.
     fn is_schedulable(&self) -> bool {
         false
     }
-    /// When its events are due, where it has any: `poll` then runs one that is due and answers
-    /// [`Poll::Until`] the next. What [`compose`](crate::compose()) makes has them from
-    /// [`Worker::invoke_every`](crate::Worker::invoke_every); a node written by hand asks for turns by
+    /// The schedule of the node's events, where it has any.
+    ///
+    /// `poll` then runs one event that is due, and answers [`Poll::Until`] with the time of the next. Nodes
+    /// that [`compose`](crate::compose()) makes have the events of
+    /// [`Worker::invoke_every`](crate::Worker::invoke_every). A node written by hand asks for turns with
     /// [`is_schedulable`](Self::is_schedulable) alone.
     fn schedule(&self) -> Option<Schedule> {
         None
     }
-    /// How its packets are accounted for.
+    /// How the graph counts the node's packets.
     fn role(&self) -> Role {
         Role::Function
     }
-    /// What kind of node it is, for drawings and reports: `"function"`, `"af_xdp receive"`.
+    /// The kind of node, for drawings and reports: `"function"`, `"af_xdp receive"`.
     fn kind(&self) -> &str {
         "function"
     }
-    /// How many inputs it has.
+    /// The number of inputs.
     fn inputs(&self) -> usize {
         1
     }
-    /// Its ways out.
+    /// The edges by which packets may leave.
     fn outputs(&self) -> Vec<Output> {
         vec![Output { edge: Edge::OUT, name: "out".into(), optional: false }]
     }
-    /// Whether it may keep packets between calls. Asked once, when the graph is built.
+    /// Whether the node may keep packets between calls. Asked once, when the graph is built.
     fn keeps_packets(&self) -> bool {
         false
     }
-    /// Packets that it keeps now.
+    /// The number of packets that the node keeps now.
     fn held(&self) -> u64 {
         0
     }
-    /// How many packets it queues until it gets its turn, where it is such a queue. No burst of a source that leads to it is
-    /// longer, so that what that brings in a turn finds room. Asked once, when the graph is built.
+    /// The capacity in packets of a node that queues packets until its turn; `None` for other nodes.
+    ///
+    /// A source that leads to the queue never gets a longer burst, so the packets of one turn have room.
+    /// Asked once, when the graph is built.
     fn queue(&self) -> Option<usize> {
         None
     }
-    /// Gives up what it holds when the graph is taken down, through `batch` (leaves on [`Edge::OUT`]) or `cx`.
-    /// Called again until it leaves `batch` empty.
+    /// Gives up packets that the node holds, when the graph is taken down.
+    ///
+    /// The packets go through `batch`, which leaves on [`Edge::OUT`], or through `cx`. The graph calls this
+    /// again until it leaves `batch` empty.
     fn drain(&mut self, _batch: &mut Batch, _cx: &mut Context) {}
-    /// Whether `drain` is called once though it keeps no packets: it was waiting for more.
+    /// Whether the graph calls `drain` once although the node keeps no packets.
+    ///
+    /// A node answers `true` where it waits for more packets and must learn that there are none.
     fn has_an_end(&self) -> bool {
         false
     }
-    /// Calls `watch` with file descriptors of which one becomes readable when a poll would yield packets: idle workers sleep
-    /// on them. With none, where there are none. Nobody watches them while there are packets, which would cost the kernel
-    /// a call a packet.
+    /// Calls `watch` with file descriptors on which an idle worker sleeps.
+    ///
+    /// One of them becomes readable when a poll would yield packets. A node without such descriptors calls
+    /// nothing. The worker does not watch them while there are packets, since that would cost a system call
+    /// for each packet.
     fn descriptors<'n>(&'n self, _watch: &mut dyn FnMut(BorrowedFd<'n>)) {}
-    /// Its handlers.
+    /// The node's handlers.
     fn handlers(&self) -> Vec<Handler> {
         Vec::new()
     }
@@ -200,23 +224,24 @@ pub trait Node {
         let known = self.handlers().into_iter().map(|handler| handler.name).collect::<Vec<_>>().join(", ");
         Err(CallError::Unknown { name: name.into(), known })
     }
-    /// All its declared state.
+    /// All declared state of the node.
     fn export(&self) -> Vec<StateImage> {
         Vec::new()
     }
-    /// Takes over state that a node of its kind exported, at time `now` (ns).
+    /// Takes over state that a node of the same kind exported, at time `now` (ns).
     ///
     /// # Errors
-    /// [`ImportError`] names the state and what does not fit; nothing is changed then.
+    /// [`ImportError`] names the state and the error; nothing is changed then.
     fn import(&mut self, name: &str, _bytes: &[u8], _now: u64) -> Result<(), ImportError> {
         Err(ImportError::Unknown { name: name.into() })
     }
-    /// Its declared state that workers share, by name, for the graph that replaces this one.
+    /// The node's declared state that workers share, by name, for the graph that replaces this one.
     fn shared_state(&self) -> Vec<(String, SharedStateRef)> {
         Vec::new()
     }
-    /// Goes on with shared state of a node of its kind, at time `now` (ns). `None` where it cannot be had as it is, and moves as
-    /// [bytes](Self::import).
+    /// Takes over shared state of a node of the same kind, at time `now` (ns).
+    ///
+    /// `None` where the node cannot use that state as it is. It is then moved as [bytes](Self::import).
     fn adopt(
         &mut self,
         _name: &str,
@@ -225,96 +250,116 @@ pub trait Node {
     ) -> Option<Result<(), ImportError>> {
         None
     }
-    /// Takes out the state of flows that move to another worker, a bounded piece of it: an image that
-    /// [`import`](Self::import) of the same node there adds to what it has. State that is no flow's stays. Called again, with
-    /// other packets in between, until `step` [is over](PartStep::is_over).
+    /// Takes out a bounded piece of the state of flows that move to another worker.
+    ///
+    /// The answer is an image, which [`import`](Self::import) of the same node on the other worker adds to
+    /// its state. State that belongs to no flow stays. The graph calls this again, with other packets in
+    /// between, until `step` [is over](PartStep::is_over).
     fn take_part(&mut self, _part: &Part, step: &mut PartStep) -> Option<StateImage> {
         step.end();
         None
     }
-    /// The names of its state that is of flows but cannot go with them where a shuffle sorts them by `by`: with it behind
-    /// that shuffle no flow moves. Asked once, when the graph is built. A node that exports state and overrides
-    /// [`take_part`](Self::take_part) says here what that does not take; without, it is all.
+    /// The names of the state by flow that cannot move with flows where a shuffle uses the key `by`.
+    ///
+    /// No flow moves where such state is behind that shuffle. Asked once, when the graph is built. A node
+    /// that exports state and overrides [`take_part`](Self::take_part) names here the state that `take_part`
+    /// leaves. The default is all exported state.
     fn bound(&self, _by: ShuffleKey) -> Vec<String> {
         self.export().into_iter().map(|(name, _)| name).collect()
     }
-    /// The names of its state that goes with flows where a shuffle sorts them by `by`. With [`bound`](Self::bound), all that
-    /// it knows by flow: what makes it matter which worker a packet comes to.
+    /// The names of the state that moves with flows where a shuffle uses the key `by`.
+    ///
+    /// Together with [`bound`](Self::bound) these are all state by flow: they make it matter to which worker
+    /// a packet comes.
     fn follows(&self, _by: ShuffleKey) -> Vec<String> {
         Vec::new()
     }
-    /// What nodes of one graph answer alike whose state is one, such as the places of a function that stands in several.
+    /// A number that is equal for nodes of one graph that use the same state.
+    ///
+    /// Such nodes are, for example, the places of a function that stands in several chains.
     fn shares_state(&self) -> Option<usize> {
         None
     }
-    /// Lets go of packets that it queues, a batch at most, as [`drain`](Self::drain) does, but goes on afterwards: flows
-    /// move to another worker, and their state may follow only what has been worked on. Called until it holds none, or
-    /// lets none go. What transmits gets on with what it was given.
+    /// Passes on queued packets, a batch at most, as [`drain`](Self::drain) does, but the node goes on
+    /// afterwards.
+    ///
+    /// The graph calls this while flows move to another worker, since their state may follow only after their
+    /// packets were processed. It calls until the node holds no packets, or passes none on. A transmit node
+    /// continues to send the packets that it was given.
     fn flush(&mut self, _batch: &mut Batch, _cx: &mut Context) {}
-    /// Of what transmits or gives packets to other workers: how far it is with what it was given, for each of its ways out that
-    /// keep an order of their own. Asked while flows move.
+    /// The progress of a node that transmits or gives packets to other workers.
+    ///
+    /// The answer has an entry for each way out that keeps its own order. Asked while flows move.
     fn departed(&self) -> Vec<Departed> {
         Vec::new()
     }
-    /// Itself, where a part of it survives a panic in its function: packets that it queues, its ends of rings. It is asked before
-    /// a node is made in its place, and again for that one to [restore](Self::restore).
+    /// The node itself, where a part of it survives a panic: queued packets, or its ends of rings.
+    ///
+    /// The graph asks before it builds the new node, and again to let the new node [restore](Self::restore)
+    /// that part.
     fn survivors(&mut self) -> Option<&mut dyn Any> {
         None
     }
-    /// Takes over what survives of the node in whose place it comes. Where it panics, another node begins with nothing.
+    /// Takes over the surviving part of the node that this one replaces.
+    ///
+    /// Where it panics, the graph builds another node, which begins with nothing.
     fn restore(&mut self, _before: &mut dyn Any) {}
-    /// None came in its place, though it was asked for its [survivors](Self::survivors): it goes on itself.
+    /// Says that no node replaces this one, though the graph asked for its [survivors](Self::survivors).
+    ///
+    /// The node then goes on.
     fn restore_failed(&mut self) {}
-    /// Its part in what goes from worker to worker, where it has one.
+    /// The node's part in the exchange of packets between workers, where it has one.
     fn handoff(&mut self) -> Option<&mut dyn Handoff> {
         None
     }
-    /// Lines for the end-of-run report, beside the counters (a monitor's top flows): a title and rows.
+    /// Tables for the report at the end of a run, beside the counters; for example a monitor's largest flows.
     fn report(&self) -> Vec<Section> {
         Vec::new()
     }
 }
 
-/// A table in a report, printed for people and in `--json`.
+/// A table in a report, for people and for `--json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Section {
-    /// `"largest flows"`. Workers' sections of one node, title and columns become one.
+    /// `"largest flows"`. Sections of several workers merge where their node, title and columns are the same.
     pub title: String,
     /// Column headings.
     pub columns: Vec<String>,
-    /// Rows, one text a column.
+    /// Rows, one text for each column.
     pub rows: Vec<Vec<String>>,
-    /// How many rows there would be, had none been left out.
+    /// How many rows there would be if none were left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub of: Option<u64>,
-    /// What was counted beside the rows, by name: `"refused_packets"`. Workers' counts are added up.
+    /// Counts beside the rows, by name: `"refused_packets"`. The counts of workers are added up.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub counts: BTreeMap<String, u64>,
-    /// What becomes of the rows of several workers.
+    /// How the rows of several workers merge.
     #[serde(skip)]
     pub merge: SectionMerge,
 }
 
-/// How sections of several workers become one.
+/// How sections of several workers become one section.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SectionMerge {
-    /// Their rows follow each other in the order of the workers.
+    /// The rows follow each other in the order of the workers.
     #[default]
     Concatenate,
-    /// Rows with the same first cell become one, their other numbers added.
+    /// Rows with the same first cell become one row, and their other numbers are added.
     Sum,
-    /// As [`Sum`](Self::Sum); then those `rows` with the largest numbers in column `by` are kept, largest first. That
-    /// is the truth over all workers where each first cell is one worker's own, as flows are.
+    /// As [`Sum`](Self::Sum), and then only the `rows` with the largest numbers in column `by` stay, largest
+    /// first.
+    ///
+    /// The result is exact over all workers where each first cell occurs at one worker only, as a flow does.
     Largest {
         /// The column, from 0.
         by: usize,
-        /// How many rows.
+        /// The number of rows.
         rows: usize,
     },
 }
 
 impl Section {
-    /// Takes over another worker's rows, as [`merge`](Self::merge) says, and its counts.
+    /// Takes over the rows and counts of another worker, as [`merge`](Self::merge) says.
     pub fn absorb(&mut self, other: &Self) {
         for (name, count) in &other.counts {
             *self.counts.entry(name.clone()).or_default() += count;
@@ -336,7 +381,7 @@ impl Section {
             match places.get(&key) {
                 Some(place) => {
                     add_numbers(&mut self.rows[*place], row);
-                    // Both counted it.
+                    // Both workers counted this row.
                     self.of = self.of.map(|of| of.saturating_sub(1));
                 }
                 None => {
@@ -354,7 +399,7 @@ impl Section {
     }
 }
 
-/// Adds the whole numbers of a row to another; other cells stay as they are.
+/// Adds the whole numbers of a row to another row; other cells stay as they are.
 fn add_numbers(to: &mut [String], from: &[String]) {
     for (cell, more) in to.iter_mut().zip(from).skip(1) {
         if let (Ok(ours), Ok(theirs)) = (cell.parse::<u64>(), more.parse::<u64>()) {
@@ -384,7 +429,7 @@ mod tests {
 
     #[test]
     fn the_largest_of_all_workers_are_those_of_one_sorted_list() {
-        // Each key is one worker's: the oracle is a sort of everything.
+        // Each key occurs at one worker: the oracle is a sort of all rows.
         let all: Vec<(String, u64)> = (0..60u64).map(|i| (format!("k{i:02}"), i * 7_919 % 101)).collect();
         let merge = SectionMerge::Largest { by: 1, rows: 10 };
         let mut merged: Option<Section> = None;

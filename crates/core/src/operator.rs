@@ -1,7 +1,8 @@
-//! The one trait behind every operator, and the words a function is written in (NetBricks, section 3.1).
+//! The trait of every operator, and the methods in which a function is written (NetBricks, section 3.1).
 //!
-//! Each operator wraps the one before as a type, so a whole function compiles into one loop over the batch, with what
-//! is known of a packet in registers. It is lazy: a parse costs nothing until a later operator looks.
+//! Each operator wraps the one before as a type. So a whole function compiles into one loop over the batch,
+//! and keeps the facts about a packet in registers. Parsing is lazy: it costs nothing until a later operator
+//! reads the header.
 
 use std::marker::PhantomData;
 
@@ -23,11 +24,11 @@ use crate::view::View;
 
 /// A chain of operators from stack `In` to stack `Out`.
 ///
-/// `apply` is the last loop over the batch (a packet that a lookup puts off comes to it once more, alone); `prepare` holds all
-/// earlier ones, and is empty unless something in the operator chain waits on memory or has more functions than one loop holds. Both are
-/// inlined into one node.
+/// `apply` is the last loop over the batch. It sees a packet that a lookup puts off once more, alone.
+/// `prepare` holds all earlier loops. It is empty unless an operator in the chain waits on memory, or the
+/// chain has more functions than one loop holds. Both are inlined into one node.
 ///
-/// Every word at least once: look, find out, remember, decide, divide, change size, and end.
+/// This example uses most operators:
 /// ```
 /// use netbricks_core::packet::{Ethernet, FlowKey, Ip, Ipv4, Link, Tcp, Udp, Vlan};
 /// use netbricks_core::tables::FlowTableConfig;
@@ -77,38 +78,45 @@ use crate::view::View;
 /// assert_eq!(report.replies, [udp(80)]);
 /// ```
 pub trait Operator: Sized + 'static {
-    /// What is known of a packet that comes in.
+    /// The headers and metadata that are known of a packet at the chain's start.
     type In: Stack;
-    /// What is known of one that goes out.
+    /// The headers and metadata that are known of a packet at the chain's end.
     type Out: Stack;
     /// Whether `prepare` does anything, so that a branch knows whether to park its packets.
     #[doc(hidden)]
     const WAITS: bool;
-    /// Whether `apply` in the [first pass](Pass::First), or in that of a batch of [none but the usual](Pass::Alike), may answer
-    /// [`Verdict::AGAIN`], so that a second one is worth compiling.
+    /// Whether `apply` may answer [`Verdict::AGAIN`], so that a second pass is worth compiling.
+    ///
+    /// This concerns `apply` in the [first pass](Pass::First), and in the pass of a batch of [usual packets
+    /// only](Pass::Alike).
     #[doc(hidden)]
     const MAY_DEFER: bool;
-    /// Whether a copy of the operator chain for usual frames is worth having.
+    /// Whether a copy of the operator chain for usual frames is worth its code.
     #[doc(hidden)]
     const FAST_PATH: bool;
-    /// Whether there is no operator at all, so that a node need not look at its packets.
+    /// Whether the chain has no operator, so that a node need not look at its packets.
     #[doc(hidden)]
     const IDENTITY: bool = false;
-    /// Whether packets of its own take the place of what comes to it.
+    /// Whether the chain replaces packets by packets of its own.
     #[doc(hidden)]
     const REPLACES: Replaces = Replaces::Nothing;
-    /// How many functions are fused into the last loop.
+    /// The number of functions in the last loop.
     #[doc(hidden)]
     const FUSED: usize = 1;
-    /// Whether the last loop begins with a function, and not in the middle of one that waited on memory: then it has
-    /// copies for usual frames as the first one has.
+    /// Whether the last loop begins with a function, and not in the middle of a function that waited on
+    /// memory.
+    ///
+    /// Such a loop has copies for usual frames, as the first loop has.
     #[doc(hidden)]
     const RESTARTS: bool = false;
     /// Whether [`retrace`](Operator::retrace) answers.
     #[doc(hidden)]
     const REPARSES: bool = false;
-    /// What `apply` found out about a frame of this shape that it let pass, found out again from its bytes: where nobody's
-    /// code had a part in that or changed them, it need not wait where a whole batch waits on memory.
+    /// Computes from a frame's bytes again what `apply` found out about it, for a frame of this shape that
+    /// passed.
+    ///
+    /// Where no author's code took part in that or changed the bytes, the result need not be stored while a
+    /// whole batch waits on memory.
     #[doc(hidden)]
     #[inline(always)]
     fn retrace<const SHAPE: u8>(&self, _frame: &[u8], _stack: Self::In) -> Option<Self::Out> {
@@ -126,17 +134,18 @@ pub trait Operator: Sized + 'static {
     #[doc(hidden)]
     fn edges(&self, visit: &mut dyn FnMut(Edge));
 
-    /// Parses the next header. Another one is dropped as `unmatched`, a wrong one as `malformed`.
+    /// Parses the next header. Drops a packet with another header as `unmatched`, and with a wrong one as
+    /// `malformed`.
     ///
-    /// `.or(policy)` behind it sends a packet with another header elsewhere: on by `Verdict::PASS`, out by an [`Edge`], or
-    /// away for another [`DropReason`].
+    /// `.or(policy)` behind it gives a packet with another header another way. `Verdict::PASS` lets it leave
+    /// the function unchanged, an [`Edge`] sends it there, and another [`DropReason`] drops it.
     fn parse<H>(self) -> Parse<Self, H>
     where
         H: Header + Follows<<Self::Out as Stack>::Top>,
     {
         Parse::new(self)
     }
-    /// Returns the innermost header's bytes to the payload (the paper's deparse). The packet is not changed.
+    /// Returns the innermost header's bytes to the payload (the paper's deparse). The packet stays as it is.
     fn deparse(self) -> Forget<Self, <Self::Out as Removable>::Outer>
     where
         Self::Out: Removable,
@@ -152,22 +161,23 @@ pub trait Operator: Sized + 'static {
     }
     /// Keeps packets for which the closure returns `true`; the rest leave as the policy says.
     ///
-    /// The policy is a [`DropReason`], an [`Edge`], or `Verdict::PASS` to leave this function unchanged. `.on_reject(f)` behind it
-    /// shows `f` each packet that leaves, which may answer it.
+    /// The policy is a [`DropReason`], an [`Edge`], or `Verdict::PASS` to leave this function unchanged.
+    /// `.on_reject(f)` behind it shows `f` each packet that leaves; `f` may answer it.
     fn filter<F>(self, policy: impl Into<OnMismatch>, f: F) -> Filter<Self, F>
     where
         F: FnMut(&View<'_, Self::Out>) -> bool + 'static,
     {
         Filter(self, policy.into(), f)
     }
-    /// Looks without changing: for counters and samples.
+    /// Shows each packet to the closure, which cannot change it: for counters and samples.
     fn inspect<F>(self, f: F) -> Inspect<Self, F>
     where
         F: FnMut(&View<'_, Self::Out>) + 'static,
     {
         Inspect(self, f)
     }
-    /// Sends away on `edge` what the closure says `true` to; it may change or answer the packet first.
+    /// Sends a packet away on `edge` where the closure returns `true`. The closure may change or answer it
+    /// first.
     fn divert<F>(self, edge: Edge, f: F) -> Divert<Self, F>
     where
         F: FnMut(&mut View<'_, Self::Out>) -> bool + 'static,
@@ -181,7 +191,7 @@ pub trait Operator: Sized + 'static {
     {
         crate::operators::Decide(self, f)
     }
-    /// Finds something out about the packet; `p.get::<M>()` tells it to every operator after this.
+    /// Computes metadata of each packet. Every later operator reads it with `p.get::<M>()`.
     fn map<M, F>(self, f: F) -> Map<Self, F, M>
     where
         M: Copy + 'static,
@@ -189,12 +199,15 @@ pub trait Operator: Sized + 'static {
     {
         Map::new(self, f)
     }
-    /// Keys of the whole batch first, then its memory, then `visit` for each packet in order, which gets the entry;
-    /// what it returns is metadata for the operators after this.
+    /// Looks up each packet of a batch in a table, and gives its entry to `visit`.
     ///
-    /// A table that all workers [share](crate::consistency::Strict) is asked under one lock a batch; one that a writer
-    /// [keeps for readers](crate::consistency::BoundedInconsistency), in one read a batch, which waits for nobody. What `visit`
-    /// asks of other strict states, under that lock, must have been declared after the table.
+    /// The first step computes the keys of the whole batch, the second fetches their memory. The third calls
+    /// `visit` for each packet in order. Its result is metadata for later operators.
+    ///
+    /// A table that all workers [share](crate::consistency::Strict) is locked once for each batch. A table
+    /// that a writer [keeps for readers](crate::consistency::BoundedInconsistency) is read once for each
+    /// batch, without waiting. Other strict states that `visit` asks under that lock must have been declared
+    /// after the table.
     fn lookup<T, Q, K, U, M>(self, table: &T, key: K, visit: U) -> T::Lookup<Self, Asked<Q, K, U, M>>
     where
         T: Lookable,
@@ -205,15 +218,21 @@ pub trait Operator: Sized + 'static {
     {
         table.lookup(self, Asked::new(key, visit))
     }
-    /// As [`lookup`](Self::lookup) in a worker's own flow table, with a second function for what most packets are: `known` for
-    /// flows that are seen at a glance to be in the table, `otherwise` for whatever else comes, of which it must suppose
-    /// nothing: new flows, those where `known` answers `None`, having changed nothing, and known ones of any kind, as those that
-    /// an earlier packet of the same batch put in, that lie where the table had to look twice, or whose frame is of a rare
-    /// shape, with options or extension headers, say. Both get `own`, which is theirs, and is told of each batch ahead, if it likes: it
-    /// implements [`LookupHooks`], which counters and `()` do, and for anything else `impl<K> LookupHooks<K> for … {}` may be empty.
+    /// As [`lookup`](Self::lookup) in a worker's own flow table, with a second function for the usual
+    /// packets.
     ///
-    /// The loop over the batch has `known` alone in it; a packet for `otherwise` is put off until the loop has stopped for it,
-    /// still in order. Where `known` is short and makes no calls, that costs less than one function with a rare way in it.
+    /// `known` gets flows that a first look finds in the table. `otherwise` gets all other packets, and must
+    /// assume nothing about them. Some are new flows. For others `known` answered `None` and changed nothing.
+    /// `known` gets flows that a first look finds in the table. `otherwise` gets all other packets, and must
+    /// assume nothing about them. Some are new flows. For others `known` answered `None` and changed nothing.
+    /// The rest are known flows of any kind. For example, an earlier packet of the same batch added the flow,
+    /// or the table had to look twice. Or the frame has a rare shape, with options or extension headers.
+    /// [`LookupHooks`], as counters and `()` do. For other types an empty `impl<K> LookupHooks<K> for … {}`
+    /// is enough.
+    ///
+    /// The loop over the batch contains `known` alone. A packet for `otherwise` waits until the loop has
+    /// stopped for it, still in order. Where `known` is short and makes no calls, this costs less than one
+    /// function with a rare branch.
     ///
     /// ```
     /// use netbricks_core::packet::{FlowKey, Ip, Link};
@@ -270,17 +289,21 @@ pub trait Operator: Sized + 'static {
     {
         Lookup::new(self, table.clone(), key, HitOrElse(own, known, otherwise))
     }
-    /// Shows every packet to an observer with state of its own, and passes it on unchanged. For crates that add operators: a function
-    /// has [`inspect`](Self::inspect).
+    /// Shows every packet to an observer with its own state, and passes it on unchanged.
+    ///
+    /// For crates that add operators: a function has [`inspect`](Self::inspect).
     fn observe<O: Observe<Self::Out>>(self, observer: O) -> Observed<Self, O> {
         Observed(self, observer)
     }
-    /// Ends every packet here: other packets leave in its place, or none. For crates that add operators, such as `packetize`.
+    /// Ends every packet here; other packets, or none, leave in its place.
+    ///
+    /// For crates that add operators, such as `packetize`.
     fn substitute<F: Substitute<Self::Out>>(self, by: F) -> Substituted<Self, F> {
         Substituted(self, by)
     }
-    /// Puts a header between the innermost one and its payload; enclosing lengths, next-header numbers and header
-    /// checksums follow.
+    /// Inserts a header between the innermost header and its payload.
+    ///
+    /// Enclosing lengths, next-header numbers and header checksums are updated.
     fn insert<H, F>(self, f: F) -> Insert<Self, F, H>
     where
         H: Insertable + Follows<<Self::Out as Stack>::Top>,
@@ -288,22 +311,26 @@ pub trait Operator: Sized + 'static {
     {
         Insert::new(self, f)
     }
-    /// Takes the innermost header off the packet; enclosing lengths, next-header numbers and header checksums follow.
+    /// Removes the innermost header. Enclosing lengths, next-header numbers and header checksums are updated.
     fn remove(self) -> Remove<Self>
     where
         Self::Out: Removable,
     {
         Remove(self)
     }
-    /// Replaces options or payload by bytes of another length: `f` says what, and lengths, checksums and offsets follow, those
-    /// of tunnels around the packet too. What `f` asks nothing of goes on as it is. Options are those of the header on top, IPv4 or
-    /// TCP; payload is what TCP, UDP, ICMP or ICMPv6 carry, in an IP packet of any kind, without TCP's sequence numbers, which
-    /// are the function's business. Bytes move into the room behind the packet or before it; where there is none, into a
-    /// larger frame.
+    /// Replaces options or payload by bytes of another length, as `f` says.
     ///
-    /// A packet that can't be changed so is dropped unchanged, for the [error's reason](crate::operators::ResizeError::reason): a
-    /// fragment as [`Fragment`](DropReason::Fragment), what an authentication header covers as [`Denied`](DropReason::Denied), what has no room
-    /// as [`TooBig`](DropReason::TooBig). `.or(policy)` behind it sends such a packet elsewhere, `.or_else(f)` asks `f`.
+    /// Lengths, checksums and offsets are updated, also those of tunnels around the packet. A packet for
+    /// which `f` asks for nothing passes unchanged. The options are those of the header on top, IPv4 or TCP.
+    /// The payload is that of TCP, UDP, ICMP or ICMPv6 in an IP packet of any kind. TCP's sequence numbers
+    /// stay; they are the function's task. Bytes move into the room behind the packet or before it, or into a
+    /// larger frame where there is no room.
+    ///
+    /// A packet that cannot be changed this way is dropped unchanged, for the [error's
+    /// reason](crate::operators::ResizeError::reason). A fragment is dropped as
+    /// [`Fragment`](DropReason::Fragment). Bytes under an authentication header give
+    /// [`Denied`](DropReason::Denied), and a lack of room gives [`TooBig`](DropReason::TooBig). `.or(policy)`
+    /// behind it sends such a packet elsewhere, `.or_else(f)` asks `f`.
     ///
     /// ```
     /// use netbricks_core::packet::{Ip, Link, Udp};
@@ -339,7 +366,7 @@ pub trait Operator: Sized + 'static {
     {
         Resize::new(self, f, crate::operators::Dropped)
     }
-    /// Two ways, written where the chain splits, that meet again in one stack.
+    /// Splits the chain into two arms, which meet again in the same stack.
     fn branch<P, L, R>(
         self,
         test: P,
@@ -353,7 +380,8 @@ pub trait Operator: Sized + 'static {
     {
         Branch::new(self, test, yes(Start::new()), no(Start::new()))
     }
-    /// As [`branch`](Self::branch), for ways that end in different stacks: they meet in what was known at the split.
+    /// As [`branch`](Self::branch), for arms that end in different stacks: they meet in the stack of the
+    /// split.
     ///
     /// ```
     /// use netbricks_core::packet::{Ip, Link, Tcp, Udp};
@@ -387,8 +415,9 @@ pub trait Operator: Sized + 'static {
     {
         crate::operators::fork(self, test, yes(Start::new()), no(Start::new()))
     }
-    /// `groups` copies of one sub-chain, each with its own state; the closure names the group, and a number beyond
-    /// the last wraps round.
+    /// `groups` copies of one sub-chain, each with its own state.
+    ///
+    /// The closure names the group; a number beyond the last wraps around.
     fn group_by<P, G>(
         self,
         groups: usize,
@@ -401,46 +430,51 @@ pub trait Operator: Sized + 'static {
     {
         GroupBy::new(self, group, (0..groups.max(1)).map(|i| each(i, Start::new())).collect())
     }
-    /// Back to the wire: arms of a branch with different stacks meet after this.
+    /// Forgets all parsed headers: arms of a branch with different stacks can meet after this.
     fn forget(self) -> Forget<Self, Root> {
         Forget::new(self, |_| Root)
     }
-    /// Forgets what the last `map` or `lookup` found out.
+    /// Forgets the metadata of the last `map` or `lookup`.
     fn forget_metadata(self) -> ForgetMetadata<Self>
     where
         Self::Out: Forgettable,
     {
         ForgetMetadata(self)
     }
-    /// Fuses the next function into the same node, and into the same loop up to 16 of them: `ttl(input).then(nat)`. It gets what it
-    /// would get from a node before it: what the first one lets pass, and what that sends out by [`Edge::OUT`]. (A first one that
-    /// does not end on the wire, by `done` or `forget`, is part of one function with the next: both leave that.)
+    /// Fuses the next function into the same node, `ttl(input).then(nat)`, and into the same loop up to 16
+    /// functions.
     ///
-    /// What a function [creates](crate::view::View::reply) on [`Edge::OUT`] leaves the node at once, past what is fused behind it.
-    /// Behind `packetize` and windows in the packets' way, which send all they let pass in packets of their own, nothing can be fused:
-    /// [`compose`](crate::compose()) refuses it.
+    /// The next function gets the packets that it would get from a node before it: those that the first one
+    /// lets pass, and those that it sends out by [`Edge::OUT`]. A first function that does not end with
+    /// `done` or `forget` is one function with the next: a packet that leaves one of them leaves both.
+    ///
+    /// Packets that a function [creates](crate::view::View::reply) on [`Edge::OUT`] leave the node at once,
+    /// past the functions fused behind it. Nothing can be fused behind `packetize` and windows that hold
+    /// packets back, which send all packets as packets of their own: [`compose`](crate::compose()) refuses
+    /// it.
     fn then<B: Operator<In = Self::Out>>(self, next: impl FnOnce(Start<Self::Out>) -> B) -> Then<Self, B> {
         Then::new(self, next(Start::new()))
     }
-    /// Ends the function by sending every packet away on `edge`: nothing after it sees them.
+    /// Ends the function and sends every packet away on `edge`; later operators see none.
     fn send(self, edge: Edge) -> SendTo<Self> {
         SendTo(self, edge)
     }
-    /// Ends the function. What `.or(Verdict::PASS)` let through joins again here.
+    /// Ends the function. Packets that `.or(Verdict::PASS)` let through join again here.
     fn done(self) -> Boundary<Self> {
         Boundary(self)
     }
 }
 
-/// What a function takes: packets as they are on the wire.
+/// A function's input: packets as they are on the wire.
 ///
-/// A concrete type on purpose: closures inherit the type parameters of the function they stand in, so a function
-/// generic over its input would copy that input's whole type into each of its closures, and compile time would double
-/// with every function fused.
+/// This is a concrete type on purpose. Closures inherit the type parameters of the function around them. So a
+/// function generic over its input would copy that input's whole type into each of its closures, and every
+/// fused function would double the compile time.
 pub type Input = Start<Root>;
 
-/// What a function gives is the same again. That is why functions chain (`ttl(input).then(nat)`) and why one alone
-/// composes into a node.
+/// A function's result, which is its input's type again.
+///
+/// So functions chain (`ttl(input).then(nat)`), and a single one composes into a node.
 #[diagnostic::on_unimplemented(
     message = "this chain of operators is not a function: a function begins with packets as they are on the wire and ends there",
     label = "is `.done()` missing at its end?",

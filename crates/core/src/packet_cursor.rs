@@ -5,30 +5,35 @@ use netbricks_packet::stack::Usual;
 
 use crate::context::Context;
 
-/// One packet of the batch in hand.
+/// One packet of the current batch.
 pub struct PacketCursor<'a, 'b> {
     pub(crate) slot: usize,
     pub(crate) bytes: &'a mut Bytes<'b>,
     pub(crate) cx: &'a mut Context,
-    /// In the copy of an operator chain for one shape of frames, what is known of this one, unless it was reshaped.
+    /// The known facts about this frame, in the copy of an operator chain for one shape, unless it was
+    /// reshaped.
     pub(crate) usual: Usual,
-    /// Whether somebody may have changed what made this frame a usual one. A local variable of whoever applies the operator chain:
-    /// it is known without looking.
+    /// Whether code may have changed the bytes that made this frame a usual one.
+    ///
+    /// It is a local variable of the code that applies the operator chain, so its value is known without a
+    /// read of memory.
     pub(crate) reshaped: &'a mut bool,
     pub(crate) pass: Pass,
 }
 
-/// How a packet that waits in a lookup goes on from there. Known when the loop is compiled.
+/// How a packet that waits in a lookup goes on from there, which is known when the loop is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pass {
-    /// At once, whatever it takes.
+    /// It goes on at once, whatever the work.
     Only,
-    /// Only if it takes little; otherwise its verdict is [`Verdict::AGAIN`], and nothing was done. So the loop has no calls
-    /// for which it would have to keep everything in memory.
+    /// It goes on only if that is little work.
+    ///
+    /// Otherwise its verdict is [`Verdict::AGAIN`], and nothing was done. So the loop has no calls for which
+    /// it would have to keep everything in memory.
     First,
-    /// As `First`, in a batch that is not [mixed](Context::mixed): [`Verdict::AGAIN`] for whatever is rare.
+    /// As `First`, in a batch that is not [mixed](Context::mixed): [`Verdict::AGAIN`] for every rare case.
     Alike,
-    /// It had that verdict.
+    /// It had that verdict in its first pass.
     Second,
 }
 
@@ -43,15 +48,16 @@ impl<'a, 'b> PacketCursor<'a, 'b> {
         Self { slot, bytes, cx, usual: Usual::default(), reshaped, pass: Pass::Only }
     }
 
-    /// The same packet, for an operator further up.
+    /// The same packet, for an earlier operator of the chain.
     #[inline(always)]
     pub(crate) fn again(&mut self) -> PacketCursor<'_, 'b> {
         let Self { slot, bytes, cx, usual, reshaped, pass } = self;
         PacketCursor { slot: *slot, bytes, cx, usual: *usual, reshaped, pass: *pass }
     }
 
-    /// Lends the packet to code that is not inlined: only copies of what changes must be in memory then, and what the loop
-    /// has stays in registers.
+    /// Lends the packet to code that is not inlined.
+    ///
+    /// Only copies of changing values must then be in memory, and the loop's values stay in registers.
     #[inline(always)]
     pub(crate) fn apart<R>(self, f: impl FnOnce(PacketCursor<'_, '_>) -> R) -> R {
         let Self { slot, bytes, cx, usual, reshaped, pass } = self;

@@ -1,20 +1,18 @@
-//! Why a packet left: an enum with a short stable name, a class and a sentence for each reason.
-//!
-//! The names appear in reports, metrics and JSON; they never change meaning.
+//! Drop reasons: an enum with a short stable name, a class and a sentence for each reason.
 
 use std::fmt;
 use std::num::NonZeroU16;
 
-/// What kind of leaving a reason is.
+/// The class of a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
-    /// Somebody decided so: a rule, a limit, an expired time to live.
+    /// A rule or a limit decided so, for example an expired time to live.
     Policy,
     /// There was no room, no buffer or no link: more resources would have kept it.
     Lost,
     /// The packet breaks the rules of its protocol.
     Malformed,
-    /// Its work is done: an answered ARP request is no loss.
+    /// The packet's work is done: an answered ARP request is no loss.
     Consumed,
 }
 
@@ -32,7 +30,7 @@ impl Class {
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $reason:ident, $name:literal, $class:ident, $sentence:literal;)*) => {
-        /// Why a packet was dropped or consumed.
+        /// A reason for which a packet was dropped or consumed.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum DropReason { $($(#[$doc])* #[doc = $sentence] $reason),* }
@@ -40,9 +38,9 @@ macro_rules! reasons {
         impl DropReason {
             /// All reasons, in the order of their numbers.
             pub const ALL: &'static [Self] = &[$(Self::$reason),*];
-            /// How many there are.
+            /// The number of reasons.
             pub const COUNT: usize = Self::ALL.len();
-            /// Short and stable, for reports and metrics: `"ttl-expired"`.
+            /// Its short and stable name, for reports and metrics: `"ttl-expired"`.
             pub const fn name(self) -> &'static str { match self { $(Self::$reason => $name),* } }
             /// Its class.
             pub const fn class(self) -> Class { match self { $(Self::$reason => Class::$class),* } }
@@ -95,39 +93,43 @@ impl fmt::Display for DropReason {
 pub struct Edge(pub u8);
 
 impl Edge {
-    /// The way on: what a function forwards.
+    /// The way on, for packets that a function forwards.
     pub const OUT: Self = Self(0);
-    /// Back to where the packet came from: answers that a function makes.
+    /// The way back to the packet's source, for answers that a function makes.
     pub const REPLY: Self = Self(1);
 }
 
 /// How a packet left the operators of a node, in 16 bits, so that it fits the packet's metadata line.
 ///
-/// 1 to 255 dropped for the reason one less; `0x100 | edge` another edge. Never 0, which stays: so that the answer of a
-/// operator chain that leaves nothing known is the batch's verdict as it is.
+/// The numbers 1 to 255 mean dropped for the reason with the number one less; `0x100 | edge` means another
+/// edge. A verdict is never 0, which means that the packet stays. So the answer of an operator chain that
+/// leaves no facts is the batch's verdict unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict(NonZeroU16);
 
-/// Another edge begins behind the last reason.
+/// The numbers of edges begin behind those of the reasons.
 const _: () = assert!(DropReason::COUNT <= 0xff, "a verdict has 255 numbers for reasons");
 
 impl Verdict {
-    /// Leave this function by its main way out, past its remaining operators.
+    /// The packet leaves this function by its main way out, past its remaining operators.
     pub const PASS: Self = Self(NonZeroU16::MIN.saturating_add(0x1ff));
-    /// Leave this function by [`Edge::REPLY`]. To other edges leads `divert`, which tells the graph of them.
+    /// The packet leaves this function by [`Edge::REPLY`].
+    ///
+    /// For other edges use `divert`, which tells the graph about them.
     pub const REPLY: Self = Self::edge(Edge::REPLY);
-    /// Leave the node by [`Edge::OUT`]; in a row of functions, leave this one for the next.
+    /// The packet leaves the node by [`Edge::OUT`]; in a chain of fused functions, it leaves this one for the
+    /// next.
     pub const OUT: Self = Self::edge(Edge::OUT);
     /// Another arm of a branch has the packet.
     pub(crate) const ELSEWHERE: Self = Self(NonZeroU16::MIN.saturating_add(0x200));
-    /// Nothing was done yet: the packet has to come once more, [alone](crate::operator::Pass::Second).
+    /// Nothing was done yet: the packet must come once more, [alone](crate::operator::Pass::Second).
     pub(crate) const AGAIN: Self = Self(NonZeroU16::MIN.saturating_add(0x201));
-    /// Dropped for this reason.
+    /// The packet is dropped for this reason.
     #[inline(always)]
     pub const fn drop(reason: DropReason) -> Self {
         Self(NonZeroU16::MIN.saturating_add(reason as u16))
     }
-    /// Leaves on this edge.
+    /// The packet leaves on this edge.
     #[inline(always)]
     pub(crate) const fn edge(edge: Edge) -> Self {
         Self(NonZeroU16::MIN.saturating_add(0xff + edge.0 as u16))
@@ -136,7 +138,7 @@ impl Verdict {
     pub(crate) const fn bits(self) -> u16 {
         self.0.get()
     }
-    /// Where the packet goes, from the bits that the batch kept.
+    /// The packet's departure, from the bits that the batch kept.
     #[inline(always)]
     pub(crate) fn departure(bits: u16) -> Departure {
         match bits {
@@ -151,7 +153,8 @@ impl Verdict {
     }
 }
 
-/// The policy of an operator for a packet that it does not match: a [`DropReason`], an [`Edge`] or a [`Verdict`] becomes one.
+/// The policy of an operator for a packet that it does not match: a [`DropReason`], an [`Edge`] or a
+/// [`Verdict`].
 ///
 /// `parse` and `resize` take it by `or`, `filter` as its first argument.
 ///
@@ -173,7 +176,7 @@ impl Verdict {
 pub struct OnMismatch(pub(crate) Verdict);
 
 impl OnMismatch {
-    /// The edge that the graph has to know of, where this is one.
+    /// The edge of this policy, if it has one, which the graph must know.
     pub(crate) fn edge(self) -> Option<Edge> {
         match Verdict::departure(self.0.bits()) {
             Departure::Edge(edge) => Some(edge),
@@ -198,7 +201,7 @@ impl From<Verdict> for OnMismatch {
     }
 }
 
-/// What becomes of a packet that does not stay in its batch.
+/// The fate of a packet that does not stay in its batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Departure {
     Drop(DropReason),

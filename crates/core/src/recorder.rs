@@ -1,14 +1,16 @@
-//! The last dropped headers, by node and reason: "why was it dropped?" is answered without having armed anything.
+//! The last dropped headers, by node and reason.
 //!
-//! Bounded and rate-limited, so that a flood of drops costs a comparison a packet.
+//! They are recorded always, so that a user learns why a packet was dropped without starting a recording
+//! first. The memory is bounded and the rate limited, so that a flood of drops costs one comparison a packet.
 
 use crate::reason::DropReason;
 
 /// Bytes of a dropped packet that are kept.
 pub const KEPT_BYTES: usize = 128;
 const RECORDS: usize = 64;
-/// One record a node, reason and millisecond. Nodes and reasons share places when a graph is large: they then
-/// limit each other.
+/// The time between two records of a node and reason: a millisecond.
+///
+/// Nodes and reasons share places when a graph is large: they then limit each other.
 const INTERVAL: u64 = 1_000_000;
 const PLACES: usize = 256;
 
@@ -17,16 +19,16 @@ fn place(node: usize, reason: DropReason) -> usize {
     (node * DropReason::COUNT + reason as usize) % PLACES
 }
 
-/// One dropped packet's beginning.
+/// The beginning of one dropped packet.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// The node's number in its graph.
     pub node: usize,
-    /// Why.
+    /// The reason.
     pub reason: DropReason,
-    /// When (ns).
+    /// The time (ns).
     pub time: u64,
-    /// Bytes that the frame had.
+    /// The frame's length in bytes.
     pub frame_len: usize,
     len: usize,
     bytes: [u8; KEPT_BYTES],

@@ -20,7 +20,7 @@ use crate::node::Node;
 use crate::state::Declarations;
 use crate::worker_group::WorkerGroup;
 
-/// What a function may ask of the worker it is made for: who that is, and its declared state.
+/// A worker as a function sees it: its number, its group, and the function's declared state.
 #[derive(Clone)]
 pub struct Worker {
     index: usize,
@@ -33,7 +33,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Worker number `index`, whose randomness starts from `seed` and whose new packets come from `pool`.
+    /// Worker number `index`. Its randomness starts from `seed` and its new packets come from `pool`.
     pub fn new(index: usize, seed: u64, pool: Pool) -> Self {
         Self {
             index,
@@ -45,18 +45,19 @@ impl Worker {
             shares: Shares::default(),
         }
     }
-    /// The same worker, whose shared state is that of everybody who was given `shares`: what a blueprint does for the
-    /// workers that it makes nodes for.
+    /// The same worker, with the shared state of all workers that were given `shares`.
+    ///
+    /// A blueprint calls this for the workers for which it makes nodes.
     #[must_use]
     pub fn sharing(&self, shares: &Shares) -> Self {
         Self { shares: shares.clone(), ..self.clone() }
     }
-    /// The same as a member of this group.
+    /// The same worker as a member of this group.
     #[must_use]
     pub fn of_team(self, group: WorkerGroup) -> Self {
         Self { group, ..self }
     }
-    /// Who works beside it.
+    /// The group of workers that it belongs to.
     pub fn group(&self) -> &WorkerGroup {
         &self.group
     }
@@ -64,11 +65,11 @@ impl Worker {
     pub fn index(&self) -> usize {
         self.index
     }
-    /// The seed of everything random in its nodes: a run repeats exactly with the same one.
+    /// The seed of everything random in its nodes: a run with the same seed repeats exactly.
     pub fn seed(&self) -> u64 {
         self.seed
     }
-    /// Where its new packets come from.
+    /// The pool of its new packets.
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
@@ -78,7 +79,7 @@ impl Worker {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}")]
 pub struct BuildError {
-    /// What is wrong, what was expected, how to mend it.
+    /// The error, with the expected value and a remedy.
     pub problem: String,
 }
 
@@ -91,8 +92,9 @@ impl BuildError {
 
 type Make = dyn Fn(&Worker) -> Result<Box<dyn Node>, BuildError> + Send + Sync;
 
-/// Makes one node a worker, from configuration that was checked already. It crosses threads; what it makes does not, but for
-/// state that its nodes [share](crate::consistency).
+/// Makes a node for each worker from configuration that was checked already.
+///
+/// A blueprint crosses threads. Its nodes do not, except for state that they [share](crate::consistency).
 #[derive(Clone)]
 pub struct Blueprint {
     make: Arc<Make>,
@@ -105,14 +107,15 @@ impl Blueprint {
     pub fn new(make: impl Fn(&Worker) -> Result<Box<dyn Node>, BuildError> + Send + Sync + 'static) -> Self {
         Self { make: Arc::new(make), shares: Shares::default(), warnings: Arc::default() }
     }
-    /// What [is doubted](Settings::warnings) in the settings that it was made of.
+    /// The [warnings](Settings::warnings) about its settings.
     pub fn warnings(&self) -> &[ConfigWarning] {
         &self.warnings
     }
     /// Makes the node.
     ///
     /// # Errors
-    /// What the function's author or its declared state reports: a table that does not fit into memory.
+    /// An error of the function's author or of its declared state, such as a table that does not fit into
+    /// memory.
     pub fn build(&self, worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
         (self.make)(&worker.sharing(&self.shares))
     }
@@ -121,13 +124,13 @@ impl Blueprint {
 /// A key that an operator may write in a function's or port's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Key {
-    /// As it is written: `"capacity"`.
+    /// The name as it is written: `"capacity"`.
     pub name: &'static str,
-    /// What kind of value, with its unit: `"whole number, flows"`.
+    /// The kind of value, with its unit: `"whole number, flows"`.
     pub kind: &'static str,
-    /// The value when it is left out, as it would be written; `None` where it must be given.
+    /// The default value, as an operator would write it; `None` where the key is required.
     pub default: Option<&'static str>,
-    /// One sentence.
+    /// One sentence about the key.
     pub summary: &'static str,
 }
 
@@ -140,33 +143,38 @@ pub struct RenamedKey {
     pub new: &'static str,
 }
 
-/// What an operator may write for a function, validated once into what the code needs.
+/// Settings that an operator may write for a function, validated once into values that the code needs.
 ///
-/// Derive `serde::Deserialize` with `deny_unknown_fields`; a wrong type or an unknown key is then reported with line
-/// and column.
+/// Derive `serde::Deserialize` with `deny_unknown_fields`: a wrong type or an unknown key is then reported
+/// with line and column.
 pub trait Settings: DeserializeOwned + Send + Sync + 'static {
     /// The keys, in the order in which to list them.
     const KEYS: &'static [Key];
     /// Keys of earlier versions. A file that has one gets an error that names the new key.
     const RENAMED: &'static [RenamedKey] = &[];
-    /// Checks what types cannot say; the message names the key, what was expected and what was found. It is called again
-    /// without the key that it refused, so that all that is wrong is told at once; what would follow from another key is
-    /// not told where that one is wrong, if the message names it in backquotes.
+    /// Checks rules that types cannot express.
+    ///
+    /// The message names the key, the expected value and the value found. The check is called again without
+    /// the key that it refused, so that all errors are reported at once. An error that follows from another
+    /// wrong key is not reported, if its message names that key in backquotes.
     ///
     /// # Errors
     /// [`InvalidSetting`] names the key.
     fn check(&self) -> Result<(), InvalidSetting> {
         Ok(())
     }
-    /// Relative names of files start from this directory, the configuration file's. Told once, before anything is checked.
+    /// Sets the directory from which relative file names start: that of the configuration file.
+    ///
+    /// It is called once, before anything is checked.
     fn start_from(&mut self, _directory: &Path) {}
-    /// What does, and is probably not what was meant: it is told as a warning. Asked of settings that were checked.
+    /// Warnings about values that are valid but probably not intended. It is called on settings that passed
+    /// the check.
     fn warnings(&self) -> Vec<ConfigWarning> {
         Vec::new()
     }
 }
 
-/// A value that does not do.
+/// A value that is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{key}` {problem}")]
 pub struct InvalidSetting {
@@ -176,18 +184,18 @@ pub struct InvalidSetting {
     pub problem: String,
 }
 
-/// A value that does, and is probably not what was meant.
+/// A valid value that is probably not intended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigWarning {
     /// The key.
     pub key: &'static str,
-    /// Which item of its list, from 0.
+    /// The index of the item in the key's list, from 0.
     pub item: Option<usize>,
     /// `"backend `web-2` has the Ethernet address of `web-1`"`
     pub problem: String,
 }
 
-/// For functions that take no settings.
+/// The settings of functions that take none.
 #[derive(Clone, Copy, Debug, Default, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoSettings {}
@@ -196,17 +204,17 @@ impl Settings for NoSettings {
     const KEYS: &'static [Key] = &[];
 }
 
-/// Settings that do not fit, with their place in the file.
+/// An error in settings, with its place in the file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct SettingsError {
-    /// What is wrong.
+    /// The error.
     pub message: String,
     /// Byte range in the file, where it is known.
     pub span: Option<Range<usize>>,
-    /// The name that was probably meant.
+    /// The name that was probably intended.
     pub suggestion: Option<String>,
-    /// The key was renamed, and this is its new name.
+    /// The new name, where the key was renamed.
     pub renamed: Option<&'static str>,
 }
 
@@ -217,8 +225,9 @@ impl SettingsError {
     }
 }
 
-/// Reads settings from a table with places in a file and checks them. Relative names of files start from `directory`, where
-/// one is given.
+/// Reads settings from a table with places in a file, and checks them.
+///
+/// Relative file names start from `directory`, where it is given.
 ///
 /// # Errors
 /// [`SettingsError`] with the place of a renamed or unknown key, a wrong type or a refused value.
@@ -253,13 +262,13 @@ pub fn read_settings<S: Settings>(
 
 type Maker = dyn Fn(Spanned<DeTable<'_>>, &Path) -> Result<Blueprint, SettingsError> + Send + Sync;
 
-/// A function that can be used by name.
+/// A function that is available by name.
 pub struct Definition {
     /// Its name in configuration.
     pub name: &'static str,
-    /// One sentence.
+    /// One sentence about the function.
     pub summary: &'static str,
-    /// What may be written for it.
+    /// The keys of its settings.
     pub keys: &'static [Key],
     /// Settings, as TOML, with which it can be tried. The first are the ones that tools show.
     pub examples: Vec<&'static str>,
@@ -285,8 +294,10 @@ impl Registry {
         Self::default()
     }
 
-    /// Adds a function: its settings are read and checked once, `build` makes a node of them for each worker. A name
-    /// that is there already is replaced, so that a vendor can put an own `ttl` in place of ours.
+    /// Adds a function.
+    ///
+    /// Its settings are read and checked once, and `build` makes a node from them for each worker. A function
+    /// of the same name is replaced, so that a vendor can put another `ttl` in place of ours.
     ///
     /// `build` is usually `|config, worker| compose(worker, |input| limit(input, config, worker))`.
     pub fn add<S: Settings>(
@@ -343,8 +354,9 @@ impl Definition {
         self.configure(table, Path::new(""))
     }
 
-    /// Checks settings, as a table with places in the file, and makes a blueprint of them. Relative names of files in them start
-    /// from `directory`.
+    /// Checks settings, given as a table with places in the file, and makes a blueprint from them.
+    ///
+    /// Relative file names in them start from `directory`.
     ///
     /// # Errors
     /// [`SettingsError`] with the place of a wrong type, an unknown key or a refused value.
@@ -372,14 +384,14 @@ impl Definition {
     }
 }
 
-/// The name that somebody who wrote `found` most probably meant.
+/// The known name that an operator who wrote `found` most probably intended.
 pub fn nearest<'a>(found: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()
         .map(|name| (strsim::damerau_levenshtein(found, name), name))
         .filter(|(distance, name)| {
             let longest = name.len().max(found.len());
-            // Something they must have in common.
+            // The names must have something in common.
             *distance <= 1 + longest / 4 && *distance < longest
         })
         .min_by_key(|(distance, _)| *distance)

@@ -52,18 +52,18 @@ impl<T> State<T> {
     }
 }
 
-/// State that can be found by name: what export, import and metrics need of it.
+/// State that can be found by name, with the operations that export, import and metrics need.
 pub trait Declared: 'static {
-    /// Versioned, checked bytes.
+    /// Exports the state as bytes with a version and a checksum.
     fn export(&self) -> Vec<u8>;
-    /// Takes over what [`export`](Declared::export) gave, at time `now` (ns); nothing changes when it fails.
+    /// Imports bytes of [`export`](Declared::export), at time `now` (ns); nothing changes when it fails.
     ///
     /// # Errors
-    /// What does not fit.
+    /// The part that does not fit.
     fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String>;
     /// Occupancy for metrics: entries and capacity.
     fn occupancy(&self) -> (u64, u64);
-    /// Its counters for metrics, where entries of it may end or find no place.
+    /// Its counters for metrics, where its entries may end or find no place.
     fn flow_counters(&self) -> Option<Counters> {
         None
     }
@@ -74,17 +74,19 @@ pub trait Declared: 'static {
     fn mobility(&self, _by: ShuffleKey) -> Mobility {
         Mobility::Bound
     }
-    /// Takes out the state of moving flows, as bytes that [`import`](Declared::import) adds on another worker.
+    /// Takes out the state of moving flows, as bytes that [`import`](Declared::import) adds on another
+    /// worker.
     ///
-    /// It is called only for state that [`Moves`](Mobility::Moves). The flows are nowhere else then: an import of these
-    /// bytes keeps those for which it has room.
+    /// It is called only for state that [`Moves`](Mobility::Moves). The flows are nowhere else then: an
+    /// import of these bytes keeps those for which it has room.
     ///
-    /// It takes one piece a call, so that packets of other flows go on in between, the first from `place` 0 on. It
-    /// returns where the next begins, or `None` after the last. No bytes where nothing of the piece moves.
+    /// It takes one piece a call, so that packets of other flows go on in between. The first call has `place`
+    /// 0. The answer is the place where the next piece begins, or `None` after the last. There are no bytes
+    /// where nothing in the piece moves.
     fn take_part(&mut self, _part: &Part, _place: usize) -> (Vec<u8>, Option<usize>) {
         (Vec::new(), None)
     }
-    /// Of what workers share: itself, for the graph that replaces this one's on the same worker.
+    /// A reference to state that workers share, for the graph that replaces this one on the same worker.
     fn shared_state(&self) -> Option<SharedStateRef> {
         None
     }
@@ -113,11 +115,11 @@ pub trait Declared: 'static {
 /// The behaviour of declared state when flows move to another worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mobility {
-    /// Its entry of a flow goes with the flow.
+    /// An entry by flow moves with the flow.
     Moves,
-    /// It is no flow's, or all workers' already: totals, configuration.
+    /// The state belongs to no flow, or all workers have it already: totals, configuration.
     Stays,
-    /// It is of flows, but cannot go with them: a shuffle with this behind it refuses to move any.
+    /// The state is by flow, but cannot move: a shuffle with it behind refuses to move flows.
     Bound,
 }
 
@@ -132,7 +134,7 @@ impl Mobility {
 /// A table takes these in by its policy, while it takes all or none of a copy.
 const MOVED: &[u8; 4] = b"NBMV";
 
-/// Takes those flows out of a piece of a table, from slot `place` on, that `chosen` answers `true` for.
+/// Takes the flows for which `chosen` answers `true` out of a piece of a table, from slot `place` on.
 fn take_moved<K: Key + Encode, V: Encode + 'static>(
     table: &mut FlowTable<K, V>,
     place: usize,
@@ -177,7 +179,9 @@ where
     }
 }
 
-/// Whether keys of this type in a table tell their bucket: the types as which the keys below are stored.
+/// Whether entries with this stored key type move under the shuffle key `by`.
+///
+/// These are the stored types of the keys below.
 fn stored_follows<K: 'static>(by: ShuffleKey) -> bool {
     let stored = TypeId::of::<K>();
     if stored == TypeId::of::<StoredFlow>() {
@@ -204,37 +208,39 @@ fn stored_in(key: &dyn Any, part: &Part) -> bool {
     }
 }
 
-/// State that puts something off to the end of its worker's batch, event or call.
+/// State that postpones work to the end of its worker's batch, event or call.
 pub(crate) trait Settle {
-    /// One begins, which will end.
+    /// Says that a batch, event or call begins, which will end.
     fn begin(&self);
-    /// It has ended.
+    /// Says that it has ended.
     fn settle(&self);
 }
 
-/// A type that may key a table: how it is stored.
+/// A type that may be the key of a table, and its stored form.
 pub trait TableKey: Copy + 'static {
     /// The key as the table stores it.
     type Stored: netbricks_tables::Key + Encode;
-    /// Whether nearly all packets looked up by it have ports and are no fragments.
+    /// Whether nearly all packets that are looked up by it have ports and are no fragments.
     ///
-    /// Lookups over IPv4 then handle the others in slower loops. Answers do not depend on it.
+    /// Lookups over IPv4 then handle other packets in slower loops. The answers do not depend on it.
     const PORTS: bool = false;
-    /// To what the table keeps.
+    /// Converts to the form in which the table keeps it.
     fn store(self) -> Self::Stored;
-    /// And back.
+    /// Converts back.
     fn restore(stored: Self::Stored) -> Self;
-    /// The hash by which a [shuffle](crate::shuffle) with this key chooses the worker of this entry's packets.
+    /// The hash by which a [shuffle](crate::shuffle) with this key chooses the worker of this entry's
+    /// packets.
     ///
-    /// `None` where the entry does not tell, and so cannot move with them.
+    /// `None` where that does not follow from the entry, so that it cannot move with them.
     fn spread(self, _by: ShuffleKey, _hash: &HashKey) -> Option<u64> {
         None
     }
     /// Whether [`spread`](Self::spread) has an answer for every entry under this key of a shuffle.
     ///
-    /// Where it has not, flows with such a table behind their shuffle do not move. An entry under an address is taken
-    /// to be of the packets with that address where the shuffle looks for it. One under a number is taken to be of
-    /// those with that port, VLAN or owner. For another meaning, write a key type of its own, which follows nothing.
+    /// Otherwise flows with such a table behind their shuffle do not move. An entry under an address is
+    /// assumed to belong to the packets with that address where the shuffle reads it. An entry under a number
+    /// is assumed to belong to those with that port, VLAN or owner. For another meaning, write a separate key
+    /// type that follows no key.
     fn follows(_by: ShuffleKey) -> bool {
         false
     }
@@ -273,7 +279,7 @@ impl TableKey for u32 {
     }
 }
 
-/// The address that a prefix is looked up for.
+/// The address for which a prefix is looked up.
 impl TableKey for IpAddr {
     type Stored = Self;
     #[inline(always)]
@@ -291,7 +297,7 @@ impl TableKey for IpAddr {
     }
 }
 
-/// A declared flow table keyed by `K` as authors see it.
+/// The type of a declared flow table with key `K`, as authors see it.
 pub type Flows<K, V> = State<FlowTable<<K as TableKey>::Stored, V>>;
 
 /// A declared counter.
@@ -312,7 +318,7 @@ impl Counter {
 
 struct CounterState(Counter);
 
-/// As bytes, the one of several [`CounterArray`]: with their version and checksum.
+/// A counter has the bytes of a [`CounterArray`] of one counter, with their version and checksum.
 impl Declared for CounterState {
     fn export(&self) -> Vec<u8> {
         let mut tally = CounterArray::new(1);
@@ -356,9 +362,9 @@ type GoesBy = fn(ShuffleKey) -> bool;
 pub struct Declarations {
     states: Vec<(String, Rc<RefCell<dyn Declared>>)>,
     handlers: Vec<(Handler, Read)>,
-    /// Keys of moving entries, by the state's name, where an author's type says it better than the stored one.
+    /// Keys of moving entries, by the state's name, where an author's type says more than the stored one.
     ///
-    /// They say under which keys entries follow their flows, and how to take them out.
+    /// They say under which shuffle keys entries follow their flows, and how to take them out.
     parts: Vec<(String, GoesBy, Take)>,
     reports: Vec<Report>,
     settles: Vec<Rc<dyn Settle>>,
@@ -368,10 +374,12 @@ pub struct Declarations {
 }
 
 impl Worker {
-    /// Declares a flow table, with the handlers `NAME.occupancy`, `NAME.evicted`, `NAME.expired` and `NAME.refused`.
+    /// Declares a flow table, with the handlers `NAME.occupancy`, `NAME.evicted`, `NAME.expired` and
+    /// `NAME.refused`.
     ///
-    /// Where it cannot be made (no memory, capacity 0), the node's building fails with that error. The handle is then
-    /// of a table of one entry, which never sees a packet. A seed of 0 becomes the worker's.
+    /// Where it cannot be made (no memory, capacity 0), the node's building fails with that error. The handle
+    /// then leads to a table of one entry, which never sees a packet. A seed of 0 is replaced by the
+    /// worker's.
     pub fn flow_table<K: TableKey, V: Encode + Copy + 'static>(
         &self,
         name: &str,
@@ -388,12 +396,14 @@ impl Worker {
                 self.divides::<K, V>(&table);
                 table
             }
-            // Not even one entry: the failure stands already, and nothing can run without memory for 64 bytes.
+            // Not even one entry: the failure is noted already, and nothing can run without memory for 64
+            // bytes.
             Err(error) => panic!("no memory for a table of one entry: {error}"),
         }
     }
 
-    /// Declares state of another kind. Where the name is taken (a function fused with itself) a number is added.
+    /// Declares state of another kind. Where the name is taken (a function fused with itself) a number is
+    /// appended.
     pub fn declare<T: Declared>(&self, name: &str, state: T) -> State<T> {
         let state = Rc::new(RefCell::new(state));
         let mut declarations = self.declarations.borrow_mut();
@@ -402,7 +412,7 @@ impl Worker {
         State(state)
     }
 
-    /// The table declared last can be divided by flow.
+    /// Notes that the table declared last can be divided by flow.
     fn divides<K: TableKey, V: Encode + Copy + 'static>(&self, table: &Flows<K, V>) {
         let table = table.clone();
         let mut declarations = self.declarations.borrow_mut();
@@ -413,9 +423,10 @@ impl Worker {
         declarations.parts.push((name, K::follows, take));
     }
 
-    /// A handle to a table that is made of configuration and changes with it alone.
+    /// A handle to a table that is made from configuration and changes only with it.
     ///
-    /// It has no name and is not exported or handed over, so that the old configuration does not undo a change.
+    /// It has no name, and is not exported or handed over, so that the old configuration does not undo a
+    /// change.
     pub fn configured<T>(&self, table: T) -> State<T> {
         State(Rc::new(RefCell::new(table)))
     }
@@ -448,12 +459,12 @@ impl Worker {
         self.declarations.borrow_mut().ends.push(Box::new(end));
     }
 
-    /// Makes the building of the node in hand fail.
+    /// Makes the building of the present node fail.
     pub fn fail(&self, error: BuildError) {
         self.declarations.borrow_mut().failure.get_or_insert(error);
     }
 
-    /// Runs `build` with nothing declared yet and answers what it declared.
+    /// Runs `build` with no declarations, and answers its declarations.
     pub(crate) fn declaring<T>(&self, build: impl FnOnce() -> T) -> Result<(T, Declarations), BuildError> {
         *self.declarations.borrow_mut() = Declarations::default();
         let built = build();
@@ -465,7 +476,7 @@ impl Worker {
     }
 }
 
-/// Of [`Declarations::settling`].
+/// The guard of [`Declarations::settling`].
 pub(crate) struct Settling<'d>(&'d [Rc<dyn Settle>]);
 
 impl<'d> Settling<'d> {
@@ -484,11 +495,11 @@ impl Drop for Settling<'_> {
 }
 
 impl Declarations {
-    /// Has `state` settle whenever a batch, event or call of its worker ends.
+    /// Makes `state` settle whenever a batch, event or call of its worker ends.
     pub(crate) fn settles(&mut self, state: Rc<dyn Settle>) {
         self.settles.push(state);
     }
-    /// Has declared state settle when it is dropped: when the batch, event or call has ended, also by a panic.
+    /// A guard whose drop settles declared state: when the batch, event or call has ended, also by a panic.
     #[inline(always)]
     pub(crate) fn settling(&self) -> Settling<'_> {
         Settling::begin(&self.settles)
@@ -522,12 +533,12 @@ impl Declarations {
         let states = self.states.iter().map(|(name, state)| (name.clone(), state.borrow().export()));
         states.chain(self.events.export()).collect()
     }
-    /// Its state that is shared with other workers.
+    /// The state that it shares with other workers.
     pub(crate) fn shared_state(&self) -> Vec<(String, SharedStateRef)> {
         let states = self.states.iter();
         states.filter_map(|(name, state)| Some((name.clone(), state.borrow().shared_state()?))).collect()
     }
-    /// Gives a state what another graph's had; `None` where only its bytes can move.
+    /// Gives a state the content of another graph's; `None` where only its bytes can move.
     pub(crate) fn adopt(
         &self,
         name: &str,
@@ -544,7 +555,7 @@ impl Declarations {
         }
         Some(inherited.map_err(|problem| ImportError::Refused { name: name.into(), problem }))
     }
-    /// A piece of what goes with the flows that move.
+    /// A piece of the state that moves with flows.
     pub(crate) fn take_part(&self, part: &Part, step: &mut PartStep) -> Option<StateImage> {
         let by = part.key();
         let Some((name, state)) = self.states.get(step.state) else {
@@ -562,11 +573,11 @@ impl Declarations {
         step.go_on(next, self.states.len());
         (!bytes.is_empty()).then(|| (name.clone(), bytes))
     }
-    /// The state that keeps flows under this key from moving.
+    /// The names of state that keeps flows under this key from moving.
     pub(crate) fn bound(&self, by: ShuffleKey) -> Vec<String> {
         self.of_mobility(by, Mobility::Bound)
     }
-    /// The state that goes with flows under this key.
+    /// The names of state that moves with flows under this key.
     pub(crate) fn follows(&self, by: ShuffleKey) -> Vec<String> {
         self.of_mobility(by, Mobility::Moves)
     }
@@ -625,7 +636,7 @@ impl Declarations {
         let known = self.handlers().into_iter().map(|handler| handler.name).collect::<Vec<_>>().join(", ");
         Err(CallError::Unknown { name: name.into(), known })
     }
-    /// The answer of a state's own handler, if that is one's name.
+    /// The answer of a state's own handler, if one has this name.
     fn metric(&self, handler: &str) -> Option<String> {
         let (name, metric) = handler.rsplit_once('.')?;
         let state = self.states.iter().find(|(known, _)| known == name)?.1.borrow();
@@ -684,7 +695,7 @@ mod tests {
         })
     }
 
-    /// A copy comes whole or not at all; what moves is nowhere else.
+    /// A copy is imported as a whole or not at all; moving flows exist nowhere else.
     #[test]
     fn of_flows_that_moved_those_come_that_have_room() {
         let filled = |keys: std::ops::Range<u64>| {

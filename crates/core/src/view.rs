@@ -1,4 +1,4 @@
-//! A packet and the proof of what its bytes are, lent to a user function for the length of one call.
+//! The view: a packet with the proof of its headers, lent to a user function for one call.
 
 use std::hint::cold_path;
 use std::net::IpAddr;
@@ -14,15 +14,17 @@ use crate::annotation::Annotation;
 use crate::context::Context;
 use crate::reason::Edge;
 
-/// Holds bytes, not the packet: no code with a view can send, swap, resize or keep the packet itself.
+/// A packet's bytes and its known headers, without the packet.
+///
+/// So no code with a view can send, swap, resize or keep the packet itself.
 pub struct View<'v, S> {
     pub(crate) data: &'v mut [u8],
     pub(crate) annotations: Annotations<'v>,
     pub(crate) stack: &'v S,
     pub(crate) cx: &'v mut Context,
-    /// Its slot in the batch.
+    /// The packet's slot in the batch.
     pub(crate) slot: usize,
-    /// Whether what made the frame a usual one was lent for writing.
+    /// Whether bytes that made the frame a usual one were lent for writing.
     pub(crate) reshaped: bool,
 }
 
@@ -33,14 +35,16 @@ impl<'v, S> View<'v, S> {
         Self { data, annotations, stack, cx, slot, reshaped: false }
     }
 
-    /// What was annotated under this name: by an earlier function of the graph, or earlier in this one. `None` where
-    /// nothing was.
+    /// The value that was annotated under this name, by an earlier function of the graph or earlier in this
+    /// one.
+    ///
+    /// `None` where there is none.
     #[inline]
     pub fn annotation<T: Encode>(&self, slot: Annotation<T>) -> Option<T> {
         slot.read(&self.annotations)
     }
 
-    /// Takes an annotation off the packet, whoever made it.
+    /// Removes an annotation from the packet, whichever function made it.
     #[inline]
     pub fn take_annotation<T: Encode>(&mut self, slot: Annotation<T>) {
         if self.annotation(slot).is_some() {
@@ -48,7 +52,7 @@ impl<'v, S> View<'v, S> {
         }
     }
 
-    /// Annotates the packet, for whoever comes after this in the graph and asks for the same name.
+    /// Annotates the packet, for later functions in the graph that ask for the same name.
     #[inline]
     pub fn annotate<T: Encode>(&mut self, slot: Annotation<T>, value: T) {
         slot.write(&mut self.annotations, &value);
@@ -70,7 +74,7 @@ impl<S: Stack> View<'_, S> {
         self.lends::<S::Top>(at);
         S::Top::view_mut(&mut self.data[at..end], facts)
     }
-    /// Header `H` at this offset is lent for writing: the packet may be usual no longer.
+    /// Notes that header `H` at this offset is lent for writing: the frame may no longer be a usual one.
     #[inline(always)]
     fn lends<H: Header>(&mut self, at: usize) {
         if Usual::is_shaped_by::<H>(at) {
@@ -81,7 +85,9 @@ impl<S: Stack> View<'_, S> {
     fn limit(&self) -> usize {
         self.stack.limit(self.data.len())
     }
-    /// What the innermost header carries. Ends where its length field said when it was parsed: padding is not payload.
+    /// The payload of the innermost header.
+    ///
+    /// It ends where the header's length field said when it was parsed: padding is not payload.
     #[inline(always)]
     pub fn payload(&self) -> &[u8] {
         &self.data[self.stack.end()..self.limit()]
@@ -100,14 +106,17 @@ impl<S: Stack> View<'_, S> {
     pub fn frame(&self) -> &[u8] {
         self.data
     }
-    /// Bytes that the frame had on the wire, without FCS: more than [`frame`](Self::frame) has where a capture holds only
-    /// its beginning.
+    /// Bytes that the frame had on the wire, without FCS.
+    ///
+    /// This is more than [`frame`](Self::frame) has where a capture holds only the frame's beginning.
     #[inline(always)]
     pub fn frame_len(&self) -> usize {
         self.data.len() + self.missing()
     }
-    /// Bytes that were on the wire behind the frame's last, and are not here: a capture did not keep them. A checksum over
-    /// them can't be verified, and a payload that reaches the frame's end may go on in them.
+    /// The number of bytes at the end of the frame that a capture did not keep.
+    ///
+    /// A checksum over them cannot be verified, and a payload that reaches the frame's end may continue in
+    /// them.
     #[inline(always)]
     pub fn missing(&self) -> usize {
         if !self.cx.cut {
@@ -116,19 +125,22 @@ impl<S: Stack> View<'_, S> {
         cold_path();
         self.annotations.missing()
     }
-    /// The time (ns, the graph's clock): the same for all packets of a batch.
+    /// The time (ns, the graph's clock), which is the same for all packets of a batch.
     #[inline(always)]
     pub fn now(&self) -> u64 {
         self.cx.now()
     }
 
-    /// Sends a new packet of `len` zero bytes, filled by `write`, out on another edge; its time is this packet's. If a later packet of
-    /// the batch makes the function panic, the answer is not sent.
+    /// Sends a new packet of `len` zero bytes, filled by `write`, on another edge.
     ///
-    /// `false` where that cannot be. The answer is then counted as created and dropped: as
-    /// [`PoolExhausted`](crate::DropReason::PoolExhausted) where no buffer is free, as [`TooBig`](crate::DropReason::TooBig) where none is large
-    /// enough, as [`RateLimited`](crate::DropReason::RateLimited) where this packet has got
-    /// [`ANSWERS_LIMIT`](crate::context::ANSWERS_LIMIT) already.
+    /// Its time is this packet's. If a later packet of the batch makes the function panic, the answer is not
+    /// sent.
+    ///
+    /// `false` where it cannot be sent. The answer is then counted as created and dropped. The reason is
+    /// [`PoolExhausted`](crate::DropReason::PoolExhausted) where no buffer is free, and
+    /// [`TooBig`](crate::DropReason::TooBig) where none is large enough. It is
+    /// [`RateLimited`](crate::DropReason::RateLimited) where this packet already has
+    /// [`ANSWERS_LIMIT`](crate::context::ANSWERS_LIMIT) answers.
     pub fn reply(&mut self, edge: Edge, len: usize, write: impl FnOnce(&mut [u8], &View<'_, S>)) -> bool {
         let Some(mut answer) = self.cx.pool().allocate(len) else {
             self.cx.lost_without_buffer(len);
@@ -140,25 +152,28 @@ impl<S: Stack> View<'_, S> {
     }
 }
 
-/// What needs the IP header, wherever it is in the stack.
+/// Methods that need the IP header, wherever it is in the stack.
 pub trait IpRewrite<I> {
     /// The 5-tuple of the IP packet.
     fn flow_key(&self) -> FlowKey;
     /// Whether a capture left out the end of the IP packet.
     fn is_cut_off(&self) -> bool;
-    /// The flow that the packet [goes with](FlowKey::related): its own, but for fragments and ICMP errors.
+    /// The flow that the packet [belongs to](FlowKey::related): its own, except for fragments and ICMP
+    /// errors.
     fn related_flow(&self) -> FlowKey;
-    /// Exchanges the Source and Destination Address fields: the packet goes back.
+    /// Exchanges the Source and Destination Address fields, so that the packet goes back.
     ///
-    /// Changes a checksum only where it covers one of the two: see [`PseudoHeader`](netbricks_packet::PseudoHeader).
+    /// Changes a checksum only where it covers one of the two: see
+    /// [`PseudoHeader`](netbricks_packet::PseudoHeader).
     ///
     /// # Errors
-    /// An authentication header covers the addresses, or the checksum can't be found.
+    /// An authentication header covers the addresses, or the checksum cannot be found.
     fn exchange_addresses(&mut self) -> Result<(), RewriteError>;
     /// Sets the Source Address field, and every checksum that covers it (RFC 1624).
     ///
     /// # Errors
-    /// The address is of the other IP version; an authentication header covers it; the checksum can't be found.
+    /// The address is of the other IP version, an authentication header covers it, or the checksum cannot be
+    /// found.
     fn set_source(&mut self, address: IpAddr) -> Result<(), RewriteError>;
     /// Sets the Destination Address field, and every checksum that covers it (RFC 1624).
     ///
@@ -221,7 +236,9 @@ impl<S: Stack + Holds<Ip, I>, I> IpRewrite<I> for View<'_, S> {
     }
 }
 
-/// The IP packet, and where in it is what a rewrite changes: a checksum that is left to a device, too.
+/// The IP packet, and the places in it that a rewrite changes.
+///
+/// These include a checksum that is left to a device.
 fn rewritten<'a, S: Stack + Holds<Ip, I>, I>(
     view: &'a mut View<'_, S>,
 ) -> Result<(Shape, &'a mut [u8]), RewriteError> {
@@ -232,7 +249,7 @@ fn rewritten<'a, S: Stack + Holds<Ip, I>, I>(
     let unverified = view.annotations.missing() > 0 || view.annotations.is_length_unstated();
     let ip = &mut view.data[at..limit];
     let shape = match Shape::of(ip) {
-        // Its lengths say more than there is, and its parse knows why.
+        // Its length fields state more bytes than are present, for a reason that its parse knew.
         Err(_) if unverified => Shape::known(ip, facts, end - at, limit - at),
         shape => shape?,
     };
@@ -241,7 +258,7 @@ fn rewritten<'a, S: Stack + Holds<Ip, I>, I>(
     Ok((shape, ip))
 }
 
-/// Headers further out: `p.outer::<Ethernet>()`. A trait, so that the position is inferred.
+/// Access to outer headers: `p.outer::<Ethernet>()`. A trait, so that the position is inferred.
 pub trait Enclosing<I> {
     /// The header, for reading.
     fn outer<H: Header>(&self) -> H::Ref<'_>
@@ -253,7 +270,7 @@ pub trait Enclosing<I> {
         Self: Sees<H, I>;
 }
 
-/// `Holds`, said of a view: lets the error name the header rather than the whole stack.
+/// As `Holds`, for a view. So an error message names the header rather than the whole stack.
 #[diagnostic::on_unimplemented(
     message = "`{H}` was not parsed before this operator",
     label = "no `.parse::<{H}>()` on the way here"
@@ -291,9 +308,9 @@ impl<S: Stack, I> Enclosing<I> for View<'_, S> {
     }
 }
 
-/// What earlier operators found out: `p.get::<FlowId>()`.
+/// Access to metadata from earlier operators: `p.get::<FlowId>()`.
 pub trait Metadata<I> {
-    /// The stack that knows.
+    /// The stack that holds the metadata.
     type Stack;
     /// The value.
     fn get<M>(&self) -> &M

@@ -1,5 +1,6 @@
-//! What the workers of one runtime have in common while their graphs are built: how many they are, and where their
-//! copies of one node meet.
+//! The workers of one runtime while their graphs are built.
+//!
+//! A group knows their number, and the state that their copies of one node share.
 
 use std::any::Any;
 use std::fmt;
@@ -14,16 +15,18 @@ pub struct WorkerGroup(Arc<Members>);
 struct Members {
     workers: usize,
     met: Mutex<Vec<(SharedSlot, Arc<dyn Any + Send + Sync>)>>,
-    /// By key and seed: what all shuffles have in common that sort alike.
+    /// By key and seed, the owner table of all shuffles with that key.
     owner_table: Mutex<Vec<(ShuffleKey, u64, Arc<OwnerTable>)>>,
 }
 
-/// A place where the workers' copies of one node meet; each that is made is another. Clones are the same place.
+/// The identity of state that the workers' copies of one node share.
+///
+/// Each new value is another slot; clones are the same slot.
 #[derive(Clone, Debug, Default)]
 pub struct SharedSlot(Arc<()>);
 
 impl WorkerGroup {
-    /// A group of so many workers, 1 or more.
+    /// A group of this many workers, at least 1.
     pub fn new(workers: usize) -> Self {
         Self(Arc::new(Members {
             workers: workers.max(1),
@@ -31,14 +34,14 @@ impl WorkerGroup {
             owner_table: Mutex::default(),
         }))
     }
-    /// How many workers there are.
+    /// The number of workers.
     pub fn workers(&self) -> usize {
         self.0.workers
     }
-    /// What stands at a meeting place: made by whoever comes first.
+    /// The state of a shared slot, made by the first worker that asks.
     ///
     /// # Errors
-    /// What `make` says; who comes next then tries again.
+    /// The error of `make`; the next worker that asks then tries again.
     pub fn shared<T: Any + Send + Sync, E>(
         &self,
         place: &SharedSlot,
@@ -46,7 +49,7 @@ impl WorkerGroup {
     ) -> Result<Arc<T>, E> {
         let mut met = self.0.met.lock().unwrap_or_else(PoisonError::into_inner);
         let known = met.iter().find(|(other, _)| Arc::ptr_eq(&other.0, &place.0));
-        // Of another type it never is: a meeting place belongs to one node.
+        // Its type never differs: a shared slot belongs to one node.
         if let Some(Ok(known)) = known.map(|(_, known)| known.clone().downcast::<T>()) {
             return Ok(known);
         }

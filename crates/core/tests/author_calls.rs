@@ -1,5 +1,7 @@
-//! A panic in each call that a graph makes into an author's code ([`AuthorCall`]), also where more panics follow: the worker
-//! goes on, a neighbour loses nothing, and every packet is accounted for.
+//! A panic in each call that a graph makes into an author's code ([`AuthorCall`]).
+//!
+//! The worker goes on, a neighbour loses nothing, and every packet is accounted for. This holds where more
+//! panics follow, too.
 #![forbid(unsafe_code)]
 
 use std::any::Any;
@@ -18,14 +20,14 @@ use netbricks_core::{
 };
 
 thread_local! {
-    /// The calls that panic, and how many of the first are let pass.
+    /// The calls that panic, and how many of their first occurrences pass.
     static BROKEN: RefCell<Vec<AuthorCall>> = const { RefCell::new(Vec::new()) };
     static SPARED: Cell<u32> = const { Cell::new(0) };
-    /// The calls that did.
+    /// The calls that panicked.
     static REACHED: RefCell<Vec<AuthorCall>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Raised by a panic in place of a text; panics in its end.
+/// A panic's payload in place of a text; its drop panics.
 struct Bomb;
 
 impl Drop for Bomb {
@@ -34,7 +36,7 @@ impl Drop for Bomb {
     }
 }
 
-/// This call is made.
+/// Notes that this call is made, and panics if it is to panic.
 fn reach(call: AuthorCall) {
     if !BROKEN.with_borrow(|broken| broken.contains(&call)) {
         return;
@@ -50,7 +52,9 @@ fn reach(call: AuthorCall) {
     panic!("{call:?}");
 }
 
-/// A node that can panic wherever it is called. It keeps one packet, has state of flows and state that workers share.
+/// A node that can panic in every call.
+///
+/// It keeps one packet, and has state by flow and state that workers share.
 struct Fragile {
     kept: Vec<Packet>,
     shared: Box<dyn Node>,
@@ -181,7 +185,7 @@ impl Node for Fragile {
     }
 }
 
-/// Keeps nothing, and waits for its end.
+/// A node that keeps nothing, and waits for its end.
 struct Waiting;
 
 impl Node for Waiting {
@@ -192,7 +196,7 @@ impl Node for Waiting {
     }
 }
 
-/// Brings so many packets in.
+/// A node that brings this many packets in.
 struct Source(u32);
 
 impl Node for Source {
@@ -200,7 +204,7 @@ impl Node for Source {
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         while self.0 > 0 && batch.len() < cx.burst() {
             self.0 -= 1;
-            // As many as a pool has are never on their way.
+            // A buffer is free: never as many packets are on their way as the pool has.
             assert!(batch.push(cx.pool().packet(&[self.0 as u8; 60]).expect("a buffer is free")).is_ok());
         }
         if self.0 == 0 { Poll::Done } else { Poll::Busy }
@@ -216,7 +220,7 @@ impl Node for Source {
     }
 }
 
-/// Sends all, and has something to say of it.
+/// A node that sends all packets, and reports its progress.
 #[derive(Default)]
 struct Sink {
     sent: u64,
@@ -240,7 +244,7 @@ impl Node for Sink {
     }
 }
 
-/// What the workers of a runtime have in common, in one thread.
+/// The parts that all workers of a runtime share, in one thread.
 struct Setting {
     pool: Pool,
     group: WorkerGroup,
@@ -253,7 +257,7 @@ impl Setting {
         let shares = Shares::default();
         let made = std::sync::atomic::AtomicU32::new(0);
         let fragile = Blueprint::new(move |worker| {
-            // After a panic no other can be made, where that is what is tried.
+            // After a panic no other node can be made, where that is under test.
             let first = made.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < 2;
             if !first && BROKEN.with_borrow(|broken| broken.contains(&AuthorCall::RestoreFailed)) {
                 return Err(BuildError::new("none left"));
@@ -265,7 +269,7 @@ impl Setting {
         Self { pool, group: WorkerGroup::new(2), shuffle, fragile }
     }
 
-    /// A worker's graph: a way over the fragile node, and a neighbour's.
+    /// A worker's graph: one path through the fragile node, and a neighbour's path.
     fn graph(&self, index: usize) -> Result<Graph, GraphError> {
         let worker = Worker::new(index, 1, self.pool.clone()).of_team(self.group.clone());
         let mut graph = GraphBuilder::new("test");
@@ -288,7 +292,7 @@ impl Setting {
     }
 }
 
-/// Two workers' graphs from the first turn to the end, with every call that there is.
+/// Runs the graphs of two workers from the first turn to the end, with every call that exists.
 fn live(graphs: &mut [Graph]) {
     graphs.iter_mut().for_each(|graph| graph.set_burst(8));
     for turn in 0..4_000 {
@@ -296,7 +300,7 @@ fn live(graphs: &mut [Graph]) {
             let _turn: Turn = graph.turn(turn * 1_000_000);
         }
         if turn == 20 {
-            // Where a node panicked over what of it can move, nothing does.
+            // Where a node panicked when asked which of its state can move, no flow moves.
             let _moved = graphs[0].call("shuffle", "move", "0-4095 1");
         }
     }
@@ -310,7 +314,9 @@ fn live(graphs: &mut [Graph]) {
     }
 }
 
-/// Lives through a panic in these calls; the first is the one that is tried, after so many were let pass.
+/// Survives a panic in these calls, of which the first is under test.
+///
+/// That call passes `spared` times before it panics.
 fn survive(broken: &[AuthorCall], spared: u32) {
     let what = format!("{broken:?}");
     BROKEN.set(broken.to_vec());
@@ -321,7 +327,7 @@ fn survive(broken: &[AuthorCall], spared: u32) {
     if let (Ok(first), Ok(second)) = built {
         let mut graphs = [first, second];
         live(&mut graphs);
-        // Graphs that replace these go on with what is shared.
+        // Graphs that replace these take over the shared state.
         let next = Setting::new();
         if let Ok(mut new) = next.graph(0) {
             new.adopt(&graphs[0]);
@@ -354,7 +360,7 @@ fn survive(broken: &[AuthorCall], spared: u32) {
     assert_eq!(pool.available(), pool.capacity(), "{what}");
 }
 
-/// What else has to break for this call to be made.
+/// The calls that must panic, so that this call is made and panics.
 fn with(call: AuthorCall) -> Vec<AuthorCall> {
     match call {
         AuthorCall::Survivors | AuthorCall::Restore | AuthorCall::RestoreFailed | AuthorCall::DropPayload => {
@@ -389,7 +395,7 @@ fn a_node_that_panics_in_every_call_after_the_first_panic_is_contained() {
         } else {
             broken.push(AuthorCall::DropNode);
         }
-        // What is only reached where the node gets as far as that.
+        // Calls that happen only in a node that survives until then.
         let late = [AuthorCall::Drain, AuthorCall::Flush, AuthorCall::Inherit];
         if !late.contains(&call) {
             survive(&broken, 0);
@@ -410,7 +416,7 @@ fn calls_that_panic_only_once_the_graph_runs_are_contained_too() {
 
 #[test]
 fn two_graphs_of_one_thread_give_each_other_what_they_have() {
-    // Without any panic: so the other tests are about panics.
+    // Without any panic, so that the other tests are about panics.
     let setting = Setting::new();
     let mut graphs = [setting.graph(0).unwrap(), setting.graph(1).unwrap()];
     live(&mut graphs);

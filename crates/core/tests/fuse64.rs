@@ -1,7 +1,7 @@
-//! Sixty-four functions fused into one node: it builds, and every one of them does its work.
+//! Sixty-four functions fused into one node: it builds, and each of them does its work.
 //!
-//! How long it takes to build is what `bench/fuse-build.sh` times: seconds, in proportion to their number. `Input` is a concrete
-//! type because a function generic over its input would double that with each.
+//! `bench/fuse-build.sh` times the build: seconds, in proportion to the number of functions. `Input` is a
+//! concrete type, because a function generic over its input would double the time with each.
 #![forbid(unsafe_code)]
 
 use netbricks_core::packet::{Ip, Link};

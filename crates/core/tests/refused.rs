@@ -1,5 +1,6 @@
-//! What must not compile, and what the compiler says about it: the texts are golden files, since they are what an
-//! author reads. `TRYBUILD=overwrite` writes them anew.
+//! Code that must not compile, and the compiler's messages about it.
+//!
+//! The messages are golden files, since an author reads them. `TRYBUILD=overwrite` writes them again.
 #![forbid(unsafe_code)]
 
 #[test]

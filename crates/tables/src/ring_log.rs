@@ -182,7 +182,7 @@ impl<T: Copy + Encode> RingLog<T> {
         }
         let ahead = items.back().map_or(0, |newest| newest.came.saturating_sub(now));
         for kept in &mut items {
-            // Who came before that clock began is as old as it can be.
+            // Items from before that clock began are as old as possible.
             kept.came = kept.came.saturating_sub(ahead);
             if kept.ends < u64::MAX {
                 kept.ends = kept.ends.saturating_sub(ahead);

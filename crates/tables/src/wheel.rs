@@ -294,7 +294,8 @@ impl TimerWheel {
             let above = shift + SLOT_BITS;
             let turn = if above >= u64::BITS { 0 } else { self.elapsed >> above << above };
             let start = turn | u64::from(slot) << shift;
-            // Of two that begin together the higher: what is in it may belong before the other.
+            // Of two slots that begin together the higher level comes first: its timers may belong before the
+            // other's.
             if earliest.is_none_or(|(_, other)| start <= other) {
                 earliest = Some((1 + level as usize * SLOTS + slot as usize, start));
             }

@@ -1,6 +1,7 @@
 //! Tables that a packet's `lookup` may ask.
 //!
-//! They are a worker's private table, one that all share under one lock, and one that a writer keeps for readers.
+//! There are three: a worker's private table, one that all workers share under one lock, and one that a
+//! writer keeps for readers.
 
 use std::marker::PhantomData;
 
@@ -69,7 +70,7 @@ pub trait Lookable: Clone + 'static {
     fn lookup<A: Operator, F: Ask<A, Self>>(&self, input: A, functions: F) -> Self::Lookup<A, F>;
 }
 
-/// A lookup's two functions: by what a packet is looked up, and what is done with the entry.
+/// A lookup's two functions: one computes a packet's key, the other gets the entry.
 #[doc(hidden)]
 pub trait Ask<A: Operator, L: Lookable> {
     type Query: TableKey<Stored = <L::Table as Table>::Key>;
@@ -79,7 +80,7 @@ pub trait Ask<A: Operator, L: Lookable> {
     fn both(self) -> (Self::Key, Self::Visit);
 }
 
-/// Them as the author wrote them.
+/// The two functions as the author wrote them.
 #[doc(hidden)]
 pub struct Asked<Q, K, U, M>(K, U, PhantomData<fn() -> (Q, M)>);
 

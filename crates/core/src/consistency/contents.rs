@@ -33,7 +33,7 @@ where
     }
 }
 
-/// For IPv4 and for IPv6; a version without a size takes no prefixes.
+/// The configuration for IPv4 and for IPv6; a version without a size takes no prefixes.
 impl<V: Copy + Eq + Hash + Encode + Send + Sync + 'static> Contents for Routes<V> {
     type Config = (Option<LpmConfig>, Option<LpmConfig>);
     fn make((v4, v6): &Self::Config) -> Result<Self, String> {
@@ -61,7 +61,7 @@ impl<V: Copy + Eq + Hash + Encode + 'static> Declared for Routes<V> {
     }
 }
 
-/// So many items, which end after so many ns, if ever.
+/// The number of items, and the time in ns after which they end, if ever.
 impl<T: Copy + Encode + Send + Sync + 'static> Contents for RingLog<T> {
     type Config = (usize, Option<u64>);
     fn make((capacity, timeout): &Self::Config) -> Result<Self, String> {
@@ -90,7 +90,7 @@ impl<T: Copy + Encode + 'static> Declared for RingLog<T> {
     }
 }
 
-/// So many counters.
+/// The number of counters.
 impl Contents for CounterArray {
     type Config = usize;
     fn make(capacity: &usize) -> Result<Self, String> {

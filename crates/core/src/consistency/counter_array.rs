@@ -1,4 +1,4 @@
-//! Counters by key as declared state, and what a lookup has for one under each consistency.
+//! Counters by key as declared state, and the entries of a lookup under each consistency.
 
 use netbricks_tables::{
     Counters, Encode, Entry, FlowTable, FlowTableConfig, Key, KeyedCounterArray, TallyChange, TallyOutcome,
@@ -152,7 +152,7 @@ impl<K: Key + Encode + Send + Sync> Contents for KeyedCounterArray<K> {
     }
 }
 
-/// As the flow table that it is.
+/// The declared state is the flow table in it.
 impl<K: Key + Encode> Declared for KeyedCounterArray<K> {
     fn export(&self) -> Vec<u8> {
         Declared::export(self.table())

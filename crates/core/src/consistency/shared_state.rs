@@ -1,6 +1,7 @@
-//! Shared state that a graph leaves to the one that replaces it.
+//! Shared state that a graph leaves to the graph that replaces it.
 //!
-//! It goes on as it is, since some workers may still write it from the old graph while others have the new one.
+//! The state goes on as it is, since some workers may still write it from the old graph while others have the
+//! new one.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -11,14 +12,14 @@ use super::Contents;
 
 /// A reference to state that workers share, for the same worker's next graph.
 ///
-/// It is opaque. The state that [gives](crate::Declared::shared_state) it knows its type, and the one that
-/// [inherits](crate::Declared::adopt) it must have the same type.
+/// It is opaque. The state that [gives](crate::Declared::shared_state) it knows its type. The state that
+/// [takes it over](crate::Declared::adopt) must have the same type.
 pub struct SharedStateRef {
     state: Box<dyn Any>,
     given: Given,
 }
 
-/// Whether it was inherited, for whom it came from: an export of it would be a second copy.
+/// Whether another graph has taken over the state, so that an export would be a second copy.
 #[derive(Clone, Default)]
 pub(super) struct Given(Rc<Cell<bool>>);
 
@@ -45,7 +46,7 @@ impl SharedStateRef {
 /// The first worker that takes over decides, so that workers that shared one state share one again.
 pub(super) struct Fate<S>(Mutex<Option<Decided<S>>>);
 
-/// Of which old state, and what.
+/// The old state, and the decision about it.
 type Decided<S> = (Weak<S>, Result<(), String>);
 
 impl<S> Fate<S> {

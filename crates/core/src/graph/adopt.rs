@@ -4,11 +4,13 @@ use super::Graph;
 use crate::node::ImportError;
 
 impl Graph {
-    /// Goes on with what `old`, which it replaces on this worker, shares with other workers, by node and name; answers what of
-    /// it, and whether that could be done. What it has so, `old` exports no more.
+    /// Takes over state that `old`, which this graph replaces on this worker, shares with other workers.
     ///
-    /// Workers need not do this at one time: those that still run the old graph go on with the same state, and lose nothing of
-    /// what they wrote.
+    /// Answers the name of each node and state, and whether the takeover succeeded. `old` no longer exports
+    /// such state.
+    ///
+    /// Workers need not do this at the same time. Those that still run the old graph go on with the same
+    /// state, and lose nothing that they wrote.
     pub fn adopt(&mut self, old: &Self) -> Vec<(String, String, Result<(), ImportError>)> {
         let mut inherited = Vec::new();
         for slot in &old.slots {

@@ -21,10 +21,10 @@ impl NodeId {
     }
 }
 
-/// Why a graph cannot be built. Each names both ends of the edge in question.
+/// A reason why a graph cannot be built. Each names both ends of the edge concerned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GraphError {
-    /// Two nodes of one name.
+    /// Two nodes have the same name.
     #[error("two nodes are named `{name}`: rename one")]
     NameTaken {
         /// The name.
@@ -39,7 +39,7 @@ pub enum GraphError {
         edge: String,
         /// The edge's other end.
         to: String,
-        /// What there is.
+        /// The node's ways out.
         known: String,
     },
     /// The node has no such input.
@@ -51,22 +51,22 @@ pub enum GraphError {
         to: String,
         /// The input that was asked for.
         input: usize,
-        /// How many there are.
+        /// The number of inputs of the node.
         inputs: usize,
     },
-    /// One way out goes to two places.
+    /// One way out is connected twice.
     #[error("`{from}` {edge} is connected twice: to `{first}` and to `{second}`; insert a node that splits")]
     ConnectedTwice {
         /// The edge's first end.
         from: String,
         /// The way out.
         edge: String,
-        /// Where it goes.
+        /// The connected target.
         first: String,
-        /// Where it was to go as well.
+        /// The second target.
         second: String,
     },
-    /// A way out that must go somewhere does not.
+    /// A way out that must be connected is not.
     #[error("`{from}` {edge} is not connected: packets would have nowhere to go")]
     Unconnected {
         /// The node.
@@ -74,7 +74,7 @@ pub enum GraphError {
         /// The way out.
         edge: String,
     },
-    /// Nothing leads to a node that only works on what it is given.
+    /// No edge leads to a node that only processes packets it is given.
     #[error("nothing leads to `{node}`: connect an edge to it, or take it out")]
     Unreachable {
         /// The node.
@@ -83,7 +83,7 @@ pub enum GraphError {
     /// More shuffles than a graph can have.
     #[error("{found} shuffles in one graph: at most {most}; let chains share one", most = super::handoff::MOST)]
     TooManyShuffles {
-        /// How many there are.
+        /// The number of shuffles.
         found: usize,
     },
     /// Packets come back to a shuffle that they have passed.
@@ -100,7 +100,7 @@ pub enum GraphError {
     Node {
         /// The node.
         name: String,
-        /// Why.
+        /// The error.
         error: BuildError,
     },
 }
@@ -126,10 +126,11 @@ impl GraphBuilder {
         self.insert(name.into(), node, None)
     }
 
-    /// Adds a node made from its blueprint, which is made anew after a panic.
+    /// Adds a node made from its blueprint, which makes it again after a panic.
     ///
     /// # Errors
-    /// [`GraphError::NameTaken`], or [`GraphError::Node`] when the blueprint fails or what it makes claims to be a port.
+    /// [`GraphError::NameTaken`], or [`GraphError::Node`] when the blueprint fails or its node claims to be a
+    /// port.
     pub fn add_function(
         &mut self,
         name: impl Into<String>,
@@ -166,7 +167,7 @@ impl GraphBuilder {
         Ok(id)
     }
 
-    /// Says to whom a node's packets, drops and cycles are accounted (a tenant; 0 is the operator).
+    /// Sets the owner to whom a node's packets, drops and cycles are accounted (a tenant; 0 is the operator).
     pub fn own(&mut self, node: NodeId, owner: u16) {
         self.slots[node.0].owner = owner;
     }
@@ -181,7 +182,7 @@ impl GraphBuilder {
         self.slots[from.0].targets.get(edge.0 as usize).is_some_and(|target| target.is_some())
     }
 
-    /// The ways out that a node has.
+    /// The ways out of a node.
     pub fn outputs(&self, node: NodeId) -> &[crate::node::Output] {
         &self.slots[node.0].outputs
     }
@@ -228,8 +229,10 @@ impl GraphBuilder {
         Ok(())
     }
 
-    /// Checks that every edge that must be connected is, that something leads to every node, and that no packet comes back
-    /// to a shuffle.
+    /// Checks the edges of the graph.
+    ///
+    /// Every edge that must be connected is connected, some edge leads to every node, and no packet comes
+    /// back to a shuffle.
     ///
     /// # Errors
     /// [`GraphError::Unconnected`], [`GraphError::Unreachable`], [`GraphError::TooManyShuffles`],

@@ -12,36 +12,39 @@ pub struct Panic {
     pub node: String,
     /// The panic's message.
     pub message: String,
-    /// File, line and column, where the hook of [`observe_panics`] saw it.
+    /// The file, line and column, where the hook of [`observe_panics`] saw them.
     pub place: Option<String>,
     /// Packets that were lost with it.
     pub packets: u64,
-    /// When (ns).
+    /// The time (ns).
     pub time: u64,
     /// Whether the node was rebuilt.
     pub rebuilt: bool,
 }
 
-/// Every call that a graph makes into an author's code. A panic in any of them costs what its summary says, and never the
-/// worker, another node or the accounts.
+/// A call of the graph into an author's code.
 ///
-/// One panic can't be contained: Rust ends the process where a destructor panics while another panic unwinds. That is a
-/// value on the stack of the call that panicked; a node, its state and its settings are dropped by themselves.
+/// A panic in such a call costs what the variant's summary says, and never the worker, another node or the
+/// counters.
+///
+/// One panic cannot be contained: Rust ends the process where a destructor panics while another panic
+/// unwinds. That concerns a value on the stack of the call that panicked. A node, its state and its settings
+/// are dropped separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthorCall {
     /// A blueprint makes a node: the graph is not built, or the node that panicked goes on.
     Build,
-    /// A new node says what it is, its role and ways out: the graph is not built.
+    /// A new node names its properties, role and ways out: the graph is not built.
     Describe,
-    /// [`Node::process`](crate::Node::process): its batch, and the node is made anew.
+    /// [`Node::process`](crate::Node::process): its batch is lost, and the node is rebuilt.
     Process,
-    /// [`Node::poll`](crate::Node::poll), events included: what it had in hand, and the node is made anew.
+    /// [`Node::poll`](crate::Node::poll), events included: its batch is lost, and the node is rebuilt.
     Poll,
-    /// [`Node::held`](crate::Node::held): the batch that enters, and the node is made anew.
+    /// [`Node::held`](crate::Node::held): the batch that enters is lost, and the node is rebuilt.
     Held,
     /// [`Node::schedule`](crate::Node::schedule): the node gets no events.
     Schedule,
-    /// [`Node::drain`](crate::Node::drain): what it had in hand, and the node is made anew.
+    /// [`Node::drain`](crate::Node::drain): its batch is lost, and the node is rebuilt.
     Drain,
     /// [`Node::flush`](crate::Node::flush): as `Drain`.
     Flush,
@@ -49,42 +52,42 @@ pub enum AuthorCall {
     HasAnEnd,
     /// [`Node::descriptors`](crate::Node::descriptors): an idle worker does not sleep on them.
     Descriptors,
-    /// [`Node::call`](crate::Node::call): an error, and the node is made anew.
+    /// [`Node::call`](crate::Node::call): the call gives an error, and the node is rebuilt.
     Call,
     /// [`Node::export`](crate::Node::export): the node's state is not exported.
     Export,
-    /// [`Node::import`](crate::Node::import): an error, and the node is made anew.
+    /// [`Node::import`](crate::Node::import): the import gives an error, and the node is rebuilt.
     Import,
     /// [`Node::shared_state`](crate::Node::shared_state): the node's shared state is not handed on.
     SharedStateRef,
-    /// [`Node::inherit`](crate::Node::adopt): an error, and the node is made anew.
+    /// [`Node::inherit`](crate::Node::adopt): the call gives an error, and the node is rebuilt.
     Inherit,
-    /// [`Node::take_part`](crate::Node::take_part): the node is made anew, and flows move without its state.
+    /// [`Node::take_part`](crate::Node::take_part): the node is rebuilt, and flows move without its state.
     TakePart,
     /// [`Node::bound`](crate::Node::bound) and [`Node::follows`](crate::Node::follows): no flow moves.
     Bound,
-    /// [`Node::shares_state`](crate::Node::shares_state): the node counts as one with state of its own.
+    /// [`Node::shares_state`](crate::Node::shares_state): the node counts as a node with its own state.
     SharesState,
-    /// [`Node::departed`](crate::Node::departed): as if all had left, and the node is made anew.
+    /// [`Node::departed`](crate::Node::departed): all packets count as departed, and the node is rebuilt.
     Departed,
-    /// [`Node::handoff`](crate::Node::handoff): the node is made anew.
+    /// [`Node::handoff`](crate::Node::handoff): the node is rebuilt.
     Handoff,
     /// [`Node::survivors`](crate::Node::survivors): the new node begins with nothing.
     Survivors,
     /// [`Node::restore`](crate::Node::restore): another new node begins with nothing.
     Restore,
-    /// [`Node::restore_failed`](crate::Node::restore_failed): nothing.
+    /// [`Node::restore_failed`](crate::Node::restore_failed): nothing is lost.
     RestoreFailed,
-    /// [`Node::report`](crate::Node::report): the node's part of the report.
+    /// [`Node::report`](crate::Node::report): the node's part of the report is missing.
     Report,
-    /// The node's end, with its state and settings: nothing.
+    /// The node is dropped, with its state and settings: nothing is lost.
     DropNode,
-    /// The end of the value that a panic was raised with: nothing.
+    /// The panic's payload is dropped: nothing is lost.
     DropPayload,
 }
 
 impl AuthorCall {
-    /// All of them.
+    /// All calls.
     pub const ALL: [Self; 26] = [
         Self::Build,
         Self::Describe,
@@ -120,14 +123,14 @@ impl AuthorCall {
 pub struct Caught {
     /// The panic's message.
     pub message: String,
-    /// File, line and column, where the hook of [`observe_panics`] saw it.
+    /// The file, line and column, where the hook of [`observe_panics`] saw them.
     pub place: Option<String>,
 }
 
-/// Runs what others wrote: a panic in it ends here, and so does one in dropping what it panicked with.
+/// Runs an author's code and contains a panic in it, and also a panic in dropping that panic's payload.
 ///
 /// # Errors
-/// [`Caught`], where it panics. What it borrowed may be half-done then.
+/// [`Caught`], where it panics. State that the code borrowed may then be half-changed.
 pub fn contain<T>(run: impl FnOnce() -> T) -> Result<T, Caught> {
     let _containing = Containing::enter();
     catch_unwind(AssertUnwindSafe(run)).map_err(account)
@@ -157,7 +160,7 @@ pub fn observe_panics() {
     });
 }
 
-/// Marks this thread's panics as contained while the guard lives; it restores the mark before it.
+/// Marks this thread's panics as contained while the guard lives. Its drop restores the mark before it.
 pub(super) struct Containing(bool);
 
 impl Containing {
@@ -179,7 +182,7 @@ impl Drop for Containing {
 /// Dropping the payload may panic again. That panic is contained as well, and its own payload is leaked, since dropping
 /// it could panic without end.
 pub(super) fn account(payload: Box<dyn Any + Send>) -> Caught {
-    // First of all: whatever panics from here on leaves its own place.
+    // First of all: a panic from here on leaves its own place.
     let place = take_place();
     let message = match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
         (Some(text), _) => (*text).to_owned(),
@@ -193,7 +196,7 @@ pub(super) fn account(payload: Box<dyn Any + Send>) -> Caught {
     Caught { message, place }
 }
 
-/// Where the last panic was.
+/// The place of the last panic.
 fn take_place() -> Option<String> {
     PLACE.with(|place| place.borrow_mut().take())
 }

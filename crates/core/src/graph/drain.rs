@@ -1,5 +1,6 @@
-//! A graph's end: nodes give up what they hold, and learn that nothing more comes. And how queued packets are let through while
-//! flows move.
+//! The end of a graph: nodes give up packets that they hold, and learn that no more come.
+//!
+//! Queued packets are passed on here too while flows move.
 
 use std::collections::BTreeSet;
 
@@ -9,26 +10,28 @@ use super::Graph;
 use crate::context::Context;
 use crate::node::{Node, Role};
 
-/// Which nodes give up what they hold, when the graph is taken down.
+/// Which nodes give up the packets that they hold, when the graph is taken down.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keepers {
-    /// All whose packets have room where they go.
+    /// All nodes whose packets have room at their targets.
     All,
-    /// Of those, the ones that lead to shuffles.
+    /// Of those, the nodes that lead to shuffles.
     BeforeShuffles,
-    /// All, whether there is room for it or not.
+    /// All nodes, whether there is room or not.
     Last,
 }
 
-/// How a node lets go of packets: [`Node::drain`] or [`Node::flush`].
+/// The call by which a node passes packets on: [`Node::drain`] or [`Node::flush`].
 type LetGo = fn(&mut dyn Node, &mut Batch, &mut Context);
 
-/// Rounds in which each keeper lets go a batch: none holds more than a pool.
+/// Rounds in which each node passes on a batch: no node holds more packets than a pool has.
 const ROUNDS: usize = 1 << 16;
 
 impl Graph {
-    /// Takes the graph down: sources are polled no more, keepers give up what they hold, everything runs to
-    /// completion. Answers how many packets are still held, which is 0 unless a port cannot let go.
+    /// Takes the graph down.
+    ///
+    /// Sources are no longer polled, nodes give up packets that they hold, and everything runs to completion.
+    /// Answers how many packets are still held, which is 0 unless a port cannot send.
     pub fn drain(&mut self, now: u64) -> u64 {
         self.cx.advance(now);
         self.ready.clear();
@@ -41,14 +44,14 @@ impl Graph {
             self.contained(None, 1);
         }
         if self.cx.handoffs.is_empty() {
-            // Those that fill queues wait for them first.
+            // Nodes that fill queues wait for them first.
             self.drain_keepers(Keepers::All);
             self.drain_keepers(Keepers::Last);
         } else {
             let mut held_up = self.drain_keepers(Keepers::All);
             let given_up = self.drain_crossings(&mut held_up);
             self.drain_keepers(Keepers::Last);
-            // Also of those that hold nothing: what others gave them has nowhere to go.
+            // Also for shuffles that hold nothing: packets that other workers gave them have nowhere to go.
             for shuffle in given_up {
                 self.let_go_once(shuffle, |node, batch, cx| node.drain(batch, cx));
             }
@@ -56,8 +59,10 @@ impl Graph {
         self.totals().held
     }
 
-    /// Has those that hold packets give them up, but where these would come to a shuffle that waits for room and may get it; and
-    /// tells nodes to which nothing comes any more that this is the end. Answers whether packets are held up.
+    /// Makes nodes give up packets that they hold, and tells nodes that no more packets come.
+    ///
+    /// A node holds back where its packets would come to a shuffle that waits for room and may still get it.
+    /// Answers whether packets are held up.
     pub(super) fn drain_keepers(&mut self, keepers: Keepers) -> bool {
         loop {
             let mut nodes = self.downstream_first();
@@ -67,7 +72,7 @@ impl Graph {
                     && (slot.handoff == 0 || slot.ended)
                     && (keepers != Keepers::BeforeShuffles || slot.feeds != 0 || slot.queue.is_some())
             });
-            // Shuffles that were given up are the last: what waits there has nowhere to go.
+            // Shuffles that were given up are last: packets that wait there have nowhere to go.
             nodes.sort_by_key(|node| self.slots[*node].handoff != 0);
             let held_up =
                 self.let_go(&nodes, |node, batch, cx| node.drain(batch, cx), keepers != Keepers::Last);
@@ -80,11 +85,12 @@ impl Graph {
         }
     }
 
-    /// Has these nodes, those behind others first, let go a batch each, in turn, for as long as any does: so there is room for
-    /// what comes to them. Those hold back whose packets would come to a shuffle that waits for room, where that is
-    /// `patient`. Answers whether there were any.
+    /// Makes these nodes, given downstream first, pass on a batch each, in turn, for as long as any does.
+    ///
+    /// So there is room for the packets that come to them. Where it is `patient`, nodes hold back whose
+    /// packets would come to a shuffle that waits for room. Answers whether there were any.
     pub(super) fn let_go(&mut self, nodes: &[usize], how: LetGo, patient: bool) -> bool {
-        // Bounded: a node that never gives up is left with what it holds, which the totals then show.
+        // Bounded: a node that never gives up its packets keeps them, and the totals then show them.
         for _ in 0..ROUNDS {
             let (mut any, mut held_up) = (false, false);
             for node in nodes.iter().copied() {
@@ -113,7 +119,7 @@ impl Graph {
         }
     }
 
-    /// A transmit queue may have packets in the device's hands even if it holds none.
+    /// Drains transmit queues: the device may have packets of a queue that holds none.
     fn drain_transmits(&mut self) {
         for node in 0..self.slots.len() {
             if self.slots[node].role != Role::Transmit {
@@ -129,8 +135,10 @@ impl Graph {
         }
     }
 
-    /// Tells nodes that wait for more, and keep no packets, that nothing comes to them any more: those to which no open shuffle
-    /// and no keeper leads, or all at the very end. Answers whether there were any.
+    /// Tells nodes without packets that wait for more that no more come.
+    ///
+    /// These are nodes to which no open shuffle and no node with packets leads, or all nodes at the very end.
+    /// Answers whether there were any.
     pub(super) fn tell_ends(&mut self, all: bool) -> bool {
         let mut any = false;
         for node in self.downstream_first().into_iter().rev() {
@@ -161,8 +169,11 @@ impl Graph {
         })
     }
 
-    /// Whether a node can learn of its end only after this shuffle was closed: what crosses comes to another place of the same function,
-    /// or to nodes that wait for their own end before another such shuffle. One that waited for the other would wait for ever.
+    /// Whether a node can learn of its end only after this shuffle was closed.
+    ///
+    /// This is so where packets from other workers come to another place of the same function. It is also so
+    /// where they come to nodes that wait for their own end before another such shuffle. Two that waited for
+    /// each other would wait for ever.
     pub(super) fn ends_after(&self, node: usize, shuffle: usize) -> bool {
         let mut shuffles = vec![shuffle];
         let mut next = 0;
@@ -186,7 +197,7 @@ impl Graph {
         false
     }
 
-    /// All nodes, each after those that its packets come to, but where these lead back to it.
+    /// All nodes, each after those that its packets may reach, except for cycles.
     pub(super) fn downstream_first(&self) -> Vec<usize> {
         let mut order = Vec::with_capacity(self.slots.len());
         let mut seen = BTreeSet::new();

@@ -1,5 +1,7 @@
-//! Nodes that exchange packets with other workers: what is not polled while one of them waits for room, and when nothing
-//! comes to one any more.
+//! Nodes that exchange packets with other workers.
+//!
+//! This module decides what is not polled while such a node waits for room, and when no more packets come to
+//! one.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,14 +14,16 @@ use crate::node::Role;
 
 /// Shuffles that a graph can have: each has a bit.
 pub(super) const MOST: usize = 64;
-/// When a graph is taken down: how often it asks whether other workers have given it all that they had, and how long it
-/// waits in between. Together some seconds, after which a worker that does not answer is given up.
+/// How often a graph that is taken down asks whether other workers have given it all their packets.
+///
+/// Between two questions it waits for `PATIENCE`. Together this is some seconds, after which a worker that
+/// does not answer is given up.
 const ASKS: u32 = 1 << 16;
-/// After how many of these no device is waited for any more.
+/// The number of these questions after which the graph no longer waits for a device.
 const LAST_ASKS: u32 = 1 << 11;
 const PATIENCE: Duration = Duration::from_micros(50);
 
-/// Gives each handoff its bit, and learns who feeds whom. Answers the bits by node.
+/// Gives each shuffle its bit, and determines which nodes feed which shuffles. Answers the bits by node.
 pub(super) fn connect(slots: &mut [Slot]) -> Vec<u64> {
     let mut bit = 1;
     for slot in slots.iter_mut().filter(|slot| slot.handoff != 0) {
@@ -29,7 +33,8 @@ pub(super) fn connect(slots: &mut [Slot]) -> Vec<u64> {
     if bit == 1 {
         return Vec::new();
     }
-    // What a node feeds is what its targets are and feed; as many rounds as there are nodes reach the first.
+    // A node feeds its targets and the nodes that they feed. After as many rounds as there are nodes this is
+    // known for all.
     for _ in 0..slots.len() {
         let mut changed = false;
         for node in 0..slots.len() {
@@ -45,14 +50,14 @@ pub(super) fn connect(slots: &mut [Slot]) -> Vec<u64> {
     slots.iter().map(|slot| slot.handoff).collect()
 }
 
-/// The shortest way on which packets come back to a shuffle that they have passed, by its nodes' names.
+/// The shortest way on which packets come back to a shuffle that they passed, by the names of its nodes.
 pub(super) fn way_back(slots: &[Slot]) -> Option<Vec<&str>> {
     let shuffles = (0..slots.len()).filter(|node| slots[*node].handoff != 0);
     shuffles.filter_map(|shuffle| way_back_to(shuffle, slots)).min_by_key(Vec::len)
 }
 
 fn way_back_to(shuffle: usize, slots: &[Slot]) -> Option<Vec<&str>> {
-    // By node: from where it was reached first.
+    // By node: the node from which it was reached first.
     let mut before = vec![None; slots.len()];
     let mut reached = VecDeque::from([shuffle]);
     while let Some(here) = reached.pop_front() {
@@ -74,20 +79,24 @@ fn way_back_to(shuffle: usize, slots: &[Slot]) -> Option<Vec<&str>> {
 }
 
 impl Graph {
-    /// The next schedulable that leads to none of the shuffles that wait for room, and to no full queue. One that waits itself gets its turn:
-    /// it takes what others sent it, and so makes room in their rings.
+    /// The next schedulable node that leads to no shuffle that waits for room and to no full queue.
     ///
-    /// A shuffle before one that waits is not polled either, so that its rings stay full for so long. No worker waits for
-    /// ever all the same, however small rings are: no shuffle leads to itself ([`way_back`]), and all workers have them in
-    /// one order, so that some are last. These lead to none: whatever waits, every worker takes what comes to them, so
-    /// that what waits before their rings gets room. Then nothing keeps those before them from their turns, and so on
-    /// up to the ports. A full queue lets go whenever it leads to nothing that waits, and so is one of these.
+    /// A shuffle that waits itself gets its turn: it takes packets that others sent it, and so makes room in
+    /// their rings.
+    ///
+    /// A shuffle before one that waits is not polled either, so its rings stay full meanwhile. Still no
+    /// worker waits for ever, however small the rings are. No shuffle leads to itself ([`way_back`]), and all
+    /// workers have the shuffles in one order, so some are last. These lead to no shuffle, so every worker
+    /// takes the packets that come to them, and packets before their rings get room. Then nothing keeps the
+    /// shuffles before them from their turns, and so on up to the ports. A full queue sends whenever it leads
+    /// to nothing that waits, and so belongs to the last ones.
     pub(super) fn next_unblocked(&mut self) -> Option<usize> {
-        // What waits in a shuffle to which nobody sends is sent by a turn in which it yields nothing: others that always
-        // yield something would keep it waiting for ever.
+        // Packets that wait in a shuffle without arrivals leave in a turn of the shuffle that yields nothing.
+        // Other nodes that always yield something would make them wait for ever.
         let idle_first = self.turns.is_multiple_of(ASK_IDLE);
         for idle in [idle_first, !idle_first] {
-            // Who is passed over keeps its place: a port would else come before it whenever there is room again.
+            // A node that is passed over keeps its place: otherwise a port would come before it whenever
+            // there is room again.
             let queue = if idle { &self.idle } else { &self.ready };
             if let Some(place) = queue.iter().position(|node| !self.is_held_up(*node)) {
                 let queue = if idle { &mut self.idle } else { &mut self.ready };
@@ -97,14 +106,15 @@ impl Graph {
         None
     }
 
-    /// Whether what a node sends would come to a shuffle, not itself, that waits for room, or to a queue that is full.
+    /// Whether a node's packets would come to another shuffle that waits for room, or to a full queue.
     pub(super) fn is_held_up(&self, node: usize) -> bool {
         let slot = &self.slots[node];
         (slot.feeds & !slot.handoff | slot.fills) & self.cx.blocked != 0
     }
 
-    /// Tells those shuffles to which nothing comes any more that this is so; answers whether there were any. `stopped`:
-    /// nothing is received any more.
+    /// Tells shuffles to which no more packets come that this is so; answers whether there were any.
+    ///
+    /// `stopped`: nothing is received any more.
     pub(super) fn close_ended(&mut self, stopped: bool) -> bool {
         let mut any = false;
         for node in 0..self.cx.handoffs.len() {
@@ -128,7 +138,7 @@ impl Graph {
         any
     }
 
-    /// Counts what crossed, and notes that the shuffle asks for something.
+    /// Counts packets that crossed between workers, and notes that the shuffle asks for a migration step.
     pub(super) fn settle_handoff(&mut self, node: usize, effects: u8) {
         let counters = &mut self.slots[node].counters;
         counters.handoff_out += std::mem::take(&mut self.cx.handoff_out);
@@ -138,8 +148,10 @@ impl Graph {
         }
     }
 
-    /// When the graph is taken down: all workers give each other what they still have for each other. `held_up`: some node still
-    /// holds what a shuffle had no room for. Answers the shuffles that other workers left waiting.
+    /// Exchanges all remaining packets with other workers, when the graph is taken down.
+    ///
+    /// `held_up`: some node still holds packets for which a shuffle had no room. Answers the shuffles that
+    /// other workers left waiting.
     pub(super) fn drain_crossings(&mut self, held_up: &mut bool) -> Vec<usize> {
         let handoffs: Vec<usize> =
             (0..self.cx.handoffs.len()).filter(|node| self.cx.handoffs[*node] != 0).collect();
@@ -164,7 +176,7 @@ impl Graph {
             } else {
                 self.tell_ends(false);
             }
-            // Whose packets another worker still takes is not alone, even if none comes from there.
+            // A worker that still takes packets from this one is alive, even if it sends none.
             if moved > 0 || self.handed(&handoffs) > handed {
                 asks = 0;
             } else {
@@ -176,13 +188,13 @@ impl Graph {
         }
         let given_up: Vec<usize> = handoffs.into_iter().filter(|node| !self.slots[*node].ended).collect();
         for node in &given_up {
-            // What it holds is counted, and its ends of the rings go with it.
+            // Packets that it holds are counted, and its ends of the rings are dropped with it.
             self.slots[*node].ended = true;
         }
         given_up
     }
 
-    /// Packets that these shuffles have given to other workers.
+    /// The number of packets that these shuffles have given to other workers.
     fn handed(&self, handoffs: &[usize]) -> u64 {
         handoffs.iter().map(|node| self.slots[*node].counters.handoff_out.packets).sum()
     }

@@ -1,8 +1,7 @@
-//! The graph: nodes, numbered edges, and the run of a batch from the node that brought it in to those that give it
-//! away.
+//! The graph: nodes, numbered edges, and the run of a batch from its source to the nodes that end it.
 //!
-//! Edges are followed by a worklist, not by recursion, and schedulable nodes by a ready list, not by a scan: graphs
-//! have cycles, and a thousand nodes may idle.
+//! A worklist follows edges instead of recursion, since graphs have cycles. A ready list holds schedulable
+//! nodes, so that a thousand idle nodes cost no scan.
 
 mod adopt;
 mod asked;
@@ -50,50 +49,51 @@ struct Slot {
     name: String,
     owner: u16,
     node: Box<dyn Node>,
-    /// What it said of itself when it was added.
+    /// The node's answers when it was added.
     role: Role,
     kind: String,
     inputs: usize,
     schedulable: bool,
     keeps: bool,
-    /// It has events, and is asked when they are due.
+    /// The node has events; its turn comes when one is due.
     timed: bool,
     outputs: Vec<Output>,
-    /// Where each edge leads, by its number.
+    /// The target of each edge, by number.
     targets: Vec<Option<Target>>,
-    /// Where `OUT` leads: the edge that every batch takes.
+    /// The target of `OUT`, the edge that every batch takes.
     out: Option<Target>,
     counters: NodeCounters,
-    /// Questions that it panicked over.
+    /// Calls that only ask, in which the node panicked.
     unanswered: Cell<u64>,
-    /// As a source: it panicked when it was asked what it kept of its last arrivals, which are not counted yet.
+    /// For a source: it panicked when asked how many packets it holds. Its last arrivals are not counted yet.
     uncertain: bool,
     /// Serial number of the waiting batch that takes more packets for this node.
     open: Option<u64>,
     /// Polls in a row that panicked.
     strikes: u8,
-    /// It panicked too often, and gets no more turns.
+    /// The node panicked too often, and gets no more turns.
     stopped: bool,
-    /// Brings packets in, from outside or from other workers.
+    /// The node brings packets in, from outside or from other workers.
     source: bool,
-    /// As a source: it has ended.
+    /// For a source: it has ended.
     ended: bool,
-    /// As a way to other workers: its bit, and whether it was told that nothing comes to it any more.
+    /// For a shuffle: its bit, and whether it was told that no more packets come.
     handoff: u64,
     closed: bool,
-    /// The bits of those that its packets may come to.
+    /// The bits of the shuffles that the node's packets may reach.
     feeds: u64,
-    /// As a queue: how many packets it has room for.
+    /// For a queue: how many packets it has room for.
     queue: Option<usize>,
-    /// Packets that a poll of it may bring: what the shortest queue takes that they may come to.
+    /// Most packets that a poll may bring: the room of the shortest queue that they may reach.
     most: usize,
-    /// The bits of the queues that its packets may come to and that do not lead back to it.
+    /// The bits of the queues that the node's packets may reach and that do not lead back to it.
     fills: u64,
-    /// As a shuffle: those, and itself, that flows move behind at the same time, since they lead to the same state.
+    /// For a shuffle: itself and all shuffles that lead to the same state. Flows move behind all of them
+    /// together.
     company: Vec<usize>,
-    /// The first node whose state is this one's.
+    /// The first node that uses the same state.
     state: usize,
-    /// It was told that the graph is taken down, and keeps nothing.
+    /// The node was told that the graph is taken down, and keeps nothing.
     told: bool,
     origin: Option<(Blueprint, Worker)>,
 }
@@ -135,7 +135,9 @@ impl Slot {
         }
     }
 
-    /// Asks the node what it is. Not while it is being moved: where it panics, its end is contained by itself.
+    /// Asks the node for its properties.
+    ///
+    /// The node is in its slot meanwhile: where it panics, the slot drops it in a contained call.
     fn describe(&mut self) -> Result<(), Caught> {
         contain(|| {
             let node = &mut self.node;
@@ -161,29 +163,31 @@ struct Waiting {
     batch: Batch,
 }
 
-/// What the node that is running was given, for whoever has to clear up after it.
+/// The packets that the running node was given, for the correction of counters after a panic.
 #[derive(Clone, Copy, Default)]
 struct Running {
     hops: u32,
-    /// Packets that entered it with this call, and those that it held before.
+    /// Packets that entered the node with this call, and those that it held before.
     entered: u64,
     entered_bytes: u64,
     held: u64,
     polled: bool,
 }
 
-/// What a turn came to.
+/// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// A schedulable had this many packets, or work was done.
+    /// A schedulable node had this many packets, or other work was done.
     Moved(u64),
-    /// Every schedulable was asked and had nothing; ask again when the idle policy says, or at this time (ns).
+    /// Every schedulable node was asked and had nothing.
+    ///
+    /// Ask again when the idle policy says, or at this time (ns).
     Idle(Option<u64>),
     /// Every source has ended and nothing waits.
     Done,
 }
 
-/// How a graph's packets add up.
+/// The sums of a graph's packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Packets from outside.
@@ -203,17 +207,19 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// The conservation law: received + created = sent + dropped + consumed + held, where one worker's graph has also
-    /// received what it took over from others, and sent what it handed to them.
+    /// Whether received + created = sent + dropped + consumed + held.
+    ///
+    /// Packets that one worker's graph takes over from others count as received, and packets that it gives to
+    /// them as sent.
     pub fn is_conserved(&self) -> bool {
         self.received.packets + self.created.packets + self.handoff_in.packets
             == self.sent.packets + self.drops.total().packets + self.held + self.handoff_out.packets
     }
-    /// Of all workers together: packets on their way from one to another.
+    /// For all workers together: packets on their way between two workers.
     pub fn handoff(&self) -> u64 {
         self.handoff_out.packets.saturating_sub(self.handoff_in.packets)
     }
-    /// Adds another graph's.
+    /// Adds another graph's totals.
     pub fn merge(&mut self, other: &Self) {
         self.received += other.received;
         self.created += other.created;
@@ -230,13 +236,13 @@ impl Totals {
 pub struct NodeStatus {
     /// Its name.
     pub name: String,
-    /// To whom it is accounted.
+    /// The owner to whom the node is accounted.
     pub owner: u16,
-    /// What kind it is.
+    /// The node's kind.
     pub kind: String,
-    /// How it counts.
+    /// How its packets are counted.
     pub role: Role,
-    /// What was counted.
+    /// Its counters.
     pub counters: NodeCounters,
 }
 
@@ -253,18 +259,18 @@ pub struct Graph {
     serial: u64,
     spare: Vec<Batch>,
     ready: VecDeque<usize>,
-    /// Whether the schedulable whose turn it is still stands first in `ready`.
+    /// Whether the schedulable node whose turn it is still stands first in `ready`.
     in_place: bool,
-    /// Who had the last turn.
+    /// The node that had the last turn.
     polled: usize,
     idle: VecDeque<usize>,
     sleeping: BinaryHeap<Reverse<(u64, usize)>>,
-    /// As `sleeping`, of nodes that wait for their events: these come first when they are due.
+    /// As `sleeping`, for nodes that wait for their events; these come first when they are due.
     timers: BinaryHeap<Reverse<(u64, usize)>>,
-    /// It is taken down: no event runs any more.
+    /// The graph is being taken down: no event runs any more.
     draining: bool,
     turns: u64,
-    /// Packets a poll is asked for at most.
+    /// Most packets that a poll is asked for.
     burst: usize,
     /// The bits of all queues.
     queue_bits: u64,
@@ -274,7 +280,7 @@ pub struct Graph {
     /// Receiving nodes that have not ended, and whether there ever were any.
     sources: usize,
     has_sources: bool,
-    /// Shuffles that have asked for something.
+    /// Shuffles that have asked for a step of a migration.
     moves: Moves,
     panics: Panics,
 }
@@ -339,12 +345,15 @@ impl Graph {
     pub fn now(&self) -> u64 {
         self.cx.now()
     }
-    /// Tells the graph the time (ns) before its first turn, so that imported state is as old as it is; it never goes back.
+    /// Sets the time (ns) before the first turn, so that imported state keeps its age.
+    ///
+    /// The time never goes back.
     pub fn advance(&mut self, now: u64) {
         self.cx.advance(now);
     }
-    /// Whether packets from other workers move the time on, as those of its own sources do: for a graph whose time nobody but
-    /// arrivals moves.
+    /// Whether packets from other workers move the time on, as those of its own sources do.
+    ///
+    /// For a graph whose time only arrivals move.
     pub fn follow_arrivals(&mut self, follow: bool) {
         self.cx.follows_arrivals = follow;
     }
@@ -365,7 +374,7 @@ impl Graph {
         })
     }
 
-    /// The sums over all nodes, and what waits on edges.
+    /// The sums over all nodes, with the packets that wait on edges.
     pub fn totals(&self) -> Totals {
         let mut totals = Totals::default();
         for slot in &self.slots {
@@ -381,7 +390,7 @@ impl Graph {
         totals
     }
 
-    /// The conservation law at every node and overall; the names of nodes where it does not hold.
+    /// The names of nodes at which packets are not conserved.
     pub fn unbalanced(&self) -> Vec<String> {
         self.nodes().filter(|node| !node.counters.is_conserved()).map(|node| node.name).collect()
     }
@@ -396,7 +405,7 @@ impl Graph {
         self.cx.recorder.records().map(|record| (self.slots[record.node].name.as_str(), record))
     }
 
-    /// What each node adds to the report; one that panics adds nothing but its panic.
+    /// Each node's part of the report. A node that panics adds nothing but its panic.
     pub fn reports(&self) -> Vec<(String, Vec<crate::Section>)> {
         let of = |slot: &Slot| slot.ask(&self.panics, self.now(), |node| node.report()).unwrap_or_default();
         let reports = self.slots.iter().map(|slot| (slot.name.clone(), of(slot)));
@@ -410,8 +419,8 @@ impl Graph {
     /// Calls a node's handler: `call("flows", "flows.occupancy", "")`.
     ///
     /// # Errors
-    /// [`CallError`] when the node or handler is unknown, its argument does not fit, or it panics: then the node was made
-    /// anew, as after every panic.
+    /// [`CallError`] when the node or handler is unknown, its argument does not fit, or it panics. After a
+    /// panic the node was rebuilt, as after every panic.
     pub fn call(&mut self, node: &str, handler: &str, argument: &str) -> Result<String, CallError> {
         match self.place(node) {
             Some(i) => self.guarded(i, |node| node.call(handler, argument)).unwrap_or_else(|caught| {
@@ -424,7 +433,8 @@ impl Graph {
         }
     }
 
-    /// All declared state: node, state's name, versioned bytes. Of a node that panics there is nothing but its panic.
+    /// All declared state: node, state's name, versioned bytes. A node that panics gives nothing but its
+    /// panic.
     pub fn export(&self) -> Vec<(String, StateImage)> {
         let of = |slot: &Slot| slot.ask(&self.panics, self.now(), |node| node.export()).unwrap_or_default();
         let images = |slot| of(slot).into_iter().map(|image| (slot.name.clone(), image));
@@ -434,8 +444,8 @@ impl Graph {
     /// Gives a node state that another exported.
     ///
     /// # Errors
-    /// [`crate::ImportError`] when node or state are unknown or the bytes do not fit; nothing is changed then. Where it panics
-    /// the node begins anew, without what it was given before.
+    /// [`crate::ImportError`] when node or state are unknown or the bytes do not fit; nothing is changed
+    /// then. A node that panics is rebuilt, without state that it was given before.
     pub fn import(&mut self, node: &str, state: &str, bytes: &[u8]) -> Result<(), crate::ImportError> {
         match self.place(node) {
             Some(i) => {
@@ -452,28 +462,32 @@ impl Graph {
         }
     }
 
-    /// Calls `watch` with the descriptors on which an idle worker may sleep: of the nodes that had nothing.
+    /// Calls `watch` with the descriptors on which an idle worker may sleep: those of the nodes that had
+    /// nothing.
     pub fn descriptors<'g>(&'g self, watch: &mut dyn FnMut(BorrowedFd<'g>)) {
         for node in &self.idle {
             self.watch(*node, watch);
         }
     }
 
-    /// Whether every idle schedulable has a descriptor, or is a queue that is empty and so woken by what fills it: sleeping on
-    /// the descriptors misses nothing then.
+    /// Whether a worker that sleeps on the descriptors misses nothing.
+    ///
+    /// Every idle node then has a descriptor, or is an empty queue, which the packets that fill it wake.
     pub fn can_sleep(&self) -> bool {
         self.ready.is_empty()
             && self.idle.iter().all(|node| {
                 let mut any = false;
-                // One that panics may have named some.
+                // A node that panics may have named some.
                 let named = self.watch(*node, &mut |_| any = true) && any;
                 named || self.slots[*node].queue.is_some() && self.held(*node) == 0
             })
     }
 
-    /// Whether nothing happens in it before a time comes: nothing is ready, and what is idle brings no packets in, from outside
-    /// or from other workers, and waits for no descriptor. Where nothing else moves its clock, it may go to the next
-    /// [timer](Turn::Idle) at once.
+    /// Whether nothing happens in the graph before some time.
+    ///
+    /// Nothing is then ready. No idle node brings packets in, from outside or from other workers, or waits
+    /// for a descriptor. Where nothing else moves the clock, it may go to the next [timer](Turn::Idle) at
+    /// once.
     pub fn waits_for_time_alone(&self) -> bool {
         self.ready.is_empty()
             && self.idle.iter().all(|node| {
@@ -482,21 +496,25 @@ impl Graph {
             })
     }
 
-    /// Whether its receiving nodes wait for a time, those of them that have not ended: where nobody but they move the clock
-    /// they are asked again only when somebody does.
+    /// Whether all receive nodes that have not ended wait for a time.
+    ///
+    /// Where only these nodes move the clock, they are asked again only when some other code moves it.
     pub fn awaits_time(&self) -> bool {
         let receives = |node: &usize| self.slots[*node].role == Role::Receive;
         self.sleeping.iter().any(|Reverse((_, node))| receives(node))
             && !self.idle.iter().chain(&self.ready).any(receives)
     }
 
-    /// Whether it named all.
+    /// Whether the node named all its descriptors.
     fn watch<'g>(&'g self, node: usize, watch: &mut dyn FnMut(BorrowedFd<'g>)) -> bool {
         self.slots[node].ask(&self.panics, self.now(), |node| node.descriptors(watch)).is_some()
     }
 
-    /// At most this many packets are asked of a source a turn; 1 to [`netbricks_buffer::BATCH`], others are clamped. Of a source
-    /// that leads to [queues](Node::queue) it is no more than the shortest of them has room for.
+    /// Sets the most packets that a source is asked for in a turn: 1 to [`netbricks_buffer::BATCH`], others
+    /// are clamped.
+    ///
+    /// A source that leads to [queues](Node::queue) is asked for no more than the shortest of them has room
+    /// for.
     pub fn set_burst(&mut self, packets: usize) {
         self.burst = packets.clamp(1, netbricks_buffer::BATCH);
         self.cx.burst = self.burst;

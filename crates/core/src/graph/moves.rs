@@ -1,10 +1,11 @@
-//! What the graph does while flows move to other workers: it alone reaches the state behind the shuffles.
+//! The graph's part in migrations: only the graph reaches the state behind the shuffles.
 //!
-//! Shuffles that lead to the same state, such as two ports' ways to one function, move together: the state leaves when all of
-//! them have let go of the flows, and what waits goes on behind all of them when it is there. It leaves and comes piece by
-//! piece, one a turn, so that other flows' packets are not kept. And who gives it away waits until the flows' packets have left
-//! its transmit queues, and its rings to other workers where another shuffle comes next, so that those of the new owner do not
-//! overtake them there.
+//! Shuffles that lead to the same state move together, such as two ports' ways to one function. The state
+//! leaves when all of them have passed on the flows' packets. When it has arrived, packets that waited go on
+//! behind all of them. State leaves and arrives in pieces, one a turn, so that other flows' packets do not
+//! wait. The old owner gives the state away only when the flows' packets have left its transmit queues, and
+//! its rings to other workers where another shuffle follows. So packets of the new owner do not overtake them
+//! there.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -15,23 +16,27 @@ use crate::shuffle::{BoundState, Handoff, MigrationRequest, Part, PartStep, Shuf
 /// Exported state, with the name of its node.
 type Image = (String, StateImage);
 
-/// How long packets may take to leave a transmit queue before the new owner of their flows goes on all the same (ns): a device
-/// that is down never says that it has sent them.
+/// The longest wait for packets to leave a transmit queue before the new owner goes on anyway (ns).
+///
+/// A device that is down never reports that it has sent them.
 const LEAVING: u64 = 1_000_000_000;
-/// How often they are asked for in vain, where packets alone move the time on: a queue may hold them until a time that comes only
-/// with others.
+/// How often a transmit queue is asked without progress, where only packets move the time on.
+///
+/// The queue may hold packets until a time that comes only with further packets.
 const ASKS: u32 = 1 << 10;
 
-/// What shuffles have asked for.
+/// The requests of shuffles.
 #[derive(Default)]
 pub(super) struct Moves {
-    /// Nodes of those that ask.
+    /// Nodes of the shuffles that ask.
     pub(super) asking: Vec<usize>,
-    /// Node, new owner and what goes there; node, old owner and what comes from there: each until the others of its company
-    /// have asked for the same.
+    /// Requests that wait until the other shuffles of their company have made the same request.
+    ///
+    /// For gives: the node, the new owner and the part that moves there. For takes: the node, the old owner
+    /// and the images from there.
     gives: Vec<(usize, usize, Part)>,
     takes: Vec<(usize, usize, Vec<Image>)>,
-    /// What is being done, a piece a turn.
+    /// Migration tasks in progress, a piece a turn.
     tasks: VecDeque<MigrationTask>,
 }
 
@@ -45,19 +50,19 @@ struct Give {
     shuffles: Vec<usize>,
     to: usize,
     part: Part,
-    /// Nodes behind the shuffles that may still queue packets of what moves.
+    /// Nodes behind the shuffles that may still queue packets of the flows that move.
     queue: Vec<usize>,
-    /// Nodes that have not given all of it, the next one last, and how far that one is.
+    /// Nodes that have not given all of their state, the next one last, and the progress of that node.
     nodes: Vec<usize>,
     step: PartStep,
     images: Vec<Image>,
-    /// Once all state is out.
+    /// The packets that must leave, once all state is out.
     leaving: Option<Leaving>,
 }
 
-/// What must have left before state that is out may be handed over.
+/// The packets that must leave before state that is out may be handed over.
 struct Leaving {
-    /// The time at which it was out.
+    /// The time at which the state was out.
     since: u64,
     /// How often the ways were asked in a row without any progress.
     asks: u32,
@@ -72,7 +77,7 @@ struct Take {
     refused: usize,
 }
 
-/// A way out of a node, how many packets it had been given when the state was out, and how many of its packets have left.
+/// A way out of a node: packets given to it when the state was out, and packets that have left.
 #[derive(Clone, Copy)]
 struct Way {
     node: usize,
@@ -81,7 +86,7 @@ struct Way {
     left: u64,
 }
 
-/// How a task stands after a piece of it.
+/// The status of a task after a piece of it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Piece {
     Done,
@@ -98,8 +103,9 @@ impl Moves {
 }
 
 impl Graph {
-    /// Between two turns: a piece of what shuffles have asked for. Answers whether that was work, and not only waiting, which
-    /// is not done where it is `urgent`.
+    /// Does a piece of the shuffles' requests, between two turns.
+    ///
+    /// Answers whether that was work, and not only waiting. Where it is `urgent` nothing is waited for.
     #[cold]
     pub(super) fn run_migrations(&mut self, urgent: bool) -> bool {
         for node in std::mem::take(&mut self.moves.asking) {
@@ -131,7 +137,9 @@ impl Graph {
         false
     }
 
-    /// The shuffles that have asked for the same of one worker, and that worker, where no other of their company is to follow.
+    /// The shuffles that have made the same request about one worker, and that worker.
+    ///
+    /// No other shuffle of their company is still to make it.
     fn agreed(
         &mut self,
         asked: &[(usize, usize)],
@@ -152,14 +160,14 @@ impl Graph {
         let asked: Vec<_> = self.moves.gives.iter().map(|(node, to, _)| (*node, *to)).collect();
         let (shuffles, to) = self.agreed(&asked, |handoff, to| handoff.is_to_give(to))?;
         let same = |(node, worker, _): &mut (usize, usize, Part)| *worker == to && shuffles.contains(node);
-        // They sort by one key: what moves behind one of them moves behind all.
+        // They sort by the same key: flows that move behind one of them move behind all.
         let (.., part) = self.moves.gives.extract_if(.., same).last()?;
         let (mut queue, mut nodes) = (Vec::new(), Vec::new());
         for node in shuffles.iter().flat_map(|shuffle| self.behind(*shuffle)) {
             if !queue.contains(&node) {
                 queue.push(node);
             }
-            // Of the places of one function, one speaks for all.
+            // Of the places of one function, one answers for all.
             let state = self.slots[node].state;
             if !nodes.contains(&state) {
                 nodes.push(state);
@@ -190,14 +198,14 @@ impl Graph {
                     let name = &self.slots[node].name;
                     give.images.extend(image.map(|image| (name.clone(), image)));
                 }
-                // It began anew: there is nothing in it.
+                // The node was rebuilt: its state is empty.
                 Err(_) => give.step.end(),
             }
             if give.step.is_over() {
                 give.nodes.pop();
                 give.step = PartStep::default();
             } else if give.step.is_within() {
-                // A large table.
+                // A large table: the next turn goes on with it.
                 return Piece::Done;
             }
         }
@@ -223,7 +231,7 @@ impl Graph {
             give.leaving = Some(leaving);
             return Piece::Waits;
         }
-        // All are told, and one brings it.
+        // All shuffles are told, and one takes the images.
         let mut images = std::mem::take(&mut give.images);
         for shuffle in give.shuffles.iter().copied() {
             let images = std::mem::take(&mut images);
@@ -232,7 +240,8 @@ impl Graph {
         Piece::Last
     }
 
-    /// The ways by which packets leave that have passed some shuffles: transmit queues, and the rings of the next shuffles.
+    /// The ways out for packets that passed some shuffles: transmit queues, and the rings of the next
+    /// shuffles.
     fn not_left(&mut self, shuffles: &[usize]) -> Vec<Way> {
         let mut nodes: Vec<usize> = Vec::new();
         for shuffle in shuffles.iter().copied() {
@@ -255,7 +264,7 @@ impl Graph {
         self.guarded(node, |node| node.departed()).unwrap_or_default()
     }
 
-    /// Whether what was given to a way has left.
+    /// Whether all packets that were given to a way out have left.
     fn has_left(&mut self, way: &mut Way) -> bool {
         if self.slots[way.node].role == Role::Transmit && way.left < way.given {
             self.drain_node(way.node, |node, batch, cx| node.flush(batch, cx));
@@ -281,11 +290,13 @@ impl Graph {
         Piece::Last
     }
 
-    /// Tells each shuffle which state behind it cannot move, and learns which must move together.
+    /// Tells each shuffle which state behind it cannot move, and determines which shuffles must move
+    /// together.
     ///
-    /// It cannot that says so itself; nor what packets of two shuffles come to that are not done with a move at the same time,
-    /// since they sort by different keys, or one is nearer to the ports; nor what packets come to by no shuffle at all, which are
-    /// not the owners'.
+    /// State cannot move where its node says so. Nor can it move where packets of two shuffles come to it
+    /// that do not finish a move at the same time. Such shuffles use different keys, or one is nearer to the
+    /// ports. Nor can state move to which packets come through no shuffle, since these packets may be at any
+    /// worker.
     pub(super) fn announce_bound(&mut self) {
         let handoffs: Vec<usize> =
             (0..self.cx.handoffs.len()).filter(|node| self.cx.handoffs[*node] != 0).collect();
@@ -298,7 +309,7 @@ impl Graph {
         let keys: Vec<Option<ShuffleKey>> =
             handoffs.iter().map(|node| self.handoff(*node, |handoff| handoff.key())).collect();
         let upstream: Vec<usize> = handoffs.iter().map(|node| self.upstream(*node)).collect();
-        // Those that say `Own` have a table each.
+        // Shuffles with key `Own` each have their own owner table.
         let alike = |one: usize, other: usize| {
             one == other || keys[one] == keys[other] && keys[one].is_some_and(|key| key != ShuffleKey::Own)
         };
@@ -318,13 +329,13 @@ impl Graph {
                     let follows = if apart { node.follows(by) } else { Vec::new() };
                     node.bound(by).into_iter().chain(follows).collect::<Vec<_>>()
                 });
-                // What cannot even say: better no flow moves.
+                // The node cannot even say: then no flow moves.
                 let bound = bound.unwrap_or_else(|| vec!["(it panicked when it was asked)".into()]);
                 bound.into_iter().map(named).collect::<Vec<_>>()
             });
             let bound = bound.collect();
             self.handoff(node, |handoff| handoff.bound(bound, upstream[number]));
-            // Whoever meets one of them belongs to them.
+            // A shuffle that meets any of them belongs to the company.
             let mut company = vec![number];
             let mut next = 0;
             while let Some(one) = company.get(next).copied() {
@@ -337,7 +348,7 @@ impl Graph {
         }
     }
 
-    /// By node: the first of those whose state is the same.
+    /// For each node, the first of the nodes that use the same state.
     fn by_state(&self) -> Vec<usize> {
         let shares =
             |slot: &Slot| slot.ask(&self.panics, self.cx.now(), |node| node.shares_state()).flatten();
@@ -349,26 +360,28 @@ impl Graph {
         shared.iter().enumerate().map(first).collect()
     }
 
-    /// Shuffles from which packets come to this one.
+    /// The number of shuffles from which packets come to this one.
     fn upstream(&self, node: usize) -> usize {
         let bit = self.cx.handoffs[node];
         self.slots.iter().filter(|other| other.handoff & !bit != 0 && other.feeds & bit != 0).count()
     }
 
-    /// Calls a node's part in what goes from worker to worker, where it has one.
+    /// Calls a node's part in the exchange between workers, where it has one.
     pub(super) fn handoff<T>(&mut self, node: usize, call: impl FnOnce(&mut dyn Handoff) -> T) -> Option<T> {
         self.guarded(node, |node| node.handoff().map(call)).ok().flatten()
     }
 
-    /// Lets queued packets through, as far as there is room behind: whether all have gone that are let go.
+    /// Passes on queued packets as far as there is room behind. Answers whether all have gone that can.
     fn flush_queues(&mut self, nodes: &[usize]) -> bool {
         let mut queues = self.downstream_first();
         queues.retain(|node| nodes.contains(node) && self.slots[*node].keeps);
         !self.let_go(&queues, |node, batch, cx| node.flush(batch, cx), true)
     }
 
-    /// The nodes that a shuffle's packets may come to. Not itself: its own function stands where packets arrive, not where
-    /// their owner is. Not those behind the next one, which moves their state.
+    /// The nodes that a shuffle's packets may reach.
+    ///
+    /// The shuffle is not among them: its own function runs where packets arrive, not at their owner. Nor are
+    /// the nodes behind the next shuffle, which moves their state.
     pub(super) fn behind(&self, node: usize) -> Vec<usize> {
         let mut reached = vec![node];
         let mut next = 0;

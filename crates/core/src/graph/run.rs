@@ -13,35 +13,40 @@ use crate::events::Schedule;
 use crate::node::{Node, Poll, Role};
 use crate::reason::{DropReason, Edge};
 
-/// One turn in so many is timed node by node: reading the time stamp counter at every boundary would cost more than
-/// the boundary itself (some 25 cycles each). A prime: where two or four take turns, each is met.
+/// One turn in so many is timed node by node.
+///
+/// Reading the time stamp counter at every boundary would cost more than the boundary itself (some 25 cycles
+/// each). The number is a prime, so that each of two or four nodes that alternate is timed.
 const SAMPLE: u64 = 61;
 /// Panics in a row after which a schedulable node gets no more turns.
 const STRIKES: u8 = 64;
 /// Rounds that a packet may go in a cycle within one turn.
 const ROUNDS: u32 = 16;
-/// Idle sources are asked once in so many turns while others are busy.
+/// While others are busy, idle sources are asked once in so many turns.
 pub(super) const ASK_IDLE: u64 = 8;
 
 impl Graph {
-    /// Gives the next schedulable its turn at time `now` (ns) and runs what it yields to completion.
+    /// Gives the next schedulable node its turn at time `now` (ns) and runs its packets to completion.
     pub fn turn(&mut self, now: u64) -> Turn {
         self.turns(now, 1).0
     }
 
-    /// As [`turn`](Self::turn), up to `most` times (at least once), as long as nobody but the same busy source has anything to
-    /// do: what surrounds a turn is paid once. Answers what all of them came to, and how many there were.
+    /// As [`turn`](Self::turn), for up to `most` turns (at least one) while only the same busy source has
+    /// work.
+    ///
+    /// The work around a turn is then done once for all of them. Answers the result of all turns together,
+    /// and their number.
     pub fn turns(&mut self, now: u64, most: u32) -> (Turn, u32) {
         self.cx.advance(now);
         if !self.waiting.is_empty() {
-            // A panic ended the turn before: what waited goes on first.
+            // A panic ended the turn before: batches that waited go on first.
             return (Turn::Moved(self.contained(None, 1)), 1);
         }
         let mut by_events = 0;
         if self.cx.deadline <= self.cx.now() {
             by_events = self.run_due();
             if !self.waiting.is_empty() {
-                // A panic in what an event sent to: what waits goes on first.
+                // A panic followed an event: batches that wait go on first.
                 return (Turn::Moved(by_events), 1);
             }
         }
@@ -58,12 +63,12 @@ impl Graph {
             self.idle_turns = 0;
             return (Turn::Moved(moved), turns);
         }
-        // A full queue sends by a turn of its own; who waits for other workers has none.
+        // A full queue empties in a turn of its own; a shuffle that waits for other workers cannot.
         if moved == 0 && self.cx.blocked & !self.queue_bits != 0 {
             return (self.rest(), turns);
         }
         self.idle_turns = if moved > 0 { 0 } else { self.idle_turns + 1 };
-        // Idle only when every schedulable in turn had nothing.
+        // The graph is idle only when every schedulable node in turn had nothing.
         if !self.ready.is_empty() || self.idle_turns < self.idle.len() || self.idle.is_empty() {
             return (Turn::Moved(moved), turns);
         }
@@ -82,7 +87,8 @@ impl Graph {
             return Some(node);
         }
         if self.ready.len() == 1 {
-            // Where one source is busy it keeps its place: taking it out and putting it back costs as much as a node.
+            // A single busy source keeps its place: taking it out and putting it back costs as much as a
+            // node.
             self.in_place = true;
             return self.ready.front().copied();
         }
@@ -165,14 +171,15 @@ impl Graph {
         let start = if self.sampled { cycles::now() } else { 0 };
         let poll = slot.node.poll(&mut self.hand, &mut self.cx);
         let (packets, bytes) = (self.hand.len() as u64, self.hand.bytes());
-        // Asked before anything is counted: a panic here is one of the poll.
+        // Asked before anything is counted, so that a panic here counts as a panic of the poll.
         let held_now = if slot.keeps && slot.role == Role::Receive { slot.node.held() } else { 0 };
         let counters = &mut slot.counters;
         counters.batches += 1;
         counters.left.add(packets, bytes);
         if slot.role == Role::Receive {
             if slot.keeps || self.cx.effects != 0 {
-                // A queue that delays has received what it holds, and has not received what it copied.
+                // A queue that delays packets has received those that it holds, and has not received its own
+                // copies.
                 let made = self.cx.made;
                 let arrived = (packets + held_now).saturating_sub(held).saturating_sub(made.packets);
                 counters.received.add(arrived, bytes.saturating_sub(made.bytes));
@@ -267,14 +274,14 @@ impl Graph {
             let Some(next) = out else { return self.nowhere(node) };
             slot = &mut self.slots[next.node];
             if slot.open.is_some() {
-                // What waits there already came first.
+                // Packets that already wait there came first.
                 return self.wait(next, hops);
             }
             Target { node, input } = next;
         }
     }
 
-    /// Takes over what the node in hand dropped, sent, emitted and created.
+    /// Takes over the counts and packets of the running node: dropped, sent, emitted and created.
     #[inline(always)]
     fn settle(&mut self, node: usize) {
         let effects = std::mem::take(&mut self.cx.effects);
@@ -335,7 +342,7 @@ impl Graph {
             }
         }
         let mut batch = self.spare.pop().unwrap_or_default();
-        // A spare batch is empty and has room for one.
+        // A spare batch is empty and has room for one packet.
         let pushed = batch.push(packet);
         debug_assert!(pushed.is_ok(), "a spare batch is empty");
         self.enqueue(Waiting { target, hops, batch });
@@ -361,7 +368,7 @@ impl Graph {
     #[cold]
     fn nowhere(&mut self, node: usize) {
         let counters = &mut self.slots[node].counters;
-        // They were counted as leaving, but there is nowhere to go.
+        // The packets were counted as leaving, but their edge leads nowhere.
         counters.left =
             counters.left - crate::Count { packets: self.hand.len() as u64, bytes: self.hand.bytes() };
         self.cx.drop_batch(&mut self.hand, DropReason::Unconnected);
@@ -376,14 +383,16 @@ impl Graph {
         self.settle(node);
     }
 
-    /// After a panic: the packets of the call are lost, counted by difference (a keeper may have freed some while
-    /// unwinding), new ones never were, and the node is made anew.
+    /// Corrects the counters after a panic, and rebuilds the node.
+    ///
+    /// The packets of the call are lost. Their number is a difference, since a node that keeps packets may
+    /// have freed some while unwinding. New packets are not counted.
     #[cold]
     pub(super) fn clear_up(&mut self, Caught { message, place }: Caught) {
         let Running { entered, entered_bytes, mut held, polled, .. } = self.running;
         let node = self.cx.node;
         if held == UNKNOWN {
-            // It was not called yet: nothing of what enters is counted.
+            // The node was not called yet: nothing that enters is counted.
             held = self.slots[node].counters.balance();
             self.slots[node].counters.arrived.add(entered, entered_bytes);
         }
@@ -399,7 +408,8 @@ impl Graph {
         let made = self.cx.made;
         let mut entered = crate::Count { packets: entered, bytes: entered_bytes };
         if polled && slot.role == Role::Receive {
-            // It had not returned, so nothing was counted: what it has in its hands and has not had before was received.
+            // The poll did not return, so nothing was counted. Packets that the node has now and did not have
+            // before were received.
             let kept = ask_held(slot);
             slot.uncertain |= kept.is_none();
             let kept = kept.unwrap_or(held);
@@ -424,7 +434,7 @@ impl Graph {
         let slot = &mut self.slots[node];
         slot.strikes += u8::from(polled);
         if polled && slot.strikes == STRIKES {
-            // It would burn the core for ever and never come to an end.
+            // Otherwise the node would burn the core for ever, and the graph would never end.
             slot.strikes = 0;
             slot.stopped = true;
             if slot.source {
@@ -477,10 +487,12 @@ impl Graph {
     }
 }
 
-/// In [`Running::held`]: the node is just being asked.
+/// In [`Running::held`]: the node is being asked.
 const UNKNOWN: u64 = u64::MAX;
 
-/// What a keeper holds before its turn or call, which runs already: if it panics, that is the one that did.
+/// Asks how many packets a node holds before its turn or call.
+///
+/// The turn or call has begun already, so a panic here counts as one of it.
 fn ask_before(slot: &mut Slot, running: &mut Running) -> u64 {
     running.held = UNKNOWN;
     let held = slot.node.held();
@@ -491,13 +503,15 @@ fn ask_before(slot: &mut Slot, running: &mut Running) -> u64 {
     held
 }
 
-/// What a node that panicked keeps: 0 where it keeps nothing, `None` where it panics over that as well.
+/// How many packets a node keeps after a panic: 0 where it keeps none, `None` where asking panics too.
 fn ask_held(slot: &Slot) -> Option<u64> {
     if slot.keeps { contain(|| slot.node.held()).ok() } else { Some(0) }
 }
 
-/// Makes a function's node anew, state and all, but for the packets that others left with it; a node without a blueprint goes
-/// on as it is. Answers whether there is a new node, and what else panicked on the way.
+/// Rebuilds a function's node with empty state, except for packets that other nodes left in its queues.
+///
+/// A node without a blueprint goes on as it is. Answers whether there is a new node, and other panics on the
+/// way.
 fn rebuild(slot: &mut Slot) -> (bool, Vec<Caught>) {
     let mut panics = Vec::new();
     if slot.origin.is_none() {
@@ -510,7 +524,8 @@ fn rebuild(slot: &mut Slot) -> (bool, Vec<Caught>) {
         })
     };
     let lasts = noted(contain(|| slot.node.survivors().is_some()));
-    // Asked before: where nodes share what stands behind them, the new one takes the old one's place at once.
+    // Asked before: where nodes share state outside them, the new node takes the old one's place there at
+    // once.
     let schedule = contain(|| slot.node.schedule()).ok().flatten();
     let mut new = make(slot, schedule.as_ref());
     if lasts
@@ -522,7 +537,7 @@ fn rebuild(slot: &mut Slot) -> (bool, Vec<Caught>) {
             true
         }))
     {
-        // It has half of it: away with that.
+        // The new node has half of the surviving part, so it is dropped.
         let half = new.take();
         noted(contain(|| drop(half)).map(|()| true));
         new = make(slot, schedule.as_ref());
@@ -537,11 +552,11 @@ fn rebuild(slot: &mut Slot) -> (bool, Vec<Caught>) {
     (true, panics)
 }
 
-/// Another node as a slot's; `None` where its blueprint fails or panics.
+/// Builds another node for a slot; `None` where its blueprint fails or panics.
 fn make(slot: &Slot, schedule: Option<&Schedule>) -> Option<Box<dyn Node>> {
     let (blueprint, worker) = slot.origin.as_ref()?;
     let node = contain(|| blueprint.build(worker).ok()).ok().flatten()?;
-    // Not in one: a node that panicked here and again in its end would end the process.
+    // Contained separately: a node that panicked here and again in its drop would end the process.
     let resumed = contain(|| {
         if let (Some(new), Some(old)) = (node.schedule(), schedule) {
             new.resume(old);

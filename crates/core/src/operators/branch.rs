@@ -1,7 +1,7 @@
-//! Branches inside one fused node. Each arm is an operator over the stack at the split; all meet in one stack.
+//! Branches inside one fused node. Each arm is an operator over the stack at the split.
 //!
-//! Where an arm waits on memory, or is longer than a loop, packets are parked at the split; otherwise a branch is an `if` in the one
-//! loop.
+//! All arms meet in one stack. Where an arm waits on memory, or is longer than a loop, packets are parked at
+//! the split. Otherwise a branch is an `if` in the one loop.
 
 use netbricks_buffer::{BATCH, Batch};
 use netbricks_packet::stack::{Stack, shape};
@@ -28,7 +28,7 @@ enum Side<S> {
     Gone(Verdict),
 }
 
-/// Two ways that meet again.
+/// Two arms that meet again.
 pub struct Branch<A: Operator, P, L, R>(A, P, L, R, Vec<Side<A::Out>>);
 
 impl<A: Operator, P, L, R> Branch<A, P, L, R>

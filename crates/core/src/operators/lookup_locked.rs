@@ -1,6 +1,8 @@
-//! The operator that asks a table which all workers share, under one lock a batch: first keys, hashes and what is looked
-//! at first, as [`Lookup`](super::Lookup) does; then, with the lock held, the rest of the memory, every entry and every
-//! `visit`, in order; at last all operators after it, for which what `visit` found out waits by slot.
+//! The operator that looks up a batch in a table of all workers, under one lock.
+//!
+//! The first step computes keys and hashes, and prefetches memory, as [`Lookup`](super::Lookup) does. The
+//! second step holds the lock: it reads the rest of the memory and every entry, and calls every `visit`, in
+//! order. Then all later operators run; the results of `visit` wait by slot for them.
 
 use std::marker::PhantomData;
 
@@ -17,17 +19,17 @@ use crate::reason::{Edge, Verdict};
 use crate::state::TableKey;
 use crate::view::View;
 
-/// Looks up each packet of a batch in a table that others have too.
+/// Looks up each packet of a batch in a table that workers share.
 pub struct LookupLocked<A: Operator, T: Table + Contents, Q, K, U, M> {
     input: A,
     table: StrictState<T>,
     key: K,
     visit: U,
     parked: Box<[Parked<A, T>]>,
-    /// What the table has said so far of each packet.
+    /// The table's findings so far for each packet.
     tickets: Box<[T::Ticket]>,
     missed: Box<Missed>,
-    /// What `visit` found out, where a packet is parked.
+    /// The result of `visit`, where a packet is parked.
     found: Box<[Option<M>]>,
     types: PhantomData<fn() -> Q>,
 }

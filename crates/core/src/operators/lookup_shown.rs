@@ -1,9 +1,11 @@
-//! The operator that asks the copy of a table which one writer keeps for readers: first keys, hashes and what is looked at
-//! first, as [`Lookup`](super::Lookup) does; then one read for the rest of the memory and every value; at last, packet by
-//! packet, `visit` and all operators after it.
+//! The operator that looks up a batch in the copy of a table that one writer keeps for readers.
 //!
-//! Values are copied out, so that no read is open while user functions run, and each may write. What this worker writes
-//! meanwhile, the packets after it see: their values are then read again.
+//! The first step computes keys and hashes, and prefetches memory, as [`Lookup`](super::Lookup) does. The
+//! second step reads the rest of the memory and every value in one read. Then `visit` and all later operators
+//! run, packet by packet.
+//!
+//! Values are copied out, so that no read is open while user functions run, and each of these may write.
+//! Later packets see this worker's own writes meanwhile: their values are then read again.
 
 use std::marker::PhantomData;
 
@@ -27,12 +29,12 @@ pub struct LookupShown<A: Operator, T: ReadTable + Contents, Q, K, U, M> {
     key: K,
     visit: U,
     parked: Box<[Result<Parked<A, T>, Verdict>]>,
-    /// How often this worker had written when the values were read.
+    /// The number of this worker's writes when the values were read.
     written: u64,
     types: PhantomData<fn() -> (Q, M)>,
 }
 
-/// What waits of a packet.
+/// The part of a packet that waits.
 struct Parked<A: Operator, T: ReadTable> {
     stack: <A::Out as Stack>::Packed,
     key: <T as Table>::Key,
@@ -86,7 +88,7 @@ where
         table.read(|table| {
             let parked_keys = parked.iter_mut().flatten();
             let asked = parked_keys.map(|Parked { key, ticket, .. }| (Some(&*key), ticket));
-            // Nobody puts anything in here.
+            // A reader adds no entries, so nothing is prefetched for that.
             table.prefetch_all(asked, &mut Missed::none());
             for Parked { key, ticket, value, .. } in parked.iter_mut().flatten() {
                 *value = table.show(key, *ticket, now);

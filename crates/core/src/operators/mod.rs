@@ -30,7 +30,7 @@ pub use simple::{
 };
 pub use substitute::{Original, Substitute, Substituted, Substitutes};
 
-/// What is said of the loops of an operator that adds none.
+/// The loop constants of an operator that adds no loop.
 macro_rules! same_loops {
     () => {
         type In = A::In;
@@ -46,7 +46,7 @@ macro_rules! same_loops {
     };
 }
 
-/// The part of `Operator` that every operator without a loop and an edge of its own shares.
+/// The part of `Operator` that all operators share that add no loop and no edge.
 macro_rules! passes_on {
     () => {
         $crate::operators::same_loops!();
@@ -57,8 +57,9 @@ macro_rules! passes_on {
     };
 }
 
-/// The part of `Operator` that operators share whose closure looks at a packet and changes nothing: what is known of the
-/// packet is what the operator before knew.
+/// The part of `Operator` that operators share whose closure reads a packet and changes nothing.
+///
+/// The known facts about the packet are those that the operator before knew.
 macro_rules! retraces {
     () => {
         const REPARSES: bool = A::REPARSES;
@@ -76,15 +77,17 @@ macro_rules! upstream {
     };
 }
 
-/// The view of the packet in hand. It lends a copy of the stack: where a user function is not inlined, only the copy
-/// goes through memory, and what the operators after it know stays in registers.
+/// The view of the current packet.
+///
+/// It lends a copy of the stack. Where a user function is not inlined, only the copy goes through memory, and
+/// facts that later operators need stay in registers.
 macro_rules! view {
     ($at:ident, $stack:ident) => {
         $crate::view::View::new(&mut *$at.bytes, &{ $stack }, &mut *$at.cx, $at.slot)
     };
 }
 
-/// Lends the packet in hand to a user function that may write to it.
+/// Lends the current packet to a user function that may write to it.
 macro_rules! lend {
     ($f:expr, $at:ident, $stack:ident) => {{
         let stack = $stack;

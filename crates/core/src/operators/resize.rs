@@ -1,5 +1,6 @@
-//! Operators that change a packet's size: headers go on and come off, and enclosing lengths, next-header numbers and
-//! header checksums follow.
+//! Operators that change a packet's size by inserting or removing a header.
+//!
+//! They update enclosing lengths, next-header numbers and header checksums.
 
 use std::hint::cold_path;
 use std::marker::PhantomData;
@@ -22,7 +23,8 @@ impl<H: Header + Copy + IntoBytes + Immutable> Insertable for H {}
 
 type TopOf<S> = <S as Stack>::Top;
 
-/// Tells the innermost header of `stack` what follows it now, and every enclosing header its new length.
+/// Writes the new next-header number into the innermost header of `stack`, and its new length into every
+/// header.
 #[inline(always)]
 fn restate<S: Stack>(stack: S, next: u16, by: isize, bytes: &mut Bytes<'_>) -> S {
     let stack = stack.announcing(next);
@@ -42,7 +44,8 @@ fn restate<S: Stack>(stack: S, next: u16, by: isize, bytes: &mut Bytes<'_>) -> S
     stack
 }
 
-/// What is left to the device, where all from `from` on is `by` bytes further from the frame's first byte.
+/// Corrects the checksum offset that is left to the device, where all bytes from `from` on moved by `by`
+/// bytes.
 #[inline]
 fn follow(bytes: &mut Bytes<'_>, from: usize, by: isize) {
     let offload = bytes.offload();
@@ -53,8 +56,9 @@ fn follow(bytes: &mut Bytes<'_>, from: usize, by: isize) {
     }
 }
 
-/// Puts a header on. Enclosing headers move into the headroom; their offsets from the frame's start stay what they
-/// were.
+/// Inserts a header. Enclosing headers move into the headroom.
+///
+/// Their offsets from the frame's start stay the same.
 pub struct Insert<A, F, H>(A, F, PhantomData<fn() -> H>);
 impl<A, F, H> Insert<A, F, H> {
     pub(crate) fn new(input: A, f: F) -> Self {
@@ -89,7 +93,7 @@ where
         data.copy_within(size..size + end, 0);
         data[end..end + size].copy_from_slice(header.as_bytes());
         let outer = restate(longer, H::NUMBERS[0], size as isize, at.bytes);
-        // Parsed again rather than trusted: the closure may have written a length that is not there.
+        // Parsed again rather than trusted: the closure may have written a length that is wrong.
         Layer::parse(outer, at.bytes.data())
             .ok()
             .or_else(|| parse_with_slack(outer, at.bytes))
@@ -97,7 +101,7 @@ where
     }
 }
 
-/// Takes the innermost header off.
+/// Removes the innermost header.
 pub struct Remove<A>(pub(crate) A);
 impl<A: Operator<Out: Removable>> Operator for Remove<A> {
     type Out = <A::Out as Removable>::Outer;

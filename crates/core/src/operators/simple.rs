@@ -1,4 +1,4 @@
-//! Operators that need only the packet in hand.
+//! Operators that need only the current packet.
 
 use std::any::Any;
 use std::hint::cold_path;
@@ -18,7 +18,7 @@ use crate::packet_cursor::PacketCursor;
 use crate::reason::{DropReason, Edge, OnMismatch, Verdict};
 use crate::view::View;
 
-/// Looks at the next header.
+/// Parses the next header.
 pub struct Parse<A, H>(A, OnMismatch, PhantomData<fn() -> H>);
 impl<A, H> Parse<A, H> {
     pub(crate) fn new(input: A) -> Self {
@@ -75,7 +75,7 @@ impl<A: Operator, H: Follows<<A::Out as Stack>::Top>> Operator for Parse<A, H> {
     }
 }
 
-/// As a parse, where more than the frame's bytes were on the wire, or a device was still to cut it.
+/// Parses where the frame had more bytes on the wire, or a device was still to cut it.
 #[cold]
 #[inline(never)]
 pub(super) fn parse_with_slack<P: Stack, H: Header>(outer: P, bytes: &Bytes<'_>) -> Option<Layer<P, H>> {
@@ -83,8 +83,10 @@ pub(super) fn parse_with_slack<P: Stack, H: Header>(outer: P, bytes: &Bytes<'_>)
     if slack.is_none() { None } else { Layer::parse_with(outer, bytes.data(), slack).ok() }
 }
 
-/// Whether the end of an IP packet is missing whose header is at offset `at` of a frame of which `here` bytes are there; of
-/// one that does not say where that is, it is taken to be.
+/// Whether a capture left out the end of an IP packet.
+///
+/// Its header is at offset `at` of a frame of which `here` bytes are present. A packet whose header does not
+/// state its length counts as cut off.
 #[cold]
 pub fn is_cut_off(ip: IpRef<'_>, at: usize, here: usize) -> bool {
     let stated = ip.stated_len();
@@ -95,7 +97,7 @@ pub fn is_cut_off(ip: IpRef<'_>, at: usize, here: usize) -> bool {
     stated == unstated || at + stated > here
 }
 
-/// What the packet's metadata allow its length fields.
+/// The slack that the packet's metadata allow its length fields.
 pub(super) fn slack(bytes: &Bytes<'_>) -> LengthSlack {
     LengthSlack { missing: bytes.missing(), unstated: bytes.is_length_unstated() }
 }
@@ -117,7 +119,7 @@ impl<A: Operator, F: FnMut(&mut View<'_, A::Out>) + 'static> Operator for Transf
     }
 }
 
-/// Looks without changing.
+/// Shows each packet to a closure.
 pub struct Inspect<A, F>(pub(crate) A, pub(crate) F);
 impl<A: Operator, F: FnMut(&View<'_, A::Out>) + 'static> Operator for Inspect<A, F> {
     type Out = A::Out;
@@ -135,7 +137,7 @@ impl<A: Operator, F: FnMut(&View<'_, A::Out>) + 'static> Operator for Inspect<A,
     }
 }
 
-/// Keeps what a closure says `true` to.
+/// Keeps packets for which a closure returns `true`.
 pub struct Filter<A, F>(pub(crate) A, pub(crate) OnMismatch, pub(crate) F);
 impl<A: Operator, F: FnMut(&View<'_, A::Out>) -> bool + 'static> Filter<A, F> {
     /// Shows a rejected packet to `f` before it leaves; `f` may answer it.
@@ -236,7 +238,7 @@ impl<A: Operator, F: FnMut(&mut View<'_, A::Out>) -> Result<(), Verdict> + 'stat
     }
 }
 
-/// Finds something out about the packet.
+/// Computes metadata of each packet.
 pub struct Map<A, F, M>(A, F, PhantomData<fn() -> M>);
 impl<A, F, M> Map<A, F, M> {
     pub(crate) fn new(input: A, f: F) -> Self {
@@ -260,7 +262,7 @@ impl<A: Operator, M: Copy + 'static, F: FnMut(&mut View<'_, A::Out>) -> M + 'sta
     }
 }
 
-/// Forgets part of what is known; the packet is not changed.
+/// Forgets parsed headers; the packet is not changed.
 pub struct Forget<A: Operator, S>(A, fn(&A::Out) -> S);
 impl<A: Operator, S> Forget<A, S> {
     pub(crate) fn new(input: A, without: fn(&A::Out) -> S) -> Self {
@@ -293,7 +295,7 @@ impl<A: Operator<Out: Forgettable>> Operator for ForgetMetadata<A> {
     }
 }
 
-/// A function's end.
+/// The end of a function.
 pub struct Boundary<A>(pub(crate) A);
 impl<A: Operator> Operator for Boundary<A> {
     same_loops!();
@@ -312,7 +314,7 @@ impl<A: Operator> Operator for Boundary<A> {
     }
 }
 
-/// A function's end at which every packet leaves on an edge.
+/// The end of a function at which every packet leaves on an edge.
 pub struct SendTo<A>(pub(crate) A, pub(crate) Edge);
 impl<A: Operator> Operator for SendTo<A> {
     same_loops!();
@@ -331,15 +333,17 @@ impl<A: Operator> Operator for SendTo<A> {
     }
 }
 
-/// Applies the copy of an operator chain that suits the packet: nearly all take one in which offsets are constants, from the first
-/// function of a loop to its last, and what one function checked is not checked again in the next.
+/// Applies the copy of an operator chain that suits the packet.
+///
+/// Nearly all packets take a copy with constant offsets, from the first function of a loop to its last. A
+/// fact that one function checked is not checked again in the next.
 #[inline(always)]
 pub(crate) fn dispatched<A: Operator>(
     chain: &mut A,
     at: PacketCursor<'_, '_>,
     stack: A::In,
 ) -> Result<A::Out, Verdict> {
-    // Each copy takes as long to compile as the first one, and long rows take long.
+    // Each copy takes as long to compile as the first, and long chains of functions take long.
     if const { A::FUSED <= MANY } {
         among::<true, A>(chain, at, stack)
     } else {
@@ -347,7 +351,9 @@ pub(crate) fn dispatched<A: Operator>(
     }
 }
 
-/// Rows of more functions have a copy for most frames and one for all others.
+/// The longest chain of functions that has a copy for each shape.
+///
+/// Longer chains have one copy for most frames and one for all others.
 const MANY: usize = 4;
 
 /// As [`dispatched`], with a copy for each shape or only for the most usual one.
@@ -365,7 +371,7 @@ fn among<const ALL: bool, A: Operator>(
         return chain.apply::<{ shape::V4 }>(PacketCursor { usual, reshaped: &mut false, ..at }, stack);
     }
     cold_path();
-    // These are inlined, too: a call would take more instructions than all that the usual function does.
+    // These are inlined too: a call would take more instructions than a usual function.
     if ALL && let Some(usual) = Usual::of::<{ shape::V6 }>(frame) {
         return chain.apply::<{ shape::V6 }>(PacketCursor { usual, reshaped: &mut false, ..at }, stack);
     }
@@ -376,33 +382,38 @@ fn among<const ALL: bool, A: Operator>(
     at.apart(|at| of_any_shape(chain, at, stack))
 }
 
-/// Applies the copy for frames of any shape: out of line, where that takes no registers from the loop over the others.
+/// Applies the copy for frames of any shape.
+///
+/// It is out of line, where it takes no registers from the loop over usual frames.
 #[inline(never)]
 fn of_any_shape<A: Operator>(
     chain: &mut A,
     at: PacketCursor<'_, '_>,
     stack: A::In,
 ) -> Result<A::Out, Verdict> {
-    // Here too the bounds stay in registers only if they are nobody else's.
+    // Here too the bounds stay in registers only if no other code has their address.
     at.apart(|at| chain.apply::<{ shape::ANY }>(at, stack))
 }
 
-/// So many functions share a loop over the batch; longer rows take one loop after the other. The time to compile a loop grows with
-/// the square of its length (`bench/fuse-build.sh`), and what a loop costs by itself is little beside so many
-/// functions (`bench/fused-cost.sh` counts it).
+/// Functions that share a loop over the batch; longer chains take one loop after the other.
+///
+/// The time to compile a loop grows with the square of its length (`bench/fuse-build.sh`). The cost of a loop
+/// itself is small beside that of so many functions (`bench/fused-cost.sh` counts it).
 const TOGETHER: usize = 16;
 
-/// Applies a function to a frame of which a function before it may have changed what made it usual, from within the copy
-/// for usual frames: most who could have changed that changed an address.
+/// Applies a function, within the copy for usual frames, to a frame that an earlier function may have made
+/// unusual.
 ///
-/// The functions after this one still hold what was known of the frame before it changed, so it stays reshaped for them.
+/// Most functions that could have done so only changed an address. Later functions still hold facts about the
+/// frame before the change, so it stays reshaped for them.
 #[inline(never)]
 fn afresh<B: Operator>(chain: &mut B, at: PacketCursor<'_, '_>, stack: B::In) -> Result<B::Out, Verdict> {
     among::<false, B>(chain, at, stack)
 }
 
-/// What a function lets pass, or sends out by its main way, goes on to the next one, also where it does not end in `done`: it comes
-/// back to the wire by another way (`forget`), as the next one expects it.
+/// Passes to the next function packets that a function lets pass or sends out by [`Edge::OUT`].
+///
+/// This also works where the function ends with `forget` instead of `done`, as the next function expects.
 #[inline(always)]
 fn passed<S: Stack>(decided: Result<S, Verdict>) -> Result<S, Verdict> {
     match decided {
@@ -420,12 +431,12 @@ impl<A: Operator, B: Operator<In = A::Out>> Then<A, B> {
         Self(first, second, if Self::PARKS { Vec::with_capacity(BATCH) } else { Vec::new() })
     }
 
-    /// Whether the second one begins a loop because the first one's is long enough.
+    /// Whether the second function begins a loop because the first one's loop is long enough.
     const DIVIDES: bool = !B::WAITS && A::FUSED + B::FUSED > TOGETHER;
-    /// Whether packets wait between the two, until the whole batch is there.
+    /// Whether packets wait between the two functions until the whole batch is there.
     const PARKS: bool = B::WAITS || Self::DIVIDES;
 
-    /// The first one's last loop, and what the second one does ahead of its own.
+    /// Runs the first function's last loop, and the second function's loops before its last.
     #[inline(always)]
     fn park(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
         let Self(first, second, parked) = self;
@@ -466,7 +477,7 @@ impl<A: Operator, B: Operator<In = A::Out>> Operator for Then<A, B> {
         mut at: PacketCursor<'_, '_>,
         stack: A::In,
     ) -> Result<B::Out, Verdict> {
-        // Constants of their own, so that what is behind the others is not compiled at all.
+        // Constant conditions, so that the branch not taken is not compiled at all.
         let between =
             if Self::PARKS { self.2[at.slot]? } else { passed(self.0.apply::<SHAPE>(at.again(), stack))? };
         if const { SHAPE != shape::ANY && !Self::PARKS } && *at.reshaped {

@@ -8,29 +8,31 @@ use crate::operator::Operator;
 use crate::packet_cursor::PacketCursor;
 use crate::reason::{DropReason, Edge, Verdict};
 
-/// Sends packets of its own in the place of those with this stack.
+/// Sends its own packets in the place of those with this stack.
 pub trait Substitute<S>: 'static {
-    /// Takes a packet that came, and says what becomes of it itself.
+    /// Takes a packet, and answers its verdict.
     fn substitute(&mut self, packet: Original<'_, S>) -> Verdict;
 }
 
-/// A packet that came.
+/// A packet that is to be replaced.
 pub struct Original<'a, S> {
     /// All its bytes.
     pub frame: &'a [u8],
-    /// Bytes of it that a capture left out behind the last one.
+    /// The number of bytes that a capture left out behind the last one.
     pub missing: usize,
-    /// What is known of it.
+    /// The known headers and metadata.
     pub stack: S,
-    /// What its sender left to a device, and what a device did.
+    /// The work that its sender left to a device, and the work that a device did.
     pub offload: Offload,
-    /// When it came (ns).
+    /// The time of its arrival (ns).
     pub received_at: u64,
-    /// Where others leave in its place.
+    /// The way out for packets in its place.
     pub substitutes: Substitutes<'a>,
 }
 
-/// Sends packets in the place of one that came: after whatever earlier packets of the batch send, and before later ones.
+/// Sends packets in the place of one packet of the batch.
+///
+/// They leave after all packets that earlier packets of the batch send, and before those of later ones.
 pub struct Substitutes<'a> {
     slot: usize,
     cx: &'a mut Context,
@@ -41,25 +43,26 @@ impl Substitutes<'_> {
     pub fn now(&self) -> u64 {
         self.cx.now()
     }
-    /// Where new packets come from.
+    /// The pool of new packets.
     pub fn pool(&self) -> &Pool {
         self.cx.pool()
     }
-    /// Sends a segment of a stream on an edge. There may be so many that a batch makes no more of them.
+    /// Sends a segment of a stream on an edge, up to a limit for each batch.
     ///
     /// # Errors
     /// The packet, which may be sent with a later one.
     pub fn send_segment(&mut self, edge: Edge, packet: Packet) -> Result<(), Packet> {
         self.cx.create_segment(self.slot, edge, packet)
     }
-    /// Sends an answer on an edge. Each packet that came may be answered a few times.
+    /// Sends an answer on an edge. Each packet may be answered up to
+    /// [`ANSWERS_LIMIT`](crate::context::ANSWERS_LIMIT) times.
     ///
     /// # Errors
     /// The packet, where there were too many.
     pub fn answer(&mut self, edge: Edge, packet: Packet) -> Result<(), Packet> {
         self.cx.create_for(self.slot, edge, packet)
     }
-    /// Counts a packet of so many bytes that could not be made or sent: created, and dropped at once.
+    /// Counts a packet of so many bytes that could not be made or sent, as created and dropped at once.
     pub fn lost(&mut self, reason: DropReason, bytes: u64) {
         self.cx.lost_on_creation(reason, bytes);
     }

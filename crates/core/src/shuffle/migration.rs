@@ -1,15 +1,17 @@
-//! The move of buckets between workers while traffic flows, without a lock on the packets' way.
+//! The move of buckets between workers while traffic flows, without a lock on the packets' path.
 //!
 //! 1. The control side writes the new owners and raises the number of the move.
-//! 2. Every worker sees that number before its next batch. From then on it gives the buckets' packets to the new owner.
-//!    It also says how many packets it had given to each worker until then.
-//! 3. The new owner keeps packets that come for these buckets. The old owner goes on until it has seen as many packets
-//!    from every worker as that worker said. Then none of the buckets can be on its way to it. Between two batches it
-//!    takes the flows of these buckets out of its state and hands them over.
-//! 4. The new owner puts them into its own state and lets go of the packets that it kept, in the order of arrival.
+//! 2. Every worker sees that number before its next batch. From then on it gives the buckets' packets to the
+//!    new owner. It also publishes how many packets it had given to each worker until then.
+//! 3. The new owner keeps packets that come for these buckets. The old owner goes on until it has seen as
+//!    many packets from every worker as that worker published. Then no packet of these buckets can be on its
+//!    way to it. Between two batches it takes the flows of these buckets out of its state and hands them
+//!    over.
+//! 4. The new owner puts them into its own state and releases the packets that it kept, in the order of
+//!    arrival.
 //!
-//! Where several shuffles by one key lead to the same state, the [graph](crate::graph) does 3 and 4 for all of them at
-//! once.
+//! Where several shuffles by one key lead to the same state, the [graph](crate::graph) does 3 and 4 for all
+//! of them at once.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -22,7 +24,7 @@ use super::node::WAITING;
 use super::shared::{Handover, ShuffleShared};
 use crate::node::StateImage;
 
-/// How it stands with a bucket that comes.
+/// The status of a bucket that moves to this worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Coming {
     #[default]
@@ -41,19 +43,19 @@ pub(super) struct Moving {
     /// The owner of each bucket, as far as this worker knows.
     owners: Box<[u8; BUCKETS]>,
     coming: Box<[Coming; BUCKETS]>,
-    /// Old owners whose state is awaited.
+    /// Old owners whose state has not arrived.
     awaited: Vec<usize>,
-    /// Old owners whose state the graph has, and is about to put in place.
+    /// The number of old owners whose state the graph has, and is about to put in place.
     taking: usize,
-    /// Old owners whose state is here, while packets that waited for it still are.
+    /// The number of old owners whose state is in place, while packets that waited for it are still here.
     arrived: usize,
-    /// Buckets that are to be given away, and to whom.
+    /// Buckets to give away, by new owner.
     leaving: Vec<(usize, Vec<u16>)>,
-    /// New owners for whom the graph has been asked for state, and has not given it yet.
+    /// The number of new owners for whom the graph was asked for state, and has not given it yet.
     giving: usize,
     /// Packets that wait for their bucket's state, in the order of arrival.
     kept: VecDeque<(u16, Packet)>,
-    /// Packets that waited for it, or came behind such, and go on in this order.
+    /// Packets whose state is here and that go on in this order, with later packets of their buckets.
     released: VecDeque<Packet>,
     duty: Option<MigrationRequest>,
 }
@@ -63,7 +65,7 @@ impl Moving {
         let change = shared.owners();
         let mut owners = Box::new([0; BUCKETS]);
         owners.copy_from_slice(&change);
-        // All that the node lets it keep: nothing grows while packets come.
+        // Room for all packets that the node may keep: nothing grows while packets come.
         let room = if shared.workers > 1 { shared.ring + WAITING } else { 0 };
         Self {
             me,
@@ -81,7 +83,7 @@ impl Moving {
         }
     }
 
-    /// The owner of each bucket, as far as this worker knows: by this it gives packets away.
+    /// The owner of each bucket, as far as this worker knows. It gives packets away by this table.
     pub(super) fn owners(&self) -> &[u8] {
         &*self.owners
     }
@@ -95,7 +97,7 @@ impl Moving {
     pub(super) fn waits(&self, bucket: u16) -> bool {
         self.coming[usize::from(bucket) % BUCKETS] != Coming::No
     }
-    /// Whether any bucket's must.
+    /// Whether any bucket's packets must wait here.
     #[inline(always)]
     pub(super) fn is_expecting(&self) -> bool {
         !self.awaited.is_empty() || self.taking > 0 || self.arrived > 0
@@ -118,7 +120,7 @@ impl Moving {
             self.kept.push_back((bucket, packet));
         }
     }
-    /// Gives up everything that it keeps.
+    /// Gives up all packets that it keeps.
     pub(super) fn give_up(&mut self) -> impl Iterator<Item = Packet> + '_ {
         self.released.drain(..).chain(self.kept.drain(..).map(|(_, packet)| packet))
     }
@@ -154,7 +156,7 @@ impl Moving {
         for (count, given) in progress.given.iter().zip(given) {
             count.store(*given, Ordering::Relaxed);
         }
-        // Who reads this number reads the counts before it.
+        // A worker that reads this number also reads the counts above.
         progress.epoch.store(self.epoch, Ordering::Release);
     }
 
@@ -176,7 +178,7 @@ impl Moving {
         self.duty.is_some()
     }
 
-    /// State that was handed over, or that there is none where its old owner is gone.
+    /// State that was handed over; or no state, where its old owner is gone.
     fn arrival(&self, shared: &ShuffleShared) -> Option<MigrationRequest> {
         let waiting = &shared.progress[self.me].waiting;
         let is_gone = |from: &usize| shared.progress[*from].gone.load(Ordering::Acquire);
@@ -185,9 +187,9 @@ impl Moving {
         if !any && gone.is_none() {
             return None;
         }
-        // Behind `gone`: whoever is gone has handed over before, under this lock, so that it is here now, and where it is not
-        // there was nothing for this worker. That nothing was `waiting` does not say so: that was read before, and the old
-        // owner may have handed over and gone between the two.
+        // Locked after `gone` was read. A worker that is gone handed its state over before, under this lock.
+        // So its state is here now, or there was none for this worker. That `waiting` was 0 does not prove
+        // this: it was read before `gone`, and the old owner may have handed over and gone in between.
         let mut change = shared.change();
         let Some(place) = change.handovers.iter().position(|handover| handover.to == self.me) else {
             return gone.map(|from| MigrationRequest::Take { from, images: Vec::new() });
@@ -197,7 +199,7 @@ impl Moving {
         Some(MigrationRequest::Take { from, images })
     }
 
-    /// Whether nothing of what leaves can still come to this worker.
+    /// Whether no more packets of the leaving buckets can come to this worker.
     fn is_alone(&self, shared: &ShuffleShared, seen: &impl Fn(usize) -> Option<u64>) -> bool {
         (0..shared.workers).filter(|other| *other != self.me).all(|other| {
             let progress = &shared.progress[other];
@@ -231,13 +233,13 @@ impl Moving {
         Some(duty)
     }
 
-    /// Whether it has still to say that a worker gets state, for a move that is announced.
+    /// Whether it must still ask to give state to a worker, in a move that is announced.
     pub(super) fn is_to_give(&self, shared: &ShuffleShared, to: usize) -> bool {
         self.is_to_learn(shared)
             || self.leaving.iter().any(|(other, _)| *other == to)
             || matches!(&self.duty, Some(MigrationRequest::Give { to: other, .. }) if *other == to)
     }
-    /// Whether it has still to say that a worker's state is here, for a move that is announced.
+    /// Whether it must still ask to take state from a worker, in a move that is announced.
     pub(super) fn is_to_take(&self, shared: &ShuffleShared, from: usize) -> bool {
         self.is_to_learn(shared) || self.awaited.contains(&from)
     }
@@ -249,12 +251,12 @@ impl Moving {
     pub(super) fn given(&mut self, shared: &ShuffleShared, to: usize, images: Vec<(String, StateImage)>) {
         let mut change = shared.change();
         change.handovers.push(Handover { from: self.me, to, images });
-        // Under the lock, as the new owner writes it: neither undoes what the other said.
+        // Under the lock, as the new owner's writes are, so that neither undoes the other's write.
         shared.progress[to].waiting.store(change.handovers_to(to), Ordering::Release);
         self.giving = self.giving.saturating_sub(1);
     }
 
-    /// The state of all buckets that came from `from` is in place.
+    /// Notes that the state of all buckets that came from `from` is in place.
     pub(super) fn took(&mut self, shared: &ShuffleShared, from: usize, refused: usize) {
         shared.refused.fetch_add(refused, Ordering::Relaxed);
         self.taking = self.taking.saturating_sub(1);
@@ -262,17 +264,17 @@ impl Moving {
         for moved in shared.change().moves.iter().filter(|moved| moved.from == from && moved.to == self.me) {
             self.coming[usize::from(moved.bucket)] = Coming::Here;
         }
-        // Once a handover, not once a batch that goes on: what is kept may be as much as a large ring.
+        // Done once for each handover, and not for each batch, since the kept packets may fill a large ring.
         for _ in 0..self.kept.len() {
             let Some((bucket, packet)) = self.kept.pop_front() else { break };
             self.keep(bucket, packet);
         }
     }
 
-    /// Lets go of up to `count` packets whose buckets' state is here, in order.
+    /// Releases up to `count` packets whose buckets' state is here, in order.
     ///
-    /// Only when none is left is the move over: the next one may take the buckets away again, and must find the state as
-    /// these packets leave it.
+    /// Only when none is left is the move over. The next move may take the buckets away again, and must find
+    /// the state as these packets leave it.
     pub(super) fn release(&mut self, batch: &mut Batch, count: usize, shared: &ShuffleShared) {
         if self.arrived == 0 {
             return;
@@ -281,7 +283,7 @@ impl Moving {
             && !batch.is_full()
             && let Some(packet) = self.released.pop_front()
         {
-            // It is not full.
+            // The batch is not full.
             let _room = batch.push(packet);
         }
         if self.released.is_empty() {
@@ -298,7 +300,7 @@ impl Moving {
         }
     }
 
-    /// Whether this worker has nothing to do with moves any more, and none will begin.
+    /// Whether this worker has no part in a move any more, and no move will begin.
     pub(super) fn is_over(&self, shared: &ShuffleShared) -> bool {
         shared.owner_table.end(shared, self.me, |change| {
             change.epoch == self.epoch
@@ -370,7 +372,7 @@ mod tests {
             assert_eq!(migration_request(&mut moving, &shared), None);
             other_hands_over(other, &shared);
             if stale {
-                // What was read before that.
+                // The value that was read before that.
                 shared.progress[0].waiting.store(0, Ordering::Relaxed);
             }
             assert_eq!(
@@ -416,7 +418,7 @@ mod tests {
         while moving.is_expecting() {
             moving.release(&mut batch, 32, &shared);
             came.extend(batch.drain().map(|packet| u16::from_be_bytes(packet.data().try_into().unwrap())));
-            // What comes meanwhile goes behind.
+            // Packets that come meanwhile go behind.
             if next < 1_500 && moving.waits(3) {
                 moving.keep(3, packet(next));
                 next += 1;

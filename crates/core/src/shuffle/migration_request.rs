@@ -5,7 +5,7 @@ use super::key::{BUCKETS, Buckets};
 use crate::node::StateImage;
 use crate::state::TableKey;
 
-/// Some of the buckets of a shuffle: what moves to another worker.
+/// The part of a shuffle's buckets that moves to another worker.
 #[derive(Clone, Debug)]
 pub struct Part {
     buckets: Buckets,
@@ -20,7 +20,7 @@ impl Part {
         }
         part
     }
-    /// By what the shuffle sorts.
+    /// The key of the shuffle.
     pub fn key(&self) -> ShuffleKey {
         self.buckets.by
     }
@@ -35,18 +35,18 @@ impl Part {
 /// Each call takes a bounded piece, so that other packets go on in between.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartStep {
-    /// Which of its states, and where in it.
+    /// The number of the current state, and the place in it.
     pub(crate) state: usize,
     pub(crate) place: usize,
     over: bool,
 }
 
 impl PartStep {
-    /// Nothing more of this node moves.
+    /// Says that no more state of this node moves.
     pub fn end(&mut self) {
         self.over = true;
     }
-    /// Whether nothing more of it does.
+    /// Whether no more state of this node moves.
     pub fn is_over(&self) -> bool {
         self.over
     }
@@ -54,7 +54,7 @@ impl PartStep {
     pub(crate) fn is_within(&self) -> bool {
         self.place > 0
     }
-    /// On to this place of the state, or to the next state; there are `states`.
+    /// Goes on to this place of the state, or to the next state; there are `states`.
     pub(crate) fn go_on(&mut self, place: Option<usize>, states: usize) {
         self.state += usize::from(place.is_none());
         self.place = place.unwrap_or(0);
@@ -62,33 +62,34 @@ impl PartStep {
     }
 }
 
-/// Which shuffle of a group: all workers' nodes of one answer the same.
+/// The identity of a shuffle in a group: the nodes of all workers answer the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ShuffleId(pub(crate) usize);
 
 /// A node that exchanges packets with its copies on other workers.
 pub trait Handoff {
-    /// Which it is an end of.
+    /// The shuffle of which it is an end.
     fn id(&self) -> ShuffleId;
-    /// By what it sorts packets: what state behind it must go by to move with them.
+    /// The key by which it sorts packets. State behind it must follow that key to move with them.
     fn key(&self) -> ShuffleKey;
     /// Tells the shuffle once, when the graph is built, about state behind it that cannot move with its packets.
     ///
     /// `upstream` is the number of other shuffles from which packets come to it.
     fn bound(&mut self, state: Vec<BoundState>, upstream: usize);
-    /// Nothing comes to it on this worker any more but from other workers.
+    /// Says that no more packets come to it on this worker, except from other workers.
     fn close(&mut self);
     /// The next request to the graph.
     fn migration_request(&mut self) -> Option<MigrationRequest>;
-    /// Whether a move is known for which it will ask to give state to this worker, and has not yet.
+    /// Whether it will still ask to give state to this worker, in a move that is known.
     fn is_to_give(&self, to: usize) -> bool;
-    /// Whether a move is known for which it will ask to take state from this worker, and has not yet.
+    /// Whether it will still ask to take state from this worker, in a move that is known.
     fn is_to_take(&self, from: usize) -> bool;
     /// Passes the state that [`MigrationRequest::Give`] asked for: node, name, bytes.
     ///
-    /// It may come later, since other shuffles that lead to the same state must be done with it, too.
+    /// It may come later, since other shuffles that lead to the same state must be ready too.
     fn given(&mut self, to: usize, images: Vec<(String, StateImage)>);
-    /// The state of [`MigrationRequest::Take`] is in place, but for so many images that were refused.
+    /// Says that the state of [`MigrationRequest::Take`] is in place, except for this many images that were
+    /// refused.
     fn took(&mut self, from: usize, refused: usize);
 }
 
@@ -97,7 +98,7 @@ pub trait Handoff {
 pub struct BoundState {
     /// The function that declared it.
     pub node: String,
-    /// Its name there.
+    /// The state's name.
     pub state: String,
 }
 

@@ -1,12 +1,13 @@
 //! Shuffle: packets go to the worker that owns their flow (NetBricks, section 3.1).
 //!
-//! A key puts every packet into one of 4,096 buckets, and a table says which worker owns each. Packets of this worker's
-//! own buckets stay. The rest cross to their owner in batches, through a ring with one producer and one consumer for
-//! each pair of workers. There are as many branches as workers, a number that is not known when a function is compiled.
-//! Packets of a flow keep their order, also while their bucket moves from owner to owner.
+//! A key puts every packet into one of 4,096 buckets, and a table says which worker owns each. Packets of
+//! this worker's own buckets stay. The rest cross to their owner in batches, through a ring with one producer
+//! and one consumer for each pair of workers. There are as many branches as workers, a number that is not
+//! known when a function is compiled. Packets of a flow keep their order, also while their bucket moves to
+//! another owner.
 //!
-//! Read in this order: `key` (which bucket), `owner_table` (which owner), `shared` (state that the workers share), `node` (one
-//! worker's part), `moving` (how a bucket changes its owner).
+//! Read in this order: `key` (buckets), `owner_table` (owners), `shared` (state that the workers share),
+//! `node` (a worker's part), `migration` (how a bucket changes its owner).
 
 mod key;
 mod migration;
@@ -40,20 +41,22 @@ pub(crate) use sorter::{Classified as SortedBy, Predefined as SortedByKey, Sorte
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WhenFull {
-    /// It waits, and nothing on this worker that leads to the shuffle is polled until there is room.
+    /// The packet waits, and nothing on this worker that leads to the shuffle is polled until there is room.
     ///
-    /// Packets from other workers are still taken, so that two workers with full rings to each other both go on.
+    /// Packets from other workers are still taken, so that two workers with full rings to each other both go
+    /// on.
     ///
-    /// At most 2,048 packets wait for one ring. Beyond that they are dropped as [`RingFull`](crate::DropReason::RingFull)
-    /// here too. Received packets do not come to that, since receiving stops first. Packets that functions make of them
-    /// may, and so may packets of events, which run on time whatever waits.
+    /// At most 2,048 packets wait for one ring. Beyond that they are dropped as
+    /// [`RingFull`](crate::DropReason::RingFull) here too. Received packets never exceed this, since
+    /// receiving stops first. Packets that functions make from them may, and so may packets of events, which
+    /// run on time in any case.
     #[default]
     Wait,
-    /// It is dropped as [`RingFull`](crate::DropReason::RingFull).
+    /// The packet is dropped as [`RingFull`](crate::DropReason::RingFull).
     Drop,
 }
 
-/// How a shuffle is to be.
+/// The configuration of a shuffle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShuffleConfig {
     /// The key that decides the bucket.
@@ -65,7 +68,7 @@ pub struct ShuffleConfig {
 }
 
 impl ShuffleConfig {
-    /// Packets that a ring can be asked to hold.
+    /// The numbers of packets that a ring may be asked to hold.
     pub const RING: std::ops::RangeInclusive<usize> = shared::RING;
 }
 
@@ -75,7 +78,7 @@ impl Default for ShuffleConfig {
     }
 }
 
-/// A shuffle, of which each worker has a node.
+/// A shuffle; each worker has a node of it.
 ///
 /// ```
 /// use netbricks_core::buffer::Pool;
@@ -110,7 +113,7 @@ pub struct Shuffle {
 }
 
 impl Shuffle {
-    /// A shuffle of its own: only nodes made of it, or of its clones, exchange packets.
+    /// A separate shuffle: only nodes made from it, or from its clones, exchange packets.
     pub fn new(config: ShuffleConfig) -> Self {
         Self { config, place: SharedSlot::default() }
     }
@@ -118,7 +121,7 @@ impl Shuffle {
     /// A worker's node, by the key of the configuration.
     ///
     /// # Errors
-    /// When this worker has its node already, or the group is too large.
+    /// When this worker already has its node, or the group is too large.
     pub fn node(&self, worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
         let shared = self.shared(worker)?;
         let sorter = Predefined(shared.buckets().clone());
@@ -155,7 +158,7 @@ impl Shuffle {
         let (group, seed) = (worker.group(), worker.seed());
         let workers = group.workers();
         let shared = group.shared(&self.place, || {
-            // What functions of one's own say is not comparable: such a shuffle has a table of its own.
+            // The answers of user functions are not comparable: such a shuffle has its own owner table.
             let owner_table = match self.config.key {
                 ShuffleKey::Own => std::sync::Arc::new(OwnerTable::new(workers)),
                 key => group.owner_table(key, seed, || OwnerTable::new(workers)),

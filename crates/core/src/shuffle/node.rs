@@ -1,4 +1,6 @@
-//! One worker's end of a shuffle: what belongs to others leaves through their rings, what others sent comes out here.
+//! One worker's end of a shuffle.
+//!
+//! Packets of other workers leave through their rings, and packets that other workers sent come out here.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -20,8 +22,8 @@ use crate::registry::BuildError;
 
 /// The most packets that wait for room in one ring.
 ///
-/// Nothing that leads here is polled while one waits. So these are packets that were within the worker: a few batches,
-/// and packets that functions made of them.
+/// No source that leads here is polled while one waits. So these are packets that were within the worker: a
+/// few batches, and packets that functions made from them.
 pub(super) const WAITING: usize = 8 * BATCH;
 
 /// A worker's node of a shuffle.
@@ -31,21 +33,21 @@ pub(super) struct ShuffleNode {
     me: usize,
     ends: Ends,
     moving: Moving,
-    /// By worker: what is about to go, and what waits for room, oldest first.
+    /// By worker: packets about to be sent, and packets that wait for room, oldest first.
     outgoing: Vec<Batch>,
     waiting: Vec<VecDeque<Packet>>,
-    /// By worker: packets given to it, those that wait included, and packets that came from it.
+    /// By worker: packets given to it, including those that wait, and packets that came from it.
     given: Vec<u64>,
     seen: Vec<u64>,
     numbers: Vec<u16>,
     /// The worker whose ring is read next.
     next: usize,
-    /// Packets from a worker that are of a later time than the batch before them.
+    /// Packets from a worker that arrived later than the time of the batch before them.
     later: VecDeque<Packet>,
     later_from: usize,
-    /// Nothing comes from this worker any more, but for what events send.
+    /// No more packets come from this worker, except those of events.
     closing: bool,
-    /// Its part is another's: it has not taken it over yet, or another has.
+    /// Another node does this one's part: this one has not taken it over yet, or has given it up.
     succeeded: bool,
 }
 
@@ -89,11 +91,11 @@ impl ShuffleNode {
             || self.waiting.iter().any(|waiting| !waiting.is_empty())
     }
 
-    /// Sends what is about to go to a worker, behind what waits.
+    /// Sends the packets for a worker, behind those that wait.
     fn send(&mut self, to: usize, cx: &mut Context) {
         let batch = &mut self.outgoing[to];
         let Some(producer) = self.ends.out[to].as_mut().filter(|producer| !producer.is_closed()) else {
-            // The other is there where it was this one that closed the ring.
+            // The other worker is there if this one closed the ring.
             let reason = if self.ends.out[to].is_none() && self.closing {
                 Reason::Drained
             } else {
@@ -122,7 +124,7 @@ impl ShuffleNode {
         }
     }
 
-    /// Sends what waits, as far as there is room.
+    /// Sends packets that wait, as far as there is room.
     fn send_waiting(&mut self, cx: &mut Context) {
         for (to, waiting) in self.waiting.iter_mut().enumerate() {
             let Some(producer) = &mut self.ends.out[to] else { continue };
@@ -151,19 +153,19 @@ impl ShuffleNode {
             }
         }
         if self.closing && self.waiting.iter().all(VecDeque::is_empty) && self.shared.is_closing() {
-            // The other ends learn of it once they have taken everything. Not before all workers are as far: the graph goes on
-            // until then, with what events send.
+            // The other ends learn this once they have taken everything. It waits until all workers have come
+            // this far: the graph goes on until then, with packets of events.
             self.ends.out.iter_mut().for_each(|end| *end = None);
         }
     }
 
     /// Takes packets from one other worker, each worker in turn.
     ///
-    /// Where too many packets wait for state, it takes only those from before that state moved: other workers may wait
-    /// for this one to have seen them.
+    /// Where too many packets wait for state, it takes only those from before that state moved: other workers
+    /// may wait until this one has seen them.
     ///
-    /// Where arrivals alone move the clock, packets bring their time with them, and packets of a later time than the
-    /// batch wait.
+    /// Where only arrivals move the clock, packets bring their time with them. Packets of a later time than
+    /// the batch wait.
     fn take(&mut self, batch: &mut Batch, cx: &mut Context) {
         if self.later.is_empty() {
             self.take_from_rings(batch, cx);
@@ -176,12 +178,12 @@ impl ShuffleNode {
         } else {
             let count = if cx.follows_arrivals { admit(self.later.iter(), cx) } else { self.later.len() };
             for packet in self.later.drain(..count) {
-                // No more was put off than a batch has room for.
+                // No more packets were put off than a batch has room for.
                 let _room = batch.push(packet);
             }
         }
         self.seen[self.later_from] += batch.len() as u64;
-        // What the next node looks at first is in the other core's cache too.
+        // The headers that the next node reads first may be in the other core's cache.
         batch.warm();
     }
 
@@ -205,7 +207,7 @@ impl ShuffleNode {
         }
     }
 
-    /// Keeps what must wait for its state.
+    /// Keeps packets that must wait for their flow's state.
     fn keep_expected(&mut self, batch: &mut Batch, cx: &mut Context) {
         if !self.moving.is_expecting() {
             return;
@@ -227,11 +229,12 @@ impl ShuffleNode {
         }
     }
 
-    /// Looks after moves. Between two batches: what came before has been worked on.
+    /// Learns of moves and notes the graph's next step, between two batches: all earlier packets were
+    /// processed.
     fn look_after_moves(&mut self, cx: &mut Context) {
         self.moving.learn(&self.shared, &self.given);
         let (into, seen) = (&self.ends.into, &self.seen);
-        // Who has ended has given everything, but that may not have been worked on.
+        // A worker that has ended has given everything, but its packets may not have been processed.
         let later = if self.later.is_empty() { self.me } else { self.later_from };
         let seen = |from: usize| match &into[from] {
             Some(consumer) if !consumer.is_closed() || from == later => Some(seen[from]),
@@ -250,7 +253,7 @@ impl ShuffleNode {
             && self.moving.is_over(&self.shared)
     }
 
-    /// `"0-2047 1"`: these buckets to that worker.
+    /// Moves buckets as an argument such as `"0-2047 1"` says: these buckets to that worker.
     fn move_buckets(&self, argument: &str) -> Result<String, String> {
         let expected = || format!("expected buckets and a worker, as `0-2047 1`, found `{argument}`");
         let mut wanted = Vec::new();
@@ -303,7 +306,7 @@ impl Node for ShuffleNode {
             if owner == me {
                 self.keep(bucket, packet, cx);
             } else if let Err(packet) = self.outgoing[owner].push(packet) {
-                // Not reached: it is empty between calls, and takes a whole batch.
+                // Not reached: the batch is empty between calls, and has room for a whole batch.
                 cx.drop_packet(packet, Reason::RingFull);
             }
         }
@@ -323,7 +326,7 @@ impl Node for ShuffleNode {
         }
         if batch.is_empty() {
             self.take(batch, cx);
-            // What was given by the new owners comes after the word of them: it is there to be read now.
+            // Packets from the new owners come after the news of the move, which can therefore be read now.
             self.moving.learn(&self.shared, &self.given);
             self.keep_expected(batch, cx);
         }
@@ -362,7 +365,7 @@ impl Node for ShuffleNode {
         (self.moving.kept() + self.later.len() + self.waiting.iter().map(VecDeque::len).sum::<usize>()) as u64
     }
     fn drain(&mut self, batch: &mut Batch, cx: &mut Context) {
-        // What others gave it is its own to count. The next that they give finds it gone.
+        // Packets that other workers gave it count as its own. Later packets find the ring closed.
         for mut consumer in self.ends.into.iter_mut().filter_map(Option::take) {
             while consumer.pop(batch) > 0 {
                 cx.handoff_in(batch.len() as u64, batch.bytes());
@@ -419,7 +422,8 @@ impl Node for ShuffleNode {
         self.shared.announce_succession(self.me);
         Some(self)
     }
-    /// All but its function: rings, what waits for them and moves that are under way are those of the workers.
+    /// Takes over everything except the function: the rings, packets that wait for them, and moves in
+    /// progress.
     fn restore(&mut self, before: &mut dyn Any) {
         if let Some(before) = before.downcast_mut::<Self>() {
             std::mem::swap(&mut self.sorter, &mut before.sorter);
@@ -435,7 +439,9 @@ impl Node for ShuffleNode {
     }
 }
 
-/// Where packets bring other workers the time, none is later than the batch: a function may have written any time.
+/// Limits arrival times to that of the batch, where packets bring other workers the time.
+///
+/// A function may have written any time.
 fn bound_arrivals(batch: &mut Batch, now: u64) {
     let last = last_arrival(now);
     if batch.iter().any(|packet| packet.received_at() > last) {
@@ -443,10 +449,10 @@ fn bound_arrivals(batch: &mut Batch, now: u64) {
     }
 }
 
-/// How many of these packets, in order, may be one batch.
+/// The number of these packets, in order, that may be one batch.
 ///
-/// A batch has arrivals of one millisecond, before the next event, as a batch of the port has. Moves the clock where
-/// they begin another millisecond; 0 where an event comes first.
+/// A batch has arrivals of one millisecond, before the next event, as a port's batch has. Moves the clock
+/// where they begin another millisecond; 0 where an event comes first.
 fn admit<'a>(packets: impl Iterator<Item = &'a Packet>, cx: &mut Context) -> usize {
     let (mut count, mut end) = (0, 0);
     for packet in packets {
@@ -458,7 +464,7 @@ fn admit<'a>(packets: impl Iterator<Item = &'a Packet>, cx: &mut Context) -> usi
             cx.advance(time - time % MILLISECOND);
             end = (cx.now() - cx.now() % MILLISECOND).saturating_add(MILLISECOND).min(cx.deadline());
         }
-        // The last time there is has none behind it.
+        // The largest possible time has no later one behind it.
         if count > 0 && time >= end {
             break;
         }
@@ -467,7 +473,7 @@ fn admit<'a>(packets: impl Iterator<Item = &'a Packet>, cx: &mut Context) -> usi
     count
 }
 
-/// `"0-2047 0, 2048-4095 1"`
+/// The owners as text: `"0-2047 0, 2048-4095 1"`.
 fn runs(owners: &[u8]) -> String {
     let mut text = Vec::new();
     let mut first = 0;
@@ -480,7 +486,7 @@ fn runs(owners: &[u8]) -> String {
 
 impl Handoff for ShuffleNode {
     fn id(&self) -> ShuffleId {
-        // The group keeps what its workers share for as long as it lives: no other comes to stand there.
+        // The group keeps shared state for as long as it lives, so no other state takes this address.
         ShuffleId(Arc::as_ptr(&self.shared) as usize)
     }
     fn key(&self) -> ShuffleKey {

@@ -1,11 +1,11 @@
-//! The owner table: which worker owns which bucket, for all shuffles of a runtime that sort by one key.
+//! The owner table: which worker owns which bucket, for all shuffles of a runtime with the same key.
 //!
-//! They change together, so that a flow is on one worker behind each of them. Shuffles of a graph that replaces another
-//! start with the present owners.
+//! These shuffles change together, so that a flow is on one worker behind each of them. Shuffles of a graph
+//! that replaces another start with the present owners.
 //!
-//! Where one shuffle feeds another, the first moves first. A flow's packets then come to the second by the new owner
-//! only after the old one has let go of all earlier ones. Shuffles equally far from the ports move at the same time,
-//! since state may stand behind several of them.
+//! Where one shuffle feeds another, the first moves first. A flow's packets then come to the second through
+//! the new owner only after the old one has passed on all earlier ones. Shuffles equally far from the ports
+//! move at the same time, since state may be behind several of them.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use super::key::BUCKETS;
 use super::migration_request::BoundState;
 use super::shared::{Change, MoveError, Moved, ShuffleShared};
 
-/// Shuffles of one key, and who owns its buckets.
+/// Shuffles of one key, and the owners of its buckets.
 pub(crate) struct OwnerTable {
     workers: usize,
     table: Mutex<Table>,
@@ -26,7 +26,8 @@ pub(crate) struct OwnerTable {
 struct Table {
     owners: Vec<u8>,
     shuffles: Vec<Weak<ShuffleShared>>,
-    /// The last move: its buckets, its pairs of workers, the shuffles at it, and those yet to begin, last first.
+    /// The last move: its buckets, its pairs of workers, its current shuffles, and those yet to begin, last
+    /// first.
     moves: Vec<Moved>,
     pairs: usize,
     under_way: Vec<Weak<ShuffleShared>>,
@@ -34,7 +35,7 @@ struct Table {
 }
 
 impl Table {
-    /// Begins the move behind the next shuffles, unless some are still at it.
+    /// Begins the move behind the next shuffles, unless some are still moving.
     fn go_on(&mut self) {
         if self.left() > 0 {
             return;
@@ -56,14 +57,15 @@ impl Table {
             shuffle.announced.store(change.epoch, Ordering::Release);
         }
         for shuffle in self.under_way.iter().filter_map(Weak::upgrade) {
-            // Released after everything that it announces is in place, with the others that begin.
+            // Released after everything that it announces is in place, also for the other shuffles that
+            // begin.
             shuffle.epoch.store(shuffle.change().epoch, Ordering::Release);
         }
     }
 
     /// Pairs of workers for which the shuffles of the move wait.
     ///
-    /// A shuffle that has lost a node is not counted: it may never be done.
+    /// A shuffle that has lost a node is not counted, since it may never finish.
     fn left(&self) -> usize {
         let at_it = self.under_way.iter().filter_map(Weak::upgrade);
         at_it.filter(|shuffle| shuffle.is_whole()).map(|shuffle| shuffle.change().pairs).sum()
@@ -71,13 +73,13 @@ impl Table {
 }
 
 impl OwnerTable {
-    /// Buckets are shared out among the workers one by one.
+    /// An owner table that gives the buckets to the workers in rotation.
     pub(super) fn new(workers: usize) -> Self {
         let owners = (0..BUCKETS).map(|bucket| (bucket % workers) as u8).collect();
         Self { workers, table: Mutex::new(Table { owners, ..Table::default() }) }
     }
 
-    /// Taken before the lock of any shuffle.
+    /// Locks the table. This lock comes before that of any shuffle.
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -87,7 +89,7 @@ impl OwnerTable {
         self.table().owners.clone()
     }
 
-    /// From now on the shuffle's buckets move with the others'.
+    /// Adds a shuffle: from now on its buckets move with those of the others.
     pub(super) fn join(&self, shuffle: &Arc<ShuffleShared>) {
         let mut table = self.table();
         if !table.shuffles.iter().any(|other| std::ptr::eq(other.as_ptr(), Arc::as_ptr(shuffle))) {
@@ -95,19 +97,19 @@ impl OwnerTable {
         }
     }
 
-    /// Pairs of workers that have not finished the last move, of all shuffles.
+    /// The number of pairs of workers that have not finished the last move, for all shuffles.
     pub(super) fn moving(&self) -> usize {
         let mut table = self.table();
         table.go_on();
         table.left() + table.pairs * table.pending.len()
     }
 
-    /// A shuffle has finished the move.
+    /// Notes that a shuffle has finished the move.
     pub(super) fn finished(&self) {
         self.table().go_on();
     }
 
-    /// Ends a worker's part in a shuffle, if that is over and no move of it is still to come.
+    /// Ends a worker's part in a shuffle, if it is over and no further move is to come.
     ///
     /// A bucket that has a new owner in the table is not over before its state has followed.
     pub(super) fn end(
@@ -121,7 +123,7 @@ impl OwnerTable {
         if table.pending.iter().any(|other| std::ptr::eq(other.as_ptr(), shuffle)) {
             return false;
         }
-        // With the table locked no move begins in between.
+        // While the table is locked no move begins.
         let mut change = shuffle.change();
         let over = is_over(&change);
         change.over[me] |= over;
@@ -132,16 +134,16 @@ impl OwnerTable {
     pub(super) fn begin(&self, wanted: impl IntoIterator<Item = (usize, usize)>) -> Result<(), MoveError> {
         let mut table = self.table();
         table.go_on();
-        // A node of it is gone: its graph was taken down, or never came to run.
+        // A shuffle without all its nodes is removed: its graph was taken down, or never began to run.
         table.shuffles.retain(|shuffle| shuffle.upgrade().is_some_and(|shuffle| shuffle.is_whole()));
         let shuffles: Vec<Arc<ShuffleShared>> = table.shuffles.iter().filter_map(Weak::upgrade).collect();
-        // Through one that has ended nothing comes any more: it keeps nothing from moving.
+        // No more packets come through a shuffle that has ended: it keeps no bucket from moving.
         let going: Vec<(&Arc<ShuffleShared>, MutexGuard<'_, Change>)> = shuffles
             .iter()
             .map(|shuffle| (shuffle, shuffle.change()))
             .filter(|(_, change)| change.over.contains(&false))
             .collect();
-        // What is on its way through one that is ending would find its state gone.
+        // Packets on their way through a shuffle that is ending would find their state gone.
         if going.iter().all(|(_, change)| change.over.contains(&true)) {
             return Err(MoveError::Ending);
         }
@@ -149,7 +151,7 @@ impl OwnerTable {
             return Err(MoveError::Busy);
         }
         let mut moves = Vec::new();
-        // Of what is said twice, the last word counts.
+        // If a bucket is named twice, the last worker counts.
         for (bucket, to) in wanted.into_iter().collect::<BTreeMap<_, _>>() {
             if to >= self.workers {
                 return Err(MoveError::NoWorker { worker: to, workers: self.workers });
@@ -162,7 +164,7 @@ impl OwnerTable {
         if moves.is_empty() {
             return Ok(());
         }
-        // Of all workers, whichever gives or takes: nothing has moved yet.
+        // State of all workers, whether they give or take: nothing has moved yet.
         for (_, change) in &going {
             for (worker, bound) in change.bound.iter().enumerate() {
                 let bound = bound.as_ref().ok_or(MoveError::Starting { worker })?;
@@ -215,7 +217,7 @@ mod tests {
     fn a_shuffle_that_has_ended_keeps_no_other_from_moving() {
         let (owner_table, [(ended, [over, rest]), (going, [last, _])]) = two();
         assert!(over.is_over(&ended));
-        // What is still on its way through it on the other worker would find its state gone.
+        // Packets on their way through it on the other worker would find their state gone.
         assert_eq!(owner_table.begin([(1, 0)]), Err(MoveError::Busy));
         assert!(rest.is_over(&ended));
         owner_table.begin([(1, 0)]).unwrap();
@@ -227,7 +229,7 @@ mod tests {
         assert_eq!(owner_table.begin([(1, 0)]), Err(MoveError::Ending));
     }
 
-    /// As far from the ports as the other, or behind it.
+    /// The second shuffle is as far from the ports as the first, or behind it.
     #[test]
     fn those_as_far_from_the_ports_move_at_once_and_others_after_them() {
         for behind in [0, 1] {

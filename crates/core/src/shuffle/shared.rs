@@ -14,29 +14,29 @@ use super::{ShuffleConfig, WhenFull};
 use crate::node::StateImage;
 use crate::registry::BuildError;
 
-/// Workers that a runtime can have.
+/// The most workers that a runtime can have.
 const MOST_WORKERS: usize = 64;
-/// Packets that a ring can be asked to hold.
+/// The numbers of packets that a ring can be asked to hold.
 pub(super) const RING: std::ops::RangeInclusive<usize> = 1..=1 << 20;
 
-/// Why buckets cannot move.
+/// A reason why buckets cannot move.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MoveError {
-    /// A bucket that is none.
+    /// The bucket does not exist.
     #[error("bucket {bucket} does not exist: there are 0 to {}", BUCKETS - 1)]
     NoBucket {
         /// The bucket in the request.
         bucket: usize,
     },
-    /// A worker that is none.
+    /// The worker does not exist.
     #[error("worker {worker} does not exist: there are {workers}, from 0")]
     NoWorker {
         /// The worker in the request.
         worker: usize,
-        /// How many there are.
+        /// The number of workers.
         workers: usize,
     },
-    /// The move before it is still under way.
+    /// The previous move is still in progress.
     #[error("buckets are moving already: ask again when `moving` answers 0")]
     Busy,
     /// State behind the shuffle would be left behind.
@@ -45,17 +45,17 @@ pub enum MoveError {
          buckets where they are, or put `{node}` before the shuffle"
     )]
     Bound {
-        /// Where it is.
+        /// The worker that has the state.
         worker: usize,
         /// The node of the state.
         node: String,
-        /// Which.
+        /// The state's name.
         state: String,
     },
-    /// A worker has not built its graph yet: what it has behind the shuffle is not known.
+    /// A worker has not built its graph yet, so its state behind the shuffle is not known.
     #[error("worker {worker} is still starting: ask again")]
     Starting {
-        /// Which.
+        /// The worker.
         worker: usize,
     },
     /// A worker has come to its end.
@@ -63,7 +63,7 @@ pub enum MoveError {
     Ending,
 }
 
-/// A bucket's change of hands.
+/// A bucket's change of owner.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moved {
     pub(super) bucket: u16,
@@ -71,23 +71,23 @@ pub(super) struct Moved {
     pub(super) to: usize,
 }
 
-/// The last move, whole or under way.
+/// The last move, finished or in progress.
 #[derive(Debug, Default)]
 pub(super) struct Change {
     pub(super) epoch: u64,
     pub(super) moves: Vec<Moved>,
     /// Pairs of old and new owner that have not handed over yet.
     pub(super) pairs: usize,
-    /// By worker: its part is over.
+    /// By worker: whether its part is over.
     pub(super) over: Vec<bool>,
-    /// State on its way.
+    /// State on its way between workers.
     pub(super) handovers: Vec<Handover>,
     /// By worker, once it has built its graph: state that cannot move.
     pub(super) bound: Vec<Option<Vec<BoundState>>>,
 }
 
 impl Change {
-    /// How many handovers wait for a worker.
+    /// The number of handovers that wait for a worker.
     pub(super) fn handovers_to(&self, worker: usize) -> usize {
         self.handovers.iter().filter(|handover| handover.to == worker).count()
     }
@@ -101,27 +101,27 @@ pub(super) struct Handover {
     pub(super) images: Vec<(String, StateImage)>,
 }
 
-/// A worker's ends of the rings, by the other worker's number; none to itself.
+/// A worker's ends of the rings, by the other worker's number; there is none to itself.
 pub(super) struct Ends {
     pub(super) out: Vec<Option<Producer>>,
     pub(super) into: Vec<Option<Consumer>>,
 }
 
-/// How far a worker is, for the others to read.
+/// The progress of a worker, which the others read.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct WorkerProgress {
-    /// The last move that it knows of; it sends nothing to an old owner any more.
+    /// The last move that it knows; it sends nothing to an old owner any more.
     pub(super) epoch: AtomicU64,
-    /// Packets that it had given to each other worker until then.
+    /// Packets that it had given to each other worker by then.
     pub(super) given: Vec<AtomicU64>,
     /// Handovers that wait for it; written under the lock of [`Change`].
     pub(super) waiting: AtomicUsize,
-    /// Its node gets packets from other workers alone, and from events.
+    /// Whether its node gets packets only from other workers and from events.
     pub(super) closing: AtomicBool,
     /// Whether its node is gone, so that other workers need not wait for it.
     pub(super) gone: AtomicBool,
-    /// A node is about to be made in its node's place, which takes over its ends.
+    /// Whether another node is about to replace its node and take over its ends.
     succession: AtomicBool,
 }
 
@@ -134,18 +134,18 @@ pub(crate) struct ShuffleShared {
     pub(super) progress: Vec<WorkerProgress>,
     /// The number of the last move.
     ///
-    /// One load a batch, of a cache line that is written only when buckets move.
+    /// It costs one load a batch, from a cache line that is written only when buckets move.
     pub(super) epoch: AtomicU64,
     /// The number of the next move, set before any of the shuffles that move together begins.
     ///
-    /// So none of them takes another for one that does not move.
+    /// So each of them knows that the others move too.
     pub(super) announced: AtomicU64,
     change: Mutex<Change>,
-    /// All shuffles by the same key, and who owns its buckets.
+    /// All shuffles with the same key, and the owners of its buckets.
     pub(super) owner_table: Arc<OwnerTable>,
-    /// Shuffles from which packets come to this one.
+    /// The number of shuffles from which packets come to this one.
     pub(super) upstream: AtomicUsize,
-    /// State that a new owner's nodes refused.
+    /// The number of states that a new owner's nodes refused.
     pub(super) refused: AtomicUsize,
 }
 
@@ -213,17 +213,17 @@ impl ShuffleShared {
         &self.buckets
     }
 
-    /// The ends of a worker's rings, once.
+    /// The ends of a worker's rings; only the first call gets them.
     pub(super) fn take(&self, worker: usize) -> Option<Ends> {
         self.ends.lock().unwrap_or_else(PoisonError::into_inner).get_mut(worker)?.take()
     }
 
-    /// The next node of a worker may be made though that has one: it takes over from it.
+    /// Allows a second node of a worker, which takes over from the first.
     pub(super) fn announce_succession(&self, worker: usize) {
         self.progress[worker].succession.store(true, Ordering::Relaxed);
     }
 
-    /// The ends that a node of a replacing graph has until it takes over.
+    /// Empty ends, which a replacing node has until it takes over.
     pub(super) fn succession(&self, worker: usize) -> Option<Ends> {
         let announced = self.progress[worker].succession.swap(false, Ordering::Relaxed);
         announced.then(|| Ends {
@@ -232,7 +232,8 @@ impl ShuffleShared {
         })
     }
 
-    /// Locks the move's state, when buckets move, when a worker ends and for questions; never for a packet.
+    /// Locks the state of the move: when buckets move, when a worker ends, and for questions. Never for a
+    /// packet.
     pub(super) fn change(&self) -> MutexGuard<'_, Change> {
         self.change.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -249,7 +250,8 @@ impl ShuffleShared {
         }
     }
 
-    /// Whether all workers' nodes get packets only from each other; until then events may still send by it.
+    /// Whether all workers' nodes get packets only from each other. Until then events may still send through
+    /// it.
     pub(super) fn is_closing(&self) -> bool {
         let is = |flag: &AtomicBool| flag.load(Ordering::Acquire);
         self.progress.iter().all(|progress| is(&progress.closing) || is(&progress.gone))

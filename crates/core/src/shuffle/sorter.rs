@@ -1,4 +1,4 @@
-//! Which number each packet of a batch gets: its bucket, or its group.
+//! Sorters, which give each packet of a batch a number: its bucket or its group.
 
 use netbricks_buffer::{Batch, Bytes, Visit};
 use netbricks_packet::stack::{Root, shape};
@@ -16,9 +16,10 @@ use crate::view::View;
 
 /// Gives each packet of a batch a number.
 pub(crate) trait Sorter {
-    /// Writes a number a slot; packets that do not get that far have left the batch by then.
+    /// Writes a number for each slot. Packets that the function drops or sends elsewhere have left the batch
+    /// by then.
     fn sort(&mut self, batch: &mut Batch, cx: &mut Context, numbers: &mut Vec<u16>);
-    /// Edges that packets may take beside those of every function.
+    /// Edges that packets may take besides those of every function.
     fn edges(&self, _visit: &mut dyn FnMut(Edge)) {}
     /// The declared state.
     fn declarations(&self) -> Option<&Declarations> {
@@ -27,11 +28,11 @@ pub(crate) trait Sorter {
 }
 
 impl dyn Sorter {
-    /// Its handlers.
+    /// The handlers of its declared state.
     pub(crate) fn handlers(&self) -> Vec<Handler> {
         self.declared(Declarations::handlers)
     }
-    /// Calls one; `own` are those of the node that it is in.
+    /// Calls a handler; `own` are the handlers of the sorter's node.
     pub(crate) fn call(&self, name: &str, argument: &str, own: &str) -> Result<String, CallError> {
         match self.declarations() {
             Some(declared) => declared.call(name, argument),
@@ -50,7 +51,7 @@ impl dyn Sorter {
     }
 }
 
-/// The part of `Node` that nodes with a `sorter` share: its state is theirs.
+/// The part of `Node` that nodes with a `sorter` share: the sorter's state is the node's.
 macro_rules! has_sorters_state {
     () => {
         fn export(&self) -> Vec<$crate::node::StateImage> {
@@ -82,7 +83,7 @@ macro_rules! has_sorters_state {
 }
 pub(crate) use has_sorters_state;
 
-/// By the bytes alone.
+/// A sorter by the packet's bytes alone.
 pub(crate) struct Predefined(pub(crate) Buckets);
 
 impl Sorter for Predefined {
@@ -93,7 +94,7 @@ impl Sorter for Predefined {
     }
 }
 
-/// By a user function over what a chain of operators found.
+/// A sorter by a user function, behind a chain of operators.
 pub(crate) struct Classified<F, P> {
     chain: F,
     place: P,

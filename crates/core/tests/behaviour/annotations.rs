@@ -1,4 +1,4 @@
-//! What functions leave for each other on a packet, and what names they may ask for.
+//! Annotations that functions leave for each other on a packet, and the names that they may use.
 
 use netbricks_core::buffer::Batch;
 use netbricks_core::packet::Link;
@@ -40,7 +40,9 @@ fn a_name_has_one_type_and_all_names_together_60_bytes() {
     assert!(asking::<()>(&worker, "nothing").unwrap_err().contains("only a piece of 0"));
 }
 
-/// Each writes its own bytes and no others, wherever they lie: near and far ones, both filled to the last byte.
+/// Checks that each annotation writes only its own bytes.
+///
+/// Near and far annotations are both filled to the last byte.
 #[test]
 fn annotations_of_every_size_lie_beside_each_other() {
     #[derive(Clone, Copy)]

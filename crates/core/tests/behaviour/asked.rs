@@ -1,5 +1,6 @@
-//! Authors' code outside `process` and `poll`: whatever a node panics over costs an answer or that node's state, and never
-//! the graph or another node's answer.
+//! Authors' code outside `process` and `poll`.
+//!
+//! A panic of a node costs an answer or that node's state, and never the graph or another node's answer.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::BorrowedFd;
@@ -15,14 +16,16 @@ use netbricks_core::{
 
 use crate::harness::{Feed, Rig, Sink, blueprint, check, counters, number, numbered, pool, run_out, worker};
 
-/// Lets every third packet pass and keeps the others until the end; panics in the question of this number, over how many it
-/// keeps, and in as many after it.
+/// Lets every third packet pass and keeps the others until the end.
+///
+/// It panics when it is asked, for the given time, how many packets it keeps, and in as many questions after
+/// that.
 #[derive(Clone, Default)]
 struct Silent {
     kept: Rc<RefCell<Vec<Packet>>>,
     asked: Rc<Cell<u32>>,
     breaks: (u32, u32),
-    /// It brings packets in by itself, so many.
+    /// The number of packets that it brings in itself.
     brings: Option<u32>,
 }
 
@@ -30,7 +33,7 @@ impl Silent {
     fn boxed(self) -> Box<dyn Node> {
         Box::new(self)
     }
-    /// As another one that takes its place after a panic: with nothing in its hands.
+    /// A copy that replaces it after a panic, without its packets.
     fn anew(&self) -> Self {
         Self { kept: Rc::default(), ..self.clone() }
     }
@@ -89,7 +92,7 @@ impl Node for Silent {
     }
 }
 
-/// Wherever it happens, and however often in a row: every question that there is in a run is the one to be panicked over.
+/// Tries a panic at every question of a run, and in several questions in a row.
 #[test]
 fn a_panic_over_how_many_packets_are_held_is_contained_at_every_question() {
     observe_panics();
@@ -106,7 +109,7 @@ fn a_panic_over_how_many_packets_are_held_is_contained_at_every_question() {
                 } else {
                     let source = rig.add("source", Box::new(Feed::of((0..100).map(numbered))));
                     let node = if rebuilt {
-                        // Blueprints cross threads, and what they make does not: the state is on this one.
+                        // Blueprints cross threads and their nodes do not: the state is on this thread.
                         NEXT.set(Some(silent.clone()));
                         rig.function("silent", &blueprint(|_| Ok(next().boxed())))
                     } else {
@@ -158,7 +161,7 @@ fn next() -> Silent {
     NEXT.with_borrow(|next| next.as_ref().map(Silent::anew).unwrap())
 }
 
-/// Panics over everything that it is asked between batches.
+/// Panics in every question between batches.
 #[derive(Default)]
 struct Sullen {
     polled: bool,
@@ -222,7 +225,7 @@ fn who_panics_over_a_question_spoils_nobody_elses_answer() {
         any
     };
     while graph.can_sleep() || watched(&graph) || graph.take_panics().is_empty() {
-        // Not before it idles is it asked for a descriptor.
+        // Descriptors are asked for only when it idles.
         graph.turn(0);
         turns += 1;
         assert!(turns < 100);
@@ -276,7 +279,7 @@ fn a_handler_that_panics_has_its_nodes_state_made_anew() {
     assert_eq!(graph.call("count", "seen.occupancy", "").unwrap(), format!("5 {}", u64::MAX));
 }
 
-/// Has two pieces of state, keeps packets, and panics over importing the second when it has taken half of it.
+/// Has two pieces of state, keeps packets, and panics half-way in the import of the second.
 #[derive(Default)]
 struct Importer {
     taken: Vec<u8>,
@@ -317,13 +320,13 @@ fn an_import_that_panics_leaves_no_half_of_it() {
     let error = graph.import("importer", "second", &[3]).unwrap_err();
     assert!(matches!(&error, ImportError::Panicked { name, .. } if name == "second"), "{error}");
     assert_eq!(graph.export(), [("importer".to_owned(), ("first".to_owned(), vec![]))]);
-    // What it held went with it, and is counted.
+    // The packets that it held are lost with it, and counted.
     check(&graph);
     assert_eq!(counters(&graph, "importer").drops.of(DropReason::Panicked).packets, 10);
     assert_eq!(pool.available(), pool.capacity());
 }
 
-/// Panics in its end, and in that of what it holds: not at the same time.
+/// Panics in its drop, and in the drop of its contents, but not at the same time.
 struct Sore(Rc<Cell<u32>>);
 
 impl Node for Sore {
@@ -337,7 +340,7 @@ impl std::ops::Drop for Sore {
     }
 }
 
-/// Had they gone together, the second panic would have ended the process.
+/// If both had been dropped together, the second panic would have ended the process.
 #[test]
 fn nodes_that_panic_in_their_end_go_one_by_one() {
     observe_panics();
@@ -358,7 +361,7 @@ fn nodes_that_panic_in_their_end_go_one_by_one() {
     assert_eq!(ended.get(), 9);
 }
 
-/// Panics over one of the questions that are asked when it is added.
+/// Panics in one of the questions that are asked when it is added.
 struct Shy(&'static str);
 
 impl Shy {

@@ -1,4 +1,4 @@
-//! Design, section 5: ways that split and meet again inside one node.
+//! Design, section 5: arms that split and meet again inside one node.
 
 use netbricks_core::packet::stack::Stack;
 use netbricks_core::packet::{Ethernet, FlowKey, Ip, Ipv4, Link, Tcp, Udp, Vlan};
@@ -60,7 +60,7 @@ fn arms_of_different_headers_meet_in_the_stack_at_the_split_or_on_the_wire() {
 
 #[test]
 fn ways_of_different_stacks_meet_in_what_they_have_in_common() {
-    // One way knows more headers and metadata, one inserts a header: what both began with is right after them.
+    // One arm knows more headers and metadata, the other inserts a header. The common stack follows both.
     fn met(input: Input) -> impl Function {
         input
             .parse::<Ethernet>()
@@ -201,7 +201,7 @@ proptest! {
         prop_assert_eq!(report.panics.len(), 0);
         let mut counts = vec![0u64; groups.max(1)];
         let expected: Vec<u8> = ports.iter().map(|port| {
-            // A group beyond the last wraps round.
+            // A group beyond the last wraps around.
             let group = *port as usize % groups.max(1);
             counts[group] += 1;
             (counts[group] * 8 + group as u64) as u8

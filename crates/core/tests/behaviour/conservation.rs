@@ -1,4 +1,5 @@
-//! The conservation law at every step, over random graphs of nodes that drop, emit, create, hold and panic.
+//! Conservation of packets at every step, over random graphs of nodes that drop, emit, create, hold and
+//! panic.
 
 use netbricks_core::buffer::{Batch, Packet};
 use netbricks_core::{Context, DropReason, Edge, Node, Output, Poll};
@@ -7,7 +8,7 @@ use proptest::prelude::*;
 
 use crate::harness::{Feed, Rig, Sink, blueprint, check, numbered};
 
-/// Does something at random with every packet; the same seed does the same.
+/// Does something at random with every packet; the same seed repeats it.
 struct Chaos {
     random: Random,
     kept: Vec<Packet>,
@@ -37,7 +38,7 @@ impl Node for Chaos {
                 20..60 => cx.emit(Edge(1 + self.random.below(WAYS as usize) as u8), packet),
                 60..80 => {
                     if let Some(copy) = packet.try_copy() {
-                        // Beyond the limit it is given back, and ends here.
+                        // Beyond the limit the packet is given back, and ends here.
                         drop(cx.create(Edge(self.random.below(WAYS as usize) as u8), copy));
                     }
                     assert!(batch.push(packet).is_ok());
@@ -109,7 +110,7 @@ proptest! {
                 rig.add(&name, Box::new(Chaos::new(seed)))
             }
         }).collect();
-        // Each node follows the one before, so that all can be reached; other ways go anywhere, back as well.
+        // Each node follows the one before, so that all can be reached. Other edges go anywhere, also back.
         let mut wiring = wiring.into_iter().cycle();
         rig.connect(source, 0, nodes[0]);
         for (i, node) in nodes.iter().enumerate() {

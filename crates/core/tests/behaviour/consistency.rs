@@ -1,4 +1,4 @@
-//! Design, section 7: one function under three consistencies, and what each of them promises several workers.
+//! Design, section 7: one function under three consistencies, and the promises of each to several workers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,8 +32,9 @@ pub(crate) fn frame(source: u16) -> Vec<u8> {
     ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(source, 53).payload(b"\0").build().unwrap()
 }
 
-/// Writes into the payload how many packets of the flow were seen, this one included: the same function, whatever the
-/// consistency of its table.
+/// Writes into the payload how many packets of the flow were seen, this one included.
+///
+/// The function is the same for each consistency of its table.
 pub(crate) fn numbering<C>(
     input: Input,
     worker: &Worker,
@@ -83,7 +84,7 @@ proptest! {
         let own = run_with(move |i, w| numbering(i, w, NoExternalAccess, full), frames.clone());
         let strict = run_with(move |i, w| numbering(i, w, Strict, full), frames.clone());
         prop_assert_eq!((&own.out, &own.drops), (&strict.out, &strict.drops));
-        // Readers may miss none, a few, or everything that is not published: of what they write themselves, nothing.
+        // Readers may miss none, a few, or all unpublished updates, but never their own writes.
         for updates in [0, 3, 1_000] {
             let bounded = BoundedInconsistency { updates };
             let bounded = run_with(move |i, w| numbering(i, w, bounded, full), frames.clone());
@@ -125,7 +126,7 @@ fn private_state_of_one_blueprint_is_each_workers_own() {
     }
 }
 
-/// No packet of two threads is counted twice or not at all.
+/// Checks that each packet of two threads is counted exactly once.
 #[test]
 fn strict_counts_add_up_over_threads() {
     const PACKETS: usize = 20_000;
@@ -161,17 +162,17 @@ fn a_panic_under_the_lock_makes_the_state_anew_for_all() {
     let thirteen = ethernet().ipv4("10.0.0.1", "10.0.0.2").ttl(13).udp(1, 2).build().unwrap();
     let run = std::panic::AssertUnwindSafe(|| through(first.as_mut(), &pool, &[frame(7), thirteen]));
     std::panic::catch_unwind(run).unwrap_err();
-    // The other worker goes on, without what may be half done.
+    // The other worker goes on, without state that may be half-changed.
     assert_eq!(through(second.as_mut(), &pool, &[frame(7)])[0][42], 1);
     assert_eq!(through(node(0).as_mut(), &pool, &[frame(7)])[0][42], 2);
 }
 
-/// What a thread may do with the accounts below.
+/// An operation of a thread on the accounts below.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
     Read(u64),
     Put(u64, u64),
-    /// Two keys at once.
+    /// A change of two keys at once.
     Move(u64, u64),
     Sum,
 }
@@ -197,8 +198,9 @@ fn put(key: u64, value: u64) -> MapChange<u64, u64> {
     MapChange::Put { key, value, timeout: None, now: 0 }
 }
 
-/// The same through the state's interface, updates as changes and transactions. Others get the processor between the
-/// steps of a transaction, as they would if it were none.
+/// The same operation through the state's interface, updates as changes and transactions.
+///
+/// Other threads get the processor between the steps of a transaction, so that a missing lock shows.
 fn real(flows: &Accounts, deed: &Deed) -> u64 {
     let get = |table: &FlowTable<u64, u64>, at| table.get(&at).copied().unwrap_or(0);
     match *deed {
@@ -221,7 +223,7 @@ fn real(flows: &Accounts, deed: &Deed) -> u64 {
     }
 }
 
-/// As `real`, but that what moves is on its way for a while, in neither account.
+/// As `real`, except that a moved amount is in neither account for a while.
 fn in_steps(flows: &Accounts, deed: &Deed) -> u64 {
     let read = |at| real(flows, &Deed::Read(at));
     match *deed {
@@ -237,7 +239,7 @@ fn in_steps(flows: &Accounts, deed: &Deed) -> u64 {
     }
 }
 
-/// What three threads did at the same time, and saw.
+/// The operations of three threads at the same time, with their results.
 fn history(round: u64, act: fn(&Accounts, &Deed) -> u64) -> Vec<Operation<Deed, u64>> {
     let (shares, clock) = (Shares::default(), Arc::new(AtomicU64::new(0)));
     let arrived = Arc::new(AtomicU64::new(0));
@@ -249,7 +251,7 @@ fn history(round: u64, act: fn(&Accounts, &Deed) -> u64) -> Vec<Operation<Deed, 
                 let accounts = worker.state("accounts", Strict, FlowTableConfig::new(8));
                 (0..6u64)
                     .map(|step| {
-                        // All begin each step at once, so that their operations do fall into each other.
+                        // All threads begin each step at once, so that their operations overlap.
                         arrived.fetch_add(1, Ordering::AcqRel);
                         while arrived.load(Ordering::Acquire) < 3 * (step + 1) {
                             thread::yield_now();
@@ -278,7 +280,8 @@ fn is_linearizable(history: &[Operation<Deed, u64>]) -> bool {
     })
 }
 
-/// Recorded histories of three threads have an order in which one thread alone would have had the same answers.
+/// Checks that recorded histories of three threads have an order in which one thread alone would get the same
+/// answers.
 #[test]
 fn strict_state_is_linearizable() {
     for round in 0..300 {
@@ -287,13 +290,13 @@ fn strict_state_is_linearizable() {
     }
 }
 
-/// The threads do meet, so that the test above would see a transaction that is none.
+/// Checks that the threads do overlap, so that the test above would notice a missing transaction.
 #[test]
 fn a_move_in_steps_is_seen_to_be_no_transaction() {
     assert!((0..100_000).any(|round| !is_linearizable(&history(round, in_steps))));
 }
 
-/// Counts packets where all can see it, and says what it reads.
+/// Counts packets where all workers can see it, and reports the count that it reads.
 fn tally<C: Consistency>(input: Input, worker: &Worker, consistency: C) -> impl Function + use<C> {
     let seen = worker.state::<CounterArray, C>("seen", consistency, 2);
     let (asked, told, both) = (seen.clone(), seen.clone(), seen.clone());
@@ -325,7 +328,7 @@ fn a_batch_that_ended_is_published_and_one_that_runs_keeps_the_writer() {
     let (mut first, mut second) = (node(0), node(1));
     through(first.as_mut(), &pool, &[frame(1), frame(2)]);
     assert_eq!(second.call("read", "").unwrap(), "[2, 86]");
-    // Nobody writes now, so that the other one may.
+    // No worker writes now, so that the other may.
     assert_eq!(second.call("add", "").unwrap(), "Some(3)");
     assert_eq!(first.call("read", "").unwrap(), "[3, 86]");
     assert!(first.call("inside", "").unwrap_err().to_string().contains("change it after the read"));
@@ -344,7 +347,9 @@ fn counted(input: Input, worker: &Worker) -> impl Operator<In = netbricks_core::
     })
 }
 
-/// Whoever has written and idles now keeps nobody from writing: nodes made of functions that sort, too, and after a panic.
+/// Checks that an idle worker that has written does not keep others from writing.
+///
+/// This also holds for nodes made of functions that sort, and after a panic.
 #[test]
 fn every_kind_of_node_gives_the_writer_up_when_its_batch_or_call_ends() {
     type Build = fn(&Worker) -> Result<Box<dyn Node>, BuildError>;
@@ -395,7 +400,7 @@ fn who_writes_keeps_others_from_writing_and_not_from_reading() {
         (made <= 3).then_some((0, 1))
     });
     writer.update_all(changes, |_| ()).unwrap();
-    // Outside a batch nothing is put off: it has published, and given the writing up.
+    // Outside a batch nothing is postponed: it has published, and is no longer the writer.
     assert_eq!((read(&reader), reader.published(), read(&writer)), (Some(3), 3, Some(3)));
     assert_eq!(reader.update((0, 1)), Ok(Some(4)));
     assert_eq!(writer.update((0, 1)), Ok(Some(5)));
@@ -410,7 +415,7 @@ fn the_word_is_all_that_changes() {
         let mut node = blueprint.build(&worker(&pool)).unwrap();
         through(node.as_mut(), &pool, &[frame(1), frame(2), frame(3)]);
         let mut said = vec![node.call("add", "").unwrap(), node.call("read", "").unwrap()];
-        // What one exports, another takes over.
+        // One exports, another imports.
         let images = node.export();
         let mut next =
             Blueprint::new(move |w| compose(w, |i| tally(i, w, consistency))).build(&worker(&pool)).unwrap();
@@ -429,7 +434,7 @@ fn the_word_is_all_that_changes() {
     assert_eq!(outcome(BoundedInconsistency { updates: 7 }), own);
 }
 
-/// Every container, under every consistency, takes over what another exported, and answers the same.
+/// Checks that every container, under each consistency, imports another's export, and answers the same.
 #[test]
 fn every_container_under_every_consistency() {
     fn all<T: Contents>(config: T::Config, changes: &[T::Change], look: impl Fn(&T) -> String) {
@@ -514,7 +519,7 @@ fn asking_strict_state_from_inside_is_a_panic_and_not_a_wait() {
     assert_eq!((state.update((0, 1)), state.remade()), (Ok(Some(1)), 1));
 }
 
-/// Two workers that ask for two states in opposite orders would wait for each other for ever: one order is refused.
+/// Checks that one order of nested calls is refused: two workers with opposite orders would wait for ever.
 #[test]
 fn strict_states_are_asked_for_in_the_order_of_their_declaration() {
     let worker = worker(&pool());
@@ -528,7 +533,7 @@ fn strict_states_are_asked_for_in_the_order_of_their_declaration() {
         }));
         let said = panics.expect_err("it is refused").downcast::<String>().expect("a text");
         assert!(said.contains("order of their declaration"), "{said}");
-        // Nothing is held any more.
+        // No state is held any more.
         assert_eq!((first.transact(|_| 1), second.transact(|_| 2)), (1, 2));
         assert_eq!(first.update_all([], |_| ()), Ok(()));
     }
@@ -559,7 +564,7 @@ fn a_ring_answers_how_many_items_gave_way_and_how_many_were_too_old() {
     );
 }
 
-/// Else whoever has the source chooses flows that collide. What an author chose stays.
+/// Otherwise a reader of the source could choose flows that collide. A seed that an author chose stays.
 #[test]
 fn tables_for_which_nobody_chose_a_seed_have_their_workers() {
     let config = FlowTableConfig::new(64);

@@ -1,5 +1,8 @@
-//! Rows of more functions than one loop takes are divided: packets and what is known of them wait between the loops. They
-//! do what the same functions do as nodes, or written as one chain, in batches of any size.
+//! Long chains of functions are divided into several loops, with packets and facts about them waiting
+//! between.
+//!
+//! They give the same results as the same functions as nodes, or written as one chain, in batches of any
+//! size.
 
 use std::cell::{Cell, RefCell};
 
@@ -23,7 +26,7 @@ use crate::harness::{Feed, Rig, Sink, blueprint, check, counters, number, number
 
 const BURSTS: [usize; 4] = [1, 7, 32, 256];
 
-/// Functions in a row, each fused behind the one before.
+/// Functions in a chain, each fused behind the one before.
 macro_rules! row {
     ($worker:ident, $input:expr => $first:ident $($next:ident)*) => {
         $first($input, $worker)$(.then(|input| $next(input, $worker)))*
@@ -36,7 +39,7 @@ macro_rules! nodes {
 }
 
 thread_local! {
-    /// Who saw a packet, in order: 1 ahead of where a row is divided, 2 behind it.
+    /// The functions that saw a packet, in order: 1 before the division of a chain, 2 behind it.
     static SEEN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     static WINDOWS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
@@ -45,13 +48,14 @@ fn see(who: u8) {
     SEEN.with_borrow_mut(|seen| seen.push(who));
 }
 
-/// Whether at least two packets were seen ahead of the division before the first was seen behind it.
+/// Whether at least two packets were seen before the division before the first was seen behind it.
 fn waited() -> bool {
     SEEN.take().starts_with(&[1, 1])
 }
 
-/// One node of all, and what it is compared with, in batches of every size. Everything is made anew each time, as nodes of one
-/// blueprint share state.
+/// Compares one node of all functions with its equivalent, in batches of every size.
+///
+/// Everything is built again each time, since nodes of one blueprint share state.
 fn agree_at_every_burst(
     frames: &[Vec<u8>],
     fused: impl Fn() -> Vec<Blueprint>,
@@ -91,7 +95,7 @@ fn announce(p: &mut View<'_, Linked>, ethertype: u16) {
     let header = link.ethernet_mut();
     *header = Ethernet::new(header.destination(), header.source(), ethertype);
 }
-/// Changes the EtherType: what was parsed of the link before that stands.
+/// Changes the EtherType; facts about the link that were parsed before stay.
 fn retype(p: &mut View<'_, Linked>) {
     match p.header().ethernet().ethertype() {
         0x0800 => announce(p, 0x86dd),
@@ -192,7 +196,7 @@ fn what_is_known_of_a_packet_waits_where_a_row_is_divided() {
     assert!(!waited());
 }
 
-/// `salt`, as often as it comes in the row.
+/// `salt`, as often as it occurs in the chain.
 fn salted(byte: u8) -> u8 {
     (0..7).fold(byte, |byte, _| byte.wrapping_mul(3).wrapping_add(1))
 }
@@ -205,7 +209,8 @@ fn bytes_are_those_computed_by_hand() {
         frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
         frame
     };
-    // Addresses change places three times; then the type, and in frames of a multiple of five once more.
+    // Addresses are exchanged three times; then the type changes, and in frames of a multiple of five once
+    // more.
     let by_hand = |mut frame: Vec<u8>, ethertype: [u8; 2], ip_payload: u8| {
         frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
         frame[12..14].copy_from_slice(&ethertype);
@@ -283,7 +288,7 @@ fn uneven(input: Input, worker: &Worker) -> impl Function {
         .done()
 }
 
-/// Before it come functions that leave lengths alone, so that it is known which arm a frame takes.
+/// The functions before it leave lengths alone, so that it is known which arm a frame takes.
 #[test]
 fn a_long_arm_beside_one_with_a_lookup_does_what_its_functions_do() {
     for seed in 1..4 {
@@ -373,7 +378,8 @@ fn watch(input: Input, worker: &Worker) -> impl Function {
         .done()
 }
 
-/// Of every kind, behind two streams that are long enough for windows, with lengths that `relength` leaves alone.
+/// Frames of every kind, behind two streams that are long enough for windows. `relength` leaves their lengths
+/// alone.
 fn frames_behind_streams(seed: u64) -> Vec<Vec<u8>> {
     let segment = |number: u32| {
         let tcp = ethernet().ipv4("192.0.2.1", "198.51.100.2").tcp(1_000 + (number % 2) as u16, 80).ack(7);
@@ -426,7 +432,7 @@ fn shared_state_windows_and_new_lengths_around_a_division_are_as_between_nodes()
 }
 
 thread_local! {
-    /// The packet at which `fragile` panics, ahead of the division or behind it.
+    /// The packet at which `fragile` panics, before the division or behind it.
     static PANICS: Cell<(bool, u32)> = const { Cell::new((false, 0)) };
 }
 
@@ -465,8 +471,9 @@ fn fragile(input: Input, worker: &Worker) -> impl Function {
     row!(worker, input => early mark mark mark mark mark mark mark mark mark mark mark mark mark mark mark mark mark late mark)
 }
 
-/// In either loop, of a node that is made anew and of one that goes on as it is: its batch is lost with the answers to it, the
-/// next ones find nothing of it where it waited.
+/// Checks a panic in either loop, in a node that is rebuilt and in one that is not.
+///
+/// The batch is lost with the answers to it, and later batches find nothing of it parked.
 #[test]
 fn a_panic_in_a_loop_of_a_divided_row_costs_its_batch() {
     observe_panics();
@@ -517,7 +524,7 @@ fn a_panic_in_a_loop_of_a_divided_row_costs_its_batch() {
                 "{what}"
             );
             assert!(panic.message.contains(if ahead { "too early" } else { "too late" }), "{what}");
-            // The first loop was through with the batch before the second began.
+            // The first loop had finished the batch before the second began.
             let before = if rebuilt { 0 } else { first };
             let begun = if rebuilt { 0 } else { 300 - first + 1 };
             let all = if rebuilt { 0 } else { lost.len() as u32 };

@@ -1,4 +1,5 @@
-//! Counters by key, and routes that end: alike under every consistency, with what was evicted, refused and over counted.
+//! Counters by key, and routes that end: alike under each consistency, with counts of evictions, refusals and
+//! more.
 
 use std::fmt::Debug;
 use std::thread;
@@ -26,7 +27,9 @@ use crate::harness::{pool, worker};
 
 type Counts = KeyedCounterArray<StoredFlow>;
 
-/// Writes into the payload how many packets of the flow were counted, this one included; 0 where there was no room.
+/// Writes into the payload how many packets of the flow were counted, this one included.
+///
+/// It writes 0 where there was no room.
 fn counting<C>(input: Input, worker: &Worker, consistency: C, full: Full) -> impl Function + use<C>
 where
     C: Consistency,
@@ -61,7 +64,7 @@ where
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Private counters are the oracle, and a map is theirs while there is room.
+    /// Private counters are the oracle, and a map is the oracle for them while there is room.
     #[test]
     fn packets_are_counted_alike_under_every_consistency(
         flows in prop::collection::vec(0u16..40, 1..300),
@@ -90,7 +93,7 @@ proptest! {
     }
 }
 
-/// No packet of two threads is counted twice or not at all.
+/// Checks that each packet of two threads is counted exactly once.
 #[test]
 fn strict_additions_add_up_over_threads() {
     const ROUNDS: u64 = 500;
@@ -116,7 +119,7 @@ fn strict_additions_add_up_over_threads() {
     assert_eq!(counted, [3 * 2 * ROUNDS; 10]);
 }
 
-/// What is added is added to what there is, not to what the worker that adds has seen of it.
+/// Checks that an addition adds to the present value, not to the value that the adding worker has seen.
 #[test]
 fn bounded_additions_add_up_though_readers_see_less() {
     let shares = Shares::default();
@@ -137,12 +140,13 @@ fn bounded_additions_add_up_though_readers_see_less() {
         (left >= 0).then(add)
     });
     first.update_all(changes, drop).unwrap();
-    // It has published, and given the writing up.
+    // It has published, and is no longer the writer.
     second.update(add()).unwrap();
     assert_eq!(second.read(|counts| counts.get(&7)), Some(3));
 }
 
-/// What came of changes, what there is then, its image, its occupancy and its counters: alike under all three.
+/// Results of changes, the state then, its image, its occupancy and its counters: equal under all three
+/// consistencies.
 fn all<T>(config: &T::Config, changes: &[T::Change], look: impl Fn(&T) -> String) -> (Vec<String>, Vec<u8>)
 where
     T: Contents<Outcome: Debug>,
@@ -194,7 +198,7 @@ fn keyed_counters_change_alike_under_every_consistency() {
         said[9]
             .starts_with("(1, 2) Some(Counters { hits: 1, inserted: 3, evicted: 0, expired: 1, refused: 1")
     );
-    // Its timeout goes with it: it was 160 ns old of 1,000.
+    // Its timeout moves with it: it was 160 ns old of 1,000.
     let mut other = KeyedCounterArray::<u64>::make(&config).unwrap();
     netbricks_core::Declared::import(&mut other, &image, 5_000).unwrap();
     assert_eq!((other.expire(5_839, 64), other.get(&2)), (0, Some(7)));
@@ -212,7 +216,7 @@ fn routes_end_alike_under_every_consistency() {
     let changes = [
         insert("10.0.0.0", 8, 1, None, 0),
         insert("10.1.0.0", 16, 2, Some(500), 0),
-        // Takes the place of the one that ends.
+        // It takes the place of the route that ends.
         insert("10.2.0.0", 16, 3, Some(400), 10),
         insert("2001:db8::", 32, 4, Some(300), 20),
         RouteChange::Expire { now: 299 },
@@ -220,7 +224,7 @@ fn routes_end_alike_under_every_consistency() {
         insert("2001:db8::", 32, 5, Some(600), 299),
         RouteChange::Expire { now: 400 },
         insert("10.3.0.0", 16, 6, None, 400),
-        // There is nobody left who ends.
+        // No route is left that ends.
         insert("10.4.0.0", 16, 7, Some(900), 400),
     ];
     let look = |routes: &Routes<u64>| {
@@ -242,7 +246,7 @@ fn routes_end_alike_under_every_consistency() {
     assert_eq!((other.expire(5_200, 64), other.len()), (1, 2));
 }
 
-/// A node with both, that is told the time by a handler.
+/// A node with both, which a handler tells the time.
 fn both<C: Consistency + Copy>(input: Input, worker: &Worker, consistency: C) -> impl Function + use<C>
 where
 {
@@ -274,7 +278,7 @@ where
     input.done()
 }
 
-/// As an operator sees them: by the state's own handlers, and exported, cut, changed and imported.
+/// As an operator sees them: by the state's own handlers, and exported, truncated, changed and imported.
 #[test]
 fn operators_see_what_ended_and_what_is_no_export_changes_nothing() {
     fn play<C: Consistency + Copy + Send + Sync + 'static>(consistency: C) -> Vec<String> {
@@ -318,7 +322,7 @@ fn operators_see_what_ended_and_what_is_no_export_changes_nothing() {
         said
     }
     let own = play(NoExternalAccess);
-    // Of three counters two found room; of three routes the first gave its place to the third.
+    // Of three counters two got room; of three routes the first gave its place to the third.
     assert_eq!(own[1..9], ["2 2", "0", "0", "1", "2 4", "1", "0", "0"]);
     assert_eq!(own[19..27], ["0 2", "0", "2", "1", "1 4", "1", "1", "0"]);
     assert_eq!(own[27], "[None, None, None] [\"10.3.0.0\"]");
@@ -363,7 +367,7 @@ where
 #[test]
 fn lookups_take_out_routes_whose_time_is_over_a_few_a_batch() {
     let said = |number: u8, ended: &str| (number, ended.to_owned());
-    // The wheel moves timers nearer now and then, and each call has its budget: all are gone after a few.
+    // The wheel moves timers nearer now and then, and each call has a limit: all are gone after a few calls.
     for found in [decided(NoExternalAccess, 1, &[0, 999, 1_000]), decided(Strict, 1, &[0, 999, 1_000])] {
         assert_eq!(found, [said(2, "0"), said(2, "0"), said(1, "1")]);
     }

@@ -11,7 +11,7 @@ use netbricks_core::{
 
 use crate::harness::{Feed, Rig, Sink, blueprint, check, counters, number, numbered, pool, worker};
 
-/// What events did: the event, the time, the time for which it ran, and how many it missed.
+/// A log of events: the event, the time, the time for which it ran, and how many it missed.
 pub(crate) type Log = Vec<(&'static str, u64, u64, u64)>;
 
 thread_local! {

@@ -93,7 +93,7 @@ fn others_write_between_the_steps_of_an_export() {
     assert_eq!(exported_while_others_write(BoundedInconsistency { updates: 0 }).len(), STEPS);
 }
 
-/// What no one changes is exported as it is, however large: in the form that other versions of it import.
+/// Checks that unchanged state of any size is exported in the form that other versions import.
 #[test]
 fn a_table_of_many_steps_is_taken_over_whole() {
     type Flows = FlowTable<u64, u64>;

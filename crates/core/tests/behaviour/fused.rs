@@ -1,4 +1,4 @@
-//! Functions fused into one loop give what they give as nodes of a graph: same bytes, same drops.
+//! Functions fused into one loop give the same bytes and drops as they do as nodes of a graph.
 
 use netbricks_core::buffer::BATCH;
 use netbricks_core::packet::stack::{Usual, shape};
@@ -106,7 +106,7 @@ fn groups(input: Input, worker: &Worker) -> impl Function {
         })
         .done()
 }
-/// Changes what a frame is known by, of some frames: whoever comes after it in the loop must look again.
+/// Changes the type of some frames, so that later functions in the loop must parse again.
 fn retype(input: Input, _: &Worker) -> impl Function {
     input
         .parse::<Link>()
@@ -120,7 +120,7 @@ fn retype(input: Input, _: &Worker) -> impl Function {
         })
         .done()
 }
-/// As `retype`, by what a VLAN tag announces.
+/// As `retype`, by the type after a VLAN tag.
 fn retag(input: Input, _: &Worker) -> impl Function {
     input
         .parse::<Link>()
@@ -135,8 +135,9 @@ fn retag(input: Input, _: &Worker) -> impl Function {
         })
         .done()
 }
-/// As `retype`, by the IP header's version and lengths, and what IPv6 says to follow, behind the back of a later parse in the
-/// same function.
+/// As `retype`, by the IP header's version and lengths, and IPv6's next header.
+///
+/// A later parse in the same function is not told.
 pub(crate) fn relength(input: Input, _: &Worker) -> impl Function {
     input
         .parse::<Link>()
@@ -166,7 +167,7 @@ pub(crate) fn relength(input: Input, _: &Worker) -> impl Function {
         })
         .done()
 }
-/// Writes down where it believes that the IP packet ends.
+/// Notes where it believes that the IP packet ends.
 pub(crate) fn stamp(input: Input, _: &Worker) -> impl Function {
     input
         .parse::<Link>()
@@ -228,7 +229,7 @@ fn arms(input: Input, _: &Worker) -> impl Function {
         )
         .done()
 }
-/// Rows longer than one loop, in an arm of a branch and in a group, beside shorter ones.
+/// Chains longer than one loop, in an arm of a branch and in a group, beside shorter ones.
 fn long_arms(input: Input, worker: &Worker) -> impl Function {
     macro_rules! row {
         ($start:expr, $($next:ident)*) => { $start.forget()$(.then(|input| $next(input, worker)))* };
@@ -273,7 +274,7 @@ pub(crate) fn untag(input: Input, _: &Worker) -> impl Function {
     input.parse::<Ethernet>().or(Verdict::PASS).parse::<Vlan>().or(Verdict::PASS).remove().done()
 }
 
-/// Changes the length of what UDP carries, and where the next function finds what it looks for.
+/// Changes the length of UDP's payload, and the place where the next function looks.
 pub(crate) fn stretch(input: Input, _: &Worker) -> impl Function {
     input
         .parse::<Link>()
@@ -291,7 +292,7 @@ pub(crate) fn stretch(input: Input, _: &Worker) -> impl Function {
         .or(Edge(2))
         .done()
 }
-/// As `stretch`, of the IP header: frames become usual, and cease to be.
+/// As `stretch`, for the IP header: frames become usual, or stop being usual.
 pub(crate) fn reroute(input: Input, _: &Worker) -> impl Function {
     input
         .parse::<Link>()
@@ -340,7 +341,9 @@ pub(crate) struct Outcome {
     pub(crate) drops: Drops,
 }
 
-/// Runs these nodes in a row; what leaves on other edges is sorted, since a node's answers come a batch at a time.
+/// Runs these nodes one after the other.
+///
+/// Packets that leave on other edges are sorted, since a node's answers come a batch at a time.
 fn outcome(nodes: &[Blueprint], frames: &[Vec<u8>]) -> Outcome {
     outcome_at(BATCH, nodes, frames)
 }
@@ -417,7 +420,7 @@ fn who_changes_the_shape_of_a_frame_is_noticed() {
         agree!(seed, hops, reroute, tag, stretch, untag, stamp, stretch, groups, reroute, stamp);
         agree!(seed, hops, swap, ports, tag, hops, untag, hops, relength, stamp, hops, stamp);
         agree!(seed, count, hops, swap, hops, hops, hops, hops, relength, stamp, swap, stamp);
-        // Longer than one loop: the second one looks at frames that the last of the first, or one before it, reshaped.
+        // Longer than one loop: the second loop gets frames that a function of the first loop reshaped.
         agree!(
             seed, count, hops, stamp, swap, hops, stamp, swap, stamp, hops, stamp, swap, stamp, hops, stamp,
             swap, stamp, hops, stamp, relength, stamp
@@ -430,7 +433,7 @@ fn who_changes_the_shape_of_a_frame_is_noticed() {
             seed, stamp, swap, stamp, hops, stamp, swap, stamp, swap, stamp, stamp, stamp, swap, stamp,
             stamp, swap, tag, hops, stamp, untag, hops, ports
         );
-        // A lookup ends one and begins another, in the midst of the functions that would be one.
+        // A lookup ends one loop and begins another, among functions that would otherwise share one.
         agree!(
             seed, stamp, ports, stamp, hops, stamp, count, stamp, swap, stamp, stamp, groups, swap, stamp,
             stamp, swap, retag, hops, stamp, count, hops, ports, stamp, swap, stamp, hops, stamp, swap,
@@ -441,7 +444,7 @@ fn who_changes_the_shape_of_a_frame_is_noticed() {
     }
 }
 
-/// Right-nested, a long row within a long row.
+/// Right-nested, a long chain within a long chain.
 #[test]
 fn a_row_within_a_row_is_divided_too() {
     fn long(input: Input, w: &Worker) -> impl Function {
@@ -462,7 +465,7 @@ fn a_row_within_a_row_is_divided_too() {
     assert!(outcome(&[blueprint(|w| compose(w, |i| long(i, w)))], &frames) == outcome(&nodes, &frames));
 }
 
-/// Of the shortest frames that may be usual: with no room for ports, and with some of it.
+/// The shortest frames that may be usual: without room for ports, and with some of it.
 #[test]
 fn frames_as_short_as_can_be_do_too() {
     let whole = ethernet().ipv4("192.0.2.1", "198.51.100.2").ttl(9).udp(1, 2).build().unwrap();

@@ -1,4 +1,4 @@
-//! Graphs made of scripted nodes: a feed that is filled by hand, a sink that remembers, and nodes that are closures.
+//! Graphs made of scripted nodes: a feed filled by hand, a sink that remembers, and nodes from closures.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -55,11 +55,11 @@ impl Feed {
     pub(crate) fn end(&self) {
         self.0.borrow_mut().ended = true;
     }
-    /// Where it has nothing: the time that it names.
+    /// The time that it names where it has nothing.
     pub(crate) fn until(&self, time: Option<u64>) {
         self.0.borrow_mut().until = time;
     }
-    /// Packets a poll at most, where the graph allows more.
+    /// The most packets of a poll, where the graph allows more.
     pub(crate) fn limit(&self, packets: usize) {
         self.0.borrow_mut().limit = packets;
     }
@@ -103,7 +103,7 @@ impl Node for Feed {
     }
 }
 
-/// A transmit node that remembers what came, by input.
+/// A transmit node that remembers the packets that came, by input.
 #[derive(Clone, Default)]
 pub(crate) struct Sink(Rc<RefCell<Vec<Vec<u8>>>>);
 
@@ -147,7 +147,7 @@ pub(crate) fn act(process: impl FnMut(usize, &mut Batch, &mut Context) + 'static
 }
 
 impl Act {
-    /// With these ways out, and whether each may be left unconnected.
+    /// A node with these ways out, and whether each may be left unconnected.
     pub(crate) fn edges(mut self, edges: &[(u8, bool)]) -> Self {
         self.edges = edges.to_vec();
         self
@@ -196,7 +196,7 @@ pub(crate) fn nothing() -> Act {
     act(|_, _, _| {})
 }
 
-/// A blueprint of nodes that a plain function makes.
+/// A blueprint of nodes made by a plain function.
 pub(crate) fn blueprint(
     make: impl Fn(&Worker) -> Result<Box<dyn Node>, BuildError> + Send + Sync + 'static,
 ) -> Blueprint {
@@ -239,7 +239,7 @@ pub(crate) fn run_out(graph: &mut Graph) {
     run_out_by(graph, 1);
 }
 
-/// As [`run_out`], by up to so many turns at once.
+/// As [`run_out`], with up to this many turns at once.
 pub(crate) fn run_out_by(graph: &mut Graph, most: u32) {
     for turns in 0.. {
         assert!(turns < 100_000, "the graph does not end");
@@ -253,7 +253,7 @@ pub(crate) fn run_out_by(graph: &mut Graph, most: u32) {
     }
 }
 
-/// The conservation law, overall and at every node.
+/// Checks that packets are conserved, overall and at every node.
 pub(crate) fn check(graph: &Graph) {
     let totals = graph.totals();
     assert!(totals.is_conserved(), "{totals:?}");

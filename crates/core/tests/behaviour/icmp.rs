@@ -1,4 +1,6 @@
-//! ICMP errors: whom never to answer (RFC 1122 §3.2.2, RFC 1812 §4.3.2.7, RFC 4443 §2.4), how often, and what they say.
+//! ICMP errors (RFC 1122 §3.2.2, RFC 1812 §4.3.2.7, RFC 4443 §2.4).
+//!
+//! The tests check which packets get none, their rate, and their content.
 
 use netbricks_core::icmp::{IcmpError, IcmpErrors, ProblemCode, Unreachable};
 use netbricks_core::packet::print::dissect;
@@ -25,7 +27,7 @@ fn answers(frame: Vec<u8>) -> Vec<Vec<u8>> {
     run(|input| answering(input, 1_000), [frame]).replies
 }
 
-/// Answers whatever it is given with this error.
+/// Answers every packet with this error.
 fn answers_with(error: IcmpError, frame: Vec<u8>) -> Vec<Vec<u8>> {
     let report = run(
         move |input: Input| {
@@ -98,7 +100,7 @@ fn ipv4_errors_are_atomic_and_have_precedence_6() {
     }
 }
 
-/// What all errors have in common, so that none is sent where it must not be.
+/// Checks for every kind of error that it is not sent where it must not be.
 #[test]
 fn no_error_of_any_kind_is_an_answer_to_what_must_not_be_answered() {
     let v4 = |from: &str, to: &str| ethernet().ipv4(from, to).udp(1, 2).payload(b"x").build().unwrap();

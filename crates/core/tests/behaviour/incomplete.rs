@@ -1,4 +1,4 @@
-//! Packets of which a capture holds only the beginning, and segments whose length is stated nowhere.
+//! Packets of which a capture holds only the beginning, and segments whose length is not stated.
 
 use netbricks_core::buffer::{Batch, GsoKind, Offload, Packet, Pool};
 use netbricks_core::packet::stack::LengthSlack;
@@ -7,7 +7,7 @@ use netbricks_core::view::IpRewrite;
 use netbricks_core::{DetachedContext, DropReason, Function, Input, Operator, Worker, compose};
 use netbricks_testkit::build::ethernet;
 
-/// Runs a function over one packet: what is left of it, and why it was dropped otherwise.
+/// Runs a function over one packet: the rest of it, or the reason for which it was dropped.
 fn run<F: Function>(
     packet: Packet,
     pool: &Pool,
@@ -85,7 +85,7 @@ fn views_tell_what_was_on_the_wire_and_payloads_end_with_what_is_here() {
         let other = ethernet().ipv4("10.9.9.9", "10.0.0.2").udp(1, 2).payload(&[7; 600]).build().unwrap();
         assert_eq!(packet.data(), &other[..kept]);
     }
-    // In a batch with others nobody takes them for cut.
+    // In a batch with truncated packets, other packets do not count as truncated.
     let mut batch = Batch::new();
     for kept in [100, frame.len(), 200] {
         assert!(batch.push(cut(&frame, kept, &pool)).is_ok());
@@ -96,7 +96,9 @@ fn views_tell_what_was_on_the_wire_and_payloads_end_with_what_is_here() {
     assert_eq!((batch.len(), batch.bytes()), (3, 3 * 642));
 }
 
-/// Segments that a live port hands over before a device cuts them: of more than 64 KiB Linux says 0 (BIG TCP).
+/// Segments that a live port passes on before a device cuts them.
+///
+/// For more than 64 KiB Linux states a length of 0 (BIG TCP).
 #[test]
 fn a_segment_left_to_a_device_may_say_no_length() {
     let pool = Pool::builder().frames(4).large(4, 1 << 18).build().unwrap();

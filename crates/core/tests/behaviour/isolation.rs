@@ -1,4 +1,4 @@
-//! What safe code in a node can try against its graph and its neighbours, and what comes of it.
+//! Attempts of safe code in a node against its graph and its neighbours, and their results.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use netbricks_core::{
 
 use super::harness::*;
 
-/// A graph of 100 packets, through a node that runs this once a batch and passes all on.
+/// A graph of 100 packets, through a node that runs this once a batch and passes all packets on.
 fn attacked(attack: impl FnMut(&mut Batch, &mut Context) + 'static) -> (Graph, Sink) {
     observe_panics();
     let (sink, mut attack) = (Sink::default(), attack);
@@ -157,7 +157,7 @@ fn a_loan_of_a_packet_that_never_ends_loses_it_with_its_bytes() {
     }
 }
 
-/// Says that it is a queue with room for so many packets, and passes them on at once.
+/// Claims to be a queue with room for this many packets, and passes them on at once.
 struct Narrow(usize);
 
 impl Node for Narrow {

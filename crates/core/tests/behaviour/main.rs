@@ -1,4 +1,4 @@
-//! What the design says of operators and graphs, claim by claim, through the public interface and on generated packets.
+//! The design's claims about operators and graphs, through the public interface and on generated packets.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 

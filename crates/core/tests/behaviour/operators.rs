@@ -1,4 +1,4 @@
-//! Each operator that needs only the packet in hand.
+//! The operators that need only the current packet.
 
 use netbricks_core::packet::{Ethernet, Ip, Link, Udp};
 use netbricks_core::view::{Enclosing, Metadata};

@@ -1,4 +1,4 @@
-//! Functions that send packets out of themselves by the main way, in a row with others behind them.
+//! Functions that send packets out by the main way, in a chain with others behind them.
 
 use netbricks_core::packet::{Ip, Link, Tcp};
 use netbricks_core::{Blueprint, DropReason, Edge, Function, Input, Operator, Verdict, Worker, compose};
@@ -7,7 +7,9 @@ use netbricks_testkit::stream::{PacketizeConfig, Replace, StreamOperator, Stream
 
 use crate::harness::{Feed, Rig, Sink, blueprint, pool, run_out, worker};
 
-/// Takes a hop, but sends on at once, unchanged, what is no IP packet or has an even time to live.
+/// Decrements the TTL, but sends some packets on at once and unchanged.
+///
+/// These are packets without an IP header and those with an even TTL.
 fn odd_hops(input: Input, _: &Worker) -> impl Function {
     input
         .parse::<Link>()
@@ -46,7 +48,8 @@ fn row(nodes: &[Blueprint], frames: &[Vec<u8>]) -> (Vec<Vec<u8>>, u64) {
     let (mut graph, pool) = rig.build();
     run_out(&mut graph);
     assert_eq!((graph.take_panics(), pool.available()), (Vec::new(), pool.capacity()));
-    // A node's packets that stay and those that it sends out leave it one after the other: nothing is said of their order.
+    // A node's packets that stay, and those that it sends out, leave it one group after the other. Their
+    // order is not promised.
     let mut frames = out.frames();
     frames.sort();
     (frames, graph.totals().drops.of(DropReason::TtlExpired).packets)

@@ -144,7 +144,7 @@ fn turns(graph: &mut Graph, turns: usize) {
     }
 }
 
-/// Holds every other packet; breaks where it is told to.
+/// Holds every other packet; panics where it is told to.
 #[derive(Default)]
 struct Keeper {
     kept: Vec<Packet>,
@@ -158,7 +158,8 @@ impl Node for Keeper {
         let packets: Vec<_> = batch.drain().collect();
         for packet in packets {
             if Some(number(packet.data())) == self.breaks_at {
-                // Some are dropped by reason, one is freed without a word, then it panics with one in its hand.
+                // Some packets are dropped by reason and one is freed silently. Then it panics with a packet
+                // in its hand.
                 if let Some(kept) = self.kept.pop() {
                     cx.drop_packet(kept, DropReason::QueueFull);
                 }
@@ -236,7 +237,8 @@ fn packets_lost_by_a_keeper_are_counted_by_difference() {
         check(&graph);
         assert_eq!(pool.available(), pool.capacity(), "rebuilt: {rebuilt}");
         let lost = graph.totals().drops.of(DropReason::Panicked).packets;
-        // Its own batch (10 packets, some of them kept by then), one freed silently; and, with a new node, all it held.
+        // Its own batch (10 packets, of which it kept some), one packet freed silently, and with a new node
+        // all that the old one held.
         assert!(if rebuilt { lost > 30 } else { lost <= 12 }, "{lost}");
     }
 }
@@ -372,7 +374,7 @@ enum Place {
     After,
 }
 
-/// As [`numbered`], with an EtherType: else there would be no payload to write into.
+/// As [`numbered`], with an EtherType: otherwise there would be no payload to write into.
 fn typed(number: u32) -> Vec<u8> {
     let mut frame = numbered(number);
     frame[12..14].copy_from_slice(&[0x88, 0xb5]);
@@ -406,7 +408,11 @@ fn waiting(input: Input, worker: &Worker, panics: Option<Place>) -> impl Functio
         .done()
 }
 
-/// In any of its loops over the batch, alone or fused with others that wait, with a blueprint and without: the batch is lost, what waited of it is never seen again, and the next one finds new tables or the old.
+/// Checks a panic in any loop over the batch.
+///
+/// The function is alone or fused with others that wait, with a blueprint and without. The batch is lost, and
+/// its parked packets are never seen again. The next batch finds new tables, or the old ones where there is
+/// no blueprint.
 #[test]
 fn a_panic_around_what_waits_on_memory_costs_its_batch() {
     type Build = fn(&Worker, Option<Place>) -> Result<Box<dyn Node>, netbricks_core::BuildError>;
@@ -478,8 +484,9 @@ fn tracking(input: Input, worker: &Worker, panics: Place) -> impl Function {
         .done()
 }
 
-/// A new flow, and a frame of no usual shape, are put off by the loop over the others: what panics then costs no more, and all
-/// packets before and behind it keep their order.
+/// Checks a panic with a packet that the loop puts off: a new flow, or an unusual frame.
+///
+/// The panic then costs no more, and all packets before and behind it keep their order.
 #[test]
 fn a_panic_with_a_packet_that_was_put_off_costs_its_batch() {
     let frame = |number: u32, new: bool| {
@@ -522,7 +529,7 @@ fn a_panic_with_a_packet_that_was_put_off_costs_its_batch() {
     }
 }
 
-/// A source that panics in all turns but one in so many.
+/// A source that panics in all turns except one in so many.
 struct Failing {
     succeeds: u32,
     turns: u32,
@@ -549,7 +556,7 @@ impl Node for Failing {
     }
 }
 
-/// Sixty-four panics in a row stop a source, sixty-three never do.
+/// Sixty-four panics in a row stop a source; sixty-three never do.
 #[test]
 fn a_source_that_does_nothing_but_panic_is_stopped_and_the_others_go_on() {
     observe_panics();
@@ -572,8 +579,10 @@ fn a_source_that_does_nothing_but_panic_is_stopped_and_the_others_go_on() {
     }
 }
 
-/// While it is taken down: in what comes behind the keeper, whose state is then made anew, and in a keeper that never
-/// gives anything up, which is left with what it holds.
+/// Checks panics while the graph is taken down.
+///
+/// One is in a node behind the keeper, which is then rebuilt. Another is in a keeper that never gives up its
+/// packets, and so keeps them.
 #[test]
 fn a_panic_while_draining_is_contained_wherever_it_is() {
     observe_panics();
@@ -625,7 +634,7 @@ fn a_panic_while_draining_is_contained_wherever_it_is() {
     assert_eq!(graph.totals().drops.of(DropReason::Panicked).packets, 0, "they are held, not lost");
 }
 
-/// A queue with a line: keeps what it receives for a turn.
+/// A queue with a line: it keeps the packets that it receives for a turn.
 #[derive(Default)]
 struct Line(Vec<Packet>, u32);
 impl Node for Line {
@@ -676,7 +685,7 @@ fn a_source_that_panics_after_it_kept_arrivals_has_received_them() {
     assert_eq!(pool.available(), pool.capacity());
 }
 
-/// Keeps all it gets; panics in its turns, or has nothing to do in them.
+/// Keeps all packets that it gets; panics in its turns, or has nothing to do in them.
 struct Stuck(Vec<Packet>, bool);
 impl Node for Stuck {
     fn process(&mut self, _: usize, batch: &mut Batch, _: &mut Context) {
@@ -712,7 +721,7 @@ fn a_stopped_keeper_does_not_keep_the_graph_from_its_end() {
     rig.connect(other, 0, end);
     let (mut graph, pool) = rig.build();
     let turns: Vec<Turn> = (0..300).map(|_| graph.turn(0)).collect();
-    // What it holds is given up when the graph is taken down.
+    // Its packets are given up when the graph is taken down.
     assert_eq!((turns.last(), graph.totals().held), (Some(&Turn::Done), 10));
     assert_eq!((graph.drain(0), pool.available()), (10, pool.capacity() - 10));
     check(&graph);

@@ -1,4 +1,6 @@
-//! Design, sections 4 and 5: what matches, what does not, and what is malformed; one chain for every kind of tag.
+//! Design, sections 4 and 5: headers that match, do not match, or are malformed.
+//!
+//! One chain parses every kind of tag.
 
 use netbricks_core::packet::print::{Protocol, dissect};
 use netbricks_core::packet::{Arp, Ethernet, Ip, Ipv4, Link, Udp, Vlan};
@@ -14,7 +16,7 @@ fn udp() -> Vec<u8> {
 fn arp() -> Vec<u8> {
     ethernet().arp_request("10.0.0.1", "10.0.0.2").pad_to(60).build().unwrap()
 }
-/// An IPv4 header whose IHL is less than the least.
+/// An IPv4 header whose IHL is below the minimum.
 fn broken() -> Vec<u8> {
     let mut frame = udp();
     frame[14] = 0x44;
@@ -44,8 +46,9 @@ fn a_parse_that_nobody_looks_at_still_selects() {
     assert_eq!((report.out, report.drops.total().packets), (vec![arp()], 1));
 }
 
-/// A function may come back to the wire without `done`: what it lets pass passes as with it, alone, before another function
-/// and before one that waits on memory.
+/// Checks that packets pass a function without `done` as they pass one with it.
+///
+/// The function stands alone, before another function, and before one that waits on memory.
 #[test]
 fn what_may_pass_passes_where_a_function_does_not_end_in_done() {
     fn open(input: Input) -> impl Function {
@@ -104,7 +107,7 @@ fn what_does_not_match_may_pass_unchanged_and_what_is_malformed_may_not() {
     let report = run(deny, [arp(), udp(), broken()]);
     assert_eq!(report.out, [arp()]);
     assert_eq!([report.dropped(DropReason::Denied), report.dropped(DropReason::Malformed)], [1, 1]);
-    // Passing leaves one function only: the next one still gets the packet.
+    // `PASS` leaves one function only: the next one still gets the packet.
     let report =
         run(|input| deny(input).then(|input| input.parse::<Ethernet>().parse::<Ipv4>().done()), [arp()]);
     assert_eq!(report.dropped(DropReason::Unmatched), 1);
@@ -120,7 +123,7 @@ fn what_does_not_match_may_take_an_edge_or_the_way_that_was_configured() {
     }
 }
 
-/// The hops that the outermost IP header has left.
+/// The remaining hops of the outermost IP header.
 fn hops_left(frame: &[u8]) -> Option<u128> {
     let dissection = dissect(frame);
     let ip = dissection.layers().find(|l| matches!(l.protocol, Protocol::Ipv4 | Protocol::Ipv6))?;
@@ -201,7 +204,7 @@ fn deparse_returns_a_header_to_the_payload_and_changes_nothing() {
 
 #[test]
 fn offsets_are_those_of_the_parse() {
-    // Writing a length field moves nothing until the next parse, which then sees it.
+    // A change of a length field has no effect until the next parse, which then sees it.
     fn shrink(input: Input) -> impl Function {
         input
             .parse::<Ethernet>()

@@ -1,4 +1,4 @@
-//! Reads from inside what has the state already: what `Access::read` promises of each consistency.
+//! Reads inside code that has the state already: the promises of `Access::read` for each consistency.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -40,7 +40,7 @@ fn node<C: Consistency>(consistency: C) -> Box<dyn Node> {
     compose(&worker, |input| reading(input, &worker, consistency)).unwrap()
 }
 
-/// What a handler answers, or `None` where it panics.
+/// A handler's answer, or `None` where it panics.
 fn call(node: &mut dyn Node, handler: &str) -> Option<String> {
     catch_unwind(AssertUnwindSafe(|| node.call(handler, "").unwrap())).ok()
 }
@@ -52,9 +52,9 @@ fn a_read_inside_a_read_panics_where_that_is_promised() {
     };
     let some = |value: &str| Some(value.to_owned());
     assert_eq!(answers(node(NoExternalAccess)), ["0", "1", "1", "1"].map(some));
-    // The change that the second call made stands; its worker no longer writes when it has ended.
+    // The change of the second call stays; its worker is no longer the writer after the call.
     assert_eq!(answers(node(BOUNDED)), [some("0"), None, some("1"), some("1")]);
-    // Each panic makes it anew.
+    // Each panic makes the state again.
     assert_eq!(answers(node(Strict)), [None, None, some("0"), None]);
 }
 

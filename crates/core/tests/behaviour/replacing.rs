@@ -1,5 +1,7 @@
-//! Options and payload become bytes of another length: what comes out is the packet as it would have been built with those
-//! bytes from the beginning, in every stack, wherever there was room.
+//! Options and payload are replaced by bytes of another length.
+//!
+//! The result equals the packet as built with those bytes from the beginning, in every stack, wherever there
+//! was room.
 
 use netbricks_core::buffer::{Batch, GsoKind, Offload, Pool};
 use netbricks_core::packet::build::{BuildError, Builder};
@@ -20,7 +22,7 @@ use crate::harness;
 
 mod left_to_device;
 
-/// A packet, from which another can be made that differs in one thing.
+/// A packet from which another can be made that differs in one part.
 #[derive(Clone, Debug, Default)]
 struct Shape {
     link: usize,
@@ -52,7 +54,7 @@ fn some_options(random: &mut Random) -> Vec<(u8, Vec<u8>)> {
     options
 }
 
-/// As they are in the header, padding apart.
+/// The options as they are in the header, without padding.
 fn wire(options: &[(u8, Vec<u8>)]) -> Vec<u8> {
     options.iter().flat_map(|(kind, data)| [&[*kind, 2 + data.len() as u8], &data[..]].concat()).collect()
 }
@@ -113,7 +115,7 @@ impl Shape {
     }
 }
 
-/// Replaces `range` of the payload in one packet, and looks from what comes after it whether the new stack is right.
+/// Replaces `range` of the payload in one packet, and checks the new stack in later operators.
 macro_rules! payload_replaced {
     ($header:ty, $frame:expr, $range:expr, $new:expr, $whole:expr) => {{
         let (range, new, whole) = ($range, $new, $whole);
@@ -197,7 +199,7 @@ fn options_of_another_length_are_a_packet_made_anew() {
                 [before.build()],
             )
         } else {
-            // What comes behind is parsed where it is now.
+            // Headers behind are parsed at their new place.
             after.ip_options = new;
             (before.transport, after.transport) = (UDP, UDP);
             run(
@@ -220,7 +222,7 @@ fn options_of_another_length_are_a_packet_made_anew() {
     }
 }
 
-/// Sixty bytes longer, forty options: what is enclosed by what else is there is stated right.
+/// Sixty bytes longer, forty of them options: all enclosing lengths are stated correctly.
 #[test]
 fn tunnels_around_state_the_new_length_and_their_checksums_hold() {
     let inner = |tcp: Builder<'static, Tcp>, options: bool| {
@@ -302,7 +304,7 @@ fn a_wrong_checksum_stays_wrong() {
     for (at, name) in [(40, "udp at 34"), (74, "ipv4 at 64"), (100, "tcp at 84")] {
         let mut frame = in_tunnel(b"damaged on the way here");
         frame[at] ^= 0x10;
-        // What covers the damaged field is wrong too, as long as nobody mends it.
+        // A checksum over the damaged field is wrong too, as long as no function repairs the field.
         let before = checksums::wrong(&frame);
         assert!(before.iter().any(|wrong| wrong == name), "{before:?}");
         assert_eq!(checksums::wrong(&run(tunnelled, [frame]).out[0]), before);
@@ -356,7 +358,8 @@ fn there_and_back_again_every_kind_of_packet_is_as_it_was() {
     assert!(changed > 15, "{changed}");
 }
 
-/// What waits on memory between packs the new stack; what is inserted and removed afterwards stands where it belongs.
+/// Checks the new stack after the change: where it waits on memory, and where headers are inserted and
+/// removed.
 #[test]
 fn the_chain_goes_on_in_the_new_stack() {
     fn on(input: Input, worker: &Worker) -> impl Function {
@@ -391,7 +394,7 @@ fn the_chain_goes_on_in_the_new_stack() {
     assert_eq!((report.panics, report.out), (vec![], vec![packet(b"#axyz", true)]));
 }
 
-/// One thing a packet, and the last that was said.
+/// One request a packet: the last one counts.
 #[test]
 fn the_last_word_counts_and_no_word_changes_nothing() {
     let packet =
@@ -413,7 +416,7 @@ fn the_last_word_counts_and_no_word_changes_nothing() {
     assert_eq!(report.out, [packet(b"?!a"), packet(b"b"), packet(b"?!")]);
 }
 
-/// The ways in which a packet refuses, and what becomes of it.
+/// The ways in which a packet refuses a change, and their results.
 fn refusing() -> Vec<(&'static str, Vec<u8>, DropReason)> {
     let v4 = || ethernet().ipv4("10.0.0.1", "10.0.0.2");
     let v6 = || ethernet().ipv6("2001:db8::1", "2001:db8::2");
@@ -502,7 +505,9 @@ fn more_options_than_there_is_room_for_and_options_of_another_version() {
     assert_eq!(run(options(4), [v6]).dropped(DropReason::Unmatched), 1);
 }
 
-/// An author may write any length field: then the range that was asked for means something else, and nothing is written.
+/// An author may write any length field.
+///
+/// The range that was asked for then means something else, so nothing is written.
 #[test]
 fn who_writes_a_length_after_the_parse_is_found_out() {
     let frame = ethernet().ipv4("10.0.0.1", "10.0.0.2").tcp(1, 2).ack(1).payload(&[9; 40]).build().unwrap();
@@ -540,7 +545,9 @@ fn who_writes_a_length_after_the_parse_is_found_out() {
     );
 }
 
-/// A node that puts bytes into the payload at this place, and what it makes of a packet that this leaves room for.
+/// A node that inserts bytes into the payload at this place.
+///
+/// The packet has room for them.
 fn growing(pool: &Pool, at_end: bool, bytes: usize) -> Box<dyn Node> {
     compose(&harness::worker(pool), move |input| {
         input
@@ -558,7 +565,7 @@ fn growing(pool: &Pool, at_end: bool, bytes: usize) -> Box<dyn Node> {
 
 #[test]
 fn room_before_and_behind_is_used_up_and_then_there_is_none() {
-    // One size of frames, so that no larger one is left to move to.
+    // Only one size of frames, so that there is no larger one to move to.
     let pool = Pool::builder().frames(64).build().unwrap();
     let frame =
         |payload: &[u8]| ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(1, 2).payload(payload).build().unwrap();
@@ -593,7 +600,7 @@ fn room_before_and_behind_is_used_up_and_then_there_is_none() {
     }
 }
 
-/// Where larger frames are, a packet moves into one, and keeps what is known of it.
+/// Where larger frames exist, a packet moves into one and keeps the known facts.
 #[test]
 fn a_packet_outgrows_its_frame() {
     let pool = Pool::builder().frames(64).short(64, 512).large(8, 16_384).build().unwrap();

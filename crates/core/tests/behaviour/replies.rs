@@ -34,7 +34,7 @@ fn a_reply_is_written_from_the_packet_and_begins_as_zeros() {
     assert_eq!((report.totals.created.packets, report.totals.created.bytes), (100, 6_400));
 }
 
-/// Packets turned round and new ones leave on one edge; `run` compares their order at three batch sizes.
+/// Answered packets and new ones leave on one edge; `run` compares their order at three batch sizes.
 #[test]
 fn what_is_turned_round_and_what_is_new_keep_the_order_of_their_packets() {
     fn mixed(input: Input) -> impl Function {
@@ -53,7 +53,7 @@ fn what_is_turned_round_and_what_is_new_keep_the_order_of_their_packets() {
     }
     let report = run(mixed, (0..50).map(frame));
     let order: Vec<u8> = report.replies.iter().map(|frame| frame[29]).collect();
-    // Of one packet the original comes first, then what it caused.
+    // For each packet the original comes first, then its answers.
     let expected: Vec<u8> = (0..50u8)
         .flat_map(|last| [(last.is_multiple_of(2), last), (last.is_multiple_of(3), last + 100)])
         .filter_map(|(leaves, mark)| leaves.then_some(mark))
@@ -83,7 +83,7 @@ fn a_packet_is_not_answered_without_end() {
     assert_eq!(pool.available(), pool.capacity());
 }
 
-/// How many answers there are does not depend on how packets come in batches, up to as many as a packet may get.
+/// Checks that the batch size does not change the number of answers, up to the limit for each packet.
 #[test]
 fn every_packet_is_answered_as_often_at_any_burst() {
     for (asked, got) in [(3, 3), (ANSWERS_LIMIT, ANSWERS_LIMIT), (ANSWERS_LIMIT + 2, ANSWERS_LIMIT)] {
@@ -147,7 +147,7 @@ fn replies_are_rolled_back_when_a_later_packet_panics() {
     graph.set_burst(10);
     run_out(&mut graph);
     let counters = counters(&graph, "fragile");
-    // Packets 10 to 19 are lost, and their answers never were.
+    // Packets 10 to 19 are lost, and their answers were neither counted nor sent.
     assert_eq!((counters.created.packets, counters.drops.of(DropReason::Panicked).packets), (20, 10));
     assert_eq!((replies.frames().len(), pool.available()), (20, pool.capacity()));
 }

@@ -1,4 +1,6 @@
-//! Headers go on and come off: lengths, next-header numbers and checksums follow, checked by taking the packet apart.
+//! Headers are inserted and removed.
+//!
+//! Lengths, next-header numbers and checksums are updated, which the tests check by dissecting the packet.
 
 use netbricks_core::buffer::Batch;
 use netbricks_core::packet::print::dissect;
@@ -14,7 +16,7 @@ use crate::harness;
 fn layers(frame: &[u8]) -> Vec<&'static str> {
     dissect(frame).layers().map(|layer| layer.name()).collect()
 }
-/// Takes it apart and checks that nothing in it is wrong.
+/// Dissects a packet and checks that nothing in it is wrong.
 fn sound(frame: &[u8]) {
     assert!(dissect(frame).malformed().is_none(), "{:?}", dissect(frame));
     assert_eq!(checksums::wrong(frame), Vec::<String>::new(), "{:?}", dissect(frame));
@@ -140,7 +142,8 @@ fn ip_in_ip_before_and_behind_the_header_that_is_there() {
     );
 }
 
-/// A lookup packs what is known and unpacks it after the batch has waited: lengths are restated as without one.
+/// A lookup packs the stack and unpacks it after the batch has waited: lengths are restated as without a
+/// lookup.
 #[test]
 fn what_waited_on_memory_is_resized_as_if_it_had_not() {
     fn on(input: Input, _: &Worker) -> impl Function {
@@ -200,7 +203,7 @@ fn a_header_in_between_and_out_again_restores_every_byte() {
         let end = ip.offset + ip.bytes.len();
         let report = run(on, [frame.clone()]);
         let out = &report.out[0];
-        // Only an IPv6 packet must have a checksum there, which is the author's business.
+        // Only an IPv6 packet must have a checksum there, which is the author's task.
         assert!(
             checksums::wrong(out)
                 .iter()

@@ -1,4 +1,4 @@
-//! Addresses and ports: the flow key is what the packet says, and every checksum stays right.
+//! Addresses and ports: the flow key equals the packet's fields, and every checksum stays right.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -1,4 +1,6 @@
-//! Shared state when graphs change and when memory is short: it is one state for all workers, and never less than it was.
+//! Shared state when graphs change and when memory is short.
+//!
+//! It is one state for all workers, and never loses anything.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -33,14 +35,15 @@ fn holder<C: Consistency>(
     (node.unwrap(), handle.unwrap())
 }
 
-/// `new` goes on with what `old` has; answers whether it does.
+/// Makes `new` take over the state of `old`; answers whether it does.
 fn adopt(new: &mut dyn Node, old: &dyn Node) -> Result<(), ImportError> {
     let heritage = old.shared_state();
     let [(name, heritage)] = &heritage[..] else { panic!("one state is shared") };
     new.adopt(name, heritage, 0).expect("it is of the same type")
 }
 
-/// Two workers, of which the first changes to a larger table while the second still writes from its old graph.
+/// Two workers, of which the first changes to a larger table while the second still writes from its old
+/// graph.
 fn one_state_in_another_size<C: Consistency + Copy>(consistency: C) {
     let (before, after) = (Shares::default(), Shares::default());
     let of = |shares: &Shares, capacity| holder(&worker(&pool()).sharing(shares), consistency, capacity);
@@ -53,7 +56,7 @@ fn one_state_in_another_size<C: Consistency + Copy>(consistency: C) {
     old[1].1.update(put(3)).unwrap();
     adopt(&mut *new[1].0, &*old[1].0).unwrap();
     new[1].1.update(put(4)).unwrap();
-    // Who comes later, after a panic, has it too.
+    // A worker that comes later, after a panic, has it too.
     let later = of(&after, 200);
     for handle in [&new[0].1, &new[1].1, &later.1] {
         assert_eq!(handle.read(|flows| (flows.len(), flows.capacity())), (4, 200));
@@ -66,7 +69,7 @@ fn workers_that_change_one_by_one_to_another_size_have_one_state() {
     one_state_in_another_size(BOUNDED);
 }
 
-/// The first worker's answer is everybody's, also when what did not fit would fit later.
+/// The first worker's answer counts for all, even if state that did not fit would fit later.
 fn all_or_none<C: Consistency + Copy>(consistency: C) {
     let (before, after) = (Shares::default(), Shares::default());
     let of = |shares: &Shares, capacity| holder(&worker(&pool()).sharing(shares), consistency, capacity);
@@ -89,8 +92,10 @@ fn state_that_does_not_fit_is_refused_on_all_workers_or_on_none() {
     all_or_none(BOUNDED);
 }
 
-/// Not all workers come from one graph: one runs the new one already, or goes back to the old one, and what a graph was refused by
-/// one is nothing to another.
+/// Checks workers that come from different graphs.
+///
+/// One already runs the new graph, or goes back to the old one. A refusal by one worker's graph does not
+/// concern another.
 fn who_has_a_state_keeps_it<C: Consistency + Copy>(consistency: C) {
     let of = |shares: &Shares, capacity| holder(&worker(&pool()).sharing(shares), consistency, capacity);
     let (before, after) = (Shares::default(), Shares::default());
@@ -105,11 +110,11 @@ fn who_has_a_state_keeps_it<C: Consistency + Copy>(consistency: C) {
     let found =
         [&new.1, &stays.1, &canary.1].map(|handle| handle.read(|flows| (flows.len(), flows.capacity())));
     assert_eq!(found, [(2, 100), (2, 100), (2, 100)]);
-    // Back, while another worker never left.
+    // Back to the old graph, while another worker never left it.
     let mut back = of(&Shares::default(), 100);
     adopt(&mut *back.0, &*new.0).unwrap();
     assert_eq!(stays.1.read(|flows| flows.capacity()), 100);
-    // A state that fits, after one that did not.
+    // State that fits, after state that did not.
     let (small, other) = (Shares::default(), Shares::default());
     for key in 0..3 {
         stays.1.update(put(key)).unwrap();
@@ -126,8 +131,9 @@ fn state_of_workers_that_take_over_from_none_stays_as_it_is() {
     who_has_a_state_keeps_it(BOUNDED);
 }
 
-/// Who asks for both, one inside the other, never finds them in the other order, also where a graph comes back whose states were
-/// made before those it would go on with.
+/// Checks that nested calls never find two states in the opposite order.
+///
+/// This also holds where a graph comes back whose states were made before those that it would take over.
 #[test]
 fn strict_states_are_inherited_only_where_the_order_of_locking_stays() {
     let two = |shares: &Shares, names: [&str; 2]| {
@@ -157,7 +163,7 @@ fn strict_states_are_inherited_only_where_the_order_of_locking_stays() {
     for (_, [outer, inner]) in [&old, &new, &back] {
         outer.transact(|outer| inner.transact(|inner| outer.apply(&put(inner.len() as u64))));
     }
-    // Both as they were: the usual way.
+    // Both as they were: the usual order.
     let mut next = two(&Shares::default(), ["flows", "totals"]);
     for (name, heritage) in back.0.shared_state() {
         next.0.adopt(&name, &heritage, 0).unwrap().unwrap();
@@ -165,7 +171,7 @@ fn strict_states_are_inherited_only_where_the_order_of_locking_stays() {
     assert_eq!(next.1[0].read(|flows| flows.len()), 1);
 }
 
-/// Made as often as there is memory for.
+/// State that can be made as often as there is memory.
 struct Scarce(Vec<u64>);
 
 #[derive(Clone)]
@@ -236,7 +242,7 @@ fn both_copies_are_made_or_the_building_fails() {
     };
     let problem = build().map(drop).unwrap_err().to_string();
     assert_eq!(problem, "state `scarce`: there is no memory");
-    // Nor is what failed kept for who tries again.
+    // A failure is not kept for the next attempt.
     assert!(build().is_err());
     memory.0.store(2, Ordering::Relaxed);
     assert!(build().is_ok());

@@ -1,4 +1,4 @@
-//! The window operator in a graph: beside the packets' way, by the clock, at its end, and when its function panics.
+//! The window operator in a graph: beside the packets' path, by the clock, at its end, and in a panic.
 
 use netbricks_core::graph::observe_panics;
 use netbricks_core::packet::tcp::flags;
@@ -61,7 +61,7 @@ fn packets_pass_unchanged_and_windows_are_shown_in_order() {
         [tcp(1, 0, "ab"), tcp(1, 6, "gh"), other, tcp(2, 0, "wxyz"), tcp(1, 2, "cdef"), tcp(1, 9, "j")];
     let report = netbricks_testkit::run_with(watch, frames.clone());
     assert_eq!(report.out, frames);
-    // Once for each batch size; what was not full is shown when the graph is taken down.
+    // Once for each batch size; a window that was not full is shown when the graph is taken down.
     let once = ["wxyz Full", "abcd Full", "efgh Full", " End(Drained)", "j End(Drained)"];
     let all = shown();
     let (first, rest) = all.split_at(all.len() / 3);
@@ -91,7 +91,7 @@ fn silence_shows_what_there_is_by_the_clock() {
     feed.add([tcp(1, 2, "c")]);
     assert_eq!(at(10 * SECOND + SECOND / 2), [""; 0]);
     assert_eq!(at(11 * SECOND + SECOND / 4), [""; 0], "its second begins with the last packet");
-    // Late by no more than a run of the event, which is eight times in a timeout.
+    // Late by no more than a run of the event, which runs eight times in a timeout.
     assert_eq!(at(11 * SECOND + SECOND / 2 + SECOND / 8), ["abc End(Idle)"]);
     assert_eq!(graph.call("watch", "streams.occupancy", "").unwrap(), "0 100");
 }
@@ -216,7 +216,7 @@ fn a_panic_in_a_window_in_the_packets_way_costs_its_batch() {
     let panics = graph.take_panics();
     assert_eq!((panics.len(), panics[0].packets, panics[0].rebuilt), (1, 1, true));
     assert!(panics[0].message.contains("a window in the way"), "{}", panics[0].message);
-    // Its streams begin anew: others' are strangers now.
+    // Its streams start empty: other streams' segments belong to no known stream.
     assert_eq!(sink.frames().len(), 4 + 1 + 2);
     assert!(graph.totals().is_conserved());
     graph.drain(0);

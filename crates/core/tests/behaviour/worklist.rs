@@ -1,4 +1,6 @@
-//! Design, section 6: edges are followed by a worklist. Order is kept, cycles end, nothing is lost on the way.
+//! Design, section 6: edges are followed by a worklist.
+//!
+//! Order is kept, cycles end, and no packet is lost on the way.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -46,7 +48,7 @@ fn branches_that_meet_lose_nothing_and_keep_the_order_of_each() {
 
 #[test]
 fn what_arrives_at_one_input_from_one_node_is_in_order_whichever_edge_it_took() {
-    // Odd numbers go ahead on another edge to the same input: what waits there came first.
+    // Odd numbers go ahead on another edge to the same input: packets that wait there came first.
     let seen = Rc::new(RefCell::new(Vec::new()));
     let log = seen.clone();
     let mut rig = Rig::new();
@@ -54,7 +56,7 @@ fn what_arrives_at_one_input_from_one_node_is_in_order_whichever_edge_it_took() 
     let a = rig.add(
         "a",
         act(|_, batch, cx| {
-            // Everything is emitted, in order, to one place by two edges.
+            // All packets are emitted, in order, to one target by two edges.
             for packet in batch.drain() {
                 let edge = if number(packet.data()).is_multiple_of(2) { 1 } else { 2 };
                 cx.emit(Edge(edge), packet);

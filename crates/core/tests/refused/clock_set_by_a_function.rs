@@ -1,4 +1,4 @@
-//! Time, arrivals and departures are for ports to tell: a context that is not asked for the port's part has no such methods.
+//! Only ports report time, arrivals and departures: a plain context has no methods for them.
 #![forbid(unsafe_code)]
 use netbricks_core::buffer::Batch;
 use netbricks_core::{Context, DropReason, Node};

@@ -1,4 +1,4 @@
-//! A function owns what it uses: it outlives the settings that it was made of.
+//! A function owns all that it uses, since it outlives the settings from which it was made.
 #![forbid(unsafe_code)]
 use netbricks_core::packet::Ethernet;
 use netbricks_core::{DropReason, Function, Input, Operator};

@@ -1,4 +1,4 @@
-//! A node has the context that its graph lends it, and can't make another to put in its place.
+//! A node has only the context that its graph lends it, and cannot make another to replace it.
 #![forbid(unsafe_code)]
 use netbricks_core::buffer::{Batch, Pool};
 use netbricks_core::{Context, Node};

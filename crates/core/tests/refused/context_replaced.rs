@@ -1,4 +1,4 @@
-//! Nor can it put one of its own in the place of the graph's.
+//! A node cannot put a context of its own in the place of the graph's.
 #![forbid(unsafe_code)]
 use netbricks_core::buffer::Batch;
 use netbricks_core::{Context, DetachedContext, Node};

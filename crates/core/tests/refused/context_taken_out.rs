@@ -1,4 +1,4 @@
-//! Nor take the graph's out and keep it.
+//! A node cannot take the graph's context out and keep it.
 #![forbid(unsafe_code)]
 use netbricks_core::buffer::Batch;
 use netbricks_core::{Context, DetachedContext, Node};

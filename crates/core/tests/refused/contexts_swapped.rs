@@ -1,4 +1,4 @@
-//! Nor swap the two.
+//! A node cannot swap the graph's context with one of its own.
 #![forbid(unsafe_code)]
 use netbricks_core::buffer::Batch;
 use netbricks_core::{Context, DetachedContext, Node};

@@ -1,4 +1,4 @@
-//! An enclosing header was parsed before.
+//! An enclosing header must have been parsed before.
 #![forbid(unsafe_code)]
 use netbricks_core::packet::{Ethernet, Ipv4, Vlan};
 use netbricks_core::view::Enclosing;

@@ -1,4 +1,4 @@
-//! Metadata was found out before.
+//! Metadata must have been computed before.
 #![forbid(unsafe_code)]
 use netbricks_core::packet::Ethernet;
 use netbricks_core::view::Metadata;

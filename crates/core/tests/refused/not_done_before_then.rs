@@ -1,4 +1,4 @@
-//! One function follows another only where that ends on the wire.
+//! A function can follow another only where the first ends on the wire.
 #![forbid(unsafe_code)]
 use netbricks_core::packet::Ethernet;
 use netbricks_core::{Function, Input, Operator};

@@ -115,7 +115,7 @@ proptest! {
                         }
                         other => prop_assert!(false, "{:?}", other),
                     }
-                    // Who gave way for it: nobody who need not, and one at most.
+                    // At most one flow gave way for it, and only where it had to.
                     let there = counted(&table);
                     let gone: Vec<u32> =
                         fresh(&oracle, now).into_keys().filter(|key| !there.contains_key(key)).collect();

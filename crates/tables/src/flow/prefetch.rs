@@ -47,7 +47,7 @@ impl<'t, K: Key, V: 'static> Prefetch<'t, K, V> {
     /// The slot of this bit of two groups, whose first slots these are.
     #[inline(always)]
     fn slot([first, second]: [usize; 2], bit: u32) -> usize {
-        // Nobody can predict which of the two it is.
+        // The processor cannot predict which of the two it is.
         let group = std::hint::select_unpredictable(bit < WIDTH as u32, first, second);
         group + bit as usize % WIDTH
     }
@@ -65,8 +65,8 @@ impl<'t, K: Key, V: 'static> Prefetch<'t, K, V> {
         // SAFETY: as above.
         let b = unsafe { self.group(second) };
         let found = Group::both_match(a, b, tag);
-        // Nobody can predict whether a packet begins its flow. Where nobody is found, 32 is the bit, and what is asked for is a
-        // slot of the second group.
+        // The processor cannot predict whether a packet begins its flow. Where no flow is found the bit is
+        // 32, and a slot of the second group is prefetched.
         let slot = Self::slot(groups, found.trailing_zeros());
         Slots::<K, V>::prefetch_from(self.first_slot, slot);
         if Slots::<K, V>::APART && asked.long().is_some_and(|key| K::Parts::split(key).1.is_some()) {

@@ -160,7 +160,7 @@ mod tests {
         let (mut bytes, mut next, mut new) = (Vec::new(), Some(0), 10_000);
         while let Some(slot) = next {
             next = flows.encode_step(slot, &mut bytes);
-            // Of those that are written already some go, and others come, wherever there is room.
+            // Some flows that are written already are removed, and others are added, wherever there is room.
             let gone: Vec<u64> = Flows::written(&bytes).into_iter().rev().take(200).collect();
             for key in gone {
                 if flows.remove(&key).is_some() {

@@ -19,7 +19,9 @@ unsafe impl Zeroable for CompressedLeaf {}
 impl CompressedLeaf {
     pub(super) const NONE: Self = Self(0);
 
-    /// A compressed leaf in `prefix`, whose bits behind its first `len` are 0. `None` where a number is beyond a byte.
+    /// A compressed leaf in `prefix`, whose bits behind its first `len` are 0.
+    ///
+    /// `None` where a number is beyond a byte.
     fn new(prefix: u32, len: u8, within: u32, around: u32) -> Option<Self> {
         let (within, around) = (u8::try_from(within).ok()?, u8::try_from(around).ok()?);
         Some(Self(

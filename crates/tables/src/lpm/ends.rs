@@ -175,7 +175,7 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
     fn make_room(&mut self, prefix: A, len: u8, lifetime: RouteLifetime) -> Result<(), LpmError> {
         let is_new = !self.prefixes.contains_key(&(prefix, len));
         if is_new && self.len() == self.capacity && lifetime.full == RoutesFull::EvictFirstToEnd {
-            // Who is over gives its place first.
+            // Routes whose time is over give up their places first.
             self.end_due(self.now, &mut { MAXIMUM_WORK });
         }
         let full = is_new && self.len() == self.capacity;

@@ -342,7 +342,7 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
             && self.uses[number as usize - 1] == 1
             && !self.numbers.contains_key(&value)
         {
-            // Nobody else has the old value: its number takes the new one.
+            // No other route has the old value: its number takes the new one.
             let replaced = std::mem::replace(&mut self.values[number as usize - 1], value);
             self.numbers.remove(&replaced);
             self.numbers.insert(value, number);

@@ -245,7 +245,7 @@ fn fitting<A: Address + Encode, V: Copy + Eq + Hash + Encode>(
     lpm: &mut Lpm<A, V>,
     bytes: &[u8],
 ) -> Result<Vec<Exported<A, V>>, LpmImportError> {
-    // None: whoever exported them had no table for this version.
+    // Empty: the exporting table had no table for this version.
     match bytes.is_empty() {
         true => Ok(Vec::new()),
         false if lpm.is_none() => {

@@ -459,7 +459,7 @@ fn one_prefix_within_a_cell_is_an_island() {
     };
     lpm.insert(address("192.0.2.0"), 26, 1).unwrap();
     assert_eq!(asked(&lpm), (1, [Some(1), Some(1), None, None, None, None]));
-    // What is around it changes, in this cell and in all.
+    // The value around it changes, in this cell and in all.
     lpm.insert(address("192.0.0.0"), 20, 2).unwrap();
     assert_eq!(asked(&lpm), (1, [Some(1), Some(1), Some(2), Some(2), Some(2), None]));
     lpm.insert(address("0.0.0.0"), 0, 3).unwrap();

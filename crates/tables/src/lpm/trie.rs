@@ -74,7 +74,7 @@ pub(super) struct Trie<A> {
     unused: HugeArray<u8>,
     /// How many are [`BEYOND`].
     beyond: usize,
-    /// The compressed leaf of each cell of the first stride where a group decides, if an leaf can say it all.
+    /// By cell of the first stride, a compressed leaf that holds all of the cell's group, if one can.
     ///
     /// There are as many as bytes.
     leaves: HugeArray<CompressedLeaf>,

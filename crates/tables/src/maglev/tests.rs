@@ -83,7 +83,7 @@ proptest! {
         let plain: Vec<&str> = backends.iter().map(|(name, _)| *name).collect();
         let found: Vec<usize> =
             table(251, seed, &backends).slots().iter().map(|number| usize::from(*number)).collect();
-        // Who has one slot more is the last to be decided: first in turn here as there.
+        // Backends with one slot more are the last to be decided: first in turn here as there.
         prop_assert_eq!(found, by_pseudocode(251, seed, &plain));
     }
 

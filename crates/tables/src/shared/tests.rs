@@ -141,7 +141,8 @@ fn a_writer_reads_what_it_has_not_published_yet() {
         writer.update(1);
         assert_eq!((writer.read(whole), reader.read(whole)), (change, change / 2 * 2));
     }
-    // What was half done and what was not yet published begins anew with the next change; until then it sees what all see.
+    // After a panic the state starts again with the next change, without changes that were half-done or not
+    // yet published. Until then the writer sees the published state, as readers do.
     writer.update(1);
     catch_unwind(AssertUnwindSafe(|| writer.update(PANIC))).unwrap_err();
     assert_eq!((writer.read(whole), reader.read(whole)), (6, 6));
@@ -226,6 +227,6 @@ fn a_holder_that_panics_leaves_nothing_half_done() {
         })
     }))
     .unwrap_err();
-    // Who holds it asks how often that was: it used to wait for itself.
+    // The holder asks how often the state was made again. It used to wait for itself.
     assert_eq!(locked.hold(|state| (*state, locked.remade())), ([1, 2], 1));
 }

@@ -1,8 +1,8 @@
-//! What a sender left to the device comes out as it would have been made by the sender.
+//! Work that a sender left to the device: the result equals that of a sender that did it itself.
 
 use super::*;
 
-/// As a sender leaves it: the pseudo-header's sum in the field.
+/// Leaves the checksum as a sender does: the pseudo-header's sum in the field.
 fn leave(frame: &mut [u8], transport: usize, field: usize) {
     let checksum = u16::from_be_bytes([frame[field], frame[field + 1]]);
     frame[field..field + 2].fill(0);
@@ -10,14 +10,14 @@ fn leave(frame: &mut [u8], transport: usize, field: usize) {
     let pseudo = Sum::ZERO.add16(!checksum).add16(!segment).fold();
     frame[field..field + 2].copy_from_slice(&pseudo.to_be_bytes());
 }
-/// As a device completes it.
+/// Completes the checksum as a device does.
 fn complete(frame: &mut [u8], offload: Offload) {
     let start = usize::from(offload.checksum_start);
     let field = start + usize::from(offload.checksum_offset);
     let checksum = Sum::ZERO.add_bytes(&frame[start..]).finish();
     frame[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
 }
-/// What the node makes of a packet with that offload: frame and offload, or why it was dropped.
+/// The node's result for a packet with that offload: frame and offload, or the drop reason.
 fn pass(
     mut node: Box<dyn Node>,
     pool: &Pool,
@@ -160,7 +160,7 @@ fn addresses_and_ports_are_carried_into_what_is_there() {
         let (mut out, offload) = pass(node(), &pool, &frame, offload).unwrap();
         complete(&mut out, offload);
         assert_eq!(out, whole, "{shape:?}");
-        // One that is left to the device elsewhere, in what the packet carries, is none of the header's.
+        // A checksum that is left to the device elsewhere, in the payload, is not the header's.
         let inside = Offload { checksum_start: offload.checksum_start + 8, ..offload };
         let (out, _) = pass(node(), &pool, &shape.build(), inside).unwrap();
         assert_eq!(out, whole, "{shape:?}");

@@ -209,7 +209,7 @@ fn the_dearest_lookup_stays_within_the_bound() {
     assert_eq!((table.len(), table.stashed), (PLACES, STASH));
     let mut dearest = 0;
     for (at, key) in new.iter().enumerate() {
-        // All were hit since their timers were filed, so that these come due and end nobody.
+        // All were hit since their timers were filed, so that these come due and end no flow.
         let now = 900 * at as u64;
         let held: Vec<u64> = table.iter().map(|(key, _)| key).collect();
         held.iter().for_each(|key| assert!(table.lookup(*key, now).found().is_some()));

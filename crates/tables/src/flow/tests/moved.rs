@@ -118,7 +118,7 @@ fn timeouts_ages_and_the_more_recent_of_two_go_as_with_an_import() {
     }
     let mut both = [table(Full::EvictOldest, 9), table(Full::EvictOldest, 9)];
     for to in &mut both {
-        // Of these the first were hit before those that come, and the last later.
+        // The first of these were hit before those that come, and the last later.
         fill(to, 0..40, |key| 20 * 1_024 + key);
         to.iter().for_each(|(key, value)| assert_eq!(key, *value));
         (0..40).for_each(|key| *to.get_mut(&key).unwrap() += 100);

@@ -75,7 +75,7 @@ fn insert(lpm: &mut Table6, map: &mut Oracle, key: (Ipv6Addr, u8), value: u32, l
     let ends: Vec<_> = left.iter().map(|key| map[key].1).collect();
     let over = leaves.is_some_and(|end| end <= lifetime.now);
     if over {
-        // Nobody leaves before those that are over.
+        // No route leaves before those whose time is over.
         assert!(!ends.is_empty() && ends.iter().all(|end| end.is_some_and(|end| end <= lifetime.now)));
     } else {
         assert_eq!(ends, Vec::from_iter(leaves.map(Some)));
@@ -174,7 +174,7 @@ fn play_lives(acts: &[Act]) {
                 });
                 assert_eq!(Vec::from_iter(there), Vec::from_iter(here));
                 assert_eq!(lpm.decode(&bytes, now), Ok(map.len()));
-                // What was over begins to end anew, now.
+                // Routes whose time was over are due again, now.
                 map.values_mut().for_each(|(_, end)| *end = end.map(|end| end.max(now)));
                 for (key, (_, end)) in held(&lpm) {
                     let known = &mut map.get_mut(&key).unwrap().1;
