@@ -202,7 +202,7 @@ impl Worker {
     /// # let _ = early;
     /// ```
     pub fn invoke_at(&self, name: &str, time: u64, event: impl FnMut(&mut Event<'_>) + 'static) {
-        self.schedule(name, When::PacketCursor(time), Box::new(event));
+        self.schedule(name, When::At(time), Box::new(event));
     }
 
     fn schedule(&self, name: &str, when: When, action: Action) {

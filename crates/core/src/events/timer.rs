@@ -9,7 +9,7 @@ use netbricks_packet::checksum;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum When {
     /// Once, at this time (ns).
-    PacketCursor(u64),
+    At(u64),
     /// Every so many ns.
     Every(u64),
 }
@@ -41,7 +41,7 @@ pub(super) struct Run {
 
 impl Timer {
     pub(super) fn new(name: String, when: When) -> Self {
-        let next = if let When::PacketCursor(time) = when { time } else { 0 };
+        let next = if let When::At(time) = when { time } else { 0 };
         let [planned, runs, missed] = [0; 3].map(Cell::new);
         Self { name, when, next: Cell::new(next), planned, runs, missed }
     }
@@ -60,7 +60,7 @@ impl Timer {
     pub(super) fn take(&self, now: u64) -> Run {
         let next = self.next.get();
         let (due, missed, after) = match self.when {
-            When::PacketCursor(_) => (next, 0, NEVER),
+            When::At(_) => (next, 0, NEVER),
             When::Every(period) => {
                 let missed = now.saturating_sub(next) / period;
                 let due = next + missed * period;
@@ -127,7 +127,7 @@ impl Image {
 
     pub(super) fn encode(self) -> Vec<u8> {
         let (kind, time) = match self.when {
-            When::PacketCursor(time) => (0, time),
+            When::At(time) => (0, time),
             When::Every(period) => (1, period),
         };
         let mut bytes = vec![VERSION, kind];
@@ -151,7 +151,7 @@ impl Image {
             u64::from_be_bytes(number)
         };
         let when = match (bytes[0], bytes[1]) {
-            (VERSION, 0) => When::PacketCursor(number(2)),
+            (VERSION, 0) => When::At(number(2)),
             (VERSION, 1) => When::Every(number(2)),
             (version, _) => {
                 return Err(format!("an exported event of version {VERSION} was expected, found {version}"));
@@ -172,7 +172,7 @@ impl Image {
             return;
         }
         match self.when {
-            When::PacketCursor(_) => timer.next.set(timer.next.get().max(self.next)),
+            When::At(_) => timer.next.set(timer.next.get().max(self.next)),
             When::Every(period) => {
                 let (next, planned) = match now {
                     0 => (0, self.next),
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(arrives(Image { next: 0, ..image }, &early, 200).0, 0);
         early.begin(200);
         assert_eq!(early.next.get(), 210, "what came last holds");
-        let once = || Timer::new("once".into(), When::PacketCursor(50));
+        let once = || Timer::new("once".into(), When::At(50));
         let ran = once();
         ran.take(60);
         assert_eq!(arrives(Image::of(&ran), &once(), 70), (NEVER, 1, 0), "what ran does not run again");

@@ -312,10 +312,11 @@ fn a_request_that_never_ends_goes_nowhere() {
 
 #[test]
 fn what_does_not_concern_it_passes_and_strangers_do_not() {
-    let frames: Vec<_> =
-        kinds::every().into_iter().filter(|(name, _)| *name != "runt").map(|(_, frame)| frame).collect();
     let port = HttpInspectConfig { ports: vec![1], ..blocking(&["bad.example"]) };
-    assert_eq!(run_configured(http_block, port, frames.clone()).out, frames);
+    for (name, frame) in kinds::every().into_iter().filter(|(name, _)| *name != "runt") {
+        let out = run_configured(http_block, port.clone(), [frame.clone()]).out;
+        assert!(out == [frame], "{name} does not pass unchanged");
+    }
     let ask = b"GET / HTTP/1.1\r\nHost: good.example\r\n\r\n";
     let report = run_configured(http_block, blocking(&["bad.example"]), [client(1_000, 100, 500, ACK, ask)]);
     assert_eq!((report.out.len(), report.dropped(DropReason::Denied)), (0, 1));
