@@ -113,8 +113,8 @@ pub(super) struct Direction {
     pub(super) end_from: u64,
     /// Position behind the last byte that its receiver said it takes.
     pub(super) edge: u64,
-    /// When a segment first came from behind that edge since the receiver last sent a segment (ns). Not known
-    /// after a move.
+    /// When a segment first came from behind `edge` since the receiver last answered (ns). Not known after a
+    /// move.
     pub(super) beyond: u64,
     /// Position behind the last byte that its receiver acknowledged, as far as that was seen.
     ///
