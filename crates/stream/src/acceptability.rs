@@ -121,8 +121,7 @@ pub(super) fn note_unacceptable(
         && own.position(segment.number, bits) == own.heard_to(blocks);
 }
 
-/// Whether the bytes that a segment acknowledges, if any, were sent. Up to `more` of them may not have been
-/// seen.
+/// Whether the bytes that a segment acknowledges, if any, were sent. `more` of them may be unseen.
 pub(super) fn answers_what_was_sent(
     connection: &Connection,
     way: usize,

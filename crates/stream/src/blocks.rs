@@ -21,8 +21,7 @@ pub(super) const MOST: usize = NONE as usize;
 /// The place of a block's bytes in the stream, and the next block.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Piece {
-    /// Position at which its run began when it came; this may be before the first byte of the run that
-    /// counts.
+    /// Position at which its run began when it came. The first byte that counts may lie behind it.
     pub(super) from: u64,
     /// Position of its first byte.
     pub(super) start: u64,

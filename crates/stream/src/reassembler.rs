@@ -283,8 +283,7 @@ impl<P: Protocol> Reassembler<P> {
         self.connections.limits[Stage::Over as usize] = over.min(self.config.idle);
         self.expired_by_new = 0;
     }
-    /// Sets the stage of a connection of which a segment arrived just now. A connection that is over stays at
-    /// that stage.
+    /// Sets the stage of a connection of which a segment arrived just now, unless the connection is over.
     pub(super) fn comes_to(&mut self, number: u32, stage: Stage) {
         let stage = if self.connections.get(number).is_over() { Stage::Over } else { stage };
         self.connections.comes_to(number, stage);

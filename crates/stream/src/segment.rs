@@ -36,8 +36,10 @@ pub struct Segment<'a> {
     pub urgent: Option<u64>,
     /// Its only byte may have no meaning, as the byte of a keep-alive (RFC 9293, section 3.8.4).
     pub may_probe: bool,
-    /// Its bytes. Bytes of a segment that opens count once the receiver acknowledges them: not all receivers
-    /// take them (RFC 7413).
+    /// Its bytes.
+    ///
+    /// Bytes of a segment that opens count once the receiver acknowledges them: not all receivers take them
+    /// (RFC 7413).
     pub bytes: &'a [u8],
 }
 
@@ -100,8 +102,8 @@ pub(super) const MOST_SHIFT: u8 = 14;
 
 /// TCP as in RFC 9293, with the urgent byte as Linux reads it by default.
 ///
-/// The urgent byte is the last one of urgent data in the wording of RFC 1011: the byte before the one to
-/// which the pointer points (`net.ipv4.tcp_stdurg` = 0; RFC 6093, section 2.1). Linux takes it out of the
+/// The urgent byte is the last byte of urgent data in the wording of RFC 1011. It is the byte before the one
+/// to which the pointer points (`net.ipv4.tcp_stdurg` = 0; RFC 6093, section 2.1). Linux takes it out of the
 /// stream, unless an application asked to keep it in place (`SO_OOBINLINE`).
 ///
 /// A segment without an acknowledgment that does not open the connection does not count: receivers drop it
