@@ -1,9 +1,8 @@
-//! Windows in the packets' path (NetBricks, section 3.1): bytes of a window go on only after the user
-//! function allowed it.
+//! Windows in the packets' path: bytes of a window go on only after the user function allowed it.
 //!
-//! An [`InlineWindow`] is a [`Rewriter`], so the packetizer handles numbers, acknowledgments and
-//! retransmissions. Of each direction it holds the bytes that are not decided, and nothing else. The held
-//! bytes are the window.
+//! They are NetBricks, section 3.1. An [`InlineWindow`] is a [`Rewriter`], so the packetizer handles numbers,
+//! acknowledgments and retransmissions. Of each direction it holds the bytes that are not decided, and
+//! nothing else. The held bytes are the window.
 
 mod migration;
 

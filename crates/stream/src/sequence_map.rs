@@ -22,7 +22,7 @@ const DEFAULT_SEGMENT_SIZE: u16 = 536;
 /// It is the smallest MTU of IPv6 (RFC 8200, section 5) less the headers.
 const ANY_WAY: u16 = 1_220;
 
-/// The number of times that a sender has to repeat bytes that are held back, until they have to go on.
+/// The number of times that a sender has to repeat held bytes, until they have to go on.
 ///
 /// After the first repetition the sender is told that all but the last byte arrived, so that it sends the
 /// following bytes. At the second one, the last byte comes again together with them.
@@ -559,8 +559,10 @@ impl<'a> Output<'a> {
         self.send(bytes, |_| edit.input);
     }
 
-    /// Keeps output for sending. `from` gives, for each byte, the input position from which the output does
-    /// not all lie before it.
+    /// Keeps output for sending.
+    ///
+    /// `from` gives, for each byte, the input position from which the output does not all lie before the
+    /// byte.
     fn send(&mut self, bytes: &[u8], from: impl Fn(u64) -> u64) {
         let map = &mut *self.map;
         if map.incomplete || map.cut.is_some() {

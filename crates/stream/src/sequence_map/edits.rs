@@ -10,8 +10,9 @@ use crate::memory::filled;
 /// Replacements within this many bytes of input and of output may be merged.
 const CLOSE: u64 = BLOCK as u64;
 
-/// A replacement: a range of input, and the output in its place. It may stand for several, with the bytes
-/// between them.
+/// A replacement: a range of input, and the output in its place.
+///
+/// It may stand for several replacements and the bytes between them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Edit {
     pub(crate) input: u64,
