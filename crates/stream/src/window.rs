@@ -23,8 +23,9 @@ use netbricks_core::state::{Declared, Mobility};
 pub struct WindowConfig {
     /// Bytes of a window; 1 or more.
     pub size: usize,
-    /// Bytes from the beginning of a window to the beginning of the next; 1 to `size`. Below `size`, windows
-    /// share bytes.
+    /// Bytes from the beginning of a window to the beginning of the next; 1 to `size`.
+    ///
+    /// Below `size`, windows share bytes.
     pub slide: usize,
     /// Bytes of memory for windows that are being filled, of all connections; at least `size`, or 0.
     ///

@@ -1,5 +1,4 @@
-//! The opening of a connection: reads the options of both ends, and decides which segments count before both
-//! have opened it.
+//! The opening of a connection: reads both ends' options, and decides which segments count before it is open.
 
 use netbricks_core::packet::tcp::{TcpRef, flags};
 use netbricks_core::packet::tcp_options::LONGEST;

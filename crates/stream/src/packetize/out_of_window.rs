@@ -97,8 +97,9 @@ impl SequenceMap {
         }
     }
 
-    /// The output position of a reset that came at input position `at` with this number. `before` is the map
-    /// before it.
+    /// The output position of a reset that came at input position `at` with this number.
+    ///
+    /// `before` is the map before the reset.
     pub(super) fn reset_at(&self, edits: &Edits, before: &Self, number: u32, at: u64) -> u64 {
         if let Some(before) = self.before_first(number) {
             return 0u64.wrapping_sub(before);

@@ -1,5 +1,4 @@
-//! Third step: plans the bytes of a direction that go out in the place of a segment, and the number of
-//! segments.
+//! Third step: plans the output that goes out in the place of a segment, and the number of segments.
 
 use std::ops::Range;
 

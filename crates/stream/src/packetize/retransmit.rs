@@ -10,8 +10,9 @@ use crate::{Rewriter, Side};
 
 use super::{Emit, Packetizer};
 
-/// The most segments that answer a receiver's packet, so that the answers to a batch fit the limit of a
-/// batch.
+/// The most segments that answer a receiver's packet.
+///
+/// It keeps the answers to a batch within the limit of a batch.
 const ANSWERS: usize = 2;
 /// The most bytes of such a segment: those that an Ethernet link takes behind IPv6 and time stamps.
 pub(crate) const ANSWER: usize = 1_428;
@@ -19,8 +20,7 @@ pub(crate) const ANSWER: usize = 1_428;
 const OPTIONS: usize = 12;
 
 impl<R: Rewriter> Packetizer<R> {
-    /// Sends the sender of `side` the bytes of the other direction that it has to get, after a segment from
-    /// it.
+    /// Sends missing bytes of the other direction to the sender of `side`, after a segment from it.
     pub(super) fn retransmit(
         &mut self,
         number: u32,
