@@ -1,5 +1,6 @@
-//! The source of a graph's time. Nodes never ask the system, so a run with a driven or manual clock repeats
-//! exactly.
+//! The source of a graph's time.
+//!
+//! Nodes never ask the system, so a run with a driven or manual clock repeats exactly.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -71,8 +71,9 @@ impl fmt::Display for Event {
     }
 }
 
-/// The destination of events. It is called on workers' threads: it must not block. If it panics, that event
-/// is lost.
+/// The destination of events.
+///
+/// It is called on workers' threads: it must not block. If it panics, that event is lost.
 #[derive(Clone)]
 pub struct EventSink(Arc<dyn Fn(Event) + Send + Sync>);
 

@@ -1,5 +1,4 @@
-//! The way from the control side to a worker: commands that it reads between batches, and a bell that wakes
-//! it.
+//! The way to a worker: commands that it reads between batches, and a bell that wakes it.
 //!
 //! A busy worker checks one relaxed flag a round. A sleeping one has the bell among its descriptors.
 

@@ -144,7 +144,7 @@ impl Drop for ReportRequests {
     }
 }
 
-/// While a value of this type lives, a run listens to the signals that stop it or ask for a report.
+/// While a value of this type lives, runs listen to the signals that stop them or ask for reports.
 ///
 /// When the last one is dropped, these signals end the process again. The exceptions are signals that the
 /// process ignored or handled in its own way before the first run.

@@ -31,8 +31,9 @@ const PUBLISH: Duration = Duration::from_millis(5);
 /// Otherwise a periodic timer would keep the graph alive for ever. A graph with sources that have not ended
 /// takes one step a round from there on.
 const EMPTY_TIMERS: u32 = 1 << 16;
-/// How long such sources may wait in vain while no worker moves a packet. After that no buffer will come
-/// back.
+/// How long such sources may wait in vain while no worker moves a packet.
+///
+/// After that no buffer will come back.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The most that one step adds to that time, because a process that was halted has not waited.
 const LONGEST_STEP: Duration = Duration::from_millis(10);
@@ -89,12 +90,11 @@ impl Hosted {
         true
     }
 
-    /// Lets a driven graph take a step when all its sources wait for a time, as they do while no buffer is
-    /// free.
+    /// Lets a driven graph take a step when all its sources wait for a time.
     ///
-    /// It applies where the graph may not jump. No other worker moves its time, so it reaches that time in
-    /// the next round. Between the two rounds other workers, which may have the buffers, continue. Answers
-    /// whether it took a step.
+    /// They do so while no buffer is free. It applies where the graph may not jump. No other worker moves its
+    /// time, so it reaches that time in the next round. Between the two rounds other workers, which may have
+    /// the buffers, continue. Answers whether it took a step.
     fn step(&mut self, timer: Option<u64>) -> bool {
         let Some(timer) = timer else { return false };
         let steps = matches!(self.clock, Clock::Driven) && self.graph.awaits_time();
@@ -336,8 +336,9 @@ impl Worker {
     }
 }
 
-/// Ends a graph whose sources wait for buffers that do not come back, and the run with it. Answers the
-/// reason.
+/// Ends a graph whose sources wait for buffers that do not come back, and the run with it.
+///
+/// Answers the reason.
 #[cold]
 fn give_up(hosted: &mut Hosted, shared: &Shared) -> String {
     hosted.done = true;
