@@ -188,7 +188,8 @@ impl WorkerContext {
     /// An example is a port's queue, of which there can be only one: a replacement continues to use it.
     /// `make` makes the state at the first call. It is dropped when the worker ends.
     ///
-    /// # Errors The error of `make`, or that state of another type is kept under the name.
+    /// # Errors
+    /// The error of `make`, or that state of another type is kept under the name.
     pub fn kept<T: 'static>(
         &self,
         name: &str,

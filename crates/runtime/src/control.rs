@@ -200,8 +200,9 @@ impl Control {
     ///
     /// For a graph that exchanges packets with other workers, use [`install_all`](Self::install_all).
     ///
-    /// # Errors [`CommandError`]: the factory failed or panicked, a graph of that name runs, it has a shuffle
-    /// and there are several workers, the worker ended or is stuck.
+    /// # Errors
+    /// [`CommandError`]: the factory failed or panicked, a graph of that name runs, it has a shuffle and
+    /// there are several workers, the worker ended or is stuck.
     pub fn install(&self, worker: usize, factory: Factory) -> Result<String, CommandError> {
         let ticket = self.ticket();
         self.ask(worker, move |hands| {
@@ -214,8 +215,9 @@ impl Control {
     ///
     /// Their shuffles must be the same on all workers, as for [`Runtime::start`](crate::Runtime::start).
     ///
-    /// # Errors As [`install`](Self::install), for the first worker that fails, and
-    /// [`CommandError::Shuffles`]; then no worker runs it.
+    /// # Errors
+    /// As [`install`](Self::install), for the first worker that fails, and [`CommandError::Shuffles`]; then
+    /// no worker runs it.
     pub fn install_all(&self, factories: impl FnMut(usize) -> Factory) -> Result<Vec<String>, CommandError> {
         let _alone = self.0.together();
         let ticket = self.prepare_all(None, factories)?;
@@ -227,7 +229,8 @@ impl Control {
     /// The old graph first drains the packets that it holds. Its declared state moves across by node and
     /// name.
     ///
-    /// # Errors As [`install`](Self::install), also where the new graph or the old one has a shuffle; use
+    /// # Errors
+    /// As [`install`](Self::install), also where the new graph or the old one has a shuffle; use
     /// [`replace_all`](Self::replace_all) for these. The old graph then continues to run.
     pub fn replace(&self, worker: usize, old: &str, factory: Factory) -> Result<Replaced, CommandError> {
         let (old, ticket) = (old.to_owned(), self.ticket());
@@ -239,8 +242,9 @@ impl Control {
 
     /// As [`replace`](Self::replace) on every worker, when all could make their new graph.
     ///
-    /// # Errors As [`install_all`](Self::install_all), for the first worker that fails; then the old graph
-    /// runs on everywhere.
+    /// # Errors
+    /// As [`install_all`](Self::install_all), for the first worker that fails; then the old graph runs on
+    /// everywhere.
     pub fn replace_all(
         &self,
         old: &str,
@@ -257,8 +261,9 @@ impl Control {
     ///
     /// For a graph that exchanges packets with other workers, use [`remove_all`](Self::remove_all).
     ///
-    /// # Errors [`CommandError`]: no such graph or worker, it has a shuffle and there are several workers,
-    /// the worker ended or is stuck.
+    /// # Errors
+    /// [`CommandError`]: no such graph or worker, it has a shuffle and there are several workers, the worker
+    /// ended or is stuck.
     pub fn remove(&self, worker: usize, graph: &str) -> Result<GraphReport, CommandError> {
         let graph = graph.to_owned();
         self.ask(worker, move |hands| hands.remove_alone(&graph))
@@ -267,7 +272,8 @@ impl Control {
     /// As [`remove`](Self::remove) on every worker.
     ///
     /// # Errors
-    /// No such graph, the worker ended or is stuck, for the first worker that fails; the others have removed it.
+    /// No such graph, the worker ended or is stuck, for the first worker that fails; the others have removed
+    /// it.
     pub fn remove_all(&self, graph: &str) -> Result<Vec<GraphReport>, CommandError> {
         let _alone = self.0.together();
         let graph = graph.to_owned();
@@ -277,8 +283,8 @@ impl Control {
     /// Calls a node's handler on one worker, between two batches.
     ///
     /// # Errors
-    /// [`CommandError`]: no such graph, node or handler, a refused argument, a panic in the handler, the worker ended
-    /// or is stuck.
+    /// [`CommandError`]: no such graph, node or handler, a refused argument, a panic in the handler, the
+    /// worker ended or is stuck.
     pub fn call(
         &self,
         worker: usize,
@@ -295,7 +301,8 @@ impl Control {
     ///
     /// Workers that have ended appear with their last report.
     ///
-    /// # Errors [`CommandError::NoAnswer`] when a worker is stuck.
+    /// # Errors
+    /// [`CommandError::NoAnswer`] when a worker is stuck.
     pub fn snapshot(&self) -> Result<Snapshot, CommandError> {
         let asked: Vec<_> =
             (0..self.workers()).map(|worker| self.post(worker, |hands| Ok(hands.snapshot()))).collect();

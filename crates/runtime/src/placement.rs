@@ -46,7 +46,8 @@ pub enum PlacementError {
 impl Placement {
     /// The core of each of `workers` workers, where the process may use the cores `allowed`.
     ///
-    /// # Errors [`PlacementError`] when a list of cores does not suffice.
+    /// # Errors
+    /// [`PlacementError`] when a list of cores does not suffice.
     pub fn assign(&self, workers: usize, allowed: &[usize]) -> Result<Vec<Option<usize>>, PlacementError> {
         match self {
             Self::Unpinned => Ok(vec![None; workers]),
@@ -89,7 +90,8 @@ pub fn allowed_cores() -> Vec<usize> {
 
 /// Binds the calling thread to a core.
 ///
-/// # Errors The kernel's error: there is no such core, or the process may not run there.
+/// # Errors
+/// The kernel's error: there is no such core, or the process may not run there.
 pub fn pin_this_thread(core: usize) -> std::io::Result<()> {
     let mut set = CpuSet::new();
     if core >= CpuSet::MAX_CPU {

@@ -79,7 +79,8 @@ impl Runtime {
     /// must have a node of each shuffle. Where there are several shuffles, packets must come to them in the
     /// same order on all workers.
     ///
-    /// # Errors [`StartError`] of the first worker that failed.
+    /// # Errors
+    /// [`StartError`] of the first worker that failed.
     pub fn start(config: Config, mut factory: impl FnMut(usize) -> Factory) -> Result<Self, StartError> {
         Self::start_several(config, |worker| vec![factory(worker)])
     }
@@ -88,7 +89,8 @@ impl Runtime {
     ///
     /// A worker without a graph waits for the control side if [`Config::linger`] is set, and ends otherwise.
     ///
-    /// # Errors As [`start`](Self::start).
+    /// # Errors
+    /// As [`start`](Self::start).
     pub fn start_several(
         config: Config,
         mut factories: impl FnMut(usize) -> Vec<Factory>,
@@ -170,7 +172,8 @@ impl Runtime {
     }
     /// The state of all workers now.
     ///
-    /// # Errors As [`Control::snapshot`].
+    /// # Errors
+    /// As [`Control::snapshot`].
     pub fn snapshot(&self) -> Result<Snapshot, CommandError> {
         self.control.snapshot()
     }

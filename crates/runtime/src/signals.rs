@@ -54,7 +54,8 @@ fn is_in_mask(mask: &str, signal: i32) -> bool {
 /// nothing. After that, SIGINT or SIGTERM ends the process at once with a message and exit code 128 + the
 /// signal's number; SIGHUP changes nothing.
 ///
-/// # Errors The system's error when the handlers or the thread cannot be made.
+/// # Errors
+/// The system's error when the handlers or the thread cannot be made.
 pub fn stop_on_signals(
     stop: StopHandle,
     first: impl FnOnce(&str) + Send + 'static,
@@ -125,7 +126,8 @@ pub struct ReportRequests {
 impl ReportRequests {
     /// Listens to SIGUSR1.
     ///
-    /// # Errors The system's error when the handler cannot be made.
+    /// # Errors
+    /// The system's error when the handler cannot be made.
     pub fn listen() -> io::Result<Self> {
         let asked = Arc::new(AtomicBool::new(false));
         let id = signal_hook::flag::register(SIGUSR1, asked.clone())?;
@@ -167,7 +169,8 @@ struct Defaults {
 impl RunSignals {
     /// Begins one run.
     ///
-    /// # Errors The system's error when the handlers cannot be made.
+    /// # Errors
+    /// The system's error when the handlers cannot be made.
     pub fn begin() -> io::Result<Self> {
         static DEFAULTS: OnceLock<Defaults> = OnceLock::new();
         let mut registered = Ok(());

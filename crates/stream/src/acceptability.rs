@@ -139,7 +139,7 @@ pub(super) fn answers_what_was_sent(
 
 /// Whether a segment may count by its number.
 ///
-/// As long as nothing else is known of its sender, what it acknowledges must also fit (RFC 9293, section
+/// As long as nothing else is known of its sender, its acknowledgment number must also fit (RFC 9293, section
 /// 3.10.7.3).
 pub(super) fn is_acceptable(
     connection: &Connection,
@@ -210,7 +210,8 @@ pub(super) fn lies_beyond_no_window(
 /// Whether the acknowledgment and window of a segment count.
 ///
 /// A receiver ignores a segment that lies completely before the bytes that it has acknowledged (RFC 9293,
-/// section 3.10.7.4). And a reset in a direction that is not seen yet acknowledges only what it refuses.
+/// section 3.10.7.4). A reset in a direction that is not seen yet acknowledges only the opening that it
+/// refuses.
 pub(super) fn may_acknowledge(direction: &Direction, segment: &Segment<'_>, bits: u32) -> bool {
     match direction.phase {
         Phase::Unseen => !segment.aborts,

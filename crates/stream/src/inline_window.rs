@@ -1,4 +1,4 @@
-//! Windows in the packets' path: bytes of a window go on only after the user function allowed it.
+//! Windows in the packets' path: bytes of a window are forwarded only after the user function allowed it.
 //!
 //! They are NetBricks, section 3.1. An [`InlineWindow`] is a [`Rewriter`], so the packetizer handles numbers,
 //! acknowledgments and retransmissions. Of each direction it holds the bytes that are not decided, and
@@ -23,7 +23,7 @@ pub struct InlineWindowConfig {
     /// Held bytes are not acknowledged, and a sender waits after as many bytes as it may send at once (ten
     /// segments at first, RFC 6928). A larger window fills only as the sender repeats bytes.
     pub size: usize,
-    /// Bytes that go on when a full window passes; 1 to `size`.
+    /// Bytes that are forwarded when a full window passes; 1 to `size`.
     ///
     /// If it is less than `size`, the rest is in the next window too.
     pub slide: usize,
@@ -34,9 +34,9 @@ pub struct InlineWindowConfig {
     pub timeout: u64,
     /// The only direction that is shown and held; `None` for both.
     ///
-    /// The other direction goes on as it comes, whatever memory there is.
+    /// The other direction is forwarded as it comes, whatever memory there is.
     pub only: Option<Side>,
-    /// The most nanoseconds for which a direction may hold bytes while none of them goes on.
+    /// The most nanoseconds for which a direction may hold bytes while none of them is forwarded.
     ///
     /// Then its connection is cut, as by [`Cut::Reset`]. So a silent sender does not take memory from others.
     pub longest: u64,
@@ -56,11 +56,12 @@ pub struct InlineWindowConfig {
 /// The policy for bytes that have to be held when there is no memory for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OverflowPolicy {
-    /// Packets of directions that hold nothing yet count as lost, and are sent again. No byte goes on
-    /// undecided.
+    /// Packets of directions that hold nothing yet count as lost, and are sent again. No undecided byte is
+    /// forwarded.
     #[default]
     Refuse,
-    /// They are shown at once, as [`Why::NoRoom`]. They go on unless the user function cuts the connection.
+    /// They are shown at once, as [`Why::NoRoom`]. They are forwarded unless the user function cuts the
+    /// connection.
     Show,
 }
 
@@ -100,20 +101,21 @@ impl InlineWindowConfig {
 /// The decision on a window's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// They go on: the first [`InlineWindowConfig::slide`] of a [full](Why::Full) window, else all of them.
+    /// They are forwarded: the first [`InlineWindowConfig::slide`] of a [full](Why::Full) window, else all of
+    /// them.
     Pass,
     /// They stay, and are shown again with the bytes that follow.
     ///
     /// Where nothing can follow, since the window is full or its direction ended, they pass.
     Hold,
-    /// They do not go on, and neither does any other segment of their connection.
+    /// They are not forwarded, and neither is any other segment of their connection.
     Cut(Cut),
 }
 
 /// Replaces bytes of a window in the packets' path.
 pub struct Replacing<'a, 'o> {
     bytes: &'a [u8],
-    /// The number of bytes that have gone on.
+    /// The number of bytes that were forwarded.
     done: usize,
     longer: usize,
     output: Option<&'a mut Output<'o>>,
@@ -122,8 +124,8 @@ pub struct Replacing<'a, 'o> {
 impl Replacing<'_, '_> {
     /// Replaces these bytes of the window by `by`.
     ///
-    /// The bytes before them go on too, whatever [`Fate`] the rest of the window has. Answers `false` and
-    /// changes nothing where the range is empty, does not lie in the window, or does not lie behind the
+    /// The bytes before them are forwarded too, whatever [`Fate`] the rest of the window has. Answers `false`
+    /// and changes nothing where the range is empty, does not lie in the window, or does not lie behind the
     /// previous one. It does the same where `by` is longer than [`InlineWindowConfig::longer`] allows.
     #[must_use]
     pub fn replace(&mut self, range: Range<usize>, by: &[u8]) -> bool {
@@ -248,7 +250,8 @@ where
 {
     /// An inline window that asks `f`.
     ///
-    /// # Errors [`WindowError`]
+    /// # Errors
+    /// [`WindowError`]
     pub fn new(config: InlineWindowConfig, f: F) -> Result<Self, WindowError> {
         InlineWindowParts::new(config).map(|post| Self::over(post, f))
     }

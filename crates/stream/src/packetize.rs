@@ -70,7 +70,7 @@ impl Emit<'_> {
 /// The outcome of a packet that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passage {
-    /// It goes on unchanged: its connection is not rewritten.
+    /// It is forwarded unchanged: its connection is not rewritten.
     Unchanged,
     /// Others went in its place, or none did.
     Replaced,
@@ -173,7 +173,8 @@ impl<M: Copy + Default> PacketizerParts<M> {
 impl<R: Rewriter> Packetizer<R> {
     /// A packetizer without connections.
     ///
-    /// # Errors [`StreamError`], as of a [`Reassembler`] with these bounds.
+    /// # Errors
+    /// [`StreamError`], as of a [`Reassembler`] with these bounds.
     pub fn new(config: PacketizeConfig, rewriter: R) -> Result<Self, StreamError> {
         PacketizerParts::new(config).map(|workings| Self::over(workings, rewriter))
     }
@@ -263,8 +264,8 @@ impl<R: Rewriter> Packetizer<R> {
         }
     }
 
-    /// Whether packets of `flow` must not go on unchanged: its streams are rewritten, or its connection is
-    /// cut or refused.
+    /// Whether packets of `flow` must not be forwarded unchanged: its streams are rewritten, or its
+    /// connection is cut or refused.
     pub fn takes(&self, flow: FlowKey) -> bool {
         let maps = self.streams.side(flow).map(|(number, _)| &self.maps[number as usize]);
         self.midstream == MidstreamPolicy::Refuse

@@ -56,7 +56,7 @@ pub struct Counters {
 /// The outcome of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// It was next, or had no bytes. What it made known was delivered.
+    /// It was next, or had no bytes. The bytes that it made known were delivered.
     InOrder,
     /// It waits for bytes before it.
     Waits,
@@ -154,7 +154,7 @@ impl<P: Protocol> Reassembler<P> {
         (self.blocks.used() as usize * BLOCK, self.blocks.high_water as usize * BLOCK)
     }
 
-    /// Takes a segment of `flow` that arrived at `now` (ns), and delivers what it makes known.
+    /// Takes a segment of `flow` that arrived at `now` (ns), and delivers its new bytes, gaps and ends.
     ///
     /// `flow` is the key from the segment's sender to its receiver. The work is bounded by the segment's
     /// bytes, by the bytes that are delivered or discarded because of it, and by two connections that end.
@@ -438,8 +438,8 @@ impl<P: Protocol> Reassembler<P> {
             && !lies_beyond_no_window(&mut connection.directions[way], &segment, now, P::BITS)
             || connection.is_over()
         {
-            // Such a segment does not make the connection heard. If the ends go on with bytes that were not
-            // seen, the connection becomes idle, and is followed again from there.
+            // Such a segment does not count as heard. If the ends continue with bytes that were not seen, the
+            // connection becomes idle, and is followed again from there.
             note_unacceptable(connection, way, &segment, &self.blocks, P::BITS);
             tell.counters.ignored += 1;
             return Arrival::Ignored;

@@ -1,4 +1,5 @@
-//! Rewriters of streams: the trait that [`Replace`](super::Replace) and [`InlineWindow`](super::InlineWindow) implement.
+//! Rewriters of streams: the trait that [`Replace`](super::Replace) and [`InlineWindow`](super::InlineWindow)
+//! implement.
 
 use std::ops::Range;
 
@@ -24,7 +25,7 @@ pub struct Source {
 pub enum Cut {
     /// Both ends are sent a reset, and another one whenever they still send a segment.
     Reset,
-    /// Nothing more of it goes on, and neither end is told.
+    /// Nothing more of it is forwarded, and neither end is told.
     Silence,
 }
 
@@ -76,7 +77,7 @@ pub trait Rewriter: 'static {
     fn overstays(&self, _now: u64) -> Option<u32> {
         None
     }
-    /// Whether held bytes go on only when others follow them.
+    /// Whether held bytes are forwarded only when others follow them.
     ///
     /// If it returns `false`, the last held byte is not acknowledged. Then the sender repeats it, and
     /// [`flush`](Self::flush) is called.

@@ -105,8 +105,8 @@ impl SequenceMap {
 
     /// Records the clock of a segment of `len` bytes at this position.
     ///
-    /// Bytes that waited for this segment go on with it. With an older clock than the receiver has seen
-    /// since, they would not count there (RFC 7323, section 5.3).
+    /// Bytes that waited for this segment are forwarded with it. With an older clock than the receiver has
+    /// seen since, they would not count there (RFC 7323, section 5.3).
     pub(super) fn came(&mut self, header: TcpRef<'_>, place: u64, len: usize) {
         // A segment that its receiver would ignore does not set the clock, and goes out with the clock as it
         // is set.

@@ -22,7 +22,7 @@ const DEFAULT_SEGMENT_SIZE: u16 = 536;
 /// It is the smallest MTU of IPv6 (RFC 8200, section 5) less the headers.
 const ANY_WAY: u16 = 1_220;
 
-/// The number of times that a sender has to repeat held bytes, until they have to go on.
+/// The number of times that a sender has to repeat held bytes, until these have to be forwarded.
 ///
 /// After the first repetition the sender is told that all but the last byte arrived, so that it sends the
 /// following bytes. At the second one, the last byte comes again together with them.
@@ -54,8 +54,8 @@ pub(super) struct SequenceMap {
     pub(super) finished: bool,
     /// Whether there was no memory for some of its output.
     ///
-    /// Its rewriter made more of the bytes than it had stated. Nothing goes on any more, because the missing
-    /// output is not known.
+    /// Its rewriter made more of the bytes than it had stated. Nothing is forwarded any more, because the
+    /// missing output is not known.
     pub(super) incomplete: bool,
     /// Whether its rewriter was told of its end.
     pub(super) over: bool,
@@ -124,7 +124,7 @@ pub(super) struct SequenceMap {
     largest: u16,
     /// Another opening of it, as long as the ends have not agreed on one.
     pub(super) rival: Option<Opening>,
-    /// The input position of an urgent byte that does not go on, while earlier bytes are undecided.
+    /// The input position of an urgent byte that is not forwarded, while earlier bytes are undecided.
     ///
     /// It is [`FAR`] if there is none. `taken_out` is the number of urgent bytes before `emitted`.
     urgent: u64,
@@ -237,7 +237,8 @@ impl SequenceMap {
         self.asked = self.asked.saturating_add(u8::from(repeats));
         repeats
     }
-    /// Whether the sender repeated held bytes so often that nothing seems to follow them: they have to go on.
+    /// Whether the sender repeated held bytes so often that nothing seems to follow them: they have to be
+    /// forwarded.
     pub(super) fn is_overdue(&self) -> bool {
         self.asked >= PATIENCE
     }
@@ -379,7 +380,7 @@ impl SequenceMap {
     /// The bytes of input that its receiver takes, if it takes `bytes` bytes of output from a number on.
     ///
     /// Bytes that are held back take no part of that window yet. If they filled it, nothing could follow
-    /// them, and they would never go on.
+    /// them, and they would never be forwarded.
     pub(super) fn takes(&self, edits: &Edits, number: u32, bytes: u64) -> u64 {
         let edge = self.output(number).min(self.ends()) + bytes;
         let input = match edge.checked_sub(self.sent) {

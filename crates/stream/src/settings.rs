@@ -57,7 +57,8 @@ pub enum Full {
 pub struct StreamConfig {
     /// The most connections followed at a time; 1 or more.
     pub flows: usize,
-    /// Bytes of memory that a connection's out-of-order segments may take, in whole blocks of [`BLOCK`]; one or more.
+    /// Bytes of memory that a connection's out-of-order segments may take, in whole blocks of [`BLOCK`]; one
+    /// or more.
     pub flow_memory: usize,
     /// Bytes of memory that all out-of-order segments may take, in whole blocks; at least `flow_memory`.
     pub memory: usize,
@@ -72,7 +73,8 @@ pub struct StreamConfig {
     /// Such bytes reached the receiver by a way that the observer does not see, and will not come again. Set
     /// this to `false` for a function in the path that forwards acknowledgments.
     pub gaps_by_acknowledgment: bool,
-    /// Seed of the connections' keyed hash; random in production, so that an attacker can't choose connections that collide.
+    /// Seed of the connections' keyed hash; random in production, so that an attacker can't choose
+    /// connections that collide.
     pub seed: u64,
 }
 

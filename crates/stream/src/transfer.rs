@@ -42,7 +42,8 @@ impl<P: Protocol> Reassembler<P> {
     /// Connections that are already followed stay as they are. Answers how many connections were taken over:
     /// no more than there are places for.
     ///
-    /// # Errors The fault of the bytes; nothing is changed then.
+    /// # Errors
+    /// The fault of the bytes; nothing is changed then.
     pub fn decode(&mut self, bytes: &[u8], now: u64) -> Result<usize, String> {
         let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() else {
             return Err(format!("exported streams are {HEAD} bytes and more, found {}", bytes.len()));

@@ -137,7 +137,7 @@ pub enum Why {
     ///
     /// The next window begins at the same byte, and contains its bytes again ([`seen`](Window::seen)). The
     /// same is true in the packets' path ([`InlineWindow`](super::InlineWindow)). There the sender waits for
-    /// the bytes to go on.
+    /// the bytes to be forwarded.
     Due,
     /// The direction ended. No window follows, and this one may be empty.
     End(End),

@@ -6,7 +6,7 @@ use netbricks_runtime::{Event, EventSink, Factory, FactoryError, IdlePolicy, Run
 
 use crate::nodes::{Counting, Sink, Source, chain, config, pool};
 
-/// Panics at every call, and when it is dropped.
+/// Panics at export, import and report, and when it is dropped.
 struct Rude;
 
 impl Node for Rude {
@@ -28,7 +28,7 @@ impl Drop for Rude {
     }
 }
 
-/// Panics when it exports its state.
+/// Panics when it is asked how many packets it holds.
 struct Mute;
 
 impl Node for Mute {

@@ -23,7 +23,8 @@ use netbricks_testkit::stream::{StreamWorker, WindowConfig};
 /// The position of a packet's number within its flow: behind Ethernet, IPv4 and UDP.
 pub(crate) const NUMBER: std::ops::Range<usize> = 42..50;
 
-/// Packets of UDP flows, each numbered within its flow. Odd workers send the other direction of the same connections.
+/// Packets of UDP flows, each numbered within its flow. Odd workers send the other direction of the same
+/// connections.
 pub(crate) struct Flows {
     templates: Vec<Vec<u8>>,
     numbers: Vec<u64>,

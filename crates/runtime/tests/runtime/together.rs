@@ -81,7 +81,8 @@ fn lost(graphs: &[Graph]) -> u64 {
     graphs.iter().map(|graph| graph.totals().drops.total().packets).sum()
 }
 
-/// Counts both directions of a connection in one entry, and drops the packet whose number is not its direction's count.
+/// Counts both directions of a connection in one entry, and drops the packet whose number is not its
+/// direction's count.
 fn both_in_turn(input: Input, worker: &Worker) -> impl Function + use<> {
     let flows = worker.flow_table::<FlowKey, [u64; 2]>("connections", FlowTableConfig::new(4_096));
     input

@@ -32,9 +32,9 @@ pub trait StreamOperator: Operator {
     ///
     /// - It sees a window when the packet passes that fills it.
     /// - It sees the bytes of a window that is not full once its first bytes have waited for the timeout, at
-    /// the connection's next packet.
+    ///   the connection's next packet.
     /// - It is called a last time when the direction ends. A direction also ends when it was silent for the
-    /// timeout, and when the graph is taken down.
+    ///   timeout, and when the graph is taken down.
     ///
     /// Bytes of a window come again in the next one where windows overlap, or where the first one was shown
     /// before it was full. Only [`fresh`](Window::fresh) bytes are new. The function's other packets keep
@@ -154,7 +154,7 @@ pub trait StreamOperator: Operator {
     {
         self.observe(Windowed::new(worker, name, config, Keeping::new(f)))
     }
-    /// As [`window`](Self::window), in the packets' path: bytes go on only when `f` says
+    /// As [`window`](Self::window), in the packets' path: bytes are forwarded only when `f` says
     /// [`Pass`](crate::Fate::Pass).
     ///
     /// Until then they are held. `f` may also cut the connection, or replace some of the bytes.
@@ -275,11 +275,11 @@ pub trait StreamOperator: Operator {
     /// Rewrites the byte streams in these packets (the paper's window in the packets' path, and packetize).
     ///
     /// Packets of connections whose beginning passed here end here, as
-    /// [`Replaced`](netbricks_core::DropReason::Replaced). Others go on in their place on
-    /// [`Edge::OUT`](netbricks_core::Edge::OUT). All other packets leave there unchanged. In both cases no
-    /// operator of this function comes after it. Packets that do not come here have to leave on
-    /// [`Edge::OUT`](netbricks_core::Edge::OUT) as well (`parse` with a policy, `divert`), so that packets
-    /// keep their order.
+    /// [`Replaced`](netbricks_core::DropReason::Replaced). Packets with the rewritten bytes leave in their
+    /// place on [`Edge::OUT`](netbricks_core::Edge::OUT). Packets of all other connections leave there
+    /// unchanged. In both cases no operator of this function comes after it. Packets that do not come here
+    /// have to leave on [`Edge::OUT`](netbricks_core::Edge::OUT) as well (`parse` with a policy, `divert`),
+    /// so that packets keep their order.
     ///
     /// Both directions must pass the same worker. First fragments of rewritten connections are dropped, as
     /// [`Fragment`](netbricks_core::DropReason::Fragment): put a reassembler of fragments before this. Where

@@ -1,7 +1,7 @@
 //! The operator in the packets' path: it rewrites the streams in packets (NetBricks, section 3.1, window and
 //! packetize).
 //!
-//! The rewritten streams go on in packets of their own.
+//! The rewritten streams leave in packets of their own.
 
 use std::marker::PhantomData;
 use std::net::IpAddr;

@@ -46,7 +46,7 @@ impl<R: Rewriter> Packetizer<R> {
 
     /// Tells a sender that asks about held bytes that they arrived.
     ///
-    /// No segment goes on that would bring an acknowledgment.
+    /// No segment is forwarded that would bring an acknowledgment.
     pub(super) fn acknowledge_held(
         &mut self,
         received: &Received<'_>,

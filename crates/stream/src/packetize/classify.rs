@@ -1,4 +1,5 @@
-//! First step: decides whether a packet's connection is rewritten, and whether its receiver would take the segment.
+//! First step: decides whether a packet's connection is rewritten, and whether its receiver would take the
+//! segment.
 
 use netbricks_core::packet::tcp::{TcpRef, flags};
 use netbricks_core::packet::{FlowKey, Tcp};
@@ -120,7 +121,7 @@ impl<R: Rewriter> Packetizer<R> {
     ///
     /// Bytes that have to wait may take half of their direction's share. So there is mostly room for them
     /// once the missing bytes come. Where there is none then, the waiting bytes are discarded, and the
-    /// missing ones go on without them.
+    /// missing ones are forwarded without them.
     fn has_room(&mut self, number: u32, side: Side, first: u32, bytes: usize, ends: bool) -> bool {
         let map = &self.maps[number as usize][side as usize];
         let start = map.input(first);

@@ -1,4 +1,4 @@
-//! Connections that are cut: no more of their segments go on.
+//! Connections that are cut: none of their segments are forwarded any more.
 
 use netbricks_core::packet::tcp::{TcpRef, flags};
 
@@ -29,7 +29,7 @@ impl<R: Rewriter> Packetizer<R> {
         self.refuse(cut, header, send)
     }
 
-    /// Lets nothing more of a connection go on.
+    /// Stops forwarding a connection.
     pub(super) fn close(&mut self, number: u32, cut: Cut) {
         let now = self.streams.last_heard(number);
         self.clear(number, End::Reset, now);

@@ -97,8 +97,8 @@ impl<R: Rewriter> Packetizer<R> {
         let map = &self.maps[connection][way];
         let start = map.input(header.sequence_number());
         let emit = |from: u64, len: usize, more: u8| reply.segment(&self.kept, map, from, len, more);
-        // None of its bytes go on: they are held, they wait, or the receiver has them. An old byte makes the
-        // receiver acknowledge (RFC 9293, section 3.8.4). The sender counts that as a duplicate
+        // None of its bytes are forwarded: they are held, they wait, or the receiver has them. An old byte
+        // makes the receiver acknowledge (RFC 9293, section 3.8.4). The sender counts that as a duplicate
         // acknowledgment, or the receiver missed that one.
         let held_again = !R::HOLDS && arrival == Arrival::Old && start >= map.emitted;
         let asks = !segment.bytes.is_empty()

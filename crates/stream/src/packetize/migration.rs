@@ -210,7 +210,7 @@ impl<R: Rewriter> Packetizer<R> {
         Some(Moved::Cut(FlowKey::from_words(words), cut))
     }
 
-    /// Continues a connection, or makes sure that none of its segments go on with wrong numbers.
+    /// Continues a connection, or makes sure that none of its segments are forwarded with wrong numbers.
     fn resume(&mut self, live: &Live<'_>, now: u64) {
         if self.goes_on(live, now) {
             return;
@@ -262,7 +262,7 @@ impl<R: Rewriter> Packetizer<R> {
         true
     }
 
-    /// Records that no segment of a connection without a place goes on.
+    /// Records that no segment of a connection without a place is forwarded.
     fn remember(&mut self, flow: FlowKey, cut: Cut, now: u64) {
         if self.streams.side(flow).is_none() {
             let idle = self.streams.config.idle;

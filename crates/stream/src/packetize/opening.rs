@@ -57,8 +57,8 @@ impl<R: Rewriter> Packetizer<R> {
 
     /// The passage of a segment that comes before its connection is open, and is not rewritten.
     ///
-    /// Where bytes of such a connection may not go on, the segment goes on without them. So the ends can
-    /// still tell each other that they do not know the connection.
+    /// Where bytes of such a connection may not be forwarded, the segment is forwarded without them. So the
+    /// ends can still tell each other that they do not know the connection.
     pub(super) fn before_it_opens(
         &mut self,
         header: TcpRef<'_>,
@@ -75,7 +75,7 @@ impl<R: Rewriter> Packetizer<R> {
         Passage::Replaced
     }
 
-    /// Takes a segment that opens a direction; it goes on without bytes.
+    /// Takes a segment that opens a direction; it is forwarded without bytes.
     pub(super) fn opened(
         &mut self,
         number: u32,

@@ -1,7 +1,7 @@
 //! Segments outside the windows of a connection's ends, such as those of an attacker.
 //!
 //! An attacker may know addresses and ports but not the numbers (RFC 5961). These segments do not count. They
-//! go on at the same distance from the next byte as they came, and never nearer.
+//! are forwarded at the same distance from the next byte, and never nearer.
 
 use netbricks_core::packet::tcp::{TcpRef, flags};
 
@@ -33,7 +33,7 @@ impl<R: Rewriter> Packetizer<R> {
         u64::from(distance.unsigned_abs()) > self.room + UNSHIFTED
     }
 
-    /// The segment that goes on in the place of one outside the windows. An end that knows better answers it.
+    /// The segment that is sent in the place of one outside the windows. An end that knows better answers it.
     pub(super) fn out_of_window<'a>(&self, number: u32, side: Side, header: TcpRef<'a>) -> Emit<'a> {
         let maps = &self.maps[number as usize];
         let [own, other] = [side, side.other()].map(|side| {

@@ -104,7 +104,7 @@ impl<R: Rewriter> Packetizer<R> {
         Ok(Received { number, side, segment, arrival, aborts, before })
     }
 
-    /// Lets held bytes go on, where their sender waits for that or they are due.
+    /// Forwards held bytes, where their sender waits for that or they are due.
     fn flush_held(
         &mut self,
         flow: FlowKey,
@@ -127,7 +127,7 @@ impl<R: Rewriter> Packetizer<R> {
         }
         if map.rewrites
             && (again && !goes_on && map.is_overdue() || rewriter.is_due(memory, now))
-            // The bytes that go on now may be lost, so their sender must still have some of them.
+            // The bytes that are forwarded now may be lost, so their sender must still have some of them.
             && (!R::HOLDS || map.is_owed())
             && fits(rewriter.most(0), map, *share, kept)
         {
@@ -157,7 +157,7 @@ fn take<R: Rewriter>(
         What::Urgent(byte) if map.rewrites && map.cut.is_none() => {
             let output = &mut Output::new(map, kept, edits, counters);
             if !output.take_out() {
-                // There is room for one urgent byte: the next one goes on in place, and is shown to the
+                // There is room for one urgent byte: the next one is forwarded in place, and is shown to the
                 // rewriter.
                 output.taken(1);
                 rewriter.rewrite(&source, memory, &[byte], output);

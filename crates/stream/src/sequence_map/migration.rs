@@ -25,7 +25,7 @@ pub(crate) struct MovedSequenceMap<'a> {
 }
 
 impl SequenceMap {
-    /// Writes all of a direction that is neither [incomplete](Self::incomplete) nor cut.
+    /// Writes all of a direction that is neither incomplete nor cut.
     ///
     /// Of the kept output, it writes the part that may be sent again.
     pub(crate) fn write(&self, kept: &Blocks, edits: &Edits, to: &mut Vec<u8>) {

@@ -43,7 +43,7 @@ impl Middle {
         Self { packetizer, window: WINDOW }
     }
 
-    /// The passage of a segment, the segments that go on, and those that go back.
+    /// The passage of a segment, the segments that are sent onwards, and those that are sent back.
     fn push(
         &mut self,
         flow: FlowKey,

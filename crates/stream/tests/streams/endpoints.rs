@@ -221,7 +221,7 @@ fn push<R: Rewriter>(
 }
 
 impl<R: Rewriter> Middle<R> {
-    /// The packets that go on, and those that go back.
+    /// The packets that are sent onwards, and those that are sent back.
     fn pass(&mut self, from: Side, packet: &Packet, options: &[u8], now: u64) -> [Vec<Packet>; 2] {
         let mut header = Tcp::new(0, 0, packet.number, packet.acknowledgment, packet.flags);
         header.set_window(packet.window);

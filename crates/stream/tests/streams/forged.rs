@@ -89,7 +89,7 @@ impl Path {
         self.server([FIRST[1] - 1, FIRST[0]], SYN | ACK, b"");
         self.client(FIRST, ACK, b"");
     }
-    /// The server sends "cat" at its position; answers the bytes that go on.
+    /// The server sends "cat" at its position; answers the bytes that are forwarded.
     fn says_cat(&mut self, at: u32) -> Vec<u8> {
         let (_, out) = self.server([at, FIRST[0]], ACK, b"cat");
         out.into_iter().flat_map(|sent| sent.bytes).collect()

@@ -1,6 +1,6 @@
 //! Holes in many streams at once, and memory for only a part of the waiting bytes.
 //!
-//! Bytes that fill a hole go on.
+//! Bytes that fill a hole are forwarded.
 
 use netbricks_core::packet::tcp::flags;
 use netbricks_stream::{BLOCK, PacketizeConfig, Packetizer, Passage, Replace};

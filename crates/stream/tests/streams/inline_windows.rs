@@ -422,7 +422,7 @@ fn a_sender_whose_first_bytes_are_held_is_told_of_the_window_of_the_handshake() 
     }
 }
 
-/// Its receiver takes four bytes or five, and eight are needed before any goes on.
+/// Its receiver takes four bytes or five, and eight are needed before any is forwarded.
 ///
 /// No end would send any more if the four held bytes took its window.
 #[test]

@@ -30,7 +30,7 @@ impl Middle {
         middle
     }
 
-    /// The segments that go on: numbers and bytes.
+    /// The segments that are forwarded: numbers and bytes.
     fn push(&mut self, flow: FlowKey, numbers: [u32; 2], flag: u8, bytes: &[u8]) -> Vec<([u32; 2], Vec<u8>)> {
         let mut header = Tcp::new(0, 0, numbers[0], numbers[1], flag);
         header.set_window(u16::MAX);

@@ -380,7 +380,7 @@ fn what_is_left_goes_when_its_receiver_says_something() {
     while ends == 0 {
         let (_, out) = middle.client(1, [0, got], ACK, b"");
         assert!((2..=3).contains(&out.len()), "{out:?}");
-        // The acknowledgment itself goes on.
+        // The acknowledgment itself is forwarded.
         assert_eq!(out[0], (FIRST[0], ACK, Vec::new()));
         for (number, flag, bytes) in &out[1..] {
             assert_eq!(*number, FIRST[1] + got, "in order, and once");
