@@ -275,7 +275,7 @@ fn what_lies_behind_the_receivers_window_does_not_count() {
         assert_eq!(heard.told(client, segment(1_002, &rest)).len(), bytes as usize);
         assert_eq!(heard.told(client, segment(1_002 + bytes, b"more")), "more");
     }
-    // An edge behind the bytes that came does not count: the other direction is not seen any more.
+    // An edge before the next byte does not count: the other direction is not seen any more.
     let mut heard = Heard::new(StreamConfig::default());
     heard.told(client, takes(65_535, None, syn(1_000)));
     let answer = Segment { answers: true, acknowledges: Some(1_000), ..syn(500) };
