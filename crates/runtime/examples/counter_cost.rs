@@ -1,8 +1,11 @@
-//! What a node boundary with its counters costs, for an instruction counter: runs NODES nodes between a source and a sink
-//! for TURNS bursts of 32. `bench/counter-cost.sh` runs it under callgrind and takes differences.
+//! Runs a chain of nodes for an instruction counter, to measure the cost of a node boundary with its
+//! counters.
 //!
-//! The nodes do nothing (`pass`), drop an eighth of what comes for two reasons (`drop`), or free as much and tell nobody
-//! (`free`): what `drop` costs more than `free` is the counting of drops.
+//! There are NODES nodes between a source and a sink, for TURNS bursts of 32. `bench/counter-cost.sh` runs it
+//! under callgrind and takes differences.
+//!
+//! The nodes do nothing (`pass`), drop an eighth of the packets for two reasons (`drop`), or free as many
+//! without counting (`free`). The difference between `drop` and `free` is the cost of counting drops.
 
 use std::error::Error;
 
@@ -11,11 +14,11 @@ use netbricks_core::{Context, DropReason, Edge, GraphBuilder, Node, Output, Poll
 
 /// Packets in a burst.
 const BURST: usize = 32;
-/// Why a node drops packets, of each batch one for each.
+/// The reasons for which a node drops packets: one packet of each batch for each.
 const REASONS: [DropReason; 4] =
     [DropReason::Denied, DropReason::TtlExpired, DropReason::Denied, DropReason::TtlExpired];
 
-/// Full bursts.
+/// A source of full bursts.
 struct Source;
 
 impl Node for Source {

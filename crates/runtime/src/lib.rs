@@ -1,10 +1,12 @@
 //! Workers, scheduling, idling, containment and drain.
 //!
-//! A [`Runtime`] starts one thread a core. Each makes its own copies of the graphs from [`Factory`]s and runs them to
-//! completion, batch after batch; between batches it reads its mailbox, through which [`Control`] changes and asks it.
-//! At the end everything is drained and a [`FinalReport`] says whether the books balance.
+//! A [`Runtime`] starts one thread a core. Each thread makes its own copies of the graphs from [`Factory`]s
+//! and runs them to completion, batch after batch. Between batches it reads its mailbox, through which
+//! [`Control`] changes and asks it. At the end everything is drained, and a [`FinalReport`] says whether all
+//! packets are accounted for.
 //!
-//! Read in this order: `config` (what it is told), `runtime` (start and end), `worker` (the loop), `idle`, `control`.
+//! Read the modules in this order: `config`, `runtime` (start and end), `worker` (the loop), `idle`,
+//! `control`.
 //!
 //! ```
 //! use netbricks_buffer::{Batch, Pool};

@@ -1,12 +1,14 @@
-//! Live numbers without stopping anybody: workers publish their totals now and then, whoever wants reads them.
+//! Live totals without stopping a worker: workers publish them periodically, and any thread reads them.
 //!
-//! Also the limit on received packets, which workers share.
+//! This module also has the limit on received packets, which workers share.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use netbricks_core::{Count, Totals};
 
-/// What a worker published last. One cache line pair of its own, so that workers do not slow each other.
+/// The totals that a worker published last.
+///
+/// They have their own pair of cache lines, so that workers do not slow each other down.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Published {
@@ -25,7 +27,7 @@ pub(crate) struct Published {
     ended: AtomicU64,
 }
 
-/// What workers have done so far, as they published it at most some milliseconds ago.
+/// The workers' totals so far, as published at most some milliseconds ago.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Progress {
     /// Packets from outside.
@@ -53,7 +55,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Grows whenever a packet comes, goes or changes hands.
+    /// A number that grows whenever a packet comes, leaves or changes workers.
     pub(crate) fn packets(&self) -> u64 {
         let ends = self.received.packets + self.created + self.sent.packets + self.dropped + self.consumed;
         ends + self.handoff_out + self.handoff_in
@@ -110,7 +112,9 @@ impl Published {
     }
 }
 
-/// So many received packets in all: workers reserve a batch's worth before a turn and give back what did not come.
+/// A limit on received packets over all workers.
+///
+/// Workers reserve a batch before a turn, and give back the part that did not come.
 #[derive(Debug)]
 pub(crate) struct PacketLimit {
     limit: u64,
@@ -122,7 +126,7 @@ impl PacketLimit {
     pub(crate) fn new(limit: u64) -> Self {
         Self { limit, reserved: AtomicU64::new(0), received: AtomicU64::new(0) }
     }
-    /// Up to `wanted` packets that the caller may receive; 0 when others hold what is left.
+    /// Up to `wanted` packets that the caller may receive; 0 when other workers hold the rest.
     pub(crate) fn reserve(&self, wanted: u64) -> u64 {
         let mut granted = 0;
         let update = |reserved: u64| {
@@ -133,7 +137,7 @@ impl PacketLimit {
         let _always = self.reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, update);
         granted
     }
-    /// Settles a reservation: `received` packets came.
+    /// Settles a reservation after `received` packets came.
     pub(crate) fn settle(&self, reserved: u64, received: u64) {
         self.received.fetch_add(received, Ordering::Relaxed);
         match received.checked_sub(reserved) {
@@ -141,7 +145,7 @@ impl PacketLimit {
             None => self.reserved.fetch_sub(reserved - received, Ordering::Relaxed),
         };
     }
-    /// Whether all have come.
+    /// Whether the limit is reached.
     pub(crate) fn is_reached(&self) -> bool {
         self.received.load(Ordering::Relaxed) >= self.limit
     }

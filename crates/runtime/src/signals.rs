@@ -1,4 +1,6 @@
-//! SIGINT, SIGTERM and SIGHUP: the first drains and stops, a later SIGINT or SIGTERM leaves at once. SIGUSR1 asks for a report.
+//! Signals: the first SIGINT, SIGTERM or SIGHUP drains and stops, and SIGUSR1 asks for a report.
+//!
+//! A later SIGINT or SIGTERM exits at once.
 
 use std::io::{self, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,11 +14,13 @@ use signal_hook::iterator::{Handle, Signals};
 
 use crate::control::StopHandle;
 
-/// Signals this soon after the first are the same request. `timeout -s INT` signals the process and then its group, which it is
-/// in; a terminal that closes sends SIGHUP and SIGTERM.
+/// Signals this soon after the first are the same request.
+///
+/// `timeout -s INT` signals the process and then its group, to which the process belongs. A terminal that
+/// closes sends SIGHUP and SIGTERM.
 pub const SAME_SIGNAL: Duration = Duration::from_millis(300);
 
-/// Listens until it is dropped.
+/// Listens to signals until it is dropped.
 #[derive(Debug)]
 pub struct SignalGuard {
     handle: Handle,
@@ -25,8 +29,9 @@ pub struct SignalGuard {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The signals that stop a process in order: SIGINT, SIGTERM, and SIGHUP, unless whoever started it wants it to be ignored, as
-/// `nohup` does.
+/// The signals that stop a process in an orderly way: SIGINT, SIGTERM, and SIGHUP.
+///
+/// SIGHUP is left out where the process was started to ignore it, as `nohup` does.
 #[must_use]
 pub fn stopping_signals() -> Vec<i32> {
     let mut signals = vec![SIGINT, SIGTERM];
@@ -43,12 +48,14 @@ fn is_in_mask(mask: &str, signal: i32) -> bool {
     mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
-/// From now on, SIGINT (Ctrl-C), SIGTERM or [SIGHUP](stopping_signals) stops the runtime gracefully, after which `first` is called
-/// with a line for the operator. Within [300 ms](SAME_SIGNAL) further signals change nothing. After that, SIGINT or SIGTERM ends
-/// the process at once with a message and exit code 128 + the signal's number; SIGHUP changes nothing.
+/// Stops the runtime gracefully on SIGINT (Ctrl-C), SIGTERM or [SIGHUP](stopping_signals).
+///
+/// It then calls `first` with a line for the operator. Within [300 ms](SAME_SIGNAL) further signals change
+/// nothing. After that, SIGINT or SIGTERM ends the process at once with a message and exit code 128 + the
+/// signal's number; SIGHUP changes nothing.
 ///
 /// # Errors
-/// What the system says when the handlers or the thread cannot be had.
+/// The system's error when the handlers or the thread cannot be made.
 pub fn stop_on_signals(
     stop: StopHandle,
     first: impl FnOnce(&str) + Send + 'static,
@@ -73,12 +80,13 @@ fn listen(
     stop.stop();
     let again = if signal == SIGHUP { "SIGTERM" } else { "once more" };
     first(&format!("{name}: draining and stopping; {again} to leave at once"));
-    // Only waiting on this thread makes it independent of when the thread gets a core: what came by the end of it is the same.
+    // Only this thread's own wait makes the result independent of when it gets a core: all signals until its
+    // end are the same request.
     if ended.recv_timeout(SAME_SIGNAL) != Err(RecvTimeoutError::Timeout) {
         return;
     }
     signals.pending().for_each(drop);
-    // A shell that ends and then its terminal both send a hangup.
+    // A shell that ends and then its terminal both send SIGHUP.
     let Some(signal) = signals.forever().find(|signal| *signal != SIGHUP) else { return };
     // The terminal may be gone.
     let _ = writeln!(
@@ -102,13 +110,13 @@ impl Drop for SignalGuard {
         self.handle.close();
         self.running = None;
         if let Some(thread) = self.thread.take() {
-            // It only panics if the caller's closure did, which was printed then.
+            // It only panics if the caller's closure did, and that was printed.
             let _panicked = thread.join();
         }
     }
 }
 
-/// SIGUSR1 asks for the report so far, instead of ending the process, for as long as there is one of these.
+/// While a value of this type lives, SIGUSR1 asks for the report so far, instead of ending the process.
 #[derive(Debug)]
 pub struct ReportRequests {
     asked: Arc<AtomicBool>,
@@ -119,7 +127,7 @@ impl ReportRequests {
     /// Listens to SIGUSR1.
     ///
     /// # Errors
-    /// What the system says when the handler cannot be had.
+    /// The system's error when the handler cannot be made.
     pub fn listen() -> io::Result<Self> {
         let asked = Arc::new(AtomicBool::new(false));
         let id = signal_hook::flag::register(SIGUSR1, asked.clone())?;
@@ -138,28 +146,31 @@ impl Drop for ReportRequests {
     }
 }
 
-/// While one of these lives, a run listens to the signals that stop it or ask for a report. When the last is dropped, these signals
-/// end the process again, but for those that the process ignored or handled in its own way before the first run.
+/// While a value of this type lives, runs listen to the signals that stop them or ask for reports.
 ///
-/// signal-hook leaves its handlers in place when nobody listens any more, which would leave a program deaf to Ctrl-C.
+/// When the last one is dropped, these signals end the process again. The exceptions are signals that the
+/// process ignored or handled in its own way before the first run.
+///
+/// signal-hook leaves its handlers in place when no run listens any more. The program would then not react to
+/// Ctrl-C.
 #[derive(Debug)]
 pub struct RunSignals {
     defaults: &'static Defaults,
 }
 
-/// What the runs of this process share.
+/// State that the runs of this process share.
 #[derive(Debug)]
 struct Defaults {
     runs: Mutex<usize>,
-    /// There is no run: the default actions hold.
+    /// Whether the default actions hold, because there is no run.
     hold: Arc<AtomicBool>,
 }
 
 impl RunSignals {
-    /// For one run.
+    /// Begins one run.
     ///
     /// # Errors
-    /// What the system says when the handlers cannot be had.
+    /// The system's error when the handlers cannot be made.
     pub fn begin() -> io::Result<Self> {
         static DEFAULTS: OnceLock<Defaults> = OnceLock::new();
         let mut registered = Ok(());

@@ -1,5 +1,6 @@
-//! Memory for bytes that wait: a fixed number of blocks, each with a piece of a stream, in lists that are sorted by
-//! position. All of it is there from the beginning.
+//! Memory for bytes that wait: a fixed number of blocks, all allocated at the start.
+//!
+//! Each block holds a piece of a stream. Blocks form lists that are sorted by position.
 
 mod index;
 
@@ -11,20 +12,20 @@ use index::Index;
 /// Bytes of a block: three hold an Ethernet segment.
 pub const BLOCK: usize = 512;
 
-/// No block.
+/// The number that means no block.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// The most blocks: their numbers are 32 bits, and one is taken.
+/// The most blocks: their numbers have 32 bits, and [`NONE`] takes one number.
 pub(super) const MOST: usize = NONE as usize;
 
-/// The place of a block's bytes in the stream, and its neighbour.
+/// The place of a block's bytes in the stream, and the next block.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Piece {
-    /// Where the run began that it belongs to, as it came: perhaps before its first byte that counts.
+    /// Position at which its run began when it came. The first byte that counts may lie behind it.
     pub(super) from: u64,
     /// Position of its first byte.
     pub(super) start: u64,
-    /// Where that byte is in the block.
+    /// Offset of that byte in the block.
     skip: u16,
     len: u16,
     /// The block behind it, or the next free one.
@@ -43,11 +44,11 @@ impl Piece {
 pub(super) struct List {
     pub(super) head: u32,
     pub(super) tail: u32,
-    /// How many blocks.
+    /// The number of blocks.
     pub(super) blocks: u32,
-    /// The root of their tree, where they have one.
+    /// The root of the blocks' tree, if the blocks are indexed.
     root: u32,
-    /// How many bytes in them.
+    /// The number of bytes in the blocks.
     pub(super) bytes: u64,
 }
 
@@ -58,18 +59,18 @@ impl List {
     }
 }
 
-/// All blocks, and who has none.
+/// All blocks, used and free.
 pub(super) struct Blocks {
     bytes: HugeArray<u8>,
     pieces: Vec<Piece>,
-    /// Where to find a position in long lists, if anybody looks for one.
+    /// The index that finds a position in long lists, if it is needed.
     index: Option<Index>,
-    /// The first of those that were used and given back.
+    /// The first block that was used and given back.
     free: u32,
-    /// Those from here on were never used.
+    /// Blocks from this number on were never used.
     fresh: u32,
     used: u32,
-    /// The most that were ever used at a time.
+    /// The most blocks that were ever used at the same time.
     pub(super) high_water: u32,
 }
 
@@ -81,7 +82,7 @@ impl Blocks {
         Ok(Self { bytes, pieces, index: None, free: NONE, fresh: 0, used: 0, high_water: 0 })
     }
 
-    /// For lists that grow anywhere: [`last`](Self::last) finds where.
+    /// For lists that grow anywhere: [`last`](Self::last) finds the place.
     pub(super) fn indexed(count: usize) -> Result<Self, MemoryError> {
         Ok(Self { index: Some(Index::new(count)?), ..Self::new(count)? })
     }
@@ -132,9 +133,10 @@ impl Blocks {
         self.used -= 1;
     }
 
-    /// Puts bytes at `start` into a list, behind block `after` (in front where that is [`NONE`]), as far as blocks go;
-    /// answers the last block with some of them, and how many bytes found none. Where the block before them ends at
-    /// `start` and is of the same run, they begin in it.
+    /// Inserts bytes at `start` into a list, behind block `after`, or in front where that is [`NONE`].
+    ///
+    /// Where block `after` ends at `start` and belongs to the same run, the bytes begin in it. Answers the
+    /// last block with some of the bytes, and how many bytes found no block.
     pub(super) fn insert(
         &mut self,
         list: &mut List,
@@ -181,7 +183,7 @@ impl Blocks {
         (after, bytes.len())
     }
 
-    /// Takes the block behind `after` (the first where that is [`NONE`]) out of a list.
+    /// Takes the block behind `after` out of a list, or the first block where `after` is [`NONE`].
     pub(super) fn remove_after(&mut self, list: &mut List, after: u32) {
         let block = self.after(list, after);
         if block == NONE {
@@ -204,14 +206,16 @@ impl Blocks {
         self.give_back(block);
     }
 
-    /// The block behind `after`; the first where that is [`NONE`].
+    /// The block behind `after`, or the first block where `after` is [`NONE`].
     #[inline]
     pub(super) fn after(&self, list: &List, after: u32) -> u32 {
         if after == NONE { list.head } else { self.pieces[after as usize].next }
     }
 
-    /// The last block of a list of which `is` says so; it says so of all before that. In lists that are [indexed](Self::indexed)
-    /// it takes no more steps than the logarithm of their length, and none where that is the very last.
+    /// The last block of a list for which `is` holds; it must hold for all blocks before that one.
+    ///
+    /// In [indexed](Self::indexed) lists this takes at most a logarithm of their length in steps, and none
+    /// where it is the list's last block.
     pub(super) fn last(&self, list: &List, mut is: impl FnMut(&Piece) -> bool) -> u32 {
         match &self.index {
             Some(index) if self.get(list.tail).is_some_and(|piece| !is(piece)) => {
@@ -221,7 +225,7 @@ impl Blocks {
         }
     }
 
-    /// Takes `count` bytes off the front of a block of a list that has more.
+    /// Takes `count` bytes off the front of a block, which must have more.
     pub(super) fn trim(&mut self, list: &mut List, block: u32, count: u64) {
         let piece = &mut self.pieces[block as usize];
         debug_assert!(count < u64::from(piece.len));
@@ -231,7 +235,9 @@ impl Blocks {
         list.bytes -= count;
     }
 
-    /// The first run of a list begins at position `at`, where its first byte is: what was before that is no part of it.
+    /// Begins the first run of a list at position `at`, where its first byte is.
+    ///
+    /// Bytes before that position are no part of the run.
     pub(super) fn begin_run(&mut self, list: &List, at: u64) {
         let mut block = list.head;
         while let Some(piece) = self.pieces.get_mut(block as usize).filter(|piece| piece.from < at) {
@@ -240,7 +246,7 @@ impl Blocks {
         }
     }
 
-    /// Ends a block of a list at position `end`, which lies in it.
+    /// Cuts a block of a list at position `end`, which lies in it.
     pub(super) fn cut(&mut self, list: &mut List, block: u32, end: u64) {
         let piece = &mut self.pieces[block as usize];
         debug_assert!(piece.start < end && end <= piece.end());
@@ -248,7 +254,7 @@ impl Blocks {
         piece.len = (end - piece.start) as u16;
     }
 
-    /// Writes over bytes of a block, from position `at` on; answers how many.
+    /// Writes over bytes of a block from position `at` on. Answers how many bytes it wrote.
     pub(super) fn overwrite(&mut self, block: u32, at: u64, bytes: &[u8]) -> usize {
         let piece = &self.pieces[block as usize];
         let skip = (at - piece.start) as usize;

@@ -1,4 +1,5 @@
-//! One connection: two directions, and its place among all by the time it was last heard of.
+//! One connection: its two directions, and its place in the order of the last time that each connection was
+//! heard.
 
 use netbricks_core::tables::MemoryError;
 
@@ -28,31 +29,33 @@ impl Side {
     }
 }
 
-/// How far a direction has come.
+/// The phase of a direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// No segment was seen.
     Unseen,
     /// Its bytes are followed.
     Open,
-    /// Its end was told.
+    /// Its end was delivered.
     Ended,
 }
 
-/// How the number of a direction's first byte is known.
+/// The source of the number of a direction's first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
     /// From the segment that opened it, which may be one of several, and forged.
     Opened,
-    /// From one in its middle, which had bytes.
+    /// From a segment in its middle, which had bytes.
     Middle,
-    /// From one in its middle without any: perhaps a keep-alive or a probe of a window, which lies one before what is next.
+    /// From a segment in its middle without bytes.
+    ///
+    /// It may be a keep-alive or a window probe, whose number is one less than the number of the next byte.
     Bare,
     /// From the segment that opened it, which the other end acknowledged.
     Agreed,
 }
 
-/// How far a connection has come, for those who forget it sooner at some stages than at others.
+/// The stage of a connection. Some callers forget connections sooner at some stages than at others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// No other stage was stated.
@@ -63,7 +66,7 @@ pub(super) enum Stage {
     Over,
 }
 
-/// Whether a sender has the windows that it takes shifted.
+/// Whether a sender shifts the windows that it advertises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WindowScale {
     /// Its first segment was not seen.
@@ -74,19 +77,25 @@ pub(super) enum WindowScale {
     Shift(u8),
 }
 
-/// Nothing is known of its end, or of when.
+/// The end, or the time, is not known.
 pub(super) const UNKNOWN: u64 = u64::MAX;
 
-/// Nanoseconds within which a receiver answers: a sender that hears nothing for as long sends again what it sent first
-/// (RFC 6298, section 2.1), and nothing further.
+/// Nanoseconds within which a receiver answers.
+///
+/// A sender that hears nothing for this time sends its first unacknowledged segment again (RFC 6298, section
+/// 2.1), and no later one.
 const ANSWERS_WITHIN: u64 = 1_000_000_000;
 
-/// Positions are numbers of the transport that don't wrap: the first is its number and this, so that there is always
-/// something before it.
+/// The position of the transport's number 0.
+///
+/// Positions are the transport's numbers without wrapping. The first position is the first number plus this
+/// constant, so that there are always positions before it.
 pub(super) const ORIGIN: u64 = 1 << 62;
 
-/// Positions lie before this: numbers have 62 bits at most, and no sender has so many bytes that they wrap twice. Behind it
-/// there is room for windows.
+/// All positions lie before this one.
+///
+/// Numbers have 62 bits at most, and no sender has so many bytes that its numbers wrap twice. Windows have
+/// room behind this position.
 pub(super) const LIMIT: u64 = 3 * ORIGIN;
 
 /// One direction.
@@ -104,21 +113,28 @@ pub(super) struct Direction {
     pub(super) end_from: u64,
     /// Position behind the last byte that its receiver said it takes.
     pub(super) edge: u64,
-    /// When something came from behind that edge first since the receiver said anything (ns). Not known after a move.
+    /// When a segment first came from behind `edge` since the receiver last answered (ns). Not known after a
+    /// move.
     pub(super) beyond: u64,
-    /// Position behind what its receiver acknowledged, as far as it was seen; 0 where it said nothing. Not known after a move.
+    /// Position behind the last byte that its receiver acknowledged, as far as that was seen.
+    ///
+    /// It is 0 where the receiver acknowledged nothing. Not known after a move.
     pub(super) acknowledged: u64,
-    /// Another segment that opens it, if there was one: which of them counts is not known yet. Nor is it after a move.
+    /// Another segment that opens it, if there was one.
+    ///
+    /// The reassembler does not know yet which of the two counts. Not known after a move.
     pub(super) rival: Option<InitialSequence>,
     /// The window scale that its sender, who receives the other direction, offered.
     pub(super) offer: WindowScale,
     /// How its sender signs its segments.
     pub(super) signatures: Signatures,
-    /// Position of the urgent byte, as long as it is not behind `next`.
+    /// Position of the urgent byte, as long as it is not before `next`.
     pub(super) urgent: u64,
     /// How many urgent bytes there were.
     pub(super) taken_out: u64,
-    /// Bytes that came with its opening, of which it is not known yet whether the receiver took them: they wait at the first byte.
+    /// Bytes that came with its opening, which wait at the first byte.
+    ///
+    /// It is not known yet whether the receiver took them.
     pub(super) held: u32,
     /// Out-of-order bytes, all of them behind `next`.
     pub(super) waiting: List,
@@ -144,7 +160,7 @@ impl Direction {
         waiting: List::EMPTY,
     };
 
-    /// The position of a number of `bits` bits: the one that is nearest to the next byte's.
+    /// The position of a number of `bits` bits: the one nearest to the next byte's position.
     #[inline]
     pub(super) fn position(&self, number: u64, bits: u32) -> u64 {
         let unused = 64 - bits;
@@ -152,19 +168,24 @@ impl Direction {
         self.next.wrapping_add_signed(distance)
     }
 
-    /// Whether its receiver takes what lies at a position ahead of the next byte, as far as its windows were seen: else it
-    /// never counts, and must not make what comes later look known. What is next counts in any case: the window that lets it
-    /// through may be what was not seen.
+    /// Whether its receiver takes a segment at a position ahead of the next byte, by the windows that were
+    /// seen.
+    ///
+    /// A segment that the receiver does not take never counts. It must not make later bytes look known. A
+    /// segment at or before the next byte counts in any case, because the window that permits it may not have
+    /// been seen.
     pub(super) fn takes(&self, position: u64, bytes: bool) -> bool {
-        // An edge behind what is known is out of date: acknowledgments are not seen any more.
+        // An edge before `next` is out of date: acknowledgments are not seen any more.
         position <= self.next
             || self.edge == UNKNOWN
             || self.edge < self.next
             || position < self.edge + u64::from(!bytes)
     }
 
-    /// Something lies behind the edge, at `now` (ns). A receiver that is there answers it (RFC 9293, section 3.10.7.4): where
-    /// none did for long, its way is not seen, and its edge says nothing any more.
+    /// Takes note that a segment lies behind the edge, at `now` (ns).
+    ///
+    /// A receiver that exists answers such a segment (RFC 9293, section 3.10.7.4). Where no answer came for
+    /// `ANSWERS_WITHIN`, the receiver's segments are not seen, and the edge is forgotten.
     pub(super) fn comes_beyond(&mut self, now: u64) {
         if self.beyond == UNKNOWN {
             self.beyond = now;
@@ -173,32 +194,33 @@ impl Direction {
         }
     }
 
-    /// It has said nothing, but for what came with its opening.
+    /// Whether it has carried nothing but the bytes that came with its opening.
     pub(super) fn is_silent(&self) -> bool {
         self.next == self.first && self.waiting.bytes == u64::from(self.held) && self.end == UNKNOWN
     }
 
-    /// Another segment that opens it may be the one that counts.
+    /// Whether another segment that opens it may be the one that counts.
     pub(super) fn is_undecided(&self) -> bool {
         self.phase == Phase::Open && self.is_opened() && self.is_silent()
     }
 
-    /// The segment that opened it was seen.
+    /// Whether the segment that opened it was seen.
     pub(super) fn is_opened(&self) -> bool {
         matches!(self.start, Start::Opened | Start::Agreed)
     }
 
-    /// Position behind all that was seen of it, whether or not something before that is missing.
+    /// Position behind everything that was seen of it, whether or not earlier bytes are missing.
     pub(super) fn heard_to(&self, blocks: &Blocks) -> u64 {
         blocks.get(self.waiting.tail).map_or(self.next, Piece::end)
     }
 
-    /// Position of the first byte behind what came with its opening and is not delivered yet.
+    /// Position of the first byte behind the bytes that came with its opening and are not delivered yet.
     pub(super) fn behind_held(&self) -> u64 {
         self.first + u64::from(self.held)
     }
 
-    /// Its positions follow each other, there is room before and behind them, and its end is none that no segment can have told.
+    /// Whether its positions are in order, have room before and behind them, and end where a segment could
+    /// say.
     pub(super) fn is_sound(&self) -> bool {
         self.first >= ORIGIN
             && self.first <= self.next
@@ -213,13 +235,13 @@ impl Direction {
             && (self.end == UNKNOWN || self.end - self.next <= 2 * REACH)
     }
 
-    /// The opening that it began with.
+    /// Its own opening, as an [`InitialSequence`].
     pub(super) fn initial_sequence(&self) -> InitialSequence {
         let Self { offer, held, signatures, .. } = *self;
         InitialSequence { number: self.first - ORIGIN, offer, held, signatures }
     }
 
-    /// It begins so. Another beginning that it may have had is remembered. Nothing of it waits.
+    /// Begins it with this opening. An earlier opening becomes its rival. No bytes of it wait afterwards.
     pub(super) fn open(&mut self, by: InitialSequence, start: Start) {
         let is_opened = self.is_opened() && self.phase == Phase::Open;
         let rival = if is_opened { Some(self.initial_sequence()) } else { self.rival };
@@ -230,7 +252,9 @@ impl Direction {
         *self = Self { phase, start, first, next: first, rival, offer, signatures, ..Self::UNSEEN };
     }
 
-    /// All that was seen of it may have been a keep-alive: nothing waits at its first byte then, nor does it end there.
+    /// Whether all that was seen of it may have been a keep-alive.
+    ///
+    /// Then no bytes wait at its first byte, and it does not end there.
     pub(super) fn may_start_later(&self) -> bool {
         self.phase == Phase::Open
             && self.start == Start::Bare
@@ -238,24 +262,26 @@ impl Direction {
             && self.next < self.end
     }
 
-    /// Its receiver says that it has all before this number.
+    /// Its receiver says that it has all bytes before this number.
     pub(super) fn is_acknowledged(&mut self, number: u64, bits: u32) {
         let position = self.position(number, bits);
         if self.phase == Phase::Unseen {
             self.acknowledged = position;
         } else if position <= self.next {
-            // What was never seen may be made up.
+            // An acknowledgment of bytes that were never seen may be forged.
             self.acknowledged = self.acknowledged.max(position);
         }
     }
 
-    /// How many of its bytes came before the next one, those in gaps included, and urgent ones not.
+    /// The number of bytes before the next one: bytes in gaps count, urgent bytes do not.
     pub(super) fn offset(&self) -> u64 {
         self.next - self.first - self.taken_out
     }
 
-    /// A segment says that the byte with this number is urgent. As Linux does (`tcp_check_urg`), where the application reads what is
-    /// there before more comes: of bytes that are still to come the last one counts.
+    /// A segment says that the byte with this number is urgent.
+    ///
+    /// This does the same as Linux (`tcp_check_urg`) where the application reads the urgent byte before a
+    /// further one comes. Of several urgent bytes that are still to come, the last one counts.
     pub(super) fn is_urgent_at(&mut self, number: u64, bits: u32) {
         let position = self.position(number, bits);
         let pending = self.urgent != UNKNOWN && self.urgent >= self.next;
@@ -264,8 +290,11 @@ impl Direction {
         }
     }
 
-    /// The first byte that a segment brings may be none that its sender was given: it is known already that the receiver has it, or
-    /// it looks as a keep-alive does of which nothing shows whether it is one.
+    /// Whether the one byte of a segment at the beginning may be a byte that its sender's application never
+    /// wrote.
+    ///
+    /// That is so where the receiver is known to have that byte already. It is also so where the segment
+    /// looks like a keep-alive, and nothing shows whether it is one.
     pub(super) fn may_be_garbage(&self, segment: &Segment<'_>, bits: u32) -> bool {
         let begins = match self.phase {
             Phase::Unseen => true,
@@ -278,7 +307,9 @@ impl Direction {
                 || self.acknowledged != 0 && self.position(segment.number, bits) + 1 == self.acknowledged)
     }
 
-    /// A segment has this number. If what was known of the first byte came from a keep-alive, it is the one behind that.
+    /// A segment has this number.
+    ///
+    /// Where the first byte's number came from a keep-alive, this corrects it to the next number.
     pub(super) fn corrects_start(&mut self, number: u64, bits: u32) {
         if self.may_start_later() && self.position(number, bits) == self.first + 1 {
             (self.first, self.next) = (self.first + 1, self.next + 1);
@@ -292,17 +323,17 @@ impl Direction {
 pub(super) struct Connection {
     /// Its canonical flow key.
     pub(super) key: [u64; 5],
-    /// The direction of the canonical key, and the other.
+    /// The direction of the canonical key, then the other direction.
     pub(super) directions: [Direction; 2],
-    /// Which of them is the client's.
+    /// The index of the client's direction.
     pub(super) client: usize,
-    /// A reset came that some of its receivers take: whatever opens it is another one.
+    /// A reset came that some receivers would take. Any later opening segment opens a new connection.
     pub(super) doubted: bool,
-    /// When it was heard of last (ns).
+    /// When its last segment was heard (ns).
     pub(super) heard: u64,
-    /// Whose queue it is in.
+    /// The stage whose queue it is in.
     pub(super) stage: Stage,
-    /// Its neighbours there, in the order of when they were heard of.
+    /// Its neighbours in that queue, in the order in which they were heard.
     pub(super) older: u32,
     pub(super) newer: u32,
 }
@@ -321,20 +352,20 @@ impl Connection {
             newer: NONE,
         }
     }
-    /// Which direction is that of a side.
+    /// The index of a side's direction.
     pub(super) fn way(&self, side: Side) -> usize {
         if side == Side::Client { self.client } else { 1 - self.client }
     }
     pub(super) fn is_over(&self) -> bool {
         self.directions.iter().all(|direction| direction.phase == Phase::Ended)
     }
-    /// Nothing of it was told.
+    /// Nothing of it was delivered.
     pub(super) fn has_told_nothing(&self) -> bool {
         self.directions
             .iter()
             .all(|direction| direction.phase != Phase::Ended && direction.next == direction.first)
     }
-    /// Both ends acknowledged what the other opened with: nothing but what they say ends it.
+    /// Both ends acknowledged the other's opening. Only segments that both ends agree with can end it now.
     pub(super) fn is_agreed(&self) -> bool {
         self.directions.iter().all(|direction| direction.start == Start::Agreed)
     }
@@ -343,7 +374,7 @@ impl Connection {
     }
 }
 
-/// The connections of a stage, in the order in which they were heard of.
+/// The connections of a stage, in the order in which they were last heard.
 #[derive(Clone, Copy, Debug)]
 struct Queue {
     oldest: u32,
@@ -354,12 +385,12 @@ struct Queue {
 #[derive(Debug)]
 pub(super) struct Connections {
     all: Vec<Connection>,
-    /// The first that is free, and the next through `newer`.
+    /// The first free place; `newer` leads to the next free one.
     free: u32,
     queues: [Queue; 3],
     /// Nanoseconds of silence after which a connection of a stage is over.
     pub(super) limits: [u64; 3],
-    /// Room for the numbers of all, to put them in order.
+    /// Memory for the numbers of all connections, used when they are sorted.
     order: Vec<u32>,
     capacity: usize,
 }
@@ -377,11 +408,11 @@ impl Connections {
         &self.all[number as usize]
     }
 
-    /// All of them, by stage, and of a stage the one that was silent longest first.
+    /// All connections by stage. Within a stage, the connection that was silent longest comes first.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Connection> {
         self.numbers().map(|number| self.get(number))
     }
-    /// As [`iter`](Self::iter).
+    /// The numbers of all connections, in the order of [`iter`](Self::iter).
     pub(super) fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
         let place = |number: u32| (number != NONE).then_some(number);
         self.queues.iter().flat_map(move |queue| {
@@ -389,18 +420,18 @@ impl Connections {
         })
     }
 
-    /// The one of a stage that was silent longest.
+    /// The connection of a stage that was silent longest.
     pub(super) fn oldest_of(&self, stage: Stage) -> Option<u32> {
         Some(self.queues[stage as usize].oldest).filter(|number| *number != NONE)
     }
     fn oldest_each(&self) -> impl Iterator<Item = u32> + use<> {
         self.queues.into_iter().map(|queue| queue.oldest).filter(|number| *number != NONE)
     }
-    /// Those of which something was heard last, of each stage.
+    /// The connection of each stage that was heard last.
     pub(super) fn newest_each(&self) -> impl Iterator<Item = u32> + use<> {
         self.queues.into_iter().map(|queue| queue.newest).filter(|number| *number != NONE)
     }
-    /// The one that was silent longest.
+    /// The connection that was silent longest.
     pub(super) fn oldest(&self) -> Option<u32> {
         self.oldest_each().min_by_key(|number| self.get(*number).heard)
     }
@@ -409,12 +440,12 @@ impl Connections {
         let Connection { heard, stage, .. } = self.get(number);
         heard.saturating_add(self.limits[*stage as usize])
     }
-    /// The one that will be first, if nothing is heard of any.
+    /// The connection that will be overdue first, if no connection is heard again.
     pub(super) fn next_overdue(&self) -> Option<u32> {
         self.oldest_each().min_by_key(|number| self.deadline(*number))
     }
 
-    /// A place for a new connection, heard of now.
+    /// Finds a place for a new connection, which was heard now.
     pub(super) fn add(&mut self, connection: Connection) -> Option<u32> {
         let number = if self.free != NONE {
             let number = self.free;
@@ -422,7 +453,7 @@ impl Connections {
             *self.at(number) = connection;
             number
         } else if self.all.len() < self.capacity {
-            // Within the capacity that was there from the beginning.
+            // Within the capacity that was reserved at the start.
             self.all.push(connection);
             self.all.len() as u32 - 1
         } else {
@@ -438,7 +469,7 @@ impl Connections {
         self.at(number).newer = free;
     }
 
-    /// It was heard of at `now`.
+    /// A segment of the connection was heard at `now` (ns).
     pub(super) fn heard(&mut self, number: u32, now: u64) {
         let stage = self.get(number).stage;
         self.at(number).heard = now;
@@ -448,7 +479,7 @@ impl Connections {
         }
     }
 
-    /// It was heard of just now, and is at this stage.
+    /// The connection was heard just now, and is at this stage.
     pub(super) fn comes_to(&mut self, number: u32, stage: Stage) {
         if self.get(number).stage != stage {
             self.unlink(number);
@@ -457,11 +488,14 @@ impl Connections {
         }
     }
 
-    /// Some were heard of before others that are older here: all in the order in which they were heard of again.
+    /// Sorts all queues by the time at which their connections were heard.
+    ///
+    /// This is needed after connections were added that had been heard earlier than others already here.
     pub(super) fn sort(&mut self) {
         let mut order = std::mem::take(&mut self.order);
         order.extend(self.numbers());
-        // Until they are put in a queue again their place in the old one stands there: those of one time stay as they were.
+        // Until a connection is in a queue again, `older` holds its place in the old order. So connections
+        // with equal times keep their order.
         for (place, number) in (0..).zip(&order) {
             self.at(*number).older = place;
         }

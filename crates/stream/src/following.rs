@@ -1,4 +1,5 @@
-//! One direction of a connection: what each segment of it makes known.
+//! One direction of a connection: applies each segment and delivers the bytes, gaps and ends that it makes
+//! known.
 
 use netbricks_core::packet::FlowKey;
 
@@ -11,7 +12,7 @@ use super::segment::Segment;
 use super::settings::Overlap;
 use super::{Delivery, End, What};
 
-/// Ends what has not ended of a connection.
+/// Ends the directions of a connection that have not ended.
 pub(super) fn close<D: FnMut(Delivery<'_>)>(
     connection: &mut Connection,
     number: u32,
@@ -24,10 +25,11 @@ pub(super) fn close<D: FnMut(Delivery<'_>)>(
         let mut following = Following::new(connection, number, way, blocks, tell);
         match following.direction.phase {
             Phase::Ended => {}
-            // It was not told that it began.
+            // No beginning of it was delivered, so no end is either.
             Phase::Unseen => following.direction.phase = Phase::Ended,
             Phase::Open => {
-                // A receiver that is reset never sees what lay behind a gap, and one that moves waits for it elsewhere.
+                // A receiver that is reset never sees bytes behind a gap, and a connection that moves waits
+                // for them elsewhere.
                 if !matches!(end, End::Reset | End::Moved) {
                     following.flush();
                 }
@@ -37,13 +39,13 @@ pub(super) fn close<D: FnMut(Delivery<'_>)>(
     }
 }
 
-/// To whom everything is told, and where it is counted.
+/// The callback for deliveries, and the counters.
 pub(super) struct Teller<'a, D> {
     pub(super) counters: &'a mut Counters,
     pub(super) deliver: &'a mut D,
 }
 
-/// A direction, and all that following it takes.
+/// A direction, and everything that is needed to follow it.
 pub(super) struct Following<'a, 't, D> {
     pub(super) direction: &'a mut Direction,
     number: u32,
@@ -105,13 +107,13 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
             end = start + bytes.len() as u64;
         }
         if self.holds() && !bytes.is_empty() && start < self.direction.behind_held() && end > next {
-            // Its sender had to send again what it opened with.
+            // Its sender had to send the bytes of its opening again.
             self.drop_held();
         }
         if start < next && !bytes.is_empty() {
             if end <= next {
                 self.tell.counters.old += 1;
-                // Its end may be new.
+                // The end that the segment states may be new.
                 self.end_if_whole();
                 return Arrival::Old;
             }
@@ -139,13 +141,13 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
         }
     }
 
-    /// Takes note of what a segment says of where the direction ends.
+    /// Takes note of the end that a segment states, and of bytes that refute a known end.
     fn learn_end(&mut self, start: u64, end: u64, ends: bool, overlap: Overlap) {
         let Direction { next, end: known, end_from, .. } = *self.direction;
         let is_next = start <= next;
-        // Another has a byte there.
+        // Whether another segment has a byte at the position of the known end.
         let refuted = match overlap {
-            // The end lies among what waits as one more byte of its run.
+            // The end is queued as one more byte of its run.
             Overlap::Linux => {
                 is_next || start < end_from || start == end_from && end > known.saturating_add(1)
             }
@@ -162,13 +164,13 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
         let from = match overlap {
             Overlap::Linux if is_next => Some(start.min(next)),
             Overlap::Linux => self.blocks.end_as_linux(&self.direction.waiting, start, end),
-            // One at the very next byte is the end whatever another one said from ahead: who has that has nothing else to wait
-            // for.
+            // An end at the next byte counts even where another end was stated ahead of it: a receiver of
+            // this end waits for nothing else.
             Overlap::First => (known == UNKNOWN || is_next).then_some(start),
             Overlap::Last => Some(start),
         };
         let Some(from) = from.filter(|_| end <= known) else { return };
-        // Of two that say the same the longer one counts.
+        // Of two segments that state the same end, the one of the longer run counts.
         self.direction.end_from = if end == known { from.min(self.direction.end_from) } else { from };
         self.direction.end = end;
         if overlap != Overlap::Linux {
@@ -176,10 +178,10 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
         }
     }
 
-    /// Delivers bytes that are next, and what they were waited for by.
+    /// Delivers bytes that are next, and the waiting bytes that follow them.
     fn in_order(&mut self, mut bytes: &[u8], overlap: Overlap) {
         if overlap == Overlap::First {
-            // What waits came before these: they only fill what is between.
+            // The bytes that wait came first, so these only fill the gaps between them.
             while !self.direction.waiting.is_empty() && !bytes.is_empty() {
                 let hole = self.blocks.piece(self.direction.waiting.head).start - self.direction.next;
                 let (fills, rest) = bytes.split_at(bytes.len().min(hole as usize));
@@ -193,16 +195,17 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
         self.deliver_waiting();
         self.end_if_whole();
         if self.direction.rival.is_some() {
-            // It goes on, and not from there.
+            // The direction goes on from its own opening, not from its rival.
             self.direction.rival = None;
         }
     }
 
-    /// Keeps the bytes of a segment that opens until something is said of whether its receiver took them: before, they wait where
-    /// the direction begins.
+    /// Keeps the bytes of a segment that opens, until it is known whether the receiver took them.
+    ///
+    /// Until then the bytes wait at the direction's first position.
     fn hold(&mut self, start: u64, bytes: &[u8], overlap: Overlap, most: usize) -> Arrival {
         let Direction { start: known, first, next, ref waiting, .. } = *self.direction;
-        // Before anything else of it, and once: what comes with one that is sent again is the same.
+        // Only before any other bytes of the direction, and once: a repeated opening carries the same bytes.
         let is_first = known == Start::Opened && start == first && next == first && !self.holds();
         if !is_first
             || self.blocks.get(waiting.head).is_some_and(|head| head.start < start + bytes.len() as u64)
@@ -223,7 +226,7 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
         self.direction.held > 0
     }
 
-    /// The receiver did not take the bytes that came with the opening.
+    /// Drops the bytes that came with the opening, because the receiver did not take them.
     #[cold]
     fn drop_held(&mut self) {
         let behind = self.direction.behind_held();
@@ -240,7 +243,9 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
         self.blocks.begin_run(list, behind);
     }
 
-    /// The other side has all before this number of what came with the opening, or nothing of that; either way it has agreed to it.
+    /// The other side acknowledges the opening: either with the bytes that came with it, or without them.
+    ///
+    /// The number is the first one that it does not have.
     #[cold]
     pub(super) fn opening_acknowledged(&mut self, number: u64, bits: u32) {
         let position = self.direction.position(number, bits);
@@ -262,7 +267,7 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
         deliver(self.direction, self.tell, (self.number, self.side, self.flow), bytes);
     }
 
-    /// Delivers what waits and is next.
+    /// Delivers the waiting bytes that are next.
     fn deliver_waiting(&mut self) {
         while !self.direction.waiting.is_empty() {
             let block = self.direction.waiting.head;
@@ -283,8 +288,10 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
         }
     }
 
-    /// The other side has all before this number. Where something waits before it, or the end does, the gap in front of that is for
-    /// good.
+    /// The other side has all bytes before this number.
+    ///
+    /// Where bytes or the end wait before that number, the gap in front of them will not be filled, and is
+    /// given up.
     pub(super) fn acknowledged(&mut self, number: u64, bits: u32) {
         if self.direction.waiting.is_empty() && self.direction.end == UNKNOWN {
             return;
@@ -304,7 +311,7 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
         }
     }
 
-    /// Gives up the oldest gap and delivers what is behind it.
+    /// Gives up the oldest gap and delivers the bytes behind it.
     pub(super) fn skip_gap(&mut self) {
         if !self.direction.waiting.is_empty() {
             self.direction.held = 0;
@@ -330,7 +337,7 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
         }
     }
 
-    /// Delivers all that waits, gaps and all, and what is missing up to a known end.
+    /// Delivers all waiting bytes, with the gaps between them, and a gap up to the end where that is known.
     pub(super) fn flush(&mut self) {
         while !self.direction.waiting.is_empty() {
             self.skip_gap();
@@ -341,7 +348,7 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
         }
     }
 
-    /// Now that the end is known, nothing counts that lies behind it.
+    /// Discards waiting bytes behind the end, which is known now.
     fn cut_at_end(&mut self) {
         let (list, end) = (&mut self.direction.waiting, self.direction.end);
         let mut before = self.blocks.last(list, |piece| piece.end() <= end);
@@ -370,7 +377,7 @@ impl<'a, 't, D: FnMut(Delivery<'_>)> Following<'a, 't, D> {
     }
 }
 
-/// Delivers the next bytes of a direction. An urgent one among them is told apart.
+/// Delivers the next bytes of a direction. An urgent byte among them is delivered separately.
 #[inline]
 fn deliver<D: FnMut(Delivery<'_>)>(
     direction: &mut Direction,

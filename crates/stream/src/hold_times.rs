@@ -1,4 +1,4 @@
-//! For how long each window's memory has been in use, longest first.
+//! The time since which each window's memory has been in use, longest first.
 
 use netbricks_core::tables::MemoryError;
 
@@ -6,7 +6,7 @@ use super::memory::filled;
 use super::rewriter::Source;
 use super::window::NONE;
 
-/// Since when (ns), by whom, and its neighbours.
+/// The start of a use (ns), the connection, and the neighbours in order of time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stay {
     pub(super) since: u64,
@@ -15,7 +15,7 @@ pub(super) struct Stay {
     newer: u32,
 }
 
-/// One for each window there is memory for.
+/// An entry for each window that there is memory for.
 pub(super) struct HoldTimes {
     all: Vec<Stay>,
     oldest: u32,
@@ -28,12 +28,12 @@ impl HoldTimes {
         Ok(Self { all: filled(none, count)?, oldest: NONE, newest: NONE })
     }
 
-    /// The one that began first of those that have not ended.
+    /// The use that began first among those that have not ended.
     pub(super) fn longest(&self) -> Option<&Stay> {
         self.all.get(self.oldest as usize)
     }
 
-    /// One begins that has not.
+    /// Begins the use of a buffer that is not in use.
     pub(super) fn begin(&mut self, buffer: u32, source: &Source) {
         self.append(buffer, source.now, source.connection);
     }
@@ -48,7 +48,7 @@ impl HoldTimes {
         }
     }
 
-    /// One ends that has begun.
+    /// Ends the use of a buffer that is in use.
     pub(super) fn end(&mut self, buffer: u32) {
         let Some(Stay { older, newer, .. }) = self.all.get(buffer as usize).copied() else { return };
         match self.all.get_mut(older as usize) {
@@ -61,12 +61,14 @@ impl HoldTimes {
         }
     }
 
-    /// Since when (ns) one lasts that has begun.
+    /// The start (ns) of the use of a buffer that is in use.
     pub(super) fn since(&self, buffer: u32) -> u64 {
         self.all.get(buffer as usize).map_or(0, |stay| stay.since)
     }
 
-    /// Some began before others that began earlier here: all that have begun and not ended, longest first again.
+    /// Sorts all uses that have not ended, longest first.
+    ///
+    /// This is needed after uses were added that began earlier than others already here.
     pub(super) fn sort(&mut self) {
         let known = |buffer: u32| self.all.get(buffer as usize).map(|stay| (stay.since, buffer, stay.newer));
         let mut begun: Vec<(u64, u32)> =

@@ -1,5 +1,7 @@
-//! How a connection begins, where several segments open it: a server answers a client that gave up and tries again, and an
-//! attacker who knows addresses and ports may send a SYN in a client's name. The one counts from which both ends go on.
+//! The beginning of a connection where several segments open it.
+//!
+//! A server may answer a client that gave up and tries again. An attacker who knows addresses and ports may
+//! send a SYN in a client's name. The opening counts from which both ends continue.
 
 use super::acceptability::{NOT_HELD, answers_what_was_sent};
 use super::blocks::Blocks;
@@ -16,9 +18,9 @@ pub(super) struct InitialSequence {
     pub(super) number: u64,
     /// The window scale that its sender offered.
     pub(super) offer: WindowScale,
-    /// Bytes that came with it.
+    /// The number of bytes that came with it.
     pub(super) held: u32,
-    /// How it was signed.
+    /// The signatures that are possible for it.
     pub(super) signatures: Signatures,
 }
 
@@ -33,7 +35,7 @@ impl InitialSequence {
     }
 }
 
-/// Reads it from a segment.
+/// Reads the opening from a segment.
 pub(super) fn initial_sequence(segment: &Segment<'_>) -> InitialSequence {
     InitialSequence {
         number: segment.number,
@@ -48,8 +50,11 @@ pub(super) fn initial_sequence(segment: &Segment<'_>) -> InitialSequence {
     }
 }
 
-/// Whether a segment states another beginning of its direction, and may: nothing was said in that, nor has each end acknowledged how
-/// the other opened it. Until then a server may answer a client that has given up and tries again (RFC 4987, section 3.6).
+/// Whether a segment states another opening of its direction that may count.
+///
+/// It may as long as the direction has carried nothing, and not both ends have acknowledged the other's
+/// opening. Until then a server may answer a client that has given up and tries again (RFC 4987, section
+/// 3.6).
 pub(super) fn opens_anew(
     connection: &Connection,
     way: usize,
@@ -71,7 +76,9 @@ pub(super) fn opens_anew(
         }
 }
 
-/// Which direction began by its other opening, if that is what a segment says: it goes on from there, or acknowledges it.
+/// The direction whose rival opening this segment confirms, if any.
+///
+/// The segment continues from that opening, or acknowledges it.
 #[inline]
 fn confirms(connection: &Connection, way: usize, segment: &Segment<'_>, bits: u32) -> Option<usize> {
     if connection.directions.iter().all(|direction| direction.rival.is_none()) {
@@ -87,17 +94,17 @@ fn decides(connection: &Connection, way: usize, segment: &Segment<'_>, bits: u32
         return None;
     }
     let agreed = connection.is_agreed();
-    // What fits both says nothing.
+    // A number that fits both openings decides nothing.
     let is_at = |direction: &Direction, number| {
         direction.rival.is_some_and(|rival| rival.is_at(number, segment.signature, bits))
             && !(direction.is_undecided()
                 && direction.initial_sequence().is_at(number, segment.signature, bits))
     };
     if segment.acknowledges.is_some_and(|number| is_at(other, number)) {
-        // Both ends say so, or one from which that is the first word.
+        // Either both ends confirm it, or an end does whose first segment this is.
         let may = match segment.answers {
             true => !agreed || own.phase == Phase::Ended || other.phase == Phase::Ended,
-            // What else is known of an end that was taken up in its middle was said to another connection.
+            // Any other state of an end that was followed from its middle belongs to another connection.
             false if own.is_opened() && !other.is_opened() => true,
             false => !agreed && other.phase == Phase::Open && other.is_silent(),
         };
@@ -106,18 +113,19 @@ fn decides(connection: &Connection, way: usize, segment: &Segment<'_>, bits: u32
         }
     }
     let goes_on = !segment.opens && is_at(own, segment.number);
-    // Where the other way is not seen nothing says more.
+    // Where the other direction is not seen, no other segment will tell more.
     let may = !agreed && own.is_undecided() || other.phase == Phase::Unseen;
     (goes_on && may).then_some(way)
 }
 
-/// A reset of direction `way` refuses an opening, or gives it up: another one of it may still count, and does now. Answers whether
-/// there was any.
+/// Makes a rival opening count after a reset of direction `way`, and answers whether there was one.
+///
+/// The reset refuses the known opening, or gives it up.
 pub(super) fn fall_back(connection: &mut Connection, way: usize, blocks: &mut Blocks) -> bool {
     if connection.is_agreed() {
         return false;
     }
-    // One that has said nothing itself refuses what it was asked.
+    // A reset in a direction without any segment refuses the opening of the other direction.
     let of = if connection.directions[way].phase == Phase::Unseen { 1 - way } else { way };
     let direction = &mut connection.directions[of];
     let Some(begins) = direction.rival.filter(|_| direction.is_undecided()) else { return false };
@@ -128,8 +136,10 @@ pub(super) fn fall_back(connection: &mut Connection, way: usize, blocks: &mut Bl
 }
 
 impl<P: Protocol> Reassembler<P> {
-    /// Of two segments that open a direction of a connection one may be forged, or given up: which it was shows by what comes
-    /// after, as by this segment of direction `way`. Answers whether one began elsewhere than it seemed.
+    /// Applies a segment of direction `way` to decide between two openings of a direction.
+    ///
+    /// One of the two may be forged, or given up; later segments show which. Answers whether a direction
+    /// began with another opening than assumed.
     #[inline]
     pub(super) fn settle(
         &mut self,
@@ -140,7 +150,7 @@ impl<P: Protocol> Reassembler<P> {
         deliver: &mut impl FnMut(Delivery<'_>),
     ) -> bool {
         let mut settled = false;
-        // Both may have.
+        // Both directions may have a rival.
         for _ in 0..2 {
             let Some(which) = confirms(self.connections.get(number), way, segment, P::BITS) else { break };
             let client = match segment.answers {
@@ -155,8 +165,9 @@ impl<P: Protocol> Reassembler<P> {
         settled
     }
 
-    /// A direction begins as another segment says than was believed; perhaps since this one answers that, or shows by it which end is
-    /// the client.
+    /// Begins a direction with its rival opening instead of the assumed one.
+    ///
+    /// The segment that decides may answer that opening, or show which end is the client.
     #[cold]
     fn begin_elsewhere(
         &mut self,
@@ -170,7 +181,7 @@ impl<P: Protocol> Reassembler<P> {
         let connection = self.connections.at(number);
         let Some(begins) = connection.directions[way].rival.take() else { return };
         let [own, other] = [way, 1 - way].map(|way| &connection.directions[way]);
-        // Else there was more than an opening: that was another connection.
+        // Else the direction carried more than an opening, and that was another connection.
         let same = own.phase == Phase::Open && own.is_silent() && (!answered || other.is_silent());
         if same {
             self.blocks.clear(&mut connection.directions[way].waiting);

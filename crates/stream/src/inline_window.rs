@@ -1,7 +1,8 @@
-//! Windows in the packets' path (NetBricks, section 3.1): what a window shows goes on only when the user function said so.
+//! Windows in the packets' path: bytes of a window are forwarded only after the user function allowed it.
 //!
-//! A [`InlineWindow`] is a [`Rewriter`], so that numbers, acknowledgments and retransmissions are the packetizer's business. Of a
-//! direction it holds the bytes that were not decided on, and nothing else: a window is what is held.
+//! They are NetBricks, section 3.1. An [`InlineWindow`] is a [`Rewriter`], so the packetizer handles numbers,
+//! acknowledgments and retransmissions. Of each direction it holds the bytes that are not decided, and
+//! nothing else. The held bytes are the window.
 
 mod migration;
 
@@ -14,46 +15,58 @@ use super::rewriter::{Cut, Rewriter, Source};
 use super::window::{Buffers, NONE, Window, WindowError, buffers};
 use super::{End, Output, PacketizeConfig, Side, Why};
 
-/// How windows in the packets' path are to be.
+/// Configuration of windows in the packets' path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InlineWindowConfig {
-    /// Bytes of a window; 1 or more. What is held is not acknowledged, so that a sender waits for more than it sends at
-    /// once (ten segments at first, RFC 6928): larger windows fill only as it sends them again.
+    /// Bytes of a window; 1 or more.
+    ///
+    /// Held bytes are not acknowledged, and a sender waits after as many bytes as it may send at once (ten
+    /// segments at first, RFC 6928). A larger window fills only as the sender repeats bytes.
     pub size: usize,
-    /// Bytes that go on when a full window passes; 1 to `size`. Less than `size`: the rest is in the next window too.
+    /// Bytes that are forwarded when a full window passes; 1 to `size`.
+    ///
+    /// If it is less than `size`, the rest is in the next window too.
     pub slide: usize,
-    /// Nanoseconds for which bytes are held at most before they are shown, though their window is not full: with the next
-    /// packet of their direction after that, at the latest when their sender sends them again. 0: as soon as they come.
+    /// The most nanoseconds for which bytes are held before they are shown in a window that is not full.
+    ///
+    /// They are then shown with the next packet of their direction, at the latest when their sender repeats
+    /// them. With 0 they are shown as soon as they come.
     pub timeout: u64,
-    /// The only direction that is shown, and so held; the other one goes on as it comes, whatever memory there is. `None`:
-    /// both are.
+    /// The only direction that is shown and held; `None` for both.
+    ///
+    /// The other direction is forwarded as it comes, whatever memory there is.
     pub only: Option<Side>,
-    /// Nanoseconds for which a direction may have bytes that are held while none of them goes on. Then its connection is cut,
-    /// as by [`Cut::Reset`], so that who says nothing more takes no memory from others.
+    /// The most nanoseconds for which a direction may hold bytes while none of them is forwarded.
+    ///
+    /// Then its connection is cut, as by [`Cut::Reset`]. So a silent sender does not take memory from others.
     pub longest: u64,
-    /// Bytes of memory for bytes that are held, of all connections; at least `size`. A direction takes `size` of it while
-    /// it has bytes that are held.
+    /// Bytes of memory for held bytes of all connections; at least `size`.
+    ///
+    /// A direction takes `size` bytes of it while it holds any bytes.
     pub memory: usize,
-    /// The policy when that is full.
+    /// The policy when that memory is full.
     pub overflow: OverflowPolicy,
-    /// So many times as long as what it replaces a replacement may be at most; 1 or more.
+    /// The largest ratio of a replacement's length to the length of the bytes that it replaces; 1 or more.
     pub longer: usize,
-    /// How what goes on is kept; [`PacketizeConfig::flow_memory`] is at least eight times `size` times `longer`.
+    /// Configuration of the packetizer. [`PacketizeConfig::flow_memory`] is at least eight times `size` times
+    /// `longer`.
     pub packets: PacketizeConfig,
 }
 
-/// The policy for bytes that would have to be held when there is no memory for that.
+/// The policy for bytes that have to be held when there is no memory for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OverflowPolicy {
-    /// Packets of directions that hold nothing yet count as lost, and are sent again: nothing goes on undecided.
+    /// Packets of directions that hold nothing yet count as lost, and are sent again. No undecided byte is
+    /// forwarded.
     #[default]
     Refuse,
-    /// They are shown at once, as [`Why::NoRoom`]. What is not refused of them goes on.
+    /// They are shown at once, as [`Why::NoRoom`]. They are forwarded unless the user function cuts the
+    /// connection.
     Show,
 }
 
 impl InlineWindowConfig {
-    /// As little as there can be.
+    /// The smallest configuration.
     pub(crate) const SMALLEST: Self = Self {
         size: 1,
         slide: 1,
@@ -66,8 +79,10 @@ impl InlineWindowConfig {
         packets: PacketizeConfig::SMALLEST,
     };
 
-    /// Windows of `size` bytes, every `slide` bytes, that are shown after `timeout` ns, of both directions; 16 MiB for bytes
-    /// that are held, for however long; replacements up to four times as long, and for the rest as [`PacketizeConfig::default`].
+    /// Windows of `size` bytes every `slide` bytes, shown after `timeout` ns, in both directions.
+    ///
+    /// There are 16 MiB for held bytes, without a limit on the time. Replacements may be four times as long
+    /// as the bytes that they replace. The rest is [`PacketizeConfig::default`].
     pub fn new(size: usize, slide: usize, timeout: u64) -> Self {
         Self {
             size,
@@ -86,28 +101,32 @@ impl InlineWindowConfig {
 /// The decision on a window's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// They go on: the first [`InlineWindowConfig::slide`] of a [full](Why::Full) window, else all of them.
+    /// They are forwarded: the first [`InlineWindowConfig::slide`] of a [full](Why::Full) window, else all of
+    /// them.
     Pass,
-    /// They stay, and are shown again with those that follow. Where nothing can follow, since the window is full or its
-    /// direction ended, they pass.
+    /// They stay, and are shown again with the bytes that follow.
+    ///
+    /// Where nothing can follow, since the window is full or its direction ended, they pass.
     Hold,
-    /// They don't go on, nor does anything else of their connection.
+    /// They are not forwarded, and neither is any other segment of their connection.
     Cut(Cut),
 }
 
-/// Puts other bytes in the place of some of a window's in the packets' path.
+/// Replaces bytes of a window in the packets' path.
 pub struct Replacing<'a, 'o> {
     bytes: &'a [u8],
-    /// So many of them have gone on.
+    /// The number of bytes that were forwarded.
     done: usize,
     longer: usize,
     output: Option<&'a mut Output<'o>>,
 }
 
 impl Replacing<'_, '_> {
-    /// Puts `by` in the place of these bytes of the window; what is before them goes on with it, whatever the window's
-    /// [`Fate`] says of the rest. Answers `false`, and changes nothing, where the range does not lie in the window and
-    /// behind the one before, or is empty, or this is more than [`InlineWindowConfig::longer`] allows.
+    /// Replaces these bytes of the window by `by`.
+    ///
+    /// The bytes before them are forwarded too, whatever [`Fate`] the rest of the window has. Answers `false`
+    /// and changes nothing where the range is empty, does not lie in the window, or does not lie behind the
+    /// previous one. It does the same where `by` is longer than [`InlineWindowConfig::longer`] allows.
     #[must_use]
     pub fn replace(&mut self, range: Range<usize>, by: &[u8]) -> bool {
         let Some(input) = range.end.checked_sub(range.start) else { return false };
@@ -130,16 +149,16 @@ impl fmt::Debug for Replacing<'_, '_> {
 /// The held bytes of a direction, and the state that its decider [keeps](super::Kept).
 #[derive(Clone, Copy, Debug)]
 pub struct Held<K = ()> {
-    /// Where it is; none while nothing is held.
+    /// The number of its buffer; none while no bytes are held.
     buffer: u32,
     len: u32,
-    /// How many of its first bytes were shown.
+    /// The number of its first bytes that were shown.
     seen: u32,
-    /// The place of its first byte in the direction.
+    /// The position of its first byte in the direction.
     offset: u64,
-    /// Since when it waits to be shown (ns).
+    /// When it began to wait to be shown (ns).
     since: u64,
-    /// It was asked about, and is to wait for more.
+    /// Whether the function was asked about it and wants more bytes.
     waits: bool,
     kept: K,
 }
@@ -150,7 +169,7 @@ impl<K: Default> Default for Held<K> {
     }
 }
 
-/// The rewriter that asks a user function what becomes of a stream's bytes, window by window.
+/// The rewriter that asks a user function about a stream's bytes, window by window.
 ///
 /// ```
 /// use netbricks_core::packet::{Ip, Link, Tcp};
@@ -182,7 +201,7 @@ pub struct InlineWindow<F> {
     f: F,
 }
 
-/// All that a gate needs but the function that is asked.
+/// All parts of an inline window except the user function.
 pub(crate) struct InlineWindowParts(InlineWindowConfig, Buffers, HoldTimes);
 
 impl InlineWindowParts {
@@ -201,14 +220,16 @@ impl InlineWindowParts {
     }
 }
 
-/// So many windows fit what a direction may keep, so that those who fill them still have a window to send in.
+/// The number of windows that fit the memory of a direction.
+///
+/// So a sender whose bytes fill windows still has a TCP window to send in.
 const SHARE: usize = 8;
 
 impl<F> InlineWindow<F> {
     pub(crate) fn over(InlineWindowParts(config, buffers, hold_times): InlineWindowParts, f: F) -> Self {
         Self { config, buffers, hold_times, f }
     }
-    /// Directions of which bytes are held.
+    /// The number of directions that hold bytes.
     pub fn holding(&self) -> usize {
         self.buffers.in_use()
     }
@@ -227,7 +248,7 @@ impl<F> InlineWindow<F>
 where
     F: FnMut(&Window<'_>, &mut Replacing<'_, '_>) -> Fate + 'static,
 {
-    /// A gate that asks `f`.
+    /// An inline window that asks `f`.
     ///
     /// # Errors
     /// [`WindowError`]
@@ -237,8 +258,9 @@ where
 }
 
 impl<F: WindowDecider> InlineWindow<F> {
-    /// Takes bytes while nothing is held: what can be shown where it lies is not copied. Answers what is left of them, which
-    /// is nothing once the rest is held.
+    /// Takes bytes while none are held. Bytes that can be shown in place are not copied.
+    ///
+    /// Answers the bytes that are left: none once the rest is held.
     fn in_place<'b>(
         &mut self,
         source: &Source,
@@ -254,7 +276,7 @@ impl<F: WindowDecider> InlineWindow<F> {
             _ if config.timeout == 0 && fresh => (Why::Due, bytes.len()),
             None => (Why::NoRoom, bytes.len()),
             Some(_) => {
-                // The last of those that are free.
+                // The free buffer that was used last.
                 held.buffer = buffers.free.pop().unwrap_or(NONE);
                 hold_times.begin(held.buffer, source);
                 buffers.of(held.buffer)[..bytes.len()].copy_from_slice(bytes);
@@ -269,7 +291,7 @@ impl<F: WindowDecider> InlineWindow<F> {
         &bytes[to..]
     }
 
-    /// Shows what is held, and lets go of what was decided on.
+    /// Shows the held bytes, and releases those that were decided.
     fn show(&mut self, source: &Source, held: &mut Held<F::Kept>, why: Why, output: Option<&mut Output<'_>>) {
         let Self { config, buffers, hold_times, f } = self;
         let len = held.len as usize;
@@ -290,7 +312,7 @@ impl<F: WindowDecider> InlineWindow<F> {
     }
 }
 
-/// Shows `bytes`; answers how many of them were decided on. After a cut it is all of them.
+/// Shows `bytes`, and answers how many of them were decided: after a cut, all of them.
 fn ask<F: WindowDecider>(
     f: &mut F,
     config: &InlineWindowConfig,
@@ -404,7 +426,7 @@ impl<F: WindowDecider + 'static> Rewriter for InlineWindow<F> {
     }
 
     fn accepts(&self, _: Side, held: Range<u64>, bytes: &[u8]) -> bool {
-        // Of a direction that is not shown there is nothing.
+        // A direction that is not shown holds nothing.
         migration::accepts::<F::Kept>(held.clone(), bytes) || held.is_empty() && bytes.is_empty()
     }
 

@@ -1,12 +1,15 @@
-//! State that a user function keeps of each direction from one window to the next. It lies with the connection, ends with it, and moves to
-//! another worker with it.
+//! State that a user function keeps of each direction from one window to the next.
+//!
+//! It is stored with the connection, ends with it, and moves to another worker with it.
 
 use std::marker::PhantomData;
 
 use super::{Fate, Replacing, Window};
 
-/// State of one direction of a connection between its windows: the [`Default`] at its beginning, and no other direction's
-/// while it lasts. All of it is there from the beginning, two for each connection that there may be.
+/// State of one direction of a connection between its windows.
+///
+/// It is the [`Default`] at the direction's beginning, and belongs to this direction until its end. All
+/// memory is allocated at the start: two states for each possible connection.
 ///
 /// ```
 /// use netbricks_stream::Kept;
@@ -30,14 +33,16 @@ use super::{Fate, Replacing, Window};
 /// assert!(Lines::unpack(&bytes[1..]).is_none());
 /// ```
 pub trait Kept: Copy + Default + 'static {
-    /// The direction moves to another worker: appends all that has to be known there.
+    /// The direction moves to another worker: appends the state that the other worker needs.
     fn pack(&self, to: &mut Vec<u8>);
-    /// Reads what [`pack`](Self::pack) of some worker appended; `None` where it cannot have. Whatever the bytes are, it must not panic.
-    /// Of what came with them nothing is taken over then.
+    /// Reads the bytes that [`pack`](Self::pack) of some worker appended; `None` where they are malformed.
+    ///
+    /// Whatever the bytes are, it must not panic. Where it answers `None`, no connection of the same
+    /// migration is taken over.
     fn unpack(bytes: &[u8]) -> Option<Self>;
 }
 
-/// Nothing is kept.
+/// Keeps nothing.
 impl Kept for () {
     fn pack(&self, _: &mut Vec<u8>) {}
     fn unpack(bytes: &[u8]) -> Option<Self> {
@@ -45,23 +50,24 @@ impl Kept for () {
     }
 }
 
-/// A user function that is also lent what it keeps of the direction that it sees: that of
-/// [`window_keeping`](crate::StreamOperator::window_keeping) and
+/// A user function that also gets the state that it keeps of the direction.
+///
+/// It is used by [`window_keeping`](crate::StreamOperator::window_keeping) and
 /// [`window_in_path_keeping`](crate::StreamOperator::window_in_path_keeping).
 pub struct Keeping<F, M>(F, PhantomData<fn() -> M>);
 
 impl<F, M> Keeping<F, M> {
-    /// Of this function.
+    /// Wraps this function.
     pub fn new(f: F) -> Self {
         Self(f, PhantomData)
     }
 }
 
-/// Sees windows beside the packets' path: any function of them, and [`Keeping`].
+/// Sees windows beside the packets' path. It is implemented for functions of a window, and for [`Keeping`].
 pub trait WindowObserver {
     /// State that it keeps of a direction.
     type Kept: Kept;
-    /// Shows it a window.
+    /// Shows a window to it.
     fn see(&mut self, window: &Window<'_>, kept: &mut Self::Kept);
 }
 
@@ -81,11 +87,11 @@ impl<F: FnMut(&Window<'_>, &mut M), M: Kept> WindowObserver for Keeping<F, M> {
     }
 }
 
-/// Decides on windows in the packets' path: any function of them, and [`Keeping`].
+/// Decides on windows in the packets' path. It is implemented for functions of a window, and for [`Keeping`].
 pub trait WindowDecider {
     /// State that it keeps of a direction.
     type Kept: Kept;
-    /// Asks what becomes of a window.
+    /// Asks for the decision on a window.
     fn decide(
         &mut self,
         window: &Window<'_>,
@@ -130,7 +136,7 @@ mod tests {
     };
     use netbricks_core::state::Declared;
 
-    /// Bytes that were seen: no more than 99, so that there are images that cannot be.
+    /// The number of bytes that were seen. It is at most 99, so that there are malformed images.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     struct Count(u8);
 
@@ -148,7 +154,7 @@ mod tests {
 
     type Shown = Rc<RefCell<Vec<(u16, u8, Option<End>)>>>;
 
-    /// From 1000 to 80, and back.
+    /// The flow from port 1000 to port 80, and the opposite one.
     fn flows() -> [FlowKey; 2] {
         let [client, server] = [1, 2].map(|host| std::net::IpAddr::from([10, 0, 0, host]));
         [FlowKey::new(client, server, 1_000, 80, 6), FlowKey::new(server, client, 80, 1_000, 6)]
@@ -184,7 +190,7 @@ mod tests {
         let image = one.take_where(|_| true);
         two.import(&image, 1).unwrap();
         let gone = two.take_where(|_| true);
-        // Here again, in the same place, before the function is told that they went.
+        // Here again, in the same place, before the function is told that they left.
         one.import(&gone, 1).unwrap();
         one.push(up, segment(105, b"fgh"), 1);
         let mut moved = of(&shown);
@@ -210,7 +216,7 @@ mod tests {
         let ((_, mut one), (_, mut two)) = (counting(), counting());
         one.push(flows()[0], segment(100, &[7; 33]), 0);
         let image = one.take_where(|_| true);
-        // What is kept of both, a byte each behind its length.
+        // The state of both directions: a byte each behind its length.
         let kept = [0, 0, 0, 1, 33, 0, 0, 0, 1, 0];
         let swapped = [0, 0, 0, 1, 0, 0, 0, 0, 1, 33];
         let at = image.windows(10).position(|bytes| bytes == kept || bytes == swapped).unwrap();
@@ -228,7 +234,7 @@ mod tests {
         assert_eq!(two.import(&with(at + 4, 99), 0), Ok(()));
     }
 
-    /// More of them than any address space holds.
+    /// The size is larger than any address space.
     #[test]
     fn memory_that_cannot_be_had_for_what_is_kept_is_an_error() {
         #[derive(Clone, Copy)]
@@ -271,7 +277,7 @@ mod tests {
         }
     }
 
-    /// A direction of which nothing is held.
+    /// A direction that holds nothing.
     fn packed(count: u8) -> Vec<u8> {
         let mut image = vec![0; 1 + 4 + 8 + 8];
         image.extend([0, 0, 0, 1, count]);

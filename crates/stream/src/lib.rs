@@ -1,11 +1,13 @@
-//! Byte streams (NetBricks, section 3.1): what a transport's segments say, in the order in which it was written.
+//! Byte streams (NetBricks, section 3.1): the content of a transport's segments, in the order in which it was
+//! written.
 //!
-//! [`Reassembler`] is pure: segments and the time go in, bytes, gaps and ends come out. It keeps out-of-order bytes in
-//! blocks that were there from the beginning, so that neither a packet nor an attacker makes it allocate.
+//! [`Reassembler`] is pure: segments and the time go in; bytes, gaps and ends come out. It keeps out-of-order
+//! bytes in blocks that are allocated at the start. So neither a packet nor an attacker makes it allocate.
 //!
-//! A segment counts where its receiver would take it by its flags, its number, and the windows that were seen. What a receiver knows
-//! besides is not looked at: time stamps (RFC 7323, section 5), and whether the bytes were ever sent that a segment with bytes
-//! acknowledges. A function that must not see what a receiver drops stands in the packets' path, where exactly what it saw goes on.
+//! A segment counts where its receiver would take it by its flags, its number, and the windows that were
+//! seen. A receiver also checks time stamps (RFC 7323, section 5), and whether a segment acknowledges only
+//! bytes that were sent. The reassembler does not check these. A function that must not see segments that the
+//! receiver drops stands in the packets' path, and forwards exactly the bytes that it saw.
 #![forbid(unsafe_code)]
 
 mod acceptability;
@@ -54,50 +56,55 @@ pub use window::{Why, Window, WindowConfig, WindowError, Windows};
 
 use netbricks_core::packet::FlowKey;
 
-/// Something that became known of one direction of a connection. What is known of a direction is told in the order of its
-/// bytes, and nothing after its [`End`].
+/// A new fact about one direction of a connection.
+///
+/// The deliveries of a direction come in the order of its bytes. Nothing comes after its [`End`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery<'a> {
-    /// The connection's number, below [`StreamConfig::flows`]: no other connection's until it ended in both directions.
+    /// The connection's number, below [`StreamConfig::flows`]. No other connection has it until this one
+    /// ended in both directions.
     pub connection: u32,
     /// Which of its directions.
     pub side: Side,
-    /// From whom to whom.
+    /// The flow key from the sender to the receiver.
     pub flow: FlowKey,
-    /// How many bytes of this direction came before, those in gaps included, and urgent ones not.
+    /// The number of earlier bytes of this direction: bytes in gaps count, urgent bytes do not.
     pub offset: u64,
     /// The event.
     pub what: What<'a>,
 }
 
-/// Something that became known of a direction.
+/// The event that a [`Delivery`] reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What<'a> {
     /// The next bytes; at least one.
     Bytes(&'a [u8]),
-    /// So many bytes will never be known; at least one.
+    /// This number of bytes will never be known; at least one.
     Gap(u64),
-    /// The next byte was urgent: Linux takes it out of the stream that an application reads, unless that asked for it in its place
-    /// (`SO_OOBINLINE`).
+    /// The next byte was urgent.
+    ///
+    /// Linux takes it out of the stream that an application reads, unless the application asked to keep it in
+    /// place (`SO_OOBINLINE`).
     Urgent(u8),
-    /// There will be nothing more.
+    /// Nothing more will come.
     End(End),
 }
 
 /// Why a direction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum End {
-    /// Its sender had no more to say, and all of it was told, gaps included.
+    /// Its sender finished, and everything was delivered, gaps included.
     Finished,
-    /// The connection was reset, from either side. What waited behind a gap is not told: no receiver has seen it.
+    /// Either side reset the connection. Bytes that waited behind a gap are not delivered: no receiver has
+    /// seen them.
     Reset,
-    /// Nothing was heard of the connection for [`StreamConfig::idle`].
+    /// The connection was silent for [`StreamConfig::idle`].
     Idle,
     /// Its place or its memory was needed ([`Full`]).
     Evicted,
     /// The same addresses and ports opened another connection.
     Replaced,
-    /// Another worker goes on with it.
+    /// Another worker continues it.
     Moved,
     /// Its reassembler is taken down.
     Drained,

@@ -1,10 +1,12 @@
-//! Memory that is asked for once, when something is made whose size was configured: what can't be had is an error.
+//! Memory that is allocated once, when a value of a configured size is made.
+//!
+//! Memory that cannot be allocated is an error.
 
 use std::io;
 
 use netbricks_core::tables::MemoryError;
 
-/// Nothing yet, and room for so many.
+/// An empty vector with room for `count` values.
 pub(super) fn room<T>(count: usize) -> Result<Vec<T>, MemoryError> {
     let mut all = Vec::new();
     all.try_reserve_exact(count).map_err(|_| MemoryError::Refused {
@@ -14,7 +16,7 @@ pub(super) fn room<T>(count: usize) -> Result<Vec<T>, MemoryError> {
     Ok(all)
 }
 
-/// So many of one value.
+/// A vector of `count` copies of one value.
 pub(super) fn filled<T: Clone>(value: T, count: usize) -> Result<Vec<T>, MemoryError> {
     let mut all = room(count)?;
     all.resize(count, value);

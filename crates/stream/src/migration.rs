@@ -1,5 +1,6 @@
-//! Windows that move to another worker with their connections: where each stands, what waits for bytes that are missing, and
-//! the part of a window that it has.
+//! Windows that move to another worker with their connections.
+//!
+//! Each takes along its position, the bytes that wait for missing ones, and its part of a window.
 
 use netbricks_core::packet::{FlowKey, checksum};
 
@@ -12,21 +13,22 @@ use super::segment::{MOST_SHIFT, Protocol};
 use super::transfer::{CONNECTION, connection, write_connection};
 use super::window::{Part, Windows};
 
-/// Not that of [`Reassembler::encode`]: what is here is taken from its old worker, and nothing else of that.
+/// Differs from the version of [`Reassembler::encode`]: these bytes were taken out of their old worker, and
+/// hold more.
 const VERSION: u16 = 7;
 
-/// A run's beginning, the piece's, and its length.
+/// The beginning of the run, the beginning of the piece, and its length.
 const PIECE: usize = 8 + 8 + 2;
-/// How many were shown, the place of the first, the gap before it, and how many there are.
+/// The number of shown bytes, the position of the first byte, the gap before it, and the number of bytes.
 const PART: usize = 4 + 8 + 8 + 4;
 
-/// Of what a user function keeps of a direction: bytes of its length.
+/// Bytes of the length of a kept state.
 const LENGTH: usize = 4;
 
-/// Bytes that wait: where their run began, where they do, and they.
+/// Pieces that wait: the beginning of the run, the position of the piece, and its bytes.
 pub(super) type Waiting<'a> = Vec<(u64, u64, &'a [u8])>;
 
-/// One connection on its way. What it refers to is among the bytes that came.
+/// A connection on its way. Its slices refer to the bytes that came.
 struct Moved<'a, K> {
     connection: Connection,
     waiting: [Waiting<'a>; 2],
@@ -35,9 +37,11 @@ struct Moved<'a, K> {
 }
 
 impl<P: Protocol, F: WindowObserver> Windows<P, F> {
-    /// Takes out the connections of which `leaves` says so by their canonical key: bytes that
-    /// [`import`](netbricks_core::Declared::import) adds to other windows of the same size, where they go on as if nothing had been. The
-    /// user function here learns before anything else that they [moved](super::End::Moved), with what it [kept](Kept) of them.
+    /// Takes out the connections for whose canonical key `leaves` answers `true`.
+    ///
+    /// [`import`](netbricks_core::Declared::import) adds these bytes to other windows of the same size, where
+    /// the connections continue as if nothing had happened. Before anything else, the user function here
+    /// learns that they [moved](super::End::Moved), with the state that it [kept](Kept) of them.
     pub fn take_where(&mut self, mut leaves: impl FnMut(FlowKey) -> bool) -> Vec<u8> {
         let numbers: Vec<u32> =
             self.streams.numbers().filter(|number| leaves(self.streams.key(*number))).collect();
@@ -66,8 +70,10 @@ impl<P: Protocol, F: WindowObserver> Windows<P, F> {
         bytes
     }
 
-    /// Adds what [`take_where`](Self::take_where) took out of others, at `now` (ns). What finds no place is lost: a connection
-    /// as if its packets went elsewhere, a part of a window as a gap.
+    /// Adds connections that [`take_where`](Self::take_where) took out of other windows, at `now` (ns).
+    ///
+    /// A connection without a place is lost, as if its packets took another path. A part of a window without
+    /// a place is a gap.
     pub(super) fn put(&mut self, bytes: &[u8], now: u64) -> Result<(), String> {
         if bytes.len() % 2 == 1 || checksum::internet(bytes) != 0 {
             return Err("the windows that moved are corrupt: their checksum is wrong".into());
@@ -83,7 +89,7 @@ impl<P: Protocol, F: WindowObserver> Windows<P, F> {
             return Err(format!("windows of {size} bytes were expected, found such of {found}"));
         }
         let count = from.number(4).ok_or_else(broken)?;
-        // All of it is read before anything changes.
+        // Everything is read before anything changes.
         let moved: Option<Vec<Moved<'_, F::Kept>>> = (0..count).map(|_| from.moved(now, size)).collect();
         for moved in moved.filter(|_| from.0.len() < 2).ok_or_else(broken)? {
             let Some(number) = self.streams.unpack(&moved.connection, &moved.waiting) else { continue };
@@ -109,7 +115,7 @@ impl<P: Protocol, F: WindowObserver> Windows<P, F> {
     }
 }
 
-/// Writes the state that a user function keeps of a direction, behind its length.
+/// Writes the state that a user function keeps of a direction, behind the state's length.
 pub(super) fn write_kept(kept: &impl Kept, to: &mut Vec<u8>) {
     let start = to.len();
     to.extend([0; LENGTH]);
@@ -124,7 +130,7 @@ pub(super) fn is_moved(bytes: &[u8]) -> bool {
 }
 
 impl<P: Protocol> Reassembler<P> {
-    /// Where a connection stands, and what waits in it.
+    /// Writes the state of a connection, and the bytes that wait in it.
     pub(super) fn pack(&self, number: u32, bytes: &mut Vec<u8>) {
         let connection = self.connections.get(number);
         write_connection(connection, bytes);
@@ -150,7 +156,7 @@ impl<P: Protocol> Reassembler<P> {
         }
     }
 
-    /// Goes on with a connection; what waits in it as far as there is memory.
+    /// Continues a connection, with its waiting bytes as far as there is memory.
     pub(super) fn unpack(&mut self, connection: &Connection, waiting: &[Waiting<'_>; 2]) -> Option<u32> {
         let Some(number) = self.resume(connection) else {
             self.counters.refused_connections += 1;
@@ -173,7 +179,7 @@ impl<P: Protocol> Reassembler<P> {
 }
 
 impl<'a> Reader<'a> {
-    /// Reads what [`Reassembler::pack`] wrote.
+    /// Reads the bytes of [`Reassembler::pack`].
     pub(super) fn connection(&mut self, now: u64) -> Option<(Connection, [Waiting<'a>; 2])> {
         let mut connection = connection(self.take(CONNECTION)?, now)?;
         let mut waiting = [Vec::new(), Vec::new()];
@@ -189,7 +195,7 @@ impl<'a> Reader<'a> {
             if !direction.is_sound() {
                 return None;
             }
-            // But for what came with its opening, nothing waits for nothing.
+            // A piece at the next byte does not wait, unless it came with the opening.
             let mut last = direction.next + u64::from(direction.held == 0);
             let pieces = self.number(4)?;
             if pieces > 0 && direction.phase != Phase::Open {
@@ -217,7 +223,7 @@ impl<'a> Reader<'a> {
             let (seen, offset, gap, len) =
                 (part.number(4)?, part.number(8)?, part.number(8)?, part.number(4)?);
             let sound = len < size as u64 && seen <= len && gap < 1 << 62 && offset < 1 << 62;
-            // It begins to wait again.
+            // Its time of waiting begins again.
             let part = Part { buffer: NONE, len: 0, seen: seen as u32, offset, gap, since: now };
             Some((part, self.take(sound.then_some(len as usize)?)?))
         };
@@ -225,7 +231,7 @@ impl<'a> Reader<'a> {
         Some(Moved { connection, waiting, parts, kept })
     }
 
-    /// Reads what [`write_kept`] wrote.
+    /// Reads the bytes of [`write_kept`].
     pub(super) fn kept<K: Kept>(&mut self) -> Option<K> {
         let len = usize::try_from(self.number(LENGTH)?).ok()?;
         K::unpack(self.take(len)?)

@@ -1,8 +1,10 @@
-//! Streams that are rewritten on their way (NetBricks, section 3.1): bytes come in by one numbering and go out by another.
+//! Streams that are rewritten in the packets' path (NetBricks, section 3.1): the output has its own sequence
+//! numbers.
 //!
-//! Each direction of a connection is a [sequence map](super::sequence_map). What a rewriter made of its bytes is kept until the receiver has it,
-//! so that a retransmission is answered with the same bytes however the rewriter would see them now. Acknowledgments and
-//! windows are translated back, [selective ones](sack) too.
+//! Each direction of a connection has a [sequence map](super::sequence_map). The rewriter's output is kept
+//! until the receiver has acknowledged it. So a retransmission is answered with the same bytes, whatever the
+//! rewriter would make of them now. Acknowledgments and windows are translated back, [selective ones](sack)
+//! too.
 
 mod acknowledge;
 mod classify;
@@ -33,7 +35,7 @@ use super::{
 use cut_connections::CutConnections;
 pub(crate) use retransmit::ANSWER;
 
-/// Connections that a new one may end because nothing was heard of them.
+/// The most overdue connections that a new connection ends.
 const EXPIRED_BY_NEW: usize = 2;
 
 /// A packet to be sent in the place of one that came: its headers with these numbers, and these bytes.
@@ -49,9 +51,9 @@ pub struct Emit<'a> {
     pub window: u16,
     /// Its options, a multiple of 4 bytes.
     pub options: &'a [u8],
-    /// How many bytes it carries.
+    /// The number of bytes that it carries.
     pub len: usize,
-    /// It goes back to the sender of the packet that came, in the name of the other end.
+    /// Whether it goes back to the sender of the packet that came, in the name of the other end.
     pub back: bool,
     kept: Option<(&'a Blocks, &'a SequenceMap, u64)>,
 }
@@ -68,14 +70,15 @@ impl Emit<'_> {
 /// The outcome of a packet that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passage {
-    /// It goes on as it is: its connection is not rewritten.
+    /// It is forwarded unchanged: its connection is not rewritten.
     Unchanged,
-    /// Others went in its place, if any.
+    /// Others went in its place, or none did.
     Replaced,
-    /// There is no memory for what would become of it: it counts as lost, and will be sent again.
+    /// There is no memory for its output. It counts as lost, and will be sent again.
     NoRoom,
-    /// It goes nowhere: its connection was cut, or is none that is rewritten and those are [refused](MidstreamPolicy::Refuse).
-    /// Resets went out, if any.
+    /// It is dropped. Resets went out, if the kind of cut asks for them.
+    ///
+    /// Its connection was cut, or is not rewritten while [`MidstreamPolicy::Refuse`] applies.
     Refused,
 }
 
@@ -84,19 +87,25 @@ pub enum Passage {
 pub struct PacketizeCounters {
     /// Replacements.
     pub replaced: u64,
-    /// Bytes that were sent again out of what was kept.
+    /// Bytes of the kept output that were sent again.
     pub resent: u64,
     /// Packets that found no room.
     pub no_room: u64,
-    /// Bytes that waited for others before them, and were thrown away when those came since there was room for those only. They
-    /// count as lost: their sender has not been told by its acknowledgment number that they arrived, and sends them again.
+    /// Bytes that waited for missing ones, and were discarded because there was room only for the missing
+    /// ones.
+    ///
+    /// They count as lost. No acknowledgment number covered them, so their sender sends them again.
     pub thrown_away: u64,
-    /// Packets of connections that are not rewritten: their beginning was not seen, there were too many, or
-    /// their ends sign what they send.
+    /// Packets of connections that are not rewritten.
+    ///
+    /// Their beginning was not seen, there were too many connections, or their ends sign their segments.
     pub unchanged: u64,
-    /// Connections that were cut: by the rewriter, or since they found no room where they moved to.
+    /// Connections that were cut, by the rewriter or because they found no room on the worker to which they
+    /// moved.
     pub cut: u64,
-    /// Packets that went nowhere: their connection was cut or is none that is rewritten, or they are signed and it is not.
+    /// Packets that were dropped.
+    ///
+    /// Their connection was cut or is not rewritten, or they are signed and their connection is not.
     pub refused: u64,
     /// Connections that came from another worker and found no room here.
     pub homeless: u64,
@@ -110,19 +119,21 @@ pub struct Packetizer<R: Rewriter> {
     kept: Blocks,
     edits: Edits,
     share: usize,
-    /// Bytes of input for whose output there is room even if most of them come out of order: no larger window is let
-    /// through, so that one loss does not become many.
+    /// Bytes of input whose output has room even if most of them come out of order.
+    ///
+    /// Advertised windows are limited to it, so that one loss does not lead to many.
     room: u64,
     midstream: MidstreamPolicy,
     rewriter: R,
     counters: PacketizeCounters,
-    /// Directions whose end the rewriter has not been told of: those who have connections move may not call it.
+    /// Directions that ended without the rewriter being told: the code that migrates connections may not call
+    /// it.
     gone: Vec<(Source, R::Memory, End)>,
-    /// Connections that found no room where they moved to, and so are cut.
+    /// Connections that are cut because they found no room when they moved here.
     cut_connections: CutConnections,
 }
 
-/// All parts of a packetizer but its rewriter, whose state of a direction is `M`.
+/// All parts of a packetizer except its rewriter, whose state of a direction is `M`.
 pub(crate) struct PacketizerParts<M> {
     config: PacketizeConfig,
     streams: Reassembler<Tcp>,
@@ -146,7 +157,7 @@ impl<M: Copy + Default> PacketizerParts<M> {
             ..StreamConfig::default()
         })?;
         streams.forget_sooner(OPENING, LINGER);
-        // As large a part of all as of the memory.
+        // The same part of all replacements as of the memory.
         let part = (edits as u128 * flow_memory as u128 / memory as u128) as usize;
         Ok(Self {
             config,
@@ -160,7 +171,7 @@ impl<M: Copy + Default> PacketizerParts<M> {
 }
 
 impl<R: Rewriter> Packetizer<R> {
-    /// No connection yet.
+    /// A packetizer without connections.
     ///
     /// # Errors
     /// [`StreamError`], as of a [`Reassembler`] with these bounds.
@@ -183,7 +194,7 @@ impl<R: Rewriter> Packetizer<R> {
             kept,
             edits,
             share: flow_memory / BLOCK,
-            // Segments end where they do.
+            // A quarter is left, because segments may end anywhere.
             room: (room as u64 / 4 * 3).max(1),
             midstream,
             rewriter,
@@ -197,7 +208,7 @@ impl<R: Rewriter> Packetizer<R> {
     pub fn counters(&self) -> PacketizeCounters {
         self.counters
     }
-    /// Connections, and the most there may be.
+    /// The number of connections, and its maximum.
     pub fn occupancy(&self) -> (usize, usize) {
         (self.streams.len(), self.streams.capacity())
     }
@@ -211,8 +222,9 @@ impl<R: Rewriter> Packetizer<R> {
         &self.rewriter
     }
 
-    /// Forgets connections that were silent for too long at `now` (ns), `most` at most; answers how many. As many are cut at
-    /// most of which bytes are held back for too long.
+    /// Forgets at most `most` connections that were silent for too long at `now` (ns). Answers how many.
+    ///
+    /// It also cuts at most `most` connections whose bytes are held back for too long.
     pub fn expire(&mut self, now: u64, most: usize) -> usize {
         self.tell_of_ends();
         self.cut_connections.expire(now, most);
@@ -228,7 +240,7 @@ impl<R: Rewriter> Packetizer<R> {
         most
     }
 
-    /// Forgets all connections, since nothing more will come.
+    /// Forgets all connections. Call it when no more segments come.
     pub fn finish(&mut self) {
         self.tell_of_ends();
         while let Some(number) = self.streams.oldest() {
@@ -241,7 +253,7 @@ impl<R: Rewriter> Packetizer<R> {
         self.streams.forget(number, end);
     }
 
-    /// Nothing is known of a connection's directions any more.
+    /// Clears the state of a connection's directions.
     fn clear(&mut self, number: u32, end: End, now: u64) {
         for side in [Side::Client, Side::Server] {
             let source = Source { connection: number, side, flow: self.streams.flow(number, side), now };
@@ -252,7 +264,8 @@ impl<R: Rewriter> Packetizer<R> {
         }
     }
 
-    /// Whether the streams of `flow` are rewritten, or none of it goes on.
+    /// Whether packets of `flow` must not be forwarded unchanged: its streams are rewritten, or its
+    /// connection is cut or refused.
     pub fn takes(&self, flow: FlowKey) -> bool {
         let maps = self.streams.side(flow).map(|(number, _)| &self.maps[number as usize]);
         self.midstream == MidstreamPolicy::Refuse
@@ -260,12 +273,13 @@ impl<R: Rewriter> Packetizer<R> {
             || maps.is_some_and(|maps| maps.iter().all(|map| map.rewrites || map.cut.is_some()))
     }
 
-    /// Takes a segment of `flow` that arrived at `now` (ns), and says which go out in its place, in order. `send` answers
-    /// whether it could send one: what it could not, and what becomes of a packet that makes more than a few of it, goes out
-    /// with the next packets of its direction.
+    /// Takes a segment of `flow` that arrived at `now` (ns), and sends segments in its place, in order.
     ///
-    /// Four steps: what counts of it (`classify`, `receive`), what it
-    /// acknowledges, what is to go out (`plan`), and sending that.
+    /// `send` answers whether it could send a segment. A segment that it could not send goes out with the
+    /// next packets of its direction. So do segments beyond the few that one packet may produce.
+    ///
+    /// There are four steps: find the part of the segment that counts (`classify`, `receive`), translate its
+    /// acknowledgment, plan the output (`plan`), and send it.
     pub fn push(
         &mut self,
         flow: FlowKey,
@@ -296,7 +310,7 @@ impl<R: Rewriter> Packetizer<R> {
     }
 }
 
-/// A direction's rewriter learns of its end, where not all of it was told.
+/// Tells a direction's rewriter of its end, where not all of the direction was delivered.
 fn conclude<R: Rewriter>(
     rewriter: &mut R,
     source: &Source,
@@ -311,12 +325,12 @@ fn conclude<R: Rewriter>(
     *memory = R::Memory::default();
 }
 
-/// The most blocks that so many bytes more take.
+/// The most blocks that this many more bytes take.
 fn blocks_of(bytes: usize) -> usize {
     bytes.div_ceil(BLOCK) + 1
 }
 
-/// Whether a direction may have so many bytes more.
+/// Whether a direction may have this many more bytes.
 fn fits(bytes: usize, map: &SequenceMap, share: usize, kept: &Blocks) -> bool {
     let blocks = blocks_of(bytes);
     blocks <= kept.available() && map.kept.blocks as usize + blocks <= share

@@ -1,27 +1,28 @@
-//! Where an out-of-order segment goes among those that wait, by each policy for overlaps.
+//! Stores an out-of-order segment among those that wait, by the policy for overlaps.
 
 use super::blocks::{BLOCK, Blocks, List, NONE, Piece};
 use super::settings::Overlap;
 
-/// The most blocks that storing `bytes` bytes takes, where `holes` pieces of them are stored apart.
+/// The most blocks that storing `bytes` bytes takes, where they fill `holes` separate gaps.
 pub(super) fn blocks_for(bytes: usize, holes: usize) -> usize {
     bytes.div_ceil(BLOCK) + holes
 }
 
-/// How storing a segment went.
+/// The outcome of storing a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stored {
-    /// Some of it is new.
+    /// Some bytes of it are new.
     Some,
-    /// All of it was there.
+    /// All bytes of it were there.
     Nothing,
     /// There are not enough blocks; nothing was changed.
     NoRoom,
 }
 
 impl Blocks {
-    /// Stores a segment whose first byte has position `start`, and behind which the stream `ends` or not. The list may have `most`
-    /// blocks.
+    /// Stores a segment whose first byte has position `start`.
+    ///
+    /// `ends` says whether the stream ends behind the segment. The list may have `most` blocks.
     pub(super) fn store(
         &mut self,
         list: &mut List,
@@ -49,7 +50,7 @@ impl Blocks {
         room: usize,
     ) -> Stored {
         let end = start + bytes.len() as u64;
-        // Its end is one byte more, by which it may be the longer one.
+        // The end counts as one more byte, which can make this segment the longer one.
         let (before, covered) = self.find_as_linux(list, start, end + u64::from(ends));
         if covered {
             return Stored::Nothing;
@@ -64,7 +65,8 @@ impl Blocks {
         if blocks_for(bytes.len(), 0) > room {
             return Stored::NoRoom;
         }
-        // Everything behind that ends no later was covered; of what ends later the newcomer has the beginning.
+        // Later pieces that end within the new segment are covered by it. Where a piece ends later, the new
+        // segment has its beginning.
         loop {
             let block = self.after(list, before);
             if block == NONE || self.piece(block).start >= end {
@@ -81,7 +83,9 @@ impl Blocks {
         Stored::Some
     }
 
-    /// The last block whose run begins before `start`, and whether a run that begins there or before has all up to `end`.
+    /// The last block whose run begins before `start`, and whether the queue covers the segment.
+    ///
+    /// It does where a run that begins at `start` or before has all bytes up to `end`.
     fn find_as_linux(&self, list: &List, start: u64, end: u64) -> (u32, bool) {
         let before = self.last(list, |piece| piece.from < start);
         let behind = self.after(list, before);
@@ -93,8 +97,10 @@ impl Blocks {
         (before, reaches(before) || reaches(at_or_before))
     }
 
-    /// Where the run begins that an end of the stream is queued with, which comes with a segment from `start` to `end` and takes the
-    /// place behind it as one more byte; `None` where that place is taken.
+    /// The position at which the run begins with which an end of the stream is queued.
+    ///
+    /// The end comes with a segment from `start` to `end`, and takes the position behind it as one more byte.
+    /// The answer is `None` where that position is taken.
     pub(super) fn end_as_linux(&self, list: &List, start: u64, end: u64) -> Option<u64> {
         let (before, covered) = self.find_as_linux(list, start, end + 1);
         let joins = self.get(before).filter(|piece| piece.end() == start);
@@ -111,7 +117,7 @@ impl Blocks {
     ) -> Stored {
         let end = start + bytes.len() as u64;
         let mut before = self.last(list, |piece| piece.end() <= start);
-        // What it finds on its way is looked at twice, so that nothing changes where there is no room.
+        // The range is visited twice, so that nothing changes where there is no room.
         let (mut needed, mut new) = (0, false);
         self.each_part(self.after(list, before), start, end, |hole, from, to| {
             if hole {
@@ -148,8 +154,9 @@ impl Blocks {
         if new || overwrite { Stored::Some } else { Stored::Nothing }
     }
 
-    /// Visits the parts of a range, in order: those that are there and those that are not. `block` is the first that ends in it
-    /// or behind it.
+    /// Visits the parts of a range in order: the parts that are stored and the gaps.
+    ///
+    /// `block` is the first block that ends in the range or behind it.
     fn each_part(&self, mut block: u32, start: u64, end: u64, mut visit: impl FnMut(bool, u64, u64)) {
         let mut at = start;
         while at < end {

@@ -1,4 +1,4 @@
-//! Reads numbers and pieces of bytes one after the other, as far as there are any.
+//! Reads numbers and byte strings one after the other, as long as bytes are left.
 
 /// The bytes of an image that are not read yet.
 #[derive(Clone, Copy)]
@@ -10,7 +10,7 @@ impl<'a> Reader<'a> {
         self.0 = rest;
         Some(taken)
     }
-    /// A number of so many bytes, the most significant first.
+    /// A big-endian number of this many bytes.
     pub(super) fn number(&mut self, bytes: usize) -> Option<u64> {
         Some(number(self.take(bytes)?))
     }

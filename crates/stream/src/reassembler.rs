@@ -1,4 +1,5 @@
-//! Connections, their two directions, and what each segment makes known.
+//! The reassembler: finds the connection of each segment, applies the rules, and delivers what the segment
+//! makes known.
 
 use std::marker::PhantomData;
 
@@ -19,7 +20,7 @@ use super::{Delivery, End};
 use netbricks_core::StoredFlow;
 use netbricks_core::state::TableKey;
 
-/// Connections that a new one may end because nothing was heard of them.
+/// The most overdue connections that a new connection ends.
 const EXPIRED_BY_NEW: usize = 2;
 
 /// Counters of a reassembler.
@@ -31,34 +32,35 @@ pub struct Counters {
     pub refused_connections: u64,
     /// Connections that ended because their place or memory was needed.
     pub evicted: u64,
-    /// Connections that ended because nothing was heard of them.
+    /// Connections that ended because they were silent for too long.
     pub expired: u64,
-    /// Segments that were stored since bytes before them are missing.
+    /// Segments that were stored because bytes before them are missing.
     pub out_of_order: u64,
-    /// Segments that said nothing new: retransmissions, keep-alives.
+    /// Segments with nothing new: retransmissions, keep-alives.
     pub old: u64,
-    /// Segments that did not count: further away than any window, of a connection that is over, or behind its end.
+    /// Segments that did not count: outside any window, of a connection that is over, or behind its end.
     pub ignored: u64,
     /// Segments that found no room.
     pub refused: u64,
-    /// Gaps that were told.
+    /// Gaps that were delivered.
     pub gaps: u64,
-    /// Bytes in them.
+    /// Bytes in those gaps.
     pub gap_bytes: u64,
     /// Bytes that were delivered.
     pub bytes: u64,
-    /// Ends of directions that moved to another worker of which there was no memory to tell the user function here.
+    /// Ends of directions that moved to another worker, and that no user function was told of for lack of
+    /// memory.
     pub untold: u64,
 }
 
 /// The outcome of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// It was next, or carried nothing: what it made known was delivered.
+    /// It was next, or had no bytes. The bytes that it made known were delivered.
     InOrder,
     /// It waits for bytes before it.
     Waits,
-    /// Its bytes were known.
+    /// Its bytes were known before.
     Old,
     /// It does not count.
     Ignored,
@@ -89,7 +91,7 @@ pub enum Arrival {
 /// ```
 pub struct Reassembler<P: Protocol> {
     pub(super) config: StreamConfig,
-    /// Blocks that a connection may have.
+    /// The most blocks of a connection.
     pub(super) share: usize,
     pub(super) index: FlowTable<StoredFlow, u32>,
     pub(super) connections: Connections,
@@ -135,11 +137,11 @@ impl<P: Protocol> Reassembler<P> {
     pub fn counters(&self) -> Counters {
         self.counters
     }
-    /// Connections that it follows, those included that are over and not forgotten yet.
+    /// Connections that it follows, including those that are over and not forgotten yet.
     pub fn len(&self) -> usize {
         self.index.len()
     }
-    /// Whether it follows none.
+    /// Whether it follows no connection.
     pub fn is_empty(&self) -> bool {
         self.index.is_empty()
     }
@@ -152,9 +154,11 @@ impl<P: Protocol> Reassembler<P> {
         (self.blocks.used() as usize * BLOCK, self.blocks.high_water as usize * BLOCK)
     }
 
-    /// Takes a segment of `flow` (from its sender to its receiver) that arrived at `now` (ns), and tells what it makes
-    /// known. The work is bounded: by its bytes, by those that are told or thrown away because of it, and by two connections that
-    /// end; but for a logarithm, not by what waits beside it.
+    /// Takes a segment of `flow` that arrived at `now` (ns), and delivers its new bytes, gaps and ends.
+    ///
+    /// `flow` is the key from the segment's sender to its receiver. The work is bounded by the segment's
+    /// bytes, by the bytes that are delivered or discarded because of it, and by two connections that end.
+    /// The number of bytes that wait adds only a logarithm.
     pub fn push(
         &mut self,
         flow: FlowKey,
@@ -165,7 +169,7 @@ impl<P: Protocol> Reassembler<P> {
         self.take(flow, segment, now, true, deliver)
     }
 
-    /// As [`push`](Self::push), where it is [settled](Self::settle) already how the connection began.
+    /// As [`push`](Self::push), after [`settle`](Self::settle) has decided which opening counts.
     pub(super) fn push_settled(
         &mut self,
         flow: FlowKey,
@@ -212,7 +216,7 @@ impl<P: Protocol> Reassembler<P> {
             return self.arrived(number, way, segment, now, &mut deliver);
         }
         if segment.aborts || segment.says_nothing() || segment.signature == Signature::Several {
-            // It would be opened and be over at once, or not be opened.
+            // Its connection would end at once, or would not be opened.
             self.counters.ignored += 1;
             return Arrival::Ignored;
         }
@@ -226,7 +230,7 @@ impl<P: Protocol> Reassembler<P> {
         }
     }
 
-    /// Another connection of the same ends goes on in the place of one that was closed.
+    /// Starts a new connection of the same ends in the place of one that was closed.
     pub(super) fn begin_again(&mut self, number: u32, client: usize, now: u64) {
         self.counters.connections += 1;
         let connection = self.connections.at(number);
@@ -234,7 +238,8 @@ impl<P: Protocol> Reassembler<P> {
         *connection = Connection { stage, older, newer, ..Connection::new(key, client, now) };
     }
 
-    /// Ends connections that were silent for too long at `now` (ns), `most` at most; answers how many.
+    /// Ends at most `most` connections that were silent for too long at `now` (ns). Answers how many it
+    /// ended.
     pub fn expire(&mut self, now: u64, most: usize, mut deliver: impl FnMut(Delivery<'_>)) -> usize {
         for ended in 0..most {
             let Some(oldest) = self.overdue(now) else { return ended };
@@ -244,19 +249,19 @@ impl<P: Protocol> Reassembler<P> {
         most
     }
 
-    /// Ends all connections, since nothing more will come.
+    /// Ends all connections. Call it when no more segments come.
     pub fn finish(&mut self, mut deliver: impl FnMut(Delivery<'_>)) {
         while let Some(oldest) = self.connections.oldest() {
             self.end(oldest, End::Drained, &mut deliver);
         }
     }
 
-    /// When the first connection will have been silent for too long (ns), if nothing is heard of it until then.
+    /// When the first connection will have been silent for too long (ns), if it stays silent until then.
     pub fn next_expiry(&self) -> Option<u64> {
         self.connections.next_overdue().map(|number| self.connections.deadline(number))
     }
 
-    /// Connections of which something was heard at `now` (ns): the last one of each stage.
+    /// The connections heard at `now` (ns) that were heard last at each stage.
     pub(super) fn heard_at(&self, now: u64) -> impl Iterator<Item = u32> {
         self.connections.newest_each().filter(move |number| self.connections.get(*number).heard == now)
     }
@@ -264,33 +269,36 @@ impl<P: Protocol> Reassembler<P> {
     pub(super) fn overdue(&self, now: u64) -> Option<u32> {
         self.connections.next_overdue().filter(|number| self.is_overdue(*number, now))
     }
-    /// Whether this one was.
+    /// Whether this connection was silent for too long at `now` (ns).
     pub(super) fn is_overdue(&self, number: u32, now: u64) -> bool {
         self.connections.deadline(number) <= now
     }
 
-    /// From now on connections are forgotten sooner whose ends have not agreed yet, and those that are over (ns): by the caller that
-    /// says [so](Self::comes_to). Nor does a new one end others.
+    /// Sets shorter limits (ns) for connections whose handshake is not complete, and for those that are over.
+    ///
+    /// The caller states the stage of each connection with [`comes_to`](Self::comes_to). A new connection no
+    /// longer ends overdue ones.
     pub(super) fn forget_sooner(&mut self, opening: u64, over: u64) {
         self.connections.limits[Stage::Opening as usize] = opening.min(self.config.idle);
         self.connections.limits[Stage::Over as usize] = over.min(self.config.idle);
         self.expired_by_new = 0;
     }
-    /// A connection of which something arrived just now is at this stage, unless it is over.
+    /// Sets the stage of a connection of which a segment arrived just now, unless the connection is over.
     pub(super) fn comes_to(&mut self, number: u32, stage: Stage) {
         let stage = if self.connections.get(number).is_over() { Stage::Over } else { stage };
         self.connections.comes_to(number, stage);
     }
-    /// At which stage it is.
+    /// The stage of a connection.
     pub(super) fn stage(&self, number: u32) -> Stage {
         self.connections.get(number).stage
     }
-    /// The connection that is missed least, if any is not wanted: of those that are over the oldest, else of those whose
-    /// ends have not agreed yet.
+    /// The connection to give up first, if there is one that can be given up.
+    ///
+    /// It is the oldest connection that is over, else the oldest whose handshake is not complete.
     pub(super) fn expendable(&self) -> Option<u32> {
         [Stage::Over, Stage::Opening].into_iter().find_map(|stage| self.connections.oldest_of(stage))
     }
-    /// Forgets a connection without telling of it.
+    /// Forgets a connection without delivering its end.
     pub(super) fn forget(&mut self, number: u32, end: End) {
         match end {
             End::Idle => self.counters.expired += 1,
@@ -300,17 +308,17 @@ impl<P: Protocol> Reassembler<P> {
         self.end(number, end, &mut |_| ());
     }
 
-    /// Ends a connection that goes on being known, without telling of it; from now on it is at this stage.
+    /// Ends a connection that stays known, without delivering its end, and sets its stage.
     pub(super) fn reset(&mut self, number: u32, stage: Stage) {
         let mut tell = Teller { counters: &mut self.counters, deliver: &mut |_: Delivery<'_>| () };
         close(self.connections.at(number), number, End::Reset, &mut self.blocks, &mut tell);
         self.connections.comes_to(number, stage);
     }
-    /// Something was heard of it at `now` (ns).
+    /// A segment of the connection was heard at `now` (ns).
     pub(super) fn heard(&mut self, number: u32, now: u64) {
         self.connections.heard(number, now);
     }
-    /// When something was heard of it last (ns).
+    /// When the last segment of the connection was heard (ns).
     pub(super) fn last_heard(&self, number: u32) -> u64 {
         self.connections.get(number).heard
     }
@@ -335,12 +343,12 @@ impl<P: Protocol> Reassembler<P> {
     pub(super) fn first(&self, number: u32, side: Side) -> u32 {
         (self.direction(number, side).first - ORIGIN) as u32
     }
-    /// Where a direction of a connection has come to, unless it ended or never began.
+    /// The progress of a direction of a connection in bytes, unless it ended or never began.
     pub(super) fn progress(&self, number: u32, side: Side) -> Option<u64> {
         let direction = self.direction(number, side);
         (direction.phase == Phase::Open).then(|| direction.offset())
     }
-    /// From whom to whom a direction of a connection goes.
+    /// The flow key of a direction, from its sender to its receiver.
     pub(super) fn flow(&self, number: u32, side: Side) -> FlowKey {
         let connection = self.connections.get(number);
         let key = FlowKey::from_words(connection.key);
@@ -348,11 +356,11 @@ impl<P: Protocol> Reassembler<P> {
         if (connection.client == 0) == (side == Side::Client) { key } else { key.reversed() }
     }
 
-    /// Bytes that wait in a direction of a connection for others before them.
+    /// The bytes that wait in a direction of a connection for missing bytes before them.
     pub(super) fn waiting(&self, number: u32, side: Side) -> usize {
         self.direction(number, side).waiting.bytes as usize
     }
-    /// Throws away what waits in a direction of a connection, which its sender has to send again; answers how many bytes.
+    /// Discards the waiting bytes of a direction, which its sender has to send again. Answers how many.
     pub(super) fn throw_away(&mut self, number: u32, side: Side) -> u64 {
         let connection = self.connections.at(number);
         let waiting = &mut connection.directions[connection.way(side)].waiting;
@@ -361,7 +369,7 @@ impl<P: Protocol> Reassembler<P> {
         bytes
     }
 
-    /// Which direction of a connection `flow` is, if that is followed.
+    /// The connection of `flow` and its direction, if it is followed.
     pub fn side(&self, flow: FlowKey) -> Option<(u32, Side)> {
         let canonical = flow.canonical();
         let number = *self.index.get(&canonical.store())?;
@@ -391,7 +399,7 @@ impl<P: Protocol> Reassembler<P> {
         Some(number)
     }
 
-    /// Follows a connection from where it stood elsewhere.
+    /// Continues a connection from its state elsewhere.
     pub(super) fn resume(&mut self, connection: &Connection) -> Option<u32> {
         let Entry::Vacant(place) = self.index.lookup(stored(connection.key), connection.heard) else {
             return None;
@@ -425,12 +433,13 @@ impl<P: Protocol> Reassembler<P> {
             tell.counters.ignored += 1;
             return Arrival::Ignored;
         }
-        // First of all, since what it acknowledges counts no more than it does.
+        // This comes first, since the acknowledgment of a segment that does not count does not count either.
         if !is_acceptable(connection, way, &segment, &self.blocks, P::BITS)
             && !lies_beyond_no_window(&mut connection.directions[way], &segment, now, P::BITS)
             || connection.is_over()
         {
-            // Nor is a connection heard of by it: where its ends go on with what was not seen, it is taken up again in time.
+            // Such a segment does not count as heard. If the ends continue with bytes that were not seen, the
+            // connection becomes idle, and is followed again from there.
             note_unacceptable(connection, way, &segment, &self.blocks, P::BITS);
             tell.counters.ignored += 1;
             return Arrival::Ignored;
@@ -463,7 +472,7 @@ impl<P: Protocol> Reassembler<P> {
             && connection.has_told_nothing()
             && !connection.directions[1 - way].is_opened()
         {
-            // Whatever was heard before was no beginning.
+            // Segments that were heard before did not begin the connection.
             connection.client = way;
         }
         let direction = &mut connection.directions[way];
@@ -483,7 +492,7 @@ impl<P: Protocol> Reassembler<P> {
             self.blocks.clear(&mut direction.waiting);
             direction.open(initial_sequence(&segment), start);
         } else if segment.opens && !direction.is_opened() {
-            // It is at its first byte.
+            // The segment has the number of the direction's first byte.
             (direction.start, direction.offer) = (Start::Opened, initial_sequence(&segment).offer);
         }
         if let Some(urgent) = segment.urgent {
@@ -498,7 +507,7 @@ impl<P: Protocol> Reassembler<P> {
         arrival
     }
 
-    /// A segment found no room: what the policy says.
+    /// Makes room for a segment that found none, by the policy [`Full`].
     #[cold]
     fn make_room(
         &mut self,
@@ -515,7 +524,7 @@ impl<P: Protocol> Reassembler<P> {
                 let connection = self.connections.at(number);
                 let shares = connection_shares(self.share, connection, way);
                 let mut following = Following::new(connection, number, way, &mut self.blocks, &mut tell);
-                // Either what waits goes out, or nothing waits here and the newcomer itself does.
+                // Either waiting bytes are delivered, or no bytes wait here and the new segment is delivered.
                 if following.direction.waiting.is_empty() {
                     following.skip_as_far_as(following.direction.position(segment.number, P::BITS));
                 } else {
@@ -525,7 +534,8 @@ impl<P: Protocol> Reassembler<P> {
                 if arrival != refused {
                     return arrival;
                 }
-                // Its direction has nothing any more: the other one took the share. It goes out at once.
+                // Its direction holds nothing any more, so the other direction has the whole share. The
+                // segment is delivered at once.
                 following.flush();
                 following.skip_as_far_as(following.direction.position(segment.number, P::BITS));
                 return following.take(&segment, P::BITS, self.config.overlap, shares);
@@ -539,8 +549,8 @@ impl<P: Protocol> Reassembler<P> {
                     close(connection, number, End::Evicted, &mut self.blocks, &mut tell);
                     return refused;
                 }
-                // The one that was silent longest, which is not this one as long as there is another. It may hold
-                // nothing; then the next segment without room ends the next.
+                // The connection that was silent longest, unless it is this one. It may hold no memory; then
+                // the next segment without room ends the next connection.
                 if let Some(oldest) = self.connections.oldest().filter(|oldest| *oldest != number) {
                     self.counters.evicted += 1;
                     self.end(oldest, End::Evicted, deliver);
@@ -560,17 +570,17 @@ impl<P: Protocol> Reassembler<P> {
     }
 }
 
-/// As the index keeps it, from words on which machines agree.
+/// The key as the index stores it, from words that are the same on all machines.
 fn stored(key: [u64; 5]) -> StoredFlow {
     FlowKey::from_words(key).store()
 }
 
-/// Blocks that a direction may have, since the other has some of the connection's share.
+/// The blocks that a direction may have: the connection's share without the blocks of the other direction.
 fn connection_shares(share: usize, connection: &Connection, way: usize) -> usize {
     share.saturating_sub(connection.directions[1 - way].waiting.blocks as usize)
 }
 
-/// Which direction is the client's, if this segment is the first.
+/// The index of the client's direction, if this segment is the connection's first.
 fn client(way: usize, segment: &Segment<'_>) -> usize {
     if segment.answers { 1 - way } else { way }
 }

@@ -1,32 +1,32 @@
-//! The rewriter that puts one string in the place of another, wherever segments cut it.
+//! The rewriter that replaces one string by another, wherever segments cut it.
 
 use std::ops::Range;
 
 use super::{Output, Rewriter, Side, Source};
 
-/// The most bytes of a string that is looked for, and of what is put in its place.
+/// The most bytes of the string to find, and of the one in its place.
 const LONGEST: usize = 4_096;
 
 /// Replaces every occurrence of a string, from the left, in one direction or both.
 ///
-/// It goes through bytes once (Knuth, Morris and Pratt): what is held back of a stream is the beginning of the string, so
-/// that only its length has to be remembered.
+/// It reads the bytes once (Knuth, Morris and Pratt). The bytes that it holds back are always a beginning of
+/// the string, so it only has to remember their number.
 #[derive(Clone, Debug)]
 pub struct Replace {
     find: Box<[u8]>,
     put: Box<[u8]>,
-    /// For each number of bytes that match: how many match still if the next does not.
+    /// For each number of matching bytes, the number that still match if the next byte does not.
     fallback: Box<[u16]>,
     only: Option<Side>,
 }
 
-/// Why a string cannot be replaced.
+/// The reason why a string cannot be replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplaceError {
-    /// Nothing to look for.
+    /// The string to find is empty.
     #[error("the string to look for is empty: give 1 to {LONGEST} bytes")]
     Empty,
-    /// Too long.
+    /// A string is too long.
     #[error("{bytes} bytes are too many: give {LONGEST} at most")]
     TooLong {
         /// Bytes.
@@ -35,7 +35,7 @@ pub enum ReplaceError {
 }
 
 impl Replace {
-    /// Puts `put` in the place of `find`, in what `only` this side sends or both.
+    /// Replaces `find` by `put`, in the direction of the side `only`, or in both.
     ///
     /// # Errors
     /// [`ReplaceError`]
@@ -61,7 +61,7 @@ impl Replace {
 }
 
 impl Rewriter for Replace {
-    /// How many bytes of the string the last bytes are.
+    /// The number of bytes of the string that the last bytes match.
     type Memory = u16;
     const MOVES: bool = true;
 
@@ -69,9 +69,9 @@ impl Rewriter for Replace {
         if self.only.is_some_and(|only| only != source.side) {
             return output.pass(bytes);
         }
-        // Of `bytes`, those from `pass` on are not said anything of yet; those that match come last.
+        // The bytes from `pass` on are not decided yet; those that match come last.
         let (mut matched, mut pass, mut at) = (usize::from(*memory), 0, 0);
-        // Bytes that match and are not among `bytes`, since they came before.
+        // Bytes that match and came before `bytes`.
         let mut before = matched;
         while at < bytes.len() {
             if matched == 0 {
@@ -83,7 +83,7 @@ impl Rewriter for Replace {
             }
             while matched > 0 && self.find[matched] != bytes[at] {
                 let fewer = usize::from(self.fallback[matched]);
-                // The first of those that came before match no more.
+                // The first of the earlier bytes do not match any more.
                 let loses = before.min(matched - fewer);
                 output.pass(&self.find[..loses]);
                 before -= loses;
@@ -112,7 +112,8 @@ impl Rewriter for Replace {
     }
 
     fn pack(&mut self, _: &Source, memory: &mut u16, to: &mut Vec<u8>) {
-        // The bytes and not their number: a rewriter that looks for another string would make up others.
+        // The bytes and not their number, because a rewriter with another string would make other bytes of
+        // the number.
         to.extend(&self.find[..usize::from(std::mem::take(memory))]);
     }
 

@@ -1,4 +1,5 @@
-//! Rewriters of streams: the trait that [`Replace`](super::Replace) and [`InlineWindow`](super::InlineWindow) implement.
+//! Rewriters of streams: the trait that [`Replace`](super::Replace) and [`InlineWindow`](super::InlineWindow)
+//! implement.
 
 use std::ops::Range;
 
@@ -6,104 +7,126 @@ use netbricks_core::packet::FlowKey;
 
 use super::{End, Output, Side};
 
-/// Whose bytes a rewriter is given, and when.
+/// The origin of the bytes that a rewriter is given, and the time.
 #[derive(Clone, Copy, Debug)]
 pub struct Source {
-    /// The connection's number: no other connection's until both its directions ended.
+    /// The connection's number. No other connection has it until both directions ended.
     pub connection: u32,
     /// Which of its directions.
     pub side: Side,
-    /// From whom to whom.
+    /// The flow key from the sender to the receiver.
     pub flow: FlowKey,
     /// The time (ns).
     pub now: u64,
 }
 
-/// How a connection is ended from the middle.
+/// A way to end a connection from the middle of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// Both ends are sent a reset, and again whenever they send something all the same.
+    /// Both ends are sent a reset, and another one whenever they still send a segment.
     Reset,
-    /// Nothing of it goes on any more, and neither end is told.
+    /// Nothing more of it is forwarded, and neither end is told.
     Silence,
 }
 
-/// Rewrites streams on their way.
+/// Rewrites streams in the packets' path.
 pub trait Rewriter: 'static {
     /// State of one direction of a connection, kept between calls.
     type Memory: Copy + Default + 'static;
-    /// Whether it may hold back more than a few bytes: their sender is then answered when it sends them again, so that it
-    /// goes on to those that follow.
+    /// Whether it may hold back more than a few bytes.
+    ///
+    /// Their sender is then answered when it repeats them, so that it goes on to the following bytes.
     const HOLDS: bool = false;
-    /// Whether what it knows of a connection can go to another worker with it: [`pack`](Self::pack), [`accepts`](Self::accepts)
-    /// and [`unpack`](Self::unpack) then say how. While it says no, a shuffle with its streams behind it refuses to move any.
+    /// Whether its state of a connection can move to another worker.
+    ///
+    /// [`pack`](Self::pack), [`accepts`](Self::accepts) and [`unpack`](Self::unpack) then do so. If it is
+    /// `false`, a shuffle with its streams behind it refuses to migrate any connections.
     const MOVES: bool = false;
-    /// Takes the next bytes of a direction and says what becomes of them. It may hold back bytes at their end whose fate is
-    /// not known yet: it must know them again.
+    /// Takes the next bytes of a direction, and decides their output.
+    ///
+    /// It may hold back bytes at their end that it cannot decide on yet. It must remember these itself.
     fn rewrite(&mut self, source: &Source, memory: &mut Self::Memory, bytes: &[u8], output: &mut Output<'_>);
-    /// Bytes that are held back are waited for: their sender sent them again and again, or they are [due](Self::is_due).
-    /// Says what becomes of them, which is no more than [`most`](Self::most) says of no input.
+    /// Decides on the bytes that are held back.
+    ///
+    /// It is called when their sender repeated them several times, or when they are [due](Self::is_due). The
+    /// output is no more than [`most`](Self::most) of no input.
     fn flush(&mut self, source: &Source, memory: &mut Self::Memory, output: &mut Output<'_>);
-    /// The direction ended, and `memory` is forgotten after this. Where all of it was told, `output` takes what was held
-    /// back, all of it; else there is none.
+    /// The direction ended, and `memory` is forgotten after this.
+    ///
+    /// `output` is present where the whole direction was delivered, and then takes all bytes that were held
+    /// back. Else it is `None`.
     fn end(&mut self, source: &Source, memory: &mut Self::Memory, end: End, output: Option<&mut Output<'_>>) {
         let _ = end;
         if let Some(output) = output {
             self.flush(source, memory, output);
         }
     }
-    /// The most bytes that become of `input` bytes and those held back. Where there are more after all and no memory for them,
-    /// the connection goes no further.
+    /// The most bytes of output for `input` bytes and the bytes held back.
+    ///
+    /// Where the output is longer all the same and there is no memory for it, the connection goes no further.
     fn most(&self, input: usize) -> usize;
-    /// Whether it could hold back what it may have to of this direction's next bytes. If not, they count as lost.
+    /// Whether it has room for the bytes of this direction that it may have to hold back next.
+    ///
+    /// If it returns `false`, they count as lost.
     fn has_room(&self, _side: Side, _memory: &Self::Memory) -> bool {
         true
     }
-    /// The number of a connection of which bytes were held back for longer than they may be at `now` (ns), if there is one.
-    /// It is cut, as by [`Cut::Reset`]; both ends learn of that when they say something.
+    /// The number of a connection whose bytes were held back too long at `now` (ns), if there is one.
+    ///
+    /// It is cut, as by [`Cut::Reset`]. Both ends learn of that when they next send a segment.
     fn overstays(&self, _now: u64) -> Option<u32> {
         None
     }
-    /// Whether bytes that it holds back go on only when others follow them. Else their sender is left the last of them to send
-    /// again, so that [`flush`](Self::flush) is called.
+    /// Whether held bytes are forwarded only when others follow them.
+    ///
+    /// If it returns `false`, the last held byte is not acknowledged. Then the sender repeats it, and
+    /// [`flush`](Self::flush) is called.
     fn waits(&self, _memory: &Self::Memory) -> bool {
         false
     }
-    /// Whether bytes were held back for so long at `now` (ns) that [`flush`](Self::flush) is to be called with the next
-    /// packet of their direction.
+    /// Whether bytes were held back so long at `now` (ns) that they are due.
+    ///
+    /// [`flush`](Self::flush) is then called with the next packet of their direction.
     fn is_due(&self, _memory: &Self::Memory, _now: u64) -> bool {
         false
     }
 
-    /// The direction moves to another worker. Appends what has to be known there to `to`, of `memory` and of what it holds itself,
-    /// bytes that are held back among them, and gives back the memory of that. [`end`](Self::end) is not called of it, but
-    /// [`left`](Self::left).
+    /// The direction moves to another worker: appends its state to `to`, and gives back its memory.
     ///
-    /// Also called of a direction that finds no room after all or gives its place to one that came: what it says of that is
-    /// thrown away.
+    /// The state comes from `memory` and from the rewriter itself, bytes that are held back included. Not
+    /// [`end`](Self::end) but [`left`](Self::left) is called for the direction afterwards.
+    ///
+    /// This is also called for a direction that finds no room after all, or that gives its place to one that
+    /// came. The appended bytes are then discarded.
     fn pack(&mut self, source: &Source, memory: &mut Self::Memory, to: &mut Vec<u8>) {
         let _ = (source, memory, to);
     }
-    /// A direction that was packed is here no more: it [moved](End::Moved), or another one [came](End::Evicted) to its place.
-    /// Called before the next packet, with what [`pack`](Self::pack) left in its memory; the connection's number may already be
-    /// another one's, of which nothing was rewritten yet.
+    /// A direction that was packed is no longer here.
+    ///
+    /// It [moved](End::Moved), or another one [came](End::Evicted) to its place. This is called before the
+    /// next packet, with the memory as [`pack`](Self::pack) left it. The connection's number may already
+    /// belong to another connection, of which nothing was rewritten yet.
     fn left(&mut self, source: &Source, memory: Self::Memory, end: End) {
         let _ = (source, memory, end);
     }
-    /// Whether [`pack`](Self::pack) of some worker may have written these bytes of a direction `side` of which the bytes at these
-    /// places are held back. All directions that came are asked about before any is taken over, and none of them is if one is
-    /// answered with no: whatever the bytes are, it must not panic.
+    /// Whether [`pack`](Self::pack) of some worker may have written `bytes` for a direction of `side`.
+    ///
+    /// `held` are the positions of the bytes that are held back. All directions that came are checked before
+    /// any is taken over. If one is not accepted, none is taken over. Whatever the bytes are, it must not
+    /// panic.
     fn accepts(&self, side: Side, held: Range<u64>, bytes: &[u8]) -> bool {
         let _ = side;
         held.is_empty() && bytes.is_empty()
     }
-    /// Goes on with a direction that came, of which [`accepts`](Self::accepts) said yes: its memory. `None` where there is no room
-    /// for it, or it is of a rewriter that was configured otherwise: its connection is then
-    /// [cut](super::Packetizer::take_where).
+    /// Continues a direction that came and that [`accepts`](Self::accepts) accepted. Answers its memory.
+    ///
+    /// The answer is `None` where there is no room for it, or where it belongs to a rewriter with another
+    /// configuration. Its connection is then [cut](super::Packetizer::take_where).
     fn unpack(&mut self, source: &Source, held: Range<u64>, bytes: &[u8]) -> Option<Self::Memory> {
         let _ = (source, held, bytes);
         None
     }
-    /// All directions that came are in their places: for what is kept in order of time.
+    /// Called when all directions that came are in their places, for rewriters that keep them in order of
+    /// time.
     fn unpacked(&mut self) {}
 }

@@ -1,9 +1,12 @@
 //! Selective acknowledgments (RFC 2018) across a change of numbers.
 //!
-//! A sender is told what its receiver says that it has, of a replacement all or nothing; and what waits here for bytes that
-//! were lost on their way here. Of that its receiver knows nothing, and a sender that isn't told of it takes what is missing for lost
-//! only when its timer says so. A sender that is told of it still has to keep it: nothing but the acknowledgment number
-//! does (section 8), and that is of what the receiver has.
+//! A sender is told of the blocks that its receiver reports. A replacement counts only when all of its output
+//! is there. The sender is also told of the bytes that wait here for bytes lost on their way here. The
+//! receiver knows nothing of these. A sender that is not told of them learns only from its timer which bytes
+//! were lost.
+//!
+//! A sender must still keep bytes that were acknowledged selectively (section 8). Only the acknowledgment
+//! number lets it forget them, and that number stands for bytes that the receiver has.
 
 use netbricks_core::packet::tcp::TcpRef;
 use netbricks_core::packet::tcp_options::{LONGEST, set_clock, with_sack};
@@ -15,7 +18,7 @@ use super::{Reassembler, Side};
 /// The most blocks that an option has room for.
 pub(super) const MOST: usize = 4;
 
-/// The blocks that a sender is told, in its numbers: the first of each and the one behind its last.
+/// The blocks for a sender, in its numbers: the first number of each, and the one behind its last.
 #[derive(Default)]
 struct Told {
     blocks: [(u32, u32); MOST],
@@ -23,7 +26,7 @@ struct Told {
 }
 
 impl Told {
-    /// As far as there is room.
+    /// Adds a block as long as there is room.
     fn add(&mut self, map: &SequenceMap, (from, to): (u64, u64)) {
         if let Some(place) = self.blocks.get_mut(self.count) {
             *place = (map.number(from), map.number(to));
@@ -32,7 +35,7 @@ impl Told {
     }
 }
 
-/// Where a block begins or ends.
+/// An edge of a block.
 #[derive(Clone, Copy, Default)]
 struct Edge {
     output: u64,
@@ -40,7 +43,7 @@ struct Edge {
     block: usize,
 }
 
-/// The blocks of a segment, if it has any.
+/// The blocks in a segment's option, if it has any.
 pub(super) fn said(header: TcpRef<'_>) -> impl Iterator<Item = (u32, u32)> {
     let blocks = header.options().flatten().find_map(|option| match option {
         TcpOption::Sack(blocks) => Some(blocks),
@@ -49,7 +52,7 @@ pub(super) fn said(header: TcpRef<'_>) -> impl Iterator<Item = (u32, u32)> {
     blocks.into_iter().flat_map(|blocks| blocks.iter()).take(MOST)
 }
 
-/// The clock of a segment's sender and what it heard last of the other's, where they have agreed on those.
+/// A segment's time stamps: its sender's clock, and the echo of the other's, where they have agreed on them.
 pub(super) fn clocks(header: TcpRef<'_>) -> Option<(u32, u32)> {
     header.options().flatten().find_map(|option| match option {
         TcpOption::Timestamps { value, echo_reply } => Some((value, echo_reply)),
@@ -57,8 +60,9 @@ pub(super) fn clocks(header: TcpRef<'_>) -> Option<(u32, u32)> {
     })
 }
 
-/// The options of a segment of `own`, as the sender of `other` has to see them. What they tell of selective acknowledgments is
-/// nothing where the ends have not `agreed` on those.
+/// The options of a segment of `own`, as the sender of `other` has to see them.
+///
+/// They have no selective acknowledgments where the ends have not `agreed` on these.
 pub(super) fn options<'a>(
     header: TcpRef<'a>,
     agreed: bool,
@@ -84,13 +88,13 @@ pub(super) fn options<'a>(
     &room[..len]
 }
 
-/// Whether a clock showed this earlier (RFC 7323, section 5.2).
+/// Whether a clock showed `value` before `clock` (RFC 7323, section 5.2).
 fn is_before(value: u32, clock: u32) -> bool {
     value.wrapping_sub(clock).cast_signed() < 0
 }
 
 impl SequenceMap {
-    /// A segment of so many bytes waits; its first byte has this place.
+    /// Records a segment of `len` bytes that waits; its first byte has this position.
     pub(super) fn came_late(&mut self, place: u64, len: usize) {
         self.late.rotate_right(1);
         self.late[0] = place;
@@ -99,10 +103,13 @@ impl SequenceMap {
         }
     }
 
-    /// A segment of so many bytes came from this place. What becomes of those that wait for it goes on with it: with an older
-    /// clock than what its receiver saw meanwhile none of that would count there (RFC 7323, section 5.3).
+    /// Records the clock of a segment of `len` bytes at this position.
+    ///
+    /// Bytes that waited for this segment are forwarded with it. With an older clock than the receiver has
+    /// seen since, they would not count there (RFC 7323, section 5.3).
     pub(super) fn came(&mut self, header: TcpRef<'_>, place: u64, len: usize) {
-        // What its receiver would not look at does not set it, and is shown as it is set.
+        // A segment that its receiver would ignore does not set the clock, and goes out with the clock as it
+        // is set.
         if place + len as u64 + 1 < self.told {
             return;
         }
@@ -113,7 +120,9 @@ impl SequenceMap {
         }
     }
 
-    /// All bytes of a segment were here. What its receiver does not have yet may be sent again because of that.
+    /// Records a segment all of whose bytes were here before.
+    ///
+    /// Output that its receiver does not have yet may be sent again because of it.
     pub(super) fn came_again(&mut self, edits: &Edits, place: u64, len: usize) {
         let end = place + len as u64;
         if self.selective && len > 1 && (end <= self.input_acknowledged(edits) || place > self.taken) {
@@ -126,7 +135,7 @@ impl SequenceMap {
         let acknowledged = self.output(header.acknowledgment_number());
         let mut edges = [Edge::default(); 2 * MOST];
         let mut count = 0;
-        // What came twice comes first (RFC 2883).
+        // A range that came twice comes first (RFC 2883).
         let mut twice = false;
         if acknowledged <= self.ends() {
             for (place, (first, behind)) in said(header).enumerate() {
@@ -134,7 +143,7 @@ impl SequenceMap {
                 let sent = self.transmitted + u64::from(self.end_transmitted);
                 let again = place == 0
                     && to <= acknowledged
-                    // Before that it is not known what became what.
+                    // Before that position, the map of input and output is forgotten.
                     && from >= self.shifted
                     // A single byte was asked for, here or by a keep-alive.
                     && from + 1 < to;
@@ -156,12 +165,12 @@ impl SequenceMap {
             told.add(self, block);
         }
         runs.into_iter().flatten().for_each(|run| told.add(self, run));
-        // What is not behind all that is acknowledged was said before that was.
+        // Blocks that do not lie behind the acknowledged bytes were reported before these were acknowledged.
         has.filter(|(from, to)| self.told < *from && from < to).for_each(|block| told.add(self, block));
         told
     }
 
-    /// Of what waits, the runs that segments came to which came last.
+    /// The runs of waiting bytes that got the latest segments.
     fn runs(&self, waiting: impl Iterator<Item = (u64, u64)>) -> [Option<(u64, u64)>; MOST] {
         let mut runs = [None; MOST];
         for (from, to) in waiting.filter(|(from, _)| *from > self.told) {
@@ -172,19 +181,19 @@ impl SequenceMap {
         runs
     }
 
-    /// Of blocks of the output, the input all of whose output lies in them.
+    /// Translates blocks of output to the input whose whole output lies in them.
     fn inputs(&self, edits: &Edits, edges: &[Edge]) -> [(u64, u64); MOST] {
         let mut blocks = [(0, 0); MOST];
         for edge in edges {
             let at = edge.output;
-            // What nothing was put in the place of belongs to blocks on both sides of it.
+            // An empty replacement belongs to the blocks on both sides of it.
             let before = edits.last(self, |edit: &Edit| {
                 edit.output_end < at || edit.output_end == at && (edge.ends || edit.output < at)
             });
             let input = match self.next(edits, before) {
                 Some(edit) if edit.output < at && edge.ends => edit.input,
                 Some(edit) if edit.output < at => edit.input_end,
-                // The end of all has a number too.
+                // The end of the direction has a number too.
                 _ => {
                     let shift = self.shift_behind(before);
                     at.min(self.sent).saturating_add_signed(-shift) + u64::from(at > self.sent)
@@ -198,13 +207,14 @@ impl SequenceMap {
 }
 
 impl Reassembler<Tcp> {
-    /// Runs of bytes that wait in a direction of a connection, in order: the place of the first and the one behind the last.
-    /// An end that is known counts as a byte.
+    /// The runs of bytes that wait in a direction of a connection, in order.
+    ///
+    /// Each is the position of its first byte and the one behind its last. A known end counts as a byte.
     pub(super) fn runs(&self, number: u32, side: Side) -> impl Iterator<Item = (u64, u64)> + '_ {
         let direction = self.direction(number, side);
         let mut block = direction.waiting.head;
         std::iter::from_fn(move || {
-            // What lies behind the end is not acknowledged.
+            // Bytes behind the end are not acknowledged.
             let from = self.blocks.get(block).filter(|piece| piece.start < direction.end)?.start;
             let mut to = from;
             while let Some(piece) = self.blocks.get(block).filter(|piece| piece.start == to) {

@@ -1,5 +1,7 @@
-//! One direction of a connection that is rewritten: which of its bytes went out as which, and those that its receiver has
-//! not acknowledged. Positions count bytes from the first, on the way in and on the way out.
+//! One direction of a connection that is rewritten: maps its input to its output, and keeps unacknowledged
+//! output.
+//!
+//! Positions count bytes from the direction's first byte, in the input and in the output.
 
 mod edits;
 mod migration;
@@ -15,11 +17,15 @@ pub(super) use migration::MovedSequenceMap;
 /// The segment size of a sender that states none (RFC 9293, section 3.7.1).
 const DEFAULT_SEGMENT_SIZE: u16 = 536;
 
-/// A segment size that nearly every path takes: that of the narrowest link of IPv6 (RFC 8200, section 5) behind its headers.
+/// A segment size that nearly every path takes, in bytes.
+///
+/// It is the smallest MTU of IPv6 (RFC 8200, section 5) less the headers.
 const ANY_WAY: u16 = 1_220;
 
-/// So often a sender has to send bytes again that are held back before they go on. The first time it is told that all but
-/// the last of them arrived, so that it sends what follows; the second time that one comes again beside it.
+/// The number of times that a sender has to repeat held bytes, until these have to be forwarded.
+///
+/// After the first repetition the sender is told that all but the last byte arrived, so that it sends the
+/// following bytes. At the second one, the last byte comes again together with them.
 const PATIENCE: u8 = 3;
 
 /// The options of a segment that opens a connection.
@@ -27,7 +33,7 @@ const PATIENCE: u8 = 3;
 pub(super) struct Opening {
     /// The number of its first byte.
     pub(super) first: u32,
-    /// The largest segment that it takes (bytes), its window scale, and whether it understands selective acknowledgments.
+    /// The largest segment that its sender takes (bytes), its window scale, and whether it understands SACK.
     pub(super) maximum_segment_size: u16,
     pub(super) scale: Option<u8>,
     pub(super) selective: bool,
@@ -42,82 +48,90 @@ impl Opening {
 /// One direction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SequenceMap {
-    /// Its beginning was seen.
+    /// Whether its beginning was seen.
     pub(super) rewrites: bool,
-    /// Its sender has no more bytes.
+    /// Whether its sender has no more bytes.
     pub(super) finished: bool,
-    /// Its rewriter made more of its bytes than it said, and there was no memory for that. Nothing goes on any more: what
-    /// is missing is not known, and must not be made up.
+    /// Whether there was no memory for some of its output.
+    ///
+    /// Its rewriter made more of the bytes than it had stated. Nothing is forwarded any more, because the
+    /// missing output is not known.
     pub(super) incomplete: bool,
-    /// Its rewriter was told of its end.
+    /// Whether its rewriter was told of its end.
     pub(super) over: bool,
-    /// Its rewriter lets nothing more of the connection through.
+    /// Set once its rewriter lets nothing more of the connection through.
     pub(super) cut: Option<Cut>,
     /// The number of its first byte.
     pub(super) first: u32,
-    /// Bytes of the input that the rewriter has had, and those of which it said what becomes of them.
+    /// Bytes of the input that the rewriter was given, and those for which it has decided the output.
     pub(super) taken: u64,
     pub(super) emitted: u64,
-    /// Bytes of the output, and how many of them its receiver has.
+    /// Bytes of the output, and how many of them its receiver has acknowledged.
     pub(super) sent: u64,
     pub(super) acknowledged: u64,
-    /// How many went out in a packet, and whether the end did: the rest goes with the next packets of this direction.
+    /// How many bytes of the output went out in a packet, and whether the end did.
+    ///
+    /// The rest goes out with the next packets of this direction.
     pub(super) transmitted: u64,
     pub(super) end_transmitted: bool,
-    /// The receiver has its end too.
+    /// Whether the receiver has acknowledged its end too.
     end_acknowledged: bool,
-    /// Up to where the sender was told that the receiver has its bytes.
+    /// Input position up to which the sender was told that the receiver has its bytes.
     pub(super) told: u64,
-    /// Bytes of the input of which the receiver has all that became of them, whatever it has of the replacements behind: as
-    /// the first block knows that it has not got all of.
+    /// Bytes of the input whose complete output the receiver has.
+    ///
+    /// The value comes from the first block that the receiver does not have completely. Later replacements do
+    /// not change it.
     reached: u64,
-    /// How often bytes that are held back were sent again since the last new ones.
+    /// How often bytes that are held back were sent again since the last new bytes.
     asked: u8,
-    /// Output position less input position, before the first replacement that is not acknowledged, and from which output
-    /// position on.
+    /// Output position less input position, before the first unacknowledged replacement, and the output
+    /// position from which this shift holds.
     pub(super) shift: i64,
     pub(super) shifted: u64,
-    /// Replacements that its receiver has not acknowledged: the first, the last, and how many.
+    /// Replacements that its receiver has not acknowledged: the first, the last, and their number.
     oldest: u32,
     newest: u32,
     edits: u32,
-    /// How many there ever were.
+    /// The number of replacements since the beginning.
     edited: u64,
-    /// The output from `acknowledged` on, and perhaps a little before. Of each block it is known where that input began whose
-    /// output is not all before it.
+    /// The output from `acknowledged` on, and perhaps a little before.
+    ///
+    /// Each block states the input position from which the output does not all lie before the block.
     pub(super) kept: List,
     /// The block in which the latest output begins, and its position.
     recent: (u32, u64),
-    /// The window of its receiver, as its sender was told last.
+    /// The window of its receiver that its sender was told last.
     pub(super) window: u16,
-    /// The receiver's last acknowledgment number and window, and the input position from which they counted.
+    /// The receiver's last acknowledgment number and window, and the input position at which they came.
     pub(super) said: (u32, u16, u64),
-    /// It understands selective acknowledgments of what it sends.
+    /// Whether its sender understands selective acknowledgments.
     pub(super) selective: bool,
-    /// Where segments began that came out of order, the latest first.
+    /// The positions of segments that came out of order, the latest first.
     pub(super) late: [u64; MOST],
     /// A range that its sender sent again without need, until it is told so (duplicate SACK, RFC 2883).
     pub(super) twice: Option<(u64, u64)>,
-    /// Its sender's clock, as its receiver may have seen it.
+    /// Its sender's clock (the time stamp), as its receiver may have seen it.
     pub(super) clock: Option<u32>,
-    /// Up to where bytes waited here of which the sender was told.
+    /// Position up to which the sender was told of bytes that waited here.
     pub(super) sack_told: u64,
-    /// Up to where the receiver was sent what it missed, by what it said.
+    /// Position up to which the receiver was sent missing bytes again, by its selective acknowledgments.
     pub(super) retransmitted: u64,
     /// The largest segment that this direction's sender takes (bytes), and its window scale.
     pub(super) maximum_segment_size: u16,
     pub(super) scale: Option<u8>,
-    /// The longest of the segments that its sender sends (bytes), as far as it has not cut them smaller since.
+    /// The longest segment that its sender sends (bytes); smaller after it sent smaller segments again.
     largest: u16,
-    /// Another opening of it: which counts is not agreed yet.
+    /// Another opening of it, as long as the ends have not agreed on one.
     pub(super) rival: Option<Opening>,
-    /// The input position of an urgent byte that does not go on, behind bytes of which it is not known yet what becomes; [`FAR`] if
-    /// there is none. And how many there were before `emitted`.
+    /// The input position of an urgent byte that is not forwarded, while earlier bytes are undecided.
+    ///
+    /// It is [`FAR`] if there is none. `taken_out` is the number of urgent bytes before `emitted`.
     urgent: u64,
     taken_out: u64,
 }
 
-/// No position is as large: whatever is added to one fits 64 bits.
+/// Larger than every position. The sum of two values up to this one fits 64 bits.
 const FAR: u64 = 1 << 62;
 
 impl Default for SequenceMap {
@@ -171,7 +185,7 @@ impl SequenceMap {
         Self { rewrites: true, first, maximum_segment_size, scale, selective, rival, ..Self::default() }
     }
 
-    /// The opening that it began with.
+    /// Its own opening.
     pub(super) fn opening(&self) -> Opening {
         let Self { first, maximum_segment_size, scale, selective, .. } = *self;
         Opening { first, maximum_segment_size, scale, selective }
@@ -184,7 +198,7 @@ impl SequenceMap {
         *self = Self::default();
     }
 
-    /// Forgets replacements that its receiver has.
+    /// Forgets replacements whose output its receiver has.
     fn forget_acknowledged(&mut self, edits: &mut Edits) {
         while edits.get(self.oldest).is_some_and(|edit| edit.output_end <= self.acknowledged)
             && let Some(edit) = edits.remove_oldest(self)
@@ -193,7 +207,7 @@ impl SequenceMap {
         }
     }
 
-    /// The position that a number has, as near as can be to `near`.
+    /// The position of a number that is nearest to `near`.
     fn position(&self, number: u32, near: u64) -> u64 {
         let distance = number.wrapping_sub(self.first).wrapping_sub(near as u32).cast_signed();
         near.saturating_add_signed(i64::from(distance))
@@ -206,16 +220,16 @@ impl SequenceMap {
     pub(super) fn output(&self, number: u32) -> u64 {
         self.position(number, self.sent)
     }
-    /// The number that the receiver is given for an output position.
+    /// The number in the receiver's segments for an output position.
     pub(super) fn number(&self, position: u64) -> u32 {
         self.first.wrapping_add(position as u32)
     }
-    /// Behind everything, the end's own number included.
+    /// The position behind all output, the end's own number included.
     pub(super) fn ends(&self) -> u64 {
         self.sent + u64::from(self.finished)
     }
 
-    /// A sender's segment came; answers whether it only repeats bytes that are held back.
+    /// Records a segment of the sender. Answers whether it only repeats bytes that are held back.
     pub(super) fn repeats_held(&mut self, number: u32, len: usize) -> bool {
         let start = self.input(number);
         let end = start + len as u64;
@@ -223,7 +237,8 @@ impl SequenceMap {
         self.asked = self.asked.saturating_add(u8::from(repeats));
         repeats
     }
-    /// They were repeated so often that nothing seems to follow them: they have to go on.
+    /// Whether the sender repeated held bytes so often that nothing seems to follow them: they have to be
+    /// forwarded.
     pub(super) fn is_overdue(&self) -> bool {
         self.asked >= PATIENCE
     }
@@ -234,7 +249,7 @@ impl SequenceMap {
         std::iter::successors(get(self.oldest), move |edit| get(edit.next))
     }
 
-    /// Where the output of an input position begins.
+    /// The output position at which the output of an input position begins.
     pub(super) fn output_of(&self, edits: &Edits, input: u64) -> u64 {
         match edits.last(self, |edit| edit.input < input) {
             Some(edit) if input < edit.input_end => edit.output,
@@ -242,7 +257,7 @@ impl SequenceMap {
         }
     }
 
-    /// Where the output of all before an input position ends.
+    /// The output position at which the output of all bytes before an input position ends.
     pub(super) fn output_behind(&self, edits: &Edits, input: u64) -> u64 {
         match edits.last(self, |edit| edit.input < input) {
             Some(edit) if input <= edit.input_end => edit.output_end,
@@ -250,7 +265,9 @@ impl SequenceMap {
         }
     }
 
-    /// Up to where a receiver has the input who has the output up to a position. Of a replacement it has all or nothing.
+    /// The input position up to which a receiver has the input, if it has the output up to `output`.
+    ///
+    /// A replacement counts only when all of its output is there.
     fn input_of(&self, edits: &Edits, output: u64) -> u64 {
         let before = edits.last(self, |edit| edit.output_end <= output);
         match self.next(edits, before) {
@@ -260,31 +277,31 @@ impl SequenceMap {
         }
     }
 
-    /// The replacement behind one, or the first.
+    /// The replacement behind `before`, or the first.
     pub(super) fn next<'e>(&self, edits: &'e Edits, before: Option<&Edit>) -> Option<&'e Edit> {
         edits.get(before.map_or(self.oldest, |edit| edit.next))
     }
 
-    /// Output position less input position, behind a replacement or before all.
+    /// Output position less input position behind a replacement, or before all replacements.
     pub(super) fn shift_behind(&self, edit: Option<&Edit>) -> i64 {
         edit.map_or(self.shift, Edit::shift)
     }
 
-    /// Up to where its receiver has the input.
+    /// The input position up to which its receiver has the input.
     pub(super) fn input_acknowledged(&self, edits: &Edits) -> u64 {
         self.input_of(edits, self.acknowledged).max(self.reached)
     }
 
-    /// Whether a receiver may acknowledge all before this number.
+    /// Whether a receiver may acknowledge all bytes before this number.
     pub(super) fn has_sent(&self, number: u32) -> bool {
         let distance = number.wrapping_sub(self.number(self.sent)).cast_signed();
-        // None before the first.
+        // No position lies before the first.
         let position = self.sent.checked_add_signed(i64::from(distance));
         self.rewrites
             && position.is_some_and(|position| (self.acknowledged..=self.ends()).contains(&position))
     }
 
-    /// Its receiver acknowledges all before a number.
+    /// Its receiver acknowledges all bytes before a number.
     pub(super) fn acknowledge(&mut self, number: u32, kept: &mut Blocks, edits: &mut Edits) {
         let position = self.output(number);
         if position > self.ends() {
@@ -294,7 +311,7 @@ impl SequenceMap {
         self.have(position.min(self.sent), kept, edits);
     }
 
-    /// Nothing will be sent again.
+    /// Treats all output as acknowledged: nothing will be sent again.
     pub(super) fn give_up(&mut self, kept: &mut Blocks, edits: &mut Edits) {
         self.have(self.sent, kept, edits);
     }
@@ -314,12 +331,12 @@ impl SequenceMap {
         }
     }
 
-    /// Translates what the receiver acknowledges into the sender's numbers; `waits` says whether bytes wait for others that are
-    /// missing.
+    /// Translates the receiver's acknowledgment number into the sender's numbers.
     ///
-    /// Bytes that are held back are with the rewriter alone, and their receiver cannot acknowledge them. A sender that
-    /// sends it again would not come to what follows. So it is told that it arrived: all of it where something waits,
-    /// since the sender then has more to send again; else all but the last byte, so that it still asks.
+    /// `waits` says whether bytes wait for missing ones. Only the rewriter has bytes that are held back, and
+    /// their receiver cannot acknowledge them. A sender that sends them again would not reach the following
+    /// bytes. So it is told that they arrived. Where bytes wait, it is told so of all of them, since it then
+    /// has other bytes to send again. Else it is told so of all but the last byte, so that it still asks.
     pub(super) fn translate(&mut self, edits: &Edits, number: u32, waits: bool) -> u32 {
         if !self.rewrites {
             return number;
@@ -335,19 +352,23 @@ impl SequenceMap {
         self.first.wrapping_add(self.told as u32)
     }
 
-    /// The sender sends bytes again that are held back: what it is told, which is to send them no more, but for the last one
-    /// where it has to ask again.
+    /// The acknowledgment number for a sender that repeats bytes that are held back.
+    ///
+    /// It acknowledges all of them where `all` is set. Else it leaves out the last byte, so that the sender
+    /// asks again.
     pub(super) fn own(&mut self, all: bool) -> u32 {
         self.told = self.told.max(self.taken - u64::from(!all));
         self.first.wrapping_add(self.told as u32)
     }
-    /// Whether its sender has bytes to send again that it gave.
+    /// Whether its sender has bytes that it may send again.
     pub(super) fn is_owed(&self) -> bool {
         self.told < self.taken
     }
 
-    /// Where the output begins that answers a segment whose input begins at `start`: what the sender does not have to send
-    /// again any more is sent with it.
+    /// The output position at which the answer to a repeated segment begins.
+    ///
+    /// The segment's input begins at `start`. Bytes that the sender does not have to repeat any more are sent
+    /// with it.
     pub(super) fn answer_from(&self, edits: &Edits, start: u64) -> u64 {
         if start <= self.told {
             self.acknowledged
@@ -356,8 +377,10 @@ impl SequenceMap {
         }
     }
 
-    /// How many bytes of input its receiver takes who takes `bytes` of output from a number on. What is held back takes no room
-    /// there yet: where that is as much as it takes, it would go on only if more could follow it.
+    /// The bytes of input that its receiver takes, if it takes `bytes` bytes of output from a number on.
+    ///
+    /// Bytes that are held back take no part of that window yet. If they filled it, nothing could follow
+    /// them, and they would never be forwarded.
     pub(super) fn takes(&self, edits: &Edits, number: u32, bytes: u64) -> u64 {
         let edge = self.output(number).min(self.ends()) + bytes;
         let input = match edge.checked_sub(self.sent) {
@@ -369,24 +392,27 @@ impl SequenceMap {
 
     /// The most bytes of a segment to this direction's sender, with so many bytes of options (RFC 6691).
     pub(super) fn segment_size(&self, options: usize) -> u16 {
-        // No less than Linux sends either: a size of 1 would multiply packets.
+        // At least the minimum of Linux: a size of 1 would multiply packets.
         self.maximum_segment_size.saturating_sub(options as u16).max(48)
     }
 
-    /// Its sender sends segments of so many bytes, or sends them again.
+    /// Its sender sends a segment of `len` bytes, or sends it again.
     pub(super) fn is_cut_into(&mut self, len: usize, again: bool) {
         let len = u16::try_from(len).unwrap_or(u16::MAX);
         self.largest = if again { len } else { self.largest.max(len) };
     }
 
-    /// The most bytes of a segment of this direction, where its receiver takes `most`: a sender that has found less of its way to
-    /// pass sends less (RFC 1191), and what was made of that goes the same way.
+    /// The most bytes of a segment of this direction, where its receiver takes `most`.
+    ///
+    /// A sender whose path has a smaller MTU sends smaller segments (RFC 1191), and the output takes the same
+    /// path.
     pub(super) fn at_most(&self, most: u16) -> usize {
         usize::from(most.min(self.largest.max(ANY_WAY)))
     }
 
-    /// More output, block by block: `from` says of which input the output is not all before a position. Answers how many bytes
-    /// found no room.
+    /// Keeps more output, block by block. Answers how many bytes found no room.
+    ///
+    /// `from` gives the input position from which the output does not all lie before an output position.
     fn keep(&mut self, kept: &mut Blocks, mut bytes: &[u8], from: impl Fn(u64) -> u64) -> usize {
         while !bytes.is_empty() {
             let tail = self.kept.tail;
@@ -412,7 +438,8 @@ impl SequenceMap {
         let mut block = if recent != NONE && start <= from { recent } else { self.kept.head };
         while block != NONE && !to.is_empty() {
             let piece = kept.piece(block);
-            // What was read already is before it: only the first block may begin earlier.
+            // Only the first block may begin before `from`. The later ones follow the bytes that were read
+            // already.
             let skip = from.saturating_sub(piece.start) as usize;
             if let Some(bytes) = kept.bytes(block).get(skip..)
                 && !bytes.is_empty()
@@ -427,7 +454,8 @@ impl SequenceMap {
     }
 }
 
-/// Where a [`Rewriter`](super::Rewriter) says what becomes of the bytes that it was given, in their order.
+/// Takes a [`Rewriter`](super::Rewriter)'s decisions on the bytes that it was given, in the order of the
+/// bytes.
 pub struct Output<'a> {
     map: &'a mut SequenceMap,
     kept: &'a mut Blocks,
@@ -452,8 +480,10 @@ impl<'a> Output<'a> {
         self.map.recent = if tail == NONE { (NONE, 0) } else { (tail, self.kept.piece(tail).start) };
     }
 
-    /// The next byte of the input is urgent: its receiver would not read it in its place, and it goes nowhere. Answers `false` where
-    /// another one still waits for what becomes of the bytes before it.
+    /// Takes the next byte of the input out, because it is urgent.
+    ///
+    /// Its receiver would not read it in its place. Answers `false` while another urgent byte waits for the
+    /// decision on earlier bytes.
     pub(super) fn take_out(&mut self) -> bool {
         if self.map.urgent != FAR {
             return false;
@@ -464,24 +494,24 @@ impl<'a> Output<'a> {
         true
     }
 
-    /// Takes the urgent byte out once it is known what becomes of all bytes before it.
+    /// Takes the urgent byte out once all bytes before it are decided.
     fn skip_urgent(&mut self) {
         if self.map.urgent == self.map.emitted {
             self.put(0, &[]);
         }
     }
 
-    /// Lets nothing more through of this connection, in either direction.
+    /// Lets nothing more of this connection through, in either direction.
     pub fn cut(&mut self, cut: Cut) {
         self.counters.cut += u64::from(self.map.cut.is_none());
         self.map.cut.get_or_insert(cut);
     }
-    /// Whether nothing is let through.
+    /// Whether the connection was [cut](Self::cut).
     pub fn is_cut(&self) -> bool {
         self.map.cut.is_some()
     }
 
-    /// These bytes, which are next of those it was given, go on as they are.
+    /// Passes these bytes on unchanged. They are the next undecided bytes of the input.
     pub fn pass(&mut self, bytes: &[u8]) {
         let before = (self.map.urgent - self.map.emitted).min(bytes.len() as u64);
         let (before, behind) = bytes.split_at(before as usize);
@@ -498,7 +528,7 @@ impl<'a> Output<'a> {
         self.send(bytes, |place| from + place);
     }
 
-    /// In the place of the next `input` bytes these go on.
+    /// Replaces the next `input` bytes by these bytes.
     pub fn replace(&mut self, input: usize, bytes: &[u8]) {
         if !self.map.incomplete {
             self.counters.replaced += 1;
@@ -507,7 +537,7 @@ impl<'a> Output<'a> {
         self.skip_urgent();
     }
 
-    /// In the place of the next `input` bytes, and of an urgent one among or before them, these go on.
+    /// Replaces the next `input` bytes by these, and takes out an urgent byte among or before them.
     fn put(&mut self, input: usize, bytes: &[u8]) {
         let map = &mut *self.map;
         let mut input = input as u64;
@@ -530,7 +560,10 @@ impl<'a> Output<'a> {
         self.send(bytes, |_| edit.input);
     }
 
-    /// `from` says of which input the output is not all before one of these bytes.
+    /// Keeps output for sending.
+    ///
+    /// `from` gives, for each byte, the input position from which the output does not all lie before the
+    /// byte.
     fn send(&mut self, bytes: &[u8], from: impl Fn(u64) -> u64) {
         let map = &mut *self.map;
         if map.incomplete || map.cut.is_some() {

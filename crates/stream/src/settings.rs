@@ -4,62 +4,77 @@ use netbricks_core::tables::{MemoryError, TableError};
 
 use super::blocks::BLOCK;
 
-/// Whose bytes count where segments that overlap say different things. Bytes that were delivered stay delivered.
+/// The policy for segments that overlap with different bytes. Bytes that were delivered stay delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Overlap {
-    /// As Linux's out-of-order queue (`tcp_data_queue_ofo`) decides. Segments that follow each other without a gap lie
-    /// there as one run, and of two runs the one that begins earlier counts where both have bytes: what is queued keeps
-    /// all bytes of a run that begins at or before the newcomer, and loses those of runs that begin after it. Where both
-    /// begin at the same byte the longer one counts, and the one that was there if it is no shorter. A segment that is
-    /// in order counts before all that is queued.
+    /// As Linux's out-of-order queue (`tcp_data_queue_ofo`) decides.
     ///
-    /// The end of a stream lies there as one more byte of its run, behind the others. So bytes that count where it is refute it.
-    /// Of several ends the soonest is known; another one counts after it was refuted when it comes again.
+    /// In that queue, segments that follow each other without a gap form one run. Where two runs overlap, the
+    /// run that begins earlier counts. So the queue keeps all bytes of a run that begins at or before the new
+    /// segment. It loses the bytes of runs that begin after the new segment. Where both begin at the same
+    /// byte, the longer one counts; at equal length the queued one counts. A segment that is in order counts
+    /// before all that is queued.
     ///
-    /// Linux joins segments to a run only as its buffers' memory allows; here that is always so. Where a segment follows one run
-    /// and lies in another, or follows two, Linux may join it to either, as its tree happens to lie; here the one that begins last
-    /// keeps what it has. And it joins what begins one byte behind an end to the run of that end; here it never does.
+    /// In that queue, the end of a stream is one more byte of its run, behind the other bytes. So bytes that
+    /// count at that position refute the end. Of several ends the soonest one is known. Another end counts
+    /// only when it comes again after the known one was refuted.
+    ///
+    /// Linux joins segments to a run only as its buffers' memory allows; here they are always joined. A
+    /// segment may follow one run and lie in another, or follow two runs. Linux may then join it to either
+    /// run, depending on the shape of its tree. Here the run that begins last keeps its bytes. Linux also
+    /// joins a segment that begins one byte behind an end to the run of that end; here it is never joined.
     #[default]
     Linux,
-    /// The bytes that came first count; so an end stays one.
+    /// The bytes that came first count. So a known end stays the end.
     First,
-    /// The bytes that came last count; so those that come later where an end is refute it.
+    /// The bytes that came last count. So later bytes at the position of an end refute it.
     Last,
 }
 
-/// The policy when an out-of-order segment finds no room, of its connection's share or of all; and what happens to a
-/// new connection when there are as many as there may be.
+/// The policy when memory or places for connections run out.
+///
+/// It applies to an out-of-order segment that finds no room in its connection's share or in the total. It
+/// also applies to a new connection when there are already as many as allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Full {
-    /// The segment counts as lost; the new connection is not followed.
+    /// The segment counts as lost. The new connection is not followed.
     Refuse,
-    /// Its direction's oldest gap is given up: its user is told of it, and bytes behind it go out. The new connection
-    /// takes the place of the one that was silent longest.
+    /// The oldest gap of the segment's direction is given up.
+    ///
+    /// The user is told of the gap, and the bytes behind it are delivered. A new connection takes the place
+    /// of the connection that was silent longest.
     #[default]
     SkipGap,
-    /// A connection is ended: the segment's own where its own share is used up, else the one that was silent longest.
+    /// A connection is ended.
+    ///
+    /// It is the segment's own connection where its share is used up, else the connection that was silent
+    /// longest.
     Evict,
 }
 
-/// How a reassembler is to be.
+/// Configuration of a reassembler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamConfig {
     /// The most connections followed at a time; 1 or more.
     pub flows: usize,
-    /// Bytes of memory that a connection's out-of-order segments may take, in whole blocks of [`BLOCK`]; one or more.
+    /// Bytes of memory that a connection's out-of-order segments may take, in whole blocks of [`BLOCK`]; one
+    /// or more.
     pub flow_memory: usize,
     /// Bytes of memory that all out-of-order segments may take, in whole blocks; at least `flow_memory`.
     pub memory: usize,
     /// Nanoseconds of silence after which a connection is over; 1 or more.
     pub idle: u64,
-    /// Whose bytes count where segments overlap.
+    /// The policy for segments that overlap with different bytes.
     pub overlap: Overlap,
     /// The policy when there is no room.
     pub full: Full,
-    /// Whether an acknowledgment of bytes that were never seen makes them a gap: they reached the receiver past the
-    /// observer, which will not see them again. Not so for a function in the path that passes acknowledgments on.
+    /// Whether an acknowledgment of bytes that were never seen makes them a gap.
+    ///
+    /// Such bytes reached the receiver by a way that the observer does not see, and will not come again. Set
+    /// this to `false` for a function in the path that forwards acknowledgments.
     pub gaps_by_acknowledgment: bool,
-    /// Seed of the connections' keyed hash; random in production, so that an attacker can't choose connections that collide.
+    /// Seed of the connections' keyed hash; random in production, so that an attacker can't choose
+    /// connections that collide.
     pub seed: u64,
 }
 
@@ -79,46 +94,62 @@ impl Default for StreamConfig {
     }
 }
 
-/// Nanoseconds after which a connection is forgotten that both sides ended or one reset, if nothing more is heard of it: as
-/// long as Linux keeps such a one itself (`TCP_TIMEWAIT_LEN`).
+/// Nanoseconds after which a connection is forgotten that both sides ended or one side reset, if it stays
+/// silent.
+///
+/// Linux keeps such a connection for the same time (`TCP_TIMEWAIT_LEN`).
 pub const LINGER: u64 = 60_000_000_000;
 
-/// Nanoseconds of silence after which a connection is forgotten whose sides have not shaken hands.
+/// Nanoseconds of silence after which a connection is forgotten whose handshake is not complete.
 pub const OPENING: u64 = 30_000_000_000;
 
-/// The policy for packets whose connection is not rewritten: there was no place for it, its beginning was not seen, or its ends
-/// sign what they send (RFC 2385, RFC 5925).
+/// The policy for packets of a connection that is not rewritten.
+///
+/// A connection is not rewritten where there was no place for it, its beginning was not seen, or its ends
+/// sign their segments (RFC 2385, RFC 5925).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MidstreamPolicy {
-    /// They go on unchanged.
+    /// They are forwarded unchanged.
     #[default]
     Pass,
-    /// They are dropped: nothing goes on that the rewriter has not seen.
+    /// They are dropped: nothing is forwarded that the rewriter has not seen.
     Refuse,
 }
 
-/// How streams that are rewritten are kept.
+/// Configuration for streams that are rewritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketizeConfig {
-    /// The most connections at a time. Where there are as many, a new one takes the place of one that is over, else of one
-    /// whose sides have not shaken hands; else it is passed on unchanged. One that moves here takes a place likewise; what
-    /// becomes of it without one, [`Packetizer::take_where`](super::Packetizer::take_where) says.
+    /// The most connections at a time.
+    ///
+    /// When all places are taken, a new connection takes the place of one that is over, else of one whose
+    /// handshake is not complete. Else its packets are forwarded unchanged. A connection that migrates here
+    /// takes a place in the same way. [`Packetizer::take_where`](super::Packetizer::take_where) documents the
+    /// case without a place.
     pub flows: usize,
-    /// Bytes of memory that one direction may take for bytes that its receiver has not acknowledged. No larger window is
-    /// let through than fits half of it, whatever becomes of its bytes.
+    /// Bytes of memory that one direction may take for bytes that its receiver has not acknowledged.
+    ///
+    /// Advertised windows are limited to half of it, whatever the function makes of the bytes.
     pub flow_memory: usize,
-    /// Bytes of memory for all of them; and as much again for segments that are out of order. A direction that has bytes which
-    /// are not acknowledged gets no more than is left for all others: what is beyond that counts as lost. So of n that
-    /// acknowledge nothing each has one part of n + 1, and one is left. Bytes that waited for others get no more either: where that
-    /// is too little for both, they are thrown away and count as lost, and those that they waited for go on.
+    /// Bytes of memory for all unacknowledged bytes, and the same again for out-of-order segments.
+    ///
+    /// A direction with unacknowledged bytes gets no more than is left for all other directions. Bytes beyond
+    /// that count as lost. So n directions that acknowledge nothing each have one part of n + 1, and one part
+    /// is left.
+    ///
+    /// Bytes that waited for missing ones get no more either. Where the memory is too small for both, the
+    /// bytes that waited are discarded and count as lost. The bytes that were missing are forwarded.
     pub memory: usize,
-    /// Replacements in bytes that are not acknowledged that are known one by one, of all connections. Of those a direction gets
-    /// as large a part as `flow_memory` is of `memory`, and no more than is left for all others. What it has beyond that is
-    /// no less correct, but counts as one with what is replaced before it (within [`BLOCK`] bytes as long as there are any
-    /// left): its sender learns up to a block late how far it arrived.
+    /// Replacements in unacknowledged bytes that are known one by one, over all connections.
+    ///
+    /// A direction gets the same part of them as `flow_memory` is of `memory`, and no more than is left for
+    /// all other directions. Replacements beyond that are just as correct. But each is merged with the
+    /// replacement before it (within [`BLOCK`] bytes as long as any are left). The sender then learns up to a
+    /// block late how far its bytes arrived.
     pub edits: usize,
-    /// Nanoseconds of silence after which a connection is forgotten; no more than [`OPENING`] until its sides have shaken
-    /// hands, and no more than [`LINGER`] when it is over.
+    /// Nanoseconds of silence after which a connection is forgotten.
+    ///
+    /// At most [`OPENING`] applies until the handshake is complete, and at most [`LINGER`] after the
+    /// connection is over.
     pub idle: u64,
     /// The policy for packets of other connections.
     pub midstream: MidstreamPolicy,
@@ -127,7 +158,7 @@ pub struct PacketizeConfig {
 }
 
 impl PacketizeConfig {
-    /// As little as there can be.
+    /// The smallest configuration.
     pub(crate) const SMALLEST: Self = Self {
         flows: 1,
         flow_memory: BLOCK,
@@ -140,7 +171,9 @@ impl PacketizeConfig {
 }
 
 impl Default for PacketizeConfig {
-    /// 1,024 connections with 1 MiB a direction, twice 32 MiB together, 65,536 replacements (one a block of memory), for an hour.
+    /// 1,024 connections with 1 MiB a direction and twice 32 MiB together, for an hour.
+    ///
+    /// It allows 65,536 replacements (one a block of memory).
     fn default() -> Self {
         Self {
             flows: 1_024,
@@ -154,19 +187,19 @@ impl Default for PacketizeConfig {
     }
 }
 
-/// Why a reassembler could not be made.
+/// The reason why a reassembler could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
     /// The table of connections.
     #[error("connections: {0}")]
     Connections(#[from] TableError),
-    /// A share that holds nothing.
+    /// A share that is less than one block.
     #[error("{flow_memory} bytes a connection are less than one block of {BLOCK}: give it more, or {BLOCK}")]
     FlowMemory {
         /// Bytes a connection.
         flow_memory: usize,
     },
-    /// All have less than one may have.
+    /// The memory for all connections is less than the share of one.
     #[error(
         "{memory} bytes for all connections are less than the {flow_memory} that one of them may take: raise the first \
          or lower the second"
@@ -185,12 +218,12 @@ pub enum StreamError {
         /// Bytes possible.
         most: usize,
     },
-    /// No time.
+    /// An idle time of 0.
     #[error(
         "connections would be over after 0 ns of silence: give 1 or more, such as 120_000_000_000 (two minutes)"
     )]
     Idle,
-    /// Memory for it can't be had.
+    /// The memory could not be allocated.
     #[error("its memory {0}")]
     NoMemory(#[from] MemoryError),
 }

@@ -1,5 +1,7 @@
-//! Where connections stand, as bytes that another reassembler takes over: a live change goes on in the middle of streams.
-//! Out-of-order bytes are not among them: the old reassembler tells its own users of them when it is taken down.
+//! The positions of all connections as bytes, which another reassembler takes over in a live change.
+//!
+//! The new reassembler continues in the middle of streams. Out-of-order bytes are not included: the old
+//! reassembler delivers them to its own users when it is taken down.
 
 use netbricks_core::packet::checksum;
 
@@ -8,17 +10,18 @@ use super::reader::number;
 use super::reassembler::Reassembler;
 use super::segment::{Protocol, Signatures};
 
-/// Version (2 bytes) and number of connections (4).
+/// The version (2 bytes) and the number of connections (4 bytes).
 const HEAD: usize = 6;
-/// Key, which direction is the client's, and both directions.
+/// The key, the index of the client's direction, and both directions.
 pub(super) const CONNECTION: usize = 40 + 1 + 2 * DIRECTION;
-/// Phase, how it began, how it is signed, five positions, and how many bytes were urgent.
+/// The phase, the kind of start, the signatures, five positions, and the number of urgent bytes.
 const DIRECTION: usize = 3 + 6 * 8;
 const VERSION: u16 = 6;
 
 impl<P: Protocol> Reassembler<P> {
-    /// Where all connections stand: version, number, connections (the one that was silent longest first), and the
-    /// Internet checksum of all.
+    /// The positions of all connections, with a version, their number and a checksum.
+    ///
+    /// The connection that was silent longest comes first. The Internet checksum covers everything.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEAD + self.len() * CONNECTION + 2);
         bytes.extend(VERSION.to_be_bytes());
@@ -34,8 +37,10 @@ impl<P: Protocol> Reassembler<P> {
         bytes
     }
 
-    /// Goes on where [`encode`](Self::encode) stood, at time `now` (ns); what is followed already stays. Answers how many
-    /// connections were taken over: no more than there is place for.
+    /// Continues connections from the bytes of [`encode`](Self::encode), at time `now` (ns).
+    ///
+    /// Connections that are already followed stay as they are. Answers how many connections were taken over:
+    /// no more than there are places for.
     ///
     /// # Errors
     /// The fault of the bytes; nothing is changed then.

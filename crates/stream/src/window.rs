@@ -1,5 +1,7 @@
-//! Windows over byte streams (NetBricks, section 3.1): a user function gets `size` bytes of a direction at a time, each
-//! time `slide` bytes further on.
+//! Windows over byte streams: a user function gets `size` bytes of a direction at a time (NetBricks, section
+//! 3.1).
+//!
+//! Each window begins `slide` bytes behind the one before it.
 
 use std::fmt;
 
@@ -16,25 +18,30 @@ use super::{
 use netbricks_core::shuffle::{self, ShuffleKey};
 use netbricks_core::state::{Declared, Mobility};
 
-/// How windows are to be.
+/// Configuration of windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowConfig {
     /// Bytes of a window; 1 or more.
     pub size: usize,
-    /// Bytes from one window's beginning to the next's; 1 to `size`. Less than `size`: windows share bytes.
+    /// Bytes from the beginning of a window to the beginning of the next; 1 to `size`.
+    ///
+    /// Below `size`, windows share bytes.
     pub slide: usize,
-    /// Bytes of memory for windows that are being filled, of all connections; at least `size`. A direction takes `size`
-    /// of it only while it has a part of a window. 0: none is kept, and bytes are shown as soon as they come, as
-    /// [`Why::NoRoom`] where they don't fill a window.
+    /// Bytes of memory for windows that are being filled, of all connections; at least `size`, or 0.
+    ///
+    /// A direction takes `size` bytes of it only while it has a part of a window. With 0, no parts are kept.
+    /// Bytes are then shown as soon as they come; those that do not fill a window are shown as
+    /// [`Why::NoRoom`].
     pub memory: usize,
-    /// How the streams are followed. [`StreamConfig::idle`] is the windows' timeout: bytes that waited for so long for their window to
-    /// be full are shown as [`Why::Due`] when the connection says something next, and a connection that was silent for so long is
-    /// over, and its windows are called with what there is.
+    /// Configuration of the streams. [`StreamConfig::idle`] is also the windows' timeout.
+    ///
+    /// Bytes that waited so long for their window to be full are shown as [`Why::Due`] when the connection's
+    /// next segment comes. A connection that was silent for so long is over, and its last bytes are shown.
     pub streams: StreamConfig,
 }
 
 impl WindowConfig {
-    /// As little as there can be.
+    /// The smallest configuration.
     pub(crate) const SMALLEST: Self = Self {
         size: 1,
         slide: 1,
@@ -51,18 +58,19 @@ impl WindowConfig {
         },
     };
 
-    /// Windows of `size` bytes, every `slide` bytes, over connections that end after `timeout` ns of silence; for the
-    /// rest as [`StreamConfig::default`], with 16 MiB for windows that are being filled.
+    /// Windows of `size` bytes, every `slide` bytes, over connections that end after `timeout` ns of silence.
+    ///
+    /// There are 16 MiB for windows that are being filled. The rest is [`StreamConfig::default`].
     pub fn new(size: usize, slide: usize, timeout: u64) -> Self {
         let streams = StreamConfig { idle: timeout, ..StreamConfig::default() };
         Self { size, slide, memory: 16 << 20, streams }
     }
 }
 
-/// Why windows could not be made.
+/// The reason why windows could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum WindowError {
-    /// A window of nothing.
+    /// A window of 0 bytes.
     #[error("its size is 0 bytes: give it 1 or more")]
     Size,
     /// A window that never moves.
@@ -71,17 +79,17 @@ pub enum WindowError {
         /// Bytes of a window.
         size: usize,
     },
-    /// Bytes between windows would be in none.
+    /// Windows with bytes between them that would be in no window.
     #[error(
         "its size is {size} bytes but it slides by {slide}: the bytes between would be in no window; slide by {size} at most"
     )]
     Slide {
         /// Bytes of a window.
         size: usize,
-        /// Bytes from one to the next.
+        /// Bytes from one window to the next.
         slide: usize,
     },
-    /// No room for one window.
+    /// Less memory than one window needs.
     #[error("{memory} bytes of memory do not hold one window of {size}: give {size} or more")]
     Memory {
         /// Bytes of memory.
@@ -103,60 +111,67 @@ pub enum WindowError {
          {flow_memory}: raise `flow_memory`, or lower `size` or `longer`"
     )]
     Share {
-        /// Bytes that a direction takes.
+        /// Bytes that a direction needs.
         needed: usize,
-        /// Bytes that it may.
+        /// Bytes that it may take.
         flow_memory: usize,
     },
-    /// The streams below.
+    /// The streams below could not be made.
     #[error(transparent)]
     Streams(#[from] StreamError),
-    /// Memory that can't be had.
+    /// The memory could not be allocated.
     #[error("memory for windows {0}")]
     NoMemory(#[from] MemoryError),
 }
 
-/// Why a window is shown.
+/// The reason why a window is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// It is full.
     Full,
-    /// A gap follows. The next window tells of it.
+    /// A gap follows. The next window states its length.
     Gap,
     /// There is no memory to keep it until it is full.
     NoRoom,
-    /// Its first bytes that were in no window before have waited for the timeout. The next window begins where this one does, and has
-    /// its bytes once more ([`seen`](Window::seen)). In the packets' path ([`InlineWindow`](super::InlineWindow)) also: their sender waits for them
-    /// to go on.
+    /// Its first new bytes have waited for the timeout.
+    ///
+    /// The next window begins at the same byte, and contains its bytes again ([`seen`](Window::seen)). The
+    /// same is true in the packets' path ([`InlineWindow`](super::InlineWindow)). There the sender waits for
+    /// the bytes to be forwarded.
     Due,
-    /// The direction ended. Nothing follows, and there may be nothing in it.
+    /// The direction ended. No window follows, and this one may be empty.
     End(End),
 }
 
 /// The next bytes of one direction of a connection, as a user function sees them.
 #[derive(Clone, Copy, Debug)]
 pub struct Window<'a> {
-    /// The connection's number, below [`StreamConfig::flows`]: no other connection's until both directions ended. What a user function
-    /// keeps by it stays where a connection moves: let [`window_keeping`](crate::StreamOperator::window_keeping) keep it.
+    /// The connection's number, below [`StreamConfig::flows`]. No other connection has it until both
+    /// directions ended.
+    ///
+    /// State that a user function keeps by this number does not move with the connection. Use
+    /// [`window_keeping`](crate::StreamOperator::window_keeping) for state that does.
     pub connection: u32,
     /// Which of its directions.
     pub side: Side,
-    /// From whom to whom.
+    /// The flow key from the sender to the receiver.
     pub flow: FlowKey,
-    /// Its first byte's place in the direction, from 0.
+    /// The position of its first byte in the direction, from 0.
     pub offset: u64,
-    /// Its bytes: [`WindowConfig::size`], and fewer where [`why`](Self::why) is not [`Why::Full`].
+    /// Its bytes: [`WindowConfig::size`], or fewer where [`why`](Self::why) is not [`Why::Full`].
     pub bytes: &'a [u8],
-    /// How many of its first bytes were in the window before: it slides by less than its size, or was shown before it was full.
+    /// The number of its first bytes that were in the window before.
+    ///
+    /// There are such bytes where the window slides by less than its size, or was shown before it was full.
     pub seen: usize,
-    /// So many bytes right before it will never be known; 0 for none.
+    /// The number of bytes right before it that will never be known; 0 for none.
     pub gap: u64,
-    /// Why it is shown.
+    /// The reason why it is shown.
     pub why: Why,
 }
 
 impl<'a> Window<'a> {
-    /// The bytes that were in no window before.
+    /// The bytes that were in no earlier window.
     pub fn fresh(&self) -> &'a [u8] {
         &self.bytes[self.seen..]
     }
@@ -167,16 +182,16 @@ pub(super) const NONE: u32 = u32::MAX;
 /// The part of its next window that a direction has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
-    /// Where its bytes are; [`NONE`] while it has none.
+    /// The number of its buffer; [`NONE`] while it has no bytes.
     pub(super) buffer: u32,
     pub(super) len: u32,
-    /// How many of them were in the window before.
+    /// How many of its bytes were in the window before.
     pub(super) seen: u32,
-    /// The first one's place in the direction.
+    /// The position of its first byte in the direction.
     pub(super) offset: u64,
     /// Bytes that are missing before the first one.
     pub(super) gap: u64,
-    /// When the first one came that was in no window yet (ns), while there is such a one.
+    /// When its first new byte came (ns), if it has one.
     pub(super) since: u64,
 }
 
@@ -201,7 +216,7 @@ impl Buffers {
         let first = buffer as usize * self.size;
         &mut self.bytes[first..first + self.size]
     }
-    /// The first bytes of one; nothing of none.
+    /// The first `len` bytes of a buffer; none for [`NONE`].
     pub(super) fn get(&self, buffer: u32, len: usize) -> &[u8] {
         match buffer {
             NONE => &[],
@@ -220,20 +235,23 @@ impl Buffers {
     }
 }
 
-/// Streams, cut into windows, and the function that sees them: the declared state of a function with
-/// [`window`](crate::StreamOperator::window).
+/// Streams, cut into windows, and the function that sees them.
+///
+/// This is the declared state of a function with [`window`](crate::StreamOperator::window).
 pub struct Windows<P: Protocol, F: WindowObserver> {
     pub(super) streams: Reassembler<P>,
     pub(super) cutter: Cutter,
-    /// State that the function keeps, by connection. Of directions that are none's it is the default.
+    /// State that the function keeps, by connection. It is the default for directions that no connection
+    /// uses.
     pub(super) kept: Vec<[F::Kept; 2]>,
     f: F,
-    /// Ends of which the function has not been told, with what it kept of them: those who have connections move may not
-    /// call it.
+    /// Ends that the function was not told of yet, with the state that it kept.
+    ///
+    /// The code that migrates connections may not call the function.
     moved: Vec<(u32, Side, FlowKey, u64, F::Kept)>,
 }
 
-/// All that windows need but the function that sees them, of which `K` is what it keeps of a direction.
+/// All parts of windows except the function that sees them. `K` is its state of a direction.
 pub(crate) struct WindowParts<P: Protocol, K>(Reassembler<P>, Cutter, Vec<[K; 2]>);
 
 pub(super) struct Cutter {
@@ -241,13 +259,13 @@ pub(super) struct Cutter {
     slide: usize,
     /// How long bytes wait for their window to be full (ns).
     timeout: u64,
-    /// The time of what is being taken (ns).
+    /// The time of the current segment (ns).
     now: u64,
     pub(super) buffers: Buffers,
     pub(super) parts: Vec<[Part; 2]>,
 }
 
-/// Memory for parts of windows, `most` of them at most.
+/// Memory for at most `most` parts of windows.
 pub(super) fn buffers(size: usize, slide: usize, memory: usize, most: usize) -> Result<Buffers, WindowError> {
     match (size, slide) {
         (0, _) => return Err(WindowError::Size),
@@ -255,7 +273,7 @@ pub(super) fn buffers(size: usize, slide: usize, memory: usize, most: usize) -> 
         _ if slide > size => return Err(WindowError::Slide { size, slide }),
         _ => {}
     }
-    // A part's length is 32 bits, as its buffer's number.
+    // A part's length and its buffer's number have 32 bits.
     if memory / size >= NONE as usize || size >= NONE as usize {
         return Err(WindowError::TooMuch { memory, size });
     }
@@ -272,12 +290,12 @@ impl<P: Protocol, K: Kept> WindowParts<P, K> {
         if size > memory && memory > 0 && size > 0 {
             return Err(WindowError::Memory { memory, size });
         }
-        // No more than there are directions.
+        // No more parts than there are directions.
         let buffers = buffers(size, slide, memory, streams.flows.saturating_mul(2))?;
         let timeout = streams.idle;
         let streams = Reassembler::new(streams)?;
         let parts = filled([Part::NOTHING; 2], streams.capacity())?;
-        // Before there is even one of them, which may be large.
+        // The memory is reserved before the first state is made, because one may be large.
         let mut kept = room(streams.capacity())?;
         kept.resize_with(streams.capacity(), Default::default);
         Ok(Self(streams, Cutter { size, slide, timeout, now: 0, buffers, parts }, kept))
@@ -303,7 +321,7 @@ impl<P: Protocol, F: WindowObserver> Windows<P, F> {
     pub fn streams(&self) -> &Reassembler<P> {
         &self.streams
     }
-    /// Windows that have memory while they are being filled.
+    /// The number of windows that are being filled and have memory.
     pub fn filling(&self) -> usize {
         self.cutter.buffers.in_use()
     }
@@ -322,13 +340,14 @@ impl<P: Protocol, F: WindowObserver> Windows<P, F> {
             }
         }
     }
-    /// Ends connections that were silent for too long at `now` (ns), `most` at most.
+    /// Ends at most `most` connections that were silent for too long at `now` (ns). Answers how many it
+    /// ended.
     pub fn expire(&mut self, now: u64, most: usize) -> usize {
         self.tell_of_moves();
         let Self { streams, cutter, kept, f, .. } = self;
         streams.expire(now, most, |delivery| cutter.take(delivery, f, kept))
     }
-    /// Tells of connections that moved away.
+    /// Tells the function of connections that moved away.
     #[inline]
     fn tell_of_moves(&mut self) {
         if !self.moved.is_empty() {
@@ -339,7 +358,7 @@ impl<P: Protocol, F: WindowObserver> Windows<P, F> {
             }
         }
     }
-    /// Ends all connections, since nothing more will come.
+    /// Ends all connections. Call it when no more segments come.
     pub fn finish(&mut self) {
         self.tell_of_moves();
         let Self { streams, cutter, kept, f, .. } = self;
@@ -348,12 +367,12 @@ impl<P: Protocol, F: WindowObserver> Windows<P, F> {
 }
 
 impl<P: Protocol, F: WindowObserver> Windows<P, F> {
-    /// Forgets a connection that goes on elsewhere.
+    /// Forgets a connection that continues on another worker.
     pub(super) fn give_away(&mut self, number: u32) {
         for side in [Side::Client, Side::Server] {
             let kept = std::mem::take(&mut self.kept[number as usize][side as usize]);
             if let Some(offset) = self.streams.progress(number, side) {
-                // All of them may move at once.
+                // All connections may move at once.
                 match self.moved.try_reserve(1) {
                     Ok(()) => self.moved.push((number, side, self.streams.flow(number, side), offset, kept)),
                     Err(_) => self.streams.counters.untold += 1,
@@ -376,12 +395,12 @@ impl Cutter {
             What::Bytes(bytes) => {
                 let waiting = part.is_fresh().then_some(part.offset);
                 self.bytes(&delivery, &mut part, bytes, f, kept);
-                // It is another window, or this one's bytes were all in one before.
+                // Either it is another window, or all bytes of this one were in an earlier window.
                 if waiting != Some(part.offset) {
                     part.since = self.now;
                 }
             }
-            // No part of what the receiver reads.
+            // The urgent byte is not part of the stream that the receiver reads.
             What::Urgent(_) => {}
             What::Gap(missing) => {
                 if part.is_fresh() {
@@ -393,7 +412,7 @@ impl Cutter {
             }
             What::End(end) => {
                 if !part.is_fresh() {
-                    // What is there was shown: only the end, and a gap before it, is new.
+                    // The part's bytes were shown: only the end, and a gap before it, is new.
                     self.release(&mut part);
                     part.offset = delivery.offset;
                 }
@@ -418,7 +437,7 @@ impl Cutter {
         if part.len == 0 {
             part.offset = delivery.offset;
         }
-        // First what there is a part of: filled up, it is shown and slides.
+        // First the part that is there: when it is full, it is shown and slides.
         while part.len > 0 && !bytes.is_empty() {
             let len = part.len as usize;
             let more = bytes.len().min(size - len);
@@ -436,7 +455,7 @@ impl Cutter {
                 }
             }
         }
-        // Whole windows are shown where they lie.
+        // Whole windows are shown in place.
         while bytes.len() >= size {
             f.see(&shown(delivery, part, &bytes[..size], Why::Full), kept);
             bytes = &bytes[slide..];
@@ -457,14 +476,14 @@ impl Cutter {
         (part.seen, part.gap) = (0, 0);
     }
 
-    /// Whether a direction has bytes that have waited for their window for too long.
+    /// Whether a direction has bytes that have waited too long for their window.
     #[inline]
     fn is_due(&self, number: u32, side: Side) -> bool {
         let part = &self.parts[number as usize][side as usize];
         part.is_fresh() && self.now.saturating_sub(part.since) >= self.timeout
     }
 
-    /// Shows what a direction has.
+    /// Shows the bytes of a direction that are due.
     #[cold]
     fn show_due<F: WindowObserver>(
         &mut self,
@@ -476,7 +495,7 @@ impl Cutter {
     ) {
         let part = &mut self.parts[connection as usize][side as usize];
         let Part { buffer, len, seen, offset, gap, .. } = *part;
-        // What follows begins at the same place.
+        // The next window begins at the same place.
         (part.seen, part.gap) = (len, 0);
         let bytes = self.buffers.get(buffer, len as usize);
         let window =
@@ -484,7 +503,7 @@ impl Cutter {
         f.see(&window, &mut kept[connection as usize][side as usize]);
     }
 
-    /// Shows the bytes that a part has.
+    /// Shows the bytes of a part.
     fn show_part<F: WindowObserver>(
         &self,
         delivery: &Delivery<'_>,
@@ -518,7 +537,7 @@ impl<P: Protocol, F: WindowObserver + 'static> Declared for Windows<P, F> {
         self.streams.decode(bytes, now).map(|_| ())
     }
     fn mobility(&self, by: ShuffleKey) -> Mobility {
-        // By any other key the two directions may part.
+        // With any other key the two directions may be on different workers.
         if by == ShuffleKey::SymmetricFlow { Mobility::Moves } else { Mobility::Bound }
     }
     fn take_part(&mut self, part: &shuffle::Part, _: usize) -> (Vec<u8>, Option<usize>) {

@@ -1,4 +1,4 @@
-//! Authors' code that workers call outside turns: what panics there is told, and costs nobody else anything.
+//! Code of functions that workers call outside turns: a panic there is reported, and affects nothing else.
 
 use netbricks_buffer::Batch;
 use netbricks_core::{Context, ImportError, Node, Section, StateImage};
@@ -6,7 +6,7 @@ use netbricks_runtime::{Event, EventSink, Factory, FactoryError, IdlePolicy, Run
 
 use crate::nodes::{Counting, Sink, Source, chain, config, pool};
 
-/// Panics over every question, and in its end.
+/// Panics at export, import and report, and when it is dropped.
 struct Rude;
 
 impl Node for Rude {
@@ -28,7 +28,7 @@ impl Drop for Rude {
     }
 }
 
-/// Panics over what it keeps, which is nothing.
+/// Panics when it is asked how many packets it holds.
 struct Mute;
 
 impl Node for Mute {
@@ -41,7 +41,7 @@ impl Node for Mute {
     }
 }
 
-/// Two that panic in their end, which together would have ended the process.
+/// Two nodes that panic when they are dropped, which together would have ended the process.
 fn rude(context: &WorkerContext, name: &str, packets: u64) -> Result<netbricks_core::Graph, FactoryError> {
     let nodes: Vec<(&str, Box<dyn Node>)> = vec![
         ("in", Box::new(Source::new(packets))),

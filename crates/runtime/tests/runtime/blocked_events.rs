@@ -1,4 +1,4 @@
-//! Events run on time while their worker waits for room in a full ring, and what they send waits in its turn.
+//! Events run on time while their worker waits for room in a full ring. Their packets wait in order.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use netbricks_core::{
 use crate::shuffle::{Flows, NUMBER, SMALL, Seen, Witness, check_order, pool};
 
 const PERIOD: u64 = 1_000_000;
-/// Flows of which a packet each is sent at every time.
+/// Flows for which one packet each is sent at every time.
 const SENT: u16 = 16;
 
 /// Sends a packet of each of its flows every period, numbered within its flow.
@@ -79,7 +79,7 @@ impl Side {
     }
 }
 
-/// Two workers whose rings to each other are full, and packets behind them.
+/// Two workers whose rings to each other are full, with packets that wait for them.
 fn blocked(pool: &Pool, seen: &Seen) -> [Side; 2] {
     let (group, shuffle) = (WorkerGroup::new(2), Shuffle::new(ShuffleConfig { ring: 8, ..SMALL }));
     let mut sides = [0, 1].map(|index| Side::new((&group, index), 1_000, pool, &shuffle, seen));
@@ -88,7 +88,7 @@ fn blocked(pool: &Pool, seen: &Seen) -> [Side; 2] {
         assert_eq!(side.graph.totals().handoff_out.packets, 8, "the ring is full");
         assert!(side.graph.totals().held > 0, "and packets wait for it");
     }
-    // The first took nothing yet: now both rings are full.
+    // The first worker took nothing yet: now both rings are full.
     sides[0].turns(1, 1);
     sides
 }
@@ -98,7 +98,7 @@ fn events_run_on_time_while_rings_are_full_both_ways() {
     let (pool, seen) = (pool(), Seen::default());
     let mut sides = blocked(&pool, &seen);
     const TIMES: u64 = 40;
-    // One worker never gets its turn: the other stays blocked for as long as it likes.
+    // One worker never gets its turn, so the other stays blocked.
     let [a, b] = &mut sides;
     let polls = a.polls.load(Ordering::Relaxed);
     for time in 1..=TIMES {
@@ -147,7 +147,7 @@ fn what_events_send_after_a_workers_source_has_ended_still_crosses() {
     const PACKETS: u64 = 20_000;
     let mut sides = [(0, 0), (1, PACKETS)]
         .map(|(index, packets)| Side::new((&group, index), packets, &pool, &shuffle, &seen));
-    // Time stands still at last, so that no event comes between the end of the one source and that of the run.
+    // Time stops at the end, so that no event comes between the end of the one source and the end of the run.
     let times = 100;
     for turn in 0..10_000 {
         sides.iter_mut().for_each(|side| side.turns(1, 1 + PERIOD * (turn / 4).min(times)));

@@ -1,5 +1,7 @@
-//! A driven graph whose sources find no buffer goes on when there are some again, however long that takes in its own time; where
-//! nobody gives any back the run ends and says so.
+//! A driven graph whose sources find no buffer continues when buffers are free again, after any time of its
+//! own.
+//!
+//! Where no buffer comes back, the run ends and reports that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +13,9 @@ use netbricks_runtime::{Config, Factory, IdlePolicy, Runtime};
 
 use crate::nodes::{Sink, chain, config};
 
-/// A packet a poll where there is a buffer; else it asks for a time, as sources do that move the clock.
+/// A source of one packet a poll where there is a buffer.
+///
+/// Else it asks for a time, as sources do that move the clock.
 struct Wanting {
     left: u64,
     polls: Arc<AtomicU64>,
@@ -48,7 +52,9 @@ fn start(config: Config, polls: &Arc<AtomicU64>) -> Runtime {
     .unwrap()
 }
 
-/// More timers in a row that move nothing than make a graph without sources end; those beyond take up to 4 ms each.
+/// More timers in a row than end a graph without sources, if they move nothing.
+///
+/// Those beyond that number take up to 4 ms each.
 const MANY: u64 = (1 << 16) + 100;
 
 #[test]

@@ -1,4 +1,4 @@
-//! What came in left for a counted reason, whatever the nodes did and however the run ended.
+//! All received packets leave for a counted reason, whatever the nodes do and however the run ends.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ fn check(report: &FinalReport) {
     }
 }
 
-/// What one worker's `Mixed` must have come to, worked out packet by packet.
+/// The expected counts of one worker's `Mixed`, calculated packet by packet.
 #[derive(Default)]
 struct Expected {
     denied: u64,
@@ -54,8 +54,8 @@ fn expected(burst: u64) -> Expected {
     let mut all = Expected::default();
     for first in (0..PACKETS).step_by(burst as usize) {
         let batch = first..(first + burst).min(PACKETS);
-        // A panic takes with it what of its batch had not left: drops before it stand, what was handed on or made
-        // does not.
+        // A panic loses the packets of its batch that had not left: earlier drops stay counted, but packets
+        // that were passed on or created in this batch are lost.
         let panic = batch.clone().find(|number| number % PANICS_AT == PANICS_AT - 1);
         for number in batch {
             if panic.is_some_and(|panic| number >= panic) {
@@ -97,7 +97,7 @@ fn one_two_and_four_workers_conserve_every_packet() {
             );
             assert_eq!(report.totals.created.packets, all(expected.created));
             assert_eq!(report.totals.sent.packets, all(expected.sent + expected.created));
-            // The merged nodes are the workers' sums.
+            // The merged nodes are the sums over workers.
             let node = report.nodes.iter().find(|node| node.node == "in").unwrap();
             assert_eq!(node.counters.received, report.totals.received);
             let by_worker: u64 = report
@@ -185,7 +185,7 @@ fn a_panic_is_told_with_its_place_and_the_state_is_made_anew() {
     assert!(panic.place.as_ref().unwrap().contains("nodes.rs:"));
     assert_eq!(report.nodes[1].counters.panics, 1);
     assert_eq!(report.totals.sent.packets, 10_000 - 32);
-    // 6,400 packets came before the new node was made.
+    // 6,400 packets came before the new node was built.
     assert_eq!(report.sections[0].section.rows, [["3600"]]);
 }
 

@@ -1,5 +1,6 @@
-//! No batch spans the deadline of an event, on the worker that receives and on the one that it gives packets to alike: deadlines and
-//! arrivals are compared to the nanosecond.
+//! No batch spans the deadline of an event, on the receiving worker and on the worker that gets the packets.
+//!
+//! Deadlines and arrivals are compared to the nanosecond.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -18,7 +19,9 @@ const PERIOD: u64 = 333_333;
 const FLOWS: u16 = 16;
 const PACKETS: u64 = 2_000;
 
-/// Packets of all flows in turn, numbered within their flows, a step apart, in batches as a port makes them of a capture.
+/// Packets of all flows in turn, a step apart, in batches as a port makes them from a capture.
+///
+/// They are numbered within their flows.
 pub(crate) struct Capture {
     frames: Vec<Vec<u8>>,
     begin: u64,
@@ -71,7 +74,8 @@ impl Node for Capture {
     }
 }
 
-/// What a worker saw, in order: packets by their arrival, events by when they were due, which is when they ran.
+/// The events of a worker, in order: packets by their arrival, timed events by their deadline, at which they
+/// ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Saw {
     Packet(u64),
@@ -95,7 +99,9 @@ impl Node for Witness {
     }
 }
 
-/// A worker's part: the first replays, all have a function that is called every period behind a shuffle, and once in addition.
+/// A worker's graph: the first worker replays, and all have a function behind a shuffle.
+///
+/// The function is called every period, and once in addition.
 fn part(worker: &Worker, shuffle: &Shuffle, (begin, step, once): (u64, u64, u64), log: &Log) -> GraphBuilder {
     let mut graph = GraphBuilder::new("test");
     let shuffle = graph.add("shuffle", shuffle.node(worker).unwrap()).unwrap();
@@ -135,7 +141,7 @@ fn run(workers: usize, burst: usize, times: (u64, u64, u64)) -> Vec<Vec<Saw>> {
         .collect();
     let mut done = vec![false; workers];
     for turn in 0..1_000_000 {
-        // The others lag behind, so that there is more than one time in their rings.
+        // The others are delayed, so that there is more than one time in their rings.
         let at = if turn % 64 < 32 { 0 } else { turn % workers };
         done[at] = done[at] || graphs[at].turn(0) == Turn::Done;
         if done.iter().all(|done| *done) {
@@ -152,8 +158,8 @@ fn run(workers: usize, burst: usize, times: (u64, u64, u64)) -> Vec<Vec<Saw>> {
 
 #[test]
 fn events_come_between_the_same_packets_behind_a_ring_as_before_it() {
-    // Second and third of all packets on either side of `once`, within a millisecond; arrivals of the same nanosecond as events;
-    // holes of several milliseconds; and time that begins at 0.
+    // The second and third of all packets on either side of `once`, within a millisecond; arrivals at the
+    // same nanosecond as events; holes of several milliseconds; and time that begins at 0.
     let long_ago = 1_700_000_000_123_456_789;
     for (begin, step) in [(long_ago, 97_531), (long_ago, PERIOD), (long_ago, 7_100_003), (0, 97_531)] {
         let once = begin + step + step / 2;
@@ -168,7 +174,7 @@ fn events_come_between_the_same_packets_behind_a_ring_as_before_it() {
                     });
                     let packets: Vec<u64> = packets.collect();
                     assert!(packets.len() > 100, "{at}: both have work");
-                    // Periods begin with the first packet, given away or not.
+                    // Periods begin with the first packet, handed over or not.
                     let mut due = PERIOD + if worker == 0 { begin } else { packets[0] };
                     let mut at_once = Some(once);
                     let mut expected = Vec::new();
@@ -193,7 +199,7 @@ fn events_come_between_the_same_packets_behind_a_ring_as_before_it() {
                         "{at}: {:?}",
                         differs.map(|place| (saw[place], expected[place]))
                     );
-                    // The first worker's time goes on with what it gives away.
+                    // The first worker's time moves on with the packets that it hands over.
                     let rest = &saw[expected.len()..];
                     assert!(rest.iter().all(|saw| matches!(saw, Saw::Event(_))), "{at}: {rest:?}");
                     arrivals.extend(packets);

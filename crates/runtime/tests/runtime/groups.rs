@@ -1,4 +1,5 @@
-//! Groups in a graph: they share turns fairly, they meet again, and they stand before and behind a shuffle.
+//! Groups in a graph: they share turns fairly, their packets meet again, and they work before and behind a
+//! shuffle.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -9,7 +10,9 @@ use netbricks_core::{
     Shuffle, ShuffleConfig, Turn, Worker, WorkerGroup, merge,
 };
 
-/// Packets of 60 bytes whose first is their group and whose next eight are their number, by weights of the groups.
+/// A source of packets of 60 bytes, distributed over groups by weights.
+///
+/// The first byte is the group, and the next eight are the number.
 pub(crate) struct Weighted {
     weights: Vec<u64>,
     sent: Vec<u64>,
@@ -30,7 +33,7 @@ impl Node for Weighted {
     }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         while self.left > 0 && batch.len() < cx.burst() {
-            // Whoever is furthest behind its weight.
+            // The group that is furthest behind its weight.
             let behind = |group: usize| self.sent[group] as f64 / self.weights[group] as f64;
             let group = (0..self.weights.len()).min_by(|a, b| behind(*a).total_cmp(&behind(*b))).unwrap();
             let mut bytes = [0; 60];
@@ -45,7 +48,7 @@ impl Node for Weighted {
     }
 }
 
-/// Who came, in which order: input, worker that sent it, group, number.
+/// The packets that came, in order: input, sending worker, group, number.
 pub(crate) type Seen = Arc<Mutex<Vec<(usize, u8, u8, u64)>>>;
 
 fn label(packet: &Packet) -> (u8, u8, u64) {
@@ -53,7 +56,7 @@ fn label(packet: &Packet) -> (u8, u8, u64) {
     (data[9], data[0], u64::from_be_bytes(data[1..9].try_into().unwrap()))
 }
 
-/// Sends everything, by any of its inputs.
+/// Sends everything that comes by any of its inputs.
 pub(crate) struct Ends(pub(crate) usize, pub(crate) Seen);
 
 impl Node for Ends {
@@ -89,7 +92,9 @@ pub(crate) fn source(weights: &[u64], packets: u64, worker: u8) -> Box<Weighted>
     Box::new(Weighted { weights: weights.to_vec(), sent: vec![0; weights.len()], left: packets, worker })
 }
 
-/// Three sources of these weights for one grouping node, which cannot keep up, so that its queues decide: after 60,000 packets.
+/// Three sources of these weights for one grouping node, after 60,000 packets.
+///
+/// The node cannot keep up, so its queues decide.
 fn overloaded(pool: &Pool, weights: &[u64; 3], burst: usize) -> (Graph, Seen) {
     let (worker, seen) = (Worker::new(0, 1, pool.clone()), Seen::default());
     let mut graph = GraphBuilder::new("test");
@@ -117,7 +122,7 @@ fn groups_that_queue_share_turns_equally_however_unequal_their_traffic() {
         for (input, from, group, number) in seen.lock().unwrap().iter() {
             assert_eq!(*input, usize::from(*group));
             shares[*input] += 1;
-            // A full queue leaves gaps; nothing of a source passes what it sent before.
+            // A full queue leaves gaps, but no packet of a source passes an earlier one.
             let least = next.insert((*from, *group), number + 1).unwrap_or(0);
             assert!(*number >= least, "group {group} of source {from}: {number} behind {least}");
         }
@@ -131,7 +136,7 @@ fn groups_that_queue_share_turns_equally_however_unequal_their_traffic() {
     }
 }
 
-/// One source for one grouping node, so that it keeps up: whoever has more than its share has what the others leave.
+/// One source for one grouping node, so that it keeps up. A group may use turns that the others leave.
 #[test]
 fn a_group_has_the_turns_that_the_others_leave() {
     for (burst, weights) in [(1, [90, 5, 5]), (32, [90, 5, 5]), (32, [1, 98, 1]), (256, [1, 90, 9])] {
@@ -151,7 +156,9 @@ fn a_group_has_the_turns_that_the_others_leave() {
     }
 }
 
-/// Three sources: more than a turn lets go, so that queues overflow, but not those of groups that have less than an equal share.
+/// Three sources: more packets than a turn releases, so that queues overflow.
+///
+/// Queues of groups with less than an equal share do not.
 #[test]
 fn a_group_with_less_than_its_share_loses_nothing() {
     for burst in [1, 32, 256] {
@@ -196,14 +203,14 @@ fn groups_part_and_meet_again_in_order() {
     }
 }
 
-/// Shuffles by the packet's group, so that a group is one worker's.
+/// Shuffles by the packet's group, so that each group belongs to one worker.
 fn shuffle_by_group(shuffle: &Shuffle, worker: &Worker) -> Box<dyn Node> {
     shuffle.node_by(worker, |input| input, |packet| u64::from(packet.frame()[0])).unwrap()
 }
 
 type Wire = fn(&mut GraphBuilder, &Worker, &[Shuffle], NodeId, NodeId);
 
-/// Group within shuffle: each worker groups what it owns.
+/// Groups behind a shuffle: each worker groups the packets that it owns.
 fn group_within_shuffle(
     graph: &mut GraphBuilder,
     worker: &Worker,
@@ -218,7 +225,7 @@ fn group_within_shuffle(
     (0..3).for_each(|group| graph.connect(groups, Groups::edge(group), to, group).unwrap());
 }
 
-/// Shuffle within group: each group has a shuffle of its own.
+/// Shuffles behind groups: each group has its own shuffle.
 fn shuffle_within_group(
     graph: &mut GraphBuilder,
     worker: &Worker,
@@ -258,7 +265,7 @@ fn groups_and_shuffles_nest_in_either_order() {
             .collect();
         let mut done = [false; 2];
         for turn in 0..1_000_000 {
-            // Now one is ahead, now the other.
+            // Sometimes one is ahead, sometimes the other.
             let at = usize::from(turn % 7 > 2);
             done[at] = workers[at].0.turn(0) == Turn::Done;
             if done == [true; 2] {
@@ -290,7 +297,7 @@ fn groups_and_shuffles_nest_in_either_order() {
     }
 }
 
-/// On each worker a long queue before a short one, in whatever order they were added; the first worker receives.
+/// On each worker a long queue before a short one, added in either order. The first worker receives.
 fn queues_in_a_row(workers: usize, short_first: bool) -> Vec<Graph> {
     let (pool, group) = (pool(), WorkerGroup::new(workers));
     let shuffle = Shuffle::new(ShuffleConfig { ring: 8_192, ..ShuffleConfig::default() });
@@ -321,7 +328,7 @@ fn queues_in_a_row(workers: usize, short_first: bool) -> Vec<Graph> {
         }
         let mut graph = graph.build(pool.clone()).unwrap();
         graph.set_burst(32);
-        // Three sources bring more than one turn of the queue takes along.
+        // Three sources bring more than one turn of the queue takes.
         let waits = |graph: &mut Graph| {
             let queued = graph.call("long", "queued", "").unwrap();
             queued.split(' ').map(|length| length.parse::<u64>().unwrap()).sum::<u64>()
@@ -335,7 +342,7 @@ fn queues_in_a_row(workers: usize, short_first: bool) -> Vec<Graph> {
     (0..workers).map(graph).collect()
 }
 
-/// What waits in a queue goes into the next one no faster than that lets go.
+/// Packets leave a queue for the next one no faster than the next one releases them.
 #[test]
 fn queues_in_a_row_lose_nothing_to_a_move_or_an_end() {
     for short_first in [false, true] {
@@ -350,7 +357,7 @@ fn queues_in_a_row_lose_nothing_to_a_move_or_an_end() {
             });
             assert!(ended.is_some(), "it moves for ever");
         }
-        // Each says so once its idle nodes had their turns, and they need not say so at one time.
+        // Each reports the end once its idle nodes had their turns, and not necessarily at the same time.
         let mut done = [false; 2];
         let ended = (0..100_000).find(|_| {
             for (graph, done) in graphs.iter_mut().zip(&mut done) {

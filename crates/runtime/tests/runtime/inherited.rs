@@ -1,4 +1,6 @@
-//! A live change on several workers, one after the other, of graphs whose workers share state: what was counted stays counted.
+//! A live change on several workers, one after the other, of graphs whose workers share state.
+//!
+//! No count is lost.
 
 use std::cell::RefCell;
 
@@ -10,7 +12,8 @@ use netbricks_runtime::{Config, Factory, FactoryError, IdlePolicy, Runtime, Work
 
 use crate::nodes::{Position, Sink, Source, chain, config, pool};
 
-/// Counts packets together with other workers; those that it could not, as another one wrote, for itself.
+/// Counts packets together with other workers. Packets that it could not count, as another worker wrote, it
+/// counts for itself.
 fn counting<C: Consistency>(
     input: Input,
     worker: &Worker,
@@ -53,7 +56,7 @@ fn factory(name: String, blueprint: &Blueprint) -> Factory {
     })
 }
 
-/// Of each worker's source: more than there is time for.
+/// Packets of each worker's source: more than there is time for.
 const PACKETS: u64 = u64::MAX;
 const CHANGES: usize = 60;
 
@@ -61,8 +64,9 @@ fn busy() -> Config {
     config(pool(), 2).idle(IdlePolicy::Latency)
 }
 
-/// Replaces the graph again and again by ones whose state has as many counters as `counters` says, and holds what was counted
-/// against the packets that came.
+/// Replaces the graph several times, and compares the counted packets with the received ones.
+///
+/// `counters` gives the number of counters of the state in each graph.
 fn nothing_is_lost<C: Consistency + Copy + Send + Sync + 'static>(
     consistency: C,
     counters: fn(usize) -> usize,
@@ -82,12 +86,12 @@ fn nothing_is_lost<C: Consistency + Copy + Send + Sync + 'static>(
             assert!(replaced.refused.is_empty(), "{:?}", replaced.refused);
             assert_eq!(replaced.moved, ["count: seen", "count: missed"]);
         }
-        // Both write it from their new graphs before the next one comes.
+        // Both workers write it from their new graphs before the next change.
         while control.progress().received.packets < before + 1_000 {
             std::thread::yield_now();
         }
     }
-    // By graphs without sources, so that nothing comes in between.
+    // Graphs without sources, so that no packet comes in between.
     let last = |name: &'static str| {
         let of = of.clone();
         move |_| {
@@ -113,7 +117,7 @@ fn nothing_is_lost<C: Consistency + Copy + Send + Sync + 'static>(
     assert_eq!(counted, [came - missed; 2], "{missed} of {came} could not be counted");
 }
 
-/// A source of nothing, which does not end.
+/// A source without packets, which does not end.
 struct Silent;
 
 impl netbricks_core::Node for Silent {

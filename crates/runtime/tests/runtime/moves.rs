@@ -1,4 +1,5 @@
-//! Buckets move behind all shuffles by one key, in the order in which packets pass them, and whatever else is going on.
+//! Buckets move behind all shuffles by one key, in the order in which packets pass them, during other
+//! activity.
 
 use netbricks_core::packet::FlowKey;
 use netbricks_core::{
@@ -11,10 +12,10 @@ use crate::shuffle::{
     move_back_and_forth_by, pool, staged,
 };
 
-/// A flow is on one worker behind all shuffles by its key, its state and its order too.
+/// Behind all shuffles by its key, a flow is on one worker, with its state and its order.
 #[test]
 fn shuffles_by_one_key_move_together() {
-    // Rings that hold much: a flow's packets could pass others of it there.
+    // Rings with much room: packets of a flow could pass others of the flow there.
     let run = Run { packets: MOST, stages: 2, config: ShuffleConfig { ring: 2_048, ..SMALL }, ..RUN };
     let same = |control: &Control, owner: usize| {
         for (worker, node) in [(0, "shuffle"), (0, "shuffle 1"), (1, "shuffle"), (1, "shuffle 1")] {
@@ -25,8 +26,10 @@ fn shuffles_by_one_key_move_together() {
     move_back_and_forth_by(&run, ["shuffle", "shuffle 1"], same);
 }
 
-/// What is on its way to the second shuffle is not overtaken by what comes to it by the new owner of the first, however slow
-/// that is to take it.
+/// Packets on their way to the second shuffle are not overtaken by packets from the first shuffle's new
+/// owner.
+///
+/// This holds however slowly the new owner takes them.
 #[test]
 fn nobody_overtakes_packets_between_two_shuffles_that_move() {
     for slow in [2, 20, 60] {
@@ -65,7 +68,7 @@ fn nobody_overtakes_packets_between_two_shuffles_that_move() {
     }
 }
 
-/// One that is made when buckets have moved already goes on with their owners; by another key it does not.
+/// A shuffle that is made after buckets have moved has the same owners. With another key it does not.
 #[test]
 fn a_shuffle_that_comes_later_has_the_same_owners() {
     let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
@@ -80,7 +83,7 @@ fn a_shuffle_that_comes_later_has_the_same_owners() {
     assert_eq!((owners(&mut first), owners(&mut later)), ("0-4095 1".into(), "0-4095 1".into()));
     let mut other = make(ShuffleKey::Source);
     assert!(owners(&mut other).starts_with("0-0 0, 1-1 1"));
-    // What was taken down keeps nobody from moving.
+    // A graph that was taken down does not keep others from moving.
     for graph in &mut first {
         graph.drain(0);
     }
@@ -97,7 +100,7 @@ fn turn(graphs: &mut [Graph; 2], count: usize) {
     }
 }
 
-/// What comes to one of them is over on both workers; the other goes on.
+/// One of the shuffles gets no more packets on both workers; the other continues.
 #[test]
 fn a_shuffle_that_has_ended_keeps_no_other_by_its_key_from_moving() {
     let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
@@ -123,7 +126,9 @@ fn a_shuffle_that_has_ended_keeps_no_other_by_its_key_from_moving() {
     assert!(problem.contains("the run is ending: no bucket moves any more"), "{problem}");
 }
 
-/// Its graphs are gone before it was done: the next one by its key moves, and so do later moves.
+/// Its graphs are dropped before the move is done.
+///
+/// The next shuffle by its key moves, and so do later moves.
 #[test]
 fn a_shuffle_that_dies_in_the_middle_of_a_move_does_not_block_the_others() {
     let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
@@ -131,7 +136,7 @@ fn a_shuffle_that_dies_in_the_middle_of_a_move_does_not_block_the_others() {
         let shuffle = Shuffle::new(SMALL);
         [0, 1].map(|index| by_hand(&group, index, &pool, &shuffle, &seen).0)
     };
-    // Who came last moves first.
+    // The shuffle that was made last moves first.
     let (mut going, dies) = (make(), make());
     assert_eq!(going[0].call("shuffle", "move", "0-4095 1").unwrap(), "2");
     drop(dies);
@@ -142,7 +147,9 @@ fn a_shuffle_that_dies_in_the_middle_of_a_move_does_not_block_the_others() {
     assert_eq!(going[0].call("shuffle", "move", "0-4095 0").unwrap(), "1");
 }
 
-/// They are not done with a move at the same time, so that no time is right for what is behind both.
+/// The two shuffles do not finish a move at the same time.
+///
+/// So there is no right time for the state behind both.
 #[test]
 fn what_shuffles_by_different_keys_lead_to_does_not_move() {
     let (pool, group) = (pool(), WorkerGroup::new(2));
@@ -167,8 +174,9 @@ fn what_shuffles_by_different_keys_lead_to_does_not_move() {
     assert!(problem.contains("state `flows` of function `count` on worker 0 cannot move"), "{problem}");
 }
 
-/// Nobody knows which flows the answers of a function stand for, be they flows themselves. What that function keeps stays where
-/// packets arrive.
+/// The flows behind the answers of a key function are not known, even if the answers are flows themselves.
+///
+/// State of that function stays where packets arrive.
 #[test]
 fn behind_a_key_of_one_s_own_only_what_has_no_state_moves() {
     for counts in [true, false] {
@@ -208,13 +216,14 @@ fn behind_a_key_of_one_s_own_only_what_has_no_state_moves() {
         }
         turn(&mut graphs, 5_000);
         assert_eq!(graphs.each_mut().map(|graph| graph.turn(0)), [Turn::Done; 2]);
-        // What sorts drops packets whose flow it does not know.
+        // The key function drops packets whose flow it does not know.
         check_order(&seen, 32, 10_000);
     }
 }
 
-/// Each worker awaits state that the other gives away only when it has seen all that came before; and with many queues to
-/// receive from, more comes in than rings are emptied of.
+/// Each worker waits for the other's state, which is only given away after all earlier packets were seen.
+///
+/// With many receive queues, more packets come in than leave the rings.
 #[test]
 fn two_workers_change_places_at_any_time_however_much_comes_in() {
     const SOURCES: usize = 8;
@@ -225,13 +234,13 @@ fn two_workers_change_places_at_any_time_however_much_comes_in() {
             let shuffle = Shuffle::new(ShuffleConfig { ring, ..SMALL });
             let mut graphs = [0, 1].map(|index| {
                 let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
-                // Each source has flows of its own.
+                // Each source has its own flows.
                 let sources = (0..SOURCES).map(|source| Flows::new(index + 2 * source, 16, EACH));
                 let mut graph = fed(&worker, sources, &shuffle, &seen);
                 graph.set_burst(burst);
                 graph
             });
-            // Both directions at once, and back again as soon as they are there.
+            // Both directions at once, and back again as soon as they have moved.
             turn(&mut graphs, time);
             for halves in ["0-2047 0, 2048-4095 1", "0-2047 1, 2048-4095 0"] {
                 let moved = (0..5_000).any(|_| {

@@ -31,13 +31,13 @@ pub(crate) fn sequence(packet: &Packet) -> u64 {
     u64::from_be_bytes(packet.data()[..8].try_into().unwrap())
 }
 
-/// How far a source is; outlives a graph when it is kept.
+/// The position of a source. It outlives a graph when it is kept.
 #[derive(Default)]
 pub(crate) struct Position {
     pub(crate) next: u64,
 }
 
-/// Numbered packets of 60 bytes, as many as were asked for.
+/// Numbered packets of 60 bytes, of a given number.
 pub(crate) struct Source {
     position: Rc<RefCell<Position>>,
     count: u64,
@@ -79,7 +79,7 @@ impl Node for Source {
     }
 }
 
-/// Yields a packet for each byte that waits in a pipe, and counts how often it was asked.
+/// Yields a packet for each byte that waits in a pipe, and counts its polls.
 pub(crate) struct PipeSource {
     pub(crate) pipe: OwnedFd,
     pub(crate) polls: Arc<AtomicU64>,
@@ -189,7 +189,7 @@ impl Node for Hourly {
             }
             self.due = cx.now() + HOUR;
         }
-        // Never done: it cannot know that nothing will come any more.
+        // Never done: it cannot know that no packet will come any more.
         Poll::Until(self.due)
     }
     fn is_schedulable(&self) -> bool {
@@ -265,11 +265,11 @@ impl Counting {
     pub(crate) fn new() -> Self {
         Self { state: "seen", seen: 0, panic_at: None }
     }
-    /// The same under another state's name.
+    /// The same with another name for the state.
     pub(crate) fn named(state: &'static str) -> Self {
         Self { state, ..Self::new() }
     }
-    /// One that panics when packet number `panic_at` comes.
+    /// A node that panics when packet number `panic_at` comes.
     pub(crate) fn blueprint(panic_at: u64) -> Blueprint {
         Blueprint::new(move |_: &Worker| Ok(Box::new(Self { panic_at: Some(panic_at), ..Self::new() })))
     }

@@ -1,4 +1,4 @@
-//! What a queue of a group loses: nothing that its worker has time for, and nothing of a replay, whatever the burst.
+//! Losses of a group's queue: none when its worker has enough time, and none of a replay, at any burst.
 
 use netbricks_buffer::Batch;
 use netbricks_core::{
@@ -11,7 +11,9 @@ use crate::nodes::{Hourly, Sink, Source, chain, config};
 
 const PACKETS: u64 = 1_000;
 
-/// Runs out a graph of so many sources of `PACKETS` each, of three groups, before what `wire` makes; answers what came out.
+/// Runs a graph to its end, and answers its output.
+///
+/// It has `sources` sources of `PACKETS` each, of three groups, before the nodes that `wire` makes.
 fn run_out(
     (sources, burst, led): (u8, usize, bool),
     wire: impl FnOnce(&mut GraphBuilder, &Worker, NodeId) -> NodeId,
@@ -102,7 +104,7 @@ fn what_becomes_of_a_burst_of_a_replay_on_its_way_to_a_queue_finds_room() {
     }
 }
 
-/// Takes one off the byte by which packets are grouped.
+/// Subtracts one from the byte by which packets are grouped.
 struct Down;
 
 impl Node for Down {
@@ -139,7 +141,7 @@ fn more_queues_than_there_are_bits_lose_nothing_of_a_replay_either() {
     assert_eq!(seen.lock().unwrap().len() as u64, 2 * PACKETS);
 }
 
-/// Deep queues fill a short one faster than it lets go.
+/// Deep queues fill a short one faster than it releases packets.
 #[test]
 fn what_queues_hold_of_a_replay_that_is_stopped_goes_out() {
     for (burst, turns) in [(8, 400), (32, 150)] {
@@ -167,7 +169,7 @@ fn what_queues_hold_of_a_replay_that_is_stopped_goes_out() {
     }
 }
 
-/// Nothing but the clock can have more for them, and nothing but what is due next moves it.
+/// Only the clock can bring more packets for them, and only the next deadline moves it.
 #[test]
 fn idle_queues_let_a_driven_graph_go_to_what_is_due_next() {
     let config = config(pool(), 1).clock(Clock::Driven);
@@ -186,7 +188,7 @@ fn idle_queues_let_a_driven_graph_go_to_what_is_due_next() {
     .unwrap()
     .wait();
     assert!(report.conserved, "{report:?}");
-    // Not one of them is given up by a drain: each had its hour.
+    // No packet is discarded by a drain: each had its hour.
     assert_eq!((report.totals.sent.packets, report.totals.drops.total().packets), (100, 0));
 }
 

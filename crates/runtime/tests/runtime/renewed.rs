@@ -1,4 +1,4 @@
-//! A function that sorts packets panics: it is made anew as any function is, and what others left with its node stays.
+//! A key function panics: it is built again like any function, and packets that wait at its node stay.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,10 +17,10 @@ use crate::shuffle::{Flows, NUMBER, SMALL, Seen, Witness, pool};
 
 const FLOWS: u16 = 16;
 const EACH: u64 = 4_000;
-/// The packet of its flow that nobody survives.
+/// The number within its flow of the packet at which the function panics.
 const DEADLY: u64 = 100;
 
-/// Counts flows' packets, and panics over the hundredth of the first flow that has one, once.
+/// Counts flows' packets, and panics once at the hundredth packet of the first flow that has one.
 fn counting(input: Input, worker: &Worker, left: Arc<AtomicU64>) -> impl Operator<In = Root> + use<> {
     let flows = worker.flow_table::<FlowKey, u64>("flows", FlowTableConfig::new(1_024));
     input.parse::<Link>().or(Verdict::PASS).parse::<Ip>().or(Verdict::PASS).lookup(
@@ -57,7 +57,7 @@ fn graph(worker: &Worker, sources: usize, sorts: &Blueprint, groups: usize, seen
     graph
 }
 
-/// All has come but a batch for each panic, and in order; answers how often nodes were made anew.
+/// All packets came in order, except for a batch for each panic. Checks how often nodes were built again.
 fn check(graphs: &mut [Graph], sources: u64, seen: &Seen, panics: u64) {
     let mut lost = 0;
     for graph in &mut *graphs {
@@ -77,7 +77,7 @@ fn check(graphs: &mut [Graph], sources: u64, seen: &Seen, panics: u64) {
     }
 }
 
-/// The rings are full and packets wait for them, which are not its function's.
+/// The rings are full, and packets wait for them that do not belong to its function.
 #[test]
 fn a_panic_in_what_a_shuffle_sorts_by_costs_its_batch() {
     let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
@@ -95,7 +95,7 @@ fn a_panic_in_what_a_shuffle_sorts_by_costs_its_batch() {
         .map(|index| graph(&Worker::new(index, 1, pool.clone()).of_team(group.clone()), 1, &sorts, 1, &seen));
     for turn in 0..200_000 {
         graphs[0].turn(turn);
-        // So that what is for it waits.
+        // So packets for it wait.
         if turn % 5 == 0 {
             graphs[1].turn(turn);
         }
@@ -104,7 +104,7 @@ fn a_panic_in_what_a_shuffle_sorts_by_costs_its_batch() {
     check(&mut graphs, 2, &seen, 3);
 }
 
-/// Each group has a queue in which much waits.
+/// Each group has a queue with many packets.
 #[test]
 fn a_panic_in_what_groups_are_by_costs_its_batch_and_no_queue() {
     let pool = Pool::builder().frames(16_384).build().unwrap();
@@ -119,7 +119,7 @@ fn a_panic_in_what_groups_are_by_costs_its_batch_and_no_queue() {
         )
     });
     let worker = Worker::new(0, 1, pool).of_team(group);
-    // Three sources bring more than a turn lets go.
+    // Three sources bring more than a turn releases.
     let mut graphs = [graph(&worker, 3, &sorts, 3, &seen)];
     let mut most = 0;
     for turn in 0..100_000 {
@@ -130,7 +130,9 @@ fn a_panic_in_what_groups_are_by_costs_its_batch_and_no_queue() {
     check(&mut graphs, 3, &seen, 3);
 }
 
-/// Nobody took its place: its worker has its end of the shuffle still, and nobody else gets another.
+/// No other node took its place.
+///
+/// Its worker still has its end of the shuffle, and no other node gets it.
 #[test]
 fn a_shuffle_that_cannot_be_made_anew_keeps_its_end() {
     let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());

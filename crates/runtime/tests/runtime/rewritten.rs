@@ -1,5 +1,6 @@
-//! Streams are rewritten while their connections move between workers under load. Nobody sends anything twice: a byte that got lost
-//! would be waited for in vain.
+//! Streams are rewritten while their connections move between workers under load.
+//!
+//! No end repeats anything, so a lost byte would never come again.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -17,17 +18,17 @@ use netbricks_runtime::{Clock, Config, Factory, IdlePolicy, Placement, Runtime};
 use netbricks_testkit::stream::{PacketizeConfig, Replace, StreamOperator, StreamWorker};
 
 const CONNECTIONS: u16 = 48;
-/// What servers say again and again, and what clients hear.
+/// The text that servers repeat, and the text that clients receive.
 const SAID: &[u8] = b"a cat, a cub and some other cattle. ";
 const HEARD: &[u8] = b"a <tiger>, a cub and some other <tiger>tle. ";
-/// Bytes in flight at most, and of a segment.
+/// The most bytes in flight, and the bytes of a segment.
 const FLIGHT: usize = 400;
 const SEGMENT: usize = 40;
-/// The first bytes' numbers.
+/// The numbers of the first bytes.
 const SERVER: u32 = 0_u32.wrapping_sub(5_000);
 const CLIENT: u32 = 100;
 
-/// What has to have happened before traffic ends, and within what time.
+/// The moves and bytes that must happen before traffic ends, and the time limit.
 const MOVES: u64 = 200;
 const BYTES: u64 = 8_000_000;
 const PATIENCE: Duration = Duration::from_secs(900);
@@ -35,9 +36,9 @@ const PATIENCE: Duration = Duration::from_secs(900);
 /// One connection, as both its ends see it.
 #[derive(Default)]
 struct Talk {
-    /// Segments that came through: the client's first, the server's, and whether the client may say something.
+    /// Segments that came through: the client's first, the server's, and the client's acknowledgment.
     opened: u8,
-    /// Which of them were sent.
+    /// The number of these segments that were sent.
     opening: u8,
     next: usize,
     acknowledged: usize,
@@ -63,7 +64,7 @@ impl Shared {
         self.enough.load(Relaxed) && self.talks.iter().all(over) || self.given_up.load(Relaxed)
     }
 
-    /// What this end of a connection has to say.
+    /// The next segment of this end of a connection.
     fn says(&self, server: bool, connection: u16) -> Option<Vec<u8>> {
         let mut talk = self.talks[usize::from(connection)].lock().unwrap();
         let (number, acknowledgment, flags, bytes) = match (server, talk.opened, talk.opening) {
@@ -96,7 +97,7 @@ impl Shared {
         tcp.payload(&bytes).build().ok()
     }
 
-    /// A frame came through.
+    /// Takes a frame that came through.
     fn hears(&self, frame: &[u8]) {
         let word = |at: usize| u32::from_be_bytes(frame[at..at + 4].try_into().unwrap());
         let port = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
@@ -109,7 +110,7 @@ impl Shared {
             talk.owes |= from_server;
         } else if from_server {
             let place = word(38).wrapping_sub(SERVER) as usize;
-            // In order, since nothing overtakes anything: neither a hole nor anything twice.
+            // In order, since no packet overtakes another: no hole and no repetition.
             let right = (place..).zip(bytes).all(|(at, byte)| HEARD[at % HEARD.len()] == *byte);
             self.wrong.fetch_add(u64::from(!right || !bytes.is_empty() && place != talk.heard), Relaxed);
             talk.heard += bytes.len();
@@ -219,7 +220,7 @@ fn rewritten_streams_move_back_and_forth_under_load_and_nothing_is_sent_twice() 
             std::thread::yield_now();
         }
         moves += 1;
-        // Some of it is said in between.
+        // Some bytes arrive in between.
         let before = shared.heard.load(Relaxed);
         while shared.heard.load(Relaxed) < before + 1_000 && began.elapsed() < PATIENCE {
             std::thread::yield_now();

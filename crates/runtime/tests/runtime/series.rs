@@ -1,5 +1,6 @@
-//! Shuffles one after the other by different keys, and beside other chains: packets cross at both, none is lost however
-//! small rings are, and nobody waits for ever.
+//! Shuffles one after the other by different keys, and beside other chains.
+//!
+//! Packets cross at both shuffles. None is lost however small rings are, and no worker waits for ever.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -14,9 +15,9 @@ use netbricks_runtime::{Clock, Config, Factory, IdlePolicy, Placement, Runtime};
 
 use crate::shuffle::{Declared, Flows, SMALL, Seen, Witness, check_order, pool, staged};
 
-/// By which packets are sorted, one shuffle after the other: both spread them, each in its own way.
+/// The keys of the shuffles, one behind the other: both spread packets, in different ways.
 const KEYS: [ShuffleKey; 2] = [ShuffleKey::SymmetricFlow, ShuffleKey::Source];
-/// Hosts that each worker receives from, and flows of all of them.
+/// Hosts from which each worker receives, and the flows of all of them.
 const HOSTS: u8 = 32;
 const FLOWS: u16 = 128;
 /// Far more than a run takes on any machine.
@@ -35,7 +36,7 @@ fn shuffles(ring: usize) -> Vec<Shuffle> {
     KEYS.iter().map(|key| Shuffle::new(ShuffleConfig { key: *key, ring, ..SMALL })).collect()
 }
 
-/// Every flow whole and in order, and every host's with one worker.
+/// Every flow is complete and in order, and every host's flows are on one worker.
 fn check_hosts(seen: &Seen, workers: usize, packets: u64) {
     let on = check_order(seen, workers * usize::from(FLOWS), packets);
     assert!(on.iter().all(|workers| *workers == 1), "a flow is on several workers");
@@ -71,7 +72,7 @@ fn packets_cross_at_both_of_two_shuffles_and_none_is_lost_however_small_rings_ar
             let report = runtime.stop();
             assert!(ended, "{at}: stands still at {:?}", report.totals);
             assert!(report.conserved && report.pool_whole, "{at}: {:?}", report.unbalanced);
-            // The counts behind each shuffle drop what comes out of turn.
+            // The counts behind each shuffle drop packets that are out of order.
             assert_eq!((report.totals.drops.total().packets, report.totals.held), (0, 0), "{at}");
             let packets = each * workers as u64;
             assert_eq!(report.totals.received.packets, packets, "{at}");
@@ -103,7 +104,7 @@ fn by_hand(
     graph
 }
 
-/// Whoever gets the core next: now one runs far ahead, now the other.
+/// Workers get their turns in random order: sometimes one is far ahead, sometimes the other.
 #[test]
 fn in_whatever_order_workers_get_their_turns_all_come_to_their_end() {
     const EACH: u64 = 1_000;
@@ -137,7 +138,9 @@ fn in_whatever_order_workers_get_their_turns_all_come_to_their_end() {
     }
 }
 
-/// Its own port fills the second shuffle again and again, and each time the first, which leads there, is passed over.
+/// The worker's own port fills the second shuffle repeatedly.
+///
+/// Each time the graph does not poll the first shuffle, which leads there.
 #[test]
 fn a_worker_with_a_busy_port_still_takes_what_comes_to_its_first_shuffle() {
     for ring in [1, 8, 32] {
@@ -163,7 +166,7 @@ fn a_worker_with_a_busy_port_still_takes_what_comes_to_its_first_shuffle() {
     }
 }
 
-/// What another chain brings never ends; the shuffle has room again, and nobody sends it anything.
+/// Another chain's packets never end. The shuffle has room again, and no worker sends it anything.
 #[test]
 fn a_busy_chain_beside_it_keeps_no_shuffle_from_sending_what_waits() {
     const PACKETS: u64 = 1_000;

@@ -1,4 +1,5 @@
-//! Packets go to the workers that own their flows: in order, none lost, also while ownership moves and rings are full.
+//! Packets go to the workers that own their flows: in order, without loss, also during moves and with full
+//! rings.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,10 +20,11 @@ use netbricks_core::{
 use netbricks_runtime::{Clock, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime};
 use netbricks_testkit::stream::{StreamWorker, WindowConfig};
 
-/// Where a packet's number within its flow lies: behind Ethernet, IPv4 and UDP.
+/// The position of a packet's number within its flow: behind Ethernet, IPv4 and UDP.
 pub(crate) const NUMBER: std::ops::Range<usize> = 42..50;
 
-/// Packets of UDP flows, each numbered within its flow. Odd workers send the other direction of the same connections.
+/// Packets of UDP flows, each numbered within its flow. Odd workers send the other direction of the same
+/// connections.
 pub(crate) struct Flows {
     templates: Vec<Vec<u8>>,
     numbers: Vec<u64>,
@@ -46,7 +48,7 @@ impl Flows {
         Self::of(worker, templates, packets)
     }
 
-    /// Packets of these flows, which have room for a number where UDP has its payload.
+    /// Packets of these flows, which have room for a number in the UDP payload.
     pub(crate) fn of(worker: usize, templates: Vec<Vec<u8>>, packets: u64) -> Self {
         let numbers = vec![0; templates.len()];
         Self { templates, numbers, left: packets, seed: worker as u64 + 1, polls: Arc::default() }
@@ -80,10 +82,10 @@ impl Node for Flows {
     }
 }
 
-/// What came out: by flow, each packet's number and the worker that sent it, in the order of sending.
+/// The output by flow: each packet's number and the worker that sent it, in the order of sending.
 pub(crate) type Seen = Arc<Mutex<BTreeMap<FlowKey, Vec<(u64, usize)>>>>;
 
-/// Sends everything, and tells.
+/// Sends everything, and records it.
 pub(crate) struct Witness {
     pub(crate) worker: usize,
     pub(crate) seen: Seen,
@@ -107,8 +109,9 @@ impl Node for Witness {
     }
 }
 
-/// Counts each flow's packets in declared state, and drops the packet whose number is not the count: one that came out
-/// of turn, or whose flow's state did not come with it.
+/// Counts each flow's packets in declared state, and drops a packet whose number is not the count.
+///
+/// Such a packet is out of order, or its flow's state did not come with it.
 pub(crate) fn in_turn(input: Input, worker: &Worker, declared: Declared) -> impl Function + use<> {
     let config = FlowTableConfig::new(4_096);
     let flows: netbricks_core::Flows<FlowKey, u64> = match declared {
@@ -118,7 +121,7 @@ pub(crate) fn in_turn(input: Input, worker: &Worker, declared: Declared) -> impl
     counted(input, flows).done()
 }
 
-/// The same, for what sorts packets.
+/// The same as a key function.
 pub(crate) fn in_turn_of(
     input: Input,
     worker: &Worker,
@@ -154,7 +157,7 @@ fn counted(
         .filter(DropReason::Denied, |packet| *netbricks_core::Metadata::get::<bool>(packet))
 }
 
-/// How the flows' counts are declared.
+/// The declaration of the flows' counts.
 #[derive(Clone, Copy)]
 pub(crate) enum Declared {
     FlowTable,
@@ -190,7 +193,7 @@ pub(crate) fn pool() -> Pool {
 }
 
 impl Run {
-    /// Every worker brings packets in, shuffles, counts and sends. `while_running` gets the runtime meanwhile.
+    /// Every worker receives, shuffles, counts and sends packets. `while_running` gets the runtime meanwhile.
     fn go(&self, while_running: impl FnOnce(&Runtime)) -> (FinalReport, Seen) {
         let seen = Seen::default();
         let shuffles: Vec<Shuffle> = (0..self.stages).map(|_| Shuffle::new(self.config)).collect();
@@ -227,7 +230,7 @@ pub(crate) fn staged(
 ) -> Result<GraphBuilder, GraphError> {
     let mut graph = GraphBuilder::new("test");
     let failed = |error| GraphError::Node { name: "node".into(), error };
-    // From the last to the first: in what order they are made makes no difference.
+    // From the last to the first: the order in which they are made makes no difference.
     let mut next = graph.add("out", Box::new(Witness { worker: worker.index(), seen }))?;
     for (stage, shuffle) in shuffles.iter().enumerate().rev() {
         let named = |name: &str| if stage == 0 { name.into() } else { format!("{name} {stage}") };
@@ -243,7 +246,7 @@ pub(crate) fn staged(
     Ok(graph)
 }
 
-/// Every flow whole and in order; answers by how many workers each was sent.
+/// Every flow is complete and in order. Answers by how many workers each was sent.
 pub(crate) fn check_order(seen: &Seen, flows: usize, packets: u64) -> Vec<usize> {
     let seen = seen.lock().unwrap();
     assert_eq!(seen.len(), flows);
@@ -296,14 +299,15 @@ fn move_back_and_forth(run: &Run) {
     move_back_and_forth_by(run, ["shuffle"; 2], |_, _| ());
 }
 
-/// Of each worker at most, while buckets move: far more than that takes.
+/// The most packets of each worker while buckets move: far more than that takes.
 pub(crate) const MOST: u64 = 50_000_000;
-/// Moves, and packets that are sent between two of them at least.
+/// The number of moves, and the least number of packets between two of them.
 const MOVES: usize = 60;
 const BETWEEN: u64 = 4_000;
 
-/// Asks one shuffle and then the other for the moves; `look` is called when each is over, with the owner of everything. Traffic
-/// goes on until there were enough of them.
+/// Asks one shuffle and then the other for the moves, with traffic until there were enough of them.
+///
+/// `look` is called when each move is over, with the owner of everything.
 pub(crate) fn move_back_and_forth_by(
     run: &Run,
     asked: [&str; 2],
@@ -327,7 +331,7 @@ pub(crate) fn move_back_and_forth_by(
         }
         runtime.stop_handle().stop();
     });
-    // A packet whose flow's count did not come with it, or came before its turn, was dropped.
+    // Packets whose flow's count did not come with them, or that came out of order, were dropped.
     assert_eq!(report.totals.drops.total().packets, 0, "{:?}", report.totals.drops);
     let on = check_order(&seen, 2 * usize::from(run.flows), report.totals.sent.packets);
     assert!(on.iter().all(|workers| *workers == 2), "every flow was on both workers: {on:?}");
@@ -339,7 +343,7 @@ fn a_full_ring_is_a_drop_with_its_own_reason_where_that_was_asked_for() {
     let (report, seen) = Run { config, ..RUN }.go(|_| ());
     let dropped = report.totals.drops.of(DropReason::RingFull).packets;
     assert!(dropped > 0);
-    // What comes after a lost packet is out of turn for the function behind.
+    // Packets behind a lost one are out of order for the next function.
     let denied = report.totals.drops.of(DropReason::Denied).packets;
     let sent: usize = seen.lock().unwrap().values().map(Vec::len).sum();
     assert_eq!(sent as u64 + dropped + denied, 2 * RUN.packets);
@@ -361,7 +365,7 @@ pub(crate) fn by_hand(
     (graph, polls)
 }
 
-/// Sources that lead to a shuffle and by way of it out.
+/// Sources that lead to a shuffle and through it to the exit.
 pub(crate) fn fed(
     worker: &Worker,
     sources: impl IntoIterator<Item = Flows>,
@@ -385,7 +389,7 @@ fn who_waits_for_room_polls_no_port_and_still_takes_what_others_send() {
     let shuffle = Shuffle::new(ShuffleConfig { ring: 8, ..SMALL });
     let (mut a, polls_a) = by_hand(&group, 0, &pool, &shuffle, &seen);
     let (mut b, polls_b) = by_hand(&group, 1, &pool, &shuffle, &seen);
-    // Each fills the other's ring and then stands still: nobody takes anything.
+    // Each fills the other's ring and then stops: no worker takes packets.
     for (graph, polls) in [(&mut a, &polls_a), (&mut b, &polls_b)] {
         (0..100).for_each(|_| {
             graph.turn(0);
@@ -396,7 +400,7 @@ fn who_waits_for_room_polls_no_port_and_still_takes_what_others_send() {
         assert!(graph.totals().is_conserved() && graph.unbalanced().is_empty());
     }
     assert_eq!(b.totals().handoff_in.packets, 8, "full itself, it took what came");
-    // Both rings were full at one time; each turn makes room for the other.
+    // Both rings were full at the same time; each turn makes room for the other.
     for _ in 0..10_000 {
         a.turn(0);
         b.turn(0);
@@ -462,8 +466,9 @@ fn moves_that_cannot_be_say_why() {
     assert!(again.contains("has its end of this shuffle already"), "{again}");
 }
 
-/// What asking worker 0 for a move answers, where `function` stands behind the shuffle of worker 1 and nothing behind that
-/// of worker 0; and who owns what then.
+/// The answer of worker 0 to a move, and the owners after it.
+///
+/// `function` stands behind the shuffle of worker 1, and nothing behind that of worker 0.
 fn moving_past(function: impl FnOnce(&Worker) -> Box<dyn Node>) -> (Result<String, String>, String) {
     let (pool, group, shuffle) = (pool(), WorkerGroup::new(2), Shuffle::new(SMALL));
     let mut function = Some(function);
@@ -489,7 +494,7 @@ fn moving_past(function: impl FnOnce(&Worker) -> Box<dyn Node>) -> (Result<Strin
     (answer, owners)
 }
 
-/// A function that passes everything, and what it declares.
+/// A function that passes everything, and that makes these declarations.
 fn knowing(declare: impl FnOnce(&Worker)) -> impl FnOnce(&Worker) -> Box<dyn Node> {
     |worker| {
         compose(worker, |input| {
@@ -500,7 +505,7 @@ fn knowing(declare: impl FnOnce(&Worker)) -> impl FnOnce(&Worker) -> Box<dyn Nod
     }
 }
 
-/// A node written by hand whose state nobody divides.
+/// A handwritten node whose state cannot be divided.
 struct Exports;
 
 impl Node for Exports {
@@ -524,7 +529,7 @@ fn a_move_that_would_leave_state_behind_is_refused_by_name() {
         moving_past(knowing(|worker| drop(worker.state::<CounterArray, _>("seen", NoExternalAccess, 8)))),
     );
     refused("past", moving_past(|_| Box::new(Exports)));
-    // Packets are sorted by flow: an address says nothing of the bucket.
+    // Packets are sorted by flow: an address does not tell the bucket.
     let hosts = |worker: &Worker| drop(worker.flow_table::<std::net::IpAddr, u64>("hosts", table));
     refused("hosts", moving_past(knowing(hosts)));
     let pairs = |worker: &Worker| {
@@ -532,7 +537,7 @@ fn a_move_that_would_leave_state_behind_is_refused_by_name() {
     };
     refused("pairs", moving_past(knowing(pairs)));
 
-    // What follows, what is everybody's, and what is nobody's flow's.
+    // State that moves, state that is shared, and state that belongs to no flow.
     let moves = |worker: &Worker| {
         worker.flow_table::<FlowKey, u64>("flows", table);
         worker.state::<FlowTable<StoredFlow, u64>, _>("own", NoExternalAccess, table);
@@ -545,7 +550,7 @@ fn a_move_that_would_leave_state_behind_is_refused_by_name() {
     assert_eq!((answer.as_deref(), owners.starts_with("0-2 0, ")), (Ok("1"), true), "{owners:.40}");
 }
 
-/// Packets 150 µs apart, in their own time, which is told in whole milliseconds as ports do.
+/// Packets 150 µs apart, in their own time, which advances in whole milliseconds as with ports.
 struct Replay {
     frames: Vec<Vec<u8>>,
     next: usize,
@@ -584,7 +589,7 @@ impl Node for Replay {
 
 #[test]
 fn replayed_time_goes_on_where_packets_are_the_only_clock() {
-    // What each packet's function takes for now is the same with one worker and with several.
+    // Each packet's function sees the same time with one worker and with several.
     let run = |workers: usize, burst: usize| {
         let (pool, group, times) = (pool(), WorkerGroup::new(workers), Arc::new(Mutex::new(BTreeMap::new())));
         let shuffle = Shuffle::new(SMALL);
@@ -675,7 +680,7 @@ fn nobody_overtakes_packets_that_wait_for_room() {
     for round in 0..20 {
         nodes[1].poll(&mut batch, &mut cx);
         came.extend(batch.drain().map(|packet| packet.data()[1]));
-        // Between the two there is room in the ring, and still some wait for it.
+        // Between the two, there is room in the ring, and some packets still wait for it.
         if round == 0 {
             give(&mut nodes[0], 21..25, &mut cx);
         }

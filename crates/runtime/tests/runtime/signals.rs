@@ -1,4 +1,6 @@
-//! Signals that stop a run or ask for a report, in a child process: this test's own binary, asked for one test.
+//! Signals that stop a run or ask for a report, in a child process.
+//!
+//! The child is this test binary, started for one test.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -12,10 +14,10 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use crate::nodes::{Keeper, Sink, Source, Stuck, chain, config, pool};
 
 const ROLE: &str = "NETBRICKS_TEST_SIGNALS";
-/// How long a test waits for what must come.
+/// The longest wait of a test for an expected event.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Holds its first batch until standard input ends, and lets everything pass from there on.
+/// Holds its first batch until standard input ends, and passes everything after that.
 #[derive(Default)]
 struct UntilInputEnds {
     ended: bool,
@@ -29,7 +31,7 @@ impl Node for UntilInputEnds {
     }
 }
 
-/// Not a test of its own: what the child does.
+/// Not a test by itself, but the program of the child.
 #[test]
 fn child() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -67,7 +69,7 @@ fn child() {
     eprintln!("{}", serde_json::to_string(&report).unwrap());
 }
 
-/// A program that goes on after its runs: two at once, of which one ends before the other.
+/// A program that continues after its runs: two at once, of which one ends before the other.
 fn after_a_run() {
     let (one, other) = (RunSignals::begin().unwrap(), RunSignals::begin().unwrap());
     let guard = stop_on_signals(
@@ -85,7 +87,7 @@ fn after_a_run() {
     .unwrap();
     drop(one);
     eprintln!("ready");
-    // The first signal is the run's.
+    // The first signal belongs to the run.
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
     drop((guard, other));
@@ -125,7 +127,7 @@ fn signal(child: &Child, signal: Signal) {
 #[test]
 fn the_first_signal_drains_and_reports() {
     for (sent, name) in [(Signal::INT, "SIGINT"), (Signal::TERM, "SIGTERM"), (Signal::HUP, "SIGHUP")] {
-        // Whoever runs the tests may be deaf to hangups.
+        // The process that runs the tests may ignore SIGHUP.
         let mut hearing = Command::new("env");
         hearing.arg("--default-signal=HUP").arg(std::env::current_exe().unwrap());
         let (mut child, mut lines) = begin(hearing, "drain");
@@ -141,7 +143,7 @@ fn the_first_signal_drains_and_reports() {
     }
 }
 
-/// Sends it until the child has ended.
+/// Sends the signal until the child has ended.
 fn signal_until_it_ends(child: &mut Child, sent: Signal) -> ExitStatus {
     let begun = Instant::now();
     loop {
@@ -176,7 +178,7 @@ fn two_signals_within_300_ms_are_one() {
         signal(&child, Signal::INT);
         assert!(line(&mut lines).starts_with("SIGINT: draining"));
         signal(&child, Signal::INT);
-        // Where this test itself was kept waiting, they were two: it says nothing then.
+        // Where this test itself was delayed, there were two requests. The result then shows nothing.
         let were_one = sent.elapsed() < SAME_SIGNAL;
         drop(child.stdin.take());
         let (told, status) = (line(&mut lines), child.wait().unwrap());
@@ -188,7 +190,7 @@ fn two_signals_within_300_ms_are_one() {
     }
 }
 
-/// As where a session ends that sends SIGTERM and SIGHUP. A stopped process finds both at once when it goes on.
+/// A session that ends may send SIGTERM and SIGHUP. A stopped process finds both at once when it continues.
 #[test]
 fn different_signals_at_once_are_one() {
     for pair in [[Signal::INT, Signal::TERM], [Signal::TERM, Signal::HUP]] {
@@ -218,7 +220,7 @@ fn sigusr1_asks_for_a_report_and_the_run_goes_on() {
     assert!(child.wait().unwrap().success());
 }
 
-/// Handlers that nobody listens to any more would leave a program deaf to Ctrl-C.
+/// Handlers that no run listens to any more would keep a program from reacting to Ctrl-C.
 #[test]
 fn after_the_last_run_signals_end_the_process_again() {
     use std::io::Write as _;
@@ -238,7 +240,7 @@ fn after_the_last_run_signals_end_the_process_again() {
     }
 }
 
-/// A shell that ends sends one, and its terminal another.
+/// A shell that ends sends one SIGHUP, and its terminal another.
 #[test]
 fn a_second_hangup_is_no_hurry() {
     let mut hearing = Command::new("env");
@@ -247,7 +249,7 @@ fn a_second_hangup_is_no_hurry() {
     signal(&child, Signal::HUP);
     assert!(line(&mut lines).starts_with("SIGHUP: draining"));
     signal(&child, Signal::HUP);
-    // Long enough for the two to be two.
+    // Long enough for the two signals to be separate.
     std::thread::sleep(2 * SAME_SIGNAL);
     signal(&child, Signal::HUP);
     assert_eq!(signal_until_it_ends(&mut child, Signal::TERM).code(), Some(128 + 15));

@@ -1,4 +1,4 @@
-//! Starting: every worker gets its own copy and its core, or nobody starts.
+//! Starting: every worker gets its own copy of the graph and its core, or none starts.
 
 use std::sync::{Arc, Mutex};
 
@@ -31,7 +31,7 @@ fn a_worker_that_cannot_be_built_stops_all() {
         assert!(error.to_string().starts_with(&expected), "{error}");
         assert_eq!(pool.available(), pool.capacity());
     }
-    // Nothing of it is left in the way of the next.
+    // Nothing of it prevents the next start.
     assert!(Runtime::start(config(pool, 4), |_| Factory::new(finite)).unwrap().wait().conserved);
 }
 

@@ -1,5 +1,7 @@
-//! Moves of flows among three workers that get their turns in any order: behind several shuffles that lead to one function,
-//! through shuffles whose packets are rewritten in between, and past transmit queues of which one is slow.
+//! Moves of flows among three workers that get their turns in any order.
+//!
+//! The flows pass several shuffles that lead to one function, shuffles with packets that are rewritten in
+//! between, and transmit queues of which one is slow.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -43,11 +45,12 @@ fn graphs(pool: &Pool, mut build: impl FnMut(&Worker, &mut GraphBuilder)) -> Vec
     made.collect()
 }
 
-/// Gives the workers turns in any order, and moves any buckets to anybody, behind any of these shuffles, until all is done.
-/// Answers how many moves there were.
+/// Gives the workers turns in any order, and moves random buckets to random workers, until all is done.
+///
+/// The moves are behind any of these shuffles. Answers the number of moves.
 fn run(graphs: &mut [Graph], shuffles: &[&str], seed: u64) -> usize {
     let (mut dice, mut moves) = (Dice(seed), 0);
-    // Each worker gets many turns in a row, or hardly any, for a while.
+    // For a while, a worker gets many turns in a row, or hardly any.
     let mut weights = [1; WORKERS];
     for round in 0..4_000_000 {
         if round % 512 == 0 {
@@ -78,7 +81,8 @@ fn lost(graphs: &[Graph]) -> u64 {
     graphs.iter().map(|graph| graph.totals().drops.total().packets).sum()
 }
 
-/// Counts both directions of a connection in one entry, and drops the packet whose number is not its direction's count.
+/// Counts both directions of a connection in one entry, and drops the packet whose number is not its
+/// direction's count.
 fn both_in_turn(input: Input, worker: &Worker) -> impl Function + use<> {
     let flows = worker.flow_table::<FlowKey, [u64; 2]>("connections", FlowTableConfig::new(4_096));
     input
@@ -110,7 +114,9 @@ fn both_in_turn(input: Input, worker: &Worker) -> impl Function + use<> {
         .done()
 }
 
-/// One for each port, as a chain file has them: state that both directions share stands behind both, and moves with them.
+/// One shuffle for each port, as in a chain file.
+///
+/// State that both directions share is behind both shuffles, and moves with them.
 #[test]
 fn what_two_shuffles_lead_to_moves_with_both() {
     for seed in 0..6 {
@@ -123,7 +129,8 @@ fn what_two_shuffles_lead_to_moves_with_both() {
             let out = Witness { worker: index, seen: seen.clone() };
             let out = graph.add("out", Box::new(out)).unwrap();
             graph.connect(count, Edge::OUT, out, 0).unwrap();
-            // The other direction of what comes here by one port comes to another worker by the other.
+            // The other direction of the packets that arrive here at one port arrives at another worker at
+            // the other port.
             let sources = [2 * index, 2 * ((index + 1) % WORKERS) + 1];
             for ((number, shuffle), flows) in shuffles.iter().enumerate().zip(sources) {
                 let source = Flows::new(flows, FLOWS, EACH);
@@ -142,7 +149,7 @@ fn what_two_shuffles_lead_to_moves_with_both() {
     }
 }
 
-/// Gives each flow another source address: another bucket, for most.
+/// Gives each flow another source address, which for most of them is another bucket.
 struct Translate;
 
 impl Node for Translate {
@@ -155,8 +162,10 @@ impl Node for Translate {
     }
 }
 
-/// What the old owner gave to a third worker by the second shuffle is not overtaken by what the new one gives it, whether that
-/// sorts by another key, or by the same of what was rewritten.
+/// Packets of the old owner through the second shuffle to a third worker are not overtaken by the new
+/// owner's.
+///
+/// The second shuffle has another key, or the same key over rewritten packets.
 #[test]
 fn a_third_worker_gets_packets_in_order_from_old_and_new_owners() {
     for (second, translates) in
@@ -194,10 +203,10 @@ fn a_third_worker_gets_packets_in_order_from_old_and_new_owners() {
     }
 }
 
-/// What has come out of the device, in order: flow and number.
+/// The output of the device, in order: flow and number.
 type Wire = Arc<Mutex<Vec<(FlowKey, u64)>>>;
 
-/// A worker's own queue of a device, which sends a packet now and then.
+/// A worker's own queue of a device, which sends a packet once in several turns.
 struct Queue {
     there: VecDeque<Packet>,
     given: u64,
@@ -247,10 +256,10 @@ impl Node for Queue {
     }
 }
 
-/// Each worker has a transmit queue of its own, and what it has put there is on no wire yet.
+/// Each worker has its own transmit queue, and packets in it are not sent yet.
 #[test]
 fn the_new_owner_overtakes_nothing_in_the_old_one_s_transmit_queue() {
-    // Also where packets alone move the time on.
+    // Also where only packets move the time on.
     for (slow, led) in
         [[1, 1, 8], [8, 1, 1], [3, 8, 2]].into_iter().flat_map(|slow| [(slow, false), (slow, true)])
     {

@@ -1,5 +1,7 @@
-//! Where a position lies in a list of blocks, without going through it: a balanced tree (AVL) over its blocks. So what a
-//! segment costs does not grow with what waits beside it.
+//! Finds a position in a list of blocks with a balanced tree (AVL), without a walk through the list.
+//!
+//! So the cost of a segment grows with the logarithm of the number of blocks that wait, and not with the
+//! number itself.
 
 use netbricks_core::tables::MemoryError;
 
@@ -9,16 +11,18 @@ use crate::memory::filled;
 /// A block's place in the tree of its list.
 #[derive(Clone, Copy, Debug)]
 struct Node {
-    /// The roots of what is before it and of what is behind it.
+    /// The roots of the blocks before it and of the blocks behind it.
     sides: [u32; 2],
-    /// How many steps it is to the furthest of them, and one more.
+    /// The number of levels of its tree, its own included.
     height: u32,
 }
 
 const LEAF: Node = Node { sides: [NONE; 2], height: 1 };
 
-/// A node for each block. Trees are never higher than 46, that of as many blocks as can be numbered; so deep do these
-/// functions call themselves.
+/// The trees' nodes, one for each block.
+///
+/// A tree of as many blocks as can be numbered has a height of at most 46. The recursion in these functions
+/// is no deeper.
 pub(super) struct Index(Vec<Node>);
 
 impl Index {
@@ -26,7 +30,7 @@ impl Index {
         filled(LEAF, blocks).map(Self)
     }
 
-    /// Of the blocks of a tree, in their order, the last one of which `is` says so; it says so of all before that.
+    /// The last block of a tree, in order, for which `is` holds; it must hold for all before that.
     pub(super) fn last(&self, mut root: u32, mut is: impl FnMut(u32) -> bool) -> u32 {
         let mut last = NONE;
         while let Some(node) = self.0.get(root as usize) {
@@ -39,7 +43,7 @@ impl Index {
         last
     }
 
-    /// Puts a block into a tree, by its position; answers the root.
+    /// Inserts a block into a tree by its position. Answers the root.
     pub(super) fn add(&mut self, pieces: &[Piece], root: u32, block: u32) -> u32 {
         if root == NONE {
             self.0[block as usize] = LEAF;
@@ -50,7 +54,7 @@ impl Index {
         self.balance(root)
     }
 
-    /// Takes a block out of its tree; answers the root.
+    /// Takes a block out of its tree. Answers the root.
     pub(super) fn remove(&mut self, pieces: &[Piece], root: u32, block: u32) -> u32 {
         if root == block {
             return match self.0[block as usize].sides {
@@ -67,7 +71,7 @@ impl Index {
         self.balance(root)
     }
 
-    /// Takes the first block out of a tree; answers the root, and the block.
+    /// Takes the first block out of a tree. Answers the root and the block.
     fn remove_first(&mut self, root: u32) -> (u32, u32) {
         let [before, behind] = self.0[root as usize].sides;
         if before == NONE {
@@ -89,8 +93,9 @@ impl Index {
         self.0[block as usize].height = before.max(behind) + 1;
     }
 
-    /// One side of `root` has one more or one less than before; answers the root of both when their heights differ by no more
-    /// than one again.
+    /// Balances a tree after one side of `root` has gained or lost a block.
+    ///
+    /// Answers the root of the tree, whose sides' heights then differ by at most one.
     fn balance(&mut self, root: u32) -> u32 {
         for way in [0, 1] {
             let higher = self.side(root, way);
@@ -106,7 +111,7 @@ impl Index {
         root
     }
 
-    /// Makes one side of `root` the root of both.
+    /// Makes one side of `root` the root of the tree.
     fn raise(&mut self, root: u32, way: usize) -> u32 {
         let raised = self.side(root, way);
         self.0[root as usize].sides[way] = self.side(raised, 1 - way);
@@ -122,7 +127,7 @@ mod tests {
     use super::super::{BLOCK, Blocks, List};
     use super::*;
 
-    /// So many blocks, put in in this order of their places; each holds a byte of every tenth position.
+    /// Inserts `count` blocks in this order of their places. Each holds a byte at every tenth position.
     fn list(order: impl Iterator<Item = u64>, count: usize) -> (Blocks, List) {
         let mut blocks = Blocks::indexed(count).expect("so little memory is there");
         let mut list = List::EMPTY;
@@ -143,7 +148,7 @@ mod tests {
         starts
     }
 
-    /// Finds every place and every one between; answers the most steps that one took.
+    /// Finds every place and every position behind one. Answers the most steps of a search.
     fn search(blocks: &Blocks, list: &List) -> u32 {
         let starts = walk(blocks, list);
         assert!(starts.is_sorted() && starts.len() == list.blocks as usize);
@@ -163,7 +168,7 @@ mod tests {
         most
     }
 
-    /// All numbers below `count`, which is a power of two, in no order.
+    /// All numbers below `count`, which is a power of two, in mixed order.
     fn shuffled(count: u64) -> impl Iterator<Item = u64> {
         (0..count).map(move |place| place.wrapping_mul(0x9e37_79b9_7f4a_7c15) & (count - 1))
     }
@@ -176,10 +181,10 @@ mod tests {
             [Box::new(0..COUNT), Box::new((0..COUNT).rev()), Box::new(ends_first), Box::new(shuffled(COUNT))];
         for order in orders {
             let (mut blocks, mut list) = list(order, COUNT as usize);
-            // One more is looked at first, the list's last.
+            // The search looks at one more block first: the last of the list.
             assert!(search(&blocks, &list) <= 1 + 17, "1.44 times the logarithm");
             assert_eq!(list.bytes, COUNT);
-            // Then only a part of it is left, without some of any place.
+            // Then only an eighth of the blocks are left, spread over the list.
             for place in shuffled(COUNT).take(COUNT as usize * 7 / 8) {
                 let before = blocks.last(&list, |piece| piece.start < 10 * place);
                 blocks.remove_after(&mut list, before);

@@ -1,4 +1,4 @@
-//! Bytes that are held back move to another worker with their connections, and the time for which they were.
+//! Moves held bytes, and the time for which they were held, to another worker with their connections.
 
 use std::ops::Range;
 
@@ -9,13 +9,15 @@ use crate::reader::Reader;
 use crate::{Side, Source};
 
 impl<F: WindowDecider> InlineWindow<F> {
-    /// Whether what this side sends is shown.
+    /// Whether the bytes that this side sends are shown.
     pub(super) fn shows(&self, side: Side) -> bool {
         self.config.only.is_none_or(|only| only == side)
     }
 
-    /// Writes what is held of a direction that is shown (whether it waits for more, how many bytes were shown, since when it
-    /// waits and lasts, what is kept, the bytes), and gives back its memory.
+    /// Writes the held state of a direction that is shown, and gives back its memory.
+    ///
+    /// In order: whether it waits for more, how many bytes were shown, since when it waits, since when it
+    /// holds bytes, the kept state, and the bytes.
     pub(super) fn give(&mut self, held: &mut Held<F::Kept>, to: &mut Vec<u8>) {
         to.push(u8::from(held.waits));
         to.extend(held.seen.to_be_bytes());
@@ -26,7 +28,7 @@ impl<F: WindowDecider> InlineWindow<F> {
         self.release(held);
     }
 
-    /// Goes on with what was held elsewhere, if there is memory for that.
+    /// Continues with bytes that were held elsewhere, if there is memory for them.
     pub(super) fn take(
         &mut self,
         source: &Source,
@@ -52,12 +54,12 @@ impl<F: WindowDecider> InlineWindow<F> {
     }
 }
 
-/// Whether some gate may have given this of a direction of which the bytes at these places are held.
+/// Whether some inline window may have written these bytes for a direction that holds bytes at `places`.
 pub(super) fn accepts<K: Kept>(places: Range<u64>, bytes: &[u8]) -> bool {
     held::<K>(places, bytes).is_some()
 }
 
-/// Reads held bytes: their state without a place, since when (ns) there are some, and they.
+/// Reads held bytes: their state without a buffer, since when (ns) any are held, and the bytes.
 fn held<K: Kept>(places: Range<u64>, bytes: &[u8]) -> Option<(Held<K>, u64, &[u8])> {
     let mut head = Reader(bytes);
     let waits = head.byte().filter(|waits| *waits <= 1)? == 1;

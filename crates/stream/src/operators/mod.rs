@@ -1,4 +1,4 @@
-//! The operators over byte streams, and what declares their state.
+//! The operators over byte streams, and the declarations of their state.
 
 mod packetize;
 mod window;
@@ -20,21 +20,30 @@ use packetize::inline_window_of;
 /// Packets of `A` whose streams `F` sees, window by window.
 pub type ObservedWindows<A, F, I> = Observed<A, Windowed<<<A as Operator>::Out as Stack>::Top, F, I>>;
 
-/// The words of a function that are about byte streams.
+/// Operators over byte streams.
 pub trait StreamOperator: Operator {
-    /// Shows the byte streams that these packets carry to a user function, window by window, and passes every packet on
-    /// unchanged (the paper's window, beside the packets' path). `name` is that of the declared state: connections and how
-    /// many there may be. Its keyed hash has the worker's seed.
+    /// Shows the byte streams in these packets to a user function, window by window, and passes every packet
+    /// on unchanged.
     ///
-    /// `f` sees each direction of a connection in order, learns of gaps, and is called with what there is once its first bytes have
-    /// waited for the timeout (at the connection's next packet), and a last time when the direction ends: also when it was silent for
-    /// the timeout, and when the graph is taken down. What was in a window before comes again in the next where windows overlap,
-    /// or where one was shown before it was full: only [`fresh`](Window::fresh) bytes are new. A function's other packets are in
-    /// their own order: a window is shown when the packet passes that fills it. What `f` may do and what becomes of its panics is
-    /// as for any user function. Fragments of IP packets count as lost: put what reassembles them before this. Checksums are believed:
-    /// it is the port that verifies them. Where a shuffle
-    /// moves a connection, `f` of the old worker learns of [its end](crate::End::Moved) there, and that of the new one
-    /// goes on with the next window.
+    /// This is the paper's window, beside the packets' path. `name` is the name of the declared state: the
+    /// connections, and their maximum. Its keyed hash has the worker's seed.
+    ///
+    /// `f` sees each direction of a connection in order, and learns of gaps:
+    ///
+    /// - It sees a window when the packet passes that fills it.
+    /// - It sees the bytes of a window that is not full once its first bytes have waited for the timeout, at
+    ///   the connection's next packet.
+    /// - It is called a last time when the direction ends. A direction also ends when it was silent for the
+    ///   timeout, and when the graph is taken down.
+    ///
+    /// Bytes of a window come again in the next one where windows overlap, or where the first one was shown
+    /// before it was full. Only [`fresh`](Window::fresh) bytes are new. The function's other packets keep
+    /// their own order. The rules for `f` and for its panics are those of any user function.
+    ///
+    /// Fragments of IP packets count as lost: put a reassembler of fragments before this. Checksums are not
+    /// verified here, because the port verifies them. Where a shuffle migrates a connection, `f` of the old
+    /// worker learns of [its end](crate::End::Moved), and `f` of the new worker continues with the next
+    /// window.
     ///
     /// ```
     /// use netbricks_core::packet::{Ip, Link, Tcp};
@@ -76,10 +85,13 @@ pub trait StreamOperator: Operator {
     {
         self.observe(Windowed::new(worker, name, config, f))
     }
-    /// As [`window`](Self::window), of a function that is also lent what it [keeps](crate::Kept) of the direction that it
-    /// sees: the default at its beginning, then what it left there. Where a shuffle by symmetric flow moves a connection, that
-    /// goes along. `f` of the old worker sees it a last time with [`End::Moved`](crate::End::Moved): nothing of it ended,
-    /// another goes on.
+    /// As [`window`](Self::window), for a function that also gets the state that it [keeps](crate::Kept) of
+    /// the direction.
+    ///
+    /// The state is the default at the direction's beginning, then the value that the function left. Where a
+    /// shuffle by symmetric flow migrates a connection, the state moves with it. `f` of the old worker sees
+    /// the state a last time with [`End::Moved`](crate::End::Moved). The direction has not ended then; the
+    /// other worker continues it.
     ///
     /// ```
     /// use netbricks_core::packet::{Ip, Link, Tcp};
@@ -142,16 +154,20 @@ pub trait StreamOperator: Operator {
     {
         self.observe(Windowed::new(worker, name, config, Keeping::new(f)))
     }
-    /// As [`window`](Self::window), in the packets' path: the bytes of a window go on only when `f` has seen them and says
-    /// [`Pass`](crate::Fate::Pass). Until then they are held, or `f` cuts the connection, or replaces some of them. What
-    /// leaves, and on which edges, is as with [`packetize`](Self::packetize), which sends it; packets of connections that were
-    /// cut are dropped as [`Denied`](netbricks_core::DropReason::Denied), and resets go to both ends: on [`Edge::OUT`](netbricks_core::Edge::OUT), and back on
+    /// As [`window`](Self::window), in the packets' path: bytes are forwarded only when `f` says
+    /// [`Pass`](crate::Fate::Pass).
+    ///
+    /// Until then they are held. `f` may also cut the connection, or replace some of the bytes.
+    /// [`packetize`](Self::packetize) sends the bytes, and documents which packets leave on which edges.
+    /// Packets of connections that were cut are dropped as [`Denied`](netbricks_core::DropReason::Denied).
+    /// Resets go to both ends: on [`Edge::OUT`](netbricks_core::Edge::OUT), and back on
     /// [`Edge::REPLY`](netbricks_core::Edge::REPLY).
     ///
     /// Connections whose beginning did not pass here are never shown:
-    /// [`MidstreamPolicy`](crate::MidstreamPolicy) says whether they pass. Where a shuffle by symmetric flow moves one, bytes that are
-    /// held go with it and are shown there when they would have been here; `f` of the old worker learns that
-    /// [its directions moved](crate::End::Moved).
+    /// [`MidstreamPolicy`](crate::MidstreamPolicy) says whether they pass. Where a shuffle by symmetric flow
+    /// migrates a connection, its held bytes move with it. They are shown on the new worker at the time at
+    /// which they would have been shown here. `f` of the old worker learns that [its directions
+    /// moved](crate::End::Moved).
     ///
     /// ```
     /// use netbricks_core::packet::{Ip, Link, Tcp};
@@ -197,8 +213,11 @@ pub trait StreamOperator: Operator {
     {
         self.substitute(Packetize::new(worker.inline_window(name, config, f)))
     }
-    /// As [`window_in_path`](Self::window_in_path), of a function that is also lent what it [keeps](crate::Kept) of the
-    /// direction that it decides on, as with [`window_keeping`](Self::window_keeping): that moves with the bytes that are held.
+    /// As [`window_in_path`](Self::window_in_path), for a function that also gets the state that it
+    /// [keeps](crate::Kept).
+    ///
+    /// The state belongs to the direction that the function decides on, as with
+    /// [`window_keeping`](Self::window_keeping). It moves together with the held bytes.
     ///
     /// ```
     /// use netbricks_core::packet::{Ip, Link, Tcp};
@@ -253,13 +272,19 @@ pub trait StreamOperator: Operator {
     {
         self.substitute(Packetize::new(inline_window_of(worker, name, config, Keeping::new(f))))
     }
-    /// Rewrites the byte streams that these packets carry (the paper's window in the packets' path, and packetize). Packets
-    /// of connections whose beginning passed here end here, as [`Replaced`](netbricks_core::DropReason::Replaced), and others go on in their
-    /// place on [`Edge::OUT`](netbricks_core::Edge::OUT); the rest goes on unchanged. In either case nothing of this node comes after it. What does
-    /// not come here has to leave on [`Edge::OUT`](netbricks_core::Edge::OUT) as well (`parse` with a policy, `divert`), so that packets keep their order. Both
-    /// directions must pass the same worker. First fragments of what is rewritten are dropped, as
-    /// [`Fragment`](netbricks_core::DropReason::Fragment): put what reassembles them before this. Where a shuffle by symmetric flow moves a connection,
-    /// all that is known of it goes along, if its rewriter [can](Rewriter::MOVES).
+    /// Rewrites the byte streams in these packets (the paper's window in the packets' path, and packetize).
+    ///
+    /// Packets of connections whose beginning passed here end here, as
+    /// [`Replaced`](netbricks_core::DropReason::Replaced). Packets with the rewritten bytes leave in their
+    /// place on [`Edge::OUT`](netbricks_core::Edge::OUT). Packets of all other connections leave there
+    /// unchanged. In both cases no operator of this function comes after it. Packets that do not come here
+    /// have to leave on [`Edge::OUT`](netbricks_core::Edge::OUT) as well (`parse` with a policy, `divert`),
+    /// so that packets keep their order.
+    ///
+    /// Both directions must pass the same worker. First fragments of rewritten connections are dropped, as
+    /// [`Fragment`](netbricks_core::DropReason::Fragment): put a reassembler of fragments before this. Where
+    /// a shuffle by symmetric flow migrates a connection, its whole state moves with it, if its rewriter [can
+    /// move](Rewriter::MOVES).
     ///
     /// ```
     /// use netbricks_core::packet::{Ip, Link, Tcp};
@@ -293,8 +318,10 @@ impl<A: Operator> StreamOperator for A {}
 
 /// Declares the state of streams.
 pub trait StreamWorker {
-    /// Declares windows over streams, and the event that ends connections in time; the seed is the worker's. Where they can't be made (a
-    /// size of 0, no memory) the node's building fails with that error; the handle is then of windows that never see a packet.
+    /// Declares windows over streams, and the event that ends connections in time.
+    ///
+    /// The seed is the worker's. If the windows cannot be made (a size of 0, no memory), the build of the
+    /// node fails with that error. The handle then refers to windows that never see a packet.
     fn windows<P: Protocol, F: FnMut(&Window<'_>) + 'static>(
         &self,
         name: &str,
@@ -302,8 +329,10 @@ pub trait StreamWorker {
         f: F,
     ) -> State<Windows<P, F>>;
 
-    /// Declares streams that are rewritten, with the worker's seed, and the event that forgets silent connections. Where
-    /// they can't be, the node's building fails with that error.
+    /// Declares streams that are rewritten, with the worker's seed, and the event that forgets silent
+    /// connections.
+    ///
+    /// If they cannot be made, the build of the node fails with that error.
     fn packetizer<R: Rewriter>(
         &self,
         name: &str,
@@ -311,8 +340,11 @@ pub trait StreamWorker {
         rewriter: R,
     ) -> State<Packetizer<R>>;
 
-    /// Declares windows in the packets' path ([`window_in_path`](StreamOperator::window_in_path)), for those who want their
-    /// handle: `packetize` takes it. Where they can't be, the node's building fails with that error.
+    /// Declares windows in the packets' path ([`window_in_path`](StreamOperator::window_in_path)), and
+    /// answers their handle.
+    ///
+    /// [`packetize`](StreamOperator::packetize) takes the handle. If they cannot be made, the build of the
+    /// node fails with that error.
     fn inline_window<F>(
         &self,
         name: &str,

@@ -1,5 +1,7 @@
-//! The operator in the packets' path: the streams that they carry are rewritten, and go on in packets of their own
-//! (NetBricks, section 3.1, window and packetize).
+//! The operator in the packets' path: it rewrites the streams in packets (NetBricks, section 3.1, window and
+//! packetize).
+//!
+//! The rewritten streams leave in packets of their own.
 
 use std::marker::PhantomData;
 use std::net::IpAddr;
@@ -21,12 +23,12 @@ use netbricks_core::registry::{BuildError, Worker};
 use netbricks_core::shuffle::{self, ShuffleKey};
 use netbricks_core::state::{Declared, Mobility, State};
 
-/// Connections that one run of the timeout's event forgets.
+/// The most connections that one run of the timeout's event forgets.
 const EXPIRED_A_RUN: usize = 1_024;
-/// How often connections are looked for that were silent too long (ns).
+/// The period at which connections are checked for silence (ns).
 const PERIOD: u64 = 1_000_000_000;
 
-/// Rewrites streams.
+/// The operator that rewrites streams.
 pub struct Packetize<R: Rewriter, I>(State<Packetizer<R>>, PhantomData<fn() -> I>);
 
 impl<R: Rewriter, I> Packetize<R, I> {
@@ -49,7 +51,7 @@ pub(super) fn packetizer_of<R: Rewriter>(
     });
     let packetizer = match workings {
         Ok(workings) => worker.declare(name, Packetizer::over(workings, rewriter)),
-        // The failure stands already, and nothing can run without memory for a page.
+        // The build has failed already, and nothing can run without memory for a page.
         Err(error) => panic!("no memory for one connection: {error}"),
     };
     let expiring = packetizer.clone();
@@ -80,8 +82,9 @@ pub(super) fn inline_window_of<F: WindowDecider + 'static>(
     gate
 }
 
-/// A changed function does not know the numbers of what was said before, so nothing is exported; where buckets move, all goes with
-/// them that a rewriter can [hand over](Rewriter::MOVES).
+/// Exports nothing, because a changed function does not know the numbers of earlier segments.
+///
+/// Where buckets migrate, their connections move completely, if the rewriter [can move](Rewriter::MOVES).
 impl<R: Rewriter> Declared for Packetizer<R> {
     fn export(&self) -> Vec<u8> {
         Vec::new()
@@ -90,7 +93,7 @@ impl<R: Rewriter> Declared for Packetizer<R> {
         if bytes.is_empty() { Ok(()) } else { self.put(bytes, now) }
     }
     fn mobility(&self, by: ShuffleKey) -> Mobility {
-        // By any other key the two directions may part.
+        // With any other key the two directions may be on different workers.
         if R::MOVES && by == ShuffleKey::SymmetricFlow { Mobility::Moves } else { Mobility::Bound }
     }
     fn take_part(&mut self, part: &shuffle::Part, _: usize) -> (Vec<u8>, Option<usize>) {
@@ -110,14 +113,14 @@ where
 {
     fn substitute(&mut self, packet: Original<'_, S>) -> Verdict {
         let Original { frame, missing, stack, offload, received_at: time, mut substitutes } = packet;
-        // In the order of the others, which leave this function here.
+        // In the order of the other packets, which leave this function here.
         let unchanged = Verdict::OUT;
         let (ip, ip_end, facts) = Holds::<Ip, I>::locate(&stack);
         let flow = FlowKey::at(frame, ip, ip_end, stack.payload_end(), facts);
         let header = Ip::view(&frame[ip..ip_end], facts);
         let pseudo = header.pseudo_header();
         if !pseudo.is_known() {
-            // No segment of this sender could get a checksum: its final destination can't be read.
+            // No segment of this sender could get a checksum, because its final destination can't be read.
             return if self.0.borrow().takes(flow) {
                 Verdict::drop(DropReason::BadChecksum)
             } else {
@@ -125,12 +128,13 @@ where
             };
         }
         if header.is_fragment() {
-            // Without its first fragment the segment comes nowhere, with numbers that the other side does not know. Its
-            // sender sends it again.
+            // Without its first fragment the segment arrives nowhere, with numbers that the other side does
+            // not know. Its sender sends it again.
             return if self.0.borrow().takes(flow) { Verdict::drop(DropReason::Fragment) } else { unchanged };
         }
         if missing > 0 && is_cut_off(header, ip, frame.len()) {
-            // As with fragments: bytes that are not here can't be rewritten, and numbers behind them would be wrong.
+            // As with fragments: missing bytes can't be rewritten, and the numbers behind them would be
+            // wrong.
             return if self.0.borrow().takes(flow) {
                 Verdict::drop(DropReason::Truncated)
             } else {
@@ -140,7 +144,8 @@ where
         let (tcp, _) = stack.top();
         let (end, limit) = (stack.end(), stack.limit(frame.len()));
         if !is_intact(offload, &pseudo, &frame[tcp..limit]) {
-            // The port may trust its link, but what goes on gets a checksum of its own: it would be right over wrong bytes.
+            // The port may trust its link, but an outgoing segment gets its own checksum, which would be
+            // right over wrong bytes.
             return if self.0.borrow().takes(flow) {
                 Verdict::drop(DropReason::BadChecksum)
             } else {
@@ -159,7 +164,7 @@ where
             let end = fixed + emit.options.len();
             let len = end + emit.len;
             let Some(mut packet) = sender.pool().allocate(len) else {
-                // What it carries waits for the next packet.
+                // The bytes of the segment wait for the next packet.
                 if emit.len == 0 {
                     sender.lost(DropReason::PoolExhausted, len as u64);
                 }
@@ -172,7 +177,7 @@ where
             emit.write(&mut to[end..]);
             stack.resized(len as isize - limit as isize).restate(to);
             if let IpMut::V4(mut header) = Ip::view_mut(&mut to[ip..ip_end], facts) {
-                // Each packet has its own, should it be fragmented (RFC 6864).
+                // Each packet has its own identification, in case it is fragmented (RFC 6864).
                 let identification = header.as_ref().identification().wrapping_add(count);
                 header.set_identification(identification);
             }
@@ -196,8 +201,10 @@ where
     }
 }
 
-/// Sends a segment back to the sender of the packet that begins with `link` and came at `time` (ns) in the name of the other
-/// end of `flow`. What could not be sent is lost if it has no bytes, else it may be sent later.
+/// Sends a segment back to the sender of a packet, in the name of the other end of `flow`.
+///
+/// The packet begins with `link` and came at `time` (ns). A segment without bytes that could not be sent is
+/// lost. A segment with bytes may be sent later.
 #[cold]
 fn answer(
     emit: &Emit<'_>,
@@ -207,7 +214,7 @@ fn answer(
     time: u64,
     sender: &mut Substitutes<'_>,
 ) -> bool {
-    // Behind labels, in a session or in a tunnel the way back is not the way here.
+    // Behind labels, in a session or in a tunnel, the way back differs from the way here.
     if !is_plain(link) {
         return false;
     }
@@ -217,7 +224,8 @@ fn answer(
             _ => None,
         })
     };
-    // Its own, or what its receiver heard last, which is not too old.
+    // Its own time stamps, or else those of the packet, exchanged: its receiver heard these last, so they are
+    // not too old.
     let times = times(TcpOptions::new(emit.options))
         .or_else(|| times(header.options()).map(|(value, echo_reply)| (echo_reply, value)));
     let [from, to] = [flow.destination(), flow.source()];
@@ -263,7 +271,7 @@ fn answer(
     }
 }
 
-/// IPv6, TCP, and timestamps between two bytes that fill up.
+/// Bytes of IPv6, TCP, and time stamps with two bytes of padding.
 const LONGEST_ANSWER: usize = 40 + 20 + 12;
 
 fn write_answer(
@@ -274,7 +282,7 @@ fn write_answer(
     room: &mut [u8],
 ) -> Result<usize, Unbuildable> {
     let tcp = tcp.sequence(emit.number).ack(emit.acknowledgment).window(emit.window);
-    // Who agreed on them wants them in every segment (RFC 7323, section 3.2).
+    // Ends that agreed on time stamps want them in every segment (RFC 7323, section 3.2).
     let tcp = match times {
         Some((value, echo)) => tcp.timestamps(value, echo),
         None => tcp,
@@ -282,7 +290,7 @@ fn write_answer(
     tcp.flags(emit.flags).payload(bytes).write(room)
 }
 
-/// Whether this is Ethernet with any number of tags, and nothing else.
+/// Whether these bytes are Ethernet with any number of tags, and nothing else.
 fn is_plain(link: &[u8]) -> bool {
     let tags = link.len().checked_sub(14).filter(|tags| tags % 4 == 0);
     tags.is_some_and(|tags| {
@@ -292,10 +300,12 @@ fn is_plain(link: &[u8]) -> bool {
     })
 }
 
-/// Whether a segment arrived as it was sent: its checksum holds, or a device has verified it, or a device was to make it.
+/// Whether a segment arrived as it was sent.
 ///
-/// A capture does not say what was left to a device. There the field holds the pseudo-header's sum (virtio 1.2, section
-/// 5.1.6.2), which no sender writes that makes its checksums itself, but by chance.
+/// It did where its checksum holds, where a device has verified it, or where a device was to write it. A
+/// capture does not say that the checksum was left to a device. The field then holds the sum of the
+/// pseudo-header (virtio 1.2, section 5.1.6.2). A sender that writes its own checksums produces that value
+/// only by chance.
 fn is_intact(offload: Offload, pseudo: &PseudoHeader, segment: &[u8]) -> bool {
     if offload.needs_checksum || offload.checksum_valid {
         return true;
@@ -306,10 +316,10 @@ fn is_intact(offload: Offload, pseudo: &PseudoHeader, segment: &[u8]) -> bool {
     pseudo.add_bytes(segment).fold() == u16::MAX || pseudo.fold() == stored
 }
 
-/// Where a TCP header holds its checksum (RFC 9293, section 3.1).
+/// The offset of the checksum in a TCP header (RFC 9293, section 3.1).
 const CHECKSUM: usize = 16;
 
-/// The numbers of a segment, and its checksum.
+/// Writes the numbers of a segment, and its checksum.
 fn write_header(emit: &Emit<'_>, pseudo: &PseudoHeader, segment: &mut [u8]) {
     let len = Tcp::SIZE + emit.options.len();
     let mut header = Tcp::view_mut(&mut segment[..len], ());

@@ -1,4 +1,5 @@
-//! The observer that shows byte streams to a user function, beside the packets' path (NetBricks, section 3.1).
+//! The observer that shows byte streams to a user function, beside the packets' path (NetBricks, section
+//! 3.1).
 
 use std::marker::PhantomData;
 
@@ -11,15 +12,17 @@ use netbricks_core::view::{Enclosing, IpRewrite, View};
 
 use crate::{Protocol, StreamConfig, WindowConfig, WindowObserver, WindowParts, Windows};
 
-/// Connections that one run of the timeout's event ends: bounded, however many are due.
+/// The most connections that one run of the timeout's event ends, however many are due.
 const EXPIRED_A_RUN: usize = 1_024;
-/// Events run so often that no connection lives longer than the timeout by more than this share of it, also where all end at
-/// once; but for the shortest period.
+/// The number of periods in a timeout when all connections end at once.
+///
+/// So a connection lives longer than the timeout by at most an eighth of it, unless the shortest period is
+/// longer.
 const SHARES_OF_A_TIMEOUT: u64 = 8;
-/// Runs of the event are this far apart at least, and at most (ns).
+/// The shortest and the longest period of the event (ns).
 const PERIOD: (u64, u64) = (1_000_000, 1_000_000_000);
 
-/// Follows the streams that packets carry.
+/// The observer that follows the streams in packets.
 pub struct Windowed<P: Protocol, F: WindowObserver, I>(State<Windows<P, F>>, PhantomData<fn() -> I>);
 
 impl<P: Protocol, F: WindowObserver + 'static, I> Windowed<P, F, I> {
@@ -43,7 +46,7 @@ pub(super) fn windows_of<P: Protocol, F: WindowObserver + 'static>(
     });
     let windows = match room.map(|room| Windows::over(room, f)) {
         Ok(windows) => worker.declare(name, windows),
-        // Not even one window: the failure stands already, and nothing can run without memory for a page.
+        // The build has failed already, and nothing can run without memory for a page.
         Err(error) => panic!("no memory for a window of one byte: {error}"),
     };
     let expiring = windows.clone();
@@ -67,10 +70,10 @@ where
 {
     #[inline(always)]
     fn observe(&mut self, packet: &View<'_, S>, now: u64) {
-        // A fragment's payload is not its segment's: what it carries counts as lost.
+        // A fragment's payload is not a segment's payload, so its bytes count as lost.
         if !Enclosing::<I>::outer::<Ip>(packet).is_fragment() {
             let mut segment = P::segment(packet.header(), packet.payload());
-            // The missing bytes are a gap in the stream, and its end lies behind them.
+            // The missing bytes are a gap in the stream, and the end of the segment lies behind them.
             segment.ends &= !IpRewrite::<I>::is_cut_off(packet);
             self.0.borrow_mut().push(IpRewrite::<I>::flow_key(packet), segment, now);
         }

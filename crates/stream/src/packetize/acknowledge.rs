@@ -1,4 +1,4 @@
-//! Second step: translates a segment's acknowledgment number, window and options into what the other end has to see.
+//! Second step: translates a segment's acknowledgment number, window and options for the other end.
 
 use netbricks_core::packet::tcp::{TcpRef, flags};
 use netbricks_core::packet::tcp_options::LONGEST;
@@ -9,7 +9,7 @@ use super::{Emit, Packetizer, sack};
 use crate::{Arrival, Rewriter, Side};
 
 impl<R: Rewriter> Packetizer<R> {
-    /// Takes note of what a segment acknowledges and of where it came; answers how that is said to the other end.
+    /// Records a segment's acknowledgment and position, and answers the header fields for the other end.
     pub(super) fn acknowledge<'r>(
         &mut self,
         received: &Received<'_>,
@@ -23,7 +23,7 @@ impl<R: Rewriter> Packetizer<R> {
         let reach = self.room;
         let map = &mut self.maps[connection][way];
         let at = map.input(header.sequence_number());
-        // Who says something from far ahead may be anybody.
+        // A segment from far ahead may be forged.
         if arrival != Arrival::Ignored && !aborts && at <= map.taken.saturating_add(reach) {
             map.came(header, at, segment.bytes.len());
             if !segment.bytes.is_empty() {
@@ -44,8 +44,9 @@ impl<R: Rewriter> Packetizer<R> {
         }
     }
 
-    /// Where a sender asks about bytes that are held back, it is told that they arrived: nothing goes on that would bring an
-    /// acknowledgment.
+    /// Tells a sender that asks about held bytes that they arrived.
+    ///
+    /// No segment is forwarded that would bring an acknowledgment.
     pub(super) fn acknowledge_held(
         &mut self,
         received: &Received<'_>,
@@ -59,7 +60,7 @@ impl<R: Rewriter> Packetizer<R> {
         let again = received.arrival == Arrival::Old
             && at >= received.before.emitted
             && map.sent == received.before.transmitted;
-        // What was lost on its way on, its sender must still have.
+        // Its sender must still have all output that was lost on the way to the receiver.
         let all_has_come = map.acknowledged == map.sent;
         if R::HOLDS && map.emitted < map.taken && all_has_come && (probes || again) {
             let acknowledgment = map.own(self.rewriter.waits(&self.memories[connection][way]));
@@ -68,10 +69,10 @@ impl<R: Rewriter> Packetizer<R> {
         }
     }
 
-    /// By what the windows are shifted that a side says.
+    /// The number of bits by which a side's windows are shifted.
     pub(super) fn shift(&self, connection: usize, way: usize) -> u8 {
         match self.maps[connection].map(|map| map.scale) {
-            // Only where both say so (RFC 7323, section 2.2).
+            // Only where both sides offer it (RFC 7323, section 2.2).
             [Some(_), Some(_)] => self.maps[connection][way].scale.unwrap_or_default(),
             _ => 0,
         }
@@ -91,13 +92,14 @@ impl<R: Rewriter> Packetizer<R> {
         let agreed = maps.iter().all(|map| map.selective) && header.flags() & flags::ACK != 0;
         let both = [&maps[side as usize], &maps[other as usize]];
         let options = sack::options(header, agreed, both, &self.edits, waiting, room);
-        // Once is enough.
+        // The duplicate range is reported once.
         maps[other as usize].twice = None;
         options
     }
 
-    /// Takes note of what the sender of this segment has of the other direction; answers acknowledgment number and window
-    /// as the other side has to see them.
+    /// Records what the sender of this segment acknowledges of the other direction.
+    ///
+    /// Answers the acknowledgment number and the window for the other end.
     fn translate(&mut self, connection: usize, way: usize, header: TcpRef<'_>, waits: bool) -> (u32, u16) {
         let shift = self.shift(connection, way);
         let Self { maps, kept, edits, room, .. } = self;
@@ -105,7 +107,7 @@ impl<R: Rewriter> Packetizer<R> {
         if header.flags() & flags::ACK == 0 {
             return (header.acknowledgment_number(), header.window());
         }
-        // Of a reset nothing else counts (RFC 9293, section 3.10.7.4).
+        // Nothing else of a reset counts (RFC 9293, section 3.10.7.4).
         if header.flags() & flags::RST != 0 {
             return (other.translate(edits, header.acknowledgment_number(), waits), other.window);
         }
@@ -113,8 +115,8 @@ impl<R: Rewriter> Packetizer<R> {
         let bytes = u64::from(header.window()) << shift;
         let acknowledgment = other.translate(edits, header.acknowledgment_number(), waits);
         let says = (header.acknowledgment_number(), header.window(), other.told.min(other.emitted));
-        // An end that says the same again is told as the same again, whatever came meanwhile: with another window it would be no
-        // duplicate acknowledgment (RFC 5681, section 2).
+        // An end that repeats itself is repeated unchanged, whatever came meanwhile. With another window the
+        // segment would not be a duplicate acknowledgment (RFC 5681, section 2).
         if std::mem::replace(&mut other.said, says) != says {
             let window = other.takes(edits, header.acknowledgment_number(), bytes).min(*room) >> shift;
             other.window = window.min(0xffff) as u16;

@@ -1,4 +1,5 @@
-//! First step: decides whether a packet's connection is rewritten, and whether its receiver would take the segment.
+//! First step: decides whether a packet's connection is rewritten, and whether its receiver would take the
+//! segment.
 
 use netbricks_core::packet::tcp::{TcpRef, flags};
 use netbricks_core::packet::{FlowKey, Tcp};
@@ -7,7 +8,7 @@ use super::{EXPIRED_BY_NEW, Emit, Packetizer, Passage, blocks_of, fits};
 use crate::{End, MidstreamPolicy, Protocol, Rewriter, Segment, Side, Signature};
 
 impl<R: Rewriter> Packetizer<R> {
-    /// Answers the segment that counts, or the packet's passage where none does.
+    /// Answers the segment that counts, or the packet's passage if it does not count.
     pub(super) fn classify<'p>(
         &mut self,
         flow: FlowKey,
@@ -17,14 +18,14 @@ impl<R: Rewriter> Packetizer<R> {
         send: &mut impl FnMut(&Emit<'_>) -> bool,
     ) -> Result<Segment<'p>, Passage> {
         if header.flags() & (flags::SYN | flags::FIN | flags::ACK | flags::RST) == flags::SYN | flags::FIN {
-            // No receiver takes it, unless its end were taken away.
+            // No receiver takes it, but one would without its FIN.
             return Err(self.not_rewritten(false));
         }
         let mut segment = Tcp::segment(header, payload);
-        // Its windows are of what goes out, and its receiver sees nothing else.
+        // Its windows stand for output, and its receiver sees only output.
         segment.advertised = None;
         if segment.opens {
-            // Its receiver does not see what it carries, does not acknowledge it, and it comes again.
+            // Its receiver does not see its bytes and does not acknowledge them, so they come again.
             segment.bytes = &[];
         }
         self.admit(flow, header, &segment, now, send)?;
@@ -66,7 +67,7 @@ impl<R: Rewriter> Packetizer<R> {
         Ok(segment)
     }
 
-    /// Whether its connection is one that goes on here, or it opens one that may.
+    /// Whether its connection continues here, or the segment opens one that may.
     fn admit(
         &mut self,
         flow: FlowKey,
@@ -77,7 +78,7 @@ impl<R: Rewriter> Packetizer<R> {
     ) -> Result<(), Passage> {
         if let Some((number, side)) = self.streams.side(flow) {
             let cut = self.maps[number as usize][side as usize].cut;
-            // One that opens where another was cut is a new connection, which may go on.
+            // A segment that opens where another connection was cut begins a new connection, which may go on.
             let anew = cut.is_some() && segment.opens && !segment.answers;
             if anew || self.streams.is_overdue(number, now) {
                 self.forget(number, if anew { End::Replaced } else { End::Idle }, now);
@@ -97,7 +98,8 @@ impl<R: Rewriter> Packetizer<R> {
         Ok(())
     }
 
-    /// A packet of a connection that is not rewritten; `opens` says that it is a new one, without a place.
+    /// The passage of a packet of a connection that is not rewritten. `opens` marks a new connection without
+    /// a place.
     pub(super) fn not_rewritten(&mut self, opens: bool) -> Passage {
         match (self.midstream, opens) {
             (MidstreamPolicy::Pass, _) => {
@@ -115,15 +117,17 @@ impl<R: Rewriter> Packetizer<R> {
         }
     }
 
-    /// Whether there is room for whatever becomes of `bytes` more bytes, and at an end of those that are held back. What has to
-    /// wait may come to half of what its direction may have, so that there is mostly room for it once what it waits for comes.
-    /// Where there is none then it is thrown away: the next bytes go on without it.
+    /// Whether there is room for the output of `bytes` more bytes, and at an end for that of held bytes.
+    ///
+    /// Bytes that have to wait may take half of their direction's share. So there is mostly room for them
+    /// once the missing bytes come. Where there is none then, the waiting bytes are discarded, and the
+    /// missing ones are forwarded without them.
     fn has_room(&mut self, number: u32, side: Side, first: u32, bytes: usize, ends: bool) -> bool {
         let map = &self.maps[number as usize][side as usize];
         let start = map.input(first);
         let behind = start + bytes as u64;
         let says_more = bytes > 0 && behind > map.taken || ends && !map.finished && behind >= map.taken;
-        // What is sent again is answered with what is kept.
+        // Repeated bytes are answered with kept output.
         if !map.rewrites || !says_more {
             return true;
         }
@@ -132,17 +136,17 @@ impl<R: Rewriter> Packetizer<R> {
         }
         let waiting = self.streams.waiting(number, side);
         let [alone, all] = [bytes, bytes + waiting].map(|bytes| self.rewriter.most(bytes));
-        // Who is not acknowledged gets no more than is left for all others.
+        // A direction with unacknowledged bytes gets no more than is left for all others.
         let left = self.kept.available();
         let share = self.share.min(left);
         if start > map.taken {
             return blocks_of(all) <= share / 2;
         }
-        // Who has none has a place for the next bytes.
+        // A direction without any has its share for the next bytes.
         if !fits(alone, map, if map.kept.is_empty() { self.share } else { share }, &self.kept) {
             return false;
         }
-        // What waits may be much at once: it counts what is left behind it.
+        // The waiting bytes may be many at once: they have to leave as much free as they take.
         let behind = left.saturating_sub(blocks_of(all));
         if blocks_of(all) > blocks_of(alone) && !fits(all, map, share.min(behind), &self.kept) {
             self.counters.thrown_away += self.streams.throw_away(number, side);

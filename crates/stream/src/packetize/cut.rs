@@ -1,4 +1,4 @@
-//! Connections that are cut: nothing of them goes on any more.
+//! Connections that are cut: none of their segments are forwarded any more.
 
 use netbricks_core::packet::tcp::{TcpRef, flags};
 
@@ -9,7 +9,7 @@ use crate::rewriter::Cut;
 use crate::{End, Rewriter, Side};
 
 impl<R: Rewriter> Packetizer<R> {
-    /// The packet in hand cut its connection, whose direction `side` had sent `sent` bytes before it.
+    /// Cuts a connection because of the packet in hand. Its direction `side` had sent `sent` bytes before.
     pub(super) fn sever(
         &mut self,
         number: u32,
@@ -29,16 +29,16 @@ impl<R: Rewriter> Packetizer<R> {
         self.refuse(cut, header, send)
     }
 
-    /// Nothing of a connection goes on any more.
+    /// Stops forwarding a connection.
     pub(super) fn close(&mut self, number: u32, cut: Cut) {
         let now = self.streams.last_heard(number);
         self.clear(number, End::Reset, now);
         self.maps[number as usize].iter_mut().for_each(|map| map.cut = Some(cut));
-        // Where no end was told to stop, it is known for as long as any.
+        // Where no end was told to stop, the connection is known as long as any other.
         self.streams.reset(number, if cut == Cut::Reset { Stage::Over } else { Stage::Open });
     }
 
-    /// A packet of a connection that was cut.
+    /// Refuses a packet of a connection that was cut.
     pub(super) fn refuse(
         &mut self,
         cut: Cut,
@@ -47,7 +47,8 @@ impl<R: Rewriter> Packetizer<R> {
     ) -> Passage {
         self.counters.refused += 1;
         if cut == Cut::Reset && header.flags() & (flags::ACK | flags::RST) == flags::ACK {
-            // What its sender expects next, by its own word (RFC 9293, section 3.10.7.1).
+            // The number that its sender expects next, by its own acknowledgment (RFC 9293, section
+            // 3.10.7.1).
             send(&bare(header.acknowledgment_number(), 0, flags::RST, true));
         }
         Passage::Refused

@@ -1,4 +1,5 @@
-//! Connections that are cut and have no place among the others: they came from another worker and found no room.
+//! Connections that are cut and have no place among the others: they came from another worker and found no
+//! room.
 
 use netbricks_core::packet::FlowKey;
 use netbricks_core::tables::{Entry, FlowTable, FlowTableConfig, Full, Table};
@@ -7,7 +8,7 @@ use crate::Cut;
 use netbricks_core::StoredFlow;
 use netbricks_core::state::TableKey;
 
-/// A bounded number of them. It takes no memory before there is one.
+/// A bounded set of cut connections. It takes no memory before the first one.
 #[derive(Default)]
 pub(super) struct CutConnections(Option<FlowTable<StoredFlow, u8>>);
 
@@ -15,8 +16,10 @@ const RESET: u8 = 0;
 const SILENCE: u8 = 1;
 
 impl CutConnections {
-    /// One more of `most` at most, for as long as it was not silent for so long (ns). Of more than that an old one is
-    /// forgotten, as is this one where there is no memory for any.
+    /// Adds a connection, of `most` at most, until it was silent for `idle` (ns).
+    ///
+    /// When there are too many, an old one is forgotten. Where there is no memory for any, this one is
+    /// forgotten.
     pub(super) fn add(&mut self, flow: FlowKey, cut: Cut, [most, idle, now]: [u64; 3], seed: u64) {
         if self.0.is_none() {
             let capacity = most as usize;
@@ -30,7 +33,9 @@ impl CutConnections {
         }
     }
 
-    /// How one was cut, of which something was heard at `now` (ns). Where that opens it `anew`, it is none any more.
+    /// How a connection was cut of which a segment came at `now` (ns), if it is in the set.
+    ///
+    /// Where the segment opens it `anew`, it leaves the set.
     pub(super) fn cut(&mut self, flow: FlowKey, anew: bool, now: u64) -> Option<Cut> {
         let table = self.0.as_mut().filter(|table| !table.is_empty())?;
         let known = match table.lookup(flow.canonical().store(), now) {
@@ -44,19 +49,19 @@ impl CutConnections {
         Some(of(*known.get()))
     }
 
-    /// Whether this is one.
+    /// Whether the set has this connection.
     pub(super) fn holds(&self, flow: FlowKey) -> bool {
         self.0.as_ref().is_some_and(|table| table.get(&flow.canonical().store()).is_some())
     }
 
-    /// Forgets those that were silent for too long at `now` (ns), of about `most`.
+    /// Forgets connections that were silent for too long at `now` (ns), of about `most`.
     pub(super) fn expire(&mut self, now: u64, most: usize) {
         if let Some(table) = &mut self.0 {
             table.expire(now, most);
         }
     }
 
-    /// Takes out those of which `leaves` says so.
+    /// Takes out the connections for which `leaves` answers `true`.
     pub(super) fn take_where(&mut self, mut leaves: impl FnMut(FlowKey) -> bool) -> Vec<(FlowKey, Cut)> {
         let mut taken = Vec::new();
         if let Some(table) = &mut self.0 {

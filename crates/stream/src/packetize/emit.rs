@@ -9,7 +9,7 @@ use crate::blocks::Blocks;
 use crate::sequence_map::SequenceMap;
 use crate::{Arrival, Rewriter};
 
-/// The header fields that all segments share which go out in the place of one.
+/// The header fields that all segments share that go out in the place of one.
 pub(super) struct Reply<'a> {
     pub(super) acknowledgment: u32,
     pub(super) window: u16,
@@ -18,7 +18,7 @@ pub(super) struct Reply<'a> {
 }
 
 impl Reply<'_> {
-    /// The segment of so many bytes of a direction's output from a place on, with more flags.
+    /// The segment of `len` bytes of a direction's output from a position on, with more flags.
     fn segment<'b>(
         &'b self,
         kept: &'b Blocks,
@@ -77,13 +77,13 @@ impl<R: Rewriter> Packetizer<R> {
         let map = &mut self.maps[connection][way];
         map.transmitted = at;
         map.end_transmitted |= ended;
-        // Who has no more to say still acknowledges what it hears.
+        // An end that has sent everything still acknowledges segments.
         if received.arrival != Arrival::Ignored || map.finished {
             self.retransmit(received.number, received.side, header, send);
         }
     }
 
-    /// Sends a segment where no byte goes out; answers whether it was the direction's end.
+    /// Sends a segment where no byte goes out. Answers whether it was the direction's end.
     fn emit_nothing(
         &self,
         received: &Received<'_>,
@@ -97,9 +97,9 @@ impl<R: Rewriter> Packetizer<R> {
         let map = &self.maps[connection][way];
         let start = map.input(header.sequence_number());
         let emit = |from: u64, len: usize, more: u8| reply.segment(&self.kept, map, from, len, more);
-        // It has no bytes to go on: those that are held, those that wait, those that the receiver has. An old byte
-        // makes the receiver say what it has (RFC 9293, section 3.8.4), which the sender counts as a duplicate
-        // acknowledgment, or is what it missed.
+        // None of its bytes are forwarded: they are held, they wait, or the receiver has them. An old byte
+        // makes the receiver acknowledge (RFC 9293, section 3.8.4). The sender counts that as a duplicate
+        // acknowledgment, or the receiver missed that one.
         let held_again = !R::HOLDS && arrival == Arrival::Old && start >= map.emitted;
         let asks = !segment.bytes.is_empty()
             && (matches!(arrival, Arrival::Waits | Arrival::Refused)
@@ -110,13 +110,13 @@ impl<R: Rewriter> Packetizer<R> {
             (false, true) => {
                 send(&Emit { len: 1, kept: None, ..emit(map.acknowledged.wrapping_sub(1), 0, 0) });
             }
-            // A keep-alive stays one.
+            // A keep-alive stays a keep-alive.
             (false, false) => {
                 let alive =
                     segment.bytes.len() <= 1 && start.wrapping_add(1) == map.emitted && start < map.emitted;
                 send(&emit(
                     if alive {
-                        // Before the first byte, where nothing was left of any.
+                        // Before the first byte, where the output is empty.
                         map.sent.wrapping_sub(1)
                     } else {
                         map.bare_at(&self.edits, header.sequence_number(), start)
@@ -129,7 +129,7 @@ impl<R: Rewriter> Packetizer<R> {
         false
     }
 
-    /// Sends the reset that a segment is.
+    /// Sends a reset in the place of one that came.
     pub(super) fn emit_reset(
         &self,
         received: &Received<'_>,

@@ -1,5 +1,7 @@
-//! Streams that are rewritten move to another worker with their connections: where each stands and what waits, both its lanes
-//! with what is kept of them, and what the rewriter knows.
+//! Moves rewritten streams to another worker with their connections.
+//!
+//! The bytes contain each connection's state and waiting bytes, its two sequence maps with their kept output,
+//! and the rewriter's state.
 
 use netbricks_core::packet::{FlowKey, checksum};
 
@@ -10,20 +12,20 @@ use crate::reader::Reader;
 use crate::sequence_map::MovedSequenceMap;
 use crate::{Cut, End, LINGER, Rewriter, Side, Source};
 
-/// None of those of a [`Reassembler`](crate::Reassembler) and of windows.
+/// Differs from the versions of a [`Reassembler`](crate::Reassembler) and of windows.
 const VERSION: u16 = 8;
 
-/// The kind of a connection, before all else of it.
+/// The kind of a connection, which comes first.
 const LIVE: u8 = 0;
 const RESET: u8 = 1;
 const SILENT: u8 = 2;
 
-/// Of what a rewriter knows: bytes of its length.
+/// Bytes of the length of a rewriter's state.
 const LENGTH: usize = 4;
 
 const SIDES: [Side; 2] = [Side::Client, Side::Server];
 
-/// One connection on its way. What it refers to is among the bytes that came.
+/// A connection on its way. Its slices refer to the bytes that came.
 enum Moved<'a> {
     Cut(FlowKey, Cut),
     Live(Box<Live<'a>>),
@@ -31,26 +33,31 @@ enum Moved<'a> {
 
 struct Live<'a> {
     connection: Connection,
-    /// When it was heard of last (ns).
+    /// When its last segment was heard (ns).
     heard: u64,
     waiting: [Waiting<'a>; 2],
     maps: [MovedSequenceMap<'a>; 2],
-    /// The rewriter's state of them.
+    /// The rewriter's state of both directions.
     known: [&'a [u8]; 2],
 }
 
 impl<R: Rewriter> Packetizer<R> {
-    /// Takes out the connections of which `leaves` says so by their canonical key: bytes that
-    /// [`import`](netbricks_core::Declared::import) adds to other streams with a rewriter of the same kind, where they go on as if nothing
-    /// had been. The rewriter here learns that they [moved](End::Moved) before anything else. Nothing, where it says that
-    /// they [cannot](Rewriter::MOVES).
+    /// Takes out the connections for whose canonical key `leaves` answers `true`.
     ///
-    /// Where there is no place for one there, or no memory for its unacknowledged bytes or what the rewriter holds, it counts as
-    /// [`homeless`](super::PacketizeCounters::homeless). Where nothing of it was changed yet, and whatever is held back its
-    /// sender still has, its ends understand each other without us: where such [pass](MidstreamPolicy::Pass), it passes unchanged from
-    /// then on. Any other is cut, as by [`Cut::Reset`]: each end is reset when it says something. As many are known to be cut as
-    /// there may be connections; of more an old one is forgotten. Bytes that waited for others and find no memory count as lost,
-    /// since their sender still has them.
+    /// [`import`](netbricks_core::Declared::import) adds these bytes to other streams with a rewriter of the
+    /// same kind. The connections continue there as if nothing had happened. Before anything else, the
+    /// rewriter here learns that they [moved](End::Moved). The answer is empty for a rewriter that [cannot
+    /// move](Rewriter::MOVES).
+    ///
+    /// A connection may find no place there, or no memory for its unacknowledged bytes or for the bytes that
+    /// the rewriter holds. It then counts as [`homeless`](super::PacketizeCounters::homeless). If none of its
+    /// bytes were changed, and its sender still has all bytes that are held back, its ends understand each
+    /// other without the rewriter. Under [`MidstreamPolicy::Pass`] it then passes unchanged from then on.
+    ///
+    /// Any other such connection is cut, as by [`Cut::Reset`]: each end is reset when it sends a segment. The
+    /// number of cut connections is limited to the maximum of connections; beyond that an old one is
+    /// forgotten. Bytes that waited for missing ones and find no memory count as lost, since their sender
+    /// still has them.
     pub fn take_where(&mut self, mut leaves: impl FnMut(FlowKey) -> bool) -> Vec<u8> {
         if !R::MOVES {
             return Vec::new();
@@ -74,10 +81,10 @@ impl<R: Rewriter> Packetizer<R> {
         bytes
     }
 
-    /// Appends a connection, which is here no more.
+    /// Appends a connection, which leaves this worker.
     fn give(&mut self, number: u32, to: &mut Vec<u8>) {
         let maps = &self.maps[number as usize];
-        // Nothing more would have come of one that is torn.
+        // No more output would have come of a direction that is incomplete.
         let incomplete = maps.iter().any(|map| map.incomplete).then_some(Cut::Reset);
         if let Some(cut) = maps.iter().find_map(|map| map.cut).or(incomplete) {
             write_cut(self.streams.key(number), cut, to);
@@ -91,8 +98,9 @@ impl<R: Rewriter> Packetizer<R> {
         self.set_aside(number, End::Moved, to);
     }
 
-    /// Forgets a connection and appends what the rewriter knows of its directions, each behind its length. The rewriter is told
-    /// of it later.
+    /// Forgets a connection, and appends the rewriter's state of its directions, each behind its length.
+    ///
+    /// The rewriter is told of it later.
     fn set_aside(&mut self, number: u32, end: End, to: &mut Vec<u8>) {
         let now = self.streams.last_heard(number);
         for side in SIDES {
@@ -117,7 +125,7 @@ impl<R: Rewriter> Packetizer<R> {
         Source { connection: number, side, flow: self.streams.flow(number, side), now }
     }
 
-    /// Tells the rewriter of directions that ended when it could not be told.
+    /// Tells the rewriter of directions that ended when it could not be called.
     #[inline]
     pub(super) fn tell_of_ends(&mut self) {
         if !self.gone.is_empty() {
@@ -127,7 +135,7 @@ impl<R: Rewriter> Packetizer<R> {
         }
     }
 
-    /// Adds what [`take_where`](Self::take_where) took out of others, at `now` (ns).
+    /// Adds connections that [`take_where`](Self::take_where) took out of other streams, at `now` (ns).
     pub(crate) fn put(&mut self, bytes: &[u8], now: u64) -> Result<(), String> {
         if bytes.len() % 2 == 1 || checksum::internet(bytes) != 0 {
             return Err("the rewritten streams that moved are corrupt: their checksum is wrong".into());
@@ -145,7 +153,7 @@ impl<R: Rewriter> Packetizer<R> {
             }
         }
         let count = from.number(4).ok_or_else(broken)?;
-        // All of it is read before anything changes.
+        // Everything is read before anything changes.
         let moved: Option<Vec<Moved<'_>>> = (0..count).map(|_| self.read(&mut from, now)).collect();
         let moved = moved.filter(|_| from.0.len() < 2).ok_or_else(broken)?;
         if moved.is_empty() {
@@ -202,7 +210,7 @@ impl<R: Rewriter> Packetizer<R> {
         Some(Moved::Cut(FlowKey::from_words(words), cut))
     }
 
-    /// Goes on with a connection, or sees to it that nothing wrong of it goes on.
+    /// Continues a connection, or makes sure that none of its segments are forwarded with wrong numbers.
     fn resume(&mut self, live: &Live<'_>, now: u64) {
         if self.goes_on(live, now) {
             return;
@@ -210,7 +218,7 @@ impl<R: Rewriter> Packetizer<R> {
         self.counters.homeless += 1;
         let understood = live.maps.iter().all(MovedSequenceMap::is_unaltered);
         let flow = FlowKey::from_words(live.connection.key);
-        // One that is here already goes on: there is only one of a key.
+        // A connection with this key that is already here continues: there is only one for each key.
         if !(understood && self.midstream == MidstreamPolicy::Pass) && self.streams.side(flow).is_none() {
             self.counters.cut += 1;
             self.remember(flow, Cut::Reset, now);
@@ -225,7 +233,7 @@ impl<R: Rewriter> Packetizer<R> {
         if !has_room || self.streams.side(flow).is_some() {
             return false;
         }
-        // As a new one does.
+        // A new connection does the same.
         if self.streams.len() == self.streams.capacity()
             && let Some(number) = self.streams.expendable()
         {
@@ -242,7 +250,7 @@ impl<R: Rewriter> Packetizer<R> {
                 false => Some(R::Memory::default()),
             };
             let Some(memory) = memory else {
-                // The other one's goes with it, and no rewriter has to be told.
+                // The state of the other direction goes with it, and no rewriter has to be told.
                 let told = self.gone.len();
                 self.set_aside(number, End::Moved, &mut Vec::new());
                 self.gone.truncate(told);
@@ -254,7 +262,7 @@ impl<R: Rewriter> Packetizer<R> {
         true
     }
 
-    /// Nothing goes on any more of a connection that has no place.
+    /// Records that no segment of a connection without a place is forwarded.
     fn remember(&mut self, flow: FlowKey, cut: Cut, now: u64) {
         if self.streams.side(flow).is_none() {
             let idle = self.streams.config.idle;

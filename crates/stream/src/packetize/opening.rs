@@ -1,4 +1,4 @@
-//! How a connection opens: what its ends say of themselves, and what counts before both have.
+//! The opening of a connection: reads both ends' options, and decides which segments count before it is open.
 
 use netbricks_core::packet::tcp::{TcpRef, flags};
 use netbricks_core::packet::tcp_options::LONGEST;
@@ -10,12 +10,14 @@ use crate::connection::Stage;
 use crate::sequence_map::{Opening, SequenceMap};
 use crate::{End, MidstreamPolicy, Protocol, Rewriter, Segment, Side};
 
-/// Multipath TCP (RFC 8684, section 3), in options.
+/// The option kind of Multipath TCP (RFC 8684, section 3).
 const MULTIPATH: u8 = 30;
 
 impl<R: Rewriter> Packetizer<R> {
-    /// A signed segment (RFC 2385, RFC 5925): no other host can write for its sender. What it opens is not rewritten, and an older
-    /// connection of the same ends is over then. One that is rewritten has ends that don't sign, and drop it.
+    /// The passage of a signed segment (RFC 2385, RFC 5925), which no other host can write for its sender.
+    ///
+    /// A connection that it opens is not rewritten, and ends an older connection of the same ends. The ends
+    /// of a rewritten connection do not sign, so they drop the segment.
     pub(super) fn signed(&mut self, flow: FlowKey, segment: &Segment<'_>, now: u64) -> Passage {
         let Some((number, _)) = self.streams.side(flow) else { return self.not_rewritten(false) };
         let way = usize::from(flow.canonical() != flow);
@@ -23,7 +25,8 @@ impl<R: Rewriter> Packetizer<R> {
             self.forget(number, End::Replaced, now);
             return self.not_rewritten(false);
         }
-        // Before its ends have agreed it may be theirs, and what was seen of others.
+        // Before the ends have agreed, the segment may be theirs, and the segments that were seen may be
+        // forged.
         if self.streams.stage(number) == Stage::Opening {
             return self.not_rewritten(false);
         }
@@ -31,8 +34,11 @@ impl<R: Rewriter> Packetizer<R> {
         Passage::Refused
     }
 
-    /// Whether what a segment says counts. Before both ends were seen to open the connection only a few do, since anybody may
-    /// say the others: what opens it; and a reset by the end that refuses it, or gives it up (RFC 9293, section 3.10.7.3).
+    /// Whether a segment counts.
+    ///
+    /// Before both ends were seen to open the connection, only two kinds count, since any host may send the
+    /// others. One kind opens the connection. The other is a reset by an end that refuses it or gives it up
+    /// (RFC 9293, section 3.10.7.3).
     pub(super) fn counts(&self, number: u32, side: Side, segment: &Segment<'_>, header: TcpRef<'_>) -> bool {
         let maps = &self.maps[number as usize];
         let [own, other] = [side, side.other()].map(|side| &maps[side as usize]);
@@ -49,8 +55,10 @@ impl<R: Rewriter> Packetizer<R> {
         }
     }
 
-    /// The passage of a segment of a connection that opens, which is not rewritten. Where no bytes of such a one may go on, the
-    /// ends still tell each other that they know nothing of it.
+    /// The passage of a segment that comes before its connection is open, and is not rewritten.
+    ///
+    /// Where bytes of such a connection may not be forwarded, the segment is forwarded without them. So the
+    /// ends can still tell each other that they do not know the connection.
     pub(super) fn before_it_opens(
         &mut self,
         header: TcpRef<'_>,
@@ -67,7 +75,7 @@ impl<R: Rewriter> Packetizer<R> {
         Passage::Replaced
     }
 
-    /// A segment came that opens a direction: it goes on without bytes.
+    /// Takes a segment that opens a direction; it is forwarded without bytes.
     pub(super) fn opened(
         &mut self,
         number: u32,
@@ -91,14 +99,17 @@ impl<R: Rewriter> Packetizer<R> {
         Passage::Replaced
     }
 
-    /// Whether this is a client that has the server's answer: no other host knows its number.
+    /// Whether this is a client that has the server's answer: no other host knows the number that it
+    /// acknowledges.
     pub(super) fn agrees(&self, connection: usize, side: Side, header: TcpRef<'_>) -> bool {
         side == Side::Client
             && header.flags() & flags::ACK != 0
             && self.maps[connection][Side::Server as usize].has_sent(header.acknowledgment_number())
     }
 
-    /// One that opens a direction may be forged, or have been given up: perhaps the segment in hand tells that another counts.
+    /// Decides between two openings of a direction, if the segment in hand shows which one counts.
+    ///
+    /// An opening may be forged, or may have been given up.
     pub(super) fn settle(&mut self, number: u32, flow: FlowKey, segment: &Segment<'_>, now: u64) {
         let way = usize::from(flow.canonical() != flow);
         let connections = self.streams.counters().connections;
@@ -119,7 +130,7 @@ impl<R: Rewriter> Packetizer<R> {
         self.follow_beginnings(number);
     }
 
-    /// Directions of a connection may begin elsewhere than it seemed. Answers whether one does.
+    /// Follows directions that began with another opening than assumed. Answers whether one did.
     pub(super) fn follow_beginnings(&mut self, number: u32) -> bool {
         let mut changed = false;
         for side in [Side::Client, Side::Server] {
@@ -149,7 +160,7 @@ impl<R: Rewriter> Packetizer<R> {
             }
         }
         let old = &mut self.maps[connection][way];
-        // A SYN that is sent again changes nothing that was agreed.
+        // A repeated SYN changes nothing that was agreed.
         if !old.rewrites || old.first != opening.first {
             let rival = old.rewrites.then(|| old.opening());
             old.clear(&mut self.kept, &mut self.edits);
@@ -160,8 +171,10 @@ impl<R: Rewriter> Packetizer<R> {
         }
     }
 
-    /// An end that answers says how much it takes at first, unshifted; from now on its sender is told so in shifted numbers, also
-    /// where nothing came from the receiver since.
+    /// Sets the first window of an end that answers, which states it unshifted.
+    ///
+    /// From now on its sender is told the window shifted, even where nothing has come from the receiver
+    /// since.
     fn agree_on_window(&mut self, connection: usize, way: usize, window: u16) {
         let shift = self.shift(connection, way);
         self.maps[connection][1 - way].window = (u64::from(window).min(self.room) >> shift) as u16;
@@ -182,9 +195,10 @@ fn as_it_is<'a>(header: TcpRef<'_>, options: &'a [u8], acknowledgment: u32, flag
     }
 }
 
-/// The options of a segment, with no-operations where it offers several paths: what is sent on those says of which bytes by
-/// their numbers and a checksum (RFC 8684, section 3.3), and some of them would not come by here. An end that gets no answer to
-/// that has one path.
+/// The options of a segment, with no-operations in the place of Multipath TCP.
+///
+/// Segments of several paths refer to bytes by their numbers and a checksum (RFC 8684, section 3.3), and some
+/// of them would not pass here. An end whose offer of Multipath TCP gets no answer uses one path.
 fn without_multipath<'a>(header: TcpRef<'a>, room: &'a mut [u8; LONGEST]) -> &'a [u8] {
     let said = header.options_bytes();
     let options = &mut room[..said.len()];

@@ -1,5 +1,7 @@
-//! Segments that lie where the ends of a connection don't take them, as those of an attacker who knows its addresses and ports but not
-//! its numbers (RFC 5961). What they say does not count, and they go on as far from what is next as they came: never nearer.
+//! Segments outside the windows of a connection's ends, such as those of an attacker.
+//!
+//! An attacker may know addresses and ports but not the numbers (RFC 5961). These segments do not count. They
+//! are forwarded at the same distance from the next byte, and never nearer.
 
 use netbricks_core::packet::tcp::{TcpRef, flags};
 
@@ -8,12 +10,14 @@ use crate::connection::Stage;
 use crate::sequence_map::SequenceMap;
 use crate::{Rewriter, Segment, Side};
 
-/// Bytes that a window has which is not shifted, at most: that of a segment that opens never is.
+/// The largest window that is not shifted, in bytes. The window of a segment that opens is never shifted.
 const UNSHIFTED: u64 = 1 << 16;
 
 impl<R: Rewriter> Packetizer<R> {
-    /// Whether a segment lies further from what its direction's next than any window that was let through; or opens again what
-    /// both ends agreed on and did not both end (section 4).
+    /// Whether a segment lies further from its direction's next byte than any window that was let through.
+    ///
+    /// The answer is also `true` for a segment that opens a connection again whose ends have agreed and have
+    /// not both ended it (section 4).
     pub(super) fn is_out_of_window(&self, number: u32, side: Side, header: TcpRef<'_>) -> bool {
         let maps = &self.maps[number as usize];
         if !maps.iter().all(|map| map.rewrites) {
@@ -22,14 +26,14 @@ impl<R: Rewriter> Packetizer<R> {
         let map = &maps[side as usize];
         let said = header.sequence_number();
         if opens(header) {
-            // That of one end may be forged as well once the other has no more to say.
+            // An opening in the name of one end may also be forged once the other end has finished.
             return self.streams.stage(number) == Stage::Open && said.wrapping_add(1) != map.first;
         }
         let distance = said.wrapping_sub(map.number(map.taken)).cast_signed();
         u64::from(distance.unsigned_abs()) > self.room + UNSHIFTED
     }
 
-    /// The segment that goes on in the place of such a one. An end that knows better says so.
+    /// The segment that is sent in the place of one outside the windows. An end that knows better answers it.
     pub(super) fn out_of_window<'a>(&self, number: u32, side: Side, header: TcpRef<'a>) -> Emit<'a> {
         let maps = &self.maps[number as usize];
         let [own, other] = [side, side.other()].map(|side| {
@@ -49,8 +53,10 @@ impl<R: Rewriter> Packetizer<R> {
         }
     }
 
-    /// A reset counts where its receiver takes it: at the very next byte that it expects (section 3.2), by its own word or by what
-    /// went to it. Another one is answered by it, and comes again where it counts.
+    /// Lets a reset count only where its receiver takes it: at the next byte that it expects (section 3.2).
+    ///
+    /// The expected number comes from the receiver's acknowledgments or from the segments that went to it.
+    /// The receiver answers any other reset, which then comes again with a number that counts.
     pub(super) fn weigh_reset(&self, number: u32, side: Side, segment: &mut Segment<'_>) {
         let map = &self.maps[number as usize][side as usize];
         if !map.rewrites {
@@ -60,26 +66,28 @@ impl<R: Rewriter> Packetizer<R> {
         let next = [map.told, map.taken, map.taken + u64::from(map.finished)];
         segment.aborts = next.iter().any(|at| map.number(*at) == said);
         if segment.aborts {
-            // Whatever of its bytes is still on its way to the receiver.
+            // Some bytes before it may still be on their way to the receiver.
             segment.number = u64::from(map.number(map.taken));
         }
     }
 }
 
-/// One that opens and aborts is a reset.
+/// A segment that opens and aborts is a reset.
 fn opens(header: TcpRef<'_>) -> bool {
     header.flags() & (flags::SYN | flags::RST) == flags::SYN
 }
 
 impl SequenceMap {
-    /// How many bytes before the first one a number lies, if it does: there is no position for it.
+    /// The distance in bytes of a number before the first one, if it lies there: it has no position.
     fn before_first(&self, number: u32) -> Option<u64> {
         let distance = i64::from(number.wrapping_sub(self.number(self.taken)).cast_signed());
         self.taken.checked_add_signed(distance).is_none().then(|| distance.unsigned_abs() - self.taken)
     }
 
-    /// Where a segment without bytes goes that came at an input position, by this number: from far ahead as far, so that its
-    /// receiver may tell what it never waited for; and from before the first byte, as a keep-alive may, before it.
+    /// The output position of a segment without bytes that came at input position `at` with this number.
+    ///
+    /// A segment far ahead stays as far ahead, so that its receiver can say that it did not expect it. A
+    /// segment before the first byte stays before it, as a keep-alive may lie there.
     pub(super) fn bare_at(&self, edits: &Edits, number: u32, at: u64) -> u64 {
         let end = self.taken + u64::from(self.finished);
         match self.before_first(number) {
@@ -89,7 +97,9 @@ impl SequenceMap {
         }
     }
 
-    /// Where a reset goes that came at an input position, by this number, `before` it took effect.
+    /// The output position of a reset that came at input position `at` with this number.
+    ///
+    /// `before` is the map before the reset.
     pub(super) fn reset_at(&self, edits: &Edits, before: &Self, number: u32, at: u64) -> u64 {
         if let Some(before) = self.before_first(number) {
             return 0u64.wrapping_sub(before);
@@ -99,7 +109,7 @@ impl SequenceMap {
             return self.ends() + (at - end);
         }
         if at == before.told && at <= self.taken {
-            // What it has of a replacement, too.
+            // This includes the part of a replacement that the receiver has.
             return before.acknowledged;
         }
         let most = if self.transmitted < self.sent { self.transmitted } else { self.ends() };

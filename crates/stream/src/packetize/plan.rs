@@ -1,4 +1,4 @@
-//! Third step: plans which bytes of a direction go out in the place of a segment, and in how many segments.
+//! Third step: plans the output that goes out in the place of a segment, and the number of segments.
 
 use std::ops::Range;
 
@@ -17,41 +17,44 @@ pub(super) struct Plan {
     pub(super) again: Range<u64>,
     /// Bytes that went out in no packet yet.
     pub(super) fresh: Range<u64>,
-    /// Behind all that went out.
+    /// Position behind all output that went out.
     pub(super) transmitted: u64,
-    /// Behind the last byte of either.
+    /// Position behind the last byte of both ranges.
     pub(super) to: u64,
-    /// The end of the direction goes out behind that.
+    /// Whether the end of the direction goes out behind that position.
     pub(super) fin: bool,
     /// The flag of the last segment, if it is pushed.
     pub(super) push: u8,
-    /// Bytes of a segment at most.
+    /// The most bytes of a segment.
     pub(super) most: usize,
-    /// Segments at most: of all, and of those that are sent again.
+    /// The most segments, in total and for the bytes that are sent again.
     pub(super) left: usize,
     pub(super) repeated: usize,
 }
 
 impl Received<'_> {
-    /// Whether its sender, who was told of a window of 0, asks: with no byte at all, before those it was told of.
+    /// Whether its sender, which was told of a window of 0, sends a probe.
+    ///
+    /// A probe has no bytes, and lies before the bytes that were taken.
     pub(super) fn probes(&self, map: &SequenceMap, at: u64) -> bool {
         self.segment.bytes.is_empty() && !self.segment.ends && !self.aborts && at < map.taken
     }
 }
 
 impl<R: Rewriter> Packetizer<R> {
-    /// Plans what goes out in the place of a segment.
+    /// Plans the output in the place of a segment.
     pub(super) fn plan(&self, received: &Received<'_>, header: TcpRef<'_>, reply: &Reply<'_>) -> Plan {
         let Received { segment, before, .. } = received;
         let (connection, way) = received.places();
         let map = &self.maps[connection][way];
         let probes = received.probes(map, map.input(header.sequence_number()));
-        // Up to where its receiver takes what goes on, by its own word.
+        // The position up to which its receiver takes output, by its last window.
         let takes = map.output(map.said.0) + (u64::from(map.said.1) << self.shift(connection, 1 - way));
-        // What it has again, and what it has made new.
+        // The input that the segment repeats, and the new input.
         let start = map.input(header.sequence_number());
-        // Of what its receiver has not, some is ours to send again: its sender was told that it came. And where that is more
-        // than the receiver takes at once, for more went on than came, the sender was told of a window of 0, and can but ask.
+        // Some of the output that its receiver does not have must be sent again from here, because the sender
+        // was told that it arrived. The output may also be more than the receiver takes at once, because it
+        // is longer than the input. Then the sender was told of a window of 0, and can only send probes.
         let owes = map.input_acknowledged(&self.edits) < map.told;
         let stopped = map.window == 0 && start <= map.told && map.acknowledged < takes;
         let ours = probes && (owes && start < map.told || stopped);
@@ -59,7 +62,7 @@ impl<R: Rewriter> Packetizer<R> {
             [] => segment.ends && before.finished || ours,
             _ => start < before.emitted,
         };
-        // What its receiver has went out, whatever became of it here.
+        // Output that its receiver has did go out, whatever was recorded here.
         let transmitted = before.transmitted.max(map.acknowledged);
         let again = if !repeats {
             transmitted..transmitted
@@ -81,13 +84,13 @@ impl<R: Rewriter> Packetizer<R> {
         } else {
             again.end
         };
-        // At the end of all its bytes, and where its sender says so.
+        // At the end of all its bytes, and where its sender repeats it.
         let fin = map.finished && (segment.ends || !map.end_transmitted) && to == map.sent;
         let push = if header.flags() & flags::PSH != 0 { flags::PSH } else { 0 };
         let most = map.at_most(self.maps[connection][1 - way].segment_size(reply.options.len()));
-        // Its own bytes (several segments, where it was not cut) and those that waited for it, and as much more as a full batch
-        // of packets may send together: so what goes out does not depend on batches. What did not go out yet comes no later
-        // than what did.
+        // The segment's own bytes (several segments, if it was not cut), the bytes that waited for it, and as
+        // many more as each packet of a full batch may send. So the output does not depend on batches. Output
+        // that did not go out yet is not delayed by output that is repeated.
         let said = segment.bytes.len().max((map.taken - before.taken) as usize);
         let left = SEGMENTS_A_PACKET + said / most;
         let repeated = match (again.is_empty(), fresh.is_empty()) {

@@ -1,4 +1,6 @@
-//! Still the first step: hands a segment's bytes and ends to the rewriter, and follows how far its connection has come.
+//! The rest of the first step: hands a segment's bytes and ends to the rewriter.
+//!
+//! It also follows the stage of the connection.
 
 use netbricks_core::packet::FlowKey;
 use netbricks_core::packet::tcp::{TcpRef, flags};
@@ -10,20 +12,20 @@ use crate::rewriter::Source;
 use crate::sequence_map::{Edits, Output, SequenceMap};
 use crate::{Arrival, Delivery, End, Rewriter, Segment, Side, What};
 
-/// A segment of a connection that is rewritten, and what became of it.
+/// A segment of a rewritten connection, and its outcome.
 pub(super) struct Received<'p> {
     pub(super) number: u32,
     pub(super) side: Side,
     pub(super) segment: Segment<'p>,
     pub(super) arrival: Arrival,
-    /// It said that it aborts the connection, wherever that counts.
+    /// Whether it is a reset, wherever that counts.
     pub(super) aborts: bool,
-    /// Its direction before it.
+    /// The map of its direction before it.
     pub(super) before: SequenceMap,
 }
 
 impl Received<'_> {
-    /// Its connection and its direction, as places.
+    /// The indexes of its connection and of its direction.
     pub(super) fn places(&self) -> (usize, usize) {
         (self.number as usize, self.side as usize)
     }
@@ -37,7 +39,7 @@ struct Store<'a> {
 }
 
 impl<R: Rewriter> Packetizer<R> {
-    /// Takes a segment. Answers its packet's passage where nothing is to be sent in its place.
+    /// Takes a segment. Answers its packet's passage where nothing has to be sent in its place.
     pub(super) fn receive<'p>(
         &mut self,
         flow: FlowKey,
@@ -69,7 +71,7 @@ impl<R: Rewriter> Packetizer<R> {
         let Some((number, side)) = self.streams.side(flow) else {
             return Err(self.not_rewritten(segment.opens));
         };
-        // Its ends go on talking, whatever counts of it.
+        // Its ends still send segments, whether or not this one counts.
         self.streams.heard(number, now);
         if aborts && self.follow_beginnings(number) {
             return Err(self.before_it_opens(header, send));
@@ -102,7 +104,7 @@ impl<R: Rewriter> Packetizer<R> {
         Ok(Received { number, side, segment, arrival, aborts, before })
     }
 
-    /// Lets bytes go on that are held back, where their sender waits for that or they are due.
+    /// Forwards held bytes, where their sender waits for that or they are due.
     fn flush_held(
         &mut self,
         flow: FlowKey,
@@ -114,18 +116,18 @@ impl<R: Rewriter> Packetizer<R> {
         let Self { streams, maps, memories, kept, edits, share, rewriter, counters, .. } = self;
         let map = &mut maps[number as usize][side as usize];
         let memory = &mut memories[number as usize][side as usize];
-        // What waits follows them.
+        // Waiting bytes follow them.
         let alone = streams.direction(number, side).waiting.is_empty();
         let again = alone && map.repeats_held(header.sequence_number(), segment.bytes.len());
-        // Who has no more to say says so (RFC 9293, section 3.9.1.2, MUST-61). Who has, and waits for these to arrive
-        // before it sends more, is told that they did.
+        // A sender without further bytes sets PSH (RFC 9293, section 3.9.1.2, MUST-61). A sender that has
+        // more, and waits for these to arrive before it sends them, is told that they arrived.
         let goes_on = again && !R::HOLDS && header.flags() & flags::PSH == 0;
         if goes_on && map.acknowledged == map.sent {
             map.own(true);
         }
         if map.rewrites
             && (again && !goes_on && map.is_overdue() || rewriter.is_due(memory, now))
-            // What goes on now may be lost: its sender must still have some of it.
+            // The bytes that are forwarded now may be lost, so their sender must still have some of them.
             && (!R::HOLDS || map.is_owed())
             && fits(rewriter.most(0), map, *share, kept)
         {
@@ -135,7 +137,7 @@ impl<R: Rewriter> Packetizer<R> {
     }
 }
 
-/// Hands one delivery of the reassembler to the rewriter.
+/// Hands a delivery of the reassembler to the rewriter.
 #[inline]
 fn take<R: Rewriter>(
     rewriter: &mut R,
@@ -155,7 +157,8 @@ fn take<R: Rewriter>(
         What::Urgent(byte) if map.rewrites && map.cut.is_none() => {
             let output = &mut Output::new(map, kept, edits, counters);
             if !output.take_out() {
-                // There is one place for such a one: the next goes on among the others, and is shown as it goes on.
+                // There is room for one urgent byte: the next one is forwarded in place, and is shown to the
+                // rewriter.
                 output.taken(1);
                 rewriter.rewrite(&source, memory, &[byte], output);
             }
@@ -171,12 +174,12 @@ fn take<R: Rewriter>(
             map.give_up(kept, edits);
         }
         What::Bytes(_) | What::Urgent(_) => {}
-        // Forgotten, or another one's.
+        // The connection is forgotten, or replaced by another one.
         What::End(end) => {
             conclude(rewriter, &source, map, memory, end);
             map.clear(kept, edits);
         }
-        // There are none.
+        // This reassembler reports no gaps.
         What::Gap(_) => {
             conclude(rewriter, &source, map, memory, End::Evicted);
             map.clear(kept, edits);

@@ -1,5 +1,7 @@
-//! Segments to a receiver that said something, since nothing else brings them: output for which the packets that it came of
-//! were too few, and what was lost on the way to it though its sender was told that it arrived.
+//! Segments to a receiver in answer to its own segment, because no other packet brings these bytes.
+//!
+//! They carry output for which the packets of its direction were too few. They also carry output that was
+//! lost on the way to the receiver after its sender was told that it arrived.
 
 use netbricks_core::packet::tcp::{TcpRef, flags};
 
@@ -8,15 +10,17 @@ use crate::{Rewriter, Side};
 
 use super::{Emit, Packetizer};
 
-/// Segments that a packet of a receiver is answered with at most, so that what a batch makes fits what it may make.
+/// The most segments that answer a receiver's packet.
+///
+/// It keeps the answers to a batch within the limit of a batch.
 const ANSWERS: usize = 2;
-/// Bytes of such a segment at most: what an Ethernet link takes behind IPv6 and timestamps.
+/// The most bytes of such a segment: those that an Ethernet link takes behind IPv6 and time stamps.
 pub(crate) const ANSWER: usize = 1_428;
-/// Options of such a segment, if its ends have agreed on timestamps: those, behind two bytes that fill up.
+/// Bytes of its options, if its ends have agreed on time stamps: these, behind two bytes of padding.
 const OPTIONS: usize = 12;
 
 impl<R: Rewriter> Packetizer<R> {
-    /// The sender of `side` said something: sends it what it is owed of the other direction.
+    /// Sends missing bytes of the other direction to the sender of `side`, after a segment from it.
     pub(super) fn retransmit(
         &mut self,
         number: u32,
@@ -35,7 +39,7 @@ impl<R: Rewriter> Packetizer<R> {
         if !map.has_sent(header.acknowledgment_number()) {
             return;
         }
-        // What it takes: beyond that it would say so, and be answered again.
+        // The edge of its window: it would answer bytes beyond that, and be answered again.
         let edge = map.output(header.acknowledgment_number()) + (u64::from(header.window()) << shift);
         let most = map.at_most(own.segment_size(OPTIONS)).min(ANSWER);
         let mut times = [0; OPTIONS];
@@ -85,8 +89,10 @@ impl<R: Rewriter> Packetizer<R> {
 }
 
 impl SequenceMap {
-    /// Output that its receiver misses though what it was made of waited here, so that its sender, which was told of that, will
-    /// not send it again before its timer says so. Each byte is missed once; if that is lost too, there is the timer.
+    /// Output that its receiver misses, although its input waited here.
+    ///
+    /// The sender was told that the input waited, so it does not send it again before its timer expires. Each
+    /// byte is sent from here once; if it is lost again, the sender's timer has to send it.
     fn missed(&self, header: TcpRef<'_>, edits: &super::Edits, most: u64) -> std::ops::Range<u64> {
         let from = self.acknowledged.max(self.retransmitted);
         if self.sack_told <= self.told {

@@ -1,4 +1,5 @@
-//! Replacements in bytes that are not acknowledged: what of a direction's input became what of its output.
+//! Replacements in unacknowledged bytes: ranges of a direction's input, and the ranges of output in their
+//! place.
 
 use netbricks_core::tables::MemoryError;
 
@@ -6,10 +7,12 @@ use super::SequenceMap;
 use crate::blocks::{BLOCK, NONE};
 use crate::memory::filled;
 
-/// Replacements that lie within so many bytes, of input and of output, may count as one.
+/// Replacements within this many bytes of input and of output may be merged.
 const CLOSE: u64 = BLOCK as u64;
 
-/// A replacement: these bytes of the input became those of the output. Or several, and what lies between them.
+/// A replacement: a range of input, and the output in its place.
+///
+/// It may stand for several replacements and the bytes between them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Edit {
     pub(crate) input: u64,
@@ -18,7 +21,7 @@ pub(crate) struct Edit {
     pub(crate) output_end: u64,
     pub(super) next: u32,
     pub(super) previous: u32,
-    /// One further before it, and how many replacements before: it may be forgotten, and its place another's.
+    /// An earlier replacement, and its distance. It may be forgotten, and its place used by another.
     pub(super) far: u32,
     pub(super) distance: u32,
 }
@@ -30,23 +33,26 @@ impl Edit {
     }
 }
 
-/// Memory for replacements, of which there is enough however many there are: several can be one. What that costs is that the
-/// sender learns of up to a block less that it arrived.
+/// Memory for replacements. It suffices for any number of them, because several can be merged into one.
 ///
-/// A direction's are a list that grows at its end and shrinks at its beginning. One is found as in a stack with random access
-/// (Myers, 1983): each knows one far before it, so that from the last one it takes as many steps as the logarithm of how
-/// many there ever were.
+/// After a merge the sender learns up to a block late how far its bytes arrived.
+///
+/// The replacements of a direction are a list that grows at its end and shrinks at its beginning. A
+/// replacement is found as in a stack with random access (Myers, 1983). Each one knows an earlier one far
+/// before it. So a search from the last one takes a logarithmic number of steps in the number of all
+/// replacements so far.
 pub(crate) struct Edits {
     all: Vec<Edit>,
     free: u32,
-    /// How many any direction may still have; the first one each has besides.
+    /// Places that directions may still take. Each direction's first replacement has a reserved place
+    /// besides.
     available: usize,
-    /// How many of a direction's are known one by one; more only as far as they don't lie close together.
+    /// The number of replacements of a direction that stay separate even where they lie close together.
     share: usize,
 }
 
 impl Edits {
-    /// So many, and one for each direction.
+    /// Memory for `count` replacements, and one more for each direction.
     pub(crate) fn new(count: usize, directions: usize, share: usize) -> Result<Self, MemoryError> {
         let mut all = filled(Edit::default(), count.saturating_add(directions))?;
         let behind = (1..all.len() as u32).chain([NONE]);
@@ -59,15 +65,15 @@ impl Edits {
         self.all.get(at as usize)
     }
 
-    /// The last of a lane's of which `is` says so, if any; it says so of all before that.
+    /// The last replacement of a map for which `is` holds, if any; it must hold for all before that.
     pub(crate) fn last(&self, map: &SequenceMap, is: impl Fn(&Edit) -> bool) -> Option<&Edit> {
         let mut edit = self.get(map.newest)?;
-        // How many are before it.
+        // The number of replacements before `edit`.
         let mut before = map.edits - 1;
         if is(edit) {
             return Some(edit);
         }
-        // None of those it comes to is one.
+        // `is` does not hold for any replacement that this loop steps to.
         while before > 0 {
             let far = self.get(edit.far).filter(|far| edit.distance <= before && !is(far));
             (edit, before) = match far {
@@ -81,8 +87,9 @@ impl Edits {
         None
     }
 
-    /// One more of a lane, behind its others: by itself, or together with the one before it. A lane that has some gets no more
-    /// of them than are left for all others, as of blocks.
+    /// Adds a replacement behind the map's others, either as an own entry or merged with the one before it.
+    ///
+    /// A map that has entries gets no more of them than are left for all others, as with blocks.
     pub(super) fn add(&mut self, map: &mut SequenceMap, edit: Edit) {
         let own = map.edits as usize;
         let may = self.get(map.newest).is_none_or(|newest| {
@@ -92,13 +99,13 @@ impl Edits {
         if may {
             self.append(map, edit);
         } else {
-            // What its receiver has is not put together with what it has not.
+            // Acknowledged replacements are not merged with unacknowledged ones.
             map.forget_acknowledged(self);
             self.append_or_extend(map, edit, false);
         }
     }
 
-    /// As [`add`](Self::add), by itself wherever there is a place.
+    /// As [`add`](Self::add), as an own entry wherever there is a place.
     pub(super) fn append(&mut self, map: &mut SequenceMap, edit: Edit) {
         self.append_or_extend(map, edit, self.available > 0);
     }
@@ -111,7 +118,7 @@ impl Edits {
                 return;
             }
             Some(_) => self.available -= 1,
-            // Its first.
+            // Its first replacement.
             None => {}
         }
         map.edited += 1;
@@ -128,7 +135,7 @@ impl Edits {
         }
     }
 
-    /// Where the one is that is far before the far one before a lane's last, if it is not forgotten.
+    /// The place of the replacement two far steps before a map's last one, if it is not forgotten.
     fn far_behind(&self, map: &SequenceMap) -> u32 {
         let mut edit = self.get(map.newest);
         let mut before = map.edits.saturating_sub(1);
@@ -142,7 +149,7 @@ impl Edits {
         far
     }
 
-    /// Takes out a lane's first, if it has any.
+    /// Takes out a map's first replacement, if there is one.
     pub(super) fn remove_oldest(&mut self, map: &mut SequenceMap) -> Option<Edit> {
         let edit = *self.get(map.oldest)?;
         self.all[map.oldest as usize].next = self.free;
@@ -158,8 +165,9 @@ impl Edits {
     }
 }
 
-/// How far before the `number`th (from 1) the far one is: the last digit of that number in skew binary, where digits are worth
-/// 2^k - 1.
+/// The distance from the `number`th replacement (from 1) to its far one.
+///
+/// It is the value of the lowest digit of `number` in skew binary, where digits are worth 2^k - 1.
 fn distance(number: u64) -> u32 {
     let mut rest = number;
     loop {

@@ -1,4 +1,4 @@
-//! A direction that moves to another worker: all that is known of it, as bytes, and from them.
+//! A direction that moves to another worker: writes its state as bytes, and reads it from them.
 
 use std::ops::Range;
 
@@ -7,25 +7,30 @@ use crate::blocks::{BLOCK, Blocks, Piece};
 use crate::reader::{Reader, number};
 use crate::segment::MOST_SHIFT;
 
-/// Bytes of one.
+/// Bytes of a position.
 const PLACE: usize = 8;
-/// A direction that does not shift its windows.
+/// The scale of a direction that does not shift its windows.
 const UNSHIFTED: u8 = u8::MAX;
 
-/// A direction on its way. What it refers to is among the bytes that came.
+/// A direction on its way. Its slices refer to the bytes that came.
 pub(crate) struct MovedSequenceMap<'a> {
     map: SequenceMap,
     edits: Vec<Edit>,
-    /// The output that its receiver has not acknowledged, and of its first block what it has; and of each block where that input
-    /// began whose output is not all before it.
+    /// The output that its receiver has not acknowledged, and the acknowledged bytes of its first block.
+    ///
+    /// `begun` holds, for each block, the input position from which the output does not all lie before the
+    /// block.
     kept: &'a [u8],
     begun: &'a [u8],
 }
 
 impl SequenceMap {
-    /// All of a direction whose rewriter did as it said: neither torn nor cut. Of what is kept, that which may be sent again.
+    /// Writes all of a direction that is neither incomplete nor cut.
+    ///
+    /// Of the kept output, it writes the part that may be sent again.
     pub(crate) fn write(&self, kept: &Blocks, edits: &Edits, to: &mut Vec<u8>) {
-        // Every field is named, so that a new one is not forgotten. Where things lie here says nothing elsewhere.
+        // Every field is named, so that a new one is not forgotten. Places in this memory mean nothing
+        // elsewhere.
         let Self {
             rewrites,
             finished,
@@ -61,9 +66,9 @@ impl SequenceMap {
             retransmitted,
             maximum_segment_size,
             scale,
-            // Known by the next segment.
+            // The next segment tells it.
             largest: _,
-            // Who moves so early comes back to none that was given up.
+            // A connection that moves so early does not go back to its rival opening.
             rival: _,
             urgent,
             taken_out,
@@ -122,7 +127,7 @@ impl SequenceMap {
 }
 
 impl<'a> MovedSequenceMap<'a> {
-    /// Reads what [`SequenceMap::write`] wrote; `None` where it cannot have.
+    /// Reads the bytes of [`SequenceMap::write`]; `None` where they are malformed.
     pub(crate) fn read(from: &mut Reader<'a>) -> Option<Self> {
         let flags = from.byte()?;
         let set = |place: u8| flags >> place & 1 == 1;
@@ -168,7 +173,7 @@ impl<'a> MovedSequenceMap<'a> {
         sound.then_some(moved)
     }
 
-    /// Whether its positions follow each other.
+    /// Whether its positions are in order.
     fn is_sound(&self) -> bool {
         let SequenceMap {
             taken,
@@ -208,31 +213,34 @@ impl<'a> MovedSequenceMap<'a> {
             && self.map.shift.unsigned_abs() < FAR
     }
 
-    /// Whether a rewriter has more to say of it.
+    /// Whether its rewriter has more to decide.
     pub(crate) fn is_rewritten(&self) -> bool {
         self.map.rewrites && !self.map.over
     }
-    /// The places of its bytes that are held back, urgent ones not counted.
+    /// The positions of its bytes that are held back, not counting urgent bytes.
     pub(crate) fn held(&self) -> Range<u64> {
         let SequenceMap { emitted, taken, taken_out, urgent, .. } = self.map;
         emitted - taken_out..taken - taken_out - u64::from(urgent != FAR)
     }
-    /// Of each block where that input began whose output is not all before it.
+    /// For each block, the input position from which the output does not all lie before it.
     fn places(&self) -> impl Iterator<Item = u64> + '_ {
         self.begun.chunks_exact(PLACE).map(number)
     }
-    /// The blocks that it takes.
+    /// The number of blocks that it takes.
     pub(crate) fn needs(&self) -> usize {
         self.kept.len().div_ceil(BLOCK)
     }
-    /// Whether its ends understand each other without the rewriter: numbers are the same on both sides, nothing that the
-    /// receiver may ask for again is another than its sender has, and its sender still has all that the receiver has not.
+    /// Whether its ends understand each other without the rewriter.
+    ///
+    /// They do where three conditions hold. The numbers are the same on both sides. The sender has the same
+    /// bytes as any that the receiver may ask for again. The sender still has all bytes that the receiver
+    /// does not have.
     pub(crate) fn is_unaltered(&self) -> bool {
         let SequenceMap { shift, told, acknowledged, end_acknowledged, .. } = self.map;
         shift == 0 && self.edits.is_empty() && told <= acknowledged + u64::from(end_acknowledged)
     }
 
-    /// Goes on with it; there is room for what it needs.
+    /// Continues the direction here. The caller has made sure that there is room for it.
     pub(crate) fn settle(&self, kept: &mut Blocks, edits: &mut Edits) -> SequenceMap {
         let mut map = self.map;
         for edit in &self.edits {

@@ -1,4 +1,5 @@
-//! Every TCP flow of the captures at hand against Wireshark's: `tshark -z follow,tcp,raw`, byte for byte.
+//! Compares every TCP flow of the available captures with Wireshark's (`tshark -z follow,tcp,raw`), byte for
+//! byte.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -10,13 +11,15 @@ use netbricks_core::packet::{FlowKey, Geneve, Gre, Ip, Link, Tcp, Udp};
 use netbricks_stream::{Protocol, Reassembler, Segment, Side, StreamConfig, What};
 use netbricks_testkit::captures;
 
-/// Both directions of one connection: from whom, and what.
+/// Both directions of one connection: the sender's address and the bytes.
 type Streams = [(SocketAddr, Vec<u8>); 2];
 /// Connections by their ends, in the order in which they began.
 type Flows = BTreeMap<BTreeSet<SocketAddr>, Vec<Streams>>;
 
-/// Where Wireshark follows something else than is said here: the capture, the sender, how many of the bytes that
-/// Wireshark shows are expected (no others), and why.
+/// The flows where Wireshark follows other bytes than the test expects.
+///
+/// Each entry has the capture, the sender, how many of Wireshark's bytes are expected (no others), and the
+/// reason.
 const EXCEPTIONS: &[(&str, &str, usize, &str)] = &[
     (
         "tls-211-flows.pcap",
@@ -50,7 +53,8 @@ const EXCEPTIONS: &[(&str, &str, usize, &str)] = &[
     ),
 ];
 
-/// What is compared at least of captures that are there, as connections and bytes: else the test shows nothing.
+/// The least number of connections and bytes that each available capture must compare; else the test would
+/// show nothing.
 const LEAST: &[(&str, usize, usize)] = &[
     ("http-ipv6.pcap", 1, 1_700_000),
     ("isp-sample-4k.pcap", 690, 1_600_000),
@@ -58,7 +62,7 @@ const LEAST: &[(&str, usize, usize)] = &[
     ("tls-211-flows.pcap", 68, 1_300_000),
 ];
 
-/// What tshark says of a capture; nothing if it knows no frames of that kind.
+/// The output of tshark for a capture; `None` if tshark does not know frames of that kind.
 fn tshark(file: &Path, arguments: &[String]) -> Option<String> {
     let output = Command::new("tshark").arg("-n").arg("-r").arg(file).args(arguments).output();
     let output = output.expect("it told its version");
@@ -66,13 +70,13 @@ fn tshark(file: &Path, arguments: &[String]) -> Option<String> {
     if says.contains("contains record data that TShark doesn't support") {
         return None;
     }
-    // A capture that is cut off is followed as far as it goes.
+    // A capture that is cut off is followed up to its end.
     let is_read = output.status.success() || says.contains("appears to have been cut short");
     assert!(is_read, "{}: tshark failed ({}): {says}", file.display(), output.status);
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// What Wireshark makes of a capture; nothing if it can't read it.
+/// Wireshark's flows of a capture; `None` if it can't read it.
 fn expected(file: &Path) -> Option<Flows> {
     let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let numbers = tshark(file, &words("-Y tcp -T fields -e tcp.stream"))?;
@@ -154,12 +158,12 @@ fn of<P: Stack>(frame: &[u8], ip: Layer<P, Ip>) -> Option<(FlowKey, Segment<'_>)
     Some((key, Tcp::segment(header, &frame[tcp.end()..tcp.limit(frame.len())])))
 }
 
-/// More than any flow of a capture needs: bounds have tests of their own.
+/// More than any flow of a capture needs. Other tests cover the bounds.
 fn roomy() -> StreamConfig {
     StreamConfig { flow_memory: 4 << 20, ..StreamConfig::default() }
 }
 
-/// What the reassembler makes of it.
+/// The reassembler's flows of a capture.
 fn actual(file: &Path) -> Flows {
     let mut streams = Reassembler::<Tcp>::new(roomy()).expect("so much is possible");
     let mut open: BTreeMap<u32, (BTreeSet<SocketAddr>, usize)> = BTreeMap::new();
@@ -204,18 +208,18 @@ fn actual(file: &Path) -> Flows {
     flows
 }
 
-/// What was compared, and how it went.
+/// The amount that was compared, and the differences.
 #[derive(Default)]
 struct Comparison {
     flows: usize,
     bytes: usize,
-    /// Places among the exceptions.
+    /// Indexes into the exceptions.
     excepted: BTreeSet<usize>,
     wrong: Vec<String>,
 }
 
 impl Comparison {
-    /// One connection between these ends, each the one of this number.
+    /// Compares one connection between these ends, each side's the one with this number.
     fn compare(&mut self, name: &str, number: usize, expected: &Streams, actual: Option<&Streams>) {
         self.flows += 1;
         for (from, stream) in expected {
@@ -275,7 +279,7 @@ fn every_flow_of_every_capture_is_what_wireshark_follows() {
                 );
             }
         }
-        // Nor is anything followed where Wireshark has nothing.
+        // The reassembler also follows no connection that Wireshark does not have.
         for (ends, streams) in &actual {
             let known = expected.get(ends).map_or(0, Vec::len);
             for streams in streams.iter().skip(known) {

@@ -1,5 +1,7 @@
-//! Streams of which nearly every byte is replaced: so many replacements that a direction's part of them, or all of them, are
-//! not enough to know each one by itself.
+//! Streams in which nearly every byte is replaced.
+//!
+//! There are too many replacements to know each one separately, for a direction's share of them or for all of
+//! them.
 
 use netbricks_core::packet::stack::Header;
 use netbricks_core::packet::tcp::flags;
@@ -14,10 +16,10 @@ const ACK: u8 = flags::ACK;
 const SEGMENT: usize = 1_460;
 /// Clients' bytes begin at 100, servers' at 500.
 const FIRST: [u32; 2] = [100, 500];
-/// By what both shift their windows, and what a receiver says of its own: 384,000 bytes.
+/// The window scale of both ends, and a receiver's window field: 384,000 bytes.
 const SHIFT: u8 = 7;
 const WINDOW: u16 = 3_000;
-/// Segments of so many bytes, selective acknowledgments, and shifted windows.
+/// Options: the segment size, selective acknowledgments, and the window scale.
 const OPENING: [u8; 12] = [2, 4, (SEGMENT >> 8) as u8, SEGMENT as u8, 4, 2, 3, 3, SHIFT, 1, 1, 0];
 
 struct Sent {
@@ -30,7 +32,7 @@ struct Sent {
 
 struct Middle {
     packetizer: Packetizer<Replace>,
-    /// What its ends say that they take.
+    /// The window field of its ends' segments.
     window: u16,
 }
 
@@ -41,7 +43,7 @@ impl Middle {
         Self { packetizer, window: WINDOW }
     }
 
-    /// What became of it, what goes on, and what goes back.
+    /// The passage of a segment, the segments that are sent onwards, and those that are sent back.
     fn push(
         &mut self,
         flow: FlowKey,
@@ -77,7 +79,7 @@ impl Middle {
         self.push(there, [FIRST[0], FIRST[1]], ACK, &[], b"");
     }
 
-    /// What the server says, and how far the client has got of what goes out.
+    /// Sends bytes of the server; answers the passage and the output bytes for the client.
     fn server(&mut self, number: u32, at: usize, bytes: &[u8]) -> (Passage, Vec<u8>) {
         let numbers = [FIRST[1].wrapping_add(at as u32), FIRST[0]];
         let (passage, [on, _]) = self.push(flow(number).reversed(), numbers, ACK, &[], bytes);
@@ -89,21 +91,21 @@ impl Middle {
     }
 }
 
-/// A server's stream, of which the client has `has`.
+/// A server's stream, and the bytes `has` of the client.
 struct Transfer {
     data: Vec<u8>,
-    /// Places: what was acknowledged, what was sent, and what the window lets through.
+    /// Positions: acknowledged, sent, and the edge of the window.
     una: usize,
     next: usize,
     edge: usize,
-    /// What a selective acknowledgment told of.
+    /// Bytes that a selective acknowledgment reported.
     told: Vec<bool>,
     has: Vec<Option<u8>>,
     got: usize,
 }
 
 impl Transfer {
-    /// A segment goes to the rewriter, and what comes of it to its ends.
+    /// Sends a segment to the rewriter, and its output to the ends.
     fn send(&mut self, middle: &mut Middle, from: usize) -> Passage {
         let to = (from + SEGMENT).min(self.next);
         let numbers = [FIRST[1].wrapping_add(from as u32), FIRST[0]];
@@ -115,14 +117,14 @@ impl Transfer {
         passage
     }
 
-    /// Output reaches the client, which says what it has; the rewriter may have more for it.
+    /// Output reaches the client, which acknowledges its bytes. The rewriter may have more for it.
     fn arrive(&mut self, middle: &mut Middle, sent: Sent) {
         let mut coming = std::collections::VecDeque::from([sent]);
         while let Some(sent) = coming.pop_front() {
             let first = sent.number.wrapping_sub(FIRST[1]).cast_signed();
             for (at, byte) in (i64::from(first)..).zip(&sent.bytes) {
                 let Ok(at) = usize::try_from(at) else { continue };
-                // One old byte only asks.
+                // A single old byte only asks for an acknowledgment.
                 if at >= self.got || sent.bytes.len() > 1 {
                     assert_eq!(*self.has[at].get_or_insert(*byte), *byte, "byte {at} is another than before");
                 }
@@ -154,12 +156,13 @@ impl Transfer {
     }
 }
 
-/// All that the window lets through is sent, but for the first segment, which is lost every time it is sent first: what was not
-/// told of is then sent again.
+/// Sends all that the window permits. The first segment is lost whenever it is sent for the first time.
+///
+/// Bytes that were not reported are then sent again.
 fn with_a_hole_in_each_flight(find: &[u8], put: &[u8]) {
     let mut middle = Middle::new(PacketizeConfig::default(), find, put);
     middle.shake_hands(1);
-    // Mostly what is looked for; the rest says where it is from.
+    // Mostly the string to find; the other bytes identify their position.
     let data: Vec<u8> =
         (0..700_000).map(|at| if at % 7 > 0 { find[0] } else { b'c' + (at / 7 % 20) as u8 }).collect();
     let expected = replaced(&data, find, put);
@@ -173,7 +176,7 @@ fn with_a_hole_in_each_flight(find: &[u8], put: &[u8]) {
         edge: 0,
         got: 0,
     };
-    // What the server was told last, by the client's first word.
+    // The acknowledgment and window that the server was last told, by the client's first segment.
     let (_, [on, _]) = middle.push(flow(1), [FIRST[0], FIRST[1]], ACK, &[], b"");
     on.into_iter().for_each(|sent| transfer.take(sent));
     let mut widest = 0;
@@ -215,14 +218,16 @@ fn a_hole_is_filled_before_what_gets_longer() {
     with_a_hole_in_each_flight(b"a", b"bb");
 }
 
-/// Readers that acknowledge nothing take their parts of what there is for replacements, one after the other, and others go on.
+/// Readers that acknowledge nothing take their share of the replacements, one after the other.
+///
+/// Other connections continue.
 #[test]
 fn readers_that_acknowledge_nothing_stop_nobody_else() {
     let mut middle = Middle::new(PacketizeConfig::default(), b"a", b"b");
     for number in 1..6 {
         middle.shake_hands(number);
         let mut at = 0;
-        // Whatever its window says.
+        // Whatever its window is.
         while at < 1 << 20 && middle.server(number, at, &[b'a'; SEGMENT]).0 == Passage::Replaced {
             at += SEGMENT;
         }
@@ -238,7 +243,7 @@ fn readers_that_acknowledge_nothing_stop_nobody_else() {
     }
 }
 
-/// Its sender has sent all that it was, and was told of no window since then.
+/// The sender has sent all its bytes, and was told of no window since.
 #[test]
 fn the_rest_of_a_replacement_is_sent_to_whoever_takes_less_of_it() {
     let put: Vec<u8> = (0..3_000).map(|at| (at % 251) as u8).collect();
@@ -254,7 +259,7 @@ fn the_rest_of_a_replacement_is_sent_to_whoever_takes_less_of_it() {
     assert_eq!((passage, &bytes[..]), (Passage::Replaced, &put[SEGMENT..SEGMENT + 512]));
 }
 
-/// Few or no replacements are known by themselves: those that follow are acknowledged as one with them.
+/// Few or no replacements are known separately: those that follow are acknowledged together with them.
 #[test]
 fn replacements_that_count_as_one_change_no_byte() {
     let mut all = 0;

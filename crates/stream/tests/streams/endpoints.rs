@@ -1,5 +1,7 @@
-//! Two models of TCP with a rewriter between them, over a network that loses, doubles and reorders: each end has what the
-//! other wrote, rewritten, and both end.
+//! Two models of TCP with a rewriter between them, over a network that loses, duplicates and reorders
+//! packets.
+//!
+//! Each end must receive the other's bytes, rewritten, and both must end.
 
 use std::collections::BTreeMap;
 
@@ -23,17 +25,18 @@ struct Packet {
     bytes: Vec<u8>,
 }
 
-/// One end: an application that writes all at once and reads at once, and what TCP needs to be reliable.
+/// One end: an application that writes and reads everything at once, and the parts of TCP that make it
+/// reliable.
 struct End {
     name: &'static str,
     data: Vec<u8>,
     first: u32,
-    /// Offsets: what the peer has, what was sent. The FIN is one more.
+    /// Offsets: up to `una` the peer has the bytes, up to `next` they were sent. The FIN is one more.
     una: usize,
     next: usize,
     window: usize,
     peer_first: u32,
-    /// By offset, everything that ever came.
+    /// Every byte that ever came, by its offset.
     seen: BTreeMap<usize, u8>,
     received: Vec<u8>,
     fin: Option<usize>,
@@ -67,13 +70,13 @@ impl End {
         }
     }
 
-    /// What it sends by itself at `now`.
+    /// The packets that it sends by itself at `now`.
     fn poll(&mut self, now: u64, random: &mut Random, out: &mut Vec<Packet>) {
         let all = self.data.len() + 1;
         if self.una < self.next && now >= self.due {
             self.due = now + TIMEOUT;
             if random.below(3) == 0 {
-                // All of it, cut anew.
+                // Everything again, in other segments.
                 self.next = self.una;
             } else {
                 let to = (self.una + 1 + random.below(self.segment)).min(self.next);
@@ -90,7 +93,7 @@ impl End {
             self.next = to;
         }
         if self.window == 0 && self.una == self.next && self.next < all && now >= self.due {
-            // A window probe: nothing, before the next byte, as Linux has it.
+            // A window probe as Linux sends it: without bytes, one before the next byte.
             self.due = now + TIMEOUT;
             let number = self.first.wrapping_add(self.next as u32).wrapping_sub(1);
             out.push(Packet { number, ..self.packet(self.next, self.next) });
@@ -123,7 +126,7 @@ impl End {
             + i64::from(packet.number.wrapping_sub(self.peer_first.wrapping_add(has as u32)).cast_signed());
         for (at, byte) in packet.bytes.iter().enumerate() {
             let Ok(place) = usize::try_from(start + at as i64) else { continue };
-            // A single old byte only asks for an acknowledgment, whatever it is.
+            // A single old byte only asks for an acknowledgment, whatever its value is.
             if place < has && packet.bytes.len() == 1 || place >= has + self.own_window {
                 continue;
             }
@@ -144,18 +147,18 @@ impl End {
     }
 }
 
-/// The rewriter between them.
+/// The rewriter between the ends.
 struct Middle<R: Rewriter> {
     packetizer: Packetizer<R>,
     flow: FlowKey,
-    /// Says when the line to go on takes nothing, if it ever doesn't.
+    /// Decides when the line onwards takes no packet, if it ever does not.
     line: Option<Random>,
     elsewhere: Option<Elsewhere<R>>,
-    /// One that the connection never leaves: what comes out of that is what has to.
+    /// A packetizer that the connection never leaves. Its output is the expected one.
     alone: Option<Packetizer<R>>,
 }
 
-/// Where the connection moves to.
+/// The place to which the connection moves.
 pub(crate) struct Elsewhere<R: Rewriter> {
     pub(crate) other: Packetizer<R>,
     pub(crate) random: Random,
@@ -163,7 +166,7 @@ pub(crate) struct Elsewhere<R: Rewriter> {
 }
 
 impl<R: Rewriter> Elsewhere<R> {
-    /// Now and then, the connection changes places with nothing.
+    /// From time to time, the connection moves to the other place.
     pub(crate) fn change(&mut self, here: &mut Packetizer<R>, now: u64) {
         if self.random.below(6) > 0 {
             return;
@@ -183,10 +186,10 @@ impl<R: Rewriter> Elsewhere<R> {
     }
 }
 
-/// Where the connection moves to, and one that it never leaves.
+/// The place to which the connection moves, and a packetizer that it never leaves.
 type Both<R> = (Elsewhere<R>, Packetizer<R>);
 
-/// All that a packet consists of.
+/// All parts of a packet.
 type Sent = (Packet, Vec<u8>, bool);
 
 fn push<R: Rewriter>(
@@ -218,7 +221,7 @@ fn push<R: Rewriter>(
 }
 
 impl<R: Rewriter> Middle<R> {
-    /// What goes on, and what goes back.
+    /// The packets that are sent onwards, and those that are sent back.
     fn pass(&mut self, from: Side, packet: &Packet, options: &[u8], now: u64) -> [Vec<Packet>; 2] {
         let mut header = Tcp::new(0, 0, packet.number, packet.acknowledgment, packet.flags);
         header.set_window(packet.window);
@@ -269,7 +272,7 @@ pub(crate) fn replaced(data: &[u8], find: &[u8], put: &[u8]) -> Vec<u8> {
 
 fn converse(seed: u64, trouble: usize) -> u64 {
     let mut random = Random::new(seed);
-    // Few different bytes, so that there are many occurrences, and many beginnings of one.
+    // Few different bytes, so that the string and its beginnings occur often.
     let find: &[u8] = [&b"aab"[..], b"abcab", b"a", b"bbbb"][random.below(4)];
     let put: &[u8] = [&b"<longer than that>"[..], b"x", b"", b"aab"][random.below(4)];
     let replace = Replace::new(find, put, None).expect("both strings are short");
@@ -287,8 +290,9 @@ pub(crate) const CONFIG: PacketizeConfig = PacketizeConfig {
     seed: 1,
 };
 
-/// Two ends talk through a rewriter, and each must have what `expected` makes of what the other wrote. Answers the rewriter
-/// and what they wrote.
+/// Two ends talk through a rewriter, and each must receive `expected` of the other's bytes.
+///
+/// Answers the rewriter and the bytes that they wrote.
 pub(crate) fn conversation<R: Rewriter>(
     random: Random,
     trouble: usize,
@@ -301,7 +305,7 @@ pub(crate) fn conversation<R: Rewriter>(
     (packetizer, sent)
 }
 
-/// As [`conversation`], in two places where there is one `elsewhere`, and in one that it never leaves.
+/// As [`conversation`], in two places where `elsewhere` is given, and in one place that it never leaves.
 pub(crate) fn conversation_between<R: Rewriter>(
     mut random: Random,
     trouble: usize,
@@ -337,7 +341,7 @@ pub(crate) fn conversation_between<R: Rewriter>(
     (ends[0].peer_first, ends[1].peer_first) = (ends[1].first, ends[0].first);
     let (elsewhere, alone) = elsewhere.unzip();
     let mut middle = Middle { packetizer, flow: flow(1), line: None, elsewhere, alone };
-    // Both take segments of 100 bytes at most.
+    // Both take segments of at most 100 bytes.
     for (way, opening) in [(0, flags::SYN), (1, flags::SYN | flags::ACK)] {
         let packet = Packet {
             number: ends[way].first.wrapping_sub(1),
@@ -352,11 +356,11 @@ pub(crate) fn conversation_between<R: Rewriter>(
             (out.len(), out[0].number, out[0].acknowledgment),
             (1, packet.number, packet.acknowledgment)
         );
-        // All that either knows of the other's window until it says more.
+        // An end knows no other window of its peer until the peer's next segment.
         ends[1 - way].window = usize::from(out[0].window);
     }
     middle.line = (trouble > 0).then(|| Random::new(trouble as u64));
-    // By time and a serial number: to whom a packet goes, or the middle on the way there.
+    // By time and a serial number: the receiver of a packet, or the middle on the way there.
     let mut flying: BTreeMap<(u64, u64), (usize, bool, Packet)> = BTreeMap::new();
     let mut serial = 0;
     let mut now = 0;

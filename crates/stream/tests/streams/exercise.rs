@@ -1,5 +1,8 @@
-//! Any bytes as a schedule of segments, against the model; and as connections of any flags, against what every one promises. Tests
-//! and fuzz targets call this.
+//! Arbitrary bytes as schedules of segments: of one stream, against a model, and of connections with any
+//! flags.
+//!
+//! For connections, the test checks the guarantees that hold for each of them. Tests and fuzz targets call
+//! this.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +15,9 @@ use netbricks_stream::{
 
 use super::model::Model;
 
-/// Follows what the bytes say, with each policy for overlaps: four bytes a segment (what it is, from where, how long, what
-/// with), or fewer at the end.
+/// Follows the segments in these bytes, with each policy for overlaps.
+///
+/// Each segment takes four bytes, or fewer at the end: its kind, position, length and content.
 pub fn streams(bytes: &[u8]) {
     for overlap in [Overlap::Linux, Overlap::First, Overlap::Last] {
         let config = StreamConfig {
@@ -86,9 +90,12 @@ pub fn streams(bytes: &[u8]) {
     }
 }
 
-/// Follows what the bytes say, six a segment (from which end of which connection, flags, number, what it acknowledges, how long, and
-/// when): more connections than there are places for, and numbers near to those that count, or far off. What is told of a direction
-/// follows what was told before, until it ends; and in the end nothing is kept. Answers what happened, over all policies.
+/// Follows the segments in these bytes, for more connections than there are places. Answers the counters of
+/// each policy.
+///
+/// Each segment takes six bytes: connection and end, flags, number, acknowledgment, length, and time. Numbers
+/// are near to those that count, or far off. The deliveries of a direction must follow each other until it
+/// ends. At the end no memory is in use.
 pub fn connections(bytes: &[u8]) -> [Counters; 3] {
     let policies =
         [(Overlap::Linux, Full::SkipGap), (Overlap::First, Full::Refuse), (Overlap::Last, Full::Evict)];
@@ -117,7 +124,7 @@ pub fn connections(bytes: &[u8]) -> [Counters; 3] {
         for operation in bytes[..bytes.len().min(1_200)].chunks_exact(6) {
             let &[who, flag, number, acknowledges, len, passes] = operation else { continue };
             let back = who & 4 != 0;
-            // Both wrap soon; one byte in front of the first is the SYN's.
+            // Both wrap soon. The number before the first byte is the SYN's.
             let near = |of_server: bool, place: u8| {
                 let first = if of_server { 500u32 } else { 100u32.wrapping_neg() };
                 let far = if who & 0x70 == 0x70 { u32::from(place) << 24 } else { 0 };
@@ -153,7 +160,7 @@ pub(crate) fn segment(number: u32, bytes: &[u8]) -> Segment<'_> {
     Segment { number, bytes, ..Segment::default() }
 }
 
-/// What was told of one direction, held against what every direction promises.
+/// The deliveries of one direction, checked against the guarantees for every direction.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     pub(crate) stream: Vec<Result<u8, u64>>,

@@ -1,4 +1,4 @@
-//! Memory and connections stay within their bounds whatever comes.
+//! Memory and the number of connections stay within their bounds, whatever segments come.
 
 use netbricks_core::packet::Tcp;
 use netbricks_stream::{Arrival, BLOCK, Full, Reassembler, StreamConfig, What};
@@ -41,7 +41,8 @@ fn a_gap_flood_of_a_million_flows_stays_within_its_memory() {
                 assert!(streams.len() <= 4_096 && streams.memory().0 <= 1_000 * BLOCK);
             }
         });
-        // All that it may take it has had since it was made: by what the allocator says, and not it itself.
+        // All its memory was allocated when it was made. The allocator's counts show that, not the
+        // reassembler's.
         assert_eq!((allocated.count_total, allocated.bytes_total), (0, 0), "{full:?}");
         let counters = streams.counters();
         assert!(streams.memory().1 > 990 * BLOCK, "the flood filled it: {counters:?}");
@@ -63,7 +64,7 @@ fn a_gap_flood_of_a_million_flows_stays_within_its_memory() {
     }
 }
 
-/// One connection may have its share and no more, and the others are not asked to pay for it.
+/// One connection gets its share and no more, and other connections lose nothing because of it.
 #[test]
 fn one_flow_takes_no_more_than_its_share() {
     for full in [Full::Refuse, Full::SkipGap, Full::Evict] {

@@ -1,5 +1,6 @@
-//! Segments that neither end of a rewritten connection sent, or sent long ago: they are no nearer to what counts than they came,
-//! and nothing becomes of what they say.
+//! Segments that neither end of a rewritten connection sent, or that it sent long ago.
+//!
+//! They come no nearer to the numbers that count, and have no effect.
 
 use netbricks_core::packet::stack::Header;
 use netbricks_core::packet::tcp::flags;
@@ -19,7 +20,7 @@ const SYN: u8 = flags::SYN;
 /// Clients' bytes begin at 100, servers' at 500.
 const FIRST: [u32; 2] = [100, 500];
 
-/// What went out.
+/// A segment that went out.
 #[derive(Debug, PartialEq)]
 struct Sent {
     number: u32,
@@ -29,7 +30,7 @@ struct Sent {
     bytes: Vec<u8>,
 }
 
-/// Both directions say "elephant" for "cat".
+/// Replaces "cat" by "elephant" in both directions.
 struct Path(Packetizer<Replace>);
 
 impl Path {
@@ -88,7 +89,7 @@ impl Path {
         self.server([FIRST[1] - 1, FIRST[0]], SYN | ACK, b"");
         self.client(FIRST, ACK, b"");
     }
-    /// The server says "cat" where it has come to; what goes on.
+    /// The server sends "cat" at its position; answers the bytes that are forwarded.
     fn says_cat(&mut self, at: u32) -> Vec<u8> {
         let (_, out) = self.server([at, FIRST[0]], ACK, b"cat");
         out.into_iter().flat_map(|sent| sent.bytes).collect()
@@ -99,7 +100,7 @@ impl Path {
     }
 }
 
-/// Both said "cat", of which nothing is acknowledged: 3 bytes that are 8.
+/// Both ends sent "cat", and nothing is acknowledged: 3 bytes that became 8.
 fn said() -> (Path, [u32; 2], [u32; 2]) {
     let mut path = Path::new(MidstreamPolicy::Pass);
     path.shake_hands();
@@ -108,7 +109,8 @@ fn said() -> (Path, [u32; 2], [u32; 2]) {
     (path, FIRST.map(|first| first + 3), FIRST.map(|first| first + 8))
 }
 
-/// RFC 5961, section 3.2: whoever knows the ends and not the numbers has to send as many as without anybody between them.
+/// RFC 5961, section 3.2: an attacker who does not know the numbers needs as many attempts as without the
+/// rewriter.
 #[test]
 fn what_lies_ahead_lies_as_far_ahead_behind_it() {
     let mut random = Random::new(1);
@@ -118,17 +120,17 @@ fn what_lies_ahead_lies_as_far_ahead_behind_it() {
         let way = turn as usize % 2;
         let flag = [RST, RST | ACK, ACK, ACK | flags::PSH, FIN | ACK][turn as usize % 5];
         let wild = random.next() as u32;
-        // Anywhere, or in a window's reach.
+        // Anywhere, or within a window's reach.
         let distance = 1 + if random.below(2) == 0 { wild >> 1 } else { wild >> 16 };
         let bytes: &[u8] = if random.below(2) == 0 && flag & FIN != 0 { b"forged" } else { b"" };
         let near = distance < 1 << 20;
         if near && flag & FIN != 0 {
-            // A receiver keeps that, too.
+            // A receiver keeps that segment too.
             continue;
         }
         let from = if way == 0 { flow(1) } else { flow(1).reversed() };
         let numbers = [next[way].wrapping_add(distance), goes_on[1 - way]];
-        // Nothing that it says to have counts where that would.
+        // Near segments carry no acknowledgment, because it would count there.
         let flag = if near { flag & !ACK } else { flag };
         let (passage, out) = path.push(from, numbers, flag, &[], bytes);
         let [Sent { number, bytes, .. }] = &out[..] else { panic!("{out:?}") };
@@ -137,13 +139,13 @@ fn what_lies_ahead_lies_as_far_ahead_behind_it() {
         assert_eq!(out[0].flags & (RST | FIN), flag & RST);
         assert_eq!(path.0.memory(), memory, "{flag:#x} {numbers:?}: something was freed, or kept");
     }
-    // What is lost on its way is still here.
+    // Bytes that are lost on their way are still kept here.
     assert_eq!(path.says_cat(FIRST[1]), b"elephant");
     let (_, out) = path.server([next[1], FIRST[0]], FIN | ACK, b"!");
     assert_eq!((out[0].number, out[0].flags & FIN, &out[0].bytes[..]), (goes_on[1], FIN, &b"!"[..]));
 }
 
-/// What lies behind stays behind, and never comes to the very next.
+/// A segment behind the next byte stays behind it, and never moves to the next byte.
 #[test]
 fn what_lies_behind_stays_behind() {
     let mut random = Random::new(2);
@@ -164,7 +166,8 @@ fn what_lies_behind_stays_behind() {
 
 #[test]
 fn a_reset_counts_at_the_very_next_byte_and_where_its_sender_was_told_to_be() {
-    // The next one; and what the client says to have, which the server may answer if it has forgotten the connection.
+    // The next number, and the number that the client acknowledged: a server that has forgotten the
+    // connection may answer with it.
     for (at, goes_on) in [(3, 8), (0, 0)] {
         let (mut path, ..) = said();
         path.push(flow(1), [FIRST[0] + 3, FIRST[1]], ACK, &[], b"");
@@ -174,24 +177,24 @@ fn a_reset_counts_at_the_very_next_byte_and_where_its_sender_was_told_to_be() {
         assert_eq!((passage, *number, *flags), (Passage::Replaced, FIRST[1] + goes_on, RST));
         assert_eq!(path.0.memory(), 0, "nothing is kept for a connection that is over");
     }
-    // What a reset acknowledges does not.
+    // The acknowledgment of a reset does not count.
     let (mut path, next, goes_on) = said();
     let memory = path.0.memory();
     path.client([next[0] + 9, goes_on[1]], RST | ACK, b"");
     assert_eq!(path.0.memory(), memory);
 }
 
-/// Else the close that is meant would be swallowed, and both ends would wait for ever.
+/// Else the real end would be lost, and both ends would wait for ever.
 #[test]
 fn an_end_that_was_forged_ahead_hides_no_other() {
-    // In a window's reach, and out of it.
+    // Within a window's reach, and outside of it.
     for distance in [1, 1_000, 60_000, 1 << 20, 1 << 29] {
         let (mut path, next, goes_on) = said();
         path.server([next[1] + distance, FIRST[0]], FIN | ACK, b"");
         let (_, out) = path.server([next[1], FIRST[0]], FIN | ACK, b"");
         let ends: Vec<_> = out.iter().map(|sent| (sent.number, sent.flags & FIN)).collect();
         assert_eq!(ends, [(goes_on[1], FIN)], "{distance}");
-        // It is over for both.
+        // The connection is over for both ends.
         path.client([next[0], goes_on[1] + 1], FIN | ACK, b"");
         path.server([next[1] + 1, FIRST[0] + 9], ACK, b"");
         assert_eq!(path.0.memory(), 0, "{distance}");
@@ -209,7 +212,7 @@ fn bytes_beyond_all_windows_are_not_kept() {
     }
 }
 
-/// What comes in a server's name before it answers: stale, or forged.
+/// Segments in the server's name before its answer: stale, or forged.
 #[test]
 fn what_comes_before_the_answer_hinders_no_rewriting() {
     let forgeries: [(u32, u32, u8, &[u8]); 8] = [
@@ -245,7 +248,7 @@ fn what_comes_before_the_answer_hinders_no_rewriting() {
     }
 }
 
-/// Who has it told that the other end is not there does not wait.
+/// A refusal reaches the client at once, so it does not wait.
 #[test]
 fn a_refusal_goes_on_and_ends_it() {
     for midstream in [MidstreamPolicy::Pass, MidstreamPolicy::Refuse] {
@@ -261,7 +264,7 @@ fn a_refusal_goes_on_and_ends_it() {
                 (Passage::Replaced, 0, FIRST[0], RST | ACK)
             );
         }
-        // Whoever asks again is answered.
+        // A client that asks again is answered.
         path.shake_hands();
         assert_eq!(path.says_cat(FIRST[1]), b"elephant");
     }
@@ -270,7 +273,7 @@ fn a_refusal_goes_on_and_ends_it() {
 const MULTIPATH: [&[u8]; 3] =
     [&[30, 4, 0x01, 0x01], &[30, 12, 0x01, 1, 1, 2, 3, 4, 5, 6, 7, 8], &[30, 2, 1, 1]];
 
-/// RFC 8684: each end would say which bytes of the whole connection the other's are, by numbers and checksums of its own.
+/// RFC 8684: each end would map its bytes to the whole connection, by its own numbers and checksums.
 #[test]
 fn nobody_agrees_on_several_paths() {
     for offer in MULTIPATH {
@@ -286,7 +289,7 @@ fn nobody_agrees_on_several_paths() {
         path.client(FIRST, ACK, b"");
         assert_eq!(path.says_cat(FIRST[1]), b"elephant");
     }
-    // What looks like one within another option, or behind a length that lies, is none.
+    // The same bytes within another option, or behind a wrong length, are no such option.
     for options in [[8, 10, 30, 4, 0, 0, 0, 0, 0, 0, 1, 1], [1, 30, 77, 4, 0, 0, 0, 0, 0, 0, 1, 1]] {
         let (_, out) = Path::new(MidstreamPolicy::Pass).push(flow(1), [99, 0], SYN, &options, b"");
         assert_eq!(out[0].options, options);
@@ -296,7 +299,7 @@ fn nobody_agrees_on_several_paths() {
 const SIGNED: [&[u8]; 2] =
     [&[1, 1, 19, 18, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15], &[29, 8, 1, 1, 9, 9, 9, 9]];
 
-/// RFC 2385, RFC 5925: its ends would drop all that was rewritten.
+/// RFC 2385, RFC 5925: its ends would drop all rewritten segments.
 #[test]
 fn a_connection_whose_segments_are_signed_is_not_rewritten() {
     for options in SIGNED {
@@ -314,7 +317,8 @@ fn a_connection_whose_segments_are_signed_is_not_rewritten() {
             }
         };
         signed(&mut path);
-        // After another one, too, that was not signed: but none that goes on is over because somebody says so.
+        // The same after a connection that was not signed. But a forged SYN does not end a connection that
+        // goes on.
         path.shake_hands();
         path.push(flow(1), [FIRST[0] + 899, 0], SYN, options, b"");
         assert_eq!(path.says_cat(FIRST[1]), b"elephant");
@@ -327,15 +331,16 @@ fn a_connection_whose_segments_are_signed_is_not_rewritten() {
     }
 }
 
-/// RFC 5961, section 4, holds for a connection as long as one end has more to say: its other end knows nothing of a SYN but that it
-/// is to be asked about.
+/// RFC 5961, section 4, applies to a connection as long as one end has more to send.
+///
+/// The other end answers a SYN only with an acknowledgment.
 #[test]
 fn half_an_end_is_no_beginning() {
     for midstream in [MidstreamPolicy::Pass, MidstreamPolicy::Refuse] {
         let mut path = Path::new(midstream);
         path.shake_hands();
         assert_eq!(path.says_cat(FIRST[1]), b"elephant");
-        // The client has no more to say, in fewer bytes than went on.
+        // The client ends its direction, in fewer bytes than went on.
         let (_, out) = path.client([FIRST[0], FIRST[1] + 8], FIN | ACK, b"cat");
         assert_eq!((out[0].flags & FIN, &out[0].bytes[..]), (FIN, &b"elephant"[..]));
         for (number, flag) in
@@ -343,7 +348,7 @@ fn half_an_end_is_no_beginning() {
         {
             path.client([number, FIRST[1] + 8], flag, b"");
         }
-        // It goes on by the numbers that it had.
+        // The connection goes on with its numbers.
         let (_, out) = path.server([FIRST[1] + 3, FIRST[0] + 9], ACK, b"cat");
         let [Sent { number, acknowledgment, bytes, .. }] = &out[..] else { panic!("{out:?}") };
         assert_eq!((*number, *acknowledgment), (FIRST[1] + 8, FIRST[0] + 4), "{midstream:?}");
@@ -352,7 +357,7 @@ fn half_an_end_is_no_beginning() {
         let (_, out) = path.server([FIRST[1] + 6, FIRST[0] + 9], FIN | ACK, b"");
         assert_eq!((out[0].number, out[0].flags & FIN), (FIRST[1] + 16, FIN));
         assert_eq!(path.0.memory(), 0, "all of it was acknowledged");
-        // Now that both ended another begins.
+        // After both directions ended, another connection begins.
         path.client([76, 0], SYN, b"");
         path.server([FIRST[1] - 1, 77], SYN | ACK, b"");
         let (_, out) = path.client([77, FIRST[1]], ACK, b"cat");
@@ -360,7 +365,9 @@ fn half_an_end_is_no_beginning() {
     }
 }
 
-/// A SYN of nobody, or of a client that gave up: what the ends say next shows which counts, and what that one offered.
+/// A forged SYN, or one of a client that gave up.
+///
+/// The ends' next segments show which opening counts, and which options it offered.
 #[test]
 fn of_two_openings_that_is_rewritten_which_the_ends_go_on_from() {
     let large = &[2, 4, 5, 180, 1, 3, 3, 7][..];
@@ -391,7 +398,7 @@ fn of_two_openings_that_is_rewritten_which_the_ends_go_on_from() {
     }
 }
 
-/// What it was answered by is not what counts either.
+/// The answer to a forged opening does not count either.
 #[test]
 fn both_ends_go_on_from_where_they_began() {
     for forged in [9_000, 3_000_000_000] {
@@ -404,7 +411,7 @@ fn both_ends_go_on_from_where_they_began() {
         assert_eq!(path.says_cat(FIRST[1]), b"elephant", "{forged}");
         let (_, out) = path.client([FIRST[0], FIRST[1] + 8], ACK, b"cat");
         assert_eq!((out[0].number, &out[0].bytes[..]), (FIRST[0], &b"elephant"[..]), "{forged}");
-        // One that is given up again at once.
+        // An opening that is given up again at once.
         let mut path = Path::new(MidstreamPolicy::Pass);
         path.client([FIRST[0] - 1, 0], SYN, b"");
         path.client([forged - 1, 0], SYN, b"");
@@ -415,7 +422,7 @@ fn both_ends_go_on_from_where_they_began() {
     }
 }
 
-/// A SYN that is an end as well: no receiver takes it, unless somebody takes its end away.
+/// A SYN with a FIN: no receiver takes it, unless its FIN is removed on the way.
 #[test]
 fn flags_that_do_not_go_together_stay_together() {
     for (midstream, passage) in
@@ -431,7 +438,7 @@ fn flags_that_do_not_go_together_stay_together() {
     }
 }
 
-/// The streams know one connection in the place of another then, and so do the numbers that are translated.
+/// The streams then know one connection in the place of another, and so do the sequence maps.
 #[test]
 fn an_opening_that_counts_after_bytes_came_behind_another_is_rewritten() {
     for midstream in [MidstreamPolicy::Pass, MidstreamPolicy::Refuse] {
@@ -439,7 +446,7 @@ fn an_opening_that_counts_after_bytes_came_behind_another_is_rewritten() {
         path.client([FIRST[0] - 1, 0], SYN, b"");
         path.server([FIRST[1] - 1, FIRST[0]], SYN | ACK, b"");
         path.client([399, 0], SYN, b"");
-        // By one who knows what the server said.
+        // From a host that knows the server's number.
         path.client([405, FIRST[1]], ACK, b"x");
         path.server([FIRST[1] - 1, FIRST[0]], SYN | ACK, b"");
         path.client(FIRST, ACK, b"");

@@ -1,4 +1,4 @@
-//! Streams as frames carry them, from headers on: urgent data, and windows of 0.
+//! Streams in whole frames, from their headers on: urgent data, and windows of 0.
 
 use netbricks_core::packet::Tcp;
 use netbricks_core::packet::build::{Builder, ethernet};
@@ -8,7 +8,7 @@ use netbricks_testkit::mutate::Random;
 use super::captures;
 use super::exercise::Told;
 
-/// A client's stream, as whoever looks on has it.
+/// A client's stream, as an observer sees it.
 struct Seen {
     streams: Reassembler<Tcp>,
     told: Told,
@@ -20,7 +20,7 @@ impl Seen {
         Self { streams, told: Told::default() }
     }
 
-    /// Takes a frame; answers what became of its segment, and what was told.
+    /// Takes a frame. Answers the arrival of its segment, and the deliveries.
     fn take(&mut self, header: Builder<'_, Tcp>, bytes: &[u8]) -> (Arrival, Vec<u8>) {
         let frame = header.payload(bytes).build().expect("all of it fits");
         let (flow, segment) = captures::segment(&frame).expect("it is TCP");
@@ -50,7 +50,7 @@ fn client(number: u32) -> Builder<'static, Tcp> {
     tcp.sequence(number).ack(500)
 }
 
-/// It has all before `acknowledged`, and takes so many bytes more.
+/// The server has all bytes before `acknowledged`, and takes `window` bytes more.
 fn server(acknowledged: u32, window: u16) -> Builder<'static, Tcp> {
     let tcp = ethernet().vlan(3).ipv4("10.0.0.2", "10.0.0.1").tcp(80, 1_000);
     tcp.sequence(500).ack(acknowledged).window(window)
@@ -61,14 +61,14 @@ fn an_urgent_byte_is_told_apart_by_every_policy_for_overlaps() {
     for overlap in [Overlap::Linux, Overlap::First, Overlap::Last] {
         let mut seen = Seen::new(StreamConfig { overlap, ..StreamConfig::default() });
         seen.told(opens(u32::MAX - 2), b"");
-        // A byte alone, as `send` with `MSG_OOB` sends it: the pointer is behind it.
+        // A single byte, as `send` with `MSG_OOB` sends it: the pointer is behind it.
         assert_eq!(seen.told(client(u32::MAX - 2), b"one"), b"one");
         assert_eq!(seen.told(client(0).urgent_pointer(1), b"!"), b"");
         assert_eq!(seen.told(client(1).urgent_pointer(4), b"two?three"), b"twothree");
         assert_eq!(seen.told(client(10).urgent_pointer(0), b"+four"), b"four");
         assert_eq!(seen.told(client(15), b"five"), b"five");
         assert_eq!(seen.told(client(0).urgent_pointer(1), b"!"), b"", "it came again");
-        // It waits like any other.
+        // It waits like any other byte.
         assert_eq!(seen.take(client(21).urgent_pointer(1), b"#"), (Arrival::Waits, Vec::new()));
         assert_eq!(seen.told(client(21).urgent_pointer(1), b"#"), b"");
         assert_eq!(seen.told(client(19).urgent_pointer(3), b"66#7"), b"667");
@@ -79,8 +79,9 @@ fn an_urgent_byte_is_told_apart_by_every_policy_for_overlaps() {
     }
 }
 
-/// RFC 9293, section 3.8.6.1: who has nothing left of a window sends a byte behind it from time to time, and its receiver
-/// keeps it or not.
+/// RFC 9293, section 3.8.6.1: a sender with a window of 0 sends a byte behind it from time to time.
+///
+/// Its receiver keeps that byte or not.
 #[test]
 fn a_stream_goes_on_whole_behind_a_window_of_0() {
     let rounds = [(false, true), (false, false), (true, true), (true, false)];
@@ -94,10 +95,10 @@ fn a_stream_goes_on_whole_behind_a_window_of_0() {
         let ignored = (Arrival::Ignored, Vec::new());
         assert_eq!(seen.take(client(105), b"x"), ignored, "behind a window of 0");
         assert_eq!(seen.take(client(105).fin(), b""), ignored);
-        // Linux probes with the number before the next, others with a byte that the receiver has.
+        // Linux probes with the number before the next byte, others with a byte that the receiver has.
         assert_eq!(seen.told(client(103), b""), b"");
         assert_eq!(seen.take(client(103), b"?"), (Arrival::Old, Vec::new()));
-        // The next byte: whoever looks on can't know yet what becomes of it.
+        // The next byte: the observer can't know yet whether the receiver takes it.
         assert_eq!(seen.take(client(104), b"t"), (Arrival::InOrder, b"t".to_vec()));
         seen.told(server(104, 0), b"");
         assert_eq!(seen.take(client(104), b"t"), (Arrival::Old, Vec::new()), "its timer ran out");
@@ -106,7 +107,7 @@ fn a_stream_goes_on_whole_behind_a_window_of_0() {
         if kept {
             assert_eq!(seen.take(client(106), b"x"), ignored, "the window did not open");
         }
-        // It opens, and what goes on is cut anew and comes in another order.
+        // The window opens, and the rest comes in other segments and another order.
         seen.told(server(has, 4), b"");
         assert_eq!(seen.take(client(106), b"o"), (Arrival::Waits, Vec::new()));
         assert_eq!(seen.told(client(has), &b"two"[has as usize - 104..2]), b"wo");
@@ -118,8 +119,9 @@ fn a_stream_goes_on_whole_behind_a_window_of_0() {
     }
 }
 
-/// A receiver whose user reads when it likes, from a buffer of a few bytes, and a sender that fills each window, in any
-/// order and with losses, and probes where there is none.
+/// A receiver reads at random times from a buffer of a few bytes, and a sender fills each window.
+///
+/// Segments come in any order and with losses. The sender probes when the window is 0.
 #[test]
 fn whatever_windows_a_receiver_has_its_stream_is_whole() {
     const ROOM: usize = 24;
@@ -153,7 +155,7 @@ fn whatever_windows_a_receiver_has_its_stream_is_whole() {
                     continue;
                 }
                 seen.told(client(number(from)), &stream[from..to]);
-                // What was read since the window was told makes room.
+                // Bytes read since the window was stated make room.
                 read += random.below(3) * random.below(next - read + 1) / 2;
                 if to <= read + ROOM {
                     arrived[from..to].fill(true);

@@ -1,4 +1,6 @@
-//! Holes in many streams at once, and memory that is not enough for all that waits behind them: what fills a hole goes on.
+//! Holes in many streams at once, and memory for only a part of the waiting bytes.
+//!
+//! Bytes that fill a hole are forwarded.
 
 use netbricks_core::packet::tcp::flags;
 use netbricks_stream::{BLOCK, PacketizeConfig, Packetizer, Passage, Replace};
@@ -8,7 +10,7 @@ use super::exercise::flow;
 use super::inline_windows::Way;
 
 const SEGMENT: usize = BLOCK;
-/// Blocks that a direction may have, and all of them.
+/// The most blocks of a direction, and of all.
 const SHARE: usize = 64;
 const ALL: usize = 256;
 
@@ -24,13 +26,13 @@ fn middle() -> Way<Replace> {
     Way { packetizer: Packetizer::new(config, replace).expect("so little memory is there"), now: 0 }
 }
 
-/// A client that sends all it has to a server, in the numbers of [`Way::open`].
+/// A client that sends all its bytes to a server, with the numbers of [`Way::open`].
 struct Client {
     number: u32,
     data: Vec<u8>,
-    /// What it was told that the server has.
+    /// Bytes that the server acknowledged to it.
     una: usize,
-    /// What the server has, and what of it without a gap.
+    /// Bytes that the server has, and the number of those without a gap.
     has: Vec<Option<u8>>,
     got: usize,
 }
@@ -43,14 +45,14 @@ impl Client {
         Self { number, una: 0, has: vec![None; data.len()], got: 0, data }
     }
 
-    /// Sends the segment at this place; answers what became of it, and how many bytes reached the server.
+    /// Sends the segment at this position. Answers its passage, and how many bytes reached the server.
     fn send(&mut self, middle: &mut Way<Replace>, at: usize) -> (Passage, usize) {
         let bytes = &self.data[at..at + SEGMENT];
         let (passage, out) = middle.says(self.number, 100 + at as u32, bytes);
         let mut count = 0;
         for (back, number, _, _, bytes) in out {
             assert!(!back);
-            // A single byte only asks.
+            // A single byte only asks for an acknowledgment.
             if bytes.len() > 1 {
                 let at = number.wrapping_sub(100) as usize;
                 bytes.iter().zip(at..).for_each(|(byte, at)| {
@@ -62,7 +64,7 @@ impl Client {
         (passage, count)
     }
 
-    /// The server says what it has.
+    /// The server acknowledges its bytes.
     fn is_told(&mut self, middle: &mut Way<Replace>) {
         while self.has.get(self.got).is_some_and(Option::is_some) {
             self.got += 1;
@@ -74,7 +76,7 @@ impl Client {
         }
     }
 
-    /// Sends again what it was not told of until all of it is there.
+    /// Sends unacknowledged bytes again until all of them are there.
     fn goes_on(&mut self, middle: &mut Way<Replace>) {
         self.is_told(middle);
         while self.una < self.data.len() {
@@ -104,7 +106,7 @@ fn what_fills_a_hole_goes_on_though_others_wait_for_theirs() {
         }
     }
     assert_eq!(waited, ALL * BLOCK, "no more could wait");
-    // Nobody has acknowledged anything when the last one comes.
+    // Nothing is acknowledged when the last missing segment comes.
     let mut gone_on = 0;
     for client in &mut clients {
         let (passage, count) = client.send(&mut middle, 0);
@@ -141,8 +143,9 @@ fn what_fills_a_hole_goes_on_though_others_acknowledge_nothing() {
     client.goes_on(&mut middle);
 }
 
-/// So many as acknowledge nothing have one part each, and one is left: also where each segment comes before the one that was
-/// sent before it.
+/// Each direction that acknowledges nothing has one part of the memory, and one part is left.
+///
+/// The same is true where each segment comes before the one that was sent before it.
 #[test]
 fn who_reorders_gets_no_more_than_is_left_for_others() {
     const MANY: usize = 7;

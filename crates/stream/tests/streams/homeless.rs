@@ -1,4 +1,4 @@
-//! Streams that are rewritten and find no room where they move to, and what is held there until its time is over.
+//! Rewritten streams that find no room where they move to, and held bytes that reach their time limit there.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -23,20 +23,20 @@ pub(crate) fn cats(config: PacketizeConfig) -> Way<Replace> {
     Way { packetizer: Packetizer::new(config, replace).expect("so little memory is there"), now: 0 }
 }
 
-/// What a connection has come to that moves.
+/// Moves all connections.
 fn moves<R: Rewriter>(from: &mut Way<R>, to: &mut Way<R>) {
     let image = from.packetizer.take_where(|_| true);
     assert_eq!((from.packetizer.occupancy().0, from.packetizer.memory()), (0, 0));
     to.packetizer.import(&image, to.now).expect("nothing is wrong with it");
 }
 
-/// How many found no room, and how many connections were cut.
+/// How many connections found no room, and how many were cut.
 fn lost<R: Rewriter>(way: &Way<R>) -> (u64, u64) {
     let counters = way.packetizer.counters();
     (counters.homeless, counters.cut)
 }
 
-/// Either end says something, and is reset in its own numbers.
+/// Each end sends a segment, and is reset in its own numbers.
 fn is_cut<R: Rewriter>(way: &mut Way<R>, number: u32) {
     assert!(way.packetizer.takes(flow(number)), "nor does a fragment go on");
     let reset = |number| (Passage::Refused, vec![(true, number, 0, RESET, Vec::new())]);
@@ -54,7 +54,7 @@ fn without_a_place_what_was_changed_is_cut_and_the_rest_passes() {
     there.open(9);
     assert_eq!(bytes_on(&here.says(1, 100, b"cat").1), b"<tiger>");
     assert_eq!(bytes_on(&here.says(2, 100, b"dog").1), b"dog");
-    // What it begins to be is held, and its sender still has it.
+    // The beginning of the string is held, and its sender still has it.
     assert_eq!(bytes_on(&here.says(3, 100, b"dog ca").1), b"dog ");
     moves(&mut here, &mut there);
     assert_eq!(lost(&there), (3, 1));
@@ -64,7 +64,7 @@ fn without_a_place_what_was_changed_is_cut_and_the_rest_passes() {
         assert_eq!(there.says(number, 103, b"cat").0, Passage::Unchanged);
     }
     assert_eq!(bytes_on(&there.says(9, 100, b"cat").1), b"<tiger>", "who was there goes on");
-    // It is known where it moves to next, and for as long as it says something.
+    // The cut is known on the worker to which it moves next, as long as the ends send segments.
     let mut next = cats(one);
     there.now = 50_000_000_000;
     is_cut(&mut there, 1);
@@ -73,7 +73,7 @@ fn without_a_place_what_was_changed_is_cut_and_the_rest_passes() {
     next.now = there.now;
     moves(&mut there, &mut next);
     is_cut(&mut next, 1);
-    // The same ends may open another one.
+    // The same ends may open another connection.
     next.push(flow(9), [103, 507], RESET, b"");
     next.push(flow(1), [899, 0], flags::SYN, b"");
     next.push(flow(1).reversed(), [499, 900], flags::SYN | flags::ACK, b"");
@@ -93,7 +93,7 @@ fn where_strangers_are_refused_each_that_finds_no_place_is_reset() {
     is_cut(&mut there, 1);
 }
 
-/// Its end counts as a byte, and takes none from whoever was told that it arrived.
+/// Its end counts as a byte. A sender that was told that the end arrived must not lose it.
 #[test]
 fn without_a_place_one_that_ended_unchanged_passes() {
     let (mut here, mut there) = (cats(CONFIG), cats(PacketizeConfig { flows: 1, ..CONFIG }));
@@ -118,7 +118,7 @@ fn one_that_is_over_gives_its_place_to_one_that_comes() {
     assert_eq!(bytes_on(&there.says(1, 100, b"cat").1), b"<tiger>");
 }
 
-/// Of unacknowledged bytes, and for what waits. For replacements there is always some.
+/// No memory for unacknowledged bytes, and none for waiting ones. There is always some for replacements.
 #[test]
 fn without_memory_a_connection_is_cut_and_what_waits_is_lost() {
     let cat = b"cat and dog";
@@ -151,7 +151,7 @@ fn without_memory_a_connection_is_cut_and_what_waits_is_lost() {
     }
     moves(&mut here, &mut there);
     assert_eq!((lost(&there), there.packetizer.memory()), ((0, 0), 2 * BLOCK));
-    // The third one's sender still has it.
+    // The third sender still has its bytes.
     assert_eq!(bytes_on(&there.says(1, 100, b"a dog or a").1), b"a dog or a<tiger>");
     let has = |way: &mut Way<_>, number: u32| way.push(flow(1).reversed(), [500, number], flags::ACK, b"");
     has(&mut there, 117);
@@ -185,7 +185,7 @@ fn without_memory_for_what_is_held_its_connection_ends_or_passes() {
         here.open(1);
         here.says(1, 100, b"abc");
         if again {
-            // Its sender is told that it arrived, and forgets all but the last byte.
+            // Its sender is told that the bytes arrived, and forgets all but the last one.
             here.says(1, 100, b"abc");
         }
         there.open(2);
@@ -202,7 +202,9 @@ fn without_memory_for_what_is_held_its_connection_ends_or_passes() {
     }
 }
 
-/// Whoever holds for how long does not begin anew by moving, and who holds longest is cut first wherever it came from.
+/// A move does not reset the time for which bytes were held.
+///
+/// The longest held are cut first, wherever they came from.
 #[test]
 fn what_is_held_is_shown_or_cut_when_it_would_have_been() {
     let config = InlineWindowConfig {
@@ -238,7 +240,7 @@ fn what_is_held_is_shown_or_cut_when_it_would_have_been() {
         assert_eq!(there.says(number, 103, b"late").0, Passage::Refused);
     }
     assert_eq!((there.packetizer.rewriter().holding(), there.packetizer.memory()), (0, 0));
-    // A part of a window is due when it would have been.
+    // A part of a window is due at the same time as without the move.
     let config = InlineWindowConfig { timeout: 1_000, longest: u64::MAX, ..config };
     let new = || through(config, |_: &Window<'_>, _: &mut Replacing<'_, '_>| Fate::Pass);
     let (mut here, mut there) = (new(), new());
@@ -252,7 +254,7 @@ fn what_is_held_is_shown_or_cut_when_it_would_have_been() {
     assert_eq!(bytes_on(&here.says(1, 101, b"b").1), b"ab");
 }
 
-/// Of silence as well, and sooner where its ends have not shaken hands.
+/// The time of silence moves along, and is shorter where the handshake is not complete.
 #[test]
 fn a_silent_connection_is_forgotten_when_it_would_have_been() {
     let config = PacketizeConfig { idle: 1_000, ..CONFIG };
@@ -278,7 +280,7 @@ fn a_silent_connection_is_forgotten_when_it_would_have_been() {
     }
 }
 
-/// A receiver's word counts as shifted as it agreed to.
+/// A receiver's window is shifted by the agreed scale after a move.
 #[test]
 fn windows_are_shifted_where_a_connection_moves_to() {
     let windows = |moved: bool| {
@@ -358,7 +360,7 @@ fn a_gates_function_learns_that_a_connection_moved_before_anything_else() {
     assert_eq!(told.take(), ends);
 }
 
-/// One that does not say how it moves.
+/// A rewriter without support for moves.
 struct Plain;
 
 impl Rewriter for Plain {
@@ -388,7 +390,7 @@ fn a_rewriter_that_does_not_say_how_it_moves_keeps_its_connections() {
     let problem = way.packetizer.import(&image, 0).unwrap_err();
     assert!(problem.contains("takes none over"), "{problem}");
     assert_eq!(other.packetizer.import(&[], 0), Ok(()), "nothing was exported");
-    // Another string's beginning is none of this one's.
+    // The beginning of another string is not the beginning of this one.
     cats.open(2);
     cats.says(2, 100, b"cat ca");
     let dogs = Replace::new(b"dog", b"", None).expect("both strings are short");

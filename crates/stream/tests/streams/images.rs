@@ -1,4 +1,4 @@
-//! Connections on their way, as bytes that may be anything: what is no image changes nothing, and what is one breaks nothing.
+//! Images of connections as arbitrary bytes: a malformed image changes nothing, and a valid one does no harm.
 
 use netbricks_core::Declared;
 use netbricks_core::packet::checksum;
@@ -12,7 +12,7 @@ use super::exercise::flow;
 use super::homeless::{RESET, cats};
 use super::inline_windows::{Way, through};
 
-/// Connections with all that there is: bytes that wait and that are not acknowledged, replacements, what is held, ends.
+/// Connections with everything: waiting and unacknowledged bytes, replacements, held bytes, ends.
 fn image(gate: bool) -> Vec<u8> {
     fn speak<R: Rewriter>(mut way: Way<R>) -> Vec<u8> {
         (1..=4).for_each(|number| way.open(number));
@@ -38,14 +38,14 @@ fn door() -> Way<impl Rewriter> {
             return Fate::Cut(Cut::Silence);
         }
         if let Some(at) = window.bytes.windows(3).position(|bytes| bytes == b"cat") {
-            // Where there is memory for it.
+            // Replaces where there is memory for it.
             let _replaced = replacing.replace(at..at + 3, b"<tiger>");
         }
         if window.bytes.len() < 8 { Fate::Hold } else { Fate::Pass }
     })
 }
 
-/// Takes an image in whatever it is, and goes on with what there is then.
+/// Imports any image, and continues with the connections that are there then.
 fn survives<R: Rewriter>(mut way: Way<R>, image: &[u8], seed: u64) -> Result<(), String> {
     way.open(9);
     way.says(9, 100, b"cat");
@@ -94,7 +94,7 @@ fn summed(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// More often than not one that makes a number very small or very large.
+/// Mostly a byte that makes a number very small or very large.
 fn byte() -> impl Strategy<Value = u8> {
     prop_oneof![any::<u8>(), prop::sample::select(vec![0, 1, 0x3f, 0x7f, 0x80, 0xff])]
 }
@@ -124,7 +124,7 @@ proptest! {
         if bytes == good {
             prop_assert_eq!(taken, Ok(()));
         } else if !sums && !bytes.is_empty() {
-            // The sum is of 16 bits, and so may be right.
+            // The checksum has 16 bits, and so may be right by chance.
             prop_assert!(taken.is_err() || checksum::internet(&bytes) == 0);
         }
     }
@@ -146,7 +146,7 @@ fn an_error_says_what_is_wrong() {
     let problem = import(&summed(other));
     assert!(problem.contains("of version 8, found version 2"), "{problem}");
     assert!(import(&summed(good[..good.len() - 8].to_vec())).contains("end in the middle"));
-    // An end that no segment can have told: gaps were counted by it.
+    // An end that no segment can have stated: gaps were counted up to it.
     let mut far = good;
     let end = 6 + 1 + 41 + 3 + 2 * 8;
     assert_eq!(far[end..end + 16], [u8::MAX; 16], "it has not ended");

@@ -1,4 +1,4 @@
-//! Windows in the packets' way: two models of TCP talk through them, and nothing reaches either that was not decided on.
+//! Windows in the packets' path: two models of TCP talk through them, and no undecided byte reaches an end.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ fn config(size: usize, slide: usize, timeout: u64) -> InlineWindowConfig {
     }
 }
 
-/// All of both directions was shown, once, in order, and no window is larger than it may be.
+/// Checks that both directions were shown completely, once and in order, and that no window is too large.
 #[derive(Default)]
 struct Seen(BTreeMap<Side, Vec<u8>>);
 
@@ -40,8 +40,9 @@ impl Seen {
     }
 }
 
-/// A string is replaced wherever it lies, though windows end in the middle of it: they share as many bytes as that takes,
-/// and what is not full is held.
+/// A string is replaced wherever it lies, even where a window ends in the middle of it.
+///
+/// Windows share as many bytes as that takes, and a window that is not full is held.
 fn censored(seed: u64, trouble: usize) -> u64 {
     let mut random = Random::new(seed);
     let find: &'static [u8] = [&b"aab"[..], b"abcab", b"a", b"bbbb"][random.below(4)];
@@ -60,7 +61,7 @@ fn censored(seed: u64, trouble: usize) -> u64 {
             assert!(replacing.replace(at - find.len()..at, put));
             assert!(!replacing.replace(at - 1..at, put), "it is replaced already");
         }
-        // Another one may begin here.
+        // Another occurrence may begin here.
         if window.why == Why::Due { Fate::Hold } else { Fate::Pass }
     });
     let gate = gate.expect("these bounds are possible");
@@ -74,8 +75,10 @@ fn censored(seed: u64, trouble: usize) -> u64 {
     packetizer.counters().replaced
 }
 
-/// Each byte becomes 18: more goes on than the receiver takes at once, and what was held of it its sender was told to have
-/// arrived. So when some of it is lost the sender has a window of 0, and nothing to send again: it can but ask.
+/// Each byte becomes 18, so the output is more than the receiver takes at once.
+///
+/// The sender was told that held bytes arrived. When output is lost, the sender has a window of 0 and nothing
+/// to send again. It can only probe.
 #[test]
 fn who_can_but_ask_gets_the_rest_sent() {
     for seed in 50..240 {
@@ -108,7 +111,7 @@ fn loss_and_reordering_change_nothing_of_it() {
     }
 }
 
-/// Whatever is held and for how long, both ends have at last what the other wrote: nobody waits for ever.
+/// Whichever bytes are held and for how long, both ends get the other's bytes at last: none waits for ever.
 #[test]
 fn what_is_held_at_random_goes_on_unchanged() {
     for seed in 1..600 {
@@ -131,13 +134,13 @@ fn what_is_held_at_random_goes_on_unchanged() {
     }
 }
 
-/// A gate and what passes it, by hand: clients' bytes begin at 100, servers' at 500.
+/// An inline window and its output, driven by hand. Clients' bytes begin at 100, servers' at 500.
 pub(crate) struct Way<R: Rewriter> {
     pub(crate) packetizer: Packetizer<R>,
     pub(crate) now: u64,
 }
 
-/// What went out: back or on, number, acknowledgment, flags, bytes.
+/// Segments that went out: direction (back or on), number, acknowledgment, flags, bytes.
 pub(crate) type Out = Vec<(bool, u32, u32, u8, Vec<u8>)>;
 
 pub(crate) fn through<F>(config: InlineWindowConfig, f: F) -> Way<InlineWindow<F>>
@@ -180,7 +183,7 @@ pub(crate) fn bytes_on(out: &Out) -> Vec<u8> {
     out.iter().filter(|(back, ..)| !back).flat_map(|(.., bytes)| bytes.clone()).collect()
 }
 
-/// Cuts where a client says "bad", whatever segments cut it; holds what may be its beginning.
+/// Cuts where a client sends "bad", wherever segments cut it; holds a possible beginning of it.
 fn strict(cut: Cut) -> impl FnMut(&Window<'_>, &mut Replacing<'_, '_>) -> Fate {
     move |window, _| {
         let bad = |bytes: &[u8]| bytes.windows(3).any(|three| three == b"bad");
@@ -204,13 +207,13 @@ fn a_connection_that_is_cut_is_reset_at_both_ends() {
     let both =
         [(false, 105, 500, flags::RST | flags::ACK, Vec::new()), (true, 500, 0, flags::RST, Vec::new())];
     assert_eq!(out, both);
-    // Whoever says something all the same is reset again, in its own numbers.
+    // An end that still sends a segment is reset again, in its own numbers.
     let (passage, out) = way.push(flow(1).reversed(), [500, 103], flags::ACK, b"hello");
     assert_eq!((passage, out), (Passage::Refused, vec![(true, 103, 0, flags::RST, Vec::new())]));
     let (passage, out) = way.push(flow(1), [115, 501], flags::RST | flags::ACK, b"");
     assert_eq!((passage, out), (Passage::Refused, Vec::new()), "never a reset for a reset");
     assert_eq!((way.packetizer.counters().cut, way.packetizer.rewriter().holding()), (1, 0));
-    // The same ends may open another one.
+    // The same ends may open another connection.
     way.push(flow(1), [899, 0], flags::SYN, b"");
     way.push(flow(1).reversed(), [499, 900], flags::SYN | flags::ACK, b"");
     assert_eq!(bytes_on(&way.says(1, 900, b"good").1), b"good");
@@ -223,7 +226,7 @@ fn a_connection_that_is_silenced_says_nothing_for_as_long_as_it_is_spoken_of() {
     way.open(1);
     assert_eq!(way.says(1, 100, b"bad").1, Vec::new());
     for _ in 0..10 {
-        // Longer than what is over stays otherwise.
+        // Longer than any other connection that is over stays known.
         way.now += 100_000_000_000;
         way.packetizer.expire(way.now, 10);
         assert_eq!(way.says(1, 100, b"good"), (Passage::Refused, Vec::new()));
@@ -278,7 +281,7 @@ fn an_end_is_told_once_and_at_last_to_everybody() {
     assert_eq!((way.packetizer.rewriter().holding(), way.packetizer.memory()), (0, 0));
 }
 
-/// Two windows' memory, and three who want some.
+/// Memory for two windows, and three directions that need some.
 #[test]
 fn what_cannot_be_held_is_refused_or_shown_at_once() {
     for overflow in [OverflowPolicy::Refuse, OverflowPolicy::Show] {
@@ -306,7 +309,7 @@ fn what_cannot_be_held_is_refused_or_shown_at_once() {
         let (passage, out) = way.says(3, 100, b"abc");
         if overflow == OverflowPolicy::Refuse {
             assert_eq!((passage, out, shown.take()), (Passage::NoRoom, Vec::new(), Vec::new()));
-            // Who has some goes on, and gives it back.
+            // A direction that has memory goes on, and gives it back.
             assert_eq!(bytes_on(&way.says(1, 103, b"defgh").1), b"abcdefgh");
             assert_eq!(way.says(3, 100, b"abc").0, Passage::Replaced);
         } else {
@@ -317,7 +320,9 @@ fn what_cannot_be_held_is_refused_or_shown_at_once() {
     }
 }
 
-/// Who says half of something takes memory from others for so long, and from the other direction never.
+/// A direction with a part of a window takes memory from others only for a limited time.
+///
+/// The direction that is not shown takes none.
 #[test]
 fn one_who_says_nothing_more_takes_no_memory_for_ever() {
     let config = InlineWindowConfig {
@@ -341,7 +346,7 @@ fn one_who_says_nothing_more_takes_no_memory_for_ever() {
     assert_eq!(way.says(3, 100, b"abc").0, Passage::NoRoom);
     let answer = way.push(flow(3).reversed(), [500, 100], flags::ACK, b"an answer");
     assert_eq!(bytes_on(&answer.1), b"an answer", "of what is not shown nothing is held");
-    // The second one goes on: its time begins anew.
+    // The second connection goes on: its time begins again.
     way.now = 900;
     assert_eq!(bytes_on(&way.says(2, 103, b"defgh").1), b"abcd");
     way.now = 999;
@@ -378,8 +383,9 @@ fn strangers_pass_or_are_refused() {
     }
 }
 
-/// Its first bytes were held and sent again before the server said more than that it is there. A window of 0 would stop their
-/// sender for good: what it asks with then has no byte (Linux), and is answered all the same.
+/// Its first bytes were held and sent again before the server sent more than its answer.
+///
+/// A window of 0 would stop their sender for ever. Its probe then has no byte (Linux), and is answered too.
 #[test]
 fn a_sender_whose_first_bytes_are_held_is_told_of_the_window_of_the_handshake() {
     let config = InlineWindowConfig { longer: 1, packets: CONFIG, ..InlineWindowConfig::new(64, 64, 0) };
@@ -416,8 +422,9 @@ fn a_sender_whose_first_bytes_are_held_is_told_of_the_window_of_the_handshake() 
     }
 }
 
-/// Its receiver takes four bytes or five, and eight are needed before any goes on. Nobody would say anything any more if the four that are
-/// held took its window.
+/// Its receiver takes four bytes or five, and eight are needed before any is forwarded.
+///
+/// No end would send any more if the four held bytes took its window.
 #[test]
 fn what_is_held_takes_nothing_of_a_window_that_is_smaller() {
     let config = InlineWindowConfig { longer: 1, packets: CONFIG, ..InlineWindowConfig::new(64, 64, 0) };
@@ -447,7 +454,7 @@ fn what_is_held_takes_nothing_of_a_window_that_is_smaller() {
     assert_eq!(told(&mut way, 5), [(104, 1)], "now they take it");
 }
 
-/// A sender of little things waits for each to be acknowledged (RFC 896) before it sends the next.
+/// A sender of small writes waits for the acknowledgment of each (RFC 896) before it sends the next.
 #[test]
 fn who_sends_again_what_is_held_is_told_to_go_on() {
     let config = InlineWindowConfig { longer: 1, packets: CONFIG, ..InlineWindowConfig::new(8, 8, 0) };
@@ -462,9 +469,9 @@ fn who_sends_again_what_is_held_is_told_to_go_on() {
     let (_, out) = way.says(1, 100, b"ab");
     assert!(out.contains(&(true, 500, 102, flags::ACK, Vec::new())), "{out:?}");
     assert_eq!(bytes_on(&way.says(1, 102, b"cde").1), b"abcde");
-    // That was lost on the way. The sender knows of the last three bytes only.
+    // That segment was lost on the way. The sender still has only the last three bytes.
     assert_eq!(bytes_on(&way.says(1, 102, b"cde").1), b"abcde");
-    // A part of a window that is to be shown after a while is not acknowledged wholly: else nothing would come then.
+    // A part of a window that will be due is not acknowledged completely: else no further segment would come.
     let config = InlineWindowConfig { timeout: 1_000, ..config };
     let mut way = through(config, |_: &Window<'_>, _: &mut Replacing<'_, '_>| Fate::Pass);
     way.open(1);

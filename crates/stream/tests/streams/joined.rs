@@ -1,4 +1,5 @@
-//! Replacements that count as one, since there is no room to know each: what of them arrived is acknowledged all the same.
+//! Replacements that are merged because there is no room to know each: the output that arrived is still
+//! acknowledged.
 
 use netbricks_core::packet::stack::Header;
 use netbricks_core::packet::tcp::flags;
@@ -10,12 +11,12 @@ use super::endpoints::{CONFIG, replaced};
 use super::exercise::flow;
 
 const ACK: u8 = flags::ACK;
-/// Clients' bytes begin at 100; servers' go round their numbers soon.
+/// Clients' bytes begin at 100; servers' numbers wrap soon.
 const CLIENT: u32 = 100;
 const SERVER: u32 = u32::MAX - 2_000;
 const SEGMENT: usize = 500;
 
-/// A server's segments go through it, and the client's acknowledgments.
+/// Rewrites a server's segments and translates the client's acknowledgments.
 struct Middle(Packetizer<Replace>);
 
 impl Middle {
@@ -29,7 +30,7 @@ impl Middle {
         middle
     }
 
-    /// What goes on: numbers and bytes.
+    /// The segments that are forwarded: numbers and bytes.
     fn push(&mut self, flow: FlowKey, numbers: [u32; 2], flag: u8, bytes: &[u8]) -> Vec<([u32; 2], Vec<u8>)> {
         let mut header = Tcp::new(0, 0, numbers[0], numbers[1], flag);
         header.set_window(u16::MAX);
@@ -44,7 +45,7 @@ impl Middle {
         out
     }
 
-    /// The server says bytes from this place on; answers where what goes on lies, and what it is.
+    /// Sends bytes of the server from this position on. Answers the positions and bytes of the output.
     fn server(&mut self, from: usize, bytes: &[u8]) -> Vec<(usize, Vec<u8>)> {
         let numbers = [SERVER.wrapping_add(from as u32), CLIENT];
         let place = |number: u32| number.wrapping_sub(SERVER) as usize;
@@ -52,14 +53,14 @@ impl Middle {
         out.into_iter().map(|([number, _], bytes)| (place(number), bytes)).collect()
     }
 
-    /// The client has so many bytes of what goes on; answers how many of its own the server is told of.
+    /// The client acknowledges this many bytes of output. Answers how many bytes the server is told of.
     fn client_has(&mut self, count: usize) -> usize {
         let out = self.push(flow(1), [CLIENT, SERVER.wrapping_add(count as u32)], ACK, b"");
         out[0].0[1].wrapping_sub(SERVER) as usize
     }
 }
 
-/// For each number of bytes that went on: of how many of the input they are all that became of it.
+/// For each number of output bytes, the number of input bytes whose whole output they contain.
 fn inputs(data: &[u8], find: &[u8], put: &[u8]) -> Vec<usize> {
     let (mut inputs, mut at) = (Vec::new(), 0);
     while at < data.len() {
@@ -90,12 +91,12 @@ fn what_arrived_of_replacements_that_count_as_one_is_acknowledged() {
                 }
                 sent = to;
             } else {
-                // It acknowledges what went on, and no more than that.
+                // It acknowledges bytes that went out, and no more.
                 let gone = inputs.partition_point(|input| *input + find.len() < sent).max(1) - 1;
                 let gone = if sent == data.len() { inputs.len() - 1 } else { gone };
                 has += random.below(gone.saturating_sub(has).min(3 * BLOCK) + 1);
                 let told = middle.client_has(has);
-                // Where it says nothing new, the server is told nothing new.
+                // Where it acknowledges nothing new, the server is told nothing new.
                 let least =
                     if has > 0 { inputs[has.saturating_sub(BLOCK)].saturating_sub(find.len()) } else { 0 };
                 assert!(told <= inputs[has], "seed {seed}: told of {told}, and has {}", inputs[has]);
@@ -108,8 +109,10 @@ fn what_arrived_of_replacements_that_count_as_one_is_acknowledged() {
     assert!(furthest > 4 * BLOCK, "never much that was not acknowledged: {furthest} bytes");
 }
 
-/// Of what it may send at once only the first segment arrives, and it sends no more until that is acknowledged; else its timer
-/// sends the first again that is not.
+/// Only the first segment of those that it may send at once arrives.
+///
+/// It sends no more until that one is acknowledged, or until its timer repeats the first unacknowledged
+/// segment.
 #[test]
 fn a_sender_goes_on_with_each_segment_that_arrives() {
     let find = b"a";
@@ -121,7 +124,7 @@ fn a_sender_goes_on_with_each_segment_that_arrives() {
         let (mut told, mut next, mut got) = (0, 0, Vec::new());
         let mut turns = 0;
         while told < data.len() {
-            // What of a segment's the client may take at once, if it gets no other.
+            // The bytes of a segment that the client may take at once, if it gets no others.
             let mut arrives = None;
             let mut send = |middle: &mut Middle, got: &[u8], from: usize, to: usize| {
                 let out = middle.server(from, &data[from..to]);

@@ -1,4 +1,4 @@
-//! Byte streams against naive models, and the bounds that they keep.
+//! Compares byte streams with naive models, and checks their bounds.
 #![forbid(unsafe_code)]
 
 mod captures;

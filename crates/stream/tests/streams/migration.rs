@@ -1,5 +1,6 @@
-//! Streams that are rewritten move between two workers with their connections: what comes out is what comes out of one that they
-//! never leave, packet by packet.
+//! Rewritten streams that move between two workers with their connections.
+//!
+//! Their output must equal, packet by packet, the output of a packetizer that they never leave.
 
 use netbricks_stream::{
     Fate, InlineWindow, InlineWindowConfig, PacketizeConfig, Packetizer, Replace, Replacing, Rewriter, Why,
@@ -9,7 +10,7 @@ use netbricks_testkit::mutate::Random;
 
 use super::endpoints::{CONFIG, Elsewhere, conversation_between, replaced};
 
-/// Two ends talk while their connection moves; answers how often it did. All memory is free at the end.
+/// Two ends talk while their connection moves. Answers how often it moved. All memory is free at the end.
 fn moved<R: Rewriter>(
     (seed, random): (u64, Random),
     trouble: usize,
@@ -33,7 +34,7 @@ fn moved<R: Rewriter>(
     (elsewhere.moves, here)
 }
 
-/// What is sought and what is put in its place.
+/// The string to find, and the one in its place.
 fn strings(random: &mut Random) -> (&'static [u8], &'static [u8]) {
     let find = [&b"aab"[..], b"abcab", b"a", b"bbbb"][random.below(4)];
     (find, [&b"<longer than that>"[..], b"x", b"", b"aab"][random.below(4)])
@@ -66,7 +67,7 @@ fn replacements_that_count_as_one_move() {
     assert!(moves > 5_000, "{moves}");
 }
 
-/// Windows of which some are held until they are full, others until they are due or their sender insists.
+/// Some windows are held until they are full, others until they are due or their sender repeats them.
 #[test]
 fn what_is_held_goes_on_where_its_connection_moves_to() {
     let mut moves = 0;

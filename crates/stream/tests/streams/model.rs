@@ -1,18 +1,18 @@
-//! What a receiver of one direction has, computed naively: every policy for overlaps in its own words.
+//! A naive model of the receiver of one direction, with each policy for overlaps written separately.
 
 use netbricks_stream::Overlap;
 
-/// What waits, and what is known.
+/// The waiting bytes, and the known ones.
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
     overlap: Overlap,
-    /// As Linux has them: segments that may overlap, sorted by where they begin.
+    /// For Linux's policy: segments that may overlap, sorted by their beginnings.
     queued: Vec<(u64, Vec<u8>)>,
-    /// For the plain policies: a byte a position.
+    /// For the plain policies: one byte for each position.
     bytes: Vec<Option<u8>>,
     pub(crate) next: u64,
     pub(crate) end: Option<u64>,
-    /// Where the segments begin that the end is queued with.
+    /// The beginning of the segments with which the end is queued.
     end_from: u64,
     /// Bytes, and gaps as their lengths.
     pub(crate) told: Vec<Result<u8, u64>>,
@@ -56,7 +56,7 @@ impl Model {
             }
         }
         let end = self.end.filter(|_| self.overlap != Overlap::Linux).unwrap_or(u64::MAX);
-        // Only what is after `next` and before the end.
+        // Only bytes behind `next` and before the end.
         let (from, to) = (start.max(self.next), last.min(end));
         if from >= to {
             return;
@@ -76,11 +76,12 @@ impl Model {
         }
     }
 
-    /// An end takes a place in the queue, behind the bytes of its segment.
+    /// Takes an end, which has a place in the queue behind the bytes of its segment.
     fn end_as_linux(&mut self, seq: u64, last: u64, fin: bool) {
         let in_order = seq <= self.next;
         if let Some(end) = self.end {
-            // The skb that has it is covered by the newcomer, or has been received: to where it is, its bytes and its end.
+            // The new segment covers the skb that has the end, or everything before the end was received,
+            // with bytes at its place.
             let covered = seq < self.end_from || seq == self.end_from && last > end + 1;
             if last > end && (in_order || covered) {
                 self.end = None;
@@ -116,12 +117,12 @@ impl Model {
         let joins = self.queued.iter().position(|other| other.0 < seq && end(other) == seq);
         let hidden = self.queued.iter().any(|other| other.0 < seq && end(other) > seq);
         match joins {
-            // A run in front of which nothing reaches further.
+            // A run that no earlier run hides.
             Some(place) if !hidden => self.queued[place].1.extend(skb),
             _ => {
                 let place = self.queued.iter().position(|other| other.0 >= seq).unwrap_or(self.queued.len());
                 self.queued.insert(place, (seq, skb));
-                // Covered ones behind it are removed, one that begins at the same byte among them.
+                // Covered segments behind it are removed, also one that begins at the same byte.
                 let mut at = 0;
                 self.queued.retain(|other| {
                     at += 1;
@@ -154,7 +155,7 @@ impl Model {
         }
     }
 
-    /// Where the first byte is that waits.
+    /// The position of the first byte that waits.
     fn waiting(&self) -> Option<u64> {
         match self.overlap {
             Overlap::Linux => self.queued.first().map(|(from, _)| *from),
@@ -174,18 +175,18 @@ impl Model {
         self.advance();
     }
 
-    /// The receiver has all before `position`.
+    /// The receiver has all bytes before `position`.
     pub(crate) fn acknowledged(&mut self, position: u64) {
         while let Some(first) = self.waiting().filter(|first| *first < position && !self.ended()) {
             self.skip_to(first);
         }
-        // The end has a number, too.
+        // The end has a number too.
         if let Some(end) = self.end.filter(|end| *end + 1 == position) {
             self.skip_to(end);
         }
     }
 
-    /// Nothing more will come.
+    /// No more segments come.
     pub(crate) fn flush(&mut self) {
         while let Some(first) = self.waiting().filter(|_| !self.ended()) {
             self.skip_to(first);

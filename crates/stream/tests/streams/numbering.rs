@@ -1,4 +1,4 @@
-//! Streams of a transport that is not TCP: numbers of another width, which count otherwise.
+//! Streams of a transport other than TCP, with numbers of another width and another meaning.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,11 +15,13 @@ use netbricks_testkit::mutate::Random;
 use super::exercise::{Told, flow, segment};
 use super::schedules::{Transport, follow, run};
 
-/// Its numbers have `BITS` bits. A segment tells the number of its last byte and of the last byte that came; opening and
-/// ending take no number.
+/// A transport with numbers of `BITS` bits.
+///
+/// A segment states the number of its last byte, and of the last byte that came. Opening and ending take no
+/// number.
 struct Counted<const BITS: u32>;
 
-/// Flags, the last byte's number, that of the last byte that came.
+/// Flags, the number of the last byte, and the number of the last byte that came.
 const HEADER: usize = 1 + 8 + 8;
 
 const OPENS: u8 = 1;
@@ -91,7 +93,7 @@ impl<const BITS: u32> Protocol for Counted<BITS> {
     }
 }
 
-/// Written, and read again.
+/// Segments are written, and read again.
 impl<const BITS: u32> Transport for Counted<BITS> {
     fn push(
         streams: &mut Reassembler<Self>,
@@ -108,7 +110,7 @@ impl<const BITS: u32> Transport for Counted<BITS> {
     }
 }
 
-/// A segment whose first byte is that far behind the number 0, or before it.
+/// A segment whose first byte is this far behind the number 0, or before it.
 fn at<const BITS: u32>(place: i64, bytes: &[u8]) -> Segment<'_> {
     Segment { number: place.cast_unsigned() & Counted::<BITS>::MASK, ..segment(0, bytes) }
 }
@@ -168,7 +170,7 @@ fn half_of_all_numbers_lie_ahead() {
     assert_eq!(push(at::<16>(1 + 0x8000, b"z")), Arrival::Old);
     assert_eq!(push(at::<16>(1, &[b'.'; 0x7fff])), Arrival::InOrder);
     assert_eq!(told.offset, 5 + 0x7fff + 1, "the one behind them was waited for");
-    // Where there are more numbers than a window has, those count that one may have.
+    // Where there are more numbers than the largest window has, only numbers within such a window count.
     let mut streams =
         Reassembler::<Counted<33>>::new(StreamConfig::default()).expect("memory for the default");
     let mut push = |segment| streams.push(flow(1), segment, 0, |_| ());
@@ -177,7 +179,7 @@ fn half_of_all_numbers_lie_ahead() {
     assert_eq!(push(at::<33>(-3 + (1 << 30), b"z")), Arrival::Ignored);
 }
 
-/// What is handed over tells positions, and those don't wrap.
+/// An image contains positions, which do not wrap.
 fn goes_on<const BITS: u32>() {
     let mut here =
         Reassembler::<Counted<BITS>>::new(StreamConfig::default()).expect("memory for the default");
@@ -189,7 +191,7 @@ fn goes_on<const BITS: u32>() {
     let mut told = Told { offset: 6, ..Told::default() };
     there.push(flow(1), at::<BITS>(3, b"ghi"), 0, |delivery| told.take(delivery));
     assert_eq!(told.stream, b"ghi".map(Ok), "at {BITS} bits");
-    // Windows take what waits along.
+    // Windows take waiting bytes along.
     let shown = Rc::new(RefCell::new(Vec::new()));
     let new = || {
         let shown = shown.clone();

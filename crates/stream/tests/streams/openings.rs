@@ -1,4 +1,4 @@
-//! How connections open: which of several segments that say where a direction begins counts, and what ends before it began.
+//! The opening of connections: which of several openings counts, and which segments end an older connection.
 
 use netbricks_core::packet::stack::Header;
 use netbricks_core::packet::tcp::flags;
@@ -14,7 +14,7 @@ fn client() -> FlowKey {
 fn server() -> FlowKey {
     flow(1).reversed()
 }
-/// The answer to a SYN, whose sender's bytes begin at `number`.
+/// The answer to a SYN. Its sender's bytes begin at `number`.
 fn answer(number: u32, acknowledged: u32) -> Segment<'static> {
     Segment { answers: true, opens: true, ..ack(number, acknowledged) }
 }
@@ -26,14 +26,15 @@ fn heard() -> Heard {
 }
 const IGNORED: (Arrival, String) = (Arrival::Ignored, String::new());
 
-/// A connection that goes on by these numbers.
+/// A connection that continues with these numbers.
 fn goes_on(heard: &mut Heard, client_at: u32, server_at: u32, what: &str) {
     assert_eq!(heard.told(client(), says(client_at, server_at, b"ask")), "ask", "{what}");
     assert_eq!(heard.told(server(), says(server_at, client_at + 3, b"answer")), "[answer]", "{what}");
     assert_eq!(heard.told(client(), says(client_at + 3, server_at + 6, b"!")), "!", "{what}");
 }
 
-/// RFC 9293, section 3.10.7.3: an answer acknowledges what was sent, and so does all else from whoever was asked.
+/// RFC 9293, section 3.10.7.3: an answer acknowledges the opening, and so do all other segments of the
+/// server.
 #[test]
 fn what_answers_nothing_is_no_answer() {
     let forged: [Segment<'_>; 5] = [
@@ -50,7 +51,8 @@ fn what_answers_nothing_is_no_answer() {
         heard.told(server(), answer(500, 1_000));
         goes_on(&mut heard, 1_000, 500, "the real one counts");
     }
-    // One without an acknowledgment is a SYN of its own, as where both open at once; the answer counts all the same.
+    // An opening without an acknowledgment is a SYN of its own, as where both ends open at once. The answer
+    // still counts.
     let mut heard = heard();
     heard.told(client(), syn(1_000));
     heard.told(server(), syn(9_000));
@@ -68,8 +70,10 @@ fn an_answer_that_was_not_seen_may_acknowledge_what_was_not() {
     assert_eq!(heard.told(server(), ack(505, 900_002)), "<899000>on");
 }
 
-/// A receiver answers a SYN at another number, and goes on as before; one that answers by cookies, or that forgot the first, takes
-/// the second. Which it was shows by what they say next.
+/// A receiver answers a second SYN with another number, and goes on as before.
+///
+/// A receiver that uses SYN cookies, or that forgot the first SYN, takes the second. The ends' next segments
+/// show which one it was.
 #[test]
 fn of_two_openings_that_counts_which_the_ends_go_on_from() {
     for (first, second) in [(1_000, 9_000), (9_000, 1_000), (1_000, 1_002)] {
@@ -81,7 +85,7 @@ fn of_two_openings_that_counts_which_the_ends_go_on_from() {
             before.told(client(), syn(second));
             before.told(server(), answer(500, counts));
             goes_on(&mut before, counts, 500, &what);
-            // Behind it, which acknowledged the first.
+            // Behind the answer, which acknowledged the first.
             let mut behind = heard();
             behind.told(client(), syn(first));
             behind.told(server(), answer(500, first));
@@ -94,7 +98,7 @@ fn of_two_openings_that_counts_which_the_ends_go_on_from() {
             };
             behind.told(client(), ack(counts, at));
             goes_on(&mut behind, counts, at, &what);
-            // And where the way back is not seen.
+            // Where the other direction is not seen.
             let mut alone = heard();
             alone.told(client(), syn(first));
             alone.told(client(), syn(second));
@@ -105,7 +109,7 @@ fn of_two_openings_that_counts_which_the_ends_go_on_from() {
             }
         }
     }
-    // An answer that comes again, by another number.
+    // An answer that comes again with another number.
     for counts in [500, 600] {
         let mut heard = heard();
         heard.told(client(), syn(1_000));
@@ -147,7 +151,7 @@ fn bytes_of_an_opening_that_was_given_up_are_gone() {
     assert_eq!(heard.streams.memory().0, 0);
 }
 
-/// Their ports are used again, and the way back is not seen.
+/// The ports are used again, and the other direction is not seen.
 #[test]
 fn one_direction_that_ended_may_begin_again() {
     let mut heard = heard();
@@ -168,12 +172,12 @@ fn what_was_taken_up_in_its_middle_gives_way_to_what_both_ends_open() {
         assert_eq!(heard.push(client(), syn(opened)), IGNORED, "it may be forged");
         assert_eq!(heard.told(server(), answer(7_000, opened)), ".replaced");
         goes_on(&mut heard, opened, 7_000, "the new one");
-        // Where the way back is not seen, by what goes on from there.
+        // Where the other direction is not seen, the segments that continue from the opening decide.
         let mut heard = self::heard();
         heard.told(client(), segment(77, b"stray"));
         heard.told(client(), syn(opened));
         assert_eq!(heard.told(client(), says(opened, 3, b"ask")), ".replacedask");
-        // And not by what knows no number.
+        // A segment that does not know the number does not decide.
         let mut heard = self::heard();
         heard.told(client(), segment(77, b"stray"));
         heard.told(client(), syn(opened));
@@ -182,7 +186,7 @@ fn what_was_taken_up_in_its_middle_gives_way_to_what_both_ends_open() {
     }
 }
 
-/// Linux takes a reset there (and answers others); RFC 5961 has all of them answered.
+/// Linux takes a reset there and answers others; RFC 5961 wants all of them answered.
 #[test]
 fn a_reset_behind_what_waits_ends_it_for_whatever_opens_next() {
     let mut heard = heard();
@@ -201,7 +205,7 @@ fn a_reset_behind_what_waits_ends_it_for_whatever_opens_next() {
     assert_eq!(heard.told(client(), syn(9_000)), "<2>x.replaced[.replaced]");
     heard.told(server(), answer(700, 9_000));
     goes_on(&mut heard, 9_000, 700, "the next one");
-    // Where none opens it goes on.
+    // Where no segment opens it again, the connection goes on.
     let mut heard = self::heard();
     heard.told(client(), segment(1_000, b"abc"));
     heard.told(client(), segment(1_005, b"x"));
@@ -219,7 +223,7 @@ fn a_reset_from_whoever_said_nothing_comes_where_the_other_expects_it() {
     assert_eq!(heard.told(server(), rst(500)), ".reset");
 }
 
-/// The gap before it is for good: its receiver has the end's number, too.
+/// The gap before the end will not be filled: the receiver acknowledged the end's number too.
 #[test]
 fn an_end_that_was_acknowledged_is_told() {
     let mut heard = heard();
@@ -230,8 +234,9 @@ fn an_end_that_was_acknowledged_is_told() {
     assert_eq!(heard.told(client(), ack(71, 507)), "[<3>][.finished]");
 }
 
-/// Receivers drop what lies before all that they have acknowledged, and what it acknowledges with it: whoever guesses its number in
-/// a quarter of all says nothing.
+/// Receivers drop a segment that lies before all acknowledged bytes, with its acknowledgment.
+///
+/// Else a quarter of all numbers that an attacker may guess would count.
 #[test]
 fn what_an_old_segment_acknowledges_does_not_count() {
     let mut heard = heard();
@@ -247,7 +252,7 @@ fn what_an_old_segment_acknowledges_does_not_count() {
     assert_eq!(heard.streams.counters().gaps, 0);
 }
 
-/// The reset of a connection says which bytes its sender has, but for a refusal.
+/// The reset of a connection states the bytes that its sender has, except for a refusal.
 #[test]
 fn a_reset_acknowledges_what_its_sender_has() {
     let mut heard = heard();
@@ -267,7 +272,7 @@ fn a_stream_that_begins_at_a_keep_alive_and_whose_end_came_first_is_whole() {
     assert_eq!(heard.streams.counters().gaps, 0);
 }
 
-/// What waits for the acknowledgment is dropped alone.
+/// Only the bytes that wait for the acknowledgment are dropped.
 #[test]
 fn what_came_out_of_order_behind_an_opening_s_bytes_stays() {
     for overlap in [Overlap::Linux, Overlap::First, Overlap::Last] {
@@ -285,13 +290,14 @@ fn what_came_out_of_order_behind_an_opening_s_bytes_stays() {
             );
             assert_eq!(heard.streams.memory().0, 0);
         }
-        // Bytes within them, out of order: whoever sends them again was not heard.
+        // Bytes within them, out of order: their repetition was not seen.
         let mut heard = Heard::new(StreamConfig { overlap, ..StreamConfig::default() });
         heard.told(client(), opening);
         heard.told(client(), says(102, 1, b"al"));
         assert_eq!(heard.told(client(), says(100, 1, b"re")), "real", "{overlap:?}");
     }
-    // It opens what was taken up in its middle, and its bytes wait as others' do: no keep-alive shifts them.
+    // The segment opens a connection that was followed from its middle, and its bytes wait too: no keep-alive
+    // shifts them.
     let mut heard = heard();
     heard.told(client(), ack(100, 70));
     heard.told(client(), Segment { bytes: b"ask", ..syn(100) });
@@ -299,7 +305,7 @@ fn what_came_out_of_order_behind_an_opening_s_bytes_stays() {
     assert_eq!(heard.told(client(), says(100, 70, b"ab")), "abothing");
 }
 
-/// Linux drops a SYN that is an end as well, and takes one that is a reset for that.
+/// Linux drops a SYN with a FIN, and treats a SYN with a RST as a reset.
 #[test]
 fn flags_that_do_not_go_together_open_nothing() {
     let tcp = |flag: u8, payload: &'static [u8]| {
@@ -326,7 +332,7 @@ fn flags_that_do_not_go_together_open_nothing() {
     }
 }
 
-/// As far as a move, a refusal, an eviction: what came with an opening goes with it.
+/// A move, a refusal or an eviction ends an opening, and the bytes that came with it.
 #[test]
 fn bytes_of_an_opening_end_with_it() {
     let opening = Segment { bytes: b"ask", ..syn(1_000) };
@@ -344,7 +350,7 @@ fn bytes_of_an_opening_end_with_it() {
     assert_eq!(told(&[(client(), fin(1_000, b""))]), ".finished");
 }
 
-/// RFC 7413: the answer acknowledges what came with the opening that counts.
+/// RFC 7413: the answer acknowledges the bytes of the opening that counts.
 #[test]
 fn an_opening_with_bytes_is_confirmed_by_what_lies_behind_them() {
     for forged in [syn(9_000), Segment { bytes: b"forged", ..syn(9_000) }] {
@@ -354,7 +360,8 @@ fn an_opening_with_bytes_is_confirmed_by_what_lies_behind_them() {
         heard.told(server(), answer(500, 1_003));
         assert_eq!(heard.told(client(), says(1_003, 500, b" more")), "", "they were given up for another");
         assert_eq!(heard.told(server(), says(500, 1_008, b"answer")), "<3> more[answer]");
-        // And a beginning that lies where another one's bytes end says nothing of which counts.
+        // An opening whose first number lies where another opening's bytes end does not decide which one
+        // counts.
         let mut heard = self::heard();
         heard.told(client(), Segment { bytes: b"ask", ..syn(1_000) });
         heard.told(client(), syn(1_003));
@@ -363,10 +370,10 @@ fn an_opening_with_bytes_is_confirmed_by_what_lies_behind_them() {
     }
 }
 
-/// Whoever sends an opening that is refused, or gives it up itself, may be anybody.
+/// An opening that is refused, or that its sender gives up, may be forged.
 #[test]
 fn a_reset_of_one_opening_leaves_the_other() {
-    // Both were answered, and the client knows nothing of the first.
+    // Both were answered, and the client does not know the first.
     let mut given_up = heard();
     given_up.told(client(), syn(1_000));
     given_up.told(client(), syn(9_000));
@@ -374,21 +381,21 @@ fn a_reset_of_one_opening_leaves_the_other() {
     assert_eq!(given_up.told(client(), rst(1_000)), "");
     given_up.told(server(), answer(600, 9_000));
     goes_on(&mut given_up, 9_000, 600, "given up");
-    // A forged one with its reset.
+    // A forged opening with its reset.
     let mut forged = heard();
     forged.told(client(), syn(1_000));
     forged.told(client(), syn(9_000));
     assert_eq!(forged.told(client(), rst(9_000)), "");
     forged.told(server(), answer(500, 1_000));
     goes_on(&mut forged, 1_000, 500, "forged");
-    // One that is refused.
+    // An opening that is refused.
     let mut refused = heard();
     refused.told(client(), syn(1_000));
     refused.told(client(), syn(9_000));
     assert_eq!(refused.told(server(), Segment { acknowledges: Some(9_000), ..rst(0) }), "");
     refused.told(server(), answer(500, 1_000));
     goes_on(&mut refused, 1_000, 500, "refused");
-    // The last one ends it.
+    // The last reset ends the connection.
     let mut over = heard();
     over.told(client(), syn(1_000));
     over.told(client(), syn(9_000));
@@ -396,11 +403,11 @@ fn a_reset_of_one_opening_leaves_the_other() {
     assert_eq!(over.told(client(), rst(1_000)), ".reset");
 }
 
-/// By somebody who knows its addresses and ports, before its ends agree or while one of them is silent.
+/// An attacker knows addresses and ports, and sends before the ends agree or while one of them is silent.
 #[test]
 fn a_forged_opening_hides_nobody() {
     for forged in [9_000, 3_000_000_000] {
-        // Each end begins where it did.
+        // Each end begins with its own number.
         let mut both = heard();
         both.told(client(), syn(1_000));
         both.told(server(), answer(500, 1_000));
@@ -408,20 +415,20 @@ fn a_forged_opening_hides_nobody() {
         both.told(server(), answer(600, forged));
         both.told(client(), ack(1_000, 500));
         goes_on(&mut both, 1_000, 500, "both");
-        // Taken up in the middle, where the client acknowledges only.
+        // Followed from the middle, where the client only acknowledges.
         let mut silent = heard();
         silent.told(client(), ack(1_000, 500));
         assert_eq!(silent.told(server(), says(500, 1_000, b"data")), "[data]");
         assert_eq!(silent.push(client(), syn(forged)), IGNORED);
         assert_eq!(silent.told(client(), says(1_000, 504, b"ask")), "ask");
-        // Or both do.
+        // Both ends only acknowledge.
         let mut bare = heard();
         bare.told(client(), ack(1_000, 500));
         bare.told(server(), ack(500, 1_000));
         bare.told(client(), syn(forged));
         bare.told(server(), syn(forged));
         goes_on(&mut bare, 1_000, 500, "bare");
-        // The answer was not seen, and the server spoke first.
+        // The answer was not seen, and the server sent first.
         let mut spoken = heard();
         spoken.told(client(), syn(1_000));
         assert_eq!(spoken.told(server(), says(500, 1_000, b"220 ")), "[220 ]");
@@ -435,7 +442,7 @@ fn a_forged_opening_hides_nobody() {
     }
 }
 
-/// Its windows count all the same.
+/// Its windows count too.
 #[test]
 fn what_counts_after_all_has_offered_what_it_did() {
     let mut heard = heard();
@@ -448,7 +455,7 @@ fn what_counts_after_all_has_offered_what_it_did() {
     assert_eq!(heard.push(server(), says(699, 1_000, b"within")).0, Arrival::Waits);
 }
 
-/// The end of one side was not seen, or a reset was not where the other way is not seen.
+/// The end of one side was not seen, or a reset was not seen because the other direction is not.
 #[test]
 fn ports_are_used_again_after_ends_that_were_not_seen() {
     let mut heard = heard();
@@ -468,7 +475,7 @@ fn ports_are_used_again_after_ends_that_were_not_seen() {
     assert_eq!(heard.told(client(), segment(9_000, b"two")), ".replacedtwo");
 }
 
-/// A forged opening says nothing of an end that came ahead.
+/// A forged opening does not remove an end that came ahead.
 #[test]
 fn an_end_from_ahead_outlives_a_forged_opening() {
     let mut heard = heard();
@@ -478,7 +485,7 @@ fn an_end_from_ahead_outlives_a_forged_opening() {
     assert_eq!(heard.told(client(), segment(1_000, b"ask")), "ask.finished");
 }
 
-/// What the server said to somebody else, as far as the client knows.
+/// The client knows the segment only as one for another connection.
 #[test]
 fn a_stray_segment_of_the_server_hides_it_not() {
     for stray in [says(9_000, 77, b"x"), fin(9_000, b""), segment(3 << 30, b"x")] {
@@ -489,7 +496,7 @@ fn a_stray_segment_of_the_server_hides_it_not() {
         heard.told(client(), ack(1_000, 7_000));
         goes_on(&mut heard, 1_000, 7_000, "the one that both opened");
     }
-    // Of two that only acknowledged before, whoever opens is the client.
+    // Of two ends that only acknowledged before, the one that opens is the client.
     let mut heard = heard();
     heard.told(server(), ack(500, 1_000));
     heard.told(client(), ack(1_000, 500));
@@ -499,7 +506,7 @@ fn a_stray_segment_of_the_server_hides_it_not() {
     goes_on(&mut heard, 9_000, 7_000, "the client that opened");
 }
 
-/// Its bytes are given up for others, behind which it ends.
+/// Its bytes are given up for other bytes, behind which it ends.
 #[test]
 fn an_end_before_where_an_opening_s_bytes_ended_is_sound() {
     for overlap in [Overlap::Linux, Overlap::First, Overlap::Last] {
@@ -512,7 +519,7 @@ fn an_end_before_where_an_opening_s_bytes_ended_is_sound() {
     }
 }
 
-/// What lies before it is no retransmission of it.
+/// A segment before the opening is no retransmission of it.
 #[test]
 fn an_old_segment_leaves_the_bytes_of_an_opening() {
     let mut heard = heard();
@@ -521,7 +528,7 @@ fn an_old_segment_leaves_the_bytes_of_an_opening() {
     assert_eq!(heard.told(server(), answer(500, 1_003)), "ask");
 }
 
-/// Between a server's answer and its client's, by one who knows no number of either.
+/// Between a server's answer and its client's acknowledgment, from a host that knows neither number.
 #[test]
 fn a_forged_opening_with_bytes_behind_it_hides_nobody() {
     for forged in [400, 9_000] {

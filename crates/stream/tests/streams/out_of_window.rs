@@ -1,5 +1,6 @@
-//! Segments of whoever knows a connection's addresses and ports but not its numbers: through a rewriter they do no more than
-//! without one.
+//! Segments of an attacker who knows a connection's addresses and ports but not its numbers.
+//!
+//! Through a rewriter they have no more effect than without one.
 
 use netbricks_core::packet::stack::Header;
 use netbricks_core::packet::tcp::flags;
@@ -13,7 +14,7 @@ const ACK: u8 = flags::ACK;
 const RST: u8 = flags::RST;
 /// Clients' bytes begin at 100, servers' at 500.
 const FIRST: [u32; 2] = [100, 500];
-/// How far ahead of what is next they lie, or behind it.
+/// Distances from the next byte, ahead or behind.
 const FAR: [u32; 6] =
     [200_000, 1 << 24, 1 << 29, (1 << 31) - 1, 200_000u32.wrapping_neg(), (1u32 << 29).wrapping_neg()];
 
@@ -23,14 +24,14 @@ type Sent = (u32, u32, u8, Vec<u8>);
 struct Middle(Packetizer<Replace>);
 
 impl Middle {
-    /// The client has "elephant", which was a cat, and the server nothing.
+    /// The client has "elephant", which was "cat", and the server nothing.
     fn new() -> Self {
         let mut middle = Self::agreed(b"elephant");
         assert_eq!(middle.server([0, 0], ACK, b"cat")[0].3, b"elephant");
         middle.client([0, 8], ACK, b"");
         middle
     }
-    /// Nothing was said.
+    /// A connection without any bytes.
     fn agreed(put: &[u8]) -> Self {
         let replace = Replace::new(b"cat", put, None).expect("both strings are short");
         let mut middle = Self(Packetizer::new(CONFIG, replace).expect("so little memory is there"));
@@ -58,7 +59,7 @@ impl Middle {
     fn server(&mut self, [at, has]: [u32; 2], flag: u8, bytes: &[u8]) -> Vec<Sent> {
         self.push(flow(1).reversed(), [FIRST[1].wrapping_add(at), FIRST[0].wrapping_add(has)], flag, bytes)
     }
-    /// The server has said so many bytes, of which the client has so many.
+    /// The server has sent `said` bytes, of which the client has `has` bytes of output.
     fn goes_on(&mut self, [said, has]: [u32; 2]) {
         let out = self.server([said, 0], ACK, b"a cat");
         let bytes: Vec<u8> = out.iter().flat_map(|(.., bytes)| bytes.clone()).collect();
@@ -68,7 +69,7 @@ impl Middle {
     }
 }
 
-/// Each end looks where it lies (RFC 5961, section 3.2), and so must still see that.
+/// Each end checks the distance (RFC 5961, section 3.2), so it must still see it.
 #[test]
 fn a_reset_comes_no_nearer_to_where_it_counts() {
     let near = [1, 2, 1_000, 60_000];
@@ -81,7 +82,7 @@ fn a_reset_comes_no_nearer_to_where_it_counts() {
     }
 }
 
-/// There is no byte that it could be about, and what is next is the first.
+/// A reset cannot refer to any byte there, and the next byte is the first.
 #[test]
 fn what_lies_before_the_first_byte_stays_before_it() {
     for before in [1, 2, 1_000, 60_000] {
@@ -89,7 +90,7 @@ fn what_lies_before_the_first_byte_stays_before_it() {
             for says in [false, true] {
                 let mut middle = Middle::agreed(b"elephant");
                 if says {
-                    // On its way, and acknowledged by nobody.
+                    // On its way, and not acknowledged.
                     middle.server([0, 0], ACK, b"cat");
                 }
                 let out = middle.server([0u32.wrapping_sub(before), 0], flag, b"");
@@ -104,14 +105,14 @@ fn what_lies_before_the_first_byte_stays_before_it() {
 
 #[test]
 fn a_reset_counts_where_its_receiver_takes_it() {
-    // The client has all, or what came is on its way to it still, of which the server knows.
+    // The client has all bytes, or the last of them are still on their way to it.
     for at in [3, 8] {
         let mut middle = Middle::new();
         middle.server([3, 0], ACK, b"a cat");
         let (number, _, flag, _) = middle.server([at, 0], RST | ACK, b"")[0].clone();
         assert_eq!((number, flag), (FIRST[1] + if at == 3 { 8 } else { 18 }, RST | ACK));
         assert_eq!(middle.0.memory(), 0, "nothing will be sent again");
-        // It is over: the same ports may open another one.
+        // The connection is over: the same ports may open another one.
         middle.push(flow(1), [7_000, 0], flags::SYN, b"");
         middle.push(flow(1).reversed(), [9_000, 7_001], flags::SYN | ACK, b"");
         middle.push(flow(1), [7_001, 9_001], ACK, b"");
@@ -119,7 +120,7 @@ fn a_reset_counts_where_its_receiver_takes_it() {
     }
 }
 
-/// Else what the receiver misses would be forgotten.
+/// Else bytes that the receiver misses would be forgotten.
 #[test]
 fn an_acknowledgment_counts_of_whoever_knows_the_numbers() {
     for ahead in FAR {
@@ -132,7 +133,9 @@ fn an_acknowledgment_counts_of_whoever_knows_the_numbers() {
     }
 }
 
-/// RFC 5961, section 4: whoever gets it says what it has, which only the other end knows how to answer.
+/// RFC 5961, section 4: an end that gets the SYN answers with its numbers.
+///
+/// Only the other end can react to these.
 #[test]
 fn what_was_agreed_is_not_opened_anew() {
     for said in [false, true] {
@@ -145,7 +148,7 @@ fn what_was_agreed_is_not_opened_anew() {
     }
 }
 
-/// Nothing else brings it what is owed of what goes to it.
+/// No other segment brings the rest of the output to it.
 #[test]
 fn whoever_has_no_more_to_say_is_sent_what_it_is_owed() {
     let mut middle = Middle::agreed(&[b'x'; 2_000]);

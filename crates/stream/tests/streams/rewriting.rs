@@ -1,5 +1,6 @@
-//! Rewritten connections where memory or places run out, and where segments lie: what goes out is what came, rewritten, or
-//! nothing.
+//! Rewritten connections where memory or places run out, and with segments at unusual positions.
+//!
+//! The output is the rewritten input, or nothing.
 
 use netbricks_core::packet::stack::Header;
 use netbricks_core::packet::tcp::flags;
@@ -19,7 +20,7 @@ struct Middle<R: Rewriter> {
     now: u64,
 }
 
-/// What went out in the place of a segment: number, flags and bytes of each.
+/// The output for a segment: number, flags and bytes of each segment.
 type Out = Vec<(u32, u8, Vec<u8>)>;
 
 impl<R: Rewriter> Middle<R> {
@@ -71,7 +72,7 @@ impl<R: Rewriter> Middle<R> {
         self.client(number, [0, 0], ACK, b"");
     }
 
-    /// A connection in which the server says "cat", from the first segment to the last; what the client got.
+    /// A short connection in which the server sends "cat". Answers the bytes that the client got.
     fn short(&mut self, number: u32, reset: bool) -> Vec<u8> {
         self.shake_hands(number);
         let (_, out) = self.server(number, [0, 0], ACK, b"cat");
@@ -96,8 +97,9 @@ fn cats() -> Replace {
     Replace::new(b"cat", b"elephant", None).expect("both are short")
 }
 
-/// Held back: the beginning of a string of 2,001 bytes, of several connections, that all end while another's bytes have
-/// the memory. No byte goes out that nobody sent.
+/// Several connections hold a beginning of the string, and all end while another connection has the memory.
+///
+/// The string has 2,001 bytes. No byte goes out that no end sent.
 #[test]
 fn an_end_without_room_for_what_is_held_back_counts_as_lost() {
     let find = [&[b'a'; 2_000][..], b"b"].concat();
@@ -127,7 +129,7 @@ fn an_end_without_room_for_what_is_held_back_counts_as_lost() {
     for number in holding.clone() {
         end(&mut middle, number, &mut got[number as usize]);
     }
-    // Memory comes free as others are acknowledged, and their senders send again.
+    // Memory becomes free when other bytes are acknowledged, and the senders repeat theirs.
     middle.client(9, [0, at], ACK, b"");
     for _ in 0..8 {
         for number in holding.clone() {
@@ -145,7 +147,7 @@ fn an_end_without_room_for_what_is_held_back_counts_as_lost() {
     }
 }
 
-/// Passes everything on, and says that this takes no memory.
+/// Passes everything on, and states that the output takes no memory.
 struct Understates;
 
 impl Rewriter for Understates {
@@ -171,7 +173,7 @@ fn bytes_that_found_no_block_are_never_sent_as_others() {
     assert_eq!(middle.packetizer.counters().no_room, 2);
 }
 
-/// Else connections whose receivers miss something would keep each other's memory until they are forgotten.
+/// Else connections whose receivers miss bytes would keep each other's memory until they are forgotten.
 #[test]
 fn a_retransmission_needs_no_room() {
     let mut middle = Middle::new(4, 8, cats());
@@ -213,7 +215,7 @@ fn a_flood_of_openings_takes_no_place_from_those_who_shook_hands() {
         middle.now += 1_000;
         middle.pass(flow(number), [7, 0], flags::SYN, b"");
         if number % 2 == 0 {
-            // The server answers, and whoever lied about its address can't say what.
+            // The server answers, but a client with a forged address does not know the number.
             middle.pass(flow(number).reversed(), [FIRST[1] - 1, 8], flags::SYN | ACK, b"");
             middle.pass(flow(number), [8, 77], ACK, b"");
         }
@@ -261,7 +263,7 @@ fn a_keep_alive_of_a_stream_of_which_nothing_was_left_stays_one() {
     assert_eq!((passage, out), (Passage::Replaced, vec![(FIRST[1] - 1, ACK, Vec::new())]));
 }
 
-/// RFC 7413: whoever does not see them does not acknowledge them, and they come again.
+/// RFC 7413: a receiver that does not see the bytes does not acknowledge them, and they come again.
 #[test]
 fn what_a_syn_carries_is_rewritten_when_it_comes_again() {
     let mut middle = Middle::new(8, 64, cats());
@@ -273,8 +275,9 @@ fn what_a_syn_carries_is_rewritten_when_it_comes_again() {
     assert_eq!(middle.client(1, [0, 0], ACK, b"cat").1[0].2, b"elephant");
 }
 
-/// One packet makes more than it may send, and then the line takes nothing for a while: nothing is lost, and all of it goes
-/// with what comes next, though that says nothing new.
+/// One packet produces more segments than it may send, and then the line takes nothing for a while.
+///
+/// Nothing is lost: the rest goes out with the next packets, even if these bring nothing new.
 #[test]
 fn what_a_packet_cannot_send_goes_with_the_next() {
     let mut middle = Middle::new(4, 4_096, Replace::new(b"a", &[b'x'; 128], None).expect("both are short"));
@@ -294,7 +297,7 @@ fn what_a_packet_cannot_send_goes_with_the_next() {
     let passage =
         middle.packetizer.push(flow(1).reversed(), Tcp::view(header.as_ref(), ()), b"", 0, |_| false);
     assert_eq!(passage, Passage::Replaced);
-    // Its end is behind all of it.
+    // Its end is behind all bytes.
     let mut ends = 0;
     for turn in 0..100 {
         let flag = if turn == 0 { flags::FIN | ACK } else { ACK };
@@ -322,7 +325,9 @@ fn what_waited_for_a_packet_goes_on_with_it() {
     assert_eq!(out.iter().map(|(.., bytes)| bytes.len()).sum::<usize>(), 20_000 / 536 * 536 + 20_000 % 536);
 }
 
-/// What waits behind it says that more follows: however often its sender sends it again, it is not given up.
+/// A beginning of the string is not given up, however often its sender repeats it.
+///
+/// The bytes that wait behind it show that more follows.
 #[test]
 fn the_beginning_of_a_string_is_kept_while_what_follows_waits() {
     let mut middle = Middle::new(4, 64, cats());
@@ -337,7 +342,7 @@ fn the_beginning_of_a_string_is_kept_while_what_follows_waits() {
     assert_eq!(out.iter().flat_map(|(.., bytes)| bytes.clone()).collect::<Vec<_>>(), b"elephant it!");
 }
 
-/// RFC 5681, section 2: with another window it would be none, and its sender waits for three of them.
+/// RFC 5681, section 2: with another window it would be no duplicate, and its sender waits for three of them.
 #[test]
 fn duplicate_acknowledgments_stay_such_whatever_comes_between() {
     let mut middle = Middle::new(4, 256, cats());
@@ -345,7 +350,7 @@ fn duplicate_acknowledgments_stay_such_whatever_comes_between() {
     let mut told = Vec::new();
     for turn in 0..5 {
         middle.server(1, [6 * turn, 0], ACK, b"a cat ");
-        // The first of them was lost on its way on.
+        // The first of them was lost behind the rewriter.
         let header = {
             let mut header = Tcp::new(0, 0, FIRST[0], FIRST[1], ACK);
             header.set_window(2_000);
@@ -361,8 +366,9 @@ fn duplicate_acknowledgments_stay_such_whatever_comes_between() {
     assert!(told.iter().all(|one| *one == told[0]), "{told:?}");
 }
 
-/// A packet of the sender makes only a few more than it has bytes for. If nothing more comes from it, what is left goes when
-/// its receiver says something.
+/// A packet of the sender produces only a few segments beyond its own bytes.
+///
+/// If no more packets come from it, the rest goes out when its receiver sends a segment.
 #[test]
 fn what_is_left_goes_when_its_receiver_says_something() {
     let mut middle = Middle::new(4, 4_096, Replace::new(b"a", &[b'x'; 128], None).expect("both are short"));
@@ -374,7 +380,7 @@ fn what_is_left_goes_when_its_receiver_says_something() {
     while ends == 0 {
         let (_, out) = middle.client(1, [0, got], ACK, b"");
         assert!((2..=3).contains(&out.len()), "{out:?}");
-        // The acknowledgment itself goes on.
+        // The acknowledgment itself is forwarded.
         assert_eq!(out[0], (FIRST[0], ACK, Vec::new()));
         for (number, flag, bytes) in &out[1..] {
             assert_eq!(*number, FIRST[1] + got, "in order, and once");
@@ -387,7 +393,9 @@ fn what_is_left_goes_when_its_receiver_says_something() {
     assert_eq!(middle.client(1, [0, got + 1], ACK, b"").1.len(), 1);
 }
 
-/// It has more to say, which was lost: else it would have pushed this. Its timer sends nothing else before this is acknowledged.
+/// Its sender has more, which was lost: else it would have set PSH.
+///
+/// Its timer sends nothing else before this is acknowledged.
 #[test]
 fn the_beginning_of_a_string_is_acknowledged_where_more_is_to_follow() {
     for flag in [ACK, ACK | flags::PSH] {
@@ -399,7 +407,7 @@ fn the_beginning_of_a_string_is_acknowledged_where_more_is_to_follow() {
         for _ in 0..5 {
             let (_, out) = middle.server(1, [2, 0], flag, b"c");
             let [(number, _, bytes)] = &out[..] else { panic!("{out:?}") };
-            // A byte that its receiver has, so that it says so; or the next.
+            // A byte that its receiver has, so that it acknowledges; or the next one.
             match number - FIRST[1] {
                 1 => assert_eq!((got.len(), bytes.len()), (0, 1)),
                 2 if !bytes.is_empty() => got = bytes.clone(),
@@ -420,7 +428,7 @@ fn the_beginning_of_a_string_is_acknowledged_where_more_is_to_follow() {
     }
 }
 
-/// Its sender was told that it arrived, and sends it again only when its timer runs out.
+/// Its sender was told that it arrived, and repeats it only when its timer expires.
 #[test]
 fn what_waited_here_and_was_lost_on_its_way_on_is_sent_again() {
     let mut middle = Middle::new(4, 256, cats());
@@ -455,7 +463,7 @@ fn what_waited_here_and_was_lost_on_its_way_on_is_sent_again() {
     assert_eq!(has(&mut middle, 1_000), b"", "once");
 }
 
-/// Connections that never acknowledge anything, as many as would have all memory between them.
+/// Connections that never acknowledge anything, as many as would use all memory together.
 #[test]
 fn those_who_acknowledge_nothing_leave_memory_for_others() {
     let (blocks, flows) = (1_024, 16);
@@ -466,7 +474,7 @@ fn those_who_acknowledge_nothing_leave_memory_for_others() {
     for greedy in 1..=flows {
         middle.shake_hands(greedy);
     }
-    // All of them at once, as long as any of them gets on.
+    // All of them at once, as long as any of them makes progress.
     let mut at = vec![0; flows as usize];
     let mut going = true;
     while std::mem::take(&mut going) {
@@ -480,7 +488,7 @@ fn those_who_acknowledge_nothing_leave_memory_for_others() {
     assert!(least * 10 > most * 8, "they share it: {least} to {most}");
     let left = memory - middle.packetizer.memory();
     assert!(left > memory / 20, "{left} bytes");
-    // Who acknowledges goes on as if they were not there.
+    // A connection that acknowledges is not affected by them.
     middle.shake_hands(100);
     for turn in 0..1_000 {
         let (passage, out) = middle.server(100, [500 * turn, 0], ACK, &[b'y'; 500]);
@@ -489,7 +497,7 @@ fn those_who_acknowledge_nothing_leave_memory_for_others() {
     }
 }
 
-/// A connection both ends of which take 1,460 bytes in a segment.
+/// A connection whose ends both take segments of 1,460 bytes.
 fn with_large_segments() -> Middle<Replace> {
     let mut middle = Middle::new(4, 256, cats());
     let large = &[2, 4, 5, 180];
@@ -499,7 +507,7 @@ fn with_large_segments() -> Middle<Replace> {
     middle
 }
 
-/// RFC 9293, section 3.9.1.2: what its sender pushed is pushed at its end.
+/// RFC 9293, section 3.9.1.2: bytes that their sender pushed are pushed at their end.
 #[test]
 fn the_last_of_several_segments_is_pushed_where_its_sender_pushes() {
     let mut middle = with_large_segments();
@@ -514,7 +522,9 @@ fn the_last_of_several_segments_is_pushed_where_its_sender_pushes() {
     }
 }
 
-/// It has learnt that the way takes less, and sends again what it sent: what became of that is cut as small.
+/// Its sender has learnt of a smaller MTU, and repeats its bytes in smaller segments.
+///
+/// The output is cut into segments of the same size.
 #[test]
 fn segments_are_no_longer_than_their_sender_s() {
     let mut middle = with_large_segments();

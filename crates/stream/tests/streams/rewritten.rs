@@ -1,4 +1,4 @@
-//! Any bytes as segments of a few connections that are rewritten. Tests and a fuzz target call this.
+//! Arbitrary bytes as segments of a few rewritten connections. Tests and a fuzz target call this.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,18 @@ use netbricks_stream::{
     BLOCK, MidstreamPolicy, PacketizeConfig, PacketizeCounters, Packetizer, Passage, Replace,
 };
 
-/// Connections that there is room for: fewer than there are.
+/// The number of places for connections: fewer than there are connections.
 const ROOM: usize = 3;
 const CONNECTIONS: u8 = 4;
-/// Bytes of memory, and of one direction's.
+/// Bytes of memory in total, and of one direction.
 const MEMORY: usize = 6 * BLOCK;
-/// What a stream says again and again.
+/// The words that a stream repeats.
 const WORDS: &[u8] = b"cat cacat concat ca";
 
-/// What options a segment may have: none, time stamps, both that an opening one has, a block of a selective acknowledgment, and
-/// such as no standard knows or that end too soon.
+/// The options of a segment.
+///
+/// They are: none, time stamps, those of an opening, a block of a selective acknowledgment, unknown ones, and
+/// ones that are cut off.
 const OPTIONS: [&[u8]; 6] = [
     &[],
     &[1, 1, 8, 10, 0, 0, 0, 9, 0, 0, 0, 7],
@@ -28,9 +30,11 @@ const OPTIONS: [&[u8]; 6] = [
     &[254, 3, 7, 5, 200, 0, 3, 1],
 ];
 
-/// Follows what the bytes say, eight a segment: of which connection and by whom, flags, sequence and acknowledgment number,
-/// length, options, time, and whether what goes out can be sent. Memory stays within its bounds, and a byte that went out is the
-/// same whenever it goes out again. Answers what happened.
+/// Follows the segments in these bytes, and answers the counters.
+///
+/// Each segment takes eight bytes: connection and end, flags, sequence and acknowledgment number, length,
+/// options, time, and whether the output can be sent. Memory stays within its bounds. A byte that went out
+/// has the same value whenever it goes out again.
 pub fn rewritten(bytes: &[u8]) -> PacketizeCounters {
     let midstream =
         if bytes.len().is_multiple_of(2) { MidstreamPolicy::Pass } else { MidstreamPolicy::Refuse };
@@ -46,7 +50,7 @@ pub fn rewritten(bytes: &[u8]) -> PacketizeCounters {
     let (Ok(replace), bytes) = (replace, &bytes[..bytes.len().min(1_600)]) else { panic!("both are short") };
     let Ok(mut packetizer) = Packetizer::new(config, replace) else { panic!("so little memory is there") };
     let mut now = 0;
-    // By connection and direction: what went out since the last segment that opens it, by number.
+    // By connection and direction: the output since the last opening, by number.
     let mut sent: BTreeMap<(u32, bool), BTreeMap<u32, u8>> = BTreeMap::new();
     for operation in bytes.chunks_exact(8) {
         let &[who, flag, number, acknowledges, length, kind, passes, refuses] = operation else { continue };
@@ -54,7 +58,7 @@ pub fn rewritten(bytes: &[u8]) -> PacketizeCounters {
         let address = |last: u32| std::net::Ipv4Addr::from_bits(0x0a00_0000 | last).into();
         let flow = FlowKey::new(address(connection), address(200), 1_024, 80, 6);
         let flow = if back { flow.reversed() } else { flow };
-        // Both wrap soon, and lie before the first byte at times.
+        // Both wrap soon, and sometimes lie before the first byte.
         let first = if back { 500u32 } else { 100u32.wrapping_neg() };
         let near = |first: u32, at: u8| first.wrapping_add(u32::from(at)).wrapping_sub(2);
         let number = near(first, number);
@@ -70,13 +74,13 @@ pub fn rewritten(bytes: &[u8]) -> PacketizeCounters {
         header.set_window(u16::from(kind) << 6);
         header.set_options_len(options.len());
         let header = [&header.octets(), options].concat();
-        // A sender that says another thing the second time, now and then.
+        // Sometimes a sender sends other bytes the second time.
         let says = |place: u32| match kind & 0xc0 {
             0xc0 => kind,
             _ => WORDS[place as usize % WORDS.len()],
         };
         let payload: Vec<u8> = (0..u32::from(length % 96)).map(|at| says(number.wrapping_add(at))).collect();
-        // Mostly some milliseconds; now and then long enough for a connection to be forgotten.
+        // Mostly some milliseconds; sometimes long enough for a connection to be forgotten.
         now += u64::from(passes) * if passes < 0xf0 { 1_000_000 } else { 1_000_000_000 };
         let mut left = usize::from(refuses % 8);
         let view = Tcp::view(&header, ());
@@ -90,7 +94,7 @@ pub fn rewritten(bytes: &[u8]) -> PacketizeCounters {
                 return false;
             }
             left = left.saturating_sub(1);
-            // Who asks whether its peer lives sends a byte that counts for nothing, and is not written.
+            // A keep-alive sends a byte that does not count and is not written.
             if bytes != other {
                 return true;
             }

@@ -1,4 +1,4 @@
-//! What each kind of segment makes known.
+//! The deliveries for each kind of segment.
 
 use netbricks_core::packet::{FlowKey, Tcp};
 use netbricks_stream::{
@@ -8,7 +8,8 @@ use netbricks_stream::{
 
 use super::exercise::{flow, segment};
 
-/// What was told, as text: bytes as they are, `<3>` for a gap, `.finished` for an end; the server's in brackets.
+/// Records deliveries as text: bytes as they are, `<3>` for a gap, `.finished` for an end; the server's in
+/// brackets.
 pub(crate) struct Heard {
     pub(crate) streams: Reassembler<Tcp>,
     now: u64,
@@ -70,7 +71,7 @@ fn a_connection_from_its_beginning_to_its_end() {
     assert_eq!(heard.told(server, segment(506, b"ed")), "[ed][!][.finished]");
     assert_eq!(heard.told(client, fin(2, b"")), ".finished");
     assert_eq!(heard.push(client, fin(2, b"")), (Arrival::Ignored, String::new()));
-    // An end that comes with bytes that are known is one all the same.
+    // An end that comes with known bytes still counts.
     heard.told(flow(9), segment(5, b"known"));
     assert_eq!(heard.push(flow(9), fin(6, b"nown")), (Arrival::Old, ".finished".into()));
     // The same ports again.
@@ -85,7 +86,7 @@ fn half_a_connection_is_followed_from_what_is_seen_first() {
     assert_eq!(heard.told(flow(1), segment(1_000, b"in the middle")), "in the middle");
     assert_eq!(heard.told(flow(1), segment(990, b"before: old, in")), "", "what came before is not known");
     assert_eq!(heard.told(flow(1), segment(1_013, b", on")), ", on");
-    // The answer to a SYN that was not seen is the server's.
+    // The answer to a SYN that was not seen comes from the server.
     assert_eq!(heard.told(flow(2).reversed(), Segment { answers: true, ..syn(5) }), "");
     assert_eq!(heard.told(flow(2).reversed(), segment(5, b"hello")), "[hello]");
 }
@@ -98,7 +99,7 @@ fn a_gap_is_told_when_it_is_for_good_and_not_before() {
     assert_eq!(heard.told(flow(1).reversed(), ack(0, 8)), "", "the receiver has no more than is missing");
     assert_eq!(heard.told(flow(1).reversed(), ack(0, 13)), "<4>three");
     assert_eq!(heard.push(flow(1), segment(4, b"two ")), (Arrival::Old, String::new()), "too late");
-    // Whoever stands in the way is not told so.
+    // A function in the packets' path does not get such a gap.
     let mut heard = Heard::new(StreamConfig { gaps_by_acknowledgment: false, ..StreamConfig::default() });
     heard.told(flow(1), segment(0, b"one "));
     heard.told(flow(1), segment(8, b"three"));
@@ -140,12 +141,12 @@ fn resets_count_only_where_they_can_be_meant() {
         "what lay behind the gap was never received"
     );
     assert_eq!(heard.push(flow(1), segment(1_003, b"late")), (Arrival::Ignored, String::new()));
-    // It is opened again, at whatever number.
+    // It is opened again, with any number.
     assert_eq!(heard.told(flow(1), syn(1_000)), "");
     assert_eq!(heard.told(flow(1), segment(1_000, b"again")), "again");
     assert_eq!(heard.told(flow(3), rst(0)), "", "of a connection that nobody knows");
     assert_eq!(heard.streams.len(), 1, "it is none that is followed");
-    // A refusal: the answer to a SYN, which says so.
+    // A refusal answers a SYN, and acknowledges it.
     heard.told(flow(4), syn(9));
     let refusal = |acknowledged| Segment { acknowledges: Some(acknowledged), ..rst(0) };
     for forged in [rst(0), refusal(8), refusal(77)] {
@@ -154,7 +155,9 @@ fn resets_count_only_where_they_can_be_meant() {
     assert_eq!(heard.told(flow(4).reversed(), refusal(9)), ".reset");
 }
 
-/// RFC 9293, section 3.5.1: the server still has an older connection, answers out of it, and is told that it is over.
+/// RFC 9293, section 3.5.1: the server still has an older connection and answers from it.
+///
+/// It is then told that this connection is over.
 #[test]
 fn a_half_open_connection_is_discovered() {
     let mut heard = Heard::new(StreamConfig::default());
@@ -169,7 +172,7 @@ fn a_half_open_connection_is_discovered() {
     heard.told(flow(1).reversed(), Segment { answers: true, acknowledges: Some(9_000), ..syn(500) });
     assert_eq!(heard.told(flow(1), segment(9_000, b"ask")), "ask");
     assert_eq!(heard.told(flow(1).reversed(), segment(500, b"answer")), "[answer]");
-    // Now that it has spoken it does not begin anew.
+    // A server that has sent bytes does not begin again.
     let again = Segment { answers: true, ..syn(600) };
     assert_eq!(heard.push(flow(1).reversed(), again), (Arrival::Ignored, String::new()));
     assert_eq!(heard.streams.counters().connections, 1);
@@ -189,7 +192,7 @@ fn silence_ends_a_connection_by_the_clock() {
     assert_eq!(heard.streams.expire(1_000, 9, |delivery| told.push(format!("{:?}", delivery.what))), 1);
     assert_eq!(told, ["Gap(1)", "Bytes([99])", "End(Idle)"]);
     assert_eq!(heard.streams.len(), 1);
-    // Whoever comes back after a silence is new, whether or not somebody looked in between.
+    // A connection that comes back after a silence is new, whether or not another segment came in between.
     heard.now = 1_500;
     assert_eq!(heard.told(flow(2), segment(50, b"y")), ".idley");
     assert_eq!(heard.streams.counters().expired, 2);
@@ -240,12 +243,12 @@ pub(crate) fn takes(window: u32, shift: Option<u8>, segment: Segment<'_>) -> Seg
     Segment { advertised: Some(AdvertisedWindow { window, shift }), ..segment }
 }
 
-/// Else whoever sends an end, or bytes, that no receiver would take hides what comes after it from whoever looks on.
+/// Else an end or bytes that no receiver would take could hide the following bytes from an observer.
 #[test]
 fn what_lies_behind_the_receivers_window_does_not_count() {
     let (client, server) = (flow(1), flow(1).reversed());
     let ignored = (Arrival::Ignored, String::new());
-    // By both offers, the window's number, and how many bytes it is.
+    // Both offers, the window field, and the number of bytes.
     for (offers, window, bytes) in [
         ([None, None], 100, 100),
         ([Some(3), Some(2)], 25, 100),
@@ -256,7 +259,7 @@ fn what_lies_behind_the_receivers_window_does_not_count() {
         heard.told(client, takes(10, offers[0], syn(1_000)));
         let answer = Segment { answers: true, ..syn(500) };
         heard.told(server, takes(40, offers[1], Segment { acknowledges: Some(1_000), ..answer }));
-        // That of a segment that opens is never shifted.
+        // The window of a segment that opens is never shifted.
         assert_eq!(heard.push(client, fin(1_041, b"")), ignored);
         assert_eq!(heard.told(client, segment(1_000, b"go")), "go");
         assert_eq!(heard.push(client, segment(1_040, b"x")), ignored);
@@ -267,12 +270,12 @@ fn what_lies_behind_the_receivers_window_does_not_count() {
         // A smaller window takes nothing back.
         heard.told(server, takes(1, None, ack(500, 1_002)));
         assert_eq!(heard.push(client, segment(1_000 + bytes, b"x")).0, Arrival::Waits);
-        // What is next counts: what let it through may not have been seen.
+        // The next bytes count: the window that permits them may not have been seen.
         let rest = vec![b'y'; bytes as usize - 2];
         assert_eq!(heard.told(client, segment(1_002, &rest)).len(), bytes as usize);
         assert_eq!(heard.told(client, segment(1_002 + bytes, b"more")), "more");
     }
-    // Nor does the edge count that is behind what came: the way back is not seen any more.
+    // An edge before the next byte does not count: the other direction is not seen any more.
     let mut heard = Heard::new(StreamConfig::default());
     heard.told(client, takes(65_535, None, syn(1_000)));
     let answer = Segment { answers: true, acknowledges: Some(1_000), ..syn(500) };
@@ -282,15 +285,16 @@ fn what_lies_behind_the_receivers_window_does_not_count() {
     }
     assert_eq!(heard.push(client, segment(71_003, b"def")), (Arrival::Waits, String::new()), "swapped");
     assert_eq!(heard.told(client, segment(71_000, b"abc")), "abcdef");
-    // Who has not seen both ends' offers knows no window.
+    // Without both ends' offers no window is known.
     let mut heard = Heard::new(StreamConfig { gaps_by_acknowledgment: false, ..StreamConfig::default() });
     heard.told(client, segment(1_000, b"middle"));
     heard.told(server, takes(10, None, ack(500, 1_006)));
     assert_eq!(heard.push(client, segment(9_000, b"far")).0, Arrival::Waits);
 }
 
-/// RFC 5961: whoever knows no numbers neither ends nor replaces a connection of which one direction has ended, nor says what its
-/// receiver has.
+/// RFC 5961: an attacker without the numbers must not affect a connection of which one direction has ended.
+///
+/// He can neither end nor replace it, nor acknowledge bytes.
 #[test]
 fn half_an_end_leaves_the_other_half_as_it_was() {
     let (client, server) = (flow(1), flow(1).reversed());
@@ -312,7 +316,7 @@ fn half_an_end_leaves_the_other_half_as_it_was() {
     assert_eq!(heard.streams.counters().connections, 2);
 }
 
-/// What is heard of a connection that its ends know nothing of does not keep it.
+/// Segments that do not count do not keep a connection from becoming idle.
 #[test]
 fn what_does_not_count_keeps_no_connection() {
     let mut heard = Heard::new(StreamConfig { idle: 1_000, ..StreamConfig::default() });
@@ -323,8 +327,9 @@ fn what_does_not_count_keeps_no_connection() {
     assert_eq!(heard.told(flow(1), segment(3 << 30, b"z")), ".idlez", "it goes on elsewhere");
 }
 
-/// Linux takes an end out of its queue that is covered by what comes later, and by what is in order: else one that is sent from
-/// ahead would hide the stream from whoever looks on.
+/// Linux takes an end out of its queue that later bytes or bytes in order cover.
+///
+/// Else an end that is sent ahead would hide the stream from an observer.
 #[test]
 fn an_end_that_bytes_run_over_is_none() {
     let told = |overlap, segments: &[Segment<'_>]| {
@@ -336,10 +341,10 @@ fn an_end_that_bytes_run_over_is_none() {
     assert_eq!(told(Overlap::Linux, &ahead), "GET!.finished");
     assert_eq!(told(Overlap::Last, &ahead), "GET!.finished");
     assert_eq!(told(Overlap::First, &ahead), "G.finished");
-    // By what waits itself, whichever came first.
+    // Covered by bytes that wait, whichever came first.
     assert_eq!(told(Overlap::Linux, &[fin(102, b""), segment(101, b"ET"), segment(100, b"G")]), "GET");
     assert_eq!(told(Overlap::Linux, &[segment(101, b"ET"), fin(102, b""), segment(100, b"G")]), "GET");
-    // Not by what begins behind where its segment does.
+    // Not covered by bytes that begin behind the beginning of its segment.
     assert_eq!(
         told(Overlap::Linux, &[fin(101, b"x"), segment(102, b"yz"), segment(100, b"G")]),
         "Gx.finished"
@@ -348,14 +353,14 @@ fn an_end_that_bytes_run_over_is_none() {
         told(Overlap::Linux, &[segment(102, b"yz"), fin(101, b"x"), segment(100, b"G")]),
         "Gx.finished"
     );
-    // What lies behind an end that turns out to be none was not lost.
+    // Bytes behind an end that is refuted were not lost.
     assert_eq!(told(Overlap::Linux, &[segment(104, b"ef"), fin(101, b""), segment(100, b"abcd")]), "abcdef");
-    // The sooner one of two.
+    // The sooner of two ends.
     assert_eq!(told(Overlap::Linux, &[fin(103, b""), fin(101, b""), segment(100, b"G")]), "G.finished");
     assert_eq!(told(Overlap::Linux, &[fin(101, b""), fin(103, b""), segment(100, b"G")]), "G.finished");
 }
 
-/// RFC 7413: only some receivers take them, and say so.
+/// RFC 7413: only some receivers take them, and acknowledge them.
 #[test]
 fn bytes_of_a_segment_that_opens_count_once_they_are_acknowledged() {
     let (client, server) = (flow(1), flow(1).reversed());
@@ -368,7 +373,7 @@ fn bytes_of_a_segment_that_opens_count_once_they_are_acknowledged() {
         assert_eq!(heard.push(client, opening), (Arrival::Old, String::new()), "again");
         assert_eq!(heard.told(server, answer(105)), "decoy");
         assert_eq!(heard.told(client, segment(105, b" and more")), " and more");
-        // Not taken: it comes again, perhaps as something else.
+        // Not taken: they come again, perhaps with another content.
         let mut heard = Heard::new(config);
         heard.told(client, opening);
         assert_eq!(heard.told(server, answer(100)), "");
@@ -380,14 +385,14 @@ fn bytes_of_a_segment_that_opens_count_once_they_are_acknowledged() {
         assert_eq!(heard.told(client, segment(100, b"re")), "re");
         assert_eq!(heard.told(client, segment(102, b"al")), "al");
     }
-    // Nor where a share is smaller.
+    // The bytes are also dropped where a share is smaller than they are.
     let mut heard = Heard::new(StreamConfig { flow_memory: BLOCK, memory: BLOCK, ..StreamConfig::default() });
     assert_eq!(heard.told(client, Segment { bytes: &[0; BLOCK + 1], ..syn(100) }), "");
     assert_eq!(heard.told(client, segment(100, b"real")), "real");
     assert_eq!(heard.streams.memory().0, 0);
 }
 
-/// A keep-alive and a probe of a window without bytes lie one before what is next (RFC 9293, section 3.8.4).
+/// A keep-alive and a window probe without bytes lie one before the next byte (RFC 9293, section 3.8.4).
 #[test]
 fn a_stream_is_taken_up_at_a_keep_alive() {
     let (client, server) = (flow(1), flow(1).reversed());
@@ -402,19 +407,19 @@ fn a_stream_is_taken_up_at_a_keep_alive() {
         assert_eq!(heard.told(client, fin(1_006, b"")), ".finished");
         assert_eq!(heard.streams.counters().gaps, 0);
     }
-    // Once: what is missing behind it is.
+    // This happens once: after that, a missing byte is missing.
     let mut heard = Heard::new(StreamConfig::default());
     heard.told(client, ack(999, 70));
     heard.told(client, ack(1_000, 70));
     assert_eq!(heard.told(client, segment(1_001, b"b")), "");
     assert_eq!(heard.told(server, ack(70, 1_002)), "<1>b");
-    // What opened the stream is known.
+    // The number of a stream that was opened is known.
     let mut heard = Heard::new(StreamConfig::default());
     heard.told(client, syn(1_000));
     assert_eq!(heard.told(client, segment(1_001, b"b")), "");
 }
 
-/// The way back is not seen once the connection is open, and the first segments are not either.
+/// Neither the first segments nor the other direction of the open connection are seen.
 #[test]
 fn an_edge_that_nobody_answers_for_is_none() {
     let (client, server) = (flow(1), flow(1).reversed());
@@ -423,7 +428,7 @@ fn an_edge_that_nobody_answers_for_is_none() {
     let answer = Segment { answers: true, acknowledges: Some(1_000), ..syn(500) };
     heard.told(server, takes(65_535, None, answer));
     let (mut bytes, mut gaps) = (0, 0);
-    // A segment each 10 ms, the first of them lost.
+    // A segment every 10 ms; the first of them is lost.
     for place in 1..2_000 {
         heard.now = place * 10_000_000;
         let number = 1_000 + place as u32 * 1_000;
@@ -443,9 +448,9 @@ fn an_edge_that_nobody_answers_for_is_none() {
         What::End(end) => last += end.name(),
     });
     assert_eq!(bytes + gaps, 2_000_000, "all of it is known to have been");
-    // What came within a second of the first that lay beyond.
+    // The bytes that came within a second of the first one beyond the edge.
     assert!((1_000..200_000).contains(&gaps), "{gaps} bytes are missing");
-    // As long as it answers its edge counts, however late something beyond it comes again.
+    // As long as its receiver answers, its edge counts, however late bytes beyond it come again.
     let mut heard = Heard::new(StreamConfig::default());
     heard.told(client, takes(100, None, syn(1_000)));
     heard.told(server, takes(100, None, answer));
@@ -469,18 +474,18 @@ fn the_byte_of_a_keep_alive_is_no_data_where_it_is_the_first_that_is_seen() {
     assert_eq!(heard.told(flow(1), probe(999, garbage)), "", "it comes again");
     assert_eq!(heard.told(flow(1), segment(1_000, b"data")), "data");
     assert_eq!(heard.told(flow(1), probe(1_003, garbage)), "");
-    // As the first without a byte, and then one with.
+    // First a keep-alive without a byte, then one with a byte.
     assert_eq!(heard.told(flow(2), segment(999, b"")), "");
     assert_eq!(heard.told(flow(2), probe(999, garbage)), "");
     assert_eq!(heard.told(flow(2), segment(1_000, b"data")), "data");
-    // What a sender has to say again it says whole: that was a probe of a window of 0.
+    // A sender repeats all its bytes: that was a probe of a window of 0.
     assert_eq!(heard.told(flow(3), probe(1_000, b"d")), "");
     assert_eq!(heard.told(flow(3), segment(1_000, b"data")), "data");
-    // Its receiver has acknowledged it before, whatever its flags.
+    // Its receiver has acknowledged the byte before, whatever its flags.
     assert_eq!(heard.told(flow(4).reversed(), ack(500, 1_000)), "");
     assert_eq!(heard.told(flow(4), segment(999, garbage)), "");
     assert_eq!(heard.told(flow(4), segment(1_000, b"data")), "[data]");
-    // A byte that is pushed is one, and so is one that ends the stream or comes behind a SYN.
+    // A byte counts that is pushed, that ends the stream, or that comes behind a SYN.
     assert_eq!(heard.told(flow(5), segment(1_000, b"d")), "d");
     assert_eq!(heard.told(flow(6), Segment { may_probe: false, ..fin(1_000, b"d") }), "d.finished");
     heard.told(flow(7), syn(1_000));

@@ -7,7 +7,7 @@ use netbricks_testkit::mutate::Random;
 use super::exercise::{Told, flow, segment};
 use super::model::Model;
 
-/// A transport whose segments go to a reassembler as it would have them come.
+/// A transport whose segments are prepared for a reassembler in its own way.
 pub(crate) trait Transport: Protocol {
     fn push(
         streams: &mut Reassembler<Self>,
@@ -21,7 +21,7 @@ pub(crate) trait Transport: Protocol {
 
 impl Transport for Tcp {}
 
-/// Runs the schedule of this number; answers how often the numbers of its bytes wrapped.
+/// Runs the schedule of this number. Answers how often the numbers of its bytes wrapped.
 pub(crate) fn run<P: Transport>(streams: &mut Reassembler<P>, number: u32, overlap: Overlap) -> u64 {
     let mut random = Random::new(u64::from(number) + 1);
     // Most streams are short; some take several blocks a segment.
@@ -33,7 +33,7 @@ pub(crate) fn run<P: Transport>(streams: &mut Reassembler<P>, number: u32, overl
     follow(streams, number, random, (length, longest), overlap)
 }
 
-/// As [`run`], of a stream of so many bytes in segments of at most so many.
+/// As [`run`], for a stream of `length` bytes in segments of at most `longest` bytes.
 pub(crate) fn follow<P: Transport>(
     streams: &mut Reassembler<P>,
     number: u32,
@@ -42,7 +42,7 @@ pub(crate) fn follow<P: Transport>(
     overlap: Overlap,
 ) -> u64 {
     let flow = flow(number);
-    // Whoever is that far ahead of the next byte looks as if it were behind it.
+    // A segment further ahead of the next byte than this looks as if it were behind it.
     let reach = 1 << (P::BITS - 1).min(30);
     let is_long = length > reach;
     let agrees = random.below(2) == 0;
@@ -53,7 +53,7 @@ pub(crate) fn follow<P: Transport>(
     };
     let numbered = |at: usize| first.wrapping_add(at as u64) & mask;
     let stream: Vec<u8> = (0..length).map(|_| random.next() as u8).collect();
-    // Segments of the whole stream, each perhaps lost, sent again, or displaced; and others cut anywhere.
+    // Segments of the whole stream, each perhaps lost, repeated or displaced; and others cut anywhere.
     let mut segments: Vec<(usize, usize, usize)> = Vec::new();
     let mut at = 0;
     while at < length {
@@ -89,7 +89,7 @@ pub(crate) fn follow<P: Transport>(
         model.push(from as u64, &bytes, ends);
         let far = is_long && to > model.next as usize + reach / 2;
         if far || random.below(12) == 0 {
-            // The other side has more than was seen.
+            // The other side has more bytes than were seen.
             let acknowledged = match is_long {
                 true if far => to,
                 true => length.min(model.next as usize + random.below(reach / 4)),
@@ -102,7 +102,7 @@ pub(crate) fn follow<P: Transport>(
             }
         }
         if random.below(16) == 0 {
-            // A keep-alive: a byte of nothing before the next.
+            // A keep-alive: a meaningless byte before the next.
             if model.next > 0 {
                 let number = numbered(model.next as usize - 1);
                 P::push(streams, flow, Segment { number, ..segment(0, b"?") }, &mut deliver);
@@ -118,7 +118,7 @@ pub(crate) fn follow<P: Transport>(
         "schedule {number}"
     );
     if agrees {
-        // What was told is the stream, and nothing else.
+        // The deliveries are the stream, and nothing else.
         let mut at = 0;
         for piece in &told.stream {
             match piece {
@@ -168,7 +168,7 @@ fn any_bytes_are_connections() {
     for _ in 0..20_000 {
         let length = random.below(300);
         let mut bytes: Vec<u8> = (0..length).map(|_| (random.next() >> random.below(8)) as u8).collect();
-        // Most of what comes has an acknowledgment and neither resets nor opens anything.
+        // Most segments have an acknowledgment, and neither reset nor open anything.
         for operation in bytes.chunks_exact_mut(6) {
             if random.below(5) > 0 {
                 operation[1] = 0x10 | operation[1] & 0x09;
@@ -196,7 +196,7 @@ fn any_bytes_are_connections_that_are_rewritten() {
     for _ in 0..20_000 {
         let length = random.below(400);
         let mut bytes: Vec<u8> = (0..length).map(|_| (random.next() >> random.below(8)) as u8).collect();
-        // Most of what comes belongs to connections that were opened, and little of it resets them.
+        // Most segments belong to connections that were opened, and few of them reset.
         for (place, operation) in bytes.chunks_exact_mut(8).enumerate() {
             match (place, random.below(8)) {
                 (0, _) => (operation[0], operation[1], operation[2]) = (0, 0x02, 1),
@@ -204,7 +204,7 @@ fn any_bytes_are_connections_that_are_rewritten() {
                 (_, 0) => {}
                 _ => {
                     (operation[0], operation[1]) = (operation[0] & 4, 0x10 | operation[1] & 0x08);
-                    // What comes first is early in the stream.
+                    // Segments that come first are early in the stream.
                     let within = (place * 8).min(200) as u8;
                     (operation[2], operation[3]) = (2 + operation[2] % within, 2 + operation[3] % within);
                 }
@@ -217,7 +217,7 @@ fn any_bytes_are_connections_that_are_rewritten() {
     assert!(sums.iter().all(|sum| *sum > 1_000), "replaced, resent, no room, refused: {sums:?}");
 }
 
-/// What fuzzing found.
+/// A case that fuzzing found.
 #[test]
 fn who_is_the_client_does_not_change_once_something_was_told() {
     let hex = "b2b2b2b2b2b2b2d8b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2a2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2aab2b2b2b2b2b2b2880232da32dad2dada20da302edada8dda95959595620100b2b2b24e4db20000b2b2b2b2b2b2b2b2b2b2b2b2b24e4db20000000000000095dae3fac2c2c2c2c2c2c2d1d15c0100025050503a505050505050505050505050505050500000";

@@ -1,5 +1,7 @@
-//! Selective acknowledgments through a rewriter: a sender with a scoreboard and a receiver that says what it has, over lines
-//! that lose, double and reorder on both sides. The sender is told of nothing that did not arrive.
+//! Selective acknowledgments through a rewriter, between a sender with a scoreboard and a receiver that
+//! reports its blocks.
+//!
+//! The lines on both sides lose, duplicate and reorder. The sender is told only of bytes that arrived.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +14,7 @@ use netbricks_testkit::mutate::Random;
 use super::endpoints::{CONFIG, Elsewhere};
 use super::exercise::flow;
 
-/// What segments carry at most.
+/// The most bytes of a segment.
 const SEGMENT: usize = 100;
 const TIMEOUT: u64 = 300;
 const ACK: u8 = flags::ACK;
@@ -36,7 +38,7 @@ impl Packet {
     }
 }
 
-/// What became of each byte of the input: the output that all of it has to be there of.
+/// The output of a stream, and for each input byte the range of output that must be there completely.
 fn outputs(data: &[u8], find: &[u8], put: &[u8]) -> (Vec<u8>, Vec<(usize, usize)>) {
     let (mut out, mut places, mut at) = (Vec::new(), Vec::new(), 0);
     while at < data.len() {
@@ -49,19 +51,22 @@ fn outputs(data: &[u8], find: &[u8], put: &[u8]) -> (Vec<u8>, Vec<(usize, usize)
     (out, places)
 }
 
-/// The sender; it does not send again what it was told of, until its timer says that this was not true (RFC 2018, section 8).
+/// The sender.
+///
+/// It does not repeat reported bytes until its timer shows that the report no longer holds (RFC 2018, section
+/// 8).
 struct Sender {
     data: Vec<u8>,
     una: usize,
     next: usize,
-    /// Of each byte: whether it was told that it arrived, and whether it sent it again.
+    /// For each byte: whether it was reported, and whether it was sent again.
     told: Vec<bool>,
     again: Vec<bool>,
     due: u64,
     timeouts: usize,
 }
 
-/// A byte that ends lies behind all others.
+/// The end counts as a byte behind all others.
 impl Sender {
     fn segment(&self, from: usize, first: u32, now: u64) -> Packet {
         let to = (from + SEGMENT).min(self.data.len());
@@ -83,7 +88,7 @@ impl Sender {
             self.again.fill(false);
             out.push(self.segment(self.una.min(self.data.len()), first, now));
         }
-        // What is missing before three segments that were told of.
+        // Bytes that are missing before three segments that were reported.
         let last = self.told.iter().rposition(|told| *told).unwrap_or_default();
         let mut at = self.una;
         while at + 3 * SEGMENT < last {
@@ -123,11 +128,13 @@ impl Sender {
     }
 }
 
-/// The receiver: what it has, and its runs, the one that grew last first.
+/// The receiver: its bytes, and its runs, the run that grew last first.
 struct Receiver {
     has: Vec<Option<u8>>,
     next: usize,
-    /// The latest clock that it saw of segments that were not ahead (RFC 7323, section 4.3), and how often it saw an older one.
+    /// The latest clock in segments that were not ahead (RFC 7323, section 4.3).
+    ///
+    /// `older` counts the segments with an earlier one.
     clock: u32,
     older: usize,
     runs: Vec<(usize, usize)>,
@@ -192,7 +199,7 @@ impl Receiver {
     }
 }
 
-/// Blocks that are inverted, empty, of other times, of the end of numbers; too many, cut off, or no blocks at all.
+/// Malformed blocks: inverted, empty, old, at the end of the numbers, too many, cut off, or none.
 fn lie(options: &mut Vec<u8>, near: u32, random: &mut Random) {
     let number = |random: &mut Random| match random.below(4) {
         0 => random.next() as u32,
@@ -215,15 +222,15 @@ fn lie(options: &mut Vec<u8>, near: u32, random: &mut Random) {
 
 struct Run {
     timeouts: usize,
-    /// Acknowledgments with blocks, and those whose blocks were not told just as they were.
+    /// Acknowledgments with blocks, and those whose blocks were changed on the way.
     blocks: usize,
     changed: usize,
-    /// Segments with a clock that was past.
+    /// Segments with an earlier clock than one before them.
     older: usize,
     replaced: u64,
 }
 
-/// `trouble`: how many of 100 packets each line loses, before the rewriter and behind it.
+/// `trouble`: the percentage of packets that each line loses, before the rewriter and behind it.
 fn converse(seed: u64, trouble: [usize; 2], strings: Option<(&[u8], &[u8])>, lies: bool) -> Run {
     converse_with(CONFIG, seed, trouble, strings, lies)
 }
@@ -286,7 +293,7 @@ fn converse_with(
     };
     let mut pass = |middle: &mut Packetizer<Replace>, flow: FlowKey, packet: &Packet, now: u64| {
         let out = push(middle, flow, packet, now);
-        // As if it moved now and then.
+        // As if the connection moved from time to time.
         elsewhere.change(&mut migration, now);
         assert_eq!(push(&mut migration, flow, packet, now), out, "seed {seed}");
         out
@@ -304,10 +311,10 @@ fn converse_with(
         let [out, _] = pass(&mut middle, flow, &packet, 0);
         assert_eq!((out.len(), &out[0].options), (1, &packet.options), "they agree on it");
     }
-    // What arrived at the rewriter, and a byte for the end.
+    // The bytes that arrived at the rewriter, and a byte for the end.
     let (mut here, mut taken) = (vec![false; data.len() + 1], 0);
     let mut run = Run { timeouts: 0, blocks: 0, changed: 0, older: 0, replaced: 0 };
-    // By time and a serial number: whether it goes to the receiver, whether it has passed the rewriter.
+    // By time and a serial number: whether it goes to the receiver, and whether it has passed the rewriter.
     let mut flying: BTreeMap<(u64, u64), (bool, bool, Packet)> = BTreeMap::new();
     let (mut serial, mut now) = (0, 0);
     while sender.una <= data.len() {
@@ -360,9 +367,9 @@ fn converse_with(
                     let [on, back] = pass(&mut middle, flow(1).reversed(), &packet, now);
                     run.blocks += usize::from(!packet.blocks().is_empty());
                     for told in on {
-                        // Those that are late say what was said before.
+                        // Late acknowledgments report earlier blocks.
                         let late = told.acknowledgment != packet.acknowledgment;
-                        // What came twice is said in another place, and takes one.
+                        // A duplicate block is in another place, and takes one.
                         let above = |packet: &Packet| {
                             let mut blocks = packet.blocks();
                             let number = packet.acknowledgment;
@@ -412,7 +419,7 @@ fn a_sender_is_told_of_nothing_that_did_not_arrive() {
     assert!(blocks > 5_000 && replaced > 5_000, "{blocks} {replaced}");
 }
 
-/// Nor where replacements count as one, since only so few are known by themselves.
+/// The same where replacements are merged, because only few are known separately.
 #[test]
 fn a_sender_is_told_of_nothing_of_which_a_part_did_not_arrive() {
     let (mut blocks, mut replaced) = (0, 0);
@@ -425,7 +432,7 @@ fn a_sender_is_told_of_nothing_of_which_a_part_did_not_arrive() {
     assert!(blocks > 5_000 && replaced > 5_000, "{blocks} {replaced}");
 }
 
-/// Where nothing is replaced and nothing waits, blocks go on as they are.
+/// Where nothing is replaced and nothing waits, blocks go on unchanged.
 #[test]
 fn blocks_of_what_is_not_replaced_stay_the_same() {
     let mut blocks = 0;
@@ -437,7 +444,9 @@ fn blocks_of_what_is_not_replaced_stay_the_same() {
     assert!(blocks > 5_000, "{blocks}");
 }
 
-/// A segment that was overtaken by others has an older clock than they. What waits for it would not count if it had that too.
+/// A segment that others overtook has an older clock than they.
+///
+/// Bytes that wait for it would not count if they had that clock too.
 #[test]
 fn clocks_do_not_go_back() {
     for seed in 1..200 {
@@ -446,7 +455,9 @@ fn clocks_do_not_go_back() {
     }
 }
 
-/// What is lost before the rewriter and behind it is sent again because of what its sender was told, and not when a timer says so.
+/// Lost bytes are sent again because of the reported blocks, and not by a timer.
+///
+/// They may be lost before the rewriter or behind it.
 #[test]
 fn few_losses_cost_a_timeout() {
     for (trouble, most) in [([2, 0], 1.0), ([0, 2], 1.0), ([2, 2], 2.0)] {

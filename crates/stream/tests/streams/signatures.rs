@@ -1,4 +1,5 @@
-//! Segments that are signed otherwise than their connection: receivers drop them (RFC 2385, section 2; RFC 5925, section 7.4).
+//! Segments with another signature than their connection's: receivers drop them (RFC 2385, section 2; RFC
+//! 5925, section 7.4).
 
 use netbricks_core::packet::Tcp;
 use netbricks_core::packet::stack::Header;
@@ -27,7 +28,7 @@ fn heard() -> Heard {
     Heard::new(StreamConfig::default())
 }
 
-/// Every other way to sign than one.
+/// All other signatures than this one.
 fn others(than: Signature) -> impl Iterator<Item = Signature> {
     let all = [Signature::None, MD5, Signature::Authentication, Signature::Several];
     all.into_iter().filter(move |signature| *signature != than)
@@ -116,7 +117,7 @@ fn a_connection_that_is_taken_up_in_its_middle_is_signed_as_its_first_segment() 
     assert_eq!(heard.told(flow(1), segment(1_006, b"decoy")), "");
     assert_eq!(heard.told(flow(1).reversed(), says(500, 1_006, b"decoy")), "");
     assert_eq!(heard.told(flow(1).reversed(), signed(MD5, says(500, 1_006, b"too"))), "[too]");
-    // What no receiver takes begins nothing.
+    // A segment that no receiver takes begins nothing.
     assert_eq!(heard.push(flow(2), signed(Signature::Several, segment(1, b"x"))).0, Arrival::Ignored);
 }
 
@@ -150,7 +151,7 @@ fn options_say_how_a_segment_is_signed() {
     assert_eq!(read(&[&[0, 0][..], &OPTION[..18]].concat()), Signature::None, "behind the end of the list");
 }
 
-/// What becomes of a segment in the packets' path, and the bytes that go out.
+/// The passage of a segment in the packets' path, and the bytes that go out.
 fn pass(
     packetizer: &mut Packetizer<Replace>,
     back: bool,
@@ -181,7 +182,7 @@ fn in_the_path_a_signed_segment_of_a_connection_that_is_not_signed_goes_nowhere(
         let mut path = Packetizer::new(config, replace).expect("there is memory");
         let ack = flags::ACK;
         pass(&mut path, false, [99, 0], flags::SYN, &[], b"");
-        // Until its ends agree it may be that they sign, and what is seen was somebody else's.
+        // Until its ends agree, they may be ends that sign, and the unsigned segments may be forged.
         let unknown = if midstream == MidstreamPolicy::Pass { Passage::Unchanged } else { Passage::Refused };
         assert_eq!(pass(&mut path, false, [8_999, 0], flags::SYN, &OPTION, b"").0, unknown);
         assert_eq!(pass(&mut path, true, [8_999, 100], flags::SYN | ack, &OPTION, b"").0, unknown);

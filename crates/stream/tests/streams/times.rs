@@ -1,4 +1,6 @@
-//! What a function makes is of the time of what caused it, so that a capture of what goes out is in order as what came in was.
+//! Packets that a function makes have the time of their cause.
+//!
+//! So a capture of the output is in order, as the input was.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -17,8 +19,9 @@ use netbricks_testkit::build::ethernet;
 
 const MILLISECOND: u64 = 1_000_000;
 
-/// Frames and the times at which they arrive, as a capture has them: a batch holds those of one millisecond, at whose beginning
-/// the graph's clock is.
+/// Frames and the times at which they arrive, as in a capture.
+///
+/// A batch holds the frames of one millisecond, and the graph's clock is at the beginning of that.
 struct Capture(VecDeque<(u64, Vec<u8>)>);
 
 impl Node for Capture {
@@ -57,7 +60,7 @@ impl Node for Capture {
 /// Times and bytes.
 type Frames = Vec<(u64, Vec<u8>)>;
 
-/// What a capture has of what comes: times and frames.
+/// A capture of the output: times and frames.
 #[derive(Clone, Default)]
 struct Written(Rc<RefCell<Frames>>);
 
@@ -79,7 +82,7 @@ impl Node for Written {
     }
 }
 
-/// What goes out on [`Edge::OUT`] and on [`Edge::REPLY`], in batches of at most so many.
+/// The output on [`Edge::OUT`] and on [`Edge::REPLY`], with batches of at most `burst` packets.
 fn run(frames: &[(u64, Vec<u8>)], burst: usize, blueprint: &Blueprint) -> [Vec<(u64, Vec<u8>)>; 2] {
     let pool = Pool::builder().frames(2_048).build().expect("so little memory is there");
     let worker = Worker::new(0, 1, pool.clone());
@@ -122,7 +125,7 @@ fn rewritten(input: Input, worker: &Worker) -> impl Function {
         .done()
 }
 
-/// Segments of a stream and other packets between them, several a millisecond, and events that fall between those.
+/// Segments of a stream with other packets between them, several a millisecond, and events between those.
 #[test]
 fn segments_have_the_time_of_what_came_and_events_their_own() {
     let tcp = |back: bool| {

@@ -1,4 +1,4 @@
-//! Urgent bytes: what an application reads that did not ask for them in their place, as Linux 6.18 was seen to answer.
+//! Urgent bytes: the stream of an application that did not ask for them in place, as observed on Linux 6.18.
 
 use netbricks_core::packet::Tcp;
 use netbricks_core::packet::stack::Header;
@@ -13,10 +13,10 @@ use super::exercise::{Told, flow};
 const ACK: u8 = flags::ACK;
 const URG: u8 = flags::ACK | flags::URG;
 
-/// A segment: where its bytes begin, flags, bytes, urgent pointer.
+/// A segment: the number of its first byte, flags, bytes, urgent pointer.
 type Said<'a> = (u32, u8, &'a [u8], u16);
 
-/// What an application reads of the segments of a client whose first byte has number 1000, and which bytes are urgent.
+/// The stream that an application reads, and its urgent bytes. The client's first byte has number 1000.
 fn read(segments: &[Said<'_>]) -> (String, String) {
     let mut streams = Reassembler::<Tcp>::new(StreamConfig::default()).expect("there is memory");
     let (mut told, mut urgent) = (Told::default(), String::new());
@@ -134,7 +134,7 @@ fn windows_show_no_urgent_byte_and_count_none() {
     assert_eq!(shown, [(0, "Host".into()), (4, ": ok".into()), (8, "!?".into())]);
 }
 
-/// A connection in the packets' path, whose client's first byte has number 100 and server's 500.
+/// A connection in the packets' path. The client's first byte has number 100, and the server's 500.
 struct Path<R: Rewriter>(Packetizer<R>);
 
 impl<R: Rewriter> Path<R> {
@@ -146,7 +146,7 @@ impl<R: Rewriter> Path<R> {
         path
     }
 
-    /// What goes out of a segment: number, acknowledgment number, bytes.
+    /// The output for a segment: number, acknowledgment number, bytes.
     fn push(
         &mut self,
         side: Side,
@@ -179,10 +179,10 @@ fn an_urgent_byte_does_not_go_on_and_numbers_follow() {
     let mut path = Path::new(Replace::new(b"cat", b"tiger", None).expect("a string"));
     assert_eq!(path.push(Side::Client, [100, 500], URG, b"oXne", 2), out(100, 500, "one"));
     assert_eq!(path.push(Side::Client, [104, 500], ACK, b", two", 0), out(103, 500, ", two"));
-    // The receiver has the urgent byte once it has what is before it.
+    // The receiver has the urgent byte once it has the bytes before it.
     assert_eq!(path.push(Side::Server, [500, 101], ACK, b"", 0), out(500, 102, ""));
     assert_eq!(path.push(Side::Server, [500, 108], ACK, b"", 0), out(500, 109, ""));
-    // With nothing left of a segment its receiver is asked what it has, by an old byte.
+    // With nothing left of a segment, an old byte asks its receiver for an acknowledgment.
     assert_eq!(path.push(Side::Client, [109, 500], URG, b"Y", 1), out(107, 500, "\0"));
     assert_eq!(path.push(Side::Client, [110, 500], ACK, b"!", 0), out(108, 500, "!"));
     assert_eq!(path.push(Side::Client, [109, 500], ACK, b"Y!", 0), out(108, 500, "!"));
@@ -194,7 +194,8 @@ fn an_urgent_byte_hides_no_string_that_is_replaced() {
     let mut path = Path::new(Replace::new(b"cat", b"tiger", None).expect("a string"));
     assert_eq!(path.push(Side::Client, [100, 500], URG, b"a cXat", 4), out(100, 500, "a tiger"));
     assert_eq!(path.push(Side::Server, [500, 107], ACK, b"", 0), out(500, 106, ""));
-    // It waits behind a beginning of the string, which then is none; and one follows the other there.
+    // It waits behind a possible beginning of the string, which is none then. Another beginning follows
+    // there.
     assert_eq!(path.push(Side::Client, [106, 500], URG, b"caX", 3), out(107, 500, ""));
     assert_eq!(
         path.push(Side::Client, [109, 500], URG, b"Yb", 1),

@@ -1,4 +1,6 @@
-//! Very many pieces wait behind holes, in no order: what each costs must not grow with the others, or these would not end.
+//! Very many pieces wait behind holes, in mixed order.
+//!
+//! If the cost of each grew with their number, the tests would not end.
 
 use netbricks_core::packet::Tcp;
 use netbricks_core::packet::stack::Header;
@@ -15,7 +17,7 @@ fn byte(position: u32) -> u8 {
     (position.wrapping_mul(0x9e37_79b9) >> 24) as u8
 }
 
-/// Every second position from 2 on, in no order.
+/// Every second position from 2 on, in mixed order.
 fn pieces(count: u32) -> impl Iterator<Item = u32> {
     assert!(count.is_power_of_two());
     (0..count).map(move |place| 2 + 2 * (place.wrapping_mul(0x9e37_79b1) & (count - 1)))
@@ -47,7 +49,7 @@ fn a_segment_costs_the_same_however_many_wait_beside_it() {
             assert_eq!(push(number, &[byte(number)]), Arrival::Waits, "{number}");
         }
         assert_eq!(push(2 * COUNT + 3, b"x"), Arrival::Refused, "each has a block");
-        // Once more: some are known, wherever they lie.
+        // All pieces again: some are known, wherever they lie.
         let known = if overlap == Overlap::Last { Arrival::Waits } else { Arrival::Old };
         for number in pieces(COUNT) {
             assert_eq!(push(number, &[byte(number)]), known, "{number}");

@@ -1,4 +1,4 @@
-//! Windows against a naive cutter, and what they need of memory.
+//! Compares windows with a naive cutter, and checks their memory.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ impl Shown {
 
 type Directions = BTreeMap<(u32, Side), Vec<Shown>>;
 
-/// Byte by byte.
+/// Cuts byte by byte.
 #[derive(Default)]
 struct Cutter {
     bytes: Vec<u8>,
@@ -82,7 +82,7 @@ impl Cutter {
     }
 }
 
-/// Segments of a few connections, with losses and reordering, as what both sides are given.
+/// Segments of a few connections, with losses and reordering, for both sides of the comparison.
 fn traffic(random: &mut Random) -> Vec<(u32, bool, u32, Vec<u8>, bool)> {
     let mut segments = Vec::new();
     for connection in 0..4 {
@@ -113,7 +113,7 @@ fn config(size: usize, slide: usize) -> WindowConfig {
     WindowConfig { streams, memory: 1 << 16, ..WindowConfig::new(size, slide, 1_000_000) }
 }
 
-/// What was shown, for whoever looks.
+/// The windows that were shown, for the test.
 type Log = Rc<RefCell<Directions>>;
 
 fn windows(config: WindowConfig) -> (Log, Windows<Tcp, impl FnMut(&Window<'_>)>) {
@@ -156,7 +156,7 @@ fn windows_are_what_a_naive_cutter_cuts() {
     }
 }
 
-/// Memory for two windows: nothing is lost, windows are shown before they are full.
+/// Memory for two windows: no byte is lost, and windows are shown before they are full.
 #[test]
 fn without_memory_windows_are_short_and_no_byte_is_lost() {
     for (size, slide, memory) in [(20, 20, 50), (20, 7, 50), (20, 20, 0)] {
@@ -206,7 +206,7 @@ fn streams_go_on_where_they_were_exported_and_broken_exports_are_refused() {
         assert!(to.import(&image[..at], 0).is_err(), "{at} bytes");
         assert_eq!(to.occupancy(), (0, 16));
     }
-    // One that is known already stays as it is.
+    // A connection that is already known stays as it is.
     to.push(flow(4), segment(500, b"here"), 0);
     to.import(&image, 5).unwrap();
     assert_eq!(to.occupancy(), (5, 16));
@@ -244,7 +244,7 @@ fn windows_that_cannot_be_say_why() {
     assert!(error.contains("capacity is 0"), "{error}");
 }
 
-/// By the direction's key, since a connection's number is another one where it moves to.
+/// By the direction's key, since a connection has another number after a move.
 type ByFlow = BTreeMap<String, Vec<Shown>>;
 type SharedByFlow = Rc<RefCell<ByFlow>>;
 
@@ -295,7 +295,7 @@ fn parts_of_windows_that_cannot_be_are_refused() {
     let with = |seen: u8| {
         let mut bytes = moved.clone();
         let end = bytes.len() - 2;
-        // The first number of the last direction's part, in which nothing is.
+        // The `seen` field of the last direction's part, which is empty.
         bytes[end - 24 + 3] = seen;
         bytes.truncate(end);
         let sum = checksum::internet(&bytes);
@@ -306,7 +306,7 @@ fn parts_of_windows_that_cannot_be_are_refused() {
     assert!(with(1).is_err(), "more was shown than there is");
 }
 
-/// Two that hand connections to and fro show together what one alone shows.
+/// Two that exchange connections show together what one alone shows.
 #[test]
 fn windows_go_on_where_their_connections_move_to() {
     let mut moves = 0;
@@ -362,8 +362,9 @@ fn windows_go_on_where_their_connections_move_to() {
     assert!(moves > 10_000, "{moves}");
 }
 
-/// A connection that never falls silent, and brings too little for a window: its bytes are shown once their first has waited for
-/// the timeout, and the window goes on being filled.
+/// A connection that is never silent, and brings too few bytes for a window.
+///
+/// Its bytes are shown once the first has waited for the timeout, and the window continues to fill.
 #[test]
 fn bytes_that_wait_for_the_timeout_are_shown_before_their_window_is_full() {
     let (shown, mut windows) = watched(WindowConfig::new(10, 4, 1_000));
@@ -381,17 +382,18 @@ fn bytes_that_wait_for_the_timeout_are_shown_before_their_window_is_full() {
     assert_eq!(told(&shown, &there), []);
     windows.push(there, segment(105, b"f"), 1_000);
     assert_eq!(told(&shown, &there), [(0, "abcdef".into(), 0, Why::Due)]);
-    // Nothing new waits: nothing is due.
+    // No new bytes wait, so nothing is due.
     windows.push(back, segment(500, b"x"), 1_900);
     assert_eq!(told(&shown, &there), []);
     windows.push(there, segment(106, b"ghijkl"), 2_500);
     assert_eq!(told(&shown, &there), [(0, "abcdefghij".into(), 6, Why::Full)]);
-    // The other direction's byte has waited since 1,900; this one's two since 2,500, and a segment without bytes is enough to say so.
+    // The other direction's byte has waited since 1,900, and this one's two bytes since 2,500. A segment
+    // without bytes makes them due.
     windows.push(back, segment(501, b""), 2_900);
     assert_eq!((told(&shown, &back), told(&shown, &there)), (vec![(0, "x".into(), 0, Why::Due)], vec![]));
     windows.push(back, segment(501, b""), 3_500);
     assert_eq!(told(&shown, &there), [(4, "efghijkl".into(), 6, Why::Due)]);
-    // What was shown is not shown again at the end.
+    // Bytes that were shown are not shown again at the end.
     windows.push(there, segment(112, b"m"), 3_600);
     windows.finish();
     assert_eq!(told(&shown, &there), [(4, "efghijklm".into(), 8, Why::End(End::Drained))]);
