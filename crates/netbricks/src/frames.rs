@@ -37,7 +37,7 @@ pub(crate) enum Writer {
 ///
 /// If only our code writes packets, it also has `frames` short frames.
 pub(crate) fn pool(frames: usize, large: usize, writer: Writer, workers: usize) -> Result<Pool, PoolError> {
-    // At least two workers: with one, the stacks of free frames would be larger than needed.
+    // Count at least two workers, so that a single worker's stock of free frames is not larger than it needs.
     let mut builder = Pool::builder().frames(frames).frame_size(FRAME).workers(workers.max(2));
     if large > 0 {
         builder = builder.large(large, LARGE);

@@ -25,7 +25,7 @@ const ENDINGS: [&str; 4] = [".pcap", ".pcapng", ".pcap.gz", ".pcapng.gz"];
 /// Keys that make no sense here, or for which the command itself has a flag.
 const LEFT_OUT: &[&str] =
     &["capture", "clock", "impair_direction", "checksum", "mtu", "json", "quiet", "color"];
-/// Keys of queues, which a capture file does not have. If one is given, the error says what to do instead.
+/// Keys of queues, which a capture file does not have; the error for them names the alternative.
 const OF_QUEUES: &[&str] = &["steer", "workers"];
 
 /// Flags of earlier versions; they are refused, and the error names the new flag.

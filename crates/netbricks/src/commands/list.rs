@@ -97,7 +97,7 @@ fn list(
     console.print(&text)
 }
 
-/// Keys for programs: whether a key is required, and else its default as it would be written, if it has one.
+/// Keys for programs: whether a key is required, and its default as it would be written.
 fn keys_json(keys: &[Key]) -> serde_json::Value {
     let key = |key: &Key| {
         serde_json::json!({
