@@ -1,5 +1,6 @@
-//! State that is divided by a key other than a flow: a table by source address needs a shuffle by source
-//! before it.
+//! State that is divided by a key other than a flow, such as a table by source address.
+//!
+//! It needs a shuffle by that key before it.
 //!
 //! Such a shuffle is put in, or a warning says that the state is split.
 
@@ -171,9 +172,9 @@ impl Network {
 }
 
 impl Plan<'_> {
-    /// Puts a shuffle by the key of its state before each use of these functions, if there is such a key.
+    /// Puts a shuffle before each use of these functions, by the key of the function's state.
     ///
-    /// All uses of a function have one owner table.
+    /// Functions without such a key are left alone. All uses of a function have one owner table.
     pub(crate) fn put_before(&mut self, split: &[Split]) {
         for Split { function, node, key, .. } in split {
             let Some(key) = *key else { continue };

@@ -163,8 +163,9 @@ impl OpenPorts {
     }
 }
 
-/// A transmit node for each of `workers` workers: each has its own queue, or shares one if there are fewer
-/// queues.
+/// A transmit node for each of `workers` workers.
+///
+/// Each has its own queue, or shares one if there are fewer queues.
 pub(crate) fn transmit_nodes(
     port: &mut dyn Port,
     workers: usize,
