@@ -95,7 +95,8 @@ struct Figure {
     /// Figures that were measured right before this one (ns a packet), by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     beside: BTreeMap<String, f64>,
-    /// How many times as long a packet takes with state that workers share as with private state, by number
+    /// Times that a packet takes with shared state, as a multiple of those with private state, by number of
+    /// workers.
     /// of workers.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     over_private: BTreeMap<usize, f64>,

@@ -26,8 +26,9 @@ use crate::diagnostic::{Diagnostics, Source};
 
 /// Turns in one call of the graph; a worker's round has this many, or a multiple.
 const ROUND: usize = 64;
-/// Packets make whole passes through the store, so each ends in its place with the bytes that were last
-/// written for that place.
+/// Packets make whole passes through the store.
+///
+/// So each packet ends in its place, with the bytes that were last written for that place.
 const _: () = assert!(TRACE.is_multiple_of(PACKETS) && PACKETS.is_multiple_of(BURST));
 
 /// The traffic of a benchmark.
