@@ -95,8 +95,7 @@ struct Figure {
     /// Figures that were measured right before this one (ns a packet), by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     beside: BTreeMap<String, f64>,
-    /// Times that a packet takes with shared state, as a multiple of those with private state, by number of
-    /// workers.
+    /// Ratio of the time a packet with shared state to that with private state, by number of workers.
     /// of workers.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     over_private: BTreeMap<usize, f64>,
