@@ -392,10 +392,10 @@ fn default_port(line: &[u8]) -> u16 {
     if https { HTTPS_PORT } else { HTTP_PORT }
 }
 
-/// A host without the dot that ends a full name, and without an empty or default port (RFC 3986, section
-/// 6.2.3).
+/// A host in canonical form: without the dot that ends a full name, and without an empty or default port.
 ///
-/// So all ways to write one host are the same bytes, except for upper and lower case.
+/// So all ways to write one host are the same bytes, except for upper and lower case (RFC 3986, section
+/// 6.2.3).
 fn canonical(host: &[u8], default_port: u16) -> &[u8] {
     let (name, port) = split_port(host);
     match port {
