@@ -1,5 +1,7 @@
-//! All functions over everything: whole packets of every kind, seeded mutations of them, and all captures. Nothing
-//! panics, every packet is accounted for, and results do not depend on the batch size (which `run_node` checks).
+//! Tests of all functions with valid packets of every kind, seeded mutations of them, and all captures.
+//!
+//! Nothing panics, every packet is accounted for, and results do not depend on the batch size (which
+//! `run_node` checks).
 #![forbid(unsafe_code)]
 
 use netbricks_core::packet::tcp::flags;
@@ -15,7 +17,7 @@ use netbricks_testkit::{captures, checksums, kinds, run_node};
 
 type Make = fn(&Worker) -> Result<Box<dyn Node>, BuildError>;
 
-/// What the functions are told here.
+/// The functions' settings in these tests.
 struct Configs {
     paper: ttl::TtlConfig,
     ttl: ttl::TtlConfig,
@@ -71,7 +73,7 @@ fn groups(groups: usize, key: ShuffleKey, queue: usize) -> group_by::GroupSettin
     group_by::GroupSettings { groups, key, queue }
 }
 
-/// Every function alone, and all of them in one loop.
+/// Every function alone, and all of them fused into one loop.
 fn functions() -> Vec<(&'static str, Make)> {
     vec![
         ("wire", |worker| compose(worker, wire::wire)),
@@ -161,8 +163,10 @@ fn whole_packets_stay_whole() {
     }
 }
 
-/// Frames of one connection from its SYN on, and of other protocols: where a payload says `RIGHT` it becomes `WRONG` behind the
-/// sender's checksum. Then the sender sends the same right.
+/// Frames of one connection from its SYN on, and of other protocols.
+///
+/// A payload with `RIGHT` is changed to `WRONG` after its sender's checksum was made. Then the sender sends
+/// the right bytes again.
 fn corrupted_on_the_way() -> Vec<Vec<u8>> {
     let ends = [("10.0.0.1", "10.0.0.2", 4_000, 80), ("10.0.0.2", "10.0.0.1", 80, 4_000)];
     let tcp = |way: usize, sequence, ack, flag, payload: &[u8]| {
@@ -218,13 +222,13 @@ fn no_function_makes_a_wrong_checksum_right() {
         }
         let right = |frames: &[Vec<u8>]| frames.iter().filter(|frame| says(frame, b"RIGHT")).count();
         if ["http-block", "rewrite-stream"].contains(&name) {
-            // What opens a connection goes on without its bytes.
+            // A packet that opens a connection goes on without its bytes.
             assert_eq!(right(&report.out), right(&frames) - 2, "{name}");
         }
     }
 }
 
-/// A first fragment of a TCP segment to a port that ends so many bytes behind its IPv4 header.
+/// A first fragment of a TCP segment to `port` that ends `bytes` bytes after its IPv4 header.
 fn cut_off(port: u16, bytes: usize) -> Vec<u8> {
     let tcp = ethernet().ipv4("10.0.0.1", "10.0.0.2").fragment(0, true).tcp(4_000, port).flags(flags::ACK);
     let mut frame = tcp.timestamps(1, 2).payload(b"GET / HTTP/1.1").build().expect("a segment");

@@ -346,8 +346,7 @@ impl Contents for Backends {
     }
 }
 
-/// The format is lines: the initial backends, then one line for each backend, then the hash of all lines
-/// before it.
+/// The format is lines: the initial backends, one line for each backend, and the hash of all lines before.
 impl Declared for Backends {
     fn export(&self) -> Vec<u8> {
         let mut text = format!("{FORMAT} {:016x}\n", self.0.origin);

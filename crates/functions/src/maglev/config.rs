@@ -173,8 +173,7 @@ impl Settings for MaglevConfig {
         }
     }
 
-    /// Warns of backends that have one address, and so are one machine with two names, and of backends
-    /// without a slot.
+    /// Warns of backends with the same address, which are one machine, and of backends without a slot.
     fn warnings(&self) -> Vec<ConfigWarning> {
         let mut first: BTreeMap<[u8; 6], &str> = BTreeMap::new();
         let warnings = self.backends.iter().enumerate().filter_map(|(item, Backend { name, mac, .. })| {
