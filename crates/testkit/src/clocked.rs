@@ -9,7 +9,9 @@ use netbricks_core::{Blueprint, BuildError, Function, Graph, Input, Node, Turn, 
 
 use crate::run::{BURSTS, Frame, Report, Sink, assemble, worker};
 
-/// A function that goes on from step to step, under a clock that its test moves. The clock begins at one
+/// A function that goes on from step to step, under a clock that its test moves.
+///
+/// The clock begins at one second.
 /// second.
 ///
 /// Each step runs in three graphs, one for each [batch size](BURSTS), which must agree. After each step,
