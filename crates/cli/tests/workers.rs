@@ -389,8 +389,9 @@ fn few_buffers(port: &str, through: &str, workers: usize) -> String {
     )
 }
 
-/// The generator moves the clock: buffers that are all held for a time become free again, also those on other
-/// workers.
+/// The generator moves the clock, so that buffers that are all held for a time become free again.
+///
+/// The same holds for buffers that other workers hold.
 #[test]
 fn a_generator_that_finds_no_buffer_goes_on_when_there_are_some() {
     for (name, port, through, workers) in [

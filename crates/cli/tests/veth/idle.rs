@@ -19,8 +19,9 @@ fn times(run: &Run) -> (u64, u64) {
     (ran, wanted)
 }
 
-/// The share of one core that an idle run takes, and the share that it would take on an otherwise idle
-/// machine.
+/// The share of one core that an idle run takes.
+///
+/// The second number is the share that it would take on an otherwise idle machine.
 fn load(driver: Driver, policy: &str) -> Option<(f64, f64)> {
     let segment = Segment::new(&format!("idle-{policy}"), driver, &["ping"])?;
     let run = segment.start(&segment.chains(""), &["--idle", policy, "--workers", "1"]);
