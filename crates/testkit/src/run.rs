@@ -1,4 +1,4 @@
-//! Runs a function over frames and reports what became of them.
+//! Runs a function over frames and reports the fate of each.
 
 use netbricks_core::buffer::Pool;
 use netbricks_core::packet::build::Builder;
@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Batch sizes at which every test runs: results must not depend on it.
+/// Batch sizes at which every test runs: results must not depend on the size.
 pub const BURSTS: [usize; 3] = [1, 32, 256];
 
 /// A value that can be given as a packet.

@@ -315,7 +315,7 @@ impl Parser {
         if matches!(self.phase, Phase::Start | Phase::Lost)
             && let Some((name, ends)) = target_host(text)
         {
-            // Among lines that are of no request, one that is cut off is no more than it seems to be.
+            // While requests are lost, the line is probably no request, so its host counts as it is.
             found(Found::Host { name, whole: ends || !line.cut || self.phase == Phase::Lost });
         }
         if let Some(name) = named_host(text) {
@@ -329,10 +329,10 @@ impl Parser {
         let Some(colon) = text.iter().position(|byte| *byte == b':') else { return };
         let (mut name, value) = (&text[..colon], text[colon + 1..].trim_ascii());
         if self.wary {
-            // RFC 9112, section 5.1: some take the name without the space.
+            // RFC 9112, section 5.1: some servers take the name without the space.
             self.doubtful |= name.trim_ascii() != name;
             name = name.trim_ascii();
-            // What follows may be another protocol's, or not.
+            // The next bytes may be of another protocol, or not.
             self.doubtful |= name.eq_ignore_ascii_case(b"upgrade");
         }
         if name.eq_ignore_ascii_case(b"host") {
@@ -345,7 +345,7 @@ impl Parser {
             self.framing = if chunked && !twice { Framing::Chunked } else { Framing::Unknown };
         } else if name.eq_ignore_ascii_case(b"content-length") {
             let length = number(value, 10).filter(|_| !(self.wary && line.cut));
-            // Two that differ: section 6.3 calls it an error of the sender.
+            // Two lengths that differ are an error of the sender (section 6.3).
             self.framing = match (self.framing, length) {
                 (Framing::Length(known), Some(length)) if !self.sized || known == length => {
                     Framing::Length(length)
@@ -360,9 +360,9 @@ impl Parser {
 
 /// The host of an absolute or authority form (RFC 9112, section 3.2), and whether it ends within the line.
 ///
-/// It counts before the field.
+/// This host counts before the Host field.
 fn target_host(line: &[u8]) -> Option<(&[u8], bool)> {
-    // Lenient servers take any number of whitespace between them (RFC 9112, section 3).
+    // Lenient servers accept any whitespace between the words (RFC 9112, section 3).
     let space = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0x0b;
     let mut words = line.split(space).filter(|word| !word.is_empty());
     let (method, target) = (words.next()?, words.next()?);
@@ -374,7 +374,7 @@ fn target_host(line: &[u8]) -> Option<(&[u8], bool)> {
     let rest = &target[scheme + 3..];
     let end = rest.iter().position(|byte| b"/?#".contains(byte));
     let authority = &rest[..end.unwrap_or(rest.len())];
-    // Behind whoever asks, if that is said.
+    // The host is behind the user information, if there is any.
     let host = authority.rsplit(|byte| *byte == b'@').next().unwrap_or(authority);
     Some((host, ends || end.is_some()))
 }

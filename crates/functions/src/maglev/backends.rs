@@ -71,7 +71,7 @@ pub(super) struct Replace {
 }
 
 const ID: u64 = (1 << 48) - 1;
-/// The most backends: their numbers get the bits of a flow's value that the id leaves.
+/// The most backends: their numbers get the bits of a flow's 64-bit value that the id leaves.
 pub(super) const MOST: usize = 1 << 14;
 /// The most slots, a prime: a worker makes a new table between two batches, in a few milliseconds.
 pub(super) const MOST_SLOTS: usize = 131_101;
