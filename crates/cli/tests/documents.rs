@@ -1,11 +1,11 @@
-//! Chain files that the documentation shows are ones that `netbricks check` accepts.
+//! Tests that `netbricks check` accepts the chain files in the documentation.
 
 use std::path::Path;
 use std::process::Command;
 
 use netbricks_testkit::{captures, kinds};
 
-/// The TOML of a document that is a whole chain file.
+/// The TOML blocks of a document that are whole chain files.
 fn chain_files(text: &str) -> impl Iterator<Item = &str> {
     let blocks = text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
     blocks.filter(|block| block.contains("[[chain]]") && block.contains("driver"))
@@ -32,7 +32,7 @@ fn shown_chain_files_are_good() {
             let said = String::from_utf8_lossy(&output.stdout);
             assert!(output.status.success(), "{document}:\n{file}\n{said}");
             let said: serde_json::Value = serde_json::from_str(&said).expect("one JSON object");
-            // Only that this machine has no such interfaces and cores may be said of them.
+            // The only diagnostics are that this machine has no such interfaces and cores.
             let found = said["diagnostics"].as_array().expect("a list");
             assert!(found.iter().all(|found| found["machine"] == true), "{document}:\n{file}\n{said}");
         }
@@ -40,7 +40,7 @@ fn shown_chain_files_are_good() {
     assert!(steered > 0, "one of them steers");
 }
 
-/// README's chain file between two hosts of one network: they find each other, and a ping comes and goes.
+/// README's chain file between two hosts of one network: ARP passes, and a ping comes and goes.
 #[test]
 fn the_chain_file_of_the_readme_forwards_arp_and_ping_both_ways() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -70,7 +70,7 @@ fn the_chain_file_of_the_readme_forwards_arp_and_ping_both_ways() {
     let report: serde_json::Value = serde_json::from_str(&said).expect("one JSON object");
     assert_eq!((&report["received"], &report["sent"]), (&7.into(), &7.into()), "{report}");
     let sent = captures::frames(&directory.join("wan-out.pcap"));
-    // ARP, neighbour discovery and LLC pass as they are; the pings lose a hop each.
+    // ARP, neighbour discovery and LLC pass unchanged; each ping loses a hop.
     assert_eq!(sent.len(), 5);
     let unchanged: Vec<bool> = sent.iter().zip(&here).map(|(sent, frame)| sent == frame).collect();
     assert_eq!(unchanged, [true, false, true, false, true]);

@@ -11,9 +11,9 @@ fn one_warning_says_how_to_reserve_huge_pages() {
         line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok()).unwrap_or(0)
     };
     let (free, available) = (numbers("HugePages_Free"), numbers("MemAvailable") / 1024);
-    // More frames of 2 KiB than the free pages of 2 MiB hold; touched or not, they must fit into memory. Each is 2,112
-    // bytes with the line between frames and has a short one of 576 beside it, and each of the two has 128 bytes of
-    // metadata: 2,944, so 3 MiB hold 1,024 of them.
+    // More frames of 2 KiB than the free pages of 2 MiB hold. They must fit into memory, whether touched or
+    // not. Each frame is 2,112 bytes with the cache line between frames. Beside it is a short frame of 576
+    // bytes, and each of the two has 128 bytes of metadata: 2,944 bytes in all, so 3 MiB hold 1,024 of them.
     let frames = (free + 8) * 1024;
     if (free + 8) * 3 + 512 > available {
         eprintln!("skipped: {free} huge pages are free, and there is no memory for a larger pool");
@@ -44,7 +44,7 @@ fn one_warning_says_how_to_reserve_huge_pages() {
     assert_eq!(said.matches("warning: ").count(), 1, "{said}");
     assert!(said.contains("vm.nr_hugepages") && said.contains("small pages"), "{said}");
     assert_eq!(run(&["--quiet"]).0, "");
-    // Programs are told all the same.
+    // The JSON report has the warning all the same.
     let (said, report) = run(&["--quiet", "--json"]);
     assert_eq!(said, "");
     let report: serde_json::Value = serde_json::from_str(&report).expect("one JSON object");

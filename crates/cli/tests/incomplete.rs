@@ -1,5 +1,6 @@
-//! Captures that do not hold all that was on the wire: cut by a snap length, taken before a device cut segments, damaged in
-//! their lengths or times.
+//! Captures that do not have all bytes that were on the wire.
+//!
+//! They were cut by a snap length, taken before a device cut segments, or have damaged lengths or times.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -60,7 +61,7 @@ fn folder(name: &str) -> PathBuf {
     directory
 }
 
-/// Runs `through` from in.pcap to out.pcap; answers the report, with what is said of it under `said`.
+/// Runs `through` from in.pcap to out.pcap; returns the report, with the standard error under `said`.
 fn run(directory: &Path, functions: &str, through: &str, workers: &str, burst: &str) -> Value {
     let file = format!(
         "[port.lan]\ndriver = \"pcap\"\nread = \"in.pcap\"\n[port.wan]\ndriver = \"pcap\"\nwrite = \"out.pcap\"\n\
@@ -123,7 +124,7 @@ fn a_packet_cut_to_its_headers_counts_with_its_length_on_the_wire() {
     }
 }
 
-/// The packets of one flow meet on one worker, cut or whole.
+/// The packets of one flow meet on one worker, whether cut or whole.
 #[test]
 fn cut_and_whole_packets_of_a_flow_are_one_flow_on_several_workers() {
     let directory = folder("cut-and-whole");
@@ -145,7 +146,7 @@ fn cut_and_whole_packets_of_a_flow_are_one_flow_on_several_workers() {
     }
 }
 
-/// What is missing excuses no lie: a length beyond what was on the wire, or in a record that was not cut.
+/// A cut does not excuse a wrong length, beyond the wire's or in a record that was not cut.
 #[test]
 fn a_length_beyond_the_wire_is_malformed() {
     let directory = folder("cut-and-lying");
@@ -171,7 +172,7 @@ fn a_length_beyond_the_wire_is_malformed() {
     assert_eq!(report["sent"], 0);
 }
 
-/// What changes headers changes them in a cut packet as in a whole one.
+/// Functions change headers of a cut packet as those of a whole one.
 #[test]
 fn headers_of_a_cut_packet_are_changed_as_those_of_a_whole_one() {
     let directory = folder("cut-and-changed");
@@ -188,7 +189,8 @@ fn headers_of_a_cut_packet_are_changed_as_those_of_a_whole_one() {
     }
 }
 
-/// Streams: what is missing is neither invented nor rewritten, and checksums over it are neither right nor wrong.
+/// Streams: missing bytes are neither invented nor rewritten, and checksums over them are neither right nor
+/// wrong.
 #[test]
 fn what_needs_the_whole_packet_says_that_it_is_not_there() {
     let directory = folder("cut-streams");
@@ -226,7 +228,8 @@ fn what_needs_the_whole_packet_says_that_it_is_not_there() {
     let report = run(&directory, host, "\"host\"", "1", "32");
     assert_eq!(report["dropped"]["truncated"], 2, "{report}");
 
-    // A port that drops wrong checksums drops none that it can't verify, but verifies IPv4's headers.
+    // A port that drops wrong checksums does not drop those that it cannot verify, but it verifies IPv4
+    // headers.
     let (_, frame, headers) = long_frames().remove(0);
     let mut wrong = cut(&frame, headers);
     wrong.data[24] ^= 1;
@@ -244,8 +247,9 @@ fn what_needs_the_whole_packet_says_that_it_is_not_there() {
     assert_eq!(report["received"], 2);
 }
 
-/// Segments captured before a device cut them say 0 for their length: the frame's counts. Short frames that say so are
-/// padded lies, and so are protocols that no device cuts.
+/// A segment that was captured before a device cut it has the length 0; then the frame's length counts.
+///
+/// In short frames, and with protocols that no device cuts, the length 0 is wrong.
 #[test]
 fn a_length_of_zero_in_an_offloaded_segment_is_the_frames() {
     let directory = folder("unstated");
@@ -268,11 +272,11 @@ fn a_length_of_zero_in_an_offloaded_segment_is_the_frames() {
         assert!(report["sections"].to_string().contains("/offloaded"), "{name}: {report}");
         assert_eq!(read(&directory.join("out.pcap"))[0].data, *frame, "{name}");
     }
-    // Cut besides.
+    // It is also cut.
     write(&directory.join("in.pcap"), 1, &[cut(&v4, 54)]);
     let report = run(&directory, MONITOR, "\"flows\"", "1", "32");
     assert_eq!(rows(&report)[0][1..], ["1", "1700"], "{report}");
-    // None of these is a segment that a device was to cut.
+    // None of these is a segment for a device to cut.
     let mut short = v4[..60].to_vec();
     short[24..26].fill(0);
     let mut fragment = v4.clone();
@@ -306,7 +310,7 @@ fn lengths_and_times_of_records_survive_a_run() {
         assert_eq!(report["sent"], 6, "{report}");
         let mut out = read(&directory.join("out.pcap"));
         if workers == "2" {
-            // Whose flow comes first is not said.
+            // The order of flows is undefined.
             out.sort_by_key(|record| (record.time, record.original));
             records.sort_by_key(|record| (record.time, record.original));
         }

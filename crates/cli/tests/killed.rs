@@ -1,4 +1,5 @@
-//! Processes that are killed while they write captures (SIGKILL): what they had written is there, and can be read.
+//! Processes that are killed (SIGKILL) while they write captures: the written packets are in the file and can
+//! be read.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -16,7 +17,7 @@ fn folder(name: &str) -> PathBuf {
     directory
 }
 
-/// A classic capture of packets at once, and one a day later.
+/// A classic capture of packets at one time, and one packet a day later.
 fn capture(file: &Path) {
     let mut bytes = Vec::new();
     bytes.extend(0xa1b2_c3d4u32.to_le_bytes());
@@ -40,7 +41,7 @@ fn netbricks(directory: &Path, file: &str, chain: &str) -> Command {
     command
 }
 
-/// Ends the process in the end, whatever the test finds.
+/// Kills the process at the end, whatever the result of the test.
 struct Killed(Child);
 impl Drop for Killed {
     fn drop(&mut self) {
@@ -49,7 +50,7 @@ impl Drop for Killed {
     }
 }
 
-/// What a run over a capture says that it received, and what its failures were.
+/// The number of packets that a run over a capture received, and its failures.
 fn received(directory: &Path, capture: &str) -> (u64, String) {
     let chain = format!(
         "[port.a]\ndriver = \"pcap\"\nread = \"{capture}\"\n[port.b]\ndriver = \"null\"\n[[chain]]\nfrom = \"a\"\nto = \"b\"\n"
@@ -59,8 +60,10 @@ fn received(directory: &Path, capture: &str) -> (u64, String) {
     (report["received"].as_u64().unwrap_or_default(), report["failures"].to_string())
 }
 
-/// Of each format, plain and compressed, and of a capture beside a port. The process sleeps when it is killed: what it wrote
-/// is in the file although it was not asked for anything since.
+/// A killed process leaves its written packets, in each format, plain and compressed, and in a capture beside
+/// a port.
+///
+/// The process sleeps when it is killed: packets reach the file even if nothing comes after them.
 #[test]
 fn a_killed_process_leaves_what_it_wrote() {
     let directory = folder("killed");
@@ -80,7 +83,7 @@ fn a_killed_process_leaves_what_it_wrote() {
             command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary was built");
         let mut child = Killed(child);
         let partial = format!("{name}.partial");
-        // Until then it is killed anyway: there is no bound but patience on how long a busy machine takes.
+        // The process is killed in any case: this bound is only for a very busy machine.
         let mut told = (0, String::new());
         for _ in 0..600 {
             std::thread::sleep(Duration::from_millis(200));
@@ -97,14 +100,14 @@ fn a_killed_process_leaves_what_it_wrote() {
         child.0.wait().expect("it is a child");
         let (packets, failures) = received(&directory, &partial);
         assert_eq!(packets, u64::from(PACKETS), "{name}: {failures}");
-        // A compressed file ends in the middle, and whoever reads it says so.
+        // A compressed file ends in the middle, and its reader reports that.
         assert_eq!(failures == "[]", !name.ends_with(".gz"), "{name}: {failures}");
         let older = std::fs::read(directory.join(name)).expect("it is there");
         assert_eq!(older, b"an older capture", "{name} was given up before there was another");
     }
 }
 
-/// The next run of the same file says what was left, leaves it alone, and ends well.
+/// The next run of the same file reports the remaining capture, leaves it alone, and succeeds.
 #[test]
 fn the_next_run_says_what_a_killed_one_left() {
     let directory = folder("left-behind");

@@ -1,7 +1,7 @@
 //! A million mutated packets through a graph of every function, at batch sizes of 1, 32 and 256.
 //!
-//! The same packets come out, nothing panics or leaks, and every packet is accounted for. Wireshark finds nothing
-//! malformed that was not malformed before.
+//! The same packets come out, nothing panics or leaks, and every packet is accounted for. Wireshark finds
+//! nothing malformed that was not malformed before.
 
 mod wireshark;
 
@@ -22,7 +22,7 @@ use toml::de::DeTable;
 
 const MUTATIONS: usize = 1_000_000;
 const SHOWN_TO_WIRESHARK: usize = 20_000;
-/// Packets in a round, all of one time: each batch size divides it.
+/// Packets in a round, all of one time; each batch size divides this number.
 const ROUND: usize = 256;
 const MILLISECOND: u64 = 1_000_000;
 
@@ -35,7 +35,7 @@ const CHAIN: [(&str, &str); 13] = [
         "non_ip = \"pass\"\nanswer_v4 = \"10.0.0.254\"\nanswer_v6 = \"2001:db8::fe\"\nanswer_rate = 1_000_000",
     ),
     ("macswap", ""),
-    // Small, so that it fills, and soon forgets.
+    // Small, so that it fills up, and forgets soon.
     ("monitor", "capacity = 1024\nidle = \"1 s\""),
     ("busy", "cycles = 0"),
     ("mss", "size = 1000\nadd = true"),
@@ -45,7 +45,7 @@ const CHAIN: [(&str, &str); 13] = [
         "rewrite-stream",
         "find = \"l\"\nreplace = \"longer\"\nfrom = \"both\"\nports = [80, 53, 443]\nflows = 64\nmemory = 1_048_576",
     ),
-    // One worker owns all flows, and one group has them all: what they look at is what there is to get wrong.
+    // One worker owns all flows, and one group has all of them: the test is for the reading of their headers.
     ("shuffle", "key = \"flow\""),
     ("group-by", "groups = 1\nkey = \"vlan\""),
     ("lpm", "routes = [\"0.0.0.0/0 1\", \"10.0.0.0/30 2\", \"2001:db8::/32 3\", \"2001:db8::2/128 4\"]"),
@@ -73,7 +73,7 @@ fn blueprints() -> Vec<(&'static str, Blueprint)> {
         .collect()
 }
 
-/// Frames of one round, and how far a graph has taken them.
+/// Frames of one round, and the number of frames that a graph has taken.
 #[derive(Clone, Default)]
 struct Feed {
     frames: Rc<RefCell<Vec<Vec<u8>>>>,
@@ -96,7 +96,7 @@ impl Node for Source {
             let Some(frame) = frames.get(at) else { break };
             self.0.next.set(at + 1);
             let mut packet = cx.pool().packet(frame).expect("the pool is larger than a round");
-            // What leaves can be found among what came.
+            // The number of the frame, so that a frame that leaves can be found among those that came.
             packet.set_received_at(self.0.first.get() + at as u64);
             assert!(batch.push(packet).is_ok(), "a batch takes a burst");
         }
@@ -113,9 +113,9 @@ impl Node for Source {
     }
 }
 
-/// Hashes all packets that leave, in order, and keeps frames where wanted.
+/// Hashes all packets that leave, in order, and keeps frames if asked to.
 ///
-/// Each frame has the number of the one that it came in as.
+/// Each frame has the number of the frame that it came in as.
 #[derive(Clone)]
 struct Sink(Rc<RefCell<Left>>);
 
@@ -123,7 +123,7 @@ struct Sink(Rc<RefCell<Left>>);
 struct Left {
     /// Whether the order counts.
     ///
-    /// Within a batch, newly made answers leave after those that packets were turned into.
+    /// Within a batch, newly made answers leave after answers that packets were turned into.
     ordered: bool,
     hash: u64,
     packets: u64,
@@ -157,7 +157,7 @@ impl Node for Sink {
 
 /// A graph of all functions at one batch size.
 ///
-/// Answers of each function have a sink of their own: between functions their order depends on the batch.
+/// The answers of each function have their own sink: between functions, their order depends on the batch.
 struct Replay {
     burst: usize,
     graph: Graph,
@@ -200,7 +200,7 @@ impl Replay {
         Self { burst, graph, pool, feed, sinks }
     }
 
-    /// Takes a round's frames through at one time.
+    /// Sends a round's frames through the graph at one time.
     fn round(&mut self, first: u64, frames: &mut Vec<Vec<u8>>, now: u64) {
         std::mem::swap(&mut *self.feed.frames.borrow_mut(), frames);
         self.feed.first.set(first);
@@ -230,7 +230,7 @@ impl Replay {
             .collect()
     }
 
-    /// The end: everything is accounted for, and all buffers are back.
+    /// Ends the run and checks that every packet is accounted for, and that all buffers are back.
     fn finish(mut self, packets: usize, now: u64) -> (String, Vec<(&'static str, Sink)>) {
         self.graph.drain(now);
         let totals = self.graph.totals();
@@ -261,7 +261,7 @@ impl Mutations {
     fn new(seed: u64) -> Self {
         let to_us: Vec<_> = kinds::every().into_iter().map(|(_, frame)| frame).collect();
         let from_us = to_us.iter().map(|frame| the_other_way(frame));
-        // Most is for others: what is for the host in the chain goes no further.
+        // Most packets are for others, because packets for the host in the chain go no further.
         let kinds =
             [to_us.clone(), from_us.clone().collect(), from_us.clone().collect(), from_us.collect()].concat();
         Self { kinds, random: Random::new(seed) }
@@ -272,7 +272,7 @@ impl Mutations {
         for frame in frames {
             frame.clear();
             frame.extend_from_slice(&self.kinds[self.random.below(self.kinds.len())]);
-            // One in eight is whole: functions then do all that they can.
+            // One frame in eight stays valid, so that functions do all of their work.
             if self.random.below(8) > 0 {
                 mutate(frame, &mut self.random);
             }
@@ -359,7 +359,7 @@ fn wireshark_finds_nothing_new_that_is_malformed() {
         let path = folder.join(format!("mutations-{name}.pcap"));
         let after = wireshark::opinions(&path, left.iter().map(|(_, frame)| frame.as_slice()));
         for ((number, frame), opinion) in left.iter().zip(after) {
-            // What a function made itself did not come in; numbers begin with 1.
+            // A packet made by a function has no number; other numbers begin with 1.
             let was = number.checked_sub(1).and_then(|at| before.get(at as usize));
             let allowed = was.is_some_and(|before| before.malformed) || opinion.quotes && opinion.sound;
             if opinion.malformed && !allowed {

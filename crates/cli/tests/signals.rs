@@ -1,4 +1,6 @@
-//! Signals that a run takes, as a shell sends them: SIGUSR1 asks for the report so far, a pair within 300 ms is one request.
+//! Signals that a shell may send to a run.
+//!
+//! SIGUSR1 asks for the report so far; two signals within 300 ms are one request.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -6,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-/// A run that only ends when it is told to, in a directory of its own.
+/// A run that ends only when it is stopped, in its own directory.
 fn start(name: &str, arguments: &[&str]) -> Child {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_dir_all(&directory);
@@ -20,7 +22,7 @@ fn start(name: &str, arguments: &[&str]) -> Child {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary was built for this test");
-    // It listens before it opens ports: until the capture in the making is there.
+    // It listens before it opens ports, so wait until its unfinished capture is there.
     while std::fs::read_dir(&directory).expect("it is there").count() < 2 {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
@@ -74,7 +76,7 @@ fn sigusr1_prints_one_json_object_a_line_and_the_run_goes_on() {
     assert_eq!(rest, "");
 }
 
-/// Standard output is the final report's alone.
+/// Standard output has only the final report.
 #[test]
 fn sigusr1_prints_the_report_so_far_to_standard_error() {
     for arguments in [&[][..], &["--quiet"]] {
@@ -103,7 +105,7 @@ fn sigusr1_prints_the_report_so_far_to_standard_error() {
     }
 }
 
-/// A stopped process finds both signals at once when it goes on, however busy the machine is.
+/// A stopped process gets both signals at once when it goes on, however busy the machine is.
 #[test]
 fn two_signals_at_once_lose_no_report() {
     let mut child = start("two-signals", &["--json"]);

@@ -38,7 +38,7 @@ fn report(output: &Output) -> Value {
     report
 }
 
-/// Flows with their packets and bytes, as the monitor's section has them.
+/// The flows in the monitor's section, with their packets and bytes.
 fn flows(report: &Value) -> Vec<(String, u64, u64)> {
     let sections = report["sections"].as_array().expect("a list");
     let mut of_flows = sections.iter().filter(|section| section["title"] == "largest flows");
@@ -89,7 +89,7 @@ fn more_workers_than_transmit_queues_share_them() {
     let directory = scratch("pcap", &generated(30_000, 10, "driver = \"pcap\"\nwrite = \"out.pcap\""));
     let written = report(&run(&directory, &["--workers", "3"]));
     assert_eq!((&written["workers"], &written["sent"]), (&Value::from(3), &Value::from(30_000)));
-    // All of it is in the file, whole.
+    // All packets are in the file, complete.
     std::fs::write(
         directory.join("f.toml"),
         "[port.lan]\ndriver = \"pcap\"\nread = \"out.pcap\"\n[port.wan]\ndriver = \"null\"\n\
@@ -100,14 +100,14 @@ fn more_workers_than_transmit_queues_share_them() {
     assert_eq!(read["received"], 30_000);
     assert_eq!(read["ports"][0]["received_bytes"], written["ports"][1]["sent_bytes"]);
 
-    // A capture has one queue: the second worker would receive nothing, and it is said so.
+    // A capture has one queue: the second worker would receive nothing, and a warning says so.
     let output = run(&directory, &["--workers", "2"]);
     assert_eq!(report(&output)["workers"], 1);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("1 of 2 workers would receive nothing"), "{said}");
 }
 
-/// Frames by flow, each flow's in their order.
+/// Frames by flow, in the order of each flow.
 fn by_flow(path: &Path) -> std::collections::BTreeMap<Option<netbricks_core::packet::FlowKey>, Vec<Vec<u8>>> {
     let mut flows = std::collections::BTreeMap::<_, Vec<_>>::new();
     for frame in netbricks_testkit::captures::frames(path) {
@@ -255,7 +255,7 @@ fn a_shuffle_that_the_file_does_not_name_is_shown_with_its_reason() {
     }
 }
 
-/// The rules of a file against what a generator with one queue makes of the same settings.
+/// Compares the queues that a file's rules choose with a generator of one queue and the same settings.
 #[test]
 fn steered_queues_bring_what_the_rules_say_and_every_packet_is_accounted_for() {
     let lan = "[port.lan]\ndriver = \"generator\"\nprotocol = \"mix\"\nip = \"mix\"\nflows = 300\npackets = 20_000\n";
@@ -299,7 +299,7 @@ fn steered_queues_bring_what_the_rules_say_and_every_packet_is_accounted_for() {
 
 /// Rules that separate directions get a shuffle, and other rules get none.
 ///
-/// Either way state by flow is as one worker alone would have it.
+/// Either way, state by flow is the same as on one worker.
 #[test]
 fn rules_that_part_directions_change_no_flows_state() {
     let file = |steer: &str| {
@@ -354,10 +354,11 @@ fn answers_with_nowhere_to_go_are_explained() {
          `far`, so say where they belong: `[[chain]]` with `from = \"hops.reply\"` and `to`"
     );
     assert_eq!(warning, Some(Value::String(expected)));
-    // As it says.
+    // The remedy that the warning names.
     assert_eq!(said(&format!("{text}[[chain]]\nfrom = \"hops.reply\"\nto = \"wan\"\n")), (0, None));
 
-    // From one port, which cannot send: no answer is drawn, and the report says it likewise.
+    // From one port that cannot send: the graph shows no edge for answers, and the report has the same
+    // warning.
     let text = format!(
         "[port.lan]\ndriver = \"generator\"\npackets = 300\nflows = 64\n[port.wan]\ndriver = \"null\"\n\
          [function.hops]\nuse = \"ttl\"\nanswer_v4 = \"192.0.2.1\"\n\
@@ -379,7 +380,7 @@ fn answers_with_nowhere_to_go_are_explained() {
     assert!(drawn.contains("hops#64 ──▶ wan.send") && !drawn.contains("answers"), "{drawn}");
 }
 
-/// One port to another through `through`, over a pool of as few buffers as there may be.
+/// A chain from one port to another through `through`, with the smallest possible pool.
 fn few_buffers(port: &str, through: &str, workers: usize) -> String {
     format!(
         "[port.lan]\ndriver = \"generator\"\n{port}\n[port.wan]\ndriver = \"null\"\n\
@@ -388,7 +389,9 @@ fn few_buffers(port: &str, through: &str, workers: usize) -> String {
     )
 }
 
-/// The generator moves the clock: what keeps all buffers for a time gives them back, and other workers do too.
+/// The generator moves the clock, so that buffers that are all held for a time become free again.
+///
+/// The same holds for buffers that other workers hold.
 #[test]
 fn a_generator_that_finds_no_buffer_goes_on_when_there_are_some() {
     for (name, port, through, workers) in [
@@ -397,11 +400,11 @@ fn a_generator_that_finds_no_buffer_goes_on_when_there_are_some() {
         ("shuffle", "packets = 20000", "\"shuffle\"", 2),
     ] {
         let directory = scratch(&format!("few-buffers-{name}"), &few_buffers(port, through, workers));
-        // Long enough for any machine; a run that hangs has sent less.
+        // Long enough for any machine; a run that hangs has sent fewer packets.
         let report = report(&run(&directory, &["--duration", "600s"]));
         let packets = if name == "shuffle" { 20_000 } else { 1_000 };
         assert_eq!(report["sent"], packets, "{name}: {report}");
-        // Whether rings hold all buffers at some time is up to the scheduler; that a delay does is not.
+        // The scheduler decides whether rings hold all buffers at some time; a delay always does.
         let exhausted = report["pool"]["exhausted"].as_u64();
         assert!(exhausted > Some(0) || name == "shuffle", "{name}: {report}");
     }
@@ -421,7 +424,9 @@ fn a_generator_whose_buffers_nobody_gives_back_fails_the_run() {
     assert_eq!(report["conserved"], true, "{report}");
 }
 
-/// An idle queue has nothing to wait for but the clock, and on a generator's own clock nothing moves that but what is due next.
+/// A queue before a port that delays packets does not keep a run on its own clock from its end.
+///
+/// An idle queue waits only for the clock, and the clock of a generator moves only to the next event.
 #[test]
 fn a_queue_before_a_line_that_holds_packets_does_not_keep_a_run_on_its_own_clock_from_its_end() {
     for (name, line) in [
@@ -439,7 +444,7 @@ fn a_queue_before_a_line_that_holds_packets_does_not_keep_a_run_on_its_own_clock
             ),
         );
         for workers in ["1", "2"] {
-            // Where it does not end by itself its duration ends it.
+            // If the run does not end by itself, its duration ends it.
             let report = report(&run(&directory, &["--workers", workers, "--duration", "60s"]));
             assert_eq!(report["sent"], 100, "{name}, {workers} workers");
             assert!(report["seconds"].as_f64() < Some(60.0), "{name}, {workers} workers: it did not end");

@@ -319,7 +319,9 @@ impl Registry {
         self
     }
 
-    /// Adds settings, as TOML, with which a function can be tried: tools show them, and tests over all functions use them.
+    /// Adds settings, as TOML, with which a function can be tried.
+    ///
+    /// Tools show them, and tests over all functions use them.
     ///
     /// A function without required keys and without examples is tried with its defaults. Nothing happens where no
     /// function has this name.

@@ -12,15 +12,15 @@ use netbricks_testkit::build::ethernet;
 use toml::Spanned;
 use toml::de::DeTable;
 
-// The benchmark's own: what is counted here is what `netbricks bench chain-ttl-N-fused` times.
+// The benchmark's own code: this counts instructions of what `netbricks bench chain-ttl-N-fused` times.
 #[path = "../../netbricks/src/bench/fused.rs"]
 mod fused;
 
 /// Packets in a burst.
 const BURST: usize = 32;
-/// The time to live with which packets come: more than any chain here takes off.
+/// The TTL with which packets come: more than any chain here takes off.
 const FIRST: u8 = 255;
-/// Where the time to live stands in an untagged frame (RFC 791 §3.1).
+/// Where the TTL stands in an untagged frame (RFC 791 §3.1).
 const TTL: usize = 14 + 8;
 
 /// Full bursts of one frame.
@@ -43,7 +43,7 @@ impl Node for Source {
     }
 }
 
-/// Takes packets that have this time to live, and no others.
+/// Takes packets that have this TTL, and no others.
 struct Sink(u8);
 
 impl Node for Sink {

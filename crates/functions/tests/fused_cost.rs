@@ -14,7 +14,8 @@ fn one_of_sixty_four_fused_functions_costs_no_more_than_one_of_eight() {
         return;
     }
     assert!(output.status.success(), "{stdout}{stderr}");
-    // A TTL function parses two headers and changes one: it can't be had for nothing, and the script must have counted it.
+    // A TTL function parses two headers and changes one. This costs instructions, so the script must have
+    // counted some.
     let cost = |functions: &str| {
         let costs = stdout.split_once(&format!("\"{functions}\":")).unwrap().1;
         costs[..costs.find([',', '}']).unwrap()].parse::<f64>().unwrap()

@@ -1,5 +1,7 @@
-//! All functions over everything: whole packets of every kind, seeded mutations of them, and all captures. Nothing
-//! panics, every packet is accounted for, and results do not depend on the batch size (which `run_node` checks).
+//! Tests of all functions with valid packets of every kind, seeded mutations of them, and all captures.
+//!
+//! Nothing panics, every packet is accounted for, and results do not depend on the batch size (which
+//! `run_node` checks).
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -125,8 +127,10 @@ fn whole_packets_stay_whole() {
     }
 }
 
-/// Frames of one connection from its SYN on, and of other protocols: where a payload says `RIGHT` it becomes `WRONG` behind the
-/// sender's checksum. Then the sender sends the same right.
+/// Frames of one connection from its SYN on, and of other protocols.
+///
+/// A payload with `RIGHT` is changed to `WRONG` after its sender's checksum was made. Then the sender sends
+/// the right bytes again.
 fn corrupted_on_the_way() -> Vec<Vec<u8>> {
     let ends = [("10.0.0.1", "10.0.0.2", 4_000, 80), ("10.0.0.2", "10.0.0.1", 80, 4_000)];
     let tcp = |way: usize, sequence, ack, flag, payload: &[u8]| {
@@ -188,7 +192,7 @@ fn no_function_makes_a_wrong_checksum_right() {
     }
 }
 
-/// A first fragment of a TCP segment to a port that ends so many bytes behind its IPv4 header.
+/// A first fragment of a TCP segment to `port` that ends `bytes` bytes after its IPv4 header.
 fn cut_off(port: u16, bytes: usize) -> Vec<u8> {
     let tcp = ethernet().ipv4("10.0.0.1", "10.0.0.2").fragment(0, true).tcp(4_000, port).flags(flags::ACK);
     let mut frame = tcp.timestamps(1, 2).payload(b"GET / HTTP/1.1").build().expect("a segment");

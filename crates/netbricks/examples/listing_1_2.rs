@@ -3,15 +3,17 @@
 //!     cargo run --example listing_1_2
 //!     cargo run --release --example listing_1_2 -- PORTS.toml
 //!
-//! from the root of the repository. Without a file it makes its own packets. PORTS.toml has `[port.NAME]` tables and
-//! `[runtime]` as a chain file has them, and no chains. Its ports both receive and send: `pcap` with `read` and `write`, or a
-//! device.
+//! from the root of the repository. Without a file it makes its own packets. PORTS.toml has `[port.NAME]`
+//! tables and `[runtime]` as a chain file has them, and no chains. Its ports both receive and send: `pcap`
+//! with `read` and `write`, or a device.
 
 use netbricks::prelude::*;
 use netbricks::{ContextError, NetBricksContext, Pipeline};
 
-/// Listing 1: decrements the TTL and drops packets that have none left. Where the paper writes the field and leaves the
-/// checksum, `decrement_ttl` does both; what is dropped has a reason.
+/// Listing 1: decrements the TTL and drops packets that have none left.
+///
+/// The paper writes the field and leaves the checksum; `decrement_ttl` does both. Each dropped packet has a
+/// reason.
 pub fn ttl_nf(input: Pipeline) -> Pipeline {
     input.function("ttl_nf", |input| {
         input
@@ -23,7 +25,7 @@ pub fn ttl_nf(input: Pipeline) -> Pipeline {
     })
 }
 
-/// Ports for a run without any device: a generator only receives, so what it makes leaves by another port.
+/// Ports for a run without any device: a generator only receives, so its packets leave by another port.
 const MADE_UP: &str =
     "[port.lan]\ndriver = \"generator\"\npackets = 100_000\n[port.wan]\ndriver = \"null\"\n";
 
@@ -42,7 +44,7 @@ fn main() -> Result<(), ContextError> {
             (ctx, pipelines)
         }
     };
-    // Until the ports' packets end, or Ctrl-C.
+    // Runs until the ports' packets end, or until Ctrl-C.
     let summary = ctx.run(pipelines)?;
     println!("{}", summary.text());
     Ok(())

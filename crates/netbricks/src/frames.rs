@@ -4,36 +4,40 @@ use netbricks_buffer::{HEADROOM, Pool, PoolError};
 
 /// Bytes of a frame.
 const FRAME: usize = 2_048;
-/// Bytes of a large frame: a packet of 64 KiB that the kernel has not cut, with its headers and headroom.
+/// Bytes of a large frame.
+///
+/// It holds a packet of 64 KiB that the kernel has not cut into segments, with its headers and headroom.
 const LARGE: usize = 69_632;
-/// Bytes of a short frame: packets of up to 192 bytes, with their headroom and a little room behind.
+/// Bytes of a short frame: packets of up to 192 bytes, with their headroom and a little tailroom.
 const SHORT: usize = 512;
 
-/// Large frames that a pool has where a port may bring packets for them and the file does not say how many.
+/// Large frames in a pool whose ports may need them, where the file gives no number.
 pub(crate) const RESERVED: usize = 512;
 
-/// Bytes of memory that so many large frames take.
+/// Bytes of memory that `frames` large frames take.
 pub(crate) fn large_bytes(frames: usize) -> usize {
     frames * LARGE
 }
 
-/// Bytes of the largest packet that a frame takes which is not large.
+/// Bytes of the largest packet that fits a frame that is not large.
 pub(crate) const fn small_packet() -> usize {
     FRAME - HEADROOM
 }
 
-/// Who puts packets into frames.
+/// The writer of packets into frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writer {
-    /// We do, and know how long they are: there are short frames for short ones.
+    /// Our own code writes them and knows their lengths, so the pool has short frames for short packets.
     Us,
-    /// A device too, which takes any frame for any packet and wants them aligned.
+    /// A device also writes them: it takes any frame for any packet, and needs aligned frames.
     Device,
 }
 
-/// So many frames of 2 KiB, as many short ones where those are of use, and so many large ones, for so many workers.
+/// A pool of `frames` frames of 2 KiB and `large` large frames, for this number of workers.
+///
+/// If only our code writes packets, it also has `frames` short frames.
 pub(crate) fn pool(frames: usize, large: usize, writer: Writer, workers: usize) -> Result<Pool, PoolError> {
-    // As for two where there is one: its stacks need not be as large as that allows.
+    // Count at least two workers, so that a single worker's stock of free frames is not larger than it needs.
     let mut builder = Pool::builder().frames(frames).frame_size(FRAME).workers(workers.max(2));
     if large > 0 {
         builder = builder.large(large, LARGE);
@@ -45,7 +49,7 @@ pub(crate) fn pool(frames: usize, large: usize, writer: Writer, workers: usize) 
     .build()
 }
 
-/// Bytes of the largest packet that fits a pool with so many large frames.
+/// Bytes of the largest packet that fits a pool with this number of large frames.
 pub(crate) fn largest_packet(large: usize) -> usize {
     if large > 0 { LARGE - HEADROOM } else { small_packet() }
 }

@@ -1,4 +1,4 @@
-//! What the author of a network function imports: `use netbricks::prelude::*` is all that a function and its node need.
+//! Everything that a network function and its node need: `use netbricks::prelude::*`.
 //!
 //! ```
 //! use netbricks::prelude::*;
@@ -73,7 +73,7 @@
 //! assert_eq!((report.out.len(), report.dropped(DropReason::RateLimited)), (2, 1));
 //! ```
 
-//! Of the byte streams that packets carry, window by window:
+//! A function of the byte streams that packets carry, window by window:
 //! ```
 //! use netbricks::prelude::*;
 //!
@@ -96,28 +96,29 @@
 //! assert_eq!(netbricks_testkit::run_with(torn, [packet.clone()]).out, [packet]);
 //! ```
 
-// A function: what it takes, the words it is written in, and how it becomes a node.
+// A function: its input, its operators, and how it becomes a node.
 pub use netbricks_core::{Function, Input, NoSettings, Operator, Worker, compose, merge};
 
-// What becomes of a packet.
+// The fate of a packet.
 pub use netbricks_core::{DropReason, Edge, Verdict};
 
-// ICMP errors: `errors.answer(packet, IcmpError::TimeExceeded)`, with their rate limit and the packets that are never answered.
+// ICMP errors: `errors.answer(packet, IcmpError::TimeExceeded)`, with their rate limit and the packets that
+// must not be answered.
 pub use netbricks_core::icmp::{IcmpError, IcmpErrors, ProblemCode, Unreachable};
 
-// Headers to parse, and fields of their own kind.
+// Headers to parse, and the types of their fields.
 pub use netbricks_core::packet::{
     Arp, Ethernet, Geneve, Gre, Gtpu, Icmpv4, Icmpv6, Ip, Ipv4, Ipv6, Link, MacAddress, Mpls, Ppp, Pppoe,
     Quoted, SegmentRouting, Tcp, TcpOption, Udp, Vlan, Vxlan, ethertype, protocol,
 };
 
-// What a user function sees, and what it can do with it by method.
+// The views that a user function gets, and their methods.
 pub use netbricks_core::view::{Enclosing, IpRewrite, Metadata, Sees, View};
 
-// What `resize` lends, and why it refuses.
+// The frame that `resize` lends, and its error.
 pub use netbricks_core::operators::{Replacement, ResizeError};
 
-// What is done at a time, and not for a packet: `worker.invoke_every("flush", 1_000_000_000, |event| …)`.
+// Work at a time rather than for a packet: `worker.invoke_every("flush", 1_000_000_000, |event| …)`.
 pub use netbricks_core::Event;
 
 // Declared state.
@@ -132,7 +133,8 @@ pub use netbricks_core::tables::{
     RouteChange, RouteLifetime, RouteOutcome, Routes, RoutesFull, TallyChange, TallyOutcome,
 };
 
-// Byte streams of TCP: windows beside the packets' way and in it, and streams rewritten; more in `netbricks::stream`.
+// TCP byte streams: windows over a copy of the stream or inline, and rewritten streams. More is in
+// `netbricks::stream`.
 pub use netbricks_stream::{
     Fate, InlineWindowConfig, PacketizeConfig, Replace, StreamConfig, StreamOperator, StreamWorker, Why,
     Window, WindowConfig,
@@ -141,10 +143,10 @@ pub use netbricks_stream::{
 // Other cores, and groups: `pipeline.shuffle(ShuffleConfig { key: ShuffleKey::Flow, ..Default::default() })`.
 pub use netbricks_core::{GroupConfig, Groups, ShuffleConfig, ShuffleKey, WhenFull};
 
-// Settings, and the list of functions that a binary knows.
+// Settings, and the registry of a binary's functions.
 pub use netbricks_core::{Blueprint, BuildError, InvalidSetting, Key, Registry, Settings};
 
-// A node written by hand, where operators do not do.
+// Nodes written by hand, where operators do not suffice.
 pub use netbricks_core::buffer::{Batch, Packet};
 pub use netbricks_core::node::{Output, Poll, Role, Section, SectionMerge};
 pub use netbricks_core::{Context, Node};

@@ -1,4 +1,4 @@
-//! The paper's listings run, and do what the library's functions of the same purpose do.
+//! The paper's listings run, and they do the same as the library's functions of the same purpose.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -25,7 +25,8 @@ fn backends() -> Vec<Backend> {
     (1..=5).map(|number| format!("web-{number} 02:00:00:00:00:0{number} {number}").parse().unwrap()).collect()
 }
 
-/// Runs what `chain` makes of the arriving queues; what left, by flow, each flow's frames in order.
+/// Runs the pipelines that `chain` makes of the arriving queues; returns the frames that left, in order, by
+/// flow.
 fn run(
     name: &str,
     workers: usize,
@@ -54,7 +55,7 @@ fn run(
 #[test]
 fn listing_3_sends_every_flow_where_maglev_does() {
     for workers in [1, 2] {
-        // The generator gives every flow a queue, so that this finds whole flows on any number of workers.
+        // The generator gives every flow its own queue, so this sees whole flows on any number of workers.
         let (_, expected) = run("maglev", workers, |input, wan| {
             let config = MaglevConfig { backends: backends(), slots: 1_009, ..MaglevConfig::default() };
             let node =
@@ -102,11 +103,11 @@ fn listing_1_decrements_as_the_ttl_function_does() {
     assert!(flows == expected);
 }
 
-/// Ports of a run that only ends when it is told to.
+/// Ports of a run that ends only when it is stopped.
 const ENDLESS: &str = "[port.lan]\ndriver = \"generator\"\nrate = \"10 kpps\"\nclock = \"real\"\n\
                        [port.wan]\ndriver = \"null\"\n";
 
-/// Builds and runs an example as its documentation says, from the root of the repository; answers what it printed.
+/// Builds and runs an example as its documentation says, from the root of the repository; returns its output.
 fn cargo_run(example: &str) -> String {
     let output = Command::new(env!("CARGO"))
         .args(["run", "--quiet", "--example", example])
@@ -119,7 +120,7 @@ fn cargo_run(example: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Where this test was built.
+/// The directory that this test was built in.
 fn target() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap()
 }
@@ -149,7 +150,7 @@ fn a_listing_reports_at_sigusr1_and_drains_and_reports_at_ctrl_c() {
         let sent = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap();
         assert!(sent.success());
     };
-    // The thread that listens to them comes last. The kernel keeps 15 bytes of its name.
+    // The thread that listens to signals starts last. The kernel keeps 15 bytes of its name.
     let listens = || {
         let threads = std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap().flatten();
         let name = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("comm"));
@@ -175,12 +176,12 @@ fn a_listing_reports_at_sigusr1_and_drains_and_reports_at_ctrl_c() {
 #[test]
 fn a_handle_stops_a_run_that_would_go_on_for_ever() {
     let endless = || NetBricksContext::from_text(ENDLESS).unwrap();
-    // Before it begins.
+    // Stopped before it begins.
     let ctx = endless();
     let end = ctx.queues_of("lan")[0].receive().send(&ctx.queues_of("wan")[0]);
     ctx.stop_handle().stop();
     assert!(ctx.run([end]).unwrap().conserved);
-    // While it runs: from the first packet that a function sees.
+    // Stopped while it runs, from the first packet that a function sees.
     let ctx = endless().without_signals();
     let (stop, wan) = (ctx.stop_handle(), ctx.queues_of("wan"));
     let seen = ctx.queues_of("lan")[0].receive().function("stop", move |input| {

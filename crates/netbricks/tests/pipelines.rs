@@ -69,7 +69,7 @@ fn a_shuffle_by_ones_own_key_brings_the_same_flows_to_state_as_one_worker_has() 
             .iter()
             .map(|p| {
                 if !shuffles {
-                    // The generator gives every flow a queue: this is what there is to be found.
+                    // The generator gives every flow its own queue, so this count is the expected one.
                     return count(p.receive()).send(&wan[0]);
                 }
                 let shuffled = p.receive().shuffle_by(
@@ -103,7 +103,7 @@ fn groups_go_their_ways_and_merge() {
         for p in &lan {
             let input = p.receive().shuffle(ShuffleConfig::default());
             let groups = GroupConfig { groups: 3, queue };
-            // As Listing 3: a function of one's own with state decides on the group.
+            // As in Listing 3, the program's own function with state decides on the group.
             let branches = input
                 .group_by_own(groups, |groups, worker| {
                     let chosen = worker.flow_table::<FlowKey, u64>("chosen", FlowTableConfig::new(4_096));

@@ -1,11 +1,11 @@
-//! Real captures, where there are some: `NETBRICKS_CAPTURES`, or `../shared/captures` beside the checkout.
+//! Real captures, if there are any: in `NETBRICKS_CAPTURES`, or `../shared/captures` beside the checkout.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use pcap_parser::{Block, PcapBlockOwned, PcapError, create_reader};
 
-/// All capture files, sorted; empty where there are none, which a test says plainly.
+/// All capture files, sorted; empty if there are none, and then a test must say that it was skipped.
 pub fn files() -> Vec<PathBuf> {
     let folder = std::env::var_os("NETBRICKS_CAPTURES")
         .map(PathBuf::from)
@@ -61,17 +61,18 @@ pub fn records(path: &Path) -> Vec<(Vec<u8>, usize)> {
                     return frames;
                 }
             }
-            // The end, or what is no capture any more.
+            // The end, or bytes that are no capture any more.
             Err(_) => return frames,
         }
     }
 }
 
-/// Writes a classic capture of Ethernet frames (magic 0xa1b2c3d4, version 2.4, link type 1), all at time 0. Answers their
-/// number.
+/// Writes a classic capture of Ethernet frames, all at time 0, and returns their number.
+///
+/// The capture has magic 0xa1b2c3d4, version 2.4 and link type 1.
 ///
 /// # Panics
-/// Where the file cannot be written.
+/// When the file cannot be written.
 pub fn write<F: AsRef<[u8]>>(path: &Path, frames: impl IntoIterator<Item = F>) -> usize {
     let mut bytes = Vec::new();
     for word in [0xa1b2_c3d4_u32, 4 << 16 | 2, 0, 0, 262_144, 1] {

@@ -43,7 +43,7 @@ pub fn wrong(frame: &[u8]) -> Vec<String> {
     wrong
 }
 
-/// The pseudo-header and the segment; nothing where there is no checksum or not all that it covers.
+/// The pseudo-header and the segment; nothing if there is no checksum, or not all that it covers.
 fn covered(frame: &[u8], ip: &DissectedLayer<'_>, layer: &DissectedLayer<'_>) -> Vec<Vec<u8>> {
     let v4 = ip.protocol == Protocol::Ipv4;
     let length = |name| ip.value(name).unwrap_or(0) as usize;
@@ -79,8 +79,9 @@ fn covered(frame: &[u8], ip: &DissectedLayer<'_>, layer: &DissectedLayer<'_>) ->
     vec![pseudo, segment.to_vec()]
 }
 
-/// The last address of a source route that is not completed (RFC 791, section 3.1: "Loose" and "Strict Source and Record
-/// Route").
+/// The last address of a source route that is not completed.
+///
+/// The options are "Loose" and "Strict Source and Record Route" (RFC 791, section 3.1).
 fn source_route(options: &[u8]) -> Option<&[u8]> {
     match options {
         [131 | 137, length, pointer, ..] if pointer <= length => {
@@ -93,7 +94,7 @@ fn source_route(options: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The extension headers of an IPv6 header: what announces each, and its bytes (RFC 8200, section 4).
+/// The extension headers of an IPv6 header: the number of each, and its bytes (RFC 8200, section 4).
 fn extensions(header: &[u8]) -> Vec<(u8, &[u8])> {
     let (mut found, mut kind, mut rest) = (Vec::new(), header[6], &header[40..]);
     while let [next, length, ..] = rest {
@@ -109,8 +110,10 @@ fn extensions(header: &[u8]) -> Vec<(u8, &[u8])> {
     found
 }
 
-/// The final destination in a routing header with segments left: the first of a segment routing header's list (RFC 8754,
-/// section 2), the last of the other types' (RFC 8200, section 8.1).
+/// The final destination in a routing header with segments left.
+///
+/// It is the first address of a segment routing header's list (RFC 8754, section 2), and the last one in
+/// other types (RFC 8200, section 8.1).
 fn final_segment(header: &[u8]) -> Option<&[u8]> {
     let routing = extensions(header).into_iter().rfind(|(kind, bytes)| *kind == 43 && bytes[3] > 0)?.1;
     match routing[2] {
@@ -119,7 +122,7 @@ fn final_segment(header: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The address in a home address option (RFC 6275, section 6.3), where that is behind 4 bytes of padding.
+/// The address in a home address option (RFC 6275, section 6.3), if it stands behind 4 bytes of padding.
 fn home_address(header: &[u8]) -> Option<&[u8]> {
     let is_home = |(kind, bytes): &(u8, &[u8])| *kind == 60 && bytes.get(6..8) == Some(&[201, 16]);
     extensions(header).into_iter().find(is_home)?.1.get(8..24)

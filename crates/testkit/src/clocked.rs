@@ -9,10 +9,14 @@ use netbricks_core::{Blueprint, BuildError, Function, Graph, Input, Node, Turn, 
 
 use crate::run::{BURSTS, Frame, Report, Sink, assemble, worker};
 
-/// A function that goes on from step to step, while its test moves the clock, which begins at one second.
+/// A function that goes on from step to step, under a clock that its test moves.
 ///
-/// Each step happens in three graphs, one for each [batch size](BURSTS), which must agree. Packets are accounted for after each
-/// step, and at the end, when it is [finished](Self::finish) or dropped, all buffers are back in the pool.
+/// The clock begins at one second.
+/// second.
+///
+/// Each step runs in three graphs, one for each [batch size](BURSTS), which must agree. After each step,
+/// packets are accounted for. At the end, when it is [finished](Self::finish) or dropped, all buffers are
+/// back in the pool.
 ///
 /// ```
 /// use std::time::Duration;
@@ -68,13 +72,15 @@ struct Bench {
     replies: Sink,
 }
 
-/// Where the clock begins (ns): 0 is a time that is not known.
+/// The time at which the clock begins (ns): 0 would be an unknown time.
 const START: u64 = 1_000_000_000;
-/// Timers in a row at one time that move nothing: an event that is always due would hold the clock for ever.
+/// Most timers in a row that move nothing at one time.
+///
+/// An event that is always due would stop the clock for ever.
 const MOST_AT_ONCE: u32 = 1 << 16;
 
 impl Clocked {
-    /// A function that asks its worker for state.
+    /// Tests a function that asks its worker for state.
     pub fn new<F: Function>(
         function: impl Fn(Input, &'static Worker) -> F + Clone + Send + Sync + 'static,
     ) -> Self {
@@ -84,7 +90,7 @@ impl Clocked {
         })
     }
 
-    /// A function with settings.
+    /// Tests a function with settings.
     pub fn configured<C: Send + Sync + 'static, F: Function>(
         function: impl Fn(Input, &'static C, &'static Worker) -> F + Clone + Send + Sync + 'static,
         config: C,
@@ -93,7 +99,7 @@ impl Clocked {
         Self::new(move |input, worker| function(input, config, worker))
     }
 
-    /// A node.
+    /// Tests a node.
     pub fn of_node(
         make: impl Fn(&Worker) -> Result<Box<dyn Node>, BuildError> + Clone + Send + Sync + 'static,
     ) -> Self {
@@ -106,8 +112,9 @@ impl Clocked {
         self.now
     }
 
-    /// Sends these frames now. Answers what left since the step before; drops, counters, sections and panics are those since
-    /// the beginning.
+    /// Sends these frames now, and returns the frames that left since the step before.
+    ///
+    /// Drops, counters, sections and panics in the report are those since the beginning.
     pub fn send<P: Frame>(&mut self, frames: impl IntoIterator<Item = P>) -> Report {
         let frames: Vec<Vec<u8>> = frames.into_iter().map(Frame::bytes).collect();
         let now = self.now;
@@ -117,7 +124,7 @@ impl Clocked {
         })
     }
 
-    /// Moves the clock on. What is due on the way happens at its own time: expiry, events, packets that were held.
+    /// Moves the clock on; expiry, events and held packets on the way happen at their own times.
     pub fn advance(&mut self, by: Duration) -> Report {
         let from = self.now;
         let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
@@ -140,7 +147,7 @@ impl Clocked {
         first
     }
 
-    /// Ends: what the function holds leaves, as at the end of a run.
+    /// Ends the test: the packets that the function holds leave, as at the end of a run.
     ///
     /// # Panics
     /// When a packet is not accounted for, or a buffer has not come back.
@@ -189,7 +196,7 @@ impl Bench {
         bench
     }
 
-    /// Lets everything happen that is due up to `to`, each thing at its time.
+    /// Runs everything that is due up to `to`, each at its time.
     fn run_until(&mut self, from: u64, to: u64) {
         let (mut now, mut in_vain) = (from, 0);
         loop {
@@ -200,7 +207,8 @@ impl Bench {
                     assert!(in_vain < MOST_AT_ONCE, "something is due again and again at {now} ns");
                     now = now.max(next);
                 }
-                // Once more at the end itself: a table looks for what has expired when it is asked.
+                // One more turn at the end itself, because a table looks for expired entries when it is
+                // called.
                 Turn::Idle(_) if now < to => now = to,
                 Turn::Idle(_) | Turn::Done => return,
             }

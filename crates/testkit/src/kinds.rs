@@ -1,4 +1,4 @@
-//! One built packet of every kind: what tests send, and what they mutate.
+//! One built packet of every kind, for tests to send and to mutate.
 
 use std::net::Ipv6Addr;
 

@@ -1,4 +1,4 @@
-//! Runs a function over frames and reports what became of them.
+//! Runs a function over frames and reports the fate of each.
 
 use netbricks_core::buffer::Pool;
 use netbricks_core::packet::build::Builder;
@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Batch sizes at which every test runs: results must not depend on it.
+/// Batch sizes at which every test runs: results must not depend on the size.
 pub const BURSTS: [usize; 3] = [1, 32, 256];
 
 /// A value that can be given as a packet.
@@ -60,7 +60,7 @@ impl Report {
         self.drops.of(reason).packets
     }
 
-    /// What a graph has come to, and what left it since this was asked last.
+    /// The graph's totals so far, and the frames that left it since the last call.
     pub(crate) fn of(graph: &mut Graph, out: &Sink, replies: &Sink) -> Self {
         let totals = graph.totals();
         assert!(totals.is_conserved(), "packets are missing: {totals:?}");
@@ -75,11 +75,11 @@ impl Report {
         }
     }
 
-    /// Results must not depend on the batch size: those of `other` were had with this one.
+    /// Checks that results do not depend on the batch size; `other` has the results with `burst`.
     pub(crate) fn assert_same(&self, other: &Self, burst: usize) {
         assert_eq!(self.out, other.out, "what leaves depends on the batch size ({burst})");
         assert_eq!(self.replies, other.replies, "replies depend on the batch size ({burst})");
-        // A panic costs its whole batch, so only there the sizes differ.
+        // A panic costs its whole batch, so the drops differ only then.
         if self.panics.is_empty() {
             assert_eq!(self.drops, other.drops, "drops depend on the batch size ({burst})");
         }
@@ -99,13 +99,14 @@ pub fn run<F: Function, P: Frame>(
 
 /// As [`run`], for a function that asks its worker for state: `run_with(|input, worker| nat(input, &config, worker), …)`.
 pub fn run_with<F: Function, P: Frame>(
-    // For ever, since what a function returns may name its worker's lifetime (`impl Function` does, in edition 2024).
+    // For ever, since a function's return type may name its worker's lifetime (`impl Function` does, in
+    // edition 2024).
     function: impl Fn(Input, &'static Worker) -> F + Clone + Send + Sync + 'static,
     frames: impl IntoIterator<Item = P>,
 ) -> Report {
     run_node(
         move |worker| {
-            // One a run: what it shares with others is this run's.
+            // One worker for each run: the state that it shares is this run's.
             let worker: &'static Worker = Box::leak(Box::new(worker.clone()));
             compose(worker, |input| function(input, worker))
         },
@@ -168,7 +169,9 @@ fn once(blueprint: Blueprint, frames: &[Vec<u8>], burst: usize) -> Report {
     report
 }
 
-/// A source of the frames that wait, which `ends` with them or waits for more; the function; and what takes its packets.
+/// Puts a source of the waiting frames, the function, and the sinks of its packets into a graph.
+///
+/// With `ends`, the source ends after the waiting frames; else it waits for more.
 pub(crate) fn assemble(
     blueprint: &Blueprint,
     waiting: Rc<RefCell<VecDeque<Vec<u8>>>>,

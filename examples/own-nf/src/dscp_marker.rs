@@ -1,4 +1,5 @@
-//! Writes a Differentiated Services code point (RFC 2474) into IPv4 and IPv6 packets, all or those of one protocol.
+//! Writes a Differentiated Services code point (RFC 2474) into IPv4 and IPv6 packets: all, or those of one
+//! protocol.
 
 use netbricks::prelude::*;
 
@@ -36,7 +37,7 @@ impl Settings for Config {
     }
 }
 
-/// Marks packets; packets that are not IP pass untouched.
+/// Marks packets; packets that are not IP pass unchanged.
 pub fn dscp_marker(input: Input, config: &Config, worker: &Worker) -> impl Function {
     let Config { dscp, protocol } = *config;
     let marked = worker.counter("marked");

@@ -1,12 +1,13 @@
 //! `curl` through `http-inspect` inline.
 //!
-//! Connections to blocked hosts are reset before their server sees anything; other hosts are served whole.
+//! Connections to blocked hosts are reset before their server sees anything; answers of other hosts arrive
+//! whole.
 
 use netbricks_testkit::namespace::eventually;
 
 use super::fixture::{Driver, Segment};
 
-/// Answers every request with two million bytes, and writes down the hosts that were asked for.
+/// A server that answers every request with two million bytes, and writes down the requested hosts.
 const SERVER: &str = "
 import sys, http.server
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -23,7 +24,7 @@ http.server.ThreadingHTTPServer(('10.0.0.2', 8080), Handler).serve_forever()
 
 /// Asks for a host in two writes.
 ///
-/// Between them the first one is retransmitted, since it is not acknowledged.
+/// Between them, the first one is retransmitted, because it is not acknowledged.
 const SLOWLY: &str = "
 import socket, sys, time
 client = socket.create_connection(('10.0.0.2', 8080), timeout=120)

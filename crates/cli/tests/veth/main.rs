@@ -1,6 +1,6 @@
 //! The command on real traffic between its own network namespaces, on every live driver.
 //!
-//! Needs root; elsewhere each test says that it was skipped.
+//! The tests need root; without it, each test prints that it was skipped.
 
 mod answers;
 mod blocking;

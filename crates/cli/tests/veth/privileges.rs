@@ -1,11 +1,11 @@
-//! Ports as a user who is not root, with the capabilities that README.md names and no more.
+//! Ports as a user who is not root, with only the capabilities that README.md names.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use super::fixture::{Driver, Segment};
 
-/// The command in a directory that any user may read, gone with the test.
+/// The command in a directory that any user may read, which is removed with the test.
 struct Binary(PathBuf);
 
 impl Binary {
@@ -40,7 +40,7 @@ fn readmes_capabilities_run_every_driver_and_all_that_are_missing_are_named() {
     let Some(segment) = Segment::new("privileges", Driver::AfXdp, &["setpriv", "prlimit"]) else { return };
     let binary = Binary::new();
     let file = binary.0.join("run.toml");
-    // Each limit of locked memory is below the usual one: a container may not raise its own.
+    // Each limit of locked memory is below the usual one: a container may not raise its limit.
     let run = |driver: &str, device: &str, more: &str, capabilities: &[&str], locked: &str| {
         let text = format!(
             "[port.lan]\ndriver = \"{driver}\"\ndevice = \"{device}\"\nqueues = 2\n{more}[port.out]\ndriver = \"null\"\n\
@@ -72,7 +72,7 @@ fn readmes_capabilities_run_every_driver_and_all_that_are_missing_are_named() {
         ("tap", "t9", steer),
     ];
     let all = documented();
-    // Most hosts let every user open it.
+    // On most hosts, every user may open it.
     let mode = std::fs::metadata("/dev/net/tun").map_or(0, |file| file.permissions().mode());
     for (driver, device, more) in drivers {
         if driver == "tap" && mode & 0o006 != 0o006 {
@@ -84,11 +84,11 @@ fn readmes_capabilities_run_every_driver_and_all_that_are_missing_are_named() {
         let (well, said) = run(driver, device, more, &all, "65536");
         assert!(well, "{driver} {more}: {said}");
     }
-    // Without the capability to lock memory, and with a limit that does not take the pool.
+    // Without the capability to lock memory, and with a limit that is too small for the pool.
     let some: Vec<_> = all.iter().copied().filter(|name| *name != "ipc_lock").collect();
     let (well, said) = run("af_xdp", "b0", "", &some, "65536");
     assert!(!well && said.contains("lacks CAP_IPC_LOCK") && said.contains("ulimit -l"), "{said}");
-    // All at once.
+    // All missing capabilities are named at once.
     let (well, said) = run("af_xdp", "b0", "", &["net_raw"], "65536");
     assert!(!well && said.contains("lacks CAP_NET_ADMIN, CAP_BPF, CAP_IPC_LOCK"), "{said}");
     assert!(said.contains("setcap cap_net_raw,cap_net_admin,cap_bpf,cap_ipc_lock+ep"), "{said}");

@@ -1,14 +1,14 @@
-//! Packets larger than a packet buffer: with the defaults, and where a file or a peer asks for more than there is.
+//! Packets larger than a packet buffer, with the default settings and beyond them.
 
 use serde_json::Value;
 
 use super::fixture::{Driver, Segment};
 
-/// Two ports and nothing else.
+/// Two ports without functions.
 const DEFAULTS: &str = "[port.left]\ndriver = \"af_packet\"\ndevice = \"b0\"\n[port.right]\ndriver = \"af_packet\"\n\
     device = \"b1\"\n[[chain]]\nfrom = \"left\"\nto = \"right\"\n[[chain]]\nfrom = \"right\"\nto = \"left\"\n";
 
-/// Bytes that arrive within a second of TCP each way, both versions.
+/// Transfers 50 MB of TCP with each IP version.
 fn stream(segment: &Segment) {
     let _server = segment.namespaces.start(
         "server",
@@ -22,7 +22,7 @@ fn stream(segment: &Segment) {
         netbricks_testkit::namespace::eventually("50 MB by iperf3", || {
             let output = segment.namespaces.attempt("client", &line);
             let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-            // Until the server listens; with -J it ends well either way.
+            // Retry until the server listens; with -J the exit status is 0 in either case.
             output.status.success() && report.get("error").is_none()
         });
     }
@@ -39,7 +39,7 @@ fn tcp_with_offloads_on_loses_nothing_with_the_defaults() {
     assert!(!report["warnings"].to_string().contains("large_frames"), "{report}");
 }
 
-/// A jumbo frame that no buffer takes is told while the run goes on, once, and in the report.
+/// A jumbo frame that fits no buffer is reported once during the run, and in the final report.
 #[test]
 fn packets_that_no_buffer_takes_are_told_at_once_and_at_the_end() {
     let Some(segment) = Segment::new("oversized", Driver::AfPacket, &["ping"]) else { return };
@@ -61,7 +61,7 @@ fn packets_that_no_buffer_takes_are_told_at_once_and_at_the_end() {
     let warnings = report["warnings"].to_string();
     assert!(warnings.contains("left: 4 arrivals dropped as too-big"), "{report}");
 
-    // What does not fit is known before.
+    // `check` and `run` know before the run which packets do not fit.
     let file = segment.directory.join("run.toml");
     let check = |role: &str, text: &str| {
         std::fs::write(&file, text).expect("the directory can be written");
@@ -78,7 +78,7 @@ fn packets_that_no_buffer_takes_are_told_at_once_and_at_the_end() {
     assert!(!said.contains("warning"), "{said}");
 }
 
-/// One interface at two ports: an error, whatever its names and the drivers.
+/// One interface at two ports is an error, with all its names and drivers.
 #[test]
 fn two_names_of_one_interface_are_an_error() {
     let Some(segment) = Segment::new("twice", Driver::AfPacket, &[]) else { return };
@@ -100,7 +100,7 @@ fn two_names_of_one_interface_are_an_error() {
     }
 }
 
-/// A veth's other end leaves checksums unfinished: `check` and the report say so.
+/// A veth's other end leaves checksums incomplete: `check` and the report warn of it.
 #[test]
 fn af_xdp_on_a_veth_is_warned_of_before_and_after() {
     let Some(segment) = Segment::new("unfinished", Driver::AfXdp, &["ping"]) else { return };

@@ -6,7 +6,7 @@ use netbricks_core::{GroupConfig, InvalidSetting, Key, Settings, ShuffleKey};
 #[derive(Clone, Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GroupSettings {
-    /// How many groups.
+    /// The number of groups.
     pub groups: usize,
     /// The property that the packets of one group share.
     #[serde(default)]

@@ -17,7 +17,7 @@ pub struct HttpInspectConfig {
     pub idle: Duration,
     /// Bytes of memory for segments that are out of order, of all connections.
     pub memory: usize,
-    /// Hosts that are counted apart.
+    /// Hosts that are counted separately.
     pub hosts: usize,
     /// How many of each worker's latest requests the report shows.
     pub latest: usize,
@@ -39,7 +39,7 @@ const MEMORY: std::ops::RangeInclusive<usize> = FLOW_MEMORY..=1 << 32;
 const IDLE: std::ops::RangeInclusive<Duration> =
     Duration::from_nanoseconds(1_000_000)..=Duration::from_nanoseconds(86_400_000_000_000);
 
-/// The most bytes of a host to be blocked: what a request says is kept that far.
+/// The most bytes of a blocked host; the parser keeps this many bytes of a request's host.
 const LONGEST: usize = 128;
 
 /// A name or an IPv4 address, without the dot at its end.
@@ -50,7 +50,7 @@ fn is_host(name: &str) -> bool {
     name.len() <= LONGEST && name.split('.').all(label)
 }
 
-/// One that is none is pointed at.
+/// Reads a list of hosts; an error points at the wrong item.
 fn hosts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     list_from_text(deserializer, |name| {
         if is_host(name) { Ok(name.to_owned()) } else { Err(format!("expected {HOST}, found `{name}`")) }

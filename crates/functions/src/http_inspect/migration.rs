@@ -1,5 +1,7 @@
-//! Requests move between two workers in the middle: what is found, and what reaches servers, is what one finds that they never
-//! leave. What comes from elsewhere is believed no further than it can be true.
+//! Tests of requests that move between two workers while they are incomplete.
+//!
+//! The requests that are found and the bytes that reach servers are the same as without moves. State from
+//! elsewhere is accepted only if it can be true.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +16,9 @@ use super::reading::Reading;
 use super::tests::{Sent, request};
 use crate::shuffle::two_workers::{Two, by_name};
 
-/// What one says that is fed these pieces; where `moves` says so, what goes on is what comes out of its image.
+/// The items that a parser finds in these pieces.
+///
+/// When `moves` returns true, the parser is packed and replaced by the one that is unpacked from its image.
 fn found<const WARY: bool>(pieces: &[&[u8]], mut moves: impl FnMut() -> bool) -> Vec<String> {
     let (mut reading, mut all) = (Reading::<WARY>::default(), Vec::new());
     let mut note = |found: Found<'_>| all.push(format!("{found:?}"));
@@ -35,7 +39,7 @@ fn found<const WARY: bool>(pieces: &[&[u8]], mut moves: impl FnMut() -> bool) ->
     all
 }
 
-/// Requests as they should be, and all sorts of lines that are not.
+/// Valid requests, and all sorts of invalid lines.
 fn text(random: &mut Random) -> Vec<u8> {
     const LINES: [&str; 15] = [
         "GET / HTTP/1.1\r\n",
@@ -87,7 +91,7 @@ proptest! {
         compare::<true>(seed)?;
     }
 
-    /// What is taken is what some parser is: it packs the same bytes, and reads on.
+    /// An image that is accepted is a possible parser: it packs to the same bytes, and reads on.
     #[test]
     fn images_that_none_can_be_are_refused(seed: u64) {
         hostile::<false>(seed)?;
@@ -101,7 +105,7 @@ fn hostile<const WARY: bool>(seed: u64) -> Result<(), TestCaseError> {
     reading.parser().feed(&text(&mut random), |_| ());
     reading.pack(&mut image);
     prop_assert!(Reading::<WARY>::unpack(&image).is_some());
-    // Each is as wary as it was set up to be.
+    // A parser is wary or not by its configuration, never by an image.
     match WARY {
         true => prop_assert!(Reading::<false>::unpack(&image).is_none()),
         false => prop_assert!(Reading::<true>::unpack(&image).is_none()),
@@ -124,7 +128,7 @@ fn hostile<const WARY: bool>(seed: u64) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Nobody is talked into letting through what follows.
+/// A wary parser refuses an image that would make it pass bytes unread.
 #[test]
 fn who_is_wary_believes_in_no_tunnel_and_skips_nothing_in_doubt() {
     let image = |said: &[u8]| {
@@ -167,17 +171,19 @@ fn segment(
     tcp.sequence(number).ack(acknowledged).flags(flag).window(60_000).payload(bytes).build().unwrap()
 }
 
-/// What came out of two workers.
+/// The output of two workers.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Came {
     /// Frames of each connection, in order.
     frames: BTreeMap<u16, Vec<Vec<u8>>>,
-    /// Counts by host, of both.
+    /// Counts by host, of both workers together.
     hosts: BTreeMap<String, u64>,
 }
 
-/// All frames, some of them a round, go through two workers with `settings`; while buckets move, if they do. Answers what came, and
-/// how often they moved.
+/// Sends all frames, round by round, through two workers with `settings`, while buckets move if `moving` is
+/// given.
+///
+/// Returns the output, and how often buckets moved.
 fn through(settings: &str, rounds: &[Vec<Vec<u8>>], mut moving: Option<Random>) -> (Came, usize) {
     let (mut two, mut came, mut moves) = (Two::new(&by_name("http-inspect", settings)), Came::default(), 0);
     let mut frames = Vec::new();
@@ -211,13 +217,13 @@ fn through(settings: &str, rounds: &[Vec<Vec<u8>>], mut moving: Option<Random>) 
     (came, moves)
 }
 
-/// The bytes of a connection that reached its server, which has each of them once.
+/// The bytes of a connection that reached its server; each of them must come once.
 fn reached(frames: &[Vec<u8>], first: u32) -> Vec<u8> {
     let mut all = Vec::new();
     for frame in frames.iter().filter(|frame| frame[36..38] == [0, 80]) {
         let number = u32::from_be_bytes(frame[38..42].try_into().unwrap());
         let bytes = &frame[34 + usize::from(frame[46] >> 4) * 4..];
-        // An old byte only asks for an acknowledgment.
+        // An old byte only asks for an acknowledgment, so it is skipped.
         if number == first.wrapping_add(all.len() as u32) {
             all.extend_from_slice(bytes);
         } else {
@@ -227,10 +233,10 @@ fn reached(frames: &[Vec<u8>], first: u32) -> Vec<u8> {
     all
 }
 
-/// Where each client's numbers begin, and what it asks.
+/// The first sequence number of each client, and its requests.
 type Asked = BTreeMap<u16, (u32, Vec<Sent>)>;
 
-/// Requests of many clients, cut anywhere; some of them out of order.
+/// Requests of many clients, cut anywhere; some segments are out of order.
 fn conversation(random: &mut Random) -> (Asked, Vec<Vec<Vec<u8>>>) {
     let (mut all, mut rounds) = (Asked::new(), vec![Vec::new(); 3]);
     let mut left = BTreeMap::new();
@@ -252,7 +258,7 @@ fn conversation(random: &mut Random) -> (Asked, Vec<Vec<Vec<u8>>>) {
             round.push(segment(*port, false, [number, 500], flags::ACK, &text[from..*at]));
             *at < text.len()
         });
-        // One of them comes a round later.
+        // One segment comes a round later.
         if let Some(last) = rounds.last_mut().filter(|_| random.below(3) == 0)
             && last.len() > 1
             && last[0].len() > 60

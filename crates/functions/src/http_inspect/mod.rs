@@ -1,5 +1,7 @@
-//! Reports HTTP requests: their lines and hosts, out of the byte streams of the connections to port 80 (a window beside
-//! the packets' way: NetBricks, section 3.1). Or stands in their way, and cuts connections to named hosts.
+//! Reports the lines and hosts of HTTP requests, out of the byte streams of connections to port 80.
+//!
+//! It reads a copy of the stream through a window (NetBricks, section 3.1). With blocked hosts, it holds
+//! packets back inline and cuts connections to these hosts.
 
 #[cfg(test)]
 mod blocking;
@@ -28,7 +30,7 @@ use config::{FLOW_MEMORY, PATH_MEMORY};
 use reading::Reading;
 use state::{Counts, Requests};
 
-/// Bytes that are looked at in one go.
+/// Bytes that one window shows.
 const WINDOW: usize = 4_096;
 
 /// Nanoseconds for which a head may be held: 20 s.
@@ -37,7 +39,7 @@ const LONGEST_HEAD: u64 = 20_000_000_000;
 /// The function that the settings ask for: [`http_inspect`], or [`http_block`] where hosts are blocked.
 ///
 /// # Errors
-/// Whatever keeps it from being built.
+/// When the function cannot be built.
 pub fn node(
     config: &HttpInspectConfig,
     worker: &Worker,
@@ -52,7 +54,7 @@ pub fn node(
 /// Reports request lines and hosts of connections to the configured ports. Packets are never changed.
 pub fn http_inspect(input: Input, config: &HttpInspectConfig, worker: &Worker) -> impl Function + use<> {
     let (requests, counts) = declare(config, worker);
-    // Nothing is kept until a window is full: a request is known as soon as it is there.
+    // A request is reported as soon as it is there, so windows need not be full and no bytes are kept.
     let windows = WindowConfig {
         memory: 0,
         streams: StreamConfig {
@@ -94,12 +96,14 @@ pub fn http_inspect(input: Input, config: &HttpInspectConfig, worker: &Worker) -
         .done()
 }
 
-/// As [`http_inspect`], in the packets' way: the head of a request is held until its host is known, and a connection to one
-/// that is blocked is reset.
+/// As [`http_inspect`], inline: the head of a request is held until its host is known.
+///
+/// A connection to a blocked host is reset.
 pub fn http_block(input: Input, config: &HttpInspectConfig, worker: &Worker) -> impl Function + use<> {
     let (requests, counts) = declare(config, worker);
     let windows = InlineWindowConfig {
-        // A window for each of them: nobody can take another one's, nor any by saying nothing more.
+        // A window for each connection, so that no connection can take memory from another or keep it by
+        // silence.
         memory: config.flows.saturating_mul(WINDOW),
         only: Some(Side::Client),
         longest: LONGEST_HEAD,
@@ -110,7 +114,7 @@ pub fn http_block(input: Input, config: &HttpInspectConfig, worker: &Worker) -> 
             memory: config.memory,
             edits: 1,
             idle: config.idle.nanoseconds(),
-            // Else whoever fills its table speaks to whomever.
+            // Else a client that fills the table could speak to any host.
             midstream: MidstreamPolicy::Refuse,
             ..PacketizeConfig::default()
         },
@@ -118,14 +122,14 @@ pub fn http_block(input: Input, config: &HttpInspectConfig, worker: &Worker) -> 
     };
     let (http, to_server) = (served(config), to_server(config));
     let concerns = http.clone();
-    // All leave on the edge on which packets leave that are made here: so they keep their order.
+    // Packets made here leave on this edge, too, so all packets of a connection keep their order.
     input
         .parse::<Link>()
         .or(Edge::OUT)
         .parse::<Ip>()
         .or(Edge::OUT)
         .filter(DropReason::Fragment, move |packet| {
-            // Its server would put a request together that was never seen here.
+            // The server would put together a request that was never seen here.
             let flow = packet.flow_key();
             let concerns = concerns(flow.source_port()) || concerns(flow.destination_port());
             !concerns || !is_cut_off(&packet.header(), packet.payload())
@@ -166,7 +170,7 @@ fn served(config: &HttpInspectConfig) -> impl Fn(u16) -> bool + Clone + use<> {
 fn to_server(config: &HttpInspectConfig) -> impl Fn(&Window<'_>) -> bool + use<> {
     let http = served(config);
     move |window| {
-        // Where both ports are served, it is the one that was opened that serves.
+        // If both ports are served, the server is the end whose port was connected to.
         let may_answer = http(window.flow.source_port());
         http(window.flow.destination_port()) && (!may_answer || window.side == Side::Client)
     }

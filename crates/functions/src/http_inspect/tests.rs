@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use super::parse::{Found, Parser};
 use super::{HttpInspectConfig, http_inspect};
 
-/// A request, and what is to be found of it.
+/// A request, and the line and host that must be found in it.
 #[derive(Clone, Debug)]
 pub(super) struct Sent {
     line: String,
@@ -33,7 +33,7 @@ pub(super) fn request(random: &mut Random) -> Sent {
             ["", " ", "  "][random.below(3)]
         );
     }
-    // Bodies that look like requests: none is one.
+    // Bodies that look like requests, but are none.
     let body = "GET /in/a/body HTTP/1.1\r\nHost: nowhere\r\n\r\n".repeat(random.below(4));
     match random.below(3) {
         0 => text += end,
@@ -126,7 +126,7 @@ proptest! {
     }
 }
 
-/// What a parser finds, gaps being given as `~`.
+/// The items that a parser finds; `~` stands for a gap.
 fn found(text: &str) -> Vec<String> {
     let (mut parser, mut all) = (Parser::NEW, Vec::new());
     let mut note = |found: Found<'_>| {
@@ -198,11 +198,11 @@ fn the_host_of_an_absolute_target_counts_before_the_field() {
     assert_eq!(host_of("HTTPS://evil.example:80/", "good.example"), "evil.example:80");
     assert_eq!(host_of("http://[2001:db8::1]:80/", "good.example"), "[2001:db8::1]");
     assert_eq!(host_of("http://evil.example:8080/", ""), "evil.example:8080");
-    // Not absolute, or of no host.
+    // A target that is not absolute, or has no host.
     assert_eq!(host_of("/http://evil.example/", "good.example"), "good.example");
     assert_eq!(host_of("http:///x", "good.example"), "good.example");
     assert_eq!(host_of("*", "good.example"), "good.example");
-    // Cut anywhere, and its fields never end.
+    // The target is cut anywhere, and the fields never end.
     let text = "GET http://evil.example./ HTTP/1.1\r\nHost: good.example\r\n";
     let (mut parser, mut hosts) = (Parser::NEW, Vec::new());
     let mut note = |found: Found<'_>| {
@@ -255,7 +255,7 @@ fn a_gap_loses_what_it_is_in_and_no_more() {
         found("GET / HTTP/1.1\nHost: a\nX: ~\n\nGET /b HTTP/1.1\n\n"),
         ["GET / HTTP/1.1 @a", "GET /b HTTP/1.1 @"]
     );
-    // In a body its length tells where it ends.
+    // Within a body, its length tells where it ends.
     let body = "POST / HTTP/1.1\nContent-Length: 9\n\nGET / ~TPGET /b HTTP/1.1\n\n";
     assert_eq!(found(body), ["POST / HTTP/1.1 @", "GET /b HTTP/1.1 @"]);
 }
@@ -276,7 +276,7 @@ fn reports_are_bounded_and_tell_of_the_rest() {
     assert_eq!(counts, [0, 1, 0]);
 }
 
-/// Each direction has a parser's bytes to itself, though both ports are served.
+/// Each direction has its own parser, also if both ports are served.
 #[test]
 fn answers_between_served_ports_are_no_requests() {
     let segment = |from: u16, to: u16, sequence: u32, flags: u8, bytes: &[u8]| {
@@ -307,11 +307,11 @@ fn every_kind_passes_unchanged() {
     assert_eq!(report.out, frames);
 }
 
-/// Requests that are compared at least of captures that are there: else the test shows nothing.
+/// The least number of requests to compare in captures that are present; else the test shows nothing.
 const LEAST: &[(&str, usize)] =
     &[("ftp-224-flows-ip-options.pcap", 43), ("http-range.pcap", 15), ("tls-211-flows.pcap", 37)];
 
-/// Whatever is on port 80 of the captures at hand: the same requests as Wireshark finds.
+/// Port 80 of the captures at hand has the same requests as Wireshark finds.
 #[test]
 fn requests_of_the_captures_are_those_that_wireshark_finds() {
     let files = captures::files();
@@ -342,7 +342,7 @@ fn requests_of_the_captures_are_those_that_wireshark_finds() {
             eprintln!("skipped: {name} has frames that tshark does not know");
             continue;
         }
-        // A capture that is cut off is read as far as it goes.
+        // A capture that is cut off is read up to its end.
         let is_read = output.status.success() || says.contains("appears to have been cut short");
         assert!(is_read, "{name}: tshark failed ({}): {says}", output.status);
         let mut expected = Vec::new();
@@ -357,7 +357,7 @@ fn requests_of_the_captures_are_those_that_wireshark_finds() {
         let report = run_configured(http_inspect, config, captures::frames(&file));
         let mut found: Vec<_> =
             rows(&report, "latest requests").iter().map(|row| (row[1].clone(), row[2].clone())).collect();
-        // Lines are cut where they are longer than what is kept.
+        // Longer lines are cut to the kept length.
         expected.iter_mut().for_each(|(_, line)| line.truncate(super::parse::LINE));
         expected.sort();
         found.sort();

@@ -36,10 +36,10 @@ fn arp_requests_for_us_are_answered_as_rfc_826_says() {
         .build()
         .unwrap();
     assert_eq!((report.out.len(), report.replies), (0, vec![reply]));
-    // Tagged, the reply has the tag.
+    // The reply to a tagged request has the same tag.
     let report = run([ethernet().vlan(7).arp_request("10.0.0.1", "10.0.0.2").build().unwrap()]);
     assert_eq!(report.replies[0][12..16], [0x81, 0, 0, 7]);
-    // Others' requests, and replies, are somebody else's business.
+    // Requests for others, and replies, pass.
     let others = [
         ethernet().arp_request("10.0.0.1", "10.0.0.3").build().unwrap(),
         ethernet().arp_reply("10.0.0.1", "10.0.0.2").build().unwrap(),
@@ -116,7 +116,7 @@ fn fragments_and_other_protocols_to_us_are_consumed_as_local_delivery() {
         us().udp(1, 2).build().unwrap(),
         us().icmp_echo_reply(1, 1).build().unwrap(),
         ethernet().ipv6("2001:db8::1", "2001:db8::2").tcp(1, 2).syn().build().unwrap(),
-        // On a source route we are a stop, and who has a home address is not where it sends from.
+        // On a source route we are a stop, and a sender with a home address is not at its source address.
         us().option(131, &[4, 10, 0, 0, 9]).icmp_echo_request(7, 9).build().unwrap(),
         us6().routing(0, 1, &[0; 20]).icmpv6_echo_request(7, 9).build().unwrap(),
         us6()
@@ -162,10 +162,10 @@ fn neighbour_solicitations_are_answered_as_rfc_4861_says() {
     let expected =
         ethernet().source(OURS).destination(THEIRS).ipv6("2001:db8::2", "2001:db8::1").hop_limit(255);
     assert_eq!(report.replies, [expected.neighbor_advertisement("2001:db8::2", OURS).build().unwrap()]);
-    // A hop limit below 255 says that it came from another link (section 7.1.1).
+    // With a hop limit below 255, it came from another link (section 7.1.1).
     let report = run([solicitation("2001:db8::1", 254)]);
     assert_eq!((report.replies.len(), report.dropped(DropReason::Malformed)), (0, 1));
-    // For somebody else.
+    // A solicitation for another host passes.
     let other = ethernet()
         .ipv6("2001:db8::1", "ff02::1:ff00:3")
         .hop_limit(255)

@@ -21,16 +21,16 @@ pub struct LpmSettings {
     pub routes: Vec<Route>,
     /// A file of more routes, one a line.
     pub table: Option<PathBuf>,
-    /// Under which name packets are annotated with their next hop.
+    /// The name of the annotation with the next hop.
     pub annotation: String,
     /// Whether packets are counted by next hop.
     pub count: bool,
-    /// The file's routes with their lines, once they are read.
+    /// The file's routes with their lines, after they have been read.
     #[serde(skip)]
     read: OnceLock<Lines<Route>>,
 }
 
-/// One whose prefix is given twice is pointed at.
+/// Reads a list of routes; an error points at a prefix that is given twice.
 fn routes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Route>, D::Error> {
     let mut known = BTreeSet::new();
     list_from_text(deserializer, |text| {
@@ -67,7 +67,7 @@ impl LpmSettings {
     /// All routes, the file's last. The file is read once.
     ///
     /// # Errors
-    /// Which key is wrong, and what in it: of the file, every wrong line.
+    /// The key that is wrong, and the fault; for the file, every wrong line.
     pub(super) fn all(&self) -> Result<Vec<Route>, InvalidSetting> {
         let refused = |key, problem| Err(InvalidSetting { key, problem });
         let mut known = BTreeSet::new();
@@ -118,7 +118,7 @@ impl LpmSettings {
                 |(line, error): &(usize, RouteError)| format!("{shown}:{line}:{}: {error}", error.column);
             refused(listed(&wrong.iter().map(line).collect::<Vec<_>>()))
         })?;
-        // Another thread may have read the same.
+        // Another thread may have read the same file meanwhile.
         Ok(self.read.get_or_init(|| routes))
     }
 }
@@ -139,7 +139,7 @@ fn read(path: &Path) -> io::Result<String> {
 /// Wrong lines of a file that are shown; after mending twenty a user checks again anyway.
 const SHOWN: usize = 20;
 
-/// Wrong routes one below the other, behind how many there are.
+/// The number of wrong routes, and then the wrong routes, one on each line.
 fn listed(wrong: &[String]) -> String {
     let routes =
         if let [_] = wrong { "a wrong route".to_owned() } else { format!("{} wrong routes", wrong.len()) };

@@ -26,7 +26,7 @@ pub const NEXT_HOP: &str = "next-hop";
 /// The function that the settings ask for: [`lpm`], or [`lpm_counted`].
 ///
 /// # Errors
-/// Whatever keeps it from being built.
+/// When the function cannot be built.
 pub fn node(config: &LpmSettings, worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
     if config.count {
         compose(worker, |input| lpm_counted(input, config, worker))
@@ -77,7 +77,7 @@ fn section(hops: impl IntoIterator<Item = (u32, u64)>, none: u64) -> Section {
     }
 }
 
-/// Declares how the control side asks for the next hop of an address.
+/// Declares the handler that answers the next hop of an address.
 fn answer<V: Copy + Eq + Hash + 'static>(
     table: &State<Routes<V>>,
     worker: &Worker,
@@ -94,7 +94,7 @@ fn answer<V: Copy + Eq + Hash + 'static>(
     });
 }
 
-/// The routes, with the value that each next hop is to have.
+/// The routes, with the value that `value` gives for each next hop.
 fn table<V: Copy + Eq + Hash + 'static>(
     config: &LpmSettings,
     worker: &Worker,
@@ -102,8 +102,8 @@ fn table<V: Copy + Eq + Hash + 'static>(
 ) -> State<Routes<V>> {
     let built = config.all().map_err(|refused| refused.to_string()).and_then(|mut all| {
         let (v4, v6) = route::sizes(&all);
-        // Short ones first: where there are more next hops than a byte tells apart, it tells those apart that decide for most
-        // addresses.
+        // Short prefixes first. With more next hops than a byte can number, the ones inserted first get the
+        // bytes, and short prefixes decide for most addresses.
         all.sort_by_key(|route| route.len);
         let mut table = Routes::new(v4, v6).map_err(|error| error.to_string())?;
         for Route { prefix, len, next_hop } in all {

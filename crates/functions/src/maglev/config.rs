@@ -19,7 +19,7 @@ pub struct MaglevConfig {
     /// The backends to begin with.
     #[serde(deserialize_with = "backends")]
     pub backends: Vec<Backend>,
-    /// Virtual addresses; none: every packet is balanced.
+    /// Virtual addresses; if there are none, every packet is balanced.
     #[serde(default, deserialize_with = "addresses")]
     pub addresses: Vec<IpAddr>,
     /// Connections that a worker remembers.
@@ -36,7 +36,7 @@ pub struct MaglevConfig {
     pub key: String,
 }
 
-/// One that is given twice is pointed at.
+/// Reads a list of backends; an error points at a backend that is given twice.
 fn backends<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Backend>, D::Error> {
     let mut names = BTreeSet::new();
     list_from_text(deserializer, |text| {
@@ -173,7 +173,7 @@ impl Settings for MaglevConfig {
         }
     }
 
-    /// Backends at one address are one machine by two names; and those without a slot get nothing.
+    /// Warns of backends with the same address, which are one machine, and of backends without a slot.
     fn warnings(&self) -> Vec<ConfigWarning> {
         let mut first: BTreeMap<[u8; 6], &str> = BTreeMap::new();
         let warnings = self.backends.iter().enumerate().filter_map(|(item, Backend { name, mac, .. })| {

@@ -1,6 +1,6 @@
 //! Spreads flows over backends by Maglev's table (NetBricks, Listing 3; Eisenbud et al., NSDI 2016).
 //!
-//! Every node that knows the same backends decides alike, and established flows stay where they are.
+//! Every node that knows the same backends decides alike, and established flows stay with their backend.
 
 mod backend;
 mod backends;
@@ -32,9 +32,9 @@ use tally::Tally;
 
 /// Sends every packet for a virtual address to the backend of its flow, by the backend's Ethernet address.
 ///
-/// Addresses and ports stay. So the backend, which has the virtual address too, answers the client itself (direct
-/// server return). Packets for other addresses pass unchanged, and so does IPv6 neighbour discovery. While no backend
-/// takes new flows, those are dropped as `no-route`.
+/// Addresses and ports stay. So the backend, which has the virtual address too, answers the client itself
+/// (direct server return). Packets for other addresses pass unchanged, and so does IPv6 neighbour discovery.
+/// While no backend takes new flows, packets of new flows are dropped as `no-route`.
 pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Function + use<> {
     let backends: Bounded<Backends> =
         worker.state("backends", BoundedInconsistency { updates: 0 }, config.state());
@@ -85,10 +85,10 @@ pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Func
         .done()
 }
 
-/// Whether it is about the owner of an address on this link (ICMPv6 types 133 to 137, RFC 4861).
+/// Whether a packet is about the owner of an address on this link (ICMPv6 types 133 to 137, RFC 4861).
 ///
-/// Such packets are not for a backend, whose answer would bring it all packets of the virtual address. A flow that they
-/// could belong to makes no [connection](connects).
+/// Such packets are not for a backend: its answer would bring it all packets of the virtual address. A flow
+/// with the same key makes no [connection](connects).
 fn is_discovery(header: IpRef<'_>, payload: &[u8]) -> bool {
     matches!(header, IpRef::V6(header) if header.protocol() == protocol::ICMPV6 && !header.is_later_fragment())
         && matches!(payload.first(), Some(133..=137))
@@ -105,14 +105,14 @@ fn connects(flow: &StoredFlow) -> bool {
 
 /// Whether `address` is one of `addresses`.
 ///
-/// Out of line: their number is known only to the configuration, and the loop over a batch has no room for another
-/// loop.
+/// Not inlined: the number of addresses is known only to the configuration, and the loop over a batch has no
+/// room for another loop.
 #[inline(never)]
 fn is_one_of(addresses: &[IpAddr], address: IpAddr) -> bool {
     addresses.contains(&address)
 }
 
-/// Knows the backends, and decides for flows that are not known, or whose backend is gone.
+/// Knows the backends, and decides for flows that are unknown or whose backend is gone.
 struct Balancer {
     current: Current,
     seats: Seats,
@@ -131,7 +131,7 @@ impl LookupHooks<StoredFlow> for Balancer {
 }
 
 impl Balancer {
-    /// The backend of a packet with this IP header, and what is behind it.
+    /// The backend of a packet with this IP header and the payload behind it.
     fn decide(
         &mut self,
         entry: Entry<'_, StoredFlow, u64>,
@@ -139,7 +139,7 @@ impl Balancer {
         payload: &[u8],
     ) -> Option<&Seat> {
         let Self { current, seats, tally } = self;
-        // A known flow whose frames are of a rarer shape, or that an earlier packet of this batch put in.
+        // A known flow whose frames have a rarer shape, or that an earlier packet of this batch inserted.
         if let Entry::Found(found) = &entry
             && let Some(seat) = seats.live(*found.get())
         {
@@ -157,14 +157,14 @@ impl Balancer {
                 *found.get_mut() = seat.chosen();
                 Some(seat)
             }
-            // An error makes no connection: who sends it may be anybody.
+            // An error makes no connection: anyone may have sent it.
             Entry::Vacant(vacant) if connects(&flow) && !FlowKey::is_error(header, payload) => {
                 let seat = seats.of(backends.choose(&flow)?)?;
                 tally.assigned.add(1);
                 vacant.insert_entry(seat.chosen());
                 Some(seat)
             }
-            // Where there is no room nobody is turned away: the table of backends alone decides.
+            // If there is no room, the packet still passes: the table of backends alone decides.
             Entry::Vacant(_) | Entry::Full => {
                 let seat = seats.of(backends.choose(&flow)?)?;
                 tally.strangers.add(1);

@@ -73,7 +73,7 @@ fn only_so_many_flows_are_remembered_and_only_the_largest_are_shown() {
     assert_eq!(report.sections[0].counts["refused_packets"], 90);
 }
 
-/// The node alone, with a clock by hand.
+/// The node alone, with a clock that the test sets.
 struct Bench {
     node: Box<dyn Node>,
     cx: DetachedContext,
@@ -136,7 +136,7 @@ fn counts_go_to_another_node_and_broken_ones_do_not() {
         assert_eq!(to.rows(), before, "byte {at}");
     }
     to.node.import("flows", &bytes, 0).unwrap();
-    // What was there stays: flows are handed over beside those of one's own.
+    // Present flows stay when others are handed over.
     let known = |bench: &Bench| {
         let mut rows = bench.rows();
         rows.sort();

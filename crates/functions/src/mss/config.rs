@@ -10,15 +10,15 @@ pub struct MssConfig {
     pub size: Option<u16>,
     /// The largest IP packet (bytes), from which the size follows for each version.
     pub mtu: Option<u16>,
-    /// Whether segments that state none are given one.
+    /// Whether segments without a size get one.
     pub add: bool,
 }
 
 /// Bytes of the headers without options, of IPv4 and of IPv6, each with TCP's.
 const HEADERS: [u16; 2] = [40, 60];
-/// The least that Linux takes for sane (`tcp_min_snd_mss`): less makes more packets than a path is worth.
+/// The least that Linux accepts (`tcp_min_snd_mss`): with less, the overhead of packets is too large.
 const LEAST: u16 = 48;
-/// So that IPv6 too has segments of the least size.
+/// The least MTU, so that IPv6 segments have the least size, too.
 const LEAST_MTU: u16 = LEAST + HEADERS[1];
 
 impl MssConfig {

@@ -57,7 +57,7 @@ pub fn mss(input: Input, config: &MssConfig, worker: &Worker) -> impl Function {
                     clamp_maximum_segment_size(kept, size);
                     replace.options(kept);
                 }
-                // In front, where no option's lie about its length hides it.
+                // In front, so that no option with a wrong length hides it.
                 Finding::Missing(size) => {
                     let [high, low] = size.to_be_bytes();
                     added.copy_from_slice(&[2, 4, high, low]);
@@ -84,11 +84,11 @@ pub fn mss(input: Input, config: &MssConfig, worker: &Worker) -> impl Function {
 #[derive(Clone, Copy)]
 enum Finding {
     Nothing,
-    /// It states more than this.
+    /// It states a larger size.
     Larger(u16),
-    /// It states nothing, and is to state this.
+    /// It states no size and needs this one.
     Missing(u16),
-    /// It states nothing before an option whose length can't be.
+    /// It states no size before an option whose length is impossible.
     Unreadable,
 }
 

@@ -1,19 +1,19 @@
-//! What an operator may write for `rewrite-stream`.
+//! Settings of `rewrite-stream`.
 
 use netbricks_core::units::{Duration, port_numbers};
 use netbricks_core::{InvalidSetting, Key, Settings};
 use netbricks_stream::{Replace, Side};
 
-/// In which direction a string is replaced.
+/// The direction in which a string is replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum From {
-    /// In what clients send.
+    /// In the bytes of clients.
     Client,
-    /// In what servers send.
+    /// In the bytes of servers.
     #[default]
     Server,
-    /// In both.
+    /// In both directions.
     Both,
 }
 
@@ -21,11 +21,11 @@ pub enum From {
 #[derive(Clone, Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RewriteStreamConfig {
-    /// What is looked for.
+    /// The string to look for.
     pub find: String,
-    /// What is put in its place.
+    /// The string to put in its place.
     pub replace: String,
-    /// In which direction.
+    /// The direction in which it is replaced.
     #[serde(default)]
     pub from: From,
     /// Ports of servers whose connections are rewritten.
@@ -57,10 +57,12 @@ fn idle() -> Duration {
 
 const MOST_FLOWS: usize = 1 << 20;
 const MOST_PORTS: usize = 16;
-/// What one direction may take of the memory (bytes), and so the least that there is.
+/// The most memory of one direction (bytes), and so the least memory in all.
 pub(super) const FLOW_MEMORY: usize = 1 << 20;
 const MEMORY: std::ops::RangeInclusive<usize> = FLOW_MEMORY..=1 << 34;
-/// How much longer a replacement may be: a full segment of nothing else still fits a quarter of one direction's memory.
+/// The most times that a replacement may be longer.
+///
+/// With this, a full segment of occurrences still fits a quarter of one direction's memory.
 const LONGER: usize = 128;
 const IDLE: std::ops::RangeInclusive<Duration> =
     Duration::from_nanoseconds(1_000_000_000)..=Duration::from_nanoseconds(7 * 86_400_000_000_000);

@@ -25,7 +25,7 @@ pub fn rewrite_stream(input: Input, config: &RewriteStreamConfig, worker: &Worke
         flows: config.flows,
         flow_memory: FLOW_MEMORY,
         memory: config.memory,
-        // One a block: so a direction may have as many as it has blocks.
+        // One edit for each block of memory, so that a direction may have as many edits as it has blocks.
         edits: config.memory / BLOCK,
         idle: config.idle.nanoseconds(),
         ..PacketizeConfig::default()
@@ -59,7 +59,7 @@ pub fn rewrite_stream(input: Input, config: &RewriteStreamConfig, worker: &Worke
             ("packets unchanged", unchanged),
             ("packets without room", no_room),
             ("connections without room here", homeless),
-            // What waits behind a gap is seen nowhere else: its packets are consumed.
+            // Bytes that wait behind a gap are seen nowhere else, because their packets were consumed.
             ("bytes of memory, out of order or unacknowledged", counted.memory() as u64),
         ];
         Section {
@@ -74,14 +74,15 @@ pub fn rewrite_stream(input: Input, config: &RewriteStreamConfig, worker: &Worke
     let served = move |port: u16| ports.contains(&port);
     let rewritten = streams.clone();
     let concerns = served.clone();
-    // All leave on the edge on which packets leave that are made here: so they keep their order.
+    // Packets made here leave on this edge, too, so all packets of a connection keep their order.
     input
         .parse::<Link>()
         .or(Edge::OUT)
         .parse::<Ip>()
         .or(Edge::OUT)
         .filter(DropReason::Fragment, move |packet| {
-            // As of any first fragment: without it the segment comes nowhere, with numbers that the other side does not know.
+            // Without its first fragment, the segment reaches no application. Its numbers are not those of
+            // the other side.
             let flow = packet.flow_key();
             !is_cut_off(&packet.header(), packet.payload())
                 || !concerns(flow.source_port()) && !concerns(flow.destination_port())

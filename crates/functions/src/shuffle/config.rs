@@ -14,7 +14,7 @@ pub struct ShuffleSettings {
     pub full: WhenFull,
     /// Packets that each ring holds.
     pub ring: usize,
-    /// Where the workers' nodes meet: made for the first of them.
+    /// The shuffle that all workers' nodes share; it is made for the first of them.
     #[serde(skip)]
     pub(super) place: OnceLock<Shuffle>,
 }

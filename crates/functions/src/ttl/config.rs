@@ -1,4 +1,4 @@
-//! What an operator may write for `ttl`.
+//! Settings of `ttl`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

@@ -1,4 +1,4 @@
-//! Decrements the time to live or hop limit and drops packets that have none left (NetBricks, Listing 1).
+//! Decrements the TTL or hop limit and drops packets that have none left (NetBricks, Listing 1).
 
 mod config;
 #[cfg(test)]
@@ -14,9 +14,10 @@ use netbricks_core::packet::{Ip, IpRef, Link, protocol};
 use netbricks_core::view::View;
 use netbricks_core::{DropReason, Function, Input, Operator, Verdict, Worker};
 
-/// Decrements the IPv4 time to live or IPv6 hop limit; what has none left is dropped as `ttl-expired` and, where an
-/// address to answer from is configured, answered with Time Exceeded. Packets that are not IP and packets that never leave
-/// their link pass unchanged, unless `non_ip` says otherwise.
+/// Decrements the IPv4 TTL or IPv6 hop limit, and drops packets that have none left as `ttl-expired`.
+///
+/// If an address to answer from is configured, an expired packet is answered with Time Exceeded. Packets that
+/// are not IP, and packets that never leave their link, pass unchanged, unless `non_ip` says otherwise.
 pub fn ttl(input: Input, config: &TtlConfig, worker: &Worker) -> impl Function {
     let non_ip = config.non_ip.verdict();
     let spare_link_local = config.non_ip == NonIp::Pass;
@@ -48,10 +49,10 @@ pub fn ttl(input: Input, config: &TtlConfig, worker: &Worker) -> impl Function {
         .done()
 }
 
-/// Whether routers must not forward the packet (RFC 4291 §2.5.6, §2.7). Neighbour discovery between global addresses is
-/// included: hosts ignore it with a hop limit below 255 (RFC 4861 §7.1).
+/// Whether routers must not forward the packet (RFC 4291 §2.5.6, §2.7).
 ///
-/// Out of line, so that what is inlined is one comparison.
+/// Neighbour discovery between global addresses is included: hosts ignore it with a hop limit below 255 (RFC
+/// 4861 §7.1). The function is not inlined, so that only one comparison is.
 #[inline(never)]
 fn is_link_local<S: Stack<Top = Ip>>(packet: &View<'_, S>) -> bool {
     let IpRef::V6(header) = packet.header() else { return false };
@@ -62,8 +63,10 @@ fn is_link_local<S: Stack<Top = Ip>>(packet: &View<'_, S>) -> bool {
     local(header.source()) || local(header.destination()) || discovers
 }
 
-/// Whether routers must not forward a packet to this group: the local network control block, which comes with a TTL of 1 or
-/// 255 (RFC 5771 §4), the limited broadcast (RFC 1812 §5.3.5.1), and IGMP, whose TTL is 1 (RFC 2236 §2).
+/// Whether routers must not forward a packet to this group.
+///
+/// The groups are the local network control block, whose packets have a TTL of 1 or 255 (RFC 5771 §4), and
+/// the limited broadcast (RFC 1812 §5.3.5.1). IGMP, whose TTL is 1 (RFC 2236 §2), is included for all groups.
 #[inline(never)]
 fn is_link_local_group(destination: Ipv4Addr, protocol: u8) -> bool {
     let control_block = destination.octets()[..3] == [224, 0, 0];

@@ -34,7 +34,7 @@ fn v6(hops: u8) -> Vec<u8> {
         .build()
         .unwrap()
 }
-/// Where the hops of the outermost IP header stand.
+/// The place of the TTL or hop limit of the outermost IP header.
 fn hops_at(frame: &[u8]) -> Option<usize> {
     dissect(frame).layers().find_map(|layer| match layer.protocol {
         Protocol::Ipv4 => Some(layer.offset + 8),

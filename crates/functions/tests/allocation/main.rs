@@ -21,7 +21,7 @@ use netbricks_testkit::build::ethernet;
 use netbricks_testkit::kinds;
 
 const BURST: u64 = 32;
-/// Turns until every pool, table and queue has what it will ever need.
+/// Turns until every pool, table and queue has all the memory that it will ever need.
 const WARM: u64 = 500;
 /// Turns that are counted.
 const COUNTED: u64 = 2_000;
@@ -52,7 +52,7 @@ impl Node for Source {
     }
 }
 
-/// Counts what it gets.
+/// Counts the packets that it gets.
 #[derive(Clone, Default)]
 struct Sink(Rc<Cell<u64>>);
 
@@ -70,7 +70,7 @@ impl Node for Sink {
     }
 }
 
-/// A graph under construction, and who gets its packets.
+/// A graph under construction, and the sinks of its packets.
 struct Setup {
     graph: GraphBuilder,
     worker: Worker,
@@ -87,7 +87,7 @@ impl Setup {
     fn source(&mut self, name: &str, frames: Vec<Vec<u8>>) -> NodeId {
         self.graph.add(name, Box::new(Source(frames, 0))).unwrap()
     }
-    /// Puts a function behind `last`; what it does not pass on goes to the replies.
+    /// Puts a function behind `last`; its other ways out lead to the replies.
     fn function(&mut self, last: NodeId, name: &str, node: Box<dyn Node>) -> NodeId {
         let node = self.graph.add(name, node).unwrap();
         self.graph.connect(last, Edge::OUT, node, 0).unwrap();
@@ -98,9 +98,9 @@ impl Setup {
         }
         node
     }
-    /// Runs it warm, and answers what the turns after that allocated on this thread, on which all of it runs.
+    /// Runs it warm, and returns the allocations of the turns after that. All of it runs on this thread.
     fn count(mut self, last: NodeId) -> Counted {
-        // As a worker does, so that frames come from a cache.
+        // A worker claims a slot, too, so that frames come from its stock.
         let _slot = WorkerSlot::claim().unwrap();
         let sink = self.graph.add("sink", Box::new(self.out.clone())).unwrap();
         self.graph.connect(last, Edge::OUT, sink, 0).unwrap();
@@ -127,12 +127,14 @@ impl Setup {
     }
 }
 
-/// What the turns allocated, and where packets went.
+/// The allocations of the turns, and the number of packets at each sink.
 struct Counted {
     allocated: AllocationInfo,
     out: u64,
     replies: u64,
 }
+
+type Make = fn(&Worker) -> Result<Box<dyn Node>, BuildError>;
 
 fn through(
     name: &str,
@@ -203,7 +205,7 @@ fn flows() -> Vec<Vec<u8>> {
     (0..64).map(flow).collect()
 }
 
-/// Backends that all have left are freed by whoever changes them, also where a worker's packets leave them last.
+/// A change frees the backends that all workers have left, also if a worker's packets leave them last.
 #[test]
 fn replaced_backends_are_not_freed_on_the_packet_path() {
     let backends = ["a 02:00:00:00:01:01", "b 02:00:00:00:01:02"].map(|backend| backend.parse().unwrap());
@@ -246,7 +248,8 @@ fn every_function_over_every_kind_of_packet_allocates_nothing() {
     }
 }
 
-/// Requests in and out of order, of more connections than are followed, and more than are remembered.
+/// Requests in and out of order, of more connections than are followed, and more requests than are
+/// remembered.
 #[test]
 fn requests_are_found_without_allocating() {
     let segment = |client, sequence, text: &str| {
@@ -302,7 +305,7 @@ fn streams_are_rewritten_without_allocating() {
     assert!(counted.out > COUNTED * BURST / 2);
 }
 
-/// Sizes that are lowered and sizes that are added, one of them where there is no room behind.
+/// Sizes that are lowered and sizes that are added, one of them without room behind.
 #[test]
 fn segments_are_made_longer_without_allocating() {
     let syn = || ethernet().ipv4("10.0.0.1", "10.0.0.2").tcp(1, 2).syn();
@@ -320,7 +323,7 @@ fn segments_are_made_longer_without_allocating() {
 #[test]
 fn every_answer_is_made_without_allocating() {
     let kinds = kinds::every();
-    let answers: [(&str, fn(&Worker) -> Result<Box<dyn Node>, BuildError>); 6] = [
+    let answers: [(&str, Make); 6] = [
         ("arp request", echo),
         ("solicitation", echo),
         ("echo v4", echo),
@@ -357,8 +360,10 @@ fn four_functions_in_one_loop_allocate_nothing() {
     assert!(counted.out > 0 && counted.replies > 0);
 }
 
-/// All that can be fused, and as many more as it takes: packets wait where the row is divided, and where functions look up.
-/// Those that send packets away come last, so that the others have some to do.
+/// All functions that can be fused, and as many more as it takes to divide the row.
+///
+/// Packets wait where the row is divided, and where functions look up. Functions that send packets away come
+/// last, so that the others have packets to process.
 #[test]
 fn every_function_that_fuses_in_a_divided_row_allocates_nothing() {
     let counted = through(
@@ -376,7 +381,7 @@ fn every_function_that_fuses_in_a_divided_row_allocates_nothing() {
             let lpm = lpm::LpmSettings::of(["2001:db8::/32 3"].map(|route| route.parse().unwrap()));
             let rewrite = rewrite_stream::RewriteStreamConfig::new("hello", "good morning");
             compose(worker, |input| {
-                // Neither waits on memory, so that the seventeenth begins a loop.
+                // None of these waits on memory, so the seventeenth begins a new loop.
                 let swaps = macswap::macswap(input)
                     .then(macswap::macswap)
                     .then(macswap::macswap)
@@ -434,7 +439,7 @@ fn two_ways_into_one_input_allocate_nothing() {
     let first = ttl(&setup.worker).unwrap();
     let first = setup.graph.add("ttl", first).unwrap();
     setup.graph.connect(source, Edge::OUT, first, 0).unwrap();
-    // What the first answers goes on with what it passes.
+    // Answers of the first function go on with the packets that it passes.
     let second = monitor(&setup.worker).unwrap();
     let second = setup.function(first, "monitor", second);
     setup.graph.connect(first, Edge::REPLY, second, 0).unwrap();

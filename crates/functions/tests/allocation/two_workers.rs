@@ -15,7 +15,7 @@ use crate::{BURST, Sink, Source};
 const WARM: u64 = 2_000;
 const COUNTED: u64 = 8_000;
 
-/// Counts packets and keeps flows under both consistencies, and says every 50 µs how many there were.
+/// Counts packets and keeps flows under both consistencies, and sends their number every 50 µs.
 fn shared(worker: &Worker) -> Box<dyn Node> {
     fn both<C: Consistency + Copy>(
         worker: &Worker,
@@ -79,7 +79,7 @@ fn packets_that_cross_and_state_that_workers_share_allocate_nothing() {
     let mut turns = |graphs: &mut [Graph], count| {
         for turn in 0..count {
             now += 1_000;
-            // Now one is ahead, now the other, so that rings are full and empty.
+            // The workers get ahead of each other in turn, so that rings are both full and empty.
             let at = usize::from(turn % 7 > 2);
             let _ = graphs[at].turn(now);
         }

@@ -1,5 +1,8 @@
-//! State that is divided by another key than a flow: a table by source address needs a shuffle by source before it. One is put in,
-//! or a warning says that the state is split.
+//! State that is divided by a key other than a flow, such as a table by source address.
+//!
+//! It needs a shuffle by that key before it.
+//!
+//! Such a shuffle is put in, or a warning says that the state is split.
 
 use std::collections::BTreeSet;
 
@@ -9,15 +12,17 @@ use super::{Division, Network, Place};
 use crate::config::{Plan, PlannedFunction};
 use crate::diagnostic::Diagnostic;
 
-/// The shuffles that bring all packets of an entry of a function's state to one worker.
+/// The shuffles that bring all packets for an entry of a function's state to one worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Partition {
-    /// Any of these; none where no single one does.
+    /// Each of these keys suffices. The list is empty if no single key does.
     keys: Vec<ShuffleKey>,
 }
 
 impl Partition {
-    /// The partition of the state of a node that no shuffle by flow divides, and whether some of that state has no key at all.
+    /// The partition of a node's state that no shuffle by flow divides.
+    ///
+    /// Also returns whether some of that state has no known key at all.
     pub(super) fn of(node: &dyn Node, not_by_flow: &[String]) -> (Option<Self>, bool) {
         let follows = ShuffleKey::ALL.map(|by| (by, node.follows(by)));
         let keys = |name: &String| -> Vec<ShuffleKey> {
@@ -36,13 +41,14 @@ impl Partition {
         (partition, unknown)
     }
 
-    /// Whether packets that a shuffle by this key sorted come to one worker for each entry. A user function's own key is taken
-    /// to be right.
+    /// Whether a shuffle by this key brings the packets of each entry to one worker.
+    ///
+    /// A user function's own key is assumed to be right.
     fn is_kept_by(&self, key: ShuffleKey) -> bool {
         key == ShuffleKey::Own || self.keys.contains(&key)
     }
 
-    /// The only shuffle that does it, if there is only one.
+    /// The key that suffices, if there is exactly one.
     fn key(&self) -> Option<ShuffleKey> {
         match self.keys[..] {
             [key] => Some(key),
@@ -61,7 +67,7 @@ impl Partition {
         }
     }
 
-    /// How to mend it in the file.
+    /// How to mend the file.
     fn help(&self) -> String {
         let named: Vec<_> = self.keys.iter().map(|key| format!("`key = \"{}\"`", key.name())).collect();
         match named.len() {
@@ -75,7 +81,7 @@ impl Partition {
     }
 }
 
-/// A function whose state several workers would each have a part of.
+/// A function whose state would be split between several workers.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Split {
     /// The function's number in the plan.
@@ -83,37 +89,39 @@ pub(crate) struct Split {
     function: usize,
     /// The function.
     pub(crate) before: String,
-    /// The shuffle's node, where one is put in.
+    /// The name of the shuffle's node, if one is put in.
     pub(crate) node: String,
-    /// By what that shuffles; `None` where none can be put in.
+    /// The key of that shuffle; `None` if none can be put in.
     pub(crate) key: Option<ShuffleKey>,
-    /// Why.
+    /// The reason, for the report.
     pub(crate) why: String,
     #[serde(skip)]
     help: String,
 }
 
 impl Split {
-    /// As a warning at the function's first use.
+    /// A warning at the function's first use.
     pub(crate) fn warning(&self, plan: &Plan<'_>) -> Diagnostic {
         let place = plan.functions[self.function].place.clone();
         Diagnostic::warning(self.why.clone()).at(place, "").help(self.help.clone())
     }
 
-    /// In one line.
+    /// The reason and the remedy in one line.
     pub(crate) fn line(&self) -> String {
         format!("{}; {}", self.why, self.help)
     }
 }
 
 impl Network {
-    /// The functions whose state would be split, where each of `workers` workers has the queues that it is dealt.
+    /// The functions whose state would be split, if `workers` workers receive from the queues that
+    /// [`deal`](Self::deal) gives them.
     pub(crate) fn split(&self, plan: &Plan<'_>, ports: &[Division], workers: usize) -> Vec<Split> {
         let queues: Vec<usize> = ports.iter().map(|port| port.queues).collect();
         self.split_among(plan, &self.deal(plan, &queues, workers))
     }
 
-    /// As [`split`](Self::split), of queues that are shared out already: ports' numbers and queues' by worker.
+    /// As [`split`](Self::split), for queues that are already shared out: pairs of port and queue number, by
+    /// worker.
     pub(crate) fn split_among(&self, plan: &Plan<'_>, shares: &[Vec<(usize, usize)>]) -> Vec<Split> {
         if shares.len() < 2 {
             return Vec::new();
@@ -164,8 +172,9 @@ impl Network {
 }
 
 impl Plan<'_> {
-    /// Puts a shuffle by the key of its state before each use of these functions, as far as there is such a key. All uses of a
-    /// function have one owner table.
+    /// Puts a shuffle before each use of these functions, by the key of the function's state.
+    ///
+    /// Functions without such a key are left alone. All uses of a function have one owner table.
     pub(crate) fn put_before(&mut self, split: &[Split]) {
         for Split { function, node, key, .. } in split {
             let Some(key) = *key else { continue };

@@ -1,5 +1,7 @@
-//! One function with state in several places of a worker's graph: a NAT sees both directions because both chains pass
-//! through the same node. Each place has its own edges and counters; what stands behind them is one.
+//! One function with state in several places of a worker's graph: each place has its own edges and counters.
+//!
+//! All places lead to one node. So a NAT sees both directions, because both chains pass through the same
+//! node.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -20,25 +22,28 @@ type Inner = Rc<RefCell<Option<Box<dyn Node>>>>;
 pub(super) struct Shared(Inner);
 
 impl Shared {
-    /// A blueprint for one place. The first to be built makes the node; one that is built a second time, which is
-    /// after a panic in it, makes the node anew for all.
+    /// A blueprint for one place.
+    ///
+    /// The first blueprint to be built makes the node. When a blueprint is built a second time, which happens
+    /// after a panic in its place, it makes a new node for all places.
     pub(super) fn place(&self, function: &Blueprint) -> Blueprint {
         let function = function.clone();
         let first = self.0.borrow().is_none() && Rc::strong_count(&self.0) == 1;
-        // A blueprint may cross threads, this one does not: the graph that keeps it is its worker's own.
+        // A blueprint may cross threads, but this one never does: the graph that keeps it belongs to its
+        // worker.
         let held = SendWrapper::new((self.0.clone(), Cell::new(false)));
         Blueprint::new(move |worker| {
             let (inner, built) = &*held;
             if built.replace(true) || inner.borrow().is_none() {
                 let fresh = function.build(worker)?;
                 let old = inner.borrow_mut().replace(fresh);
-                // Its events go on, whichever of its places the panic was in.
+                // The node's events go on, whichever of its places panicked.
                 if let Some(before) = old.as_ref().and_then(|node| node.schedule())
                     && let Some(schedule) = inner.borrow().as_ref().and_then(|node| node.schedule())
                 {
                     schedule.resume(&before);
                 }
-                // Its drop is the author's code and may panic: nothing is borrowed then.
+                // The drop runs the author's code and may panic, so nothing may be borrowed meanwhile.
                 drop(old);
             }
             Ok(Box::new(Door { inner: inner.clone(), first }))
@@ -49,8 +54,10 @@ impl Shared {
 /// A place in the graph through which the shared node is reached.
 struct Door {
     inner: Inner,
-    /// Speaks for the node where it must be asked once: state, handlers, reports, events. What an event sends leaves
-    /// from here.
+    /// Whether this place represents the node where it must be asked once: for state, handlers, reports and
+    /// events.
+    ///
+    /// Packets that an event sends leave from this place.
     first: bool,
 }
 
@@ -116,7 +123,9 @@ impl Node for Door {
     fn adopt(&mut self, name: &str, heritage: &SharedStateRef, now: u64) -> Option<Result<(), ImportError>> {
         self.inner.borrow_mut().as_mut()?.adopt(name, heritage, now)
     }
-    /// It moves once all shuffles before its places have let go of the flows; any of these speaks for it then.
+    /// The node moves its state once all shuffles before its places have released the flows.
+    ///
+    /// Any of its places represents it then.
     fn shares_state(&self) -> Option<usize> {
         Some(Rc::as_ptr(&self.inner).addr())
     }
@@ -151,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    /// Ticks, and panics at every packet.
+    /// Sends a packet at every tick, and panics at every packet.
     fn ticking(input: Input, worker: &Worker) -> impl Function + use<> {
         worker.invoke_every("tick", 100, |event| {
             event.inject(Edge::OUT, 60, |frame| frame.fill(1));
@@ -160,7 +169,7 @@ mod tests {
         input.inspect(|_| panic!("no packets, please")).done()
     }
 
-    /// A packet a poll, when it is asked for the `at`th time.
+    /// Brings one packet, in its poll number `at`.
     struct Source {
         asked: u32,
         at: u32,
@@ -185,7 +194,7 @@ mod tests {
         }
     }
 
-    /// Counts what leaves by each of its inputs.
+    /// Counts the packets that arrive at each of its inputs.
     struct Ends(Rc<Cell<[u32; 2]>>);
     impl Node for Ends {
         fn process(&mut self, input: usize, batch: &mut Batch, cx: &mut Context) {

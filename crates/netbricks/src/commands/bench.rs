@@ -1,12 +1,12 @@
-//! `bench`: measuring graphs that are built exactly as `run` builds them.
+//! `bench`: measures graphs that are built exactly as `run` builds them.
 
 use super::{Console, Failure};
 use crate::bench::BenchError;
 
-/// What `bench` is asked.
+/// The arguments of `bench`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct BenchArguments {
-    /// What to measure; `--list` names what there is
+    /// The benchmarks to run; `--list` names all of them
     #[arg(value_name = "NAME", required_unless_present = "list")]
     pub(crate) names: Vec<String>,
     /// Print one JSON object a line; of `--list` one array

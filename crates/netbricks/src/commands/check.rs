@@ -1,4 +1,4 @@
-//! `check`: everything that can be checked without running.
+//! `check`: checks everything that can be checked without running.
 
 use netbricks_runtime::allowed_cores;
 
@@ -13,7 +13,7 @@ pub(super) fn check(app: &Application, console: Console, arguments: &FileArgumen
             let Checked { plan, diagnostics, .. } = &mut checked;
             plan.look_around(&app.drivers, &allowed_cores(), diagnostics);
             let plan = &checked.plan;
-            // Those that were put in stand last.
+            // Shuffles that were put in stand last.
             let named = plan.functions.len() - checked.shuffles.len() - checked.key_shuffles.len();
             if arguments.json {
                 return console.json(&serde_json::json!({

@@ -1,4 +1,4 @@
-//! A configuration file read and looked up, as `run`, `check` and `graph` all begin.
+//! Reads a configuration file and looks up its names: the first step of `run`, `check` and `graph`.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ use crate::report::{counted, memory, thousands};
 pub(super) struct File {
     pub(super) name: String,
     pub(super) text: String,
-    /// What relative names in it start from.
+    /// The directory that relative names in it start from.
     pub(super) directory: PathBuf,
 }
 
@@ -42,7 +42,7 @@ impl File {
         Ok(Self { name, text, directory })
     }
 
-    /// The graph's name: the file's without its ending.
+    /// The graph's name: the file's name without its ending.
     pub(super) fn stem(&self) -> String {
         Path::new(&self.name)
             .file_stem()
@@ -50,7 +50,7 @@ impl File {
     }
 }
 
-/// A file beside a missing one with a similar name.
+/// A file with a similar name in the directory of a missing one.
 fn similar(path: &Path) -> Option<String> {
     let wanted = path.file_name()?.to_str()?;
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -61,15 +61,15 @@ fn similar(path: &Path) -> Option<String> {
     Some(directory.map_or_else(|| near.to_owned(), |parent| parent.join(near).display().to_string()))
 }
 
-/// A file's plan and network, with everything that could be checked found good.
+/// A file's plan and network, after every check has passed.
 pub(super) struct Checked<'t> {
     pub(super) source: Source<'t>,
     pub(super) plan: Plan<'t>,
     pub(super) network: Network,
     pub(super) design: Design,
-    /// Shuffles that the file does not name, in the network too.
+    /// Shuffles that the file does not name; the network has them, too.
     pub(super) shuffles: Vec<Parted>,
-    /// Of those, the ones before functions with state by another key than a flow.
+    /// Shuffles put in before functions with state by another key than a flow.
     pub(super) key_shuffles: Vec<Split>,
     /// Warnings only.
     pub(super) diagnostics: Diagnostics,
@@ -77,15 +77,17 @@ pub(super) struct Checked<'t> {
     pub(super) graph: GraphBuilder,
 }
 
-/// Packet buffers that checking needs: functions ask for their pool and take nothing from it.
+/// Packet buffers that checking needs: functions are made over a pool but take no packets from it.
 const CHECK_FRAMES: usize = 64;
 
-/// Checks all of a file that can be checked without opening a port. `Err` has all that is wrong.
+/// Checks all of a file that can be checked without opening a port. `Err` has all faults.
 pub(super) fn check<'t>(app: &Application, file: &'t File) -> Result<Checked<'t>, Faults<'t>> {
     check_with(app, file, |_| ())
 }
 
-/// As [`check`], with the shuffles that a run would put in, as far as that is known before ports are open.
+/// As [`check`], with the shuffles that a run would put in.
+///
+/// It knows these as far as they are known before ports are open.
 pub(super) fn check_spread<'t>(app: &Application, file: &'t File) -> Result<Checked<'t>, Faults<'t>> {
     let mut checked = check(app, file)?;
     let workers = wanted_workers(&checked.network, &checked.plan);
@@ -119,17 +121,17 @@ pub(super) fn check_spread<'t>(app: &Application, file: &'t File) -> Result<Chec
     Ok(checked)
 }
 
-/// What to do where shuffles are missed that the file leaves out.
+/// The remedy where shuffles are needed and the file leaves them out.
 pub(super) const WITHOUT_SHUFFLES: &str =
     "let a `shuffle` come first in the chain, or take `shuffles = false` out of `[runtime]`";
 
-/// How many workers a plan asks for, whatever its ports turn out to have.
+/// The number of workers that a plan asks for, before it is known which queues its ports have.
 pub(super) fn wanted_workers(network: &Network, plan: &Plan<'_>) -> usize {
     let automatic = || automatic_workers(network, plan).max(plan.placed_workers());
     plan.runtime.workers.unwrap_or_else(automatic)
 }
 
-/// How the queues of a plan's ports will divide flows, each with a queue for each worker where it can have them.
+/// How the ports' queues will divide flows, if each port has a queue for each worker where it can.
 fn expected(plan: &Plan<'_>, drivers: &Drivers, workers: usize) -> Vec<Division> {
     let of = |port: &PlannedPort<'_>| {
         let driver = drivers.get(&port.driver);
@@ -144,7 +146,7 @@ fn expected(plan: &Plan<'_>, drivers: &Drivers, workers: usize) -> Vec<Division>
     plan.ports.iter().map(of).collect()
 }
 
-/// As [`check`], with what the command line says in place of the file's `[runtime]`.
+/// As [`check`], after `adjust` has applied the command line to the file's `[runtime]`.
 pub(super) fn check_with<'t>(
     app: &Application,
     file: &'t File,
@@ -203,7 +205,7 @@ impl<'t> Checked<'t> {
         }
     }
 
-    /// With a shuffle behind each of these ports.
+    /// Adds a shuffle behind each of these ports.
     pub(super) fn with_shuffles(self, file: &File, parted: Vec<Parted>) -> Result<Self, Faults<'t>> {
         if parted.is_empty() {
             return Ok(self);
@@ -213,7 +215,7 @@ impl<'t> Checked<'t> {
         Ok(Self { shuffles: parted, ..Self::of(source, plan, file, diagnostics)? })
     }
 
-    /// With a shuffle before each of these functions, and a warning where the key of one is not known.
+    /// Adds a shuffle before each of these functions, or a warning if the key of its state is not known.
     pub(super) fn with_key_shuffles(self, file: &File, split: Vec<Split>) -> Result<Self, Faults<'t>> {
         let Self { source, mut plan, shuffles, mut diagnostics, .. } = match split.is_empty() {
             true => return Ok(self),
@@ -225,7 +227,7 @@ impl<'t> Checked<'t> {
         Ok(Self { shuffles, key_shuffles: put_in, ..Self::of(source, plan, file, diagnostics)? })
     }
 
-    /// A line for each shuffle that the file does not name: that it is there, and why.
+    /// A line for each shuffle that the file does not name: its node, and why it is needed.
     pub(super) fn told_shuffles(&self) -> impl Iterator<Item = String> + '_ {
         let by_flow = self.shuffles.iter().map(|Parted { node, port, why, .. }| {
             format!(
@@ -245,7 +247,7 @@ impl<'t> Checked<'t> {
 }
 
 impl Checked<'_> {
-    /// The large frames that are reserved though the file does not ask for them, and for which ports.
+    /// The number of large frames that are reserved although the file does not ask for them, and their ports.
     pub(super) fn told_frames(&self, drivers: &Drivers) -> Option<String> {
         let ports = self.plan.large_ports(drivers);
         let frames = self.plan.large_frames(drivers);
@@ -262,7 +264,7 @@ impl Checked<'_> {
     }
 }
 
-/// A port's driver, and where its queues are placed: what stands beside its name in a drawing.
+/// A port's driver and the workers of its queues, for the label beside its name in a drawing.
 fn placed(port: &PlannedPort<'_>) -> String {
     let numbers: Vec<String> = port.workers.iter().map(|worker| worker.get_ref().to_string()).collect();
     match numbers.as_slice() {
@@ -272,19 +274,19 @@ fn placed(port: &PlannedPort<'_>) -> String {
     }
 }
 
-/// What is wrong with a file.
+/// The faults of a file.
 pub(super) struct Faults<'t> {
     pub(super) source: Source<'t>,
     pub(super) diagnostics: Diagnostics,
 }
 
 impl Faults<'_> {
-    /// Shows them.
+    /// Shows the faults.
     pub(super) fn told(self, console: Console) -> Failure {
         console.tell(&self.diagnostics.render(&self.source, console.color));
         self.code()
     }
-    /// Usage where the file is wrong, failure where the machine lacks what it asks for.
+    /// A usage error if the file is wrong; a failure if the machine lacks something that the file needs.
     pub(super) fn code(&self) -> Failure {
         Failure::Told(if self.diagnostics.is_machine() { FAILURE } else { USAGE })
     }

@@ -1,5 +1,6 @@
-//! `generate`: a generator's traffic into a capture file. Its flags are the generator's keys, and it runs as a file
-//! with two ports and one chain would.
+//! `generate`: writes a generator's traffic into a capture file.
+//!
+//! Its flags are the generator's keys. It runs as a file with two ports and one chain would.
 
 use clap::{Arg, ArgMatches, Command};
 use netbricks_core::Key;
@@ -14,20 +15,20 @@ use crate::diagnostic::Level;
 use crate::report::{percent, scaled, thousands};
 
 const GENERATOR: &str = "generator";
-/// The port that it is here.
+/// The name of the generator's port.
 const TRAFFIC: &str = "traffic";
-/// The port that the capture file is.
+/// The name of the capture file's port.
 const FILE: &str = "file";
-/// How names of captures end.
+/// Endings of capture files' names.
 const ENDINGS: [&str; 4] = [".pcap", ".pcapng", ".pcap.gz", ".pcapng.gz"];
 
-/// Keys that make no sense here, or that the command itself has a flag for.
+/// Keys that make no sense here, or for which the command itself has a flag.
 const LEFT_OUT: &[&str] =
     &["capture", "clock", "impair_direction", "checksum", "mtu", "json", "quiet", "color"];
-/// Keys of queues, of which a capture file has none: who gives them is told what to do.
+/// Keys of queues, which a capture file does not have; the error for them names the alternative.
 const OF_QUEUES: &[&str] = &["steer", "workers"];
 
-/// Flags of earlier versions, which are refused with the name of the new one.
+/// Flags of earlier versions; they are refused, and the error names the new flag.
 const RENAMED: &[&str] = &["hold"];
 
 /// The generator's keys, and those of the line behind it.
@@ -125,16 +126,16 @@ pub(super) fn generate(
     concluded(outcome(&summary), told)
 }
 
-/// The file that was made of the flags, which nobody has written: what is wrong with it is said in terms of the flags.
+/// A file made from the flags; faults in it are reported in terms of the flags.
 struct Written<'a> {
     text: &'a str,
-    /// The capture file in it, and as it stands on the command line.
+    /// The capture file's name in that text, and as it stands on the command line.
     target: &'a str,
     shown: &'a str,
 }
 
 impl Written<'_> {
-    /// Usage where the flags are wrong, failure where the machine lacks what they ask for.
+    /// A usage error if the flags are wrong; a failure if the machine lacks something that they need.
     fn in_flags(&self, faults: &Faults<'_>) -> Failure {
         let sorted = faults.diagnostics.sorted();
         let said = sorted.into_iter().filter(|fault| fault.level == Level::Error).map(|fault| {
@@ -154,7 +155,7 @@ impl Written<'_> {
         if faults.diagnostics.is_machine() { Failure::Failed(said) } else { Failure::Usage(said) }
     }
 
-    /// A message about the ports, or about a key of one, as one about the capture file or about a flag.
+    /// Turns a message about the two ports or their keys into one about the capture file or a flag.
     fn said(&self, message: &str, key: Option<&str>) -> String {
         let flag = key.map(|key| format!("`--{}`", key.replace('_', "-"))).unwrap_or_default();
         let ports = [
@@ -169,7 +170,7 @@ impl Written<'_> {
     }
 }
 
-/// A flag's value as it would stand in a file: numbers, lists and truth values as they are, all else as text.
+/// A flag's value as TOML: numbers, lists and truth values as they are, everything else as text.
 fn as_toml(value: &str) -> String {
     match DeValue::parse(value) {
         Ok(parsed) if !parsed.get_ref().is_datetime() => value.to_owned(),

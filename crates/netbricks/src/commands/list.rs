@@ -240,7 +240,7 @@ fn list(
     console.print(&text)
 }
 
-/// Keys for programs: whether one must be given, and else the default as it would be written, where there is one.
+/// Keys for programs: whether a key is required, and its default as it would be written.
 fn keys_json(keys: &[Key]) -> serde_json::Value {
     let key = |key: &Key| {
         serde_json::json!({
@@ -254,7 +254,7 @@ fn keys_json(keys: &[Key]) -> serde_json::Value {
 /// Columns that text may take before it is wrapped.
 const WIDTH: usize = 100;
 
-/// Each key with the kind of its value, what it does and its default beside it.
+/// Each key with the type of its value, its summary and its default.
 fn keys_text(keys: &[Key]) -> String {
     let indent = keys.iter().map(|key| key.name.len()).max().unwrap_or(0) + 2;
     let mut out = String::new();
@@ -273,7 +273,7 @@ fn keys_text(keys: &[Key]) -> String {
     out
 }
 
-/// Text cut between words into lines of at most `columns` columns, where its words let it.
+/// Breaks a text between words into lines of at most `columns` columns, unless a word is longer.
 fn wrapped(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

@@ -1,4 +1,4 @@
-//! Functions that panic before anything runs: an error that names them, and never the end of the process.
+//! Functions that panic before anything runs: an error names the function, and the process never ends.
 
 use netbricks_buffer::Batch;
 use netbricks_core::{Context, NoSettings, Node, Output, Section, StateImage};
@@ -7,7 +7,7 @@ use netbricks_ports::Drivers;
 use super::Application;
 use super::file::{self, File};
 
-/// Panics where it is told to.
+/// Panics in the call that it is given by name.
 struct Fussy(&'static str);
 
 impl Fussy {
@@ -53,7 +53,7 @@ fn a_function_that_panics_before_the_run_is_named_and_does_not_end_the_process()
         ("report", "asking what it is"),
         ("follows", "asking what it is"),
         ("drop", "dropping it"),
-        // The first panic is told; the one in its drop ends as well.
+        // The first panic is reported; the second one, in its drop, is contained as well.
         ("anything", "asking what it is"),
     ] {
         let mut registry = crate::standard();

@@ -1,5 +1,6 @@
-//! State by another key than a flow: on several workers it is as one worker alone would have it, or a warning says that it is
-//! not, at the function's line.
+//! Tests of state by a key other than a flow, on several workers.
+//!
+//! The state is the same as on one worker, or a warning at the function's line says that it is not.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use super::run::execute;
 use super::{Application, Console, RunLimits};
 use crate::report::Summary;
 
-/// Packets that each entry may pass.
+/// Packets of each entry that may pass.
 const ALLOWED: u64 = 10;
 
 /// Lets the first packets of each key pass.
@@ -74,7 +75,7 @@ fn application() -> Application {
 const FLOWS: u16 = 96;
 const PACKETS: u64 = 20 * FLOWS as u64;
 
-/// Brings flows between a few addresses, those of one address by all queues, as a device divides them.
+/// Brings flows between a few addresses. Flows of one address come by all queues, as a device divides them.
 struct Divided(String, usize, Vec<Arc<Counters>>);
 
 impl Port for Divided {
@@ -140,7 +141,7 @@ fn run(text: &str) -> Summary {
     summary
 }
 
-/// What `check` says of a file: the shuffles that it puts in, and the warnings.
+/// The shuffles that `check` puts in for a file, and its warnings.
 fn check(text: &str) -> (Vec<String>, String) {
     let (app, file) = (application(), file(text));
     let checked = file::check_spread(&app, &file).ok().unwrap();
@@ -176,7 +177,7 @@ fn where_the_files_own_shuffle_has_the_right_key_none_is_put_in() {
         let text = text(&named(key), &format!("\"named\", \"{function}\""), "workers = 2");
         assert_eq!(check(&text), (vec![], String::new()), "{function} behind a shuffle by {key}");
     }
-    // Behind one by another key it is.
+    // Behind a shuffle by another key, a shuffle is put in.
     let text = text(&named("symmetric-flow"), "\"named\", \"by-source\"", "workers = 2");
     let (told, shown) = check(&text);
     assert!(told.len() == 1 && told[0].contains("`named` sorts its packets by `symmetric-flow`"), "{told:?}");
@@ -207,7 +208,7 @@ fn where_no_shuffle_can_be_put_in_a_warning_stands_at_the_functions_line() {
         assert!(summary.warnings.iter().any(|said| said.contains(words)), "{:?}", summary.warnings);
         assert_eq!(check(&text("", &through, "workers = 1")), (vec![], String::new()), "one worker has all");
     }
-    // And where the file wants none.
+    // The same holds where the file forbids shuffles.
     let (told, shown) = check(&text("", "\"by-source\"", "workers = 2\nshuffles = false"));
     assert!(
         told.is_empty() && shown.contains("let a `shuffle` with `key = \"source\"` come before it"),

@@ -1,4 +1,4 @@
-//! `run`: a file's chains from the opening of their ports to the last line of the report.
+//! `run`: runs a file's chains, from opening the ports to the last line of the report.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -24,7 +24,7 @@ use crate::report::{
     WorkerPlace, cores, counted, memory,
 };
 
-/// How often somebody looks: the live line, links, warnings.
+/// How often a run updates the live line and looks for changed links and new warnings.
 const INTERVAL: Duration = Duration::from_millis(500);
 /// Unread events beyond which new ones are lost.
 const EVENTS: usize = 256;
@@ -49,28 +49,28 @@ pub(super) fn run(app: &Application, console: Console, arguments: &RunArguments)
     let mut summary = execute(app, console, &file, checked, &arguments.limits, arguments.file.json)
         .map_err(|unrun| unrun.told(console))?;
     if arguments.file.json {
-        // The text has them beside what they are about.
+        // The text report prints hints beside the numbers that they explain.
         summary.warnings.extend(summary.hints());
     }
     let written = if arguments.file.json { console.json(&summary) } else { console.print(&summary.text()) };
     concluded(outcome(&summary), written)
 }
 
-/// What a run comes to for whoever started it.
+/// Turns a run's summary into the command's outcome.
 pub(super) fn outcome(summary: &Summary) -> Result<(), Failure> {
     if summary.succeeded() { Ok(()) } else { Err(Failure::Told(FAILURE)) }
 }
 
 /// Why there is no summary of a run.
 pub(super) enum Unrun<'t> {
-    /// What is wrong has a place in the file; it was not told yet.
+    /// The faults have places in the file, and have not been shown yet.
     Faults(Faults<'t>),
-    /// It has none.
+    /// The failure has no place in the file.
     Failed(Failure),
 }
 
 impl Unrun<'_> {
-    /// Shows what has a place at its place.
+    /// Shows the faults at their places.
     fn told(self, console: Console) -> Failure {
         match self {
             Self::Faults(faults) => faults.told(console),
@@ -110,7 +110,7 @@ pub(super) fn execute<'t>(
     }
     let wanted = file::wanted_workers(network, plan);
     let pool = pool_for(plan, &app.drivers, wanted).map_err(|error| Failure::Failed(error.to_string()))?;
-    // What was told already, for the report alone.
+    // Already shown: these lines are for the report only.
     let mut told = checked.diagnostics.lines(&checked.source);
 
     let interrupted = interruptible()?;
@@ -118,12 +118,12 @@ pub(super) fn execute<'t>(
     let Some(mut ports) = opened else {
         return Err(Faults { source: checked.source, diagnostics: found }.into());
     };
-    // What replays repeats exactly only while one worker does all of it.
+    // A replay repeats exactly only while one worker does all of the work.
     let is_replay = ports.is_replay(network);
     let alone = plan.runtime.workers.is_none() && plan.placed_workers() == 0 && is_replay;
     let workers = if alone { 1 } else { wanted };
     network.unmet(plan, workers).into_iter().for_each(|unmet| found.push(unmet));
-    // With `shuffles = false`, and where the key of a function's state is not known, no shuffle is put in.
+    // No shuffle is put in with `shuffles = false`, or where the key of a function's state is not known.
     let split = network.split(plan, &ports.divisions(), workers);
     let split = split.iter().filter(|split| split.key.is_none() || !plan.runtime.shuffles);
     split.for_each(|split| found.push(split.warning(plan)));
@@ -157,7 +157,7 @@ pub(super) fn execute<'t>(
         ));
     }
     warnings.extend(ports.iter().flat_map(Port::warnings));
-    // It costs speed and no packet: not worth a word where the operator wants few.
+    // Small pages cost speed but no packets, so `--quiet` leaves this warning out.
     let pages = pool.pages().warning();
     for warning in pages.iter().filter(|_| !limits.quiet).chain(&warnings) {
         console.complain(Level::Warning, warning);
@@ -183,10 +183,10 @@ pub(super) fn execute<'t>(
     config.duration = limits.duration.map(Duration::from);
     let shares: Vec<Mutex<Option<WorkerPorts>>> =
         shares.into_iter().map(|share| Mutex::new(Some(share))).collect();
-    // One for all workers, so that their times compare.
+    // All workers share one clock, so that their times compare.
     let real = Clock::real();
     let runtime = Runtime::start(config, |worker| {
-        // Each worker is asked for once.
+        // The runtime asks for each worker once.
         let share =
             shares.get(worker).and_then(|share| share.lock().unwrap_or_else(PoisonError::into_inner).take());
         let share = share.unwrap_or_default();
@@ -205,7 +205,7 @@ pub(super) fn execute<'t>(
     begun.base.warnings.extend(events);
     let told = begun.base.warnings.len();
     let mut summary = begun.ended(&report, &mut ports);
-    // Devices keep buffers to receive into for as long as their ports are open.
+    // Devices keep buffers to receive into as long as their ports are open.
     drop(ports);
     let (available, capacity) = (pool.available(), pool.capacity());
     if available != capacity && summary.conserved && summary.held == 0 {
@@ -220,7 +220,7 @@ pub(super) fn execute<'t>(
     Ok(summary)
 }
 
-/// The packets that a plan asks for, of which so many workers have some at hand.
+/// The pool that a plan asks for; each of the `workers` keeps some packets in its own stock.
 pub(crate) fn pool_for(plan: &Plan<'_>, drivers: &Drivers, workers: usize) -> Result<Pool, PoolError> {
     let settings = &plan.runtime;
     let aligned = |driver: &str| drivers.get(driver).is_some_and(|driver| driver.aligned_frames);
@@ -229,7 +229,7 @@ pub(crate) fn pool_for(plan: &Plan<'_>, drivers: &Drivers, workers: usize) -> Re
     frames::pool(settings.frames, plan.large_frames(drivers), writer, workers)
 }
 
-/// Where workers run.
+/// The cores that workers run on.
 pub(crate) fn placement(settings: &RuntimeSettings) -> Placement {
     match &settings.cores {
         Some(cores) => Placement::Cores(cores.get_ref().numbers()),
@@ -237,7 +237,7 @@ pub(crate) fn placement(settings: &RuntimeSettings) -> Placement {
     }
 }
 
-/// What `[runtime]` says to a runtime.
+/// The runtime's configuration, from the settings in `[runtime]`.
 pub(crate) fn runtime_config(settings: &RuntimeSettings, seed: u64, pool: &Pool, workers: usize) -> Config {
     let mut config = Config::new(pool.clone()).workers(workers).placement(placement(settings));
     config.idle = match settings.idle {
@@ -250,14 +250,16 @@ pub(crate) fn runtime_config(settings: &RuntimeSettings, seed: u64, pool: &Pool,
     config
 }
 
-/// What signals have asked for so far.
+/// The requests that signals have made so far.
 struct Interrupts {
     stop: Arc<AtomicBool>,
     report: ReportRequests,
 }
 
-/// From now on, Ctrl-C while ports are being opened does not leave half of them behind: the run then ends, in order,
-/// as soon as it has begun. SIGUSR1 no longer ends the process.
+/// Listens to the process's signals from now on.
+///
+/// Ctrl-C while ports are being opened leaves none of them half open: the run ends, in order, as soon as it
+/// has begun. SIGUSR1 no longer ends the process.
 fn interruptible() -> Result<Interrupts, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in stopping_signals() {
@@ -280,11 +282,11 @@ pub(super) fn automatic_workers(network: &Network, plan: &Plan<'_>) -> usize {
     groups.dedup();
     let listed = plan.runtime.cores.as_ref().map_or(usize::MAX, |cores| cores.get_ref().numbers().len());
     let most = allowed_cores().len().saturating_sub(1).min(listed).max(1);
-    // With a shuffle there is work for everybody, however few queues there are.
+    // With a shuffle there is work for every worker, even if there are few queues.
     if network.crosses() { most } else { groups.len().clamp(1, most) }
 }
 
-/// Which queues each worker receives from, and on which core it is.
+/// The queues that each worker receives from, and the core that it runs on.
 pub(crate) fn places(plan: &Plan<'_>, shares: &[WorkerPorts], cores: &[Option<usize>]) -> Vec<WorkerPlace> {
     let queue = |(port, queue): &(usize, usize)| format!("{}.{queue}", plan.ports[*port].name);
     shares
@@ -317,8 +319,10 @@ fn opening(file: &File, plan: &Plan<'_>, placed: &[Option<usize>], pool: &Pool) 
     )
 }
 
-/// Looks after a run until it ends: the live line, links, events, signals, and reports that are asked for meanwhile. Answers
-/// what it told besides, for the final report.
+/// Attends to a run until it ends; returns the events that it showed, for the final report.
+///
+/// It updates the live line, looks for changed links and for events, stops the run on signals, and writes the
+/// reports that SIGUSR1 asks for.
 #[expect(clippy::too_many_arguments, reason = "all that a run has while it runs")]
 fn attend(
     console: Console,
@@ -332,7 +336,7 @@ fn attend(
 ) -> Result<(FinalReport, Vec<String>), Failure> {
     let (stopped, told) = mpsc::channel();
     let signals = stop_on_signals(runtime.stop_handle(), move |line| {
-        // Nobody listens any more when the run has ended by itself.
+        // The receiver is gone when the run has already ended by itself.
         let _ = stopped.send(line.to_owned());
     })
     .map_err(|error| deaf(&error))?;
@@ -351,7 +355,7 @@ fn attend(
     loop {
         let ended = runtime.wait_timeout(INTERVAL);
         let events = heard.try_iter().filter(|event| !matches!(event, Event::WorkerEnded { .. }));
-        // The report has panics by their place.
+        // The report lists panics by their place.
         let (panics, events): (Vec<_>, Vec<_>) =
             events.partition(|event| matches!(event, Event::Panic { .. }));
         let mut lines: Vec<String> = events.iter().map(Event::to_string).collect();
@@ -383,13 +387,13 @@ fn attend(
         live.update(runtime.progress(), runtime.elapsed());
     }
     live.clear();
-    // With the thread that listens gone, what it had to say is there, however fast the run ended.
+    // After the listening thread has ended, all its lines are in the channel, even if the run ended quickly.
     drop(signals);
     told.try_iter().for_each(|line| stopping(&line));
     Ok((runtime.wait(), told_of))
 }
 
-/// Whether it was said already that packets are too big for a port: once for each direction, however many there are.
+/// Whether a port's packets that are too big were reported: once for each direction.
 #[derive(Default)]
 struct Oversized {
     arrivals: bool,
@@ -397,7 +401,7 @@ struct Oversized {
 }
 
 impl Oversized {
-    /// What is to be said now.
+    /// The lines to print now, if any.
     fn look(&mut self, port: &dyn Port) -> Vec<String> {
         if self.arrivals && self.departures {
             return Vec::new();
@@ -420,7 +424,7 @@ impl Oversized {
     }
 }
 
-/// What to say of a port whose link has changed.
+/// The event for a port whose link has changed.
 fn link_event(port: &str, link: Link) -> Event {
     let problem = match link {
         Link::Up => return Event::PortUp { port: port.into() },
@@ -440,8 +444,10 @@ fn link_name(link: Link) -> &'static str {
     }
 }
 
-/// The report so far, as the final one is written: with `--json` one more line on standard output, and else on standard error,
-/// where it does not get between the lines of the report.
+/// Writes the report so far, in the format of the final one.
+///
+/// With `--json` it is one more line on standard output. Else it goes to standard error, so that it does not
+/// get between the lines of the final report.
 fn tell_so_far(console: Console, runtime: &Runtime, ports: &OpenPorts, json: bool, begun: &Begun<'_>) {
     let told = match begun.so_far(runtime, ports) {
         Ok(summary) if json => console.json(&summary),
@@ -451,7 +457,7 @@ fn tell_so_far(console: Console, runtime: &Runtime, ports: &OpenPorts, json: boo
         }
         Err(error) => Err(Failure::Failed(error.to_string())),
     };
-    // Where nobody reads standard output any more, the final report will find out.
+    // If standard output was closed, the final report will find out.
     if let Err(Failure::Failed(error)) = told {
         console.complain(Level::Warning, &format!("there is no report so far: {error}"));
     }
@@ -462,12 +468,12 @@ pub(crate) struct Begun<'a> {
     pub(crate) plan: &'a Plan<'a>,
     pub(crate) network: &'a Network,
     pub(crate) pool: &'a Pool,
-    /// What was known before it began.
+    /// The part of the summary that was known before the run began.
     pub(crate) base: Summary,
 }
 
 impl Begun<'_> {
-    /// What it came to. Closes the ports.
+    /// Makes the run's summary. Closes the ports.
     pub(crate) fn ended(&self, report: &FinalReport, ports: &mut OpenPorts) -> Summary {
         let mut summary = self.summarise(report, ports, report.seconds);
         summary.conserved &= report.conserved;
@@ -483,7 +489,10 @@ impl Begun<'_> {
         summary
     }
 
-    /// What it has come to so far. Each worker answers between two of its batches, so not all at one moment.
+    /// Makes the summary so far.
+    ///
+    /// Each worker answers between two of its batches, so the numbers of different workers are of different
+    /// moments.
     ///
     /// # Errors
     /// When a worker is stuck.
@@ -493,13 +502,13 @@ impl Begun<'_> {
         let mut summary = self.summarise(&snapshot, ports, seconds);
         summary.running = true;
         summary.add_hints();
-        // What is on its way between workers is held, too.
+        // Packets on their way between workers count as held, too.
         let (handed, taken) = (snapshot.totals.handoff_out.packets, snapshot.totals.handoff_in.packets);
         summary.held += handed.saturating_sub(taken);
         Ok(summary)
     }
 
-    /// Puts together what workers and ports counted.
+    /// Combines the counters of workers and ports.
     fn summarise(&self, report: &Snapshot, ports: &OpenPorts, seconds: f64) -> Summary {
         let Self { plan, network, pool, base } = self;
         let mut summary = Summary {
@@ -549,7 +558,7 @@ impl Begun<'_> {
                 summary.warnings.push(network.said_of_answers(plan, *number, answers));
             }
         }
-        // Workers differ in what they reach: the order is that of the chains.
+        // Workers reach different nodes, so sort all nodes in the order of the chains.
         let order = |node: &NodeSummary| {
             let use_ = network.uses.iter().position(|use_| use_.name == node.name);
             (node.role != "receive", node.role == "transmit", use_)
@@ -604,8 +613,9 @@ mod tests {
 
     use super::*;
 
-    /// What ports count beside their packets is in the report, of all queues, each under its own name; and the
-    /// documentation names all keys.
+    /// The report has each counter of a port, summed over its queues, under its own name.
+    ///
+    /// The documentation names all keys.
     #[test]
     fn what_ports_count_is_reported_and_documented() {
         let pool = Pool::builder().frames(64).build().expect("memory");

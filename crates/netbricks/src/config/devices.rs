@@ -1,4 +1,5 @@
-//! Interfaces that ports name: no two may name one, since each would take what the other sends.
+//! Interfaces that ports name: no two ports may name the same one, since each would take packets of the
+//! other.
 
 use std::ops::Range;
 
@@ -12,13 +13,14 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 struct Named<'p> {
     port: &'p str,
     device: &'p str,
-    /// Its number here, where there is one of that name.
+    /// The interface's index on this machine, if an interface of that name exists.
     index: Option<u32>,
     place: Range<usize>,
 }
 
 impl Plan<'_> {
-    /// Reports interfaces that two ports name, also by two names of one interface (`ip link property add … altname`).
+    /// Reports interfaces that two ports name, also by an alternative name (`ip link property add …
+    /// altname`).
     pub(crate) fn check_devices(&self, drivers: &Drivers, diagnostics: &mut Diagnostics) {
         let mut known: Vec<Named<'_>> = Vec::new();
         for port in &self.ports {
@@ -28,7 +30,7 @@ impl Plan<'_> {
                 continue;
             }
             let Some(value) = port.settings.get_ref().get("device") else { continue };
-            // A template such as `tap%d` names another device each time.
+            // A template such as `tap%d` names a new device each time.
             let Some(device) = value.get_ref().as_str().filter(|device| !device.contains('%')) else {
                 continue;
             };

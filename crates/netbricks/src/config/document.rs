@@ -1,4 +1,4 @@
-//! The shape of a configuration file: which tables there are and what they name. Nothing is looked up yet.
+//! The shape of a configuration file: its tables and the names in them. Nothing is looked up yet.
 
 use std::ops::Range;
 
@@ -29,9 +29,9 @@ pub struct Document<'t> {
 pub struct Entry<'t> {
     /// The NAME of `[port.NAME]`.
     pub name: Spanned<String>,
-    /// What its `driver` or `use` says.
+    /// The value of its `driver` or `use`.
     pub kind: Option<Spanned<String>>,
-    /// On which workers its queues are, queue by queue; of a port alone.
+    /// The workers of a port's queues, queue by queue; only ports have this key.
     pub workers: Option<Vec<Spanned<usize>>>,
     /// All other keys; the span is that of the table's header.
     pub settings: Spanned<DeTable<'t>>,
@@ -55,11 +55,11 @@ pub struct ChainEntry {
 const SECTIONS: &[&str] = &["port", "function", "chain", "runtime"];
 const CHAIN_KEYS: &[&str] = &["name", "from", "through", "to"];
 
-/// Reads a text. It never fails: what cannot be understood is reported, and the rest returned.
+/// Reads a text. It never fails: it reports every fault and returns the rest.
 pub fn parse<'t>(text: &'t str, diagnostics: &mut Diagnostics) -> Document<'t> {
     let (root, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
-        // Whatever follows from half a table would only be noise.
+        // All further errors would only follow from the broken table.
         syntax(text, &errors, diagnostics);
         return Document::default();
     }
@@ -143,8 +143,9 @@ fn chains(section: Option<Spanned<DeValue<'_>>>, diagnostics: &mut Diagnostics) 
     chains
 }
 
-/// The TOML parser's errors, the first of each line: the others on it follow from that one. Those behind a bracket or quote that
-/// is not closed follow from it.
+/// Reports the TOML parser's errors, but only the first of each line.
+///
+/// Later errors on a line follow from the first. So do errors behind a bracket or quote that is not closed.
 fn syntax(text: &str, errors: &[toml::de::Error], diagnostics: &mut Diagnostics) {
     let mut places: Vec<_> =
         errors.iter().map(|error| (error.span().unwrap_or(0..0), error.message())).collect();

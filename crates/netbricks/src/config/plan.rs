@@ -1,5 +1,6 @@
-//! The file's names looked up: which driver, which function, which chain goes where. Everything that is wrong is
-//! reported at its place.
+//! Looks up the names in a file: drivers, functions, and the ends of each chain.
+//!
+//! Every fault is reported at its place.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -42,12 +43,14 @@ pub struct PlannedPort<'t> {
     pub driver: String,
     /// Where the driver is named.
     pub driver_place: Range<usize>,
-    /// The workers of its receive queues: queue `n` is on the `n`th of them, and after the last comes the first again.
-    /// Empty: on workers in turn.
+    /// The workers of its receive queues: queue `n` is on the `n`th worker of this list.
+    ///
+    /// Queues beyond the list's length start at its first worker again. If the list is empty, queues go to
+    /// workers in turn.
     pub workers: Vec<Spanned<usize>>,
-    /// Everything else of its table.
+    /// All other settings of its table.
     pub settings: Spanned<DeTable<'t>>,
-    /// Whether it can send, set up like this, as far as its driver knows without opening it.
+    /// Whether the port can send with these settings, as far as its driver knows before opening it.
     pub can_transmit: bool,
     /// Where a chain receives from it.
     pub receives: Option<Range<usize>>,
@@ -82,7 +85,7 @@ impl std::fmt::Debug for PlannedFunction {
 pub enum Origin {
     /// A port, by its number in the plan.
     Port(usize),
-    /// Another way out of a function: of all its uses.
+    /// Another way out of a function, for all uses of that function.
     Output {
         /// The function, by its number in the plan.
         function: usize,
@@ -98,17 +101,19 @@ pub struct PlannedChain {
     pub name: String,
     /// Where its packets come from.
     pub origin: Origin,
-    /// Where that is written.
+    /// Where the file names that origin.
     pub from_place: Range<usize>,
     /// Its functions, by number in the plan, and where they are named.
     pub through: Vec<(usize, Range<usize>)>,
     /// The port that it sends to, by its number in the plan.
     pub to: usize,
-    /// Where that is written.
+    /// Where the file names that port.
     pub to_place: Range<usize>,
 }
 
-/// Looks up all names of a document; relative file names start from `directory`. What cannot be found is reported; the plan is whole only where nothing was.
+/// Looks up all names of a document. Relative file names start from `directory`.
+///
+/// Every name that is not found is reported. The plan is complete only if no error was reported.
 pub fn resolve<'t>(
     document: Document<'t>,
     registry: &Registry,
@@ -150,7 +155,7 @@ pub fn resolve<'t>(
     if !diagnostics.has_errors() {
         loops(&used, &chains, diagnostics);
     }
-    // What is broken in another way may not mean what it says.
+    // Where there is another error, a port's settings may not mean what they say.
     let whole = !diagnostics.has_errors();
     let planned = ports.iter().filter(|port| port.is_used());
     let largest = frames::largest_packet(large_frames(&runtime, planned, drivers));
@@ -170,7 +175,7 @@ pub fn resolve<'t>(
     plan
 }
 
-/// As [`resolve`], for a file whose chains are written in Rust: it has ports and `[runtime]` and nothing else.
+/// As [`resolve`], for a program whose chains are written in Rust: its file has only ports and `[runtime]`.
 pub(crate) fn resolve_ports<'t>(
     document: Document<'t>,
     drivers: &Drivers,
@@ -200,7 +205,7 @@ pub(crate) fn resolve_ports<'t>(
     plan
 }
 
-/// How many large frames ports need over their pool, as far as that is known before they are opened.
+/// The large frames that a pool needs for its ports, as far as that is known before they are opened.
 fn large_frames<'p, 't: 'p>(
     runtime: &RuntimeSettings,
     mut ports: impl Iterator<Item = &'p PlannedPort<'t>>,
@@ -211,12 +216,14 @@ fn large_frames<'p, 't: 'p>(
 }
 
 impl Plan<'_> {
-    /// Large frames of the pool: as the file says, or as many as are reserved where a port may bring packets for them.
+    /// The number of large frames in the pool.
+    ///
+    /// The file's number, or else the reserve if a port may bring packets that need them.
     pub(crate) fn large_frames(&self, drivers: &Drivers) -> usize {
         large_frames(&self.runtime, self.ports.iter(), drivers)
     }
 
-    /// The ports for which large frames are reserved that the file does not ask for.
+    /// The ports for which large frames are reserved although the file does not ask for any.
     pub(crate) fn large_ports(&self, drivers: &Drivers) -> Vec<&str> {
         let ports = self.ports.iter().filter(|port| port.brings_large_packets(drivers));
         if self.runtime.large_frames.is_some() {
@@ -262,7 +269,7 @@ fn plan_port<'t>(
                     });
                     let Some(error) = refused.into_inner() else { break };
                     diagnostics.push(refusal(&error, &entry.settings));
-                    // Whoever cannot steer says so before anything else is looked at.
+                    // A driver that cannot steer reports that before it checks anything else.
                     let steers = matches!(error, PortError::Steer { .. });
                     if !steers || settings.get_mut().remove("steer").is_none() {
                         break;
@@ -298,7 +305,7 @@ impl PlannedPort<'_> {
         self.receives.is_some() || self.transmits.is_some()
     }
 
-    /// What is wrong where a chain asks a port for a direction that it does not have.
+    /// The error where a chain needs a direction that the port does not have.
     pub fn one_way(&self, receives: bool, transmits: bool) -> Option<Diagnostic> {
         let (place, wanted, has) = match (&self.receives, &self.transmits) {
             (Some(place), _) if !receives => (place, "receives from", "sends"),
@@ -311,12 +318,12 @@ impl PlannedPort<'_> {
     }
 }
 
-/// What may be written for a port of this driver, beside `driver` itself.
+/// The keys of a port with this driver, beside `driver` itself.
 pub fn port_keys(driver: &Driver) -> Vec<Key> {
     driver.keys.iter().chain(COMMON_KEYS).copied().chain([PLACEMENT]).collect()
 }
 
-/// What may be written for every port about its place among the workers.
+/// The key that every port has for its place among the workers.
 pub const PLACEMENT: Key = Key {
     name: "workers",
     kind: "list of worker numbers, from 0",
@@ -357,7 +364,10 @@ pub fn refusal(error: &PortError, settings: &Spanned<DeTable<'_>>) -> Diagnostic
     Diagnostic { machine: !wrong_file, ..diagnostic }
 }
 
-/// The place of what cannot be steered by, and how to mend it: the queue's, where a rule names one that there is not.
+/// The place of a steering rule's fault, and how to mend it.
+///
+/// The place is that of the queue's number where a rule names a queue that does not exist, and else that of
+/// the list.
 fn rule_at(reason: &Unsteerable, settings: &Spanned<DeTable<'_>>) -> (Option<Range<usize>>, String) {
     let Some(list) = settings.get_ref().get("steer") else { return (None, String::new()) };
     let Unsteerable::NoQueue { rule, queues, .. } = reason else { return (Some(list.span()), String::new()) };
@@ -380,7 +390,7 @@ struct Resolver<'t, 'a> {
     ports: Vec<PlannedPort<'t>>,
     numbers: BTreeMap<String, Option<usize>>,
     functions: Vec<PlannedFunction>,
-    /// Everything that `through` and `from` name, whether it exists or not.
+    /// Every name in `through` and `from`, whether it exists or not.
     mentioned: Vec<String>,
     diagnostics: &'a mut Diagnostics,
 }
@@ -389,7 +399,7 @@ impl Resolver<'_, '_> {
     fn chains(&mut self, entries: &[ChainEntry]) -> Vec<PlannedChain> {
         let mut chains: Vec<PlannedChain> = Vec::with_capacity(entries.len());
         let mut names: BTreeMap<String, Range<usize>> = BTreeMap::new();
-        // Functions first: a chain may begin at a function that only a later one passes through.
+        // Functions first: a chain may begin at a function that only a later chain passes through.
         let through: Vec<Vec<(Option<usize>, Range<usize>)>> = entries
             .iter()
             .map(|entry| entry.through.iter().map(|name| (self.function(name), name.span())).collect())
@@ -449,7 +459,7 @@ impl Resolver<'_, '_> {
         chains
     }
 
-    /// Names that we made ourselves give way to each other and to those in the file.
+    /// Renames chains that the file gives no name, so that each chain has its own name.
     fn distinct_names(&self, chains: &mut [PlannedChain]) {
         for i in 1..chains.len() {
             let wanted = chains[i].name.clone();
@@ -521,7 +531,7 @@ impl Resolver<'_, '_> {
         let key = name.get_ref();
         self.mentioned.push(key.clone());
         if let Some(number) = self.numbers.get(key).copied() {
-            // A table that is wrong was reported once; a name that is nothing is wrong wherever it stands.
+            // A wrong table was reported once; an unknown name is reported at each place where it stands.
             if number.is_none()
                 && self.registry.get(key).is_none()
                 && !self.entries.iter().any(|entry| entry.name.get_ref() == key)
@@ -580,7 +590,7 @@ impl Resolver<'_, '_> {
     }
 }
 
-/// The registered function behind a function's table, and what makes its node.
+/// The registered function behind a function's table, and the blueprint of its node.
 fn plan_function(
     entry: &Entry<'_>,
     registry: &Registry,
@@ -623,12 +633,12 @@ fn unused(
     directory: &Path,
     diagnostics: &mut Diagnostics,
 ) {
-    // A table that no chain names is checked all the same.
+    // A table that no chain names is checked, too.
     let idle: Vec<_> = functions.iter().filter(|entry| !mentioned.contains(entry.name.get_ref())).collect();
     for entry in &idle {
         plan_function(entry, registry, directory, diagnostics);
     }
-    // A broken chain does not count as using anything: its own error comes first.
+    // In a broken chain it is unknown which functions are used, so its own error comes first.
     if diagnostics.has_errors() {
         return;
     }
@@ -646,7 +656,7 @@ fn unused(
     }
 }
 
-/// Chains that lead back into themselves: out of a function by another way, and into it again.
+/// Reports chains that form a loop: out of a function by another way, and into it again.
 fn loops(functions: &[PlannedFunction], chains: &[PlannedChain], diagnostics: &mut Diagnostics) {
     let starts_at = |chain: &PlannedChain| match chain.origin {
         Origin::Output { function, .. } => Some(function),
@@ -682,7 +692,7 @@ fn loops(functions: &[PlannedFunction], chains: &[PlannedChain], diagnostics: &m
 }
 
 impl Plan<'_> {
-    /// Takes out the ports that no chain names: they were checked, and are not opened.
+    /// Removes the ports that no chain names: they were checked, but will not be opened.
     fn forget_unused_ports(&mut self) {
         let mut renumbered = Vec::with_capacity(self.ports.len());
         let mut kept = 0;
@@ -692,7 +702,7 @@ impl Plan<'_> {
         }
         self.ports.retain(PlannedPort::is_used);
         for chain in &mut self.chains {
-            // A chain's ports are used ones.
+            // A chain's ports are never unused.
             chain.to = renumbered[chain.to].unwrap_or_default();
             if let Origin::Port(port) = &mut chain.origin {
                 *port = renumbered[*port].unwrap_or_default();

@@ -7,7 +7,7 @@ use netbricks_core::{InvalidSetting, Key, Settings};
 use serde::de::{Error, SeqAccess, Visitor};
 use toml::Spanned;
 
-/// How an idle worker waits, from the quickest answer to the least burnt.
+/// How an idle worker waits: from the shortest delay to the least CPU time.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, clap::ValueEnum,
 )]
@@ -22,24 +22,27 @@ pub enum Idle {
     Quiet,
 }
 
-/// What `[runtime]` may say.
+/// The settings in `[runtime]`.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RuntimeSettings {
-    /// Threads that move packets; by default as ports and cores are.
+    /// Threads that move packets; the default depends on ports and cores.
     pub workers: Option<usize>,
-    /// On which cores they run, worker by worker.
+    /// The cores that workers run on, worker by worker.
     pub cores: Option<Spanned<Cores>>,
     /// How an idle worker waits.
     pub idle: Idle,
     /// Packet buffers in the pool, and as many short ones where no device fills them.
     pub frames: usize,
-    /// Buffers for packets that do not fit a frame; by default 512 where a port may bring such packets, else none.
+    /// Buffers for packets that do not fit a frame.
+    ///
+    /// By default 512 where a port may bring such packets, else none.
     pub large_frames: Option<usize>,
-    /// Packets that a source is asked for at a time.
+    /// Packets that a worker asks a source for at a time.
     pub burst: usize,
-    /// Where randomness starts; by default at 0 where all arrivals say what time it is, and
-    /// else where nobody can know.
+    /// The seed of all randomness.
+    ///
+    /// By default it is 0 where the clock of the run is driven by arrivals, and else a random number.
     pub seed: Option<u64>,
     /// Whether a shuffle is put behind ports whose queues part the two directions of a flow.
     pub shuffles: bool,
@@ -60,7 +63,7 @@ impl Default for RuntimeSettings {
     }
 }
 
-/// Core numbers: `[1, 2]` or `"1-4,6"`. In text they have no places of their own.
+/// Core numbers: `[1, 2]` or `"1-4,6"`. Numbers in text have no places of their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cores(Vec<Spanned<usize>>);
 
@@ -116,7 +119,7 @@ fn ranges(text: &str) -> Option<Vec<usize>> {
 }
 
 impl RuntimeSettings {
-    /// The cores that workers are to run on that are not among those `allowed`, by the places at which they are named.
+    /// The cores in the settings that are not `allowed`, by the places that name them.
     pub fn forbidden_cores(&self, allowed: &[usize]) -> Vec<(Range<usize>, Vec<usize>)> {
         let mut found: Vec<(Range<usize>, Vec<usize>)> = Vec::new();
         let Some(list) = &self.cores else { return found };
@@ -130,8 +133,11 @@ impl RuntimeSettings {
         found
     }
 
-    /// Where randomness starts in a run whose arrivals all say what time it is, or do not: whoever sends to a live port must
-    /// not know by what key tables are hashed (Crosby and Wallach, USENIX Security 2003).
+    /// The seed of a run; `is_replay` says that all its arrivals carry their time.
+    ///
+    /// Without a `seed` in the file, a replay starts from 0 and a live run from a random number. A sender to
+    /// a live port must not know the key that tables are hashed with (Crosby and Wallach, USENIX Security
+    /// 2003).
     ///
     /// # Errors
     /// Where the system has no randomness.

@@ -1,18 +1,20 @@
-//! Brackets and quotes of a TOML text that nothing closes. The parser notices only where the text makes no sense any more, which
-//! may be many lines later; its messages there say nothing of the cause.
+//! Finds brackets and quotes in a TOML text that are never closed.
+//!
+//! The parser notices an open bracket only where the text stops making sense, which may be many lines later.
+//! Its message there does not name the cause.
 
 use std::ops::Range;
 
 use crate::diagnostic::Diagnostic;
 
-/// Something that must be closed.
+/// A bracket or quote that must be closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unclosed {
-    /// What opens it: `[`, `[[` of a table's name, `{`, or quotes.
+    /// The opening text: `[`, `[[` of a table's name, `{`, or quotes.
     pub(super) span: Range<usize>,
-    /// What would close it.
+    /// The text that would close it.
     closing: &'static str,
-    /// It cannot go on in the next line: what is wrong there does not follow from it.
+    /// It must be closed in its own line, so errors in later lines do not follow from it.
     pub(super) one_line: bool,
 }
 
@@ -25,7 +27,9 @@ impl Unclosed {
     }
 }
 
-/// Brackets and quotes that are not closed, up to the first that makes all that follows senseless. A text that the parser takes
+/// All brackets and quotes that are not closed.
+///
+/// The list ends at the first one that leaves no sense in the text behind it. A text that the parser accepts
 /// has none.
 pub(super) fn all(text: &str) -> Vec<Unclosed> {
     let (mut found, mut from) = (Vec::new(), 0);
@@ -40,11 +44,11 @@ pub(super) fn all(text: &str) -> Vec<Unclosed> {
     found
 }
 
-/// The first of them.
+/// The first bracket or quote that is not closed.
 fn find(text: &str) -> Option<Unclosed> {
     let mut open: Vec<Unclosed> = Vec::new();
     let mut at = 0;
-    // A value may begin here, or a statement.
+    // Whether a value or a statement may begin here.
     let mut expects = true;
     while let Some(c) = text[at..].chars().next() {
         let line_begins =
@@ -99,7 +103,7 @@ fn find(text: &str) -> Option<Unclosed> {
     open.pop()
 }
 
-/// How long a string is that this begins with; or its quotes, when it is not closed.
+/// The length of the string that begins here; if it is not closed, its quotes.
 fn string(rest: &str) -> Result<usize, (usize, &'static str, bool)> {
     let (quotes, escapes, one_line) = match rest {
         _ if rest.starts_with("\"\"\"") => ("\"\"\"", true, false),
@@ -128,7 +132,9 @@ fn string(rest: &str) -> Result<usize, (usize, &'static str, bool)> {
     }
 }
 
-/// Whether a line that begins so inside of brackets belongs to what comes after them: a table's header, or in a list a key.
+/// Whether a line inside of brackets begins a new statement.
+///
+/// Such a line is a table's header or, inside of a list, a key.
 fn begins_statement(line: &str, within: Option<&Unclosed>) -> bool {
     let line = line.lines().next().unwrap_or_default();
     let word = |text: &str| {
@@ -206,7 +212,7 @@ mod tests {
         fn any_text_is_looked_through(text in "[\\[\\]{}\"'=, \n#\\\\aé.]{0,60}") {
             for found in all(&text) {
                 prop_assert!(text.get(found.span.clone()).is_some());
-                // What the parser takes has nothing open.
+                // A text that the parser accepts has nothing open.
                 prop_assert!(toml::de::DeTable::parse(&text).is_err(), "{found:?}");
             }
         }

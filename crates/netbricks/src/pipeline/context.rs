@@ -1,4 +1,5 @@
-//! A run whose chains are written in Rust: ports and workers from configuration, opened and shared out; then pipelines.
+//! A run whose chains are written in Rust: opens the configured ports, shares out their queues, and runs
+//! pipelines.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -21,7 +22,7 @@ use crate::config::{Plan, PlannedFunction, PlannedPort, parse, resolve_ports};
 use crate::diagnostic::{Diagnostics, Source};
 use crate::report::Summary;
 
-/// Why there is no context, or no run.
+/// The reason why there is no context, or no run.
 #[derive(Debug, thiserror::Error)]
 pub enum ContextError {
     /// The file cannot be read.
@@ -29,10 +30,11 @@ pub enum ContextError {
     File {
         /// Its name.
         file: String,
-        /// What the system said.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// It is wrong; every fault with its place, as `netbricks check` shows them.
+    /// The configuration is wrong; the text lists all faults with their places, as `netbricks check` shows
+    /// them.
     #[error("{0}")]
     Configuration(String),
     /// There is no memory for packets.
@@ -86,7 +88,7 @@ pub struct NetBricksContext {
     queues: Vec<Queue>,
     draft: Rc<RefCell<Draft>>,
     stop: StopHandle,
-    /// Its run listens to the process's signals.
+    /// Whether the run listens to the process's signals.
     listens: bool,
 }
 
@@ -94,7 +96,7 @@ impl NetBricksContext {
     /// Reads a configuration with ports and `[runtime]`, as a chain file has them, and opens the ports.
     ///
     /// # Errors
-    /// [`ContextError`]: what is wrong with the file, or with what it asks for.
+    /// [`ContextError`]: a fault in the file, or of the ports and cores that it asks for.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, ContextError> {
         let path = path.as_ref();
         let file = path.display().to_string();
@@ -103,7 +105,7 @@ impl NetBricksContext {
         Self::make(&file, &text, path.parent().unwrap_or(Path::new(".")))
     }
 
-    /// As [`from_file`](Self::from_file), of a text; relative names in it start from the current directory.
+    /// As [`from_file`](Self::from_file), from a text. Relative names in it start from the current directory.
     ///
     /// # Errors
     /// As [`from_file`](Self::from_file).
@@ -164,25 +166,28 @@ impl NetBricksContext {
         self.queues.iter().filter(|queue| queue.name == port).cloned().collect()
     }
 
-    /// What stops its run, from any thread.
+    /// A handle that stops the run from any thread.
     pub fn stop_handle(&self) -> StopHandle {
         self.stop.clone()
     }
 
-    /// Its run leaves the signals of the process to the program, which has handlers of its own and a
-    /// [`stop_handle`](Self::stop_handle).
+    /// Leaves the process's signals to the program, which has its own handlers.
+    ///
+    /// The program can stop the run by a [`stop_handle`](Self::stop_handle).
     #[must_use]
     pub fn without_signals(mut self) -> Self {
         self.listens = false;
         self
     }
 
-    /// Runs all pipelines of this context until every source has ended or it is stopped, and drains. It asks for `ends` so that
-    /// the compiler reminds the author of a pipeline of its end; which are handed over makes no difference to what runs.
+    /// Runs all pipelines of this context until every source has ended or the run is stopped, and drains.
     ///
-    /// While it runs, Ctrl-C (SIGINT), SIGTERM and SIGHUP stop it, and a second SIGINT or SIGTERM, over 300 ms later, ends the
-    /// process. SIGUSR1 prints the report so far to standard error. After the run, signals do what they did before.
-    /// [`without_signals`](Self::without_signals) leaves them alone.
+    /// `ends` makes the compiler remind an author of a pipeline without an end. All pipelines run, whether
+    /// their ends are in `ends` or not.
+    ///
+    /// While it runs, Ctrl-C (SIGINT), SIGTERM and SIGHUP stop it. A second SIGINT or SIGTERM, over 300 ms
+    /// later, ends the process. SIGUSR1 prints the report so far to standard error. After the run, signals do
+    /// what they did before. [`without_signals`](Self::without_signals) leaves them alone.
     ///
     /// # Errors
     /// [`ContextError`] when a pipeline leads nowhere, a queue cannot be taken or a worker cannot start.
@@ -190,7 +195,7 @@ impl NetBricksContext {
         self.start(ends, None)
     }
 
-    /// As [`run`](Self::run), for so long at most.
+    /// As [`run`](Self::run), for at most `duration`.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -222,7 +227,7 @@ impl NetBricksContext {
         let real = Clock::real();
         let runtime = Runtime::start(config, |worker| {
             let share = shares.get_mut(worker).and_then(|share| {
-                // Each worker is asked for once.
+                // The runtime asks for each worker once.
                 share.get_mut().unwrap_or_else(PoisonError::into_inner).take()
             });
             let share = share.unwrap_or_default();
@@ -244,7 +249,9 @@ impl NetBricksContext {
         Ok(summary)
     }
 
-    /// The pipelines as a design: ports first, then queues, both by their numbers; and as a network of ports alone.
+    /// The pipelines as a design and as a network; the network has only ports, without their queues.
+    ///
+    /// The design's ports are the plan's ports, by number, followed by the queues, by number.
     fn design(&mut self) -> Result<(Design, Network), GraphError> {
         let draft = std::mem::take(&mut *self.draft.borrow_mut());
         let names = self.queues.iter().map(|queue| format!("{}.{}", queue.name, queue.number));
@@ -280,7 +287,7 @@ impl NetBricksContext {
         Ok((design, network))
     }
 
-    /// What is to be said of functions that would know half of their flows.
+    /// Warnings about functions that would see only half of their flows.
     fn halved(&self, network: &Network, design: &Design, shares: &[WorkerPorts]) -> Vec<String> {
         let begins = |queue: &&Queue| design.wires.iter().any(|wire| wire.from == queue.place);
         let begun: Vec<_> =
@@ -289,7 +296,7 @@ impl NetBricksContext {
         halves::warnings(&self.plan, network, design, &self.ports.divisions(), &begun, &shares)
     }
 
-    /// Takes the queues that pipelines begin at, each for its worker, and a way out of every port that one ends at.
+    /// Takes the queues that pipelines begin at, and the transmit nodes of each port that a pipeline ends at.
     fn share_out(&mut self, design: &Design) -> Result<Vec<WorkerPorts>, ContextError> {
         let begins = |queue: &Queue| design.wires.iter().any(|wire| wire.from == queue.place);
         let used: Vec<Queue> = self.queues.iter().filter(|queue| begins(queue)).cloned().collect();
@@ -329,7 +336,7 @@ impl std::fmt::Debug for NetBricksContext {
 }
 
 impl Plan<'_> {
-    /// The plan of ports that are open: what their tables said has been done.
+    /// The plan of open ports, without their tables: the settings in them have been applied.
     fn without_places(self) -> Plan<'static> {
         let ports = self
             .ports

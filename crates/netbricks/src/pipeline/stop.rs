@@ -1,4 +1,4 @@
-//! What ends a program's run before its sources do: a handle, and the signals of the process.
+//! Ends a program's run before its sources end: a handle, and the signals of the process.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,13 +39,15 @@ pub struct StopHandle(Arc<Mutex<Stop>>);
 #[derive(Debug, Default)]
 struct Stop {
     asked: bool,
-    /// Once it runs.
+    /// Set once the run has begun.
     runtime: Option<netbricks_runtime::StopHandle>,
 }
 
 impl StopHandle {
-    /// Every worker stops receiving, lets go what it holds, and ends; [`run`](crate::NetBricksContext::run) then returns. Returns
-    /// at once. A run that has not begun ends as soon as it begins.
+    /// Stops the run: every worker stops receiving and drains, and [`run`](crate::NetBricksContext::run)
+    /// returns.
+    ///
+    /// This call returns at once. If the run has not begun, it ends as soon as it begins.
     pub fn stop(&self) {
         let mut stop = self.lock();
         stop.asked = true;
@@ -54,7 +56,7 @@ impl StopHandle {
         }
     }
 
-    /// This is what it stops.
+    /// Sets the run that this handle stops.
     pub(super) fn begin(&self, runtime: netbricks_runtime::StopHandle) {
         let mut stop = self.lock();
         if stop.asked {
@@ -63,17 +65,17 @@ impl StopHandle {
         stop.runtime = Some(runtime);
     }
 
-    /// A panic leaves nothing half done here.
+    /// The state is consistent even if a thread panicked while it held the lock.
     fn lock(&self) -> MutexGuard<'_, Stop> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A run's share in the signals of its process.
+/// The signals of the process, as far as this run uses them.
 pub(super) struct Signals {
     _stop: SignalGuard,
     requests: ReportRequests,
-    /// Dropped last: until then, a signal does nothing or what it is meant to.
+    /// Dropped last: until then, no signal ends the process unless it is meant to.
     _run: RunSignals,
 }
 

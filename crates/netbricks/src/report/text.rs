@@ -1,4 +1,4 @@
-//! The final report as text: ports, functions, what functions add, and the conservation law last.
+//! The final report as text: ports, functions, functions' sections, and the conservation law at the end.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -32,24 +32,24 @@ fn bytes(number: u64) -> String {
     scaled(number as f64, "B")
 }
 
-/// Why arrivals are too big for a port, and how to mend it.
+/// The reason why arrivals are too big for a port, and the remedy.
 pub(crate) fn too_big_to_receive() -> String {
     "larger than the largest packet buffer or a block of the port's ring: `large_frames` in [runtime] take up to 64 KiB"
         .into()
 }
 
-/// Why packets are too big to leave by a port.
+/// The reason why packets are too big to leave by a port.
 pub(crate) fn too_big_to_send(mtu: usize) -> String {
     format!("larger than the port's MTU of {} bytes", thousands(mtu as u64))
 }
 
 impl Summary {
-    /// The report as people read it.
+    /// The report as text for people.
     pub fn text(&self) -> String {
         let mut parts = vec![self.ports_text()];
         parts.extend(self.functions_text());
         parts.extend(self.sections.iter().map(|section| {
-            // The first column names the row, the others mostly hold numbers.
+            // The first column names the row; the others mostly hold numbers.
             let columns = section.section.columns.iter().enumerate();
             let mut table = Table::new(columns.map(|(i, name)| {
                 let numeric = section.section.rows.iter().all(|row| {
@@ -83,7 +83,7 @@ impl Summary {
 
     fn ports_text(&self) -> String {
         let consumed = self.ports.iter().any(|port| !port.consumed.is_empty());
-        // A lone zero belongs under the numbers, a list of reasons to the left.
+        // A lone zero is aligned as a number, a list of reasons to the left.
         let reasons_at = if self.ports.iter().all(|port| port.dropped.is_empty()) { Right } else { Left };
         let mut columns = vec![("port", Left), ("received", Right), ("bytes", Right)];
         columns.extend([("sent", Right), ("bytes", Right), ("dropped", reasons_at)]);
@@ -105,7 +105,7 @@ impl Summary {
         table.render()
     }
 
-    /// Functions by name: the uses of one function are one row for each owner.
+    /// The functions' table: the uses of one function are one row for each owner.
     fn functions_text(&self) -> Option<String> {
         let mut rows: Vec<NodeSummary> = Vec::new();
         for node in self.nodes.iter().filter(|node| node.role == "function") {
@@ -150,7 +150,7 @@ impl Summary {
         Some(table.render())
     }
 
-    /// What the numbers say about the configuration or the machine.
+    /// Hints from the counters about the configuration or the machine.
     ///
     /// Packets without a buffer, packets of a wrong size, losses before they came here, links that are down.
     pub fn hints(&self) -> Vec<String> {
@@ -212,7 +212,7 @@ impl Summary {
     /// Other warnings were shown when they arose.
     fn notes_text(&self) -> Option<String> {
         let mut out = String::new();
-        // A String takes every write.
+        // Writing to a String cannot fail.
         for hint in self.hints() {
             let _ = writeln!(out, "{hint}");
         }
@@ -344,7 +344,7 @@ mod tests {
              \n\
              170,500,152 received + 0 created = 170,466,071 sent + 34,081 dropped + 0 held   every packet accounted for\n"
         );
-        // Whose it is, is said where there are several.
+        // The owner is shown if there are several.
         let mut other = NodeCounters::default();
         other.arrived.add(7, 420);
         summary.nodes = vec![node(0, ttl), node(3, other.clone()), node(3, other)];
@@ -427,7 +427,7 @@ mod tests {
         );
     }
 
-    /// What text prints outside its tables, programs find in `warnings`, each line once.
+    /// Programs find the text outside the tables in `warnings`, each line once.
     #[test]
     fn hints_are_among_the_warnings() {
         let port = PortSummary {

@@ -1,4 +1,4 @@
-//! What the check of a benchmark's packets finds, and that every benchmark passes it.
+//! Tests that the check of a benchmark's packets finds faults, and that every benchmark passes it.
 
 use netbricks_buffer::Batch;
 use netbricks_core::{CallError, Context, Handler, NoSettings, compose};
@@ -7,7 +7,7 @@ use super::super::measure;
 use super::super::tests::{enough_cores, said, short};
 use super::*;
 
-/// Overwrites one byte of a packet in each burst, where it was told to.
+/// Overwrites a byte of one packet in each burst, at the given place if there is one.
 struct Corrupting(Option<usize>);
 
 impl Node for Corrupting {
@@ -18,7 +18,7 @@ impl Node for Corrupting {
     }
 }
 
-/// Feeds a function for one round, and looks at what came out.
+/// Feeds a function for one round and checks its output.
 fn checked(scenario: &Scenario, registry: &Registry) -> Result<(), String> {
     let pool = Pool::builder().frames(2 * PACKETS).build().unwrap();
     let mut bench = said(scenario.build_of(registry, &pool, 0))?;
@@ -57,7 +57,7 @@ fn a_function_that_does_nothing_is_no_macswap() {
     assert_eq!(found, Err(format!("`idle`: {PACKETS} packets are not as they should be")));
 }
 
-/// To a backend, but not to its flow's: all to one.
+/// Every packet goes to a backend, but all to the same one and not to the one of its flow.
 #[test]
 fn a_balancer_that_takes_another_backend_is_caught() {
     struct AllToOne(Box<dyn Node>);
@@ -119,7 +119,7 @@ fn every_benchmark_on_two_workers_passes_and_says_what_stands_beside_it() {
     }
 }
 
-/// Each of two workers counts for itself what both were to count together.
+/// Each of two workers counts alone what both should count together.
 #[test]
 fn workers_whose_counts_do_not_add_up_are_caught() {
     for effect in [Effect::Summed { all: true }, Effect::Cached] {

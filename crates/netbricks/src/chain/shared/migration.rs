@@ -1,4 +1,4 @@
-//! A function that both directions' chains pass moves its connections, each with both directions at once.
+//! Tests that a function in the chains of both directions moves its connections with both directions at once.
 
 use netbricks_buffer::{Batch, Pool};
 use netbricks_core::packet::build::ethernet;
@@ -14,10 +14,10 @@ use super::Shared;
 
 const FLOWS: u16 = 40;
 const EACH: u64 = 200;
-/// Where a packet's number lies: behind Ethernet, IPv4 and UDP.
+/// Where a packet's number lies: behind the headers of Ethernet, IPv4 and UDP.
 const NUMBER: std::ops::Range<usize> = 42..50;
 
-/// One direction of all connections, each packet numbered in its flow.
+/// One direction of all connections; each packet has its number within its flow.
 struct Direction {
     back: bool,
     sent: u64,
@@ -66,7 +66,7 @@ impl Node for Out {
     }
 }
 
-/// Drops the packet whose number is not the next of its direction in the connection's entry.
+/// Drops a packet whose number is not the next one of its direction, by the connection's entry.
 fn both_in_turn(input: Input, worker: &Worker) -> impl Function + use<> {
     let connections = worker.flow_table::<FlowKey, [u64; 2]>("connections", FlowTableConfig::new(256));
     input
@@ -96,7 +96,9 @@ fn both_in_turn(input: Input, worker: &Worker) -> impl Function + use<> {
         .done()
 }
 
-/// Worker 0 receives one direction and worker 1 the other, each by a port with a shuffle; both chains have the function.
+/// Two workers' graphs: worker 0 receives one direction and worker 1 the other.
+///
+/// Each receives by its own port with a shuffle, and both chains have the function.
 fn graphs() -> [Graph; 2] {
     let (pool, group) = (Pool::builder().frames(8_192).build().unwrap(), WorkerGroup::new(2));
     let shuffles = [(); 2].map(|()| Shuffle::new(ShuffleConfig { ring: 16, ..ShuffleConfig::default() }));

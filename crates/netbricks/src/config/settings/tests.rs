@@ -1,4 +1,4 @@
-//! What is said of a key inside a key's value, however the tables are written.
+//! Tests of faults in a key inside another key's value, for every way to write the tables.
 
 use netbricks_core::{InvalidSetting, RenamedKey, Settings, read_settings};
 
@@ -46,7 +46,7 @@ impl Settings for Outer {
     }
 }
 
-/// The first fault of a text: what, and where with which label.
+/// The first fault of a text: its message, its place and its label.
 fn fault(text: &str) -> (String, &str, String) {
     let mut diagnostics = Diagnostics::default();
     let table = DeTable::parse(text).unwrap();
@@ -69,7 +69,7 @@ fn unknown_keys_are_found_in_whatever_table_they_are() {
     for (text, found, place, meant) in [
         ("rules = [{ port = 1 }, { prt = 1 }]", "prt", "rules", "port"),
         ("[[rules]]\nport = 1\n[[rules]]\nprt = 1", "prt", "rules", "port"),
-        // Named like a key outside.
+        // It has the same name as a key outside.
         ("[[rules]]\nport = 1\nrules = 3", "rules", "rules", ""),
         ("rules = [{ rules = 1, port = 1 }]", "rules", "rules", ""),
         ("[limits]\nrate = 1\nbrust = 2", "brust", "limits", "burst"),
@@ -99,7 +99,7 @@ fn what_a_table_inside_lacks_is_said_of_that_table() {
     }
 }
 
-/// Needs both keys, and a pair of which the second depends on the first.
+/// Two required keys, of which the second depends on the first.
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Pair {
@@ -141,7 +141,7 @@ impl Settings for Pair {
     }
 }
 
-/// The places and messages of all faults of a table, and where there is none an empty list.
+/// The places and messages of all faults of a table; empty if there is none.
 fn faults(text: &str) -> Vec<(String, String)> {
     let mut diagnostics = Diagnostics::default();
     let table = DeTable::parse(text).unwrap().into_inner();
@@ -163,20 +163,20 @@ fn faults(text: &str) -> Vec<(String, String)> {
 fn all_faults_of_a_table_are_told_and_none_that_follows_from_another() {
     for (text, places) in [
         ("least = 1\nmost = 2\nnames = ['a', 'b']\nor = 1", &[][..]),
-        // Each item, and not that there are too few good ones.
+        // Each wrong item is reported, but not that there are too few good ones.
         ("least = 1\nmost = 2\nnames = ['a', 'bc', 3, 'd', 'ef']\nor = 1", &["'bc'", "3", "'ef'"]),
         ("least = 1\nmost = 2\nnames = ['bc']\nor = 1", &["'bc'"]),
-        // Others than the one that must be given and is wrong.
+        // Faults of other keys are reported beside a required key that is wrong.
         ("least = 'x'\nmost = 200\nnames = []\nor = 1", &["'x'", "200", "[]"]),
         ("most = 200\nnames = []\nor = 1", &["200", "[]", "header"]),
         ("names = []\nor = 1", &["[]", "header", "header"]),
-        // Where `least` is wrong, nobody knows what `most` must be.
+        // If `least` is wrong, the valid values of `most` are unknown.
         ("least = 'x'\nmost = 0\nnames = ['a', 'b']\nor = 1", &["'x'"]),
-        // A key with a wrong name is not missing too, and no key that depends on it.
+        // A key with a wrong name is not reported as missing, too, and neither is a key that depends on it.
         ("laest = 1\nmost = 0\nnames = ['a', 'b']\nor = 1", &["laest"]),
         ("least = 1\nmost = 2\nnames = ['a', 'b']\neither = 'x'", &["'x'"]),
         ("least = 1\nmost = 2\nnames = ['a', 'b']\nor = 'x'", &["'x'"]),
-        // What is said of the whole is told where nothing that it depends on is wrong.
+        // An error of the whole table is reported if nothing that it depends on is wrong.
         ("least = 1\nmost = 200\nnames = ['a', 'b']", &["200", "header"]),
     ] {
         let found = faults(text);
@@ -206,7 +206,7 @@ fn a_renamed_key_is_refused_with_its_new_name_and_every_other_fault_is_told_too(
     let found = faults(&format!("minimum = 1\n{rest}"));
     let told = "key `minimum` of function `f` is called `least` now";
     assert_eq!(found, [("minimum".into(), told.to_owned())], "and `least` is not missing too");
-    // Also beside the new key, with a value of any type, and beside other faults.
+    // The same holds beside the new key, with a value of any type, and beside other faults.
     let found = faults(&format!("minimum = [1]\nleast = 1\n{rest}"));
     assert_eq!(found, [("minimum".into(), told.to_owned())]);
     let found = faults("minimum = 1\nlabels = 3\nmost = 200\nor = 1\nunknown = 2");
