@@ -44,7 +44,7 @@ address_keys! {
     /// ```
     /// use netbricks_core::packet::{Ip, Link};
     /// use netbricks_core::tables::{Entry, FlowTableConfig};
-    /// use netbricks_core::{DropReason, Function, Input, Operator, SourceAddress, Worker};
+    /// use netbricks_core::{DropReason, Function, Input, Metadata, Operator, SourceAddress, Worker};
     ///
     /// /// Lets 60 packets of each sender pass.
     /// fn allowance(input: Input, worker: &Worker) -> impl Function {

@@ -159,7 +159,7 @@ impl Verdict {
 /// `parse` and `resize` take it by `or`, `filter` as its first argument.
 ///
 /// ```
-/// use netbricks_core::packet::{Ip, Link};
+/// use netbricks_core::packet::{Ip, IpRef, Link};
 /// use netbricks_core::{DropReason, Edge, Function, Input, Operator, Verdict};
 ///
 /// /// Frames without an IP header pass on, IPv4 leaves on edge 2, and hop limits of 1 are dropped.
@@ -167,7 +167,7 @@ impl Verdict {
 ///     input
 ///         .parse::<Link>()
 ///         .parse::<Ip>().or(Verdict::PASS)
-///         .filter(Edge(2), |packet| packet.header().is_v6())
+///         .filter(Edge(2), |packet| matches!(packet.header(), IpRef::V6(_)))
 ///         .filter(DropReason::TtlExpired, |packet| packet.header().ttl() > 1)
 ///         .done()
 /// }

@@ -12,7 +12,7 @@ use netbricks_core::icmp::IcmpError;
 use netbricks_core::packet::stack::Stack;
 use netbricks_core::packet::{Ip, IpRef, Link, protocol};
 use netbricks_core::view::View;
-use netbricks_core::{DropReason, Function, Input, Operator, Verdict, Worker};
+use netbricks_core::{DropReason, Function, Input, Operator, Worker};
 
 /// Decrements the IPv4 TTL or IPv6 hop limit, and drops packets that have none left as `ttl-expired`.
 ///
@@ -28,25 +28,33 @@ pub fn ttl(input: Input, config: &TtlConfig, worker: &Worker) -> impl Function {
         .or(non_ip)
         .parse::<Ip>()
         .or(non_ip)
-        .filter(Verdict::PASS, move |packet| {
-            !match packet.header() {
-                // One comparison for all unicast packets.
-                IpRef::V4(header) => {
-                    header.destination().octets()[0] >= 224
-                        && spare_link_local
-                        && is_link_local_group(header.destination(), header.protocol())
-                }
-                IpRef::V6(_) => spare_link_local && is_link_local(packet),
-            }
+        .filter(DropReason::TtlExpired, move |packet| {
+            packet.header().ttl() > 1 || spare_link_local && stays_on_link(packet)
         })
-        .filter(DropReason::TtlExpired, |packet| packet.header().ttl() > 1)
         .on_reject(move |packet| {
             if errors.answer(packet, IcmpError::TimeExceeded) {
                 answered.add(1);
             }
         })
-        .transform(|packet| packet.header_mut().decrement_ttl())
+        .transform(move |packet| {
+            if !(spare_link_local && stays_on_link(packet)) {
+                packet.header_mut().decrement_ttl();
+            }
+        })
         .done()
+}
+
+/// Whether routers must not forward the packet.
+#[inline(always)]
+fn stays_on_link<S: Stack<Top = Ip>>(packet: &View<'_, S>) -> bool {
+    match packet.header() {
+        // One comparison for all unicast packets.
+        IpRef::V4(header) => {
+            header.destination().octets()[0] >= 224
+                && is_link_local_group(header.destination(), header.protocol())
+        }
+        IpRef::V6(_) => is_link_local(packet),
+    }
 }
 
 /// Whether routers must not forward the packet (RFC 4291 §2.5.6, §2.7).

@@ -197,7 +197,7 @@ fn packets_without_a_frame_to_fit_are_counted() {
     outcome.check();
     assert_eq!(outcome.totals.drops.of(DropReason::TooBig).packets, 20, "{outcome:?}");
     assert_eq!(outcome.totals.sent.packets, 1, "{outcome:?}");
-    assert!(outcome.warnings.iter().any(|warning| warning.contains("large frames")), "{outcome:?}");
+    assert!(outcome.warnings.iter().any(|warning| warning.contains("large_frames")), "{outcome:?}");
 }
 
 /// A worker must not sleep on a socket whose frames are all elsewhere.
