@@ -6,13 +6,13 @@ mod tests;
 
 pub use config::{NonIp, TtlConfig};
 
+use std::hint::cold_path;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use netbricks_core::icmp::IcmpError;
-use netbricks_core::packet::stack::Stack;
+use netbricks_core::packet::stack::LengthSlack;
 use netbricks_core::packet::{Ip, IpRef, Link, protocol};
-use netbricks_core::view::View;
-use netbricks_core::{DropReason, Function, Input, Operator, Worker};
+use netbricks_core::{DropReason, Function, Input, Operator, Verdict, Worker};
 
 /// Decrements the IPv4 TTL or IPv6 hop limit, and drops packets that have none left as `ttl-expired`.
 ///
@@ -28,46 +28,45 @@ pub fn ttl(input: Input, config: &TtlConfig, worker: &Worker) -> impl Function {
         .or(non_ip)
         .parse::<Ip>()
         .or(non_ip)
-        .filter(DropReason::TtlExpired, move |packet| {
-            packet.header().ttl() > 1 || spare_link_local && stays_on_link(packet)
+        .filter(Verdict::PASS, move |packet| {
+            !(spare_link_local
+                && match packet.header() {
+                    // One comparison for all unicast packets.
+                    IpRef::V4(header) => {
+                        header.destination().octets()[0] >= 224
+                            && is_link_local_group(header.destination(), header.protocol())
+                    }
+                    IpRef::V6(_) => {
+                        cold_path();
+                        is_link_local(packet.frame())
+                    }
+                })
         })
+        .filter(DropReason::TtlExpired, |packet| packet.header().ttl() > 1)
         .on_reject(move |packet| {
             if errors.answer(packet, IcmpError::TimeExceeded) {
                 answered.add(1);
             }
         })
-        .transform(move |packet| {
-            if !(spare_link_local && stays_on_link(packet)) {
-                packet.header_mut().decrement_ttl();
-            }
-        })
+        .transform(|packet| packet.header_mut().decrement_ttl())
         .done()
-}
-
-/// Whether routers must not forward the packet.
-#[inline(always)]
-fn stays_on_link<S: Stack<Top = Ip>>(packet: &View<'_, S>) -> bool {
-    match packet.header() {
-        // One comparison for all unicast packets.
-        IpRef::V4(header) => {
-            header.destination().octets()[0] >= 224
-                && is_link_local_group(header.destination(), header.protocol())
-        }
-        IpRef::V6(_) => is_link_local(packet),
-    }
 }
 
 /// Whether routers must not forward the packet (RFC 4291 §2.5.6, §2.7).
 ///
 /// Neighbour discovery between global addresses is included: hosts ignore it with a hop limit below 255 (RFC
-/// 4861 §7.1). The function is not inlined, so that only one comparison is.
+/// 4861 §7.1). It parses the frame again, and is not inlined: a view would have to be in memory to be lent to
+/// it, and that costs IPv4 packets more than this costs others.
 #[inline(never)]
-fn is_link_local<S: Stack<Top = Ip>>(packet: &View<'_, S>) -> bool {
-    let IpRef::V6(header) = packet.header() else { return false };
+fn is_link_local(frame: &[u8]) -> bool {
+    // The caller has parsed it, so only what a capture cut off, or a length left to a device, can be amiss.
+    let slack = LengthSlack { missing: usize::from(u16::MAX), unstated: true };
+    let found = Ip::in_frame(frame).or_else(|| Ip::in_frame_with(frame, slack));
+    let Some((IpRef::V6(header), payload)) = found else { return false };
     let local = |a: Ipv6Addr| a.is_unicast_link_local() || a.is_multicast() && a.octets()[1] & 0xf <= 2;
     let discovers = header.hop_limit() == 255
         && header.protocol() == protocol::ICMPV6
-        && packet.payload().first().is_some_and(|kind| (133..=137).contains(kind));
+        && payload.first().is_some_and(|kind| (133..=137).contains(kind));
     local(header.source()) || local(header.destination()) || discovers
 }
 

@@ -48,7 +48,7 @@ pub trait StreamOperator: Operator {
     /// ```
     /// use netbricks_core::packet::{Ip, Link, Tcp};
     /// use netbricks_stream::WindowConfig;
-    /// use netbricks_core::{Function, Input, Operator, Worker};
+    /// use netbricks_core::{Function, Input, Operator, Verdict, Worker};
     /// use netbricks_stream::StreamOperator;
     /// use netbricks_testkit::build::ethernet;
     ///
@@ -96,7 +96,7 @@ pub trait StreamOperator: Operator {
     /// ```
     /// use netbricks_core::packet::{Ip, Link, Tcp};
     /// use netbricks_stream::{Kept, WindowConfig};
-    /// use netbricks_core::{Function, Input, Operator, Worker};
+    /// use netbricks_core::{Function, Input, Operator, Verdict, Worker};
     /// use netbricks_stream::StreamOperator;
     /// use netbricks_testkit::build::ethernet;
     ///
