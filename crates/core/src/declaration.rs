@@ -156,17 +156,19 @@ macro_rules! settings {
                         A: $crate::declaration::serde::de::MapAccess<'de>,
                     {
                         const NAMES: &[&str] = &[$($key),*];
-                        $(let mut $field: ::std::option::Option<$type> = None;)*
+                        // No variables: a function by which a field is read may have its name.
+                        struct Found { $($field: ::std::option::Option<$type>,)* }
+                        let mut found = Found { $($field: None,)* };
                         while let Some(key) = table.next_key_seed($crate::declaration::OneOf(NAMES))? {
-                            // A table without keys has no other use for it.
-                            let _ = key;
+                            // A table without keys has no other use for these.
+                            let _ = (key, &mut found);
                             $(if key == $crate::settings!(@name $named) {
                                 let seed = $crate::settings!(@seed [$type] $read);
-                                $field = Some(table.next_value_seed(seed)?);
+                                found.$field = Some(table.next_value_seed(seed)?);
                             })*
                         }
                         Ok($name {
-                            $($field: match $field {
+                            $($field: match found.$field {
                                 Some(value) => value,
                                 None => $crate::settings!(@absent $named [$type] $value $read),
                             },)*
