@@ -25,7 +25,8 @@ fn each_readme_has_the_keys_of_its_function_in_order_with_their_defaults() {
     for function in registry.iter() {
         let directory = function.name.replace('-', "_");
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(directory).join("README.md");
-        let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let text =
+            std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let shown = |Key { name, default, .. }: &Key| {
             let default = match default {
                 None => "must be given".to_owned(),

@@ -116,7 +116,10 @@ fn keys_are_refused_by_their_names_before_any_value_is_read() {
     let text = "label = [1]\n";
     let error = read::<Sample>(text).unwrap_err();
     assert_eq!(error.key, Some(KeyFault::Renamed { new: "name" }));
-    assert_eq!((error.to_string().as_str(), &text[error.span.unwrap()]), ("`label` is called `name` now", "label"));
+    assert_eq!(
+        (error.to_string().as_str(), &text[error.span.unwrap()]),
+        ("`label` is called `name` now", "label")
+    );
     let table = DeTable::parse("on = 3").unwrap();
     let table = Spanned::new(7..9, table.into_inner());
     let error = read_settings::<Sample>(table, None).unwrap_err();
@@ -139,7 +142,10 @@ fn values_of_the_wrong_type_are_refused_at_their_place() {
 #[test]
 fn a_default_that_its_type_does_not_take_is_told_and_not_used() {
     let error = read::<Faulty>("").unwrap_err().to_string();
-    assert!(error.starts_with("the declared default of `number`, \"many\", cannot be read: invalid type"), "{error}");
+    assert!(
+        error.starts_with("the declared default of `number`, \"many\", cannot be read: invalid type"),
+        "{error}"
+    );
     assert!(read::<Faulty>("number = 3").is_ok_and(|faulty| faulty.number == 3));
     assert!(std::panic::catch_unwind(Faulty::default).is_err());
 }

@@ -1,14 +1,13 @@
 //! The file's names looked up: which driver, which function, which chain goes where. Everything that is wrong is
 //! reported at its place.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
 use netbricks_core::{Blueprint, ConfigWarning, Key, Registry};
 use netbricks_ports::steer::Unsteerable;
-use netbricks_ports::{COMMON_KEYS, Directions, Driver, Drivers, OpenError, PortError};
+use netbricks_ports::{COMMON_KEYS, ConfiguredPort, Directions, Driver, Drivers, PortError};
 use toml::Spanned;
 use toml::de::DeTable;
 
@@ -47,6 +46,8 @@ pub struct PlannedPort<'t> {
     pub workers: Vec<Spanned<usize>>,
     /// Everything else of its table.
     pub settings: Spanned<DeTable<'t>>,
+    /// What its driver made of them; `None` where they are wrong.
+    pub configured: Option<ConfiguredPort>,
     /// Whether it can send, set up like this, as far as its driver knows without opening it.
     pub can_transmit: bool,
     /// Where a chain receives from it.
@@ -153,13 +154,14 @@ pub fn resolve<'t>(
     // What is broken in another way may not mean what it says.
     let whole = !diagnostics.has_errors();
     let planned = ports.iter().filter(|port| port.is_used());
-    let largest = frames::largest_packet(large_frames(&runtime, planned, drivers));
+    let largest = frames::largest_packet(large_frames(&runtime, planned));
     for port in ports.iter_mut().filter(|port| whole && port.is_used()) {
-        let Some(driver) = drivers.get(&port.driver) else { continue };
-        let Directions { receives, transmits } = driver.directions(port.settings.clone());
+        let Some(configured) = &port.configured else { continue };
+        let Directions { receives, transmits } = configured.directions();
         port.can_transmit = transmits;
+        let fits = configured.fits(largest);
         port.one_way(receives, transmits).into_iter().for_each(|error| diagnostics.push(error));
-        if let Err(OpenError::Port(error)) = driver.fits(&port.name, port.settings.clone(), largest) {
+        if let Err(error) = fits {
             diagnostics.push(refusal(&error, &port.settings));
         }
     }
@@ -204,21 +206,20 @@ pub(crate) fn resolve_ports<'t>(
 fn large_frames<'p, 't: 'p>(
     runtime: &RuntimeSettings,
     mut ports: impl Iterator<Item = &'p PlannedPort<'t>>,
-    drivers: &Drivers,
 ) -> usize {
-    let brings = |port: &PlannedPort<'_>| port.brings_large_packets(drivers);
+    let brings = |port: &PlannedPort<'_>| port.brings_large_packets();
     runtime.large_frames.unwrap_or_else(|| if ports.any(brings) { frames::RESERVED } else { 0 })
 }
 
 impl Plan<'_> {
     /// Large frames of the pool: as the file says, or as many as are reserved where a port may bring packets for them.
-    pub(crate) fn large_frames(&self, drivers: &Drivers) -> usize {
-        large_frames(&self.runtime, self.ports.iter(), drivers)
+    pub(crate) fn large_frames(&self) -> usize {
+        large_frames(&self.runtime, self.ports.iter())
     }
 
     /// The ports for which large frames are reserved that the file does not ask for.
-    pub(crate) fn large_ports(&self, drivers: &Drivers) -> Vec<&str> {
-        let ports = self.ports.iter().filter(|port| port.brings_large_packets(drivers));
+    pub(crate) fn large_ports(&self) -> Vec<&str> {
+        let ports = self.ports.iter().filter(|port| port.brings_large_packets());
         if self.runtime.large_frames.is_some() {
             Vec::new()
         } else {
@@ -236,6 +237,7 @@ fn plan_port<'t>(
 ) -> PlannedPort<'t> {
     let name = entry.name.get_ref();
     let kind = entry.kind.as_ref();
+    let mut configured = None;
     if let Some(kind) = kind {
         match drivers.get(kind.get_ref()) {
             None => diagnostics.push(
@@ -246,27 +248,11 @@ fn plan_port<'t>(
                 ),
             ),
             Some(driver) => {
-                let keys = port_keys(driver);
-                let mut settings = entry.settings.clone();
-                loop {
-                    let refused = RefCell::new(None);
-                    configure(&format!("port `{name}`"), &settings, diagnostics, &keys, |table| match driver
-                        .check(name, table, directory)
-                    {
-                        Ok(()) => Ok(()),
-                        Err(OpenError::Settings(error)) => Err(error),
-                        Err(OpenError::Port(error)) => {
-                            *refused.borrow_mut() = Some(error);
-                            Ok(())
-                        }
-                    });
-                    let Some(error) = refused.into_inner() else { break };
+                let (what, keys) = (format!("port `{name}`"), port_keys(driver));
+                configured =
+                    configure(&what, &entry.settings, diagnostics, &keys, |table| driver.read(name, table));
+                for error in configured.iter().flat_map(|port| port.check(directory)) {
                     diagnostics.push(refusal(&error, &entry.settings));
-                    // Whoever cannot steer says so before anything else is looked at.
-                    let steers = matches!(error, PortError::Steer { .. });
-                    if !steers || settings.get_mut().remove("steer").is_none() {
-                        break;
-                    }
                 }
             }
         }
@@ -278,6 +264,7 @@ fn plan_port<'t>(
         driver_place: kind.map_or(entry.settings.span(), Spanned::span),
         workers: entry.workers.clone().unwrap_or_default(),
         settings: entry.settings.clone(),
+        configured,
         can_transmit: true,
         receives: None,
         transmits: None,
@@ -286,11 +273,9 @@ fn plan_port<'t>(
 
 impl PlannedPort<'_> {
     /// Whether it may bring packets that only a large frame takes.
-    fn brings_large_packets(&self, drivers: &Drivers) -> bool {
+    fn brings_large_packets(&self) -> bool {
         let small = frames::small_packet();
-        drivers
-            .get(&self.driver)
-            .is_some_and(|driver| driver.brings_large_packets(self.settings.clone(), small))
+        self.configured.as_ref().is_some_and(|port| port.brings_large_packets(small))
     }
 
     /// Whether a chain names it.

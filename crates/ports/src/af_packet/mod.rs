@@ -15,12 +15,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use netbricks_core::units::{Bytes, Duration};
-use netbricks_core::{InvalidSetting, Key, Settings};
+use netbricks_core::{InvalidSetting, Settings};
 
 use self::receive::Receiver;
 use self::send::Sender;
+use crate::driver::{OpenContext, PortDriver, QueueDivision};
 use crate::interface::{Interface, LinkHeader, refused};
-use crate::open::{Drivers, OpenContext};
 use crate::port::{Capabilities, Counters, Link, Port, PortError, ReceiveQueue, TransmitQueue};
 use crate::returning::{Reopen, Wanted, returning};
 use crate::steer::{Rules, Unsteerable, program};
@@ -35,13 +35,26 @@ const PAGE: u64 = 4096;
 /// Bytes of packets that may be on their way out of a transmit queue.
 const SEND_BUFFER: i32 = 16 << 20;
 
-pub(crate) fn register(drivers: &mut Drivers) {
-    drivers.add(
-        DRIVER,
-        "A network interface of the host through AF_PACKET: any kind of interface, offloads included.",
-        open,
-    );
-    drivers.look_first(DRIVER, |port, settings: &AfPacketSettings, largest| {
+/// The driver `af_packet`.
+pub(crate) struct AfPacketDriver;
+
+impl PortDriver for AfPacketDriver {
+    type Settings = AfPacketSettings;
+    const NAME: &'static str = DRIVER;
+    const SUMMARY: &'static str =
+        "A network interface of the host through AF_PACKET: any kind of interface, offloads included.";
+    const DIVISION: QueueDivision = QueueDivision::Symmetric;
+
+    fn open(
+        &self,
+        name: &str,
+        settings: &AfPacketSettings,
+        cx: &OpenContext,
+    ) -> Result<Box<dyn Port>, PortError> {
+        open(name, settings, cx)
+    }
+
+    fn lacks(&self, port: &str, settings: &AfPacketSettings, largest: usize) -> Vec<PortError> {
         Interface::lacks(port, &settings.device, |interface| {
             let found = [small_buffers(interface, largest), small_blocks(interface, settings)];
             let error = |problem| PortError::Setting {
@@ -52,9 +65,16 @@ pub(crate) fn register(drivers: &mut Drivers) {
             let header = interface.link_header(port).err();
             found.into_iter().flatten().map(error).chain(header).collect()
         })
-    });
-    // The kernel hands over what it has merged, and what a sender on the same host left to be cut.
-    drivers.expect_large_packets(DRIVER, |_: &AfPacketSettings, _| true);
+    }
+
+    /// The kernel hands over what it has merged, and what a sender on the same host left to be cut.
+    fn brings_large_packets(&self, _: &AfPacketSettings, _: usize) -> bool {
+        true
+    }
+
+    fn receive_queues(&self, settings: &AfPacketSettings, wanted: usize) -> usize {
+        settings.queues.unwrap_or(wanted)
+    }
 }
 
 /// What is to be said of an interface that may bring packets larger than the largest packet buffer, of `largest` bytes.
@@ -84,87 +104,30 @@ fn small_blocks(interface: &Interface, settings: &AfPacketSettings) -> Option<St
     })
 }
 
-/// What an operator may write for such a port.
-#[derive(Clone, Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-struct AfPacketSettings {
-    device: String,
-    #[serde(default)]
-    queues: Option<usize>,
-    #[serde(default = "ring")]
-    ring: Bytes,
-    #[serde(default = "block")]
-    block: Bytes,
-    #[serde(default = "block_timeout")]
-    block_timeout: Duration,
-    #[serde(default = "on")]
-    offload: bool,
-    #[serde(default = "on")]
-    promiscuous: bool,
-    #[serde(default = "on")]
-    bypass_qdisc: bool,
-}
-
-fn ring() -> Bytes {
-    Bytes::new(16 << 20)
-}
-fn block() -> Bytes {
-    Bytes::new(256 << 10)
-}
-fn block_timeout() -> Duration {
-    Duration::from_nanoseconds(1_000_000)
-}
-fn on() -> bool {
-    true
+netbricks_core::settings! {
+    /// What an operator may write for such a port.
+    #[derive(Clone, Debug)]
+    pub(crate) struct AfPacketSettings {
+        /// The network interface.
+        device: String = required, "text";
+        /// Sockets among which arriving flows are spread, both directions of a flow to the same one.
+        queues: Option<usize> = unset "one a worker", "whole number";
+        /// Memory of a queue's receive ring: what arrives while its worker is busy waits here.
+        ring: Bytes = "16 MiB", "bytes";
+        /// Memory that the kernel fills with packets before it hands them over.
+        block: Bytes = "256 KiB", "bytes, a multiple of 4 KiB from 128 KiB on";
+        /// When the kernel hands over a block that is not full: the latency at low load.
+        block_timeout: Duration = "1 ms", "time, whole milliseconds";
+        /// Leave partial checksums and segmentation to the interface when sending.
+        offload: bool = true, "true or false";
+        /// Take packets to any MAC address, for as long as the port is open.
+        promiscuous: bool = true, "true or false";
+        /// Hand packets to the device's driver past the host's queueing discipline (tc).
+        bypass_qdisc: bool = true, "true or false";
+    }
 }
 
 impl Settings for AfPacketSettings {
-    const KEYS: &'static [Key] = &[
-        Key { name: "device", kind: "text", default: None, summary: "The network interface." },
-        Key {
-            name: "queues",
-            kind: "whole number",
-            default: Some("one a worker"),
-            summary: "Sockets among which arriving flows are spread, both directions of a flow to the same one.",
-        },
-        Key {
-            name: "ring",
-            kind: "bytes",
-            default: Some("\"16 MiB\""),
-            summary: "Memory of a queue's receive ring: what arrives while its worker is busy waits here.",
-        },
-        Key {
-            name: "block",
-            kind: "bytes, a multiple of 4 KiB from 128 KiB on",
-            default: Some("\"256 KiB\""),
-            summary: "Memory that the kernel fills with packets before it hands them over.",
-        },
-        Key {
-            name: "block_timeout",
-            kind: "time, whole milliseconds",
-            default: Some("\"1 ms\""),
-            summary: "When the kernel hands over a block that is not full: the latency at low load.",
-        },
-        Key {
-            name: "offload",
-            kind: "true or false",
-            default: Some("true"),
-            summary: "Leave partial checksums and segmentation to the interface when sending.",
-        },
-        Key {
-            name: "promiscuous",
-            kind: "true or false",
-            default: Some("true"),
-            summary: "Take packets to any MAC address, for as long as the port is open.",
-        },
-        Key {
-            name: "bypass_qdisc",
-            kind: "true or false",
-            default: Some("true"),
-            summary: "Hand packets to the device's driver past the host's queueing discipline (tc).",
-        },
-    ];
-
     fn check(&self) -> Result<(), InvalidSetting> {
         let refuse = |key, problem| Err(InvalidSetting { key, problem });
         let (block, ring) = (self.block.bytes(), self.ring.bytes());
@@ -211,13 +174,13 @@ struct AfPacket {
     warnings: Vec<String>,
 }
 
-fn open(name: &str, settings: AfPacketSettings, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
-    let port = open_device(name, &settings, cx, None)?;
-    let (device, name, cx) = (settings.device.clone(), name.to_owned(), cx.clone());
+fn open(name: &str, settings: &AfPacketSettings, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
+    let port = open_device(name, settings, cx, None)?;
+    let (device, name, cx, settings) = (&settings.device, name.to_owned(), cx.clone(), settings.clone());
     let reopen: Reopen = Box::new(move |counters| {
         Ok(Box::new(open_device(&name, &settings, &cx, Some(counters))?) as Box<dyn Port>)
     });
-    returning(Box::new(port), &device, Wanted::Up, reopen)
+    returning(Box::new(port), device, Wanted::Up, reopen)
 }
 
 /// Opens the interface, for queues that go on with `known` counters where there are any.

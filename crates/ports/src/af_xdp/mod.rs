@@ -17,15 +17,16 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use netbricks_buffer::{Batch, Pool};
 use netbricks_core::units::Duration;
-use netbricks_core::{InvalidSetting, Key, Settings};
+use netbricks_core::{InvalidSetting, Settings};
 
 use self::queue::{Arrivals, Receiver, Sender};
 use self::steering::{Action, Steering, Traffic};
+use crate::driver::{OpenContext, PortDriver, QueueDivision};
 use crate::interface::{Interface, refused};
-use crate::open::{Drivers, OpenContext};
 use crate::port::{Capabilities, Counters, Link, Port, PortError, ReceiveQueue, TransmitQueue};
 use crate::privileges::{Capability, Needs};
 use crate::returning::{Reopen, Wanted, returning};
+use crate::steer::Fixed;
 use crate::sys::bpf;
 use crate::sys::packet::PacketSocket;
 use crate::sys::xdp::{self, Bind, ReceiveRing, Socket, TransmitRing};
@@ -41,14 +42,28 @@ const CAPABILITIES: &[Capability] = &[Capability::NetRaw, Capability::NetAdmin, 
 /// Fewer frames than this for arrivals make no port.
 const FEWEST: usize = 64;
 
-pub(crate) fn register(drivers: &mut Drivers) {
-    drivers.add(
-        DRIVER,
-        "A network interface of the host through AF_XDP: the fastest, without the interface's offloads.",
-        open,
-    );
-    drivers.want_aligned_frames(DRIVER);
-    drivers.look_first(DRIVER, |port, settings: &AfXdpSettings, _| {
+/// The driver `af_xdp`.
+pub(crate) struct AfXdpDriver;
+
+impl PortDriver for AfXdpDriver {
+    type Settings = AfXdpSettings;
+    const NAME: &'static str = DRIVER;
+    const SUMMARY: &'static str =
+        "A network interface of the host through AF_XDP: the fastest, without the interface's offloads.";
+    const ALIGNED_FRAMES: bool = true;
+    const DIVISION: QueueDivision = QueueDivision::Asymmetric;
+    const FIXED: Option<Fixed> = Some(Fixed::NetworkCard);
+
+    fn open(
+        &self,
+        name: &str,
+        settings: &AfXdpSettings,
+        cx: &OpenContext,
+    ) -> Result<Box<dyn Port>, PortError> {
+        open(name, settings, cx)
+    }
+
+    fn lacks(&self, port: &str, settings: &AfXdpSettings, _: usize) -> Vec<PortError> {
         Interface::lacks(port, &settings.device, |interface| {
             let has = interface.receive_queues();
             let queues = settings.queues.filter(|wanted| *wanted > has).map(|wanted| PortError::Setting {
@@ -66,14 +81,19 @@ pub(crate) fn register(drivers: &mut Drivers) {
             });
             queues.into_iter().chain(unfinished).chain(interface.needs_ethernet(port).err()).collect()
         })
-    });
-    // Jumbo frames come in several frames of the pool and are put together in one.
-    drivers.expect_large_packets(DRIVER, |settings: &AfXdpSettings, small| {
+    }
+
+    /// Jumbo frames come in several frames of the pool and are put together in one.
+    fn brings_large_packets(&self, settings: &AfXdpSettings, small: usize) -> bool {
         let mtu = Interface::find("", &settings.device).and_then(|interface| {
             interface.mtu().map_err(|error| refused("", "asking for the MTU", "CAP_NET_RAW", error))
         });
         mtu.is_ok_and(|mtu| mtu + 22 > small)
-    });
+    }
+
+    fn receive_queues(&self, settings: &AfXdpSettings, wanted: usize) -> usize {
+        settings.queues.unwrap_or(wanted)
+    }
 }
 
 /// What is to be said of an interface whose packets may arrive with checksums that their sender left to a device.
@@ -88,7 +108,7 @@ fn unfinished_checksums(interface: &Interface) -> Option<String> {
 /// Who copies packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Mode {
+pub(crate) enum Mode {
     #[default]
     Auto,
     ZeroCopy,
@@ -98,96 +118,41 @@ enum Mode {
 /// Where the program sits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Attach {
+pub(crate) enum Attach {
     #[default]
     Auto,
     Native,
     Generic,
 }
 
-/// What an operator may write for such a port.
-#[derive(Clone, Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-struct AfXdpSettings {
-    device: String,
-    #[serde(default)]
-    queues: Option<usize>,
-    #[serde(default)]
-    mode: Mode,
-    #[serde(default)]
-    attach: Attach,
-    #[serde(default = "ring")]
-    ring: u32,
-    #[serde(default)]
-    kernel: Vec<String>,
-    #[serde(default)]
-    only: Vec<String>,
-    #[serde(default)]
-    busy_poll: Option<Duration>,
-    #[serde(default = "on")]
-    promiscuous: bool,
-}
-
-fn ring() -> u32 {
-    2048
-}
-fn on() -> bool {
-    true
+netbricks_core::settings! {
+    /// What an operator may write for such a port.
+    #[derive(Clone, Debug)]
+    pub(crate) struct AfXdpSettings {
+        /// The network interface.
+        device: String = required, "text";
+        /// Queues for workers; the device's queues, each with its own socket, are shared out among them.
+        queues: Option<usize> = unset "one a worker", "whole number";
+        /// Whether the device works on packets in place or the kernel copies them; auto takes zero copy where the driver
+        /// offers it.
+        mode: Mode = "auto", "\"auto\", \"zero-copy\" or \"copy\"";
+        /// Whether the steering program runs in the driver or behind it; auto takes the driver where it can.
+        attach: Attach = "auto", "\"auto\", \"native\" or \"generic\"";
+        /// Packets that each ring of a socket holds; no more than a quarter of the pool's frames wait for arrivals.
+        ring: u32 = 2048, "whole number, a power of two from 64 to 32768";
+        /// What is left to the host's stack; the most specific name decides.
+        kernel: Vec<String> = [],
+            "list of traffic: \"arp\", \"ipv6\", \"icmp\", \"tcp/22\", \"protocol/89\", \"ethertype/0x88cc\"";
+        /// Take only this, and leave the rest to the host's stack; empty takes everything.
+        only: Vec<String> = [], "list of traffic, as `kernel`";
+        /// Have the driver polled by the receiving worker instead of by interrupts, for so long a call.
+        busy_poll: Option<Duration> = unset, "time, up to 1 ms";
+        /// Take packets to any MAC address, for as long as the port is open.
+        promiscuous: bool = true, "true or false";
+    }
 }
 
 impl Settings for AfXdpSettings {
-    const KEYS: &'static [Key] = &[
-        Key { name: "device", kind: "text", default: None, summary: "The network interface." },
-        Key {
-            name: "queues",
-            kind: "whole number",
-            default: Some("one a worker"),
-            summary: "Queues for workers; the device's queues, each with its own socket, are shared out among them.",
-        },
-        Key {
-            name: "mode",
-            kind: "\"auto\", \"zero-copy\" or \"copy\"",
-            default: Some("\"auto\""),
-            summary: "Whether the device works on packets in place or the kernel copies them; auto takes zero copy where the driver offers it.",
-        },
-        Key {
-            name: "attach",
-            kind: "\"auto\", \"native\" or \"generic\"",
-            default: Some("\"auto\""),
-            summary: "Whether the steering program runs in the driver or behind it; auto takes the driver where it can.",
-        },
-        Key {
-            name: "ring",
-            kind: "whole number, a power of two from 64 to 32768",
-            default: Some("2048"),
-            summary: "Packets that each ring of a socket holds; no more than a quarter of the pool's frames wait for arrivals.",
-        },
-        Key {
-            name: "kernel",
-            kind: "list of traffic: \"arp\", \"ipv6\", \"icmp\", \"tcp/22\", \"protocol/89\", \"ethertype/0x88cc\"",
-            default: Some("[]"),
-            summary: "What is left to the host's stack; the most specific name decides.",
-        },
-        Key {
-            name: "only",
-            kind: "list of traffic, as `kernel`",
-            default: Some("[]"),
-            summary: "Take only this, and leave the rest to the host's stack; empty takes everything.",
-        },
-        Key {
-            name: "busy_poll",
-            kind: "time, up to 1 ms",
-            default: Some("none"),
-            summary: "Have the driver polled by the receiving worker instead of by interrupts, for so long a call.",
-        },
-        Key {
-            name: "promiscuous",
-            kind: "true or false",
-            default: Some("true"),
-            summary: "Take packets to any MAC address, for as long as the port is open.",
-        },
-    ];
-
     fn check(&self) -> Result<(), InvalidSetting> {
         let refuse = |key, problem| Err(InvalidSetting { key, problem });
         if !self.ring.is_power_of_two() || !(64..=32_768).contains(&self.ring) {
@@ -377,13 +342,13 @@ struct AfXdp {
     warnings: Vec<String>,
 }
 
-fn open(name: &str, settings: AfXdpSettings, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
-    let port = open_device(name, &settings, cx, None)?;
-    let (device, name, cx) = (settings.device.clone(), name.to_owned(), cx.clone());
+fn open(name: &str, settings: &AfXdpSettings, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
+    let port = open_device(name, settings, cx, None)?;
+    let (device, name, cx, settings) = (&settings.device, name.to_owned(), cx.clone(), settings.clone());
     let reopen: Reopen = Box::new(move |counters| {
         Ok(Box::new(open_device(&name, &settings, &cx, Some(counters))?) as Box<dyn Port>)
     });
-    returning(Box::new(port), &device, Wanted::Up, reopen)
+    returning(Box::new(port), device, Wanted::Up, reopen)
 }
 
 /// Opens the interface, for queues that go on with `known` counters where there are any.

@@ -11,11 +11,11 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use netbricks_core::{InvalidSetting, Key, Settings};
+use netbricks_core::{InvalidSetting, Settings};
 
 use self::queue::{Receiver, Sender};
+use crate::driver::{OpenContext, PortDriver, QueueDivision};
 use crate::interface::{Interface, refused};
-use crate::open::{Drivers, OpenContext};
 use crate::port::{Capabilities, Counters, Link, Port, PortError, ReceiveQueue, TransmitQueue};
 use crate::returning::{Reopen, Wanted, returning};
 use crate::steer::{Rules, Unsteerable, extended, program};
@@ -29,17 +29,21 @@ use crate::taken::Taken;
 const DRIVER: &str = "tap";
 const CAPABILITY: &str = "CAP_NET_ADMIN";
 
-pub(crate) fn register(drivers: &mut Drivers) {
-    drivers.add(
-        DRIVER,
-        "A TAP device that lives as long as the port; the host's stack is at its other end.",
-        open,
-    );
-    // What the host leaves to us to be cut; without offloads, jumbo frames.
-    drivers.expect_large_packets(DRIVER, |settings: &TapSettings, small| {
-        settings.offload || settings.device_mtu.is_some_and(|mtu| mtu + 22 > small)
-    });
-    drivers.look_first(DRIVER, |port, settings: &TapSettings, _| {
+/// The driver `tap`.
+pub(crate) struct TapDriver;
+
+impl PortDriver for TapDriver {
+    type Settings = TapSettings;
+    const NAME: &'static str = DRIVER;
+    const SUMMARY: &'static str =
+        "A TAP device that lives as long as the port; the host's stack is at its other end.";
+    const DIVISION: QueueDivision = QueueDivision::Asymmetric;
+
+    fn open(&self, name: &str, settings: &TapSettings, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
+        open(name, settings, cx)
+    }
+
+    fn lacks(&self, port: &str, settings: &TapSettings, _: usize) -> Vec<PortError> {
         let lack = |problem| PortError::Setting { port: port.into(), key: "device", problem };
         let made_by = (!Path::new(MAKER).exists())
             .then(|| lack(format!("needs {MAKER}, which is not there: `modprobe tun`")));
@@ -50,7 +54,16 @@ pub(crate) fn register(drivers: &mut Drivers) {
                 lack(format!("names {device}, which is there and is no TAP device: choose another name"))
             });
         made_by.into_iter().chain(other).collect()
-    });
+    }
+
+    /// What the host leaves to us to be cut; without offloads, jumbo frames.
+    fn brings_large_packets(&self, settings: &TapSettings, small: usize) -> bool {
+        settings.offload || settings.device_mtu.is_some_and(|mtu| mtu + 22 > small)
+    }
+
+    fn receive_queues(&self, settings: &TapSettings, wanted: usize) -> usize {
+        settings.queues.unwrap_or(wanted)
+    }
 }
 
 /// The error for a device that can't be made: no capability helps where the file through which it is made is for others.
@@ -68,25 +81,23 @@ fn is_other(port: &str, interface: &Interface) -> bool {
     interface.driver() != "tun" || interface.needs_ethernet(port).is_err()
 }
 
-/// What an operator may write for such a port.
-#[derive(Clone, Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-struct TapSettings {
-    device: String,
-    #[serde(default)]
-    queues: Option<usize>,
-    #[serde(default = "on")]
-    offload: bool,
-    #[serde(default)]
-    device_mtu: Option<usize>,
-    #[serde(default)]
-    mac: Option<String>,
-    #[serde(default)]
-    address: Option<String>,
-}
-
-fn on() -> bool {
-    true
+netbricks_core::settings! {
+    /// What an operator may write for such a port.
+    #[derive(Clone, Debug)]
+    pub(crate) struct TapSettings {
+        /// The TAP device's name; with `%d` in it the kernel chooses the number.
+        device: String = required, "text, up to 15 bytes";
+        /// Queues among which the kernel spreads flows.
+        queues: Option<usize> = unset "one a worker", "whole number";
+        /// Carry partial checksums and packets up to 64 KiB (TSO, USO) both ways.
+        offload: bool = true, "true or false";
+        /// The device's MTU, which the host's stack keeps to.
+        device_mtu: Option<usize> = unset "1500", "whole number, bytes";
+        /// The host's MAC address on it.
+        mac: Option<String> = unset "random", "MAC address";
+        /// The host's IP address on it.
+        address: Option<String> = unset, "address/prefix";
+    }
 }
 
 impl TapSettings {
@@ -129,45 +140,6 @@ fn expected_address(found: &str) -> String {
 }
 
 impl Settings for TapSettings {
-    const KEYS: &'static [Key] = &[
-        Key {
-            name: "device",
-            kind: "text, up to 15 bytes",
-            default: None,
-            summary: "The TAP device's name; with `%d` in it the kernel chooses the number.",
-        },
-        Key {
-            name: "queues",
-            kind: "whole number",
-            default: Some("one a worker"),
-            summary: "Queues among which the kernel spreads flows.",
-        },
-        Key {
-            name: "offload",
-            kind: "true or false",
-            default: Some("true"),
-            summary: "Carry partial checksums and packets up to 64 KiB (TSO, USO) both ways.",
-        },
-        Key {
-            name: "device_mtu",
-            kind: "whole number, bytes",
-            default: Some("1500"),
-            summary: "The device's MTU, which the host's stack keeps to.",
-        },
-        Key {
-            name: "mac",
-            kind: "MAC address",
-            default: Some("random"),
-            summary: "The host's MAC address on it.",
-        },
-        Key {
-            name: "address",
-            kind: "address/prefix",
-            default: Some("none"),
-            summary: "The host's IP address on it.",
-        },
-    ];
-
     fn check(&self) -> Result<(), InvalidSetting> {
         let refuse = |key, problem| Err(InvalidSetting { key, problem });
         if padded(&self.device).is_none() {
@@ -214,12 +186,12 @@ impl Drop for Tap {
     }
 }
 
-fn open(name: &str, settings: TapSettings, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
-    let port = open_device(name, &settings, cx, None)?;
+fn open(name: &str, settings: &TapSettings, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
+    let port = open_device(name, settings, cx, None)?;
     // Not the template that it may have been named by. It is never made again here: somebody deleted it.
     let device = port.interface.name().to_owned();
     let (name, cx) = (name.to_owned(), cx.clone());
-    let settings = TapSettings { device: device.clone(), ..settings };
+    let settings = TapSettings { device: device.clone(), ..settings.clone() };
     let reopen: Reopen = Box::new(move |counters| {
         Ok(Box::new(open_device(&name, &settings, &cx, Some(counters))?) as Box<dyn Port>)
     });
