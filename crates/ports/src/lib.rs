@@ -9,6 +9,7 @@ pub mod af_xdp;
 mod arrival;
 pub mod bench;
 pub mod checksum;
+mod device;
 pub mod driver;
 pub mod generator;
 pub mod interface;

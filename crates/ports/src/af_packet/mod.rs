@@ -19,13 +19,13 @@ use netbricks_core::{InvalidSetting, Settings};
 
 use self::receive::Receiver;
 use self::send::Sender;
+use crate::device::{self, Device, DevicePort, InUse, Opening, check_queues, promiscuous};
 use crate::driver::{OpenContext, PortDriver, QueueDivision};
-use crate::interface::{Interface, LinkHeader, refused};
-use crate::port::{Capabilities, Counters, Link, Port, PortError, ReceiveQueue, TransmitQueue};
-use crate::returning::{Reopen, Wanted, returning};
+use crate::interface::{Interface, LinkHeader, refused, unusable};
+use crate::port::{Capabilities, Counters, Port, PortError, ReceiveQueue, TransmitQueue};
+use crate::returning::Wanted;
 use crate::steer::{Rules, Unsteerable, program};
 use crate::sys::packet::{BlockRing, PacketSocket, Spread};
-use crate::taken::Taken;
 
 const DRIVER: &str = "af_packet";
 const CAPABILITY: &str = "CAP_NET_RAW";
@@ -51,17 +51,14 @@ impl PortDriver for AfPacketDriver {
         settings: &AfPacketSettings,
         cx: &OpenContext,
     ) -> Result<Box<dyn Port>, PortError> {
-        open(name, settings, cx)
+        let own = settings.clone();
+        device::open(name, &settings.device, cx, Wanted::Up, move |opening| open_device(opening, &own))
     }
 
     fn lacks(&self, port: &str, settings: &AfPacketSettings, largest: usize) -> Vec<PortError> {
         Interface::lacks(port, &settings.device, |interface| {
             let found = [small_buffers(interface, largest), small_blocks(interface, settings)];
-            let error = |problem| PortError::Setting {
-                port: port.into(),
-                key: "device",
-                problem: format!("names {}, which {problem}", settings.device),
-            };
+            let error = |problem: String| unusable(port, &settings.device, &problem);
             let header = interface.link_header(port).err();
             found.into_iter().flatten().map(error).chain(header).collect()
         })
@@ -143,9 +140,7 @@ impl Settings for AfPacketSettings {
                 format!("must be from two blocks ({}) to 4 GiB, found {ring} bytes", 2 * block),
             );
         }
-        if self.queues.is_some_and(|queues| queues == 0 || queues > 256) {
-            return refuse("queues", "must be 1 to 256".into());
-        }
+        check_queues(self.queues)?;
         let timeout = self.block_timeout.nanoseconds();
         if timeout < 1_000_000 || !timeout.is_multiple_of(1_000_000) || timeout > 60_000_000_000 {
             return refuse(
@@ -157,56 +152,32 @@ impl Settings for AfPacketSettings {
     }
 }
 
-/// An open interface.
+/// The sockets of an open interface.
 struct AfPacket {
-    name: String,
     settings: AfPacketSettings,
-    interface: Interface,
     header: LinkHeader,
-    mtu: usize,
     receiving: Receiving,
     senders: Vec<Option<Sender>>,
-    taken: Taken,
-    counters: Vec<Arc<Counters>>,
-    rules: Rules,
     /// Holds the promiscuous mode.
     _membership: Option<PacketSocket>,
-    warnings: Vec<String>,
 }
 
-fn open(name: &str, settings: &AfPacketSettings, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
-    let port = open_device(name, settings, cx, None)?;
-    let (device, name, cx, settings) = (&settings.device, name.to_owned(), cx.clone(), settings.clone());
-    let reopen: Reopen = Box::new(move |counters| {
-        Ok(Box::new(open_device(&name, &settings, &cx, Some(counters))?) as Box<dyn Port>)
-    });
-    returning(Box::new(port), device, Wanted::Up, reopen)
-}
-
-/// Opens the interface, for queues that go on with `known` counters where there are any.
 fn open_device(
-    name: &str,
+    opening: &Opening<'_>,
     settings: &AfPacketSettings,
-    cx: &OpenContext,
-    known: Option<&[Arc<Counters>]>,
-) -> Result<AfPacket, PortError> {
-    let device = settings.device.as_str();
+) -> Result<DevicePort<AfPacket>, PortError> {
+    let Opening { port: name, device, cx, .. } = *opening;
     let interface = Interface::find(name, device)?;
     let refused = |action: String| move |error| refused(name, &action, CAPABILITY, error);
     let header = interface.link_header(name)?;
     let mtu = interface.mtu().map_err(refused(format!("asking for the MTU of {device}")))?;
-    let queues = known.map_or(settings.queues.unwrap_or(cx.queues).clamp(1, 256), <[_]>::len);
-    let membership = if settings.promiscuous {
-        let socket = PacketSocket::open().map_err(refused("opening an AF_PACKET socket".into()))?;
-        socket.be_promiscuous(interface.index()).map_err(refused(format!("making {device} promiscuous")))?;
-        Some(socket)
-    } else {
-        None
-    };
-    let counters = known.map_or_else(|| (0..queues).map(|_| Arc::default()).collect(), <[_]>::to_vec);
+    let membership =
+        settings.promiscuous.then(|| promiscuous(&interface, |action, error| refused(action.into())(error)));
+    let membership = membership.transpose()?;
+    let counters = opening.counters(opening.queues(settings.queues, usize::MAX));
     let receiving = Receiving::on(&interface, header, settings, &counters, &Rules::default())
         .map_err(|(action, error)| refused(action)(error))?;
-    let mut senders = Vec::with_capacity(queues);
+    let mut senders = Vec::with_capacity(counters.len());
     for counters in &counters {
         let sender = || {
             let socket = PacketSocket::open()?;
@@ -225,20 +196,9 @@ fn open_device(
     let mut warnings: Vec<String> = interface.host_stack().answers_too().into_iter().collect();
     let small = [small_buffers(&interface, cx.pool.largest_packet()), small_blocks(&interface, settings)];
     warnings.extend(small.into_iter().flatten().map(|problem| format!("{device} {problem}")));
-    Ok(AfPacket {
-        name: name.into(),
-        settings: settings.clone(),
-        interface,
-        header,
-        mtu,
-        receiving,
-        senders,
-        taken: Taken::new(queues, queues),
-        counters,
-        rules: Rules::default(),
-        _membership: membership,
-        warnings,
-    })
+    let sockets =
+        AfPacket { settings: settings.clone(), header, receiving, senders, _membership: membership };
+    Ok(DevicePort::new(opening, (interface, mtu), counters, warnings, sockets))
 }
 
 /// The receiving side of all queues.
@@ -301,71 +261,38 @@ impl Receiving {
     }
 }
 
-impl AfPacket {
-    /// Adds to `missed` what the kernel dropped since the last call. Called by the control side only, so that the
-    /// counter has one writer and receiving makes no system call for it.
-    fn count_missed(&self) {
-        for (socket, counters) in self.receiving.sockets.iter().zip(&self.counters) {
-            if let Ok(statistics) = socket.statistics() {
-                counters.missed.fetch_add(u64::from(statistics.drops), Ordering::Relaxed);
-            }
-        }
-    }
-}
+impl Device for AfPacket {
+    const DRIVER: &'static str = DRIVER;
 
-impl Port for AfPacket {
-    fn driver(&self) -> &'static str {
-        DRIVER
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn mtu(&self) -> usize {
-        self.mtu
-    }
-    fn capabilities(&self) -> Capabilities {
+    fn capabilities(&self, on: &InUse) -> Capabilities {
         Capabilities {
-            receive_queues: self.counters.len(),
+            receive_queues: on.counters.len(),
             transmit_queues: self.senders.len(),
             // The kernel's fanout hash puts the smaller address and port first, and our program's takes both alike.
-            symmetric_rss: self.rules.is_symmetric(),
+            symmetric_rss: on.rules.is_symmetric(),
             checksum_offload: self.settings.offload,
             segmentation_offload: self.settings.offload,
             ..Capabilities::default()
         }
     }
-    fn link(&self) -> Link {
-        self.count_missed();
-        self.interface.link()
-    }
-    fn counters(&self) -> Vec<Arc<Counters>> {
-        self.count_missed();
-        self.counters.clone()
-    }
-    fn warnings(&self) -> Vec<String> {
-        self.warnings.clone()
-    }
-    fn steer(&mut self, rules: &Rules) -> Result<(), Unsteerable> {
-        rules.check_queues(self.counters.len())?;
-        if self.taken.is_any() {
-            return Err(Unsteerable::Taken);
+    fn count_missed(&self, on: &InUse) {
+        for (socket, counters) in self.receiving.sockets.iter().zip(&on.counters) {
+            if let Ok(statistics) = socket.statistics() {
+                counters.missed.fetch_add(u64::from(statistics.drops), Ordering::Relaxed);
+            }
         }
+    }
+    fn steer(&mut self, on: &InUse, rules: &Rules) -> Result<(), Unsteerable> {
         // A group is divided by what its first socket said: others take the place of those that are there.
-        self.receiving = Receiving::on(&self.interface, self.header, &self.settings, &self.counters, rules)
+        self.receiving = Receiving::on(&on.interface, self.header, &self.settings, &on.counters, rules)
             .map_err(|(action, source)| Unsteerable::System { action, source })?;
-        self.rules = rules.clone();
         Ok(())
     }
-    fn rules(&self) -> Rules {
-        self.rules.clone()
-    }
-    fn take_receive(&mut self, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
-        self.taken.receive(&self.name, queue)?;
+    fn receive_queue(&mut self, _: &InUse, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
         let receiver = self.receiving.receivers[queue].take().expect("a queue that was not taken is there");
         Ok(Box::new(receiver))
     }
-    fn take_transmit(&mut self, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
-        self.taken.transmit(&self.name, queue)?;
+    fn transmit_queue(&mut self, _: &InUse, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
         let sender = self.senders[queue].take().expect("a queue that was not taken is there");
         Ok(Box::new(sender))
     }

@@ -21,16 +21,16 @@ use netbricks_core::{InvalidSetting, Settings};
 
 use self::queue::{Arrivals, Receiver, Sender};
 use self::steering::{Action, Steering, Traffic};
+use crate::device::{self, Device, DevicePort, InUse, Opening, check_queues, promiscuous};
 use crate::driver::{OpenContext, PortDriver, QueueDivision};
-use crate::interface::{Interface, refused};
-use crate::port::{Capabilities, Counters, Link, Port, PortError, ReceiveQueue, TransmitQueue};
+use crate::interface::{HEADER, Interface, refused, unusable};
+use crate::port::{Capabilities, Port, PortError, ReceiveQueue, TransmitQueue};
 use crate::privileges::{Capability, Needs};
-use crate::returning::{Reopen, Wanted, returning};
+use crate::returning::Wanted;
 use crate::steer::Fixed;
 use crate::sys::bpf;
 use crate::sys::packet::PacketSocket;
 use crate::sys::xdp::{self, Bind, ReceiveRing, Socket, TransmitRing};
-use crate::taken::Taken;
 
 const DRIVER: &str = "af_xdp";
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
@@ -60,7 +60,8 @@ impl PortDriver for AfXdpDriver {
         settings: &AfXdpSettings,
         cx: &OpenContext,
     ) -> Result<Box<dyn Port>, PortError> {
-        open(name, settings, cx)
+        let own = settings.clone();
+        device::open(name, &settings.device, cx, Wanted::Up, move |opening| open_device(opening, &own))
     }
 
     fn lacks(&self, port: &str, settings: &AfXdpSettings, _: usize) -> Vec<PortError> {
@@ -74,11 +75,8 @@ impl PortDriver for AfXdpDriver {
                     settings.device
                 ),
             });
-            let unfinished = unfinished_checksums(interface).map(|problem| PortError::Setting {
-                port: port.into(),
-                key: "device",
-                problem: format!("names {}, which {problem}", settings.device),
-            });
+            let unfinished = unfinished_checksums(interface);
+            let unfinished = unfinished.map(|problem| unusable(port, &settings.device, &problem));
             queues.into_iter().chain(unfinished).chain(interface.needs_ethernet(port).err()).collect()
         })
     }
@@ -88,7 +86,7 @@ impl PortDriver for AfXdpDriver {
         let mtu = Interface::find("", &settings.device).and_then(|interface| {
             interface.mtu().map_err(|error| refused("", "asking for the MTU", "CAP_NET_RAW", error))
         });
-        mtu.is_ok_and(|mtu| mtu + 22 > small)
+        mtu.is_ok_and(|mtu| mtu + HEADER > small)
     }
 
     fn receive_queues(&self, settings: &AfXdpSettings, wanted: usize) -> usize {
@@ -158,9 +156,7 @@ impl Settings for AfXdpSettings {
         if !self.ring.is_power_of_two() || !(64..=32_768).contains(&self.ring) {
             return refuse("ring", format!("must be a power of two from 64 to 32768, found {}", self.ring));
         }
-        if self.queues.is_some_and(|queues| queues == 0 || queues > 256) {
-            return refuse("queues", "must be 1 to 256".into());
-        }
+        check_queues(self.queues)?;
         if self.mode == Mode::ZeroCopy && self.attach == Attach::Generic {
             return refuse("mode", BEHIND_DRIVER.into());
         }
@@ -326,39 +322,18 @@ struct Watched {
     missed: AtomicU64,
 }
 
-/// An open interface.
+/// The sockets of an open interface.
 struct AfXdp {
-    name: String,
     // Before the sockets: what arrives from now on is the host's.
     _attached: Attached,
     receivers: Vec<Option<Receiver>>,
     senders: Vec<Option<Sender>>,
     sockets: Vec<Watched>,
-    interface: Interface,
-    mtu: usize,
-    taken: Taken,
-    counters: Vec<Arc<Counters>>,
     _membership: Option<PacketSocket>,
-    warnings: Vec<String>,
 }
 
-fn open(name: &str, settings: &AfXdpSettings, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
-    let port = open_device(name, settings, cx, None)?;
-    let (device, name, cx, settings) = (&settings.device, name.to_owned(), cx.clone(), settings.clone());
-    let reopen: Reopen = Box::new(move |counters| {
-        Ok(Box::new(open_device(&name, &settings, &cx, Some(counters))?) as Box<dyn Port>)
-    });
-    returning(Box::new(port), device, Wanted::Up, reopen)
-}
-
-/// Opens the interface, for queues that go on with `known` counters where there are any.
-fn open_device(
-    name: &str,
-    settings: &AfXdpSettings,
-    cx: &OpenContext,
-    known: Option<&[Arc<Counters>]>,
-) -> Result<AfXdp, PortError> {
-    let device = settings.device.as_str();
+fn open_device(opening: &Opening<'_>, settings: &AfXdpSettings) -> Result<DevicePort<AfXdp>, PortError> {
+    let Opening { port: name, device, cx, .. } = *opening;
     let interface = Interface::find(name, device)?;
     interface.needs_ethernet(name)?;
     let needs = &Needs { capabilities: CAPABILITIES, locked: cx.pool.region().len as u64 };
@@ -366,7 +341,7 @@ fn open_device(
     let raw = |action: String| move |error| needs.refused(name, &action, error);
     let mtu = interface.mtu().map_err(raw(format!("asking for the MTU of {device}")))?;
     let device_queues = interface.receive_queues().min(1024);
-    let queues = known.map_or(settings.queues.unwrap_or(cx.queues).clamp(1, device_queues), <[_]>::len);
+    let queues = opening.queues(settings.queues, device_queues);
     if queues > device_queues {
         return Err(PortError::Setting {
             port: name.into(),
@@ -386,17 +361,14 @@ fn open_device(
             ),
         });
     }
-    let membership = if settings.promiscuous {
-        let socket = PacketSocket::open().map_err(raw("opening an AF_PACKET socket".into()))?;
-        socket.be_promiscuous(interface.index()).map_err(raw(format!("making {device} promiscuous")))?;
-        Some(socket)
-    } else {
-        None
-    };
+    let membership = settings
+        .promiscuous
+        .then(|| promiscuous(&interface, |action, error| needs.refused(name, action, error)));
+    let membership = membership.transpose()?;
     let attached = attach(name, &interface, settings, device_queues as u32, needs)?;
     let mode = if attached.native { settings.mode } else { mode_behind_driver(name, settings.mode)? };
 
-    let counters = known.map_or_else(|| (0..queues).map(|_| Arc::default()).collect(), <[_]>::to_vec);
+    let counters = opening.counters(queues);
     let mut arrivals: Vec<Vec<Arrivals>> = (0..queues).map(|_| Vec::new()).collect();
     let mut senders = Vec::with_capacity(queues);
     let mut sockets = Vec::with_capacity(device_queues);
@@ -434,24 +406,13 @@ fn open_device(
         warnings.push(format!("{device}'s driver cannot run XDP programs: the generic mode is slower"));
     }
     let small = cx.pool.small_packet();
-    if !fragments && mtu + 22 > small {
+    if !fragments && mtu + HEADER > small {
         warnings.push(format!(
             "{device} takes no packets in several buffers, and a frame of the pool holds {small} bytes: larger ones are dropped by the kernel; its MTU is {mtu}"
         ));
     }
-    Ok(AfXdp {
-        name: name.into(),
-        _attached: attached,
-        receivers,
-        senders,
-        sockets,
-        interface,
-        mtu,
-        taken: Taken::new(queues, queues),
-        counters,
-        _membership: membership,
-        warnings,
-    })
+    let sockets = AfXdp { _attached: attached, receivers, senders, sockets, _membership: membership };
+    Ok(DevicePort::new(opening, (interface, mtu), counters, warnings, sockets))
 }
 
 /// Behind the driver there is no zero copy.
@@ -495,30 +456,10 @@ fn refused_bind(
     }
 }
 
-impl AfXdp {
-    /// Adds to `missed` what the kernel dropped since the last call. Called by the control side only, so that receiving
-    /// makes no system call for it.
-    fn count_missed(&self) {
-        for watched in &self.sockets {
-            let Ok(statistics) = watched.socket.statistics() else { continue };
-            let total = statistics.rx_dropped + statistics.rx_ring_full.unwrap_or(0);
-            let before = watched.missed.swap(total, Ordering::Relaxed);
-            self.counters[watched.queue].missed.fetch_add(total.saturating_sub(before), Ordering::Relaxed);
-        }
-    }
-}
+impl Device for AfXdp {
+    const DRIVER: &'static str = DRIVER;
 
-impl Port for AfXdp {
-    fn driver(&self) -> &'static str {
-        DRIVER
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn mtu(&self) -> usize {
-        self.mtu
-    }
-    fn capabilities(&self) -> Capabilities {
+    fn capabilities(&self, _: &InUse) -> Capabilities {
         Capabilities {
             receive_queues: self.receivers.len(),
             transmit_queues: self.senders.len(),
@@ -527,24 +468,19 @@ impl Port for AfXdp {
             ..Capabilities::default()
         }
     }
-    fn link(&self) -> Link {
-        self.count_missed();
-        self.interface.link()
+    fn count_missed(&self, on: &InUse) {
+        for watched in &self.sockets {
+            let Ok(statistics) = watched.socket.statistics() else { continue };
+            let total = statistics.rx_dropped + statistics.rx_ring_full.unwrap_or(0);
+            let before = watched.missed.swap(total, Ordering::Relaxed);
+            on.counters[watched.queue].missed.fetch_add(total.saturating_sub(before), Ordering::Relaxed);
+        }
     }
-    fn counters(&self) -> Vec<Arc<Counters>> {
-        self.count_missed();
-        self.counters.clone()
-    }
-    fn warnings(&self) -> Vec<String> {
-        self.warnings.clone()
-    }
-    fn take_receive(&mut self, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
-        self.taken.receive(&self.name, queue)?;
+    fn receive_queue(&mut self, _: &InUse, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
         let receiver = self.receivers[queue].take().expect("a queue that was not taken is there");
         Ok(Box::new(receiver))
     }
-    fn take_transmit(&mut self, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
-        self.taken.transmit(&self.name, queue)?;
+    fn transmit_queue(&mut self, _: &InUse, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
         let sender = self.senders[queue].take().expect("a queue that was not taken is there");
         Ok(Box::new(sender))
     }
