@@ -1,6 +1,7 @@
 //! The file's names looked up: which driver, which function, which chain goes where. Everything that is wrong is
 //! reported at its place.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
@@ -249,9 +250,14 @@ fn plan_port<'t>(
             ),
             Some(driver) => {
                 let (what, keys) = (format!("port `{name}`"), port_keys(driver));
-                configured =
-                    configure(&what, &entry.settings, diagnostics, &keys, |table| driver.read(name, table));
-                for error in configured.iter().flat_map(|port| port.check(directory)) {
+                // Told also where other keys are wrong.
+                let refused = RefCell::new(Vec::new());
+                configured = configure(&what, &entry.settings, diagnostics, &keys, |table| {
+                    let port = driver.read(name, table)?;
+                    *refused.borrow_mut() = port.check(directory);
+                    Ok(port)
+                });
+                for error in refused.into_inner() {
                     diagnostics.push(refusal(&error, &entry.settings));
                 }
             }

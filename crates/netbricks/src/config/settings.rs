@@ -74,11 +74,10 @@ impl<'t> Trial<'t> {
         let told = !self.follows(error, &culprit);
         let found = told.then(|| explain(what, error, Some(&culprit), header, keys));
         // Without it the key with the right name would be said to be missing, and others may not do.
-        match error.key {
-            Some(KeyFault::Renamed { new: meant } | KeyFault::Unknown { suggestion: Some(meant) }) => {
-                self.wrong.insert(meant.to_owned());
-            }
-            _ => {}
+        if let Some(KeyFault::Renamed { new: meant } | KeyFault::Unknown { suggestion: Some(meant) }) =
+            error.key
+        {
+            self.wrong.insert(meant.to_owned());
         }
         self.take_out(&culprit);
         self.wrong.insert(key);
