@@ -9,8 +9,9 @@ use serde::de::{DeserializeSeed, Deserializer, Error, Visitor};
 
 pub use serde;
 
-/// Declares the settings of a function or a port: a struct that can be read from a table of a file, with its
-/// [`KEYS`](crate::Keys::KEYS).
+/// Declares the settings of a function or a port: a struct with its [`KEYS`](crate::Keys::KEYS).
+///
+/// The struct can be read from a table of a file.
 ///
 /// Each field is declared as `/// SUMMARY`, then `NAME: TYPE = DEFAULT, "KIND OF VALUE, UNIT";`. The summary is what an
 /// operator reads about the key. `DEFAULT` is one of
@@ -23,7 +24,8 @@ pub use serde;
 /// `NAME as "loop"` gives the key another name than the field. `, read by FUNCTION` behind the kind reads the value with a
 /// function such as [`port_numbers`](crate::units::port_numbers), as `deserialize_with` of serde does.
 ///
-/// A struct without required keys has a `Default`. [`Declared::with_defaults`] makes one of the required values.
+/// An empty line in a summary parts its first sentence from the rest, for this documentation alone. A struct without
+/// required keys has a `Default`. [`Declared::with_defaults`] makes one of the required values.
 ///
 /// ```
 /// use netbricks_core::declaration::Declared;

@@ -135,7 +135,7 @@ impl SettingsError {
     }
 }
 
-/// Checks the names of a table's keys: all are known, none is an old name, and each required key is there.
+/// Checks the names of a table's keys: all are known and current, and no required key is missing.
 ///
 /// # Errors
 /// The first fault. An unknown or renamed key has its place in the file; a missing one has that of the table.

@@ -1,4 +1,4 @@
-//! The library as a whole: each function's README shows its keys as they are, and declared defaults are those of the code.
+//! The library as a whole: READMEs show the keys of their functions, and declared defaults are those of the code.
 
 use std::path::Path;
 

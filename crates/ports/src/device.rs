@@ -1,5 +1,6 @@
-//! The parts that all ports on an interface of the host have in common, however its packets come and go: the interface,
-//! its counters, rules and warnings, and that it is opened again where it was deleted and made again.
+//! The parts that `af_packet`, `af_xdp` and `tap` have in common: all are ports on an interface of the host.
+//!
+//! They are the interface, its counters, rules and warnings, and the opening, also of a device that was made again.
 
 use std::io;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ pub(crate) fn check_queues(queues: Option<usize>) -> Result<(), InvalidSetting> 
     }
 }
 
-/// What a device is opened for.
+/// The port that a device is opened for.
 pub(crate) struct Opening<'o> {
     /// The port's name.
     pub(crate) port: &'o str,
@@ -39,7 +40,7 @@ pub(crate) struct Opening<'o> {
 }
 
 impl Opening<'_> {
-    /// How many queues to open: as many as go on, or else as the settings or the context say, up to `most`.
+    /// The number of queues to open: those that go on, or else those that are wanted, up to `most`.
     pub(crate) fn queues(&self, written: Option<usize>, most: usize) -> usize {
         let wanted = || written.unwrap_or(self.cx.queues).clamp(1, most.min(MOST_QUEUES));
         self.known.map_or_else(wanted, <[_]>::len)
@@ -69,7 +70,9 @@ pub(crate) fn open<D: Device + 'static>(
     returning(Box::new(opened), &device, wanted, Box::new(reopen))
 }
 
-/// Takes packets to any MAC address for as long as the socket is open. `refused` makes the error of an action.
+/// Takes packets to any MAC address for as long as the socket is open.
+///
+/// `refused` makes the error of an action.
 pub(crate) fn promiscuous(
     interface: &Interface,
     refused: impl Fn(&str, io::Error) -> PortError,
@@ -96,10 +99,11 @@ pub(crate) struct InUse {
 pub(crate) trait Device: Send {
     /// The driver's name.
     const DRIVER: &'static str;
-    /// What its ports can do.
+    /// The capabilities of its ports.
     fn capabilities(&self, on: &InUse) -> Capabilities;
-    /// Adds to `missed` what the kernel dropped since the last call. Called by the control side only, so that the counter
-    /// has one writer and receiving makes no system call for it.
+    /// Adds the packets that the kernel dropped since the last call to `missed`.
+    ///
+    /// Only the control side calls it, so that the counter has one writer and receiving makes no system call for it.
     fn count_missed(&self, _on: &InUse) {}
     /// Has packets arrive where the rules say. No queue was taken, and each that the rules name exists.
     fn steer(&mut self, _on: &InUse, _rules: &Rules) -> Result<(), Unsteerable> {

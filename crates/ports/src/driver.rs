@@ -102,10 +102,10 @@ pub trait PortDriver: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Errors that this machine would cause now: an interface that is missing or switched off, or that may bring packets
-    /// of more than the `largest` bytes that a packet buffer holds.
+    /// Errors that this machine would cause now, where a packet buffer holds at most `largest` bytes.
     ///
-    /// It needs no capability and opens nothing.
+    /// Examples are an interface that is missing or switched off, and one that may bring larger packets. It needs no
+    /// capability and opens nothing.
     fn lacks(&self, _port: &str, _settings: &Self::Settings, _largest: usize) -> Vec<PortError> {
         Vec::new()
     }
@@ -117,8 +117,9 @@ pub trait PortDriver: Send + Sync + 'static {
         false
     }
 
-    /// The number of receive queues of a port where `wanted` are asked for. It is not called where there is
-    /// [one](QueueDivision::One).
+    /// The number of receive queues of a port where `wanted` are asked for.
+    ///
+    /// It is not called where there is [one](QueueDivision::One).
     fn receive_queues(&self, _settings: &Self::Settings, wanted: usize) -> usize {
         wanted
     }

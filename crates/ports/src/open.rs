@@ -114,8 +114,9 @@ impl ConfiguredPort {
         wrap::wrap(port, common, &cx)
     }
 
-    /// The errors that can be found without opening the port: rules that no port of the driver can follow, and files that
-    /// are not there. Relative file names start from `directory`.
+    /// The errors that can be found without opening the port. Relative file names start from `directory`.
+    ///
+    /// They are about rules that no port of the driver can follow, and files that are not there.
     pub fn check(&self, directory: &Path) -> Vec<PortError> {
         let found = [self.check_rules(), self.own.check(&self.name, directory)];
         found.into_iter().filter_map(Result::err).collect()

@@ -17,7 +17,9 @@ netbricks_core::settings! {
     /// Settings of `maglev`.
     #[derive(Clone, Debug)]
     pub struct MaglevConfig {
-        /// The servers that get the packets. Weights are 0 to 1,000,000, and 1 where none is given; with 0 a backend gets
+        /// The servers that get the packets.
+        ///
+        /// Weights are 0 to 1,000,000, and 1 where none is given; with 0 a backend gets
         /// no new flows.
         pub backends: Vec<Backend> = required, "list of \"NAME ETHERNET-ADDRESS [WEIGHT]\"", read by backends;
         /// The virtual addresses; [] takes every IP packet, but for IPv6 neighbour discovery.

@@ -51,8 +51,9 @@ netbricks_core::settings! {
     /// What may be written for a generator.
     #[derive(Clone, Debug)]
     pub struct GeneratorSettings {
-        /// Sizes of frames, 42 to 9216; of a list each is equally likely; imix is 60, 566 and 1514 as 7 : 4 : 1. A frame
-        /// is never shorter than its headers, and dns has its own sizes.
+        /// Sizes of frames, 42 to 9216; of a list each is equally likely; imix is 60, 566 and 1514 as 7 : 4 : 1.
+        ///
+        /// A frame is never shorter than its headers, and dns has its own sizes.
         pub(super) frame_sizes: FrameSizes = 60, "whole number, bytes without FCS; a list of them; or \"imix\"";
         /// How many flows there are at a time.
         pub(super) flows: usize = 1024, "whole number, flows";

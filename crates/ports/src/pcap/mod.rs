@@ -87,7 +87,9 @@ netbricks_core::settings! {
         /// Capture to replay: pcap or pcapng, of micro- or nanoseconds, plain or gzip; link types Ethernet, raw IP, Linux
         /// cooked (1 and 2), null and loopback.
         read: Option<PathBuf> = unset, "text, a file";
-        /// Capture to write what is sent to; NAME.partial until the run ends well. A name that ends in .gz is compressed.
+        /// Capture to write what is sent to; NAME.partial until the run ends well.
+        ///
+        /// A name that ends in .gz is compressed.
         write: Option<PathBuf> = unset, "text, a file";
         /// How fast to replay; "fast" lets capture time drive the clock, the others replay in real time.
         replay: Replay = "fast", "\"fast\", \"real-time\" or a number, times as fast as captured";

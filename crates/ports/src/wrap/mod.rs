@@ -45,8 +45,9 @@ netbricks_core::settings! {
     pub struct Common {
         /// How likely the line loses a packet; counted as dropped, impaired.
         loss: Probability = 0, "probability, 0 to 1 or \"1 %\"";
-        /// How likely the line doubles a packet; the copy follows it at once and counts as created. Where no buffer is
-        /// free or the line is full there is no copy.
+        /// How likely the line doubles a packet; the copy follows it at once and counts as created.
+        ///
+        /// Where no buffer is free or the line is full there is no copy.
         duplicate: Probability = 0, "probability";
         /// How likely a packet lets the next ones overtake it.
         reorder: Probability = 0, "probability";
